@@ -1,0 +1,20 @@
+# Warnings and sanitizers as one INTERFACE target; no global flags are edited.
+add_library(millrace_flags INTERFACE)
+target_compile_options(millrace_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wunused
+                                                -Wno-missing-field-initializers
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # g++ 12 reports std::string operator+ (GCC bug 105651)
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+option(MILLRACE_WERROR "Warnings are errors" OFF)
+if(MILLRACE_WERROR)
+  target_compile_options(millrace_flags INTERFACE -Werror)
+endif()
+if(MILLRACE_SANITIZE)
+  target_compile_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE})
+endif()
+target_include_directories(millrace_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
+
+find_program(MILLRACE_CCACHE ccache)
+if(MILLRACE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MILLRACE_CCACHE})
+endif()

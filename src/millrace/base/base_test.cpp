@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "millrace/base/buffer_pool.h"
+#include "millrace/base/executor.h"
+#include "millrace/base/hash.h"
+#include "millrace/base/io.h"
+#include "millrace/base/log.h"
+#include "millrace/base/metrics.h"
+#include "millrace/base/progress.h"
+#include "millrace/base/status.h"
+#include "millrace/base/sync.h"
+#include "millrace/base/units.h"
+#include "millrace/base/utf8.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+Result<int> half(int n) {
+  if (n % 2 != 0) return fail(ErrorCode::kInvalidArgument, "{} is odd", n);
+  return n / 2;
+}
+Result<int> quarter(int n) {
+  ASSIGN_OR_RETURN(const int h, half(n));
+  ASSIGN_OR_RETURN(const int q, half(h));
+  return q;
+}
+
+TEST(Status, MacrosPassValuesAndErrorsOn) {
+  EXPECT_EQ(*quarter(8), 2);
+  EXPECT_EQ(quarter(6).error().message(), "3 is odd");
+  auto wrapped = with_context(quarter(6), "quarter of 6");
+  EXPECT_EQ(wrapped.error().to_string(), "quarter of 6: 3 is odd");
+  EXPECT_EQ(wrapped.error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(Status, ErrnoKeepsItsNumberAndItsMeaning) {
+  EXPECT_EQ(errno_error(ENOENT, "open x").code(), ErrorCode::kNotFound);
+  EXPECT_EQ(errno_error(ENOSPC, "write x").code(), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(errno_error(ENOSPC, "write x").sys_errno(), ENOSPC);
+  EXPECT_THAT(errno_error(EACCES, "open x").to_string(), HasSubstr("open x: Permission denied"));
+}
+
+TEST(Io, MemoryReaderRefusesToReadPastTheEnd) {
+  const std::string text = "0123456789";
+  MemoryReader reader(as_bytes(text), "digits");
+  std::string out(4, ' ');
+  ASSERT_TRUE(reader.read_at(6, std::as_writable_bytes(std::span<char>(out))));
+  EXPECT_EQ(out, "6789");
+  EXPECT_EQ(reader.read_at(7, std::as_writable_bytes(std::span<char>(out))).error().code(), ErrorCode::kOutOfRange);
+  EXPECT_EQ(*read_all(reader, 10), text);
+  EXPECT_EQ(read_all(reader, 9).error().code(), ErrorCode::kResourceExhausted);
+}
+
+TEST(Hash, MatchesThePublishedVectorsAndStreams) {
+  // XXH3_128bits of the empty input, from the xxHash repository's sanity test.
+  EXPECT_EQ(to_hex(xxh3_128(std::string_view())), "99aa06d3014798d86001c324468d497f");
+  std::string text(100000, 'x');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31 % 251);
+  Xxh3Stream stream;
+  for (size_t at = 0; at < text.size(); at += 777) stream.update(as_bytes(std::string_view(text).substr(at, 777)));
+  EXPECT_EQ(stream.digest(), xxh3_128(text));
+  EXPECT_EQ(hash128_from_hex(to_hex(stream.digest())), stream.digest());
+  EXPECT_EQ(hash128_from_hex("12"), std::nullopt);
+  EXPECT_EQ(hash128_from_hex(std::string(31, '0') + "g"), std::nullopt);
+}
+
+TEST(Units, SizesAreReadAndWritten) {
+  EXPECT_EQ(*parse_bytes("64MiB"), 64 << 20);
+  EXPECT_EQ(*parse_bytes("1.5 GB"), 1500000000);
+  EXPECT_EQ(*parse_bytes("2g"), 2000000000);
+  for (const char* bad : {"", "MiB", "-1", "1 parsec", "1e30TB", "nan"}) EXPECT_FALSE(parse_bytes(bad)) << bad;
+  EXPECT_EQ(format_bytes(999), "999 B");
+  EXPECT_EQ(format_bytes(1500000000), "1.50 GB");
+  EXPECT_EQ(format_count(-1234567), "-1,234,567");
+  EXPECT_EQ(format_count(123), "123");
+  EXPECT_EQ(format_duration(64), "1m 04s");
+}
+
+TEST(Utf8, ReplacesAsPythonDoes) {
+  // Expected values are those of bytes.decode("utf-8", errors="replace") in CPython.
+  const auto replaced = [](std::string_view text) {
+    std::string out;
+    const int64_t n = append_utf8_replaced(text, out);
+    return std::pair(out, n);
+  };
+  const std::string fffd = "\xEF\xBF\xBD";
+  EXPECT_EQ(replaced("a\xFF"), std::pair("a" + fffd, int64_t{1}));
+  EXPECT_EQ(replaced("\xE2\x82"), std::pair(fffd, int64_t{1}));              // cut sequence: one
+  EXPECT_EQ(replaced("\xED\xA0\x80"), std::pair(fffd + fffd + fffd, int64_t{3}));  // surrogate: three
+  EXPECT_EQ(replaced("\xF0\x80\x80z"), std::pair(fffd + fffd + fffd + "z", int64_t{3}));
+  EXPECT_EQ(replaced("\xF4\x90\x80\x80"), std::pair(fffd + fffd + fffd + fffd, int64_t{4}));
+  EXPECT_EQ(replaced("\xC3\xA9"), std::pair(std::string("\xC3\xA9"), int64_t{0}));
+  EXPECT_EQ(utf8_valid_prefix("0123456789\x80"), 10U);
+}
+
+TEST(Executor, RunsEverythingAndHonoursPriority) {
+  Executor executor(1, "test");
+  Mutex mutex;
+  CondVar changed;
+  std::vector<int> order;
+  bool go = false;
+  executor.submit([&] {
+    MutexLock lock(mutex);
+    while (!go) changed.wait(mutex);
+  });
+  for (int i = 0; i < 4; ++i) {
+    executor.submit(
+        [&, i] {
+          MutexLock lock(mutex);
+          order.push_back(i);
+          changed.notify_all();
+        },
+        i % 2);
+  }
+  MutexLock lock(mutex);
+  go = true;
+  changed.notify_all();
+  while (order.size() < 4) changed.wait(mutex);
+  EXPECT_THAT(order, testing::ElementsAre(1, 3, 0, 2));
+}
+
+TEST(Executor, ParallelForVisitsEachIndexOnce) {
+  Executor executor(3, "test");
+  std::vector<std::atomic<int>> seen(1000);
+  parallel_for(executor, 1000, [&](int64_t i) { ++seen[static_cast<size_t>(i)]; });
+  for (const auto& n : seen) EXPECT_EQ(n, 1);
+  parallel_for(executor, 0, [&](int64_t) { FAIL(); });
+}
+
+TEST(Executor, WorksInAChildAfterFork) {
+  Executor executor(2, "test");
+  std::atomic<int> ran{0};
+  parallel_for(executor, 8, [&](int64_t) { ++ran; });
+  const pid_t child = fork();
+  if (child == 0) {
+    std::atomic<int> here{0};
+    parallel_for(executor, 8, [&](int64_t) { ++here; });
+    _exit(here == 8 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(ran, 8);
+}
+
+TEST(BufferPool, ReservationsShareOneCap) {
+  MemoryBudget budget(1 << 20);
+  auto loader = *BufferPool::reserve(budget, "loader", 700 << 10);
+  const auto refused = BufferPool::reserve(budget, "checkpoint", 400 << 10);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().to_string(), HasSubstr("loader holds"));
+  loader.reset();
+  EXPECT_TRUE(BufferPool::reserve(budget, "checkpoint", 400 << 10));
+}
+
+TEST(BufferPool, WaitsForMemoryAndRecyclesIt) {
+  MemoryBudget budget(1 << 20);
+  auto pool = *BufferPool::reserve(budget, "test", 64 << 10);
+  Buffer first = *pool->acquire(60000);
+  std::byte* const address = first.data();
+  EXPECT_FALSE(*pool->try_acquire(60000));
+  EXPECT_EQ(pool->acquire(1 << 20).error().code(), ErrorCode::kResourceExhausted);
+  Thread releaser("release", [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    Buffer gone = std::move(first);
+  });
+  Buffer second = *pool->acquire(60000);
+  EXPECT_EQ(second.data(), address);
+  EXPECT_EQ(pool->in_use_bytes(), 61440);
+  std::stop_source stop;
+  Thread stopper("stop", [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    stop.request_stop();
+  });
+  EXPECT_EQ(pool->acquire(60000, stop.get_token()).error().code(), ErrorCode::kCancelled);
+}
+
+TEST(BufferPool, BuffersOutliveTheirPool) {
+  MemoryBudget budget(1 << 20);
+  Buffer buffer;
+  {
+    auto pool = *BufferPool::reserve(budget, "test", 64 << 10);
+    buffer = *pool->acquire(100);
+  }
+  buffer.data()[99] = std::byte{1};
+  EXPECT_EQ(budget.reserved_bytes(), 64 << 10);
+  buffer = Buffer();
+  EXPECT_EQ(budget.reserved_bytes(), 0);
+}
+
+TEST(Metrics, TableAndValuesAgree) {
+  ASSERT_EQ(metric_defs().size(), static_cast<size_t>(Metric::kCount));
+  for (const MetricDef& def : metric_defs()) EXPECT_FALSE(def.name.empty());
+  Metrics metrics;
+  metrics.add(Metric::kTokens, 7);
+  metrics.add_seconds(Metric::kWaitSeconds, std::chrono::milliseconds(1500));
+  EXPECT_EQ(metrics.value(Metric::kTokens), 7);
+  EXPECT_DOUBLE_EQ(metrics.value(Metric::kWaitSeconds), 1.5);
+}
+
+TEST(Log, SinkSeesLinesFromItsLevelUp) {
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel level, std::string_view line) {
+    lines.push_back(std::string(log_level_name(level)) + " " + std::string(line));
+  }, LogLevel::kWarning);
+  log(LogLevel::kInfo, "quiet");
+  log(LogLevel::kWarning, "read {} twice", "x");
+  set_log_sink({}, LogLevel::kWarning);
+  log(LogLevel::kError, "dropped");
+  EXPECT_THAT(lines, testing::ElementsAre("warning read x twice"));
+}
+
+TEST(Progress, CountsAcrossThreads) {
+  Progress progress;
+  progress.set_totals(100, 10);
+  progress.set_phase("reading");
+  Executor executor(2, "test");
+  parallel_for(executor, 10, [&](int64_t) { progress.add(10, 1); });
+  const auto s = progress.snapshot();
+  EXPECT_EQ(s.bytes, 100);
+  EXPECT_EQ(s.items, 10);
+  EXPECT_EQ(s.phase, "reading");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The two ends that `formats/` reads from and writes to, so that a format needs neither a path nor a network.
+// A RandomReader may be read from many threads at once; a ByteSink belongs to one thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+
+namespace millrace {
+
+// A pinned sequence of bytes: what is read never changes between two reads of one reader.
+class RandomReader {
+ public:
+  virtual ~RandomReader() = default;
+
+  // For messages: the path or URL.
+  virtual std::string_view name() const = 0;
+  virtual int64_t size() const = 0;
+  // Equal versions of one name mean equal bytes; opaque. Empty when the source has none.
+  virtual std::string_view version() const = 0;
+
+  // Fills `out` with bytes [offset, offset + out.size()); never a short read. Blocks.
+  // On error the content of `out` is unspecified, but nothing is still writing to it.
+  // Errors: out_of_range (past the end), corruption (changed while reading), unavailable, cancelled.
+  // REQUIRES: offset >= 0.
+  [[nodiscard]] virtual Status read_at(int64_t offset, std::span<std::byte> out) const = 0;
+};
+
+class ByteSink {
+ public:
+  virtual ~ByteSink() = default;
+  // Takes all of `bytes` or fails; they may be reused when it returns.
+  [[nodiscard]] virtual Status append(std::span<const std::byte> bytes) = 0;
+};
+
+// A reader over memory that the caller keeps alive.
+class MemoryReader final : public RandomReader {
+ public:
+  explicit MemoryReader(std::span<const std::byte> bytes, std::string name = "memory")
+      : bytes_(bytes), name_(std::move(name)) {}
+  std::string_view name() const override { return name_; }
+  int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
+  std::string_view version() const override { return {}; }
+  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::string name_;
+};
+
+// A sink that keeps everything in memory.
+class MemorySink final : public ByteSink {
+ public:
+  [[nodiscard]] Status append(std::span<const std::byte> bytes) override;
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// The whole reader as a string; for small things (manifests, tokenizer.json).
+// Errors: those of read_at; resource_exhausted when it is larger than `limit_bytes`.
+[[nodiscard]] Result<std::string> read_all(const RandomReader& reader, int64_t limit_bytes);
+
+inline std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span<const char>(text.data(), text.size()));
+}
+inline std::string_view as_text(std::span<const std::byte> bytes) {
+  // SAFETY: char may alias any object.
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace millrace

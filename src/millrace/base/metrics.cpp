@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/base/metrics.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::array<MetricDef, static_cast<size_t>(Metric::kCount)> kDefs{{
+    {"read_bytes", "bytes", "stable", "Bytes read from storage."},
+    {"read_seconds", "seconds", "stable", "Time threads spent reading from storage, summed over threads."},
+    {"write_bytes", "bytes", "stable", "Bytes written to storage."},
+    {"write_seconds", "seconds", "stable", "Time threads spent writing to storage, summed over threads."},
+    {"decode_seconds", "seconds", "stable", "Time threads spent verifying and decoding samples."},
+    {"collate_seconds", "seconds", "stable", "Time threads spent filling batches."},
+    {"encode_seconds", "seconds", "stable", "Time threads spent tokenising and formatting samples."},
+    {"samples", "1", "stable", "Samples (documents) read or written."},
+    {"tokens", "1", "stable", "Token ids read or written."},
+    {"batches", "1", "stable", "Batches handed to the training loop."},
+    {"batch_copies", "1", "experimental", "Batches copied out of the pool because the user kept more than it expects."},
+    {"wait_seconds", "seconds", "stable", "Time the training loop waited in next() for a batch."},
+    {"stall_seconds", "seconds", "stable", "Time save() kept the training loop: waiting for the last save and copying."},
+    {"saves", "1", "stable", "Checkpoints whose snapshot was taken."},
+    {"invalid_utf8", "1", "stable", "Ill-formed UTF-8 sequences replaced by U+FFFD."},
+    {"retries", "1", "stable", "Storage operations tried again."},
+}};
+
+}  // namespace
+
+std::span<const MetricDef> metric_defs() { return kDefs; }
+
+void Metrics::add_seconds(Metric metric, Clock::duration time) {
+  add(metric, std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+}
+
+double Metrics::value(Metric metric) const {
+  const bool is_time = kDefs[static_cast<size_t>(metric)].unit == "seconds";
+  return is_time ? seconds(metric) : static_cast<double>(count(metric));
+}
+
+}  // namespace millrace

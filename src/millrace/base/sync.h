@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Mutexes, threads, clocks and stop tokens of the whole project come from here, with clang's thread-safety annotations.
+// Everything here is thread-safe unless it says otherwise.
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#if defined(__clang__)
+#define MILLRACE_ANNOTATE(x) __attribute__((x))
+#else
+#define MILLRACE_ANNOTATE(x)
+#endif
+#define GUARDED_BY(mutex) MILLRACE_ANNOTATE(guarded_by(mutex))
+#define REQUIRES_LOCK(mutex) MILLRACE_ANNOTATE(requires_capability(mutex))
+
+namespace millrace {
+
+using Clock = std::chrono::steady_clock;
+
+class MILLRACE_ANNOTATE(capability("mutex")) Mutex {
+ public:
+  void lock() MILLRACE_ANNOTATE(acquire_capability()) { mutex_.lock(); }
+  void unlock() MILLRACE_ANNOTATE(release_capability()) { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+};
+
+class MILLRACE_ANNOTATE(scoped_lockable) MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) MILLRACE_ANNOTATE(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }
+  ~MutexLock() MILLRACE_ANNOTATE(release_capability()) { mutex_.unlock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+// Waits on a Mutex that the caller holds. Predicates are loops at the call: `while (!ready_) changed_.wait(mutex_);`
+class CondVar {
+ public:
+  void wait(Mutex& mutex) MILLRACE_ANNOTATE(requires_capability(mutex)) { condition_.wait(mutex); }
+  // False when `deadline` passed first.
+  bool wait_until(Mutex& mutex, Clock::time_point deadline) MILLRACE_ANNOTATE(requires_capability(mutex)) {
+    return condition_.wait_until(mutex, deadline) == std::cv_status::no_timeout;
+  }
+  void notify_one() { condition_.notify_one(); }
+  void notify_all() { condition_.notify_all(); }
+
+ private:
+  std::condition_variable_any condition_;
+};
+
+// A joined-on-destruction thread that blocks every signal, so that signals reach the program's own threads.
+class Thread {
+ public:
+  Thread() = default;
+  // `name` is what `top -H` shows, at most 15 characters.
+  Thread(const std::string& name, std::function<void()> body);
+  ~Thread();
+  Thread(Thread&&) noexcept = default;
+  Thread& operator=(Thread&&) noexcept;
+  bool joinable() const { return thread_.joinable(); }
+  void join() { thread_.join(); }
+
+ private:
+  std::thread thread_;
+};
+
+// How many times this process image has forked since it started: 0 in the first process, one more in each child. An object
+// that owns threads remembers the value and, when it differs, knows that its threads are not in this process.
+uint64_t fork_generation();
+
+// CPUs this process may use: its affinity mask, cut by a cgroup CPU quota; at least 1.
+int available_cpus();
+
+}  // namespace millrace

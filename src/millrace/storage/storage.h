@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A Storage maps keys to byte objects: a directory on Lustre or NVMe, an S3 bucket, a cache, plain memory. Everything in
+// Millrace that moves bytes goes through this interface. Backends: memory.h, local/local.h (s3/ and http/ come with their
+// own headers); wrappers that are themselves Storages: fault.h. `open_url` in url.h finds the backend for what a user typed.
+//
+// A key is a relative path with '/' between components: "run1/step-10/rank-0.safetensors". No leading '/', no empty, "." or
+// ".." component, no NUL; anything else is invalid_argument. A prefix in `list` is any leading part of a key.
+//
+// Three rules hold for every backend, and the conformance suite (conformance.h) holds backends to them:
+//  - An open pins a version. Reads give the bytes of that version or fail with corruption ("changed while reading").
+//  - A write is invisible until commit() and atomic at commit(): a reader sees the old object or the new one. A Writer
+//    dropped without commit leaves nothing behind; after kill -9 it leaves at most something `list` does not show and that
+//    `list_uploads` and `abort_uploads` find.
+//  - What a backend cannot do is a capability flag, and the call answers unsupported.
+//
+// Thread-safe: all of Storage, read_at of readers, write_at of writers. After fork a Storage works in the child; readers and
+// writers opened before stay usable for reading in the child, writers are the parent's.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/io.h"
+#include "millrace/base/status.h"
+#include "millrace/base/sync.h"
+
+namespace millrace {
+
+struct Capabilities {
+  bool random_write = false;        // write_at at any offset in any order (else: parts, in whatever order the backend takes)
+  bool conditional_write = false;   // WriteOptions::condition other than replace is atomic against other processes
+  bool copy_range = false;          // Writer::copy_range moves bytes without passing through this process
+  bool list_uploads = false;        // unfinished writes of dead processes can be found and aborted
+  bool metadata = false;            // user metadata is stored and returned by stat
+  bool free_space = false;          // free_space() answers
+  bool durable = false;             // commit(durable) and make_durable survive a power cut
+  bool layout = false;              // WriteOptions::stripe_count is honoured (Lustre)
+};
+
+struct ObjectInfo {
+  std::string key;
+  int64_t size = 0;
+  std::string version;              // as RandomReader::version(); may be empty in a listing
+  std::chrono::sys_time<std::chrono::nanoseconds> modified{};
+  std::map<std::string, std::string> metadata;  // from stat only
+};
+
+struct ListOptions {
+  bool recursive = true;            // false: one level; deeper keys are folded into `prefixes`, each ending in '/'
+  std::string page_token;           // from the page before; empty for the first page
+  int64_t max_keys = 1000;
+};
+struct ListPage {
+  std::vector<ObjectInfo> objects;  // in byte order of the key
+  std::vector<std::string> prefixes;
+  std::string next_page_token;      // empty on the last page
+};
+
+struct OpenOptions {
+  // When set, opening any other version fails with corruption.
+  std::string expected_version;
+};
+
+struct WriteOptions {
+  enum class Condition { kReplace, kIfAbsent, kIfVersion };
+  Condition condition = Condition::kReplace;
+  std::string version;                          // for kIfVersion
+  int64_t size_hint_bytes = 0;                  // 0: unknown. Space is checked and preallocated where that is possible
+  int stripe_count = 0;                         // Lustre: 0 leaves the directory's default
+  std::map<std::string, std::string> metadata;  // at most 2 KiB in all, ASCII
+};
+
+enum class Durability {
+  kVisible,  // atomic and visible; a power cut may undo it until make_durable
+  kDurable,  // survives a power cut when commit returns
+};
+
+// One object being written. Write operations may come from many threads; commit once, after all of them returned.
+class Writer : public ByteSink {
+ public:
+  ~Writer() override = default;
+
+  // Writes `data` at `offset`. Gaps that are never written read as zeros. REQUIRES: offset >= 0.
+  // Errors: resource_exhausted (no space), permission_denied, unavailable.
+  [[nodiscard]] virtual Status write_at(int64_t offset, std::span<const std::byte> data) = 0;
+  // write_at behind the bytes appended so far; for one thread. Not to be mixed with write_at.
+  [[nodiscard]] Status append(std::span<const std::byte> data) final;
+  // Copies [source_offset, source_offset + size) of an object of the same Storage to `offset`.
+  [[nodiscard]] virtual Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
+                                          int64_t offset) = 0;
+  // Makes the object visible under its key, all at once, and answers what became visible.
+  // Errors: already_exists (kIfAbsent lost, kIfVersion differs), resource_exhausted, unavailable. After an error nothing
+  // is visible and nothing is left.
+  [[nodiscard]] virtual Result<ObjectInfo> commit(Durability durability = Durability::kDurable) = 0;
+
+ private:
+  int64_t appended_ = 0;
+};
+
+// What a submitted operation ended with.
+struct Completion {
+  uint64_t tag = 0;
+  Status status;
+};
+
+// Completions come out in the order in which operations end. Thread-safe; must outlive the operations submitted with it.
+class CompletionQueue {
+ public:
+  void push(Completion completion);
+  // Waits for one. REQUIRES: an operation submitted with this queue has not been taken out yet.
+  Completion wait();
+  std::optional<Completion> try_pop();
+
+ private:
+  Mutex mutex_;
+  CondVar pushed_;
+  std::vector<Completion> done_ GUARDED_BY(mutex_);
+};
+
+// One read or one write: exactly one of `reader` and `writer` is set, and what is set and the memory stay alive until the
+// completion. An operation whose stop token is set, or whose deadline passes, before it starts ends as cancelled or
+// timeout; one that has started ends by itself.
+struct Operation {
+  uint64_t tag = 0;
+  const RandomReader* reader = nullptr;
+  Writer* writer = nullptr;
+  int64_t offset = 0;
+  std::span<std::byte> out;         // reads
+  std::span<const std::byte> data;  // writes
+  std::stop_token stop;
+  Clock::time_point deadline = Clock::time_point::max();
+  int priority = 0;                 // higher runs earlier
+};
+
+class Storage {
+ public:
+  virtual ~Storage() = default;
+
+  // For messages: "file:///data", "memory:".
+  virtual std::string_view name() const = 0;
+  virtual Capabilities capabilities() const = 0;
+
+  // Errors: not_found, permission_denied, corruption (expected_version differs), invalid_argument (a directory).
+  [[nodiscard]] virtual Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
+                                                                        const OpenOptions& options = {}) = 0;
+  // Errors: already_exists (kIfAbsent and it is there; checked again at commit), resource_exhausted (the size hint does not
+  // fit), permission_denied, invalid_argument. Missing parent directories are made.
+  [[nodiscard]] virtual Result<std::unique_ptr<Writer>> open_write(std::string_view key,
+                                                                   const WriteOptions& options = {}) = 0;
+
+  // Starts `operations`; each ends with exactly one completion in `queue`. Never blocks on I/O and runs no user code.
+  virtual void submit(std::span<const Operation> operations, CompletionQueue& queue) = 0;
+
+  // Errors: not_found.
+  [[nodiscard]] virtual Result<ObjectInfo> stat(std::string_view key) = 0;
+  // One page of keys that start with `prefix`. A prefix with nothing below it is an empty page, not an error; a listing
+  // that could not be completed is an error, never a shorter page.
+  [[nodiscard]] virtual Result<ListPage> list(std::string_view prefix, const ListOptions& options = {}) = 0;
+  // Removes the keys; a key that is not there counts as removed. Errors: the first failure, after trying all.
+  [[nodiscard]] virtual Status remove(std::span<const std::string> keys) = 0;
+
+  // Writes under `prefix` that were begun and neither committed nor dropped by a process that is gone.
+  [[nodiscard]] virtual Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) = 0;
+  [[nodiscard]] virtual Status abort_uploads(std::span<const ObjectInfo> uploads) = 0;
+
+  // Makes committed keys and the directories above them survive a power cut, with as few syncs as the backend can.
+  [[nodiscard]] virtual Status make_durable(std::span<const std::string> keys) = 0;
+
+  // Bytes that an ordinary write below `prefix` may still use. Errors: unsupported.
+  [[nodiscard]] virtual Result<int64_t> free_space(std::string_view prefix) = 0;
+};
+
+// Errors: invalid_argument, saying what is wrong with `key`.
+[[nodiscard]] Status check_key(std::string_view key);
+
+// Whole objects, for small things. `write_object` commits with `durability`.
+[[nodiscard]] Result<std::string> read_object(Storage& storage, std::string_view key, int64_t limit_bytes = 64 << 20);
+[[nodiscard]] Result<ObjectInfo> write_object(Storage& storage, std::string_view key, std::string_view content,
+                                              const WriteOptions& options = {},
+                                              Durability durability = Durability::kDurable);
+// Every page of `list`, in order; a callback that answers an error stops the walk and is passed on.
+[[nodiscard]] Status for_each_object(Storage& storage, std::string_view prefix,
+                                     const std::function<Status(const ObjectInfo&)>& visit, bool recursive = true);
+
+}  // namespace millrace

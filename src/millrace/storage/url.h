@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// From what a user typed to a Storage and a key. Thread-safe.
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/storage/storage.h"
+
+namespace millrace {
+
+struct Location {
+  std::shared_ptr<Storage> storage;
+  std::string key;  // empty: the root of the storage; never ends in '/'
+  std::string url;  // as typed, for messages
+
+  // The location of `name` below this one: key + '/' + name.
+  Location child(std::string_view name) const;
+};
+
+// Plain paths and file:///absolute are the local file system (relative paths from the current directory); mem://name/key is
+// memory shared by this process, for tests. s3:// and http(s):// answer unsupported until their backends exist.
+// Errors: invalid_argument, unsupported.
+[[nodiscard]] Result<Location> open_url(std::string_view url);
+
+// "shard-{00000..00009}.tar", "{a,b}/x", nested, as the webdataset package reads them (braceexpand): ranges keep zero
+// padding, {0..10..2} has a step. A pattern without braces is itself. Errors: invalid_argument (unbalanced, more than
+// `limit` names).
+[[nodiscard]] Result<std::vector<std::string>> expand_braces(std::string_view pattern, size_t limit = 1 << 20);
+
+}  // namespace millrace
