@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a folder of shards consists of: the configuration every task agreed on, one part record a task, and the manifest
+// that joins them (docs/format/manifest.md). JSON with sorted keys, so equal content is equal bytes. Values.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/hash.h"
+#include "millrace/base/status.h"
+
+namespace millrace::formats {
+
+// What must be equal for all tasks that write into one folder.
+struct ShardConfig {
+  int64_t tasks = 1;
+  Hash128 tokenizer_hash;
+  std::string ids_field;       // "token_ids.npy"
+  bool text = true;            // text.txt is written
+  std::string documents;       // document_mode_name
+  std::string text_field;      // for jsonl, else empty
+  bool add_special_tokens = true;
+  int64_t shard_bytes = 0;     // 0: one shard a task
+  bool operator==(const ShardConfig&) const = default;
+};
+std::string serialize_shard_config(const ShardConfig& config);
+[[nodiscard]] Result<ShardConfig> parse_shard_config(std::string_view json, std::string_view source);
+// One line for each field that differs: "tasks: 4 there, 8 here". Empty when equal.
+std::string explain_difference(const ShardConfig& there, const ShardConfig& here);
+
+struct ShardEntry {
+  std::string name;            // file name within the folder
+  int64_t size = 0;
+  int64_t samples = 0;
+  int64_t tokens = 0;
+  Hash128 hash;                // XXH3-128 of the tar file
+  Hash128 index_hash;          // XXH3-128 of the index file
+  bool operator==(const ShardEntry&) const = default;
+};
+
+struct InputEntry {
+  std::string name;            // as given
+  int64_t size = 0;
+  std::string version;         // as Storage gave it
+  bool operator==(const InputEntry&) const = default;
+};
+
+struct PartRecord {
+  int64_t task = 0;
+  ShardConfig config;
+  std::vector<InputEntry> inputs;
+  std::vector<ShardEntry> shards;
+  int64_t input_bytes = 0;
+  int64_t documents = 0;
+  int64_t tokens = 0;
+  int64_t invalid_utf8 = 0;    // ill-formed sequences replaced
+  bool operator==(const PartRecord&) const = default;
+};
+std::string part_name(int64_t task, int64_t tasks);  // "part-00003-of-00010.json"
+std::string serialize_part(const PartRecord& part);
+[[nodiscard]] Result<PartRecord> parse_part(std::string_view json, std::string_view source);
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::string_view kConfigName = "prepare.json";
+
+struct Manifest {
+  ShardConfig config;
+  std::vector<ShardEntry> shards;  // by task, then in the order written: the canonical order of samples
+  int64_t input_bytes = 0;
+  int64_t documents = 0;
+  int64_t tokens = 0;
+  int64_t invalid_utf8 = 0;
+  bool operator==(const Manifest&) const = default;
+};
+std::string serialize_manifest(const Manifest& manifest);
+[[nodiscard]] Result<Manifest> parse_manifest(std::string_view json, std::string_view source);
+
+// Errors: not_found naming every missing part; invalid_argument when configurations differ or a task appears twice.
+[[nodiscard]] Result<Manifest> join_parts(std::span<const PartRecord> parts);
+
+}  // namespace millrace::formats

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Tar archives as WebDataset uses them: a strict reader and a deterministic writer (docs/format/tar.md). Reads ustar, GNU
+// long names and PAX (path and size); a sparse member is refused. What other readers pass over in silence is an error
+// here that names file, member and offset: a bad header checksum, an archive cut at any place, missing end-of-archive
+// blocks, zero blocks in the middle, data behind the end. Free functions are thread-safe; a TarReader belongs to one thread.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/io.h"
+#include "millrace/base/status.h"
+
+namespace millrace::formats {
+
+inline constexpr int64_t kTarBlock = 512;
+
+// One regular member. Directories, links and devices are passed over, as webdataset does.
+struct TarMember {
+  std::string name;
+  int64_t begin = 0;        // first byte of its first header (PAX and long-name headers belong to the member)
+  int64_t data_offset = 0;
+  int64_t size = 0;         // of the data
+  int64_t end = 0;          // first byte behind the padding
+};
+
+// Walks an archive member by member through a window; payloads are not read.
+class TarReader {
+ public:
+  // `archive` must outlive the reader.
+  explicit TarReader(const RandomReader& archive);
+
+  // The next member, or nothing behind the last one, when the end-of-archive blocks were seen and only zeros follow.
+  // Errors: corruption, unsupported (sparse, multi-volume), those of read_at.
+  [[nodiscard]] Result<std::optional<TarMember>> next();
+
+ private:
+  [[nodiscard]] Status fill(int64_t offset, int64_t size);
+  const RandomReader& archive_;
+  std::vector<std::byte> window_;
+  int64_t window_begin_ = 0;
+  int64_t at_ = 0;
+};
+
+// One member inside memory that holds whole members back to back (a sample's extent): views, no copies.
+struct TarView {
+  std::string_view name;
+  std::span<const std::byte> data;
+};
+// Reads the member at `at` and moves `at` behind it. `source` and `base_offset` (of bytes[0] in the archive) are for messages.
+// Members other than regular ones are corruption here: an extent of ours holds none. A long name (PAX, GNU) is kept in `name_storage`.
+[[nodiscard]] Result<TarView> next_tar_view(std::span<const std::byte> bytes, size_t& at, std::string& name_storage,
+                                            std::string_view source, int64_t base_offset);
+
+// Key and field of a member name by webdataset's rule: the key ends at the first dot of the last path component, the field
+// is what follows, in lower case (ASCII). Nothing for names webdataset skips ("README", ".hidden", "__dir__/x.txt").
+struct SampleName {
+  std::string_view key;
+  std::string field;
+};
+std::optional<SampleName> split_sample_name(std::string_view member_name);
+
+// A sample: a run of adjacent members with one key.
+struct SampleExtent {
+  std::string key;
+  std::vector<std::string> fields;   // in archive order
+  std::vector<TarMember> members;
+  int64_t begin = 0;                 // first header byte of the first member
+  int64_t end = 0;                   // behind the padding of the last member
+};
+// Groups the members of an archive. A repeated field in one sample, or a sample whose set of fields differs from the first
+// sample's, is corruption that names the sample ("incomplete sample").
+class SampleReader {
+ public:
+  explicit SampleReader(const RandomReader& archive);
+  [[nodiscard]] Result<std::optional<SampleExtent>> next();
+
+ private:
+  const RandomReader& archive_;
+  TarReader reader_;
+  std::optional<TarMember> pending_;
+  std::vector<std::string> expected_fields_;  // sorted, from the first sample
+  bool ended_ = false;
+};
+
+// Appends one regular member: header (mode 0444, uid, gid and mtime 0, owner "" so that bytes are the same on every run),
+// data and zero padding. Names over 100 bytes use the ustar prefix when they can, else one PAX header; no other PAX headers.
+// Errors: invalid_argument (empty name or NUL in it).
+[[nodiscard]] Status append_tar_member(std::string& out, std::string_view name, std::span<const std::byte> data);
+// The two zero blocks that end an archive.
+void append_tar_end(std::string& out);
+
+}  // namespace millrace::formats

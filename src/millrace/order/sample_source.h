@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a dataset is to the loader: shards of samples that can be counted and read by window. Shard folders implement it in
+// loader/, robot datasets in their own room. Thread-safe; reads may run on many threads at once.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+
+namespace millrace::order {
+
+// One named part of a sample, as raw bytes ("token_ids.npy", "text.txt").
+struct Field {
+  std::string_view name;
+  std::span<const std::byte> data;
+};
+// Valid during the visit only.
+struct Sample {
+  std::string_view key;
+  std::span<const Field> fields;
+};
+
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+
+  // For messages: the URL.
+  virtual std::string_view name() const = 0;
+  // Equal for equal samples in equal canonical order; part of the loader's state.
+  virtual std::string_view identity() const = 0;
+
+  // Samples of each shard, in canonical order.
+  virtual std::span<const int64_t> shard_samples() const = 0;
+
+  // Tokens of each sample of a shard; empty when lengths are unknown. Valid while the source lives.
+  // May read the shard's index. Errors: those of reading it.
+  [[nodiscard]] virtual Result<std::span<const uint32_t>> lengths(int64_t shard) = 0;
+
+  // Reads samples [first, first + count) of a shard and visits each, in order; `index` counts from 0. A visit that
+  // answers an error ends the read with that error. Bytes are verified where a hash is known.
+  // Errors: corruption naming shard, sample and offset; not_found, unavailable, cancelled.
+  [[nodiscard]] virtual Status read(int64_t shard, int64_t first, int64_t count, std::stop_token stop,
+                                    const std::function<Status(int64_t index, const Sample& sample)>& visit) = 0;
+};
+
+}  // namespace millrace::order

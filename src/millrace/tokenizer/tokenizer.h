@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A Hugging Face tokenizer.json as code: text in, exactly the ids that the `tokenizers` package gives out, and back.
+// No I/O. A Tokenizer is immutable and thread-safe; an Encoder holds the scratch memory and word cache of one thread and
+// keeps its Tokenizer alive. What a file asks for and this version does not do is refused at load, never approximated.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/hash.h"
+#include "millrace/base/status.h"
+
+namespace millrace::tokenizer {
+
+// Bytes [begin, end) of the text that was given to encode.
+struct Offset {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const Offset&) const = default;
+};
+
+struct EncodeOptions {
+  // What the file's post-processor adds (a BOS token, say).
+  bool add_special_tokens = true;
+};
+
+class Tokenizer;
+
+// One thread's way to encode. Not thread-safe.
+class Encoder {
+ public:
+  explicit Encoder(std::shared_ptr<const Tokenizer> tokenizer);
+  ~Encoder();
+  Encoder(Encoder&&) noexcept;
+  Encoder& operator=(Encoder&&) noexcept;
+
+  // Appends the ids of `text` to `ids` and, when `offsets` is given, one Offset for each.
+  // REQUIRES: `text` is valid UTF-8 (base/utf8.h); other bytes give unspecified ids, never undefined behaviour.
+  void encode(std::string_view text, const EncodeOptions& options, std::vector<uint32_t>& ids,
+              std::vector<Offset>* offsets = nullptr);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+class Tokenizer {
+ public:
+  // `json` is the content of a tokenizer.json, `name` is for messages.
+  // Errors: invalid_argument (not a tokenizer.json; the place), unsupported (the component's name).
+  [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view json, std::string name);
+  ~Tokenizer();
+
+  // Bytes that are not UTF-8 after joining are replaced by U+FFFD, as `tokenizers` does. Ids without a token are skipped.
+  std::string decode(std::span<const uint32_t> ids, bool skip_special_tokens = true) const;
+
+  std::optional<uint32_t> token_to_id(std::string_view token) const;
+  // The token as the file spells it ("Ġthe"), nothing for an id without one.
+  std::optional<std::string> id_to_token(uint32_t id) const;
+  // Distinct tokens, added tokens included: `get_vocab_size(with_added_tokens=True)`.
+  int64_t vocab_size() const;
+  // 1 + the largest id.
+  int64_t id_limit() const;
+  // XXH3-128 of the file's bytes: what shards and states name.
+  Hash128 hash() const;
+
+ private:
+  friend class Encoder;
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace::tokenizer
