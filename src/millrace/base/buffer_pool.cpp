@@ -67,13 +67,13 @@ int64_t local_ranks() {
 MemoryBudget::MemoryBudget(int64_t cap_bytes) : impl_(std::make_shared<Impl>()) { impl_->cap = cap_bytes; }
 
 std::shared_ptr<MemoryBudget> MemoryBudget::process() {
-  static const auto budget = [] {
+  static const auto& budget = *new auto([] {  // never destroyed: worker threads may outlive static objects
     int64_t cap = machine_memory_bytes() / 2 / local_ranks();
     if (const char* text = std::getenv("MILLRACE_MEMORY")) {
       if (auto bytes = parse_bytes(text)) cap = *bytes;
     }
     return std::make_shared<MemoryBudget>(cap);
-  }();
+  }());
   return budget;
 }
 

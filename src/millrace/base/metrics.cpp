@@ -15,6 +15,7 @@ constexpr std::array<MetricDef, static_cast<size_t>(Metric::kCount)> kDefs{{
     {"encode_seconds", "seconds", "stable", "Time threads spent tokenising and formatting samples."},
     {"samples", "1", "stable", "Samples (documents) read or written."},
     {"tokens", "1", "stable", "Token ids read or written."},
+    {"truncated_tokens", "1", "stable", "Token ids left out because their sample is longer than seq_len (pad)."},
     {"batches", "1", "stable", "Batches handed to the training loop."},
     {"batch_copies", "1", "experimental", "Batches copied out of the pool because the user kept more than it expects."},
     {"wait_seconds", "seconds", "stable", "Time the training loop waited in next() for a batch."},

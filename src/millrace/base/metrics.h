@@ -24,6 +24,7 @@ enum class Metric : int {
   kEncodeSeconds,
   kSamples,
   kTokens,
+  kTruncatedTokens,
   kBatches,
   kBatchCopies,
   kWaitSeconds,

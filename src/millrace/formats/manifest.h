@@ -19,12 +19,12 @@ namespace millrace::formats {
 struct ShardConfig {
   int64_t tasks = 1;
   Hash128 tokenizer_hash;
-  std::string ids_field;       // "token_ids.npy"
-  bool text = true;            // text.txt is written
-  std::string documents;       // document_mode_name
-  std::string text_field;      // for jsonl, else empty
+  std::string ids_field;   // "token_ids.npy"
+  bool text = true;        // text.txt is written
+  std::string documents;   // document_mode_name
+  std::string text_field;  // for jsonl, else empty
   bool add_special_tokens = true;
-  int64_t shard_bytes = 0;     // 0: one shard a task
+  int64_t shard_bytes = 0;  // 0: one shard a task
   bool operator==(const ShardConfig&) const = default;
 };
 std::string serialize_shard_config(const ShardConfig& config);
@@ -33,19 +33,19 @@ std::string serialize_shard_config(const ShardConfig& config);
 std::string explain_difference(const ShardConfig& there, const ShardConfig& here);
 
 struct ShardEntry {
-  std::string name;            // file name within the folder
+  std::string name;  // file name within the folder
   int64_t size = 0;
   int64_t samples = 0;
   int64_t tokens = 0;
-  Hash128 hash;                // XXH3-128 of the tar file
-  Hash128 index_hash;          // XXH3-128 of the index file
+  Hash128 hash;        // XXH3-128 of the tar file
+  Hash128 index_hash;  // XXH3-128 of the index file
   bool operator==(const ShardEntry&) const = default;
 };
 
 struct InputEntry {
-  std::string name;            // as given
+  std::string name;  // as given
   int64_t size = 0;
-  std::string version;         // as Storage gave it
+  std::string version;  // as Storage gave it
   bool operator==(const InputEntry&) const = default;
 };
 
@@ -57,7 +57,7 @@ struct PartRecord {
   int64_t input_bytes = 0;
   int64_t documents = 0;
   int64_t tokens = 0;
-  int64_t invalid_utf8 = 0;    // ill-formed sequences replaced
+  int64_t invalid_utf8 = 0;  // ill-formed sequences replaced
   bool operator==(const PartRecord&) const = default;
 };
 std::string part_name(int64_t task, int64_t tasks);  // "part-00003-of-00010.json"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// NumPy's .npy for one-dimensional arrays of token ids (docs/format/npy.md; numpy.lib.format, versions 1.0 to 3.0). Thread-safe.
+// NumPy's .npy for one-dimensional arrays of token ids (docs/format/npy.md; numpy.lib.format, versions 1.0 to 3.0), and
+// the JSON list of ids. Thread-safe.
 
 #include <cstdint>
 #include <span>
@@ -17,10 +18,12 @@ namespace millrace::formats {
 // Appends a version 1.0 file with dtype '<u4' and shape (n,); header padded to 64 bytes as numpy does.
 void append_npy_u32(std::string& out, std::span<const uint32_t> ids);
 
-// Appends the ids of a one-dimensional little-endian integer array (u1, i1, u2, i2, u4, i4, u8, i8) to `ids`.
-// Errors: corruption (cut, bad magic, header that does not parse, size that does not match), unsupported (dtype, Fortran order of
-// more than one dimension, more dimensions), invalid_argument (an id that does not fit 32 bits unsigned). `source` is for messages.
-[[nodiscard]] Status parse_npy_ids(std::span<const std::byte> file, std::vector<uint32_t>& ids, std::string_view source);
+// Appends the ids of a one-dimensional little-endian integer array (u1, i1, u2, i2, u4, i4, u8, i8) to `ids`, which is
+// unchanged on error. `source` is for messages.
+// Errors: corruption (cut, bad magic, header that does not parse, size that does not match), unsupported (version,
+// dtype, any other number of dimensions), invalid_argument (an id that does not fit 32 bits unsigned).
+[[nodiscard]] Status parse_npy_ids(std::span<const std::byte> file, std::vector<uint32_t>& ids,
+                                   std::string_view source);
 
 // The same for "[1, 2, 3]", the JSON list that the field's recipes write: whitespace allowed, integers only.
 [[nodiscard]] Status parse_json_ids(std::string_view json, std::vector<uint32_t>& ids, std::string_view source);

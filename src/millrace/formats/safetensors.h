@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The safetensors file format (docs/format/safetensors.md): header building, and a reader with every check of the reference
-// implementation. Offsets are relative to the data buffer, as in the file. Values; thread-safe.
+// The safetensors file format (docs/format/safetensors.md): header building, and a reader with every check of the
+// reference implementation. Offsets are relative to the data buffer, as in the file. Values; thread-safe.
 
 #include <cstdint>
 #include <map>
@@ -18,10 +18,30 @@
 namespace millrace::formats {
 
 enum class Dtype {
-  kBool, kF4, kF6E2M3, kF6E3M2, kU8, kI8, kF8E5M2, kF8E4M3, kF8E8M0, kF8E4M3Fnuz, kF8E5M2Fnuz,
-  kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kC64, kF64, kI64, kU64,
+  kBool,
+  kF4,
+  kF6E2M3,
+  kF6E3M2,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kF8E8M0,
+  kF8E4M3Fnuz,
+  kF8E5M2Fnuz,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kC64,
+  kF64,
+  kI64,
+  kU64,
 };
-std::string_view dtype_name(Dtype dtype);                       // "BF16"
+std::string_view dtype_name(Dtype dtype);  // "BF16"
 std::optional<Dtype> dtype_from_name(std::string_view name);
 int64_t dtype_bits(Dtype dtype);
 
@@ -44,11 +64,8 @@ struct SafetensorsHeader {
   const TensorInfo* find(std::string_view name) const;  // nullptr when there is none
 
  private:
-  friend Result<SafetensorsHeader> parse_safetensors_header(const RandomReader& file);
-  friend Result<struct SafetensorsLayout> layout_safetensors(std::vector<TensorInfo> tensors,
-                                                             std::map<std::string, std::string> metadata,
-                                                             int64_t alignment);
-  std::map<std::string, size_t, std::less<>> by_name_;
+  friend struct SafetensorsAccess;
+  std::vector<size_t> by_name_;  // indexes into `tensors`, sorted by name
 };
 
 // Everything known before a byte of data is: the header's bytes and each tensor's place.
@@ -56,9 +73,9 @@ struct SafetensorsLayout {
   std::string header_bytes;  // length word, JSON, padding: bytes [0, data_offset) of the file
   SafetensorsHeader header;
 };
-// Orders tensors as the reference writer does (dtype rank descending, then name), sets begin and end, and pads the header with spaces so that
-// the data starts at a multiple of `alignment` (8 gives the reference writer's bytes; 4096 suits O_DIRECT).
-// Errors: invalid_argument (duplicate or reserved name, bad shape, header over 100 MB).
+// Orders tensors as the reference writer does (dtype rank descending, then name), sets begin and end, and pads the
+// header with spaces so that the data starts at a multiple of `alignment` (8 gives the reference writer's bytes; 4096
+// suits O_DIRECT). Errors: invalid_argument (duplicate or reserved name, bad shape, header over 100 MB).
 [[nodiscard]] Result<SafetensorsLayout> layout_safetensors(std::vector<TensorInfo> tensors,
                                                            std::map<std::string, std::string> metadata = {},
                                                            int64_t alignment = 8);

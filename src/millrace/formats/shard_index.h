@@ -24,7 +24,7 @@ struct ShardIndex {
   Hash128 shard_hash;            // XXH3-128 of the whole tar file
   Hash128 tokenizer_hash;        // zeros when unknown (a foreign shard)
   std::string ids_field;         // "token_ids.npy"; empty when the shard has none
-  // A small JSON object of whoever wrote the index (`prepare`: configuration and the place in the input); at most 64 KiB.
+  // A small JSON object of whoever wrote the index (`prepare`: configuration and place in the input); at most 64 KiB.
   std::string producer = "{}";
 
   // One entry a sample, in shard order. Extents [offset, offset + size) cover whole members and do not overlap.
@@ -35,19 +35,22 @@ struct ShardIndex {
 
   int64_t samples() const { return static_cast<int64_t>(offset.size()); }
   int64_t total_tokens() const;  // 0 when unknown
-  bool tokens_known() const;
+  bool tokens_known() const;     // there is a field with ids, and every sample's were counted
 };
 
+// REQUIRES: the columns are equally long, `producer` is at most 64 KiB and `ids_field` 4 KiB.
 std::string serialize_shard_index(const ShardIndex& index);
-// Errors: corruption (own checksum, cut, extents that overlap, leave the shard or are not multiples of 512), unsupported (a version this build
-// does not know). `source` is for messages.
+// Errors: corruption (own checksum, cut, extents that overlap, leave the shard or are not multiples of 512),
+// unsupported (a version this build does not know). `source` is for messages.
 [[nodiscard]] Result<ShardIndex> parse_shard_index(std::span<const std::byte> file, std::string_view source);
 
 // Reads a whole shard and builds its index; `ids_field` names the field whose ids are counted, empty to find it
-// ("token_ids.npy", "token_ids.json", "input_ids.npy", "input_ids.json" in this order, else none). Errors: those of SampleReader and of the ids.
+// ("token_ids.npy", "token_ids.json", "input_ids.npy", "input_ids.json" in this order, else none).
+// Errors: those of SampleReader and of the ids; invalid_argument (no such field, or neither .npy nor .json).
 [[nodiscard]] Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view ids_field = {});
 
-// Holds a shard against its index: size, every sample's hash, that the extents hold whole samples, and the whole file's hash.
+// Holds a shard against its index: size, every sample's hash, that the extents hold whole samples, and the whole
+// file's hash.
 // Errors: corruption naming the shard, the sample's number and offset; those of read_at.
 [[nodiscard]] Status check_shard(const RandomReader& shard, const ShardIndex& index);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Tar archives as WebDataset uses them: a strict reader and a deterministic writer (docs/format/tar.md). Reads ustar, GNU
-// long names and PAX (path and size); a sparse member is refused. What other readers pass over in silence is an error
-// here that names file, member and offset: a bad header checksum, an archive cut at any place, missing end-of-archive
-// blocks, zero blocks in the middle, data behind the end. Free functions are thread-safe; a TarReader belongs to one thread.
+// Tar archives as WebDataset uses them: a strict reader and a deterministic writer (docs/format/tar.md). Reads ustar,
+// GNU long names and PAX (path and size); a sparse member is refused. What other readers pass over in silence is an
+// error here that names file, member and offset: a bad header checksum, an archive cut at any place, missing
+// end-of-archive blocks, zero blocks in the middle, data behind the end. Free functions are thread-safe; a TarReader
+// belongs to one thread.
 
 #include <cstdint>
 #include <optional>
@@ -41,6 +42,8 @@ class TarReader {
 
  private:
   [[nodiscard]] Status fill(int64_t offset, int64_t size);
+  [[nodiscard]] Status check_end(int64_t begin);
+
   const RandomReader& archive_;
   std::vector<std::byte> window_;
   int64_t window_begin_ = 0;
@@ -52,15 +55,18 @@ struct TarView {
   std::string_view name;
   std::span<const std::byte> data;
 };
-// Reads the member at `at` and moves `at` behind it. `source` and `base_offset` (of bytes[0] in the archive) are for messages.
-// Members other than regular ones are corruption here: an extent of ours holds none. A long name (PAX, GNU) is kept in `name_storage`.
+// Reads the member at `at` and moves `at` behind it. `source` and `base_offset` (of bytes[0] in the archive) are for
+// messages.
+// A long name (PAX, GNU, ustar with a prefix) is kept in `name_storage` and lives until the next call with it.
+// Errors: corruption; unsupported (sparse, or a member that is no regular file: an extent of ours holds none).
 [[nodiscard]] Result<TarView> next_tar_view(std::span<const std::byte> bytes, size_t& at, std::string& name_storage,
                                             std::string_view source, int64_t base_offset);
 
-// Key and field of a member name by webdataset's rule: the key ends at the first dot of the last path component, the field
-// is what follows, in lower case (ASCII). Nothing for names webdataset skips ("README", ".hidden", "__dir__/x.txt").
+// Key and field of a member name by webdataset's rule: the key ends at the first dot of the last path component, the
+// field is what follows, in lower case (ASCII). Nothing for names webdataset skips ("README", ".hidden",
+// "__dir__/x.txt").
 struct SampleName {
-  std::string_view key;
+  std::string_view key;  // lies in the member's name
   std::string field;
 };
 std::optional<SampleName> split_sample_name(std::string_view member_name);
@@ -73,24 +79,31 @@ struct SampleExtent {
   int64_t begin = 0;                 // first header byte of the first member
   int64_t end = 0;                   // behind the padding of the last member
 };
-// Groups the members of an archive. A repeated field in one sample, or a sample whose set of fields differs from the first
-// sample's, is corruption that names the sample ("incomplete sample").
+// Groups the members of an archive. A repeated field in one sample, or a sample whose set of fields differs from the
+// first sample's, is corruption that names the sample ("incomplete sample"). Belongs to one thread.
 class SampleReader {
  public:
+  // `archive` must outlive the reader.
   explicit SampleReader(const RandomReader& archive);
+
+  // The next sample, or nothing behind the last one, when the whole archive was found sound. After an error of read_at
+  // the call may be made again; nothing is lost. Errors: those of TarReader::next, corruption as above.
   [[nodiscard]] Result<std::optional<SampleExtent>> next();
 
  private:
+  [[nodiscard]] Status add(SampleName name);  // pending_ to sample_
+
   const RandomReader& archive_;
   TarReader reader_;
-  std::optional<TarMember> pending_;
-  std::vector<std::string> expected_fields_;  // sorted, from the first sample
+  std::optional<TarMember> pending_;  // read and not yet in a sample
+  SampleExtent sample_;               // being put together
+  std::vector<std::string> first_fields_;
   bool ended_ = false;
 };
 
-// Appends one regular member: header (mode 0444, uid, gid and mtime 0, owner "" so that bytes are the same on every run),
-// data and zero padding. Names over 100 bytes use the ustar prefix when they can, else one PAX header; no other PAX headers.
-// Errors: invalid_argument (empty name or NUL in it).
+// Appends one regular member: header (mode 0444, uid, gid and mtime 0, owner "" so that bytes are the same on every
+// run), data and zero padding. Names over 100 bytes use the ustar prefix when they can, else one PAX header; no other
+// PAX headers. Errors: invalid_argument (empty name or NUL in it).
 [[nodiscard]] Status append_tar_member(std::string& out, std::string_view name, std::span<const std::byte> data);
 // The two zero blocks that end an archive.
 void append_tar_end(std::string& out);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The order in which samples are trained on: a pure function of (what the dataset is, seed, epoch), the same at every world
-// size. docs/format/order.md defines it to the bit, with worked examples; this is that page as code. No I/O.
+// The order in which samples are trained on: a pure function of (what the dataset is, seed, epoch), the same at every
+// world size. docs/format/order.md defines it to the bit, with worked examples; this is that page as code. No I/O.
 //
-// Shards are cut into windows: consecutive samples of one shard that are read together. An epoch permutes the windows and
-// deals them to a fixed number of lanes, the i-th to lane i mod lanes. In a lane, every `block_windows` windows form a block
-// whose samples are shuffled together. A unit is what a batch counts: a sample, or, when packing, a row of `pack_seq_len` tokens
-// of a block's shuffled samples laid end to end (the last row of a block may be shorter; no row spans blocks). Row q of the
-// epoch holds the q-th unit of every lane that has one, and positions run along the rows: position = (rows before) + (lane among
-// those that still have a unit). Step s of global batch B takes positions [s*B, (s+1)*B), and `rank_positions` says which of
-// them a rank reads. So the state of training is one position, and a world size appears in nothing but rank_positions.
+// Shards are cut into windows: consecutive samples of one shard that are read together. An epoch permutes the windows
+// and deals them to a fixed number of lanes, the i-th to lane i mod lanes. In a lane, every `block_windows` windows
+// form a block whose samples are shuffled together. A unit is what a batch counts: a sample, or, when packing, a row of
+// `pack_seq_len` tokens of a block's shuffled samples laid end to end (the last row of a block may be shorter; no row
+// spans blocks). Row q of the epoch holds the q-th unit of every lane that has one, and positions run along the rows:
+// position = (positions of the rows before) + (number of the lane among those that still have a unit). Step s of global
+// batch B takes positions [s*B, (s+1)*B), and `rank_positions` says which of them a rank reads. So the state of
+// training is one position, and a world size appears in nothing but rank_positions.
 //
 // Values and const methods; thread-safe.
 
@@ -18,6 +19,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "millrace/base/status.h"
@@ -26,28 +28,30 @@ namespace millrace::order {
 
 struct Window {
   int64_t shard = 0;
-  int64_t first = 0;     // sample number in the shard
+  int64_t first = 0;  // sample number in the shard
   int64_t samples = 0;
-  int64_t tokens = 0;    // of these samples; 0 when lengths are unknown (then nothing can be packed)
+  int64_t tokens = 0;  // of these samples; 0 when lengths are unknown (then nothing can be packed)
   bool operator==(const Window&) const = default;
 };
 
 // What identifies an order beside the dataset. All fields are resolved (no zeros) except where 0 has a meaning.
 struct OrderOptions {
   uint64_t seed = 0;
-  bool shuffle = true;          // false: canonical order, one lane
-  int64_t lanes = 0;            // 0: resolve_options chooses
-  int64_t window_samples = 0;   // 0: resolve_options chooses
-  int64_t block_windows = 0;    // 0: resolve_options chooses
-  int64_t pack_seq_len = 0;     // 0: a unit is a sample
+  bool shuffle = true;         // false: canonical order, one lane
+  int64_t lanes = 0;           // 0: resolve_options chooses
+  int64_t window_samples = 0;  // 0: resolve_options chooses
+  int64_t block_windows = 0;   // 0: resolve_options chooses
+  int64_t pack_seq_len = 0;    // 0: a unit is a sample
   bool operator==(const OrderOptions&) const = default;
 };
 
-// Fills the zeros from the dataset's size alone: blocks of about 512 Ki tokens (or 512 samples when lengths are unknown),
-// 8 windows a block, at most 256 samples a window and 32 lanes, fewer where a lane would get fewer than 4 windows.
+// Fills the zeros from the dataset's size alone: blocks of about 512 Ki tokens (or 512 samples when lengths are
+// unknown), 8 windows a block, at most 256 samples a window and 32 lanes, fewer (a power of two) where a lane would get
+// fewer than 4 windows.
 OrderOptions resolve_options(const OrderOptions& options, int64_t samples, int64_t tokens);
 
 // Windows of `window_samples` (the last of a shard may be shorter) in canonical order; `tokens` is left 0.
+// REQUIRES: window_samples >= 1.
 std::vector<Window> cut_windows(std::span<const int64_t> shard_samples, int64_t window_samples);
 
 class EpochOrder {
@@ -62,12 +66,12 @@ class EpochOrder {
 
   struct Place {
     int64_t lane = 0;
-    int64_t block = 0;   // number within the lane
-    int64_t index = 0;   // unit within the block
-    int64_t row = 0;     // unit within the lane
+    int64_t block = 0;  // number within the lane
+    int64_t index = 0;  // unit within the block
+    int64_t row = 0;    // unit within the lane
     bool operator==(const Place&) const = default;
   };
-  // REQUIRES: 0 <= position < units().
+  // Takes time in proportion to the lanes. REQUIRES: 0 <= position < units().
   Place place(int64_t position) const;
 
   struct Block {
@@ -91,18 +95,31 @@ class EpochOrder {
     int64_t tokens = 0;
     int64_t units = 0;
   };
+  // Rows in which the same lanes have units, and so a constant number of positions.
+  struct Stretch {
+    int64_t row = 0;             // the first
+    int64_t begin = 0, end = 0;  // positions
+    std::vector<int64_t> lanes;  // those that have units, ascending
+  };
+  friend std::vector<int64_t> rank_positions(const EpochOrder& order, int64_t begin, int64_t count, int64_t rank,
+                                             int64_t world);
+  [[nodiscard]] Status build_blocks();
+  void build_breaks();
+  Stretch stretch(int64_t position) const;  // the one that holds it
+
   OrderOptions options_;
   uint64_t epoch_ = 0;
   std::vector<std::vector<Window>> lane_windows_;
   std::vector<std::vector<BlockEntry>> lane_blocks_;
   std::vector<int64_t> lane_units_;
-  std::vector<std::pair<int64_t, int64_t>> breaks_;  // (row, positions before it) where a lane ends
+  std::vector<std::pair<int64_t, int64_t>> breaks_;  // (row, positions before it): 0, then where a lane ends
   int64_t units_ = 0;
 };
 
-// The positions of [begin, begin + count) that `rank` of `world` reads, ordered by (lane, row): the positions are sorted by
-// (lane, row) and cut into `world` runs, rank r taking [r*count/world, (r+1)*count/world). Their union over ranks is the range, and where
-// lanes % world == 0 and count % lanes == 0 a rank reads the same lanes in every step.
+// The positions of [begin, begin + count) that `rank` of `world` reads, ordered by (lane, row): the positions are
+// sorted by (lane, row) and cut into `world` runs, rank r taking [r*count/world, (r+1)*count/world). Their union over
+// ranks is the range, and where lanes % world == 0 and count % lanes == 0 a rank reads the same lanes in every step, as
+// long as all lanes have units.
 // REQUIRES: 0 <= rank < world, begin + count <= order.units().
 std::vector<int64_t> rank_positions(const EpochOrder& order, int64_t begin, int64_t count, int64_t rank, int64_t world);
 
@@ -118,7 +135,7 @@ class BlockPacking {
   // `lengths[i]` is the token count of the i-th trained sample.
   BlockPacking(std::span<const uint32_t> lengths, int64_t seq_len);
   int64_t rows() const;
-  std::vector<Segment> row(int64_t number) const;
+  std::vector<Segment> row(int64_t number) const;  // REQUIRES: 0 <= number < rows()
 
  private:
   std::vector<int64_t> ends_;  // token position behind each sample
@@ -128,9 +145,9 @@ class BlockPacking {
 // Where training stands, and in which order: a few hundred bytes of JSON.
 struct OrderState {
   uint64_t epoch = 0;
-  int64_t position = 0;         // the next one in that epoch
+  int64_t position = 0;  // the next one in that epoch
   OrderOptions options;
-  std::string source;           // SampleSource::identity() of the dataset
+  std::string source;  // SampleSource::identity() of the dataset
   bool operator==(const OrderState&) const = default;
 };
 std::string serialize_state(const OrderState& state);

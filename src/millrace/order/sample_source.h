@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a dataset is to the loader: shards of samples that can be counted and read by window. Shard folders implement it in
-// loader/, robot datasets in their own room. Thread-safe; reads may run on many threads at once.
+// What a dataset is to the loader: shards of samples that can be counted and read by window. Shard folders implement it
+// in loader/, robot datasets in their own room. Thread-safe; reads may run on many threads at once.
 
 #include <cstdint>
 #include <functional>
@@ -39,9 +39,9 @@ class SampleSource {
   // Samples of each shard, in canonical order.
   virtual std::span<const int64_t> shard_samples() const = 0;
 
-  // Tokens of each sample of a shard; empty when lengths are unknown. Valid while the source lives.
-  // May read the shard's index. Errors: those of reading it.
-  [[nodiscard]] virtual Result<std::span<const uint32_t>> lengths(int64_t shard) = 0;
+  // Tokens of samples [first, first + count) of a shard. May read the shard's index.
+  // Errors: unsupported (lengths are unknown: the samples hold no token ids), those of reading the index.
+  [[nodiscard]] virtual Result<std::vector<uint32_t>> lengths(int64_t shard, int64_t first, int64_t count) = 0;
 
   // Reads samples [first, first + count) of a shard and visits each, in order; `index` counts from 0. A visit that
   // answers an error ends the read with that error. Bytes are verified where a hash is known.

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A Storage maps keys to byte objects: a directory on Lustre or NVMe, an S3 bucket, a cache, plain memory. Everything in
-// Millrace that moves bytes goes through this interface. Backends: memory.h, local/local.h (s3/ and http/ come with their
-// own headers); wrappers that are themselves Storages: fault.h. `open_url` in url.h finds the backend for what a user typed.
+// A Storage maps keys to byte objects: a directory on Lustre or NVMe, an S3 bucket, a cache, plain memory. Everything
+// in Millrace that moves bytes goes through this interface. Backends: memory.h, local/local.h (s3/ and http/ come
+// with their own headers); wrappers that are themselves Storages: fault.h. `open_url` in url.h finds the backend for
+// what a user typed.
 //
-// A key is a relative path with '/' between components: "run1/step-10/rank-0.safetensors". No leading '/', no empty, "." or
-// ".." component, no NUL; anything else is invalid_argument. A prefix in `list` is any leading part of a key.
+// A key is a relative path with '/' between components: "run1/step-10/rank-0.safetensors". No leading '/', no empty,
+// "." or ".." component, no NUL; anything else is invalid_argument. A prefix in `list` is any leading part of a key.
 //
 // Three rules hold for every backend, and the conformance suite (conformance.h) holds backends to them:
 //  - An open pins a version. Reads give the bytes of that version or fail with corruption ("changed while reading").
-//  - A write is invisible until commit() and atomic at commit(): a reader sees the old object or the new one. A Writer
-//    dropped without commit leaves nothing behind; after kill -9 it leaves at most something `list` does not show and that
-//    `list_uploads` and `abort_uploads` find.
+//  - A write is invisible until commit() and atomic at commit(): a reader sees the old object or the new one. A
+//    Writer dropped without commit leaves nothing behind; after kill -9 it leaves at most something `list` does not
+//    show and that `list_uploads` and `abort_uploads` find.
 //  - What a backend cannot do is a capability flag, and the call answers unsupported.
 //
-// Thread-safe: all of Storage, read_at of readers, write_at of writers. After fork a Storage works in the child; readers and
-// writers opened before stay usable for reading in the child, writers are the parent's.
+// Thread-safe: all of Storage, read_at of readers, write_at of writers. After fork a Storage and the
+// readers opened before work in the child; writers opened before are the parent's.
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,14 +39,14 @@
 namespace millrace {
 
 struct Capabilities {
-  bool random_write = false;        // write_at at any offset in any order (else: parts, in whatever order the backend takes)
+  bool random_write = false;        // write_at at any offset in any order (else: parts, in the backend's order)
   bool conditional_write = false;   // WriteOptions::condition other than replace is atomic against other processes
   bool copy_range = false;          // Writer::copy_range moves bytes without passing through this process
   bool list_uploads = false;        // unfinished writes of dead processes can be found and aborted
   bool metadata = false;            // user metadata is stored and returned by stat
   bool free_space = false;          // free_space() answers
-  bool durable = false;             // commit(durable) and make_durable survive a power cut
-  bool layout = false;              // WriteOptions::stripe_count is honoured (Lustre)
+  bool durable = false;             // commit(durable) and make_durable survive a power cut (else: they mean visible)
+  bool layout = false;              // WriteOptions::stripe_count is honoured (Lustre; else: a wish, ignored)
 };
 
 struct ObjectInfo {
@@ -98,9 +100,10 @@ class Writer : public ByteSink {
   // Copies [source_offset, source_offset + size) of an object of the same Storage to `offset`.
   [[nodiscard]] virtual Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                           int64_t offset) = 0;
-  // Makes the object visible under its key, all at once, and answers what became visible.
-  // Errors: already_exists (kIfAbsent lost, kIfVersion differs), resource_exhausted, unavailable. After an error nothing
-  // is visible and nothing is left.
+  // Makes the object visible under its key, all at once, and answers what became visible. Errors: already_exists
+  // (kIfAbsent lost, kIfVersion differs), resource_exhausted, unavailable. After an error nothing is visible and
+  // nothing is left, but for one case, which the message names: the object is visible, and only the last step of
+  // making it durable failed.
   [[nodiscard]] virtual Result<ObjectInfo> commit(Durability durability = Durability::kDurable) = 0;
 
  private:
@@ -113,7 +116,8 @@ struct Completion {
   Status status;
 };
 
-// Completions come out in the order in which operations end. Thread-safe; must outlive the operations submitted with it.
+// Completions come out in the order in which operations end. Thread-safe; must outlive the operations submitted with
+// it.
 class CompletionQueue {
  public:
   void push(Completion completion);
@@ -124,12 +128,12 @@ class CompletionQueue {
  private:
   Mutex mutex_;
   CondVar pushed_;
-  std::vector<Completion> done_ GUARDED_BY(mutex_);
+  std::deque<Completion> done_ GUARDED_BY(mutex_);
 };
 
-// One read or one write: exactly one of `reader` and `writer` is set, and what is set and the memory stay alive until the
-// completion. An operation whose stop token is set, or whose deadline passes, before it starts ends as cancelled or
-// timeout; one that has started ends by itself.
+// One read or one write: exactly one of `reader` and `writer` is set, and what is set and the memory stay alive until
+// the completion. An operation whose stop token is set, or whose deadline passes, before it starts ends as cancelled
+// or timeout; one that has started ends by itself.
 struct Operation {
   uint64_t tag = 0;
   const RandomReader* reader = nullptr;
@@ -153,23 +157,26 @@ class Storage {
   // Errors: not_found, permission_denied, corruption (expected_version differs), invalid_argument (a directory).
   [[nodiscard]] virtual Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
                                                                         const OpenOptions& options = {}) = 0;
-  // Errors: already_exists (kIfAbsent and it is there; checked again at commit), resource_exhausted (the size hint does not
-  // fit), permission_denied, invalid_argument. Missing parent directories are made.
+  // Errors: already_exists (kIfAbsent and it is there; checked again at commit), resource_exhausted (the size hint
+  // does not fit), permission_denied, invalid_argument. Missing parent directories are made.
   [[nodiscard]] virtual Result<std::unique_ptr<Writer>> open_write(std::string_view key,
                                                                    const WriteOptions& options = {}) = 0;
 
   // Starts `operations`; each ends with exactly one completion in `queue`. Never blocks on I/O and runs no user code.
+  // What has not started when the Storage is dropped ends as cancelled.
   virtual void submit(std::span<const Operation> operations, CompletionQueue& queue) = 0;
 
   // Errors: not_found.
   [[nodiscard]] virtual Result<ObjectInfo> stat(std::string_view key) = 0;
-  // One page of keys that start with `prefix`. A prefix with nothing below it is an empty page, not an error; a listing
-  // that could not be completed is an error, never a shorter page.
+  // One page of keys that start with `prefix`; objects and prefixes together are at most max_keys. A prefix with
+  // nothing below it is an empty page, not an error; a listing that could not be completed is an error, never a
+  // shorter page. Errors: invalid_argument (max_keys < 1, a prefix that no key can have).
   [[nodiscard]] virtual Result<ListPage> list(std::string_view prefix, const ListOptions& options = {}) = 0;
   // Removes the keys; a key that is not there counts as removed. Errors: the first failure, after trying all.
   [[nodiscard]] virtual Status remove(std::span<const std::string> keys) = 0;
 
-  // Writes under `prefix` that were begun and neither committed nor dropped by a process that is gone.
+  // Writes to keys that start with `prefix`, begun and neither committed nor dropped by a process that is gone. `key`
+  // is what would have been written, `version` identifies the upload.
   [[nodiscard]] virtual Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) = 0;
   [[nodiscard]] virtual Status abort_uploads(std::span<const ObjectInfo> uploads) = 0;
 

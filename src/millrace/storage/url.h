@@ -21,14 +21,15 @@ struct Location {
   Location child(std::string_view name) const;
 };
 
-// Plain paths and file:///absolute are the local file system (relative paths from the current directory); mem://name/key is
-// memory shared by this process, for tests. s3:// and http(s):// answer unsupported until their backends exist.
-// Errors: invalid_argument, unsupported.
+// Plain paths and file:///absolute are the local file system (relative paths from the current directory, "." and ".."
+// resolved by name, no percent-decoding); mem://name/key is memory shared by this process, for tests. s3:// and
+// http(s):// answer unsupported until their backends exist. Braces are not expanded. Errors: invalid_argument,
+// unsupported.
 [[nodiscard]] Result<Location> open_url(std::string_view url);
 
 // "shard-{00000..00009}.tar", "{a,b}/x", nested, as the webdataset package reads them (braceexpand): ranges keep zero
-// padding, {0..10..2} has a step. A pattern without braces is itself. Errors: invalid_argument (unbalanced, more than
-// `limit` names).
+// padding, {0..10..2} has a step, a backslash makes the next character literal. A pattern without braces is itself.
+// Errors: invalid_argument (unbalanced, more than `limit` names). REQUIRES: limit > 0.
 [[nodiscard]] Result<std::vector<std::string>> expand_braces(std::string_view pattern, size_t limit = 1 << 20);
 
 }  // namespace millrace

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Millrace: the I/O engine for training. Raw text to shards, shards to batches, checkpoints out and back.
+
+`millrace.torch` (tensors, checkpoints of torch state) loads on first use; nothing else here needs torch.
+"""
+
+import atexit as _atexit
+import importlib as _importlib
+import logging as _logging
+import weakref as _weakref
+
+from millrace import _core
+from millrace._core import (
+    Cancelled,
+    CorruptionError,
+    Tokenizer,
+    __version__,
+    finish,
+    metric_table,
+    prepare,
+    split,
+)
+
+__all__ = [
+    "EXIT_REQUEUE",
+    "Cancelled",
+    "CorruptionError",
+    "Loader",
+    "Tokenizer",
+    "__version__",
+    "finish",
+    "metric_table",
+    "prepare",
+    "split",
+    "torch",
+]
+
+#: Exit status of a job that saved its state and wants to be run again.
+EXIT_REQUEUE = 75
+
+_logger = _logging.getLogger("millrace")
+_core.set_log(lambda level, text: _logger.log(getattr(_logging, level.upper()), text))
+
+_open_loaders: _weakref.WeakSet = _weakref.WeakSet()
+
+
+class Loader(_core.Loader):
+    __doc__ = _core.Loader.__doc__
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        _open_loaders.add(self)
+
+
+@_atexit.register
+def _close_loaders() -> None:
+    # Threads are joined while the interpreter is whole; what a daemon thread still iterates then raises Cancelled.
+    for loader in list(_open_loaders):
+        loader.close()
+
+
+def __getattr__(name: str):
+    if name == "torch":
+        return _importlib.import_module("millrace.torch")
+    raise AttributeError(f"module 'millrace' has no attribute {name!r}")

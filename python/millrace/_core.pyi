@@ -1,0 +1,232 @@
+"""
+The C++ core of Millrace. Use the names of the package `millrace`; this module is its inside.
+"""
+
+from collections.abc import Sequence
+
+import numpy
+import numpy.typing
+
+
+def set_log(callable: object) -> None:
+    """Hands log lines to callable(level: str, text: str)."""
+
+def metric_table() -> list[dict[str, str]]:
+    """Every metric: name, unit, stability, help."""
+
+class Tokenizer:
+    """
+    A Hugging Face tokenizer.json: the ids that the package `tokenizers` gives. Thread-safe.
+    """
+
+    @staticmethod
+    def from_file(path: str) -> Tokenizer:
+        """
+        Reads a tokenizer.json (a path or URL).
+
+        Raises FileNotFoundError, ValueError (not a tokenizer.json) or NotImplementedError, naming the component that this version does not have.
+        """
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> numpy.typing.NDArray[numpy.uint32]:
+        """
+        Ids of one text: uint32 [n]. Raises UnicodeEncodeError for lone surrogates.
+        """
+
+    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]:
+        """
+        Ids of all texts end to end, uint32 [total], and where each begins, int64 [len(texts) + 1]: text i has ids[offsets[i]:offsets[i + 1]].
+        """
+
+    def encode_with_offsets(self, text: str, add_special_tokens: bool = True) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]:
+        """
+        Ids, uint32 [n], and the bytes [begin, end) of the text's UTF-8 that each stands for, int64 [n, 2].
+        """
+
+    def decode(self, ids: numpy.typing.ArrayLike, skip_special_tokens: bool = True) -> str:
+        """The text of ids, as `tokenizers` decodes it."""
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a token as the file spells it, or None."""
+
+    def id_to_token(self, id: int) -> str | None:
+        """The token as the file spells it, or None."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Distinct tokens, added tokens included."""
+
+    @property
+    def id_limit(self) -> int:
+        """1 + the largest id: the rows an embedding needs."""
+
+    @property
+    def hash(self) -> str:
+        """XXH3-128 of the file's bytes, hexadecimal."""
+
+    def __reduce__(self) -> tuple: ...
+
+    def __repr__(self) -> str: ...
+
+def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int, int] | None = None, ids: str = 'npy', text: bool = True, documents: str = 'line', text_field: str = 'text', add_special_tokens: bool = True, shard_bytes: int = 0, strict: bool = False, threads: int = 0, dry_run: bool = False) -> dict:
+    """
+    Tokenises raw text into WebDataset shards; the same as `millrace prepare`.
+
+    Args:
+        inputs: paths or URLs; globs and braces are expanded, folders stand for their files.
+        tokenizer: a tokenizer.json.
+        out: the folder of the shards.
+        task: (i, n): do part i of n, 0-based. None: the Slurm array task, else everything.
+        ids: 'npy' (token_ids.npy, uint32) or 'json' (token_ids.json).
+        text: write text.txt beside the ids.
+        documents: 'line', 'paragraph', 'file' or 'jsonl' (then text_field names the field).
+        shard_bytes: start a new shard at this size; 0: one shard a task.
+        strict: refuse ill-formed UTF-8 instead of replacing it by U+FFFD.
+    Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...
+    Raises: FileNotFoundError, ValueError, OSError (no space), NotImplementedError (the tokenizer).
+    """
+
+def finish(out: str) -> dict:
+    """
+    Joins the part records of all tasks into manifest.json. Raises FileNotFoundError naming the missing parts.
+    """
+
+def split(inputs: Sequence[str], *, out: str, parts: int, documents: str = 'line') -> list:
+    """
+    Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace split`.
+    """
+
+class Loader:
+    """
+    Shards in, batches out: C++ threads read, verify, decode and collate ahead of the training loop.
+
+    Iterating gives dicts of NumPy arrays [rows, seq_len] that own their memory (no copies): 'input_ids', 'labels' (-100 on
+    padding; not shifted, as Hugging Face models expect) and 'attention_mask' (pad) or 'position_ids' (pack; 0 at the start of
+    each sample, whose first label is -100). The order of samples depends on the data, the seed and the epoch only, never on
+    the number of ranks. One consumer at a time; use it in a `with` block or call close().
+    """
+
+    def __init__(self, shards: str | Sequence[str], *, seq_len: int, batch_size: int | None = None, global_batch_size: int | None = None, collate: str = 'pad', shuffle: bool = True, seed: int = 0, rank: int = 0, world_size: int = 1, epochs: int | None = None, drop_last: bool = True, pad_id: int = 0, dtype: str = 'int64', num_threads: int = 0, memory_bytes: int = 0, ids_field: str = '') -> None:
+        """
+        Args:
+            shards: a folder that `prepare` wrote, a tar, a brace pattern of tars, or a list of these.
+            seq_len: tokens in a row.
+            batch_size: rows for each rank; or global_batch_size: rows over all ranks.
+            collate: 'pad' (a row is one sample, cut or padded) or 'pack' (samples laid end to end, none lost).
+            epochs: None: no end.
+            drop_last: False: an epoch's last batch may be smaller, down to no rows on some ranks.
+            num_threads: 0: the CPUs of this process over its local ranks, at most 8.
+            memory_bytes: cap for reading ahead and for batches; 0: 1 GiB or a quarter of MILLRACE_MEMORY.
+        Raises: ValueError. Files are opened by the first batch.
+        """
+
+    def __iter__(self) -> object: ...
+
+    def __next__(self) -> dict[str, numpy.typing.NDArray]:
+        """
+        Raises StopIteration behind the last epoch, CorruptionError for a damaged shard, FileNotFoundError, OSError
+        (memory_bytes too small), Cancelled (closed).
+        """
+
+    def state_dict(self) -> dict:
+        """
+        Where training stands, counted by what next() returned: a small dict that json can write, equal on all ranks.
+        """
+
+    def load_state_dict(self, state: dict) -> None:
+        """
+        Goes on from a state, at any world size and batch size. Raises ValueError naming what differs.
+        """
+
+    @property
+    def epoch_units(self) -> int:
+        """Rows of the current epoch over all ranks."""
+
+    def stats(self) -> dict[str, float]:
+        """Counters so far; docs/metrics.md names them."""
+
+    def close(self) -> None:
+        """
+        Stops the threads and frees what was read ahead. Arrays that were returned stay valid.
+        """
+
+    def __reduce__(self) -> tuple: ...
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *args) -> None: ...
+
+def make_attempt(root: str) -> str:
+    """
+    The name of a new attempt below `root`; one rank makes it and tells the others.
+    """
+
+def assign_writers(bytes: Sequence[int], world_size: int) -> list[int]:
+    """Which rank writes each of the replicated tensors, balanced by bytes."""
+
+def list_steps(root: str) -> list[dict]:
+    """
+    Committed steps, ascending: step, attempt, world_size, tensors, bytes, committed (Unix seconds), damage (str or None).
+    """
+
+class PendingSave:
+    """One save on its way to durability."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def bytes(self) -> int:
+        """Of this rank's file."""
+
+    @property
+    def done(self) -> bool: ...
+
+    def wait(self, timeout: float | None = None) -> None:
+        """
+        Waits until the step is committed and durable. Raises TimeoutError after `timeout` seconds, and what went wrong.
+        """
+
+class Saver:
+    """
+    One rank's way to write checkpoints; millrace.torch.Checkpointer is the way to use it.
+    """
+
+    def __init__(self, root: str, *, attempt: str, rank: int = 0, world_size: int = 1, threads: int = 0, memory_bytes: int = 0, commit_timeout: float = 600.0, keep_last: int = 0, keep_every: int = 0) -> None: ...
+
+    def save(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], state: str, rank_state: str = 'null') -> PendingSave:
+        """
+        Copies the tensors, given as (name, dtype, global_shape, offset, shape, data_ptr), and returns a PendingSave.
+        """
+
+    def metrics(self) -> dict[str, float]: ...
+
+    def close(self) -> None:
+        """Waits for the save under way."""
+
+class Checkpoint:
+    """One committed step, opened for reading."""
+
+    def __init__(self, root: str, step: int) -> None: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def world_size(self) -> int: ...
+
+    @property
+    def state(self) -> str: ...
+
+    def rank_state(self, rank: int) -> str | None: ...
+
+    @property
+    def tensors(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """name -> (dtype, shape)."""
+
+    def load(self, targets: Sequence[tuple[str, Sequence[int], Sequence[int], int]], threads: int = 0) -> None:
+        """
+        Fills (name, offset, shape, data_ptr) with verified bytes. Raises CorruptionError naming file and tensor.
+        """
+
+    def verify(self, threads: int = 0) -> None:
+        """Reads and checks everything. Raises CorruptionError."""

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rank this process is, and the two small collectives that a Checkpointer needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+T = TypeVar("T")
+
+
+def initialized() -> bool:
+    """Whether torch.distributed has a default process group."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def resolve_rank(rank: int | None, world_size: int | None, group: Any = None) -> tuple[int, int]:
+    """What the caller said; else torch.distributed's, when initialised; else RANK and WORLD_SIZE; else 0 of 1.
+
+    Raises ValueError when only one of the two is given, or they do not fit together.
+    """
+    if (rank is None) != (world_size is None):
+        raise ValueError("give rank and world_size together, or neither")
+    if rank is None or world_size is None:
+        if initialized():
+            rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+        else:
+            rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank {rank} of {world_size} ranks")
+    return rank, world_size
+
+
+class Group:
+    """The ranks that share a checkpoint. Object collectives, which run on whatever backend the group has (with NCCL
+    alone the current device must have been set); with one rank nothing is ever sent."""
+
+    def __init__(self, world_size: int, group: Any = None) -> None:
+        self._group = group
+        self._world_size = world_size
+        if world_size == 1:
+            return
+        if not initialized():
+            raise ValueError(f"world_size is {world_size}: call torch.distributed.init_process_group first")
+        if dist.get_world_size(group) != world_size:
+            raise ValueError(f"world_size is {world_size}, the process group has {dist.get_world_size(group)} ranks")
+
+    def from_rank0(self, rank: int, ask: Callable[[], T]) -> T:
+        """`ask()` of rank 0, the same on every rank. When it raises, every rank raises: rank 0 its own error, the
+        others RuntimeError."""
+        if self._world_size == 1:
+            return ask()
+        error: Exception | None = None
+        answer: list[Any] = [None, None]
+        if rank == 0:
+            try:
+                answer[0] = ask()
+            except Exception as caught:  # told to the others, which would wait for ever, and raised below
+                error = caught
+                answer[1] = f"{type(caught).__name__}: {caught}"
+        source = 0 if self._group is None else dist.get_global_rank(self._group, 0)
+        dist.broadcast_object_list(answer, src=source, group=self._group)
+        if error is not None:
+            raise error
+        if answer[1] is not None:
+            raise RuntimeError(f"on rank 0: {answer[1]}")
+        return answer[0]
+
+    def gather(self, value: T) -> list[T]:
+        """`value` of every rank, by rank."""
+        if self._world_size == 1:
+            return [value]
+        values: list[Any] = [None] * self._world_size
+        dist.all_gather_object(values, value, group=self._group)
+        return values

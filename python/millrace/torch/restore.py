@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a checkpoint back into a live training state, in three phases: plan (checks names and shapes, finds or makes
+room for every tensor), load (fills the room; a damaged file shows here, before any object has changed), finish (gives
+the objects their state). Until `finish`, only the memory of tensors has been written."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import state as tree
+from .state import Index, Node, Path, PerRank, format_path
+from .tensors import Value, address, box_of, is_dense, is_value, new_like, new_value, storage_address
+
+_ABSENT = object()
+
+
+class _RoomLike:
+    """Stands for what an optimizer that has not stepped yet will keep for a parameter."""
+
+    def __init__(self, parameter: torch.Tensor) -> None:
+        self.parameter = parameter
+
+
+class Restorer:
+    """Restores one checkpoint into one state, once."""
+
+    def __init__(self, checkpoint: Any, rank: int, strict: bool) -> None:
+        self._checkpoint = checkpoint
+        self._rank = rank
+        self._strict = strict
+        self._stored: dict[str, tuple[str, tuple[int, ...]]] = checkpoint.tensors
+        self._rank_nodes: dict[str, Node] | None = None
+        self._targets: list[tuple[str, list[int], list[int], int]] = []
+        self._rooms: dict[int, str] = {}  # storage address -> the name that is loaded straight into it
+        self._filled: set[tuple[str, int]] = set()  # (name, address) of tied tensors are loaded once
+        self._alive: list[Value] = []  # so that no address is used twice
+        self._finish: list[Callable[[], None]] = []
+        self._problems: list[str] = []
+
+    def plan(self, state: dict[str, Any]) -> None:
+        """Raises ValueError listing every missing and unexpected name and every shape that differs."""
+        items = dict(tree.dict_items(tree.parse(self._checkpoint.state)) or [])
+        self._rank_nodes = self._read_rank_nodes(state)
+        for key in items.keys() - state.keys():
+            self._problem(f"unexpected: {key}")
+        for key, live in list(state.items()):
+            if key not in items:
+                self._problem(f"missing: {key}")
+            else:
+                self._put(state, key, self._value(items[key], live, (key,), True))
+        if self._problems:
+            shown = "\n  ".join(sorted(self._problems)[:20])
+            more = f"\n  and {len(self._problems) - 20} more" if len(self._problems) > 20 else ""
+            raise ValueError(f"step {self._checkpoint.step} does not fit the state to restore:\n  {shown}{more}")
+
+    def load(self, threads: int) -> None:
+        """Reads and verifies all bytes."""
+        self._checkpoint.load(self._targets, threads=threads)
+
+    def finish(self) -> None:
+        """Gives every object its state. What load_state_dict of an object raises passes through."""
+        for step in self._finish:
+            step()
+
+    def _problem(self, text: str) -> None:
+        # Without strict, what has no counterpart is left alone; what cannot be copied is always refused.
+        if self._strict or not text.startswith(("missing", "unexpected")):
+            self._problems.append(text)
+
+    def _put(self, container: Any, key: Any, value: Any) -> None:
+        self._finish.append(lambda: container.__setitem__(key, value))
+
+    def _read_rank_nodes(self, state: dict[str, Any]) -> dict[str, Node] | None:
+        text = self._checkpoint.rank_state(self._rank)
+        if text is not None:
+            return {} if json.loads(text) is None else dict(tree.dict_items(tree.parse(text)) or [])
+        if any(isinstance(leaf, PerRank) for leaf in _leaves(state)):
+            message = f"the checkpoint has no rank {self._rank}: its PerRank values stay as they are"
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
+        return None
+
+    def _value(self, node: Node, live: Any, path: Path, in_place: bool) -> Any:
+        """What belongs where `live` is: `live` itself, brought up to date at the end, wherever it can be."""
+        tag = tree.tag_of(node)
+        if isinstance(live, PerRank) or tag == "$per_rank":
+            return self._per_rank(node, live, path)
+        if tag == "$object" or tree.is_stateful(live):
+            return self._object(node, live, path)
+        if tag in ("$tensor", "$array"):
+            return self._tensor(node[tag], live, path, array=tag == "$array")
+        items = tree.dict_items(node)
+        if items is not None:
+            return self._dict(node, items, live, path, in_place)
+        if isinstance(node, list) or tag == "$tuple":
+            return self._sequence(node if tag is None else node[tag], live, path, tag is None, in_place)
+        return tree.decode_scalar(node, path)
+
+    def _per_rank(self, node: Node, live: Any, path: Path) -> Any:
+        if not isinstance(live, PerRank) or tree.tag_of(node) != "$per_rank":
+            self._problem(
+                f"differs: {format_path(path)} is PerRank only {'here' if isinstance(live, PerRank) else 'as stored'}"
+            )
+            return live
+        if self._rank_nodes is None:
+            return live
+        key = node["$per_rank"]
+        if key not in self._rank_nodes:
+            self._problem(f"missing: {format_path(path)} of rank {self._rank}")
+            return live
+        value = self._value(self._rank_nodes[key], live.value, path, True)
+        self._finish.append(lambda: setattr(live, "value", value))
+        return live
+
+    def _object(self, node: Node, live: Any, path: Path) -> Any:
+        if live is _ABSENT:
+            self._problem(f"unexpected: {format_path(path)}")
+            return _ABSENT
+        if tree.tag_of(node) != "$object" or not tree.is_stateful(live):
+            self._problem(f"differs: {format_path(path)} is stored as another kind of value than {type(live)}")
+            return live
+        target = tree.unwrap(live)
+        if isinstance(target, torch.nn.Module):
+            self._module(node["state"], target, path)
+            return live
+        # Only an optimizer's own tensors are loaded into: other objects may keep tensors whose shape changes.
+        rooms = _optimizer_rooms(target) if isinstance(target, torch.optim.Optimizer) else _ABSENT
+        value = self._value(node["state"], rooms, path, False)
+        self._finish.append(lambda: target.load_state_dict(value))
+        return live
+
+    def _module(self, node: Node, module: torch.nn.Module, path: Path) -> None:
+        stored = dict(tree.dict_items(node) or [])
+        values = module.state_dict()
+        for key in stored.keys() - values.keys():
+            self._problem(f"unexpected: {format_path((*path, key))}")
+        for key, live in values.items():
+            if key not in stored:
+                self._problem(f"missing: {format_path((*path, key))}")
+            else:
+                values[key] = self._value(stored[key], live, (*path, key), False)
+        self._finish.append(lambda: module.load_state_dict(values, strict=self._strict))
+
+    def _dict(self, node: Node, items: list[tuple[Node, Node]], live: Any, path: Path, in_place: bool) -> Any:
+        known = live if isinstance(live, dict) else {}
+        values: dict[Any, Any] = tree.make_dict(node, [])
+        for key_node, value_node in items:
+            key = tree.decode_scalar(key_node, path) if tree.tag_of(key_node) != "$tuple" else self._key(key_node, path)
+            below = live if isinstance(live, _RoomLike) else known.get(key, _ABSENT)
+            value = self._value(value_node, below, (*path, key), in_place)
+            if value is not _ABSENT:
+                values[key] = value
+        for key in known.keys() - values.keys():
+            # Plain data that the checkpoint lacks goes; objects and tensors must have been stored.
+            if in_place and any(_is_live(leaf) for leaf in _leaves(known[key])):
+                self._problem(f"missing: {format_path((*path, key))}")
+                values[key] = known[key]
+        if in_place and type(live) is type(values):
+            self._finish.append(lambda: _refill(live, values))
+            return live
+        return values
+
+    def _key(self, node: Node, path: Path) -> Any:
+        if tree.tag_of(node) == "$tuple":
+            return tuple(self._key(item, path) for item in node["$tuple"])
+        return tree.decode_scalar(node, path)
+
+    def _sequence(self, nodes: list[Node], live: Any, path: Path, is_list: bool, in_place: bool) -> Any:
+        known = live if isinstance(live, (list, tuple)) else ()
+        values = [
+            self._value(node, known[at] if at < len(known) else _ABSENT, (*path, Index(at)), in_place)
+            for at, node in enumerate(nodes)
+        ]
+        for at in range(len(nodes), len(known)):
+            if in_place and any(_is_live(leaf) for leaf in _leaves(known[at])):
+                self._problem(f"missing: {format_path((*path, Index(at)))}")
+        if not is_list:
+            return tuple(values)
+        if in_place and type(live) is list:
+            self._finish.append(lambda: live.__setitem__(slice(None), values))
+            return live
+        return values
+
+    def _tensor(self, name: str, live: Any, path: Path, *, array: bool) -> Any:
+        if name not in self._stored:
+            raise ValueError(f"{format_path(path)}: the checkpoint has no tensor {name}")
+        dtype, shape = self._stored[name]
+        if isinstance(live, _RoomLike):
+            live = new_like(live.parameter, dtype, tuple(shape))
+        if not is_value(live) or isinstance(live, np.ndarray) != array:
+            live = new_value(dtype, tuple(shape), array=array)
+        try:
+            box = box_of(live)
+        except (TypeError, NotImplementedError) as error:
+            raise type(error)(f"{format_path(path)}: {error} cannot be restored into") from None
+        if box.global_shape != tuple(shape):
+            self._problem(
+                f"differs: {format_path(path)} has shape {list(shape)} as stored and {list(box.global_shape)} here"
+            )
+            return live
+        if box.nbytes == 0:
+            return live
+        room = self._room(name, box.local, box.dtype == dtype, dtype)
+        if room is not None:
+            self._targets.append((name, list(box.offset), list(box.shape), address(room)))
+            self._alive.append(room)
+        return live
+
+    def _room(self, name: str, local: Value, same_dtype: bool, dtype: str) -> Value | None:
+        """Where to load: `local` itself, or memory that is copied into it at the end; None when `local` is filled
+        already."""
+        if same_dtype and is_dense(local) and self._rooms.setdefault(storage_address(local), name) == name:
+            place = (name, address(local))
+            if place in self._filled:
+                return None
+            self._filled.add(place)
+            return local
+        room = new_value(dtype, tuple(local.shape), array=isinstance(local, np.ndarray))
+        self._finish.append(lambda: _copy(local, room))
+        return room
+
+
+def _optimizer_rooms(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Its state_dict(), with a stand-in for the state of every parameter that has none yet."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    rooms = optimizer.state_dict()
+    return {**rooms, "state": {**dict(enumerate(map(_RoomLike, parameters))), **rooms["state"]}}
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (dict, list, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _is_live(leaf: Any) -> bool:
+    return is_value(leaf) or isinstance(leaf, PerRank) or tree.is_stateful(leaf)
+
+
+def _refill(container: dict[Any, Any], values: dict[Any, Any]) -> None:
+    container.clear()
+    container.update(values)
+
+
+@torch.no_grad()
+def _copy(target: Value, source: Value) -> None:
+    if isinstance(target, np.ndarray):
+        target[...] = source
+    else:
+        target.copy_(source)  # type: ignore[arg-type]

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/checkpoint/detail/commit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "millrace/base/log.h"
+#include "millrace/checkpoint/detail/keys.h"
+
+namespace millrace::checkpoint {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// Waits between two looks at storage: 5 ms at first, 200 ms in the end, so that a small save commits at once and a long wait
+// for a slow rank costs little.
+class Backoff {
+ public:
+  explicit Backoff(const StepCommit& commit) : commit_(commit) {}
+
+  // Errors: cancelled. False: the deadline had passed.
+  Result<bool> wait() {
+    if (Clock::now() >= commit_.deadline) return false;
+    std::stop_callback wake(commit_.stop, [this] {
+      MutexLock lock(mutex_);
+      woken_.notify_all();
+    });
+    MutexLock lock(mutex_);
+    if (!commit_.stop.stop_requested()) woken_.wait_until(mutex_, std::min(commit_.deadline, Clock::now() + delay_));
+    if (commit_.stop.stop_requested()) return fail(ErrorCode::kCancelled, "step {}: stopped", commit_.step);
+    delay_ = std::min(delay_ * 2, milliseconds(200));
+    return true;
+  }
+
+ private:
+  const StepCommit& commit_;
+  milliseconds delay_{5};
+  Mutex mutex_;
+  CondVar woken_;
+};
+
+// The part records of a step as they arrive, and the table of tensors they add up to.
+class PartCollector {
+ public:
+  explicit PartCollector(const StepCommit& commit)
+      : commit_(commit),
+        directory_(step_location(commit.root, commit.step).child(commit.attempt)),
+        parts_(static_cast<size_t>(commit.world_size)) {
+    for (int64_t rank = 0; rank < commit.world_size; ++rank) missing_.push_back(rank);
+  }
+
+  bool complete() const { return missing_.empty(); }
+  std::string missing_text() const { return fmt::format("{}", fmt::join(missing_, ", ")); }
+
+  // Takes what has arrived since the last look.
+  Status look() {
+    ASSIGN_OR_RETURN(const Level level, list_level(directory_));
+    std::unordered_map<std::string_view, int64_t> sizes;
+    for (const ObjectInfo& object : level.objects) sizes.emplace(object.key, object.size);
+    std::vector<int64_t> still_missing;
+    for (const int64_t rank : missing_) {
+      if (!sizes.contains(part_record_name(rank, commit_.world_size))) {
+        still_missing.push_back(rank);
+        continue;
+      }
+      const auto size = sizes.find(rank_file_name(rank, commit_.world_size));
+      RETURN_IF_ERROR(take(rank, size == sizes.end() ? std::nullopt : std::optional(size->second)));
+    }
+    missing_ = std::move(still_missing);
+    return {};
+  }
+
+  // The manifest of all parts. Errors: corruption (tiling).
+  Result<Manifest> join(std::string state) {
+    Manifest manifest{.step = commit_.step, .attempt = commit_.attempt};
+    manifest.created = std::chrono::time_point_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now());
+    manifest.parts = std::move(parts_);
+    manifest.state = std::move(state);
+    std::sort(tensors_.begin(), tensors_.end(),
+              [](const ManifestTensor& a, const ManifestTensor& b) { return a.tensor.name < b.tensor.name; });
+    for (ManifestTensor& tensor : tensors_) {
+      std::sort(tensor.boxes.begin(), tensor.boxes.end(),
+                [](const StoredBox& a, const StoredBox& b) { return a.part < b.part; });
+      RETURN_IF_ERROR(with_context(check_tiling(tensor), fmt::format("commit step {}", commit_.step)));
+    }
+    manifest.tensors = std::move(tensors_);
+    return manifest;
+  }
+
+ private:
+  Status take(int64_t rank, std::optional<int64_t> file_bytes) {
+    const Location at = directory_.child(part_record_name(rank, commit_.world_size));
+    ASSIGN_OR_RETURN(const std::string text, read_object(*at.storage, at.key, kMaxRecordBytes));
+    ASSIGN_OR_RETURN(PartRecord part, parse_part(text, at.key));
+    if (part.step != commit_.step || part.attempt != commit_.attempt || part.rank != rank ||
+        part.world_size != commit_.world_size)
+      return fail(ErrorCode::kCorruption, "{}: it is of step {}, attempt {}, rank {} of {}", at.key, part.step,
+                  part.attempt, part.rank, part.world_size);
+    if (!file_bytes) {  // the listing passed the file's place before it was there
+      const Location file = directory_.child(rank_file_name(rank, commit_.world_size));
+      ASSIGN_OR_RETURN(const ObjectInfo info, file.storage->stat(file.key));
+      file_bytes = info.size;
+    }
+    if (*file_bytes != part.file_bytes)
+      return fail(ErrorCode::kCorruption, "{}: its file has {} bytes, not {}", at.key, *file_bytes, part.file_bytes);
+    parts_[static_cast<size_t>(rank)] = {static_cast<int64_t>(text.size()), xxh3_128(text), part.file_bytes};
+    for (PartTensor& tensor : part.tensors) RETURN_IF_ERROR(add(rank, std::move(tensor), at.key));
+    return {};
+  }
+
+  Status add(int64_t rank, PartTensor tensor, const std::string& source) {
+    const auto [entry, fresh] = by_name_.try_emplace(tensor.name, tensors_.size());
+    if (fresh) {
+      const auto bytes = formats::tensor_bytes(tensor.dtype, tensor.shape);
+      tensors_.push_back({{std::move(tensor.name), tensor.dtype, std::move(tensor.shape), bytes.value_or(0)}, {}});
+      tensors_.back().boxes.push_back({rank, std::move(tensor.box)});
+      return {};
+    }
+    auto& [known, boxes] = tensors_[entry->second];
+    if (tensor.dtype != known.dtype || tensor.shape != known.shape)
+      return fail(ErrorCode::kCorruption, "{}: tensor '{}' is {} [{}], other ranks have {} [{}]", source, known.name,
+                  formats::dtype_name(tensor.dtype), fmt::join(tensor.shape, ", "), formats::dtype_name(known.dtype),
+                  fmt::join(known.shape, ", "));
+    boxes.push_back({rank, std::move(tensor.box)});
+    return {};
+  }
+
+  const StepCommit& commit_;
+  const Location directory_;
+  std::vector<int64_t> missing_;
+  std::vector<ManifestPart> parts_;
+  std::vector<ManifestTensor> tensors_;
+  std::unordered_map<std::string, size_t> by_name_;
+};
+
+// The attempt that holds a step, and what to ask for to replace it.
+struct Holder {
+  std::string attempt;  // empty: the manifest cannot be read
+  std::string version;
+};
+Result<std::optional<Holder>> find_holder(const Location& root, int64_t step) {
+  const Location at = step_location(root, step).child(kManifestName);
+  auto reader = at.storage->open_read(at.key);
+  if (!reader) {
+    if (reader.error().code() == ErrorCode::kNotFound) return std::nullopt;
+    return tl::unexpected<Error>(std::move(reader).error());
+  }
+  ASSIGN_OR_RETURN(const std::string text, read_all(**reader, kMaxRecordBytes));
+  auto manifest = parse_manifest(text, (*reader)->name());
+  if (!manifest && manifest.error().code() != ErrorCode::kCorruption)
+    return tl::unexpected<Error>(std::move(manifest).error());
+  return Holder{manifest ? std::move(manifest->attempt) : "", std::string((*reader)->version())};
+}
+
+Status check_older(const std::optional<Holder>& holder, int64_t step, const std::string& attempt) {
+  if (!holder || holder->attempt.empty() || *restart_of(holder->attempt) < *restart_of(attempt)) return {};
+  return fail(ErrorCode::kAlreadyExists, "step {} is committed by attempt {}, which is not older than {}", step,
+              holder->attempt, attempt);
+}
+
+// Creates the manifest, or replaces that of an older attempt; looks again whenever another was faster.
+Status put_manifest(const StepCommit& commit, const std::string& text) {
+  const Location at = step_location(commit.root, commit.step).child(kManifestName);
+  for (;;) {
+    ASSIGN_OR_RETURN(const auto holder, find_holder(commit.root, commit.step));
+    RETURN_IF_ERROR(check_older(holder, commit.step, commit.attempt));
+    WriteOptions options{.condition = WriteOptions::Condition::kIfAbsent};
+    if (holder) {
+      log(LogLevel::kInfo, "checkpoint: {} of attempt '{}' is replaced", at.key, holder->attempt);
+      options.condition = WriteOptions::Condition::kIfVersion;
+      options.version = holder->version;
+    }
+    const auto written = write_object(*at.storage, at.key, text, options);
+    if (written) return {};
+    if (written.error().code() != ErrorCode::kAlreadyExists) return tl::unexpected<Error>(written.error());
+  }
+}
+
+}  // namespace
+
+Status check_step_open(const Location& root, int64_t step, const std::string& attempt) {
+  ASSIGN_OR_RETURN(const auto holder, find_holder(root, step));
+  return check_older(holder, step, attempt);
+}
+
+Status commit_step(const StepCommit& commit, std::string state) {
+  PartCollector collector(commit);
+  Backoff backoff(commit);
+  for (;;) {
+    RETURN_IF_ERROR(collector.look());
+    if (collector.complete()) break;
+    ASSIGN_OR_RETURN(const bool waited, backoff.wait());
+    if (!waited)
+      return fail(ErrorCode::kTimeout, "commit step {}: no part record of rank {} (of {}) in time", commit.step,
+                  collector.missing_text(), commit.world_size);
+  }
+  ASSIGN_OR_RETURN(const Manifest manifest, collector.join(std::move(state)));
+  if (commit.root.storage->capabilities().durable && commit.world_size > 1) {
+    // A record is seen as soon as it is renamed; that its rank's sync of the directory has ended is not known here.
+    const Location directory = step_location(commit.root, commit.step).child(commit.attempt);
+    std::vector<std::string> records;
+    for (int64_t rank = 0; rank < commit.world_size; ++rank)
+      records.push_back(directory.child(part_record_name(rank, commit.world_size)).key);
+    RETURN_IF_ERROR(commit.root.storage->make_durable(records));
+  }
+  return put_manifest(commit, serialize(manifest));
+}
+
+Status await_commit(const StepCommit& commit) {
+  const std::vector<std::string> manifest{step_location(commit.root, commit.step).child(kManifestName).key};
+  Backoff backoff(commit);
+  for (;;) {
+    ASSIGN_OR_RETURN(const auto holder, find_holder(commit.root, commit.step));
+    if (holder && holder->attempt == commit.attempt) break;
+    RETURN_IF_ERROR(check_older(holder, commit.step, commit.attempt));
+    ASSIGN_OR_RETURN(const bool waited, backoff.wait());
+    if (!waited) return fail(ErrorCode::kTimeout, "step {}: rank 0 has not committed it in time", commit.step);
+  }
+  if (!commit.root.storage->capabilities().durable) return {};
+  return commit.root.storage->make_durable(manifest);
+}
+
+}  // namespace millrace::checkpoint

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Names below ROOT (docs/format/checkpoint.md) and listings of one level. Pure functions but for the listings; thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/storage/url.h"
+
+namespace millrace::checkpoint {
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::string_view kLatestName = "latest";
+inline constexpr std::string_view kRemovingName = "removing";  // in a step's directory: its files are on their way out
+
+std::string step_name(int64_t step);                            // "step-000000000100"
+std::optional<int64_t> parse_step_name(std::string_view name);  // only names that step_name gives
+std::string rank_file_name(int64_t rank, int64_t world_size);   // "rank-00000-of-00002.safetensors"
+std::string part_record_name(int64_t rank, int64_t world_size);  // "part-00000-of-00002.json"
+
+// The restart count of "r0003-9f1c2ab4"; nothing when `attempt` is not of that form.
+std::optional<int64_t> restart_of(std::string_view attempt);
+
+inline Location step_location(const Location& root, int64_t step) { return root.child(step_name(step)); }
+
+// What every key below `location` starts with.
+std::string prefix_below(const Location& location);
+
+// What lies directly below a location; names without the location's own key.
+struct Level {
+  std::vector<std::string> directories;
+  std::vector<ObjectInfo> objects;
+};
+[[nodiscard]] Result<Level> list_level(const Location& location);
+
+// The step directories below `root`, committed or not, ascending.
+[[nodiscard]] Result<std::vector<int64_t>> list_step_directories(const Location& root);
+
+// Every key below `location`, at any depth.
+[[nodiscard]] Result<std::vector<std::string>> list_keys(const Location& location);
+
+}  // namespace millrace::checkpoint

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/checkpoint/detail/records.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "millrace/checkpoint/detail/keys.h"
+#include "millrace/checkpoint/testing.h"
+
+namespace millrace::checkpoint {
+namespace {
+
+using testing::HasSubstr;
+
+PartRecord example_part() {
+  PartRecord part{.step = 7, .attempt = "r0002-abc", .rank = 1, .world_size = 2, .file_bytes = 4096 + 48};
+  part.data_offset = 4096;
+  part.header_hash = {1, 2};
+  part.state = R"({"x": "\u0000 é \" \\"})";
+  part.tensors.push_back({"a", formats::Dtype::kF32, {4, 3}, {{2, 0}, {2, 3}}, 0, 24, {{3, 4}}});
+  part.tensors.push_back({"b", formats::Dtype::kF64, {3}, {{0}, {3}}, 24, 24, {{5, 6}}});
+  return part;
+}
+
+Manifest example_manifest() {
+  Manifest manifest{.step = 7, .attempt = "r0002-abc"};
+  manifest.created = std::chrono::sys_days(std::chrono::year(2026) / 2 / 3) + std::chrono::nanoseconds(1'000'000'007);
+  manifest.parts = {{100, {1, 2}, 5'000}, {200, {3, 4}, 6'000}};
+  manifest.tensors.push_back({{"a", formats::Dtype::kBF16, {4, 2}, 16}, {{0, {{0, 0}, {3, 2}}}, {1, {{3, 0}, {1, 2}}}}});
+  manifest.tensors.push_back({{"b", formats::Dtype::kU8, {}, 1}, {{1, {}}}});
+  manifest.state = "{\"loss\": 1e-05}";
+  return manifest;
+}
+
+// Written by hand, so with a checksum of its own.
+std::string sealed(nlohmann::json document) {
+  document.erase("checksum");
+  document["checksum"] = to_hex(xxh3_128(document.dump()));
+  return document.dump();
+}
+
+TEST(Records, ComeBackAsTheyWere) {
+  const std::string text = serialize(example_part());
+  const auto part = parse_part(text, "here");
+  ASSERT_TRUE(part) << explain(part);
+  EXPECT_EQ(serialize(*part), text);
+  EXPECT_EQ(part->state, example_part().state);
+  ASSERT_NE(part->find("a"), nullptr);
+  EXPECT_EQ(part->find("a")->box, (Box{{2, 0}, {2, 3}}));
+  EXPECT_EQ(part->find("c"), nullptr);
+
+  const std::string manifest_text = serialize(example_manifest());
+  const auto manifest = parse_manifest(manifest_text, "here");
+  ASSERT_TRUE(manifest) << explain(manifest);
+  EXPECT_EQ(serialize(*manifest), manifest_text);
+  EXPECT_EQ(manifest->created, example_manifest().created);
+  EXPECT_THAT(manifest_text, HasSubstr(R"("created":"2026-02-03T00:00:01.000000007Z")"));
+}
+
+TEST(Records, AnotherProgramCanCheckTheChecksum) {
+  const std::string text = serialize(example_manifest());
+  EXPECT_EQ(sealed(nlohmann::json::parse(text)), text);
+}
+
+TEST(Records, ANewerVersionIsRefusedAsSuch) {
+  auto document = nlohmann::json::parse(serialize(example_manifest()));
+  document["version"] = 2;
+  const auto manifest = parse_manifest(sealed(document), "here");
+  EXPECT_CODE(manifest, ErrorCode::kUnsupported);
+  EXPECT_CODE(parse_part(serialize(example_manifest()), "here"), ErrorCode::kCorruption);
+}
+
+// Right checksums around wrong content: what a broken or hostile writer could leave.
+TEST(Records, WrongContentIsCorruptionWithTheReason) {
+  const auto part_says = [](const char* pointer, nlohmann::json value) {
+    auto document = nlohmann::json::parse(serialize(example_part()));
+    document[nlohmann::json::json_pointer(pointer)] = std::move(value);
+    const auto part = parse_part(sealed(document), "here");
+    EXPECT_CODE(part, ErrorCode::kCorruption);
+    return part ? "" : part.error().to_string();
+  };
+  EXPECT_THAT(part_says("/rank", 2), HasSubstr("\"rank\" is not a whole number in [0, 1]"));
+  EXPECT_THAT(part_says("/step", -1), HasSubstr("\"step\""));
+  EXPECT_THAT(part_says("/step", 1.5), HasSubstr("\"step\""));
+  EXPECT_THAT(part_says("/attempt", "../../x"), HasSubstr("not the name of an attempt"));
+  EXPECT_THAT(part_says("/data_offset", 1LL << 40), HasSubstr("\"data_offset\""));
+  EXPECT_THAT(part_says("/chunk_bytes", 0), HasSubstr("\"chunk_bytes\""));
+  EXPECT_THAT(part_says("/chunk_bytes", 1LL << 40), HasSubstr("\"chunk_bytes\""));
+  EXPECT_THAT(part_says("/chunk_bytes", 16), HasSubstr("1 hashes for 2 chunks"));
+  EXPECT_THAT(part_says("/header_hash", "xyz"), HasSubstr("\"header_hash\""));
+  EXPECT_THAT(part_says("/tensors", 5), HasSubstr("\"tensors\" is not a list"));
+  EXPECT_THAT(part_says("/tensors/0/name", "b"), HasSubstr("not in the order of names"));
+  EXPECT_THAT(part_says("/tensors/0/dtype", "F31"), HasSubstr("unknown dtype"));
+  EXPECT_THAT(part_says("/tensors/0/begin", 30), HasSubstr("ends behind its file"));
+  EXPECT_THAT(part_says("/tensors/0/shape", {1LL << 40, 1LL << 40}), HasSubstr("overflows"));
+  EXPECT_THAT(part_says("/tensors/0/box_shape", {2, 4}), HasSubstr("is not inside"));
+  EXPECT_THAT(part_says("/tensors/0/hashes", nlohmann::json::array()), HasSubstr("0 hashes for 1 chunks"));
+  EXPECT_THAT(part_says("/tensors/1", "b"), HasSubstr("is not an object"));
+
+  const auto manifest_says = [](const char* pointer, nlohmann::json value) {
+    auto document = nlohmann::json::parse(serialize(example_manifest()));
+    document[nlohmann::json::json_pointer(pointer)] = std::move(value);
+    const auto manifest = parse_manifest(sealed(document), "here");
+    EXPECT_CODE(manifest, ErrorCode::kCorruption);
+    return manifest ? "" : manifest.error().to_string();
+  };
+  EXPECT_THAT(manifest_says("/world_size", 3), HasSubstr("one entry a rank"));
+  EXPECT_THAT(manifest_says("/created", "yesterday"), HasSubstr("\"created\" is not a time"));
+  EXPECT_THAT(manifest_says("/created", "9999-99-99T00:00:00.000000000Z"), HasSubstr("\"created\" is not a time"));
+  EXPECT_THAT(manifest_says("/tensors/0/boxes/0/part", 2), HasSubstr("\"part\""));
+  EXPECT_THAT(manifest_says("/tensors/0/boxes/0/part", 1), HasSubstr("not in the order of parts"));
+  EXPECT_THAT(manifest_says("/parts/0/hash", 1), HasSubstr("\"hash\""));
+}
+
+TEST(Keys, NamesAreExactlyThose) {
+  EXPECT_EQ(step_name(100), "step-000000000100");
+  EXPECT_EQ(parse_step_name("step-000000000100"), 100);
+  EXPECT_EQ(parse_step_name(step_name(INT64_MAX)), INT64_MAX);
+  for (const char* name : {"step-100", "step-00000000010x", "step--00000000001", "step-", "tep-000000000100", "latest",
+                           "step-99999999999999999999"})
+    EXPECT_EQ(parse_step_name(name), std::nullopt) << name;
+  EXPECT_EQ(restart_of("r0003-9f1c2ab4"), 3);
+  EXPECT_EQ(restart_of("r123456-a"), 123'456);
+  for (const char* name : {"", "r", "r1", "r1-", "r-a", "0001-a", "r1-A", "r1-a/b", "r1-..", "r99999999999-a", "r-1-a"})
+    EXPECT_EQ(restart_of(name), std::nullopt) << name;
+}
+
+}  // namespace
+}  // namespace millrace::checkpoint

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/cli/cli.h"
+
+#include <algorithm>
+#include <csignal>
+#include <exception>
+#include <string_view>
+
+#include "millrace/cli/command.h"
+#include "millrace/cli/signals.h"
+
+namespace millrace::cli {
+
+namespace {
+
+constexpr std::string_view kDescription =
+    "The path of training data and checkpoints between object storage, parallel file systems, NVMe and GPUs.";
+
+// The innermost verb that was typed so far, with the verbs above it: "millrace shards check".
+const CLI::App& typed_verb(const CLI::App& root, std::string& name) {
+  const CLI::App* app = &root;
+  name = app->get_name();
+  while (!app->get_subcommands().empty()) {
+    app = app->get_subcommands().front();
+    name += " " + app->get_name();
+  }
+  return *app;
+}
+
+std::string usage_message(const CLI::App& verb, const CLI::ParseError& error) {
+  const std::vector<const CLI::App*> below = verb.get_subcommands([](const CLI::App*) { return true; });
+  if (below.empty()) return error.what();
+  std::string names;
+  for (const CLI::App* app : below) names += (names.empty() ? "" : ", ") + app->get_name();
+  const std::vector<std::string> rest = verb.remaining();
+  if (rest.empty()) return "a verb is missing; there are " + names;
+  const bool is_flag = rest.front().starts_with('-');
+  return fmt::format("unknown {} '{}'; {} {}", is_flag ? "flag" : "verb", rest.front(),
+                     is_flag ? "flags go behind one of the verbs" : "there are", names);
+}
+
+// Parsing stopped before the flags were looked at, so the one that matters now is searched by hand.
+bool asks_for_json(int argc, const char* const* argv) {
+  return std::any_of(argv, argv + argc, [](const char* argument) { return std::string_view(argument) == "--json"; });
+}
+
+int usage_error(const CLI::App& root, const CLI::ParseError& error, bool json) {
+  std::string name;
+  const std::string message = usage_message(typed_verb(root, name), error);
+  Output out({.json = json});
+  out.error(name, Error(ErrorCode::kInvalidArgument, message + " (see '" + name + " --help')"));
+  return out.flush() ? kExitUsage : kExitFailed;
+}
+
+int print_help(const std::string& text) {
+  Output out({});
+  out.print_text(text);
+  return out.flush() ? kExitDone : kExitFailed;
+}
+
+int run_verb(const Verbs& verbs, const std::string& name) {
+  const SignalStop signals;
+  Output out(verbs.options());
+  Context context{out, signals.token()};
+  Status status = verbs.chosen()(context);
+  const std::optional<int> signal = signals.received();
+  const bool stopped = !status && status.error().code() == ErrorCode::kCancelled && signal;
+  if (stopped) {
+    out.note(fmt::format("{}: stopped by {}", name, *signal == SIGINT ? "SIGINT" : "SIGTERM"));
+  } else if (!status) {
+    out.error(name, status.error());
+  }
+  if (const Status flushed = out.flush(); !flushed) {
+    out.error(name, flushed.error());
+    return kExitFailed;
+  }
+  if (stopped) return 128 + *signal;
+  if (!status) return kExitFailed;
+  return out.findings() > 0 ? kExitFindings : kExitDone;
+}
+
+int parse_and_run(int argc, const char* const* argv) {
+  CLI::App root{std::string(kDescription), "millrace"};
+  root.set_version_flag("--version", "millrace " MILLRACE_VERSION);
+  root.require_subcommand(1);
+  root.get_formatter()->label("SUBCOMMAND", "VERB");
+  Verbs verbs(root);
+  add_split(verbs);
+  add_prepare(verbs);
+  CLI::App& shards = verbs.add_group("shards", "Look at shards, check them, make them exact");
+  add_shards_ls(verbs, shards);
+  add_shards_check(verbs, shards);
+  add_shards_index(verbs, shards);
+  add_shards_cat(verbs, shards);
+  add_ckpt(verbs);
+  add_completion(verbs);
+  try {
+    root.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return print_help(root.help());
+  } catch (const CLI::CallForVersion& version) {
+    return print_help(std::string(version.what()) + "\n");
+  } catch (const CLI::ParseError& error) {
+    return usage_error(root, error, asks_for_json(argc, argv));
+  }
+  std::string name;
+  typed_verb(root, name);
+  return run_verb(verbs, name);
+}
+
+}  // namespace
+
+int run_cli(int argc, const char* const* argv) {
+  // A reader that went away is seen by Output as an error of write.
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return parse_and_run(argc, argv);
+  } catch (const std::exception& error) {
+    Output({}).error("millrace", Error(ErrorCode::kInternal, error.what()));
+    return kExitFailed;
+  }
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The `millrace` command: argument parsing, one verb, and its exit status. Called once at a time, from the main thread.
+
+namespace millrace::cli {
+
+// What a process ends with; docs/cli.md tells users.
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitFindings = 3;
+
+// Runs the command line and answers the exit status: one of the above, or 128 + signal after a stop by SIGINT or SIGTERM.
+int run_cli(int argc, const char* const* argv);
+
+}  // namespace millrace::cli

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "millrace/base/units.h"
+#include "millrace/cli/command.h"
+#include "millrace/cli/shard_set.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct IndexArgs {
+  std::vector<std::string> urls;
+  bool force = false;
+  bool dry_run = false;
+};
+
+// Whether the shard already has one that can be used; a damaged one is an error that names --force.
+Result<bool> has_index(const Shard& shard) {
+  const auto stored = read_index(shard);
+  if (!stored) {
+    return fail(stored.error().code(), "{}; --force builds it again", stored.error().to_string());
+  }
+  return stored->has_value();
+}
+
+// A shard of a manifest has its index from `prepare`; another one would no longer be what the manifest names.
+Status check_not_ours(const Shard& shard) {
+  if (!shard.entry) return {};
+  return fail(ErrorCode::kInvalidArgument, "{}: its index comes from prepare; run that again to restore it",
+              shard.location.url);
+}
+
+Result<formats::ShardIndex> build_index(const Shard& shard, Context& context, Progress& progress) {
+  ASSIGN_OR_RETURN(const auto reader, open_watched(shard, context.stop, progress));
+  ASSIGN_OR_RETURN(formats::ShardIndex index, formats::index_shard(*reader));
+  const Location at = index_location(shard);
+  RETURN_IF_ERROR(write_object(*at.storage, at.key, formats::serialize_shard_index(index)));
+  return index;
+}
+
+Status index_one(const Shard& shard, const IndexArgs& args, Context& context, Progress& progress, int64_t& built) {
+  if (!args.force) {
+    ASSIGN_OR_RETURN(const bool there, has_index(shard));
+    if (there) return {};
+  }
+  RETURN_IF_ERROR(check_not_ours(shard));
+  ++built;
+  const std::string url = index_location(shard).url;
+  if (args.dry_run) {
+    context.out.print({{"type", "index"}, {"url", url}, {"dry_run", true}}, fmt::format("would build {}\n", url));
+    return {};
+  }
+  ASSIGN_OR_RETURN(const formats::ShardIndex index, build_index(shard, context, progress));
+  context.out.print({{"type", "index"},
+                     {"url", url},
+                     {"dry_run", false},
+                     {"samples", index.samples()},
+                     {"tokens", index.tokens_known() ? Json(index.total_tokens()) : Json(nullptr)},
+                     {"ids_field", index.ids_field}},
+                    fmt::format("built {}: {}, {} tokens\n", url, counted(index.samples(), "sample"),
+                                index.tokens_known() ? format_count(index.total_tokens()) : "unknown"));
+  return {};
+}
+
+Status run_shards_index(const IndexArgs& args, Context& context) {
+  ASSIGN_OR_RETURN(const std::vector<Shard> shards, find_shards(args.urls));
+  Progress progress;
+  progress.set_totals(0, static_cast<int64_t>(shards.size()));
+  auto view = context.out.watch(progress, "index");
+  int64_t built = 0;
+  for (const Shard& shard : shards) {
+    RETURN_IF_ERROR(index_one(shard, args, context, progress, built));
+    progress.add(0, 1);
+  }
+  view.reset();
+  const auto kept = static_cast<int64_t>(shards.size()) - built;
+  context.out.print({{"type", "index_summary"}, {"built", built}, {"kept", kept}, {"dry_run", args.dry_run}},
+                    fmt::format("{} {}, {} there before\n", args.dry_run ? "to build:" : "built:", format_count(built),
+                                format_count(kept)));
+  return {};
+}
+
+}  // namespace
+
+void add_shards_index(Verbs& verbs, CLI::App& shards) {
+  auto args = std::make_shared<IndexArgs>();
+  CLI::App& app = verbs.add(shards, "index", "Build the indexes that shards of other tools lack",
+                            {"millrace shards index foreign/*.tar", "millrace shards index 'foreign/{00000..00127}.tar'",
+                             "millrace shards index foreign --force --dry-run"},
+                            [args](Context& context) { return run_shards_index(*args, context); });
+  add_shard_arguments(app, args->urls);
+  app.add_flag("--force", args->force, "Build indexes that are there again");
+  app.add_flag("--dry-run", args->dry_run, "Say what would be built; write nothing");
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "millrace/base/units.h"
+#include "millrace/cli/command.h"
+#include "millrace/prepare/prepare.h"
+
+namespace millrace::cli {
+
+namespace {
+
+void print_split_part(Output& out, const prepare::SplitReport::Part& part) {
+  out.print_json({{"type", "split_part"}, {"name", part.name}, {"bytes", part.bytes}, {"documents", part.documents}});
+}
+
+Status run_split(const prepare::SplitOptions& options, Context& context) {
+  Progress progress;
+  auto view = context.out.watch(progress, "split");
+  ASSIGN_OR_RETURN(const prepare::SplitReport report, prepare::split(options, context.stop, &progress));
+  view.reset();
+  TextTable table({{"part"}, {"bytes", true}, {"documents", true}});
+  for (const auto& part : report.parts) {
+    print_split_part(context.out, part);
+    table.add({part.name, format_bytes(part.bytes), format_count(part.documents)});
+  }
+  context.out.print_text(table.to_string());
+  context.out.print({{"type", "split"},
+                     {"output", options.output},
+                     {"parts", report.parts.size()},
+                     {"bytes", report.bytes},
+                     {"documents", report.documents},
+                     {"dry_run", options.dry_run}},
+                    fmt::format("{}{}, {}, in {} below {}\n", options.dry_run ? "would write " : "",
+                                counted(report.documents, "document"), format_bytes(report.bytes),
+                                counted(static_cast<int64_t>(report.parts.size()), "part"), options.output));
+  return {};
+}
+
+}  // namespace
+
+void add_split(Verbs& verbs) {
+  auto options = std::make_shared<prepare::SplitOptions>();
+  CLI::App& app = verbs.add(verbs.root(), "split", "Cut raw text into balanced files without breaking a document",
+                            {"millrace split books/*.txt --out raw --parts 8",
+                             "millrace split corpus.jsonl --out raw --parts 64 --documents jsonl",
+                             "millrace split wiki/ --out raw --parts 4 --documents paragraph --dry-run"},
+                            [options](Context& context) { return run_split(*options, context); });
+  app.add_option("INPUT", options->inputs, "Files, folders, globs or brace patterns")->required()->option_text(" ");
+  app.add_option("--out", options->output, "Folder for the parts")->required()->option_text("URL");
+  app.add_option("--parts", options->parts, "How many files to write")
+      ->required()
+      ->check(CLI::Range(1, 1'000'000))
+      ->option_text("N");
+  add_document_flags(app, options->documents, options->max_document_bytes);
+  app.add_flag("--dry-run", options->dry_run, "Say what would be written; write nothing");
+}
+
+}  // namespace millrace::cli

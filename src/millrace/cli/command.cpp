@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/cli/command.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <utility>
+
+#include "millrace/base/units.h"
+
+namespace millrace::cli {
+
+namespace {
+
+// "millrace shards check" without the program's name: {"shards", "check"}.
+std::vector<std::string> verb_path(const CLI::App& app) {
+  std::vector<std::string> path;
+  for (const CLI::App* at = &app; at->get_parent() != nullptr; at = at->get_parent()) path.push_back(at->get_name());
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+// By long name, or a positional argument by its name in lower case.
+CLI::Option* find_option(CLI::App& app, const std::string& name) {
+  if (CLI::Option* option = app.get_option_no_throw("--" + name); option != nullptr) return option;
+  for (CLI::Option* option : app.get_options()) {
+    std::string positional = option->get_single_name();
+    std::transform(positional.begin(), positional.end(), positional.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
+    if (option->get_positional() && positional == name) return option;
+  }
+  return nullptr;
+}
+
+void apply_config_item(CLI::App& app, const std::string& path, const CLI::ConfigItem& item) {
+  CLI::Option* option = find_option(app, item.name);
+  if (option == nullptr || !option->get_configurable()) {
+    throw CLI::ValidationError("--config", path + ": '" + item.name + "' is no flag of '" + app.get_name() + "'");
+  }
+  if (!option->empty()) return;  // the command line has said it
+  if (option->get_expected_min() == 0) {
+    option->add_result(option->get_flag_value(item.name, CLI::ConfigTOML().to_flag(item)));
+  } else {
+    option->add_result(item.inputs);
+  }
+}
+
+LogLevel parse_log_level(std::string_view name) {
+  for (const LogLevel level : {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning}) {
+    if (log_level_name(level) == name) return level;
+  }
+  return LogLevel::kError;
+}
+
+}  // namespace
+
+CLI::App& Verbs::add_group(const std::string& name, const std::string& description) {
+  CLI::App& group = *root_.add_subcommand(name, description);
+  group.group("Verbs");
+  group.require_subcommand(1);
+  return group;
+}
+
+CLI::App& Verbs::add(CLI::App& parent, const std::string& name, const std::string& description,
+                     const std::array<std::string, 3>& examples, RunVerb run, std::function<void()> check) {
+  CLI::App& app = *parent.add_subcommand(name, description);
+  app.group("Verbs");
+  std::string footer = "Examples:";
+  for (const std::string& example : examples) footer += "\n  " + example;
+  app.footer(footer);
+  // First of all options, so that what the file adds is parsed like the rest.
+  app.add_option_function<std::string>(
+         "--config", [&app](const std::string& path) { apply_config_file(app, path); },
+         "Take flags that are not given here from this TOML file")
+      ->option_text("FILE")
+      ->configurable(false)
+      ->group("Everywhere");
+  app.add_flag("--json", options_.json, "Print results as JSON, one object a line")->group("Everywhere");
+  app.add_flag("--quiet", options_.quiet, "No progress, no notes")->group("Everywhere");
+  add_choice_flag(
+      app, "--log", {"debug", "info", "warning", "error"},
+      [this](const std::string& level) { options_.log = parse_log_level(level); },
+      "Lowest level of log lines on stderr (default: warning)")
+      ->group("Everywhere");
+  app.callback([this, run = std::move(run), check = std::move(check)] {
+    if (check) check();
+    chosen_ = run;
+  });
+  return app;
+}
+
+void add_size_flag(CLI::App& app, const std::string& flag, int64_t& bytes, const std::string& description) {
+  app.add_option_function<std::string>(
+         flag, [flag, &bytes](const std::string& text) { bytes = usage_value(flag, parse_bytes(text)); }, description)
+      ->option_text("SIZE");
+}
+
+CLI::Option* add_choice_flag(CLI::App& app, const std::string& flag, const std::vector<std::string>& choices,
+                             const std::function<void(const std::string&)>& set, const std::string& description) {
+  return app.add_option_function<std::string>(flag, set, description)
+      ->check(CLI::IsMember(choices))
+      ->option_text(CLI::detail::join(choices, "|"));
+}
+
+void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls) {
+  app.add_option("URL", urls, "Folders of shards, *.tar files or brace patterns of them")
+      ->required()
+      ->option_text(" ");
+}
+
+void add_document_flags(CLI::App& app, formats::DocumentMode& mode, int64_t& max_document_bytes) {
+  add_choice_flag(
+      app, "--documents", {"line", "paragraph", "file", "jsonl"},
+      [&mode](const std::string& name) { mode = usage_value("--documents", formats::parse_document_mode(name)); },
+      "What one document is (default: line)");
+  add_size_flag(app, "--max-document-bytes", max_document_bytes, "Refuse a longer document (default: 64MiB)");
+}
+
+void apply_config_file(CLI::App& app, const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw CLI::ValidationError("--config", "cannot read " + path);
+  const std::vector<std::string> verb = verb_path(app);
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(file)) {
+    const bool is_section_mark = item.name == "++" || item.name == "--";
+    if (!is_section_mark && (item.parents.empty() || item.parents == verb)) apply_config_item(app, path, item);
+  }
+}
+
+}  // namespace millrace::cli

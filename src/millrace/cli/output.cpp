@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/cli/output.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "millrace/base/units.h"
+#include "millrace/base/utf8.h"
+
+namespace millrace::cli {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t kBufferBytes = 64 << 10;
+constexpr auto kFlushAfter = 100ms;  // so that a reader behind a pipe sees results as they come
+constexpr auto kRedrawEvery = 200ms;
+constexpr auto kLineEvery = 5s;
+
+// 0 or the errno of the failed write.
+int write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return errno;
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+  }
+  return 0;
+}
+
+size_t terminal_width(int fd) {
+  winsize size{};
+  return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+size_t character_count(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !is_continuation(c); }));
+}
+
+std::string json_line(const Json& object) {
+  return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+double fraction_done(const Progress::Snapshot& s) {
+  if (s.total_bytes > 0) return std::min(1.0, static_cast<double>(s.bytes) / static_cast<double>(s.total_bytes));
+  if (s.total_items > 0) return std::min(1.0, static_cast<double>(s.items) / static_cast<double>(s.total_items));
+  return -1;
+}
+
+std::string progress_bar(double fraction) {
+  constexpr size_t kWidth = 20;
+  const auto filled = static_cast<size_t>(fraction * kWidth);
+  std::string bar(filled, '=');
+  if (filled < kWidth) bar += '>';
+  bar.resize(kWidth, ' ');
+  return "  [" + bar + "]";
+}
+
+std::string amount_done(int64_t done, int64_t total, std::string (*format)(int64_t)) {
+  return total > 0 ? fmt::format("  {} of {}", format(done), format(total)) : "  " + format(done);
+}
+
+}  // namespace
+
+class Output::View final : public ProgressView {
+ public:
+  View(Output& output, const Progress& progress, std::string verb)
+      : output_(output), progress_(progress), verb_(std::move(verb)), thread_("progress", [this] { run(); }) {}
+  ~View() override {
+    {
+      MutexLock lock(mutex_);
+      end_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+    if (output_.err_is_terminal_) output_.write_err({}, false);
+  }
+
+ private:
+  void run() {
+    const bool redraw = output_.err_is_terminal_;
+    for (auto next = Clock::now();;) {
+      next += redraw ? Clock::duration(kRedrawEvery) : Clock::duration(kLineEvery);
+      {
+        MutexLock lock(mutex_);
+        while (!end_ && changed_.wait_until(mutex_, next)) {
+        }
+        if (end_) return;
+      }
+      const size_t width = redraw ? terminal_width(output_.err_fd_) - 1 : 0;
+      output_.write_err(format_progress(progress_.snapshot(), verb_, width), redraw);
+    }
+  }
+
+  Output& output_;
+  const Progress& progress_;
+  const std::string verb_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool end_ GUARDED_BY(mutex_) = false;
+  Thread thread_;
+};
+
+Output::Output(const OutputOptions& options, int out_fd, int err_fd)
+    : options_(options),
+      out_fd_(out_fd),
+      err_fd_(err_fd),
+      out_is_terminal_(isatty(out_fd) == 1),
+      err_is_terminal_(isatty(err_fd) == 1),
+      flushed_(Clock::now()) {
+  set_log_sink([this](LogLevel level,
+                      std::string_view line) { write_err(fmt::format("{}: {}", log_level_name(level), line), false); },
+               options.log);
+}
+
+Output::~Output() { set_log_sink({}, LogLevel::kError); }
+
+void Output::print(const Json& object, std::string_view text) {
+  if (options_.json) {
+    write_out(json_line(object));
+  } else {
+    write_out(text);
+  }
+}
+
+void Output::print_json(const Json& object) {
+  if (options_.json) write_out(json_line(object));
+}
+
+void Output::print_text(std::string_view text) {
+  if (!options_.json) write_out(text);
+}
+
+void Output::finding(std::string_view url, const Error& error) {
+  const std::string message = error.to_string();
+  print({{"type", "finding"},
+         {"severity", "error"},
+         {"url", url},
+         {"code", error_code_name(error.code())},
+         {"message", message}},
+        "error: " + printable(message) + "\n");
+  MutexLock lock(mutex_);
+  ++findings_;
+}
+
+int64_t Output::findings() const {
+  MutexLock lock(mutex_);
+  return findings_;
+}
+
+void Output::note(std::string_view line) {
+  if (!options_.quiet) write_err(line, false);
+}
+
+void Output::error(std::string_view verb, const Error& error) {
+  const std::string message = error.to_string();
+  print_json({{"type", "error"}, {"code", error_code_name(error.code())}, {"message", message}});
+  write_err(fmt::format("{}: {}", verb, printable(message)), false);
+}
+
+std::unique_ptr<ProgressView> Output::watch(const Progress& progress, std::string verb) {
+  if (options_.quiet) return std::make_unique<ProgressView>();
+  return std::make_unique<View>(*this, progress, std::move(verb));
+}
+
+Status Output::flush() {
+  MutexLock lock(mutex_);
+  flush_locked();
+  return failure_;
+}
+
+void Output::write_out(std::string_view text) {
+  if (text.empty()) return;
+  MutexLock lock(mutex_);
+  if (line_drawn_ && out_is_terminal_) {
+    line_drawn_ = false;
+    write_all(err_fd_, "\r\x1b[K");
+  }
+  buffer_.append(text);
+  if (out_is_terminal_ || buffer_.size() >= kBufferBytes || Clock::now() - flushed_ > kFlushAfter) flush_locked();
+}
+
+void Output::flush_locked() {
+  const int error = write_all(out_fd_, buffer_);
+  // The reader has seen enough. Writes of ours are invisible until they are whole, so ending here leaves nothing behind.
+  if (error == EPIPE) std::_Exit(128 + SIGPIPE);
+  if (error != 0 && failure_) failure_ = tl::unexpected(errno_error(error, "write to standard output"));
+  buffer_.clear();
+  flushed_ = Clock::now();
+}
+
+// A failure to write to stderr has nowhere to be reported.
+void Output::write_err(std::string_view text, bool redrawn) {
+  MutexLock lock(mutex_);
+  std::string line = line_drawn_ ? "\r\x1b[K" : "";
+  line += text;
+  if (!redrawn && !text.empty()) line += '\n';
+  line_drawn_ = redrawn;
+  write_all(err_fd_, line);
+}
+
+std::string TextTable::to_string() const {
+  std::vector<std::vector<std::string>> lines(1);
+  for (const Column& column : columns_) lines[0].push_back(column.name);
+  for (const auto& row : rows_) {
+    auto& line = lines.emplace_back();
+    for (const std::string& cell : row) line.push_back(printable(cell));
+  }
+  std::vector<size_t> widths(columns_.size(), 0);
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < columns_.size(); ++i) widths[i] = std::max(widths[i], character_count(line[i]));
+  }
+  std::string text;
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < columns_.size(); ++i) {
+      const std::string padding(widths[i] - character_count(line[i]), ' ');
+      text += columns_[i].right ? padding + line[i] : line[i] + padding;
+      text += "  ";
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
+  }
+  return text;
+}
+
+std::string printable(std::string_view text, size_t max_characters) {
+  // Four bytes are the longest code point, so the cut cannot show.
+  const bool cut_bytes = text.size() / 4 > max_characters;
+  std::string clean;
+  append_utf8_replaced(cut_bytes ? text.substr(0, 4 * (max_characters + 1)) : text, clean);
+  std::string out;
+  size_t characters = 0;
+  for (size_t i = 0; i < clean.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(clean[i]);
+    if (!is_continuation(clean[i]) && ++characters > max_characters) return out + "…";
+    // U+0080 to U+009F, which some terminals obey, are C2 80 to C2 9F in UTF-8.
+    const bool c1 = byte == 0xC2 && static_cast<unsigned char>(clean[i + 1]) < 0xA0;
+    if (byte == '\n') {
+      out += "\\n";
+    } else if (byte == '\t') {
+      out += "\\t";
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else if (c1) {
+      out += fmt::format("\\u00{:02x}", static_cast<unsigned char>(clean[++i]));
+    } else {
+      out += clean[i];
+    }
+  }
+  return out;
+}
+
+std::string counted(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
+}
+
+std::string format_progress(const Progress::Snapshot& s, std::string_view verb, size_t width) {
+  const double fraction = fraction_done(s);
+  std::string line(verb);
+  if (!s.phase.empty() && s.phase != verb) line += ": " + s.phase;
+  if (width > 0 && fraction >= 0) line += progress_bar(fraction);
+  if (fraction >= 0) line += fmt::format("  {:3.0f}%", 100 * fraction);
+  if (s.bytes > 0 || s.total_bytes > 0) line += amount_done(s.bytes, s.total_bytes, format_bytes);
+  if (s.items > 0 || s.total_items > 0) line += amount_done(s.items, s.total_items, format_count);
+  if (s.bytes > 0 && s.seconds > 0) line += "  " + format_rate(static_cast<double>(s.bytes) / s.seconds);
+  if (fraction > 0 && fraction < 1) {
+    line += "  ETA " + format_duration(s.seconds * (1 - fraction) / fraction);
+  }
+  return width == 0 ? line : line.substr(0, width);
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The shards behind what a user typed, and what is known of each. Values; thread-safe to read.
+
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "millrace/base/progress.h"
+#include "millrace/base/status.h"
+#include "millrace/formats/manifest.h"
+#include "millrace/formats/shard_index.h"
+#include "millrace/storage/url.h"
+
+namespace millrace::cli {
+
+struct Shard {
+  Location location;
+  std::optional<formats::ShardEntry> entry;  // what a manifest or part record says of it
+};
+
+// Names ending in ".tar", with braces expanded, are shards; anything else is a folder, whose manifest, else complete set of
+// part records, else *.tar files say what belongs to it. Shards are not opened.
+// Errors: not_found (a folder without shards, a missing part), corruption (a manifest or part record), those of storage.
+[[nodiscard]] Result<std::vector<Shard>> find_shards(const std::vector<std::string>& urls);
+
+struct StoredIndex {
+  formats::ShardIndex index;
+  Hash128 hash;  // of the file
+};
+Location index_location(const Shard& shard);
+// Nothing when there is none. Errors: corruption, unsupported, those of storage.
+[[nodiscard]] Result<std::optional<StoredIndex>> read_index(const Shard& shard);
+
+// Opens a shard so that every read adds to `progress` (which must outlive the reader) and answers cancelled after `stop`.
+[[nodiscard]] Result<std::unique_ptr<RandomReader>> open_watched(const Shard& shard, std::stop_token stop,
+                                                                 Progress& progress);
+
+}  // namespace millrace::cli

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Turns SIGINT and SIGTERM into a stop request, and a second one into an immediate end with status 128 + signal. Made
+// before any other thread, in the main thread, because it blocks the two signals there; dropped, it unblocks them. A signal
+// that was ignored when the program started (nohup, a shell's background job) stays ignored.
+
+#include <memory>
+#include <optional>
+#include <stop_token>
+
+namespace millrace::cli {
+
+class SignalStop {
+ public:
+  SignalStop();
+  ~SignalStop();
+  SignalStop(const SignalStop&) = delete;
+  SignalStop& operator=(const SignalStop&) = delete;
+
+  std::stop_token token() const;
+  // The first signal that came.
+  std::optional<int> received() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace::cli

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/formats/documents.h"
+
+#include <fmt/format.h>
+#include <simdjson.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace millrace::formats {
+namespace {
+
+constexpr std::array<std::pair<DocumentMode, std::string_view>, 4> kModeNames{{{DocumentMode::kLine, "line"},
+                                                                               {DocumentMode::kParagraph, "paragraph"},
+                                                                               {DocumentMode::kFile, "file"},
+                                                                               {DocumentMode::kJsonl, "jsonl"}}};
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr std::string_view kWhitespace = " \t\n\r\v\f";
+constexpr std::string_view kBlank = " \t\r";  // of a line between paragraphs
+
+bool only(std::string_view text, std::string_view characters) {
+  return text.find_first_not_of(characters) == std::string_view::npos;
+}
+
+std::string_view without_cr(std::string_view line) {
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+// Cuts the front of a text into documents. What it says about a part of a text holds for every continuation of it, so
+// that the size of the reads never shows in the result.
+class Splitter {
+ public:
+  Splitter(DocumentMode mode, size_t limit) : mode_(mode), limit_(limit) {}
+
+  // `final`: nothing follows `text`. False when a line or a document, the one at `begin`, is over the limit.
+  bool split(std::string_view text, bool final) {
+    text_ = text;
+    for (size_t at = 0; at < text.size();) {
+      const void* newline = std::memchr(text.data() + at, '\n', text.size() - at);
+      if (newline == nullptr) return last_line(at, final);
+      const auto end = static_cast<size_t>(static_cast<const char*>(newline) - text.data());
+      ++newlines_;
+      if (!line(at, without_cr(text.substr(at, end - at)), end + 1)) return false;
+      at = end + 1;
+    }
+    return !final || close(text.size());
+  }
+
+  std::vector<DocumentSpan> documents;
+  size_t complete = 0;         // text[0, complete) are whole documents and what lies between them
+  int64_t complete_lines = 0;  // line ends in them
+  size_t begin = 0;            // of the document that was last looked at
+
+ private:
+  // A line with its end at `next`.
+  bool line(size_t at, std::string_view content, size_t next) {
+    if (!within(at, content)) return false;
+    if (mode_ == DocumentMode::kParagraph) return only(content, kBlank) ? close(next) : extend(at, content);
+    return extend(at, content) && close(next);
+  }
+
+  // A line whose end was not seen: all of a final text, or the first part of something longer.
+  bool last_line(size_t at, bool final) {
+    const std::string_view content = text_.substr(at);
+    if (final) return line(at, content, text_.size()) && close(text_.size());
+    const std::string_view sure = without_cr(content);
+    return within(at, sure) && (only(sure, kBlank) || extend(at, sure));
+  }
+
+  bool within(size_t at, std::string_view content) {
+    begin = open_ ? open_->begin : at;
+    return content.size() <= limit_;
+  }
+
+  bool extend(size_t at, std::string_view content) {
+    if (!open_) open_ = DocumentSpan{at, at};
+    open_->end = at + content.size();
+    begin = open_->begin;
+    return open_->end - open_->begin <= limit_;
+  }
+
+  bool close(size_t next) {
+    if (open_ && !only(text_.substr(open_->begin, open_->end - open_->begin), kWhitespace)) documents.push_back(*open_);
+    open_.reset();
+    complete = next;
+    complete_lines = newlines_;
+    return true;
+  }
+
+  const DocumentMode mode_;
+  const size_t limit_;
+  std::string_view text_;
+  int64_t newlines_ = 0;
+  std::optional<DocumentSpan> open_;
+};
+
+int64_t count_lines(std::string_view text) {
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+tl::unexpected<Error> not_jsonl(std::string_view field, std::string_view reason) {
+  return fail(ErrorCode::kInvalidArgument, "field '{}': {}", field, reason);
+}
+
+}  // namespace
+
+Result<DocumentMode> parse_document_mode(std::string_view name) {
+  for (const auto& [mode, text] : kModeNames) {
+    if (text == name) return mode;
+  }
+  return fail(ErrorCode::kInvalidArgument, "'{}': documents are cut by line, paragraph, file or jsonl", name);
+}
+
+std::string_view document_mode_name(DocumentMode mode) {
+  return std::find_if(kModeNames.begin(), kModeNames.end(), [mode](const auto& entry) { return entry.first == mode; })
+      ->second;
+}
+
+DocumentReader::DocumentReader(const RandomReader& input, const DocumentOptions& options, int64_t begin,
+                               int64_t first_line)
+    : input_(input), options_(options), at_(begin), line_(first_line) {}
+
+Status DocumentReader::read_more(int64_t bytes) {
+  const size_t have = carry_.size();
+  const int64_t left = input_.size() - at_ - static_cast<int64_t>(have);
+  if (left == 0) return {};
+  carry_.resize(have + static_cast<size_t>(std::min(bytes, left)));
+  auto read =
+      input_.read_at(at_ + static_cast<int64_t>(have), std::as_writable_bytes(std::span<char>(carry_)).subspan(have));
+  if (!read) carry_.resize(have);
+  return read;
+}
+
+Status DocumentReader::pass_byte_order_mark() {
+  RETURN_IF_ERROR(read_more(static_cast<int64_t>(kByteOrderMark.size())));
+  if (carry_ == kByteOrderMark) {
+    at_ = static_cast<int64_t>(carry_.size());
+    carry_.clear();
+  }
+  return {};
+}
+
+Error DocumentReader::too_long(size_t begin) const {
+  const std::string_view before = std::string_view(carry_).substr(0, begin);
+  return Error(
+      ErrorCode::kResourceExhausted,
+      fmt::format("{}: the document at line {}, offset {} is longer than {} bytes", input_.name(),
+                  line_ + count_lines(before), at_ + static_cast<int64_t>(begin), options_.max_document_bytes));
+}
+
+Result<std::optional<DocumentChunk>> DocumentReader::next() {
+  if (at_ == 0 && carry_.empty()) RETURN_IF_ERROR(pass_byte_order_mark());
+  if (at_ >= input_.size()) return std::nullopt;
+  const bool whole = options_.mode == DocumentMode::kFile;
+  if (whole && input_.size() - at_ > options_.max_document_bytes) return tl::unexpected(too_long(0));
+
+  // More until a document ends; a quarter more each time, so that a long one is looked at five times in all, not for
+  // each chunk.
+  int64_t target = whole ? input_.size() : options_.chunk_bytes;
+  for (;;) {
+    const auto have = static_cast<int64_t>(carry_.size());
+    if (have < target) RETURN_IF_ERROR(read_more(target - have));
+    const bool final = at_ + static_cast<int64_t>(carry_.size()) == input_.size();
+    DocumentChunk chunk;
+    if (whole) {
+      if (!only(carry_, kWhitespace)) chunk.documents = {{0, carry_.size()}};
+      return std::optional(take(std::move(chunk), carry_.size(), 0));
+    }
+    Splitter splitter(options_.mode, static_cast<size_t>(options_.max_document_bytes));
+    if (!splitter.split(carry_, final)) return tl::unexpected(too_long(splitter.begin));
+    if (splitter.complete > 0) {
+      chunk.documents = std::move(splitter.documents);
+      return std::optional(take(std::move(chunk), splitter.complete, splitter.complete_lines));
+    }
+    target = std::max(static_cast<int64_t>(carry_.size() + carry_.size() / 4), target + options_.chunk_bytes);
+  }
+}
+
+DocumentChunk DocumentReader::take(DocumentChunk chunk, size_t bytes, int64_t lines) {
+  chunk.file_offset = at_;
+  chunk.first_line = line_;
+  std::string rest = carry_.substr(bytes);
+  carry_.resize(bytes);
+  chunk.text = std::exchange(carry_, std::move(rest));
+  at_ += static_cast<int64_t>(bytes);
+  line_ += lines;
+  return chunk;
+}
+
+int64_t line_of(const DocumentChunk& chunk, size_t at) {
+  return chunk.first_line + count_lines(std::string_view(chunk.text).substr(0, at));
+}
+
+Result<std::string> jsonl_text(std::string_view line, std::string_view field) {
+  thread_local simdjson::dom::parser parser;
+  simdjson::dom::element value;
+  if (const auto error = parser.parse(line.data(), line.size()).get(value)) {
+    return not_jsonl(field, fmt::format("the line is not JSON ({})", simdjson::error_message(error)));
+  }
+  for (size_t begin = 0; begin <= field.size();) {
+    const size_t end = std::min(field.find('.', begin), field.size());
+    simdjson::dom::object object;
+    if (value.get(object) != simdjson::SUCCESS) return not_jsonl(field, "it is not inside an object");
+    bool found = false;
+    for (const auto& [key, member] : object) {
+      if (key != field.substr(begin, end - begin)) continue;
+      value = member;  // the last of several, as Python reads it
+      found = true;
+    }
+    if (!found) return not_jsonl(field, "there is none");
+    begin = end + 1;
+  }
+  std::string_view text;
+  if (value.get(text) != simdjson::SUCCESS) return not_jsonl(field, "it is not a string");
+  return std::string(text);
+}
+
+}  // namespace millrace::formats

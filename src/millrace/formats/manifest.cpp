@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/formats/manifest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace millrace::formats {
+namespace {
+
+using Json = nlohmann::json;  // its objects keep their keys sorted
+
+constexpr std::string_view kConfigFormat = "millrace.prepare";
+constexpr std::string_view kPartFormat = "millrace.part";
+constexpr std::string_view kManifestFormat = "millrace.manifest";
+constexpr uint64_t kVersion = 1;
+constexpr int64_t kMaxCount = int64_t{1} << 53;  // what every JSON reader holds exactly
+
+// Input names are whatever the file system gave; JSON is UTF-8.
+std::string dump(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+// The file: the body with format, version and the checksum of all that.
+std::string seal(Json body, std::string_view format) {
+  body["format"] = format;
+  body["version"] = kVersion;
+  body["checksum"] = to_hex(xxh3_128(dump(body, -1)));
+  return dump(body, 2) + "\n";
+}
+
+// The body of a file that `seal` wrote.
+Result<Json> unseal(std::string_view text, std::string_view format, std::string_view source) {
+  Json body;
+  try {
+    body = Json::parse(text);
+  } catch (const Json::exception& error) {
+    return fail(ErrorCode::kCorruption, "{}: not JSON: {}", source, error.what());
+  }
+  if (!body.is_object()) return fail(ErrorCode::kCorruption, "{}: not a JSON object", source);
+  if (body.value("format", Json()) != format)
+    return fail(ErrorCode::kUnsupported, "{}: format is {}, not \"{}\"", source, dump(body.value("format", Json()), -1),
+                format);
+  if (body.value("version", Json()) != kVersion)
+    return fail(ErrorCode::kUnsupported, "{}: version {} of {}; this build reads version {}", source,
+                dump(body.value("version", Json()), -1), format, kVersion);
+  const Json checksum = body.value("checksum", Json());
+  body.erase("checksum");
+  if (checksum != to_hex(xxh3_128(dump(body, -1))))
+    return fail(ErrorCode::kCorruption, "{}: the checksum does not match; the file was damaged or edited", source);
+  return body;
+}
+
+// Takes values of the right type out of an object; remembers the first that is not there or wrong.
+class Fields {
+ public:
+  Fields(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
+    if (!object_.is_object()) wrong("", "an object");
+  }
+
+  int64_t count(const char* key) {
+    const Json& value = at(key);
+    // At most 2^53, so that neither sums of a few nor conversions overflow.
+    if (value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(kMaxCount))
+      return value.get<int64_t>();
+    wrong(key, "a whole number from 0 to 2^53");
+    return 0;
+  }
+  std::string text(const char* key) {
+    const Json& value = at(key);
+    if (value.is_string()) return value.get<std::string>();
+    wrong(key, "a string");
+    return {};
+  }
+  bool boolean(const char* key) {
+    const Json& value = at(key);
+    if (value.is_boolean()) return value.get<bool>();
+    wrong(key, "true or false");
+    return false;
+  }
+  Hash128 hash(const char* key) {
+    const auto hash = hash128_from_hex(text(key));
+    if (!hash) wrong(key, "32 hexadecimal digits");
+    return hash.value_or(Hash128{});
+  }
+  const Json& object(const char* key) { return at(key); }
+  template <class T, class Read>
+  std::vector<T> list(const char* key, Read read) {
+    std::vector<T> items;
+    const Json& value = at(key);
+    if (!value.is_array()) wrong(key, "a list");
+    for (size_t i = 0; value.is_array() && i < value.size(); ++i) {
+      Fields item(value[i], fmt::format("{}{}[{}].", path_, key, i));
+      items.push_back(read(item));
+      absorb(item);
+    }
+    return items;
+  }
+  void check(bool good, const char* key, std::string_view expected) {
+    if (!good) wrong(key, expected);
+  }
+  void absorb(const Fields& part) {
+    if (error_.empty()) error_ = part.error_;
+  }
+  const std::string& error() const { return error_; }
+
+ private:
+  const Json& at(const char* key) {
+    static const Json kNone;
+    if (!object_.is_object()) return kNone;
+    const auto it = object_.find(key);
+    return it == object_.end() ? kNone : *it;
+  }
+  void wrong(std::string_view key, std::string_view expected) {
+    if (error_.empty()) error_ = fmt::format("{}{} is not {}", path_, key, expected);
+  }
+
+  const Json& object_;
+  std::string path_;
+  std::string error_;
+};
+
+Json to_json(const ShardConfig& config) {
+  return {{"tasks", config.tasks},
+          {"tokenizer_hash", to_hex(config.tokenizer_hash)},
+          {"ids_field", config.ids_field},
+          {"text", config.text},
+          {"documents", config.documents},
+          {"text_field", config.text_field},
+          {"add_special_tokens", config.add_special_tokens},
+          {"shard_bytes", config.shard_bytes}};
+}
+ShardConfig read_config(Fields& fields) {
+  ShardConfig config{.tasks = fields.count("tasks"),
+                     .tokenizer_hash = fields.hash("tokenizer_hash"),
+                     .ids_field = fields.text("ids_field"),
+                     .text = fields.boolean("text"),
+                     .documents = fields.text("documents"),
+                     .text_field = fields.text("text_field"),
+                     .add_special_tokens = fields.boolean("add_special_tokens"),
+                     .shard_bytes = fields.count("shard_bytes")};
+  fields.check(config.tasks >= 1, "tasks", "at least 1");
+  return config;
+}
+
+Json to_json(const ShardEntry& shard) {
+  return {{"name", shard.name},     {"size", shard.size},         {"samples", shard.samples},
+          {"tokens", shard.tokens}, {"hash", to_hex(shard.hash)}, {"index_hash", to_hex(shard.index_hash)}};
+}
+ShardEntry read_shard(Fields& fields) {
+  ShardEntry shard{.name = fields.text("name"),
+                   .size = fields.count("size"),
+                   .samples = fields.count("samples"),
+                   .tokens = fields.count("tokens"),
+                   .hash = fields.hash("hash"),
+                   .index_hash = fields.hash("index_hash")};
+  // The name is joined to the folder's, so it must not lead out of it.
+  const bool plain = !shard.name.empty() && shard.name != "." && shard.name != ".." &&
+                     shard.name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
+  fields.check(plain, "name", "a plain file name");
+  return shard;
+}
+
+Json to_json(const InputEntry& input) {
+  return {{"name", input.name}, {"size", input.size}, {"version", input.version}};
+}
+InputEntry read_input(Fields& fields) {
+  return {.name = fields.text("name"), .size = fields.count("size"), .version = fields.text("version")};
+}
+
+template <class T>
+Json to_json_list(const std::vector<T>& items) {
+  Json list = Json::array();
+  for (const T& item : items) list.push_back(to_json(item));
+  return list;
+}
+
+// What parts and the manifest have in common.
+template <class T>
+Json shared_to_json(const T& record) {
+  return {{"config", to_json(record.config)},  {"shards", to_json_list(record.shards)},
+          {"input_bytes", record.input_bytes}, {"documents", record.documents},
+          {"tokens", record.tokens},           {"invalid_utf8", record.invalid_utf8}};
+}
+const std::string* repeated_shard(const std::vector<ShardEntry>& shards) {
+  std::set<std::string_view> names;
+  for (const ShardEntry& shard : shards)
+    if (!names.insert(shard.name).second) return &shard.name;
+  return nullptr;
+}
+template <class T>
+T read_shared(Fields& fields) {
+  T record;
+  Fields config(fields.object("config"), "config.");
+  record.config = read_config(config);
+  fields.absorb(config);
+  record.shards = fields.list<ShardEntry>("shards", read_shard);
+  record.input_bytes = fields.count("input_bytes");
+  record.documents = fields.count("documents");
+  record.tokens = fields.count("tokens");
+  record.invalid_utf8 = fields.count("invalid_utf8");
+  fields.check(repeated_shard(record.shards) == nullptr, "shards", "free of repeated names");
+  return record;
+}
+
+// Parses a whole file and holds it against what `serialize` writes for the same value: that leaves no room for a
+// flipped byte, an unknown or repeated key, or a number in another form.
+template <class Read, class Serialize>
+auto parse_sealed(std::string_view text, std::string_view format, std::string_view source, Read read,
+                  Serialize serialize) -> Result<std::invoke_result_t<Read, Fields&>> {
+  ASSIGN_OR_RETURN(const Json body, unseal(text, format, source));
+  Fields fields(body, "");
+  auto value = read(fields);
+  if (!fields.error().empty()) return fail(ErrorCode::kCorruption, "{}: {}", source, fields.error());
+  if (serialize(value) != text)
+    return fail(ErrorCode::kCorruption, "{}: not the bytes that Millrace writes; the file was edited or damaged",
+                source);
+  return value;
+}
+
+// "3, 7-9" for what `present` (sorted, distinct) lacks of [0, tasks).
+std::string missing_tasks(const std::vector<int64_t>& present, int64_t tasks) {
+  std::string text;
+  int64_t next = 0;
+  const auto gap_before = [&](int64_t task) {
+    if (task > next) text += text.empty() ? "" : ", ";
+    if (task == next + 1) text += fmt::format("{}", next);
+    if (task > next + 1) text += fmt::format("{}-{}", next, task - 1);
+    next = task + 1;
+  };
+  for (const int64_t task : present) gap_before(task);
+  gap_before(tasks);
+  return text;
+}
+
+Status add_count(int64_t& total, int64_t count, std::string_view what) {
+  if (__builtin_add_overflow(total, count, &total) || total > kMaxCount)
+    return fail(ErrorCode::kInvalidArgument, "the parts hold more than 2^53 {}", what);
+  return {};
+}
+
+// That `parts`, sorted by task, are one each of the tasks they all name.
+Status check_parts(const std::vector<const PartRecord*>& parts) {
+  const ShardConfig& config = parts.front()->config;
+  std::vector<int64_t> present;
+  for (const PartRecord* part : parts) {
+    if (part->config != config)
+      return fail(ErrorCode::kInvalidArgument, "tasks {} and {} were run with different settings: {}",
+                  parts.front()->task, part->task, explain_difference(config, part->config));
+    if (part->task < 0 || part->task >= config.tasks)
+      return fail(ErrorCode::kInvalidArgument, "a part of task {}, but there are {} tasks", part->task, config.tasks);
+    if (!present.empty() && present.back() == part->task)
+      return fail(ErrorCode::kInvalidArgument, "two parts of task {}", part->task);
+    present.push_back(part->task);
+  }
+  if (const std::string missing = missing_tasks(present, config.tasks); !missing.empty())
+    return fail(ErrorCode::kNotFound, "of {} tasks, the parts of these are missing: {} (named like {})", config.tasks,
+                missing, part_name(std::stoll(missing), config.tasks));
+  return {};
+}
+
+}  // namespace
+
+std::string serialize_shard_config(const ShardConfig& config) {
+  return seal(to_json(config), kConfigFormat);
+}
+
+Result<ShardConfig> parse_shard_config(std::string_view json, std::string_view source) {
+  return parse_sealed(json, kConfigFormat, source, read_config, serialize_shard_config);
+}
+
+std::string explain_difference(const ShardConfig& there, const ShardConfig& here) {
+  const Json a = to_json(there), b = to_json(here);
+  std::string text;
+  for (const auto& [key, value] : a.items()) {
+    if (value == b[key]) continue;
+    text += fmt::format("{}{}: {} there, {} here", text.empty() ? "" : "\n", key, dump(value, -1), dump(b[key], -1));
+  }
+  return text;
+}
+
+std::string part_name(int64_t task, int64_t tasks) {
+  return fmt::format("part-{:05}-of-{:05}.json", task, tasks);
+}
+
+std::string serialize_part(const PartRecord& part) {
+  Json body = shared_to_json(part);
+  body["task"] = part.task;
+  body["inputs"] = to_json_list(part.inputs);
+  return seal(std::move(body), kPartFormat);
+}
+
+Result<PartRecord> parse_part(std::string_view json, std::string_view source) {
+  const auto read = [](Fields& fields) {
+    auto part = read_shared<PartRecord>(fields);
+    part.task = fields.count("task");
+    part.inputs = fields.list<InputEntry>("inputs", read_input);
+    fields.check(part.task < part.config.tasks, "task", "below config.tasks");
+    return part;
+  };
+  return parse_sealed(json, kPartFormat, source, read, serialize_part);
+}
+
+std::string serialize_manifest(const Manifest& manifest) {
+  return seal(shared_to_json(manifest), kManifestFormat);
+}
+
+Result<Manifest> parse_manifest(std::string_view json, std::string_view source) {
+  return parse_sealed(json, kManifestFormat, source, read_shared<Manifest>, serialize_manifest);
+}
+
+Result<Manifest> join_parts(std::span<const PartRecord> parts) {
+  if (parts.empty()) return fail(ErrorCode::kNotFound, "no parts");
+  std::vector<const PartRecord*> sorted;
+  for (const PartRecord& part : parts) sorted.push_back(&part);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->task < b->task; });
+  RETURN_IF_ERROR(check_parts(sorted));
+
+  Manifest manifest{.config = sorted.front()->config};
+  for (const PartRecord* part : sorted) {
+    manifest.shards.insert(manifest.shards.end(), part->shards.begin(), part->shards.end());
+    RETURN_IF_ERROR(add_count(manifest.input_bytes, part->input_bytes, "bytes"));
+    RETURN_IF_ERROR(add_count(manifest.documents, part->documents, "documents"));
+    RETURN_IF_ERROR(add_count(manifest.tokens, part->tokens, "tokens"));
+    RETURN_IF_ERROR(add_count(manifest.invalid_utf8, part->invalid_utf8, "ill-formed sequences"));
+  }
+  if (const std::string* name = repeated_shard(manifest.shards))
+    return fail(ErrorCode::kInvalidArgument, "two parts name the shard {}", *name);
+  return manifest;
+}
+
+}  // namespace millrace::formats

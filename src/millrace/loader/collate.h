@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// From token ids to the arrays of a batch. Pure functions; thread-safe.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+
+namespace millrace::loader {
+
+enum class Collate {
+  kPad,   // a row is one sample: cut at seq_len, padded on the right
+  kPack,  // a row is seq_len tokens of samples laid end to end
+};
+[[nodiscard]] Result<Collate> parse_collate(std::string_view name);  // "pad", "pack"
+
+inline constexpr int64_t kIgnoreLabel = -100;  // torch.nn.CrossEntropyLoss's ignore_index
+
+enum class IdType { kInt32, kInt64 };
+inline size_t id_bytes(IdType type) { return type == IdType::kInt64 ? 8 : 4; }
+
+// Tokens that lie next to each other in a row and belong to one sample.
+struct Piece {
+  std::span<const uint32_t> ids;
+};
+
+// One array of a batch: [rows, seq_len] of the id type, row-major, C-contiguous.
+struct ArraySpec {
+  std::string_view name;
+};
+// "input_ids", "labels" and, for pad, "attention_mask" (1 on tokens, 0 on padding), for pack, "position_ids" (0 at the
+// start of each sample in the row).
+std::span<const ArraySpec> batch_arrays(Collate collate);
+
+// Writes row `row` of all arrays; `arrays[i]` is the start of array i of batch_arrays(collate). Labels are the ids
+// themselves (models shift them, as Hugging Face's do), kIgnoreLabel on padding and, for pack, on the first token of every sample
+// in the row, which no token before it may predict.
+void collate_row(Collate collate, IdType type, std::span<const Piece> pieces, int64_t seq_len, int64_t pad_id,
+                 int64_t row, std::span<std::byte* const> arrays);
+
+}  // namespace millrace::loader

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/loader/collate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace millrace::loader {
+namespace {
+
+using ::testing::ElementsAre;
+
+template <class Id>
+struct Arrays {
+  Arrays(int64_t rows, int64_t seq_len) : size(static_cast<size_t>(rows * seq_len)) {
+    for (auto& v : values) v.assign(size, Id{-7});
+  }
+  std::vector<std::byte*> pointers() {
+    std::vector<std::byte*> out;
+    for (auto& v : values) out.push_back(reinterpret_cast<std::byte*>(v.data()));
+    return out;
+  }
+  size_t size;
+  std::vector<Id> values[3];
+};
+
+TEST(Collate, PadCutsAndPadsOnTheRight) {
+  Arrays<int64_t> a(2, 4);
+  const std::vector<uint32_t> shorter{5, 6}, longer{1, 2, 3, 4, 9};
+  const Piece p0[] = {{shorter}}, p1[] = {{longer}};
+  collate_row(Collate::kPad, IdType::kInt64, p0, 4, 99, 0, a.pointers());
+  collate_row(Collate::kPad, IdType::kInt64, p1, 4, 99, 1, a.pointers());
+  EXPECT_THAT(a.values[0], ElementsAre(5, 6, 99, 99, 1, 2, 3, 4));
+  EXPECT_THAT(a.values[1], ElementsAre(5, 6, -100, -100, 1, 2, 3, 4));
+  EXPECT_THAT(a.values[2], ElementsAre(1, 1, 0, 0, 1, 1, 1, 1));
+}
+
+TEST(Collate, PackRestartsPositionsAndHidesTheFirstTokenOfEachSample) {
+  Arrays<int32_t> a(1, 6);
+  const std::vector<uint32_t> x{10, 11, 12}, y{20, 21};
+  const Piece pieces[] = {{x}, {y}};
+  collate_row(Collate::kPack, IdType::kInt32, pieces, 6, 0, 0, a.pointers());
+  EXPECT_THAT(a.values[0], ElementsAre(10, 11, 12, 20, 21, 0));
+  EXPECT_THAT(a.values[1], ElementsAre(-100, 11, 12, -100, 21, -100));
+  EXPECT_THAT(a.values[2], ElementsAre(0, 1, 2, 0, 1, 0));
+}
+
+TEST(Collate, AnEmptySampleIsARowOfPadding) {
+  Arrays<int64_t> a(1, 3);
+  const Piece pieces[] = {{{}}};
+  collate_row(Collate::kPad, IdType::kInt64, pieces, 3, 7, 0, a.pointers());
+  EXPECT_THAT(a.values[0], ElementsAre(7, 7, 7));
+  EXPECT_THAT(a.values[1], ElementsAre(-100, -100, -100));
+  EXPECT_THAT(a.values[2], ElementsAre(0, 0, 0));
+}
+
+TEST(Collate, NamesAreReadAndRefused) {
+  EXPECT_EQ(*parse_collate("pack"), Collate::kPack);
+  EXPECT_EQ(parse_collate("stack").error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(batch_arrays(Collate::kPad)[2].name, "attention_mask");
+}
+
+}  // namespace
+}  // namespace millrace::loader

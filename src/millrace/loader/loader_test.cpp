@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/loader/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+
+#include "millrace/base/log.h"
+#include "millrace/formats/npy.h"
+#include "millrace/formats/shard_index.h"
+#include "millrace/formats/tar.h"
+#include "millrace/storage/url.h"
+
+namespace millrace::loader {
+namespace {
+
+using ::testing::HasSubstr;
+
+uint64_t test_seed() {
+  const char* text = std::getenv("MILLRACE_TEST_SEED");
+  static const uint64_t seed = text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device()();
+  return seed;
+}
+
+// A folder of shards in memory. Token ids say where they come from: sample n holds n * 1000 + 0, 1, 2, ...
+struct Dataset {
+  std::string url;
+  std::vector<std::vector<uint32_t>> samples;
+
+  Location shard(size_t i) const { return open_url(url + fmt::format("/{:05d}.tar", i)).value(); }
+};
+
+Dataset make_dataset(const std::string& name, std::vector<int> shard_samples, uint64_t seed, bool json = false,
+                     bool with_index = true) {
+  std::mt19937_64 random(seed);
+  Dataset data{"mem://" + name, {}};
+  for (size_t i = 0; i < shard_samples.size(); ++i) {
+    std::string tar;
+    for (int k = 0; k < shard_samples[i]; ++k) {
+      std::vector<uint32_t> ids(random() % 40);
+      for (size_t t = 0; t < ids.size(); ++t) ids[t] = static_cast<uint32_t>(data.samples.size() * 1000 + t);
+      std::string field;
+      json ? formats::append_json_ids(field, ids) : formats::append_npy_u32(field, ids);
+      const std::string key = fmt::format("{:05d}-{:06d}", i, k);
+      EXPECT_TRUE(formats::append_tar_member(tar, key + ".text.txt", as_bytes("some text")));
+      EXPECT_TRUE(formats::append_tar_member(tar, key + (json ? ".token_ids.json" : ".token_ids.npy"), as_bytes(field)));
+      data.samples.push_back(std::move(ids));
+    }
+    formats::append_tar_end(tar);
+    const Location at = data.shard(i);
+    EXPECT_TRUE(write_object(*at.storage, at.key, tar));
+    if (!with_index) continue;
+    const auto index = formats::index_shard(MemoryReader(as_bytes(tar), "tar"));
+    EXPECT_TRUE(index) << index.error().to_string();
+    EXPECT_TRUE(write_object(*at.storage, at.key + ".index", formats::serialize_shard_index(*index)));
+  }
+  return data;
+}
+
+LoaderOptions options_for(const Dataset& data, int64_t global_batch, int64_t seq_len = 16) {
+  LoaderOptions options;
+  options.shards = {data.url};
+  options.global_batch_size = global_batch;
+  options.seq_len = seq_len;
+  options.order.seed = 3;
+  options.epochs = 1;
+  options.threads = 2;
+  options.memory_bytes = 64 << 20;
+  return options;
+}
+
+std::vector<int64_t> row_of(const Batch& batch, size_t array, int64_t row) {
+  const auto* values = reinterpret_cast<const int64_t*>(batch.arrays[array].data) + row * batch.seq_len;
+  return {values, values + batch.seq_len};
+}
+
+// The rows of every global batch, over all ranks, sorted: what a step trains on.
+using Steps = std::vector<std::multiset<std::vector<int64_t>>>;
+
+void add_rows(const Batch& batch, std::multiset<std::vector<int64_t>>& rows) {
+  for (int64_t r = 0; r < batch.rows; ++r) rows.insert(row_of(batch, 0, r));
+}
+
+std::unique_ptr<Loader> make(const LoaderOptions& options) {
+  auto loader = Loader::create(options);
+  EXPECT_TRUE(loader) << loader.error().to_string();
+  return std::move(*loader);
+}
+
+std::optional<Batch> take(Loader& loader) {
+  auto batch = loader.next();
+  EXPECT_TRUE(batch) << (batch ? "" : batch.error().to_string());
+  return batch ? std::move(*batch) : std::nullopt;
+}
+
+Steps run(LoaderOptions options, int64_t world_size, int64_t steps = 1 << 30, const std::string& state = {},
+          std::string* state_out = nullptr) {
+  std::vector<std::unique_ptr<Loader>> ranks;
+  for (int64_t r = 0; r < world_size; ++r) {
+    options.rank = r;
+    options.world_size = world_size;
+    ranks.push_back(make(options));
+    if (!state.empty()) {
+      const Status loaded = ranks.back()->load_state(state);
+      EXPECT_TRUE(loaded) << (loaded ? "" : loaded.error().to_string());
+    }
+  }
+  Steps result;
+  for (int64_t s = 0; s < steps; ++s) {
+    std::multiset<std::vector<int64_t>> rows;
+    int64_t got = 0;
+    for (auto& rank : ranks) {
+      if (const auto batch = take(*rank)) {
+        add_rows(*batch, rows);
+        ++got;
+      }
+    }
+    EXPECT_TRUE(got == 0 || got == world_size);
+    if (got == 0) break;
+    result.push_back(std::move(rows));
+  }
+  if (state_out != nullptr) {
+    *state_out = *ranks[0]->state();
+    for (auto& rank : ranks) EXPECT_EQ(*rank->state(), *state_out);
+  }
+  return result;
+}
+
+TEST(Loader, EverySampleOnceAnEpochAndTheSameStepsAtEveryWorldSize) {
+  const uint64_t seed = test_seed();
+  SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
+  const Dataset data = make_dataset("every-sample", {101, 57, 1, 230, 64}, seed);
+  LoaderOptions options = options_for(data, 12);
+  options.drop_last = false;
+  const Steps one = run(options, 1);
+  std::multiset<std::vector<int64_t>> all, expected;
+  for (const auto& rows : one) all.insert(rows.begin(), rows.end());
+  for (const auto& ids : data.samples) {
+    std::vector<int64_t> row(ids.begin(), ids.begin() + std::min<int64_t>(16, static_cast<int64_t>(ids.size())));
+    row.resize(16, 0);
+    expected.insert(std::move(row));
+  }
+  EXPECT_EQ(all, expected);
+  for (const int64_t world : {2, 3, 5}) EXPECT_EQ(run(options, world), one) << world << " ranks";
+}
+
+TEST(Loader, PackingLosesNoToken) {
+  const uint64_t seed = test_seed();
+  SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
+  const Dataset data = make_dataset("packing", {80, 90, 33}, seed);
+  LoaderOptions options = options_for(data, 4, 32);
+  options.collate = Collate::kPack;
+  options.pad_id = -1;
+  options.drop_last = false;
+  std::multiset<int64_t> seen, expected;
+  int64_t rows = 0;
+  for (const auto& step : run(options, 2)) {
+    for (const auto& row : step) {
+      ++rows;
+      for (const int64_t id : row) {
+        if (id >= 0) seen.insert(id);
+      }
+    }
+  }
+  for (const auto& ids : data.samples) expected.insert(ids.begin(), ids.end());
+  EXPECT_EQ(seen, expected);
+  EXPECT_LE(rows, static_cast<int64_t>(expected.size()) / 32 + 32) << "at most one short row a block";
+}
+
+TEST(Loader, StateContinuesExactlyAtAnotherWorldSizeAndAcrossEpochs) {
+  const uint64_t seed = test_seed();
+  SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
+  const Dataset data = make_dataset("state", {40, 50, 60}, seed);
+  for (const Collate collate : {Collate::kPad, Collate::kPack}) {
+    LoaderOptions options = options_for(data, 6);
+    options.collate = collate;
+    options.epochs = 2;
+    const Steps whole = run(options, 2);
+    std::mt19937_64 random(seed);
+    for (int round = 0; round < 6; ++round) {
+      const auto cut = static_cast<int64_t>(random() % whole.size());
+      const int64_t before = 1 + static_cast<int64_t>(random() % 3), after = 1 + static_cast<int64_t>(random() % 3);
+      SCOPED_TRACE(fmt::format("cut at {} of {}, {} -> {} ranks", cut, whole.size(), before, after));
+      std::string state;
+      Steps joined = run(options, before, cut, {}, &state);
+      const Steps rest = run(options, after, 1 << 30, state);
+      joined.insert(joined.end(), rest.begin(), rest.end());
+      EXPECT_EQ(joined, whole);
+      EXPECT_LT(state.size(), 500U);
+    }
+  }
+}
+
+TEST(Loader, StateOfAnotherOrderIsRefused) {
+  const Dataset data = make_dataset("refuse", {40}, 1);
+  const Dataset other = make_dataset("refuse-other", {41}, 1);
+  const std::string state = *make(options_for(data, 4))->state();
+  LoaderOptions options = options_for(data, 4);
+  options.order.seed = 4;
+  EXPECT_THAT(make(options)->load_state(state).error().to_string(), HasSubstr("seed is 3 in the state and 4 here"));
+  EXPECT_THAT(make(options_for(other, 4))->load_state(state).error().to_string(), HasSubstr("the dataset is"));
+  EXPECT_EQ(make(options_for(data, 4))->load_state("{}").error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(Loader, JsonIdsAndMissingIndexesGiveTheSameBatches) {
+  const Dataset npy = make_dataset("same-npy", {30, 31}, 5);
+  const Dataset json = make_dataset("same-json", {30, 31}, 5, /*json=*/true);
+  const Dataset foreign = make_dataset("same-foreign", {30, 31}, 5, /*json=*/false, /*with_index=*/false);
+  const Steps expected = run(options_for(npy, 4), 1);
+  EXPECT_EQ(run(options_for(json, 4), 1), expected);
+  EXPECT_EQ(run(options_for(foreign, 4), 1), expected);
+}
+
+TEST(Loader, UnshuffledIsTheOrderOfTheFiles) {
+  const Dataset data = make_dataset("unshuffled", {20, 30}, 5);
+  LoaderOptions options = options_for(data, 5, 8);
+  options.order.shuffle = false;
+  auto loader = make(options);
+  size_t sample = 0;
+  while (const auto batch = take(*loader)) {
+    for (int64_t r = 0; r < batch->rows; ++r, ++sample) {
+      const auto& ids = data.samples[sample];
+      for (size_t t = 0; t < 8; ++t) ASSERT_EQ(row_of(*batch, 0, r)[t], t < ids.size() ? ids[t] : 0);
+    }
+  }
+  EXPECT_EQ(sample, 50U);
+}
+
+TEST(Loader, ShufflesDifferentlyInEveryEpoch) {
+  const Dataset data = make_dataset("epochs", {200, 200}, 5);
+  LoaderOptions options = options_for(data, 400);
+  options.epochs = 2;
+  auto loader = make(options);
+  const auto first = take(*loader), second = take(*loader);
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(second->epoch, 1U);
+  int64_t same = 0;
+  for (int64_t r = 0; r < 400; ++r) same += row_of(*first, 0, r) == row_of(*second, 0, r);
+  EXPECT_LT(same, 60);
+}
+
+TEST(Loader, DamageIsAnErrorAndTheStateStaysBeforeIt) {
+  const Dataset data = make_dataset("damage", {40, 40}, 9);
+  const Location shard = data.shard(1);
+  std::string tar = *read_object(*shard.storage, shard.key);
+  tar[tar.size() / 2] = static_cast<char>(tar[tar.size() / 2] ^ 1);
+  ASSERT_TRUE(write_object(*shard.storage, shard.key, tar));
+  LoaderOptions options = options_for(data, 4);
+  options.order.shuffle = false;
+  options.order.window_samples = 4;
+  auto loader = make(options);
+  int64_t batches = 0;
+  for (;; ++batches) {
+    const std::string before = *loader->state();
+    auto batch = loader->next();
+    if (batch) {
+      ASSERT_TRUE(*batch);
+      continue;
+    }
+    EXPECT_EQ(batch.error().code(), ErrorCode::kCorruption);
+    EXPECT_THAT(batch.error().to_string(), HasSubstr("00001.tar"));
+    EXPECT_EQ(*loader->state(), before);
+    EXPECT_EQ(loader->next().error().code(), ErrorCode::kCorruption);
+    break;
+  }
+  EXPECT_GE(batches, 10) << "batches before the damaged block are delivered";
+}
+
+TEST(Loader, AShardCutShortIsAnErrorAtOnce) {
+  const Dataset data = make_dataset("cut", {40, 40}, 9);
+  const Location shard = data.shard(0);
+  std::string tar = *read_object(*shard.storage, shard.key);
+  ASSERT_TRUE(write_object(*shard.storage, shard.key, tar.substr(0, tar.size() - 1024)));
+  EXPECT_EQ(make(options_for(data, 4))->next().error().code(), ErrorCode::kCorruption);
+}
+
+TEST(Loader, KeptBatchesStayAsTheyWereAndNothingBlocks) {
+  const Dataset data = make_dataset("kept", {300}, 2);
+  LoaderOptions options = options_for(data, 2, 512);
+  options.memory_bytes = 1 << 20;
+  auto loader = make(options);
+  std::vector<Batch> kept;
+  std::vector<std::vector<int64_t>> rows;
+  while (auto batch = take(*loader)) {
+    rows.push_back(row_of(*batch, 0, 0));
+    kept.push_back(std::move(*batch));
+  }
+  EXPECT_EQ(kept.size(), 150U);
+  EXPECT_GT(loader->metrics().count(Metric::kBatchCopies), 0);
+  loader.reset();
+  for (size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(row_of(kept[i], 0, 0), rows[i]);
+}
+
+TEST(Loader, TooLittleMemorySaysHowMuchIsNeeded) {
+  const Dataset data = make_dataset("memory", {300}, 2);
+  LoaderOptions options = options_for(data, 64, 512);
+  options.memory_bytes = 100 << 10;
+  const auto batch = make(options)->next();
+  ASSERT_FALSE(batch);
+  EXPECT_EQ(batch.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(batch.error().to_string(), HasSubstr("memory_bytes"));
+}
+
+TEST(Loader, BadOptionsAndMissingShardsAreNamed) {
+  const Dataset data = make_dataset("bad", {10}, 2);
+  LoaderOptions both = options_for(data, 4);
+  both.batch_size = 2;
+  EXPECT_EQ(Loader::create(both).error().code(), ErrorCode::kInvalidArgument);
+  LoaderOptions rank = options_for(data, 4);
+  rank.rank = 1;
+  EXPECT_THAT(Loader::create(rank).error().to_string(), HasSubstr("rank 1 of 1"));
+  LoaderOptions missing = options_for(data, 4);
+  missing.shards = {"mem://bad/{00000..00001}.tar"};
+  const auto batch = make(missing)->next();
+  EXPECT_EQ(batch.error().code(), ErrorCode::kNotFound);
+  EXPECT_THAT(batch.error().to_string(), HasSubstr("00001.tar"));
+  LoaderOptions large = options_for(data, 11);
+  EXPECT_THAT(make(large)->next().error().to_string(), HasSubstr("drop_last"));
+}
+
+TEST(Loader, CloseEndsItAndADeadlinePasses) {
+  const Dataset data = make_dataset("close", {100}, 2);
+  auto loader = make(options_for(data, 4));
+  ASSERT_TRUE(take(*loader));
+  loader->close();
+  EXPECT_EQ(loader->next().error().code(), ErrorCode::kCancelled);
+}
+
+TEST(Loader, AChildGoesOnFromTheStateOfItsParent) {
+  const Dataset data = make_dataset("fork", {100, 20}, 2);
+  auto loader = make(options_for(data, 4));
+  ASSERT_TRUE(take(*loader));
+  const std::string state = *loader->state();
+  auto reference = make(options_for(data, 4));
+  ASSERT_TRUE(reference->load_state(state));
+  const auto expected = take(*reference);
+  ASSERT_TRUE(expected);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto batch = loader->next();
+    const bool same = batch && *batch && row_of(**batch, 0, 0) == row_of(*expected, 0, 0);
+    loader.reset();
+    _exit(same ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(row_of(*take(*loader), 0, 0), row_of(*expected, 0, 0)) << "the parent is not disturbed";
+}
+
+TEST(Loader, StressWithManyThreadsAndResets) {
+  const uint64_t seed = test_seed();
+  SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
+  const Dataset data = make_dataset("stress", {64, 65, 66, 67, 68, 69}, seed);
+  LoaderOptions options = options_for(data, 8);
+  options.threads = 6;
+  options.epochs = 0;
+  options.order.lanes = 4;
+  options.order.window_samples = 8;
+  options.order.block_windows = 2;
+  auto loader = make(options);
+  std::mt19937_64 random(seed);
+  std::map<std::string, std::vector<int64_t>> by_state;
+  std::vector<std::string> states;
+  for (int i = 0; i < 300; ++i) {
+    const std::string state = *loader->state();
+    const auto batch = take(*loader);
+    ASSERT_TRUE(batch);
+    const auto row = row_of(*batch, 0, 0);
+    if (const auto known = by_state.find(state); known != by_state.end()) {
+      ASSERT_EQ(known->second, row) << state;
+    }
+    by_state[state] = row;
+    states.push_back(state);
+    if (random() % 10 == 0) ASSERT_TRUE(loader->load_state(states[random() % states.size()]));
+  }
+}
+
+}  // namespace
+}  // namespace millrace::loader

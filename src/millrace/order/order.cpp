@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/order/order.h"
+
+#include <algorithm>
+#include <bit>
+#include <initializer_list>
+#include <numeric>
+#include <utility>
+
+namespace millrace::order {
+namespace {
+
+constexpr int64_t kBlockTokens = 512 * 1024;
+constexpr int64_t kBlockSamples = 512;  // when lengths are unknown
+constexpr int64_t kBlockWindows = 8;
+constexpr int64_t kMaxWindowSamples = 256;
+constexpr int64_t kMaxLanes = 32;
+constexpr int64_t kMinLaneWindows = 4;
+constexpr int64_t kLaneLimit = 65536;  // options may come from a state: no table is sized by an unchecked number
+constexpr int64_t kBlockSampleLimit = int64_t{1} << 31;  // a permutation holds 32-bit numbers
+
+// What a stream of random numbers is for; part of its key.
+constexpr uint64_t kWindowsStream = 1;
+constexpr uint64_t kBlockStream = 2;
+
+constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
+
+// The finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+uint64_t mix(uint64_t z) {
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+  z = (z ^ z >> 27) * 0x94D049BB133111EB;
+  return z ^ z >> 31;
+}
+
+class RandomStream {
+ public:
+  explicit RandomStream(std::initializer_list<uint64_t> words) {
+    for (const uint64_t word : words) state_ = mix((state_ ^ word) + kGolden);
+  }
+
+  // Uniform in [0, n): the high half of a 64 x 64 bit product, with the few biased low halves drawn again (Lemire,
+  // 2019).
+  uint64_t below(uint64_t n) {
+    Wide product = static_cast<Wide>(next()) * n;
+    if (static_cast<uint64_t>(product) < n) {
+      const uint64_t biased = (0 - n) % n;  // 2^64 mod n
+      while (static_cast<uint64_t>(product) < biased) product = static_cast<Wide>(next()) * n;
+    }
+    return static_cast<uint64_t>(product >> 64);
+  }
+
+  template <class T>
+  void shuffle(std::vector<T>& items) {
+    for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[below(i)]);
+  }
+
+ private:
+  using Wide = unsigned __int128;
+  uint64_t next() { return mix(state_ += kGolden); }
+  uint64_t state_ = 0;
+};
+
+Status check_options(const OrderOptions& options) {
+  if (options.lanes < 1 || options.lanes > kLaneLimit)
+    return fail(ErrorCode::kInvalidArgument, "order: {} lanes; there are 1 to {}", options.lanes, kLaneLimit);
+  if (!options.shuffle && options.lanes != 1)
+    return fail(ErrorCode::kInvalidArgument, "order: {} lanes without shuffling; the canonical order has one",
+                options.lanes);
+  if (options.block_windows < 1)
+    return fail(ErrorCode::kInvalidArgument, "order: {} windows a block; at least 1", options.block_windows);
+  if (options.pack_seq_len < 0)
+    return fail(ErrorCode::kInvalidArgument, "order: rows of {} tokens", options.pack_seq_len);
+  return {};
+}
+
+Status check_windows(std::span<const Window> windows, const OrderOptions& options) {
+  if (windows.empty()) return fail(ErrorCode::kInvalidArgument, "order: no windows; the dataset has no samples");
+  int64_t samples = 0, tokens = 0;
+  for (const Window& window : windows) {
+    if (window.samples < 1 || window.tokens < 0 || __builtin_add_overflow(samples, window.samples, &samples) ||
+        __builtin_add_overflow(tokens, window.tokens, &tokens))
+      return fail(ErrorCode::kInvalidArgument, "order: a window of shard {} with {} samples and {} tokens",
+                  window.shard, window.samples, window.tokens);
+  }
+  if (options.pack_seq_len > 0 && tokens == 0)
+    return fail(ErrorCode::kInvalidArgument, "order: samples cannot be packed, their lengths are unknown or all zero");
+  return {};
+}
+
+}  // namespace
+
+OrderOptions resolve_options(const OrderOptions& options, int64_t samples, int64_t tokens) {
+  OrderOptions resolved = options;
+  if (resolved.block_windows == 0) resolved.block_windows = kBlockWindows;
+  if (resolved.window_samples == 0) {
+    const int64_t mean_tokens = samples > 0 ? std::max<int64_t>(1, tokens / samples) : 1;
+    const int64_t block_samples = tokens > 0 ? kBlockTokens / mean_tokens : kBlockSamples;
+    resolved.window_samples = std::clamp<int64_t>(block_samples / resolved.block_windows, 1, kMaxWindowSamples);
+  }
+  if (!resolved.shuffle) {
+    resolved.lanes = 1;
+  } else if (resolved.lanes == 0) {
+    // A power of two, so that the usual world sizes divide it.
+    const int64_t fair = std::clamp<int64_t>(samples / resolved.window_samples / kMinLaneWindows, 1, kMaxLanes);
+    resolved.lanes = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(fair)));
+  }
+  return resolved;
+}
+
+std::vector<Window> cut_windows(std::span<const int64_t> shard_samples, int64_t window_samples) {
+  std::vector<Window> windows;
+  for (size_t shard = 0; shard < shard_samples.size(); ++shard)
+    for (int64_t first = 0; first < shard_samples[shard]; first += window_samples)
+      windows.push_back({.shard = static_cast<int64_t>(shard),
+                         .first = first,
+                         .samples = std::min(window_samples, shard_samples[shard] - first)});
+  return windows;
+}
+
+Result<EpochOrder> EpochOrder::create(std::span<const Window> windows, const OrderOptions& options, uint64_t epoch) {
+  RETURN_IF_ERROR(check_options(options));
+  RETURN_IF_ERROR(check_windows(windows, options));
+  EpochOrder order;
+  order.options_ = options;
+  order.epoch_ = epoch;
+  const auto lanes = static_cast<size_t>(options.lanes);
+
+  std::vector<size_t> dealt(windows.size());
+  std::iota(dealt.begin(), dealt.end(), size_t{0});
+  if (options.shuffle) RandomStream({options.seed, epoch, kWindowsStream}).shuffle(dealt);
+  order.lane_windows_.resize(lanes);
+  for (auto& lane : order.lane_windows_) lane.reserve(windows.size() / lanes + 1);
+  for (size_t i = 0; i < dealt.size(); ++i) order.lane_windows_[i % lanes].push_back(windows[dealt[i]]);
+
+  RETURN_IF_ERROR(order.build_blocks());
+  order.build_breaks();
+  return order;
+}
+
+Status EpochOrder::build_blocks() {
+  lane_blocks_.resize(lane_windows_.size());
+  lane_units_.resize(lane_windows_.size());
+  for (size_t lane = 0; lane < lane_windows_.size(); ++lane) {
+    const auto& windows = lane_windows_[lane];
+    for (size_t first = 0; first < windows.size();) {
+      BlockEntry entry{.first_window = static_cast<int64_t>(first), .first_row = lane_units_[lane]};
+      const size_t end = first + std::min(windows.size() - first, static_cast<size_t>(options_.block_windows));
+      for (; first < end; ++first) {
+        entry.samples += windows[first].samples;
+        entry.tokens += windows[first].tokens;
+      }
+      if (entry.samples > kBlockSampleLimit)
+        return fail(ErrorCode::kInvalidArgument, "order: a block of {} samples; at most 2^31", entry.samples);
+      const int64_t row = options_.pack_seq_len;
+      entry.units = row == 0 ? entry.samples : entry.tokens / row + (entry.tokens % row != 0);
+      lane_units_[lane] += entry.units;
+      lane_blocks_[lane].push_back(entry);
+    }
+    units_ += lane_units_[lane];
+  }
+  return {};
+}
+
+// The rows from which on fewer lanes have units, beginning with row 0.
+void EpochOrder::build_breaks() {
+  std::vector<int64_t> ends = lane_units_;
+  std::sort(ends.begin(), ends.end());
+  breaks_.emplace_back(0, 0);
+  for (size_t ended = 0; ended < ends.size(); ++ended) {
+    const auto [row, before] = breaks_.back();
+    if (ends[ended] == row) continue;
+    breaks_.emplace_back(ends[ended], before + (ends[ended] - row) * static_cast<int64_t>(ends.size() - ended));
+  }
+}
+
+EpochOrder::Stretch EpochOrder::stretch(int64_t position) const {
+  const auto after = std::upper_bound(breaks_.begin(), breaks_.end(), position,
+                                      [](int64_t wanted, const auto& entry) { return wanted < entry.second; });
+  Stretch found{.row = std::prev(after)->first, .begin = std::prev(after)->second, .end = after->second};
+  for (size_t lane = 0; lane < lane_units_.size(); ++lane)
+    if (lane_units_[lane] > found.row) found.lanes.push_back(static_cast<int64_t>(lane));
+  return found;
+}
+
+EpochOrder::Place EpochOrder::place(int64_t position) const {
+  const Stretch at = stretch(position);
+  const auto width = static_cast<int64_t>(at.lanes.size());
+  Place place{.lane = at.lanes[static_cast<size_t>((position - at.begin) % width)],
+              .row = at.row + (position - at.begin) / width};
+  const auto& blocks = lane_blocks_[static_cast<size_t>(place.lane)];
+  // The last block that begins at or before the row; blocks without units begin where the next one does.
+  const auto block =
+      std::prev(std::upper_bound(blocks.begin(), blocks.end(), place.row,
+                                 [](int64_t row, const BlockEntry& entry) { return row < entry.first_row; }));
+  place.block = block - blocks.begin();
+  place.index = place.row - block->first_row;
+  return place;
+}
+
+EpochOrder::Block EpochOrder::block(int64_t lane, int64_t number) const {
+  const auto& windows = lane_windows_[static_cast<size_t>(lane)];
+  const BlockEntry& entry = lane_blocks_[static_cast<size_t>(lane)][static_cast<size_t>(number)];
+  const auto begin = windows.begin() + entry.first_window;
+  return {.windows = {begin, begin + std::min(windows.end() - begin, options_.block_windows)},
+          .samples = entry.samples,
+          .tokens = entry.tokens,
+          .units = entry.units,
+          .first_row = entry.first_row};
+}
+
+std::vector<uint32_t> EpochOrder::permutation(int64_t lane, int64_t number) const {
+  const int64_t samples = lane_blocks_[static_cast<size_t>(lane)][static_cast<size_t>(number)].samples;
+  std::vector<uint32_t> order(static_cast<size_t>(samples));
+  std::iota(order.begin(), order.end(), 0U);
+  if (options_.shuffle)
+    RandomStream({options_.seed, epoch_, kBlockStream, static_cast<uint64_t>(lane), static_cast<uint64_t>(number)})
+        .shuffle(order);
+  return order;
+}
+
+std::vector<int64_t> rank_positions(const EpochOrder& order, int64_t begin, int64_t count, int64_t rank,
+                                    int64_t world) {
+  std::vector<std::pair<int64_t, int64_t>> by_lane;  // (lane, position): in one lane positions rise with rows
+  by_lane.reserve(static_cast<size_t>(count));
+  for (int64_t at = begin; at < begin + count;) {
+    const EpochOrder::Stretch stretch = order.stretch(at);
+    const auto width = static_cast<int64_t>(stretch.lanes.size());
+    for (; at < std::min(begin + count, stretch.end); ++at)
+      by_lane.emplace_back(stretch.lanes[static_cast<size_t>((at - stretch.begin) % width)], at);
+  }
+  std::sort(by_lane.begin(), by_lane.end());
+  std::vector<int64_t> positions;
+  for (int64_t i = rank * count / world; i < (rank + 1) * count / world; ++i)
+    positions.push_back(by_lane[static_cast<size_t>(i)].second);
+  return positions;
+}
+
+BlockPacking::BlockPacking(std::span<const uint32_t> lengths, int64_t seq_len) : seq_len_(seq_len) {
+  ends_.reserve(lengths.size());
+  int64_t end = 0;
+  for (const uint32_t length : lengths) ends_.push_back(end += length);
+}
+
+int64_t BlockPacking::rows() const {
+  const int64_t tokens = ends_.empty() ? 0 : ends_.back();
+  return tokens / seq_len_ + (tokens % seq_len_ != 0);
+}
+
+std::vector<Segment> BlockPacking::row(int64_t number) const {
+  std::vector<Segment> segments;
+  int64_t at = number * seq_len_;
+  const int64_t end = at + std::min(seq_len_, ends_.back() - at);
+  auto sample = std::upper_bound(ends_.begin(), ends_.end(), at);
+  for (; at < end; ++sample) {
+    const int64_t sample_begin = sample == ends_.begin() ? 0 : *std::prev(sample);
+    const int64_t stop = std::min(end, *sample);
+    if (stop > at)
+      segments.push_back({.sample = sample - ends_.begin(), .begin = at - sample_begin, .end = stop - sample_begin});
+    at = stop;
+  }
+  return segments;
+}
+
+}  // namespace millrace::order

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/prepare/detail/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "millrace/base/log.h"
+
+namespace millrace::prepare {
+
+namespace {
+
+// Large documents enter one by one: their text, ids and members are under way at once.
+constexpr int64_t kMinBytesInFlight = 64 << 20;
+// What a slice of large documents grew to is given back to the system.
+constexpr size_t kMaxSpareBytes = 32 << 20;
+
+}  // namespace
+
+Pipeline::Pipeline(std::span<const Input> inputs, const Position& begin, const SampleFormat& format,
+                   std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const PipelineOptions& options,
+                   std::stop_token stop, Metrics& metrics)
+    : inputs_(inputs),
+      begin_(begin),
+      format_(format),
+      tokenizer_(std::move(tokenizer)),
+      options_(options),
+      stop_(std::move(stop)),
+      metrics_(metrics) {
+  on_stop_.emplace(stop_, [this] { stop_all(); });
+  threads_.emplace_back("prepare-read", [this] { read_all_inputs(); });
+  for (int i = 0; i < options_.threads; ++i) threads_.emplace_back("prepare-encode", [this] { encode_slices(); });
+}
+
+Pipeline::~Pipeline() {
+  on_stop_.reset();
+  stop_all();
+  threads_.clear();
+}
+
+void Pipeline::stop_all() {
+  MutexLock lock(mutex_);
+  stopping_ = true;
+  room_.notify_all();
+  work_.notify_all();
+  done_.notify_all();
+}
+
+Result<std::optional<Batch>> Pipeline::next() {
+  MutexLock lock(mutex_);
+  for (;;) {
+    if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+    if (const auto found = encoded_.find(slices_taken_); found != encoded_.end()) {
+      Result<Batch> batch = std::move(found->second);
+      encoded_.erase(found);
+      if (!batch) return tl::unexpected(std::move(batch).error());
+      ++slices_taken_;
+      bytes_in_flight_ -= batch->slice.bytes();
+      room_.notify_one();
+      return std::optional<Batch>(std::move(*batch));
+    }
+    if (read_ended_ && slices_taken_ == slices_read_) {
+      if (!*read_ended_) return tl::unexpected(read_ended_->error());
+      return std::optional<Batch>();
+    }
+    done_.wait(mutex_);
+  }
+}
+
+void Pipeline::recycle(Batch&& batch) {
+  if (batch.tar.capacity() > kMaxSpareBytes) return;
+  batch.slice.chunk.reset();
+  MutexLock lock(mutex_);
+  spare_.push_back(std::move(batch));
+}
+
+void Pipeline::read_all_inputs() {
+  Status status;
+  int64_t document = begin_.document;
+  for (auto i = static_cast<size_t>(begin_.input); status && i < inputs_.size(); ++i) {
+    const bool resumed = static_cast<int64_t>(i) == begin_.input;
+    status = read_input(i, resumed ? begin_ : Position{}, document);
+  }
+  MutexLock lock(mutex_);
+  read_ended_ = std::move(status);
+  work_.notify_all();
+  done_.notify_all();
+}
+
+Status Pipeline::read_input(size_t i, const Position& begin, int64_t& document) {
+  ASSIGN_OR_RETURN(const auto input, open_input(inputs_[i], stop_));
+  formats::DocumentReader reader(*input,
+                                 {.mode = format_.documents,
+                                  .chunk_bytes = options_.chunk_bytes,
+                                  .max_document_bytes = options_.max_document_bytes},
+                                 begin.offset, begin.line);
+  const int64_t documents_before = document;
+  for (;;) {
+    ASSIGN_OR_RETURN(auto read, read_chunk(reader));
+    if (!read) break;
+    const auto chunk = std::make_shared<const formats::DocumentChunk>(std::move(*read));
+    const size_t count = chunk->documents.size();
+    for (size_t first = 0; first < count; first += options_.slice_documents) {
+      const size_t last = std::min(count, first + options_.slice_documents);
+      if (!enqueue({chunk, std::string(input->name()), static_cast<int64_t>(i), first, last, document})) {
+        return fail(ErrorCode::kCancelled, "stopped");
+      }
+      document += static_cast<int64_t>(last - first);
+    }
+  }
+  if (document == documents_before && begin.offset == 0) {
+    log(LogLevel::kWarning, "{}: there is no document in it", input->name());
+  }
+  return {};
+}
+
+Result<std::optional<formats::DocumentChunk>> Pipeline::read_chunk(formats::DocumentReader& reader) {
+  MetricTimer timer(metrics_, Metric::kReadSeconds);
+  auto chunk = reader.next();
+  if (chunk && *chunk) metrics_.add(Metric::kReadBytes, static_cast<int64_t>((*chunk)->text.size()));
+  return chunk;
+}
+
+bool Pipeline::enqueue(Slice slice) {
+  const int64_t max_slices = 2 * options_.threads + 2;
+  const int64_t max_bytes = std::max(kMinBytesInFlight, max_slices * options_.chunk_bytes);
+  const int64_t bytes = slice.bytes();
+  MutexLock lock(mutex_);
+  const auto full = [&]() REQUIRES_LOCK(mutex_) {
+    const int64_t in_flight = slices_read_ - slices_taken_;
+    return in_flight >= max_slices || (in_flight > 0 && bytes_in_flight_ + bytes > max_bytes);
+  };
+  while (!stopping_ && full()) room_.wait(mutex_);
+  if (stopping_) return false;
+  Batch batch;
+  if (!spare_.empty()) {
+    batch = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  batch.slice = std::move(slice);
+  bytes_in_flight_ += bytes;
+  waiting_.push_back({slices_read_++, std::move(batch)});
+  work_.notify_one();
+  return true;
+}
+
+void Pipeline::encode_slices() {
+  SampleEncoder encoder(format_, tokenizer_);
+  for (;;) {
+    std::optional<Numbered> taken;
+    {
+      MutexLock lock(mutex_);
+      while (!stopping_ && waiting_.empty() && !read_ended_) work_.wait(mutex_);
+      if (stopping_ || waiting_.empty()) return;
+      taken = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    Status status;
+    {
+      MetricTimer timer(metrics_, Metric::kEncodeSeconds);
+      status = encoder.encode(taken->batch);
+    }
+    MutexLock lock(mutex_);
+    encoded_.emplace(taken->number, status ? Result<Batch>(std::move(taken->batch))
+                                           : Result<Batch>(tl::unexpected(std::move(status).error())));
+    done_.notify_one();
+  }
+}
+
+}  // namespace millrace::prepare

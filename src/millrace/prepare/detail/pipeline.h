@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One reading thread, N encoding threads and a caller that takes the batches out in input order. Memory is bounded: a slice
+// enters only while few enough are under way. The pipeline belongs to one thread; its destructor stops and joins the others.
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "millrace/base/metrics.h"
+#include "millrace/base/sync.h"
+#include "millrace/prepare/detail/inputs.h"
+#include "millrace/prepare/detail/samples.h"
+
+namespace millrace::prepare {
+
+struct PipelineOptions {
+  int threads = 1;
+  // A chunk is what one read brings. A slice ends after so many documents, since the smallest one still becomes 2 KiB of
+  // tar: about 1 MiB, which stays in a core's cache until it is hashed and written.
+  int64_t chunk_bytes = 256 << 10;
+  size_t slice_documents = 512;
+  int64_t max_document_bytes = 64 << 20;
+};
+
+class Pipeline {
+ public:
+  // Starts behind `begin`. `inputs` and `metrics` must outlive the pipeline.
+  Pipeline(std::span<const Input> inputs, const Position& begin, const SampleFormat& format,
+           std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const PipelineOptions& options, std::stop_token stop,
+           Metrics& metrics);
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // The next batch in the order of the inputs, nothing behind the last. The first error in that order ends it.
+  // Errors: cancelled, those of reading and encoding.
+  [[nodiscard]] Result<std::optional<Batch>> next();
+  // Gives a batch's memory back for another.
+  void recycle(Batch&& batch);
+
+ private:
+  void read_all_inputs();
+  [[nodiscard]] Status read_input(size_t i, const Position& begin, int64_t& document);
+  [[nodiscard]] Result<std::optional<formats::DocumentChunk>> read_chunk(formats::DocumentReader& reader);
+  // False when the pipeline is stopping.
+  bool enqueue(Slice slice);
+  void encode_slices();
+  void stop_all();
+
+  const std::span<const Input> inputs_;
+  const Position begin_;
+  const SampleFormat format_;
+  const std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+  const PipelineOptions options_;
+  const std::stop_token stop_;
+  Metrics& metrics_;
+
+  struct Numbered {
+    int64_t number;
+    Batch batch;
+  };
+  Mutex mutex_;
+  CondVar room_, work_, done_;
+  std::deque<Numbered> waiting_ GUARDED_BY(mutex_);
+  std::map<int64_t, Result<Batch>> encoded_ GUARDED_BY(mutex_);
+  std::vector<Batch> spare_ GUARDED_BY(mutex_);
+  int64_t slices_read_ GUARDED_BY(mutex_) = 0;
+  int64_t slices_taken_ GUARDED_BY(mutex_) = 0;
+  int64_t bytes_in_flight_ GUARDED_BY(mutex_) = 0;
+  std::optional<Status> read_ended_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
+
+  std::vector<Thread> threads_;
+  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
+};
+
+}  // namespace millrace::prepare

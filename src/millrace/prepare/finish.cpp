@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "millrace/prepare/detail/folder.h"
+#include "millrace/prepare/prepare.h"
+
+namespace millrace::prepare {
+
+namespace {
+
+bool is_part_name(std::string_view name) {
+  return name.starts_with("part-") && name.find("-of-") != std::string_view::npos && name.ends_with(".json");
+}
+
+}  // namespace
+
+Result<formats::Manifest> finish(const std::string& output) {
+  ASSIGN_OR_RETURN(const Location folder, open_url(output));
+  ASSIGN_OR_RETURN(const auto files, folder_files(folder));
+  std::vector<formats::PartRecord> parts;
+  for (const auto& [name, size] : files) {
+    if (!is_part_name(name)) continue;
+    const Location at = folder.child(name);
+    ASSIGN_OR_RETURN(const std::string json, read_object(*at.storage, at.key));
+    ASSIGN_OR_RETURN(formats::PartRecord part, formats::parse_part(json, at.url));
+    if (name != formats::part_name(part.task, part.config.tasks)) {
+      return fail(ErrorCode::kCorruption, "{}: it is the record of task {} of {}", at.url, part.task, part.config.tasks);
+    }
+    parts.push_back(std::move(part));
+  }
+  if (parts.empty()) {
+    return fail(ErrorCode::kNotFound, "{}: no part record (part-I-of-N.json) in it; no task has finished here", output);
+  }
+  ASSIGN_OR_RETURN(formats::Manifest manifest, with_context(formats::join_parts(parts), output));
+  for (const formats::ShardEntry& shard : manifest.shards) {
+    const auto there = files.find(shard.name);
+    if (there == files.end()) {
+      return fail(ErrorCode::kNotFound, "{}: a part record names it, and it is missing; run its task again",
+                  folder.child(shard.name).url);
+    }
+    if (there->second != shard.size) {
+      return fail(ErrorCode::kCorruption, "{}: it has {} bytes instead of {}; run its task again",
+                  folder.child(shard.name).url, there->second, shard.size);
+    }
+  }
+  RETURN_IF_ERROR(write_if_different(folder, formats::kManifestName, formats::serialize_manifest(manifest)));
+  return manifest;
+}
+
+}  // namespace millrace::prepare

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "millrace/prepare/detail/test_support.h"
+
+namespace millrace::prepare {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Task, ParsesIndexAndCount) {
+  EXPECT_EQ(parse_task("3/10").value(), (Task{3, 10}));
+  EXPECT_EQ(parse_task("0/1").value(), (Task{0, 1}));
+  for (const char* bad : {"", "3", "3/", "/3", "10/10", "-1/3", "1/0", "1/2/3", " 1/2", "1/2 ", "a/b", "0x1/2",
+                          "99999999999999999999/3"}) {
+    const auto task = parse_task(bad);
+    ASSERT_FALSE(task) << bad;
+    EXPECT_EQ(task.error().code(), ErrorCode::kInvalidArgument);
+  }
+}
+
+class SlurmArray : public ::testing::Test {
+ protected:
+  SlurmArray() { clear(); }
+  ~SlurmArray() override { clear(); }
+  static void clear() {
+    for (const char* name : {"ID", "MIN", "MAX", "STEP", "COUNT"}) ::unsetenv(variable(name).c_str());
+  }
+  static std::string variable(const char* name) { return std::string("SLURM_ARRAY_TASK_") + name; }
+  static Result<std::optional<Task>> task(const std::map<const char*, const char*>& values) {
+    clear();
+    for (const auto& [name, value] : values) ::setenv(variable(name).c_str(), value, 1);
+    return task_from_slurm();
+  }
+};
+
+TEST_F(SlurmArray, IsCountedFromItsFirstNumber) {
+  EXPECT_EQ(task({}).value(), std::nullopt);
+  EXPECT_EQ(task({{"ID", "4"}, {"MIN", "0"}, {"MAX", "9"}}).value(), (Task{4, 10}));
+  EXPECT_EQ(task({{"ID", "10"}, {"MIN", "1"}, {"MAX", "10"}, {"STEP", "1"}, {"COUNT", "10"}}).value(), (Task{9, 10}));
+  EXPECT_EQ(task({{"ID", "6"}, {"MIN", "0"}, {"MAX", "18"}, {"STEP", "2"}, {"COUNT", "10"}}).value(), (Task{3, 10}));
+}
+
+TEST_F(SlurmArray, ThatCannotBeCountedIsRefused) {
+  const auto list = task({{"ID", "5"}, {"MIN", "1"}, {"MAX", "9"}, {"COUNT", "3"}});
+  ASSERT_FALSE(list);
+  EXPECT_EQ(list.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(list.error().message(), HasSubstr("--array=0-2"));
+  for (const std::map<const char*, const char*>& values : std::vector<std::map<const char*, const char*>>{
+           {{"ID", "5"}},
+           {{"ID", "5"}, {"MIN", "0"}},
+           {{"ID", "x"}, {"MIN", "0"}, {"MAX", "9"}},
+           {{"ID", "10"}, {"MIN", "0"}, {"MAX", "9"}},
+           {{"ID", "3"}, {"MIN", "0"}, {"MAX", "18"}, {"STEP", "2"}},
+           {{"ID", "4"}, {"MIN", "0"}, {"MAX", "9"}, {"STEP", "0"}}}) {
+    EXPECT_FALSE(task(values));
+  }
+}
+
+class Inputs : public ::testing::Test {
+ protected:
+  Inputs() {
+    for (const char* name : {"raw/b.txt", "raw/a.txt", "raw/c.md", "raw/.hidden.txt", "raw/deep/d.txt", "raw/deep/e.md",
+                             "other/f.txt", "other/x[1].txt", "other/x1.txt"}) {
+      write_file(at(name), "text\n");
+    }
+    std::filesystem::create_directories(at("empty"));
+  }
+  std::string at(std::string_view name) const { return root_.path() + "/" + std::string(name); }
+  std::vector<std::string> expand(const std::vector<std::string>& names) const {
+    std::vector<std::string> inputs;
+    for (const std::string& name : names) inputs.push_back(at(name));
+    auto urls = expand_inputs(inputs);
+    if (!urls) return {urls.error().to_string()};
+    for (std::string& url : *urls) url.erase(0, root_.path().size() + 1);
+    return *urls;
+  }
+  Error error(const std::string& name) const {
+    const auto urls = expand_inputs({at(name)});
+    return urls ? Error(ErrorCode::kInternal, "no error") : urls.error();
+  }
+  TempDir root_{TempDir::Place::kMemory};
+};
+
+TEST_F(Inputs, AreSortedWithoutDuplicates) {
+  EXPECT_THAT(expand({"raw/b.txt", "raw/a.txt", "raw/b.txt", "raw/*.txt"}), ElementsAre("raw/a.txt", "raw/b.txt"));
+}
+
+TEST_F(Inputs, FoldersStandForTheFilesDirectlyInThem) {
+  EXPECT_THAT(expand({"raw"}), ElementsAre("raw/a.txt", "raw/b.txt", "raw/c.md"));
+  EXPECT_THAT(expand({"raw/"}), ElementsAre("raw/a.txt", "raw/b.txt", "raw/c.md"));
+}
+
+TEST_F(Inputs, PatternsMatchComponentByComponent) {
+  EXPECT_THAT(expand({"raw/*.txt"}), ElementsAre("raw/a.txt", "raw/b.txt"));
+  EXPECT_THAT(expand({"raw/?.md"}), ElementsAre("raw/c.md"));
+  EXPECT_THAT(expand({"raw/[bc].*"}), ElementsAre("raw/b.txt", "raw/c.md"));
+  EXPECT_THAT(expand({"*/deep/d.txt"}), ElementsAre("raw/deep/d.txt"));
+  EXPECT_THAT(expand({"*/*/*.md"}), ElementsAre("raw/deep/e.md"));
+  EXPECT_THAT(expand({"raw/d*"}), ElementsAre("raw/deep/d.txt", "raw/deep/e.md"));
+  EXPECT_THAT(expand({"raw/{b,a}.txt"}), ElementsAre("raw/a.txt", "raw/b.txt"));
+  EXPECT_THAT(expand({"{raw,other}/[a-f].txt"}), ElementsAre("other/f.txt", "raw/a.txt", "raw/b.txt"));
+}
+
+TEST_F(Inputs, AFileIsTakenByItsNameBeforeItIsAPattern) {
+  EXPECT_THAT(expand({"other/x[1].txt"}), ElementsAre("other/x[1].txt"));
+}
+
+TEST_F(Inputs, ThatAreNotThereAreErrors) {
+  for (const char* name : {"missing.txt", "raw/*.html", "empty", "no/such/folder/*", "raw/{a,zz}.txt", "raw/a.txt/b"}) {
+    EXPECT_EQ(error(name).code(), ErrorCode::kNotFound) << name;
+  }
+  EXPECT_THAT(error("raw/{a,zz}.txt").message(), HasSubstr("zz.txt"));
+  EXPECT_EQ(expand_inputs({}).error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(Inputs, InTheCurrentFolderNeedNoPath) {
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(at("raw"));
+  const auto urls = expand_inputs({"*.txt"});
+  std::filesystem::current_path(before);
+  EXPECT_THAT(urls.value(), ElementsAre("a.txt", "b.txt"));
+}
+
+}  // namespace
+}  // namespace millrace::prepare

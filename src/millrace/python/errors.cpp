@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/python/errors.h"
+
+#include <cerrno>
+
+namespace millrace::python {
+
+namespace {
+
+// Created once with the module and never freed: exceptions may be raised until the interpreter is gone.
+PyObject* corruption_error = nullptr;
+PyObject* cancelled_error = nullptr;
+
+struct PythonClass {
+  PyObject* type;
+  int default_errno;  // OSError and its children take (errno, message); 0: message only
+};
+
+PythonClass class_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument: return {PyExc_ValueError, 0};
+    case ErrorCode::kOutOfRange: return {PyExc_ValueError, 0};
+    case ErrorCode::kNotFound: return {PyExc_FileNotFoundError, ENOENT};
+    case ErrorCode::kAlreadyExists: return {PyExc_FileExistsError, EEXIST};
+    case ErrorCode::kPermissionDenied: return {PyExc_PermissionError, EACCES};
+    case ErrorCode::kTimeout: return {PyExc_TimeoutError, ETIMEDOUT};
+    case ErrorCode::kUnsupported: return {PyExc_NotImplementedError, 0};
+    case ErrorCode::kUnavailable: return {PyExc_ConnectionError, 0};
+    case ErrorCode::kCorruption: return {corruption_error, 0};
+    case ErrorCode::kCancelled: return {cancelled_error, 0};
+    case ErrorCode::kResourceExhausted: return {PyExc_OSError, ENOSPC};
+    case ErrorCode::kInternal: return {PyExc_OSError, 0};
+  }
+  return {PyExc_OSError, 0};
+}
+
+}  // namespace
+
+void raise(const Error& error) {
+  const PythonClass python = class_of(error.code());
+  const std::string text = error.to_string();
+  if (python.default_errno != 0) {
+    const int number = error.sys_errno() != 0 ? error.sys_errno() : python.default_errno;
+    const nb::object arguments = nb::make_tuple(number, nb::str(text.data(), text.size()));
+    PyErr_SetObject(python.type, arguments.ptr());
+  } else {
+    PyErr_SetString(python.type, text.c_str());
+  }
+  throw nb::python_error();
+}
+
+void check_signals() {
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+void register_errors(nb::module_& m) {
+  corruption_error = PyErr_NewExceptionWithDoc(
+      "millrace.CorruptionError", "Bytes are not what they were said to be: a damaged or changed file.", PyExc_OSError, nullptr);
+  cancelled_error =
+      PyErr_NewExceptionWithDoc("millrace.Cancelled", "The operation was stopped, or its object closed.", PyExc_Exception, nullptr);
+  m.attr("CorruptionError") = nb::handle(corruption_error);
+  m.attr("Cancelled") = nb::handle(cancelled_error);
+}
+
+}  // namespace millrace::python

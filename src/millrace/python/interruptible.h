@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Long calls that Ctrl-C ends cleanly.
+
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "millrace/python/errors.h"
+
+namespace millrace::python {
+
+// Runs `call(stop_token)` on a thread of its own while this one looks for Ctrl-C; a signal stops the work cleanly first.
+// REQUIRES: the GIL.
+template <class T>
+T interruptible(const std::function<Result<T>(std::stop_token)>& call) {
+  std::stop_source stop;
+  std::optional<Result<T>> result;
+  Mutex mutex;
+  CondVar changed;
+  bool done = false;
+  Thread worker("mr-call", [&] {
+    auto answer = call(stop.get_token());
+    MutexLock lock(mutex);
+    result.emplace(std::move(answer));
+    done = true;
+    changed.notify_all();
+  });
+  try {
+    for (;;) {
+      bool finished = false;
+      {
+        nb::gil_scoped_release release;
+        MutexLock lock(mutex);
+        if (!done) changed.wait_until(mutex, Clock::now() + kSignalPoll);
+        finished = done;
+      }
+      if (finished) break;
+      check_signals();
+    }
+  } catch (...) {
+    nb::gil_scoped_release release;
+    stop.request_stop();
+    worker.join();
+    throw;
+  }
+  return unwrap(std::move(*result));
+}
+
+}  // namespace millrace::python

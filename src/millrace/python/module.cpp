@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include "millrace/base/log.h"
+#include "millrace/base/metrics.h"
+#include "millrace/python/errors.h"
+
+namespace millrace::python {
+
+namespace {
+
+// Lines go to a Python callable (level, text). Worker threads take the GIL for it, unless the interpreter is going away.
+void set_python_log(nb::object callable) {
+  auto* const kept = new nb::object(std::move(callable));  // lives as long as the process
+  set_log_sink(
+      [kept](LogLevel level, std::string_view line) {
+        if (!nb::is_alive()) return;
+        nb::gil_scoped_acquire gil;
+        try {
+          (*kept)(std::string(log_level_name(level)), std::string(line));
+        } catch (nb::python_error& error) {
+          error.discard_as_unraisable("millrace log");
+        }
+      },
+      LogLevel::kInfo);
+}
+
+nb::list metric_table() {
+  nb::list rows;
+  for (const MetricDef& def : metric_defs()) {
+    nb::dict row;
+    row["name"] = def.name;
+    row["unit"] = def.unit;
+    row["stability"] = def.stability;
+    row["help"] = def.help;
+    rows.append(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "The C++ core of Millrace. Use the names of the package `millrace`; this module is its inside.";
+  m.attr("__version__") = MILLRACE_VERSION;
+  register_errors(m);
+  m.def("set_log", &set_python_log, nb::arg("callable"), "Hands log lines to callable(level: str, text: str).");
+  m.def("metric_table", &metric_table, nb::sig("def metric_table() -> list[dict[str, str]]"),
+        "Every metric: name, unit, stability, help.");
+  register_tokenizer(m);
+  register_prepare(m);
+  register_loader(m);
+  register_checkpoint(m);
+}
+
+}  // namespace millrace::python

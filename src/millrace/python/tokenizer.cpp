@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/tokenizer/tokenizer.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "millrace/base/utf8.h"
+#include "millrace/python/arrays.h"
+#include "millrace/storage/url.h"
+
+namespace millrace::python {
+
+namespace {
+
+using tokenizer::EncodeOptions;
+using tokenizer::Encoder;
+using tokenizer::Offset;
+using tokenizer::Tokenizer;
+
+constexpr int64_t kTokenizerLimitBytes = 1 << 30;
+
+// A Tokenizer with the encoders of the threads that are calling it: kept, so that their word caches stay warm.
+class PyTokenizer {
+ public:
+  PyTokenizer(std::shared_ptr<const Tokenizer> tokenizer, std::string source)
+      : tokenizer_(std::move(tokenizer)), source_(std::move(source)) {}
+
+  const Tokenizer& get() const { return *tokenizer_; }
+  const std::string& source() const { return source_; }
+
+  template <class Use>
+  void with_encoder(Use&& use) {
+    std::unique_ptr<Encoder> encoder;
+    {
+      MutexLock lock(mutex_);
+      if (!idle_.empty()) {
+        encoder = std::move(idle_.back());
+        idle_.pop_back();
+      }
+    }
+    if (!encoder) encoder = std::make_unique<Encoder>(tokenizer_);
+    use(*encoder);
+    MutexLock lock(mutex_);
+    idle_.push_back(std::move(encoder));
+  }
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::string source_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Encoder>> idle_ GUARDED_BY(mutex_);
+};
+
+Result<std::shared_ptr<PyTokenizer>> from_file(const std::string& url) {
+  ASSIGN_OR_RETURN(const Location location, open_url(url));
+  ASSIGN_OR_RETURN(const std::string json, read_object(*location.storage, location.key, kTokenizerLimitBytes));
+  ASSIGN_OR_RETURN(auto loaded, Tokenizer::from_json(json, url));
+  return std::make_shared<PyTokenizer>(std::move(loaded), url);
+}
+
+// The UTF-8 of a str, as a view into the object. Lone surrogates have no UTF-8: UnicodeEncodeError, a ValueError.
+std::string_view utf8_of(nb::handle text) {
+  Py_ssize_t size = 0;
+  const char* const data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (data == nullptr) throw nb::python_error();
+  return {data, static_cast<size_t>(size)};
+}
+
+nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::str text, bool add_special_tokens) {
+  const std::string_view view = utf8_of(text);
+  std::vector<uint32_t> ids;
+  {
+    nb::gil_scoped_release release;
+    self.with_encoder([&](Encoder& encoder) { encoder.encode(view, {add_special_tokens}, ids); });
+  }
+  return to_array(std::move(ids));
+}
+
+nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_tokens) {
+  std::vector<std::string_view> views;
+  std::vector<nb::object> alive;
+  for (nb::handle text : texts) {
+    alive.push_back(nb::borrow(text));
+    views.push_back(utf8_of(text));
+  }
+  std::vector<uint32_t> ids;
+  std::vector<int64_t> offsets{0};
+  {
+    nb::gil_scoped_release release;
+    self.with_encoder([&](Encoder& encoder) {
+      for (const std::string_view view : views) {
+        encoder.encode(view, {add_special_tokens}, ids);
+        offsets.push_back(static_cast<int64_t>(ids.size()));
+      }
+    });
+  }
+  return nb::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
+}
+
+nb::tuple encode_with_offsets(PyTokenizer& self, nb::str text, bool add_special_tokens) {
+  const std::string_view view = utf8_of(text);
+  std::vector<uint32_t> ids;
+  auto offsets = std::make_shared<std::vector<Offset>>();
+  {
+    nb::gil_scoped_release release;
+    self.with_encoder([&](Encoder& encoder) { encoder.encode(view, {add_special_tokens}, ids, offsets.get()); });
+  }
+  static_assert(sizeof(Offset) == 2 * sizeof(int64_t));
+  const size_t shape[2] = {offsets->size(), 2};
+  // SAFETY: an Offset is two int64_t.
+  auto* const data = reinterpret_cast<int64_t*>(offsets->data());
+  return nb::make_tuple(to_array(std::move(ids)),
+                        nb::ndarray<nb::numpy, int64_t>(data, 2, shape, keep_alive(std::move(offsets))));
+}
+
+std::string decode(PyTokenizer& self, nb::object ids, bool skip_special_tokens) {
+  std::vector<uint32_t> values;
+  nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> array;
+  if (nb::try_cast(ids, array, false)) {
+    values.assign(array.data(), array.data() + array.size());
+  } else {
+    for (nb::handle id : ids) values.push_back(nb::cast<uint32_t>(nb::int_(id)));
+  }
+  nb::gil_scoped_release release;
+  return self.get().decode(values, skip_special_tokens);
+}
+
+}  // namespace
+
+void register_tokenizer(nb::module_& m) {
+  nb::class_<PyTokenizer>(m, "Tokenizer", "A Hugging Face tokenizer.json: the ids that the package `tokenizers` gives. Thread-safe.")
+      .def_static(
+          "from_file", [](const std::string& url) { return without_gil([&] { return from_file(url); }); }, nb::arg("path"),
+          "Reads a tokenizer.json (a path or URL).\n\nRaises FileNotFoundError, ValueError (not a tokenizer.json) or "
+          "NotImplementedError, naming the component that this version does not have.")
+      .def("encode", &encode, nb::arg("text"), nb::arg("add_special_tokens") = true,
+           nb::sig("def encode(self, text: str, add_special_tokens: bool = True) -> numpy.typing.NDArray[numpy.uint32]"),
+           "Ids of one text: uint32 [n]. Raises UnicodeEncodeError for lone surrogates.")
+      .def("encode_batch", &encode_batch, nb::arg("texts"), nb::arg("add_special_tokens") = true,
+           nb::sig("def encode_batch(self, texts: collections.abc.Sequence[str], add_special_tokens: bool = True) -> "
+                   "tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]"),
+           "Ids of all texts end to end, uint32 [total], and where each begins, int64 [len(texts) + 1]: "
+           "text i has ids[offsets[i]:offsets[i + 1]].")
+      .def("encode_with_offsets", &encode_with_offsets, nb::arg("text"), nb::arg("add_special_tokens") = true,
+           nb::sig("def encode_with_offsets(self, text: str, add_special_tokens: bool = True) -> "
+                   "tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]"),
+           "Ids, uint32 [n], and the bytes [begin, end) of the text's UTF-8 that each stands for, int64 [n, 2].")
+      .def("decode", &decode, nb::arg("ids"), nb::arg("skip_special_tokens") = true,
+           nb::sig("def decode(self, ids: numpy.typing.ArrayLike, skip_special_tokens: bool = True) -> str"),
+           "The text of ids, as `tokenizers` decodes it.")
+      .def("token_to_id", [](PyTokenizer& self, std::string_view token) { return self.get().token_to_id(token); },
+           nb::arg("token"), "The id of a token as the file spells it, or None.")
+      .def("id_to_token", [](PyTokenizer& self, uint32_t id) { return self.get().id_to_token(id); }, nb::arg("id"),
+           "The token as the file spells it, or None.")
+      .def_prop_ro("vocab_size", [](PyTokenizer& self) { return self.get().vocab_size(); },
+                   "Distinct tokens, added tokens included.")
+      .def_prop_ro("id_limit", [](PyTokenizer& self) { return self.get().id_limit(); },
+                   "1 + the largest id: the rows an embedding needs.")
+      .def_prop_ro("hash", [](PyTokenizer& self) { return to_hex(self.get().hash()); },
+                   "XXH3-128 of the file's bytes, hexadecimal.")
+      .def("__reduce__",
+           [](PyTokenizer& self) {
+             const nb::object from = nb::module_::import_("millrace._core").attr("Tokenizer").attr("from_file");
+             return nb::make_tuple(from, nb::make_tuple(self.source()));
+           })
+      .def("__repr__", [](PyTokenizer& self) {
+        return fmt::format("<millrace.Tokenizer {} ({} tokens)>", self.source(), self.get().vocab_size());
+      });
+}
+
+}  // namespace millrace::python

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What every Storage must do, as one suite that each backend and wrapper runs in its own test program (link
+// millrace_storage_testing):
+//
+//   INSTANTIATE_TEST_SUITE_P(Memory, StorageConformance, ::testing::Values(StorageCase{...}), conformance_name);
+//
+// The suite reads Capabilities and asks only for what the backend says it can do.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "millrace/storage/storage.h"
+
+namespace millrace {
+
+struct StorageCase {
+  std::string name;                                // letters and digits
+  std::function<std::shared_ptr<Storage>()> make;  // a fresh, empty storage; what lies below it goes with it
+  bool shared_between_processes = false;           // a child's commits are seen here
+  // Changes an object behind the storage's back, in place. Unset where nobody can.
+  std::function<void(Storage& storage, const std::string& key, std::string_view content)> overwrite_in_place;
+};
+
+class StorageConformance : public ::testing::TestWithParam<StorageCase> {
+ protected:
+  void SetUp() override;
+  void put(const std::string& key, std::string_view content);
+  std::string get(const std::string& key);
+
+  std::shared_ptr<Storage> storage_;
+  Capabilities can_;
+};
+
+std::string conformance_name(const ::testing::TestParamInfo<StorageCase>& info);
+
+}  // namespace millrace

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What backends do alike: check arguments, copy a range. Thread-safe.
+
+#include <string_view>
+
+#include "millrace/storage/storage.h"
+
+namespace millrace {
+
+// Errors: invalid_argument when no key can begin with `prefix`, or max_keys < 1.
+[[nodiscard]] Status check_listing(std::string_view prefix, const ListOptions& options);
+
+// Errors: invalid_argument: a negative offset, or an end that no object can have.
+[[nodiscard]] Status check_write_range(std::string_view name, int64_t offset, size_t size);
+
+// Errors: out_of_range naming the range and the size, invalid_argument (negative).
+[[nodiscard]] Status check_read_range(const RandomReader& reader, int64_t offset, int64_t size);
+
+// Writer::copy_range by reading and writing; for a backend without a better way.
+[[nodiscard]] Status copy_through_memory(const RandomReader& source, int64_t source_offset, int64_t size,
+                                         Writer& writer, int64_t offset);
+
+}  // namespace millrace

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/detail/submit.h"
+
+#include <utility>
+
+namespace millrace {
+namespace {
+
+class PendingOperation {
+ public:
+  PendingOperation(const Operation& operation, CompletionQueue& queue) : operation_(operation), queue_(queue) {}
+  PendingOperation(const PendingOperation&) = delete;
+  PendingOperation& operator=(const PendingOperation&) = delete;
+  ~PendingOperation() {
+    if (!ended_) end(fail(ErrorCode::kCancelled, "{}: the storage was closed", target()));
+  }
+
+  void run() { end(perform()); }
+
+ private:
+  std::string_view target() const { return operation_.reader != nullptr ? operation_.reader->name() : "write"; }
+
+  void end(Status status) {
+    ended_ = true;
+    queue_.push(Completion{operation_.tag, std::move(status)});
+  }
+
+  Status perform() const {
+    if (operation_.stop.stop_requested()) return fail(ErrorCode::kCancelled, "{}: stopped before it began", target());
+    if (Clock::now() >= operation_.deadline) {
+      return fail(ErrorCode::kTimeout, "{}: the deadline passed before it began", target());
+    }
+    if ((operation_.reader == nullptr) == (operation_.writer == nullptr)) {
+      return fail(ErrorCode::kInvalidArgument, "operation {}: needs either a reader or a writer", operation_.tag);
+    }
+    if (operation_.reader != nullptr) return operation_.reader->read_at(operation_.offset, operation_.out);
+    return operation_.writer->write_at(operation_.offset, operation_.data);
+  }
+
+  const Operation operation_;
+  CompletionQueue& queue_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+void submit_operations(Executor& executor, std::span<const Operation> operations, CompletionQueue& queue) {
+  for (const Operation& operation : operations) {
+    auto pending = std::make_shared<PendingOperation>(operation, queue);
+    executor.submit([pending = std::move(pending)] { pending->run(); }, operation.priority);
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a power cut may leave of a directory tree, as weakly as POSIX promises it:
+//
+//  - of a file, the content of the last fdatasync or fsync, and of what was written since any part: blocks kept,
+//    zeroed or missing, the length anything between;
+//  - of a directory, the names of the last fsync of that directory, and of each name changed since any of its states.
+//
+// It follows a tree from the moment it is made, by being told of every call; then crash() makes the real tree what
+// might have been left. For tests; files and directories only, and directories are never renamed. Not thread-safe.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace {
+
+class CrashModel {
+ public:
+  // What lies below `root` now is taken to be on the disk.
+  explicit CrashModel(std::string root);
+
+  void opened(int fd, const std::string& path, bool may_create);
+  void closed(int fd);
+  void wrote(int fd, int64_t offset, std::string_view bytes);
+  void truncated(int fd, int64_t size);
+  void file_synced(int fd);
+  void directory_synced(int fd);
+  void renamed(const std::string& from, const std::string& to);
+  void linked(const std::string& from, const std::string& to);
+  void unlinked(const std::string& path);
+  void made_directory(const std::string& path);
+
+  // Rolls the real tree back to what `random` lets survive, and goes on from there.
+  void crash(std::mt19937_64& random);
+
+ private:
+  struct File {
+    std::string synced, current;
+  };
+  enum class Kind { kNothing, kFile, kDirectory };
+  struct Entry {
+    Kind kind = Kind::kNothing;
+    size_t file = 0;  // index in files_
+  };
+  // The states of a name since the last sync of its directory, that one first.
+  using History = std::vector<Entry>;
+  using Names = std::map<std::string, History>;
+
+  void load();
+  bool follows(const std::string& path) const { return path.starts_with(root_ + "/"); }
+  History& history_of(const std::string& path);
+  void set(const std::string& path, Entry entry);
+  File* file_of(int fd);
+  void restore(const std::string& directory, const std::map<std::string, Names>& before,
+               std::map<size_t, std::string>& contents, std::mt19937_64& random);
+
+  const std::string root_;
+  std::vector<File> files_;
+  std::map<std::string, Names> directories_;  // by path
+  std::map<int, size_t> open_files_;
+  std::map<int, std::string> open_directories_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/local/directories.h"
+
+#include <fcntl.h>
+
+#include <vector>
+
+namespace millrace::local {
+namespace {
+
+std::string or_root(const std::string& dir) { return dir.empty() ? "/" : dir; }
+
+Result<Fd> open_directory(Syscalls& sys, const std::string& dir) {
+  return open_fd(sys, or_root(dir), O_RDONLY | O_DIRECTORY);
+}
+
+Status fsync_directory(Syscalls& sys, const std::string& dir) {
+  ASSIGN_OR_RETURN(const Fd fd, open_directory(sys, dir));
+  const int64_t result = retry([&] { return sys.fsync(fd.get()); });
+  // EINVAL: a file system that does not sync directories, so that there is nothing more to do.
+  if (result < 0 && result != -EINVAL) return sys_fail(result, "sync directory " + or_root(dir));
+  return {};
+}
+
+bool is_known_durable(const Context& context, const std::string& dir) {
+  auto& state = context.state->get();
+  MutexLock lock(state.mutex);
+  return state.durable_directories.contains(dir);
+}
+
+}  // namespace
+
+Status make_directories(const Context& context, const std::string& dir) {
+  const auto exists = stat_path(*context.sys, or_root(dir));
+  if (exists && S_ISDIR(exists->st_mode)) return {};
+  const auto in_the_way = [&] { return fail(ErrorCode::kInvalidArgument, "{} is not the directory it must be", dir); };
+  if (exists) return in_the_way();
+  const int reason = exists.error().sys_errno();
+  if (reason != ENOENT && reason != ENOTDIR) return tl::unexpected<Error>(exists.error());
+  RETURN_IF_ERROR(make_directories(context, parent_of(dir)));
+  const int64_t made = retry([&] { return context.sys->mkdir(dir.c_str(), 0777); });
+  if (made == -EEXIST) {  // another made it first, or it is a link to nowhere
+    const auto now = stat_path(*context.sys, dir);
+    return now && S_ISDIR(now->st_mode) ? Status() : in_the_way();
+  }
+  if (made < 0) return sys_fail(made, "make directory " + dir);
+  auto& state = context.state->get();
+  MutexLock lock(state.mutex);
+  state.durable_directories.erase(dir);
+  return {};
+}
+
+Status sync_directory(const Context& context, const std::string& dir) {
+  Syscalls& sys = *context.sys;
+  RETURN_IF_ERROR(fsync_directory(sys, dir));
+  // Whoever made the directories above, perhaps another process that has not synced them, this object depends on them.
+  std::vector<std::string> synced;
+  for (std::string child = dir; child != context.root && !is_known_durable(context, child);) {
+    const std::string parent = parent_of(child);
+    ASSIGN_OR_RETURN(const auto child_info, stat_path(sys, child));
+    ASSIGN_OR_RETURN(const auto parent_info, stat_path(sys, or_root(parent)));
+    if (child_info.st_dev == parent_info.st_dev) {
+      if (auto status = fsync_directory(sys, parent); !status && status.error().sys_errno() != EACCES) return status;
+      synced.push_back(std::move(child));
+      child = parent;
+    } else {
+      synced.push_back(std::move(child));
+      break;
+    }
+  }
+  auto& state = context.state->get();
+  MutexLock lock(state.mutex);
+  state.durable_directories.insert(synced.begin(), synced.end());
+  return {};
+}
+
+Result<DirectoryLock> DirectoryLock::take(Syscalls& sys, const std::string& dir, LockMode mode) {
+  auto fd = open_directory(sys, dir);
+  Status locked = fd ? wait_lock(sys, *fd, dir, mode) : Status(tl::unexpected<Error>(fd.error()));
+  if (locked) return DirectoryLock(sys, std::move(*fd));
+  if (mode == LockMode::kShared) return DirectoryLock(sys, Fd());
+  return tl::unexpected<Error>(std::move(locked).error());
+}
+
+DirectoryLock::~DirectoryLock() {
+  if (fd_) unlock(sys_, fd_);
+}
+
+Result<int64_t> free_bytes(const Context& context, std::string path) {
+  struct statvfs info {};
+  for (;;) {
+    const int64_t result = retry([&] { return context.sys->statvfs(or_root(path).c_str(), &info); });
+    if (result >= 0) break;
+    if ((result != -ENOENT && result != -ENOTDIR) || path == context.root) {
+      return sys_fail(result, "find the free space of " + or_root(path));
+    }
+    path = parent_of(path);
+  }
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+}  // namespace millrace::local

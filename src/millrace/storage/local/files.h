@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Private to local/: descriptors, whole reads and writes, versions and names. Everything here retries EINTR, finishes
+// short reads and writes, and names the path in its errors. Functions are thread-safe; an Fd belongs to one owner.
+
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "millrace/base/executor.h"
+#include "millrace/storage/detail/per_process.h"
+#include "millrace/storage/local/syscalls.h"
+#include "millrace/storage/storage.h"
+
+namespace millrace::local {
+
+// The beginning of the names of files that are being written.
+inline constexpr std::string_view kTempPrefix = ".millrace-tmp.";
+
+// What a process keeps for one storage.
+struct ProcessState {
+  explicit ProcessState(int io_threads) : executor(io_threads, "mr-local-io") {}
+  Executor executor;
+  Mutex mutex;
+  // Directories whose entry in their parent is known to survive a power cut, and so on up to the root.
+  std::unordered_set<std::string> durable_directories GUARDED_BY(mutex);
+};
+
+// What a storage shares with its readers and writers, which may outlive it.
+struct Context {
+  std::string root;  // absolute; "" for "/"
+  std::string name;  // "file:///root"
+  Syscalls* sys = nullptr;
+  std::unique_ptr<PerProcess<ProcessState>> state;
+
+  std::string path(std::string_view key) const { return root + "/" + std::string(key); }
+};
+
+// The path of a key. Errors: invalid_argument.
+[[nodiscard]] Result<std::string> path_of(const Context& context, std::string_view key);
+std::string parent_of(const std::string& path);
+
+// Runs a system call until it is not interrupted; its result, or -errno.
+template <class Call>
+int64_t retry(Call&& call) {
+  for (;;) {
+    const int64_t result = call();
+    if (result >= 0) return result;
+    if (errno != EINTR) return -int64_t{errno};
+  }
+}
+
+// The Error of a `retry` result below zero.
+inline tl::unexpected<Error> sys_fail(int64_t result, std::string_view what) {
+  return tl::unexpected<Error>(errno_error(static_cast<int>(-result), what));
+}
+
+class Fd {
+ public:
+  Fd() = default;
+  Fd(Syscalls& sys, int fd) : sys_(&sys), fd_(fd) {}
+  Fd(Fd&& other) noexcept : sys_(other.sys_), fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept;
+  ~Fd() { close(); }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void close();
+
+ private:
+  Syscalls* sys_ = nullptr;
+  int fd_ = -1;
+};
+
+[[nodiscard]] Result<Fd> open_fd(Syscalls& sys, const std::string& path, int flags, mode_t mode = 0);
+[[nodiscard]] Result<struct stat> stat_path(Syscalls& sys, const std::string& path);
+[[nodiscard]] Result<struct stat> stat_fd(Syscalls& sys, const Fd& fd, const std::string& path);
+// Errors: corruption when the file ends before.
+[[nodiscard]] Status pread_all(Syscalls& sys, const Fd& fd, const std::string& path, int64_t offset,
+                               std::span<std::byte> out);
+[[nodiscard]] Status pwrite_all(Syscalls& sys, const Fd& fd, const std::string& path, int64_t offset,
+                                std::span<const std::byte> data);
+
+// Errors: invalid_argument when it is a directory or anything else that is not a file.
+[[nodiscard]] Status check_is_file(const struct stat& info, const std::string& path);
+int64_t mtime_ns(const struct stat& info);
+std::string version_of(const struct stat& info);
+ObjectInfo object_info(std::string key, const struct stat& info);
+
+// The lock that says who is at work on a file or directory (flock; it goes with the process). False when another
+// holds it. Errors: unsupported where the file system has none.
+enum class LockMode { kShared, kExclusive };
+[[nodiscard]] Result<bool> try_lock(Syscalls& sys, const Fd& fd, const std::string& path, LockMode mode);
+[[nodiscard]] Status wait_lock(Syscalls& sys, const Fd& fd, const std::string& path, LockMode mode);
+// For all who share the descriptor, a forked child too; close() alone would leave the lock to the child.
+void unlock(Syscalls& sys, const Fd& fd);
+
+}  // namespace millrace::local

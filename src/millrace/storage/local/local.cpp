@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/local/local.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "millrace/storage/detail/backend.h"
+#include "millrace/storage/detail/submit.h"
+#include "millrace/storage/local/directories.h"
+#include "millrace/storage/local/list.h"
+#include "millrace/storage/local/objects.h"
+
+namespace millrace {
+namespace local {
+namespace {
+
+class LocalStorage final : public Storage {
+ public:
+  explicit LocalStorage(std::shared_ptr<const Context> context) : context_(std::move(context)) {}
+
+  std::string_view name() const override { return context_->name; }
+  Capabilities capabilities() const override {
+    return {.random_write = true,
+            .conditional_write = true,
+            .copy_range = true,
+            .list_uploads = true,
+            .free_space = true,
+            .durable = true};
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
+                                                                const OpenOptions& options) override {
+    return LocalReader::open(context_, key, options);
+  }
+  [[nodiscard]] Result<std::unique_ptr<Writer>> open_write(std::string_view key, const WriteOptions& options) override {
+    return open_local_writer(context_, key, options);
+  }
+  void submit(std::span<const Operation> operations, CompletionQueue& queue) override {
+    submit_operations(context_->state->get().executor, operations, queue);
+  }
+
+  [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override {
+    ASSIGN_OR_RETURN(const std::string path, path_of(*context_, key));
+    ASSIGN_OR_RETURN(const auto info, stat_path(*context_->sys, path));
+    RETURN_IF_ERROR(check_is_file(info, path));
+    return object_info(std::string(key), info);
+  }
+  [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
+    RETURN_IF_ERROR(check_listing(prefix, options));
+    return list_objects(*context_, prefix, options);
+  }
+  [[nodiscard]] Status remove(std::span<const std::string> keys) override {
+    Status first;
+    for (const std::string& key : keys) {
+      auto status = remove_one(key);
+      if (first && !status) first = std::move(status);
+    }
+    return first;
+  }
+
+  [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
+    RETURN_IF_ERROR(check_listing(prefix, {}));
+    return list_local_uploads(*context_, prefix);
+  }
+  [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo> uploads) override {
+    return abort_local_uploads(*context_, uploads);
+  }
+
+  [[nodiscard]] Status make_durable(std::span<const std::string> keys) override;
+  [[nodiscard]] Result<int64_t> free_space(std::string_view prefix) override {
+    RETURN_IF_ERROR(check_listing(prefix, {}));
+    return free_bytes(*context_, parent_of(context_->path(prefix)));
+  }
+
+ private:
+  Status remove_one(const std::string& key) {
+    ASSIGN_OR_RETURN(const std::string path, path_of(*context_, key));
+    ASSIGN_OR_RETURN(const auto lock, DirectoryLock::take(*context_->sys, parent_of(path), LockMode::kShared));
+    const int64_t removed = retry([&] { return context_->sys->unlink(path.c_str()); });
+    if (removed < 0 && removed != -ENOENT && removed != -ENOTDIR) return sys_fail(removed, "remove " + path);
+    return {};
+  }
+
+  Status sync_file(const std::string& path) const {
+    ASSIGN_OR_RETURN(const Fd fd, open_fd(*context_->sys, path, O_RDONLY | O_NONBLOCK));
+    const int64_t synced = retry([&] { return context_->sys->fdatasync(fd.get()); });
+    if (synced < 0) return sys_fail(synced, "sync " + path);
+    return {};
+  }
+
+  const std::shared_ptr<const Context> context_;
+};
+
+Status LocalStorage::make_durable(std::span<const std::string> keys) {
+  std::vector<std::string> paths;
+  std::set<std::string> directories;
+  for (const std::string& key : keys) {
+    ASSIGN_OR_RETURN(paths.emplace_back(), path_of(*context_, key));
+    directories.insert(parent_of(paths.back()));
+  }
+  // At once, because a journal commits what waits for it together.
+  std::vector<Status> synced(paths.size());
+  parallel_for(context_->state->get().executor, std::ssize(paths),
+               [&](int64_t i) { synced[static_cast<size_t>(i)] = sync_file(paths[static_cast<size_t>(i)]); });
+  for (auto& status : synced) RETURN_IF_ERROR(std::move(status));
+  for (const std::string& dir : directories) RETURN_IF_ERROR(sync_directory(*context_, dir));
+  return {};
+}
+
+constexpr int kFewestThreads = 2;  // so that one slow file does not stop all others
+constexpr int kMostThreads = 16;   // one file system serves no more at once faster
+
+}  // namespace
+}  // namespace local
+
+Result<std::shared_ptr<Storage>> open_local_storage(std::string root, const LocalOptions& options) {
+  std::error_code error;
+  std::string absolute = std::filesystem::absolute(root, error).lexically_normal().string();
+  if (error || root.empty()) return fail(ErrorCode::kInvalidArgument, "\"{}\" is not a path of a directory", root);
+  while (absolute.ends_with('/')) absolute.pop_back();
+
+  auto context = std::make_shared<local::Context>();
+  context->root = std::move(absolute);
+  context->name = "file://" + (context->root.empty() ? "/" : context->root);
+  context->sys = options.syscalls != nullptr ? options.syscalls : &real_syscalls();
+  const int threads = options.io_threads > 0
+                          ? options.io_threads
+                          : std::clamp(available_cpus(), local::kFewestThreads, local::kMostThreads);
+  context->state = std::make_unique<PerProcess<local::ProcessState>>(
+      [threads] { return std::make_unique<local::ProcessState>(threads); });
+  ASSIGN_OR_RETURN(const auto info, local::stat_path(*context->sys, context->root + "/."));
+  static_cast<void>(info);
+  return std::make_shared<local::LocalStorage>(std::move(context));
+}
+
+}  // namespace millrace

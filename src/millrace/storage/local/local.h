@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Storage in a directory of a local or shared file system (ext4, XFS, Lustre, NFS). Thread-safe; usable after fork.
+//
+//  - A version is device, inode, size and modification time in ns. An object changed in place between two reads is
+//    corruption; one replaced by a commit stays readable by those who have it open.
+//  - A write goes to ".millrace-tmp.*" beside its target, which `list` hides and whose lock tells the living from the
+//    dead; keys with such a component are refused. A symbolic link at the target is replaced, not followed.
+//  - remove() leaves empty directories, and `list` shows them as prefixes. Symbolic links are followed for reading.
+//  - if_version holds against every process that writes or removes through this class. It and list_uploads answer
+//    unsupported on a file system without flock.
+
+#include <memory>
+#include <string>
+
+#include "millrace/storage/storage.h"
+
+namespace millrace {
+
+class Syscalls;
+
+struct LocalOptions {
+  int io_threads = 0;            // that serve submit(); 0: one per available CPU, at least 2 and at most 16
+  Syscalls* syscalls = nullptr;  // for tests: used instead of the system's own; outlives the storage and all it opened
+};
+
+// The storage of all files below `root`. Errors: not_found, invalid_argument (not a directory), permission_denied.
+[[nodiscard]] Result<std::shared_ptr<Storage>> open_local_storage(std::string root, const LocalOptions& options = {});
+
+}  // namespace millrace

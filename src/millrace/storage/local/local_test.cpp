@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/local/local.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "millrace/storage/conformance.h"
+#include "millrace/storage/local/fault_syscalls.h"
+#include "millrace/storage/testing.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Kind = SyscallFault::Kind;
+
+std::string path_in(const Storage& storage, const std::string& key) {
+  return std::string(storage.name().substr(std::string_view("file://").size())) + "/" + key;
+}
+
+void overwrite_file(Storage& storage, const std::string& key, std::string_view content) {
+  const int fd = ::open(path_in(storage, key).c_str(), O_WRONLY | O_TRUNC);
+  EXPECT_EQ(::write(fd, content.data(), content.size()), static_cast<ssize_t>(content.size()));
+  ::close(fd);
+}
+
+// Interruptions everywhere and short transfers half of the time: nothing that a user may notice.
+void add_harmless_faults(FaultSyscalls& sys) {
+  sys.add({.count = SyscallFault::kForever, .probability = 0.1, .error = EINTR});
+  for (const char* call : {"pread", "pwrite", "copy_file_range"}) {
+    sys.add({.call = call, .count = SyscallFault::kForever, .probability = 0.5, .kind = Kind::kShort});
+  }
+}
+
+struct LocalFixture {
+  explicit LocalFixture(uint64_t seed) : sys(seed) {}
+  TempDir dir;
+  FaultSyscalls sys;
+  std::shared_ptr<Storage> storage;
+};
+
+std::shared_ptr<Storage> make_local(bool faulty) {
+  const uint64_t seed = test_seed();
+  if (faulty) std::cout << "MILLRACE_TEST_SEED=" << seed << "\n";
+  auto fixture = std::make_shared<LocalFixture>(seed);
+  if (faulty) add_harmless_faults(fixture->sys);
+  auto storage = open_local_storage(fixture->dir.path(), {.syscalls = faulty ? &fixture->sys : nullptr});
+  EXPECT_TRUE(storage);
+  fixture->storage = std::move(*storage);
+  Storage* const raw = fixture->storage.get();
+  return std::shared_ptr<Storage>(std::move(fixture), raw);
+}
+
+INSTANTIATE_TEST_SUITE_P(Local, StorageConformance,
+                         ::testing::Values(StorageCase{.name = "local",
+                                                       .make = [] { return make_local(false); },
+                                                       .shared_between_processes = true,
+                                                       .overwrite_in_place = overwrite_file},
+                                           StorageCase{.name = "interrupted",
+                                                       .make = [] { return make_local(true); },
+                                                       .shared_between_processes = true,
+                                                       .overwrite_in_place = overwrite_file}),
+                         conformance_name);
+
+class LocalTest : public ::testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return dir_.path() + "/" + name; }
+  void file(const std::string& name, const std::string& content = "x") { std::ofstream(path(name)) << content; }
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir_.path())) {
+      if (!entry.is_directory()) found.push_back(entry.path().filename());
+    }
+    return found;
+  }
+  std::vector<std::string> keys() {
+    std::vector<std::string> found;
+    const Status done = for_each_object(*storage_, "", [&](const ObjectInfo& object) -> Status {
+      found.push_back(object.key);
+      return {};
+    });
+    if (!done) found.push_back("<" + done.error().to_string() + ">");
+    return found;
+  }
+
+  TempDir dir_;
+  FaultSyscalls sys_{1};
+  std::shared_ptr<Storage> storage_ = *open_local_storage(dir_.path(), {.syscalls = &sys_});
+};
+
+TEST_F(LocalTest, TheRootMustBeADirectory) {
+  file("file");
+  EXPECT_EQ(open_local_storage(path("missing")).error().code(), ErrorCode::kNotFound);
+  EXPECT_FALSE(open_local_storage(path("file")));
+  EXPECT_EQ(open_local_storage("").error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ((*open_local_storage(dir_.path() + "/./"))->name(), "file://" + dir_.path());
+  EXPECT_EQ((*open_local_storage("/"))->name(), "file:///");
+}
+
+TEST_F(LocalTest, NamesWhatIsNoFile) {
+  std::filesystem::create_directory(path("dir"));
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0666), 0);
+  file("file");
+  for (const char* key : {"dir", "pipe"}) {
+    EXPECT_EQ(storage_->open_read(key).error().code(), ErrorCode::kInvalidArgument) << key;
+    EXPECT_EQ(storage_->stat(key).error().code(), ErrorCode::kInvalidArgument) << key;
+    EXPECT_THAT(storage_->open_write(key).error().to_string(), HasSubstr(path(key)));
+  }
+  EXPECT_EQ(storage_->remove(std::vector<std::string>{"dir"}).error().code(), ErrorCode::kInvalidArgument);
+  const auto below_file = storage_->open_write("file/below/it");
+  EXPECT_EQ(below_file.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(below_file.error().to_string(), HasSubstr(path("file")));
+  EXPECT_EQ(storage_->open_write(std::string(300, 'n')).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(keys(), ElementsAre("file"));
+}
+
+TEST_F(LocalTest, UnfinishedWritesAreNoKeys) {
+  const auto writer = storage_->open_write("object");
+  ASSERT_TRUE(writer);
+  const std::string temp = names().at(0);
+  EXPECT_THAT(temp, AllOf(::testing::StartsWith(".millrace-tmp."), ::testing::EndsWith(".object")));
+  EXPECT_EQ(storage_->open_read(temp).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(storage_->open_write("dir/" + temp).error().code(), ErrorCode::kInvalidArgument);
+  const std::vector<ObjectInfo> forged{{.key = "object", .version = "object"}, {.key = "a", .version = "../" + temp}};
+  file("object");
+  EXPECT_EQ(storage_->abort_uploads(forged).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(keys(), ElementsAre("object"));
+}
+
+TEST_F(LocalTest, ModesComeFromTheUmask) {
+  const mode_t before = ::umask(027);
+  ASSERT_TRUE(write_object(*storage_, "object", "x"));
+  ::umask(before);
+  struct stat info {};
+  ASSERT_EQ(::stat(path("object").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0640u);
+}
+
+TEST_F(LocalTest, FollowsLinksButNotInCircles) {
+  std::filesystem::create_directories(path("real/deep"));
+  file("real/object", "content");
+  std::filesystem::create_symlink(path("real/object"), path("link"));
+  std::filesystem::create_directory_symlink(path("real"), path("dir-link"));
+  std::filesystem::create_directory_symlink(path("real"), path("real/deep/loop"));
+  std::filesystem::create_symlink(path("nowhere"), path("dangling"));
+  std::filesystem::create_symlink(path("self"), path("self"));
+  EXPECT_THAT(keys(), ElementsAre("dir-link/object", "link", "real/object"));
+  EXPECT_EQ(*read_object(*storage_, "dir-link/object"), "content");
+  EXPECT_EQ(storage_->stat("link")->size, 7);
+  EXPECT_THAT(storage_->list("", {.recursive = false})->prefixes, ElementsAre("dir-link/", "real/"));
+  ASSERT_TRUE(write_object(*storage_, "link", "replaced"));
+  EXPECT_EQ(*read_object(*storage_, "real/object"), "content");
+  EXPECT_FALSE(storage_->open_write("dangling/object"));
+}
+
+TEST_F(LocalTest, AListingThatFailsIsAnError) {
+  for (const char* key : {"a/1", "b/1", "c/1"}) {
+    ASSERT_TRUE(write_object(*storage_, key, "x", {}, Durability::kVisible));
+  }
+  for (const char* call : {"open", "getdents", "fstat"}) {
+    sys_.add({.call = call, .path_part = "/b", .error = EACCES});
+    EXPECT_EQ(storage_->list("").error().code(), ErrorCode::kPermissionDenied) << call;
+  }
+  sys_.add({.call = "stat", .path_part = "/b/1", .error = EIO});
+  EXPECT_THAT(storage_->list("").error().to_string(), HasSubstr("/b/1"));
+  EXPECT_EQ(storage_->list("")->objects.size(), 3u);
+}
+
+TEST_F(LocalTest, AFailedStepLeavesNothing) {
+  const auto faultless = *open_local_storage(dir_.path());
+  ASSERT_TRUE(write_object(*faultless, "dir/object", "old"));
+  for (const char* call :
+       {"open", "flock", "fstat", "statvfs", "pwrite", "ftruncate", "futimens", "fdatasync", "rename"}) {
+    for (const int64_t skip : {0, 1}) {
+      sys_.clear();
+      sys_.add({.call = call, .path_part = "/dir", .skip = skip, .count = SyscallFault::kForever, .error = EIO});
+      const auto done = write_object(*storage_, "dir/object", "new", {.size_hint_bytes = 100});
+      EXPECT_TRUE(!done || skip == 1) << call;
+      EXPECT_THAT(names(), ElementsAre("object")) << call;
+      const auto content = read_object(*faultless, "dir/object");
+      ASSERT_TRUE(content) << call << ": " << content.error().to_string();
+      if (!done) {
+        EXPECT_EQ(*content == "new", done.error().to_string().find("visible, but") != std::string::npos) << call;
+      }
+      ASSERT_TRUE(write_object(*faultless, "dir/object", "old", {}, Durability::kVisible));
+    }
+  }
+}
+
+TEST_F(LocalTest, ATornWriteIsAnErrorAndLeavesNothing) {
+  sys_.add({.call = "pwrite", .kind = Kind::kTorn, .error = ENOSPC});
+  const auto done = write_object(*storage_, "object", std::string(10'000, 'x'));
+  EXPECT_EQ(done.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(done.error().to_string(), AllOf(HasSubstr(path("object")), HasSubstr("[0, 10000)")));
+  EXPECT_THAT(names(), IsEmpty());
+}
+
+TEST_F(LocalTest, SpaceIsCheckedBefore) {
+  const auto refused = storage_->open_write("object", {.size_hint_bytes = INT64_MAX / 2});
+  ASSERT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().to_string(), AllOf(HasSubstr(path("object")), HasSubstr("free")));
+  sys_.add({.call = "fallocate", .error = ENOSPC});
+  EXPECT_EQ(storage_->open_write("object", {.size_hint_bytes = 10}).error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(names(), IsEmpty());
+  sys_.add({.call = "fallocate", .error = EOPNOTSUPP});
+  EXPECT_TRUE(write_object(*storage_, "object", "x", {.size_hint_bytes = 10}));
+}
+
+TEST_F(LocalTest, ALastSyncThatFailsSaysSo) {
+  sys_.add({.call = "fsync", .error = EIO});
+  const auto done = write_object(*storage_, "object", "x");
+  ASSERT_FALSE(done);
+  EXPECT_THAT(done.error().to_string(), HasSubstr("visible, but may not survive"));
+  EXPECT_EQ(*read_object(*storage_, "object"), "x");
+}
+
+TEST_F(LocalTest, WorksWhereTheFileSystemCanDoLess) {
+  for (const char* call : {"flock", "copy_file_range", "fallocate"}) {
+    sys_.add({.call = call, .count = SyscallFault::kForever, .error = EOPNOTSUPP});
+  }
+  sys_.add({.call = "rename_noreplace", .count = SyscallFault::kForever, .error = EINVAL});
+  const WriteOptions if_absent{.condition = WriteOptions::Condition::kIfAbsent, .size_hint_bytes = 10};
+  const auto written = write_object(*storage_, "object", "content", if_absent);
+  ASSERT_TRUE(written) << written.error().to_string();
+  EXPECT_EQ(write_object(*storage_, "object", "x", if_absent).error().code(), ErrorCode::kAlreadyExists);
+  const auto reader = storage_->open_read("object");
+  const auto writer = storage_->open_write("copy");
+  ASSERT_TRUE((*writer)->copy_range(**reader, 0, 7, 0));
+  ASSERT_TRUE((*writer)->commit());
+  EXPECT_EQ(*read_object(*storage_, "copy"), "content");
+  const WriteOptions if_version{.condition = WriteOptions::Condition::kIfVersion, .version = written->version};
+  EXPECT_EQ(write_object(*storage_, "object", "x", if_version).error().code(), ErrorCode::kUnsupported);
+  EXPECT_TRUE(storage_->remove(std::vector<std::string>{"copy"}));
+  EXPECT_THAT(names(), ElementsAre("object"));
+}
+
+TEST_F(LocalTest, AnAbortAndABeginningWriterDoNotMeet) {
+  // The moment between open and flock: the file looks abandoned, another process lists and aborts it.
+  class Meddler final : public Syscalls {
+   public:
+    std::function<void()> before_lock;
+    int flock(int fd, int operation) override {
+      if (auto meddle = std::exchange(before_lock, nullptr)) meddle();
+      return Syscalls::flock(fd, operation);
+    }
+  } sys;
+  const auto storage = *open_local_storage(dir_.path(), {.syscalls = &sys});
+  int aborted = 0;
+  sys.before_lock = [&] {
+    const auto uploads = storage_->list_uploads("");
+    aborted = static_cast<int>(uploads->size());
+    EXPECT_TRUE(storage_->abort_uploads(*uploads));
+  };
+  ASSERT_TRUE(write_object(*storage, "object", "content"));
+  EXPECT_EQ(aborted, 1);
+  EXPECT_EQ(*read_object(*storage_, "object"), "content");
+}
+
+TEST_F(LocalTest, OpenFilesAreNotLeaked) {
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  const auto before = open_files();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(write_object(*storage_, "a/object", "x"));
+    ASSERT_TRUE(read_object(*storage_, "a/object"));
+    ASSERT_TRUE(storage_->make_durable(std::vector<std::string>{"a/object"}));
+    ASSERT_TRUE(storage_->list(""));
+    ASSERT_TRUE(storage_->list_uploads(""));
+    static_cast<void>(storage_->open_write("a"));
+    sys_.add({.call = "rename", .error = EIO});
+    EXPECT_FALSE(write_object(*storage_, "a/object", "x"));
+  }
+  EXPECT_EQ(open_files(), before);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Private to local/: one object being read, one being written.
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "millrace/storage/local/files.h"
+
+namespace millrace::local {
+
+// Reads one open file. Thread-safe.
+class LocalReader final : public RandomReader {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<RandomReader>> open(std::shared_ptr<const Context> context,
+                                                                  std::string_view key, const OpenOptions& options);
+
+  std::string_view name() const override { return path_; }
+  int64_t size() const override { return opened_.st_size; }
+  std::string_view version() const override { return version_; }
+  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
+
+  const Fd& fd() const { return fd_; }
+  // Errors: corruption when the file is no longer what was opened.
+  [[nodiscard]] Status check_unchanged() const;
+
+ private:
+  LocalReader(std::shared_ptr<const Context> context, std::string path, Fd fd, const struct stat& opened);
+  const std::shared_ptr<const Context> context_;
+  const std::string path_;
+  const Fd fd_;
+  const struct stat opened_;
+  const std::string version_;
+};
+
+// As Storage::open_write.
+[[nodiscard]] Result<std::unique_ptr<Writer>> open_local_writer(std::shared_ptr<const Context> context,
+                                                                std::string_view key, const WriteOptions& options);
+
+}  // namespace millrace::local

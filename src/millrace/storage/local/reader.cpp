@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+
+#include <utility>
+
+#include "millrace/storage/detail/backend.h"
+#include "millrace/storage/local/objects.h"
+
+namespace millrace::local {
+
+Result<std::unique_ptr<RandomReader>> LocalReader::open(std::shared_ptr<const Context> context, std::string_view key,
+                                                        const OpenOptions& options) {
+  ASSIGN_OR_RETURN(std::string path, path_of(*context, key));
+  // O_NONBLOCK: opening a pipe must not wait for its other end. It changes nothing for files.
+  ASSIGN_OR_RETURN(Fd fd, open_fd(*context->sys, path, O_RDONLY | O_NONBLOCK));
+  ASSIGN_OR_RETURN(const auto info, stat_fd(*context->sys, fd, path));
+  RETURN_IF_ERROR(check_is_file(info, path));
+  if (!options.expected_version.empty() && options.expected_version != version_of(info)) {
+    return fail(ErrorCode::kCorruption, "open {}: version {}, not {} as expected", path, version_of(info),
+                options.expected_version);
+  }
+  return std::unique_ptr<RandomReader>(new LocalReader(std::move(context), std::move(path), std::move(fd), info));
+}
+
+LocalReader::LocalReader(std::shared_ptr<const Context> context, std::string path, Fd fd, const struct stat& opened)
+    : context_(std::move(context)),
+      path_(std::move(path)),
+      fd_(std::move(fd)),
+      opened_(opened),
+      version_(version_of(opened)) {}
+
+Status LocalReader::read_at(int64_t offset, std::span<std::byte> out) const {
+  RETURN_IF_ERROR(check_read_range(*this, offset, std::ssize(out)));
+  RETURN_IF_ERROR(pread_all(*context_->sys, fd_, path_, offset, out));
+  return check_unchanged();
+}
+
+Status LocalReader::check_unchanged() const {
+  ASSIGN_OR_RETURN(const auto now, stat_fd(*context_->sys, fd_, path_));
+  if (now.st_size == opened_.st_size && mtime_ns(now) == mtime_ns(opened_)) return {};
+  return fail(ErrorCode::kCorruption, "read {}: changed while reading: version {} became {}", path_, version_,
+              version_of(now));
+}
+
+}  // namespace millrace::local

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Every system call of local/, in one table, so that a test can make them fail, stop half-way or forget what was not
+// synced (fault_syscalls.h). Each is the call of its name: the same arguments, -1 and errno on failure. Thread-safe.
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <ctime>
+
+namespace millrace {
+
+class Syscalls {
+ public:
+  virtual ~Syscalls() = default;
+
+  virtual int open(const char* path, int flags, mode_t mode);
+  virtual int close(int fd);
+  virtual int dup(int fd);  // with F_DUPFD_CLOEXEC
+  virtual ssize_t pread(int fd, void* out, size_t size, off_t offset);
+  virtual ssize_t pwrite(int fd, const void* data, size_t size, off_t offset);
+  virtual ssize_t copy_file_range(int in, off_t in_offset, int out, off_t out_offset, size_t size);
+  virtual ssize_t getdents(int fd, void* out, size_t size);  // struct linux_dirent64
+  virtual int stat(const char* path, struct stat* out);
+  virtual int fstat(int fd, struct stat* out);
+  virtual int statvfs(const char* path, struct statvfs* out);
+
+  virtual int ftruncate(int fd, off_t size);
+  virtual int fallocate(int fd, int mode, off_t offset, off_t size);
+  virtual int futimens(int fd, const struct timespec times[2]);
+  virtual int flock(int fd, int operation);
+  virtual int fdatasync(int fd);
+  virtual int fsync(int fd);
+
+  virtual int rename(const char* from, const char* to);
+  virtual int rename_noreplace(const char* from, const char* to);  // renameat2 with RENAME_NOREPLACE
+  virtual int link(const char* from, const char* to);
+  virtual int unlink(const char* path);
+  virtual int mkdir(const char* path, mode_t mode);
+};
+
+// The system's own.
+Syscalls& real_syscalls();
+
+}  // namespace millrace

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <utility>
+
+#include "millrace/base/units.h"
+#include "millrace/storage/detail/backend.h"
+#include "millrace/storage/local/directories.h"
+#include "millrace/storage/local/objects.h"
+
+// A commit, in the order that makes it safe:
+//
+//   write ".millrace-tmp.*" in the target's directory, under a lock that dies with the process
+//   set the modification time        - makes the version unique, see next_mtime_ns
+//   fdatasync(file)                  - the content is on the disk before its name points to it     (durable)
+//   check the condition, rename      - the one step that makes it visible
+//   fsync(directory and new parents) - the name is on the disk                                     (durable)
+//
+// crash_test.cpp cuts the power before each of these calls.
+
+namespace millrace::local {
+namespace {
+
+constexpr int kTempTries = 100;
+constexpr size_t kNameMaxBytes = 255;
+
+// The system stamps files with a clock that ticks every few ms, and inode numbers are used again at once: two objects
+// of one size, one after the other, could share a version. A finer time that never repeats in this process prevents
+// it.
+int64_t next_mtime_ns() {
+  static std::atomic<int64_t> last{0};
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const int64_t wanted = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  int64_t before = last.load();
+  int64_t next = 0;
+  do {
+    next = std::max(wanted, before + 1);
+  } while (!last.compare_exchange_weak(before, next));
+  return next;
+}
+
+// The host and the nonce keep hosts that share a file system apart, the pid and the counter keep forks and threads
+// apart; the target's name is for people and for list_uploads.
+std::string temp_name(std::string_view target_name) {
+  static const std::string origin = [] {
+    char host[65] = {};
+    ::gethostname(host, sizeof host - 1);
+    std::string name(host);
+    std::replace_if(name.begin(), name.end(), [](char c) { return c == '/' || c == '.'; }, '-');
+    std::random_device random;
+    return fmt::format("{}.{:08x}{:08x}", name, random(), random());
+  }();
+  static std::atomic<uint64_t> counter{0};
+  std::string name = fmt::format("{}{}.{}.{}.", kTempPrefix, origin, ::getpid(), counter.fetch_add(1));
+  name += target_name.substr(0, kNameMaxBytes - name.size());
+  return name;
+}
+
+class LocalWriter final : public Writer {
+ public:
+  LocalWriter(std::shared_ptr<const Context> context, std::string key, std::string path, const WriteOptions& options)
+      : context_(std::move(context)), key_(std::move(key)), path_(std::move(path)), options_(options) {}
+  ~LocalWriter() override { discard(); }
+
+  Status begin();
+  [[nodiscard]] Status write_at(int64_t offset, std::span<const std::byte> data) override;
+  [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
+                                  int64_t offset) override;
+  [[nodiscard]] Result<ObjectInfo> commit(Durability durability) override;
+
+ private:
+  Syscalls& sys() const { return *context_->sys; }
+  Status check_target() const;
+  Status create_temp();
+  Status preallocate();
+  Status check_open(std::string_view what) const;
+  Status copy_in_kernel(const LocalReader& source, int64_t source_offset, int64_t size, int64_t offset, int64_t& done);
+  Result<struct stat> finish_file(Durability durability);
+  int64_t hand_over();
+  Status publish();
+  Status publish_if_absent();
+  void raise_end(int64_t end);
+  void discard();
+
+  const std::shared_ptr<const Context> context_;
+  const std::string key_;
+  const std::string path_;
+  const WriteOptions options_;
+  const uint64_t generation_ = fork_generation();
+  std::string temp_path_;  // empty once there is none
+  Fd fd_;
+  std::atomic<int64_t> end_{0};  // behind the last byte written
+};
+
+Status LocalWriter::begin() {
+  RETURN_IF_ERROR(check_target());
+  RETURN_IF_ERROR(create_temp());
+  return preallocate();
+}
+
+Status LocalWriter::check_target() const {
+  const auto target = stat_path(sys(), path_);
+  if (!target) {
+    const int reason = target.error().sys_errno();
+    return reason == ENOENT || reason == ENOTDIR ? Status() : tl::unexpected<Error>(target.error());
+  }
+  RETURN_IF_ERROR(check_is_file(*target, path_));
+  if (options_.condition == WriteOptions::Condition::kIfAbsent) {
+    return fail(ErrorCode::kAlreadyExists, "write {}: it exists", path_);
+  }
+  return {};
+}
+
+Status LocalWriter::create_temp() {
+  const std::string dir = parent_of(path_);
+  Error last(ErrorCode::kUnavailable, fmt::format("write {}: no place for it: {} keeps vanishing", path_, dir));
+  for (int i = 0; i < kTempTries; ++i) {
+    RETURN_IF_ERROR(make_directories(*context_, dir));
+    std::string temp = dir + "/" + temp_name(std::string_view(path_).substr(dir.size() + 1));
+    auto fd = open_fd(sys(), temp, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (!fd) {
+      if (fd.error().sys_errno() != ENOENT && fd.error().sys_errno() != EEXIST) {
+        return tl::unexpected<Error>(std::move(fd).error());
+      }
+      continue;  // the directory was removed, or the name is taken
+    }
+    temp_path_ = std::move(temp);
+    fd_ = std::move(*fd);
+    if (auto locked = wait_lock(sys(), fd_, temp_path_, LockMode::kExclusive);
+        !locked && locked.error().code() != ErrorCode::kUnsupported) {
+      return locked;
+    }
+    ASSIGN_OR_RETURN(const auto info, stat_fd(sys(), fd_, temp_path_));
+    if (info.st_nlink > 0) return {};
+    discard();  // between open and lock it looked abandoned, and somebody cleaned up
+  }
+  return tl::unexpected<Error>(std::move(last));
+}
+
+Status LocalWriter::preallocate() {
+  const int64_t size = options_.size_hint_bytes;
+  if (size == 0) return {};
+  ASSIGN_OR_RETURN(const int64_t available, free_bytes(*context_, parent_of(path_)));
+  if (size > available) {
+    return fail(ErrorCode::kResourceExhausted, "write {}: it needs {}, and {} are free", path_, format_bytes(size),
+                format_bytes(available));
+  }
+  // The size stays, so that an unfinished or shorter object needs no care.
+  const int64_t result = retry([&] { return sys().fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, 0, size); });
+  if (result == -ENOSPC || result == -EDQUOT || result == -EFBIG) {
+    return sys_fail(result, fmt::format("write {}: reserve {}", path_, format_bytes(size)));
+  }
+  return {};  // other failures: not every file system can, and none must
+}
+
+Status LocalWriter::check_open(std::string_view what) const {
+  if (temp_path_.empty()) return fail(ErrorCode::kInvalidArgument, "{} {}: it was committed before", what, path_);
+  if (generation_ == fork_generation()) return {};
+  return fail(ErrorCode::kInvalidArgument, "{} {}: the writer belongs to the parent process", what, path_);
+}
+
+void LocalWriter::raise_end(int64_t end) {
+  int64_t before = end_.load();
+  while (before < end && !end_.compare_exchange_weak(before, end)) {
+  }
+}
+
+Status LocalWriter::write_at(int64_t offset, std::span<const std::byte> data) {
+  RETURN_IF_ERROR(check_open("write"));
+  RETURN_IF_ERROR(check_write_range(path_, offset, data.size()));
+  RETURN_IF_ERROR(pwrite_all(sys(), fd_, path_, offset, data));
+  raise_end(offset + std::ssize(data));
+  return {};
+}
+
+Status LocalWriter::copy_range(const RandomReader& source, int64_t source_offset, int64_t size, int64_t offset) {
+  RETURN_IF_ERROR(check_open("copy to"));
+  RETURN_IF_ERROR(check_read_range(source, source_offset, size));
+  RETURN_IF_ERROR(check_write_range(path_, offset, static_cast<size_t>(size)));
+  int64_t done = 0;
+  if (const auto* file = dynamic_cast<const LocalReader*>(&source)) {
+    RETURN_IF_ERROR(copy_in_kernel(*file, source_offset, size, offset, done));
+  }
+  return copy_through_memory(source, source_offset + done, size - done, *this, offset + done);
+}
+
+// Copies as much as the kernel can; what is left (other file system, none of this) is not an error.
+Status LocalWriter::copy_in_kernel(const LocalReader& source, int64_t source_offset, int64_t size, int64_t offset,
+                                   int64_t& done) {
+  while (done < size) {
+    const int64_t moved = retry([&] {
+      return sys().copy_file_range(source.fd().get(), source_offset + done, fd_.get(), offset + done,
+                                   static_cast<size_t>(size - done));
+    });
+    if (moved == -ENOSPC || moved == -EDQUOT || moved == -EFBIG) {
+      return sys_fail(moved, fmt::format("copy {} to {}", source.name(), path_));
+    }
+    if (moved <= 0) break;
+    done += moved;
+    raise_end(offset + done);
+  }
+  return source.check_unchanged();
+}
+
+Result<ObjectInfo> LocalWriter::commit(Durability durability) {
+  RETURN_IF_ERROR(check_open("commit"));
+  auto file = finish_file(durability);
+  Status published = file ? publish() : Status(tl::unexpected<Error>(file.error()));
+  if (!published) {
+    discard();
+    return tl::unexpected<Error>(std::move(published).error());
+  }
+  temp_path_.clear();
+  fd_.close();
+  if (durability == Durability::kDurable) {
+    RETURN_IF_ERROR(with_context(sync_directory(*context_, parent_of(path_)),
+                                 fmt::format("commit {}: visible, but may not survive a power cut", path_)));
+  }
+  return object_info(key_, *file);
+}
+
+Result<struct stat> LocalWriter::finish_file(Durability durability) {
+  const int64_t end = end_.load();
+  if (options_.size_hint_bytes > end) {  // give back what was reserved behind the end
+    const int64_t cut = retry([&] { return sys().ftruncate(fd_.get(), end); });
+    if (cut < 0) return sys_fail(cut, "commit " + path_);
+  }
+  const int64_t mtime = next_mtime_ns();
+  const timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {mtime / 1'000'000'000, mtime % 1'000'000'000}};
+  const int64_t stamped = retry([&] { return sys().futimens(fd_.get(), times); });
+  if (stamped < 0) return sys_fail(stamped, "commit " + path_);
+  const int64_t synced =
+      durability == Durability::kDurable ? retry([&] { return sys().fdatasync(fd_.get()); }) : hand_over();
+  if (synced < 0) return sys_fail(synced, "sync " + path_);
+  return stat_fd(sys(), fd_, path_);
+}
+
+// Closes a second descriptor: NFS then sends what it holds and answers the errors of earlier writes, and other hosts
+// see whole content under the new name. Elsewhere it is free. The first descriptor keeps the lock.
+int64_t LocalWriter::hand_over() {
+  const int64_t second = retry([&] { return sys().dup(fd_.get()); });
+  if (second < 0) return second;
+  return sys().close(static_cast<int>(second)) < 0 ? -int64_t{errno} : 0;
+}
+
+Status LocalWriter::publish() {
+  using Condition = WriteOptions::Condition;
+  const bool if_version = options_.condition == Condition::kIfVersion;
+  ASSIGN_OR_RETURN(const auto lock, DirectoryLock::take(sys(), parent_of(path_),
+                                                        if_version ? LockMode::kExclusive : LockMode::kShared));
+  if (options_.condition == Condition::kIfAbsent) return publish_if_absent();
+  if (if_version) {
+    const auto current = stat_path(sys(), path_);
+    if (!current && current.error().code() != ErrorCode::kNotFound) return tl::unexpected<Error>(current.error());
+    if (!current || version_of(*current) != options_.version) {
+      return fail(ErrorCode::kAlreadyExists, "commit {}: its version is {}, not {}", path_,
+                  current ? version_of(*current) : "that of no file", options_.version);
+    }
+  }
+  const int64_t renamed = retry([&] { return sys().rename(temp_path_.c_str(), path_.c_str()); });
+  if (renamed < 0) return sys_fail(renamed, "commit " + path_);
+  return {};
+}
+
+Status LocalWriter::publish_if_absent() {
+  int64_t made = retry([&] { return sys().rename_noreplace(temp_path_.c_str(), path_.c_str()); });
+  if (made == -EINVAL || made == -ENOSYS) {  // NFS and old file systems; a hard link is as atomic
+    made = retry([&] { return sys().link(temp_path_.c_str(), path_.c_str()); });
+    if (made == 0) static_cast<void>(retry([&] { return sys().unlink(temp_path_.c_str()); }));
+  }
+  if (made == -EEXIST) return fail(ErrorCode::kAlreadyExists, "commit {}: it exists", path_);
+  if (made < 0) return sys_fail(made, "commit " + path_);
+  return {};
+}
+
+void LocalWriter::discard() {
+  // In a child after fork the file and its lock are the parent's.
+  if (!temp_path_.empty() && generation_ == fork_generation()) {
+    static_cast<void>(retry([&] { return sys().unlink(temp_path_.c_str()); }));
+  }
+  temp_path_.clear();
+  fd_.close();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Writer>> open_local_writer(std::shared_ptr<const Context> context, std::string_view key,
+                                                  const WriteOptions& options) {
+  ASSIGN_OR_RETURN(std::string path, path_of(*context, key));
+  if (!options.metadata.empty()) {
+    return fail(ErrorCode::kUnsupported, "write {}: a file system keeps no metadata of objects", path);
+  }
+  if (options.size_hint_bytes < 0) {
+    return fail(ErrorCode::kInvalidArgument, "write {}: a size hint of {}", path, options.size_hint_bytes);
+  }
+  auto writer = std::make_unique<LocalWriter>(std::move(context), std::string(key), std::move(path), options);
+  RETURN_IF_ERROR(writer->begin());
+  return writer;
+}
+
+}  // namespace millrace::local

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "millrace/storage/detail/backend.h"
+#include "millrace/storage/detail/per_process.h"
+#include "millrace/storage/detail/submit.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMetadataLimitBytes = 2048;
+constexpr int kMemoryThreads = 2;
+constexpr size_t kObjectLimitBytes = size_t{4} << 30;  // a wrong offset must not take the machine's memory
+
+using Bytes = std::vector<std::byte>;
+
+struct MemoryObject {
+  ObjectInfo info;
+  Bytes bytes;
+};
+
+// What the storage, its readers and its writers share. Objects are never changed, only replaced.
+struct MemoryState {
+  std::string name;
+  Mutex mutex;
+  std::map<std::string, std::shared_ptr<const MemoryObject>, std::less<>> objects GUARDED_BY(mutex);
+  uint64_t commits GUARDED_BY(mutex) = 0;
+
+  std::string path(std::string_view key) const { return name + "/" + std::string(key); }
+};
+
+class PinnedObject final : public RandomReader {
+ public:
+  PinnedObject(std::shared_ptr<const MemoryObject> object, std::string name)
+      : object_(std::move(object)), name_(std::move(name)) {}
+  std::string_view name() const override { return name_; }
+  int64_t size() const override { return object_->info.size; }
+  std::string_view version() const override { return object_->info.version; }
+  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override {
+    RETURN_IF_ERROR(check_read_range(*this, offset, static_cast<int64_t>(out.size())));
+    if (!out.empty()) std::memcpy(out.data(), object_->bytes.data() + offset, out.size());
+    return {};
+  }
+
+ private:
+  const std::shared_ptr<const MemoryObject> object_;
+  const std::string name_;
+};
+
+Status check_metadata(std::string_view key, const std::map<std::string, std::string>& metadata) {
+  size_t total = 0;
+  for (const auto& [name, value] : metadata) {
+    total += name.size() + value.size();
+    for (const unsigned char c : name + value) {
+      if (c >= 0x80) return fail(ErrorCode::kInvalidArgument, "write {}: metadata \"{}\" is not ASCII", key, name);
+    }
+  }
+  if (total <= kMetadataLimitBytes) return {};
+  return fail(ErrorCode::kInvalidArgument, "write {}: {} bytes of metadata, more than {}", key, total,
+              kMetadataLimitBytes);
+}
+
+class MemoryWriter final : public Writer {
+ public:
+  MemoryWriter(std::shared_ptr<MemoryState> state, std::string_view key, const WriteOptions& options)
+      : state_(std::move(state)), key_(key), options_(options) {}
+
+  [[nodiscard]] Status write_at(int64_t offset, std::span<const std::byte> data) override {
+    const std::string path = state_->path(key_);
+    RETURN_IF_ERROR(check_write_range(path, offset, data.size()));
+    MutexLock lock(mutex_);
+    if (committed_) return fail(ErrorCode::kInvalidArgument, "write {}: it is committed", path);
+    const size_t end = static_cast<size_t>(offset) + data.size();
+    const auto no_room = [&] { return fail(ErrorCode::kResourceExhausted, "write {}: no room for {} bytes", path, end); };
+    if (end > kObjectLimitBytes) return no_room();
+    try {
+      bytes_.resize(std::max(bytes_.size(), end));
+    } catch (const std::bad_alloc&) {
+      return no_room();
+    }
+    std::copy(data.begin(), data.end(), bytes_.begin() + offset);
+    return {};
+  }
+
+  [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
+                                  int64_t offset) override {
+    return copy_through_memory(source, source_offset, size, *this, offset);
+  }
+
+  [[nodiscard]] Result<ObjectInfo> commit(Durability) override {
+    MutexLock own_lock(mutex_);
+    if (std::exchange(committed_, true)) {
+      return fail(ErrorCode::kInvalidArgument, "commit {}: for the second time", state_->path(key_));
+    }
+    auto object = std::make_shared<MemoryObject>();
+    object->bytes = std::move(bytes_);
+    MutexLock lock(state_->mutex);
+    auto& place = state_->objects[key_];
+    if (auto allowed = check_condition(place.get()); !allowed) {
+      if (!place) state_->objects.erase(key_);
+      return tl::unexpected<Error>(std::move(allowed).error());
+    }
+    object->info = {.key = key_,
+                    .size = static_cast<int64_t>(object->bytes.size()),
+                    .version = std::to_string(++state_->commits),
+                    .modified = std::chrono::system_clock::now(),
+                    .metadata = std::move(options_.metadata)};
+    place = std::move(object);
+    return place->info;
+  }
+
+ private:
+  Status check_condition(const MemoryObject* current) const {
+    using Condition = WriteOptions::Condition;
+    if (options_.condition == Condition::kIfAbsent && current != nullptr) {
+      return fail(ErrorCode::kAlreadyExists, "commit {}: it exists", state_->path(key_));
+    }
+    if (options_.condition == Condition::kIfVersion &&
+        (current == nullptr || current->info.version != options_.version)) {
+      return fail(ErrorCode::kAlreadyExists, "commit {}: its version is not {}", state_->path(key_), options_.version);
+    }
+    return {};
+  }
+
+  const std::shared_ptr<MemoryState> state_;
+  const std::string key_;
+  WriteOptions options_;
+  Mutex mutex_;
+  Bytes bytes_ GUARDED_BY(mutex_);
+  bool committed_ GUARDED_BY(mutex_) = false;
+};
+
+class MemoryStorage final : public Storage {
+ public:
+  explicit MemoryStorage(std::string name) : state_(std::make_shared<MemoryState>()) {
+    state_->name = "mem://" + std::move(name);
+  }
+
+  std::string_view name() const override { return state_->name; }
+  Capabilities capabilities() const override {
+    return {.random_write = true,
+            .conditional_write = true,
+            .copy_range = true,
+            .list_uploads = true,
+            .metadata = true};
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
+                                                                const OpenOptions& options) override {
+    ASSIGN_OR_RETURN(auto object, find(key, "open"));
+    if (!options.expected_version.empty() && options.expected_version != object->info.version) {
+      return fail(ErrorCode::kCorruption, "open {}: version {}, not {} as expected", state_->path(key),
+                  object->info.version, options.expected_version);
+    }
+    return std::make_unique<PinnedObject>(std::move(object), state_->path(key));
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<Writer>> open_write(std::string_view key, const WriteOptions& options) override {
+    RETURN_IF_ERROR(check_key(key));
+    RETURN_IF_ERROR(check_metadata(key, options.metadata));
+    if (options.size_hint_bytes < 0) {
+      return fail(ErrorCode::kInvalidArgument, "write {}: a size hint of {}", key, options.size_hint_bytes);
+    }
+    MutexLock lock(state_->mutex);
+    if (options.condition == WriteOptions::Condition::kIfAbsent && state_->objects.contains(key)) {
+      return fail(ErrorCode::kAlreadyExists, "write {}: it exists", state_->path(key));
+    }
+    return std::make_unique<MemoryWriter>(state_, key, options);
+  }
+
+  void submit(std::span<const Operation> operations, CompletionQueue& queue) override {
+    submit_operations(executor_.get(), operations, queue);
+  }
+
+  [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override {
+    ASSIGN_OR_RETURN(const auto object, find(key, "stat"));
+    return object->info;
+  }
+
+  [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
+    RETURN_IF_ERROR(check_listing(prefix, options));
+    ListPage page;
+    std::string last;
+    MutexLock lock(state_->mutex);
+    for (auto it = state_->objects.lower_bound(prefix); it != state_->objects.end(); ++it) {
+      const std::string& key = it->first;
+      if (!key.starts_with(prefix)) break;
+      const size_t slash = options.recursive ? key.npos : key.find('/', prefix.size());
+      const std::string entry = slash == key.npos ? key : key.substr(0, slash + 1);
+      if (entry == last || entry <= options.page_token) continue;
+      if (static_cast<int64_t>(page.objects.size() + page.prefixes.size()) == options.max_keys) {
+        page.next_page_token = last;
+        break;
+      }
+      last = entry;
+      if (slash != key.npos) {
+        page.prefixes.push_back(entry);
+      } else {
+        page.objects.push_back(it->second->info);
+        page.objects.back().metadata.clear();
+      }
+    }
+    return page;
+  }
+
+  [[nodiscard]] Status remove(std::span<const std::string> keys) override {
+    Status first;
+    for (const std::string& key : keys) {
+      if (auto valid = check_key(key); !valid) {
+        if (first) first = std::move(valid);
+        continue;
+      }
+      MutexLock lock(state_->mutex);
+      state_->objects.erase(key);
+    }
+    return first;
+  }
+
+  // A process that is gone took its writes with it.
+  [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
+    RETURN_IF_ERROR(check_listing(prefix, {}));
+    return std::vector<ObjectInfo>();
+  }
+  [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo>) override { return {}; }
+
+  [[nodiscard]] Status make_durable(std::span<const std::string> keys) override {
+    for (const std::string& key : keys) RETURN_IF_ERROR(stat(key).map([](const ObjectInfo&) {}));
+    return {};
+  }
+
+  [[nodiscard]] Result<int64_t> free_space(std::string_view) override {
+    return fail(ErrorCode::kUnsupported, "{}: memory has no free space to tell", state_->name);
+  }
+
+ private:
+  Result<std::shared_ptr<const MemoryObject>> find(std::string_view key, std::string_view what) const {
+    RETURN_IF_ERROR(check_key(key));
+    MutexLock lock(state_->mutex);
+    const auto found = state_->objects.find(key);
+    if (found == state_->objects.end()) {
+      return fail(ErrorCode::kNotFound, "{} {}: no such key", what, state_->path(key));
+    }
+    return found->second;
+  }
+
+  const std::shared_ptr<MemoryState> state_;
+  const PerProcess<Executor> executor_{[] { return std::make_unique<Executor>(kMemoryThreads, "mr-memory"); }};
+};
+
+}  // namespace
+
+std::shared_ptr<Storage> make_memory_storage(std::string name) {
+  return std::make_shared<MemoryStorage>(std::move(name));
+}
+
+}  // namespace millrace

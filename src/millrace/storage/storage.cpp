@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/storage.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace millrace {
+namespace {
+
+// A page large enough that a backend which reads a whole directory for each page reads it seldom. Backends with a
+// smaller limit give smaller pages.
+constexpr int64_t kWalkPageKeys = 100'000;
+
+}  // namespace
+
+Status check_key(std::string_view key) {
+  const auto refuse = [&](std::string_view why) {
+    return fail(ErrorCode::kInvalidArgument, "key \"{}\": {}", key.substr(0, 300), why);
+  };
+  if (key.empty()) return refuse("is empty");
+  if (key.find('\0') != key.npos) return refuse("contains a NUL byte");
+  if (key.front() == '/') return refuse("begins with '/'");
+  for (size_t begin = 0; begin <= key.size();) {
+    const size_t end = std::min(key.find('/', begin), key.size());
+    const std::string_view component = key.substr(begin, end - begin);
+    if (component.empty()) return refuse("has an empty component");
+    if (component == "." || component == "..") return refuse("has a component \".\" or \"..\"");
+    begin = end + 1;
+  }
+  return {};
+}
+
+Status Writer::append(std::span<const std::byte> data) {
+  RETURN_IF_ERROR(write_at(appended_, data));
+  appended_ += static_cast<int64_t>(data.size());
+  return {};
+}
+
+void CompletionQueue::push(Completion completion) {
+  MutexLock lock(mutex_);
+  done_.push_back(std::move(completion));
+  pushed_.notify_one();  // under the lock: whoever takes the last completion may drop the queue
+}
+
+Completion CompletionQueue::wait() {
+  MutexLock lock(mutex_);
+  while (done_.empty()) pushed_.wait(mutex_);
+  Completion completion = std::move(done_.front());
+  done_.pop_front();
+  return completion;
+}
+
+std::optional<Completion> CompletionQueue::try_pop() {
+  MutexLock lock(mutex_);
+  if (done_.empty()) return std::nullopt;
+  std::optional<Completion> completion = std::move(done_.front());
+  done_.pop_front();
+  return completion;
+}
+
+Result<std::string> read_object(Storage& storage, std::string_view key, int64_t limit_bytes) {
+  ASSIGN_OR_RETURN(const auto reader, storage.open_read(key));
+  return read_all(*reader, limit_bytes);
+}
+
+Result<ObjectInfo> write_object(Storage& storage, std::string_view key, std::string_view content,
+                                const WriteOptions& options, Durability durability) {
+  ASSIGN_OR_RETURN(const auto writer, storage.open_write(key, options));
+  RETURN_IF_ERROR(writer->append(as_bytes(content)));
+  return writer->commit(durability);
+}
+
+Status for_each_object(Storage& storage, std::string_view prefix,
+                       const std::function<Status(const ObjectInfo&)>& visit, bool recursive) {
+  ListOptions options{.recursive = recursive, .max_keys = kWalkPageKeys};
+  do {
+    ASSIGN_OR_RETURN(const ListPage page, storage.list(prefix, options));
+    for (const ObjectInfo& object : page.objects) RETURN_IF_ERROR(visit(object));
+    options.page_token = page.next_page_token;
+  } while (!options.page_token.empty());
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/storage.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "millrace/base/executor.h"
+#include "millrace/storage/detail/submit.h"
+#include "millrace/storage/memory.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(CheckKey, SaysWhatIsWrong) {
+  for (const char* good : {"a", "a/b", "a/.b", "...", "a b", ".millrace/x"}) EXPECT_TRUE(check_key(good)) << good;
+  EXPECT_THAT(check_key("").error().to_string(), HasSubstr("empty"));
+  EXPECT_THAT(check_key("a//b").error().to_string(), HasSubstr("\"a//b\": has an empty component"));
+  EXPECT_THAT(check_key("a/../b").error().to_string(), HasSubstr("\"..\""));
+}
+
+TEST(WholeObjects, RefuseToBeTooLarge) {
+  const auto storage = make_memory_storage("t");
+  ASSERT_TRUE(write_object(*storage, "k", "0123456789"));
+  EXPECT_EQ(*read_object(*storage, "k", 10), "0123456789");
+  EXPECT_EQ(read_object(*storage, "k", 9).error().code(), ErrorCode::kResourceExhausted);
+}
+
+TEST(ForEachObject, StopsAtAnError) {
+  const auto storage = make_memory_storage("t");
+  for (const char* key : {"a", "b/c", "d"}) ASSERT_TRUE(write_object(*storage, key, ""));
+  std::vector<std::string> seen;
+  const Status status = for_each_object(*storage, "", [&](const ObjectInfo& object) -> Status {
+    seen.push_back(object.key);
+    if (object.key == "b/c") return fail(ErrorCode::kCancelled, "enough");
+    return {};
+  });
+  EXPECT_EQ(status.error().message(), "enough");
+  EXPECT_THAT(seen, ElementsAre("a", "b/c"));
+}
+
+// A reader whose reads wait until the test lets them go.
+class GatedReader final : public RandomReader {
+ public:
+  std::string_view name() const override { return "gate"; }
+  int64_t size() const override { return 0; }
+  std::string_view version() const override { return {}; }
+  [[nodiscard]] Status read_at(int64_t, std::span<std::byte>) const override {
+    MutexLock lock(mutex_);
+    started_ = true;
+    changed_.notify_all();
+    while (!open_) changed_.wait(mutex_);
+    return {};
+  }
+  void wait_until_started() const {
+    MutexLock lock(mutex_);
+    while (!started_) changed_.wait(mutex_);
+  }
+  void open() const {
+    MutexLock lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  mutable bool started_ GUARDED_BY(mutex_) = false;
+  mutable bool open_ GUARDED_BY(mutex_) = false;
+};
+
+TEST(Submit, AHigherPriorityRunsEarlier) {
+  Executor executor(1, "test");
+  CompletionQueue queue;
+  GatedReader gate;
+  const MemoryReader reader({}, "empty");
+  submit_operations(executor, std::vector<Operation>{{.tag = 0, .reader = &gate}}, queue);
+  gate.wait_until_started();
+  std::vector<Operation> waiting;
+  for (const int priority : {1, 3, 2, 3}) {
+    waiting.push_back({.tag = waiting.size() + 1, .reader = &reader, .priority = priority});
+  }
+  submit_operations(executor, waiting, queue);
+  gate.open();
+  std::vector<uint64_t> order;
+  for (int i = 0; i < 5; ++i) order.push_back(queue.wait().tag);
+  EXPECT_THAT(order, ElementsAre(0, 2, 4, 3, 1));
+}
+
+TEST(Submit, WhatIsDroppedUnstartedEndsAsCancelled) {
+  CompletionQueue queue;
+  GatedReader gate;
+  const MemoryReader reader({}, "empty");
+  auto executor = std::make_unique<Executor>(1, "test");
+  submit_operations(*executor, std::vector<Operation>{{.tag = 0, .reader = &gate}, {.tag = 1, .reader = &reader}},
+                    queue);
+  gate.wait_until_started();
+  Thread closing("test", [&] { executor.reset(); });
+  const Completion dropped = queue.wait();
+  EXPECT_EQ(dropped.tag, 1u);
+  EXPECT_EQ(dropped.status.error().code(), ErrorCode::kCancelled);
+  gate.open();
+  EXPECT_TRUE(queue.wait().status);
+}
+
+}  // namespace
+}  // namespace millrace

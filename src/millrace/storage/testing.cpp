@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/testing.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+
+namespace millrace {
+
+TempDir::TempDir(Place place) {
+  if (place == Place::kMemory) {
+    path_ = "/dev/shm/millrace-test-XXXXXX";
+    if (::mkdtemp(path_.data()) != nullptr) return;
+  }
+  path_ = (std::filesystem::temp_directory_path() / "millrace-test-XXXXXX").string();
+  if (::mkdtemp(path_.data()) == nullptr) path_ = "/nonexistent/no-temporary-directory";  // what uses it says so
+}
+
+TempDir::~TempDir() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+uint64_t test_seed() {
+  if (const char* given = std::getenv("MILLRACE_TEST_SEED")) return std::strtoull(given, nullptr, 10);
+  return std::random_device{}();
+}
+
+std::string test_bytes(size_t size, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::string bytes(size, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  return bytes;
+}
+
+bool succeeds_in_child(const std::function<bool()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    ::_exit(body() ? 0 : 1);
+  }
+  int status = -1;
+  return child > 0 && ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace millrace

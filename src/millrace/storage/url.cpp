@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/url.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "millrace/storage/local/local.h"
+#include "millrace/storage/memory.h"
+
+namespace millrace {
+namespace {
+
+// "s3" of "s3://bucket/key"; nothing for a plain path.
+std::string_view scheme_of(std::string_view url) {
+  const std::string_view scheme = url.substr(0, std::min(url.find("://"), url.size()));
+  const auto allowed = [](unsigned char c) { return std::isalnum(c) || c == '+' || c == '.' || c == '-'; };
+  if (scheme.size() == url.size() || scheme.empty() || !std::isalpha(static_cast<unsigned char>(scheme[0]))) return {};
+  return std::all_of(scheme.begin(), scheme.end(), allowed) ? scheme : std::string_view();
+}
+
+// The components of `path` joined by '/', with "", "." and ".." resolved by name alone; ".." of the root is the root.
+std::string normalised_key(std::string_view path) {
+  std::string key;
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view component = path.substr(begin, end - begin);
+    begin = end + 1;
+    if (component == "..") {
+      const size_t slash = key.rfind('/');
+      key.resize(slash == key.npos ? 0 : slash);
+    } else if (!component.empty() && component != ".") {
+      if (!key.empty()) key += '/';
+      key += component;
+    }
+  }
+  return key;
+}
+
+Result<Location> open_path(std::string_view path, std::string_view url) {
+  static const Result<std::shared_ptr<Storage>> files = open_local_storage("/");
+  if (!files) return tl::unexpected<Error>(files.error());
+  std::string absolute(path);
+  if (!path.starts_with('/')) {
+    std::error_code error;
+    absolute = std::filesystem::current_path(error).string() + "/" + absolute;
+    if (error) return tl::unexpected<Error>(errno_error(error.value(), "find the current directory"));
+  }
+  return Location{*files, normalised_key(absolute), std::string(url)};
+}
+
+Result<Location> open_memory(std::string_view rest, std::string_view url) {
+  static Mutex mutex;
+  static std::map<std::string, std::shared_ptr<Storage>, std::less<>> storages;
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  const std::string name(rest.substr(0, slash));
+  if (name.empty()) return fail(ErrorCode::kInvalidArgument, "\"{}\": the name after mem:// is missing", url);
+  MutexLock lock(mutex);
+  auto& storage = storages[name];
+  if (!storage) storage = make_memory_storage(name);
+  return Location{storage, normalised_key(rest.substr(slash)), std::string(url)};
+}
+
+}  // namespace
+
+Location Location::child(std::string_view name) const {
+  const auto below = [&](const std::string& parent) {
+    return parent.empty() || parent.ends_with('/') ? parent + std::string(name) : parent + "/" + std::string(name);
+  };
+  return Location{storage, below(key), below(url)};
+}
+
+Result<Location> open_url(std::string_view url) {
+  if (url.empty()) return fail(ErrorCode::kInvalidArgument, "an empty path or URL");
+  if (url.find('\0') != url.npos) return fail(ErrorCode::kInvalidArgument, "a path or URL with a NUL byte");
+  const std::string_view scheme = scheme_of(url);
+  if (scheme.empty()) return open_path(url, url);
+  const std::string_view rest = url.substr(scheme.size() + 3);
+  if (scheme == "mem") return open_memory(rest, url);
+  if (scheme != "file") {
+    return fail(ErrorCode::kUnsupported, "\"{}\": {}:// is not supported yet by this version", url, scheme);
+  }
+  const std::string_view path = rest.starts_with("localhost/") ? rest.substr(9) : rest;
+  if (!path.starts_with('/')) {
+    return fail(ErrorCode::kInvalidArgument, "\"{}\": a file URL is file:///absolute/path", url);
+  }
+  return open_path(path, url);
+}
+
+}  // namespace millrace

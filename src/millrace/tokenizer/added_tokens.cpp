@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/tokenizer/added_tokens.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "millrace/base/log.h"
+#include "millrace/tokenizer/unicode_tables.h"
+
+namespace millrace::tokenizer {
+namespace {
+
+// SAFETY: uint8_t may alias any object.
+const uint8_t* as_u8(const char* p) {
+  return reinterpret_cast<const uint8_t*>(p);
+}
+
+uint8_t class_of(const uint8_t* p, const uint8_t* end) {
+  return code_point_classes()[decode_code_point(p, end).value];
+}
+
+bool starts_with_word(std::string_view text) {
+  return !text.empty() && class_of(as_u8(text.data()), as_u8(text.data() + text.size())) & kWordFlag;
+}
+
+bool ends_with_word(std::string_view text) {
+  if (text.empty()) return false;
+  const uint8_t* end = as_u8(text.data() + text.size());
+  return class_of(previous_character(as_u8(text.data()), end), end) & kWordFlag;
+}
+
+size_t white_space_at_start(std::string_view text) {
+  const uint8_t* const begin = as_u8(text.data());
+  const uint8_t* const end = begin + text.size();
+  const uint8_t* p = begin;
+  while (p < end && class_of(p, end) & kWhiteFlag) p += decode_code_point(p, end).size;
+  return static_cast<size_t>(p - begin);
+}
+
+size_t without_white_space_at_end(std::string_view text) {
+  const uint8_t* const begin = as_u8(text.data());
+  const uint8_t* p = begin + text.size();
+  while (p > begin) {
+    const uint8_t* previous = previous_character(begin, p);
+    if (!(class_of(previous, p) & kWhiteFlag)) break;
+    p = previous;
+  }
+  return static_cast<size_t>(p - begin);
+}
+
+}  // namespace
+
+AddedTokens::AddedTokens(std::span<const AddedTokenSpec> tokens, const Vocabulary& vocabulary) {
+  std::map<uint32_t, const AddedTokenSpec*> by_id;  // what is added last under an id stands
+  std::set<std::string_view> special;
+  auto next_id = static_cast<uint32_t>(vocabulary.size());
+  for (const AddedTokenSpec& token : tokens) {
+    if (token.content.empty()) continue;
+    if (token.special) special.insert(token.content);
+    uint32_t id = vocabulary.find(token.content);
+    if (const auto known = ids_.find(token.content); known != ids_.end()) id = known->second;
+    if (id == kNoToken) {
+      id = next_id++;
+      ++beyond_vocabulary_;
+    }
+    if (id != token.id)
+      log(LogLevel::kWarning,
+          "tokenizer: the added token \"{}\" has the id {} in the file and is {}, as in `tokenizers`", token.content,
+          token.id, id);
+    ids_[token.content] = id;
+    by_id[id] = &token;
+  }
+  if (!by_id.empty()) index_of_id_.assign(size_t{by_id.rbegin()->first} + 1, kNoToken);
+  for (const auto& [id, token] : by_id) {
+    index_of_id_[id] = static_cast<uint32_t>(tokens_.size());
+    tokens_.push_back({token->content, special.contains(token->content)});
+    Matcher& matcher = token->normalized ? normalized_ : raw_;
+    matcher.add(token->content, id, {token->single_word, token->lstrip, token->rstrip});
+  }
+}
+
+uint32_t AddedTokens::find(std::string_view content) const {
+  const auto found = ids_.find(std::string(content));
+  return found == ids_.end() ? kNoToken : found->second;
+}
+
+void AddedTokens::split(std::string_view text, std::vector<Piece>& pieces) const {
+  const Piece whole{0, text.size(), kNoToken};
+  if (raw_.empty()) return normalized_.split(text, whole, pieces);
+  if (normalized_.empty()) return raw_.split(text, whole, pieces);
+  std::vector<Piece> first_pass;
+  raw_.split(text, whole, first_pass);
+  for (const Piece& piece : first_pass) {
+    if (piece.id == kNoToken)
+      normalized_.split(text, piece, pieces);
+    else
+      pieces.push_back(piece);
+  }
+}
+
+void AddedTokens::Matcher::add(std::string_view content, uint32_t id, Flags flags) {
+  const auto start = static_cast<uint8_t>(content[0]);
+  starts_[start] = true;
+  only_start_ = empty() || only_start_ == start ? start : -2;
+  uint32_t at = 0;
+  for (const char c : content) {
+    const auto byte = static_cast<uint8_t>(c);
+    auto& children = nodes_[at].children;
+    const auto child = std::ranges::find(children, byte, [](const auto& edge) { return edge.first; });
+    if (child != children.end()) {
+      at = child->second;
+      continue;
+    }
+    const auto fresh = static_cast<uint32_t>(nodes_.size());
+    children.emplace_back(byte, fresh);
+    nodes_.emplace_back();
+    at = fresh;
+  }
+  nodes_[at].id = id;
+  nodes_[at].flags = flags;
+}
+
+size_t AddedTokens::Matcher::next_start(std::string_view text, size_t from) const {
+  if (only_start_ >= 0) {
+    const size_t found = text.find(static_cast<char>(only_start_), from);
+    return found == std::string_view::npos ? text.size() : found;
+  }
+  while (from < text.size() && !starts_[static_cast<uint8_t>(text[from])]) ++from;
+  return from;
+}
+
+const AddedTokens::Matcher::Node* AddedTokens::Matcher::longest(std::string_view text, size_t at, size_t& end) const {
+  const Node* found = nullptr;
+  const Node* node = &nodes_[0];
+  while (at < text.size()) {
+    const auto byte = static_cast<uint8_t>(text[at]);
+    const auto child = std::ranges::find(node->children, byte, [](const auto& edge) { return edge.first; });
+    if (child == node->children.end()) break;
+    node = &nodes_[child->second];
+    ++at;
+    if (node->id != kNoToken) {
+      found = node;
+      end = at;
+    }
+  }
+  return found;
+}
+
+// The same steps in the same order as `tokenizers`' find_matches, for the strange cases too: a match that single_word
+// refuses still hides what overlaps it, and white space that rstrip took can be the start of the next match.
+void AddedTokens::Matcher::split(std::string_view text, Piece whole, std::vector<Piece>& pieces) const {
+  const std::string_view sentence = text.substr(whole.begin, whole.end - whole.begin);
+  const auto push = [&](size_t begin, size_t end, uint32_t id) {
+    if (begin < end) pieces.push_back({whole.begin + begin, whole.begin + end, id});
+  };
+  size_t covered = 0;
+  size_t end = 0;
+  size_t white_end = 0;
+  for (size_t at = next_start(sentence, 0); at < sentence.size(); at = next_start(sentence, at)) {
+    const Node* match = longest(sentence, at, end);
+    if (match == nullptr) {
+      ++at;
+      continue;
+    }
+    size_t start = at, stop = end;
+    at = end;
+    if (match->flags.single_word &&
+        (ends_with_word(sentence.substr(0, start)) || starts_with_word(sentence.substr(stop))))
+      continue;
+    if (match->flags.lstrip)
+      start =
+          start <= covered ? covered : covered + without_white_space_at_end(sentence.substr(covered, start - covered));
+    if (match->flags.rstrip) {
+      // What the match before took is white up to its end: looking at it once keeps this linear.
+      if (stop >= white_end) white_end = stop + white_space_at_start(sentence.substr(stop));
+      stop = white_end;
+    }
+    push(covered, start, kNoToken);
+    push(start, stop, match->id);
+    covered = stop;
+  }
+  push(covered, sentence.size(), kNoToken);
+}
+
+}  // namespace millrace::tokenizer

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Tokens that are found in the text before the model sees it ("<|endoftext|>"), and the pieces of text between them.
+// They are numbered and matched as `tokenizers` does it, in its order of operations:
+//  1. In the whole text, tokens with normalized = false; leftmost, then longest.
+//  2. In each piece between those, tokens with normalized = true. A piece is a text of its own: its ends are the text's
+//  ends
+//     to single_word, lstrip and rstrip.
+// Immutable, thread-safe.
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "millrace/tokenizer/tokenizer_json.h"
+#include "millrace/tokenizer/vocabulary.h"
+
+namespace millrace::tokenizer {
+
+// Bytes [begin, end) of the text: the added token `id`, or text for the model when that is kNoToken.
+struct Piece {
+  size_t begin = 0, end = 0;
+  uint32_t id = kNoToken;
+};
+
+class AddedTokens {
+ public:
+  // A token whose content is in `vocabulary` keeps that id; the others are numbered from vocabulary.size() in their
+  // order, whatever the file says (a difference is logged).
+  AddedTokens(std::span<const AddedTokenSpec> tokens, const Vocabulary& vocabulary);
+
+  // Appends the pieces of `text`, none of them empty. They cover the text from left to right; where a stripped space is
+  // also the start of the next token they overlap, as in `tokenizers`.
+  void split(std::string_view text, std::vector<Piece>& pieces) const;
+
+  struct Token {
+    std::string content;
+    bool special = false;
+  };
+  // The added token of that id, or nullptr.
+  const Token* find(uint32_t id) const {
+    return id < index_of_id_.size() && index_of_id_[id] != kNoToken ? &tokens_[index_of_id_[id]] : nullptr;
+  }
+  uint32_t find(std::string_view content) const;
+
+  // Tokens that `vocabulary` does not have.
+  int64_t beyond_vocabulary() const { return beyond_vocabulary_; }
+  // 1 + the largest id, 0 without tokens.
+  int64_t id_limit() const { return static_cast<int64_t>(index_of_id_.size()); }
+
+ private:
+  struct Flags {
+    bool single_word = false, lstrip = false, rstrip = false;
+  };
+  // The tokens of one pass as a trie over bytes.
+  class Matcher {
+   public:
+    void add(std::string_view content, uint32_t id, Flags flags);
+    void split(std::string_view text, Piece whole, std::vector<Piece>& pieces) const;
+    bool empty() const { return nodes_.size() == 1; }
+
+   private:
+    struct Node {
+      std::vector<std::pair<uint8_t, uint32_t>> children;
+      uint32_t id = kNoToken;
+      Flags flags;
+    };
+    // The first place at or behind `from` where some token may start.
+    size_t next_start(std::string_view text, size_t from) const;
+    // The longest token that starts at `at`, or nullptr.
+    const Node* longest(std::string_view text, size_t at, size_t& end) const;
+
+    std::vector<Node> nodes_ = std::vector<Node>(1);
+    std::array<bool, 256> starts_{};
+    int only_start_ = -1;  // the byte, when all tokens start with the same one; -2 when they do not
+  };
+
+  std::vector<Token> tokens_;
+  std::vector<uint32_t> index_of_id_;
+  std::unordered_map<std::string, uint32_t> ids_;
+  int64_t beyond_vocabulary_ = 0;
+  Matcher raw_, normalized_;
+};
+
+}  // namespace millrace::tokenizer

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/tokenizer/bpe.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "millrace/tokenizer/testing.h"
+#include "millrace/tokenizer/word_cache.h"
+
+namespace millrace::tokenizer {
+namespace {
+
+// A random merge list over a few letters, and the plainest way to apply it.
+struct RandomBpe {
+  std::vector<std::string> tokens;
+  std::vector<std::pair<std::string, std::string>> merges;
+  BpeSpec spec;
+
+  explicit RandomBpe(std::mt19937_64& random) {
+    for (char c = 'a'; c < 'e'; ++c) tokens.emplace_back(1, c);
+    for (int i = 0; i < 60; ++i) {
+      const std::string left = tokens[random() % tokens.size()], right = tokens[random() % tokens.size()];
+      if (left.size() + right.size() > 12) continue;
+      merges.emplace_back(left, right);
+      if (std::ranges::find(tokens, left + right) == tokens.end()) tokens.push_back(left + right);
+    }
+    for (size_t i = 0; i < tokens.size(); ++i) spec.vocab.emplace_back(tokens[i], static_cast<uint32_t>(i));
+    for (const auto& [left, right] : merges) spec.merges.emplace_back(left, right);
+  }
+
+  std::vector<uint32_t> encode(const std::string& word) const {
+    std::map<std::pair<std::string, std::string>, size_t> ranks;
+    for (size_t i = 0; i < merges.size(); ++i) ranks[merges[i]] = i;  // the last of equal pairs counts
+    std::vector<std::string> parts;
+    for (const char c : word)
+      if (c < 'e') parts.emplace_back(1, c);
+    for (;;) {
+      size_t best = 0, best_rank = SIZE_MAX;
+      for (size_t i = 0; i + 1 < parts.size(); ++i) {
+        const auto rank = ranks.find({parts[i], parts[i + 1]});
+        if (rank != ranks.end() && rank->second < best_rank) best = i, best_rank = rank->second;
+      }
+      if (best_rank == SIZE_MAX) break;
+      parts[best] += parts[best + 1];
+      parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+    }
+    std::vector<uint32_t> ids;
+    for (const std::string& part : parts)
+      ids.push_back(static_cast<uint32_t>(std::ranges::find(tokens, part) - tokens.begin()));
+    return ids;
+  }
+};
+
+TEST(Bpe, ShortAndLongWordsMergeAsThePlainestWayDoes) {
+  const uint64_t seed = test_seed();
+  SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 30; ++round) {
+    const RandomBpe reference(random);
+    const auto bpe = Bpe::build(reference.spec);
+    ASSERT_TRUE(bpe) << bpe.error().to_string();
+    Bpe::Scratch scratch;
+    for (int i = 0; i < 60; ++i) {
+      std::string word(1 + random() % (i % 2 == 0 ? Bpe::kShortWord : 200), ' ');
+      for (char& c : word) c = static_cast<char>('a' + random() % (i % 5 == 0 ? 6 : 4));  // 'e' and 'f' are no tokens
+      std::vector<uint32_t> ids;
+      bpe->encode_word(word, scratch, ids);
+      ASSERT_EQ(ids, reference.encode(word)) << word;
+    }
+  }
+}
+
+TEST(Bpe, IgnoreMergesTakesAWholeWord) {
+  BpeSpec spec;
+  spec.vocab = {{"a", 0}, {"b", 1}, {"ab", 2}, {"abb", 3}};
+  spec.merges = {{"a", "b"}};
+  Bpe::Scratch scratch;
+  for (const bool ignore : {false, true}) {
+    spec.ignore_merges = ignore;
+    std::vector<uint32_t> ids;
+    Bpe::build(spec)->encode_word("abb", scratch, ids);
+    EXPECT_EQ(ids, ignore ? (std::vector<uint32_t>{3}) : (std::vector<uint32_t>{2, 1}));
+  }
+}
+
+TEST(Vocabulary, KeepsTokensOutsideTheAlphabet) {
+  const std::pair<std::string_view, uint32_t> tokens[] = {{"Ġa", 0}, {"▁a", 1}, {"Ġ▁", 2}};
+  const auto vocabulary = Vocabulary::build(tokens);
+  ASSERT_TRUE(vocabulary);
+  EXPECT_EQ(vocabulary->bytes(0), " a");
+  EXPECT_EQ(vocabulary->find_bytes(" a"), 0u);
+  EXPECT_EQ(vocabulary->find_bytes("▁a"), kNoToken);
+  for (const auto& [token, id] : tokens) {
+    EXPECT_EQ(vocabulary->find(token), id);
+    EXPECT_EQ(vocabulary->spelled(id), token);
+  }
+  EXPECT_FALSE(vocabulary->contains(3));
+}
+
+TEST(ByteMap, IsABijection) {
+  std::map<std::string, int> seen;
+  for (int b = 0; b < 256; ++b) {
+    const std::string byte(1, static_cast<char>(b));
+    std::string spelled, back;
+    append_spelling_of(byte, spelled);
+    EXPECT_TRUE(seen.emplace(spelled, b).second);
+    EXPECT_EQ(static_cast<int64_t>(spelled.size()), spelled_size(static_cast<uint8_t>(b)));
+    EXPECT_TRUE(append_bytes_of(spelled, back));
+    EXPECT_EQ(back, byte);
+  }
+  std::string out = "kept";
+  for (const char* outside : {" ", "aĠ ", "ń", "▁", "\xC3"}) EXPECT_FALSE(append_bytes_of(outside, out)) << outside;
+  EXPECT_EQ(out, "kept");
+}
+
+TEST(WordCache, AnswersRightOrNotAtAll) {
+  const uint64_t seed = test_seed();
+  SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
+  std::mt19937_64 random(seed);
+  WordCache cache;
+  int hits = 0;
+  for (int i = 0; i < 300000; ++i) {
+    const uint64_t number = i % 3 == 0 ? random() % 100 : random() % 1000000;
+    // A word and ids that follow from its number: from 1 to 40 bytes, from none to 9 ids.
+    std::string word = std::to_string(number);
+    word.append(number % 35, static_cast<char>('a' + number % 2));
+    std::vector<uint32_t> expected(number % 10);
+    for (size_t k = 0; k < expected.size(); ++k) expected[k] = static_cast<uint32_t>(number + k);
+    const char* readable_end = word.data() + word.size();
+    const WordKey key = WordKey::of(word, readable_end);
+    const std::string padded = word + "behind the word";
+    ASSERT_EQ(WordKey::of(std::string_view(padded).substr(0, word.size()), padded.data() + padded.size()), key);
+    std::span<const uint32_t> ids;
+    if (!cache.find(key, word, ids)) {
+      cache.insert(key, word, expected);
+      continue;
+    }
+    ++hits;
+    ASSERT_TRUE(std::ranges::equal(ids, expected)) << word;
+  }
+  EXPECT_GT(hits, 80000);
+}
+
+}  // namespace
+}  // namespace millrace::tokenizer

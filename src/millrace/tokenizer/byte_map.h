@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The byte-level alphabet: how GPT-2 style files spell a token's bytes as printable characters. Bytes 33-126, 161-172
+// and 174-255 stand for themselves; the other 68, ascending, are U+0100, U+0101, ... (a space is U+0120, "Ġ").
+// Thread-safe.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace millrace::tokenizer {
+
+// Appends the bytes that `spelled` stands for. False, with `out` as it was, when a character is not of the alphabet.
+bool append_bytes_of(std::string_view spelled, std::string& out);
+
+// Appends the spelling of `bytes`.
+void append_spelling_of(std::string_view bytes, std::string& out);
+
+// UTF-8 bytes of the spelling of one byte: 1 or 2.
+int64_t spelled_size(uint8_t byte);
+
+}  // namespace millrace::tokenizer

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How `tokenizers` trims white space off the offsets of a token (ByteLevel and RobertaProcessing with trim_offsets). It
+// counts characters, and so does this, over offsets in bytes. Thread-safe.
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "millrace/tokenizer/tokenizer.h"
+
+namespace millrace::tokenizer {
+
+// White space at the ends of a token's text, in characters.
+struct Margins {
+  int64_t leading = 0, trailing = 0;
+};
+// Of a token of the model, from the bytes it stands for.
+Margins margins_of_bytes(std::string_view bytes);
+// Of an added token, from the text that it matched.
+Margins margins_of_text(std::string_view matched);
+
+// `trims` as PostProcessorSpec has them; `is_first` tells the first token of the text.
+Offset trim_offset(std::string_view text, Offset offset, Margins margins, bool is_first,
+                   const std::vector<bool>& trims);
+
+}  // namespace millrace::tokenizer

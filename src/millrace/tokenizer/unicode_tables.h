@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a code point is to the regular expressions of `tokenizers`. The table is generated from that package (see the
+// .cpp for its version), so that it agrees with it by construction. Thread-safe.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace::tokenizer {
+
+// The low two bits of an entry: \p{L}, \p{N}, \s or none of them.
+inline constexpr uint8_t kOtherClass = 0;
+inline constexpr uint8_t kLetterClass = 1;
+inline constexpr uint8_t kNumberClass = 2;
+inline constexpr uint8_t kSpaceClass = 3;
+inline constexpr uint8_t kClassMask = 3;
+// Beside an added token: \w (single_word) and \s (lstrip, rstrip).
+inline constexpr uint8_t kWordFlag = 4;
+inline constexpr uint8_t kWhiteFlag = 8;
+
+// Four bytes that start with 0xF4 decode to less than this, well-formed or not, so no decoded value needs a check.
+inline constexpr size_t kCodePointTableSize = 0x140000;
+
+// kCodePointTableSize entries, one for each code point. Built on the first call.
+const uint8_t* code_point_classes();
+
+// One character at a place in a text, as the tables see it.
+struct CodePoint {
+  uint32_t value;
+  uint32_t size;  // bytes, at least 1
+};
+
+// The character that starts at `p`. Bytes that are not UTF-8 give some value below kCodePointTableSize and never a size
+// past `end`. REQUIRES: p < end.
+inline CodePoint decode_code_point(const uint8_t* p, const uint8_t* end) {
+  const uint32_t lead = *p;
+  const auto tail = [p](size_t i) { return static_cast<uint32_t>(p[i] & 0x3F); };
+  const size_t left = static_cast<size_t>(end - p);
+  if (lead >= 0xC0 && lead < 0xE0 && left >= 2) return {(lead & 0x1F) << 6 | tail(1), 2};
+  if (lead >= 0xE0 && lead < 0xF0 && left >= 3) return {(lead & 0x0F) << 12 | tail(1) << 6 | tail(2), 3};
+  if (lead >= 0xF0 && lead < 0xF5 && left >= 4)
+    return {(lead & 0x07) << 18 | tail(1) << 12 | tail(2) << 6 | tail(3), 4};
+  return {lead, 1};
+}
+
+// Start of the character that ends before `p`. REQUIRES: begin < p.
+inline const uint8_t* previous_character(const uint8_t* begin, const uint8_t* p) {
+  --p;
+  for (int i = 0; i < 3 && p > begin && (*p & 0xC0) == 0x80; ++i) --p;
+  return p;
+}
+
+}  // namespace millrace::tokenizer

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real binary, run as its users run it. MILLRACE_BIN names it, else `millrace` on PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def documented_objects() -> dict[str, tuple[set[str], set[str]]]:
+    """Required and optional keys of every --json object, as docs/cli.md lists them."""
+    text = (REPOSITORY / "docs" / "cli.md").read_text()
+    table = text.split("## Objects of `--json`")[1]
+    objects = {}
+    for kind, _, keys in re.findall(r"^\| (\w+) \| ([^|]*) \| ([^|]*) \|$", table, re.M):
+        names = keys.strip().split(", ")
+        if kind != "type":
+            optional = {name.rstrip("?") for name in names if name.endswith("?")}
+            objects[kind] = ({name for name in names if not name.endswith("?")}, optional)
+    return objects
+
+
+DOCUMENTED = documented_objects()
+
+
+@dataclass
+class Ran:
+    status: int
+    out: str
+    err: str
+
+    def objects(self, kind: str | None = None) -> list[dict]:
+        """The lines of --json, each held against docs/cli.md; those of one type when `kind` is given."""
+        found = [json.loads(line) for line in self.out.splitlines()]
+        for each in found:
+            required, optional = DOCUMENTED[each["type"]]
+            keys = set(each) - {"type"}
+            assert required <= keys <= required | optional, each
+        return [each for each in found if kind is None or each["type"] == kind]
+
+    def object(self, kind: str) -> dict:
+        (only,) = self.objects(kind)
+        return only
+
+
+class Millrace:
+    def __init__(self, binary: str, cwd: Path):
+        self.binary = binary
+        self.cwd = cwd
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+
+    def __call__(self, *args: object, status: int = 0, env: dict[str, str] | None = None) -> Ran:
+        """Runs to the end and holds the exit status against `status`."""
+        done = subprocess.run(
+            [self.binary, *map(str, args)],
+            cwd=self.cwd,
+            env=self.env | (env or {}),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == status, (args, done)
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *args: object) -> subprocess.Popen:
+        return subprocess.Popen(
+            [self.binary, *map(str, args)],
+            cwd=self.cwd,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            # Where the tests run in a shell's background job, SIGINT is ignored, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+
+    def fails(self, *args: object, status: int = 1) -> str:
+        """The one line that a failure prints."""
+        ran = self(*args, status=status)
+        assert ran.out == "", ran
+        lines = [line for line in ran.err.splitlines() if not line.startswith("warning: ")]
+        assert len(lines) == 1 and lines[0].startswith("millrace"), ran
+        return lines[0]
+
+
+@pytest.fixture(scope="session")
+def binary() -> str:
+    found = os.environ.get("MILLRACE_BIN") or shutil.which("millrace")
+    if not found:
+        pytest.skip("set MILLRACE_BIN, or put millrace on PATH")
+    return str(Path(found).resolve())
+
+
+@pytest.fixture
+def millrace(binary: str, tmp_path: Path) -> Millrace:
+    return Millrace(binary, tmp_path)
+
+
+@pytest.fixture
+def seeded(request: pytest.FixtureRequest) -> random.Random:
+    seed = int(os.environ.get("MILLRACE_TEST_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"MILLRACE_TEST_SEED={seed}")
+    return random.Random(seed)
+
+
+def byte_alphabet() -> list[str]:
+    """The characters that byte-level BPE writes the bytes 0 to 255 as."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = iter(range(256, 512))
+    return [chr(b) if b in plain else chr(next(others)) for b in range(256)]
+
+
+def tokenizer_json(model_type: str = "BPE") -> str:
+    """A byte-level BPE with one id a byte and one merge: "th" is 256; "<|end|>" is 257."""
+    alphabet = byte_alphabet()
+    vocab = {character: i for i, character in enumerate(alphabet)} | {"th": 256}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    end = {"id": 257, "content": "<|end|>", "special": True}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    model = {
+        "type": model_type,
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "vocab": vocab,
+        "merges": ["t h"],
+    }
+    return json.dumps(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [end | flags],
+            "normalizer": None,
+            "pre_tokenizer": byte_level,
+            "post_processor": byte_level,
+            "decoder": byte_level,
+            "model": model,
+        }
+    )
+
+
+def expected_ids(text: str) -> list[int]:
+    ids: list[int] = []
+    data = text.encode()
+    i = 0
+    while i < len(data):
+        pair = data[i : i + 2] == b"th"
+        ids.append(256 if pair else data[i])
+        i += 2 if pair else 1
+    return ids
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tokenizer_json())
+    return path
+
+
+LINES = ["the first line", "another one with thorns", "naïve café", "", "last\tline — done"]
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    """A folder of two small text files; nine documents of three kinds of character."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    (folder / "a.txt").write_text("\n".join(LINES) + "\n")
+    (folder / "b.txt").write_text("\n".join(f"line {i} of the other file" for i in range(5)) + "\n")
+    return folder
+
+
+@pytest.fixture
+def shards(millrace: Millrace, raw: Path, tokenizer: Path, tmp_path: Path) -> Path:
+    out = tmp_path / "shards"
+    millrace("prepare", raw, "--tokenizer", tokenizer, "--out", out)
+    return out
+
+
+def visible_files(folder: Path) -> dict[str, bytes]:
+    """What a listing shows: everything but dot files."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    }

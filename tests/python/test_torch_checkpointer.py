@@ -1,0 +1,621 @@
+# SPDX-License-Identifier: Apache-2.0
+"""millrace.torch.Checkpointer: what goes in comes out, on one rank and several, and damage is never restored."""
+
+import collections
+import io
+import json
+import math
+import os
+import pickle
+import random
+import socket
+import struct
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+np = pytest.importorskip("numpy")
+
+import millrace as mr  # noqa: E402
+
+NUMPY_DTYPES = [
+    "bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+    "complex64",
+]  # fmt: skip
+FLOAT8 = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
+DTYPES = [name for name in [*NUMPY_DTYPES, "bfloat16", *FLOAT8] if hasattr(torch, name)]
+
+
+class TinyModel(torch.nn.Module):
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.embed = torch.nn.Embedding(11, 6)
+        self.norm = torch.nn.BatchNorm1d(6)
+        self.head = torch.nn.Linear(6, 11, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        return self.head(self.norm(self.embed(ids)))
+
+
+def train(model, optim, steps, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        ids = torch.randint(11, (8,), generator=generator)
+        torch.nn.functional.cross_entropy(model(ids), ids).backward()
+        optim.step()
+        optim.zero_grad()
+
+
+def bits(value):
+    """Something that is equal only for equal types and equal bits."""
+    if isinstance(value, torch.Tensor):
+        return (
+            "tensor",
+            value.dtype,
+            tuple(value.shape),
+            value.detach().contiguous().view(-1).view(torch.uint8).tolist(),
+        )
+    if isinstance(value, (np.ndarray, np.generic)):
+        return type(value).__name__, value.dtype, value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return type(value), [(bits(key), bits(item)) for key, item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return type(value), [bits(item) for item in value]
+    if isinstance(value, float):
+        return "float", "nan" if math.isnan(value) else struct.pack("<d", value)
+    return type(value), value
+
+
+def saved(root, step, state, **options):
+    with mr.torch.Checkpointer(root, **options) as checkpointer:
+        checkpointer.save(step, state).wait(60)
+
+
+def restored(root, state, **options):
+    with mr.torch.Checkpointer(root) as checkpointer:
+        step = checkpointer.restore(state, **options)
+    return step
+
+
+def round_trip(root, value):
+    saved(root, 1, {"x": value})
+    state = {"x": None}
+    assert restored(root, state) == 1
+    return state["x"]
+
+
+def data_files(root, step):
+    return sorted(path for path in root.glob(f"step-*{step}/*/*.safetensors") if path.parts[-3].endswith(f"{step:04d}"))
+
+
+def header_of(path):
+    """The table of a safetensors file, and where its data starts."""
+    content = path.read_bytes()
+    size = struct.unpack("<Q", content[:8])[0]
+    return json.loads(content[8 : 8 + size]), 8 + size
+
+
+def flip_byte_of(path, name):
+    header, start = header_of(path)
+    content = bytearray(path.read_bytes())
+    content[start + header[name]["data_offsets"][0]] ^= 1
+    path.write_bytes(content)
+
+
+def flip_last_byte(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def test_plain_values_come_back_exactly(tmp_path):
+    value = {
+        "none": None, "bools": [True, False], "ints": [0, -1, 2**63 - 1, -(2**63), 2**63, 10**40],
+        "floats": [0.1, -0.0, 5e-324, 1.7976931348623157e308, 1e22, 3.0, math.inf, -math.inf, math.nan],
+        "strings": ["", "é\x00\"\\\n", "😀", "lone \ud800"], "bytes": [b"", bytes(range(256))],
+        "tuple": (1, (2.0, [3]), ()), "keys": {1: "a", "1": "b", False: "?", None: 0, 2.5: 1, (1, "x"): 2, b"k": 3},
+        "order": {"b": 1, "a": 2}, "dollar": {"$tensor": "no", "$": 1}, "empty": {}, "list": [],
+        "ordered": collections.OrderedDict(z=1, a=[2]), "counter": collections.Counter("hello"),
+        "scalars": [np.float32(0.1), np.int64(-3), np.bool_(True), np.float64(math.pi), np.complex64(1j)],
+        "dtype": [torch.bfloat16, torch.int64], "size": torch.Size([2, 3]), "": {"": 1},
+    }  # fmt: skip
+    assert bits(round_trip(tmp_path, value)) == bits(value)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_and_shape(tmp_path, dtype):
+    dtype = getattr(torch, dtype)
+    width = torch.empty((), dtype=dtype).element_size()
+    raw = torch.randint(256, (5 * 4 * width,), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    full = (raw % 2).bool().view(5, 4) if dtype == torch.bool else raw.view(dtype).view(5, 4)
+    value = {"full": full, "scalar": full[1, 1].clone(), "empty": torch.empty((0, 3), dtype=dtype), "t": full.t()}
+    assert bits(round_trip(tmp_path, value)) == bits(value)
+
+
+def test_arrays_come_back_exactly(tmp_path):
+    value = {name: np.arange(24).reshape(4, 6).astype(name) for name in NUMPY_DTYPES}
+    value |= {
+        "strided": np.arange(24).reshape(4, 6)[::2, ::-1],
+        "scalar": np.array(3.5),
+        "empty": np.empty((2, 0), np.int8),
+    }
+    assert bits(round_trip(tmp_path, value)) == bits(value)
+
+
+def test_random_states_come_back_exactly(tmp_path):
+    seed = int(os.environ.get("MILLRACE_TEST_SEED", random.randrange(2**32)))
+    print(f"MILLRACE_TEST_SEED={seed}")
+    rng = random.Random(seed)
+
+    def key():
+        return rng.choice(
+            [rng.randrange(5), rng.choice("abc$.~/"), rng.choice("ab") + "." + rng.choice("ab"), (1, rng.randrange(3))]
+        )
+
+    def value(depth):
+        kind = rng.randrange(12 if depth > 0 else 8)
+        if kind < 8:
+            return [
+                lambda: None, lambda: rng.random() < 0.5, lambda: rng.getrandbits(rng.randrange(1, 90)),
+                lambda: rng.choice([rng.gauss(0, 1e9), math.inf, 2.0]),
+                lambda: "".join(rng.choices("a\"\\\u20ac\ud800\n", k=4)),
+                lambda: rng.randbytes(3), lambda: torch.randn([rng.randrange(3) for _ in range(rng.randrange(4))]),
+                lambda: np.float16(rng.random()) if rng.random() < 0.5 else np.arange(rng.randrange(4)),
+            ][kind]()  # fmt: skip
+        if kind < 10:
+            return {key(): value(depth - 1) for _ in range(rng.randrange(4))}
+        items = [value(depth - 1) for _ in range(rng.randrange(4))]
+        return tuple(items) if kind == 10 else items
+
+    for step in range(1, 30):
+        tree = {"x": value(4), "y": value(2)}
+        if rng.random() < 0.5:
+            tree["again"] = tree["x"]
+        saved(tmp_path, step, tree, keep_last=1)
+        state = dict.fromkeys(tree)
+        assert restored(tmp_path, state) == step
+        assert bits(state) == bits(tree)
+
+
+def test_training_goes_on_as_if_never_stopped(tmp_path):
+    def fresh(seed):
+        model = TinyModel(seed)
+        optim = torch.optim.AdamW(
+            [{"params": [model.embed.weight], "lr": 0.1}, {"params": model.norm.parameters(), "betas": (0.8, 0.9)}],
+            lr=0.05,
+        )
+        return model, optim, torch.optim.lr_scheduler.CosineAnnealingLR(optim, 50)
+
+    model, optim, schedule = fresh(1)
+    train(model, optim, 5)
+    schedule.step()
+    saved(tmp_path, 5, {"model": model, "optim": optim, "schedule": schedule})
+    train(model, optim, 3, seed=9)
+
+    other, other_optim, other_schedule = fresh(2)
+    pointer = other.embed.weight.data_ptr()
+    state = {"model": other, "optim": other_optim, "schedule": other_schedule}
+    assert restored(tmp_path, state) == 5
+    assert other.embed.weight.data_ptr() == pointer and other.head.weight is other.embed.weight
+    assert other_schedule.state_dict() == schedule.state_dict()
+    train(other, other_optim, 3, seed=9)
+    assert bits(other.state_dict()) == bits(model.state_dict())
+    assert bits(other_optim.state_dict()) == bits(optim.state_dict())
+
+    # Once more into objects that are in use: the optimizer has state of its own by now.
+    assert restored(tmp_path, state) == 5
+    train(other, other_optim, 3, seed=9)
+    assert bits(other.state_dict()) == bits(model.state_dict())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [2, 2, 5]),
+        lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o),
+        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 0.5**step),
+        lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 1.0, 10),
+        lambda o: torch.optim.lr_scheduler.SequentialLR(
+            o, [torch.optim.lr_scheduler.ConstantLR(o), torch.optim.lr_scheduler.StepLR(o, 2)], [3]
+        ),
+    ],
+)
+def test_schedulers(tmp_path, make):
+    def fresh():
+        return make(torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=1.0, momentum=0.9))
+
+    def advance(schedule):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            schedule.step(0.5) if isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau) else schedule.step()
+
+    one, two = fresh(), fresh()
+    for _ in range(4):
+        advance(one)
+    saved(tmp_path, 1, {"optim": one.optimizer, "schedule": one})
+    restored(tmp_path, {"optim": two.optimizer, "schedule": two})
+    assert bits(two.state_dict()) == bits(one.state_dict())
+    advance(one)
+    advance(two)
+    assert one.get_last_lr() == two.get_last_lr()
+
+
+def test_names_and_tied_weights_in_files_that_safetensors_reads(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch", reason="the package safetensors is not installed")
+    model = TinyModel()
+    optim = torch.optim.Adam(model.parameters())
+    train(model, optim, 1)
+    saved(tmp_path, 1, {"model": torch.nn.DataParallel(model), "optim": optim, "extra": {"x": [torch.ones(2)]}})
+    (path,) = data_files(tmp_path, 1)
+    stored = safetensors.load_file(path)
+    assert {name for name in stored if name.startswith("model.")} == {
+        "model.embed.weight", "model.norm.weight", "model.norm.bias", "model.norm.running_mean",
+        "model.norm.running_var", "model.norm.num_batches_tracked",
+    }  # fmt: skip
+    assert "model.head.weight" not in stored and "extra.x.0" in stored
+    assert torch.equal(stored["model.embed.weight"], model.embed.weight)
+    assert torch.equal(stored["optim.state.0.exp_avg"], optim.state_dict()["state"][0]["exp_avg"])
+
+
+def test_what_was_tied_may_be_untied_and_the_other_way_round(tmp_path):
+    one = torch.arange(4.0)
+    saved(tmp_path, 1, {"a": one, "b": one})
+    state = {"a": torch.zeros(4), "b": torch.zeros(4)}
+    restored(tmp_path, state)
+    assert torch.equal(state["a"], one) and torch.equal(state["b"], one)
+    saved(tmp_path, 2, {"a": one, "b": one + 1})
+    both = torch.zeros(4)
+    restored(tmp_path, {"a": both, "b": both})
+    assert torch.equal(both, one + 1)  # as with load_state_dict, the last one wins
+
+
+def test_no_memory_is_loaded_into_twice(tmp_path, monkeypatch):
+    """Targets are filled by many threads at once: two of them on one memory would make the result a matter of luck."""
+    opened, targets = mr._core.Checkpoint, []
+
+    class Spy:
+        def __init__(self, root, step):
+            self._checkpoint = opened(root, step)
+
+        def __getattr__(self, name):
+            return getattr(self._checkpoint, name)
+
+        def load(self, entries, threads):
+            targets.append([address for *_, address in entries])
+            self._checkpoint.load(entries, threads=threads)
+
+    monkeypatch.setattr(mr._core, "Checkpoint", Spy)
+    one = torch.arange(4.0)
+    saved(tmp_path, 1, {"a": one, "b": one, "c": one + 1})
+    live = torch.zeros(4)
+    restored(tmp_path, {"a": live, "b": live, "c": live})
+    assert len(targets) == 1 and len(targets[0]) == len(set(targets[0])) == 2
+    assert torch.equal(live, one + 1)
+
+
+def test_the_snapshot_is_taken_when_save_returns(tmp_path):
+    model = TinyModel()
+    numbers = np.arange(100_000)
+    history = [1, 2]
+    state = {"model": model, "numbers": numbers, "history": history}
+    expected = bits({"model": model.state_dict(), "numbers": numbers, "history": history})
+    with mr.torch.Checkpointer(tmp_path) as checkpointer:
+        save = checkpointer.save(1, state)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(math.nan)
+        numbers[:] = -1
+        history.append(3)
+        save.wait(60)
+        assert save.done and save.step == 1 and save.bytes > 800_000
+        stats = checkpointer.stats()
+        assert stats["saves"] == 1 and stats["last_stall_seconds"] == stats["stall_seconds"] > 0
+        assert checkpointer.restore(state) == 1
+    assert bits({"model": model.state_dict(), "numbers": numbers, "history": history}) == expected
+
+
+def test_restore_fills_in_place_what_it_can(tmp_path):
+    source = {"t": torch.arange(6.0).view(2, 3), "half": torch.ones(3), "a": np.arange(3),
+              "d": {"l": [1, torch.ones(1)]},
+              "n": 7, "p": (torch.ones(2), 5), "o": collections.OrderedDict(k=1)}  # fmt: skip
+    saved(tmp_path, 1, source)
+    view = torch.zeros(3, 2).t()
+    parameter = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
+    array, inner, items, pair = np.zeros(6, np.int64)[::2], {}, [0], torch.zeros(2)
+    inner["l"] = items
+    state = {
+        "t": view,
+        "half": parameter,
+        "a": array,
+        "d": inner,
+        "n": 0,
+        "p": (pair, 0),
+        "o": collections.OrderedDict(),
+    }
+    restored(tmp_path, state)
+    assert state["t"] is view and torch.equal(view, source["t"])
+    assert state["half"] is parameter and parameter.dtype == torch.bfloat16 and parameter.sum() == 3
+    assert state["a"] is array and array.tolist() == [0, 1, 2]
+    assert state["d"] is inner and inner["l"] is items and items[0] == 1 and torch.equal(items[1], torch.ones(1))
+    assert state["n"] == 7 and state["p"][0] is pair and pair.sum() == 2 and state["p"][1] == 5
+    assert list(state["o"].items()) == [("k", 1)]
+
+
+class Custom:
+    def __init__(self, state):
+        self.state = state
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"optim": {"param_groups": [{"foo": object()}]}}, r"optim\.param_groups\[0\]\.foo: <class 'object'>"),
+        ({"x": {1, 2}}, r"x: <class 'set'>"),
+        ({"x": [lambda: 0]}, r"x\[0\]: <class 'function'>"),
+        ({"x": collections.namedtuple("P", "a")(1)}, r"x: <class '.*P'>"),
+        ({"x": torch.ones(2, dtype=torch.complex128)}, r"x: a tensor of torch\.complex128"),
+        ({"x": torch.ones(2).to_sparse()}, r"x: a tensor that is not dense"),
+        ({"x": torch.ones(2, device="meta")}, r"x: a tensor that is not dense"),
+        ({"x": np.array(["a"])}, r"x: an array"),
+        ({"x": np.ones(2).astype(">f4")}, r"x: an array"),
+        ({"x": np.datetime64("2020-01-01")}, r"x: <class 'numpy.datetime64'>"),
+        ({"x": {torch.float32: {frozenset(): 1}}}, r"frozenset"),
+        ({"x": Custom({"model": Custom({})})}, r"x\.model: <class '.*Custom'>"),
+        ({"x": io.BytesIO()}, r"x: <class '_io.BytesIO'>"),
+        ({1: 2}, r"strings as keys"),
+    ],
+)
+def test_what_cannot_be_stored_is_named(tmp_path, value, message):
+    with mr.torch.Checkpointer(tmp_path) as checkpointer:
+        with pytest.raises(TypeError, match=message):
+            checkpointer.save(1, value)
+        assert checkpointer.latest_step() is None
+        checkpointer.save(1, {"x": 1}).wait(60)  # the failed call left nothing behind
+
+
+def test_objects_of_any_class(tmp_path):
+    saved(tmp_path, 1, {"x": Custom({"grows": torch.ones(7), "n": (1, 2)})})
+    other = Custom({"grows": torch.ones(2)})
+    restored(tmp_path, {"x": other})
+    assert bits(other.state) == bits({"grows": torch.ones(7), "n": (1, 2)})
+
+
+def test_names_must_fit(tmp_path):
+    saved(tmp_path, 1, {"model": TinyModel(), "optim": 1})
+    bigger = torch.nn.ModuleDict({"embed": torch.nn.Embedding(11, 6), "new": torch.nn.Linear(2, 2)})
+    with pytest.raises(ValueError) as error:
+        restored(tmp_path, {"model": bigger, "loader": 3})
+    for line in ("missing: loader", "missing: model.new.weight", "unexpected: model.norm.bias", "unexpected: optim"):
+        assert line in str(error.value)
+    state = {"model": bigger, "loader": 3}
+    assert restored(tmp_path, state, strict=False) == 1
+    assert torch.equal(bigger["embed"].weight, TinyModel().embed.weight) and state["loader"] == 3
+    with pytest.raises(
+        ValueError, match=r"differs: model\.embed\.weight has shape \[11, 6\] as stored and \[12, 6\] here"
+    ):
+        restored(tmp_path, {"model": torch.nn.ModuleDict({"embed": torch.nn.Embedding(12, 6)})}, strict=False)
+    with pytest.raises(ValueError, match="another kind"):
+        restored(tmp_path, {"model": bigger, "optim": TinyModel()}, strict=False)
+    saved(tmp_path, 2, {"d": {"a": 1}})
+    with pytest.raises(ValueError, match=r"missing: d\.model"):
+        restored(tmp_path, {"d": {"model": TinyModel()}})
+
+
+def test_a_damaged_step_falls_back_to_the_one_before(tmp_path):
+    with mr.torch.Checkpointer(tmp_path) as checkpointer:
+        assert checkpointer.restore({"x": torch.zeros(3)}) is None
+        for step in (10, 20, 30, 40):
+            checkpointer.save(step, {"x": torch.full((3,), float(step))}).wait(60)
+        flip_last_byte(data_files(tmp_path, 40)[0])
+        data_files(tmp_path, 30)[0].unlink()
+        flip_last_byte(next(tmp_path.glob("step-*20/manifest.json")))
+        assert checkpointer.steps() == [10, 30, 40] and checkpointer.latest_step() == 40
+
+        state = {"x": torch.zeros(3)}
+        with pytest.warns(RuntimeWarning) as caught:
+            assert checkpointer.restore(state) == 10
+        assert torch.equal(state["x"], torch.full((3,), 10.0))
+        texts = " ".join(str(warning.message) for warning in caught)
+        assert all(f"step {step}" in texts for step in (20, 30, 40))
+
+        with pytest.raises(mr.CorruptionError):
+            checkpointer.restore(state, step=40)
+        with pytest.raises(FileNotFoundError):
+            checkpointer.restore(state, step=11)
+        flip_last_byte(data_files(tmp_path, 10)[0])
+        # Not None: that would start the training anew, from tensors that are half overwritten.
+        with pytest.warns(RuntimeWarning), pytest.raises(mr.CorruptionError, match="no checkpoint"):
+            checkpointer.restore(state)
+
+
+def test_retention(tmp_path):
+    with mr.torch.Checkpointer(tmp_path, keep_last=2, keep_every=4) as checkpointer:
+        for step in range(1, 8):
+            checkpointer.save(step, {"x": torch.ones(3), "step": step}).wait(60)
+        assert checkpointer.steps() == [4, 6, 7]
+        state = {"x": None, "step": 0}
+        assert checkpointer.restore(state, step=4) == 4 and state["step"] == 4
+
+
+def test_steps_ascend_and_errors_are_not_lost(tmp_path):
+    with mr.torch.Checkpointer(tmp_path) as checkpointer:
+        checkpointer.save(5, {"x": 1}).wait(60)
+        with pytest.raises(ValueError, match="5"):
+            checkpointer.save(5, {"x": 1})
+    # A rank that never comes: nobody waits for the save, so close() has to tell.
+    alone = mr.torch.Checkpointer(tmp_path / "b")
+    alone._saver = mr._core.Saver(
+        str(tmp_path / "b"), attempt="r0000-00000000", rank=0, world_size=2, commit_timeout=0.2
+    )
+    alone.save(1, {"x": 1})
+    with pytest.raises(TimeoutError):
+        alone.close()
+    assert alone.latest_step() is None
+
+
+def test_several_ranks_need_torch_distributed(tmp_path):
+    with pytest.raises(ValueError, match="init_process_group"):
+        mr.torch.Checkpointer(tmp_path, rank=0, world_size=2)
+
+
+def test_pickle_carries_the_arguments(tmp_path):
+    with mr.torch.Checkpointer(tmp_path, keep_last=1) as checkpointer:
+        checkpointer.save(1, {"x": 1}).wait(60)
+        with pickle.loads(pickle.dumps(checkpointer)) as copy:
+            copy.save(2, {"x": 2}).wait(60)
+            assert copy.steps() == [2]
+
+
+def test_random_number_generators(tmp_path):
+    def state():
+        values = {"torch": torch.get_rng_state(), "python": random.getstate(), "numpy": np.random.get_state()}
+        return {"rng": mr.torch.PerRank(values)}
+
+    saved(tmp_path, 1, state())
+    expected = torch.rand(3).tolist(), random.random(), np.random.rand()
+    after = state()
+    restored(tmp_path, after)
+    value = after["rng"].value
+    torch.set_rng_state(value["torch"])
+    random.setstate(value["python"])
+    np.random.set_state(value["numpy"])
+    assert (torch.rand(3).tolist(), random.random(), np.random.rand()) == expected
+
+
+# Two ranks. One pair of processes does it all: starting torch takes longer than the work.
+
+
+def two_rank_state(rank, scale=1.0):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2,))
+    model = torch.nn.parallel.DistributedDataParallel(TinyModel(seed=int(scale)))
+    optim = torch.optim.AdamW(model.parameters(), lr=0.1)
+    whole = torch.arange(21.0).view(7, 3) * scale
+    return {
+        "model": model,
+        "optim": optim,
+        "rows": distribute_tensor(whole, mesh, [Shard(0)]),
+        "columns": distribute_tensor(whole, mesh, [Shard(1)]),
+        "replica": distribute_tensor(whole, mesh, [Replicate()]),
+        "rng": mr.torch.PerRank({"rank": rank, "state": torch.full((4,), rank)}),
+    }
+
+
+def sharded_model(seed):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = TinyModel(seed)
+    model.head.weight = torch.nn.Parameter(model.head.weight.detach().clone())
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def two_ranks(rank, port, root):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2")
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    try:
+        checkpointer = mr.torch.Checkpointer(root, commit_timeout=30)
+        state = two_rank_state(rank)
+        train(state["model"], state["optim"], 2)
+        checkpointer.save(1, state).wait(60)
+        torch.distributed.barrier()
+
+        other = two_rank_state(7, scale=3.0)
+        assert checkpointer.restore(other) == 1
+        for name in ("rows", "columns", "replica"):
+            assert torch.equal(other[name].to_local(), state[name].to_local())
+        assert bits(other["optim"].state_dict()) == bits(state["optim"].state_dict())
+        assert bits(other["model"].state_dict()) == bits(state["model"].state_dict())
+        assert other["rng"].value["rank"] == rank and other["rng"].value["state"].sum() == 4 * rank
+
+        checkpointer.save(2, two_rank_state(rank, scale=2.0)).wait(60)
+        torch.distributed.barrier()
+        if rank == 0:
+            flip_byte_of(data_files(root, 2)[1], "rank1/rng.state")
+        torch.distributed.barrier()
+        # Only a value of rank 1 is damaged, which rank 0 never reads; both ranks go back together.
+        assert checkpointer.restore(other) == 1
+        assert torch.equal(other["rows"].to_local(), state["rows"].to_local())
+
+        model, optim = sharded_model(5)
+        train(model, optim, 2)
+        checkpointer.save(3, {"model": model, "optim": optim}).wait(60)
+        again, again_optim = sharded_model(6)
+        assert checkpointer.restore({"model": again, "optim": again_optim}) == 3
+        train(model, optim, 1)
+        train(again, again_optim, 1)
+        local = [value.to_local() if hasattr(value, "to_local") else value for value in model.state_dict().values()]
+        mine = [value.to_local() if hasattr(value, "to_local") else value for value in again.state_dict().values()]
+        assert bits(local) == bits(mine)
+        if rank == 0:
+            compiled = mr.torch.state.encode({"model": torch.compile(TinyModel())}, 0)
+            assert compiled.boxes.keys() == mr.torch.state.encode({"model": TinyModel()}, 0).boxes.keys()
+            with pytest.raises(NotImplementedError, match="Partial"):
+                from torch.distributed.tensor import DTensor, Partial
+
+                mr.torch.state.encode(
+                    {"p": DTensor.from_local(torch.ones(2), other["rows"].device_mesh, [Partial()])}, 0
+                )
+        checkpointer.close()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def one_of_two_ranks(rank, port, root):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2")
+    torch.distributed.init_process_group("gloo")
+    try:
+        state = two_rank_state(rank)
+        with mr.torch.Checkpointer(root) as checkpointer, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert checkpointer.restore({name: state[name] for name in ("rows", "columns", "rng")}) == 1
+            assert any("no rank 1" in str(warning.message) for warning in caught) == (rank == 1)
+        whole = torch.arange(21.0).view(7, 3) * 2
+        assert torch.equal(state["rows"].to_local(), whole[4 * rank : 4 + 4 * rank])
+        assert state["rng"].value["rank"] == (5 if rank == 0 else 1)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def run_two_ranks(function, root):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    torch.multiprocessing.spawn(function, args=(port, root), nprocs=2)
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch has no torch.distributed")
+@pytest.mark.filterwarnings("ignore")
+def test_two_ranks(tmp_path):
+    run_two_ranks(two_ranks, tmp_path)
+    one, two = (header_of(path)[0].keys() - {"__metadata__"} for path in data_files(tmp_path, 1))
+    assert one & two == {"rows", "columns"} and one - two and two - one  # what is replicated is written once
+
+    # Two ranks' checkpoint on one rank: shards become whole tensors, the rank's own values are those of rank 0.
+    model = TinyModel(seed=9)
+    optim = torch.optim.AdamW(model.parameters(), lr=0.3)
+    state = {"model": model, "optim": optim, "rows": torch.zeros(7, 3), "columns": torch.zeros(7, 3), "replica": None}
+    state["rng"] = mr.torch.PerRank(None)
+    with mr.torch.Checkpointer(tmp_path) as checkpointer:
+        assert checkpointer.restore(state, step=1) == 1
+        for name in ("rows", "columns", "replica"):
+            assert torch.equal(state[name], torch.arange(21.0).view(7, 3))
+        assert state["rng"].value["rank"] == 0
+
+    # And one rank's checkpoint on two.
+    saved(tmp_path / "one", 1, {"rows": torch.arange(21.0).view(7, 3) * 2, "columns": torch.ones(7, 3),
+                                "rng": mr.torch.PerRank({"rank": 5, "state": torch.ones(4)})})  # fmt: skip
+    run_two_ranks(one_of_two_ranks, tmp_path / "one")

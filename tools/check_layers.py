@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds the #includes of src/millrace to the levels of the house: a folder includes only lower levels, never a peer.
+
+Headers in a folder's detail/ are private to it, and some third-party headers stay in one folder each.
+"""
+
+import pathlib
+import re
+import sys
+
+LEVELS = {
+    "base": 0,
+    "storage": 1, "formats": 1, "tokenizer": 1, "order": 1, "plan": 1, "slurm": 1,
+    "sync": 2, "cache": 2, "video": 2, "prepare": 2, "layout": 2,
+    "lerobot": 3, "loader": 3, "checkpoint": 3,
+    "cluster": 4, "monitor": 4, "bench": 4,
+    "cli": 5, "python": 5,
+}  # fmt: skip
+ONLY_IN = {"CLI": "cli", "nanobind": "python", "xxhash.h": "base", "curl": "storage", "arrow": "formats"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+
+
+def problems(root: pathlib.Path):
+    for path in sorted([*root.rglob("*.h"), *root.rglob("*.cpp")]):
+        here = path.relative_to(root).parts[0]
+        if here not in LEVELS:
+            yield f"{path}: the folder {here} has no level; give it one in tools/check_layers.py and docs/design/index.md"
+            continue
+        for name in INCLUDE.findall(path.read_text()):
+            parts = name.split("/")
+            if parts[0] == "millrace":
+                there = parts[1]
+                if there != here and LEVELS.get(there, 99) >= LEVELS[here]:
+                    yield f"{path}: {here} (level {LEVELS[here]}) includes {name} (level {LEVELS.get(there)})"
+                if "detail" in parts and there != here:
+                    yield f"{path}: {name} is private to {there}"
+            elif ONLY_IN.get(parts[0], here) != here:
+                yield f"{path}: <{name}> belongs in {ONLY_IN[parts[0]]} only"
+
+
+def main() -> int:
+    found = list(problems(pathlib.Path(__file__).parent.parent / "src/millrace"))
+    print(*found, sep="\n", file=sys.stderr) if found else None
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
