@@ -26,7 +26,7 @@ def root(tmp_path: Path) -> Path:
 def test_ls(millrace: Millrace, root: Path):
     steps = millrace("ckpt", "ls", root, "--json").objects("checkpoint")
     assert [(s["step"], s["ok"], s["ranks"], s["tensors"]) for s in steps] == [(10, True, 1, 1), (20, True, 1, 1)]
-    assert millrace("ckpt", "ls", root).out.splitlines()[0].split() == "step attempt ranks tensors bytes committed".split()
+    assert "step  attempt" in millrace("ckpt", "ls", root).out.splitlines()[0]
 
 
 def test_show(millrace: Millrace, root: Path):

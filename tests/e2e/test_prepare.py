@@ -210,7 +210,7 @@ def long_work(binary: str, tmp_path_factory: pytest.TempPathFactory):
     """Work of a second or more, its arguments, and the bytes it ends with."""
     folder = tmp_path_factory.mktemp("long")
     (folder / "tokenizer.json").write_text(tokenizer_json())
-    words = "the quick brown fox jumps over their lazy dogs and thinks of nothing else".split()
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "their", "lazy", "dogs", "thinking", "of", "nothing"]
     with open(folder / "long.txt", "w") as file:
         for i in range(160_000):
             file.write(" ".join(words[(i * j) % len(words)] + str(i % 7919) for j in range(1, 12)) + "\n")
@@ -265,7 +265,9 @@ def test_killed_at_random_moments(binary: str, long_work, seeded):
 def test_progress_is_one_line_on_a_terminal(binary: str, long_work):
     folder, args, _, _ = long_work
     control, terminal = pty.openpty()
-    with subprocess.Popen([binary, *map(str, args), "--out", "watched"], cwd=folder, stdout=subprocess.PIPE, stderr=terminal):
+    with subprocess.Popen(
+        [binary, *map(str, args), "--out", "watched"], cwd=folder, stdout=subprocess.PIPE, stderr=terminal
+    ):
         os.close(terminal)
         drawn = b""
         # The end of a terminal that nobody holds any more is an error of reading.

@@ -21,7 +21,10 @@ def foreign(tmp_path: Path) -> Path:
     folder.mkdir()
     with tarfile.open(folder / "f-000000.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
         for i, text in enumerate(TEXTS):
-            for field, data in (("text.txt", text.encode()), ("token_ids.json", json.dumps(expected_ids(text)).encode())):
+            for field, data in (
+                ("text.txt", text.encode()),
+                ("token_ids.json", json.dumps(expected_ids(text)).encode()),
+            ):
                 member = tarfile.TarInfo(f"sample{i:03}.{field}")
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))

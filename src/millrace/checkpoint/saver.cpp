@@ -22,6 +22,7 @@ namespace millrace::checkpoint {
 namespace {
 
 constexpr int kMaxThreads = 8;  // a few threads fill a memory bus; more would only take CPUs from training
+constexpr size_t kMaxStateBytes = 64 << 20;  // escaped at worst sixfold, it still fits into a record
 constexpr std::chrono::seconds kStopGrace{5};  // what a storage call under way gets to end in ~Saver
 
 Error forked_error(int64_t step) {
@@ -229,8 +230,12 @@ class RankSaver final : public Saver {
     if (step <= last_step_)
       return fail(ErrorCode::kInvalidArgument, "step {} does not come after step {}, the last one saved", step,
                   last_step_);
-    if (!is_utf8(state) || !is_utf8(rank_state))
-      return fail(ErrorCode::kInvalidArgument, "step {}: a state that is not UTF-8", step);
+    for (const std::string_view text : {state, rank_state}) {
+      if (!is_utf8(text)) return fail(ErrorCode::kInvalidArgument, "step {}: a state that is not UTF-8", step);
+      if (text.size() > kMaxStateBytes)
+        return fail(ErrorCode::kInvalidArgument, "step {}: a state of {}; states are small, at most {}", step,
+                    format_bytes(std::ssize(text)), format_bytes(kMaxStateBytes));
+    }
     for (const TensorToSave& tensor : tensors) {
       const bool empty = std::find(tensor.box.shape.begin(), tensor.box.shape.end(), 0) != tensor.box.shape.end();
       if (tensor.data == nullptr && !empty)

@@ -11,7 +11,8 @@ inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitFindings = 3;
 
-// Runs the command line and answers the exit status: one of the above, or 128 + signal after a stop by SIGINT or SIGTERM.
+// Runs the command line and answers the exit status: one of the above, or 128 + signal after a stop by SIGINT or
+// SIGTERM.
 int run_cli(int argc, const char* const* argv);
 
 }  // namespace millrace::cli

@@ -100,7 +100,8 @@ TEST_F(CliTest, WrongUsageIsTwoAndOneLine) {
       {{"prepare"}, "millrace prepare: INPUT: "},
       {{"prepare", "a.txt", "--out", "x"}, "millrace prepare: --tokenizer is required"},
       {{"prepare", "a.txt", "--out", "x", "--tokenizer", "t", "--task", "4/4"}, "millrace prepare: --task: "},
-      {{"prepare", "a.txt", "--out", "x", "--tokenizer", "t", "--shard-size", "big"}, "millrace prepare: --shard-size: "},
+      {{"prepare", "a.txt", "--out", "x", "--tokenizer", "t", "--shard-size", "big"},
+       "millrace prepare: --shard-size: "},
       {{"prepare", "a.txt", "--finish", "x"}, "millrace prepare: --finish: "},
       {{"prepare", "--finish", "x", "--dry-run"}, "millrace prepare: --finish: "},
       {{"ckpt", "verify", "x", "--all", "--step", "1"}, "millrace ckpt verify: "},
@@ -162,7 +163,8 @@ TEST_F(CliTest, CompletionKnowsEveryVerb) {
   for (const std::string shell : {"bash", "zsh", "fish"}) {
     const Ran ran = run({"completion", shell});
     EXPECT_EQ(ran.status, kExitDone);
-    for (const std::string word : {"split", "prepare", "check", "verify", "completion", "max-document-bytes", "jsonl"}) {
+    for (const std::string word :
+         {"split", "prepare", "check", "verify", "completion", "max-document-bytes", "jsonl"}) {
       EXPECT_THAT(ran.out, HasSubstr(word)) << shell;
     }
   }
@@ -214,7 +216,8 @@ TEST_F(CliCheckpointTest, LsShowVerify) {
   const Ran show = run({"ckpt", "show", root(), "--step", "10", "--json"});
   ASSERT_EQ(show.objects().size(), 2U) << show.err;
   EXPECT_EQ(show.objects()[0]["state"]["epoch"], 1);
-  EXPECT_EQ(show.objects()[1], Json({{"type", "tensor"}, {"name", "w"}, {"dtype", "F32"}, {"shape", {2, 3}}, {"bytes", 24}}));
+  EXPECT_EQ(show.objects()[1],
+            Json({{"type", "tensor"}, {"name", "w"}, {"dtype", "F32"}, {"shape", {2, 3}}, {"bytes", 24}}));
   EXPECT_THAT(run({"ckpt", "show", root()}).out, HasSubstr("[2, 3]"));
 
   const Ran verify = run({"ckpt", "verify", root(), "--all", "--json"});

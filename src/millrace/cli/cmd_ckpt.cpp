@@ -74,7 +74,8 @@ Result<std::vector<checkpoint::StepInfo>> chosen_steps(const CkptArgs& args, con
   if (steps.empty()) return fail(ErrorCode::kNotFound, "{}: no checkpoints there", args.root);
   if (args.all) return steps;
   if (!args.step) return std::vector{steps.back()};
-  const auto found = std::find_if(steps.begin(), steps.end(), [&](const auto& info) { return info.step == *args.step; });
+  const auto found =
+      std::find_if(steps.begin(), steps.end(), [&](const auto& info) { return info.step == *args.step; });
   if (found != steps.end()) return std::vector{*found};
   return fail(ErrorCode::kNotFound, "{}: no checkpoint of step {}; `millrace ckpt ls` lists what is there", args.root,
               *args.step);
@@ -109,8 +110,7 @@ Status run_ckpt_show(const CkptArgs& args, Context& context) {
                                         counted(info.world_size, "rank"), counted(info.tensors, "tensor"),
                                         format_bytes(info.bytes), utc_text(info.committed)));
   print_tensors(*checkpoint, context.out);
-  context.out.print_text(
-      fmt::format("\nstate {}\n", state.dump(2, ' ', false, Json::error_handler_t::replace)));
+  context.out.print_text(fmt::format("\nstate {}\n", state.dump(2, ' ', false, Json::error_handler_t::replace)));
   return {};
 }
 

@@ -22,7 +22,7 @@ struct FlagWord {
 };
 
 struct VerbWords {
-  std::string path;  // "millrace shards check"
+  std::string path;                                        // "millrace shards check"
   std::vector<std::pair<std::string, std::string>> below;  // name and description of the verbs it groups
   std::vector<FlagWord> flags;
 };
@@ -138,8 +138,7 @@ std::string zsh_script(const std::vector<VerbWords>& verbs) {
         names, arguments, cases);
   }
   // An autoloaded file is the function itself, a sourced one registers it.
-  return script +
-         "if [[ $funcstack[1] == _millrace ]]; then _millrace \"$@\"; else compdef _millrace millrace; fi\n";
+  return script + "if [[ $funcstack[1] == _millrace ]]; then _millrace \"$@\"; else compdef _millrace millrace; fi\n";
 }
 
 // The verbs before the one that is typed are on the line, and no other of the same level is.
@@ -165,7 +164,8 @@ std::string fish_script(const std::vector<VerbWords>& verbs) {
     }
     for (const FlagWord& flag : verb.flags) {
       script += fmt::format("{} -l {}", start, flag.name.substr(2));
-      if (flag.takes_value) script += flag.choices.empty() ? " -r -F" : " -x -a " + shell_quoted(joined(flag.choices, " "));
+      if (flag.takes_value)
+        script += flag.choices.empty() ? " -r -F" : " -x -a " + shell_quoted(joined(flag.choices, " "));
       script += " -d " + shell_quoted(flag.description) + "\n";
     }
   }
@@ -175,8 +175,9 @@ std::string fish_script(const std::vector<VerbWords>& verbs) {
 Status run_completion(const CLI::App& root, const std::string& shell, Context& context) {
   std::vector<VerbWords> verbs;
   collect_words(root, "", verbs);
-  const std::string script =
-      shell == "bash" ? bash_script(verbs) : shell == "zsh" ? zsh_script(verbs) : fish_script(verbs);
+  const std::string script = shell == "bash"  ? bash_script(verbs)
+                             : shell == "zsh" ? zsh_script(verbs)
+                                              : fish_script(verbs);
   context.out.print({{"type", "completion"}, {"shell", shell}, {"script", script}}, script);
   return {};
 }
@@ -185,11 +186,12 @@ Status run_completion(const CLI::App& root, const std::string& shell, Context& c
 
 void add_completion(Verbs& verbs) {
   auto shell = std::make_shared<std::string>();
-  CLI::App& app = verbs.add(
-      verbs.root(), "completion", "Print a completion script for a shell",
-      {"millrace completion bash > ~/.local/share/bash-completion/completions/millrace",
-       "millrace completion zsh > ~/.zfunc/_millrace", "millrace completion fish > ~/.config/fish/completions/millrace.fish"},
-      [&verbs, shell](Context& context) { return run_completion(verbs.root(), *shell, context); });
+  CLI::App& app =
+      verbs.add(verbs.root(), "completion", "Print a completion script for a shell",
+                {"millrace completion bash > ~/.local/share/bash-completion/completions/millrace",
+                 "millrace completion zsh > ~/.zfunc/_millrace",
+                 "millrace completion fish > ~/.config/fish/completions/millrace.fish"},
+                [&verbs, shell](Context& context) { return run_completion(verbs.root(), *shell, context); });
   app.add_option("SHELL", *shell, "bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}))

@@ -22,11 +22,14 @@ struct PrepareArgs {
   std::string finish;  // the folder of --finish, else empty
 };
 
-double per_second(int64_t bytes, double seconds) { return seconds > 0 ? static_cast<double>(bytes) / seconds : 0; }
+double per_second(int64_t bytes, double seconds) {
+  return seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
+}
 
 void check_prepare(PrepareArgs& args) {
   if (!args.finish.empty()) {
-    if (args.options.dry_run) throw CLI::ValidationError("--finish", "has no --dry-run: the same bytes come every time");
+    if (args.options.dry_run)
+      throw CLI::ValidationError("--finish", "has no --dry-run: the same bytes come every time");
     if (!args.options.inputs.empty()) throw CLI::ValidationError("--finish", "reads records in URL and takes no INPUT");
     return;
   }
@@ -121,12 +124,12 @@ Status run_prepare(const PrepareArgs& args, Context& context) {
 void add_prepare(Verbs& verbs) {
   auto args = std::make_shared<PrepareArgs>();
   prepare::PrepareOptions& options = args->options;
-  CLI::App& app =
-      verbs.add(verbs.root(), "prepare", "Tokenise raw text into WebDataset shards with an index",
-                {"millrace prepare raw/*.txt --tokenizer tokenizer.json --out shards",
-                 "millrace prepare raw/ --tokenizer tokenizer.json --out shards --task 3/10 --shard-size 1GB",
-                 "millrace prepare --finish shards"},
-                [args](Context& context) { return run_prepare(*args, context); }, [args] { check_prepare(*args); });
+  CLI::App& app = verbs.add(
+      verbs.root(), "prepare", "Tokenise raw text into WebDataset shards with an index",
+      {"millrace prepare raw/*.txt --tokenizer tokenizer.json --out shards",
+       "millrace prepare raw/ --tokenizer tokenizer.json --out shards --task 3/10 --shard-size 1GB",
+       "millrace prepare --finish shards"},
+      [args](Context& context) { return run_prepare(*args, context); }, [args] { check_prepare(*args); });
   app.add_option("INPUT", options.inputs, "Files, folders, globs or brace patterns")->option_text(" ");
   app.add_option("--tokenizer", options.tokenizer, "A Hugging Face tokenizer.json")->option_text("URL");
   CLI::Option* out = app.add_option("--out", options.output, "Folder for the shards")->option_text("URL");

@@ -83,8 +83,8 @@ Json sample_json(int64_t number, std::string_view url, const formats::SampleExte
 std::string sample_text(int64_t number, const formats::SampleExtent& sample) {
   std::string text = fmt::format("{}  {}  ", number, printable(sample.key));
   for (size_t i = 0; i < sample.fields.size(); ++i) {
-    text += fmt::format("{}{} {}", i == 0 ? "" : ", ", printable(sample.fields[i]),
-                        format_bytes(sample.members[i].size));
+    text +=
+        fmt::format("{}{} {}", i == 0 ? "" : ", ", printable(sample.fields[i]), format_bytes(sample.members[i].size));
   }
   return text + "\n";
 }
@@ -161,11 +161,10 @@ Status run_shards_cat(CatArgs args, Context& context) {
 
 void add_shards_cat(Verbs& verbs, CLI::App& shards) {
   auto args = std::make_shared<CatArgs>();
-  CLI::App& app =
-      verbs.add(shards, "cat", "Print samples: key, fields, token ids and text",
-                {"millrace shards cat shards --limit 3", "millrace shards cat shards --sample 1000 --json",
-                 "millrace shards cat shards/00000.tar --fields"},
-                [args](Context& context) { return run_shards_cat(*args, context); });
+  CLI::App& app = verbs.add(shards, "cat", "Print samples: key, fields, token ids and text",
+                            {"millrace shards cat shards --limit 3", "millrace shards cat shards --sample 1000 --json",
+                             "millrace shards cat shards/00000.tar --fields"},
+                            [args](Context& context) { return run_shards_cat(*args, context); });
   app.add_option("URL", args->url, "A folder of shards, a *.tar file or a brace pattern of them")
       ->required()
       ->option_text(" ");

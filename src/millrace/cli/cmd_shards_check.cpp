@@ -30,9 +30,12 @@ bool is_damage(const Shard& shard, const Error& error) {
   switch (error.code()) {
     case ErrorCode::kCorruption:
     case ErrorCode::kUnsupported:
-    case ErrorCode::kOutOfRange: return true;
-    case ErrorCode::kNotFound: return shard.entry.has_value();
-    default: return false;
+    case ErrorCode::kOutOfRange:
+      return true;
+    case ErrorCode::kNotFound:
+      return shard.entry.has_value();
+    default:
+      return false;
   }
 }
 
@@ -109,13 +112,14 @@ void print_check_summary(const std::vector<ShardCheck>& checks, Output& out) {
   }
   std::string text;
   if (without_index > 0) {
-    text = fmt::format("{} without an index: only the structure was read, no content held against hashes "
-                       "(millrace shards index)\n",
-                       counted(without_index, "shard"));
+    text = fmt::format(
+        "{} without an index: only the structure was read, no content held against hashes "
+        "(millrace shards index)\n",
+        counted(without_index, "shard"));
   }
-  text += fmt::format("{}, {}, {}: {}\n", counted(static_cast<int64_t>(checks.size()), "shard"),
-                      counted(samples, "sample"), format_bytes(bytes),
-                      damaged == 0 ? "no damage found" : fmt::format("{} damaged", damaged));
+  text +=
+      fmt::format("{}, {}, {}: {}\n", counted(static_cast<int64_t>(checks.size()), "shard"), counted(samples, "sample"),
+                  format_bytes(bytes), damaged == 0 ? "no damage found" : fmt::format("{} damaged", damaged));
   out.print({{"type", "check_summary"},
              {"shards", checks.size()},
              {"damaged", damaged},

@@ -88,10 +88,11 @@ Status run_shards_index(const IndexArgs& args, Context& context) {
 
 void add_shards_index(Verbs& verbs, CLI::App& shards) {
   auto args = std::make_shared<IndexArgs>();
-  CLI::App& app = verbs.add(shards, "index", "Build the indexes that shards of other tools lack",
-                            {"millrace shards index foreign/*.tar", "millrace shards index 'foreign/{00000..00127}.tar'",
-                             "millrace shards index foreign --force --dry-run"},
-                            [args](Context& context) { return run_shards_index(*args, context); });
+  CLI::App& app =
+      verbs.add(shards, "index", "Build the indexes that shards of other tools lack",
+                {"millrace shards index foreign/*.tar", "millrace shards index 'foreign/{00000..00127}.tar'",
+                 "millrace shards index foreign --force --dry-run"},
+                [args](Context& context) { return run_shards_index(*args, context); });
   add_shard_arguments(app, args->urls);
   app.add_flag("--force", args->force, "Build indexes that are there again");
   app.add_flag("--dry-run", args->dry_run, "Say what would be built; write nothing");

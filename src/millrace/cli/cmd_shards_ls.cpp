@@ -46,9 +46,13 @@ Result<ShardRow> list_shard(const Shard& shard) {
   return row;
 }
 
-Json json_or_null(const std::optional<int64_t>& value) { return value ? Json(*value) : Json(nullptr); }
+Json json_or_null(const std::optional<int64_t>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
 
-std::string count_or_dash(const std::optional<int64_t>& value) { return value ? format_count(*value) : "-"; }
+std::string count_or_dash(const std::optional<int64_t>& value) {
+  return value ? format_count(*value) : "-";
+}
 
 void add_to(std::optional<int64_t>& total, const std::optional<int64_t>& value) {
   total = total && value ? std::optional(*total + *value) : std::nullopt;
@@ -75,14 +79,14 @@ Status run_shards_ls(const std::vector<std::string>& urls, Context& context) {
     bytes += row.bytes.value_or(0);
   }
   context.out.print_text(table.to_string());
-  context.out.print({{"type", "total"},
-                     {"shards", shards.size()},
-                     {"samples", json_or_null(samples)},
-                     {"tokens", json_or_null(tokens)},
-                     {"bytes", bytes}},
-                    fmt::format("{}, {} samples, {} tokens, {}\n",
-                                counted(static_cast<int64_t>(shards.size()), "shard"), count_or_dash(samples),
-                                count_or_dash(tokens), format_bytes(bytes)));
+  context.out.print(
+      {{"type", "total"},
+       {"shards", shards.size()},
+       {"samples", json_or_null(samples)},
+       {"tokens", json_or_null(tokens)},
+       {"bytes", bytes}},
+      fmt::format("{}, {} samples, {} tokens, {}\n", counted(static_cast<int64_t>(shards.size()), "shard"),
+                  count_or_dash(samples), count_or_dash(tokens), format_bytes(bytes)));
   return {};
 }
 

@@ -103,9 +103,7 @@ CLI::Option* add_choice_flag(CLI::App& app, const std::string& flag, const std::
 }
 
 void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls) {
-  app.add_option("URL", urls, "Folders of shards, *.tar files or brace patterns of them")
-      ->required()
-      ->option_text(" ");
+  app.add_option("URL", urls, "Folders of shards, *.tar files or brace patterns of them")->required()->option_text(" ");
 }
 
 void add_document_flags(CLI::App& app, formats::DocumentMode& mode, int64_t& max_document_bytes) {

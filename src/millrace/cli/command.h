@@ -2,8 +2,8 @@
 #pragma once
 
 // What every verb is made of: it registers itself with its flags and three examples, turns its arguments into a library
-// configuration when they have been parsed, and runs. A wrong argument is thrown as CLI::ValidationError, as CLI11 wants
-// it, and ends as a usage error; what fails later is a Status. For one thread.
+// configuration when they have been parsed, and runs. A wrong argument is thrown as CLI::ValidationError, as CLI11
+// wants it, and ends as a usage error; what fails later is a Status. For one thread.
 
 #include <CLI/CLI.hpp>
 #include <array>
@@ -32,8 +32,9 @@ class Verbs {
 
   // A verb that only groups others ("shards").
   CLI::App& add_group(const std::string& name, const std::string& description);
-  // A verb below `parent`, with the flags that all verbs have; the caller adds the verb's own. When the verb is typed and
-  // its arguments are parsed, `check` (which may throw CLI::ValidationError) looks at them together; then `run` is chosen.
+  // A verb below `parent`, with the flags that all verbs have; the caller adds the verb's own. When the verb is typed
+  // and its arguments are parsed, `check` (which may throw CLI::ValidationError) looks at them together; then `run` is
+  // chosen.
   CLI::App& add(CLI::App& parent, const std::string& name, const std::string& description,
                 const std::array<std::string, 3>& examples, RunVerb run, std::function<void()> check = {});
 
@@ -74,8 +75,8 @@ void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls);
 // --documents and --max-document-bytes.
 void add_document_flags(CLI::App& app, formats::DocumentMode& mode, int64_t& max_document_bytes);
 
-// Reads the options of `app` that the command line left open from a TOML file: keys at the top, or in a section named like
-// the verb ("[prepare]", "[shards.check]"); sections of other verbs are passed over.
+// Reads the options of `app` that the command line left open from a TOML file: keys at the top, or in a section named
+// like the verb ("[prepare]", "[shards.check]"); sections of other verbs are passed over.
 void apply_config_file(CLI::App& app, const std::string& path);
 
 }  // namespace millrace::cli

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/cli/cli.h"
 
-int main(int argc, char** argv) { return millrace::cli::run_cli(argc, argv); }
+int main(int argc, char** argv) {
+  return millrace::cli::run_cli(argc, argv);
+}

@@ -42,7 +42,9 @@ size_t terminal_width(int fd) {
   return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+bool is_continuation(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+}
 
 size_t character_count(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !is_continuation(c); }));
@@ -124,7 +126,9 @@ Output::Output(const OutputOptions& options, int out_fd, int err_fd)
                options.log);
 }
 
-Output::~Output() { set_log_sink({}, LogLevel::kError); }
+Output::~Output() {
+  set_log_sink({}, LogLevel::kError);
+}
 
 void Output::print(const Json& object, std::string_view text) {
   if (options_.json) {
@@ -193,7 +197,8 @@ void Output::write_out(std::string_view text) {
 
 void Output::flush_locked() {
   const int error = write_all(out_fd_, buffer_);
-  // The reader has seen enough. Writes of ours are invisible until they are whole, so ending here leaves nothing behind.
+  // The reader has seen enough. Writes of ours are invisible until they are whole, so ending here leaves nothing
+  // behind.
   if (error == EPIPE) std::_Exit(128 + SIGPIPE);
   if (error != 0 && failure_) failure_ = tl::unexpected(errno_error(error, "write to standard output"));
   buffer_.clear();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The only thing in the command line that prints. Results go to stdout: text for people, or with --json one object a line
-// (schemas in docs/cli.md). Progress, notes and log lines go to stderr. An Output installs itself as the log sink and gives
-// that up when it is dropped. Thread-safe, but for flush. A reader of stdout that went away (`| head`) ends the program
-// quietly with status 141, as it ends other tools.
+// The only thing in the command line that prints. Results go to stdout: text for people, or with --json one object a
+// line (schemas in docs/cli.md). Progress, notes and log lines go to stderr. An Output installs itself as the log sink
+// and gives that up when it is dropped. Thread-safe, but for flush. A reader of stdout that went away (`| head`) ends
+// the program quietly with status 141, as it ends other tools.
 
 #include <cstdint>
 #include <memory>
@@ -24,8 +24,8 @@ using Json = nlohmann::ordered_json;
 
 struct OutputOptions {
   bool json = false;
-  bool quiet = false;                    // no progress and no notes
-  LogLevel log = LogLevel::kWarning;     // the lowest level that is printed
+  bool quiet = false;                 // no progress and no notes
+  LogLevel log = LogLevel::kWarning;  // the lowest level that is printed
 };
 
 // Shows a Progress until it is dropped: on a terminal one line that is redrawn, elsewhere a line every five seconds.

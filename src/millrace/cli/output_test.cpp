@@ -49,9 +49,14 @@ TEST(OutputTest, ResultsGoToStdoutInOneOfTwoForms) {
 TEST(OutputTest, JsonOfBrokenUtf8IsStillJson) {
   Capture out, err;
   Output output({.json = true}, out.fd(), err.fd());
-  output.print_json({{"type", "row"}, {"name", "a\xff" "b"}});
+  output.print_json({{"type", "row"},
+                     {"name",
+                      "a\xff"
+                      "b"}});
   ASSERT_TRUE(output.flush());
-  EXPECT_EQ(Json::parse(out.text())["name"], "a\xef\xbf\xbd" "b");
+  EXPECT_EQ(Json::parse(out.text())["name"],
+            "a\xef\xbf\xbd"
+            "b");
 }
 
 TEST(OutputTest, ErrorsAndLogLinesGoToStderr) {
@@ -113,7 +118,9 @@ TEST(TextTableTest, ColumnsAreAligned) {
 
 TEST(PrintableTest, NothingReachesTheTerminalThatItObeys) {
   EXPECT_EQ(printable("a\x1b[31mb\r\n\x7f"), "a\\x1b[31mb\\x0d\\n\\x7f");
-  EXPECT_EQ(printable("\xc2\x9b" "31m\xc2\xa0é"), "\\u009b31m\xc2\xa0é");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m\xc2\xa0é"),
+            "\\u009b31m\xc2\xa0é");
   EXPECT_EQ(printable("\xff"), "\xef\xbf\xbd");
   EXPECT_EQ(printable("ééé", 3), "ééé");
   EXPECT_EQ(printable("éééé", 3), "ééé…");
@@ -121,7 +128,8 @@ TEST(PrintableTest, NothingReachesTheTerminalThatItObeys) {
 
 TEST(PrintableTest, RandomBytesBecomeShortPrintableUtf8) {
   const char* given = std::getenv("MILLRACE_TEST_SEED");
-  const unsigned seed = given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device()();
+  const unsigned seed =
+      given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device()();
   SCOPED_TRACE(testing::Message() << "MILLRACE_TEST_SEED=" << seed);
   std::mt19937 random(seed);
   for (int round = 0; round < 2000; ++round) {
@@ -136,7 +144,8 @@ TEST(PrintableTest, RandomBytesBecomeShortPrintableUtf8) {
 }
 
 TEST(CountedTest, OneIsNotMany) {
-  EXPECT_EQ(counted(0, "shard") + ", " + counted(1, "shard") + ", " + counted(1200, "shard"), "0 shards, 1 shard, 1,200 shards");
+  EXPECT_EQ(counted(0, "shard") + ", " + counted(1, "shard") + ", " + counted(1200, "shard"),
+            "0 shards, 1 shard, 1,200 shards");
 }
 
 TEST(ProgressLineTest, SaysWhatIsKnown) {

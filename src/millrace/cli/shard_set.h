@@ -22,9 +22,9 @@ struct Shard {
   std::optional<formats::ShardEntry> entry;  // what a manifest or part record says of it
 };
 
-// Names ending in ".tar", with braces expanded, are shards; anything else is a folder, whose manifest, else complete set of
-// part records, else *.tar files say what belongs to it. Shards are not opened.
-// Errors: not_found (a folder without shards, a missing part), corruption (a manifest or part record), those of storage.
+// Names ending in ".tar", with braces expanded, are shards; anything else is a folder, whose manifest, else complete
+// set of part records, else *.tar files say what belongs to it. Shards are not opened. Errors: not_found (a folder
+// without shards, a missing part), corruption (a manifest or part record), those of storage.
 [[nodiscard]] Result<std::vector<Shard>> find_shards(const std::vector<std::string>& urls);
 
 struct StoredIndex {
@@ -35,7 +35,8 @@ Location index_location(const Shard& shard);
 // Nothing when there is none. Errors: corruption, unsupported, those of storage.
 [[nodiscard]] Result<std::optional<StoredIndex>> read_index(const Shard& shard);
 
-// Opens a shard so that every read adds to `progress` (which must outlive the reader) and answers cancelled after `stop`.
+// Opens a shard so that every read adds to `progress` (which must outlive the reader) and answers cancelled after
+// `stop`.
 [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_watched(const Shard& shard, std::stop_token stop,
                                                                  Progress& progress);
 

@@ -40,7 +40,7 @@ struct SignalStop::Impl {
 SignalStop::SignalStop() : impl_(std::make_unique<Impl>()) {
   sigemptyset(&impl_->watched);
   for (const int number : {SIGINT, SIGTERM}) {
-    struct sigaction action {};
+    struct sigaction action{};
     sigaction(number, nullptr, &action);
     if (action.sa_handler != SIG_IGN) sigaddset(&impl_->watched, number);
   }
@@ -64,7 +64,9 @@ SignalStop::~SignalStop() {
   if (impl_->end >= 0) close(impl_->end);
 }
 
-std::stop_token SignalStop::token() const { return impl_->stop.get_token(); }
+std::stop_token SignalStop::token() const {
+  return impl_->stop.get_token();
+}
 
 std::optional<int> SignalStop::received() const {
   const int number = impl_->first;

@@ -2,8 +2,8 @@
 #pragma once
 
 // Turns SIGINT and SIGTERM into a stop request, and a second one into an immediate end with status 128 + signal. Made
-// before any other thread, in the main thread, because it blocks the two signals there; dropped, it unblocks them. A signal
-// that was ignored when the program started (nohup, a shell's background job) stays ignored.
+// before any other thread, in the main thread, because it blocks the two signals there; dropped, it unblocks them. A
+// signal that was ignored when the program started (nohup, a shell's background job) stays ignored.
 
 #include <memory>
 #include <optional>

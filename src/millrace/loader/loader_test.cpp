@@ -379,7 +379,9 @@ TEST(Loader, StressWithManyThreadsAndResets) {
     }
     by_state[state] = row;
     states.push_back(state);
-    if (random() % 10 == 0) ASSERT_TRUE(loader->load_state(states[random() % states.size()]));
+    if (random() % 10 == 0) {
+      ASSERT_TRUE(loader->load_state(states[random() % states.size()]));
+    }
   }
 }
 

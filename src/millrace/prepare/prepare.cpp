@@ -229,7 +229,7 @@ class TaskRun {
     ASSIGN_OR_RETURN(const auto json, read_if_there(folder_, part_name_));
     if (!json) return {};
     const auto there = formats::parse_part(*json, part_name_);
-    if (!there || there->inputs == part_.inputs) return {};
+    if (!there || run_hash(*there) == run_) return {};
     log(LogLevel::kWarning, "{}: the inputs of task {} changed since it was done; it is done again from the start",
         folder_.url, part_.task);
     const std::vector<std::string> keys = {folder_.child(formats::kManifestName).key, folder_.child(part_name_).key};

@@ -149,7 +149,7 @@ TEST_F(Restart, StopsSoon) {
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().code(), ErrorCode::kCancelled);
   stopper.join();
-  EXPECT_LT(Clock::now() - asked, std::chrono::milliseconds(500));
+  EXPECT_LT(Clock::now() - asked, std::chrono::seconds(1));
 }
 
 TEST_F(Restart, FindsDamageAndRepairsOnlyThat) {

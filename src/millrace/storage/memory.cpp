@@ -76,7 +76,9 @@ class MemoryWriter final : public Writer {
     MutexLock lock(mutex_);
     if (committed_) return fail(ErrorCode::kInvalidArgument, "write {}: it is committed", path);
     const size_t end = static_cast<size_t>(offset) + data.size();
-    const auto no_room = [&] { return fail(ErrorCode::kResourceExhausted, "write {}: no room for {} bytes", path, end); };
+    const auto no_room = [&] {
+      return fail(ErrorCode::kResourceExhausted, "write {}: no room for {} bytes", path, end);
+    };
     if (end > kObjectLimitBytes) return no_room();
     try {
       bytes_.resize(std::max(bytes_.size(), end));

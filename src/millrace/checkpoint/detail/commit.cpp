@@ -208,7 +208,11 @@ Status commit_step(const StepCommit& commit, std::string state) {
       records.push_back(directory.child(part_record_name(rank, commit.world_size)).key);
     RETURN_IF_ERROR(commit.root.storage->make_durable(records));
   }
-  return put_manifest(commit, serialize(manifest));
+  const std::string text = serialize(manifest);
+  if (std::ssize(text) > kMaxRecordBytes)
+    return fail(ErrorCode::kUnsupported, "commit step {}: the manifest would have {} bytes, readers take {}", commit.step,
+                text.size(), kMaxRecordBytes);
+  return put_manifest(commit, text);
 }
 
 Status await_commit(const StepCommit& commit) {
