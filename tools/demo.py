@@ -5,6 +5,7 @@
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -117,7 +118,7 @@ class Run:
         with open(self.folder / f"{log}.out", "w") as output:
             return subprocess.Popen(
                 [*self.command, "--log-file", str(self.folder / f"{log}.jsonl")],
-                stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=environment,
+                stdout=output, stderr=subprocess.STDOUT, env=environment,
             )  # fmt: skip
 
     def finish(self, process: subprocess.Popen, log: str) -> list[dict]:
@@ -132,14 +133,18 @@ class Run:
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def kill(self, process: subprocess.Popen) -> None:
-        os.killpg(process.pid, signal.SIGKILL)
+        """SIGKILL to every process of the run; torchrun's ranks are in sessions of their own."""
+        process.kill()
         process.wait()
-        self.wait_for_ranks()
+        while pids := self.processes():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
 
-    def wait_for_ranks(self) -> None:
-        """Until no process of the killed session is left: a rank that is still dying holds its files."""
-        while subprocess.run(["pgrep", "-f", str(self.checkpoints)], stdout=subprocess.DEVNULL).returncode == 0:
-            time.sleep(0.05)
+    def processes(self) -> list[int]:
+        found = subprocess.run(["pgrep", "-f", str(self.checkpoints)], stdout=subprocess.PIPE, text=True)
+        return [int(pid) for pid in found.stdout.split()]
 
     def between_checkpoints(self, process: subprocess.Popen) -> bool:
         """Two steps behind a checkpoint that is there."""

@@ -90,8 +90,8 @@ TEST(Saver, TheFileIsSafetensorsWithAlignedData) {
   const Location root = local_root(directory.path());
   const Arrays arrays = small_arrays(3);
   EXPECT_OK(save_and_wait(*make_saver(root), 1, arrays));
-  const auto file = root.storage->open_read(
-      root.child("step-000000000001/r0000-test/rank-00000-of-00001.safetensors").key);
+  const auto file =
+      root.storage->open_read(root.child("step-000000000001/r0000-test/rank-00000-of-00001.safetensors").key);
   ASSERT_TRUE(file) << explain(file);
   const auto header = formats::parse_safetensors_header(**file);
   ASSERT_TRUE(header) << explain(header);
@@ -228,7 +228,9 @@ class SmallDisk final : public Storage {
     return inner_->list(prefix, options);
   }
   Status remove(std::span<const std::string> keys) override { return inner_->remove(keys); }
-  Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override { return inner_->list_uploads(prefix); }
+  Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
+    return inner_->list_uploads(prefix);
+  }
   Status abort_uploads(std::span<const ObjectInfo> uploads) override { return inner_->abort_uploads(uploads); }
   Status make_durable(std::span<const std::string> keys) override { return inner_->make_durable(keys); }
   Result<int64_t> free_space(std::string_view) override { return free_; }

@@ -21,7 +21,8 @@ using testing::Not;
 using testing::StartsWith;
 
 SaverOptions options_of(const std::string& attempt, int64_t rank = 0, int64_t world_size = 1) {
-  return {.attempt = attempt, .rank = rank, .world_size = world_size, .threads = 1, .commit_timeout = milliseconds(100)};
+  return {
+      .attempt = attempt, .rank = rank, .world_size = world_size, .threads = 1, .commit_timeout = milliseconds(100)};
 }
 
 TEST(Commit, NeedsEveryRank) {
@@ -54,7 +55,8 @@ TEST(Commit, PartsThatDoNotMakeOneTensorAreRefused) {
   const Array array = make_array(Dtype::kF32, {4, 4}, 1);
   const auto outcome = [&](const RankTensors& zero, const RankTensors& one) {
     const Location root = memory_root();
-    const auto committer = make_saver(root, options_of("r0000-a", 0, 2)), other = make_saver(root, options_of("r0000-a", 1, 2));
+    const auto committer = make_saver(root, options_of("r0000-a", 0, 2)),
+               other = make_saver(root, options_of("r0000-a", 1, 2));
     const auto theirs = other->save(1, one.tensors(), "{}", "null").value();
     const Status status = committer->save(1, zero.tensors(), "{}", "null").value()->wait();
     EXPECT_EQ(theirs->wait().has_value(), status.has_value());
@@ -97,7 +99,8 @@ TEST(Commit, AFileOfAnotherSizeIsRefused) {
   const auto ours = zero->save(1, {}, "{}", "null").value();
   const std::string record = root.child("step-000000000001/r0000-a/part-00001-of-00002.json").key;
   while (!storage->stat(record)) std::this_thread::yield();
-  ASSERT_TRUE(write_object(*storage, root.child("step-000000000001/r0000-a/rank-00001-of-00002.safetensors").key, "cut"));
+  ASSERT_TRUE(
+      write_object(*storage, root.child("step-000000000001/r0000-a/rank-00001-of-00002.safetensors").key, "cut"));
   const Status status = ours->wait();
   EXPECT_CODE(status, ErrorCode::kCorruption);
   EXPECT_THAT(status.error().to_string(), HasSubstr("its file has 3 bytes"));

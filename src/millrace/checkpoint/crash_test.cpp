@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A save that is stopped at every point: by an error of storage, by a power cut, by kill -9. The rule is always the same:
-// what is listed loads completely, what was reported committed is there, and the next attempt goes on.
+// A save that is stopped at every point: by an error of storage, by a power cut, by kill -9. The rule is always the
+// same: what is listed loads completely, what was reported committed is there, and the next attempt goes on.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -24,7 +24,9 @@ SaverOptions keep_one(const std::string& attempt) {
 }
 
 // Content tells its step.
-Arrays arrays_of(int64_t step) { return small_arrays(static_cast<uint64_t>(step) * 1'000); }
+Arrays arrays_of(int64_t step) {
+  return small_arrays(static_cast<uint64_t>(step) * 1'000);
+}
 
 // The newest listed step, after loading and verifying every one; 0 when there is none.
 int64_t newest_good_step(const Location& root) {
@@ -88,7 +90,8 @@ TEST(PowerCut, AtEverySystemCallLeavesTheOldOrTheNewStep) {
     FaultSyscalls syscalls(seed + static_cast<uint64_t>(at), directory.path());
     bool cut = false, saved = false;
     {
-      const Location root = root_of(open_local_storage(directory.path(), {.io_threads = 1, .syscalls = &syscalls}).value());
+      const Location root =
+          root_of(open_local_storage(directory.path(), {.io_threads = 1, .syscalls = &syscalls}).value());
       const auto saver = make_saver(root, keep_one("r0000-a"));
       ASSERT_TRUE(save_and_wait(*saver, 1, arrays_of(1)));
       const int64_t before = syscalls.calls();

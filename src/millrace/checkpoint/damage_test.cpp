@@ -86,7 +86,9 @@ class Damage : public testing::Test {
   Arrays arrays_ = small_arrays(1);
 };
 
-TEST_F(Damage, OfTheManifest) { try_all("manifest.json", true, 1); }
+TEST_F(Damage, OfTheManifest) {
+  try_all("manifest.json", true, 1);
+}
 TEST_F(Damage, OfAPartRecord) {
   try_all("r0000-a/part-00000-of-00002.json", true, 1);
   try_all("r0000-a/part-00001-of-00002.json", true, 1);

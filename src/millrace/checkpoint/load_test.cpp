@@ -15,8 +15,8 @@ void save_sharded(const Location& root, int64_t step, const std::vector<RankTens
   std::vector<std::unique_ptr<Saver>> savers;
   std::vector<std::shared_ptr<PendingSave>> saves;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    savers.push_back(make_saver(root, {.rank = static_cast<int64_t>(rank),
-                                       .world_size = static_cast<int64_t>(ranks.size())}));
+    savers.push_back(
+        make_saver(root, {.rank = static_cast<int64_t>(rank), .world_size = static_cast<int64_t>(ranks.size())}));
     auto save = savers.back()->save(step, ranks[rank].tensors(), "{}", std::to_string(rank));
     ASSERT_TRUE(save) << explain(save);
     saves.push_back(std::move(*save));
@@ -83,7 +83,8 @@ TEST(Load, OpensOnlyTheFilesThatAreNeeded) {
   for (size_t r = 0; r < 4; ++r) ranks[r].add("a", arrays.at("a"), {{static_cast<int64_t>(r) * 2}, {2}});
   save_sharded(root, 1, ranks);
   for (const char* part : {"00000-of", "00003-of"})
-    plan->add({.key_part = part, .count = FaultRule::kForever, .error = Error(ErrorCode::kUnavailable, "do not touch")});
+    plan->add(
+        {.key_part = part, .count = FaultRule::kForever, .error = Error(ErrorCode::kUnavailable, "do not touch")});
   const auto checkpoint = Checkpoint::open(root, 1);
   ASSERT_TRUE(checkpoint) << explain(checkpoint);
   EXPECT_OK(load_and_compare(**checkpoint, arrays, {{"a", {{3}, {2}}}}));
@@ -118,8 +119,8 @@ TEST(Load, ElementsBelowAByteLoadAsTheyWereSaved) {
   const Location root = memory_root();
   const Array array{Dtype::kF4, {4, 2}, "abcd"};
   // SAFETY: std::byte may alias any object.
-  const TensorToSave tensor{"q", Dtype::kF4, {4, 2}, {{0, 0}, {4, 2}},
-                            reinterpret_cast<const std::byte*>(array.bytes.data())};
+  const TensorToSave tensor{
+      "q", Dtype::kF4, {4, 2}, {{0, 0}, {4, 2}}, reinterpret_cast<const std::byte*>(array.bytes.data())};
   const auto saver = make_saver(root);
   const auto save = saver->save(1, {&tensor, 1}, "{}", "null");
   ASSERT_TRUE(save) << explain(save);

@@ -32,8 +32,8 @@ struct OpenPart {
   std::unique_ptr<RandomReader> file;
 };
 
-void add_chunks(std::vector<ChunkRead>& chunks, const OpenPart& part, const PartTensor& tensor, std::byte* out, size_t tag,
-                const BoxCopy* needed) {
+void add_chunks(std::vector<ChunkRead>& chunks, const OpenPart& part, const PartTensor& tensor, std::byte* out,
+                size_t tag, const BoxCopy* needed) {
   for (size_t i = 0; i < tensor.hashes.size(); ++i) {
     const int64_t begin = static_cast<int64_t>(i) * part.record->chunk_bytes;
     const int64_t end = std::min(begin + part.record->chunk_bytes, tensor.bytes);
@@ -149,7 +149,8 @@ Result<std::shared_ptr<const PartRecord>> StoredCheckpoint::part_record(int64_t 
   return records_.try_emplace(rank, std::make_shared<const PartRecord>(std::move(part))).first->second;
 }
 
-// Both tables must tell the same: every box of the part is in the manifest, and the manifest has no other for this part.
+// Both tables must tell the same: every box of the part is in the manifest, and the manifest has no other for this
+// part.
 Status StoredCheckpoint::check_part_tensors(const PartRecord& record) const {
   const std::string key = directory_.child(part_name(record.rank)).key;
   for (const PartTensor& tensor : record.tensors) {
@@ -201,7 +202,8 @@ Status StoredCheckpoint::find_pieces(const TensorToLoad& target, std::vector<Pie
   const int64_t elements = volume(target.box.shape);
   if (elements == 0) return {};
   if (target.data == nullptr)
-    return fail(ErrorCode::kInvalidArgument, "load step {}: tensor '{}' has nowhere to go", manifest_.step, target.name);
+    return fail(ErrorCode::kInvalidArgument, "load step {}: tensor '{}' has nowhere to go", manifest_.step,
+                target.name);
   for (const StoredBox& stored : tensor->boxes) {
     const bool empty = std::find(stored.box.shape.begin(), stored.box.shape.end(), 0) != stored.box.shape.end();
     if (auto common = empty ? std::nullopt : intersect(stored.box, target.box))
@@ -249,16 +251,15 @@ Status StoredCheckpoint::load(std::span<const TensorToLoad> targets, int threads
     items += chunks[first].items;
   }
   if (progress != nullptr) progress->set_totals(bytes, items);
-  return with_context(
-      read_chunks(std::move(chunks), executor,
-                  {.stop = stop,
-                   .progress = progress,
-                   .take =
-                       [&](const ChunkRead& chunk, std::span<const std::byte> data) {
-                         const Scatter& scatter = scatters[chunk.tag];
-                         scatter.copy.copy(chunk.offset - scatter.tensor_offset, data, scatter.target);
-                       }}),
-      fmt::format("load step {}", manifest_.step));
+  return with_context(read_chunks(std::move(chunks), executor,
+                                  {.stop = stop,
+                                   .progress = progress,
+                                   .take =
+                                       [&](const ChunkRead& chunk, std::span<const std::byte> data) {
+                                         const Scatter& scatter = scatters[chunk.tag];
+                                         scatter.copy.copy(chunk.offset - scatter.tensor_offset, data, scatter.target);
+                                       }}),
+                      fmt::format("load step {}", manifest_.step));
 }
 
 Status StoredCheckpoint::check_header(const OpenPart& part) const {
@@ -273,7 +274,8 @@ Status StoredCheckpoint::check_header(const OpenPart& part) const {
   if (header.tensors.size() != part.record->tensors.size()) return bad("its header has other tensors than its record");
   for (const PartTensor& tensor : part.record->tensors) {
     const formats::TensorInfo* info = header.find(tensor.name);
-    if (info == nullptr || info->dtype != tensor.dtype || info->shape != tensor.box.shape || info->begin != tensor.begin)
+    if (info == nullptr || info->dtype != tensor.dtype || info->shape != tensor.box.shape ||
+        info->begin != tensor.begin)
       return bad(fmt::format("tensor '{}' is not where its record says", tensor.name));
   }
   return {};

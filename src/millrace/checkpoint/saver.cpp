@@ -21,7 +21,7 @@ namespace millrace::checkpoint {
 
 namespace {
 
-constexpr int kMaxThreads = 8;  // a few threads fill a memory bus; more would only take CPUs from training
+constexpr int kMaxThreads = 8;               // a few threads fill a memory bus; more would only take CPUs from training
 constexpr size_t kMaxStateBytes = 64 << 20;  // escaped at worst sixfold, it still fits into a record
 constexpr std::chrono::seconds kStopGrace{5};  // what a storage call under way gets to end in ~Saver
 
@@ -138,9 +138,12 @@ class SaveJob {
 
   Status finish(std::string state) {
     const SaverOptions& options = core_->options;
-    const StepCommit commit{core_->root,        save_->step(),
-                            options.attempt,    options.world_size,
-                            Clock::now() + options.commit_timeout, core_->stop.get_token()};
+    const StepCommit commit{core_->root,
+                            save_->step(),
+                            options.attempt,
+                            options.world_size,
+                            Clock::now() + options.commit_timeout,
+                            core_->stop.get_token()};
     if (options.rank != 0) return await_commit(commit);
     RETURN_IF_ERROR(commit_step(commit, std::move(state)));
     follow_up();
@@ -151,8 +154,8 @@ class SaveJob {
   void follow_up() {
     const SaverOptions& options = core_->options;
     const Location latest = core_->root.child(kLatestName);
-    if (auto written = write_object(*latest.storage, latest.key, step_name(save_->step()) + "\n", {},
-                                    Durability::kVisible);
+    if (auto written =
+            write_object(*latest.storage, latest.key, step_name(save_->step()) + "\n", {}, Durability::kVisible);
         !written)
       log(LogLevel::kWarning, "checkpoint: step {} is committed, but `latest` is not moved: {}", save_->step(),
           written.error().to_string());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the tests of this room share: arrays that differ from seed to seed, saves of them, and loads held against a plain
-// reference. For tests only; functions are thread-safe.
+// What the tests of this room share: arrays that differ from seed to seed, saves of them, and loads held against a
+// plain reference. For tests only; functions are thread-safe.
 
 #include <gtest/gtest.h>
 
@@ -26,8 +26,12 @@ namespace millrace::checkpoint {
 inline Location root_of(std::shared_ptr<Storage> storage, std::string key = "run") {
   return {std::move(storage), key, "test://" + key};
 }
-inline Location memory_root() { return root_of(make_memory_storage("test")); }
-inline Location local_root(const std::string& directory) { return root_of(open_local_storage(directory).value()); }
+inline Location memory_root() {
+  return root_of(make_memory_storage("test"));
+}
+inline Location local_root(const std::string& directory) {
+  return root_of(open_local_storage(directory).value());
+}
 
 struct Array {
   formats::Dtype dtype = formats::Dtype::kF32;
@@ -51,7 +55,9 @@ inline Arrays small_arrays(uint64_t seed) {
           {"mask \"x\" \xC3\xA9", make_array(Dtype::kBool, {3, 5, 2}, seed + 4)}};
 }
 
-inline Box box_of_all(const std::vector<int64_t>& shape) { return {std::vector<int64_t>(shape.size(), 0), shape}; }
+inline Box box_of_all(const std::vector<int64_t>& shape) {
+  return {std::vector<int64_t>(shape.size(), 0), shape};
+}
 
 // The box's bytes, element by element: slow and plain.
 inline std::string cut(const Array& array, const Box& box) {
@@ -133,7 +139,8 @@ inline Status save_and_wait(Saver& saver, int64_t step, const Arrays& arrays, co
 }
 
 // Loads boxes of `arrays` and compares. Errors: those of load; internal when content differs.
-inline Status load_and_compare(const Checkpoint& checkpoint, const Arrays& arrays, const std::map<std::string, Box>& boxes) {
+inline Status load_and_compare(const Checkpoint& checkpoint, const Arrays& arrays,
+                               const std::map<std::string, Box>& boxes) {
   std::map<std::string, std::string> loaded;
   std::vector<TensorToLoad> targets;
   for (const auto& [name, box] : boxes) {

@@ -60,12 +60,15 @@ double fraction_done(const Progress::Snapshot& s) {
   return -1;
 }
 
-std::string progress_bar(double fraction) {
-  constexpr size_t kWidth = 20;
-  const auto filled = static_cast<size_t>(fraction * kWidth);
+// A bar that takes at most `room` characters; nothing where too few are left for one to say anything.
+std::string progress_bar(double fraction, size_t room) {
+  constexpr size_t kMostCells = 20, kFewestCells = 5, kFrame = 4;
+  if (room < kFrame + kFewestCells) return {};
+  const size_t cells = std::min(kMostCells, room - kFrame);
+  const auto filled = static_cast<size_t>(fraction * static_cast<double>(cells));
   std::string bar(filled, '=');
-  if (filled < kWidth) bar += '>';
-  bar.resize(kWidth, ' ');
+  if (filled < cells) bar += '>';
+  bar.resize(cells, ' ');
   return "  [" + bar + "]";
 }
 
@@ -272,17 +275,18 @@ std::string counted(int64_t count, std::string_view noun) {
 
 std::string format_progress(const Progress::Snapshot& s, std::string_view verb, size_t width) {
   const double fraction = fraction_done(s);
-  std::string line(verb);
-  if (!s.phase.empty() && s.phase != verb) line += ": " + s.phase;
-  if (width > 0 && fraction >= 0) line += progress_bar(fraction);
-  if (fraction >= 0) line += fmt::format("  {:3.0f}%", 100 * fraction);
-  if (s.bytes > 0 || s.total_bytes > 0) line += amount_done(s.bytes, s.total_bytes, format_bytes);
-  if (s.items > 0 || s.total_items > 0) line += amount_done(s.items, s.total_items, format_count);
-  if (s.bytes > 0 && s.seconds > 0) line += "  " + format_rate(static_cast<double>(s.bytes) / s.seconds);
-  if (fraction > 0 && fraction < 1) {
-    line += "  ETA " + format_duration(s.seconds * (1 - fraction) / fraction);
-  }
-  return width == 0 ? line : line.substr(0, width);
+  std::string name(verb);
+  if (!s.phase.empty() && s.phase != verb) name += ": " + s.phase;
+  std::string rest;
+  if (fraction >= 0) rest += fmt::format("  {:3.0f}%", 100 * fraction);
+  if (s.bytes > 0 || s.total_bytes > 0) rest += amount_done(s.bytes, s.total_bytes, format_bytes);
+  if (s.items > 0 || s.total_items > 0) rest += amount_done(s.items, s.total_items, format_count);
+  if (s.bytes > 0 && s.seconds > 0) rest += "  " + format_rate(static_cast<double>(s.bytes) / s.seconds);
+  if (fraction > 0 && fraction < 1) rest += "  ETA " + format_duration(s.seconds * (1 - fraction) / fraction);
+  if (width == 0) return name + rest;
+  const size_t taken = name.size() + rest.size();
+  if (fraction >= 0 && taken < width) name += progress_bar(fraction, width - taken);
+  return (name + rest).substr(0, width);
 }
 
 }  // namespace millrace::cli

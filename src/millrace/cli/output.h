@@ -109,7 +109,8 @@ std::string printable(std::string_view text, size_t max_characters = 4096);
 // "1 shard", "1,200 shards".
 std::string counted(int64_t count, std::string_view noun);
 
-// "prepare  [=====>     ]  42%  1.20 GB of 2.86 GB  12,345  312 MB/s  ETA 5.3 s", at most `width` characters;
+// "prepare  [=====>     ]  42%  1.20 GB of 2.86 GB  12,345  312 MB/s  ETA 5.3 s", at most `width` characters,
+// for which the bar gives way first;
 // width 0: no bar and no limit.
 std::string format_progress(const Progress::Snapshot& snapshot, std::string_view verb, size_t width);
 

@@ -153,6 +153,9 @@ TEST(ProgressLineTest, SaysWhatIsKnown) {
   EXPECT_EQ(format_progress(s, "prepare", 200),
             "prepare  [=====>              ]   25%  250 MB of 1.00 GB  1,200  125 MB/s  ETA 6.00 s");
   EXPECT_EQ(format_progress(s, "prepare", 0), "prepare   25%  250 MB of 1.00 GB  1,200  125 MB/s  ETA 6.00 s");
+  EXPECT_EQ(format_progress(s, "prepare", 79),
+            "prepare  [===>          ]   25%  250 MB of 1.00 GB  1,200  125 MB/s  ETA 6.00 s");
+  EXPECT_EQ(format_progress(s, "prepare", 66), format_progress(s, "prepare", 0));
   s.phase = "prepare";
   EXPECT_EQ(format_progress(s, "prepare", 0), "prepare   25%  250 MB of 1.00 GB  1,200  125 MB/s  ETA 6.00 s");
   s.total_bytes = 0;

@@ -312,7 +312,7 @@ Result<Found> find_header(const View& view, int64_t at, int64_t limit, std::stri
 }
 
 void put_text(char* block, Field field, std::string_view text) {
-  std::memcpy(block + field.at, text.data(), text.size());
+  std::copy(text.begin(), text.end(), block + field.at);
 }
 
 // Octal with a closing NUL; base 256 when it does not fit (sizes only).

@@ -44,8 +44,8 @@ size_t sweep_dimension(std::span<const Box* const> boxes, size_t dimensions) {
 Status check_inside(const Box& box, std::span<const int64_t> shape) {
   bool inside = box.offset.size() == shape.size() && box.shape.size() == shape.size();
   for (size_t d = 0; inside && d < shape.size(); ++d) {
-    inside = box.offset[d] >= 0 && box.shape[d] >= 0 && box.shape[d] <= shape[d] &&
-             box.offset[d] <= shape[d] - box.shape[d];
+    inside =
+        box.offset[d] >= 0 && box.shape[d] >= 0 && box.shape[d] <= shape[d] && box.offset[d] <= shape[d] - box.shape[d];
   }
   if (inside) return {};
   return fail(ErrorCode::kInvalidArgument, "box {} is not inside shape [{}]", box_text(box), fmt::join(shape, ", "));

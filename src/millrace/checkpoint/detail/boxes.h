@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Arithmetic of boxes: whether a set of them tiles a tensor, and how bytes go from one box to another. Pure; thread-safe.
+// Arithmetic of boxes: whether a set of them tiles a tensor, and how bytes go from one box to another. Pure;
+// thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -23,11 +24,12 @@ int64_t volume(std::span<const int64_t> shape);
 // What both hold; nothing when that is empty. REQUIRES: the same number of dimensions.
 std::optional<Box> intersect(const Box& a, const Box& b);
 
-// Errors: corruption when the boxes leave a gap, overlap or leave `shape`. Sorts along the dimension that tells most boxes
-// apart, so that n shards of one dimension cost n log n; a grid costs n times its smaller side.
+// Errors: corruption when the boxes leave a gap, overlap or leave `shape`. Sorts along the dimension that tells most
+// boxes apart, so that n shards of one dimension cost n log n; a grid costs n times its smaller side.
 [[nodiscard]] Status check_tiling(std::span<const int64_t> shape, std::span<const Box* const> boxes);
 
-// Copies the elements of `common` from the dense bytes of `from` into those of `to`, by runs that are contiguous in both.
+// Copies the elements of `common` from the dense bytes of `from` into those of `to`, by runs that are contiguous in
+// both.
 class BoxCopy {
  public:
   // REQUIRES: `common` is not empty and lies inside both.

@@ -41,8 +41,8 @@ class ChunkReading {
     if (scratch_bytes_ > 0) {
       const int64_t threads = std::min<int64_t>(executor.threads() + 1, static_cast<int64_t>(groups_.size()));
       scratch_bytes_ = (scratch_bytes_ + 4095) / 4096 * 4096;  // whole pages, as the pool counts
-      ASSIGN_OR_RETURN(scratch_, BufferPool::reserve(*MemoryBudget::process(), "checkpoint load",
-                                                     scratch_bytes_ * threads));
+      ASSIGN_OR_RETURN(scratch_,
+                       BufferPool::reserve(*MemoryBudget::process(), "checkpoint load", scratch_bytes_ * threads));
     }
     parallel_for(executor, static_cast<int64_t>(groups_.size()), [&](int64_t i) {
       if (error_.failed() && !options_.found) return;
@@ -95,8 +95,9 @@ class ChunkReading {
 
   void finish(const ChunkRead& chunk, std::span<const std::byte> bytes) {
     if (xxh3_128(bytes) != chunk.hash) {
-      const auto damage = fail(ErrorCode::kCorruption, "{}: tensor '{}', bytes [{}, {}) of the file do not match their hash",
-                               chunk.file->name(), chunk.tensor, chunk.offset, chunk.offset + chunk.bytes);
+      const auto damage =
+          fail(ErrorCode::kCorruption, "{}: tensor '{}', bytes [{}, {}) of the file do not match their hash",
+               chunk.file->name(), chunk.tensor, chunk.offset, chunk.offset + chunk.bytes);
       return failed(damage.value());
     }
     if (chunk.out == nullptr) {

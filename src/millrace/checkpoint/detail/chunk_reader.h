@@ -21,9 +21,9 @@ namespace millrace::checkpoint {
 
 struct ChunkRead {
   const RandomReader* file = nullptr;
-  std::string_view tensor;   // for messages
-  int64_t offset = 0;        // in the file
-  int64_t bytes = 0;         // at most kChunkBytes
+  std::string_view tensor;  // for messages
+  int64_t offset = 0;       // in the file
+  int64_t bytes = 0;        // at most kChunkBytes
   Hash128 hash;
   std::byte* out = nullptr;  // where the bytes go; null: to `take`, through scratch memory
   size_t tag = 0;            // for `take`
@@ -39,7 +39,8 @@ struct ChunkReadOptions {
   std::function<void(const Error&)> found;
 };
 
-// Errors: the first failure: corruption naming file, tensor and place; those of reading; cancelled; resource_exhausted (scratch memory).
+// Errors: the first failure: corruption naming file, tensor and place; those of reading; cancelled; resource_exhausted
+// (scratch memory).
 [[nodiscard]] Status read_chunks(std::vector<ChunkRead> chunks, Executor& executor, const ChunkReadOptions& options);
 
 }  // namespace millrace::checkpoint

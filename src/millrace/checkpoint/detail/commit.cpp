@@ -17,8 +17,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Waits between two looks at storage: 5 ms at first, 200 ms in the end, so that a small save commits at once and a long wait
-// for a slow rank costs little.
+// Waits between two looks at storage: 5 ms at first, 200 ms in the end, so that a small save commits at once and a long
+// wait for a slow rank costs little.
 class Backoff {
  public:
   explicit Backoff(const StepCommit& commit) : commit_(commit) {}
@@ -210,8 +210,8 @@ Status commit_step(const StepCommit& commit, std::string state) {
   }
   const std::string text = serialize(manifest);
   if (std::ssize(text) > kMaxRecordBytes)
-    return fail(ErrorCode::kUnsupported, "commit step {}: the manifest would have {} bytes, readers take {}", commit.step,
-                text.size(), kMaxRecordBytes);
+    return fail(ErrorCode::kUnsupported, "commit step {}: the manifest would have {} bytes, readers take {}",
+                commit.step, text.size(), kMaxRecordBytes);
   return put_manifest(commit, text);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How a step becomes a checkpoint (docs/design/checkpoint.md): the committer's side and the side of those who wait for it.
-// Free functions that block; thread-safe.
+// How a step becomes a checkpoint (docs/design/checkpoint.md): the committer's side and the side of those who wait for
+// it. Free functions that block; thread-safe.
 
 #include <cstdint>
 #include <stop_token>
@@ -25,7 +25,8 @@ struct StepCommit {
 };
 
 // Whether `attempt` may commit the step as things are now. A manifest that cannot be read is in nobody's way.
-// Errors: already_exists (committed by an attempt that is not older), unsupported (by a newer Millrace), those of storage.
+// Errors: already_exists (committed by an attempt that is not older), unsupported (by a newer Millrace), those of
+// storage.
 [[nodiscard]] Status check_step_open(const Location& root, int64_t step, const std::string& attempt);
 
 // Waits for the part records of all ranks, checks that they make one whole, and creates the manifest, durable.

@@ -21,9 +21,13 @@ std::optional<int64_t> parse_digits(std::string_view text) {
 
 }  // namespace
 
-std::string prefix_below(const Location& location) { return location.key.empty() ? "" : location.key + "/"; }
+std::string prefix_below(const Location& location) {
+  return location.key.empty() ? "" : location.key + "/";
+}
 
-std::string step_name(int64_t step) { return fmt::format("{}{:012}", kStepPrefix, step); }
+std::string step_name(int64_t step) {
+  return fmt::format("{}{:012}", kStepPrefix, step);
+}
 
 std::optional<int64_t> parse_step_name(std::string_view name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
@@ -43,8 +47,8 @@ std::optional<int64_t> restart_of(std::string_view attempt) {
   const size_t dash = attempt.find('-');
   if (!attempt.starts_with('r') || dash == attempt.npos || dash > 10) return std::nullopt;
   const std::string_view nonce = attempt.substr(dash + 1);
-  const bool plain = std::all_of(nonce.begin(), nonce.end(),
-                                 [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z'); });
+  const bool plain =
+      std::all_of(nonce.begin(), nonce.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z'); });
   if (nonce.empty() || nonce.size() > 32 || !plain) return std::nullopt;
   return parse_digits(attempt.substr(1, dash - 1));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Names below ROOT (docs/format/checkpoint.md) and listings of one level. Pure functions but for the listings; thread-safe.
+// Names below ROOT (docs/format/checkpoint.md) and listings of one level. Pure functions but for the listings;
+// thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -18,15 +19,17 @@ inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kLatestName = "latest";
 inline constexpr std::string_view kRemovingName = "removing";  // in a step's directory: its files are on their way out
 
-std::string step_name(int64_t step);                            // "step-000000000100"
-std::optional<int64_t> parse_step_name(std::string_view name);  // only names that step_name gives
-std::string rank_file_name(int64_t rank, int64_t world_size);   // "rank-00000-of-00002.safetensors"
+std::string step_name(int64_t step);                             // "step-000000000100"
+std::optional<int64_t> parse_step_name(std::string_view name);   // only names that step_name gives
+std::string rank_file_name(int64_t rank, int64_t world_size);    // "rank-00000-of-00002.safetensors"
 std::string part_record_name(int64_t rank, int64_t world_size);  // "part-00000-of-00002.json"
 
 // The restart count of "r0003-9f1c2ab4"; nothing when `attempt` is not of that form.
 std::optional<int64_t> restart_of(std::string_view attempt);
 
-inline Location step_location(const Location& root, int64_t step) { return root.child(step_name(step)); }
+inline Location step_location(const Location& root, int64_t step) {
+  return root.child(step_name(step));
+}
 
 // What every key below `location` starts with.
 std::string prefix_below(const Location& location);

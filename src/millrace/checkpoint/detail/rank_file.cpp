@@ -15,9 +15,10 @@ namespace millrace::checkpoint {
 
 namespace {
 
-constexpr int64_t kCopyBytes = 4 << 20;      // one copy task: small enough to balance threads, large enough to forget its cost
+constexpr int64_t kCopyBytes =
+    4 << 20;  // one copy task: small enough to balance threads, large enough to forget its cost
 constexpr int64_t kExtentBytes = kChunkBytes;  // one write: small chunks are gathered up to this
-constexpr int64_t kFileAlignment = 4096;     // of the data in the file and of the image in memory
+constexpr int64_t kFileAlignment = 4096;       // of the data in the file and of the image in memory
 
 Status check_tensor(const TensorToSave& tensor) {
   const auto bad = [&](std::string_view reason) {
@@ -25,7 +26,8 @@ Status check_tensor(const TensorToSave& tensor) {
   };
   if (!is_utf8(tensor.name)) return fail(ErrorCode::kInvalidArgument, "a tensor's name is not UTF-8");
   if (tensor.name.empty()) return fail(ErrorCode::kInvalidArgument, "a tensor without a name");
-  if (auto bytes = formats::tensor_bytes(tensor.dtype, tensor.global_shape); !bytes) return bad(bytes.error().message());
+  if (auto bytes = formats::tensor_bytes(tensor.dtype, tensor.global_shape); !bytes)
+    return bad(bytes.error().message());
   if (auto inside = check_inside(tensor.box, tensor.global_shape); !inside) return bad(inside.error().message());
   return {};
 }
@@ -66,7 +68,8 @@ Result<std::shared_ptr<const RankFile>> RankFile::plan(std::span<const TensorToS
 bool RankFile::matches(std::span<const TensorToSave> tensors) const {
   return std::equal(tensors.begin(), tensors.end(), planned_.begin(), planned_.end(),
                     [](const TensorToSave& a, const TensorToSave& b) {
-                      return a.dtype == b.dtype && a.name == b.name && a.global_shape == b.global_shape && a.box == b.box;
+                      return a.dtype == b.dtype && a.name == b.name && a.global_shape == b.global_shape &&
+                             a.box == b.box;
                     });
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One rank's safetensors file, from the tensors in memory to the bytes in storage. A RankFile is the plan: header, places,
-// hash chunks; it depends on names, dtypes and shapes only, so one plan serves every save of a training run. Immutable.
+// One rank's safetensors file, from the tensors in memory to the bytes in storage. A RankFile is the plan: header,
+// places, hash chunks; it depends on names, dtypes and shapes only, so one plan serves every save of a training run.
+// Immutable.
 
 #include <cstdint>
 #include <functional>
@@ -33,14 +34,14 @@ class RankFile {
   void snapshot(std::span<const TensorToSave> tensors, std::byte* image, Executor& executor,
                 const std::function<void()>& beside) const;
 
-  // Hashes and writes the image, extent by extent, each hashed right before it is written. Answers the part record but for
-  // step, attempt, rank, world size and state. Errors: cancelled, those of the writer.
+  // Hashes and writes the image, extent by extent, each hashed right before it is written. Answers the part record but
+  // for step, attempt, rank, world size and state. Errors: cancelled, those of the writer.
   [[nodiscard]] Result<PartRecord> write(const std::byte* image, Writer& writer, Executor& executor,
                                          std::stop_token stop) const;
 
  private:
   struct Chunk {
-    size_t tensor = 0;  // in file order
+    size_t tensor = 0;           // in file order
     int64_t begin = 0, end = 0;  // in the data buffer
   };
   struct Extent {
@@ -53,8 +54,8 @@ class RankFile {
 
   std::vector<TensorToSave> planned_;  // as given, data unset
   formats::SafetensorsLayout layout_;
-  std::vector<size_t> order_;          // of each tensor in the file: its place in `planned_`
-  std::vector<Chunk> chunks_;          // in the order of their bytes
+  std::vector<size_t> order_;  // of each tensor in the file: its place in `planned_`
+  std::vector<Chunk> chunks_;  // in the order of their bytes
   std::vector<Extent> extents_;
 };
 

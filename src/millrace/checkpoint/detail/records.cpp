@@ -19,7 +19,8 @@ using Json = nlohmann::json;  // keys sorted by their bytes
 constexpr std::string_view kPartFormat = "millrace-checkpoint-part";
 constexpr std::string_view kManifestFormat = "millrace-checkpoint";
 constexpr int64_t kVersion = 1;
-constexpr std::string_view kChecksumKey = R"("checksum":")";  // quotes inside strings are escaped, so only the key matches
+constexpr std::string_view kChecksumKey =
+    R"("checksum":")";  // quotes inside strings are escaped, so only the key matches
 constexpr size_t kHexDigits = 32;
 
 // The text without the member "checksum", which a comma always follows: `head` + `tail`.
@@ -347,9 +348,8 @@ Result<Manifest> parse_manifest(std::string_view text, std::string_view source) 
   if (manifest.world_size() != world_size) fields.fail_with("\"parts\" does not have one entry a rank");
   manifest.state = fields.text("state");
   if (fields.ok()) {
-    take_tensors(fields, error, manifest.tensors, [&](Fields& from, const std::string& name) {
-      return take_manifest_tensor(from, name, world_size);
-    });
+    take_tensors(fields, error, manifest.tensors,
+                 [&](Fields& from, const std::string& name) { return take_manifest_tensor(from, name, world_size); });
   }
   if (!fields.ok()) return fail(ErrorCode::kCorruption, "{}: {}", source, error);
   return manifest;

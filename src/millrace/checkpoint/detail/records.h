@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The two JSON documents of a checkpoint, in memory and as text (docs/format/checkpoint.md). Each carries a hash of its own
-// text, so a parser sees only bytes that were written. Values; thread-safe.
+// The two JSON documents of a checkpoint, in memory and as text (docs/format/checkpoint.md). Each carries a hash of its
+// own text, so a parser sees only bytes that were written. Values; thread-safe.
 
 #include <chrono>
 #include <cstdint>
@@ -24,9 +24,9 @@ inline constexpr int64_t kMaxWorldSize = 1'000'000;
 struct PartTensor {
   std::string name;
   formats::Dtype dtype = formats::Dtype::kF32;
-  std::vector<int64_t> shape;   // global
+  std::vector<int64_t> shape;  // global
   Box box;
-  int64_t begin = 0;            // in the file's data buffer
+  int64_t begin = 0;  // in the file's data buffer
   int64_t bytes = 0;
   std::vector<Hash128> hashes;  // of each chunk_bytes of the box, the last one shorter
 };
@@ -37,8 +37,8 @@ struct PartRecord {
   int64_t rank = 0;
   int64_t world_size = 1;
   int64_t file_bytes = 0;
-  int64_t data_offset = 0;      // where the file's data buffer starts
-  Hash128 header_hash;          // of the file's bytes [0, data_offset)
+  int64_t data_offset = 0;  // where the file's data buffer starts
+  Hash128 header_hash;      // of the file's bytes [0, data_offset)
   int64_t chunk_bytes = kChunkBytes;
   std::vector<PartTensor> tensors;  // by name
   std::string state;
@@ -50,9 +50,9 @@ std::string serialize(const PartRecord& part);
 [[nodiscard]] Result<PartRecord> parse_part(std::string_view text, std::string_view source);
 
 struct ManifestPart {
-  int64_t bytes = 0;            // of the part record
-  Hash128 hash;                 // of the part record's text
-  int64_t file_bytes = 0;       // of the safetensors file
+  int64_t bytes = 0;       // of the part record
+  Hash128 hash;            // of the part record's text
+  int64_t file_bytes = 0;  // of the safetensors file
 };
 
 struct StoredBox {
@@ -87,7 +87,7 @@ std::string serialize(const Manifest& manifest);
 // A committed manifest as it lies there.
 struct StoredManifest {
   Manifest manifest;
-  std::string version;          // of the object
+  std::string version;  // of the object
 };
 // Errors: not_found, those of parse_manifest, those of storage; corruption when it is another step's.
 [[nodiscard]] Result<StoredManifest> read_manifest(const Location& root, int64_t step);

@@ -28,7 +28,8 @@ Manifest example_manifest() {
   Manifest manifest{.step = 7, .attempt = "r0002-abc"};
   manifest.created = std::chrono::sys_days(std::chrono::year(2026) / 2 / 3) + std::chrono::nanoseconds(1'000'000'007);
   manifest.parts = {{100, {1, 2}, 5'000}, {200, {3, 4}, 6'000}};
-  manifest.tensors.push_back({{"a", formats::Dtype::kBF16, {4, 2}, 16}, {{0, {{0, 0}, {3, 2}}}, {1, {{3, 0}, {1, 2}}}}});
+  manifest.tensors.push_back(
+      {{"a", formats::Dtype::kBF16, {4, 2}, 16}, {{0, {{0, 0}, {3, 2}}}, {1, {{3, 0}, {1, 2}}}}});
   manifest.tensors.push_back({{"b", formats::Dtype::kU8, {}, 1}, {{1, {}}}});
   manifest.state = "{\"loss\": 1e-05}";
   return manifest;

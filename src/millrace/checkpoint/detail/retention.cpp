@@ -14,11 +14,14 @@ namespace millrace::checkpoint {
 
 namespace {
 
-bool is_newer(const std::string& attempt, const std::string& than) { return *restart_of(attempt) > *restart_of(than); }
+bool is_newer(const std::string& attempt, const std::string& than) {
+  return *restart_of(attempt) > *restart_of(than);
+}
 
 class Cleaner {
  public:
-  Cleaner(const Location& root, int64_t step, const std::string& attempt) : root_(root), step_(step), attempt_(attempt) {}
+  Cleaner(const Location& root, int64_t step, const std::string& attempt)
+      : root_(root), step_(step), attempt_(attempt) {}
 
   Status first_error() const { return first_; }
   void keep(Status status) {
@@ -93,7 +96,8 @@ class Cleaner {
 
 }  // namespace
 
-Status clean_up(const Location& root, int64_t step, const std::string& attempt, const Retention& retention, bool sweep) {
+Status clean_up(const Location& root, int64_t step, const std::string& attempt, const Retention& retention,
+                bool sweep) {
   Cleaner cleaner(root, step, attempt);
   if (retention.keep_last > 0) cleaner.keep(cleaner.remove_old_steps(retention));
   if (!sweep) {

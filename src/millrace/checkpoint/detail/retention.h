@@ -13,7 +13,7 @@
 namespace millrace::checkpoint {
 
 struct Retention {
-  int64_t keep_last = 0;   // as in SaverOptions
+  int64_t keep_last = 0;  // as in SaverOptions
   int64_t keep_every = 0;
 };
 
@@ -23,7 +23,7 @@ struct Retention {
 //  - with `sweep`, at every step: attempts that are older, or this one's at steps below (they failed), and that no
 //    manifest names; and writes that dead processes began.
 // Errors: the first failure, after trying all; what is left is found again by the next sweep.
-[[nodiscard]] Status clean_up(const Location& root, int64_t step, const std::string& attempt, const Retention& retention,
-                              bool sweep);
+[[nodiscard]] Status clean_up(const Location& root, int64_t step, const std::string& attempt,
+                              const Retention& retention, bool sweep);
 
 }  // namespace millrace::checkpoint
