@@ -23,8 +23,8 @@ def cpu_seconds() -> float:
 def documents(path: pathlib.Path, mode: str):
     text = path.read_text(encoding="utf-8")
     for piece in text.split("\n\n") if mode == "paragraph" else text.split("\n"):
-        piece = piece.strip()
-        if piece:
+        piece = piece.strip("\n")
+        if piece.strip():
             yield piece
 
 
