@@ -149,7 +149,11 @@ class Run:
     def between_checkpoints(self, process: subprocess.Popen) -> bool:
         """Two steps behind a checkpoint that is there."""
         lines = self.lines("killed")
-        return bool(lines) and lines[-1]["step"] >= SAVE_EVERY + 2 and bool(list(self.checkpoints.glob("step-*/manifest.json")))
+        return (
+            bool(lines)
+            and lines[-1]["step"] >= SAVE_EVERY + 2
+            and bool(list(self.checkpoints.glob("step-*/manifest.json")))
+        )
 
     def while_writing(self, process: subprocess.Popen) -> bool:
         """A second step's files are being written and nothing has committed them."""
@@ -165,7 +169,9 @@ def kill_and_resume(out: pathlib.Path, name: str, ranks: int, when: str, referen
         while process.poll() is None and not reached(process):
             time.sleep(0.0005 if when == "while_writing" else 0.01)
         run.kill(process)
-        committed = sorted(int(p.parent.name.removeprefix("step-")) for p in run.checkpoints.glob("step-*/manifest.json"))
+        committed = sorted(
+            int(p.parent.name.removeprefix("step-")) for p in run.checkpoints.glob("step-*/manifest.json")
+        )
         unfinished = [p for p in run.checkpoints.glob("step-*") if not (p / "manifest.json").exists()]
         if committed and committed[-1] < STEPS and (when != "while_writing" or unfinished):
             break
@@ -177,7 +183,9 @@ def kill_and_resume(out: pathlib.Path, name: str, ranks: int, when: str, referen
     first = lines[0]["step"]
     equal = [line["loss_hex"] == expected[line["step"]] for line in lines]
     if first != committed[-1] + 1 or lines[-1]["step"] != STEPS:
-        raise DemoError(f"{name}: went on at step {first} behind checkpoints {committed} and ended at {lines[-1]['step']}")
+        raise DemoError(
+            f"{name}: went on at step {first} behind checkpoints {committed} and ended at {lines[-1]['step']}"
+        )
     return {"ranks": ranks, "when": when.replace("_", " "), "killed_at_step": seen, "resumed_from": committed[-1],
             "losses_compared": len(equal), "losses_equal": sum(equal), "exact": all(equal)}  # fmt: skip
 
@@ -186,7 +194,9 @@ def train(out: pathlib.Path) -> tuple[dict, list[dict]]:
     kills = []
     stats = {}
     for ranks in (1, 2):
-        say(f"{ranks + 2}/4  training on {ranks} rank{'s' * (ranks > 1)}: uninterrupted, then killed with -9 twice and resumed")
+        say(
+            f"{ranks + 2}/4  training on {ranks} rank{'s' * (ranks > 1)}: uninterrupted, then killed with -9 twice and resumed"
+        )
         reference_run = Run(out, f"reference-{ranks}", ranks)
         reference = reference_run.finish(reference_run.start("train"), "train")
         for when in ("between_checkpoints", "while_writing"):

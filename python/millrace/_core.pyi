@@ -8,6 +8,14 @@ import numpy
 import numpy.typing
 
 
+class CorruptionError(OSError):
+    """Bytes are not what they were said to be: a damaged or changed file."""
+
+class Cancelled(Exception):
+    """The operation was stopped, or its object closed."""
+
+__version__: str
+
 def set_log(callable: object) -> None:
     """Hands log lines to callable(level: str, text: str)."""
 

@@ -12,7 +12,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def test_metrics_page_is_the_table():
-    rows = re.findall(r"^\| `(\w+)` \| (\S+) \| (\w+) \| (.+) \|$", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\S+) \| (\w+) \| (.+) \|$", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE
+    )
     assert rows == [(m["name"], m["unit"], m["stability"], m["help"]) for m in mr.metric_table()]
 
 
@@ -25,7 +27,9 @@ def test_links_between_pages_lead_somewhere():
 def test_readme_python_runs(dataset, tmp_path):
     """The first Python block of the README, with its paths put in place of the reader's."""
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
-    code = block.replace('"shards"', repr(str(dataset.shards))).replace('"tokenizer.json"', repr(str(dataset.tokenizer)))
+    code = block.replace('"shards"', repr(str(dataset.shards))).replace(
+        '"tokenizer.json"', repr(str(dataset.tokenizer))
+    )
     code = code.replace('"checkpoints"', repr(str(tmp_path / "checkpoints")))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

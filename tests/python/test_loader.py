@@ -4,6 +4,7 @@
 import collections
 import json
 import os
+import pathlib
 import pickle
 import signal
 import subprocess
@@ -98,7 +99,9 @@ def test_resume_on_another_number_of_ranks(dataset, collate):
         if state is not None:
             for loader in loaders:
                 loader.load_state_dict(state)
-        taken = [sorted(map(tuple, np.concatenate([next(x)["input_ids"] for x in loaders]).tolist())) for _ in range(steps)]
+        taken = [
+            sorted(map(tuple, np.concatenate([next(x)["input_ids"] for x in loaders]).tolist())) for _ in range(steps)
+        ]
         states = [loader.state_dict() for loader in loaders]
         assert all(s == states[0] for s in states)
         for loader in loaders:
@@ -204,10 +207,10 @@ def test_errors_are_the_exceptions_that_users_expect(dataset, tmp_path):
 
 
 def test_damage_is_named(dataset, tmp_path):
-    tar = bytearray(open(dataset.tars[0], "rb").read())
+    tar = bytearray(pathlib.Path(dataset.tars[0]).read_bytes())
     tar[len(tar) // 2] ^= 0x20
     (tmp_path / "x.tar").write_bytes(tar)
-    (tmp_path / "x.tar.index").write_bytes(open(dataset.tars[0] + ".index", "rb").read())
+    (tmp_path / "x.tar.index").write_bytes(pathlib.Path(dataset.tars[0] + ".index").read_bytes())
     with mr.Loader(str(tmp_path / "x.tar"), seq_len=32, batch_size=1, epochs=1) as loader:  # noqa: SIM117
         with pytest.raises(mr.CorruptionError, match=r"x\.tar: sample \d+ at byte"):
             for _ in loader:
@@ -224,4 +227,3 @@ def test_a_foreign_tar_is_read_with_a_warning(tmp_path, caplog):
         ids = next(loader)["input_ids"]
     assert [row[row >= 0].tolist() for row in ids] == [list(range(i, 2 * i)) for i in range(50)]
     assert "no index beside it" in caplog.text
-

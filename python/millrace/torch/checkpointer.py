@@ -60,7 +60,7 @@ class Checkpointer:
         self._rank, self._world_size = resolve_rank(rank, world_size, process_group)
         self._process_group = process_group
         self._threads = threads
-        self._options = dict(
+        self._options: dict[str, Any] = dict(
             threads=threads,
             memory_bytes=memory_bytes,
             commit_timeout=commit_timeout,

@@ -15,6 +15,7 @@
 #include "millrace/base/metrics.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
+#include "millrace/base/stream_copy.h"
 #include "millrace/base/sync.h"
 #include "millrace/base/units.h"
 #include "millrace/base/utf8.h"
@@ -94,7 +95,7 @@ TEST(Utf8, ReplacesAsPythonDoes) {
   };
   const std::string fffd = "\xEF\xBF\xBD";
   EXPECT_EQ(replaced("a\xFF"), std::pair("a" + fffd, int64_t{1}));
-  EXPECT_EQ(replaced("\xE2\x82"), std::pair(fffd, int64_t{1}));              // cut sequence: one
+  EXPECT_EQ(replaced("\xE2\x82"), std::pair(fffd, int64_t{1}));                    // cut sequence: one
   EXPECT_EQ(replaced("\xED\xA0\x80"), std::pair(fffd + fffd + fffd, int64_t{3}));  // surrogate: three
   EXPECT_EQ(replaced("\xF0\x80\x80z"), std::pair(fffd + fffd + fffd + "z", int64_t{3}));
   EXPECT_EQ(replaced("\xF4\x90\x80\x80"), std::pair(fffd + fffd + fffd + fffd, int64_t{4}));
@@ -198,6 +199,24 @@ TEST(BufferPool, BuffersOutliveTheirPool) {
   EXPECT_EQ(budget.reserved_bytes(), 0);
 }
 
+TEST(StreamCopy, EqualsMemcpyAtEveryAlignmentAndSize) {
+  std::vector<std::byte> from(1000), to(1000);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + 1);
+  for (size_t offset = 0; offset < 70; ++offset) {
+    for (size_t size : {0UL, 1UL, 63UL, 64UL, 65UL, 200UL, 700UL}) {
+      std::fill(to.begin(), to.end(), std::byte{0});
+      stream_copy(to.data() + offset, from.data() + 3, size);
+      ASSERT_TRUE(std::equal(from.begin() + 3, from.begin() + 3 + static_cast<std::ptrdiff_t>(size),
+                             to.begin() + static_cast<std::ptrdiff_t>(offset)));
+      for (size_t i = 0; i < to.size(); ++i) {
+        if (i < offset || i >= offset + size) {
+          ASSERT_EQ(to[i], std::byte{0}) << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(Metrics, TableAndValuesAgree) {
   ASSERT_EQ(metric_defs().size(), static_cast<size_t>(Metric::kCount));
   for (const MetricDef& def : metric_defs()) EXPECT_FALSE(def.name.empty());
@@ -210,9 +229,11 @@ TEST(Metrics, TableAndValuesAgree) {
 
 TEST(Log, SinkSeesLinesFromItsLevelUp) {
   std::vector<std::string> lines;
-  set_log_sink([&](LogLevel level, std::string_view line) {
-    lines.push_back(std::string(log_level_name(level)) + " " + std::string(line));
-  }, LogLevel::kWarning);
+  set_log_sink(
+      [&](LogLevel level, std::string_view line) {
+        lines.push_back(std::string(log_level_name(level)) + " " + std::string(line));
+      },
+      LogLevel::kWarning);
   log(LogLevel::kInfo, "quiet");
   log(LogLevel::kWarning, "read {} twice", "x");
   set_log_sink({}, LogLevel::kWarning);

@@ -64,7 +64,9 @@ int64_t local_ranks() {
 
 }  // namespace
 
-MemoryBudget::MemoryBudget(int64_t cap_bytes) : impl_(std::make_shared<Impl>()) { impl_->cap = cap_bytes; }
+MemoryBudget::MemoryBudget(int64_t cap_bytes) : impl_(std::make_shared<Impl>()) {
+  impl_->cap = cap_bytes;
+}
 
 std::shared_ptr<MemoryBudget> MemoryBudget::process() {
   static const auto& budget = *new auto([] {  // never destroyed: worker threads may outlive static objects
@@ -77,7 +79,9 @@ std::shared_ptr<MemoryBudget> MemoryBudget::process() {
   return budget;
 }
 
-int64_t MemoryBudget::cap_bytes() const { return impl_->cap; }
+int64_t MemoryBudget::cap_bytes() const {
+  return impl_->cap;
+}
 int64_t MemoryBudget::reserved_bytes() const {
   MutexLock lock(impl_->mutex);
   return impl_->reserved;
@@ -98,8 +102,7 @@ struct Buffer::Owner {
   // An idle block that fits without wasting more than half of it, else a new one; nothing when the limit is reached.
   std::pair<std::byte*, size_t> take(size_t capacity) REQUIRES_LOCK(mutex) {
     const auto found = free.lower_bound(capacity);
-    if (found != free.end() && found->first <= capacity * 2 &&
-        in_use + static_cast<int64_t>(found->first) <= limit) {
+    if (found != free.end() && found->first <= capacity * 2 && in_use + static_cast<int64_t>(found->first) <= limit) {
       const auto block = std::pair{found->second, found->first};
       free.erase(found);
       idle -= static_cast<int64_t>(block.second);
@@ -187,7 +190,9 @@ Result<Buffer> BufferPool::acquire(size_t size_bytes, std::stop_token stop) {
   }
 }
 
-int64_t BufferPool::limit_bytes() const { return owner_->limit; }
+int64_t BufferPool::limit_bytes() const {
+  return owner_->limit;
+}
 int64_t BufferPool::in_use_bytes() const {
   MutexLock lock(owner_->mutex);
   return owner_->in_use;

@@ -21,8 +21,8 @@ class Buffer;
 class MemoryBudget {
  public:
   explicit MemoryBudget(int64_t cap_bytes);
-  // The budget of this process: MILLRACE_MEMORY (a size) or half of what the machine and its cgroup allow, divided by the
-  // number of local ranks (LOCAL_WORLD_SIZE or SLURM_NTASKS_PER_NODE).
+  // The budget of this process: MILLRACE_MEMORY (a size) or half of what the machine and its cgroup allow, divided by
+  // the number of local ranks (LOCAL_WORLD_SIZE or SLURM_NTASKS_PER_NODE).
   static std::shared_ptr<MemoryBudget> process();
 
   int64_t cap_bytes() const;

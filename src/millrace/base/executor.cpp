@@ -12,8 +12,17 @@
 namespace millrace {
 
 struct Executor::Impl {
-  Impl(int thread_count, std::string thread_name)
-      : threads_wanted(thread_count), name(std::move(thread_name)), generation(fork_generation()) {}
+  Impl(int thread_count, std::string thread_name) : threads_wanted(thread_count), name(std::move(thread_name)) {}
+
+  ~Impl() {
+    {
+      MutexLock lock(mutex);
+      stopping = true;
+      queue.clear();
+    }
+    changed.notify_all();
+    threads.clear();
+  }
 
   void start() REQUIRES_LOCK(mutex) {
     for (int i = 0; i < threads_wanted; ++i) {
@@ -37,7 +46,6 @@ struct Executor::Impl {
 
   const int threads_wanted;
   const std::string name;
-  const uint64_t generation;
   Mutex mutex;
   CondVar changed;
   // The highest priority first, then the order of submission.
@@ -47,39 +55,21 @@ struct Executor::Impl {
   std::vector<Thread> threads;
 };
 
-Executor::Executor(int threads, std::string name) : impl_(std::make_unique<Impl>(threads, std::move(name))) {}
+Executor::Executor(int threads, std::string name)
+    : threads_(threads), impl_([threads, name = std::move(name)] { return std::make_unique<Impl>(threads, name); }) {}
 
-Executor::~Executor() {
-  if (impl_->generation != fork_generation()) {
-    // The threads are the parent's: joining would wait for ever, and the mutex may be held by one of them.
-    static_cast<void>(impl_.release());
-    return;
-  }
-  {
-    MutexLock lock(impl_->mutex);
-    impl_->stopping = true;
-    impl_->queue.clear();
-  }
-  impl_->changed.notify_all();
-  impl_->threads.clear();
-}
+Executor::~Executor() = default;
 
 void Executor::submit(std::function<void()> task, int priority) {
-  if (impl_->generation != fork_generation()) {
-    auto fresh = std::make_unique<Impl>(impl_->threads_wanted, impl_->name);
-    static_cast<void>(impl_.release());
-    impl_ = std::move(fresh);
-  }
+  Impl& impl = impl_.get();
   {
-    MutexLock lock(impl_->mutex);
-    if (impl_->stopping) return;
-    if (impl_->threads.empty()) impl_->start();
-    impl_->queue.emplace(std::pair{-priority, impl_->sequence++}, std::move(task));
+    MutexLock lock(impl.mutex);
+    if (impl.stopping) return;
+    if (impl.threads.empty()) impl.start();
+    impl.queue.emplace(std::pair{-priority, impl.sequence++}, std::move(task));
   }
-  impl_->changed.notify_one();
+  impl.changed.notify_one();
 }
-
-int Executor::threads() const { return impl_->threads_wanted; }
 
 void parallel_for(Executor& executor, int64_t count, const std::function<void(int64_t)>& body) {
   struct Shared {
@@ -93,7 +83,8 @@ void parallel_for(Executor& executor, int64_t count, const std::function<void(in
   auto shared = std::make_shared<Shared>();
   shared->count = count;
   shared->body = &body;
-  // A helper that starts after all indices are taken touches only `shared`, so `body` need not outlive this call for it.
+  // A helper that starts after all indices are taken touches only `shared`, so `body` need not outlive this call for
+  // it.
   const auto work = [](Shared& s) {
     int64_t ran = 0;
     for (int64_t i; (i = s.next.fetch_add(1)) < s.count; ++ran) (*s.body)(i);

@@ -5,9 +5,11 @@
 // It starts no thread before the first task. The destructor drops what has not started and waits for what has; owners
 // that need every task to run wait for their own completions first.
 
+#include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
+
+#include "millrace/base/per_process.h"
 
 namespace millrace {
 
@@ -23,11 +25,12 @@ class Executor {
   // that the parent had queued stay with the parent.
   void submit(std::function<void()> task, int priority = 0);
 
-  int threads() const;
+  int threads() const { return threads_; }
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  const int threads_;
+  PerProcess<Impl> impl_;
 };
 
 // Runs body(i) for i in [0, count) on `executor` and the calling thread; returns when all have ended.

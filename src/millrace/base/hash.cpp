@@ -11,15 +11,21 @@ namespace millrace {
 uint64_t xxh3_64(std::span<const std::byte> bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
-uint64_t xxh3_64(std::string_view text, uint64_t seed) { return XXH3_64bits_withSeed(text.data(), text.size(), seed); }
+uint64_t xxh3_64(std::string_view text, uint64_t seed) {
+  return XXH3_64bits_withSeed(text.data(), text.size(), seed);
+}
 
 Hash128 xxh3_128(std::span<const std::byte> bytes) {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return {hash.high64, hash.low64};
 }
-Hash128 xxh3_128(std::string_view text) { return xxh3_128(std::as_bytes(std::span<const char>(text))); }
+Hash128 xxh3_128(std::string_view text) {
+  return xxh3_128(std::as_bytes(std::span<const char>(text)));
+}
 
-std::string to_hex(Hash128 hash) { return fmt::format("{:016x}{:016x}", hash.high, hash.low); }
+std::string to_hex(Hash128 hash) {
+  return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
 
 std::optional<Hash128> hash128_from_hex(std::string_view hex) {
   if (hex.size() != 32) return std::nullopt;

@@ -19,7 +19,8 @@ constexpr std::array<MetricDef, static_cast<size_t>(Metric::kCount)> kDefs{{
     {"batches", "1", "stable", "Batches handed to the training loop."},
     {"batch_copies", "1", "experimental", "Batches copied out of the pool because the user kept more than it expects."},
     {"wait_seconds", "seconds", "stable", "Time the training loop waited in next() for a batch."},
-    {"stall_seconds", "seconds", "stable", "Time save() kept the training loop: waiting for the last save and copying."},
+    {"stall_seconds", "seconds", "stable",
+     "Time save() kept the training loop: waiting for the last save and copying."},
     {"saves", "1", "stable", "Checkpoints whose snapshot was taken."},
     {"invalid_utf8", "1", "stable", "Ill-formed UTF-8 sequences replaced by U+FFFD."},
     {"retries", "1", "stable", "Storage operations tried again."},
@@ -27,7 +28,9 @@ constexpr std::array<MetricDef, static_cast<size_t>(Metric::kCount)> kDefs{{
 
 }  // namespace
 
-std::span<const MetricDef> metric_defs() { return kDefs; }
+std::span<const MetricDef> metric_defs() {
+  return kDefs;
+}
 
 void Metrics::add_seconds(Metric metric, Clock::duration time) {
   add(metric, std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());

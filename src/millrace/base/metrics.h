@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One table of everything that is counted, read by docs/metrics.md, the CLI and Python alike. A Metrics object holds one
-// value per row; each loader, checkpointer and prepare run owns one. Thread-safe.
+// One table of everything that is counted, read by docs/metrics.md, the CLI and Python alike. A Metrics object holds
+// one value per row; each loader, checkpointer and prepare run owns one. Thread-safe.
 
 #include <array>
 #include <atomic>
@@ -36,8 +36,8 @@ enum class Metric : int {
 };
 
 struct MetricDef {
-  std::string_view name;  // "read_bytes"
-  std::string_view unit;  // "bytes", "seconds", "1"
+  std::string_view name;       // "read_bytes"
+  std::string_view unit;       // "bytes", "seconds", "1"
   std::string_view stability;  // "stable" or "experimental"
   std::string_view help;
 };

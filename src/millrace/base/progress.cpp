@@ -11,7 +11,8 @@ void Progress::set_phase(std::string phase) {
 }
 
 Progress::Snapshot Progress::snapshot() const {
-  Snapshot s{bytes_, total_bytes_, items_, total_items_, std::chrono::duration<double>(Clock::now() - start_).count(), {}};
+  Snapshot s{bytes_, total_bytes_, items_, total_items_, std::chrono::duration<double>(Clock::now() - start_).count(),
+             {}};
   MutexLock lock(mutex_);
   s.phase = phase_;
   return s;

@@ -90,16 +90,16 @@ template <class T>
 #define MILLRACE_CONCAT(a, b) MILLRACE_CONCAT_INNER(a, b)
 
 // RETURN_IF_ERROR(status_expression);
-#define RETURN_IF_ERROR(expression)                                                           \
-  do {                                                                                        \
-    if (auto millrace_status = (expression); !millrace_status)                                \
-      return tl::unexpected<::millrace::Error>(std::move(millrace_status).error());           \
+#define RETURN_IF_ERROR(expression)                                                 \
+  do {                                                                              \
+    if (auto millrace_status = (expression); !millrace_status)                      \
+      return tl::unexpected<::millrace::Error>(std::move(millrace_status).error()); \
   } while (false)
 
 // ASSIGN_OR_RETURN(auto value, result_expression);
 #define ASSIGN_OR_RETURN(declaration, expression) \
   MILLRACE_ASSIGN_OR_RETURN(MILLRACE_CONCAT(millrace_result_, __COUNTER__), declaration, expression)
-#define MILLRACE_ASSIGN_OR_RETURN(temporary, declaration, expression)                          \
-  auto temporary = (expression);                                                               \
-  if (!temporary) return tl::unexpected<::millrace::Error>(std::move(temporary).error());      \
+#define MILLRACE_ASSIGN_OR_RETURN(temporary, declaration, expression)                     \
+  auto temporary = (expression);                                                          \
+  if (!temporary) return tl::unexpected<::millrace::Error>(std::move(temporary).error()); \
   declaration = std::move(*temporary)

@@ -77,8 +77,8 @@ class Thread {
   std::thread thread_;
 };
 
-// How many times this process image has forked since it started: 0 in the first process, one more in each child. An object
-// that owns threads remembers the value and, when it differs, knows that its threads are not in this process.
+// How many times this process image has forked since it started: 0 in the first process, one more in each child. An
+// object that owns threads remembers the value and, when it differs, knows that its threads are not in this process.
 uint64_t fork_generation();
 
 // CPUs this process may use: its affinity mask, cut by a cgroup CPU quota; at least 1.

@@ -14,19 +14,19 @@ namespace millrace {
 
 Result<int64_t> parse_bytes(std::string_view text) {
   static constexpr std::array<std::pair<std::string_view, double>, 14> kUnits{{{"", 1},
-                                                                              {"B", 1},
-                                                                              {"K", 1e3},
-                                                                              {"KB", 1e3},
-                                                                              {"KIB", 1024.0},
-                                                                              {"M", 1e6},
-                                                                              {"MB", 1e6},
-                                                                              {"MIB", 1048576.0},
-                                                                              {"G", 1e9},
-                                                                              {"GB", 1e9},
-                                                                              {"GIB", 1073741824.0},
-                                                                              {"T", 1e12},
-                                                                              {"TB", 1e12},
-                                                                              {"TIB", 1099511627776.0}}};
+                                                                               {"B", 1},
+                                                                               {"K", 1e3},
+                                                                               {"KB", 1e3},
+                                                                               {"KIB", 1024.0},
+                                                                               {"M", 1e6},
+                                                                               {"MB", 1e6},
+                                                                               {"MIB", 1048576.0},
+                                                                               {"G", 1e9},
+                                                                               {"GB", 1e9},
+                                                                               {"GIB", 1073741824.0},
+                                                                               {"T", 1e12},
+                                                                               {"TB", 1e12},
+                                                                               {"TIB", 1099511627776.0}}};
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   std::string unit(end, text.data() + text.size());
@@ -51,7 +51,9 @@ std::string format_bytes(int64_t bytes) {
   return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, kNames[unit]);
 }
 
-std::string format_rate(double bytes_per_s) { return format_bytes(std::llround(bytes_per_s)) + "/s"; }
+std::string format_rate(double bytes_per_s) {
+  return format_bytes(std::llround(bytes_per_s)) + "/s";
+}
 
 std::string format_count(int64_t count) {
   std::string text = fmt::format("{}", count);

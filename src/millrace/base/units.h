@@ -13,9 +13,9 @@ namespace millrace {
 
 // "4096", "64MiB", "1.5 GB", "2G" (= GB). Errors: invalid_argument.
 [[nodiscard]] Result<int64_t> parse_bytes(std::string_view text);
-std::string format_bytes(int64_t bytes);               // "1.50 GB"
-std::string format_rate(double bytes_per_s);           // "312 MB/s"
-std::string format_count(int64_t count);               // "1,234,567"
-std::string format_duration(double seconds);           // "1m 04s", "0.43 s"
+std::string format_bytes(int64_t bytes);      // "1.50 GB"
+std::string format_rate(double bytes_per_s);  // "312 MB/s"
+std::string format_count(int64_t count);      // "1,234,567"
+std::string format_duration(double seconds);  // "1m 04s", "0.43 s"
 
 }  // namespace millrace

@@ -11,7 +11,9 @@ namespace millrace {
 
 // Offset of the first byte that is not part of a well-formed sequence (Unicode 15, table 3-7), or text.size().
 size_t utf8_valid_prefix(std::string_view text);
-inline bool is_utf8(std::string_view text) { return utf8_valid_prefix(text) == text.size(); }
+inline bool is_utf8(std::string_view text) {
+  return utf8_valid_prefix(text) == text.size();
+}
 
 // Appends `text` to `out` with every maximal ill-formed subpart replaced by U+FFFD, byte for byte what Python's
 // bytes.decode("utf-8", errors="replace") gives. Returns the number of replacements.

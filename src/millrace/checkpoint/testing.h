@@ -132,15 +132,16 @@ inline std::unique_ptr<Saver> make_saver(const Location& root, SaverOptions opti
   return std::move(*saver);
 }
 
-inline Status save_and_wait(Saver& saver, int64_t step, const Arrays& arrays, const std::string& state = "{}") {
+[[nodiscard]] inline Status save_and_wait(Saver& saver, int64_t step, const Arrays& arrays,
+                                          const std::string& state = "{}") {
   const RankTensors tensors = whole_tensors(arrays);
   ASSIGN_OR_RETURN(const auto pending, saver.save(step, tensors.tensors(), state, "null"));
   return pending->wait();
 }
 
 // Loads boxes of `arrays` and compares. Errors: those of load; internal when content differs.
-inline Status load_and_compare(const Checkpoint& checkpoint, const Arrays& arrays,
-                               const std::map<std::string, Box>& boxes) {
+[[nodiscard]] inline Status load_and_compare(const Checkpoint& checkpoint, const Arrays& arrays,
+                                             const std::map<std::string, Box>& boxes) {
   std::map<std::string, std::string> loaded;
   std::vector<TensorToLoad> targets;
   for (const auto& [name, box] : boxes) {
@@ -157,7 +158,7 @@ inline Status load_and_compare(const Checkpoint& checkpoint, const Arrays& array
   return {};
 }
 
-inline Status load_and_compare(const Location& root, int64_t step, const Arrays& arrays) {
+[[nodiscard]] inline Status load_and_compare(const Location& root, int64_t step, const Arrays& arrays) {
   ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::open(root, step));
   std::map<std::string, Box> boxes;
   for (const auto& [name, array] : arrays) boxes[name] = box_of_all(array.shape);

@@ -10,7 +10,7 @@
 #include "millrace/base/executor.h"
 #include "millrace/base/units.h"
 #include "millrace/cli/command.h"
-#include "millrace/cli/shard_set.h"
+#include "millrace/cli/watched_reader.h"
 #include "millrace/formats/tar.h"
 
 namespace millrace::cli {

@@ -6,7 +6,7 @@
 
 #include "millrace/base/units.h"
 #include "millrace/cli/command.h"
-#include "millrace/cli/shard_set.h"
+#include "millrace/cli/watched_reader.h"
 
 namespace millrace::cli {
 

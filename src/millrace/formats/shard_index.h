@@ -20,10 +20,10 @@ namespace millrace::formats {
 inline constexpr uint32_t kUnknownTokens = 0xFFFFFFFF;  // in `tokens` of a shard whose ids were not read
 
 struct ShardIndex {
-  int64_t shard_size = 0;        // bytes of the tar file
-  Hash128 shard_hash;            // XXH3-128 of the whole tar file
-  Hash128 tokenizer_hash;        // zeros when unknown (a foreign shard)
-  std::string ids_field;         // "token_ids.npy"; empty when the shard has none
+  int64_t shard_size = 0;  // bytes of the tar file
+  Hash128 shard_hash;      // XXH3-128 of the whole tar file
+  Hash128 tokenizer_hash;  // zeros when unknown (a foreign shard)
+  std::string ids_field;   // "token_ids.npy"; empty when the shard has none
   // A small JSON object of whoever wrote the index (`prepare`: configuration and place in the input); at most 64 KiB.
   std::string producer = "{}";
 
@@ -31,7 +31,7 @@ struct ShardIndex {
   std::vector<uint64_t> offset;
   std::vector<uint64_t> size;
   std::vector<uint32_t> tokens;
-  std::vector<uint64_t> hash;    // XXH3-64 of the extent
+  std::vector<uint64_t> hash;  // XXH3-64 of the extent
 
   int64_t samples() const { return static_cast<int64_t>(offset.size()); }
   int64_t total_tokens() const;  // 0 when unknown

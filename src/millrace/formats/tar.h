@@ -24,10 +24,10 @@ inline constexpr int64_t kTarBlock = 512;
 // One regular member. Directories, links and devices are passed over, as webdataset does.
 struct TarMember {
   std::string name;
-  int64_t begin = 0;        // first byte of its first header (PAX and long-name headers belong to the member)
+  int64_t begin = 0;  // first byte of its first header (PAX and long-name headers belong to the member)
   int64_t data_offset = 0;
-  int64_t size = 0;         // of the data
-  int64_t end = 0;          // first byte behind the padding
+  int64_t size = 0;  // of the data
+  int64_t end = 0;   // first byte behind the padding
 };
 
 // Walks an archive member by member through a window; payloads are not read.
@@ -74,10 +74,10 @@ std::optional<SampleName> split_sample_name(std::string_view member_name);
 // A sample: a run of adjacent members with one key.
 struct SampleExtent {
   std::string key;
-  std::vector<std::string> fields;   // in archive order
+  std::vector<std::string> fields;  // in archive order
   std::vector<TarMember> members;
-  int64_t begin = 0;                 // first header byte of the first member
-  int64_t end = 0;                   // behind the padding of the last member
+  int64_t begin = 0;  // first header byte of the first member
+  int64_t end = 0;    // behind the padding of the last member
 };
 // Groups the members of an archive. A repeated field in one sample, or a sample whose set of fields differs from the
 // first sample's, is corruption that names the sample ("incomplete sample"). Belongs to one thread.

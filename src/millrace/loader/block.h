@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One block of the order in memory: the token ids of its samples, laid end to end in trained order, so that a packed row is
-// one slice. Windows of a block may be decoded on different threads at once; reading starts when all are done.
+// One block of the order in memory: the token ids of its samples, laid end to end in trained order, so that a packed
+// row is one slice. Windows of a block may be decoded on different threads at once; reading starts when all are done.
 
 #include <cstdint>
 #include <memory>
@@ -43,9 +43,9 @@ class Block {
   [[nodiscard]] Status pieces(int64_t index, int64_t pack_seq_len, std::vector<Piece>& out) const;
 
  private:
-  Status read_window(order::SampleSource& source, int64_t number, std::string_view ids_field, std::stop_token stop,
-                     Metrics& metrics);
-  Status window_status(int64_t place) const;
+  [[nodiscard]] Status read_window(order::SampleSource& source, int64_t number, std::string_view ids_field,
+                                   std::stop_token stop, Metrics& metrics);
+  [[nodiscard]] Status window_status(int64_t place) const;
 
   order::EpochOrder::Block block_;
   std::vector<int64_t> first_in_window_;  // number in the block of each window's first sample

@@ -23,7 +23,9 @@ enum class Collate {
 inline constexpr int64_t kIgnoreLabel = -100;  // torch.nn.CrossEntropyLoss's ignore_index
 
 enum class IdType { kInt32, kInt64 };
-inline size_t id_bytes(IdType type) { return type == IdType::kInt64 ? 8 : 4; }
+inline size_t id_bytes(IdType type) {
+  return type == IdType::kInt64 ? 8 : 4;
+}
 
 // Tokens that lie next to each other in a row and belong to one sample.
 struct Piece {
@@ -39,8 +41,8 @@ struct ArraySpec {
 std::span<const ArraySpec> batch_arrays(Collate collate);
 
 // Writes row `row` of all arrays; `arrays[i]` is the start of array i of batch_arrays(collate). Labels are the ids
-// themselves (models shift them, as Hugging Face's do), kIgnoreLabel on padding and, for pack, on the first token of every sample
-// in the row, which no token before it may predict.
+// themselves (models shift them, as Hugging Face's do), kIgnoreLabel on padding and, for pack, on the first token of
+// every sample in the row, which no token before it may predict.
 void collate_row(Collate collate, IdType type, std::span<const Piece> pieces, int64_t seq_len, int64_t pad_id,
                  int64_t row, std::span<std::byte* const> arrays);
 

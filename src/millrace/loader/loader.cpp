@@ -16,11 +16,11 @@
 #include "millrace/loader/block.h"
 #include "millrace/loader/shard_source.h"
 
-// How a batch comes to be. The scheduler (schedule_ahead) walks the order, batch by batch; for each it finds the blocks its
-// units lie in, plans those that are not in memory yet and queues their windows. When the last window of the last block of
-// a batch is decoded, the batch is collated; next() takes batches from the front of the queue. Everything that is read
-// ahead is bounded twice: by `depth_` batches, and by the pools, which hold all ids and all batches. A block lives as
-// long as a batch in the queue refers to it or the scheduler may still need it.
+// How a batch comes to be. The scheduler (schedule_ahead) walks the order, batch by batch; for each it finds the blocks
+// its units lie in, plans those that are not in memory yet and queues their windows. When the last window of the last
+// block of a batch is decoded, the batch is collated; next() takes batches from the front of the queue. Everything that
+// is read ahead is bounded twice: by `depth_` batches, and by the pools, which hold all ids and all batches. A block
+// lives as long as a batch in the queue refers to it or the scheduler may still need it.
 
 namespace millrace::loader {
 
@@ -40,7 +40,7 @@ struct Job {
   bool scheduled = false;          // every unit has its block
   std::vector<int64_t> positions;  // of this rank
   std::vector<Unit> units;
-  int64_t blocks_left = 0;         // blocks that are not decoded yet
+  int64_t blocks_left = 0;  // blocks that are not decoded yet
   bool done = false;
   std::optional<Error> error;
   Batch batch;
@@ -71,7 +71,9 @@ constexpr int64_t kMaxDepth = 64;
 constexpr int64_t kKeptByUser = 2;  // batches the user is expected to hold at once: the last one and the one before
 
 // Earlier batches first.
-int priority_of(const Job& job) { return static_cast<int>(-(job.number % (1 << 30))); }
+int priority_of(const Job& job) {
+  return static_cast<int>(-(job.number % (1 << 30)));
+}
 
 int default_threads() {
   const char* local = std::getenv("LOCAL_WORLD_SIZE");
@@ -79,7 +81,9 @@ int default_threads() {
   return std::clamp(available_cpus() / ranks, 1, 8);
 }
 
-int64_t default_memory(const MemoryBudget& budget) { return std::min<int64_t>(1 << 30, budget.cap_bytes() / 4); }
+int64_t default_memory(const MemoryBudget& budget) {
+  return std::min<int64_t>(1 << 30, budget.cap_bytes() / 4);
+}
 
 }  // namespace
 
@@ -396,7 +400,8 @@ BatchMemory Loader::Impl::batch_memory(int64_t bytes) {
   metrics.add(Metric::kBatchCopies, 1);
   if (!warned_copies.exchange(true)) {
     log(LogLevel::kWarning,
-        "more than {} batches are kept at once; further ones take new memory beyond memory_bytes. Copy what you keep, or "
+        "more than {} batches are kept at once; further ones take new memory beyond memory_bytes. Copy what you keep, "
+        "or "
         "raise memory_bytes",
         most_batches + kKeptByUser);
   }
@@ -510,7 +515,8 @@ Status Loader::load_state(std::string_view text) {
   compare("seed", state.options.seed, impl.options.order.seed);
   compare("shuffle", state.options.shuffle, impl.options.order.shuffle);
   compare("packed seq_len", state.options.pack_seq_len, impl.pack_seq_len());
-  if (!differs.empty()) return fail(ErrorCode::kInvalidArgument, "this loader state belongs to another order:{}", differs);
+  if (!differs.empty())
+    return fail(ErrorCode::kInvalidArgument, "this loader state belongs to another order:{}", differs);
   const bool same_windows = state.options == impl.at.options;
   impl.at = state;
   if (!same_windows) {
@@ -532,8 +538,14 @@ void Loader::close() {
   impl_->stop_threads();
 }
 
-const Metrics& Loader::metrics() const { return impl_->metrics; }
-const LoaderOptions& Loader::options() const { return impl_->options; }
-int64_t Loader::prefetch_depth() const { return impl_->depth; }
+const Metrics& Loader::metrics() const {
+  return impl_->metrics;
+}
+const LoaderOptions& Loader::options() const {
+  return impl_->options;
+}
+int64_t Loader::prefetch_depth() const {
+  return impl_->depth;
+}
 
 }  // namespace millrace::loader

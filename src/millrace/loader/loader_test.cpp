@@ -50,7 +50,8 @@ Dataset make_dataset(const std::string& name, std::vector<int> shard_samples, ui
       json ? formats::append_json_ids(field, ids) : formats::append_npy_u32(field, ids);
       const std::string key = fmt::format("{:05d}-{:06d}", i, k);
       EXPECT_TRUE(formats::append_tar_member(tar, key + ".text.txt", as_bytes("some text")));
-      EXPECT_TRUE(formats::append_tar_member(tar, key + (json ? ".token_ids.json" : ".token_ids.npy"), as_bytes(field)));
+      EXPECT_TRUE(
+          formats::append_tar_member(tar, key + (json ? ".token_ids.json" : ".token_ids.npy"), as_bytes(field)));
       data.samples.push_back(std::move(ids));
     }
     formats::append_tar_end(tar);

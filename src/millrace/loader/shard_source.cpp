@@ -22,8 +22,8 @@ namespace millrace::loader {
 
 namespace {
 
-constexpr int64_t kReadBytes = 8 << 20;         // one read covers at most this much, or one sample that is larger
-constexpr size_t kOpenReaders = 128;             // file handles kept per source
+constexpr int64_t kReadBytes = 8 << 20;  // one read covers at most this much, or one sample that is larger
+constexpr size_t kOpenReaders = 128;     // file handles kept per source
 
 // A small map that forgets what was used longest ago once its total weight is over a limit. Not thread-safe.
 template <class Value>
@@ -168,15 +168,15 @@ class OpenShards final : public ShardSource {
                            std::span<const std::byte> extent, SampleParts& parts) {
     const auto n = static_cast<size_t>(number);
     if (xxh3_64(extent) != index.hash[n]) {
-      return fail(ErrorCode::kCorruption,
-                  "{}: sample {} at byte {} does not match its hash in the index; `millrace shards check` lists all damage",
-                  reader.name(), number, index.offset[n]);
+      return fail(
+          ErrorCode::kCorruption,
+          "{}: sample {} at byte {} does not match its hash in the index; `millrace shards check` lists all damage",
+          reader.name(), number, index.offset[n]);
     }
     parts.fields.clear();
     for (size_t at = 0; at < extent.size();) {
-      ASSIGN_OR_RETURN(const formats::TarView view,
-                       formats::next_tar_view(extent, at, parts.long_name, reader.name(),
-                                              static_cast<int64_t>(index.offset[n])));
+      ASSIGN_OR_RETURN(const formats::TarView view, formats::next_tar_view(extent, at, parts.long_name, reader.name(),
+                                                                           static_cast<int64_t>(index.offset[n])));
       auto split = formats::split_sample_name(view.name);
       if (!split) continue;
       if (parts.fields.empty()) parts.key.assign(split->key);

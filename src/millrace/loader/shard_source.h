@@ -14,12 +14,12 @@
 namespace millrace::loader {
 
 struct ShardSourceOptions {
-  // A folder (its manifest or a complete set of part records say what belongs to it, else every *.tar in it), a tar, or a
-  // brace pattern of tars; several are laid end to end.
+  // A folder (its manifest or a complete set of part records say what belongs to it, else every *.tar in it), a tar, or
+  // a brace pattern of tars; several are laid end to end.
   std::vector<std::string> urls;
-  std::string ids_field;             // empty: what the index names
+  std::string ids_field;  // empty: what the index names
   int64_t index_cache_bytes = 64 << 20;
-  int threads = 1;                   // for building missing indexes at the start
+  int threads = 1;  // for building missing indexes at the start
 };
 
 class ShardSource : public order::SampleSource {
@@ -28,9 +28,10 @@ class ShardSource : public order::SampleSource {
   virtual std::string_view ids_field() const = 0;
 };
 
-// Opens every shard's record, not its bytes. A shard without an index is read once, here, to build one in memory; the log
-// says so. `metrics` (read_bytes, read_seconds) must outlive the source.
-// Errors: not_found (a shard, a part of a folder: each missing one named), corruption (index, manifest), invalid_argument.
-[[nodiscard]] Result<std::unique_ptr<ShardSource>> open_shard_source(const ShardSourceOptions& options, Metrics& metrics);
+// Opens every shard's record, not its bytes. A shard without an index is read once, here, to build one in memory; the
+// log says so. `metrics` (read_bytes, read_seconds) must outlive the source. Errors: not_found (a shard, a part of a
+// folder: each missing one named), corruption (index, manifest), invalid_argument.
+[[nodiscard]] Result<std::unique_ptr<ShardSource>> open_shard_source(const ShardSourceOptions& options,
+                                                                     Metrics& metrics);
 
 }  // namespace millrace::loader

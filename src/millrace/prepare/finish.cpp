@@ -24,7 +24,8 @@ Result<formats::Manifest> finish(const std::string& output) {
     ASSIGN_OR_RETURN(const std::string json, read_object(*at.storage, at.key));
     ASSIGN_OR_RETURN(formats::PartRecord part, formats::parse_part(json, at.url));
     if (name != formats::part_name(part.task, part.config.tasks)) {
-      return fail(ErrorCode::kCorruption, "{}: it is the record of task {} of {}", at.url, part.task, part.config.tasks);
+      return fail(ErrorCode::kCorruption, "{}: it is the record of task {} of {}", at.url, part.task,
+                  part.config.tasks);
     }
     parts.push_back(std::move(part));
   }

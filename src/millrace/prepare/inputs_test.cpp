@@ -50,13 +50,13 @@ TEST_F(SlurmArray, ThatCannotBeCountedIsRefused) {
   ASSERT_FALSE(list);
   EXPECT_EQ(list.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(list.error().message(), HasSubstr("--array=0-2"));
-  for (const std::map<const char*, const char*>& values : std::vector<std::map<const char*, const char*>>{
-           {{"ID", "5"}},
-           {{"ID", "5"}, {"MIN", "0"}},
-           {{"ID", "x"}, {"MIN", "0"}, {"MAX", "9"}},
-           {{"ID", "10"}, {"MIN", "0"}, {"MAX", "9"}},
-           {{"ID", "3"}, {"MIN", "0"}, {"MAX", "18"}, {"STEP", "2"}},
-           {{"ID", "4"}, {"MIN", "0"}, {"MAX", "9"}, {"STEP", "0"}}}) {
+  for (const std::map<const char*, const char*>& values :
+       std::vector<std::map<const char*, const char*>>{{{"ID", "5"}},
+                                                       {{"ID", "5"}, {"MIN", "0"}},
+                                                       {{"ID", "x"}, {"MIN", "0"}, {"MAX", "9"}},
+                                                       {{"ID", "10"}, {"MIN", "0"}, {"MAX", "9"}},
+                                                       {{"ID", "3"}, {"MIN", "0"}, {"MAX", "18"}, {"STEP", "2"}},
+                                                       {{"ID", "4"}, {"MIN", "0"}, {"MAX", "9"}, {"STEP", "0"}}}) {
     EXPECT_FALSE(task(values));
   }
 }

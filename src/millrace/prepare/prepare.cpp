@@ -17,7 +17,8 @@ namespace millrace::prepare {
 
 namespace {
 
-// Raised when the same settings and inputs begin to give other bytes: shards of an earlier build are then not continued.
+// Raised when the same settings and inputs begin to give other bytes: shards of an earlier build are then not
+// continued.
 constexpr int kWriterVersion = 1;
 constexpr int64_t kMaxTokenizerBytes = 1 << 30;
 // Ids of a document are counted in 32 bits, and a byte is at most three ids (U+FFFD in single bytes).
@@ -34,14 +35,15 @@ double cpu_seconds_used() {
 
 Status check_options(const PrepareOptions& options) {
   if (options.task.index < 0 || options.task.index >= options.task.count) {
-    return fail(ErrorCode::kInvalidArgument, "task {}/{}: there is no such task", options.task.index, options.task.count);
+    return fail(ErrorCode::kInvalidArgument, "task {}/{}: there is no such task", options.task.index,
+                options.task.count);
   }
   if (options.ids_format != "npy" && options.ids_format != "json") {
     return fail(ErrorCode::kInvalidArgument, "ids format \"{}\": expected npy or json", options.ids_format);
   }
   if (options.shard_bytes < 0 || options.threads < 0) {
-    return fail(ErrorCode::kInvalidArgument, "shard bytes ({}) and threads ({}) cannot be negative", options.shard_bytes,
-                options.threads);
+    return fail(ErrorCode::kInvalidArgument, "shard bytes ({}) and threads ({}) cannot be negative",
+                options.shard_bytes, options.threads);
   }
   if (options.max_document_bytes < 1 || options.max_document_bytes > kMaxDocumentBytes) {
     return fail(ErrorCode::kInvalidArgument, "max document bytes is {}: expected 1 to {}", options.max_document_bytes,
@@ -83,7 +85,8 @@ std::string run_hash(const formats::PartRecord& part) {
 class TaskRun {
  public:
   TaskRun(const PrepareOptions& options, const PipelineOptions& pipeline, Location folder, std::vector<Input> inputs,
-          std::shared_ptr<const tokenizer::Tokenizer> tokenizer, std::stop_token stop, Progress& progress, Metrics& metrics)
+          std::shared_ptr<const tokenizer::Tokenizer> tokenizer, std::stop_token stop, Progress& progress,
+          Metrics& metrics)
       : options_(options),
         pipeline_(pipeline),
         folder_(std::move(folder)),
@@ -140,14 +143,13 @@ class TaskRun {
   Result<bool> compare_config() {
     ASSIGN_OR_RETURN(const auto json, read_if_there(folder_, formats::kConfigName));
     if (!json) return false;
-    ASSIGN_OR_RETURN(const auto there,
-                     formats::parse_shard_config(*json, folder_.child(formats::kConfigName).url));
+    ASSIGN_OR_RETURN(const auto there, formats::parse_shard_config(*json, folder_.child(formats::kConfigName).url));
     if (there == part_.config) return true;
     std::string difference = formats::explain_difference(there, part_.config);
     for (size_t end; (end = difference.find('\n')) != std::string::npos;) difference.replace(end, 1, "; ");
     return fail(ErrorCode::kInvalidArgument,
-                "{}: this folder was begun with other settings ({}); give another folder, or these settings", folder_.url,
-                difference);
+                "{}: this folder was begun with other settings ({}); give another folder, or these settings",
+                folder_.url, difference);
   }
 
   // The first task writes the configuration; one that comes at the same moment and differs is refused.
@@ -206,8 +208,8 @@ class TaskRun {
     const std::string prefix = fmt::format("{:05}", part_.task);
     if (!name.starts_with(prefix) || !name.ends_with(".tar")) return false;
     name = name.substr(prefix.size(), name.size() - prefix.size() - 4);
-    return name.empty() ||
-           (name.front() == '-' && name.size() > 1 && name.find_first_not_of("0123456789", 1) == std::string_view::npos);
+    return name.empty() || (name.front() == '-' && name.size() > 1 &&
+                            name.find_first_not_of("0123456789", 1) == std::string_view::npos);
   }
 
   // What this task was writing when it was killed.
@@ -224,7 +226,8 @@ class TaskRun {
     return folder_.storage->abort_uploads(*uploads);
   }
 
-  // A part record of other inputs would name shards that are about to be replaced, and so would a manifest joined from it.
+  // A part record of other inputs would name shards that are about to be replaced, and so would a manifest joined from
+  // it.
   Status forget_other_inputs() {
     ASSIGN_OR_RETURN(const auto json, read_if_there(folder_, part_name_));
     if (!json) return {};
@@ -253,7 +256,7 @@ class TaskRun {
 
   // Writes shards from where the task stands to the end of the inputs, or up to a shard that is finished already.
   Status write_shards() {
-    SampleFormat format{part_.task,     options_.documents,          options_.text_field, part_.config.ids_field,
+    SampleFormat format{part_.task,    options_.documents,          options_.text_field, part_.config.ids_field,
                         options_.text, options_.add_special_tokens, options_.strict_utf8};
     Pipeline pipeline(inputs_, at_, format, tokenizer_, pipeline_, stop_, metrics_);
     shard_begin_ = at_;
@@ -286,7 +289,8 @@ class TaskRun {
       do {
         bytes += static_cast<int64_t>(batch.samples[end++].size);
       } while (end < batch.samples.size() && !full(shard_->size() + bytes));
-      RETURN_IF_ERROR(shard_->append(tar.substr(0, static_cast<size_t>(bytes)), std::span(batch.samples).subspan(i, end - i)));
+      RETURN_IF_ERROR(
+          shard_->append(tar.substr(0, static_cast<size_t>(bytes)), std::span(batch.samples).subspan(i, end - i)));
       tar.remove_prefix(static_cast<size_t>(bytes));
       i = end;
     }
@@ -300,8 +304,8 @@ class TaskRun {
   // The task stands behind the shard's last sample.
   Status end_shard() {
     if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
-    ASSIGN_OR_RETURN(const FinishedShard shard, shard_->finish({run_, shard_begin_, at_, 0}, part_.config.tokenizer_hash,
-                                                               part_.config.ids_field));
+    ASSIGN_OR_RETURN(const FinishedShard shard,
+                     shard_->finish({run_, shard_begin_, at_, 0}, part_.config.tokenizer_hash, part_.config.ids_field));
     shard_.reset();
     shard_begin_ = at_;
     add_shard(shard);
@@ -354,7 +358,8 @@ Result<PrepareReport> prepare_task(const PrepareOptions& options, PipelineOption
   return report;
 }
 
-Result<PrepareReport> prepare(const PrepareOptions& options, std::stop_token stop, Progress* progress, Metrics* metrics) {
+Result<PrepareReport> prepare(const PrepareOptions& options, std::stop_token stop, Progress* progress,
+                              Metrics* metrics) {
   return prepare_task(options, {}, std::move(stop), progress, metrics);
 }
 

@@ -125,7 +125,8 @@ TEST_F(Prepare, TakesDocumentsOfEveryMode) {
   options_.documents = formats::DocumentMode::kFile;
   options_.output = at("files");
   done();
-  EXPECT_EQ(read_shard(read_file(at("files/00000.tar")), "").value()[0].fields.at("text.txt"), "one\ntwo\n \t\nthree\n");
+  EXPECT_EQ(read_shard(read_file(at("files/00000.tar")), "").value()[0].fields.at("text.txt"),
+            "one\ntwo\n \t\nthree\n");
 
   write_file(at("a.jsonl"), "{\"meta\": {\"body\": \"the \\u00e9\\ud83d\\ude00\"}}\n{\"meta\": {\"body\": \"\"}}\n");
   options_.inputs = {at("a.jsonl")};
@@ -249,7 +250,8 @@ TEST_F(Prepare, StrictNamesTheFirstIllFormedByte) {
   options_.strict_utf8 = true;
   const Error error = refused();
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(error.to_string(), AllOf(HasSubstr("a.txt"), HasSubstr("line 3"), HasSubstr("byte offset 8"), HasSubstr("0xff")));
+  EXPECT_THAT(error.to_string(),
+              AllOf(HasSubstr("a.txt"), HasSubstr("line 3"), HasSubstr("byte offset 8"), HasSubstr("0xff")));
   EXPECT_THAT(out_names(), ElementsAre("prepare.json"));
 }
 

@@ -18,7 +18,8 @@ using ::testing::IsEmpty;
 // A task of about ten shards, and what an undisturbed run makes of it.
 class Restart : public ::testing::Test {
  protected:
-  Restart() : seed_(test_seed()), trace_(__FILE__, __LINE__, fmt::format("MILLRACE_TEST_SEED={}", seed_)), random_(seed_) {
+  Restart()
+      : seed_(test_seed()), trace_(__FILE__, __LINE__, fmt::format("MILLRACE_TEST_SEED={}", seed_)), random_(seed_) {
     write_file(at("tokenizer.json"), small_tokenizer_json());
     for (int i = 0; i < 4; ++i) write_file(at(fmt::format("raw/{}.txt", i)), random_text(random_, 300));
     options_.inputs = {at("raw")};
@@ -46,7 +47,7 @@ class Restart : public ::testing::Test {
     EXPECT_TRUE(files == expected_);
   }
   static int64_t inode(const std::string& path) {
-    struct stat info {};
+    struct stat info{};
     return ::stat(path.c_str(), &info) == 0 ? static_cast<int64_t>(info.st_ino) : -1;
   }
 
@@ -119,7 +120,8 @@ TEST_F(Restart, AfterAStopGoesOnBehindTheFinishedShards) {
     EXPECT_TRUE(check_visible(at("out")));
     const auto left = folder_content(at("out"));
     for (const auto& [name, content] : left) EXPECT_TRUE(expected_.at(name) == content) << name;
-    const auto finished = std::count_if(left.begin(), left.end(), [](const auto& file) { return file.first.ends_with(".index"); });
+    const auto finished =
+        std::count_if(left.begin(), left.end(), [](const auto& file) { return file.first.ends_with(".index"); });
     EXPECT_EQ(done().shards_reused, finished);
     expect_as_expected();
   }

@@ -166,15 +166,17 @@ Status check_output(const Location& folder, const std::vector<std::string>& name
     strangers += (strangers.empty() ? "" : ", ") + name;
   }
   if (count > 0) {
-    return fail(ErrorCode::kInvalidArgument, "{}: it holds parts of another split ({}{}); remove them or give another folder",
-                folder.url, strangers, count > 5 ? fmt::format(" and {} more", count - 5) : "");
+    return fail(ErrorCode::kInvalidArgument,
+                "{}: it holds parts of another split ({}{}); remove them or give another folder", folder.url, strangers,
+                count > 5 ? fmt::format(" and {} more", count - 5) : "");
   }
   const std::string base = folder.child("").key;
   for (const Input& input : inputs) {
     const Location& at = input.location;
-    if (at.storage->name() == folder.storage->name() && at.key.starts_with(base) && own.contains(at.key.substr(base.size()))) {
-      return fail(ErrorCode::kInvalidArgument, "{}: it is an input and would be replaced by a part; give another folder",
-                  at.url);
+    if (at.storage->name() == folder.storage->name() && at.key.starts_with(base) &&
+        own.contains(at.key.substr(base.size()))) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "{}: it is an input and would be replaced by a part; give another folder", at.url);
     }
   }
   return {};

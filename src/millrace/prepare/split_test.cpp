@@ -121,7 +121,8 @@ TEST_F(Split, OfManyChunksKeepsEveryByte) {
   std::string kept;
   for (const std::string& part : parts()) kept += part;
   EXPECT_TRUE(kept == text);
-  for (const SplitReport::Part& part : report.parts) EXPECT_NEAR(static_cast<double>(part.bytes), text.size() / 7.0, 30'000);
+  for (const SplitReport::Part& part : report.parts)
+    EXPECT_NEAR(static_cast<double>(part.bytes), text.size() / 7.0, 30'000);
 }
 
 TEST_F(Split, IsTheSameAgainAndRefusesPartsOfAnother) {

@@ -52,10 +52,11 @@ Result<std::optional<Task>> task_from_slurm() {
   }
   const Task task{(*id - *first) / step, (*last - *first) / step + 1};
   if (tasks && *tasks != task.count) {
-    return fail(ErrorCode::kInvalidArgument,
-                "the Slurm array has {} tasks where {} to {} by {} are {}: a list of numbers cannot be counted through; "
-                "use --array=0-{} or name the task by hand (I/N)",
-                *tasks, *first, *last, step, task.count, *tasks - 1);
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "the Slurm array has {} tasks where {} to {} by {} are {}: a list of numbers cannot be counted through; "
+        "use --array=0-{} or name the task by hand (I/N)",
+        *tasks, *first, *last, step, task.count, *tasks - 1);
   }
   return std::optional<Task>(task);
 }

@@ -12,7 +12,8 @@
 
 #include "millrace/python/interruptible.h"
 
-// The checkpoint engine as millrace.torch uses it: tensors are given by address, since who owns them is torch's business.
+// The checkpoint engine as millrace.torch uses it: tensors are given by address, since who owns them is torch's
+// business.
 
 namespace millrace::python {
 
@@ -44,8 +45,8 @@ std::chrono::milliseconds to_ms(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(std::clamp(seconds, 0.0, 1e9) * 1000));
 }
 
-void init_saver(PySaver* self, const std::string& root, std::string attempt, int64_t rank, int64_t world_size, int threads,
-                int64_t memory_bytes, double commit_timeout, int64_t keep_last, int64_t keep_every) {
+void init_saver(PySaver* self, const std::string& root, std::string attempt, int64_t rank, int64_t world_size,
+                int threads, int64_t memory_bytes, double commit_timeout, int64_t keep_last, int64_t keep_every) {
   checkpoint::SaverOptions options;
   options.attempt = std::move(attempt);
   options.rank = rank;
@@ -150,34 +151,41 @@ void load(PyCheckpoint& self, const std::vector<LoadEntry>& entries, int threads
 }  // namespace
 
 void register_checkpoint(nb::module_& m) {
-  m.def("make_attempt",
-        [](const std::string& root) {
-          return without_gil([&]() -> Result<std::string> {
-            ASSIGN_OR_RETURN(const Location location, open_url(root));
-            return checkpoint::make_attempt(location);
-          });
-        },
-        nb::arg("root"), "The name of a new attempt below `root`; one rank makes it and tells the others.");
-  m.def("assign_writers", [](const std::vector<int64_t>& bytes, int64_t world_size) {
-          return checkpoint::assign_writers(bytes, world_size);
-        },
-        nb::arg("bytes"), nb::arg("world_size"), "Which rank writes each of the replicated tensors, balanced by bytes.");
+  m.def(
+      "make_attempt",
+      [](const std::string& root) {
+        return without_gil([&]() -> Result<std::string> {
+          ASSIGN_OR_RETURN(const Location location, open_url(root));
+          return checkpoint::make_attempt(location);
+        });
+      },
+      nb::arg("root"), "The name of a new attempt below `root`; one rank makes it and tells the others.");
+  m.def(
+      "assign_writers",
+      [](const std::vector<int64_t>& bytes, int64_t world_size) {
+        return checkpoint::assign_writers(bytes, world_size);
+      },
+      nb::arg("bytes"), nb::arg("world_size"), "Which rank writes each of the replicated tensors, balanced by bytes.");
   m.def("list_steps", &list_steps, nb::arg("root"), nb::sig("def list_steps(root: str) -> list[dict]"),
-        "Committed steps, ascending: step, attempt, world_size, tensors, bytes, committed (Unix seconds), damage (str or None).");
+        "Committed steps, ascending: step, attempt, world_size, tensors, bytes, committed (Unix seconds), damage (str "
+        "or None).");
 
   nb::class_<PendingSave>(m, "PendingSave", "One save on its way to durability.")
       .def_prop_ro("step", &PendingSave::step)
       .def_prop_ro("bytes", &PendingSave::bytes, "Of this rank's file.")
       .def_prop_ro("done", &PendingSave::done)
       .def("wait", &wait, nb::arg("timeout") = nb::none(),
-           "Waits until the step is committed and durable. Raises TimeoutError after `timeout` seconds, and what went wrong.");
+           "Waits until the step is committed and durable. Raises TimeoutError after `timeout` seconds, and what went "
+           "wrong.");
 
-  nb::class_<PySaver>(m, "Saver", "One rank's way to write checkpoints; millrace.torch.Checkpointer is the way to use it.")
+  nb::class_<PySaver>(m, "Saver",
+                      "One rank's way to write checkpoints; millrace.torch.Checkpointer is the way to use it.")
       .def("__init__", &init_saver, nb::arg("root"), nb::kw_only(), nb::arg("attempt"), nb::arg("rank") = 0,
-           nb::arg("world_size") = 1, nb::arg("threads") = 0, nb::arg("memory_bytes") = 0, nb::arg("commit_timeout") = 600.0,
-           nb::arg("keep_last") = 0, nb::arg("keep_every") = 0)
+           nb::arg("world_size") = 1, nb::arg("threads") = 0, nb::arg("memory_bytes") = 0,
+           nb::arg("commit_timeout") = 600.0, nb::arg("keep_last") = 0, nb::arg("keep_every") = 0)
       .def("save", &save, nb::arg("step"), nb::arg("tensors"), nb::arg("state"), nb::arg("rank_state") = "null",
-           "Copies the tensors, given as (name, dtype, global_shape, offset, shape, data_ptr), and returns a PendingSave.")
+           "Copies the tensors, given as (name, dtype, global_shape, offset, shape, data_ptr), and returns a "
+           "PendingSave.")
       .def("metrics", &saver_metrics, nb::sig("def metrics(self) -> dict[str, float]"))
       .def("close", &close_saver, "Waits for the save under way.");
 
@@ -186,18 +194,22 @@ void register_checkpoint(nb::module_& m) {
       .def_prop_ro("step", [](PyCheckpoint& self) { return self.checkpoint->info().step; })
       .def_prop_ro("world_size", [](PyCheckpoint& self) { return self.checkpoint->info().world_size; })
       .def_prop_ro("state", [](PyCheckpoint& self) { return self.checkpoint->state(); })
-      .def("rank_state",
-           [](PyCheckpoint& self, int64_t rank) { return without_gil([&] { return self.checkpoint->rank_state(rank); }); },
-           nb::arg("rank"))
+      .def(
+          "rank_state",
+          [](PyCheckpoint& self, int64_t rank) {
+            return without_gil([&] { return self.checkpoint->rank_state(rank); });
+          },
+          nb::arg("rank"))
       .def_prop_ro("tensors", &stored_tensors, nb::sig("def tensors(self) -> dict[str, tuple[str, tuple[int, ...]]]"),
                    "name -> (dtype, shape).")
       .def("load", &load, nb::arg("targets"), nb::arg("threads") = 0,
            "Fills (name, offset, shape, data_ptr) with verified bytes. Raises CorruptionError naming file and tensor.")
-      .def("verify",
-           [](PyCheckpoint& self, int threads) {
-             interruptible<void>([&](std::stop_token stop) { return self.checkpoint->verify(threads, stop); });
-           },
-           nb::arg("threads") = 0, "Reads and checks everything. Raises CorruptionError.");
+      .def(
+          "verify",
+          [](PyCheckpoint& self, int threads) {
+            interruptible<void>([&](std::stop_token stop) { return self.checkpoint->verify(threads, stop); });
+          },
+          nb::arg("threads") = 0, "Reads and checks everything. Raises CorruptionError.");
 }
 
 }  // namespace millrace::python

@@ -18,18 +18,30 @@ struct PythonClass {
 
 PythonClass class_of(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return {PyExc_ValueError, 0};
-    case ErrorCode::kOutOfRange: return {PyExc_ValueError, 0};
-    case ErrorCode::kNotFound: return {PyExc_FileNotFoundError, ENOENT};
-    case ErrorCode::kAlreadyExists: return {PyExc_FileExistsError, EEXIST};
-    case ErrorCode::kPermissionDenied: return {PyExc_PermissionError, EACCES};
-    case ErrorCode::kTimeout: return {PyExc_TimeoutError, ETIMEDOUT};
-    case ErrorCode::kUnsupported: return {PyExc_NotImplementedError, 0};
-    case ErrorCode::kUnavailable: return {PyExc_ConnectionError, 0};
-    case ErrorCode::kCorruption: return {corruption_error, 0};
-    case ErrorCode::kCancelled: return {cancelled_error, 0};
-    case ErrorCode::kResourceExhausted: return {PyExc_OSError, ENOSPC};
-    case ErrorCode::kInternal: return {PyExc_OSError, 0};
+    case ErrorCode::kInvalidArgument:
+      return {PyExc_ValueError, 0};
+    case ErrorCode::kOutOfRange:
+      return {PyExc_ValueError, 0};
+    case ErrorCode::kNotFound:
+      return {PyExc_FileNotFoundError, ENOENT};
+    case ErrorCode::kAlreadyExists:
+      return {PyExc_FileExistsError, EEXIST};
+    case ErrorCode::kPermissionDenied:
+      return {PyExc_PermissionError, EACCES};
+    case ErrorCode::kTimeout:
+      return {PyExc_TimeoutError, ETIMEDOUT};
+    case ErrorCode::kUnsupported:
+      return {PyExc_NotImplementedError, 0};
+    case ErrorCode::kUnavailable:
+      return {PyExc_ConnectionError, 0};
+    case ErrorCode::kCorruption:
+      return {corruption_error, 0};
+    case ErrorCode::kCancelled:
+      return {cancelled_error, 0};
+    case ErrorCode::kResourceExhausted:
+      return {PyExc_OSError, ENOSPC};
+    case ErrorCode::kInternal:
+      return {PyExc_OSError, 0};
   }
   return {PyExc_OSError, 0};
 }
@@ -54,10 +66,11 @@ void check_signals() {
 }
 
 void register_errors(nb::module_& m) {
-  corruption_error = PyErr_NewExceptionWithDoc(
-      "millrace.CorruptionError", "Bytes are not what they were said to be: a damaged or changed file.", PyExc_OSError, nullptr);
-  cancelled_error =
-      PyErr_NewExceptionWithDoc("millrace.Cancelled", "The operation was stopped, or its object closed.", PyExc_Exception, nullptr);
+  corruption_error = PyErr_NewExceptionWithDoc("millrace.CorruptionError",
+                                               "Bytes are not what they were said to be: a damaged or changed file.",
+                                               PyExc_OSError, nullptr);
+  cancelled_error = PyErr_NewExceptionWithDoc("millrace.Cancelled", "The operation was stopped, or its object closed.",
+                                              PyExc_Exception, nullptr);
   m.attr("CorruptionError") = nb::handle(corruption_error);
   m.attr("Cancelled") = nb::handle(cancelled_error);
 }

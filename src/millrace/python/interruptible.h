@@ -11,8 +11,8 @@
 
 namespace millrace::python {
 
-// Runs `call(stop_token)` on a thread of its own while this one looks for Ctrl-C; a signal stops the work cleanly first.
-// REQUIRES: the GIL.
+// Runs `call(stop_token)` on a thread of its own while this one looks for Ctrl-C; a signal stops the work cleanly
+// first. REQUIRES: the GIL.
 template <class T>
 T interruptible(const std::function<Result<T>(std::stop_token)>& call) {
   std::stop_source stop;

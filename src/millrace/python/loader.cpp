@@ -95,7 +95,9 @@ nb::dict next(PyLoader& self) {
   }
 }
 
-nb::object json_loads(const std::string& text) { return nb::module_::import_("json").attr("loads")(text); }
+nb::object json_loads(const std::string& text) {
+  return nb::module_::import_("json").attr("loads")(text);
+}
 
 void load_state_dict(PyLoader& self, nb::dict state) {
   const auto text = nb::cast<std::string>(nb::module_::import_("json").attr("dumps")(state));
@@ -139,8 +141,11 @@ nb::dict stats(PyLoader& self) {
       case Metric::kTruncatedTokens:
       case Metric::kBatches:
       case Metric::kBatchCopies:
-      case Metric::kWaitSeconds: d[nb::str(metric_defs()[i].name.data())] = self.loader->metrics().value(metric); break;
-      default: break;
+      case Metric::kWaitSeconds:
+        d[nb::str(metric_defs()[i].name.data())] = self.loader->metrics().value(metric);
+        break;
+      default:
+        break;
     }
   }
   d["prefetch_depth"] = self.loader->prefetch_depth();
@@ -153,9 +158,12 @@ void register_loader(nb::module_& m) {
   nb::class_<PyLoader>(
       m, "Loader", nb::is_weak_referenceable(), nb::dynamic_attr(),
       "Shards in, batches out: C++ threads read, verify, decode and collate ahead of the training loop.\n\n"
-      "Iterating gives dicts of NumPy arrays [rows, seq_len] that own their memory (no copies): 'input_ids', 'labels' (-100 on\n"
-      "padding; not shifted, as Hugging Face models expect) and 'attention_mask' (pad) or 'position_ids' (pack; 0 at the start of\n"
-      "each sample, whose first label is -100). The order of samples depends on the data, the seed and the epoch only, never on\n"
+      "Iterating gives dicts of NumPy arrays [rows, seq_len] that own their memory (no copies): 'input_ids', 'labels' "
+      "(-100 on\n"
+      "padding; not shifted, as Hugging Face models expect) and 'attention_mask' (pad) or 'position_ids' (pack; 0 at "
+      "the start of\n"
+      "each sample, whose first label is -100). The order of samples depends on the data, the seed and the epoch only, "
+      "never on\n"
       "the number of ranks. One consumer at a time; use it in a `with` block or call close().")
       .def("__init__", &init, nb::arg("shards"), nb::kw_only(), nb::arg("seq_len"), nb::arg("batch_size") = nb::none(),
            nb::arg("global_batch_size") = nb::none(), nb::arg("collate") = "pad", nb::arg("shuffle") = true,
@@ -174,31 +182,34 @@ void register_loader(nb::module_& m) {
            "Raises: ValueError. Files are opened by the first batch.")
       .def("__iter__", [](nb::handle self) { return nb::borrow(self); })
       .def("__next__", &next, nb::sig("def __next__(self) -> dict[str, numpy.typing.NDArray]"),
-           "Raises StopIteration behind the last epoch, CorruptionError for a damaged shard, FileNotFoundError, OSError\n"
+           "Raises StopIteration behind the last epoch, CorruptionError for a damaged shard, FileNotFoundError, "
+           "OSError\n"
            "(memory_bytes too small), Cancelled (closed).")
-      .def("state_dict",
-           [](PyLoader& self) { return json_loads(without_gil([&] { return self.loader->state(); })); },
-           nb::sig("def state_dict(self) -> dict"),
-           "Where training stands, counted by what next() returned: a small dict that json can write, equal on all ranks.")
+      .def(
+          "state_dict", [](PyLoader& self) { return json_loads(without_gil([&] { return self.loader->state(); })); },
+          nb::sig("def state_dict(self) -> dict"),
+          "Where training stands, counted by what next() returned: a small dict that json can write, equal on all "
+          "ranks.")
       .def("load_state_dict", &load_state_dict, nb::arg("state"),
            "Goes on from a state, at any world size and batch size. Raises ValueError naming what differs.")
-      .def_prop_ro("epoch_units",
-                   [](PyLoader& self) { return without_gil([&] { return self.loader->epoch_units(); }); },
-                   "Rows of the current epoch over all ranks.")
-      .def("stats", &stats, nb::sig("def stats(self) -> dict[str, float]"), "Counters so far; docs/metrics.md names them.")
-      .def("close",
-           [](PyLoader& self) {
-             nb::gil_scoped_release release;
-             self.loader->close();
-           },
-           "Stops the threads and frees what was read ahead. Arrays that were returned stay valid.")
+      .def_prop_ro(
+          "epoch_units", [](PyLoader& self) { return without_gil([&] { return self.loader->epoch_units(); }); },
+          "Rows of the current epoch over all ranks.")
+      .def("stats", &stats, nb::sig("def stats(self) -> dict[str, float]"),
+           "Counters so far; docs/metrics.md names them.")
+      .def(
+          "close",
+          [](PyLoader& self) {
+            nb::gil_scoped_release release;
+            self.loader->close();
+          },
+          "Stops the threads and frees what was read ahead. Arrays that were returned stay valid.")
       .def("__reduce__", &reduce)
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
-      .def("__exit__",
-           [](PyLoader& self, nb::args) {
-             nb::gil_scoped_release release;
-             self.loader->close();
-           });
+      .def("__exit__", [](PyLoader& self, nb::args) {
+        nb::gil_scoped_release release;
+        self.loader->close();
+      });
 }
 
 }  // namespace millrace::python

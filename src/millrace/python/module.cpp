@@ -12,7 +12,8 @@ namespace millrace::python {
 
 namespace {
 
-// Lines go to a Python callable (level, text). Worker threads take the GIL for it, unless the interpreter is going away.
+// Lines go to a Python callable (level, text). Worker threads take the GIL for it, unless the interpreter is going
+// away.
 void set_python_log(nb::object callable) {
   auto* const kept = new nb::object(std::move(callable));  // lives as long as the process
   set_log_sink(

@@ -35,9 +35,9 @@ nb::dict part_dict(const formats::PartRecord& part) {
 }
 
 nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std::string out,
-                    std::optional<std::pair<int64_t, int64_t>> task, std::string ids, bool text, std::string_view documents,
-                    std::string text_field, bool add_special_tokens, int64_t shard_bytes, bool strict, int threads,
-                    bool dry_run) {
+                    std::optional<std::pair<int64_t, int64_t>> task, std::string ids, bool text,
+                    std::string_view documents, std::string text_field, bool add_special_tokens, int64_t shard_bytes,
+                    bool strict, int threads, bool dry_run) {
   prepare::PrepareOptions options;
   options.inputs = std::move(inputs);
   options.tokenizer = std::move(tokenizer);
@@ -56,11 +56,12 @@ nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std:
   options.strict_utf8 = strict;
   options.threads = threads;
   options.dry_run = dry_run;
-  const auto report = interruptible<prepare::PrepareReport>([&](std::stop_token stop) -> Result<prepare::PrepareReport> {
-    ASSIGN_OR_RETURN(auto done, prepare::prepare(options, stop));
-    if (options.task.count == 1 && !dry_run) RETURN_IF_ERROR(prepare::finish(options.output));
-    return done;
-  });
+  const auto report =
+      interruptible<prepare::PrepareReport>([&](std::stop_token stop) -> Result<prepare::PrepareReport> {
+        ASSIGN_OR_RETURN(auto done, prepare::prepare(options, stop));
+        if (options.task.count == 1 && !dry_run) RETURN_IF_ERROR(prepare::finish(options.output));
+        return done;
+      });
   nb::dict d = part_dict(report.part);
   d["output_bytes"] = report.output_bytes;
   d["shards_reused"] = report.shards_reused;
@@ -86,7 +87,8 @@ nb::list split_py(std::vector<std::string> inputs, std::string out, int64_t part
   options.output = std::move(out);
   options.parts = parts;
   options.documents = unwrap(formats::parse_document_mode(documents));
-  const auto report = interruptible<prepare::SplitReport>([&](std::stop_token stop) { return prepare::split(options, stop); });
+  const auto report =
+      interruptible<prepare::SplitReport>([&](std::stop_token stop) { return prepare::split(options, stop); });
   nb::list list;
   for (const auto& part : report.parts) {
     nb::dict d;
@@ -120,8 +122,10 @@ void register_prepare(nb::module_& m) {
         "Raises: FileNotFoundError, ValueError, OSError (no space), NotImplementedError (the tokenizer).");
   m.def("finish", &finish_py, nb::arg("out"),
         "Joins the part records of all tasks into manifest.json. Raises FileNotFoundError naming the missing parts.");
-  m.def("split", &split_py, nb::arg("inputs"), nb::kw_only(), nb::arg("out"), nb::arg("parts"), nb::arg("documents") = "line",
-        "Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace split`.");
+  m.def("split", &split_py, nb::arg("inputs"), nb::kw_only(), nb::arg("out"), nb::arg("parts"),
+        nb::arg("documents") = "line",
+        "Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace "
+        "split`.");
 }
 
 }  // namespace millrace::python

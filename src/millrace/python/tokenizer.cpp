@@ -131,14 +131,17 @@ std::string decode(PyTokenizer& self, nb::object ids, bool skip_special_tokens) 
 }  // namespace
 
 void register_tokenizer(nb::module_& m) {
-  nb::class_<PyTokenizer>(m, "Tokenizer", "A Hugging Face tokenizer.json: the ids that the package `tokenizers` gives. Thread-safe.")
+  nb::class_<PyTokenizer>(m, "Tokenizer",
+                          "A Hugging Face tokenizer.json: the ids that the package `tokenizers` gives. Thread-safe.")
       .def_static(
-          "from_file", [](const std::string& url) { return without_gil([&] { return from_file(url); }); }, nb::arg("path"),
+          "from_file", [](const std::string& url) { return without_gil([&] { return from_file(url); }); },
+          nb::arg("path"),
           "Reads a tokenizer.json (a path or URL).\n\nRaises FileNotFoundError, ValueError (not a tokenizer.json) or "
           "NotImplementedError, naming the component that this version does not have.")
-      .def("encode", &encode, nb::arg("text"), nb::arg("add_special_tokens") = true,
-           nb::sig("def encode(self, text: str, add_special_tokens: bool = True) -> numpy.typing.NDArray[numpy.uint32]"),
-           "Ids of one text: uint32 [n]. Raises UnicodeEncodeError for lone surrogates.")
+      .def(
+          "encode", &encode, nb::arg("text"), nb::arg("add_special_tokens") = true,
+          nb::sig("def encode(self, text: str, add_special_tokens: bool = True) -> numpy.typing.NDArray[numpy.uint32]"),
+          "Ids of one text: uint32 [n]. Raises UnicodeEncodeError for lone surrogates.")
       .def("encode_batch", &encode_batch, nb::arg("texts"), nb::arg("add_special_tokens") = true,
            nb::sig("def encode_batch(self, texts: collections.abc.Sequence[str], add_special_tokens: bool = True) -> "
                    "tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]"),
@@ -151,16 +154,21 @@ void register_tokenizer(nb::module_& m) {
       .def("decode", &decode, nb::arg("ids"), nb::arg("skip_special_tokens") = true,
            nb::sig("def decode(self, ids: numpy.typing.ArrayLike, skip_special_tokens: bool = True) -> str"),
            "The text of ids, as `tokenizers` decodes it.")
-      .def("token_to_id", [](PyTokenizer& self, std::string_view token) { return self.get().token_to_id(token); },
-           nb::arg("token"), "The id of a token as the file spells it, or None.")
-      .def("id_to_token", [](PyTokenizer& self, uint32_t id) { return self.get().id_to_token(id); }, nb::arg("id"),
-           "The token as the file spells it, or None.")
-      .def_prop_ro("vocab_size", [](PyTokenizer& self) { return self.get().vocab_size(); },
-                   "Distinct tokens, added tokens included.")
-      .def_prop_ro("id_limit", [](PyTokenizer& self) { return self.get().id_limit(); },
-                   "1 + the largest id: the rows an embedding needs.")
-      .def_prop_ro("hash", [](PyTokenizer& self) { return to_hex(self.get().hash()); },
-                   "XXH3-128 of the file's bytes, hexadecimal.")
+      .def(
+          "token_to_id", [](PyTokenizer& self, std::string_view token) { return self.get().token_to_id(token); },
+          nb::arg("token"), "The id of a token as the file spells it, or None.")
+      .def(
+          "id_to_token", [](PyTokenizer& self, uint32_t id) { return self.get().id_to_token(id); }, nb::arg("id"),
+          "The token as the file spells it, or None.")
+      .def_prop_ro(
+          "vocab_size", [](PyTokenizer& self) { return self.get().vocab_size(); },
+          "Distinct tokens, added tokens included.")
+      .def_prop_ro(
+          "id_limit", [](PyTokenizer& self) { return self.get().id_limit(); },
+          "1 + the largest id: the rows an embedding needs.")
+      .def_prop_ro(
+          "hash", [](PyTokenizer& self) { return to_hex(self.get().hash()); },
+          "XXH3-128 of the file's bytes, hexadecimal.")
       .def("__reduce__",
            [](PyTokenizer& self) {
              const nb::object from = nb::module_::import_("millrace._core").attr("Tokenizer").attr("from_file");

@@ -35,8 +35,12 @@ std::optional<RangeText> split_range(std::string_view text) {
 bool is_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
-bool is_integer(std::string_view text) { return is_digits(text.substr(text.starts_with('-') ? 1 : 0)); }
-bool is_letter(std::string_view text) { return text.size() == 1 && kBraceAlphabet.find(text[0]) != text.npos; }
+bool is_integer(std::string_view text) {
+  return is_digits(text.substr(text.starts_with('-') ? 1 : 0));
+}
+bool is_letter(std::string_view text) {
+  return text.size() == 1 && kBraceAlphabet.find(text[0]) != text.npos;
+}
 bool is_padded(std::string_view text) {
   return text.size() > 1 && (text.starts_with('0') || text.starts_with("-0")) && text != "-0";
 }

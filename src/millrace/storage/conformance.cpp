@@ -31,7 +31,9 @@ std::string StorageConformance::get(const std::string& key) {
   return content ? *content : "<" + content.error().to_string() + ">";
 }
 
-std::string conformance_name(const ::testing::TestParamInfo<StorageCase>& info) { return info.param.name; }
+std::string conformance_name(const ::testing::TestParamInfo<StorageCase>& info) {
+  return info.param.name;
+}
 
 namespace {
 
@@ -45,7 +47,9 @@ ErrorCode code_of(const Result<T>& result) {
   return result ? ErrorCode::kInternal : result.error().code();  // no call under test answers internal
 }
 
-std::span<std::byte> bytes_of(std::string& text) { return std::as_writable_bytes(std::span<char>(text)); }
+std::span<std::byte> bytes_of(std::string& text) {
+  return std::as_writable_bytes(std::span<char>(text));
+}
 
 // Every key, page by page.
 std::vector<std::string> keys_of(Storage& storage, std::string_view prefix = "") {
@@ -246,8 +250,10 @@ TEST_P(StorageConformance, IfVersionLosesNoUpdate) {
         const WriteOptions options{.condition = Condition::kIfVersion, .version = std::string((*reader)->version())};
         const auto written =
             write_object(*storage_, "counter", std::to_string(value + 1), options, Durability::kVisible);
-        if (written) ++done;
-        else ASSERT_EQ(code_of(written), ErrorCode::kAlreadyExists) << written.error().to_string();
+        if (written)
+          ++done;
+        else
+          ASSERT_EQ(code_of(written), ErrorCode::kAlreadyExists) << written.error().to_string();
       }
     });
   }
@@ -350,9 +356,19 @@ TEST_P(StorageConformance, ListsLikeASortedSetOfKeys) {
 }
 
 TEST_P(StorageConformance, OddKeysAreKeys) {
-  std::vector<std::string> keys{"with space", "per%20cent", "a+b", "quote\"'", "\xe6\x97\xa5\xe6\x9c\xac",
-                                "dir with/\xc3\xa9 x", "back\\slash", "line\nbreak", "...", ".hidden", "a/..b",
-                                "#&?=;:@,$*", std::string(200, 'n') + "/" + std::string(230, 'm')};
+  std::vector<std::string> keys{"with space",
+                                "per%20cent",
+                                "a+b",
+                                "quote\"'",
+                                "\xe6\x97\xa5\xe6\x9c\xac",
+                                "dir with/\xc3\xa9 x",
+                                "back\\slash",
+                                "line\nbreak",
+                                "...",
+                                ".hidden",
+                                "a/..b",
+                                "#&?=;:@,$*",
+                                std::string(200, 'n') + "/" + std::string(230, 'm')};
   std::sort(keys.begin(), keys.end());
   for (const auto& key : keys) put(key, "content of " + key);
   EXPECT_EQ(keys_of(*storage_), keys);
@@ -407,16 +423,19 @@ TEST_P(StorageConformance, SubmittedOperationsEachEndOnce) {
   for (size_t at = 0; at < content.size(); at += 10'000) {
     const uint64_t tag = operations.size();
     const auto offset = static_cast<int64_t>(at);
-    operations.push_back({.tag = tag, .reader = reader->get(), .offset = offset,
-                          .out = bytes_of(out).subspan(at, 10'000)});
-    operations.push_back({.tag = tag + 1, .writer = writer->get(), .offset = offset,
-                          .data = as_bytes(content).subspan(at, 10'000), .priority = 1});
+    operations.push_back(
+        {.tag = tag, .reader = reader->get(), .offset = offset, .out = bytes_of(out).subspan(at, 10'000)});
+    operations.push_back({.tag = tag + 1,
+                          .writer = writer->get(),
+                          .offset = offset,
+                          .data = as_bytes(content).subspan(at, 10'000),
+                          .priority = 1});
   }
   std::string unused(10, '\0');
   const uint64_t stopped = operations.size();
   operations.push_back({.tag = stopped, .reader = reader->get(), .out = bytes_of(unused), .stop = stop.get_token()});
-  operations.push_back({.tag = stopped + 1, .reader = reader->get(), .out = bytes_of(unused),
-                        .deadline = Clock::now()});
+  operations.push_back(
+      {.tag = stopped + 1, .reader = reader->get(), .out = bytes_of(unused), .deadline = Clock::now()});
   operations.push_back({.tag = stopped + 2, .reader = reader->get(), .offset = 299'999, .out = bytes_of(unused)});
   operations.push_back({.tag = stopped + 3});
   CompletionQueue queue;

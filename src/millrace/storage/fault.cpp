@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "millrace/storage/detail/per_process.h"
+#include "millrace/base/per_process.h"
 #include "millrace/storage/detail/submit.h"
 
 namespace millrace {

@@ -24,7 +24,7 @@ struct FaultRule {
   static constexpr int64_t kForever = INT64_MAX;
 
   FaultCall call = FaultCall::kAny;
-  std::string key_part;                // a part of the key (of the prefix, for kList); empty matches all
+  std::string key_part;  // a part of the key (of the prefix, for kList); empty matches all
   int64_t skip = 0;
   int64_t count = 1;
   std::chrono::milliseconds delay{0};  // before anything else

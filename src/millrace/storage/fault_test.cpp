@@ -11,14 +11,12 @@ namespace {
 
 using ::testing::ElementsAre;
 
-INSTANTIATE_TEST_SUITE_P(Fault, StorageConformance,
-                         ::testing::Values(StorageCase{.name = "faultless",
-                                                       .make =
-                                                           [] {
-                                                             return make_fault_storage(make_memory_storage("test"),
-                                                                                       std::make_shared<FaultPlan>());
-                                                           }}),
-                         conformance_name);
+INSTANTIATE_TEST_SUITE_P(
+    Fault, StorageConformance,
+    ::testing::Values(StorageCase{
+        .name = "faultless",
+        .make = [] { return make_fault_storage(make_memory_storage("test"), std::make_shared<FaultPlan>()); }}),
+    conformance_name);
 
 class FaultStorageTest : public ::testing::Test {
  protected:

@@ -6,8 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "millrace/base/per_process.h"
 #include "millrace/storage/detail/backend.h"
-#include "millrace/storage/detail/per_process.h"
 #include "millrace/storage/detail/submit.h"
 
 namespace millrace {
@@ -145,11 +145,8 @@ class MemoryStorage final : public Storage {
 
   std::string_view name() const override { return state_->name; }
   Capabilities capabilities() const override {
-    return {.random_write = true,
-            .conditional_write = true,
-            .copy_range = true,
-            .list_uploads = true,
-            .metadata = true};
+    return {
+        .random_write = true, .conditional_write = true, .copy_range = true, .list_uploads = true, .metadata = true};
   }
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,

@@ -70,8 +70,8 @@ Result<ObjectInfo> write_object(Storage& storage, std::string_view key, std::str
   return writer->commit(durability);
 }
 
-Status for_each_object(Storage& storage, std::string_view prefix,
-                       const std::function<Status(const ObjectInfo&)>& visit, bool recursive) {
+Status for_each_object(Storage& storage, std::string_view prefix, const std::function<Status(const ObjectInfo&)>& visit,
+                       bool recursive) {
   ListOptions options{.recursive = recursive, .max_keys = kWalkPageKeys};
   do {
     ASSIGN_OR_RETURN(const ListPage page, storage.list(prefix, options));

@@ -39,33 +39,33 @@
 namespace millrace {
 
 struct Capabilities {
-  bool random_write = false;        // write_at at any offset in any order (else: parts, in the backend's order)
-  bool conditional_write = false;   // WriteOptions::condition other than replace is atomic against other processes
-  bool copy_range = false;          // Writer::copy_range moves bytes without passing through this process
-  bool list_uploads = false;        // unfinished writes of dead processes can be found and aborted
-  bool metadata = false;            // user metadata is stored and returned by stat
-  bool free_space = false;          // free_space() answers
-  bool durable = false;             // commit(durable) and make_durable survive a power cut (else: they mean visible)
-  bool layout = false;              // WriteOptions::stripe_count is honoured (Lustre; else: a wish, ignored)
+  bool random_write = false;       // write_at at any offset in any order (else: parts, in the backend's order)
+  bool conditional_write = false;  // WriteOptions::condition other than replace is atomic against other processes
+  bool copy_range = false;         // Writer::copy_range moves bytes without passing through this process
+  bool list_uploads = false;       // unfinished writes of dead processes can be found and aborted
+  bool metadata = false;           // user metadata is stored and returned by stat
+  bool free_space = false;         // free_space() answers
+  bool durable = false;            // commit(durable) and make_durable survive a power cut (else: they mean visible)
+  bool layout = false;             // WriteOptions::stripe_count is honoured (Lustre; else: a wish, ignored)
 };
 
 struct ObjectInfo {
   std::string key;
   int64_t size = 0;
-  std::string version;              // as RandomReader::version(); may be empty in a listing
+  std::string version;  // as RandomReader::version(); may be empty in a listing
   std::chrono::sys_time<std::chrono::nanoseconds> modified{};
   std::map<std::string, std::string> metadata;  // from stat only
 };
 
 struct ListOptions {
-  bool recursive = true;            // false: one level; deeper keys are folded into `prefixes`, each ending in '/'
-  std::string page_token;           // from the page before; empty for the first page
+  bool recursive = true;   // false: one level; deeper keys are folded into `prefixes`, each ending in '/'
+  std::string page_token;  // from the page before; empty for the first page
   int64_t max_keys = 1000;
 };
 struct ListPage {
   std::vector<ObjectInfo> objects;  // in byte order of the key
   std::vector<std::string> prefixes;
-  std::string next_page_token;      // empty on the last page
+  std::string next_page_token;  // empty on the last page
 };
 
 struct OpenOptions {
@@ -143,7 +143,7 @@ struct Operation {
   std::span<const std::byte> data;  // writes
   std::stop_token stop;
   Clock::time_point deadline = Clock::time_point::max();
-  int priority = 0;                 // higher runs earlier
+  int priority = 0;  // higher runs earlier
 };
 
 class Storage {

@@ -2,8 +2,9 @@
 #pragma once
 
 // A Hugging Face tokenizer.json as code: text in, exactly the ids that the `tokenizers` package gives out, and back.
-// No I/O. A Tokenizer is immutable and thread-safe; an Encoder holds the scratch memory and word cache of one thread and
-// keeps its Tokenizer alive. What a file asks for and this version does not do is refused at load, never approximated.
+// No I/O. A Tokenizer is immutable and thread-safe; an Encoder holds the scratch memory and word cache of one thread
+// and keeps its Tokenizer alive. What a file asks for and this version does not do is refused at load, never
+// approximated.
 
 #include <cstdint>
 #include <memory>
@@ -57,7 +58,8 @@ class Tokenizer {
   [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view json, std::string name);
   ~Tokenizer();
 
-  // Bytes that are not UTF-8 after joining are replaced by U+FFFD, as `tokenizers` does. Ids without a token are skipped.
+  // Bytes that are not UTF-8 after joining are replaced by U+FFFD, as `tokenizers` does. Ids without a token are
+  // skipped.
   std::string decode(std::span<const uint32_t> ids, bool skip_special_tokens = true) const;
 
   std::optional<uint32_t> token_to_id(std::string_view token) const;

@@ -19,7 +19,7 @@ class FirstError {
     failed_ = true;
   }
   bool failed() const { return failed_; }
-  Status status() const {
+  [[nodiscard]] Status status() const {
     MutexLock lock(mutex_);
     return status_;
   }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "millrace/base/stream_copy.h"
 #include "millrace/base/utf8.h"
 #include "millrace/checkpoint/detail/boxes.h"
 #include "millrace/checkpoint/detail/first_error.h"
@@ -81,7 +82,7 @@ void RankFile::copy_range(std::span<const TensorToSave> tensors, int64_t begin, 
     const int64_t low = std::max(begin, info->begin), high = std::min(end, info->end);
     if (low >= high) continue;
     const std::byte* source = tensors[order_[static_cast<size_t>(info - infos.begin())]].data;
-    std::memcpy(data + low, source + (low - info->begin), static_cast<size_t>(high - low));
+    stream_copy(data + low, source + (low - info->begin), static_cast<size_t>(high - low));
   }
 }
 

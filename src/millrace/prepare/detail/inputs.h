@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The inputs of one run, pinned: what they were when it began is what is read, or reading fails. Values; thread-safe to read.
+// The inputs of one run, pinned: what they were when it began is what is read, or reading fails. Values; thread-safe to
+// read.
 
 #include <memory>
 #include <span>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One reading thread, N encoding threads and a caller that takes the batches out in input order. Memory is bounded: a slice
-// enters only while few enough are under way. The pipeline belongs to one thread; its destructor stops and joins the others.
+// One reading thread, N encoding threads and a caller that takes the batches out in input order. Memory is bounded: a
+// slice enters only while few enough are under way. The pipeline belongs to one thread; its destructor stops and joins
+// the others.
 
 #include <deque>
 #include <functional>
@@ -21,8 +22,8 @@ namespace millrace::prepare {
 
 struct PipelineOptions {
   int threads = 1;
-  // A chunk is what one read brings. A slice ends after so many documents, since the smallest one still becomes 2 KiB of
-  // tar: about 1 MiB, which stays in a core's cache until it is hashed and written.
+  // A chunk is what one read brings. A slice ends after so many documents, since the smallest one still becomes 2 KiB
+  // of tar: about 1 MiB, which stays in a core's cache until it is hashed and written.
   int64_t chunk_bytes = 256 << 10;
   size_t slice_documents = 512;
   int64_t max_document_bytes = 64 << 20;

@@ -14,7 +14,8 @@ namespace millrace::prepare {
 
 namespace {
 
-// Where a slice that begins with documents[first] begins in the chunk: the text between two documents belongs to the earlier.
+// Where a slice that begins with documents[first] begins in the chunk: the text between two documents belongs to the
+// earlier.
 size_t slice_begin(const formats::DocumentChunk& chunk, size_t first) {
   if (first == 0) return 0;
   return first == chunk.documents.size() ? chunk.text.size() : chunk.documents[first].begin;

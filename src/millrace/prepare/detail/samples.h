@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Documents in, tar members and their index columns out: the part of `prepare` that costs time and runs on every thread.
-// Slices and batches are values; a SampleEncoder belongs to one thread.
+// Documents in, tar members and their index columns out: the part of `prepare` that costs time and runs on every
+// thread. Slices and batches are values; a SampleEncoder belongs to one thread.
 
 #include <cstdint>
 #include <memory>
@@ -18,8 +18,8 @@ namespace millrace::prepare {
 
 // Where a task stands: in front of a document, or behind the last input.
 struct Position {
-  int64_t input = 0;     // number among the task's inputs
-  int64_t offset = 0;    // in that input
+  int64_t input = 0;   // number among the task's inputs
+  int64_t offset = 0;  // in that input
   int64_t line = 1;
   int64_t document = 0;  // documents before it in the task
   bool operator==(const Position&) const = default;
@@ -28,7 +28,7 @@ struct Position {
 // Some adjacent documents of a chunk: the unit of work, small enough that what becomes of it stays small too.
 struct Slice {
   std::shared_ptr<const formats::DocumentChunk> chunk;
-  std::string source;          // for messages
+  std::string source;  // for messages
   int64_t input = 0;
   size_t first = 0, last = 0;  // of chunk->documents
   int64_t first_document = 0;  // number within the task of documents[first]

@@ -42,14 +42,15 @@ Result<FinishedShard> check_finished_shard(const Location& folder, const std::st
   ASSIGN_OR_RETURN(const std::string bytes, read_object(*index_at.storage, index_at.key, kMaxIndexBytes));
   ASSIGN_OR_RETURN(const formats::ShardIndex index, formats::parse_shard_index(as_bytes(bytes), index_at.url));
   const std::optional<ShardOrigin> origin = parse_origin(index.producer);
-  if (!origin || origin->run != run || origin->begin != begin || origin->end.document != begin.document + index.samples()) {
+  if (!origin || origin->run != run || origin->begin != begin ||
+      origin->end.document != begin.document + index.samples()) {
     return fail(ErrorCode::kInvalidArgument, "{}: it was made from other inputs or settings", index_at.url);
   }
   const Location shard_at = folder.child(name);
   ASSIGN_OR_RETURN(auto opened, shard_at.storage->open_read(shard_at.key));
   RETURN_IF_ERROR(formats::check_shard(StoppableReader(std::move(opened), std::move(stop)), index));
-  return FinishedShard{{name, index.shard_size, index.samples(), index.total_tokens(), index.shard_hash, xxh3_128(bytes)},
-                       *origin};
+  return FinishedShard{
+      {name, index.shard_size, index.samples(), index.total_tokens(), index.shard_hash, xxh3_128(bytes)}, *origin};
 }
 
 }  // namespace
@@ -138,7 +139,8 @@ Result<FinishedShard> ShardWriter::finish(ShardOrigin origin, Hash128 tokenizer_
   RETURN_IF_ERROR(writer_->commit());
   RETURN_IF_ERROR(write_object(*folder_.storage, index_key, index_bytes));
   return FinishedShard{
-      {name_, size_, index_.samples(), index_.total_tokens(), index_.shard_hash, xxh3_128(index_bytes)}, std::move(origin)};
+      {name_, size_, index_.samples(), index_.total_tokens(), index_.shard_hash, xxh3_128(index_bytes)},
+      std::move(origin)};
 }
 
 }  // namespace millrace::prepare

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One shard of a task: written, or found finished by an earlier run. Its index is written after it and says where in the
-// inputs it begins and ends, so the chain of shards is the task's journal. A ShardWriter belongs to one thread.
+// One shard of a task: written, or found finished by an earlier run. Its index is written after it and says where in
+// the inputs it begins and ends, so the chain of shards is the task's journal. A ShardWriter belongs to one thread.
 
 #include <memory>
 #include <optional>
@@ -35,8 +35,8 @@ struct FinishedShard {
   formats::ShardEntry entry;
   ShardOrigin origin;
 };
-// The shard `name` when it and its index are there, undamaged, and hold what `run` puts behind `begin`; nothing, with a line
-// in the log, when not. Reads the whole shard. Errors: cancelled, and whatever leaves open what is there.
+// The shard `name` when it and its index are there, undamaged, and hold what `run` puts behind `begin`; nothing, with a
+// line in the log, when not. Reads the whole shard. Errors: cancelled, and whatever leaves open what is there.
 [[nodiscard]] Result<std::optional<FinishedShard>> find_finished_shard(const Location& folder, const std::string& name,
                                                                        const std::string& run, const Position& begin,
                                                                        std::stop_token stop);
@@ -44,7 +44,8 @@ struct FinishedShard {
 class ShardWriter {
  public:
   // `metrics` must outlive the writer.
-  [[nodiscard]] static Result<std::unique_ptr<ShardWriter>> open(const Location& folder, std::string name, Metrics& metrics);
+  [[nodiscard]] static Result<std::unique_ptr<ShardWriter>> open(const Location& folder, std::string name,
+                                                                 Metrics& metrics);
 
   // `tar` holds exactly the members of `samples`.
   [[nodiscard]] Status append(std::string_view tar, std::span<const Sample> samples);

@@ -47,23 +47,27 @@ inline std::string small_tokenizer_json() {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
   const nlohmann::json single = {{{"SpecialToken", {{"id", "<|bos|>"}, {"type_id", 0}}}},
                                  {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}};
-  const nlohmann::json bos_token = {{"id", bos},         {"content", "<|bos|>"}, {"single_word", false}, {"lstrip", false},
-                                    {"rstrip", false}, {"normalized", false},  {"special", true}};
-  nlohmann::json root = {{"version", "1.0"},
-                         {"truncation", nullptr},
-                         {"padding", nullptr},
-                         {"added_tokens", nlohmann::json::array({bos_token})},
-                         {"normalizer", nullptr},
-                         {"pre_tokenizer", byte_level},
+  const nlohmann::json bos_token = {{"id", bos},       {"content", "<|bos|>"}, {"single_word", false},
+                                    {"lstrip", false}, {"rstrip", false},      {"normalized", false},
+                                    {"special", true}};
+  nlohmann::json root = {{"version", "1.0"},      {"truncation", nullptr},
+                         {"padding", nullptr},    {"added_tokens", nlohmann::json::array({bos_token})},
+                         {"normalizer", nullptr}, {"pre_tokenizer", byte_level},
                          {"decoder", byte_level}};
   root["post_processor"] = {
       {"type", "TemplateProcessing"},
       {"single", single},
       {"pair", single},
       {"special_tokens", {{"<|bos|>", {{"id", "<|bos|>"}, {"ids", {bos}}, {"tokens", {"<|bos|>"}}}}}}};
-  root["model"] = {{"type", "BPE"},           {"dropout", nullptr},          {"unk_token", nullptr},
-                   {"continuing_subword_prefix", nullptr}, {"end_of_word_suffix", nullptr}, {"fuse_unk", false},
-                   {"byte_fallback", false},  {"ignore_merges", false},      {"vocab", vocabulary},
+  root["model"] = {{"type", "BPE"},
+                   {"dropout", nullptr},
+                   {"unk_token", nullptr},
+                   {"continuing_subword_prefix", nullptr},
+                   {"end_of_word_suffix", nullptr},
+                   {"fuse_unk", false},
+                   {"byte_fallback", false},
+                   {"ignore_merges", false},
+                   {"vocab", vocabulary},
                    {"merges", merges}};
   return root.dump();
 }
@@ -114,7 +118,7 @@ struct ReadSample {
 };
 
 // The samples of a shard through the strict reader.
-inline Result<std::vector<ReadSample>> read_shard(std::string_view tar, const std::string& name) {
+[[nodiscard]] inline Result<std::vector<ReadSample>> read_shard(std::string_view tar, const std::string& name) {
   const MemoryReader memory(as_bytes(tar), name);
   formats::SampleReader reader(memory);
   std::vector<ReadSample> samples;
@@ -132,7 +136,7 @@ inline Result<std::vector<ReadSample>> read_shard(std::string_view tar, const st
 }
 
 // That every visible shard is a whole archive and, when its index is there, is what the index says.
-inline Status check_visible(const std::string& path) {
+[[nodiscard]] inline Status check_visible(const std::string& path) {
   const auto files = folder_content(path);
   for (const auto& [name, content] : files) {
     if (name.find('/') != std::string::npos || name.front() == '.' || !name.ends_with(".tar")) continue;

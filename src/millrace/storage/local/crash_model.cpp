@@ -11,7 +11,9 @@ namespace {
 
 constexpr size_t kBlockBytes = 4096;  // what a disk keeps or loses as one
 
-size_t pick(std::mt19937_64& random, size_t count) { return random() % count; }
+size_t pick(std::mt19937_64& random, size_t count) {
+  return random() % count;
+}
 
 // One time in four everything, one time in four nothing since the sync, else a mixture.
 std::string surviving_content(const std::string& synced, const std::string& current, std::mt19937_64& random) {
@@ -37,7 +39,9 @@ std::string read_real_file(const std::filesystem::path& path) {
 
 }  // namespace
 
-CrashModel::CrashModel(std::string root) : root_(std::move(root)) { load(); }
+CrashModel::CrashModel(std::string root) : root_(std::move(root)) {
+  load();
+}
 
 void CrashModel::load() {
   files_.clear();
@@ -125,7 +129,9 @@ void CrashModel::linked(const std::string& from, const std::string& to) {
   if (follows(from)) set(to, history_of(from).back());
 }
 
-void CrashModel::unlinked(const std::string& path) { set(path, {}); }
+void CrashModel::unlinked(const std::string& path) {
+  set(path, {});
+}
 
 void CrashModel::made_directory(const std::string& path) {
   if (!follows(path)) return;

@@ -40,7 +40,7 @@ std::optional<std::string> content_after_crash(const std::string& dir, const std
 
 struct CrashCase {
   std::string key = "dir/object";
-  std::optional<std::string> before;  // the object's content on the disk
+  std::optional<std::string> before;                                    // the object's content on the disk
   std::function<bool(Storage& storage, const std::string& key)> write;  // true: it is durable, says the storage
   std::vector<SyscallFault> faults;
 };
@@ -88,11 +88,17 @@ bool write_if_absent(Storage& storage, const std::string& key) {
   return write_object(storage, key, kNew, {.condition = Condition::kIfAbsent}).has_value();
 }
 
-TEST(Crash, ReplacingKeepsTheOldOrTheNew) { cut_everywhere({.before = kOld, .write = write_durable}); }
+TEST(Crash, ReplacingKeepsTheOldOrTheNew) {
+  cut_everywhere({.before = kOld, .write = write_durable});
+}
 
-TEST(Crash, ANewObjectInNewDirectoriesIsThereOrNot) { cut_everywhere({.key = "a/b/object", .write = write_durable}); }
+TEST(Crash, ANewObjectInNewDirectoriesIsThereOrNot) {
+  cut_everywhere({.key = "a/b/object", .write = write_durable});
+}
 
-TEST(Crash, IfAbsentIsThereOrNot) { cut_everywhere({.write = write_if_absent}); }
+TEST(Crash, IfAbsentIsThereOrNot) {
+  cut_everywhere({.write = write_if_absent});
+}
 
 TEST(Crash, IfAbsentByALinkIsThereOrNot) {
   const SyscallFault no_rename{.call = "rename_noreplace", .count = SyscallFault::kForever, .error = EINVAL};
@@ -150,13 +156,16 @@ TEST(Crash, TheModelLosesWhatWasNotSynced) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     TempDir dir(TempDir::Place::kMemory);
     FaultSyscalls sys(seed, dir.path());
-    ASSERT_TRUE(write_object(**open_local_storage(dir.path(), {.syscalls = &sys}), "object", kNew, {},
-                             Durability::kVisible));
+    ASSERT_TRUE(
+        write_object(**open_local_storage(dir.path(), {.syscalls = &sys}), "object", kNew, {}, Durability::kVisible));
     sys.crash();
     const auto content = read_object(**open_local_storage(dir.path()), "object");
-    if (!content) ++lost;
-    else if (*content == kNew) ++kept;
-    else ++damaged;
+    if (!content)
+      ++lost;
+    else if (*content == kNew)
+      ++kept;
+    else
+      ++damaged;
   }
   EXPECT_GT(lost, 0);
   EXPECT_GT(kept, 0);

@@ -8,7 +8,9 @@
 namespace millrace::local {
 namespace {
 
-std::string or_root(const std::string& dir) { return dir.empty() ? "/" : dir; }
+std::string or_root(const std::string& dir) {
+  return dir.empty() ? "/" : dir;
+}
 
 Result<Fd> open_directory(Syscalls& sys, const std::string& dir) {
   return open_fd(sys, or_root(dir), O_RDONLY | O_DIRECTORY);
@@ -87,7 +89,7 @@ DirectoryLock::~DirectoryLock() {
 }
 
 Result<int64_t> free_bytes(const Context& context, std::string path) {
-  struct statvfs info {};
+  struct statvfs info{};
   for (;;) {
     const int64_t result = retry([&] { return context.sys->statvfs(or_root(path).c_str(), &info); });
     if (result >= 0) break;

@@ -169,8 +169,9 @@ int FaultSyscalls::statvfs(const char* path, struct statvfs* out) {
   return run("statvfs", path, [&] { return Syscalls::statvfs(path, out); });
 }
 int FaultSyscalls::ftruncate(int fd, off_t size) {
-  return run("ftruncate", path_of_fd(fd), [&] { return Syscalls::ftruncate(fd, size); },
-             [&](CrashModel& model) { model.truncated(fd, size); });
+  return run(
+      "ftruncate", path_of_fd(fd), [&] { return Syscalls::ftruncate(fd, size); },
+      [&](CrashModel& model) { model.truncated(fd, size); });
 }
 int FaultSyscalls::fallocate(int fd, int mode, off_t offset, off_t size) {
   return run("fallocate", path_of_fd(fd), [&] { return Syscalls::fallocate(fd, mode, offset, size); });
@@ -182,35 +183,37 @@ int FaultSyscalls::flock(int fd, int operation) {
   return run("flock", path_of_fd(fd), [&] { return Syscalls::flock(fd, operation); });
 }
 int FaultSyscalls::fdatasync(int fd) {
-  return run("fdatasync", path_of_fd(fd), [&] { return has_model() ? 0 : Syscalls::fdatasync(fd); },
-             [&](CrashModel& model) { model.file_synced(fd); });
+  return run(
+      "fdatasync", path_of_fd(fd), [&] { return has_model() ? 0 : Syscalls::fdatasync(fd); },
+      [&](CrashModel& model) { model.file_synced(fd); });
 }
 int FaultSyscalls::fsync(int fd) {
-  return run("fsync", path_of_fd(fd), [&] { return has_model() ? 0 : Syscalls::fsync(fd); },
-             [&](CrashModel& model) {
-               model.file_synced(fd);
-               model.directory_synced(fd);
-             });
+  return run(
+      "fsync", path_of_fd(fd), [&] { return has_model() ? 0 : Syscalls::fsync(fd); },
+      [&](CrashModel& model) {
+        model.file_synced(fd);
+        model.directory_synced(fd);
+      });
 }
 int FaultSyscalls::rename(const char* from, const char* to) {
-  return run("rename", to, [&] { return Syscalls::rename(from, to); },
-             [&](CrashModel& model) { model.renamed(from, to); });
+  return run(
+      "rename", to, [&] { return Syscalls::rename(from, to); }, [&](CrashModel& model) { model.renamed(from, to); });
 }
 int FaultSyscalls::rename_noreplace(const char* from, const char* to) {
-  return run("rename_noreplace", to, [&] { return Syscalls::rename_noreplace(from, to); },
-             [&](CrashModel& model) { model.renamed(from, to); });
+  return run(
+      "rename_noreplace", to, [&] { return Syscalls::rename_noreplace(from, to); },
+      [&](CrashModel& model) { model.renamed(from, to); });
 }
 int FaultSyscalls::link(const char* from, const char* to) {
-  return run("link", to, [&] { return Syscalls::link(from, to); },
-             [&](CrashModel& model) { model.linked(from, to); });
+  return run("link", to, [&] { return Syscalls::link(from, to); }, [&](CrashModel& model) { model.linked(from, to); });
 }
 int FaultSyscalls::unlink(const char* path) {
-  return run("unlink", path, [&] { return Syscalls::unlink(path); },
-             [&](CrashModel& model) { model.unlinked(path); });
+  return run("unlink", path, [&] { return Syscalls::unlink(path); }, [&](CrashModel& model) { model.unlinked(path); });
 }
 int FaultSyscalls::mkdir(const char* path, mode_t mode) {
-  return run("mkdir", path, [&] { return Syscalls::mkdir(path, mode); },
-             [&](CrashModel& model) { model.made_directory(path); });
+  return run(
+      "mkdir", path, [&] { return Syscalls::mkdir(path, mode); },
+      [&](CrashModel& model) { model.made_directory(path); });
 }
 
 }  // namespace millrace

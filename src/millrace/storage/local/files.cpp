@@ -26,7 +26,9 @@ Result<bool> lock_fd(Syscalls& sys, const Fd& fd, const std::string& path, int o
   return true;
 }
 
-int flock_operation(LockMode mode) { return mode == LockMode::kShared ? LOCK_SH : LOCK_EX; }
+int flock_operation(LockMode mode) {
+  return mode == LockMode::kShared ? LOCK_SH : LOCK_EX;
+}
 
 }  // namespace
 
@@ -39,7 +41,9 @@ Result<std::string> path_of(const Context& context, std::string_view key) {
   return context.path(key);
 }
 
-std::string parent_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+std::string parent_of(const std::string& path) {
+  return path.substr(0, path.rfind('/'));
+}
 
 Fd& Fd::operator=(Fd&& other) noexcept {
   if (this != &other) {
@@ -61,14 +65,14 @@ Result<Fd> open_fd(Syscalls& sys, const std::string& path, int flags, mode_t mod
 }
 
 Result<struct stat> stat_path(Syscalls& sys, const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   const int64_t result = retry([&] { return sys.stat(path.c_str(), &info); });
   if (result < 0) return sys_fail(result, "stat " + path);
   return info;
 }
 
 Result<struct stat> stat_fd(Syscalls& sys, const Fd& fd, const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   const int64_t result = retry([&] { return sys.fstat(fd.get(), &info); });
   if (result < 0) return sys_fail(result, "stat " + path);
   return info;
@@ -76,9 +80,8 @@ Result<struct stat> stat_fd(Syscalls& sys, const Fd& fd, const std::string& path
 
 Status pread_all(Syscalls& sys, const Fd& fd, const std::string& path, int64_t offset, std::span<std::byte> out) {
   for (size_t done = 0; done < out.size();) {
-    const int64_t got = retry([&] {
-      return sys.pread(fd.get(), out.data() + done, out.size() - done, offset + static_cast<int64_t>(done));
-    });
+    const int64_t got = retry(
+        [&] { return sys.pread(fd.get(), out.data() + done, out.size() - done, offset + static_cast<int64_t>(done)); });
     if (got < 0) return sys_fail(got, fmt::format("read {} [{}, {})", path, offset, offset + std::ssize(out)));
     if (got == 0) {
       return fail(ErrorCode::kCorruption, "read {} [{}, {}): changed while reading: it ends at {}", path, offset,
@@ -108,7 +111,9 @@ Status check_is_file(const struct stat& info, const std::string& path) {
               S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket");
 }
 
-int64_t mtime_ns(const struct stat& info) { return info.st_mtim.tv_sec * kNsPerSecond + info.st_mtim.tv_nsec; }
+int64_t mtime_ns(const struct stat& info) {
+  return info.st_mtim.tv_sec * kNsPerSecond + info.st_mtim.tv_nsec;
+}
 
 std::string version_of(const struct stat& info) {
   return fmt::format("{:x}-{:x}-{:x}-{:x}", info.st_dev, info.st_ino, info.st_size, mtime_ns(info));

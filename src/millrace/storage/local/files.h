@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "millrace/base/executor.h"
-#include "millrace/storage/detail/per_process.h"
+#include "millrace/base/per_process.h"
 #include "millrace/storage/local/syscalls.h"
 #include "millrace/storage/storage.h"
 

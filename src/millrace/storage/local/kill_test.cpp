@@ -22,7 +22,9 @@ using ::testing::IsEmpty;
 constexpr int kKills = 30;
 
 // Content that proves itself: its hash, then bytes.
-std::string sealed(const std::string& bytes) { return to_hex(xxh3_128(bytes)) + bytes; }
+std::string sealed(const std::string& bytes) {
+  return to_hex(xxh3_128(bytes)) + bytes;
+}
 bool is_whole(const std::string& content) {
   return content.size() > 32 && content == sealed(content.substr(32));
 }

@@ -13,7 +13,9 @@ namespace {
 
 constexpr size_t kDirectoryBufferBytes = 64 << 10;
 
-bool is_gone(const Error& error) { return error.sys_errno() == ENOENT || error.sys_errno() == ENOTDIR; }
+bool is_gone(const Error& error) {
+  return error.sys_errno() == ENOENT || error.sys_errno() == ENOTDIR;
+}
 
 enum class Kind { kFile, kDirectory, kOther };
 

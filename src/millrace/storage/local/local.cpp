@@ -126,9 +126,8 @@ Result<std::shared_ptr<Storage>> open_local_storage(std::string root, const Loca
   context->root = std::move(absolute);
   context->name = "file://" + (context->root.empty() ? "/" : context->root);
   context->sys = options.syscalls != nullptr ? options.syscalls : &real_syscalls();
-  const int threads = options.io_threads > 0
-                          ? options.io_threads
-                          : std::clamp(available_cpus(), local::kFewestThreads, local::kMostThreads);
+  const int threads = options.io_threads > 0 ? options.io_threads
+                                             : std::clamp(available_cpus(), local::kFewestThreads, local::kMostThreads);
   context->state = std::make_unique<PerProcess<local::ProcessState>>(
       [threads] { return std::make_unique<local::ProcessState>(threads); });
   ASSIGN_OR_RETURN(const auto info, local::stat_path(*context->sys, context->root + "/."));

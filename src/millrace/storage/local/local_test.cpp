@@ -141,7 +141,7 @@ TEST_F(LocalTest, ModesComeFromTheUmask) {
   const mode_t before = ::umask(027);
   ASSERT_TRUE(write_object(*storage_, "object", "x"));
   ::umask(before);
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(::stat(path("object").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0640u);
 }

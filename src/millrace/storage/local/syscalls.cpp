@@ -11,33 +11,69 @@
 
 namespace millrace {
 
-int Syscalls::open(const char* path, int flags, mode_t mode) { return ::open(path, flags, mode); }
-int Syscalls::close(int fd) { return ::close(fd); }
-int Syscalls::dup(int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); }
-ssize_t Syscalls::pread(int fd, void* out, size_t size, off_t offset) { return ::pread(fd, out, size, offset); }
+int Syscalls::open(const char* path, int flags, mode_t mode) {
+  return ::open(path, flags, mode);
+}
+int Syscalls::close(int fd) {
+  return ::close(fd);
+}
+int Syscalls::dup(int fd) {
+  return ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+ssize_t Syscalls::pread(int fd, void* out, size_t size, off_t offset) {
+  return ::pread(fd, out, size, offset);
+}
 ssize_t Syscalls::pwrite(int fd, const void* data, size_t size, off_t offset) {
   return ::pwrite(fd, data, size, offset);
 }
 ssize_t Syscalls::copy_file_range(int in, off_t in_offset, int out, off_t out_offset, size_t size) {
   return ::copy_file_range(in, &in_offset, out, &out_offset, size, 0);
 }
-ssize_t Syscalls::getdents(int fd, void* out, size_t size) { return ::getdents64(fd, out, size); }
-int Syscalls::stat(const char* path, struct stat* out) { return ::stat(path, out); }
-int Syscalls::fstat(int fd, struct stat* out) { return ::fstat(fd, out); }
-int Syscalls::statvfs(const char* path, struct statvfs* out) { return ::statvfs(path, out); }
-int Syscalls::ftruncate(int fd, off_t size) { return ::ftruncate(fd, size); }
-int Syscalls::fallocate(int fd, int mode, off_t offset, off_t size) { return ::fallocate(fd, mode, offset, size); }
-int Syscalls::futimens(int fd, const struct timespec times[2]) { return ::futimens(fd, times); }
-int Syscalls::flock(int fd, int operation) { return ::flock(fd, operation); }
-int Syscalls::fdatasync(int fd) { return ::fdatasync(fd); }
-int Syscalls::fsync(int fd) { return ::fsync(fd); }
-int Syscalls::rename(const char* from, const char* to) { return ::rename(from, to); }
+ssize_t Syscalls::getdents(int fd, void* out, size_t size) {
+  return ::getdents64(fd, out, size);
+}
+int Syscalls::stat(const char* path, struct stat* out) {
+  return ::stat(path, out);
+}
+int Syscalls::fstat(int fd, struct stat* out) {
+  return ::fstat(fd, out);
+}
+int Syscalls::statvfs(const char* path, struct statvfs* out) {
+  return ::statvfs(path, out);
+}
+int Syscalls::ftruncate(int fd, off_t size) {
+  return ::ftruncate(fd, size);
+}
+int Syscalls::fallocate(int fd, int mode, off_t offset, off_t size) {
+  return ::fallocate(fd, mode, offset, size);
+}
+int Syscalls::futimens(int fd, const struct timespec times[2]) {
+  return ::futimens(fd, times);
+}
+int Syscalls::flock(int fd, int operation) {
+  return ::flock(fd, operation);
+}
+int Syscalls::fdatasync(int fd) {
+  return ::fdatasync(fd);
+}
+int Syscalls::fsync(int fd) {
+  return ::fsync(fd);
+}
+int Syscalls::rename(const char* from, const char* to) {
+  return ::rename(from, to);
+}
 int Syscalls::rename_noreplace(const char* from, const char* to) {
   return ::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
 }
-int Syscalls::link(const char* from, const char* to) { return ::link(from, to); }
-int Syscalls::unlink(const char* path) { return ::unlink(path); }
-int Syscalls::mkdir(const char* path, mode_t mode) { return ::mkdir(path, mode); }
+int Syscalls::link(const char* from, const char* to) {
+  return ::link(from, to);
+}
+int Syscalls::unlink(const char* path) {
+  return ::unlink(path);
+}
+int Syscalls::mkdir(const char* path, mode_t mode) {
+  return ::mkdir(path, mode);
+}
 
 Syscalls& real_syscalls() {
   static Syscalls real;

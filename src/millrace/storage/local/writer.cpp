@@ -251,8 +251,8 @@ int64_t LocalWriter::hand_over() {
 Status LocalWriter::publish() {
   using Condition = WriteOptions::Condition;
   const bool if_version = options_.condition == Condition::kIfVersion;
-  ASSIGN_OR_RETURN(const auto lock, DirectoryLock::take(sys(), parent_of(path_),
-                                                        if_version ? LockMode::kExclusive : LockMode::kShared));
+  ASSIGN_OR_RETURN(const auto lock,
+                   DirectoryLock::take(sys(), parent_of(path_), if_version ? LockMode::kExclusive : LockMode::kShared));
   if (options_.condition == Condition::kIfAbsent) return publish_if_absent();
   if (if_version) {
     const auto current = stat_path(sys(), path_);
