@@ -53,15 +53,6 @@ int64_t machine_memory_bytes() {
   return bytes;
 }
 
-int64_t local_ranks() {
-  for (const char* name : {"LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE"}) {
-    if (const char* text = std::getenv(name)) {
-      if (const int64_t value = std::strtoll(text, nullptr, 10); value > 0) return value;
-    }
-  }
-  return 1;
-}
-
 }  // namespace
 
 MemoryBudget::MemoryBudget(int64_t cap_bytes) : impl_(std::make_shared<Impl>()) {

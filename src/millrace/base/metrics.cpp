@@ -23,7 +23,6 @@ constexpr std::array<MetricDef, static_cast<size_t>(Metric::kCount)> kDefs{{
      "Time save() kept the training loop: waiting for the last save and copying."},
     {"saves", "1", "stable", "Checkpoints whose snapshot was taken."},
     {"invalid_utf8", "1", "stable", "Ill-formed UTF-8 sequences replaced by U+FFFD."},
-    {"retries", "1", "stable", "Storage operations tried again."},
 }};
 
 }  // namespace

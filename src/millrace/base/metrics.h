@@ -31,7 +31,6 @@ enum class Metric : int {
   kStallSeconds,
   kSaves,
   kInvalidUtf8,
-  kRetries,
   kCount,
 };
 

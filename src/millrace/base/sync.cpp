@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <utility>
 
@@ -67,6 +68,15 @@ int available_cpus() {
                                                          : static_cast<int>(std::thread::hardware_concurrency());
   if (const auto limit = cgroup_cpu_limit()) cpus = std::min(cpus, static_cast<int>(std::ceil(*limit)));
   return std::max(cpus, 1);
+}
+
+int local_ranks() {
+  for (const char* name : {"LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE"}) {
+    const char* text = std::getenv(name);
+    if (text == nullptr) continue;
+    if (const int value = std::atoi(text); value > 0) return value;
+  }
+  return 1;
 }
 
 }  // namespace millrace

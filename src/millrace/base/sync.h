@@ -84,4 +84,8 @@ uint64_t fork_generation();
 // CPUs this process may use: its affinity mask, cut by a cgroup CPU quota; at least 1.
 int available_cpus();
 
+// Processes of this job on this node that share its CPUs and memory: LOCAL_WORLD_SIZE (torchrun) or
+// SLURM_NTASKS_PER_NODE; at least 1.
+int local_ranks();
+
 }  // namespace millrace

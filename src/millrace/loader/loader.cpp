@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <numeric>
@@ -76,9 +75,7 @@ int priority_of(const Job& job) {
 }
 
 int default_threads() {
-  const char* local = std::getenv("LOCAL_WORLD_SIZE");
-  const int ranks = local == nullptr ? 1 : std::max(1, std::atoi(local));
-  return std::clamp(available_cpus() / ranks, 1, 8);
+  return std::clamp(available_cpus() / local_ranks(), 1, 8);
 }
 
 int64_t default_memory(const MemoryBudget& budget) {
@@ -126,7 +123,7 @@ struct Loader::Impl {
   // The consumer's: where training stands. Read after a fork, so kept out of the mutex.
   order::OrderState at;
   bool opened = false;
-  bool closed = false;
+  std::atomic<bool> closed{false};
 
   // Set by open(), constant afterwards.
   std::unique_ptr<ShardSource> source;
@@ -415,6 +412,7 @@ void Loader::Impl::stop_threads() {
   {
     MutexLock lock(mutex);
     stop.request_stop();
+    changed.notify_all();
   }
   executor.reset();
   MutexLock lock(mutex);
@@ -460,7 +458,7 @@ Result<std::unique_ptr<Loader>> Loader::create(const LoaderOptions& given) {
 Result<std::optional<Batch>> Loader::next(Clock::time_point deadline) {
   if (impl_->generation != fork_generation()) {
     auto fresh = std::make_unique<Impl>(impl_->options);
-    fresh->closed = impl_->closed;
+    fresh->closed = impl_->closed.load();
     const order::OrderState state = impl_->at;
     const bool was_open = impl_->opened;
     static_cast<void>(impl_.release());
@@ -475,14 +473,17 @@ Result<std::optional<Batch>> Loader::next(Clock::time_point deadline) {
   }
   MetricTimer timer(impl.metrics, Metric::kWaitSeconds);
   MutexLock lock(impl.mutex);
-  impl.schedule_ahead();
+  // close() may come from another thread, at interpreter exit for one; behind it there is no executor.
+  const auto stopped = [&] { return impl.stop.stop_requested(); };
+  if (!stopped()) impl.schedule_ahead();
   bool waited = false;
-  while (impl.queue.empty() ? !impl.ended : !impl.queue.front()->done) {
+  while (!stopped() && (impl.queue.empty() ? !impl.ended : !impl.queue.front()->done)) {
     waited = true;
     if (!impl.changed.wait_until(impl.mutex, deadline) && Clock::now() >= deadline) {
       return fail(ErrorCode::kTimeout, "no batch is ready yet");
     }
   }
+  if (stopped()) return fail(ErrorCode::kCancelled, "the loader is closed");
   if (impl.queue.empty()) return std::nullopt;
   const std::shared_ptr<Job> job = impl.queue.front();
   if (job->error) return tl::unexpected(*job->error);

@@ -77,7 +77,8 @@ class Loader {
   // Positions (samples, or rows when packing) of the current epoch over all ranks. Opens the dataset.
   [[nodiscard]] Result<int64_t> epoch_units();
 
-  // Stops reading ahead and lets memory go; next() answers cancelled afterwards. Batches that were returned stay valid.
+  // Stops reading ahead and lets memory go; next() answers cancelled afterwards, also one that is waiting on another
+  // thread. Batches that were returned stay valid.
   void close();
 
   const Metrics& metrics() const;

@@ -12,7 +12,7 @@
 #include <random>
 #include <set>
 
-#include "millrace/base/log.h"
+#include "millrace/base/sync.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/shard_index.h"
 #include "millrace/formats/tar.h"
@@ -332,6 +332,23 @@ TEST(Loader, CloseEndsItAndADeadlinePasses) {
   ASSERT_TRUE(take(*loader));
   loader->close();
   EXPECT_EQ(loader->next().error().code(), ErrorCode::kCancelled);
+}
+
+TEST(Loader, CloseFromAnotherThreadEndsAWait) {
+  const Dataset data = make_dataset("close-thread", {100}, 2);
+  for (int round = 0; round < 20; ++round) {
+    LoaderOptions options = options_for(data, 4);
+    options.epochs = 0;
+    auto loader = make(options);
+    ASSERT_TRUE(take(*loader));
+    Thread closer("close", [&] { loader->close(); });
+    for (;;) {
+      const auto batch = loader->next();
+      if (batch) continue;
+      EXPECT_EQ(batch.error().code(), ErrorCode::kCancelled);
+      break;
+    }
+  }
 }
 
 TEST(Loader, AChildGoesOnFromTheStateOfItsParent) {
