@@ -57,6 +57,7 @@ def _close_loaders() -> None:
     # Threads are joined while the interpreter is whole; what a daemon thread still iterates then raises Cancelled.
     for loader in list(_open_loaders):
         loader.close()
+    _core.set_log(None)
 
 
 def __getattr__(name: str):

@@ -16,8 +16,8 @@ class Cancelled(Exception):
 
 __version__: str
 
-def set_log(callable: object) -> None:
-    """Hands log lines to callable(level: str, text: str)."""
+def set_log(callable: object | None) -> None:
+    """Hands log lines to callable(level: str, text: str); None drops them."""
 
 def metric_table() -> list[dict[str, str]]:
     """Every metric: name, unit, stability, help."""

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <memory>
+#include <utility>
 
 #include "millrace/base/sync.h"
 
@@ -14,7 +16,9 @@ namespace {
 struct LogState {
   std::atomic<int> lowest{static_cast<int>(LogLevel::kError) + 1};
   Mutex mutex;
-  LogSink sink GUARDED_BY(mutex);
+  CondVar left;
+  std::shared_ptr<const LogSink> sink GUARDED_BY(mutex);
+  int inside GUARDED_BY(mutex) = 0;  // threads in a sink; it runs without the mutex, since it may wait for Python's GIL
 };
 
 // Never destroyed: worker threads may log while the process exits.
@@ -43,14 +47,23 @@ void set_log_sink(LogSink sink, LogLevel lowest) {
   LogState& state = log_state();
   MutexLock lock(state.mutex);
   state.lowest = sink ? static_cast<int>(lowest) : static_cast<int>(LogLevel::kError) + 1;
-  state.sink = std::move(sink);
+  state.sink = sink ? std::make_shared<const LogSink>(std::move(sink)) : nullptr;
+  while (state.inside > 0) state.left.wait(state.mutex);
 }
 
 void log_line(LogLevel level, std::string_view line) {
   LogState& state = log_state();
   if (static_cast<int>(level) < state.lowest) return;
+  std::shared_ptr<const LogSink> sink;
+  {
+    MutexLock lock(state.mutex);
+    sink = state.sink;
+    if (!sink) return;
+    ++state.inside;
+  }
+  (*sink)(level, line);
   MutexLock lock(state.mutex);
-  if (state.sink) state.sink(level, line);
+  if (--state.inside == 0) state.left.notify_all();
 }
 
 }  // namespace millrace

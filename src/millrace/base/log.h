@@ -16,7 +16,8 @@ std::string_view log_level_name(LogLevel level);
 
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-// Replaces the sink; without one, lines are dropped. The sink may be called from any thread, one call at a time.
+// Replaces the sink and waits until no thread is inside the old one; without a sink, lines are dropped. A sink may be
+// called from any thread, from several at once. REQUIRES: not called from a sink.
 void set_log_sink(LogSink sink, LogLevel lowest);
 
 void log_line(LogLevel level, std::string_view line);

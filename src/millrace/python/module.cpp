@@ -12,21 +12,24 @@ namespace millrace::python {
 
 namespace {
 
-// Lines go to a Python callable (level, text). Worker threads take the GIL for it, unless the interpreter is going
-// away.
+// Lines go to a Python callable (level, text); None ends that. Worker threads take the GIL for a line, which they must
+// not try once the interpreter is going away: the package passes None at exit, and this waits until no thread is in the
+// callable.
 void set_python_log(nb::object callable) {
-  auto* const kept = new nb::object(std::move(callable));  // lives as long as the process
-  set_log_sink(
-      [kept](LogLevel level, std::string_view line) {
-        if (!nb::is_alive()) return;
-        nb::gil_scoped_acquire gil;
-        try {
-          (*kept)(std::string(log_level_name(level)), std::string(line));
-        } catch (nb::python_error& error) {
-          error.discard_as_unraisable("millrace log");
-        }
-      },
-      LogLevel::kInfo);
+  LogSink sink;
+  if (!callable.is_none()) {
+    auto* const kept = new nb::object(std::move(callable));  // lives as long as the process
+    sink = [kept](LogLevel level, std::string_view line) {
+      nb::gil_scoped_acquire gil;
+      try {
+        (*kept)(std::string(log_level_name(level)), std::string(line));
+      } catch (nb::python_error& error) {
+        error.discard_as_unraisable("millrace log");
+      }
+    };
+  }
+  nb::gil_scoped_release release;
+  set_log_sink(std::move(sink), LogLevel::kInfo);
 }
 
 nb::list metric_table() {
@@ -48,7 +51,8 @@ NB_MODULE(_core, m) {
   m.doc() = "The C++ core of Millrace. Use the names of the package `millrace`; this module is its inside.";
   m.attr("__version__") = MILLRACE_VERSION;
   register_errors(m);
-  m.def("set_log", &set_python_log, nb::arg("callable"), "Hands log lines to callable(level: str, text: str).");
+  m.def("set_log", &set_python_log, nb::arg("callable").none(),
+        "Hands log lines to callable(level: str, text: str); None drops them.");
   m.def("metric_table", &metric_table, nb::sig("def metric_table() -> list[dict[str, str]]"),
         "Every metric: name, unit, stability, help.");
   register_tokenizer(m);
