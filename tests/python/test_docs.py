@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 import millrace as mr
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -26,6 +28,7 @@ def test_links_between_pages_lead_somewhere():
 
 def test_readme_python_runs(dataset, tmp_path):
     """The first Python block of the README, with its paths put in place of the reader's."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
     code = block.replace('"shards"', repr(str(dataset.shards))).replace(
         '"tokenizer.json"', repr(str(dataset.tokenizer))
