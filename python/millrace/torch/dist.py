@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -34,6 +37,17 @@ def resolve_rank(rank: int | None, world_size: int | None, group: Any = None) ->
     return rank, world_size
 
 
+@functools.cache
+def settle_at_exit() -> None:
+    """Lets gloo's threads finish before the interpreter goes.
+
+    A thread of gloo drops the tensors of a collective just after the collective has returned, and takes the GIL for it;
+    in an interpreter that is already going away that ends the process with SIGABRT (pytorch/pytorch#190489).
+    destroy_process_group does not wait for those threads when a DDP model or a device mesh has used the group.
+    """
+    atexit.register(time.sleep, 0.05)  # sleeping gives up the GIL; they need microseconds
+
+
 class Group:
     """The ranks that share a checkpoint. Object collectives, which run on whatever backend the group has (with NCCL
     alone the current device must have been set); with one rank nothing is ever sent."""
@@ -47,6 +61,7 @@ class Group:
             raise ValueError(f"world_size is {world_size}: call torch.distributed.init_process_group first")
         if dist.get_world_size(group) != world_size:
             raise ValueError(f"world_size is {world_size}, the process group has {dist.get_world_size(group)} ranks")
+        settle_at_exit()
 
     def from_rank0(self, rank: int, ask: Callable[[], T]) -> T:
         """`ask()` of rank 0, the same on every rank. When it raises, every rank raises: rank 0 its own error, the
