@@ -285,10 +285,11 @@ Result<Found> find_header(const View& view, int64_t at, int64_t limit, std::stri
     }
     found.size = block.kind == BlockKind::kMember && extension.size >= 0 ? extension.size : block.size;
     if (found.size > limit - found.data || padded(found.size) > limit - found.data) {
-      return fail(ErrorCode::kCorruption,
-                  "{}: member {} at offset {} needs {} bytes of data, and only {} follow: it was cut", source,
-                  quoted_member(extension.named ? name_storage : block.name), where.offset, found.size,
-                  limit - found.data);
+      return fail(
+          ErrorCode::kCorruption,
+          "{}: member {} at offset {} has {} bytes of data, padded to 512, and only {} bytes follow: it was cut",
+          source, quoted_member(extension.named ? name_storage : block.name), where.offset, found.size,
+          limit - found.data);
     }
     found.end = found.data + padded(found.size);
     if (block.kind != BlockKind::kExtension) {

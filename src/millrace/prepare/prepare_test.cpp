@@ -81,7 +81,7 @@ TEST_F(Prepare, WritesEveryDocumentAsASample) {
   int64_t tokens = 0;
   for (const ReadSample& sample : read) {
     std::vector<uint32_t> ids;
-    encoder.encode(sample.fields.at("text.txt"), {}, ids);
+    ASSERT_TRUE(encoder.encode(sample.fields.at("text.txt"), {}, ids));
     EXPECT_EQ(ids_of(sample), ids);
     EXPECT_EQ(ids.front(), tokenizer->token_to_id("<|bos|>"));
     tokens += static_cast<int64_t>(ids.size());
@@ -109,8 +109,8 @@ TEST_F(Prepare, WritesJsonIdsAndLeavesTheTextOut) {
   ASSERT_EQ(read.size(), 1u);
   EXPECT_THAT(read[0].fields, ElementsAre(::testing::Key("token_ids.json")));
   std::vector<uint32_t> ids;
-  tokenizer::Encoder(tokenizer::Tokenizer::from_json(small_tokenizer_json(), "small").value())
-      .encode("the in", {.add_special_tokens = false}, ids);
+  tokenizer::Encoder encoder(tokenizer::Tokenizer::from_json(small_tokenizer_json(), "small").value());
+  ASSERT_TRUE(encoder.encode("the in", {.add_special_tokens = false}, ids));
   EXPECT_EQ(ids_of(read[0]), ids);
 }
 

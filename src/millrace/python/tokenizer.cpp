@@ -31,8 +31,9 @@ class PyTokenizer {
   const Tokenizer& get() const { return *tokenizer_; }
   const std::string& source() const { return source_; }
 
+  // Calls use(encoder), which may fail.
   template <class Use>
-  void with_encoder(Use&& use) {
+  Status with_encoder(Use&& use) {
     std::unique_ptr<Encoder> encoder;
     {
       MutexLock lock(mutex_);
@@ -42,9 +43,10 @@ class PyTokenizer {
       }
     }
     if (!encoder) encoder = std::make_unique<Encoder>(tokenizer_);
-    use(*encoder);
+    const Status status = use(*encoder);
     MutexLock lock(mutex_);
     idle_.push_back(std::move(encoder));
+    return status;
   }
 
  private:
@@ -72,10 +74,9 @@ std::string_view utf8_of(nb::handle text) {
 nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::str text, bool add_special_tokens) {
   const std::string_view view = utf8_of(text);
   std::vector<uint32_t> ids;
-  {
-    nb::gil_scoped_release release;
-    self.with_encoder([&](Encoder& encoder) { encoder.encode(view, {add_special_tokens}, ids); });
-  }
+  without_gil([&] {
+    return self.with_encoder([&](Encoder& encoder) { return encoder.encode(view, {add_special_tokens}, ids); });
+  });
   return to_array(std::move(ids));
 }
 
@@ -88,15 +89,15 @@ nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_t
   }
   std::vector<uint32_t> ids;
   std::vector<int64_t> offsets{0};
-  {
-    nb::gil_scoped_release release;
-    self.with_encoder([&](Encoder& encoder) {
+  without_gil([&] {
+    return self.with_encoder([&](Encoder& encoder) -> Status {
       for (const std::string_view view : views) {
-        encoder.encode(view, {add_special_tokens}, ids);
+        RETURN_IF_ERROR(encoder.encode(view, {add_special_tokens}, ids));
         offsets.push_back(static_cast<int64_t>(ids.size()));
       }
+      return {};
     });
-  }
+  });
   return nb::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
 }
 
@@ -104,10 +105,10 @@ nb::tuple encode_with_offsets(PyTokenizer& self, nb::str text, bool add_special_
   const std::string_view view = utf8_of(text);
   std::vector<uint32_t> ids;
   auto offsets = std::make_shared<std::vector<Offset>>();
-  {
-    nb::gil_scoped_release release;
-    self.with_encoder([&](Encoder& encoder) { encoder.encode(view, {add_special_tokens}, ids, offsets.get()); });
-  }
+  without_gil([&] {
+    return self.with_encoder(
+        [&](Encoder& encoder) { return encoder.encode(view, {add_special_tokens}, ids, offsets.get()); });
+  });
   static_assert(sizeof(Offset) == 2 * sizeof(int64_t));
   const size_t shape[2] = {offsets->size(), 2};
   // SAFETY: an Offset is two int64_t.
@@ -124,8 +125,7 @@ std::string decode(PyTokenizer& self, nb::object ids, bool skip_special_tokens) 
   } else {
     for (nb::handle id : ids) values.push_back(nb::cast<uint32_t>(nb::int_(id)));
   }
-  nb::gil_scoped_release release;
-  return self.get().decode(values, skip_special_tokens);
+  return without_gil([&] { return self.get().decode(values, skip_special_tokens); });
 }
 
 }  // namespace

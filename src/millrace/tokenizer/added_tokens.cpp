@@ -7,6 +7,7 @@
 #include <set>
 
 #include "millrace/base/log.h"
+#include "millrace/tokenizer/normalizer.h"
 #include "millrace/tokenizer/unicode_tables.h"
 
 namespace millrace::tokenizer {
@@ -50,35 +51,53 @@ size_t without_white_space_at_end(std::string_view text) {
   return static_cast<size_t>(p - begin);
 }
 
+Result<std::string> normalized(std::string_view content, const Normalizer& normalizer) {
+  AlignedText text;
+  Normalizer::Scratch scratch;
+  text.assign(content, 0, false);
+  RETURN_IF_ERROR(normalizer.apply(text, scratch));
+  return std::string(text.text());
+}
+
 }  // namespace
 
-AddedTokens::AddedTokens(std::span<const AddedTokenSpec> tokens, const Vocabulary& vocabulary) {
+Result<AddedTokens> AddedTokens::build(std::span<const AddedTokenSpec> tokens, const Vocabulary& vocabulary,
+                                       const Normalizer& normalizer) {
+  AddedTokens result;
   std::map<uint32_t, const AddedTokenSpec*> by_id;  // what is added last under an id stands
-  std::set<std::string_view> special;
+  std::set<std::string, std::less<>> special;
   auto next_id = static_cast<uint32_t>(vocabulary.size());
   for (const AddedTokenSpec& token : tokens) {
     if (token.content.empty()) continue;
     if (token.special) special.insert(token.content);
     uint32_t id = vocabulary.find(token.content);
-    if (const auto known = ids_.find(token.content); known != ids_.end()) id = known->second;
+    if (const auto known = result.ids_.find(token.content); known != result.ids_.end()) id = known->second;
     if (id == kNoToken) {
       id = next_id++;
-      ++beyond_vocabulary_;
+      ++result.beyond_vocabulary_;
     }
     if (id != token.id)
       log(LogLevel::kWarning,
           "tokenizer: the added token \"{}\" has the id {} in the file and is {}, as in `tokenizers`", token.content,
           token.id, id);
-    ids_[token.content] = id;
+    result.ids_[token.content] = id;
     by_id[id] = &token;
   }
-  if (!by_id.empty()) index_of_id_.assign(size_t{by_id.rbegin()->first} + 1, kNoToken);
+  if (!by_id.empty()) result.index_of_id_.assign(size_t{by_id.rbegin()->first} + 1, kNoToken);
   for (const auto& [id, token] : by_id) {
-    index_of_id_[id] = static_cast<uint32_t>(tokens_.size());
-    tokens_.push_back({token->content, special.contains(token->content)});
-    Matcher& matcher = token->normalized ? normalized_ : raw_;
-    matcher.add(token->content, id, {token->single_word, token->lstrip, token->rstrip});
+    std::string content = token->content;
+    if (token->normalized) {
+      ASSIGN_OR_RETURN(content, normalized(content, normalizer));
+    }
+    Matcher& matcher = token->normalized ? result.normalized_ : result.raw_;
+    if (content.empty() || !matcher.add(content, id, {token->single_word, token->lstrip, token->rstrip}))
+      return fail(ErrorCode::kInvalidArgument, "added_tokens: \"{}\" is {} once it is normalized", token->content,
+                  content.empty() ? "empty" : "another token");
+    result.index_of_id_[id] = static_cast<uint32_t>(result.tokens_.size());
+    const bool is_special = special.contains(content);
+    result.tokens_.push_back({std::move(content), is_special});
   }
+  return result;
 }
 
 uint32_t AddedTokens::find(std::string_view content) const {
@@ -86,12 +105,19 @@ uint32_t AddedTokens::find(std::string_view content) const {
   return found == ids_.end() ? kNoToken : found->second;
 }
 
+void AddedTokens::split_raw(std::string_view text, std::vector<Piece>& pieces) const {
+  raw_.split(text, {0, text.size(), kNoToken}, pieces);
+}
+
+void AddedTokens::split_normalized(std::string_view text, std::vector<Piece>& pieces) const {
+  normalized_.split(text, {0, text.size(), kNoToken}, pieces);
+}
+
 void AddedTokens::split(std::string_view text, std::vector<Piece>& pieces) const {
-  const Piece whole{0, text.size(), kNoToken};
-  if (raw_.empty()) return normalized_.split(text, whole, pieces);
-  if (normalized_.empty()) return raw_.split(text, whole, pieces);
+  if (raw_.empty()) return split_normalized(text, pieces);
+  if (normalized_.empty()) return split_raw(text, pieces);
   std::vector<Piece> first_pass;
-  raw_.split(text, whole, first_pass);
+  split_raw(text, first_pass);
   for (const Piece& piece : first_pass) {
     if (piece.id == kNoToken)
       normalized_.split(text, piece, pieces);
@@ -100,7 +126,7 @@ void AddedTokens::split(std::string_view text, std::vector<Piece>& pieces) const
   }
 }
 
-void AddedTokens::Matcher::add(std::string_view content, uint32_t id, Flags flags) {
+bool AddedTokens::Matcher::add(std::string_view content, uint32_t id, Flags flags) {
   const auto start = static_cast<uint8_t>(content[0]);
   starts_[start] = true;
   only_start_ = empty() || only_start_ == start ? start : -2;
@@ -118,8 +144,10 @@ void AddedTokens::Matcher::add(std::string_view content, uint32_t id, Flags flag
     nodes_.emplace_back();
     at = fresh;
   }
+  if (nodes_[at].id != kNoToken) return false;
   nodes_[at].id = id;
   nodes_[at].flags = flags;
+  return true;
 }
 
 size_t AddedTokens::Matcher::next_start(std::string_view text, size_t from) const {

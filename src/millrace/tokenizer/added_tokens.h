@@ -4,9 +4,8 @@
 // Tokens that are found in the text before the model sees it ("<|endoftext|>"), and the pieces of text between them.
 // They are numbered and matched as `tokenizers` does it, in its order of operations:
 //  1. In the whole text, tokens with normalized = false; leftmost, then longest.
-//  2. In each piece between those, tokens with normalized = true. A piece is a text of its own: its ends are the text's
-//  ends
-//     to single_word, lstrip and rstrip.
+//  2. In each piece between those, once it is normalized, tokens with normalized = true, whose contents are normalized
+//     too. A piece is a text of its own: its ends are the text's ends to single_word, lstrip and rstrip.
 // Immutable, thread-safe.
 
 #include <array>
@@ -18,10 +17,13 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/status.h"
 #include "millrace/tokenizer/tokenizer_json.h"
 #include "millrace/tokenizer/vocabulary.h"
 
 namespace millrace::tokenizer {
+
+class Normalizer;
 
 // Bytes [begin, end) of the text: the added token `id`, or text for the model when that is kNoToken.
 struct Piece {
@@ -33,14 +35,20 @@ class AddedTokens {
  public:
   // A token whose content is in `vocabulary` keeps that id; the others are numbered from vocabulary.size() in their
   // order, whatever the file says (a difference is logged).
-  AddedTokens(std::span<const AddedTokenSpec> tokens, const Vocabulary& vocabulary);
+  // Errors: invalid_argument (tokens that are empty or equal once they are normalized), those of Normalizer::apply.
+  [[nodiscard]] static Result<AddedTokens> build(std::span<const AddedTokenSpec> tokens, const Vocabulary& vocabulary,
+                                                 const Normalizer& normalizer);
 
-  // Appends the pieces of `text`, none of them empty. They cover the text from left to right; where a stripped space is
-  // also the start of the next token they overlap, as in `tokenizers`.
+  // Appends the pieces of `text`, none of them empty, by the tokens of the first or the second pass. They cover the
+  // text from left to right; where a stripped space is also the start of the next token they overlap, as in
+  // `tokenizers`.
+  void split_raw(std::string_view text, std::vector<Piece>& pieces) const;
+  void split_normalized(std::string_view text, std::vector<Piece>& pieces) const;
+  // Both passes, for text that no normalizer changes.
   void split(std::string_view text, std::vector<Piece>& pieces) const;
 
   struct Token {
-    std::string content;
+    std::string content;  // normalized, if the token is
     bool special = false;
   };
   // The added token of that id, or nullptr.
@@ -58,10 +66,13 @@ class AddedTokens {
   struct Flags {
     bool single_word = false, lstrip = false, rstrip = false;
   };
+  AddedTokens() = default;
+
   // The tokens of one pass as a trie over bytes.
   class Matcher {
    public:
-    void add(std::string_view content, uint32_t id, Flags flags);
+    // False when there is such a token already.
+    bool add(std::string_view content, uint32_t id, Flags flags);
     void split(std::string_view text, Piece whole, std::vector<Piece>& pieces) const;
     bool empty() const { return nodes_.size() == 1; }
 

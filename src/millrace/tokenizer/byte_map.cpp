@@ -57,6 +57,10 @@ void append_spelling_of(std::string_view bytes, std::string& out) {
   for (const char b : bytes) append_utf8(kByteMap.code_point[static_cast<uint8_t>(b)], out);
 }
 
+uint32_t spelled_character(uint8_t byte) {
+  return kByteMap.code_point[byte];
+}
+
 int64_t spelled_size(uint8_t byte) {
   return kByteMap.code_point[byte] < 0x80 ? 1 : 2;
 }

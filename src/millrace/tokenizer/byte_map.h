@@ -17,6 +17,9 @@ bool append_bytes_of(std::string_view spelled, std::string& out);
 // Appends the spelling of `bytes`.
 void append_spelling_of(std::string_view bytes, std::string& out);
 
+// The character that spells `byte`.
+uint32_t spelled_character(uint8_t byte);
+
 // UTF-8 bytes of the spelling of one byte: 1 or 2.
 int64_t spelled_size(uint8_t byte);
 

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 
-#include "millrace/tokenizer/byte_map.h"
 #include "millrace/tokenizer/pipeline.h"
 #include "millrace/tokenizer/post_process.h"
-#include "millrace/tokenizer/unicode_tables.h"
 #include "millrace/tokenizer/word_cache.h"
 
 namespace millrace::tokenizer {
+namespace {
 
+// Positions in a word are 32 bits wide.
+constexpr size_t kWordLimit = (size_t{1} << 32) - 1;
+
+}  // namespace
+
+// Two ways lead to the same ids: the byte-level one where the file has that shape and nobody asks for offsets, and the
+// general one, step by step as the file describes it.
 struct Encoder::Impl {
   explicit Impl(std::shared_ptr<const Tokenizer> of) : tokenizer(std::move(of)), parts(*tokenizer->impl_) {}
 
@@ -17,22 +23,37 @@ struct Encoder::Impl {
     std::string_view text;
     std::vector<uint32_t>& ids;
     std::vector<Offset>* offsets;
-    size_t first_offset;  // index in `offsets` of the text's own first token
+    bool with_special;
+    size_t first_offset = 0;  // index in `offsets` of the text's own first token
   };
 
-  void encode_piece(Piece piece, Output& out);
+  void encode_byte_level(Output& out);
+  void encode_byte_level_piece(std::string_view piece, const char* readable_end, std::vector<uint32_t>& ids);
   void add_word(std::string_view word, const char* readable_end, std::vector<uint32_t>& ids);
-  void add_word_offsets(Piece piece, std::string_view source, size_t begin, size_t first_id, Output& out);
-  void add_offset(Offset offset, Margins margins, Output& out) const;
+
+  Status encode_general(Output& out);
+  Status encode_piece(Piece piece, Output& out);
+  Status encode_normalized(size_t begin, size_t end, Output& out);
+  Status encode_words(Output& out);
+  void add_offset(Offset offset, std::string_view token, Output& out) const;
   void add_around(const std::vector<uint32_t>& around, Output& out) const;
 
   std::shared_ptr<const Tokenizer> tokenizer;
   const Tokenizer::Impl& parts;
-  WordCache cache;
-  Bpe::Scratch scratch;
   std::vector<Piece> pieces;
+  // Of the byte-level way
+  std::optional<WordCache> cache;
+  MergeScratch merge_scratch;
   std::vector<uint32_t> word_ids;
   std::string prefixed;  // a piece with the space that add_prefix_space put before it
+  // Of the general way
+  AlignedText normalized;
+  Normalizer::Scratch normalizer_scratch;
+  std::vector<Piece> normalized_pieces;
+  CutText cut;
+  Cutter::Scratch cutter_scratch;
+  Model::Scratch model_scratch;
+  std::vector<ModelToken> tokens;
 };
 
 Encoder::Encoder(std::shared_ptr<const Tokenizer> tokenizer) : impl_(std::make_unique<Impl>(std::move(tokenizer))) {}
@@ -40,26 +61,18 @@ Encoder::~Encoder() = default;
 Encoder::Encoder(Encoder&&) noexcept = default;
 Encoder& Encoder::operator=(Encoder&&) noexcept = default;
 
-void Encoder::encode(std::string_view text, const EncodeOptions& options, std::vector<uint32_t>& ids,
-                     std::vector<Offset>* offsets) {
+Status Encoder::encode(std::string_view text, const EncodeOptions& options, std::vector<uint32_t>& ids,
+                       std::vector<Offset>* offsets) {
   const PostProcessorSpec& post = impl_->parts.post_processor;
-  Impl::Output out{text, ids, offsets, 0};
+  Impl::Output out{text, ids, offsets, options.add_special_tokens};
   if (options.add_special_tokens) impl_->add_around(post.before, out);
   if (offsets != nullptr) out.first_offset = offsets->size();
-  impl_->pieces.clear();
-  impl_->parts.added_tokens.split(text, impl_->pieces);
-  for (const Piece& piece : impl_->pieces) {
-    if (piece.id == kNoToken) {
-      impl_->encode_piece(piece, out);
-      continue;
-    }
-    ids.push_back(piece.id);
-    if (offsets != nullptr) {
-      const Margins margins = margins_of_text(text.substr(piece.begin, piece.end - piece.begin));
-      impl_->add_offset({static_cast<int64_t>(piece.begin), static_cast<int64_t>(piece.end)}, margins, out);
-    }
-  }
+  if (impl_->parts.byte_level && offsets == nullptr)
+    impl_->encode_byte_level(out);
+  else
+    RETURN_IF_ERROR(impl_->encode_general(out));
   if (options.add_special_tokens) impl_->add_around(post.after, out);
+  return {};
 }
 
 void Encoder::Impl::add_around(const std::vector<uint32_t>& around, Output& out) const {
@@ -67,21 +80,34 @@ void Encoder::Impl::add_around(const std::vector<uint32_t>& around, Output& out)
   if (out.offsets != nullptr) out.offsets->resize(out.offsets->size() + around.size());
 }
 
-void Encoder::Impl::encode_piece(Piece piece, Output& out) {
-  std::string_view source = out.text.substr(piece.begin, piece.end - piece.begin);
-  const char* readable_end = out.text.data() + out.text.size();
-  if (parts.add_prefix_space && source[0] != ' ') {
-    prefixed.assign(1, ' ').append(source);
-    source = prefixed;
-    readable_end = source.data() + source.size();
+// ---- the byte-level way
+
+void Encoder::Impl::encode_byte_level(Output& out) {
+  if (!cache) cache.emplace();
+  pieces.clear();
+  parts.added_tokens.split(out.text, pieces);
+  for (const Piece& piece : pieces) {
+    if (piece.id != kNoToken) {
+      out.ids.push_back(piece.id);
+      continue;
+    }
+    const std::string_view source = out.text.substr(piece.begin, piece.end - piece.begin);
+    if (parts.byte_level->add_prefix_space && source[0] != ' ') {
+      prefixed.assign(1, ' ').append(source);
+      encode_byte_level_piece(prefixed, prefixed.data() + prefixed.size(), out.ids);
+    } else {
+      encode_byte_level_piece(source, out.text.data() + out.text.size(), out.ids);
+    }
   }
+}
+
+void Encoder::Impl::encode_byte_level_piece(std::string_view piece, const char* readable_end,
+                                            std::vector<uint32_t>& ids) {
   std::array<size_t, 512> ends;
   size_t begin = 0;
-  while (const size_t count = parts.pretokenizer.next_words(source, begin, ends)) {
+  while (const size_t count = parts.byte_level->words.next_words(piece, begin, ends)) {
     for (size_t i = 0; i < count; ++i) {
-      const size_t first_id = out.ids.size();
-      add_word(source.substr(begin, ends[i] - begin), readable_end, out.ids);
-      if (out.offsets != nullptr) add_word_offsets(piece, source, begin, first_id, out);
+      add_word(piece.substr(begin, ends[i] - begin), readable_end, ids);
       begin = ends[i];
     }
   }
@@ -90,10 +116,10 @@ void Encoder::Impl::encode_piece(Piece piece, Output& out) {
 inline void Encoder::Impl::add_word(std::string_view word, const char* readable_end, std::vector<uint32_t>& ids) {
   const WordKey key = WordKey::of(word, readable_end);
   std::span<const uint32_t> known;
-  if (!cache.find(key, word, known)) {
+  if (!cache->find(key, word, known)) {
     word_ids.clear();
-    parts.model.encode_word(word, scratch, word_ids);
-    cache.insert(key, word, word_ids);
+    parts.byte_level->model.encode_word(word, merge_scratch, word_ids);
+    cache->insert(key, word, word_ids);
     known = word_ids;
   }
   if (known.size() == 1)
@@ -102,43 +128,77 @@ inline void Encoder::Impl::add_word(std::string_view word, const char* readable_
     ids.insert(ids.end(), known.begin(), known.end());
 }
 
-// `tokenizers` lays the tokens of a word side by side over its spelling, which is not over the same bytes when some
-// vanished, and widens each to whole characters. `source` is the piece, perhaps behind a space that is not in the text
-// and shares the offset of the first character.
-void Encoder::Impl::add_word_offsets(Piece piece, std::string_view source, size_t begin, size_t first_id, Output& out) {
-  const size_t added = source.size() - (piece.end - piece.begin);
-  // SAFETY: uint8_t may alias any object.
-  const auto text = reinterpret_cast<const uint8_t*>(out.text.data());
-  const uint8_t* const piece_begin = text + piece.begin;
-  const auto character_at = [&](size_t i) {
-    return i < added ? piece_begin : previous_character(piece_begin, piece_begin + (i - added) + 1);
-  };
-  size_t at = begin;
-  int64_t taken = 0;  // spelled bytes of source[at] that belong to the token before
-  for (size_t i = first_id; i < out.ids.size(); ++i) {
-    const std::string_view bytes = parts.model.vocabulary().bytes(out.ids[i]);
-    const uint8_t* const first = character_at(at);
-    size_t last = at;
-    int64_t left = 0;
-    for (const char b : bytes) left += spelled_size(static_cast<uint8_t>(b));
-    while (left > 0) {
-      const int64_t available = spelled_size(static_cast<uint8_t>(source[at])) - taken;
-      last = at;
-      if (left < available)
-        taken += left;
-      else
-        ++at, taken = 0;
-      left -= available;
+// ---- the general way
+
+Status Encoder::Impl::encode_general(Output& out) {
+  pieces.clear();
+  parts.added_tokens.split_raw(out.text, pieces);
+  for (const Piece& piece : pieces) {
+    if (piece.id == kNoToken) {
+      RETURN_IF_ERROR(encode_piece(piece, out));
+      continue;
     }
-    const uint8_t* const final = character_at(last);
-    const size_t final_size = decode_code_point(final, text + piece.end).size;
-    add_offset({first - text, final - text + static_cast<int64_t>(final_size)}, margins_of_bytes(bytes), out);
+    out.ids.push_back(piece.id);
+    add_offset({static_cast<int64_t>(piece.begin), static_cast<int64_t>(piece.end)},
+               out.text.substr(piece.begin, piece.end - piece.begin), out);
   }
+  return {};
 }
 
-void Encoder::Impl::add_offset(Offset offset, Margins margins, Output& out) const {
+Status Encoder::Impl::encode_piece(Piece piece, Output& out) {
+  const bool tracked = out.offsets != nullptr || parts.cutter.needs_origins();
+  normalized.assign(out.text.substr(piece.begin, piece.end - piece.begin), static_cast<int64_t>(piece.begin), tracked);
+  RETURN_IF_ERROR(parts.normalizer.apply(normalized, normalizer_scratch));
+  normalized_pieces.clear();
+  parts.added_tokens.split_normalized(normalized.text(), normalized_pieces);
+  for (const Piece& part : normalized_pieces) {
+    if (part.id == kNoToken) {
+      RETURN_IF_ERROR(encode_normalized(part.begin, part.end, out));
+      continue;
+    }
+    out.ids.push_back(part.id);
+    if (out.offsets != nullptr)
+      add_offset(normalized.origin(part.begin, part.end), normalized.text().substr(part.begin, part.end - part.begin),
+                 out);
+  }
+  return {};
+}
+
+Status Encoder::Impl::encode_normalized(size_t begin, size_t end, Output& out) {
+  cut.text.clear(normalized.base(), normalized.tracked());
+  cut.text.append(normalized, begin, end);
+  cut.words.assign(1, {0, end - begin});
+  RETURN_IF_ERROR(parts.cutter.apply(cut, cutter_scratch));
+  return encode_words(out);
+}
+
+Status Encoder::Impl::encode_words(Output& out) {
+  for (const Word& place : cut.words) {
+    const std::string_view word = cut.text.text().substr(place.begin, place.end - place.begin);
+    if (word.size() > kWordLimit)
+      return fail(ErrorCode::kUnsupported, "a word of {} bytes is not supported", word.size());
+    tokens.clear();
+    RETURN_IF_ERROR(parts.model->encode_word(word, model_scratch, tokens));
+    for (const ModelToken& token : tokens) {
+      out.ids.push_back(token.id);
+      if (out.offsets == nullptr) continue;
+      // Tokens of characters that are longer than the word's own have no place in it: `tokenizers` says what the model
+      // said.
+      const Offset offset = token.end > word.size() || token.begin >= token.end
+                                ? Offset{token.begin, token.end}
+                                : cut.text.origin(place.begin + token.begin, place.begin + token.end);
+      add_offset(offset, parts.model->text_of(token, word), out);
+    }
+  }
+  return {};
+}
+
+void Encoder::Impl::add_offset(Offset offset, std::string_view token, Output& out) const {
+  if (out.offsets == nullptr) return;
   const bool is_first = out.offsets->size() == out.first_offset;
-  out.offsets->push_back(trim_offset(out.text, offset, margins, is_first, parts.post_processor.trims));
+  const auto& trims = parts.post_processor.trims;
+  if (!trims.empty()) offset = trim_offset(out.text, offset, margins_of(token), is_first, out.with_special, trims);
+  out.offsets->push_back(offset);
 }
 
 }  // namespace millrace::tokenizer

@@ -39,17 +39,10 @@ int64_t backward(std::string_view text, int64_t offset, int64_t count, int64_t l
 
 }  // namespace
 
-Margins margins_of_bytes(std::string_view bytes) {
-  const size_t first = std::min(bytes.find_first_not_of(' '), bytes.size());
-  const size_t last = bytes.find_last_not_of(' ');
-  const size_t kept_end = last == std::string_view::npos ? 0 : last + 1;
-  return {static_cast<int64_t>(first), static_cast<int64_t>(bytes.size() - kept_end)};
-}
-
-Margins margins_of_text(std::string_view matched) {
+Margins margins_of(std::string_view token) {
   Margins margins;
-  const uint8_t* const begin = bytes_of(matched);
-  const uint8_t* const end = begin + matched.size();
+  const uint8_t* const begin = bytes_of(token);
+  const uint8_t* const end = begin + token.size();
   for (const uint8_t* p = begin; p < end && is_margin(p, end); p += decode_code_point(p, end).size) ++margins.leading;
   for (const uint8_t* p = end; p > begin; ++margins.trailing) {
     p = previous_character(begin, p);
@@ -58,12 +51,13 @@ Margins margins_of_text(std::string_view matched) {
   return margins;
 }
 
-Offset trim_offset(std::string_view text, Offset offset, Margins margins, bool is_first,
-                   const std::vector<bool>& trims) {
-  for (const bool add_prefix_space : trims) {
+Offset trim_offset(std::string_view text, Offset offset, Margins margins, bool is_first, bool with_special,
+                   const std::vector<PostProcessorSpec::Trim>& trims) {
+  for (const auto& trim : trims) {
     int64_t leading = margins.leading;
     // One space at the start of the text may be the one that was added: it is left alone.
-    if ((is_first || offset.begin == 0) && add_prefix_space && leading == 1) leading = 0;
+    const bool at_start = offset.begin == 0 || (is_first && !(with_special && trim.behind_added));
+    if (at_start && trim.add_prefix_space && leading == 1) leading = 0;
     offset.begin = forward(text, offset.begin, leading, offset.end);
     if (margins.trailing > 0) offset.end = backward(text, offset.end, margins.trailing, offset.begin);
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "millrace/tokenizer/tokenizer.h"
+#include "millrace/tokenizer/tokenizer_json.h"
 
 namespace millrace::tokenizer {
 
@@ -16,13 +17,11 @@ namespace millrace::tokenizer {
 struct Margins {
   int64_t leading = 0, trailing = 0;
 };
-// Of a token of the model, from the bytes it stands for.
-Margins margins_of_bytes(std::string_view bytes);
-// Of an added token, from the text that it matched.
-Margins margins_of_text(std::string_view matched);
+// From the token's text, as it is spelled in the file.
+Margins margins_of(std::string_view token);
 
-// `trims` as PostProcessorSpec has them; `is_first` tells the first token of the text.
-Offset trim_offset(std::string_view text, Offset offset, Margins margins, bool is_first,
-                   const std::vector<bool>& trims);
+// `is_first` tells the first token of the text, `with_special` that special tokens were put around it.
+Offset trim_offset(std::string_view text, Offset offset, Margins margins, bool is_first, bool with_special,
+                   const std::vector<PostProcessorSpec::Trim>& trims);
 
 }  // namespace millrace::tokenizer

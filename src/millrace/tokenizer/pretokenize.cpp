@@ -183,7 +183,7 @@ struct KnownPattern {
 };
 constexpr KnownPattern kKnownPatterns[] = {
     {"", scan_whole_piece},
-    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", scan<Gpt2>},
+    {kByteLevelPattern, scan<Gpt2>},
     // Llama 3, and with it the cl100k files on the Hugging Face Hub.
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      scan<Llama3<3>>},
@@ -194,10 +194,10 @@ constexpr KnownPattern kKnownPatterns[] = {
 
 }  // namespace
 
-Result<Pretokenizer> Pretokenizer::find(std::string_view pattern) {
+std::optional<Pretokenizer> Pretokenizer::find(std::string_view pattern) {
   for (const KnownPattern& known : kKnownPatterns)
     if (known.text == pattern) return Pretokenizer(known.scan);
-  return fail(ErrorCode::kUnsupported, "pre_tokenizer: the pattern {} is not supported", pattern);
+  return std::nullopt;
 }
 
 }  // namespace millrace::tokenizer

@@ -6,17 +6,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
-#include "millrace/base/status.h"
-
 namespace millrace::tokenizer {
+
+// What ByteLevel cuts by: GPT-2's expression.
+inline constexpr std::string_view kByteLevelPattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 class Pretokenizer {
  public:
-  // `pattern` as the file has it; an empty one makes a piece one word. Errors: unsupported (naming the pattern).
-  [[nodiscard]] static Result<Pretokenizer> find(std::string_view pattern);
+  // The scanner for `pattern` as the file has it, if there is one; an empty one makes a piece one word.
+  static std::optional<Pretokenizer> find(std::string_view pattern);
 
   // Fills `ends` with the ends of the words that follow `begin`, as offsets in `piece`, and returns how many it wrote.
   // 0 only at the end of the piece. REQUIRES: `begin` is 0 or an end that was returned; `ends` is not empty.

@@ -3,23 +3,48 @@
 
 #include <algorithm>
 
-#include "millrace/base/utf8.h"
-#include "millrace/tokenizer/byte_map.h"
 #include "millrace/tokenizer/pipeline.h"
 
 namespace millrace::tokenizer {
+namespace {
+
+// Nothing for a file of another shape.
+std::optional<ByteLevelPath> find_byte_level_path(const TokenizerSpec& spec, const Model& model) {
+  const auto* bpe = dynamic_cast<const CharBpe*>(&model);
+  const auto& steps = spec.pretokenizers;
+  if (bpe == nullptr || !spec.normalizers.empty() || steps.empty() || steps.size() > 2) return std::nullopt;
+  const auto* byte_level = std::get_if<ByteLevelSpec>(&steps.back());
+  if (byte_level == nullptr) return std::nullopt;
+  std::string_view pattern = byte_level->use_regex ? kByteLevelPattern : "";
+  if (steps.size() == 2) {
+    const auto* split = std::get_if<SplitSpec>(&steps.front());
+    if (split == nullptr || !split->pattern.is_regex || split->pattern.text.empty() || split->invert ||
+        split->behavior != SplitBehavior::kIsolated || byte_level->use_regex || byte_level->add_prefix_space)
+      return std::nullopt;
+    pattern = split->pattern.text;
+  }
+  const auto words = Pretokenizer::find(pattern);
+  auto byte_bpe = words ? ByteBpe::build(*bpe) : std::nullopt;
+  if (!byte_bpe) return std::nullopt;
+  return ByteLevelPath{*words, byte_level->add_prefix_space, std::move(*byte_bpe)};
+}
+
+}  // namespace
 
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
 
 Result<std::unique_ptr<Tokenizer::Impl>> Tokenizer::Impl::build(std::string_view json) {
   ASSIGN_OR_RETURN(TokenizerSpec spec, parse_tokenizer_json(json));
-  ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, Pretokenizer::find(spec.pretokenizer.pattern));
-  ASSIGN_OR_RETURN(Bpe model, Bpe::build(spec.model));
-  AddedTokens added_tokens(spec.added_tokens, model.vocabulary());
-  return std::make_unique<Impl>(Impl{std::move(model), std::move(added_tokens), pretokenizer,
-                                     spec.pretokenizer.add_prefix_space, std::move(spec.post_processor),
-                                     xxh3_128(json)});
+  ASSIGN_OR_RETURN(auto model, make_model(spec.model));
+  ASSIGN_OR_RETURN(auto normalizer, Normalizer::build(spec.normalizers));
+  ASSIGN_OR_RETURN(auto cutter, Cutter::build(spec.pretokenizers));
+  ASSIGN_OR_RETURN(auto decoder, Decoder::build(spec.decoders));
+  ASSIGN_OR_RETURN(auto added_tokens, AddedTokens::build(spec.added_tokens, model->vocabulary(), normalizer));
+  auto byte_level = find_byte_level_path(spec, *model);
+  return std::make_unique<Impl>(Impl{std::move(added_tokens), std::move(normalizer), std::move(cutter),
+                                     std::move(model), std::move(spec.post_processor), std::move(decoder),
+                                     std::move(byte_level), xxh3_128(json)});
 }
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view json, std::string name) {
@@ -28,42 +53,37 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view j
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(*impl)));
 }
 
-std::string Tokenizer::decode(std::span<const uint32_t> ids, bool skip_special_tokens) const {
-  const Vocabulary& vocabulary = impl_->model.vocabulary();
-  std::string bytes;
+Result<std::string> Tokenizer::decode(std::span<const uint32_t> ids, bool skip_special_tokens) const {
+  const Vocabulary& vocabulary = impl_->model->vocabulary();
+  std::vector<std::string> tokens;
   for (const uint32_t id : ids) {
     if (const auto* added = impl_->added_tokens.find(id)) {
-      if (added->special && skip_special_tokens) continue;
-      // The decoder takes an added token for a spelling too, when its characters allow that.
-      if (!append_bytes_of(added->content, bytes)) bytes += added->content;
+      if (!added->special || !skip_special_tokens) tokens.push_back(added->content);
     } else if (vocabulary.contains(id)) {
-      bytes += vocabulary.bytes(id);
+      tokens.emplace_back(vocabulary.token(id));
     }
   }
-  if (is_utf8(bytes)) return bytes;
-  std::string text;
-  append_utf8_replaced(bytes, text);
-  return text;
+  return impl_->decoder.decode(std::move(tokens));
 }
 
 std::optional<uint32_t> Tokenizer::token_to_id(std::string_view token) const {
   uint32_t id = impl_->added_tokens.find(token);
-  if (id == kNoToken) id = impl_->model.vocabulary().find(token);
+  if (id == kNoToken) id = impl_->model->vocabulary().find(token);
   return id == kNoToken ? std::nullopt : std::optional(id);
 }
 
 std::optional<std::string> Tokenizer::id_to_token(uint32_t id) const {
   if (const auto* added = impl_->added_tokens.find(id)) return added->content;
-  if (impl_->model.vocabulary().contains(id)) return impl_->model.vocabulary().spelled(id);
+  if (impl_->model->vocabulary().contains(id)) return std::string(impl_->model->vocabulary().token(id));
   return std::nullopt;
 }
 
 int64_t Tokenizer::vocab_size() const {
-  return impl_->model.vocabulary().size() + impl_->added_tokens.beyond_vocabulary();
+  return impl_->model->vocabulary().size() + impl_->added_tokens.beyond_vocabulary();
 }
 
 int64_t Tokenizer::id_limit() const {
-  return std::max(impl_->model.vocabulary().id_limit(), impl_->added_tokens.id_limit());
+  return std::max(impl_->model->vocabulary().id_limit(), impl_->added_tokens.id_limit());
 }
 
 Hash128 Tokenizer::hash() const {

@@ -42,9 +42,11 @@ class Encoder {
   Encoder& operator=(Encoder&&) noexcept;
 
   // Appends the ids of `text` to `ids` and, when `offsets` is given, one Offset for each.
+  // Errors: invalid_argument (something that no token stands for, in a file that has no unknown token),
+  // resource_exhausted (a regular expression that gave up).
   // REQUIRES: `text` is valid UTF-8 (base/utf8.h); other bytes give unspecified ids, never undefined behaviour.
-  void encode(std::string_view text, const EncodeOptions& options, std::vector<uint32_t>& ids,
-              std::vector<Offset>* offsets = nullptr);
+  [[nodiscard]] Status encode(std::string_view text, const EncodeOptions& options, std::vector<uint32_t>& ids,
+                              std::vector<Offset>* offsets = nullptr);
 
  private:
   struct Impl;
@@ -58,9 +60,8 @@ class Tokenizer {
   [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view json, std::string name);
   ~Tokenizer();
 
-  // Bytes that are not UTF-8 after joining are replaced by U+FFFD, as `tokenizers` does. Ids without a token are
-  // skipped.
-  std::string decode(std::span<const uint32_t> ids, bool skip_special_tokens = true) const;
+  // Ids without a token are skipped. Errors: resource_exhausted (a regular expression that gave up).
+  [[nodiscard]] Result<std::string> decode(std::span<const uint32_t> ids, bool skip_special_tokens = true) const;
 
   std::optional<uint32_t> token_to_id(std::string_view token) const;
   // The token as the file spells it ("Ġthe"), nothing for an id without one.

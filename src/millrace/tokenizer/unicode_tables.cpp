@@ -7,10 +7,6 @@
 namespace millrace::tokenizer {
 namespace {
 
-struct CodePointRange {
-  uint32_t first, last;
-};
-
 // clang-format off
 // \p{L}
 constexpr CodePointRange kLetterRanges[] = {

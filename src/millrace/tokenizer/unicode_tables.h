@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a code point is to the regular expressions of `tokenizers`. The table is generated from that package (see the
-// .cpp for its version), so that it agrees with it by construction. Thread-safe.
+// What a code point is to the regular expressions, pre-tokenizers and normalizers of `tokenizers`. The tables are
+// generated from that package (the .cpp files say which version), so that they agree with it by construction. Every
+// function takes any value below kCodePointTableSize. Thread-safe.
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 namespace millrace::tokenizer {
 
@@ -24,6 +27,42 @@ inline constexpr size_t kCodePointTableSize = 0x140000;
 
 // kCodePointTableSize entries, one for each code point. Built on the first call.
 const uint8_t* code_point_classes();
+
+struct CodePointRange {
+  uint32_t first, last;
+};
+
+// What the pre-tokenizers Digits, Punctuation (and BertPreTokenizer) and WhitespaceSplit look for; Strip takes white
+// space too.
+bool is_numeric(uint32_t c);
+bool is_punctuation(uint32_t c);
+bool is_white_space(uint32_t c);
+
+// BertNormalizer: what clean_text drops, what it makes a space, what handle_chinese_chars puts spaces around, and what
+// strip_accents drops of decomposed text.
+bool is_bert_removed(uint32_t c);
+bool is_bert_white_space(uint32_t c);
+bool is_bert_chinese(uint32_t c);
+bool is_nonspacing_mark(uint32_t c);
+// What StripAccents drops.
+bool is_combining_mark(uint32_t c);
+
+// The lower case of `c`, one or two characters; returns how many.
+int to_lower(uint32_t c, uint32_t out[2]);
+
+// The number that UnicodeScripts has for the script of `c`; kAnyScript goes with any script.
+inline constexpr uint8_t kAnyScript = 0;
+uint8_t script_of(uint32_t c);
+
+// Boundaries of grapheme clusters: a cluster goes on with an extending character, goes on behind a prepended one, and a
+// pictographic one joins it behind another and U+200D.
+bool extends_cluster(uint32_t c);
+bool prepends_cluster(uint32_t c);
+bool is_pictographic(uint32_t c);
+
+// The code points of a property of regular expressions: a general category ("Lu", "L"), a script ("Han"), or "s", "w"
+// and "d" for \s, \w and \d. Names as in \p{..}; letter case, spaces, '-' and '_' do not count. Empty: not known.
+std::span<const CodePointRange> property_ranges(std::string_view name);
 
 // One character at a place in a text, as the tables see it.
 struct CodePoint {

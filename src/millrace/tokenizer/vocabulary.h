@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The tokens of a byte-level model and their ids. A token is kept as the bytes it decodes to; one that is not spelled
-// in the byte-level alphabet (it can never come out of the model) is kept as it is spelled. Immutable, thread-safe.
+// Tokens and their ids. Immutable, thread-safe.
 
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,23 +18,21 @@ inline constexpr uint32_t kNoToken = UINT32_MAX;
 
 class Vocabulary {
  public:
-  // `tokens` are spellings and ids as the file has them.
-  // Errors: unsupported (an id or a token twice: `tokenizers` itself is not deterministic there; ids far above the
-  // count).
-  [[nodiscard]] static Result<Vocabulary> build(std::span<const std::pair<std::string_view, uint32_t>> tokens);
+  // What is done with a token that comes twice: refuse it (`tokenizers` itself is not deterministic there), or let the
+  // later id be found while both ids have the token (Unigram, whose vocabulary is a list).
+  enum class Repeats { kRefused, kLastIsFound };
 
-  // The token that is these bytes, or kNoToken.
-  uint32_t find_bytes(std::string_view bytes) const;
-  // The token that is spelled so, or kNoToken.
-  uint32_t find(std::string_view spelled) const;
+  // Errors: unsupported (an id twice, a token twice when that is refused, ids far above the count).
+  [[nodiscard]] static Result<Vocabulary> build(std::span<const std::pair<std::string_view, uint32_t>> tokens,
+                                                Repeats repeats = Repeats::kRefused);
 
+  // The id of a token, or kNoToken.
+  uint32_t find(std::string_view token) const;
   bool contains(uint32_t id) const { return id < tokens_.size() && tokens_[id].size != kAbsent; }
-  // What the token decodes to. REQUIRES: contains(id).
-  std::string_view bytes(uint32_t id) const {
+  // REQUIRES: contains(id).
+  std::string_view token(uint32_t id) const {
     return std::string_view(arena_).substr(tokens_[id].offset, tokens_[id].size);
   }
-  // The token as the file spells it. REQUIRES: contains(id).
-  std::string spelled(uint32_t id) const;
 
   // Number of tokens.
   int64_t size() const { return size_; }
@@ -45,11 +40,10 @@ class Vocabulary {
   int64_t id_limit() const { return static_cast<int64_t>(tokens_.size()); }
 
  private:
-  static constexpr uint32_t kAbsent = UINT32_MAX >> 1;
+  static constexpr uint32_t kAbsent = UINT32_MAX;
   struct Token {
     uint32_t offset = 0;
-    uint32_t size : 31 = kAbsent;
-    uint32_t spellable : 1 = 1;
+    uint32_t size = kAbsent;
   };
   // Open addressing; `tag` is the upper half of the hash, so that most misses never look at the arena.
   struct Slot {
@@ -57,12 +51,11 @@ class Vocabulary {
     uint32_t id = kNoToken;
   };
 
-  [[nodiscard]] Status insert(std::string_view spelled, uint32_t id);
+  [[nodiscard]] Status insert(std::string_view token, uint32_t id, Repeats repeats);
 
   std::string arena_;
   std::vector<Token> tokens_;  // by id
   std::vector<Slot> slots_;    // a power of two, at most half full
-  std::map<std::string, uint32_t, std::less<>> unspellable_;
   int64_t size_ = 0;
 };
 

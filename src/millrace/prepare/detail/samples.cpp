@@ -61,7 +61,7 @@ Status SampleEncoder::encode_document(const Slice& slice, size_t i, Batch& batch
   Sample sample;
   ASSIGN_OR_RETURN(const std::string_view text, text_of(slice, i, sample));
   ids_.clear();
-  encoder_.encode(text, {.add_special_tokens = format_.add_special_tokens}, ids_);
+  RETURN_IF_ERROR(encoder_.encode(text, {.add_special_tokens = format_.add_special_tokens}, ids_));
   sample.tokens = static_cast<uint32_t>(ids_.size());
 
   const size_t begin = batch.tar.size();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/tokenizer/bpe.h"
+#include "millrace/tokenizer/byte_bpe.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
+#include "millrace/tokenizer/byte_trie.h"
 #include "millrace/tokenizer/testing.h"
 #include "millrace/tokenizer/word_cache.h"
 
@@ -53,50 +54,85 @@ struct RandomBpe {
   }
 };
 
-TEST(Bpe, ShortAndLongWordsMergeAsThePlainestWayDoes) {
+TEST(ByteBpe, ShortAndLongWordsMergeAsThePlainestWayDoes) {
   const uint64_t seed = test_seed();
   SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
   std::mt19937_64 random(seed);
   for (int round = 0; round < 30; ++round) {
     const RandomBpe reference(random);
-    const auto bpe = Bpe::build(reference.spec);
-    ASSERT_TRUE(bpe) << bpe.error().to_string();
-    Bpe::Scratch scratch;
+    const auto model = CharBpe::build(reference.spec);
+    ASSERT_TRUE(model) << model.error().to_string();
+    const auto bpe = ByteBpe::build(**model);
+    ASSERT_TRUE(bpe);
+    MergeScratch scratch;
+    Model::Scratch model_scratch;
     for (int i = 0; i < 60; ++i) {
-      std::string word(1 + random() % (i % 2 == 0 ? Bpe::kShortWord : 200), ' ');
+      std::string word(1 + random() % (i % 2 == 0 ? ByteBpe::kShortWord : 200), ' ');
       for (char& c : word) c = static_cast<char>('a' + random() % (i % 5 == 0 ? 6 : 4));  // 'e' and 'f' are no tokens
       std::vector<uint32_t> ids;
       bpe->encode_word(word, scratch, ids);
       ASSERT_EQ(ids, reference.encode(word)) << word;
+      std::vector<ModelToken> tokens;
+      ASSERT_TRUE((*model)->encode_word(word, model_scratch, tokens));
+      ASSERT_TRUE(std::ranges::equal(tokens, ids, {}, &ModelToken::id)) << word;
     }
   }
 }
 
-TEST(Bpe, IgnoreMergesTakesAWholeWord) {
+TEST(ByteBpe, IgnoreMergesTakesAWholeWord) {
   BpeSpec spec;
   spec.vocab = {{"a", 0}, {"b", 1}, {"ab", 2}, {"abb", 3}};
   spec.merges = {{"a", "b"}};
-  Bpe::Scratch scratch;
+  MergeScratch scratch;
   for (const bool ignore : {false, true}) {
     spec.ignore_merges = ignore;
+    const auto model = CharBpe::build(spec).value();
     std::vector<uint32_t> ids;
-    Bpe::build(spec)->encode_word("abb", scratch, ids);
+    ByteBpe::build(*model)->encode_word("abb", scratch, ids);
     EXPECT_EQ(ids, ignore ? (std::vector<uint32_t>{3}) : (std::vector<uint32_t>{2, 1}));
   }
 }
 
-TEST(Vocabulary, KeepsTokensOutsideTheAlphabet) {
-  const std::pair<std::string_view, uint32_t> tokens[] = {{"Ġa", 0}, {"▁a", 1}, {"Ġ▁", 2}};
+TEST(Vocabulary, FindsTokensBothWays) {
+  const VocabularySpec tokens = {{"Ġa", 0}, {"▁a", 2}, {"", 3}};
   const auto vocabulary = Vocabulary::build(tokens);
   ASSERT_TRUE(vocabulary);
-  EXPECT_EQ(vocabulary->bytes(0), " a");
-  EXPECT_EQ(vocabulary->find_bytes(" a"), 0u);
-  EXPECT_EQ(vocabulary->find_bytes("▁a"), kNoToken);
   for (const auto& [token, id] : tokens) {
     EXPECT_EQ(vocabulary->find(token), id);
-    EXPECT_EQ(vocabulary->spelled(id), token);
+    EXPECT_EQ(vocabulary->token(id), token);
   }
-  EXPECT_FALSE(vocabulary->contains(3));
+  EXPECT_EQ(vocabulary->find("a"), kNoToken);
+  EXPECT_FALSE(vocabulary->contains(1));
+  EXPECT_FALSE(vocabulary->contains(4));
+  const VocabularySpec repeated = {{"a", 0}, {"b", 1}, {"a", 2}};
+  EXPECT_FALSE(Vocabulary::build(repeated));
+  EXPECT_EQ(Vocabulary::build(repeated, Vocabulary::Repeats::kLastIsFound)->find("a"), 2u);
+}
+
+TEST(ByteTrie, FindsWhatAMapFinds) {
+  const uint64_t seed = test_seed();
+  SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
+  std::mt19937_64 random(seed);
+  std::map<std::string, uint32_t> expected;
+  for (uint32_t i = 0; i < 5000; ++i) {
+    std::string key(1 + random() % 8, ' ');
+    for (char& c : key) c = static_cast<char>(random() % (random() % 3 == 0 ? 256 : 4));
+    expected[key] = i;
+  }
+  std::vector<std::pair<std::string_view, uint32_t>> keys(expected.begin(), expected.end());
+  std::ranges::shuffle(keys, random);
+  const ByteTrie trie(keys);
+  const auto find = [&](std::string_view key) {
+    uint32_t node = ByteTrie::kRoot;
+    for (const char c : key)
+      if (node = trie.next(node, static_cast<uint8_t>(c)); node == ByteTrie::kNone) return ByteTrie::kNone;
+    return trie.value(node);
+  };
+  for (const auto& [key, value] : expected) {
+    ASSERT_EQ(find(key), value);
+    const std::string other = key + static_cast<char>(random() % 256);
+    ASSERT_EQ(find(other), expected.contains(other) ? expected[other] : ByteTrie::kNone);
+  }
 }
 
 TEST(ByteMap, IsABijection) {

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/tokenizer/char_bpe.h"
+
+#include "millrace/tokenizer/aligned_text.h"
+#include "millrace/tokenizer/byte_tokens.h"
+
+namespace millrace::tokenizer {
+namespace {
+
+void add_symbol(MergeScratch& merge, uint32_t id, uint32_t size) {
+  merge.symbols.push_back(id);
+  merge.sizes.push_back(size);
+}
+
+}  // namespace
+
+CharBpe::CharBpe(Vocabulary vocabulary, const BpeSpec& spec)
+    : Model(std::move(vocabulary)),
+      merges_(spec.merges.size()),
+      unk_token_(spec.unk_token),
+      prefix_(spec.continuing_subword_prefix),
+      suffix_(spec.end_of_word_suffix),
+      fuse_unk_(spec.fuse_unk),
+      byte_fallback_(spec.byte_fallback),
+      ignore_merges_(spec.ignore_merges) {
+  if (unk_token_) unk_id_ = this->vocabulary().find(*unk_token_);
+  if (byte_fallback_) byte_tokens_ = find_byte_tokens(this->vocabulary());
+}
+
+Result<std::unique_ptr<const CharBpe>> CharBpe::build(const BpeSpec& spec) {
+  auto vocabulary = with_context(Vocabulary::build(spec.vocab), "model.vocab");
+  if (!vocabulary) return tl::unexpected(vocabulary.error());
+  if (spec.merges.size() >= UINT32_MAX)
+    return fail(ErrorCode::kUnsupported, "model.merges: {} merges", spec.merges.size());
+  std::unique_ptr<CharBpe> model(new CharBpe(std::move(*vocabulary), spec));
+  RETURN_IF_ERROR(model->insert_merges(spec));
+  return model;
+}
+
+Status CharBpe::insert_merges(const BpeSpec& spec) {
+  std::string joined;
+  for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
+    const auto& [left, right] = spec.merges[rank];
+    if (right.size() < prefix_.size())
+      return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\" is shorter than the prefix", rank, right);
+    joined.assign(left).append(right.substr(prefix_.size()));
+    const uint32_t ids[] = {vocabulary().find(left), vocabulary().find(right), vocabulary().find(joined)};
+    for (const uint32_t id : ids)
+      if (id == kNoToken)
+        return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\", \"{}\" or the two joined is no token", rank,
+                    left, right);
+    merges_.insert(ids[0], ids[1], static_cast<uint32_t>(rank), ids[2]);
+  }
+  return {};
+}
+
+Status CharBpe::encode_word(std::string_view word, Scratch& scratch, std::vector<ModelToken>& tokens) const {
+  if (ignore_merges_) {
+    if (const uint32_t id = vocabulary().find(word); id != kNoToken) {
+      tokens.push_back({id, 0, static_cast<uint32_t>(word.size())});
+      return {};
+    }
+  }
+  RETURN_IF_ERROR(first_symbols(word, scratch));
+  merge_symbols(merges_, scratch.merge);
+  // As in `tokenizers` tokens lie side by side from the start of the word on, also when characters vanished.
+  uint32_t begin = 0;
+  for (size_t i = 0; i < scratch.merge.symbols.size(); ++i) {
+    const uint32_t end = begin + scratch.merge.sizes[i];
+    tokens.push_back({scratch.merge.symbols[i], begin, end});
+    begin = end;
+  }
+  return {};
+}
+
+Status CharBpe::first_symbols(std::string_view word, Scratch& scratch) const {
+  scratch.merge.symbols.clear();
+  scratch.merge.sizes.clear();
+  uint32_t unknown_bytes = 0;  // of the unknown token that waits to be written
+  for (Characters c(word); !c.at_end(); c.next()) {
+    const auto size = static_cast<uint32_t>(c.end() - c.begin());
+    const std::string_view symbol = with_affixes(word, c.begin(), c.end(), scratch.affixed);
+    if (const uint32_t id = vocabulary().find(symbol); id != kNoToken) {
+      write_unknown(unknown_bytes, scratch.merge);
+      add_symbol(scratch.merge, id, size);
+      continue;
+    }
+    // An unknown token that waits comes behind the byte tokens: so does `tokenizers` write it.
+    if (byte_fallback_ && add_bytes(symbol, scratch.merge)) continue;
+    if (!unk_token_) continue;  // the character vanishes
+    if (unk_id_ == kNoToken)
+      return fail(ErrorCode::kInvalidArgument, "\"{}\" is unknown, and so is the unk_token \"{}\"", symbol,
+                  *unk_token_);
+    if (!fuse_unk_) write_unknown(unknown_bytes, scratch.merge);
+    unknown_bytes += size;
+  }
+  write_unknown(unknown_bytes, scratch.merge);
+  return {};
+}
+
+std::string_view CharBpe::with_affixes(std::string_view word, size_t begin, size_t end, std::string& storage) const {
+  const bool prefixed = begin > 0 && !prefix_.empty();
+  const bool suffixed = end == word.size() && !suffix_.empty();
+  const std::string_view symbol = word.substr(begin, end - begin);
+  if (!prefixed && !suffixed) return symbol;
+  storage.assign(prefixed ? prefix_ : "").append(symbol).append(suffixed ? suffix_ : "");
+  return storage;
+}
+
+void CharBpe::write_unknown(uint32_t& bytes, MergeScratch& merge) const {
+  if (bytes > 0) add_symbol(merge, unk_id_, bytes);
+  bytes = 0;
+}
+
+bool CharBpe::add_bytes(std::string_view symbol, MergeScratch& merge) const {
+  for (const char b : symbol)
+    if (byte_tokens_[static_cast<uint8_t>(b)] == kNoToken) return false;
+  for (const char b : symbol) add_symbol(merge, byte_tokens_[static_cast<uint8_t>(b)], 1);
+  return true;
+}
+
+}  // namespace millrace::tokenizer

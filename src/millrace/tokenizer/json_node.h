@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A JSON value of a tokenizer.json and the place it has in the file, for messages. Private to the tokenizer_json*.cpp
+// files. Not thread-safe; valid while its parser lives.
+
+#include <simdjson.h>
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+
+namespace millrace::tokenizer {
+
+struct JsonNode {
+  static constexpr std::string_view kRoot = "the file";
+
+  simdjson::dom::element value;
+  std::string place{kRoot};
+
+  tl::unexpected<Error> wrong(std::string_view expected) const {
+    return fail(ErrorCode::kInvalidArgument, "{}: expected {}", place, expected);
+  }
+  tl::unexpected<Error> unsupported(std::string_view what) const {
+    return fail(ErrorCode::kUnsupported, "{}: {} is not supported", place, what);
+  }
+
+  bool is_object() const { return value.is_object(); }
+  bool has(std::string_view key) const { return value.is_object() && !value.at_key(key).error(); }
+
+  // Nothing is an absent field or null.
+  [[nodiscard]] Result<std::optional<JsonNode>> find(std::string_view key) const {
+    simdjson::dom::object fields;
+    if (value.get(fields) != simdjson::SUCCESS) return wrong("an object");
+    simdjson::dom::element field;
+    if (fields.at_key(key).get(field) != simdjson::SUCCESS || field.is_null()) return std::nullopt;
+    return JsonNode{field, place == kRoot ? std::string(key) : fmt::format("{}.{}", place, key)};
+  }
+  [[nodiscard]] Result<JsonNode> at(std::string_view key) const {
+    ASSIGN_OR_RETURN(auto field, find(key));
+    if (!field) return fail(ErrorCode::kInvalidArgument, "{}: \"{}\" is missing", place, key);
+    return std::move(*field);
+  }
+
+  [[nodiscard]] Result<bool> boolean() const {
+    bool result = false;
+    if (value.get(result) != simdjson::SUCCESS) return wrong("true or false");
+    return result;
+  }
+  [[nodiscard]] Result<std::string_view> text() const {
+    std::string_view result;
+    if (value.get(result) != simdjson::SUCCESS) return wrong("a string");
+    return result;
+  }
+  [[nodiscard]] Result<uint64_t> count() const {
+    uint64_t result = 0;
+    if (value.get(result) != simdjson::SUCCESS) return wrong("a number that is not negative");
+    return result;
+  }
+  [[nodiscard]] Result<uint32_t> id() const {
+    uint64_t result = 0;
+    if (value.get(result) != simdjson::SUCCESS || result >= std::numeric_limits<uint32_t>::max())
+      return wrong("a token id");
+    return static_cast<uint32_t>(result);
+  }
+  [[nodiscard]] Result<std::vector<JsonNode>> items() const {
+    simdjson::dom::array elements;
+    if (value.get(elements) != simdjson::SUCCESS) return wrong("an array");
+    std::vector<JsonNode> result;
+    for (const simdjson::dom::element item : elements)
+      result.push_back({item, fmt::format("{}[{}]", place, result.size())});
+    return result;
+  }
+
+  [[nodiscard]] Result<bool> bool_at(std::string_view key) const {
+    ASSIGN_OR_RETURN(const auto field, at(key));
+    return field.boolean();
+  }
+  [[nodiscard]] Result<bool> bool_at(std::string_view key, bool when_absent) const {
+    ASSIGN_OR_RETURN(const auto field, find(key));
+    return field ? field->boolean() : when_absent;
+  }
+  [[nodiscard]] Result<std::string_view> text_at(std::string_view key) const {
+    ASSIGN_OR_RETURN(const auto field, at(key));
+    return field.text();
+  }
+  [[nodiscard]] Result<std::vector<JsonNode>> items_at(std::string_view key) const {
+    ASSIGN_OR_RETURN(const auto field, at(key));
+    return field.items();
+  }
+  // The "type" of a component; empty in files that were written before it existed.
+  [[nodiscard]] Result<std::string_view> type() const {
+    ASSIGN_OR_RETURN(const auto field, find("type"));
+    return field ? field->text() : std::string_view();
+  }
+};
+
+}  // namespace millrace::tokenizer

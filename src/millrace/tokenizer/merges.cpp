@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/tokenizer/merges.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+
+namespace millrace::tokenizer {
+namespace {
+
+constexpr uint32_t kNoPosition = UINT32_MAX;
+// Scratch memory of a word above this (28 MiB of it) is given back.
+constexpr size_t kKeptSymbols = size_t{1} << 20;
+
+// A linked list of symbols and a queue of (rank, position); an entry is stale when the rank at its position is another
+// by now.
+class SymbolList {
+ public:
+  SymbolList(const MergeTable& table, MergeScratch& scratch) : table_(table), s_(scratch) {}
+
+  void run() {
+    fill();
+    while (!s_.queue.empty()) {
+      const uint64_t top = s_.queue.front();
+      std::pop_heap(s_.queue.begin(), s_.queue.end(), std::greater<>());
+      s_.queue.pop_back();
+      const auto i = static_cast<uint32_t>(top);
+      if (s_.merges[i] != MergeTable::kNone && entry(i) == top) join(i);
+    }
+    compact();
+  }
+
+ private:
+  uint64_t entry(uint32_t i) const { return (s_.merges[i] & ~uint64_t{UINT32_MAX}) | i; }
+
+  void fill() {
+    const size_t count = s_.symbols.size();
+    s_.previous.resize(count);
+    s_.next.resize(count);
+    s_.merges.assign(count, MergeTable::kNone);
+    s_.queue.clear();
+    for (uint32_t i = 0; i < count; ++i) {
+      s_.previous[i] = i == 0 ? kNoPosition : i - 1;
+      s_.next[i] = i + 1 == count ? kNoPosition : i + 1;
+      if (s_.next[i] != kNoPosition) s_.merges[i] = table_.find(s_.symbols[i], s_.symbols[i + 1]);
+      if (s_.merges[i] != MergeTable::kNone) s_.queue.push_back(entry(i));
+    }
+    std::make_heap(s_.queue.begin(), s_.queue.end(), std::greater<>());
+  }
+
+  void refresh(uint32_t i) {
+    const uint32_t right = s_.next[i];
+    s_.merges[i] = right == kNoPosition ? MergeTable::kNone : table_.find(s_.symbols[i], s_.symbols[right]);
+    if (s_.merges[i] == MergeTable::kNone) return;
+    s_.queue.push_back(entry(i));
+    std::push_heap(s_.queue.begin(), s_.queue.end(), std::greater<>());
+  }
+
+  void join(uint32_t i) {
+    s_.symbols[i] = static_cast<uint32_t>(s_.merges[i]);
+    const uint32_t joined = s_.next[i];
+    if (!s_.sizes.empty()) s_.sizes[i] += s_.sizes[joined];
+    s_.merges[joined] = MergeTable::kNone;
+    s_.next[i] = s_.next[joined];
+    if (s_.next[i] != kNoPosition) s_.previous[s_.next[i]] = i;
+    refresh(i);
+    if (s_.previous[i] != kNoPosition) refresh(s_.previous[i]);
+  }
+
+  void compact() {
+    size_t count = 0;
+    for (uint32_t i = 0; i != kNoPosition; i = s_.next[i], ++count) {
+      s_.symbols[count] = s_.symbols[i];
+      if (!s_.sizes.empty()) s_.sizes[count] = s_.sizes[i];
+    }
+    s_.symbols.resize(count);
+    if (!s_.sizes.empty()) s_.sizes.resize(count);
+  }
+
+  const MergeTable& table_;
+  MergeScratch& s_;
+};
+
+}  // namespace
+
+MergeTable::MergeTable(size_t merges)
+    : slots_(std::bit_ceil(merges * 3 / 2 + 2)),
+      mask_(slots_.size() - 1),
+      shift_(64 - std::countr_zero(slots_.size())) {}
+
+void MergeTable::insert(uint32_t left, uint32_t right, uint32_t rank, uint32_t joined) {
+  const uint64_t key = uint64_t{left} << 32 | right;
+  size_t i = first_slot(key);
+  while (slots_[i].key != kNone && slots_[i].key != key) i = (i + 1) & mask_;
+  slots_[i] = {key, uint64_t{rank} << 32 | joined};
+}
+
+void merge_symbols(const MergeTable& table, MergeScratch& scratch) {
+  if (scratch.symbols.size() > 1) SymbolList(table, scratch).run();
+  if (scratch.previous.size() <= kKeptSymbols) return;
+  scratch.previous = {};
+  scratch.next = {};
+  scratch.merges = {};
+  scratch.queue = {};
+}
+
+}  // namespace millrace::tokenizer

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The merge list of byte pair encoding and what it does to the symbols of one word: among the neighbours that have a
+// merge, the one of the lowest rank is joined, the leftmost of equals, until none is left. A MergeTable is immutable once
+// filled and thread-safe then; a MergeScratch belongs to one thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace millrace::tokenizer {
+
+// (left id, right id) -> (rank, id of the joined token), open addressing.
+class MergeTable {
+ public:
+  static constexpr uint64_t kNone = UINT64_MAX;
+
+  explicit MergeTable(size_t merges);
+  // A pair that is there already takes the new rank, as in `tokenizers`.
+  void insert(uint32_t left, uint32_t right, uint32_t rank, uint32_t joined);
+  // rank << 32 | joined id, or kNone.
+  uint64_t find(uint32_t left, uint32_t right) const {
+    const uint64_t key = uint64_t{left} << 32 | right;
+    for (size_t i = first_slot(key);; i = (i + 1) & mask_) {
+      if (slots_[i].key == key) return slots_[i].value;
+      if (slots_[i].key == kNone) return kNone;
+    }
+  }
+
+ private:
+  struct Slot {
+    uint64_t key = kNone;  // ids are below kNoToken, so no pair is kNone
+    uint64_t value = kNone;
+  };
+  size_t first_slot(uint64_t key) const { return (key * 0x9E3779B97F4A7C15ull) >> shift_; }
+
+  std::vector<Slot> slots_;
+  size_t mask_;
+  int shift_;
+};
+
+// A word on its way: filled with the ids of its first symbols, it holds those of the merged ones afterwards. About 28
+// bytes for each symbol; memory of words of more than a million is given back.
+struct MergeScratch {
+  std::vector<uint32_t> symbols;
+  std::vector<uint32_t> sizes;  // bytes of each symbol, added up as they join; empty when nobody asks
+  std::vector<uint32_t> previous, next;
+  std::vector<uint64_t> merges, queue;
+};
+
+// Merges what `scratch.symbols` holds, in time linear times a logarithm. REQUIRES: fewer than 2^32 symbols.
+void merge_symbols(const MergeTable& table, MergeScratch& scratch);
+
+}  // namespace millrace::tokenizer

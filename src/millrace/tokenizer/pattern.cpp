@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/tokenizer/pattern.h"
+
+#include <oniguruma.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "millrace/tokenizer/pretokenize.h"
+#include "millrace/tokenizer/unicode_tables.h"
+
+namespace millrace::tokenizer {
+
+class Pattern::Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual Status find_all(std::string_view text, std::vector<Part>& parts) const = 0;
+};
+
+namespace {
+
+struct Found {
+  size_t begin = 0, end = 0;
+};
+
+// Covers `text` with what `search(from)` finds, one match after another. An empty match right behind another match
+// counts for nothing: the search goes on one character further.
+template <class Search>
+Status cover(std::string_view text, const Search& search, std::vector<Part>& parts) {
+  size_t from = 0, covered = 0;
+  std::optional<size_t> last_end;
+  while (from <= text.size()) {
+    ASSIGN_OR_RETURN(const std::optional<Found> found, search(from));
+    if (!found) break;
+    if (found->begin == found->end && last_end == found->end) {
+      // SAFETY: uint8_t may alias any object.
+      const auto at = reinterpret_cast<const uint8_t*>(text.data()) + from;
+      from += from < text.size() ? decode_code_point(at, at + (text.size() - from)).size : 1;
+      continue;
+    }
+    if (covered != found->begin) parts.push_back({covered, found->begin, false});
+    parts.push_back({found->begin, found->end, true});
+    from = covered = found->end;
+    last_end = found->end;
+  }
+  if (covered != text.size()) parts.push_back({covered, text.size(), false});
+  return {};
+}
+
+}  // namespace
+
+class Pattern::Literal final : public Engine {
+ public:
+  explicit Literal(std::string text) : text_(std::move(text)) {}
+  Status find_all(std::string_view text, std::vector<Part>& parts) const override {
+    const auto search = [&](size_t from) -> Result<std::optional<Found>> {
+      const size_t at = text.find(text_, from);
+      if (at == std::string_view::npos) return std::nullopt;
+      return Found{at, at + text_.size()};
+    };
+    return cover(text, search, parts);
+  }
+
+ private:
+  std::string text_;
+};
+
+class Pattern::Scanner final : public Engine {
+ public:
+  explicit Scanner(Pretokenizer words) : words_(words) {}
+  Status find_all(std::string_view text, std::vector<Part>& parts) const override {
+    std::array<size_t, 256> ends;
+    size_t begin = 0;
+    while (const size_t count = words_.next_words(text, begin, ends)) {
+      for (size_t i = 0; i < count; ++i) {
+        parts.push_back({begin, ends[i], true});
+        begin = ends[i];
+      }
+    }
+    return {};
+  }
+
+ private:
+  Pretokenizer words_;
+};
+
+class Pattern::Regex final : public Engine {
+ public:
+  static Result<std::unique_ptr<const Engine>> build(std::string_view pattern) {
+    ASSIGN_OR_RETURN(const std::string expanded, expand_classes(pattern));
+    regex_t* regex = nullptr;
+    OnigErrorInfo info;
+    const OnigUChar* begin = bytes(expanded);
+    const int rc = onig_new(&regex, begin, begin + expanded.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
+                            ONIG_SYNTAX_RUBY, &info);
+    if (rc != ONIG_NORMAL) {
+      std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
+      const int size = onig_error_code_to_str(message.data(), rc, &info);
+      return fail(ErrorCode::kInvalidArgument, "the regular expression {}: {}", pattern,
+                  std::string(message.begin(), message.begin() + size));
+    }
+    return std::unique_ptr<const Engine>(new Regex(regex, std::string(pattern)));
+  }
+  ~Regex() override { onig_free(regex_); }
+  Regex(const Regex&) = delete;
+
+  Status find_all(std::string_view text, std::vector<Part>& parts) const override {
+    const std::unique_ptr<OnigRegion, FreeRegion> region(onig_region_new());
+    const OnigUChar* const begin = bytes(text);
+    const OnigUChar* const end = begin + text.size();
+    const auto search = [&](size_t from) -> Result<std::optional<Found>> {
+      const auto rc = onig_search(regex_, begin, end, begin + from, end, region.get(), ONIG_OPTION_NONE);
+      if (rc == ONIG_MISMATCH) return std::nullopt;
+      if (rc < 0)
+        return fail(ErrorCode::kResourceExhausted, "the regular expression {} gave up after too many steps", source_);
+      return Found{static_cast<size_t>(region->beg[0]), static_cast<size_t>(region->end[0])};
+    };
+    return cover(text, search, parts);
+  }
+
+ private:
+  struct FreeRegion {
+    void operator()(OnigRegion* region) const { onig_region_free(region, 1); }
+  };
+  Regex(regex_t* regex, std::string source) : regex_(regex), source_(std::move(source)) {}
+  // SAFETY: unsigned char may alias any object.
+  static const OnigUChar* bytes(std::string_view text) { return reinterpret_cast<const OnigUChar*>(text.data()); }
+
+  regex_t* regex_;
+  std::string source_;
+};
+
+Pattern::Pattern(std::unique_ptr<const Engine> engine) : engine_(std::move(engine)) {}
+Pattern::Pattern(Pattern&&) noexcept = default;
+Pattern& Pattern::operator=(Pattern&&) noexcept = default;
+Pattern::~Pattern() = default;
+
+Result<Pattern> Pattern::build(const PatternSpec& spec) {
+  if (!spec.is_regex) return Pattern(std::make_unique<Literal>(spec.text));
+  if (const auto words = Pretokenizer::find(spec.text); words && !spec.text.empty())
+    return Pattern(std::make_unique<Scanner>(*words));
+  ASSIGN_OR_RETURN(auto engine, Regex::build(spec.text));
+  return Pattern(std::move(engine));
+}
+
+Status Pattern::find_all(std::string_view text, std::vector<Part>& parts) const {
+  return text.empty() ? Status() : engine_->find_all(text, parts);
+}
+
+}  // namespace millrace::tokenizer

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a Split or Replace looks for. Three engines give the same answers: a search for plain characters, the word
+// scanners of pretokenize.h where the expression is a known one, and else Oniguruma, the engine of `tokenizers`, with
+// every \p{..}, \s, \w and \d written out as the ranges of our own tables, since its tables are of another Unicode version.
+// Immutable, thread-safe.
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/tokenizer/tokenizer_json.h"
+
+namespace millrace::tokenizer {
+
+// Bytes [begin, end) of a text: a match, or what lies between two.
+struct Part {
+  size_t begin = 0, end = 0;
+  bool matched = false;
+};
+
+class Pattern {
+ public:
+  // Errors: invalid_argument (no regular expression; the reason), unsupported (a construct whose meaning depends on the
+  // engine's Unicode version).
+  [[nodiscard]] static Result<Pattern> build(const PatternSpec& spec);
+  Pattern(Pattern&&) noexcept;
+  Pattern& operator=(Pattern&&) noexcept;
+  ~Pattern();
+
+  // Appends the parts of `text`; together they cover it, matches may be empty. Nothing for an empty text.
+  // Errors: resource_exhausted (the engine gave up, as it does in `tokenizers`).
+  [[nodiscard]] Status find_all(std::string_view text, std::vector<Part>& parts) const;
+
+ private:
+  class Engine;
+  class Literal;
+  class Scanner;
+  class Regex;
+  explicit Pattern(std::unique_ptr<const Engine> engine);
+  std::unique_ptr<const Engine> engine_;
+};
+
+// `pattern` with its character classes written out. Errors: unsupported.
+[[nodiscard]] Result<std::string> expand_classes(std::string_view pattern);
+
+}  // namespace millrace::tokenizer

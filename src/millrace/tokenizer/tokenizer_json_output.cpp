@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// What comes behind the model: post-processors and decoders. A component without a known "type" is told by its fields,
+// in the order in which `tokenizers` tries.
+#include "millrace/tokenizer/json_node.h"
+#include "millrace/tokenizer/tokenizer_json.h"
+#include "millrace/tokenizer/unicode_tables.h"
+
+namespace millrace::tokenizer {
+namespace {
+
+// ---- post-processors
+
+using Ids = std::vector<uint32_t>;
+
+void put_around(PostProcessorSpec& spec, const Ids& before, const Ids& after) {
+  spec.before.insert(spec.before.begin(), before.begin(), before.end());
+  spec.after.insert(spec.after.end(), after.begin(), after.end());
+}
+
+Status append_template_token(const JsonNode& node, const JsonNode& piece, Ids& ids) {
+  ASSIGN_OR_RETURN(const auto name, piece.text_at("id"));
+  ASSIGN_OR_RETURN(const auto tokens, node.at("special_tokens"));
+  ASSIGN_OR_RETURN(const auto token, tokens.at(name));
+  ASSIGN_OR_RETURN(const auto items, token.items_at("ids"));
+  for (const JsonNode& item : items) {
+    ASSIGN_OR_RETURN(const auto id, item.id());
+    ids.push_back(id);
+  }
+  return {};
+}
+
+Status parse_template(const JsonNode& node, PostProcessorSpec& spec) {
+  ASSIGN_OR_RETURN(const auto single, node.at("single"));
+  ASSIGN_OR_RETURN(const auto pieces, single.items());
+  Ids before, after;
+  int sequences = 0;
+  for (const JsonNode& piece : pieces) {
+    ASSIGN_OR_RETURN(const auto special, piece.find("SpecialToken"));
+    if (special) {
+      RETURN_IF_ERROR(append_template_token(node, *special, sequences == 0 ? before : after));
+      continue;
+    }
+    ASSIGN_OR_RETURN(const auto sequence, piece.at("Sequence"));
+    ASSIGN_OR_RETURN(const auto id, sequence.text_at("id"));
+    if (id != "A") return single.unsupported(fmt::format("the sequence {}", id));
+    ++sequences;
+  }
+  if (sequences != 1) return single.unsupported(fmt::format("a template with {} times the text", sequences));
+  put_around(spec, before, after);
+  return {};
+}
+
+Status parse_trimming(const JsonNode& node, PostProcessorSpec& spec) {
+  ASSIGN_OR_RETURN(const bool trim, node.bool_at("trim_offsets"));
+  ASSIGN_OR_RETURN(const bool add_prefix_space, node.bool_at("add_prefix_space"));
+  if (trim) spec.trims.push_back({add_prefix_space, !spec.before.empty()});
+  return {};
+}
+
+// BertProcessing, and RobertaProcessing behind its trimming.
+Status parse_cls_and_sep(const JsonNode& node, PostProcessorSpec& spec) {
+  Ids before, after;
+  for (const auto& [key, ids] : {std::pair("cls", &before), std::pair("sep", &after)}) {
+    ASSIGN_OR_RETURN(const auto pair, node.at(key));
+    ASSIGN_OR_RETURN(const auto items, pair.items());
+    if (items.size() != 2) return pair.wrong("a token and its id");
+    ASSIGN_OR_RETURN(const auto id, items[1].id());
+    ids->push_back(id);
+  }
+  put_around(spec, before, after);
+  return {};
+}
+
+std::string_view post_processor_by_shape(const JsonNode& node) {
+  if (node.has("sep") && node.has("cls")) return node.has("trim_offsets") ? "RobertaProcessing" : "BertProcessing";
+  if (node.has("add_prefix_space") && node.has("trim_offsets")) return "ByteLevel";
+  if (node.has("single") && node.has("special_tokens")) return "TemplateProcessing";
+  if (node.has("processors")) return "Sequence";
+  return {};
+}
+
+// ---- decoders
+
+Result<DecoderSpec> parse_metaspace_decoder(const JsonNode& node) {
+  std::vector<PretokenizerSpec> specs;  // it is the pre-tokenizer's own description
+  RETURN_IF_ERROR(parse_pretokenizer(node, specs));
+  const auto& metaspace = std::get<MetaspaceSpec>(specs.front());
+  return MetaspaceDecoderSpec{metaspace.replacement, metaspace.prepend != PrependScheme::kNever};
+}
+
+Result<DecoderSpec> parse_ctc(const JsonNode& node) {
+  CtcDecoderSpec spec;
+  ASSIGN_OR_RETURN(spec.pad_token, node.text_at("pad_token"));
+  ASSIGN_OR_RETURN(spec.word_delimiter_token, node.text_at("word_delimiter_token"));
+  ASSIGN_OR_RETURN(spec.cleanup, node.bool_at("cleanup"));
+  return spec;
+}
+
+Result<DecoderSpec> parse_strip_decoder(const JsonNode& node) {
+  StripDecoderSpec spec;
+  ASSIGN_OR_RETURN(const auto content, node.at("content"));
+  ASSIGN_OR_RETURN(const auto text, content.text());
+  // SAFETY: uint8_t may alias any object.
+  const auto begin = reinterpret_cast<const uint8_t*>(text.data());
+  if (text.empty()) return content.wrong("one character");
+  const CodePoint c = decode_code_point(begin, begin + text.size());
+  if (c.size != text.size()) return content.wrong("one character");
+  spec.content = c.value;
+  ASSIGN_OR_RETURN(const auto start, node.at("start"));
+  ASSIGN_OR_RETURN(spec.start, start.count());
+  ASSIGN_OR_RETURN(const auto stop, node.at("stop"));
+  ASSIGN_OR_RETURN(spec.stop, stop.count());
+  return spec;
+}
+
+Result<DecoderSpec> parse_replace_decoder(const JsonNode& node) {
+  ReplaceSpec spec;
+  ASSIGN_OR_RETURN(spec.pattern, parse_pattern(node));
+  ASSIGN_OR_RETURN(spec.content, node.text_at("content"));
+  return spec;
+}
+
+Result<DecoderSpec> parse_word_piece_decoder(const JsonNode& node) {
+  WordPieceDecoderSpec spec;
+  ASSIGN_OR_RETURN(spec.prefix, node.text_at("prefix"));
+  ASSIGN_OR_RETURN(spec.cleanup, node.bool_at("cleanup"));
+  return spec;
+}
+
+Result<DecoderSpec> parse_bpe_decoder(const JsonNode& node) {
+  ASSIGN_OR_RETURN(const auto suffix, node.text_at("suffix"));
+  return BpeDecoderSpec{std::string(suffix)};
+}
+
+std::string_view decoder_by_shape(const JsonNode& node) {
+  if (node.has("suffix")) return "BPEDecoder";
+  if (node.has("add_prefix_space") && node.has("trim_offsets")) return "ByteLevel";
+  if (node.has("prefix") && node.has("cleanup")) return "WordPiece";
+  if (node.has("pad_token") && node.has("word_delimiter_token") && node.has("cleanup")) return "CTC";
+  if (node.has("decoders")) return "Sequence";
+  if (node.has("pattern") && node.has("content")) return "Replace";
+  if (node.has("content") && node.has("start") && node.has("stop")) return "Strip";
+  return {};
+}
+
+Result<DecoderSpec> parse_one_decoder(const JsonNode& node, std::string_view type) {
+  if (type == "ByteLevel") return ByteLevelDecoderSpec{};
+  if (type == "WordPiece") return parse_word_piece_decoder(node);
+  if (type == "Metaspace") return parse_metaspace_decoder(node);
+  if (type == "BPEDecoder") return parse_bpe_decoder(node);
+  if (type == "CTC") return parse_ctc(node);
+  if (type == "ByteFallback") return ByteFallbackDecoderSpec{};
+  if (type == "Fuse") return FuseDecoderSpec{};
+  if (type == "Strip") return parse_strip_decoder(node);
+  if (type == "Replace") return parse_replace_decoder(node);
+  return node.unsupported(type.empty() ? "a decoder of no known type" : type);
+}
+
+}  // namespace
+
+Status parse_post_processor(const JsonNode& node, PostProcessorSpec& spec) {
+  ASSIGN_OR_RETURN(auto type, node.type());
+  if (type.empty()) type = post_processor_by_shape(node);
+  if (type == "ByteLevel") return parse_trimming(node, spec);
+  if (type == "TemplateProcessing") return parse_template(node, spec);
+  if (type == "BertProcessing") return parse_cls_and_sep(node, spec);
+  if (type == "RobertaProcessing") {
+    RETURN_IF_ERROR(parse_trimming(node, spec));
+    return parse_cls_and_sep(node, spec);
+  }
+  if (type != "Sequence") return node.unsupported(type.empty() ? "a post-processor of no known type" : type);
+  ASSIGN_OR_RETURN(const auto items, node.items_at("processors"));
+  for (const JsonNode& item : items) RETURN_IF_ERROR(parse_post_processor(item, spec));
+  return {};
+}
+
+Status parse_decoder(const JsonNode& node, std::vector<DecoderSpec>& specs) {
+  ASSIGN_OR_RETURN(auto type, node.type());
+  if (type.empty()) type = decoder_by_shape(node);
+  if (type == "Sequence") {
+    ASSIGN_OR_RETURN(const auto items, node.items_at("decoders"));
+    for (const JsonNode& item : items) RETURN_IF_ERROR(parse_decoder(item, specs));
+    return {};
+  }
+  ASSIGN_OR_RETURN(auto spec, parse_one_decoder(node, type));
+  specs.push_back(std::move(spec));
+  return {};
+}
+
+}  // namespace millrace::tokenizer
