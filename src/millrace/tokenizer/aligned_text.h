@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Text on its way from the input to the model and, when that is asked for, the bytes of the input that each of its bytes
-// stands for. Steps read one AlignedText and write another. Not thread-safe; keeps its memory when it is cleared.
+// Text on its way from the input to the model and, when that is asked for, the bytes of the input that each of its
+// bytes stands for. Steps read one AlignedText and write another. Not thread-safe; keeps its memory when it is cleared.
 
 #include <cstdint>
 #include <span>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A set of byte strings with a value each, walked byte by byte: a double array, in which the child of a node by byte b is
-// at base + b if that place names the node as its parent. Immutable once built, thread-safe then.
+// A set of byte strings with a value each, walked byte by byte: a double array, in which the child of a node by byte b
+// is at base + b if that place names the node as its parent. Immutable once built, thread-safe then.
 
 #include <cstdint>
 #include <string_view>

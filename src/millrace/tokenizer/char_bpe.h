@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Byte pair encoding whose first symbols are characters: what a BPE of any tokenizer.json does, with prefixes, suffixes,
-// unknown tokens and byte fallback. Immutable, thread-safe.
+// Byte pair encoding whose first symbols are characters: what a BPE of any tokenizer.json does, with prefixes,
+// suffixes, unknown tokens and byte fallback. Immutable, thread-safe.
 
 #include <array>
 #include <optional>
@@ -17,7 +17,8 @@ class CharBpe final : public Model {
   // Errors: invalid_argument (a merge of tokens that do not exist), unsupported (vocabulary.h).
   [[nodiscard]] static Result<std::unique_ptr<const CharBpe>> build(const BpeSpec& spec);
 
-  Status encode_word(std::string_view word, Scratch& scratch, std::vector<ModelToken>& tokens) const override;
+  [[nodiscard]] Status encode_word(std::string_view word, Scratch& scratch,
+                                   std::vector<ModelToken>& tokens) const override;
 
   const MergeTable& merges() const { return merges_; }
   bool ignores_merges() const { return ignore_merges_; }

@@ -21,10 +21,6 @@ struct Unit {
 
 constexpr uint32_t kJoiner = 0x200D;
 
-bool is_control(uint32_t c) {
-  return c < 0x20 || (c >= 0x7F && c < 0xA0);
-}
-
 // End of the grapheme cluster that starts at `begin`, where that matters to a Charsmap: clusters of one character or of
 // fewer than 6 bytes. Longer ones (Hangul, Indic conjuncts, flags) are taken apart again by its caller.
 size_t cluster_end(std::string_view text, size_t begin) {
@@ -33,11 +29,11 @@ size_t cluster_end(std::string_view text, size_t begin) {
   bool pictographic = is_pictographic(last);
   c.next();
   if (last == '\r' && !c.at_end() && c.value() == '\n') return begin + c.end();
-  if (is_control(last)) return begin + c.begin();
+  if (is_cluster_control(last)) return begin + c.begin();
   for (; !c.at_end(); c.next()) {
     const uint32_t next = c.value();
     const bool joined = pictographic && last == kJoiner && is_pictographic(next);
-    const bool prepended = prepends_cluster(last) && !is_control(next);
+    const bool prepended = prepends_cluster(last) && !is_cluster_control(next);
     if (!extends_cluster(next) && !joined && !prepended) break;
     if (prepended) pictographic = is_pictographic(next);
     last = next;
@@ -70,7 +66,8 @@ Charsmap::Charsmap(std::vector<uint32_t> units, std::string strings)
 
 Result<Charsmap> Charsmap::parse(std::string_view bytes) {
   uint32_t trie_bytes = 0;
-  if (bytes.size() < sizeof(trie_bytes)) return fail(ErrorCode::kInvalidArgument, "a charsmap of {} bytes", bytes.size());
+  if (bytes.size() < sizeof(trie_bytes))
+    return fail(ErrorCode::kInvalidArgument, "a charsmap of {} bytes", bytes.size());
   std::memcpy(&trie_bytes, bytes.data(), sizeof(trie_bytes));
   bytes.remove_prefix(sizeof(trie_bytes));
   const size_t count = trie_bytes / sizeof(uint32_t);

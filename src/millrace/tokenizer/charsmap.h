@@ -3,8 +3,8 @@
 
 // The precompiled_charsmap of SentencePiece, as the Precompiled normalizer of `tokenizers` applies it: to each grapheme
 // cluster shorter than 6 bytes as a whole, else to each character; of several prefixes that the map has, the shortest
-// counts. Layout: little-endian u32 size of the trie in bytes; the trie, a double array of u32 units (Darts); then strings,
-// each ended by a zero byte, which the trie's values are offsets of. Immutable, thread-safe.
+// counts. Layout: little-endian u32 size of the trie in bytes; the trie, a double array of u32 units (Darts); then
+// strings, each ended by a zero byte, which the trie's values are offsets of. Immutable, thread-safe.
 
 #include <cstdint>
 #include <optional>

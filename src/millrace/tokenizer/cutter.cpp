@@ -59,8 +59,7 @@ void append_words(const Parts& parts, SplitBehavior behavior, size_t base, Words
     case SplitBehavior::kRemoved:
     case SplitBehavior::kIsolated:
       for (const Part& part : parts)
-        if (!part.matched || behavior == SplitBehavior::kIsolated)
-          add_word(base + part.begin, base + part.end, words);
+        if (!part.matched || behavior == SplitBehavior::kIsolated) add_word(base + part.begin, base + part.end, words);
       return;
     case SplitBehavior::kMergedWithPrevious:
       return merge_with_previous(parts, base, words);

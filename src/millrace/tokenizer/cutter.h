@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The pre-tokenizers of a tokenizer.json, one after another: normalized text is cut into words, some of which are changed
-// on the way. A Cutter is immutable and thread-safe; a Scratch belongs to one thread.
+// The pre-tokenizers of a tokenizer.json, one after another: normalized text is cut into words, some of which are
+// changed on the way. A Cutter is immutable and thread-safe; a Scratch belongs to one thread.
 
 #include <memory>
 #include <span>

@@ -23,7 +23,8 @@ using Tokens = std::vector<std::string>;
 std::string with_replaced(std::string_view text, std::string_view from, std::string_view to) {
   std::string result;
   if (from.empty()) {  // it is found before every character and at the end
-    for (Characters c(text); !c.at_end(); c.next()) result.append(to).append(text.substr(c.begin(), c.end() - c.begin()));
+    for (Characters c(text); !c.at_end(); c.next())
+      result.append(to).append(text.substr(c.begin(), c.end() - c.begin()));
     return result.append(to);
   }
   for (size_t at = 0;;) {
@@ -38,7 +39,7 @@ std::string with_replaced(std::string_view text, std::string_view from, std::str
 // What WordPiece and CTC do to the spaces of English.
 std::string cleaned_up(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kReplacements[] = {
-      {" .", "."},    {" ?", "?"},    {" !", "!"},           {" ,", ","},   {" ' ", "'"},    {" n't", "n't"},
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
       {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   for (const auto& [from, to] : kReplacements) text = with_replaced(text, from, to);
   return text;
@@ -47,7 +48,10 @@ std::string cleaned_up(std::string text) {
 std::optional<char> byte_token(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
   };
   const int high = token[3] == '+' ? 0 : digit(token[3]);  // a sign is a number's start to `tokenizers`
   const int low = digit(token[4]);
@@ -83,7 +87,8 @@ struct Decoder::Steps {
     explicit WordPiece(WordPieceDecoderSpec s) : spec(std::move(s)) {}
     Status apply(Tokens& tokens) const override {
       for (size_t i = 0; i < tokens.size(); ++i) {
-        if (i > 0) tokens[i] = tokens[i].starts_with(spec.prefix) ? tokens[i].substr(spec.prefix.size()) : " " + tokens[i];
+        if (i > 0)
+          tokens[i] = tokens[i].starts_with(spec.prefix) ? tokens[i].substr(spec.prefix.size()) : " " + tokens[i];
         if (spec.cleanup) tokens[i] = cleaned_up(std::move(tokens[i]));
       }
       return {};

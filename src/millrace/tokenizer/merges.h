@@ -2,8 +2,8 @@
 #pragma once
 
 // The merge list of byte pair encoding and what it does to the symbols of one word: among the neighbours that have a
-// merge, the one of the lowest rank is joined, the leftmost of equals, until none is left. A MergeTable is immutable once
-// filled and thread-safe then; a MergeScratch belongs to one thread.
+// merge, the one of the lowest rank is joined, the leftmost of equals, until none is left. A MergeTable is immutable
+// once filled and thread-safe then; a MergeScratch belongs to one thread.
 
 #include <cstddef>
 #include <cstdint>

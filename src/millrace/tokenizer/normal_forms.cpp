@@ -125,8 +125,8 @@ class Decomposer {
   size_t sorted_;  // all before it is in order
 };
 
-// Joins, from `begin` on, starters with what follows them unless a mark of the same or a higher class is between. What is
-// joined stands for the source characters of both.
+// Joins, from `begin` on, starters with what follows them unless a mark of the same or a higher class is between. What
+// is joined stands for the source characters of both.
 void compose(size_t begin, std::vector<NormalizedChar>& chars) {
   const NormalTables& tables = NormalTables::get();
   constexpr size_t kNone = SIZE_MAX;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The normal forms of Unicode, of the version and with the alignments that `tokenizers` has (its crate is older than its
-// regular expressions). Thread-safe.
+// The normal forms of Unicode, of the version and with the alignments that `tokenizers` has (its crate is older than
+// its regular expressions). Thread-safe.
 
 #include <cstdint>
 #include <string_view>

@@ -92,8 +92,8 @@ class Pattern::Regex final : public Engine {
     regex_t* regex = nullptr;
     OnigErrorInfo info;
     const OnigUChar* begin = bytes(expanded);
-    const int rc = onig_new(&regex, begin, begin + expanded.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
-                            ONIG_SYNTAX_RUBY, &info);
+    const int rc =
+        onig_new(&regex, begin, begin + expanded.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_RUBY, &info);
     if (rc != ONIG_NORMAL) {
       std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
       const int size = onig_error_code_to_str(message.data(), rc, &info);

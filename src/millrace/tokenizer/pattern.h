@@ -3,8 +3,8 @@
 
 // What a Split or Replace looks for. Three engines give the same answers: a search for plain characters, the word
 // scanners of pretokenize.h where the expression is a known one, and else Oniguruma, the engine of `tokenizers`, with
-// every \p{..}, \s, \w and \d written out as the ranges of our own tables, since its tables are of another Unicode version.
-// Immutable, thread-safe.
+// every \p{..}, \s, \w and \d written out as the ranges of our own tables, since its tables are of another Unicode
+// version. Immutable, thread-safe.
 
 #include <cstddef>
 #include <memory>

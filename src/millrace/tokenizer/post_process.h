@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "millrace/tokenizer/tokenizer.h"
-#include "millrace/tokenizer/tokenizer_json.h"
 
 namespace millrace::tokenizer {
 
@@ -20,8 +19,8 @@ struct Margins {
 // From the token's text, as it is spelled in the file.
 Margins margins_of(std::string_view token);
 
-// `is_first` tells the first token of the text, `with_special` that special tokens were put around it.
-Offset trim_offset(std::string_view text, Offset offset, Margins margins, bool is_first, bool with_special,
-                   const std::vector<PostProcessorSpec::Trim>& trims);
+// `trims` as PostProcessorSpec has them; `is_first` tells the first token of the text.
+Offset trim_offset(std::string_view text, Offset offset, Margins margins, bool is_first,
+                   const std::vector<bool>& trims);
 
 }  // namespace millrace::tokenizer

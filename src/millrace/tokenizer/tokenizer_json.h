@@ -127,11 +127,7 @@ using ModelSpec = std::variant<BpeSpec, UnigramSpec, WordPieceSpec, WordLevelSpe
 // ---- post-processor and decoder
 
 struct PostProcessorSpec {
-  struct Trim {
-    bool add_prefix_space = false;
-    bool behind_added = false;  // tokens were put before the text when this one runs
-  };
-  std::vector<Trim> trims;       // trimmings of offsets
+  std::vector<bool> trims;       // one trimming of offsets each, with its add_prefix_space
   std::vector<uint32_t> before;  // ids around the text when special tokens are asked for
   std::vector<uint32_t> after;
 };

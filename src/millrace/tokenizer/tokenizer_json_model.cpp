@@ -27,7 +27,7 @@ Result<VocabularySpec> parse_vocab(const JsonNode& model) {
 
 // One merge: "a b", or ["a", "b"]. Nothing for the comment that old files start with.
 Result<std::optional<std::pair<std::string_view, std::string_view>>> parse_merge(const simdjson::dom::element& item,
-                                                                                  bool as_pair) {
+                                                                                 bool as_pair) {
   const auto wrong = [] { return fail(ErrorCode::kInvalidArgument, "no merge of two tokens"); };
   if (as_pair) {
     simdjson::dom::array pair;
@@ -120,7 +120,8 @@ double read_score(std::string_view text) {
   if (i < text.size()) {  // the 'e'
     const bool down = text[i + 1] == '-';
     int64_t given = 0;
-    for (i += 1 + (down || text[i + 1] == '+'); i < text.size(); ++i) given = std::min(given * 10 + text[i] - '0', 100000l);
+    for (i += 1 + (down || text[i + 1] == '+'); i < text.size(); ++i)
+      given = std::min(given * 10 + text[i] - '0', 100000l);
     exponent += down ? -given : given;
   }
   auto value = static_cast<double>(digits);
@@ -143,7 +144,9 @@ Status read_scores(std::string_view json, std::vector<std::pair<std::string_view
   ondemand::parser parser;
   ondemand::document document;
   ondemand::array items;
-  const auto damaged = [] { return fail(ErrorCode::kInvalidArgument, "model.vocab: expected tokens and their scores"); };
+  const auto damaged = [] {
+    return fail(ErrorCode::kInvalidArgument, "model.vocab: expected tokens and their scores");
+  };
   if (parser.iterate(padded).get(document) || document["model"]["vocab"].get_array().get(items)) return damaged();
   size_t i = 0;
   for (auto item : items) {

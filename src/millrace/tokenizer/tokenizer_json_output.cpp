@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes behind the model: post-processors and decoders. A component without a known "type" is told by its fields,
-// in the order in which `tokenizers` tries.
+// What comes behind the model: post-processors and decoders. Many of them without a known "type" are told by their
+// fields, in the order in which `tokenizers` tries.
 #include "millrace/tokenizer/json_node.h"
 #include "millrace/tokenizer/tokenizer_json.h"
 #include "millrace/tokenizer/unicode_tables.h"
@@ -53,7 +53,7 @@ Status parse_template(const JsonNode& node, PostProcessorSpec& spec) {
 Status parse_trimming(const JsonNode& node, PostProcessorSpec& spec) {
   ASSIGN_OR_RETURN(const bool trim, node.bool_at("trim_offsets"));
   ASSIGN_OR_RETURN(const bool add_prefix_space, node.bool_at("add_prefix_space"));
-  if (trim) spec.trims.push_back({add_prefix_space, !spec.before.empty()});
+  if (trim) spec.trims.push_back(add_prefix_space);
   return {};
 }
 
@@ -71,12 +71,35 @@ Status parse_cls_and_sep(const JsonNode& node, PostProcessorSpec& spec) {
   return {};
 }
 
-std::string_view post_processor_by_shape(const JsonNode& node) {
-  if (node.has("sep") && node.has("cls")) return node.has("trim_offsets") ? "RobertaProcessing" : "BertProcessing";
-  if (node.has("add_prefix_space") && node.has("trim_offsets")) return "ByteLevel";
+Result<std::string_view> post_processor_type(const JsonNode& node) {
+  ASSIGN_OR_RETURN(const auto type, node.type());
+  for (const std::string_view known :
+       {"RobertaProcessing", "BertProcessing", "ByteLevel", "TemplateProcessing", "Sequence"})
+    if (type == known) return type;
+  if (node.has("sep") && node.has("cls"))
+    return std::string_view(node.has("trim_offsets") && node.has("add_prefix_space") ? "RobertaProcessing"
+                                                                                     : "BertProcessing");
   if (node.has("single") && node.has("special_tokens")) return "TemplateProcessing";
-  if (node.has("processors")) return "Sequence";
-  return {};
+  return type;
+}
+
+// `behind_template`: a template was there, which has cut the text's tokens into parts that only it knows.
+Status parse_one_post_processor(const JsonNode& node, PostProcessorSpec& spec, bool& behind_template) {
+  ASSIGN_OR_RETURN(const auto type, post_processor_type(node));
+  if (type == "ByteLevel") return parse_trimming(node, spec);
+  if (type == "Sequence") {
+    ASSIGN_OR_RETURN(const auto items, node.items_at("processors"));
+    for (const JsonNode& item : items) RETURN_IF_ERROR(parse_one_post_processor(item, spec, behind_template));
+    return {};
+  }
+  const bool is_template = type == "TemplateProcessing";
+  if (!is_template && type != "BertProcessing" && type != "RobertaProcessing")
+    return node.unsupported(type.empty() ? "a post-processor of no known type" : type);
+  if (behind_template) return node.unsupported(fmt::format("{} behind TemplateProcessing", type));
+  behind_template = is_template;
+  if (is_template) return parse_template(node, spec);
+  if (type == "RobertaProcessing") RETURN_IF_ERROR(parse_trimming(node, spec));
+  return parse_cls_and_sep(node, spec);
 }
 
 // ---- decoders
@@ -132,15 +155,17 @@ Result<DecoderSpec> parse_bpe_decoder(const JsonNode& node) {
   return BpeDecoderSpec{std::string(suffix)};
 }
 
-std::string_view decoder_by_shape(const JsonNode& node) {
+Result<std::string_view> decoder_type(const JsonNode& node) {
+  ASSIGN_OR_RETURN(const auto type, node.type());
+  for (const std::string_view known : {"BPEDecoder", "ByteLevel", "WordPiece", "Metaspace", "CTC", "Sequence",
+                                       "Replace", "Fuse", "Strip", "ByteFallback"})
+    if (type == known) return type;
   if (node.has("suffix")) return "BPEDecoder";
-  if (node.has("add_prefix_space") && node.has("trim_offsets")) return "ByteLevel";
   if (node.has("prefix") && node.has("cleanup")) return "WordPiece";
   if (node.has("pad_token") && node.has("word_delimiter_token") && node.has("cleanup")) return "CTC";
-  if (node.has("decoders")) return "Sequence";
   if (node.has("pattern") && node.has("content")) return "Replace";
   if (node.has("content") && node.has("start") && node.has("stop")) return "Strip";
-  return {};
+  return type;
 }
 
 Result<DecoderSpec> parse_one_decoder(const JsonNode& node, std::string_view type) {
@@ -159,24 +184,12 @@ Result<DecoderSpec> parse_one_decoder(const JsonNode& node, std::string_view typ
 }  // namespace
 
 Status parse_post_processor(const JsonNode& node, PostProcessorSpec& spec) {
-  ASSIGN_OR_RETURN(auto type, node.type());
-  if (type.empty()) type = post_processor_by_shape(node);
-  if (type == "ByteLevel") return parse_trimming(node, spec);
-  if (type == "TemplateProcessing") return parse_template(node, spec);
-  if (type == "BertProcessing") return parse_cls_and_sep(node, spec);
-  if (type == "RobertaProcessing") {
-    RETURN_IF_ERROR(parse_trimming(node, spec));
-    return parse_cls_and_sep(node, spec);
-  }
-  if (type != "Sequence") return node.unsupported(type.empty() ? "a post-processor of no known type" : type);
-  ASSIGN_OR_RETURN(const auto items, node.items_at("processors"));
-  for (const JsonNode& item : items) RETURN_IF_ERROR(parse_post_processor(item, spec));
-  return {};
+  bool behind_template = false;
+  return parse_one_post_processor(node, spec, behind_template);
 }
 
 Status parse_decoder(const JsonNode& node, std::vector<DecoderSpec>& specs) {
-  ASSIGN_OR_RETURN(auto type, node.type());
-  if (type.empty()) type = decoder_by_shape(node);
+  ASSIGN_OR_RETURN(const auto type, decoder_type(node));
   if (type == "Sequence") {
     ASSIGN_OR_RETURN(const auto items, node.items_at("decoders"));
     for (const JsonNode& item : items) RETURN_IF_ERROR(parse_decoder(item, specs));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalizers and pre-tokenizers. A component without a known "type" is told by its fields, in the order in which
-// `tokenizers` tries.
+// Normalizers and pre-tokenizers. A normalizer without a known "type" is told by its fields, in the order in which
+// `tokenizers` tries; pre-tokenizers always name theirs.
 #include "millrace/base/utf8.h"
 #include "millrace/tokenizer/charsmap.h"
 #include "millrace/tokenizer/json_node.h"
@@ -56,6 +56,7 @@ Result<NormalizerSpec> parse_precompiled(const JsonNode& node) {
   return PrecompiledSpec{std::move(*charsmap)};
 }
 
+// `type` as normalizer_type found it.
 Result<NormalizerSpec> parse_one_normalizer(const JsonNode& node, std::string_view type) {
   if (type == "NFC") return NormalForm::kNfc;
   if (type == "NFD") return NormalForm::kNfd;
@@ -65,16 +66,21 @@ Result<NormalizerSpec> parse_one_normalizer(const JsonNode& node, std::string_vi
   if (type == "StripAccents") return StripAccentsSpec{};
   if (type == "Nmt") return NmtSpec{};
   if (type == "ByteLevel") return ByteMapSpec{};
-  const std::string_view known = type == "Bert" || type == "Strip" || type == "Replace" || type == "Prepend" ||
-                                         type == "Precompiled"
-                                     ? type
-                                     : normalizer_by_shape(node);
-  if (known == "Bert") return parse_bert_normalizer(node);
-  if (known == "Strip") return parse_strip(node);
-  if (known == "Replace") return parse_replace(node);
-  if (known == "Prepend") return parse_prepend(node);
-  if (known == "Precompiled") return parse_precompiled(node);
+  if (type == "Bert") return parse_bert_normalizer(node);
+  if (type == "Strip") return parse_strip(node);
+  if (type == "Replace") return parse_replace(node);
+  if (type == "Prepend") return parse_prepend(node);
+  if (type == "Precompiled") return parse_precompiled(node);
   return node.unsupported(type.empty() ? "a normalizer of no known type" : type);
+}
+
+Result<std::string_view> normalizer_type(const JsonNode& node) {
+  ASSIGN_OR_RETURN(const auto type, node.type());
+  for (const std::string_view known : {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "ByteLevel",
+                                       "Bert", "Strip", "Replace", "Prepend", "Precompiled", "Sequence"})
+    if (type == known) return type;
+  const std::string_view by_shape = normalizer_by_shape(node);
+  return by_shape.empty() ? type : by_shape;
 }
 
 Result<SplitBehavior> parse_behavior(const JsonNode& node) {
@@ -126,7 +132,8 @@ Result<PretokenizerSpec> parse_punctuation(const JsonNode& node) {
 
 Result<PretokenizerSpec> parse_digits(const JsonNode& node) {
   ASSIGN_OR_RETURN(const bool individual, node.bool_at("individual_digits"));
-  return CharacterSplitSpec{CharacterKind::kNumeric, individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous};
+  return CharacterSplitSpec{CharacterKind::kNumeric,
+                            individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous};
 }
 
 Result<PretokenizerSpec> parse_delimiter(const JsonNode& node) {
@@ -169,14 +176,6 @@ Result<PretokenizerSpec> parse_fixed_length(const JsonNode& node) {
   return spec;
 }
 
-std::string_view pretokenizer_by_shape(const JsonNode& node) {
-  if (node.has("add_prefix_space") && node.has("trim_offsets")) return "ByteLevel";
-  if (node.has("delimiter")) return "Delimiter";
-  if (node.has("pretokenizers")) return "Sequence";
-  if (node.has("individual_digits")) return "Digits";
-  return {};
-}
-
 Result<PretokenizerSpec> parse_one_pretokenizer(const JsonNode& node, std::string_view type) {
   if (type == "Split") return parse_split(node);
   if (type == "ByteLevel") return parse_byte_level(node);
@@ -185,18 +184,10 @@ Result<PretokenizerSpec> parse_one_pretokenizer(const JsonNode& node, std::strin
   if (type == "WhitespaceSplit") return CharacterSplitSpec{CharacterKind::kWhiteSpace, SplitBehavior::kRemoved};
   if (type == "Punctuation") return parse_punctuation(node);
   if (type == "Digits") return parse_digits(node);
-  if (type == "Delimiter") return parse_delimiter(node);
+  if (type == "CharDelimiterSplit") return parse_delimiter(node);
   if (type == "UnicodeScripts") return UnicodeScriptsSpec{};
   if (type == "FixedLength") return parse_fixed_length(node);
   return node.unsupported(type.empty() ? "a pre-tokenizer of no known type" : type);
-}
-
-bool is_known_pretokenizer(std::string_view type) {
-  for (const std::string_view known :
-       {"BertPreTokenizer", "ByteLevel", "Delimiter", "Metaspace", "Whitespace", "Sequence", "Split", "Punctuation",
-        "WhitespaceSplit", "Digits", "UnicodeScripts", "FixedLength"})
-    if (type == known) return true;
-  return false;
 }
 
 }  // namespace
@@ -213,8 +204,8 @@ Result<PatternSpec> parse_pattern(const JsonNode& node) {
 }
 
 Status parse_normalizer(const JsonNode& node, std::vector<NormalizerSpec>& specs) {
-  ASSIGN_OR_RETURN(const auto type, node.type());
-  if (type == "Sequence" || (type.empty() && normalizer_by_shape(node) == "Sequence")) {
+  ASSIGN_OR_RETURN(const auto type, normalizer_type(node));
+  if (type == "Sequence") {
     ASSIGN_OR_RETURN(const auto items, node.items_at("normalizers"));
     for (const JsonNode& item : items) RETURN_IF_ERROR(parse_normalizer(item, specs));
     return {};
@@ -225,9 +216,7 @@ Status parse_normalizer(const JsonNode& node, std::vector<NormalizerSpec>& specs
 }
 
 Status parse_pretokenizer(const JsonNode& node, std::vector<PretokenizerSpec>& specs) {
-  ASSIGN_OR_RETURN(auto type, node.type());
-  if (!is_known_pretokenizer(type))
-    if (const auto by_shape = pretokenizer_by_shape(node); !by_shape.empty()) type = by_shape;
+  ASSIGN_OR_RETURN(const auto type, node.type());
   if (type == "Sequence") {
     ASSIGN_OR_RETURN(const auto items, node.items_at("pretokenizers"));
     for (const JsonNode& item : items) RETURN_IF_ERROR(parse_pretokenizer(item, specs));

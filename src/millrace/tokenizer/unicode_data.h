@@ -27,7 +27,7 @@ struct Lower {
 
 struct PropertyData {
   Ranges numeric, punctuation, white_space, bert_removed, bert_space, bert_chinese, combining, nonspacing;
-  Ranges regex_word, regex_digit, extend, prepend, pictographic;
+  Ranges regex_word, regex_digit, extend, prepend, control, pictographic;
   std::span<const std::string_view> category_names;
   std::span<const LabelledRange> categories;
   std::span<const LabelledRange> script_numbers;

@@ -112,6 +112,10 @@ bool is_combining_mark(uint32_t c) {
   static const CodePointSet set(kPropertyData.combining);
   return set.contains(c);
 }
+bool is_cluster_control(uint32_t c) {
+  static const CodePointSet set(kPropertyData.control);
+  return set.contains(c);
+}
 bool extends_cluster(uint32_t c) {
   static const CodePointSet set(kPropertyData.extend);
   return set.contains(c);

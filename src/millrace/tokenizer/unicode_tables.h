@@ -54,8 +54,9 @@ int to_lower(uint32_t c, uint32_t out[2]);
 inline constexpr uint8_t kAnyScript = 0;
 uint8_t script_of(uint32_t c);
 
-// Boundaries of grapheme clusters: a cluster goes on with an extending character, goes on behind a prepended one, and a
-// pictographic one joins it behind another and U+200D.
+// Boundaries of grapheme clusters: a control character is one by itself, a cluster goes on with an extending character,
+// goes on behind a prepended one, and a pictographic one joins it behind another and U+200D.
+bool is_cluster_control(uint32_t c);
 bool extends_cluster(uint32_t c);
 bool prepends_cluster(uint32_t c);
 bool is_pictographic(uint32_t c);

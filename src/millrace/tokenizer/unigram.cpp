@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Unigram: of all ways to write a word as tokens, the one with the highest sum of log probabilities (Viterbi). A
-// character that is no token costs the lowest score of the vocabulary less ten; unknown characters side by side are one.
+// character that is no token costs the lowest score of the vocabulary less ten; unknown characters side by side are
+// one.
 #include <algorithm>
 #include <limits>
 

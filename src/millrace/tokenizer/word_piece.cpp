@@ -70,8 +70,7 @@ class WordPiece final : public WordLevel {
                          (static_cast<uint8_t>(word[begin + size - prefix_size]) & 0xC0) != 0x80;
       if (!whole) continue;
       const uint32_t id = vocabulary().find(std::string_view(candidate).substr(0, size));
-      if (id != kNoToken)
-        return {id, static_cast<uint32_t>(begin), static_cast<uint32_t>(begin + size - prefix_size)};
+      if (id != kNoToken) return {id, static_cast<uint32_t>(begin), static_cast<uint32_t>(begin + size - prefix_size)};
     }
     return {};
   }
