@@ -7,7 +7,7 @@ find_package(nlohmann_json REQUIRED)     # small JSON (manifests, records, CLI o
 find_package(simdjson REQUIRED)          # large JSON read fast: tokenizer.json, jsonl
 find_package(CLI11 REQUIRED)             # argument parsing with help, config files and completion data
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)  # XXH3: content hashes at memory speed
-pkg_check_modules(ONIGURUMA REQUIRED IMPORTED_TARGET oniguruma)  # pre-tokenizer expressions that no scanner of ours knows
+pkg_check_modules(ONIGURUMA REQUIRED oniguruma)  # expressions that no scanner of ours knows; only the header, it is opened at run time
 if(MILLRACE_TESTS)
   find_package(GTest REQUIRED)           # unit tests
 endif()

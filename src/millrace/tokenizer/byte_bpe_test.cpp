@@ -70,7 +70,7 @@ TEST(ByteBpe, ShortAndLongWordsMergeAsThePlainestWayDoes) {
       std::string word(1 + random() % (i % 2 == 0 ? ByteBpe::kShortWord : 200), ' ');
       for (char& c : word) c = static_cast<char>('a' + random() % (i % 5 == 0 ? 6 : 4));  // 'e' and 'f' are no tokens
       std::vector<uint32_t> ids;
-      bpe->encode_word(word, scratch, ids);
+      bpe->encode_word(word, WordKey::of(word, word.data() + word.size()), scratch, ids);
       ASSERT_EQ(ids, reference.encode(word)) << word;
       std::vector<ModelToken> tokens;
       ASSERT_TRUE((*model)->encode_word(word, model_scratch, tokens));
@@ -88,7 +88,8 @@ TEST(ByteBpe, IgnoreMergesTakesAWholeWord) {
     spec.ignore_merges = ignore;
     const auto model = CharBpe::build(spec).value();
     std::vector<uint32_t> ids;
-    ByteBpe::build(*model)->encode_word("abb", scratch, ids);
+    const std::string word = "abb";
+    ByteBpe::build(*model)->encode_word(word, WordKey::of(word, word.data() + word.size()), scratch, ids);
     EXPECT_EQ(ids, ignore ? (std::vector<uint32_t>{3}) : (std::vector<uint32_t>{2, 1}));
   }
 }
@@ -168,12 +169,16 @@ TEST(WordCache, AnswersRightOrNotAtAll) {
     const WordKey key = WordKey::of(word, readable_end);
     const std::string padded = word + "behind the word";
     ASSERT_EQ(WordKey::of(std::string_view(padded).substr(0, word.size()), padded.data() + padded.size()), key);
-    std::span<const uint32_t> ids;
-    if (!cache.find(key, word, ids)) {
+    const WordCache::Slot* const found = WordCache::find(cache.bucket(key), key);
+    if (found == nullptr) {
       cache.insert(key, word, expected);
       continue;
     }
     ++hits;
+    std::span<const uint32_t> ids(found->ids, found->count);
+    if (found->count == WordCache::kInArena) {
+      ASSERT_TRUE(cache.stored_ids(*found, word, ids));
+    }
     ASSERT_TRUE(std::ranges::equal(ids, expected)) << word;
   }
   EXPECT_GT(hits, 80000);

@@ -17,6 +17,7 @@ void add_symbol(MergeScratch& merge, uint32_t id, uint32_t size) {
 CharBpe::CharBpe(Vocabulary vocabulary, const BpeSpec& spec)
     : Model(std::move(vocabulary)),
       merges_(spec.merges.size()),
+      merge_count_(spec.merges.size()),
       unk_token_(spec.unk_token),
       prefix_(spec.continuing_subword_prefix),
       suffix_(spec.end_of_word_suffix),

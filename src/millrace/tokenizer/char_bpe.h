@@ -21,6 +21,7 @@ class CharBpe final : public Model {
                                    std::vector<ModelToken>& tokens) const override;
 
   const MergeTable& merges() const { return merges_; }
+  size_t merge_count() const { return merge_count_; }
   bool ignores_merges() const { return ignore_merges_; }
   // A character that is no token gets no other one and vanishes.
   bool drops_unknown() const { return !unk_token_ && !byte_fallback_; }
@@ -35,6 +36,7 @@ class CharBpe final : public Model {
   bool add_bytes(std::string_view symbol, MergeScratch& merge) const;
 
   MergeTable merges_;
+  size_t merge_count_;
   std::optional<std::string> unk_token_;
   uint32_t unk_id_ = kNoToken;
   std::string prefix_, suffix_;

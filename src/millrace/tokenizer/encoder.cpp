@@ -8,6 +8,8 @@
 namespace millrace::tokenizer {
 namespace {
 
+// Words between the finding of their ends and of their ids.
+constexpr size_t kBatch = 256;
 // Positions in a word are 32 bits wide.
 constexpr size_t kWordLimit = (size_t{1} << 32) - 1;
 
@@ -28,7 +30,11 @@ struct Encoder::Impl {
 
   void encode_byte_level(Output& out);
   void encode_byte_level_piece(std::string_view piece, const char* readable_end, std::vector<uint32_t>& ids);
-  void add_word(std::string_view word, const char* readable_end, std::vector<uint32_t>& ids);
+  void add_words(std::string_view piece, size_t begin, std::span<const size_t> ends, const char* readable_end,
+                 std::vector<uint32_t>& ids);
+  void learn_words();
+  void add_slow_word(std::string_view word, const WordKey& key, const WordCache::Slot* found,
+                     std::vector<uint32_t>& ids);
 
   Status encode_general(Output& out);
   Status encode_piece(Piece piece, Output& out);
@@ -43,8 +49,9 @@ struct Encoder::Impl {
   // Of the byte-level way
   std::optional<WordCache> cache;
   MergeScratch merge_scratch;
-  std::vector<uint32_t> word_ids;
-  std::string prefixed;  // a piece with the space that add_prefix_space put before it
+  std::vector<ByteBpe::Request> requests;  // words of a batch that the cache does not have
+  std::vector<uint32_t> word_ids;          // of them
+  std::string prefixed;                    // a piece with the space that add_prefix_space put before it
   // Of the general way
   AlignedText normalized;
   Normalizer::Scratch normalizer_scratch;
@@ -102,29 +109,73 @@ void Encoder::Impl::encode_byte_level(Output& out) {
 
 void Encoder::Impl::encode_byte_level_piece(std::string_view piece, const char* readable_end,
                                             std::vector<uint32_t>& ids) {
-  std::array<size_t, 512> ends;
+  std::array<size_t, kBatch> ends;
   size_t begin = 0;
   while (const size_t count = parts.byte_level->words.next_words(piece, begin, ends)) {
-    for (size_t i = 0; i < count; ++i) {
-      add_word(piece.substr(begin, ends[i] - begin), readable_end, ids);
-      begin = ends[i];
-    }
+    add_words(piece, begin, std::span(ends).first(count), readable_end, ids);
+    begin = ends[count - 1];
   }
 }
 
-inline void Encoder::Impl::add_word(std::string_view word, const char* readable_end, std::vector<uint32_t>& ids) {
-  const WordKey key = WordKey::of(word, readable_end);
-  std::span<const uint32_t> known;
-  if (!cache->find(key, word, known)) {
-    word_ids.clear();
-    parts.byte_level->model.encode_word(word, merge_scratch, word_ids);
-    cache->insert(key, word, word_ids);
-    known = word_ids;
+// First the places of all words in the cache, so that memory brings them while the others are computed; then the words
+// that are not there; then the ids, of which nearly all words have at most kInlineIds: these are written without asking
+// how many they are.
+void Encoder::Impl::add_words(std::string_view piece, size_t begin, std::span<const size_t> ends,
+                              const char* readable_end, std::vector<uint32_t>& ids) {
+  constexpr uint32_t kInlineIds = WordCache::kInlineIds;
+  std::array<WordKey, kBatch> keys;
+  std::array<const WordCache::Slot*, kBatch> buckets;
+  std::array<uint32_t, kBatch * kInlineIds> written;
+  size_t from = begin;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    keys[i] = WordKey::of(piece.substr(from, ends[i] - from), readable_end);
+    buckets[i] = cache->bucket(keys[i]);
+    from = ends[i];
   }
-  if (known.size() == 1)
-    ids.push_back(known[0]);
-  else
+  requests.clear();
+  from = begin;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    if (WordCache::find(buckets[i], keys[i]) == nullptr)
+      requests.push_back({piece.substr(from, ends[i] - from), keys[i]});
+    from = ends[i];
+  }
+  if (!requests.empty()) learn_words();
+  from = begin;
+  size_t count = 0;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const WordCache::Slot* const found = WordCache::find(buckets[i], keys[i]);
+    if (found != nullptr && found->count <= kInlineIds) {
+      std::memcpy(&written[count], found->ids, sizeof(found->ids));
+      count += found->count;
+    } else {
+      ids.insert(ids.end(), written.begin(), written.begin() + static_cast<ptrdiff_t>(count));
+      count = 0;
+      add_slow_word(piece.substr(from, ends[i] - from), keys[i], found, ids);
+    }
+    from = ends[i];
+  }
+  ids.insert(ids.end(), written.begin(), written.begin() + static_cast<ptrdiff_t>(count));
+}
+
+void Encoder::Impl::learn_words() {
+  word_ids.clear();
+  parts.byte_level->model.encode_words(requests, merge_scratch, word_ids);
+  for (const ByteBpe::Request& request : requests) {
+    // A word that the batch has twice is here twice.
+    if (WordCache::find(cache->bucket(request.key), request.key) != nullptr) continue;
+    cache->insert(request.key, request.word, std::span(word_ids).subspan(request.first, request.count));
+  }
+}
+
+// A word that has many ids or is long, or that others have driven out of the cache.
+void Encoder::Impl::add_slow_word(std::string_view word, const WordKey& key, const WordCache::Slot* found,
+                                  std::vector<uint32_t>& ids) {
+  std::span<const uint32_t> known;
+  if (found != nullptr && cache->stored_ids(*found, word, known)) {
     ids.insert(ids.end(), known.begin(), known.end());
+  } else {
+    parts.byte_level->model.encode_word(word, key, merge_scratch, ids);
+  }
 }
 
 // ---- the general way

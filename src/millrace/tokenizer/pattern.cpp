@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/tokenizer/pattern.h"
 
-#include <oniguruma.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
 
+#include "millrace/tokenizer/oniguruma_library.h"
 #include "millrace/tokenizer/pretokenize.h"
 #include "millrace/tokenizer/unicode_tables.h"
 
@@ -88,29 +87,31 @@ class Pattern::Scanner final : public Engine {
 class Pattern::Regex final : public Engine {
  public:
   static Result<std::unique_ptr<const Engine>> build(std::string_view pattern) {
+    ASSIGN_OR_RETURN(const Oniguruma* const onig, Oniguruma::open());
     ASSIGN_OR_RETURN(const std::string expanded, expand_classes(pattern));
     regex_t* regex = nullptr;
     OnigErrorInfo info;
     const OnigUChar* begin = bytes(expanded);
     const int rc =
-        onig_new(&regex, begin, begin + expanded.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_RUBY, &info);
+        onig->compile(&regex, begin, begin + expanded.size(), ONIG_OPTION_NONE, onig->utf8, onig->ruby, &info);
     if (rc != ONIG_NORMAL) {
       std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
-      const int size = onig_error_code_to_str(message.data(), rc, &info);
+      const int size = onig->error_text(message.data(), rc, &info);
       return fail(ErrorCode::kInvalidArgument, "the regular expression {}: {}", pattern,
                   std::string(message.begin(), message.begin() + size));
     }
-    return std::unique_ptr<const Engine>(new Regex(regex, std::string(pattern)));
+    return std::unique_ptr<const Engine>(new Regex(*onig, regex, std::string(pattern)));
   }
-  ~Regex() override { onig_free(regex_); }
+  ~Regex() override { onig_.release(regex_); }
   Regex(const Regex&) = delete;
 
   Status find_all(std::string_view text, std::vector<Part>& parts) const override {
-    const std::unique_ptr<OnigRegion, FreeRegion> region(onig_region_new());
+    const auto free_region = [&](OnigRegion* region) { onig_.free_region(region, 1); };
+    const std::unique_ptr<OnigRegion, decltype(free_region)> region(onig_.new_region(), free_region);
     const OnigUChar* const begin = bytes(text);
     const OnigUChar* const end = begin + text.size();
     const auto search = [&](size_t from) -> Result<std::optional<Found>> {
-      const auto rc = onig_search(regex_, begin, end, begin + from, end, region.get(), ONIG_OPTION_NONE);
+      const auto rc = onig_.search(regex_, begin, end, begin + from, end, region.get(), ONIG_OPTION_NONE);
       if (rc == ONIG_MISMATCH) return std::nullopt;
       if (rc < 0)
         return fail(ErrorCode::kResourceExhausted, "the regular expression {} gave up after too many steps", source_);
@@ -120,13 +121,12 @@ class Pattern::Regex final : public Engine {
   }
 
  private:
-  struct FreeRegion {
-    void operator()(OnigRegion* region) const { onig_region_free(region, 1); }
-  };
-  Regex(regex_t* regex, std::string source) : regex_(regex), source_(std::move(source)) {}
+  Regex(const Oniguruma& onig, regex_t* regex, std::string source)
+      : onig_(onig), regex_(regex), source_(std::move(source)) {}
   // SAFETY: unsigned char may alias any object.
   static const OnigUChar* bytes(std::string_view text) { return reinterpret_cast<const OnigUChar*>(text.data()); }
 
+  const Oniguruma& onig_;
   regex_t* regex_;
   std::string source_;
 };

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "millrace/tokenizer/block_scan.h"
 #include "millrace/tokenizer/unicode_tables.h"
 
 // Every scanner below is a function from the start of a word to its end. The alternatives of a pattern are tried in
@@ -171,32 +172,52 @@ size_t scan(std::string_view piece, size_t begin, std::span<size_t> ends) {
   return count;
 }
 
+// The same, 64 bytes at a time.
+template <class Pattern, Grammar kGrammar>
+size_t scan_in_blocks(std::string_view piece, size_t begin, std::span<size_t> ends) {
+  static const BlockScan block_scan = find_block_scan(kGrammar);
+  if (ends.size() < 64) return scan<Pattern>(piece, begin, ends);
+  // SAFETY: uint8_t may alias any object.
+  const auto base = reinterpret_cast<Byte>(piece.data());
+  return block_scan(base, piece.size(), begin, Pattern::end_of_word, ends.data(), ends.size());
+}
+
 size_t scan_whole_piece(std::string_view piece, size_t begin, std::span<size_t> ends) {
   if (begin == piece.size()) return 0;
   ends[0] = piece.size();
   return 1;
 }
 
+using Scan = size_t (*)(std::string_view, size_t, std::span<size_t>);
+
+template <class Pattern, Grammar kGrammar>
+Scan best_scan() {
+  return find_block_scan(kGrammar) != nullptr ? scan_in_blocks<Pattern, kGrammar> : scan<Pattern>;
+}
+Scan whole_piece() {
+  return scan_whole_piece;
+}
+
 struct KnownPattern {
   std::string_view text;
-  size_t (*scan)(std::string_view, size_t, std::span<size_t>);
+  Scan (*find_scan)();
 };
 constexpr KnownPattern kKnownPatterns[] = {
-    {"", scan_whole_piece},
-    {kByteLevelPattern, scan<Gpt2>},
+    {"", whole_piece},
+    {kByteLevelPattern, best_scan<Gpt2, Grammar::kGpt2>},
     // Llama 3, and with it the cl100k files on the Hugging Face Hub.
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     scan<Llama3<3>>},
+     best_scan<Llama3<3>, Grammar::kLlama3>},
     // Qwen 2.
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     scan<Llama3<1>>},
+     best_scan<Llama3<1>, Grammar::kQwen2>},
 };
 
 }  // namespace
 
 std::optional<Pretokenizer> Pretokenizer::find(std::string_view pattern) {
   for (const KnownPattern& known : kKnownPatterns)
-    if (known.text == pattern) return Pretokenizer(known.scan);
+    if (known.text == pattern) return Pretokenizer(known.find_scan());
   return std::nullopt;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "millrace/base/utf8.h"
+#include "millrace/tokenizer/block_scan.h"
 #include "millrace/tokenizer/testing.h"
 #include "millrace/tokenizer/unicode_tables.h"
 
@@ -55,6 +56,61 @@ TEST(Pretokenize, Golden) {
   EXPECT_EQ(words_of(kQwen2Pattern, "a12 345"), (std::vector<std::string>{"a", "1", "2", " ", "3", "4", "5"}));
   EXPECT_EQ(words_of("", "a 12\n"), std::vector<std::string>{"a 12\n"});
   EXPECT_FALSE(Pretokenizer::find(R"(\w+)"));
+}
+
+const Pretokenizer* scanner = nullptr;  // of the test that runs
+
+// One word by the scanner, as blocks ask for it.
+const uint8_t* end_by_scanner(const uint8_t* p, const uint8_t* end, const uint8_t*) {
+  size_t word_end = 0;
+  // SAFETY: char may alias any object.
+  const std::string_view rest(reinterpret_cast<const char*>(p), static_cast<size_t>(end - p));
+  EXPECT_EQ(scanner->next_words(rest, 0, {&word_end, 1}), 1u);
+  return p + word_end;
+}
+
+// ASCII for the most part, in runs whose lengths are near those of a block.
+std::string text_for_blocks(std::mt19937_64& random) {
+  static const std::vector<std::string> kPieces = {
+      " ", " ",  "  ",   "\n", "\r\n", "\t",   "\v",   "a",    "the", "Word", "'s",     "'LL", "'re",  "'x",    "''",
+      "1", "23", "4567", ".",  "...",  "(){}", "\x01", "\x7F", "é",   "你好", "\u3000", "'ſ",  "\xFF", "\u00A0"};
+  std::string text;
+  const size_t pieces = random() % 60;
+  for (size_t i = 0; i < pieces; ++i) {
+    const size_t repeats = random() % 8 == 0 ? random() % 70 : 1;
+    const std::string& piece = kPieces[random() % (random() % 4 == 0 ? kPieces.size() : 23)];
+    for (size_t k = 0; k < repeats; ++k) text += piece;
+  }
+  return text;
+}
+
+TEST(Pretokenize, BlocksFindTheWordsOfTheScanner) {
+  const uint64_t seed = test_seed();
+  SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
+  std::mt19937_64 random(seed);
+  const std::pair<Grammar, const char*> grammars[] = {
+      {Grammar::kGpt2, kGpt2Pattern}, {Grammar::kLlama3, kLlama3Pattern}, {Grammar::kQwen2, kQwen2Pattern}};
+  for (const auto& [grammar, pattern] : grammars) {
+    const auto words = Pretokenizer::find(pattern);
+    scanner = &*words;
+    if (find_block_scan(grammar) == nullptr) GTEST_SKIP() << "this processor has no fast scan";
+    for (int round = 0; round < 20000; ++round) {
+      const std::string drawn = text_for_blocks(random);
+      const std::vector<char> text(drawn.begin(), drawn.end());  // a read past its end is seen by a sanitizer
+      // SAFETY: uint8_t may alias any object.
+      const auto bytes = reinterpret_cast<const uint8_t*>(text.data());
+      std::vector<size_t> expected;
+      for (size_t begin = 0, end = 0; words->next_words({text.data(), text.size()}, begin, {&end, 1}) == 1; begin = end)
+        expected.push_back(end);
+      for (const BlockScan* scan = all_block_scans(grammar); *scan != nullptr; ++scan) {
+        std::vector<size_t> found, ends(64 + random() % 100);
+        while (const size_t count = (*scan)(bytes, text.size(), found.empty() ? 0 : found.back(), end_by_scanner,
+                                            ends.data(), ends.size()))
+          found.insert(found.end(), ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(count));
+        ASSERT_EQ(found, expected) << pattern << "\n" << drawn;
+      }
+    }
+  }
 }
 
 // The plainest regular expression engine that can say the patterns: alternatives of greedy, backtracking steps.

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Words of the known patterns, found 64 bytes at a time. The classes of 64 ASCII characters become bit masks (a bit for each
+// byte), and where words begin follows from them by shifts and sums, without a branch for each word. What a block can't
+// decide (other characters than ASCII, words longer than it) goes to the scanner of pretokenize.cpp, one word at a time.
+// Thread-safe.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace::tokenizer {
+
+// The patterns of pretokenize.cpp.
+enum class Grammar { kGpt2, kLlama3, kQwen2 };
+
+// The end of the word that starts at `p`. `classes` is code_point_classes().
+using EndOfWord = const uint8_t* (*)(const uint8_t* p, const uint8_t* end, const uint8_t* classes);
+
+// Writes the ends of the words that follow `begin` to ends[0, limit) and returns how many it wrote; 0 only at the end.
+// REQUIRES: limit >= 64.
+using BlockScan = size_t (*)(const uint8_t* piece, size_t size, size_t begin, EndOfWord end_of_word, size_t* ends,
+                             size_t limit);
+
+// nullptr when this processor has no fast one.
+BlockScan find_block_scan(Grammar grammar);
+
+// For tests: every one that this processor can run, ended by nullptr.
+const BlockScan* all_block_scans(Grammar grammar);
+
+}  // namespace millrace::tokenizer

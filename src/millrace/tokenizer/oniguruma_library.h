@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Oniguruma, opened when the first regular expression asks for it. It is not linked: its library also exports regcomp and
+// regexec, which would take the place of libc's in the whole process. Thread-safe.
+
+#include <oniguruma.h>
+
+#include "millrace/base/status.h"
+
+namespace millrace::tokenizer {
+
+struct Oniguruma {
+  decltype(&::onig_new) compile;
+  decltype(&::onig_free) release;
+  decltype(&::onig_search) search;
+  decltype(&::onig_region_new) new_region;
+  decltype(&::onig_region_free) free_region;
+  decltype(&::onig_error_code_to_str) error_text;
+  OnigSyntaxType* ruby;
+  OnigEncodingType* utf8;
+
+  // Errors: unsupported (the library is not there; what to install).
+  [[nodiscard]] static Result<const Oniguruma*> open();
+};
+
+}  // namespace millrace::tokenizer
