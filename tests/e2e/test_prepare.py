@@ -182,12 +182,12 @@ def test_no_space_left(millrace: Millrace, tokenizer: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "code"),
     [
-        (tokenizer_json("Unigram"), "unsupported"),
+        (tokenizer_json("Trigram"), "unsupported"),
         ("{}", "invalid_argument"),
         ("not json", "invalid_argument"),
         ("", "invalid_argument"),
     ],
-    ids=["unigram", "empty object", "no json", "empty"],
+    ids=["unknown model", "empty object", "no json", "empty"],
 )
 def test_bad_tokenizer(millrace: Millrace, raw: Path, tmp_path: Path, content: str, code: str):
     (tmp_path / "bad.json").write_text(content)
