@@ -13,6 +13,7 @@ Usage: pip install tokenizers==0.23.3 && python tools/generate_unicode_tables.py
 """
 
 import pathlib
+import struct
 import unicodedata
 
 import tokenizers
@@ -128,8 +129,22 @@ def bert(**flags):
     return normalizers.BertNormalizer(**(off | flags)).normalize_str
 
 
-def clusters(text):
-    return len(pre_tokenizers.Split(Regex(r"\X"), "isolated").pre_tokenize_str(text))
+def charsmap_of_every_character():
+    """A precompiled_charsmap that makes "b" of everything, by the first byte: a cluster below 6 bytes becomes one "b"."""
+    root_offset, leaf_offset, value_follows = 256, 512, 1 << 8
+    units = [0] * 1024
+    units[0] = root_offset << 10
+    for byte in (*range(1, 0x80), *range(0xC2, 0xF5)):
+        units[root_offset ^ byte] = leaf_offset << 10 | value_follows | byte
+    return struct.pack("<I1024I", 4 * len(units), *units) + b"b\0"
+
+
+shortened = normalizers.Precompiled(charsmap_of_every_character()).normalize_str
+
+
+def is_one_cluster(text):
+    """Of fewer than 6 bytes."""
+    return shortened(text) == "b"
 
 
 def where(condition):
@@ -250,9 +265,9 @@ def write_properties():
         ),
         array("kRegexWordRanges", r"\w of Oniguruma", matched_by_regex(r"\w")),
         array("kRegexDigitRanges", r"\d of Oniguruma", matched_by_regex(r"\d")),
-        array("kExtendRanges", "They go on with a grapheme cluster", where(lambda c: clusters("a" + c) == 1)),
-        array("kPrependRanges", "A grapheme cluster goes on behind them", where(lambda c: clusters(c + "a") == 1)),
-        array("kControlRanges", "Nothing goes on behind them", where(lambda c: clusters(c + "\u0300") == 2)),
+        array("kExtendRanges", "They go on with a grapheme cluster", where(lambda c: is_one_cluster("a" + c))),
+        array("kPrependRanges", "A grapheme cluster goes on behind them", where(lambda c: is_one_cluster(c + "a"))),
+        array("kControlRanges", "Nothing goes on behind them", where(is_control)),
         array("kPictographicRanges", "Extended_Pictographic", where(is_pictographic)),
         labelled("kCategoryRanges", "General categories, numbered as in kCategoryNames", categories),
         table("std::string_view", "kCategoryNames", "General categories", [f'"{name}"' for name in CATEGORIES]),
@@ -272,8 +287,13 @@ def removed_by_digits():
     return where(lambda c: len(digits("a" + c)) == 2)
 
 
+def is_control(c):
+    return len(c.encode()) < 4 and not is_one_cluster(c + "\u0300")
+
+
 def is_pictographic(c):
-    return clusters("\u00a9\u200d" + c) == 1 and clusters("a" + c) == 2
+    # Too long to be one "b": it is three when it is one cluster, and two when the first two characters are one.
+    return shortened("\u00a9\u200d" + c) == "bbb" and not is_one_cluster("a" + c)
 
 
 # ---- normal forms

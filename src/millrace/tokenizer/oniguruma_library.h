@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Oniguruma, opened when the first regular expression asks for it. It is not linked: its library also exports regcomp and
-// regexec, which would take the place of libc's in the whole process. Thread-safe.
+// Oniguruma, opened when the first regular expression asks for it. It is not linked: its library also exports regcomp
+// and regexec, which would take the place of libc's in the whole process. Thread-safe.
 
 #include <oniguruma.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What words are known by in hash tables. Words of up to 15 bytes are their own key, with the size in the top byte. A longer
-// one is known by its hash; who finds it has to compare its bytes.
+// What words are known by in hash tables. Words of up to 15 bytes are their own key, with the size in the top byte. A
+// longer one is known by its hash; who finds it has to compare its bytes.
 
 #include <cstdint>
 #include <cstring>

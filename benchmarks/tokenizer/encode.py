@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Encoding beside the fastest tokenizers there are: the same text, one core, in one run.
+
+Builds the corpus when it is not there (corpus.py), installs each peer in an environment of its own, lets the engines take turns, and
+prints medians only when all ids are equal. One thread; CPU time, since wall clocks lie on shared machines.
+
+    python benchmarks/tokenizer/encode.py [--tokenizers llama3.2,gpt2] [--mb 100] [--runs 3] [--work DIR] [--json]
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+FLAVOURS = ("prose", "code", "multilingual")
+PEERS = {
+    "gigatoken": ("gigatoken", "gigatoken==0.10.0"),
+    "fastokens": ("fastokens", "fastokens==0.3.5"),
+    "tokenizers 1.0rc3": ("tokenizers", "tokenizers==1.0.0rc3"),
+    "tokenizers 0.23.3": ("tokenizers", "tokenizers==0.23.3"),
+}
+SLOW_MB = 5  # as much as the slowest engine gets
+SLOW = "tokenizers 0.23.3"
+
+
+def environment(work, name, requirement):
+    """The Python of a peer's environment, made on first use."""
+    folder = work / "peers" / name.replace(" ", "-")
+    python = folder / "bin" / "python"
+    if not (folder / "ready").exists():
+        print(f"installing {requirement}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--pre", requirement]
+        subprocess.run([*command, "numpy"], check=True)
+        (folder / "ready").touch()
+    return python
+
+
+def measure(python, engine, tokenizer, corpus, megabytes):
+    command = [str(python), str(HERE / "engines.py"), engine, str(tokenizer), str(corpus), str(megabytes)]
+    cpu = str(min(os.sched_getaffinity(0)))
+    done = subprocess.run(["taskset", "-c", cpu, *command], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(tokenizer, flavour, work, args):
+    """Medians of each engine. Raises when ids differ."""
+    engines = {"millrace": (pathlib.Path(sys.executable), "millrace")}
+    for name, (engine, requirement) in PEERS.items():
+        engines[name] = (environment(work, name, requirement), engine)
+    corpus = work / "corpus" / f"{flavour}.jsonl"
+    runs = {name: [] for name in engines}
+    for _ in range(args.runs):
+        for name, (python, engine) in engines.items():
+            megabytes = min(args.mb, SLOW_MB) if name == SLOW else args.mb
+            runs[name].append(measure(python, engine, tokenizer, corpus, megabytes))
+    short = measure(*engines["millrace"], tokenizer, corpus, min(args.mb, SLOW_MB))
+    for name, results in runs.items():
+        expected = short if name == SLOW else runs["millrace"][0]
+        if any(result["hash"] != expected["hash"] for result in results):
+            raise SystemExit(f"{name} gives other ids than millrace for {tokenizer} on {corpus}")
+    return {name: {key: statistics.median(r[key] for r in results) for key in ("load_s", "first", "second", "rss_mb")}
+            for name, results in runs.items()}  # fmt: skip
+
+
+def show(name, flavour, rows, megabytes):
+    print(f"\n{name}, {flavour}, {megabytes} MB at most: MB per CPU-second of the first and the second pass")
+    ours = rows["millrace"]
+    for engine, row in rows.items():
+        ratios = f"{ours['first'] / row['first']:6.2f}x {ours['second'] / row['second']:6.2f}x"
+        print(
+            f"  {engine:20} {row['first']:7.1f} {row['second']:7.1f}   {ratios}   load {row['load_s'] * 1e3:5.0f} ms"
+            f"   {row['rss_mb']:6.0f} MB resident",
+            flush=True,
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--tokenizers", default="llama3.2,gpt2", help="folders of MILLRACE_TEST_DATA/tokenizers, or files"
+    )
+    parser.add_argument("--flavours", default=",".join(FLAVOURS))
+    parser.add_argument("--mb", type=float, default=100)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/bench"), help="default %(default)s")
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    args = parser.parse_args()
+    work = args.work.resolve()
+    if not (work / "corpus" / "multilingual.jsonl").exists():
+        subprocess.run([sys.executable, str(HERE / "corpus.py"), str(work / "corpus")], check=True)
+    for name in args.tokenizers.split(","):
+        data = pathlib.Path(os.environ.get("MILLRACE_TEST_DATA", "."))
+        path = pathlib.Path(name) if name.endswith(".json") else data / "tokenizers" / name / "tokenizer.json"
+        for flavour in args.flavours.split(","):
+            rows = compare(path, flavour, work, args)
+            if args.json:
+                print(json.dumps({"tokenizer": name, "flavour": flavour, "engines": rows}), flush=True)
+            else:
+                show(name, flavour, rows, args.mb)
+
+
+if __name__ == "__main__":
+    main()
