@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/tokenizer/char_bpe.h"
 
+#include <algorithm>
+
 #include "millrace/tokenizer/aligned_text.h"
 #include "millrace/tokenizer/byte_tokens.h"
 
@@ -39,18 +41,30 @@ Result<std::unique_ptr<const CharBpe>> CharBpe::build(const BpeSpec& spec) {
 }
 
 Status CharBpe::insert_merges(const BpeSpec& spec) {
-  std::string joined;
-  for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
-    const auto& [left, right] = spec.merges[rank];
-    if (right.size() < prefix_.size())
-      return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\" is shorter than the prefix", rank, right);
-    joined.assign(left).append(right.substr(prefix_.size()));
-    const uint32_t ids[] = {vocabulary().find(left), vocabulary().find(right), vocabulary().find(joined)};
-    for (const uint32_t id : ids)
-      if (id == kNoToken)
-        return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\", \"{}\" or the two joined is no token", rank,
-                    left, right);
-    merges_.insert(ids[0], ids[1], static_cast<uint32_t>(rank), ids[2]);
+  constexpr size_t kChunk = Vocabulary::kMany / 3;
+  std::array<std::string, kChunk> joined;
+  std::array<std::string_view, Vocabulary::kMany> names;  // left, right and the two joined, of each merge of a chunk
+  std::array<uint32_t, Vocabulary::kMany> ids;
+  for (size_t first = 0; first < spec.merges.size(); first += kChunk) {
+    const size_t count = std::min(kChunk, spec.merges.size() - first);
+    for (size_t i = 0; i < count; ++i) {
+      const auto& [left, right] = spec.merges[first + i];
+      if (right.size() < prefix_.size())
+        return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\" is shorter than the prefix", first + i,
+                    right);
+      joined[i].assign(left).append(right.substr(prefix_.size()));
+      names[3 * i] = left;
+      names[3 * i + 1] = right;
+      names[3 * i + 2] = joined[i];
+    }
+    vocabulary().find_many(std::span(names).first(3 * count), std::span(ids).first(3 * count));
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t* const merge = &ids[3 * i];
+      if (std::find(merge, merge + 3, kNoToken) != merge + 3)
+        return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\", \"{}\" or the two joined is no token",
+                    first + i, names[3 * i], names[3 * i + 1]);
+      merges_.insert(merge[0], merge[1], static_cast<uint32_t>(first + i), merge[2]);
+    }
   }
   return {};
 }

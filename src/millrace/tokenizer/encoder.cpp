@@ -32,7 +32,7 @@ struct Encoder::Impl {
   void encode_byte_level_piece(std::string_view piece, const char* readable_end, std::vector<uint32_t>& ids);
   void add_words(std::string_view piece, size_t begin, std::span<const size_t> ends, const char* readable_end,
                  std::vector<uint32_t>& ids);
-  void learn_words();
+  bool learn_words();
   void add_slow_word(std::string_view word, const WordKey& key, const WordCache::Slot* found,
                      std::vector<uint32_t>& ids);
 
@@ -139,7 +139,8 @@ void Encoder::Impl::add_words(std::string_view piece, size_t begin, std::span<co
       requests.push_back({piece.substr(from, ends[i] - from), keys[i]});
     from = ends[i];
   }
-  if (!requests.empty()) learn_words();
+  if (!requests.empty() && learn_words())
+    for (size_t i = 0; i < ends.size(); ++i) buckets[i] = cache->bucket(keys[i]);
   from = begin;
   size_t count = 0;
   for (size_t i = 0; i < ends.size(); ++i) {
@@ -157,7 +158,9 @@ void Encoder::Impl::add_words(std::string_view piece, size_t begin, std::span<co
   ids.insert(ids.end(), written.begin(), written.begin() + static_cast<ptrdiff_t>(count));
 }
 
-void Encoder::Impl::learn_words() {
+// Puts the words of `requests` into the cache. True when it has grown, and its buckets are elsewhere.
+bool Encoder::Impl::learn_words() {
+  const size_t old_buckets = cache->bucket_count();
   word_ids.clear();
   parts.byte_level->model.encode_words(requests, merge_scratch, word_ids);
   for (const ByteBpe::Request& request : requests) {
@@ -165,6 +168,7 @@ void Encoder::Impl::learn_words() {
     if (WordCache::find(cache->bucket(request.key), request.key) != nullptr) continue;
     cache->insert(request.key, request.word, std::span(word_ids).subspan(request.first, request.count));
   }
+  return cache->bucket_count() != old_buckets;
 }
 
 // A word that has many ids or is long, or that others have driven out of the cache.

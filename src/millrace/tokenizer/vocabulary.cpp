@@ -2,6 +2,7 @@
 #include "millrace/tokenizer/vocabulary.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "millrace/base/hash.h"
@@ -52,11 +53,31 @@ Status Vocabulary::insert(std::string_view token, uint32_t id, Repeats repeats) 
 }
 
 uint32_t Vocabulary::find(std::string_view token) const {
-  const uint64_t hash = xxh3_64(token);
+  return find(token, xxh3_64(token));
+}
+
+uint32_t Vocabulary::find(std::string_view token, uint64_t hash) const {
   const auto tag = static_cast<uint32_t>(hash >> 32);
   for (size_t i = hash & (slots_.size() - 1); slots_[i].id != kNoToken; i = (i + 1) & (slots_.size() - 1))
     if (slots_[i].tag == tag && this->token(slots_[i].id) == token) return slots_[i].id;
   return kNoToken;
+}
+
+void Vocabulary::find_many(std::span<const std::string_view> tokens, std::span<uint32_t> ids) const {
+  std::array<uint64_t, kMany> hashes;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    hashes[i] = xxh3_64(tokens[i]);
+    __builtin_prefetch(&slots_[hashes[i] & (slots_.size() - 1)]);
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const uint32_t likely = slots_[hashes[i] & (slots_.size() - 1)].id;
+    if (likely != kNoToken) __builtin_prefetch(&tokens_[likely]);
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const uint32_t likely = slots_[hashes[i] & (slots_.size() - 1)].id;
+    if (likely != kNoToken) __builtin_prefetch(arena_.data() + tokens_[likely].offset);
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) ids[i] = find(tokens[i], hashes[i]);
 }
 
 }  // namespace millrace::tokenizer

@@ -28,6 +28,9 @@ class Vocabulary {
 
   // The id of a token, or kNoToken.
   uint32_t find(std::string_view token) const;
+  // The same for many tokens, which keep memory busy together. REQUIRES: ids has the size of tokens, at most kMany.
+  void find_many(std::span<const std::string_view> tokens, std::span<uint32_t> ids) const;
+  static constexpr size_t kMany = 96;
   bool contains(uint32_t id) const { return id < tokens_.size() && tokens_[id].size != kAbsent; }
   // REQUIRES: contains(id).
   std::string_view token(uint32_t id) const {
@@ -51,6 +54,7 @@ class Vocabulary {
     uint32_t id = kNoToken;
   };
 
+  uint32_t find(std::string_view token, uint64_t hash) const;
   [[nodiscard]] Status insert(std::string_view token, uint32_t id, Repeats repeats);
 
   std::string arena_;

@@ -30,9 +30,10 @@ class WordCache {
 
   WordCache();
 
-  // Where a word would be. Fetched ahead of its use.
+  size_t bucket_count() const { return size_t{1} << bucket_bits_; }
+  // Where a word would be, until the bucket count changes. Fetched ahead of its use.
   const Slot* bucket(const WordKey& key) const {
-    const Slot* slot = slots_.get() + (key.hash() >> (64 - kBucketBits)) * 2;
+    const Slot* slot = slots_.get() + (key.hash() >> (64 - bucket_bits_)) * 2;
     __builtin_prefetch(slot);
     return slot;
   }
@@ -51,18 +52,27 @@ class WordCache {
   void insert(const WordKey& key, std::string_view word, std::span<const uint32_t> ids);
 
  private:
-  static constexpr int kBucketBits = 19;
-  static constexpr size_t kSlots = size_t{2} << kBucketBits;  // 16 MiB
-  static constexpr size_t kArenaLimit = size_t{1} << 22;      // ids: 16 MiB
-  static constexpr size_t kLongestWord = 256;                 // longer ones hardly repeat
+  static constexpr int kMinBucketBits = 12;  // 256 KiB
+  static constexpr int kMaxBucketBits = 19;  // 32 MiB
+  static constexpr int kGrowthBits = 3;
+  static constexpr size_t kArenaLimit = size_t{1} << 22;  // ids: 16 MiB
+  static constexpr size_t kLongestWord = 256;             // longer ones hardly repeat
   struct Unmap {
+    size_t bytes = 0;
     void operator()(Slot* slots) const;
   };
+  using Slots = std::unique_ptr<Slot[], Unmap>;
 
+  static Slots allocate(int bucket_bits);
+  size_t slot_count() const { return 2 * bucket_count(); }
+  void place(const Slot& fresh);
+  void grow();
   void clear();
 
-  std::unique_ptr<Slot[], Unmap> slots_;  // a bucket to a cache line, in huge pages where there are any
-  std::vector<uint32_t> arena_;           // ids, then for a long word its bytes
+  int bucket_bits_ = kMinBucketBits;
+  size_t inserted_ = 0;          // since the table was allocated
+  Slots slots_;                  // a bucket to a cache line, in huge pages where there are any
+  std::vector<uint32_t> arena_;  // ids, then for a long word its bytes
 };
 
 }  // namespace millrace::tokenizer
