@@ -2,11 +2,9 @@
 # ruff: noqa: RUF001  (characters that look alike are the point)
 """Small tokenizer.json files that between them have every component `tokenizers` knows, made by its trainers and by hand.
 
-`ZOO` maps a name to a function that gives the file's content; `REFUSED` are files that both sides must refuse, `NOT_OURS`
-those that only we refuse. `WRONG` and `WRONGLY_TAKEN` are what we do not do as `tokenizers` does, yet.
+`ZOO` maps a name to a function that gives the file's content; `REFUSED` are files that both sides must refuse.
 """
 
-import base64
 import copy
 import functools
 import itertools
@@ -14,7 +12,6 @@ import json
 import os
 import pathlib
 import random
-import struct
 
 import tokenizers as hf
 from trouble import hostile
@@ -40,10 +37,8 @@ PATTERNS = {
     "deepseek-cjk": r"[一-龥぀-ゟ゠-ヿ]+",
     "deepseek-words": "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
     "| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-    "nemotron": rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*|\p{{N}}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "kimi": rf"[\p{{Han}}]+|[^\r\n\p{{L}}\p{{N}}]?{UPPER[:-1]}&&[^\p{{Han}}]]*{LOWER[:-1]}&&[^\p{{Han}}]]+{ENDINGS}?"
-    rf"|[^\r\n\p{{L}}\p{{N}}]?{UPPER[:-1]}&&[^\p{{Han}}]]+{LOWER[:-1]}&&[^\p{{Han}}]]*{ENDINGS}?|\p{{N}}{{1,3}}|{TAIL}",
+    "kimi": r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+",
     "word-boundary": r"\b\w+\b",
     "not-word": r"\W+|\B_",
     "space-or-digit": r"\s|\d",
@@ -52,22 +47,6 @@ PATTERNS = {
     "lines": r"^.*$",
     "case": r"(?i)the|ſ|k",
     "outside": r"[^\P{L}a-e]|\P{^Lu}",
-    "camel": r"(?<=\p{Ll})(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu}\p{Ll})",
-    "thousands": r"\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))",
-    "same-again": r"(.)\1+|(?<q>['\"]).*?\k<q>",
-    "atomic": r"(?>\w+)\s|\d*+|\w++'",
-    "nested-set": r"[\w&&[^a-e]&&\P{N}]+|[^[^x-z]]|[]\[^-]+",
-    "escapes": r"\u00e9|\x{1F600}|[\x{4e00}-\x{9fa5}]+|\101|\e|\v|\cA|\h{2}",
-    "comment": "(?x) a b # [c\n | \\  \\w+ (?#more) ",
-    "kept": r"t\Kh|\R|\A.|.\z",
-    "any-line": r"(?m)a.b|(?-m:x.y)",
-    "case-folds": r"(?i)ß|ﬁ|ΐ|straße|[à-þ]+|\x{10400}|[ꭰ-ꮿ]",
-    "case-not": r"(?i)[^k-s\s]+",
-    "condition": r"(a)?(?(1)b|c)",
-    "absent": r"(?~ab)c",
-    "recursive": r"(?<p>\((?:[^()]|\g<p>)*\))",
-    "scripts": r"\p{Greek}+|\p{Hiragana}\p{Katakana}?|[\p{Thai}\p{Arabic}]+|\p{ cyrillic }",
-    "categories": r"[\p{Sc}\p{Sm}]|\p{Zs}{2}|\p{Cf}|\p{Pd}\p{Nd}|\p{Letter}{3}|\p{Co}",
 }
 
 
@@ -170,35 +149,6 @@ def numbered(model, tokens):
 
 
 # ---- components
-
-CELLS = {b"\xef\xbc\xa1": "A", b"\xc2\xbd": "1/2", b"\xe2\x80\x8b": "", b"\xef\xac\x81": "fi", b"\t": " ", b"e\xcc\x81": "é",
-         b"\xcc\x81": "", b"th": "þ", b"\r\n": "\n", b"\xe2\x99\xa5": "love you"}  # fmt: skip
-
-
-def charsmap(texts):
-    """A "precompiled_charsmap": the double array that finds the keys, and the texts they turn into."""
-    pool, places = b"", {}
-    for key, text in texts.items():
-        places[key] = len(pool)
-        pool += text.encode() + b"\0"
-    cells, taken, bases = {}, {0}, set()
-
-    def put(node, prefix):
-        labels = sorted({key[len(prefix)] for key in texts if key.startswith(prefix) and len(key) > len(prefix)})
-        wanted = [*labels, 0] if prefix in places else labels
-        base = next(b for b in itertools.count(1) if b not in bases and not taken & {b ^ label for label in wanted})
-        bases.add(base)
-        taken.update(base ^ label for label in wanted)
-        cells[node] = (node ^ base) << 10 | (prefix in places) << 8 | (prefix[-1] if prefix else 0)
-        if prefix in places:
-            cells[base] = 1 << 31 | places[prefix]
-        for label in labels:
-            put(base ^ label, prefix + bytes([label]))
-
-    put(0, b"")
-    units = [cells.get(i, 0) for i in range(max(cells) // 256 * 256 + 256)]
-    array = struct.pack(f"<I{len(units)}I", 4 * len(units), *units)
-    return by_type("Precompiled", precompiled_charsmap=base64.b64encode(array + pool).decode())
 
 
 def normalizers():
