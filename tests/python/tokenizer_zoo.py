@@ -2,9 +2,11 @@
 # ruff: noqa: RUF001  (characters that look alike are the point)
 """Small tokenizer.json files that between them have every component `tokenizers` knows, made by its trainers and by hand.
 
-`ZOO` maps a name to a function that gives the file's content; `REFUSED` are files that both sides must refuse.
+`ZOO` maps a name to a function that gives the file's content; `REFUSED` are files that both sides must refuse, `NOT_OURS`
+those that only we refuse.
 """
 
+import base64
 import copy
 import functools
 import itertools
@@ -12,11 +14,13 @@ import json
 import os
 import pathlib
 import random
+import struct
 
 import tokenizers as hf
 from trouble import hostile
 
 AUSTEN = pathlib.Path(__file__).parents[2] / "examples" / "data" / "austen"
+BERT_FLAGS = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
 BEHAVIORS = ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
 
 LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -37,8 +41,10 @@ PATTERNS = {
     "deepseek-cjk": r"[一-龥぀-ゟ゠-ヿ]+",
     "deepseek-words": "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
     "| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-    "kimi": r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+",
+    "nemotron": rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "kimi": rf"[\p{{Han}}]+|[^\r\n\p{{L}}\p{{N}}]?{UPPER[:-1]}&&[^\p{{Han}}]]*{LOWER[:-1]}&&[^\p{{Han}}]]+{ENDINGS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{UPPER[:-1]}&&[^\p{{Han}}]]+{LOWER[:-1]}&&[^\p{{Han}}]]*{ENDINGS}?|\p{{N}}{{1,3}}|{TAIL}",
     "word-boundary": r"\b\w+\b",
     "not-word": r"\W+|\B_",
     "space-or-digit": r"\s|\d",
@@ -47,6 +53,23 @@ PATTERNS = {
     "lines": r"^.*$",
     "case": r"(?i)the|ſ|k",
     "outside": r"[^\P{L}a-e]|\P{^Lu}",
+    "camel": r"(?<=\p{Ll})(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu}\p{Ll})",
+    "thousands": r"\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))",
+    "same-again": r"(.)\1+|(['\"]).*?\2",
+    "same-name": r"(?<q>['\"]).*?\k<q>",
+    "atomic": r"(?>\w+)\s|\d*+|\w++'",
+    "nested-set": r"[\w&&[^a-e]&&\P{N}]+|[^[^x-z]]|[]\[^-]+",
+    "escapes": r"\u00e9|\x{1F600}|[\x{4e00}-\x{9fa5}]+|\101|\e|\v|\cA|\h{2}",
+    "comment": "(?x) a b # [c\n | \\  \\w+ (?#more) ",
+    "kept": r"t\Kh|\R|\A.|.\z",
+    "any-line": r"(?m)a.b|(?-m:x.y)",
+    "case-folds": r"(?i)ß|ﬁ|ΐ|straße|[à-þ]+|\x{10400}|[ꭰ-ꮿ]",
+    "case-not": r"(?i)[^k-s\s]+",
+    "condition": r"(a)?(?(1)b|c)",
+    "absent": r"(?~ab)c",
+    "recursive": r"(?<p>\((?:[^()]|\g<p>)*\))",
+    "scripts": r"\p{Greek}+|\p{Hiragana}\p{Katakana}?|[\p{Thai}\p{Arabic}]+|\p{ cyrillic }",
+    "categories": r"[\p{Sc}\p{Sm}]|\p{Zs}{2}|\p{Cf}|\p{Pd}\p{Nd}|\p{Letter}{3}|\p{Co}",
 }
 
 
@@ -93,6 +116,9 @@ def trained(name):
         "affixes": (models.BPE(unk_token="<unk>", continuing_subword_prefix="##", end_of_word_suffix="</w>"),
             trainers.BpeTrainer(vocab_size=900, special_tokens=["<unk>"], limit_alphabet=120,
                 continuing_subword_prefix="##", end_of_word_suffix="</w>", **options), pre.Whitespace()),
+        "suffix": (models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"), trainers.BpeTrainer(
+            vocab_size=900, special_tokens=["<unk>"], limit_alphabet=120, end_of_word_suffix="</w>", **options),
+            pre.Whitespace()),
         "sentences": (models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True), trainers.BpeTrainer(
             vocab_size=1200, special_tokens=["<unk>", *(f"<0x{b:02X}>" for b in range(256))], limit_alphabet=150,
             **options), pre.Metaspace()),
@@ -109,6 +135,15 @@ def trained(name):
     lines = [line for line in corpus() if line.isascii()] if name == "unigram" else corpus()  # its alphabet must fit
     tokenizer.train_from_iterator(lines, trainer)
     return json.loads(tokenizer.to_str())["model"]
+
+
+def cuts(pre_tokenizer, **components):
+    """A file whose model shows where the words are: one unknown token for each."""
+    return file(by_type("WordLevel", vocab={"[UNK]": 0}, unk_token="[UNK]"), pre_tokenizer=pre_tokenizer, **components)
+
+
+def without(fields, *keys):
+    return {key: value for key, value in fields.items() if key not in keys}
 
 
 def model(name, drop=(), **changes):
@@ -150,6 +185,35 @@ def numbered(model, tokens):
 
 # ---- components
 
+CELLS = {b"\xef\xbc\xa1": "A", b"\xc2\xbd": "1/2", b"\xe2\x80\x8b": "", b"\xef\xac\x81": "fi", b"\t": " ", b"e\xcc\x81": "é",
+         b"\xcc\x81": "", b"th": "þ", b"\r\n": "\n", b"\xe2\x99\xa5": "love you"}  # fmt: skip
+
+
+def charsmap(texts):
+    """A "precompiled_charsmap": the double array that finds the keys, and the texts they turn into."""
+    pool, places = b"", {}
+    for key, text in texts.items():
+        places[key] = len(pool)
+        pool += text.encode() + b"\0"
+    cells, taken, bases = {}, {0}, set()
+
+    def put(node, prefix):
+        labels = sorted({key[len(prefix)] for key in texts if key.startswith(prefix) and len(key) > len(prefix)})
+        wanted = [*labels, 0] if prefix in places else labels
+        base = next(b for b in itertools.count(1) if b not in bases and not taken & {b ^ label for label in wanted})
+        bases.add(base)
+        taken.update(base ^ label for label in wanted)
+        cells[node] = (node ^ base) << 10 | (prefix in places) << 8 | (prefix[-1] if prefix else 0)
+        if prefix in places:
+            cells[base] = 1 << 31 | places[prefix]
+        for label in labels:
+            put(base ^ label, prefix + bytes([label]))
+
+    put(0, b"")
+    units = [cells.get(i, 0) for i in range(max(cells) // 256 * 256 + 256)]
+    array = struct.pack(f"<I{len(units)}I", 4 * len(units), *units)
+    return by_type("Precompiled", precompiled_charsmap=base64.b64encode(array + pool).decode())
+
 
 def normalizers():
     for name in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "ByteLevel"):
@@ -160,35 +224,28 @@ def normalizers():
     yield "Prepend-long", by_type("Prepend", prepend="é▁x")
     for i, (pattern, content) in enumerate(
         [({"String": " "}, "▁"), ({"String": "a"}, "éé"), ({"String": "th"}, ""), ({"Regex": r"\s+"}, " "),
-         ({"Regex": r"\p{Lu}|[\n\r]"}, "<U>"), ({"Regex": "(?i)e|$"}, "E")]
+         ({"Regex": r"\p{Lu}|[\n\r]"}, "<U>"), ({"Regex": "(?i)e|$"}, "E"), ({"String": "."}, "(.)"), ({"String": ""}, "x"),
+         ({"Regex": r"(e)(.)"}, r"\2$1"), ({"Regex": r"\R"}, "\n"), ({"Regex": r"(?<=a)b|(?<!\s)e(?=d)"}, "é"),
+         ({"Regex": r"(?m).*"}, ""), ({"String": "\0"}, ""), ({"Regex": "[aeiou ]"}, "")]
     ):  # fmt: skip
         yield f"Replace-{i}", by_type("Replace", pattern=pattern, content=content)
     for clean, chinese, lower in itertools.product((True, False), repeat=3):
         for strip in (None, True, False):
-            yield (
-                f"Bert-{clean:d}{chinese:d}{lower:d}-{strip}",
-                by_type(
-                    "BertNormalizer",
-                    clean_text=clean,
-                    handle_chinese_chars=chinese,
-                    strip_accents=strip,
-                    lowercase=lower,
-                ),
-            )
-    yield (
-        "clip",
-        sequence(
-            "normalizers",
-            by_type("NFC"),
-            by_type("Replace", pattern={"Regex": r"\s+"}, content=" "),
-            by_type("Lowercase"),
-        ),
-    )
+            flags = {"clean_text": clean, "handle_chinese_chars": chinese, "strip_accents": strip, "lowercase": lower}
+            yield f"Bert-{clean:d}{chinese:d}{lower:d}-{strip}", by_type("BertNormalizer", **flags)
+    spaces = by_type("Replace", pattern={"Regex": r"\s+"}, content=" ")
+    yield "clip", sequence("normalizers", by_type("NFC"), spaces, by_type("Lowercase"))
     yield "deep", sequence(
         "normalizers", by_type("Nmt"), by_type("NFKC"), by_type("Strip", strip_left=True, strip_right=True),
         sequence("normalizers", by_type("NFD"), by_type("StripAccents"), by_type("Lowercase")),
         by_type("Replace", pattern={"String": "  "}, content=" "), by_type("Prepend", prepend=" "),
     )  # fmt: skip
+    yield "Bert", by_type("Bert", clean_text=True, handle_chinese_chars=True, lowercase=True)
+    yield "charsmap", charsmap(CELLS)
+    yield "charsmap-of-nothing", charsmap({})
+    yield "ByteLevel-twice", sequence("normalizers", by_type("ByteLevel"), by_type("ByteLevel"))
+    yield "Sequence-empty", sequence("normalizers", sequence("normalizers"))
+    yield "legacy-replace", {"pattern": {"String": "e"}, "content": "ee"}
     yield "legacy-bert", {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
     yield "legacy-strip", {"strip_left": True, "strip_right": False}
     yield "wrong-type", by_type("Wrong", normalizers=[by_type("Wrong", prepend="_")])
@@ -222,99 +279,127 @@ def pre_tokenizers():
     yield "Delimiter", by_type("CharDelimiterSplit", delimiter="e")
     for length in (1, 3):
         yield f"FixedLength-{length}", by_type("FixedLength", length=length)
+    yield "FixedLength-default", by_type("FixedLength")
+    yield "ByteLevel-default", without(byte_level(True), "use_regex")
+    yield "Metaspace-default", by_type("Metaspace", replacement="e")
+    yield "Metaspace-space", metaspace("first") | {"replacement": " "}
     for name, pattern in PATTERNS.items():
         yield f"pattern-{name}", split(pattern)
-    yield (
-        "deepseek",
-        sequence(
-            "pretokenizers",
-            *(split(PATTERNS[f"deepseek-{part}"]) for part in ("digits", "cjk", "words")),
-            byte_level(regex=False),
-        ),
-    )
-    yield "falcon", sequence(
-        "pretokenizers", by_type("Punctuation", behavior="Contiguous"), byte_level(),
-        by_type("Digits", individual_digits=False), split("[0-9][0-9][0-9]"),
-    )  # fmt: skip
-    yield (
-        "scripts",
-        sequence("pretokenizers", by_type("UnicodeScripts"), by_type("WhitespaceSplit"), metaspace("first")),
-    )
-    yield (
-        "first-behind-split",
-        sequence("pretokenizers", split("\\s"), metaspace("first"), by_type("Digits", individual_digits=True)),
-    )
-    yield (
-        "clip",
-        sequence(
-            "pretokenizers", split(r"'s|'t|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+", "Removed", True), byte_level(regex=False)
-        ),
-    )
     yield "legacy-metaspace", by_type("Metaspace", replacement="▁", add_prefix_space=True, str_rep="▁")
+    yield "legacy-metaspace-never", metaspace("never", add_prefix_space=False)
+    several = {
+        "deepseek": [*(split(PATTERNS[f"deepseek-{part}"]) for part in ("digits", "cjk", "words")), byte_level(regex=False)],
+        "falcon": [by_type("Punctuation", behavior="Contiguous"), byte_level(), by_type("Digits", individual_digits=False),
+                   split("[0-9][0-9][0-9]")],
+        "scripts": [by_type("UnicodeScripts"), by_type("WhitespaceSplit"), metaspace("first")],
+        "first-behind-split": [split(r"\s"), metaspace("first"), by_type("Digits", individual_digits=True)],
+        "clip": [split(r"'s|'t|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+", "Removed", True), byte_level(regex=False)],
+        "nested": [sequence("pretokenizers"), sequence("pretokenizers", by_type("Whitespace"),
+                   sequence("pretokenizers", by_type("FixedLength", length=2)))],
+        "digits-bytes-punctuation": [by_type("Digits", individual_digits=True), byte_level(True), by_type("Punctuation")],
+        "bytes-twice": [byte_level(True), byte_level(True)],
+        "metaspace-bytes": [metaspace("first"), byte_level(True, False)],
+        "bytes-metaspace": [byte_level(True, False), metaspace("first")],
+        "metaspace-twice": [metaspace(), metaspace()],
+        "fixed-metaspace": [by_type("WhitespaceSplit"), by_type("FixedLength", length=4), metaspace()],
+        "digits-scripts": [by_type("Digits", individual_digits=False), by_type("UnicodeScripts")],
+        "llama3-prefix": [split(PATTERNS["llama3"]), byte_level(True, False)],
+        "llama3-kept": [split(PATTERNS["llama3"], "Removed", True), byte_level(regex=False)],
+        "llama3-merged": [split(PATTERNS["llama3"], "MergedWithPrevious"), byte_level(regex=False)],
+    }  # fmt: skip
+    for name, items in several.items():
+        yield name, sequence("pretokenizers", *items)
 
 
 def decoders():
-    for name in ("ByteLevel",):
-        yield name, byte_level()
     for cleanup in (True, False):
         yield f"WordPiece-{cleanup:d}", by_type("WordPiece", prefix="##", cleanup=cleanup)
         yield f"CTC-{cleanup:d}", by_type("CTC", pad_token="t", word_delimiter_token="e", cleanup=cleanup)
     for scheme in ("always", "first", "never"):
         yield f"Metaspace-{scheme}", metaspace(scheme)
-    yield "BPEDecoder", by_type("BPEDecoder", suffix="</w>")
-    yield "BPEDecoder-e", by_type("BPEDecoder", suffix="e")
-    for name in ("ByteFallback", "Fuse"):
-        yield name, by_type(name)
-    yield "Replace", by_type("Replace", pattern={"String": "▁"}, content=" ")
+    for suffix in ("</w>", "e"):
+        yield f"BPEDecoder-{suffix[-1]}", by_type("BPEDecoder", suffix=suffix)
+    for name in ("ByteLevel", "ByteFallback", "Fuse"):
+        yield name, byte_level() if name == "ByteLevel" else by_type(name)
+    space = by_type("Replace", pattern={"String": "▁"}, content=" ")
+    yield "Replace", space
     yield "Replace-regex", by_type("Replace", pattern={"Regex": r"\p{Lu}+"}, content="U")
-    yield "llama2", sequence(
-        "decoders", by_type("Replace", pattern={"String": "▁"}, content=" "), by_type("ByteFallback"), by_type("Fuse"),
-        by_type("Strip", content=" ", start=1, stop=0),
-    )  # fmt: skip
     yield "none", None
-    yield (
-        "legacy",
-        sequence(
-            "decoders",
-            {"suffix": "</w>"},
-            {"prefix": "##", "cleanup": True},
-            by_type("Wrong", content="e", start=1, stop=1),
-        ),
-    )
+    for start, stop in ((2, 0), (0, 1), (3, 3)):
+        yield f"Strip-{start}{stop}", by_type("Strip", content="e", start=start, stop=stop)
+    yield "WordPiece-all", by_type("WordPiece", prefix="", cleanup=True)
+    yield "CTC-long", by_type("CTC", pad_token="the", word_delimiter_token="", cleanup=True)
+    yield "Metaspace-e", metaspace() | {"replacement": "e"}
+    yield "Replace-nothing", by_type("Replace", pattern={"Regex": "$|^"}, content="-")
+    fallback, fuse = by_type("ByteFallback"), by_type("Fuse")
+    several = {
+        "llama2": [space, fallback, fuse, by_type("Strip", content=" ", start=1, stop=0)],
+        "fallback-metaspace": [fallback, metaspace()],
+        "fuse-fallback": [fuse, fallback],
+        "fuse-strip": [fuse, by_type("Strip", content="e", start=2, stop=1)],
+        "metaspace-fallback-fuse-strip": [metaspace("first"), fallback, fuse, by_type("Strip", content=" ", start=1, stop=0)],
+        "ctc-bpe": [by_type("CTC", pad_token="a", word_delimiter_token="e", cleanup=True), by_type("BPEDecoder", suffix="a")],
+        "bytes-replace": [byte_level(), by_type("Replace", pattern={"String": " "}, content="_")],
+        "fuse-bytes": [fuse, byte_level()],
+        "pieces-bytes": [by_type("WordPiece", prefix="##", cleanup=True), byte_level()],
+        "nothing": [],
+    }  # fmt: skip
+    for name, items in several.items():
+        yield name, sequence("decoders", *items)
+    yield "legacy-ctc", {"pad_token": "t", "word_delimiter_token": "e", "cleanup": True}
+    yield "legacy-replace", {"pattern": {"String": "e"}, "content": "x"}
+    yield "legacy-suffix-first", {"prefix": "e", "cleanup": False, "suffix": "a"}
+    untyped = [{"suffix": "</w>"}, {"prefix": "##", "cleanup": True}, by_type("Wrong", content="e", start=1, stop=1)]
+    yield "legacy", sequence("decoders", *untyped)
 
 
-def post_processors():
+TEXT_A, TEXT_B = ({"Sequence": {"id": name, "type_id": i}} for i, name in enumerate("AB"))
+BERT = by_type("BertProcessing", sep=["x", 4], cls=["y", 5])
+
+
+def piece(name):
+    return {"SpecialToken": {"id": name, "type_id": 1}}
+
+
+def template(*pieces):
     special = {
         "<s>": {"id": "<s>", "ids": [7, 8], "tokens": ["a", "b"]},
         "</s>": {"id": "</s>", "ids": [9], "tokens": ["c"]},
+        "<far>": {"id": "not its name", "ids": [10**6], "tokens": ["d"]},
+        "<none>": {"id": "<none>", "ids": [], "tokens": []},
     }
+    return by_type("TemplateProcessing", single=list(pieces), pair=[TEXT_A, TEXT_B], special_tokens=special)
 
-    def piece(name):
-        return {"SpecialToken": {"id": name, "type_id": 1}}
 
-    text = {"Sequence": {"id": "A", "type_id": 0}}
-    pair = [text, {"Sequence": {"id": "B", "type_id": 1}}]
+def roberta(trim=True, prefix=False):
+    return by_type("RobertaProcessing", sep=["x", 4], cls=["y", 5], trim_offsets=trim, add_prefix_space=prefix)
 
-    def template(*pieces):
-        return by_type("TemplateProcessing", single=list(pieces), pair=pair, special_tokens=special)
 
-    yield "template", template(piece("<s>"), text, piece("</s>"), piece("<s>"))
-    yield "template-behind", template(text, piece("</s>"))
-    yield "bert", by_type("BertProcessing", sep=["x", 4], cls=["y", 5])
+def post_processors():
+    yield "template", template(piece("<s>"), TEXT_A, piece("</s>"), piece("<s>"))
+    yield "template-behind", template(TEXT_A, piece("</s>"))
+    yield "template-odd-tokens", template(piece("<none>"), piece("<far>"), TEXT_A)
+    yield "template-no-pair", template(piece("<s>"), TEXT_A) | {"pair": []}
+    yield "bert", BERT
+    yield "bert-outside", BERT | {"sep": ["x", 10**6]}
     for trim, prefix in itertools.product((True, False), repeat=2):
-        yield (
-            f"roberta-{trim:d}{prefix:d}",
-            by_type("RobertaProcessing", sep=["x", 4], cls=["y", 5], trim_offsets=trim, add_prefix_space=prefix),
-        )
+        yield f"roberta-{trim:d}{prefix:d}", roberta(trim, prefix)
         yield f"bytes-{trim:d}{prefix:d}", byte_level(prefix, trim=trim)
         yield (
             f"template-then-bytes-{trim:d}{prefix:d}",
-            sequence("processors", template(piece("<s>"), text), byte_level(prefix, trim=trim)),
+            sequence("processors", template(piece("<s>"), TEXT_A), byte_level(prefix, trim=trim)),
         )
-    yield "legacy-bert", {"sep": ["x", 4], "cls": ["y", 5]}
-    bert = by_type("BertProcessing", sep=["x", 4], cls=["y", 5])
-    yield "twice", sequence("processors", bert, bert, template(piece("<s>"), text))
-    yield "legacy-template", template(piece("<s>"), text) | {"type": "Wrong"}
+    yield "bytes-twice", sequence("processors", byte_level(True), byte_level(False))
+    yield "bytes-default", without(byte_level(), "use_regex")
+    yield "bert-bytes", sequence("processors", BERT, byte_level())
+    yield "roberta-twice", sequence("processors", roberta(), sequence("processors", roberta()), BERT)
+    yield "everything", sequence("processors", byte_level(), roberta(), template(TEXT_A, piece("</s>")), byte_level())
+    yield "nothing", sequence("processors")
+    yield "legacy-bert", without(BERT, "type")
+    yield "legacy-roberta", without(roberta(), "type")
+    yield "twice", sequence("processors", BERT, BERT, template(piece("<s>"), TEXT_A))
+    yield "legacy-template", template(piece("<s>"), TEXT_A) | {"type": "Wrong"}
+    yield "untyped-template", without(template(piece("<s>"), TEXT_A), "type")
 
 
 def every_flag(prefix=""):
@@ -324,6 +409,22 @@ def every_flag(prefix=""):
         flags = "".join(flag for i, flag in enumerate("wlrns") if bits >> i & 1)
         tokens += [added_token(f"{prefix}<t{bits}>", flags), added_token(f"{prefix}tok{bits}", flags)]
     return [*tokens, added_token("É", "ns"), added_token("\n\n", "r"), added_token("the", "n"), added_token("好", "l")]
+
+
+def odd_tokens():
+    """Lists of added tokens that break a rule that one would like to hold."""
+    return {
+        "twice": [added_token("xx", "s"), added_token("xx", "nr"), added_token("yy"), added_token("yy")],
+        "twice-in-vocab": [added_token("the", "nr"), added_token("xx"), added_token("the", "s"), added_token("the", "l")],
+        "same-id": [added_token("xx", "", 5000), added_token("yy", "", 5000), added_token("zz", "", 3)],
+        "empty": [added_token("", "n"), added_token("xx") | {"more": 1}],
+        "nested": [added_token("a" * (i + 1), flags) for i, flags in enumerate(["", "n", "s", "l", "r", "w", "lr", "wn"])],
+        "words": [added_token("e", "w"), added_token("the", "wn"), added_token("_", "w"), added_token("é", "w"),
+                  added_token("你", "wlr"), added_token("½", "wn"), added_token("\u0301", "w")],
+        "odd-characters": [added_token("\0", "s"), added_token("\ufffd", "n"), added_token("\u2028", "lr")],
+        "byte-spelling": [added_token("Ġthe", "s"), added_token("Ċ", "n"), added_token(" <c> ", "n")],
+        "special-letters": [added_token("a", "s"), added_token("the", "s"), added_token("e", "sn")],
+    }  # fmt: skip
 
 
 # ---- files
@@ -341,6 +442,24 @@ def build_zoo():
     add("normalizer-Precompiled", lambda: file(model("sentences"), normalizer=precompiled()))
     add("normalizer-added", lambda: with_added("sentences", normalizer=dict(normalizers())["Lowercase"]))
     add("normalizer-deep-added", lambda: with_added("sentences", normalizer=dict(normalizers())["clip"]))
+    for name in ("NFC", "NFD", "NFKC", "NFKD", "Nmt", "StripAccents", "ByteLevel", "Strip-11", "Prepend", "charsmap",
+                 "Bert-111-None", "Replace-0"):  # fmt: skip
+        add(f"normalizer-{name}-added", lambda c=name: with_added(
+            "sentences", normalizer=dict(normalizers())[c], pre_tokenizer=metaspace("first")
+        ))  # fmt: skip
+    add("normalizer-bytes", lambda: with_added("bytes", normalizer=by_type("ByteLevel"), decoder=byte_level()))
+    for name, tokens in odd_tokens().items():
+        add(f"added-{name}", lambda t=tokens: file(
+            model("bytes"), pre_tokenizer=byte_level(), post_processor=byte_level(), decoder=byte_level(), added=t
+        ))  # fmt: skip
+    add("added-lower", lambda: file(
+        model("bytes"), normalizer=by_type("Lowercase"), pre_tokenizer=byte_level(), decoder=byte_level(),
+        added=[added_token("<A>", "ns"), added_token("<b>"), added_token("É", "n"), added_token("é")],
+    ))  # fmt: skip
+    for name in ("Prepend", "deep", "Replace-13"):
+        add(f"first-behind-{name}", lambda c=name: file(
+            model("sentences"), normalizer=dict(normalizers())[c], pre_tokenizer=metaspace("first")
+        ))  # fmt: skip
     add("strip-then-first", lambda: file(
         model("sentences"), normalizer=by_type("Strip", strip_left=True, strip_right=True), pre_tokenizer=metaspace("first")
     ))  # fmt: skip
@@ -348,6 +467,7 @@ def build_zoo():
     for name, component in pre_tokenizers():
         base = "bytes" if "ByteLevel" in json.dumps(component) else "sentences"
         add(f"pre-{name}", lambda c=component, b=base: file(model(b), pre_tokenizer=c))
+        add(f"cut-{name}", lambda c=component: cuts(c))
     for name, component in post_processors():
         add(f"post-{name}", lambda c=component: file(
             model("bytes"), pre_tokenizer=byte_level(True), post_processor=c, decoder=byte_level()
@@ -367,110 +487,247 @@ def with_added(base, **components):
 
 
 def model_files():
-    words, space = by_type("Whitespace"), metaspace()
+    words, space, spelled, bert = by_type("Whitespace"), metaspace(), byte_level(), by_type("BertPreTokenizer")
+    uncased = by_type("BertNormalizer", **BERT_FLAGS)
+
+    def of(pre_tokenizer, base, keep=None, **changes):
+        """`changes` of the trained model, some made from it; `keep` names the fields that stay."""
+
+        def build():
+            m = model(base, **{k: v(trained(base)) if callable(v) else v for k, v in changes.items()})
+            return file({k: m[k] for k in keep.split()} if keep else m, pre_tokenizer=pre_tokenizer)
+
+        return build
+
+    def scored(score, fallback=(), likely=-30.0):
+        """A Unigram with score(old score, token) for each token, and tokens of some bytes."""
+
+        def vocab(m):
+            return [[t, score(s, t)] for t, s in m["vocab"]] + [[f"<0x{b:02X}>", likely] for b in fallback]
+
+        return {"vocab": vocab, "byte_fallback": bool(fallback)}
+
+    def old(score, _):
+        return score
+
     return {
-        "bpe-unk": lambda: file(model("chars"), pre_tokenizer=words),
-        "bpe-fuse-unk": lambda: file(model("chars", fuse_unk=True), pre_tokenizer=words),
-        "bpe-no-unk": lambda: file(model("chars", unk_token=None), pre_tokenizer=words),
-        "bpe-no-pre-tokenizer": lambda: file(model("chars", fuse_unk=True)),
-        "bpe-unk-not-there": lambda: file(model("chars", unk_token="<nowhere>"), pre_tokenizer=words),
-        "bpe-affixes": lambda: file(model("affixes"), pre_tokenizer=words),
-        "bpe-affixes-fallback": lambda: file(model("affixes", byte_fallback=True), pre_tokenizer=words),
-        "bpe-ignore-merges": lambda: file(model("chars", ignore_merges=True, merges=[]), pre_tokenizer=words),
-        "bpe-bytes-ignore-merges": lambda: file(model("bytes", ignore_merges=True), pre_tokenizer=byte_level()),
-        "bpe-bytes-missing": lambda: file(model("bytes", drop=["x", "Ċ", "Å"]), pre_tokenizer=byte_level()),
-        "bpe-bytes-missing-unk": lambda: file(
-            model("bytes", drop=["x", "Ċ", "Å"], unk_token="a"), pre_tokenizer=byte_level()
+        "bpe-unk": of(words, "chars"),
+        "bpe-fuse-unk": of(words, "chars", fuse_unk=True),
+        "bpe-no-unk": of(words, "chars", unk_token=None),
+        "bpe-no-pre-tokenizer": of(None, "chars", fuse_unk=True),
+        "bpe-unk-not-there": of(words, "chars", unk_token="<nowhere>"),
+        "bpe-nulls": of(words, "chars", fuse_unk=None, byte_fallback=None, ignore_merges=None, dropout=None, more=1),
+        "bpe-empty-token": of(words, "chars", vocab=lambda m: m["vocab"] | {"": 800}),
+        "bpe-holes": of(words, "chars", vocab=lambda m: {token: 3 * i + 5 for token, i in m["vocab"].items()}),
+        "bpe-ignore-merges": of(words, "chars", ignore_merges=True, merges=[]),
+        "bpe-long-merges-only": of(words, "chars", merges=lambda m: [x for x in m["merges"] if len("".join(x)) > 2]),
+        "bpe-affixes": of(words, "affixes"),
+        "bpe-affixes-fallback": of(words, "affixes", byte_fallback=True),
+        "bpe-affixes-ignore-merges": of(words, "affixes", ignore_merges=True),
+        "bpe-affixes-fuse-unk": of(words, "affixes", fuse_unk=True),
+        "bpe-affixes-empty": of(words, "chars", continuing_subword_prefix="", end_of_word_suffix=""),
+        "bpe-prefix-only": of(words, "affixes", end_of_word_suffix=None),
+        "bpe-suffix-only": lambda: file(
+            model("suffix"), by_type("Lowercase"), words, decoder=by_type("BPEDecoder", suffix="</w>")
         ),
-        "bpe-fallback": lambda: file(model("sentences"), pre_tokenizer=space),
-        "bpe-fallback-partial": lambda: file(
-            model("sentences", drop=["<0xE4>", "<0xF0>"], fuse_unk=False), pre_tokenizer=space
-        ),
-        "bpe-fallback-no-unk": lambda: file(model("sentences", drop=["<0xE4>"], unk_token=None), pre_tokenizer=space),
-        "bpe-dropout-0": lambda: file(model("bytes", dropout=0.0), pre_tokenizer=byte_level()),
-        "bpe-merges-as-text": lambda: file(
-            model("bytes", merges=["#version: 0.2", *(" ".join(m) for m in trained("bytes")["merges"])]),
-            pre_tokenizer=byte_level(),
-        ),
-        "bpe-merges-twice": lambda: file(
-            model("bytes", merges=trained("bytes")["merges"] + trained("bytes")["merges"][:50]),
-            pre_tokenizer=byte_level(),
-        ),
-        "bpe-legacy": lambda: file(
-            {k: v for k, v in model("bytes").items() if k in ("vocab", "merges")}, pre_tokenizer=byte_level()
-        ),
+        "bpe-fallback": of(space, "sentences"),
+        "bpe-fallback-no-merges": of(space, "sentences", merges=[]),
+        "bpe-fallback-partial": of(space, "sentences", drop=["<0xE4>", "<0xF0>"], fuse_unk=False),
+        "bpe-fallback-partial-fuse-unk": of(space, "sentences", drop=["<0xE4>", "<0xF0>"]),
+        "bpe-fallback-no-unk": of(space, "sentences", drop=["<0xE4>"], unk_token=None),
+        "bpe-bytes-ignore-merges": of(spelled, "bytes", ignore_merges=True),
+        "bpe-bytes-missing": of(spelled, "bytes", drop=["x", "Ċ", "Å"]),
+        "bpe-bytes-missing-unk": of(spelled, "bytes", drop=["x", "Ċ", "Å"], unk_token="a"),
+        "bpe-dropout-0": of(spelled, "bytes", dropout=0.0),
+        "bpe-merges-as-text": of(spelled, "bytes", merges=lambda m: ["#version: 0.2", *map(" ".join, m["merges"])]),
+        "bpe-version-late": of(spelled, "bytes", merges=lambda m: [*map(" ".join, m["merges"][:300]), "#version: 0.2"]),
+        "bpe-merges-twice": of(spelled, "bytes", merges=lambda m: m["merges"] + m["merges"][:50]),
+        "bpe-legacy": of(spelled, "bytes", "vocab merges"),
+        "bpe-nothing": of(spelled, "bytes", vocab={}, merges=[]),
+        "bpe-alone": lambda: {"model": model("bytes")},
         "bpe-added": lambda: with_added("bytes", pre_tokenizer=byte_level(True), post_processor=byte_level(False)),
         "llama2-added": lambda: with_added(
-            "sentences",
-            normalizer=sequence(
-                "normalizers", by_type("Prepend", prepend="▁"), by_type("Replace", pattern={"String": " "}, content="▁")
-            ),
+            "sentences", normalizer=sequence("normalizers", *(dict(normalizers())[n] for n in ("Prepend", "Replace-0")))
         ),
         "unigram": lambda: file(model("unigram"), pre_tokenizer=space, decoder=space),
-        "unigram-fallback": lambda: file(unigram_with_bytes(), pre_tokenizer=space),
-        "unigram-no-unk": lambda: file(model("unigram", unk_id=None), pre_tokenizer=space),
-        "unigram-no-pre-tokenizer": lambda: file(model("unigram")),
-        "unigram-legacy": lambda: file(
-            {k: v for k, v in model("unigram").items() if k in ("vocab", "unk_id")}, pre_tokenizer=space
-        ),
-        "unigram-repeats": lambda: file(
-            model("unigram", vocab=trained("unigram")["vocab"] + [["▁the", -1.5], ["e", -20.0]]), pre_tokenizer=space
-        ),
+        "unigram-no-unk": of(space, "unigram", unk_id=None),
+        "unigram-no-pre-tokenizer": of(None, "unigram"),
+        "unigram-legacy": of(space, "unigram", "vocab unk_id"),
+        "unigram-nothing": of(space, "unigram", vocab=[], unk_id=None),
+        "unigram-unk-inside": of(space, "unigram", unk_id=50, alpha=0.1, nbest_size=4),
+        "unigram-repeats": of(space, "unigram", vocab=lambda m: m["vocab"] + [["▁the", -1.5], ["e", -20.0]]),
+        "unigram-empty-token": of(space, "unigram", vocab=lambda m: [*m["vocab"], ["", -2.0]]),
+        "unigram-fallback": of(space, "unigram", **scored(old, range(256))),
+        "unigram-fallback-partial": of(space, "unigram", **scored(old, range(200))),
+        "unigram-fallback-no-unk": of(space, "unigram", unk_id=None, **scored(old, range(256))),
+        "unigram-fallback-likely": of(space, "unigram", **scored(old, range(256), 1.0)),
+        "unigram-whole-scores": of(space, "unigram", **scored(lambda s, _: int(s))),
+        "unigram-equal-scores": of(space, "unigram", **scored(lambda *_: -3.3)),
+        "unigram-length-scores": of(space, "unigram", **scored(lambda _, token: -0.1 * len(token))),
+        "unigram-positive-scores": of(space, "unigram", **scored(lambda s, _: -s)),
+        "unigram-extreme-scores": of(space, "unigram", **scored(lambda _, t: -1e308 if len(t) % 2 else -1e-300)),
         "unigram-trims": lambda: file(model("unigram"), pre_tokenizer=space, post_processor=byte_level(False)),
         "unigram-added": lambda: with_added("unigram", pre_tokenizer=space),
-        "pieces": lambda: file(
-            model("pieces"), normalizer=dict(normalizers())["Bert-111-None"], pre_tokenizer=by_type("BertPreTokenizer"),
-            decoder=by_type("WordPiece", prefix="##", cleanup=True),
-        ),
-        "pieces-short-words": lambda: file(
-            model("pieces", max_input_chars_per_word=5), pre_tokenizer=by_type("BertPreTokenizer")
-        ),
-        "pieces-other-prefix": lambda: file(model("pieces", continuing_subword_prefix=""), pre_tokenizer=words),
-        "pieces-no-unk": lambda: file(model("pieces", unk_token="[NONE]"), pre_tokenizer=words),
-        "pieces-legacy": lambda: file(
-            {k: v for k, v in model("pieces").items() if k != "type"}, pre_tokenizer=by_type("BertPreTokenizer")
-        ),
-        "pieces-added": lambda: with_added(
-            "pieces", normalizer=dict(normalizers())["Bert-111-None"], pre_tokenizer=by_type("BertPreTokenizer")
-        ),
-        "words": lambda: file(model("words"), pre_tokenizer=words),
-        "words-no-unk": lambda: file(model("words", unk_token="[NONE]"), pre_tokenizer=words),
-        "words-legacy": lambda: file(
-            {k: v for k, v in model("words").items() if k != "type"}, pre_tokenizer=words
-        ),
-    }  # fmt: skip
-
-
-def unigram_with_bytes():
-    vocab = trained("unigram")["vocab"]
-    return model("unigram", byte_fallback=True, vocab=vocab + [[f"<0x{b:02X}>", -30.0] for b in range(256)])
+        "pieces": lambda: file(model("pieces"), uncased, bert, decoder=by_type("WordPiece", prefix="##", cleanup=True)),
+        "pieces-short-words": of(bert, "pieces", max_input_chars_per_word=5),
+        "pieces-no-words": of(words, "pieces", max_input_chars_per_word=0),
+        "pieces-letter-prefix": of(words, "pieces", continuing_subword_prefix="e"),
+        "pieces-other-prefix": of(words, "pieces", continuing_subword_prefix=""),
+        "pieces-nothing": of(words, "pieces", vocab={"[UNK]": 0}),
+        "pieces-no-unk": of(words, "pieces", unk_token="[NONE]"),
+        "pieces-legacy": of(bert, "pieces", "vocab unk_token continuing_subword_prefix max_input_chars_per_word"),
+        "pieces-added": lambda: with_added("pieces", normalizer=uncased, pre_tokenizer=bert),
+        "words": of(words, "words"),
+        "words-nothing": of(words, "words", vocab={}),
+        "words-no-unk": of(words, "words", unk_token="[NONE]"),
+        "words-legacy": of(words, "words", "vocab unk_token"),
+    }
 
 
 ZOO = build_zoo()
 
-REFUSED = {
-    "version": lambda: file(model("bytes")) | {"version": "2.0"},
-    "no-model": lambda: {k: v for k, v in file(model("bytes")).items() if k != "model"},
-    "merge-of-nothing": lambda: file(model("bytes", merges=[["never", "seen"]])),
-    "merge-of-three": lambda: file(model("bytes", merges=["a b c"])),
-    "unigram-unk-outside": lambda: file(model("unigram", unk_id=10**6)),
-    "pieces-without-prefix": lambda: file(
-        {k: v for k, v in model("pieces").items() if k != "continuing_subword_prefix"}
-    ),
-    "normalizer": lambda: file(model("bytes"), normalizer=by_type("NFX")),
-    "pre-tokenizer": lambda: file(model("bytes"), pre_tokenizer=by_type("Whitespices")),
-    "behavior": lambda: file(model("bytes"), pre_tokenizer=split("a", "Isolate")),
-    "regex": lambda: file(model("bytes"), pre_tokenizer=split("(")),
-    "metaspace": lambda: file(model("bytes"), pre_tokenizer=metaspace("first", add_prefix_space=False)),
-    "charsmap": lambda: file(model("bytes"), normalizer=by_type("Replace", pattern={"Regex": "["}, content="")),
-    "post-processor": lambda: file(model("bytes"), post_processor=by_type("Bertish")),
-    "decoder": lambda: file(model("bytes"), decoder=by_type("WordPieces")),
-    "untyped-pre-tokenizer": lambda: file(model("bytes"), pre_tokenizer={"individual_digits": True}),
-    "delimiter": lambda: file(model("bytes"), pre_tokenizer=by_type("Delimiter", delimiter="x")),
-    "untyped-byte-level": lambda: file(model("bytes"), decoder={"add_prefix_space": True, "trim_offsets": True}),
+
+# ---- what is not taken, and what differs
+
+
+def base_with(place, component):
+    return file(model("bytes"), pre_tokenizer=byte_level()) | {place: component}
+
+
+SPLIT = split("a")
+TOKEN = added_token("xx")
+# place -> name -> what nobody takes there
+REFUSED_COMPONENTS = {
+    "version": {"version": "2.0"},
+    "model": {"no-model": None, "model-of-no-type": by_type("bpe", vocab={}, merges=[])},
+    "added_tokens": {"added-object": {}}
+    | {f"added-no-{key}": [without(TOKEN, key)] for key in TOKEN}
+    | {f"added-null-{key}": [TOKEN | {key: None}] for key in TOKEN},
+    "normalizer": {
+        "normalizer": by_type("NFX"),
+        "normalizer-lower-case": by_type("nfc"),
+        "normalizer-text": "NFC",
+        "normalizer-of-nothing": {},
+        "normalizer-sequence": by_type("Sequence"),
+        "normalizer-sequence-null": by_type("Sequence", normalizers=None),
+        "replace-regex": by_type("Replace", pattern={"Regex": "["}, content=""),
+        "replace-text": by_type("Replace", pattern="a", content=""),
+        "replace-no-content": by_type("Replace", pattern={"String": "a"}),
+        "prepend-null": by_type("Prepend", prepend=None),
+        "strip-one-side": by_type("Strip", strip_left=True),
+        "charsmap-no-base64": by_type("Precompiled", precompiled_charsmap="!!"),
+        "charsmap-short": by_type("Precompiled", precompiled_charsmap="AAAA"),
+        "charsmap-empty": by_type("Precompiled", precompiled_charsmap=""),
+    }
+    | {f"bert-no-{key}": by_type("Bert", **without(BERT_FLAGS, key)) for key in BERT_FLAGS if key != "strip_accents"},
+    "pre_tokenizer": {
+        "pre-tokenizer": by_type("Whitespaces"),
+        "pre-tokenizer-list": [],
+        "pre-tokenizer-of-nothing": {},
+        "pre-tokenizer-sequence": by_type("Sequence"),
+        "behavior": split("a", "Isolate"),
+        "behavior-lower-case": split("a", "isolated"),
+        "regex": split("("),
+        "split-text": SPLIT | {"pattern": "a"},
+        "split-null": SPLIT | {"pattern": {"String": None}},
+        "metaspace": metaspace("first", add_prefix_space=False),
+        "metaspace-default-scheme": without(metaspace(add_prefix_space=False), "prepend_scheme"),
+        "metaspace-scheme": metaspace("Always"),
+        "metaspace-long": metaspace() | {"replacement": "ab"},
+        "metaspace-empty": metaspace() | {"replacement": ""},
+        "digits": by_type("Digits"),
+        "delimiter": by_type("Delimiter", delimiter="x"),
+        "delimiter-long": by_type("CharDelimiterSplit", delimiter="ab"),
+        "length-negative": by_type("FixedLength", length=-1),
+        "bytes-no-prefix": without(byte_level(), "add_prefix_space"),
+        "bytes-no-trim": without(byte_level(), "trim_offsets"),
+        "untyped-pre-tokenizer": {"individual_digits": True},
+        "untyped-metaspace": without(metaspace(), "type"),
+    }
+    | {f"split-no-{key}": without(SPLIT, key) for key in SPLIT},
+    "post_processor": {
+        "post-processor": by_type("Bertish"),
+        "post-processor-sequence": by_type("Sequence"),
+        "template-text": template() | {"single": "<s> $A"},
+        "template-texts": template("<s>", "$A"),
+        "template-two-in-one": template(TEXT_A | piece("<s>")),
+        "bert-three": BERT | {"sep": ["a", 4, 3]},
+        "bert-no-cls": without(BERT, "cls"),
+        "post-untyped-bytes": without(byte_level(), "type"),
+        "post-bytes": by_type("ByteLevel"),
+    },
+    "decoder": {
+        "decoder": by_type("WordPieces"),
+        "decoder-of-nothing": {},
+        "decoder-sequence": by_type("Sequence"),
+        "untyped-byte-level": {"add_prefix_space": True, "trim_offsets": True},
+        "untyped-fuse": {"more": 1},
+        "strip-long": by_type("Strip", content="ab", start=1, stop=0),
+        "strip-negative": by_type("Strip", content="a", start=-1, stop=0),
+        "strip-no-stop": by_type("Strip", content="a", start=1),
+        "pieces-no-prefix": by_type("WordPiece", cleanup=True),
+        "pieces-no-cleanup": by_type("WordPiece", prefix="##"),
+        "bpe-no-suffix": by_type("BPEDecoder"),
+    },
+}
+# name -> (trained model, what is changed in it)
+REFUSED_MODELS = {
+    "merge-of-nothing": ("bytes", {"merges": [["never", "seen"]]}),
+    "merge-of-three": ("bytes", {"merges": ["a b c"]}),
+    "merge-of-three-items": ("bytes", {"merges": [["a", "b", "c"]]}),
+    "merge-of-one": ("bytes", {"merges": [["a"]]}),
+    "merge-empty": ("bytes", {"merges": [""]}),
+    "merge-of-space": ("bytes", {"merges": [" a"]}),
+    "merges-of-both-kinds": ("bytes", {"merges": ["#version: 0.2", ["a", "b"]]}),
+    "merges-null": ("bytes", {"merges": None}),
+    "vocab-null": ("bytes", {"vocab": None}),
+    "dropout-above-1": ("bytes", {"dropout": 1.5}),
+    "dropout-text": ("bytes", {"dropout": "0"}),
+    "flag-text": ("bytes", {"fuse_unk": "true"}),
+    "unk-number": ("bytes", {"unk_token": 1}),
+    "id-negative": ("words", {"vocab": {"a": -1}}),
+    "id-fraction": ("words", {"vocab": {"a": 1.0}}),
+    "id-text": ("words", {"vocab": {"a": "1"}}),
+    "id-large": ("words", {"vocab": {"a": 2**32}}),
+    "words-unk-null": ("words", {"unk_token": None}),
+    "pieces-prefix-null": ("pieces", {"continuing_subword_prefix": None}),
+    "pieces-length-negative": ("pieces", {"max_input_chars_per_word": -1}),
+    "unigram-unk-outside": ("unigram", {"unk_id": 10**6}),
+    "unigram-unk-negative": ("unigram", {"unk_id": -1}),
+    "unigram-unk-fraction": ("unigram", {"unk_id": 0.0}),
+    "unigram-nothing-unk": ("unigram", {"vocab": []}),
+    "unigram-three": ("unigram", {"vocab": [["a", -1.0, 2]]}),
+    "unigram-no-score": ("unigram", {"vocab": [["a", None]]}),
+} | {
+    f"{name}-as-{kind}": (name, {"type": kind})
+    for name, kind in itertools.product(("bytes", "pieces", "words", "unigram"), ("BPE", "WordPiece", "Unigram"))
+    if (name, kind) not in {("bytes", "BPE"), ("pieces", "WordPiece"), ("unigram", "Unigram")}
+}  # fmt: skip
+
+
+def files_of(components, models):
+    files = {
+        name: lambda place=place, component=component: base_with(place, component)
+        for place, named in components.items()
+        for name, component in named.items()
+    }
+    for name, (base, changes) in models.items():
+        files[name] = lambda base=base, changes=changes: file(model(base) | changes)
+    return files
+
+
+REFUSED = files_of(REFUSED_COMPONENTS, REFUSED_MODELS) | {
+    f"{base}-without-{key}": lambda base=base, key=key: file(without(model(base), key))
+    for base, keys in {
+        "bytes": "vocab merges",
+        "unigram": "vocab",
+        "words": "vocab unk_token",
+        "pieces": "vocab unk_token continuing_subword_prefix max_input_chars_per_word",
+    }.items()
+    for key in keys.split()
 }
 
-# What we refuse although `tokenizers` takes it, and the words that say so.
+# What we refuse although `tokenizers` takes it, and the words that say so. Behind some it fails once there is a text.
 NOT_OURS = {
     "dropout": (lambda: file(model("bytes", dropout=0.1)), "dropout"),
     # There the answer changes from one run to the next.
@@ -482,11 +739,46 @@ NOT_OURS = {
         ),
         "added_tokens: .* is another token once it is normalized",
     ),
+    "added-token-vanishes": (
+        lambda: file(model("bytes"), normalizer=by_type("StripAccents"), added=[added_token("\u0301", "n")]),
+        "added_tokens: .* is empty once it is normalized",
+    ),
+    "id-for-two": (lambda: file(model("words", vocab={"a": 1, "b": 1})), "the id 1 for two tokens"),
+    "id-far-off": (lambda: file(model("words", vocab={"a": 1, "b": 3_000_000})), "the id 3000000"),
+    "length-0": (lambda: cuts(by_type("FixedLength", length=0)), "length"),
     "behind-template": (
-        lambda: file(
-            model("bytes"),
-            post_processor=sequence("processors", dict(post_processors())["template"], dict(post_processors())["bert"]),
-        ),
+        lambda: base_with("post_processor", sequence("processors", template(TEXT_A), BERT)),
         "BertProcessing behind TemplateProcessing",
     ),
-}
+    "template-twice": (
+        lambda: base_with("post_processor", sequence("processors", template(TEXT_A), template(TEXT_A))),
+        "TemplateProcessing behind TemplateProcessing",
+    ),
+    "template-b": (lambda: base_with("post_processor", template(TEXT_B)), "the sequence B"),
+    "template-text-twice": (lambda: base_with("post_processor", template(TEXT_A, TEXT_A)), "2 times the text"),
+    "template-no-text": (lambda: base_with("post_processor", template(piece("<s>"))), "0 times the text"),
+    "template-of-no-token": (lambda: base_with("post_processor", template(piece("<?>"), TEXT_A)), "<\\?>"),
+} | {
+    f"regex-{name}": (lambda pattern=pattern: cuts(split(pattern)), message)
+    for name, pattern, message in [
+        ("cluster", r"\X", r"\\X"),
+        ("posix", "[[:punct:]]+", "POSIX bracket"),
+        ("emoji", r"\p{Emoji}", r"\\p\{Emoji\}"),
+        ("block", r"\p{In_Cyrillic}", r"\\p\{In_Cyrillic\}"),
+    ]
+}  # fmt: skip
+
+
+def summary(spec):
+    """The components of a file in a line."""
+
+    def kinds(component):
+        if not isinstance(component, dict):
+            return str(component)
+        items = next(
+            (v for k, v in component.items() if k in ("normalizers", "pretokenizers", "processors", "decoders")), None
+        )
+        return f"[{' '.join(map(kinds, items))}]" if items is not None else component.get("type", "untyped")
+
+    places = ("normalizer", "pre_tokenizer", "model", "post_processor", "decoder")
+    return ", ".join(f"{place} {kinds(spec.get(place))}" for place in places)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: RUF001, SIM905  (characters that look alike are the point, and a list of words reads best as one string)
-"""Strings that tokenizers get wrong, from a grammar with a seed."""
+"""Strings that tokenizers get wrong, from a grammar with a seed, and bytes that are no UTF-8."""
 
 WHITE = (
     "\t\n\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u180e\u2000\u2001\u2005\u200a\u200b\u2028\u2029\u202f\u205f\u2060"
@@ -18,16 +18,22 @@ WORDS = [
     *"ﬁn ﬀ Ａｂ１ ｶﾞ ㌔ ㎏ ① ⅷ ² ™ … ‥ \u0132 \u1e9e İstanbul ΣΑΣ ǅungla ẞ \u0390 \u1fd3 \ufb1d \u2f00 \uf900".split(),
     *"\u0600a \u200b\u200c a\u200d©\u200d™ \r\n a\u20dd \u0e01\u0e33 \u0915\u094d\u0937 \U0001f1e9 \u2028 \ufeffx".split(),
     *"[UNK] <unk> <s> </s> ##ing don't do n't a.b,c;d!e?f 'm 've 're · — – “quoted” ‹x› \u3001\u3002 $5 5€ <0xE4>".split(),
+    # Every other letter of Latin-1, digits of other scripts, camel case, a mark alone, words that fold to two letters.
+    *"x²y³z¹ ¼½¾ ¿¡ ÿŸ ×÷ µΜ ٠١٢ ०१२ ๐๑ 〇一二 ➀Ⅳ 1١१ camelCaseXMLHttp2 ſt ﬆ K Å ꭰᎠ 𐐨𐐀 \u0301\u0301 ᾳᾼ ŉ ıIi̇".split(),
     "pneumonoultramicroscopicsilicovolcanoconiosis" * 3,
 ]
+CODE = 'if(!a&&b) {return -1;} for i in x: }catch(e){ function(t,n)=> === ?. ++i; <div class="a"> /* // \\u0041 &amp;'.split()
 EDGES = ["", " ", "  ", "\n", "\r\n", "\t ", " \n ", "a", "1", ".", "_"]
+# A byte that continues nothing, sequences that end early, are too long, are half a pair or are beyond Unicode.
+ILL_FORMED = [b"\x80", b"\xbf\xbf", b"\xc3", b"\xe4\xbd", b"\xf0\x9f\x91", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80",
+              b"\xf4\x90\x80\x80", b"\xf5", b"\xfe\xff", b"\xe2\x28\xa1", b"\xf0\x9f\xe4\xbd\xa0"]  # fmt: skip
 
 
 def hostile(rng, specials):
     """One string of a grammar that likes class changes, white space of every kind and tokens that touch things."""
     parts = []
     for _ in range(rng.randrange(1, 12)):
-        kind = rng.randrange(12)
+        kind = rng.randrange(13)
         if kind <= 1:
             parts.append("".join(rng.choice(WHITE) for _ in range(rng.choice((1, 1, 2, 3, 9)))))
         elif kind == 2:
@@ -41,14 +47,31 @@ def hostile(rng, specials):
         elif kind == 6:
             parts.append(str(rng.randrange(10 ** rng.randrange(1, 12))))
         elif kind == 7 and specials:
-            parts.append(rng.choice(specials))
+            parts.append(whole_or_cut(rng, rng.choice(specials)))
         elif kind == 8:
             parts.append("".join(rng.choice("abcdefABCDEF0123456789+/=") for _ in range(rng.randrange(1, 90))))
+        elif kind == 9:
+            parts.append("".join(rng.choice(CODE) for _ in range(rng.randrange(1, 12))))
         else:
             parts.append(rng.choice(EDGES) + rng.choice(WORDS))
         if rng.random() < 0.4:
             parts.append(rng.choice(EDGES))
     return "".join(parts)
+
+
+def whole_or_cut(rng, token):
+    """A token, or in one case of four a part of its start or end."""
+    cut = rng.randrange(len(token))
+    return rng.choice((token[:cut], token[cut:])) if rng.random() < 0.25 else token
+
+
+def ill_formed(rng):
+    """Bytes of a hostile string with others between and inside its characters."""
+    data = bytearray(hostile(rng, []).encode())
+    for _ in range(rng.randrange(1, 5)):
+        at = rng.randrange(len(data) + 1)
+        data[at : at + rng.randrange(2)] = rng.choice(ILL_FORMED)
+    return bytes(data)
 
 
 def random_character(rng):

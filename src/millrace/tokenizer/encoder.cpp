@@ -25,6 +25,7 @@ struct Encoder::Impl {
     std::string_view text;
     std::vector<uint32_t>& ids;
     std::vector<Offset>* offsets;
+    bool with_special;
     size_t first_offset = 0;  // index in `offsets` of the text's own first token
   };
 
@@ -70,7 +71,7 @@ Encoder& Encoder::operator=(Encoder&&) noexcept = default;
 Status Encoder::encode(std::string_view text, const EncodeOptions& options, std::vector<uint32_t>& ids,
                        std::vector<Offset>* offsets) {
   const PostProcessorSpec& post = impl_->parts.post_processor;
-  Impl::Output out{text, ids, offsets};
+  Impl::Output out{text, ids, offsets, options.add_special_tokens};
   if (options.add_special_tokens) impl_->add_around(post.before, out);
   if (offsets != nullptr) out.first_offset = offsets->size();
   if (impl_->parts.byte_level && offsets == nullptr)
@@ -251,7 +252,7 @@ void Encoder::Impl::add_offset(Offset offset, std::string_view token, Output& ou
   if (out.offsets == nullptr) return;
   const bool is_first = out.offsets->size() == out.first_offset;
   const auto& trims = parts.post_processor.trims;
-  if (!trims.empty()) offset = trim_offset(out.text, offset, margins_of(token), is_first, trims);
+  if (!trims.empty()) offset = trim_offset(out.text, offset, margins_of(token), is_first, out.with_special, trims);
   out.offsets->push_back(offset);
 }
 

@@ -128,8 +128,11 @@ struct Normalizer::Steps {
     explicit Prepend(std::string t) : text(std::move(t)) {}
     Result<bool> apply(const AlignedText& in, Scratch&, AlignedText& out) const override {
       if (in.text().empty()) return false;
-      out.append_inserted(text, in, Characters(in.text()).end());
-      out.append(in, 0, in.text().size());
+      const size_t first_end = Characters(in.text()).end();
+      out.append_inserted(text, in, first_end);
+      // When nothing is put before it, `tokenizers` takes the first character for inserted.
+      out.append_inserted(in.text().substr(0, first_end), in, text.empty() ? 0 : first_end);
+      out.append(in, first_end, in.text().size());
       return true;
     }
     std::string text;

@@ -51,12 +51,13 @@ Margins margins_of(std::string_view token) {
   return margins;
 }
 
-Offset trim_offset(std::string_view text, Offset offset, Margins margins, bool is_first,
-                   const std::vector<bool>& trims) {
-  for (const bool add_prefix_space : trims) {
+Offset trim_offset(std::string_view text, Offset offset, Margins margins, bool is_first, bool with_special,
+                   const std::vector<PostProcessorSpec::Trim>& trims) {
+  for (const auto& trim : trims) {
     int64_t leading = margins.leading;
     // One space at the start of the text may be the one that was added: it is left alone.
-    if ((is_first || offset.begin == 0) && add_prefix_space && leading == 1) leading = 0;
+    const bool at_start = offset.begin == 0 || (is_first && !(with_special && trim.behind_added));
+    if (at_start && trim.add_prefix_space && leading == 1) leading = 0;
     offset.begin = forward(text, offset.begin, leading, offset.end);
     if (margins.trailing > 0) offset.end = backward(text, offset.end, margins.trailing, offset.begin);
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "millrace/tokenizer/tokenizer.h"
+#include "millrace/tokenizer/tokenizer_json.h"
 
 namespace millrace::tokenizer {
 
@@ -19,8 +20,8 @@ struct Margins {
 // From the token's text, as it is spelled in the file.
 Margins margins_of(std::string_view token);
 
-// `trims` as PostProcessorSpec has them; `is_first` tells the first token of the text.
-Offset trim_offset(std::string_view text, Offset offset, Margins margins, bool is_first,
-                   const std::vector<bool>& trims);
+// `is_first` tells the first token of the text, `with_special` that special tokens were put around it.
+Offset trim_offset(std::string_view text, Offset offset, Margins margins, bool is_first, bool with_special,
+                   const std::vector<PostProcessorSpec::Trim>& trims);
 
 }  // namespace millrace::tokenizer

@@ -127,7 +127,12 @@ using ModelSpec = std::variant<BpeSpec, UnigramSpec, WordPieceSpec, WordLevelSpe
 // ---- post-processor and decoder
 
 struct PostProcessorSpec {
-  std::vector<bool> trims;       // one trimming of offsets each, with its add_prefix_space
+  struct Trim {
+    bool add_prefix_space = false;
+    bool behind_added =
+        false;  // the text's first token is not the first: a Bert or Roberta processor put one before it
+  };
+  std::vector<Trim> trims;       // trimmings of offsets, in order
   std::vector<uint32_t> before;  // ids around the text when special tokens are asked for
   std::vector<uint32_t> after;
 };

@@ -50,10 +50,16 @@ Status parse_template(const JsonNode& node, PostProcessorSpec& spec) {
   return {};
 }
 
-Status parse_trimming(const JsonNode& node, PostProcessorSpec& spec) {
+// What came before, in a Sequence.
+struct Processed {
+  bool by_template = false;  // which has cut the tokens into parts that only it knows
+  bool by_bert = false;      // or Roberta
+};
+
+Status parse_trimming(const JsonNode& node, const Processed& before, PostProcessorSpec& spec) {
   ASSIGN_OR_RETURN(const bool trim, node.bool_at("trim_offsets"));
   ASSIGN_OR_RETURN(const bool add_prefix_space, node.bool_at("add_prefix_space"));
-  if (trim) spec.trims.push_back(add_prefix_space);
+  if (trim) spec.trims.push_back({add_prefix_space, before.by_bert});
   return {};
 }
 
@@ -71,34 +77,33 @@ Status parse_cls_and_sep(const JsonNode& node, PostProcessorSpec& spec) {
   return {};
 }
 
+// `tokenizers` looks at the fields first, and at "type" only for those whose fields do not tell.
 Result<std::string_view> post_processor_type(const JsonNode& node) {
-  ASSIGN_OR_RETURN(const auto type, node.type());
-  for (const std::string_view known :
-       {"RobertaProcessing", "BertProcessing", "ByteLevel", "TemplateProcessing", "Sequence"})
-    if (type == known) return type;
-  if (node.has("sep") && node.has("cls"))
+  if (node.is_object() && node.has("sep") && node.has("cls"))
     return std::string_view(node.has("trim_offsets") && node.has("add_prefix_space") ? "RobertaProcessing"
                                                                                      : "BertProcessing");
+  ASSIGN_OR_RETURN(const auto type, node.type());
+  if (type == "ByteLevel" || type == "Sequence") return type;
   if (node.has("single") && node.has("special_tokens")) return "TemplateProcessing";
   return type;
 }
 
-// `behind_template`: a template was there, which has cut the text's tokens into parts that only it knows.
-Status parse_one_post_processor(const JsonNode& node, PostProcessorSpec& spec, bool& behind_template) {
+Status parse_one_post_processor(const JsonNode& node, PostProcessorSpec& spec, Processed& before) {
   ASSIGN_OR_RETURN(const auto type, post_processor_type(node));
-  if (type == "ByteLevel") return parse_trimming(node, spec);
+  if (type == "ByteLevel") return parse_trimming(node, before, spec);
   if (type == "Sequence") {
     ASSIGN_OR_RETURN(const auto items, node.items_at("processors"));
-    for (const JsonNode& item : items) RETURN_IF_ERROR(parse_one_post_processor(item, spec, behind_template));
+    for (const JsonNode& item : items) RETURN_IF_ERROR(parse_one_post_processor(item, spec, before));
     return {};
   }
   const bool is_template = type == "TemplateProcessing";
   if (!is_template && type != "BertProcessing" && type != "RobertaProcessing")
     return node.unsupported(type.empty() ? "a post-processor of no known type" : type);
-  if (behind_template) return node.unsupported(fmt::format("{} behind TemplateProcessing", type));
-  behind_template = is_template;
+  if (before.by_template) return node.unsupported(fmt::format("{} behind TemplateProcessing", type));
+  before.by_template = is_template;
   if (is_template) return parse_template(node, spec);
-  if (type == "RobertaProcessing") RETURN_IF_ERROR(parse_trimming(node, spec));
+  if (type == "RobertaProcessing") RETURN_IF_ERROR(parse_trimming(node, before, spec));
+  before.by_bert = true;
   return parse_cls_and_sep(node, spec);
 }
 
@@ -184,8 +189,8 @@ Result<DecoderSpec> parse_one_decoder(const JsonNode& node, std::string_view typ
 }  // namespace
 
 Status parse_post_processor(const JsonNode& node, PostProcessorSpec& spec) {
-  bool behind_template = false;
-  return parse_one_post_processor(node, spec, behind_template);
+  Processed before;
+  return parse_one_post_processor(node, spec, before);
 }
 
 Status parse_decoder(const JsonNode& node, std::vector<DecoderSpec>& specs) {
