@@ -221,6 +221,7 @@ def normalizers():
     for left, right in itertools.product((True, False), repeat=2):
         yield f"Strip-{left:d}{right:d}", by_type("Strip", strip_left=left, strip_right=right)
     yield "Prepend", by_type("Prepend", prepend="▁")
+    yield "Prepend-nothing", by_type("Prepend", prepend="")
     yield "Prepend-long", by_type("Prepend", prepend="é▁x")
     for i, (pattern, content) in enumerate(
         [({"String": " "}, "▁"), ({"String": "a"}, "éé"), ({"String": "th"}, ""), ({"Regex": r"\s+"}, " "),
@@ -392,6 +393,11 @@ def post_processors():
     yield "bytes-twice", sequence("processors", byte_level(True), byte_level(False))
     yield "bytes-default", without(byte_level(), "use_regex")
     yield "bert-bytes", sequence("processors", BERT, byte_level())
+    # A post-processor is told by its fields alone, whatever its type says.
+    yield "bert-that-trims", roberta() | {"type": "BertProcessing"}
+    yield "roberta-without-trims", BERT | {"type": "RobertaProcessing"}
+    # Trimmed twice, with a token put before in between: the first token is not the first any more.
+    yield "trim-behind-cls", sequence("processors", roberta(), roberta(True, True))
     yield "roberta-twice", sequence("processors", roberta(), sequence("processors", roberta()), BERT)
     yield "everything", sequence("processors", byte_level(), roberta(), template(TEXT_A, piece("</s>")), byte_level())
     yield "nothing", sequence("processors")
