@@ -7,7 +7,29 @@ find_package(nlohmann_json REQUIRED)     # small JSON (manifests, records, CLI o
 find_package(simdjson REQUIRED)          # large JSON read fast: tokenizer.json, jsonl
 find_package(CLI11 REQUIRED)             # argument parsing with help, config files and completion data
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)  # XXH3: content hashes at memory speed
+find_package(ZLIB REQUIRED)              # gzip inputs
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)      # zstd inputs
 pkg_check_modules(ONIGURUMA REQUIRED oniguruma)  # expressions that no scanner of ours knows; only the header, it is opened at run time
 if(MILLRACE_TESTS)
   find_package(GTest REQUIRED)           # unit tests
+endif()
+
+# Arrow's C++ library as pyarrow brings it (from PyPI; Debian has none): Parquet. Found without being imported, so it
+# works in pip's build environment too. Its soname holds its version, so build and use must agree on MAJOR.MINOR.
+find_package(Python 3.11 QUIET COMPONENTS Interpreter)
+if(Python_EXECUTABLE)
+  execute_process(COMMAND ${Python_EXECUTABLE} -c
+    "import importlib.util, pathlib; print(pathlib.Path(importlib.util.find_spec('pyarrow').origin).parent)"
+    OUTPUT_VARIABLE pyarrow_dir OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE pyarrow_missing ERROR_QUIET)
+endif()
+if(Python_EXECUTABLE AND NOT pyarrow_missing)
+  file(GLOB arrow_library ${pyarrow_dir}/libarrow.so.*)
+  file(GLOB parquet_library ${pyarrow_dir}/libparquet.so.*)
+  file(STRINGS ${pyarrow_dir}/include/arrow/util/config.h pyarrow_version REGEX "ARROW_VERSION_STRING")
+  string(REGEX REPLACE ".*\"([0-9]+\\.[0-9]+).*" "\\1" MILLRACE_PYARROW "${pyarrow_version}")
+  add_library(pyarrow_cpp INTERFACE)
+  target_include_directories(pyarrow_cpp SYSTEM INTERFACE ${pyarrow_dir}/include)
+  target_link_libraries(pyarrow_cpp INTERFACE ${parquet_library} ${arrow_library})
+else()
+  message(STATUS "pyarrow is not there: this build will not read Parquet")
 endif()

@@ -75,20 +75,29 @@ class Tokenizer:
 
     def __repr__(self) -> str: ...
 
-def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int, int] | None = None, ids: str = 'npy', text: bool = True, documents: str = 'line', text_field: str = 'text', add_special_tokens: bool = True, shard_bytes: int = 0, strict: bool = False, threads: int = 0, dry_run: bool = False) -> dict:
+def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str = 'npy', text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, dry_run: bool = False) -> dict:
     """
-    Tokenises raw text into WebDataset shards; the same as `millrace prepare`.
+    Tokenises raw text into shards; the same as `millrace prepare`.
 
     Args:
-        inputs: paths or URLs; globs and braces are expanded, folders stand for their files.
+        inputs: paths or URLs; globs and braces are expanded, folders stand for their files, '@list.txt' for the
+            lines of that file. Text, jsonl or Parquet, plain, gzip or zstd.
         tokenizer: a tokenizer.json.
         out: the folder of the shards.
         task: (i, n): do part i of n, 0-based. None: the Slurm array task, else everything.
-        ids: 'npy' (token_ids.npy, uint32) or 'json' (token_ids.json).
+        format: 'webdataset' (tar), 'megatron' (bin and idx) or 'tokens' (llm.c's token files).
+        ids: of tar shards: 'npy' (token_ids.npy, uint32), 'json' (token_ids.json) or 'raw' (token_ids.u16 or .u32).
         text: write text.txt beside the ids.
-        documents: 'line', 'paragraph', 'file' or 'jsonl' (then text_field names the field).
+        block_documents: of tar shards: the ids of so many documents in one member; 0: one each.
         shard_bytes: start a new shard at this size; 0: one shard a task.
-        strict: refuse ill-formed UTF-8 instead of replacing it by U+FFFD.
+        documents: 'line', 'paragraph', 'file' or 'jsonl'; a row of a Parquet table is always one.
+        text_field: the field of a jsonl object ('meta.body' inside objects) or the column of a table.
+        bos, eos: tokens to put around every document beside what the post-processor adds.
+        strict: ill-formed UTF-8 is an error, instead of being replaced by U+FFFD.
+        on_error: 'fail', or 'skip': leave the document out and write it to SHARD.rejected.jsonl; more than
+            max_errors of a task fail it all the same.
+        dedup: leave out texts that came before in the task.
+        min_bytes, max_bytes, min_tokens, max_tokens: leave out documents of another length; a max of 0 is none.
     Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...
     Raises: FileNotFoundError, ValueError, OSError (no space), NotImplementedError (the tokenizer).
     """
@@ -98,9 +107,11 @@ def finish(out: str) -> dict:
     Joins the part records of all tasks into manifest.json. Raises FileNotFoundError naming the missing parts.
     """
 
-def split(inputs: Sequence[str], *, out: str, parts: int, documents: str = 'line') -> list:
+def split(inputs: Sequence[str], *, out: str, parts: int, documents: str = 'line', text_field: str = 'text', validation: float = 0.0, seed: int = 0) -> list:
     """
     Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace split`.
+
+    `validation` is the share of the documents, chosen by the hash of their text and `seed`, that goes to a file of its own.
     """
 
 class Loader:

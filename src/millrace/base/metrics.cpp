@@ -23,6 +23,8 @@ constexpr std::array<MetricDef, static_cast<size_t>(Metric::kCount)> kDefs{{
      "Time save() kept the training loop: waiting for the last save and copying."},
     {"saves", "1", "stable", "Checkpoints whose snapshot was taken."},
     {"invalid_utf8", "1", "stable", "Ill-formed UTF-8 sequences replaced by U+FFFD."},
+    {"rejected", "1", "stable", "Documents left out because of an error, each with a line in a ledger."},
+    {"duplicates", "1", "stable", "Documents left out because their text came before."},
 }};
 
 }  // namespace

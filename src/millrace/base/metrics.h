@@ -31,6 +31,8 @@ enum class Metric : int {
   kStallSeconds,
   kSaves,
   kInvalidUtf8,
+  kRejected,
+  kDuplicates,
   kCount,
 };
 

@@ -23,8 +23,8 @@ namespace {
 constexpr size_t kShownIds = 12;
 constexpr size_t kShownCharacters = 200;
 constexpr int64_t kMaxFieldBytes = int64_t{1} << 30;  // of what is decoded for printing
-constexpr std::array<std::string_view, 4> kIdFields{"token_ids.npy", "token_ids.json", "input_ids.npy",
-                                                    "input_ids.json"};
+constexpr std::array<std::string_view, 6> kIdFields{"token_ids.npy", "token_ids.json", "token_ids.u16",
+                                                    "token_ids.u32", "input_ids.npy",  "input_ids.json"};
 constexpr std::array<std::string_view, 2> kTextFields{"text.txt", "txt"};
 
 struct CatArgs {
@@ -63,10 +63,8 @@ Result<DecodedSample> decode_sample(const RandomReader& reader, const formats::S
   if (const formats::TarMember* member = find_member(sample, kIdFields)) {
     ASSIGN_OR_RETURN(const std::string data, read_member(reader, *member));
     const std::string source = fmt::format("{}: {}", reader.name(), member->name);
-    const bool npy = member->name.ends_with(".npy");
     decoded.ids.emplace();
-    RETURN_IF_ERROR(npy ? formats::parse_npy_ids(as_bytes(data), *decoded.ids, source)
-                        : formats::parse_json_ids(data, *decoded.ids, source));
+    RETURN_IF_ERROR(formats::parse_ids(member->name, as_bytes(data), *decoded.ids, source));
   }
   if (const formats::TarMember* member = find_member(sample, kTextFields)) {
     ASSIGN_OR_RETURN(decoded.text, read_member(reader, *member));
@@ -100,17 +98,49 @@ std::string decoded_text(const DecodedSample& decoded) {
   return text;
 }
 
+void add_decoded(const DecodedSample& decoded, Json& object, std::string& text) {
+  if (decoded.ids) object["ids"] = *decoded.ids;
+  if (decoded.text) object["text"] = *decoded.text;
+  text += decoded_text(decoded);
+}
+
 Status print_sample(const CatArgs& args, int64_t number, std::string_view url, const RandomReader& reader,
                     const formats::SampleExtent& sample, Output& out) {
   Json object = sample_json(number, url, sample);
   std::string text = sample_text(number, sample);
   if (!args.fields) {
     ASSIGN_OR_RETURN(const DecodedSample decoded, decode_sample(reader, sample));
-    if (decoded.ids) object["ids"] = *decoded.ids;
-    if (decoded.text) object["text"] = *decoded.text;
-    text += decoded_text(decoded);
+    add_decoded(decoded, object, text);
   }
   out.print(object, text);
+  return {};
+}
+
+// Of a shard whose samples are ids and nothing else, which only its index tells apart.
+Status cat_ids(const CatArgs& args, const Shard& shard, const formats::ShardIndex& index, const RandomReader& reader,
+               Output& out, int64_t& number, int64_t& printed) {
+  std::string data;
+  for (size_t i = 0; i < index.offset.size() && printed < args.limit; ++i, ++number) {
+    if (args.sample && *args.sample > number) continue;
+    Json object = {{"type", "sample"},
+                   {"number", number},
+                   {"shard", shard.location.url},
+                   {"key", fmt::format("{}", i)},
+                   {"fields", {{index.ids_field, index.size[i]}}}};
+    std::string text =
+        fmt::format("{}  {}  {} {}\n", number, i, index.ids_field, format_bytes(static_cast<int64_t>(index.size[i])));
+    if (!args.fields) {
+      data.resize(index.size[i]);
+      RETURN_IF_ERROR(
+          reader.read_at(static_cast<int64_t>(index.offset[i]), std::as_writable_bytes(std::span<char>(data))));
+      DecodedSample decoded;
+      decoded.ids.emplace();
+      RETURN_IF_ERROR(formats::parse_ids(index.ids_field, as_bytes(data), *decoded.ids, reader.name()));
+      add_decoded(decoded, object, text);
+    }
+    out.print(object, text);
+    ++printed;
+  }
   return {};
 }
 
@@ -118,6 +148,10 @@ Status print_sample(const CatArgs& args, int64_t number, std::string_view url, c
 Status cat_shard(const CatArgs& args, const Shard& shard, Context& context, int64_t& number, int64_t& printed) {
   Progress progress;
   ASSIGN_OR_RETURN(const auto reader, open_watched(shard, context.stop, progress));
+  ASSIGN_OR_RETURN(const std::optional<StoredIndex> stored, read_index(shard));
+  if (stored && stored->index.kind == formats::SampleExtentKind::kIds) {
+    return cat_ids(args, shard, stored->index, *reader, context.out, number, printed);
+  }
   formats::SampleReader samples(*reader);
   for (; printed < args.limit; ++number) {
     ASSIGN_OR_RETURN(const std::optional<formats::SampleExtent> sample, samples.next());
@@ -165,7 +199,7 @@ void add_shards_cat(Verbs& verbs, CLI::App& shards) {
                             {"millrace shards cat shards --limit 3", "millrace shards cat shards --sample 1000 --json",
                              "millrace shards cat shards/00000.tar --fields"},
                             [args](Context& context) { return run_shards_cat(*args, context); });
-  app.add_option("URL", args->url, "A folder of shards, a *.tar file or a brace pattern of them")
+  app.add_option("URL", args->url, "A folder of shards, a shard or a brace pattern of them")
       ->required()
       ->option_text(" ");
   app.add_option("--sample", args->sample, "Start with this sample, counted from 0 over all shards, and print one")

@@ -48,13 +48,19 @@ void add_split(Verbs& verbs) {
                              "millrace split corpus.jsonl --out raw --parts 64 --documents jsonl",
                              "millrace split wiki/ --out raw --parts 4 --documents paragraph --dry-run"},
                             [options](Context& context) { return run_split(*options, context); });
-  app.add_option("INPUT", options->inputs, "Files, folders, globs or brace patterns")->required()->option_text(" ");
+  app.add_option("INPUT", options->inputs, kInputHelp)->required()->option_text(" ");
   app.add_option("--out", options->output, "Folder for the parts")->required()->option_text("URL");
   app.add_option("--parts", options->parts, "How many files to write")
       ->required()
       ->check(CLI::Range(1, 1'000'000))
       ->option_text("N");
-  add_document_flags(app, options->documents, options->max_document_bytes);
+  add_document_flags(app, options->documents, options->text_field, options->max_document_bytes);
+  app.add_option(
+         "--validation", options->validation,
+         "Put this share of the documents, chosen by their text, into a file of their own (0.01: one of a hundred)")
+      ->check(CLI::Range(0.0, 0.999999))
+      ->option_text("SHARE");
+  app.add_option("--seed", options->seed, "Choose others for validation (default: 0)")->option_text("N");
   app.add_flag("--dry-run", options->dry_run, "Say what would be written; write nothing");
 }
 

@@ -103,15 +103,21 @@ CLI::Option* add_choice_flag(CLI::App& app, const std::string& flag, const std::
 }
 
 void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls) {
-  app.add_option("URL", urls, "Folders of shards, *.tar files or brace patterns of them")->required()->option_text(" ");
+  app.add_option("URL", urls, "Folders of shards, shards (*.tar, *.bin) or brace patterns of them")
+      ->required()
+      ->option_text(" ");
 }
 
-void add_document_flags(CLI::App& app, formats::DocumentMode& mode, int64_t& max_document_bytes) {
+void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string& text_field,
+                        int64_t& max_document_bytes) {
   add_choice_flag(
       app, "--documents", {"line", "paragraph", "file", "jsonl"},
       [&mode](const std::string& name) { mode = usage_value("--documents", formats::parse_document_mode(name)); },
-      "What one document is (default: line)");
-  add_size_flag(app, "--max-document-bytes", max_document_bytes, "Refuse a longer document (default: 64MiB)");
+      "What one document is (default: line); of a Parquet table, a row");
+  app.add_option("--text-field", text_field,
+                 "Field of a jsonl object, or column of a table, that holds the text (default: text)")
+      ->option_text("NAME");
+  add_size_flag(app, "--max-document-bytes", max_document_bytes, "A longer document is an error (default: 64MiB)");
 }
 
 void apply_config_file(CLI::App& app, const std::string& path) {

@@ -72,8 +72,11 @@ CLI::Option* add_choice_flag(CLI::App& app, const std::string& flag, const std::
                              const std::function<void(const std::string&)>& set, const std::string& description);
 // URL...: shards as find_shards takes them.
 void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls);
-// --documents and --max-document-bytes.
-void add_document_flags(CLI::App& app, formats::DocumentMode& mode, int64_t& max_document_bytes);
+// --documents, --text-field and --max-document-bytes.
+void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string& text_field,
+                        int64_t& max_document_bytes);
+inline constexpr const char* kInputHelp =
+    "Text, jsonl or Parquet, also gzip or zstd: files, folders, globs, brace patterns, @FILE for a list";
 
 // Reads the options of `app` that the command line left open from a TOML file: keys at the top, or in a section named
 // like the verb ("[prepare]", "[shards.check]"); sections of other verbs are passed over.

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "millrace/formats/parquet.h"
+
 namespace millrace::formats {
 namespace {
 
@@ -35,14 +37,13 @@ class Splitter {
  public:
   Splitter(DocumentMode mode, size_t limit) : mode_(mode), limit_(limit) {}
 
-  // `final`: nothing follows `text`. False when a line or a document, the one at `begin`, is over the limit.
+  // `final`: nothing follows `text`. False when the line or document behind `complete` is over the limit.
   bool split(std::string_view text, bool final) {
     text_ = text;
     for (size_t at = 0; at < text.size();) {
       const void* newline = std::memchr(text.data() + at, '\n', text.size() - at);
       if (newline == nullptr) return last_line(at, final);
       const auto end = static_cast<size_t>(static_cast<const char*>(newline) - text.data());
-      ++newlines_;
       if (!line(at, without_cr(text.substr(at, end - at)), end + 1)) return false;
       at = end + 1;
     }
@@ -50,9 +51,7 @@ class Splitter {
   }
 
   std::vector<DocumentSpan> documents;
-  size_t complete = 0;         // text[0, complete) are whole documents and what lies between them
-  int64_t complete_lines = 0;  // line ends in them
-  size_t begin = 0;            // of the document that was last looked at
+  size_t complete = 0;  // text[0, complete) are whole documents and what lies between them
 
  private:
   // A line with its end at `next`.
@@ -70,15 +69,16 @@ class Splitter {
     return within(at, sure) && (only(sure, kBlank) || extend(at, sure));
   }
 
+  // A line of spaces over the limit ends a paragraph all the same.
   bool within(size_t at, std::string_view content) {
-    begin = open_ ? open_->begin : at;
-    return content.size() <= limit_;
+    if (content.size() <= limit_) return true;
+    if (mode_ == DocumentMode::kParagraph && only(content, kBlank)) close(at);
+    return false;
   }
 
   bool extend(size_t at, std::string_view content) {
     if (!open_) open_ = DocumentSpan{at, at};
     open_->end = at + content.size();
-    begin = open_->begin;
     return open_->end - open_->begin <= limit_;
   }
 
@@ -86,14 +86,12 @@ class Splitter {
     if (open_ && !only(text_.substr(open_->begin, open_->end - open_->begin), kWhitespace)) documents.push_back(*open_);
     open_.reset();
     complete = next;
-    complete_lines = newlines_;
     return true;
   }
 
   const DocumentMode mode_;
   const size_t limit_;
   std::string_view text_;
-  int64_t newlines_ = 0;
   std::optional<DocumentSpan> open_;
 };
 
@@ -119,19 +117,33 @@ std::string_view document_mode_name(DocumentMode mode) {
       ->second;
 }
 
-DocumentReader::DocumentReader(const RandomReader& input, const DocumentOptions& options, int64_t begin,
-                               int64_t first_line)
-    : input_(input), options_(options), at_(begin), line_(first_line) {}
+Result<std::unique_ptr<DocumentSource>> open_documents(const RandomReader& file, const DocumentOptions& options,
+                                                       int64_t begin, int64_t line) {
+  ASSIGN_OR_RETURN(const bool table, is_parquet(file));
+  if (table) {
+    if (options.mode == DocumentMode::kLine || options.mode == DocumentMode::kJsonl) {
+      return open_table(file, options, begin);
+    }
+    return fail(ErrorCode::kInvalidArgument, "{}: each row of a table is a document; it is not cut by {}", file.name(),
+                document_mode_name(options.mode));
+  }
+  ASSIGN_OR_RETURN(auto stream, open_stream(file, begin));
+  return std::make_unique<DocumentReader>(std::move(stream), options, begin, line);
+}
+
+DocumentReader::DocumentReader(std::unique_ptr<ByteStream> input, const DocumentOptions& options, int64_t begin,
+                               int64_t line)
+    : input_(std::move(input)), options_(options), at_(begin), line_(line) {}
 
 Status DocumentReader::read_more(int64_t bytes) {
+  if (ended_) return {};
   const size_t have = carry_.size();
-  const int64_t left = input_.size() - at_ - static_cast<int64_t>(have);
-  if (left == 0) return {};
-  carry_.resize(have + static_cast<size_t>(std::min(bytes, left)));
-  auto read =
-      input_.read_at(at_ + static_cast<int64_t>(have), std::as_writable_bytes(std::span<char>(carry_)).subspan(have));
-  if (!read) carry_.resize(have);
-  return read;
+  carry_.resize(have + static_cast<size_t>(bytes));
+  const auto read = input_->read(std::as_writable_bytes(std::span<char>(carry_)).subspan(have));
+  carry_.resize(have + read.value_or(0));
+  if (!read) return tl::unexpected(read.error());
+  ended_ = static_cast<int64_t>(*read) < bytes;
+  return {};
 }
 
 Status DocumentReader::pass_byte_order_mark() {
@@ -143,51 +155,94 @@ Status DocumentReader::pass_byte_order_mark() {
   return {};
 }
 
-Error DocumentReader::too_long(size_t begin) const {
-  const std::string_view before = std::string_view(carry_).substr(0, begin);
-  return Error(
-      ErrorCode::kResourceExhausted,
-      fmt::format("{}: the document at line {}, offset {} is longer than {} bytes", input_.name(),
-                  line_ + count_lines(before), at_ + static_cast<int64_t>(begin), options_.max_document_bytes));
+std::string DocumentReader::too_long() const {
+  return fmt::format("longer than {} bytes", options_.max_document_bytes);
 }
 
 Result<std::optional<DocumentChunk>> DocumentReader::next() {
   if (at_ == 0 && carry_.empty()) RETURN_IF_ERROR(pass_byte_order_mark());
-  if (at_ >= input_.size()) return std::nullopt;
   const bool whole = options_.mode == DocumentMode::kFile;
-  if (whole && input_.size() - at_ > options_.max_document_bytes) return tl::unexpected(too_long(0));
-
   // More until a document ends; a quarter more each time, so that a long one is looked at five times in all, not for
   // each chunk.
-  int64_t target = whole ? input_.size() : options_.chunk_bytes;
+  int64_t target = options_.chunk_bytes;
   for (;;) {
     const auto have = static_cast<int64_t>(carry_.size());
     if (have < target) RETURN_IF_ERROR(read_more(target - have));
-    const bool final = at_ + static_cast<int64_t>(carry_.size()) == input_.size();
+    if (ended_ && carry_.empty()) return std::nullopt;
     DocumentChunk chunk;
+    bool within = true;
     if (whole) {
-      if (!only(carry_, kWhitespace)) chunk.documents = {{0, carry_.size()}};
-      return std::optional(take(std::move(chunk), carry_.size(), 0));
+      within = static_cast<int64_t>(carry_.size()) <= options_.max_document_bytes;
+      if (within && ended_) {
+        if (!only(carry_, kWhitespace)) chunk.documents = {{0, carry_.size()}};
+        return std::optional(take(std::move(chunk), carry_.size()));
+      }
+    } else {
+      Splitter splitter(options_.mode, static_cast<size_t>(options_.max_document_bytes));
+      within = splitter.split(carry_, ended_);
+      if (splitter.complete > 0) {
+        chunk.documents = std::move(splitter.documents);
+        return std::optional(take(std::move(chunk), splitter.complete));
+      }
     }
-    Splitter splitter(options_.mode, static_cast<size_t>(options_.max_document_bytes));
-    if (!splitter.split(carry_, final)) return tl::unexpected(too_long(splitter.begin));
-    if (splitter.complete > 0) {
-      chunk.documents = std::move(splitter.documents);
-      return std::optional(take(std::move(chunk), splitter.complete, splitter.complete_lines));
+    if (!within && options_.leave_out_long) return leave_out();
+    if (!within) {
+      return fail(ErrorCode::kResourceExhausted, "{}: the document at line {}, offset {} is {}", input_->name(), line_,
+                  at_, too_long());
     }
     target = std::max(static_cast<int64_t>(carry_.size() + carry_.size() / 4), target + options_.chunk_bytes);
   }
 }
 
-DocumentChunk DocumentReader::take(DocumentChunk chunk, size_t bytes, int64_t lines) {
-  chunk.file_offset = at_;
+// The document at the front is over the limit: passes over the rest of it.
+Result<std::optional<DocumentChunk>> DocumentReader::leave_out() {
+  DocumentChunk chunk;
+  chunk.left_out = LeftOut{at_, line_, too_long()};
+  chunk.offset = at_;
+  chunk.first_line = line_;
+  bool blank = true;  // so far, the line that is looked at
+  for (;;) {
+    size_t at = 0;
+    bool over = false;
+    for (; at < carry_.size() && !over; ++at) {
+      const char c = carry_[at];
+      if (c != '\n') {
+        blank = blank && kBlank.find(c) != std::string_view::npos;
+        continue;
+      }
+      ++line_;
+      over = options_.mode == DocumentMode::kParagraph ? blank : options_.mode != DocumentMode::kFile;
+      blank = true;
+    }
+    at_ += static_cast<int64_t>(at);
+    carry_.erase(0, at);
+    if (over || ended_) break;
+    RETURN_IF_ERROR(read_more(options_.chunk_bytes));
+  }
+  chunk.end = at_;
+  chunk.file_bytes = std::min(input_->file_bytes(), at_);
+  return std::optional(std::move(chunk));
+}
+
+DocumentChunk DocumentReader::take(DocumentChunk chunk, size_t bytes) {
+  chunk.offset = at_;
   chunk.first_line = line_;
   std::string rest = carry_.substr(bytes);
   carry_.resize(bytes);
   chunk.text = std::exchange(carry_, std::move(rest));
   at_ += static_cast<int64_t>(bytes);
-  line_ += lines;
+  line_ += count_lines(chunk.text);
+  chunk.end = at_;
+  chunk.file_bytes = std::min(input_->file_bytes(), at_);  // of plain text both are known to the byte
   return chunk;
+}
+
+int64_t document_offset(const DocumentChunk& chunk, size_t i) {
+  return chunk.rows.empty() ? chunk.offset + static_cast<int64_t>(chunk.documents[i].begin) : chunk.rows[i];
+}
+
+int64_t document_line(const DocumentChunk& chunk, size_t i) {
+  return chunk.rows.empty() ? line_of(chunk, chunk.documents[i].begin) : chunk.rows[i] + 1;
 }
 
 int64_t line_of(const DocumentChunk& chunk, size_t at) {

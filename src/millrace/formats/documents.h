@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Raw text cut into documents, chunk by chunk, in bounded memory. A DocumentReader belongs to one thread; chunks are
-// values.
+// Raw text cut into documents, chunk by chunk, in bounded memory: plain or packed text (byte_stream.h), and the rows of
+// a Parquet column (parquet.h). A DocumentSource belongs to one thread; chunks are values.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "millrace/base/io.h"
 #include "millrace/base/status.h"
+#include "millrace/formats/byte_stream.h"
 
 namespace millrace::formats {
 
@@ -29,46 +31,78 @@ struct DocumentSpan {
   size_t begin = 0, end = 0;  // in DocumentChunk::text
 };
 
+// A document that is left out, and why.
+struct LeftOut {
+  int64_t offset = 0;  // of its first byte, or its row; as in DocumentChunk
+  int64_t line = 1;
+  std::string reason;
+};
+
 // Whole documents back to back with what lies between them.
 struct DocumentChunk {
-  std::string text;                     // bytes as they are in the file; may be invalid UTF-8
-  int64_t file_offset = 0;              // of text[0]
-  int64_t first_line = 1;               // 1-based number of the line text[0] is in
+  std::string text;                     // bytes as they are in the file, unpacked; may be invalid UTF-8
+  int64_t offset = 0;                   // of text[0] in the unpacked content; of a table, its first row
+  int64_t end = 0;                      // offset behind the chunk: the next one's
+  int64_t first_line = 1;               // 1-based number of the line text[0] is in; of a table, the first row's
   std::vector<DocumentSpan> documents;  // without those that are empty or only whitespace (ASCII); in order
+  std::vector<int64_t> rows;            // of a table: the row of each document; else empty
+  std::optional<LeftOut> left_out;      // behind `documents`; the chunk then ends behind it
+  int64_t file_bytes = 0;               // how much of the file everything up to the chunk's end took
 };
 
 struct DocumentOptions {
   DocumentMode mode = DocumentMode::kLine;
+  std::string text_field = "text";        // of a table: the column
   int64_t chunk_bytes = 1 << 20;          // about this much text in a chunk, or one document that is longer; at least 1
-  int64_t max_document_bytes = 64 << 20;  // a longer document, or line of spaces, is refused with its place; at least 1
+  int64_t max_document_bytes = 64 << 20;  // no document, or line of spaces, may be longer; at least 1
+  bool leave_out_long = false;            // a longer one is left out, and said to be, instead of being an error
 };
 
-class DocumentReader {
+class DocumentSource {
  public:
-  // `input` must outlive the reader. Reading starts at byte `begin`, which must be a document's start (0, or a chunk's
-  // end), in line `first_line`.
-  DocumentReader(const RandomReader& input, const DocumentOptions& options, int64_t begin = 0, int64_t first_line = 1);
+  virtual ~DocumentSource() = default;
+  // The next chunk, nothing at the end. Documents do not depend on the size of chunks; a chunk may hold none.
+  // Memory: a chunk, or 1.25 times a longer document.
+  // Errors: resource_exhausted (a document over the limit, which is not read to its end: file, line, offset),
+  // corruption, those of reading.
+  [[nodiscard]] virtual Result<std::optional<DocumentChunk>> next() = 0;
+};
 
-  // The next chunk, nothing at the end. A UTF-8 byte order mark at the file's start is passed over. Documents do not
-  // depend on the size of chunks; a chunk of blank text holds none. Memory: a chunk, or 1.25 times a longer document.
-  // Errors: resource_exhausted (a document over the limit, which is not read to its end: file, line, offset), those of
-  // read_at.
-  [[nodiscard]] Result<std::optional<DocumentChunk>> next();
+// The documents of `file` from `begin`, which must be a chunk's `end`, a document's place (document_offset) or 0;
+// `line` is the one it is in. `file` must outlive the source. A file that begins as Parquet does is read as a table,
+// whose rows are the documents. Errors: those of open_stream and open_table; invalid_argument (a table cut by
+// paragraph).
+[[nodiscard]] Result<std::unique_ptr<DocumentSource>> open_documents(const RandomReader& file,
+                                                                     const DocumentOptions& options, int64_t begin = 0,
+                                                                     int64_t line = 1);
+
+// Text from a stream. A UTF-8 byte order mark at the file's start is passed over.
+class DocumentReader final : public DocumentSource {
+ public:
+  // The stream stands at byte `begin` of its content.
+  DocumentReader(std::unique_ptr<ByteStream> input, const DocumentOptions& options, int64_t begin = 0,
+                 int64_t line = 1);
+  [[nodiscard]] Result<std::optional<DocumentChunk>> next() override;
 
  private:
   [[nodiscard]] Status pass_byte_order_mark();
   [[nodiscard]] Status read_more(int64_t bytes);
-  DocumentChunk take(DocumentChunk chunk, size_t bytes, int64_t lines);
-  Error too_long(size_t begin) const;
+  DocumentChunk take(DocumentChunk chunk, size_t bytes);
+  std::string too_long() const;
+  [[nodiscard]] Result<std::optional<DocumentChunk>> leave_out();
 
-  const RandomReader& input_;
+  const std::unique_ptr<ByteStream> input_;
   DocumentOptions options_;
-  int64_t at_;         // offset of carry_[0] in the file
-  int64_t line_;       // the line carry_[0] is in
-  std::string carry_;  // read, and not yet in a chunk
+  int64_t at_;          // offset of carry_[0] in the content
+  int64_t line_;        // the line carry_[0] is in
+  std::string carry_;   // read, and not yet in a chunk
+  bool ended_ = false;  // nothing follows carry_
 };
 
-// Line number (1-based) of a byte of a chunk, for messages.
+// Where documents[i] begins, as DocumentChunk::offset counts, and the line it begins in (1-based; the row, of a table).
+int64_t document_offset(const DocumentChunk& chunk, size_t i);
+int64_t document_line(const DocumentChunk& chunk, size_t i);
+// Line number (1-based) of a byte of a chunk of text, for messages.
 int64_t line_of(const DocumentChunk& chunk, size_t at);
 
 // The string at `field` ("text", or "meta.body" for nested objects) of one JSON object in valid UTF-8.

@@ -27,23 +27,27 @@ struct Read {
   std::vector<int64_t> lines;                     // of each document's first byte
   std::string text;                               // all chunks together
   std::vector<std::pair<int64_t, int64_t>> ends;  // of each chunk: offset and line
+  std::vector<LeftOut> left_out;
 };
 
 Result<Read> read_documents(const RandomReader& input, const DocumentOptions& options, int64_t begin = 0,
                             int64_t first_line = 1) {
-  DocumentReader reader(input, options, begin, first_line);
+  ASSIGN_OR_RETURN(const auto reader, open_documents(input, options, begin, first_line));
   Read out;
   for (;;) {
-    ASSIGN_OR_RETURN(const auto chunk, reader.next());
+    ASSIGN_OR_RETURN(const auto chunk, reader->next());
     if (!chunk) return out;
-    EXPECT_FALSE(chunk->text.empty());
+    EXPECT_EQ(chunk->text.empty(), chunk->left_out.has_value());
+    if (chunk->left_out) out.left_out.push_back(*chunk->left_out);
+    EXPECT_LE(chunk->file_bytes, input.size());
     for (const DocumentSpan span : chunk->documents) {
       out.documents.push_back(chunk->text.substr(span.begin, span.end - span.begin));
       out.lines.push_back(line_of(*chunk, span.begin));
     }
     out.text += chunk->text;
-    out.ends.emplace_back(chunk->file_offset + static_cast<int64_t>(chunk->text.size()),
-                          line_of(*chunk, chunk->text.size()));
+    if (chunk->left_out) continue;
+    EXPECT_EQ(chunk->end, chunk->offset + static_cast<int64_t>(chunk->text.size()));
+    out.ends.emplace_back(chunk->end, line_of(*chunk, chunk->text.size()));
   }
 }
 Result<Read> read_documents(const std::string& text, const DocumentOptions& options, int64_t begin = 0,
@@ -195,6 +199,37 @@ TEST(Documents, TheLimitDoesNotDependOnChunks) {
       }
     }
   }
+}
+
+TEST(Documents, OverTheLimitAreLeftOutAlone) {
+  const uint64_t seed = test_seed();
+  SCOPED_TRACE("MILLRACE_TEST_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  int left_out = 0;
+  for (int round = 0; round < 4000; ++round) {
+    const std::string text = random_text(random);
+    for (const auto mode : {DocumentMode::kLine, DocumentMode::kParagraph, DocumentMode::kFile}) {
+      const auto limit = static_cast<size_t>(1 + random() % 20);
+      const auto read = read_documents(text, {.mode = mode,
+                                              .chunk_bytes = static_cast<int64_t>(1 + random() % 20),
+                                              .max_document_bytes = static_cast<int64_t>(limit),
+                                              .leave_out_long = true});
+      ASSERT_TRUE(read) << read.error().to_string();
+      const Texts all = documents_of(text, mode);
+      Texts expected;
+      for (const std::string& document : all) {
+        if (document.size() <= limit) expected.push_back(document);
+      }
+      ASSERT_EQ(read->documents, expected) << testing::PrintToString(text) << " limit " << limit;
+      // Lines of spaces over the limit are left out too, so there may be more.
+      ASSERT_GE(read->left_out.size() + read->documents.size(), all.size());
+      for (const LeftOut& place : read->left_out) {
+        ASSERT_EQ(place.line, 1 + std::count(text.begin(), text.begin() + place.offset, '\n'));
+        ++left_out;
+      }
+    }
+  }
+  EXPECT_GT(left_out, 1000);
 }
 
 // Two line ends and a line of one byte without end; counts what is asked of it.

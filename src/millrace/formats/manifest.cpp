@@ -124,23 +124,49 @@ class Fields {
 
 Json to_json(const ShardConfig& config) {
   return {{"tasks", config.tasks},
+          {"output", config.format},
           {"tokenizer_hash", to_hex(config.tokenizer_hash)},
           {"ids_field", config.ids_field},
+          {"block_documents", config.block_documents},
           {"text", config.text},
+          {"shard_bytes", config.shard_bytes},
           {"documents", config.documents},
           {"text_field", config.text_field},
+          {"chat", config.chat},
           {"add_special_tokens", config.add_special_tokens},
-          {"shard_bytes", config.shard_bytes}};
+          {"bos", config.bos},
+          {"eos", config.eos},
+          {"on_error", config.on_error},
+          {"strict_utf8", config.strict_utf8},
+          {"max_document_bytes", config.max_document_bytes},
+          {"dedup", config.dedup},
+          {"min_bytes", config.min_bytes},
+          {"max_bytes", config.max_bytes},
+          {"min_tokens", config.min_tokens},
+          {"max_tokens", config.max_tokens}};
 }
 ShardConfig read_config(Fields& fields) {
   ShardConfig config{.tasks = fields.count("tasks"),
+                     .format = fields.text("output"),
                      .tokenizer_hash = fields.hash("tokenizer_hash"),
                      .ids_field = fields.text("ids_field"),
+                     .block_documents = fields.count("block_documents"),
                      .text = fields.boolean("text"),
+                     .shard_bytes = fields.count("shard_bytes"),
                      .documents = fields.text("documents"),
                      .text_field = fields.text("text_field"),
+                     .chat = fields.text("chat"),
                      .add_special_tokens = fields.boolean("add_special_tokens"),
-                     .shard_bytes = fields.count("shard_bytes")};
+                     .bos = fields.text("bos"),
+                     .eos = fields.text("eos"),
+                     .on_error = fields.text("on_error"),
+                     .strict_utf8 = fields.boolean("strict_utf8"),
+                     .max_document_bytes = fields.count("max_document_bytes"),
+                     .dedup = fields.boolean("dedup"),
+                     .min_bytes = fields.count("min_bytes"),
+                     .max_bytes = fields.count("max_bytes"),
+                     .min_tokens = fields.count("min_tokens"),
+                     .max_tokens = fields.count("max_tokens")};
   fields.check(config.tasks >= 1, "tasks", "at least 1");
   return config;
 }
@@ -180,9 +206,15 @@ Json to_json_list(const std::vector<T>& items) {
 // What parts and the manifest have in common.
 template <class T>
 Json shared_to_json(const T& record) {
-  return {{"config", to_json(record.config)},  {"shards", to_json_list(record.shards)},
-          {"input_bytes", record.input_bytes}, {"documents", record.documents},
-          {"tokens", record.tokens},           {"invalid_utf8", record.invalid_utf8}};
+  return {{"config", to_json(record.config)},
+          {"shards", to_json_list(record.shards)},
+          {"input_bytes", record.input_bytes},
+          {"documents", record.documents},
+          {"tokens", record.tokens},
+          {"invalid_utf8", record.counts.invalid_utf8},
+          {"rejected", record.counts.rejected},
+          {"duplicates", record.counts.duplicates},
+          {"filtered", record.counts.filtered}};
 }
 const std::string* repeated_shard(const std::vector<ShardEntry>& shards) {
   std::set<std::string_view> names;
@@ -200,7 +232,10 @@ T read_shared(Fields& fields) {
   record.input_bytes = fields.count("input_bytes");
   record.documents = fields.count("documents");
   record.tokens = fields.count("tokens");
-  record.invalid_utf8 = fields.count("invalid_utf8");
+  record.counts = {.invalid_utf8 = fields.count("invalid_utf8"),
+                   .rejected = fields.count("rejected"),
+                   .duplicates = fields.count("duplicates"),
+                   .filtered = fields.count("filtered")};
   fields.check(repeated_shard(record.shards) == nullptr, "shards", "free of repeated names");
   return record;
 }
@@ -263,6 +298,14 @@ Status check_parts(const std::vector<const PartRecord*>& parts) {
 
 }  // namespace
 
+DocumentCounts& DocumentCounts::operator+=(const DocumentCounts& more) {
+  invalid_utf8 += more.invalid_utf8;
+  rejected += more.rejected;
+  duplicates += more.duplicates;
+  filtered += more.filtered;
+  return *this;
+}
+
 std::string serialize_shard_config(const ShardConfig& config) {
   return seal(to_json(config), kConfigFormat);
 }
@@ -324,7 +367,10 @@ Result<Manifest> join_parts(std::span<const PartRecord> parts) {
     RETURN_IF_ERROR(add_count(manifest.input_bytes, part->input_bytes, "bytes"));
     RETURN_IF_ERROR(add_count(manifest.documents, part->documents, "documents"));
     RETURN_IF_ERROR(add_count(manifest.tokens, part->tokens, "tokens"));
-    RETURN_IF_ERROR(add_count(manifest.invalid_utf8, part->invalid_utf8, "ill-formed sequences"));
+    RETURN_IF_ERROR(add_count(manifest.counts.invalid_utf8, part->counts.invalid_utf8, "ill-formed sequences"));
+    RETURN_IF_ERROR(add_count(manifest.counts.rejected, part->counts.rejected, "rejected documents"));
+    RETURN_IF_ERROR(add_count(manifest.counts.duplicates, part->counts.duplicates, "duplicates"));
+    RETURN_IF_ERROR(add_count(manifest.counts.filtered, part->counts.filtered, "filtered documents"));
   }
   if (const std::string* name = repeated_shard(manifest.shards))
     return fail(ErrorCode::kInvalidArgument, "two parts name the shard {}", *name);

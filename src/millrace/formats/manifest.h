@@ -18,13 +18,27 @@ namespace millrace::formats {
 // What must be equal for all tasks that write into one folder.
 struct ShardConfig {
   int64_t tasks = 1;
+  std::string format;  // "webdataset", "megatron", "tokens"
   Hash128 tokenizer_hash;
-  std::string ids_field;   // "token_ids.npy"
-  bool text = true;        // text.txt is written
+  std::string ids_field;        // "token_ids.npy"; of shards that hold nothing but ids "u16" or "u32"
+  int64_t block_documents = 0;  // so many documents share a member; 0: each has its own
+  bool text = true;             // text.txt is written
+  int64_t shard_bytes = 0;      // 0: one shard a task
+
+  // What a document is, and what becomes ids.
   std::string documents;   // document_mode_name
-  std::string text_field;  // for jsonl, else empty
+  std::string text_field;  // for jsonl and tables
+  std::string chat;        // name of the chat template, else empty
   bool add_special_tokens = true;
-  int64_t shard_bytes = 0;  // 0: one shard a task
+  std::string bos, eos;  // tokens put around every document beside those; empty: none
+
+  // Which documents are left out.
+  std::string on_error;  // "fail", "skip"
+  bool strict_utf8 = false;
+  int64_t max_document_bytes = 0;
+  bool dedup = false;                    // texts that came before in the task
+  int64_t min_bytes = 0, max_bytes = 0;  // of the text; a max of 0 is none
+  int64_t min_tokens = 0, max_tokens = 0;
   bool operator==(const ShardConfig&) const = default;
 };
 std::string serialize_shard_config(const ShardConfig& config);
@@ -37,7 +51,7 @@ struct ShardEntry {
   int64_t size = 0;
   int64_t samples = 0;
   int64_t tokens = 0;
-  Hash128 hash;        // XXH3-128 of the tar file
+  Hash128 hash;        // ShardIndex::shard_hash
   Hash128 index_hash;  // XXH3-128 of the index file
   bool operator==(const ShardEntry&) const = default;
 };
@@ -49,15 +63,25 @@ struct InputEntry {
   bool operator==(const InputEntry&) const = default;
 };
 
+// What happened to documents beside being written. Counts.
+struct DocumentCounts {
+  int64_t invalid_utf8 = 0;  // ill-formed sequences replaced
+  int64_t rejected = 0;      // documents that could not be taken; each is in a ledger
+  int64_t duplicates = 0;    // left out by dedup
+  int64_t filtered = 0;      // left out by their length
+  bool operator==(const DocumentCounts&) const = default;
+  DocumentCounts& operator+=(const DocumentCounts& more);
+};
+
 struct PartRecord {
   int64_t task = 0;
   ShardConfig config;
   std::vector<InputEntry> inputs;
   std::vector<ShardEntry> shards;
   int64_t input_bytes = 0;
-  int64_t documents = 0;
+  int64_t documents = 0;  // written
   int64_t tokens = 0;
-  int64_t invalid_utf8 = 0;  // ill-formed sequences replaced
+  DocumentCounts counts;
   bool operator==(const PartRecord&) const = default;
 };
 std::string part_name(int64_t task, int64_t tasks);  // "part-00003-of-00010.json"
@@ -73,7 +97,7 @@ struct Manifest {
   int64_t input_bytes = 0;
   int64_t documents = 0;
   int64_t tokens = 0;
-  int64_t invalid_utf8 = 0;
+  DocumentCounts counts;
   bool operator==(const Manifest&) const = default;
 };
 std::string serialize_manifest(const Manifest& manifest);

@@ -14,7 +14,14 @@ namespace {
 using ::testing::HasSubstr;
 
 ShardConfig sample_config(int64_t tasks = 2) {
-  return {.tasks = tasks, .tokenizer_hash = xxh3_128("tokenizer"), .ids_field = "token_ids.npy", .documents = "line"};
+  return {.tasks = tasks,
+          .format = "webdataset",
+          .tokenizer_hash = xxh3_128("tokenizer"),
+          .ids_field = "token_ids.npy",
+          .documents = "line",
+          .text_field = "text",
+          .on_error = "fail",
+          .max_document_bytes = 64 << 20};
 }
 
 PartRecord sample_part(int64_t task, int64_t tasks = 2) {
@@ -50,14 +57,27 @@ std::string part_error(const std::function<void(nlohmann::json&)>& edit) {
 TEST(Manifest, TheDocumentedConfig) {
   EXPECT_EQ(serialize_shard_config(sample_config()), R"({
   "add_special_tokens": true,
-  "checksum": "f0a0d37b60cfff79c585413023087dfd",
+  "block_documents": 0,
+  "bos": "",
+  "chat": "",
+  "checksum": "14603b1176babd90407d41588798d369",
+  "dedup": false,
   "documents": "line",
+  "eos": "",
   "format": "millrace.prepare",
   "ids_field": "token_ids.npy",
+  "max_bytes": 0,
+  "max_document_bytes": 67108864,
+  "max_tokens": 0,
+  "min_bytes": 0,
+  "min_tokens": 0,
+  "on_error": "fail",
+  "output": "webdataset",
   "shard_bytes": 0,
+  "strict_utf8": false,
   "tasks": 2,
   "text": true,
-  "text_field": "",
+  "text_field": "text",
   "tokenizer_hash": "d189135707f48980879388ec2a51e756",
   "version": 1
 }
@@ -66,18 +86,33 @@ TEST(Manifest, TheDocumentedConfig) {
 
 TEST(Manifest, TheDocumentedPart) {
   EXPECT_EQ(serialize_part(sample_part(0)), R"({
-  "checksum": "dad6b9fa03a8d2a1571c43e0acfbacfb",
+  "checksum": "683273d4fcb08d520e58193ac98531fa",
   "config": {
     "add_special_tokens": true,
+    "block_documents": 0,
+    "bos": "",
+    "chat": "",
+    "dedup": false,
     "documents": "line",
+    "eos": "",
     "ids_field": "token_ids.npy",
+    "max_bytes": 0,
+    "max_document_bytes": 67108864,
+    "max_tokens": 0,
+    "min_bytes": 0,
+    "min_tokens": 0,
+    "on_error": "fail",
+    "output": "webdataset",
     "shard_bytes": 0,
+    "strict_utf8": false,
     "tasks": 2,
     "text": true,
-    "text_field": "",
+    "text_field": "text",
     "tokenizer_hash": "d189135707f48980879388ec2a51e756"
   },
   "documents": 12,
+  "duplicates": 0,
+  "filtered": 0,
   "format": "millrace.part",
   "input_bytes": 1000,
   "inputs": [
@@ -88,6 +123,7 @@ TEST(Manifest, TheDocumentedPart) {
     }
   ],
   "invalid_utf8": 0,
+  "rejected": 0,
   "shards": [
     {
       "hash": "0ee726d6f051af0941b0f4b72b120c14",
@@ -107,21 +143,37 @@ TEST(Manifest, TheDocumentedPart) {
 
 TEST(Manifest, TheDocumentedManifest) {
   EXPECT_EQ(serialize_manifest(*join_parts(std::vector{sample_part(0), sample_part(1)})), R"({
-  "checksum": "4d247553af58231c9a367e2f6e1e2550",
+  "checksum": "bfd11c3da25324be82eea7e11dd2bb6a",
   "config": {
     "add_special_tokens": true,
+    "block_documents": 0,
+    "bos": "",
+    "chat": "",
+    "dedup": false,
     "documents": "line",
+    "eos": "",
     "ids_field": "token_ids.npy",
+    "max_bytes": 0,
+    "max_document_bytes": 67108864,
+    "max_tokens": 0,
+    "min_bytes": 0,
+    "min_tokens": 0,
+    "on_error": "fail",
+    "output": "webdataset",
     "shard_bytes": 0,
+    "strict_utf8": false,
     "tasks": 2,
     "text": true,
-    "text_field": "",
+    "text_field": "text",
     "tokenizer_hash": "d189135707f48980879388ec2a51e756"
   },
   "documents": 24,
+  "duplicates": 0,
+  "filtered": 0,
   "format": "millrace.manifest",
   "input_bytes": 2000,
   "invalid_utf8": 0,
+  "rejected": 0,
   "shards": [
     {
       "hash": "0ee726d6f051af0941b0f4b72b120c14",
@@ -231,7 +283,7 @@ TEST(Manifest, JoinsInTheOrderOfTasks) {
   std::vector<PartRecord> parts;
   for (const int64_t task : {2, 0, 1}) parts.push_back(sample_part(task, 3));
   parts[1].shards.push_back({.name = "shard-00000-1.tar"});
-  parts[2].invalid_utf8 = 4;
+  parts[2].counts = {.invalid_utf8 = 4};
   const auto manifest = join_parts(parts);
   ASSERT_TRUE(manifest) << manifest.error().to_string();
   std::vector<std::string> names;
@@ -241,7 +293,7 @@ TEST(Manifest, JoinsInTheOrderOfTasks) {
   EXPECT_EQ(manifest->input_bytes, 3000);
   EXPECT_EQ(manifest->documents, 36);
   EXPECT_EQ(manifest->tokens, 3 * 345);
-  EXPECT_EQ(manifest->invalid_utf8, 4);
+  EXPECT_EQ(manifest->counts.invalid_utf8, 4);
 }
 
 TEST(Manifest, NamesEveryMissingPart) {
@@ -289,7 +341,7 @@ TEST(Manifest, ExplainsDifferencesLineByLine) {
   here.text_field = "body";
   here.text = false;
   EXPECT_EQ(explain_difference(sample_config(), here),
-            "tasks: 2 there, 8 here\ntext: true there, false here\ntext_field: \"\" there, \"body\" here");
+            "tasks: 2 there, 8 here\ntext: true there, false here\ntext_field: \"text\" there, \"body\" here");
 }
 
 }  // namespace

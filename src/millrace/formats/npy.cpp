@@ -192,9 +192,73 @@ bool json_space(char c) {
 
 }  // namespace
 
-void append_npy_u32(std::string& out, std::span<const uint32_t> ids) {
-  const std::string count = fmt::format("{}", ids.size());
-  std::string header = fmt::format("{{'descr': '<u4', 'fortran_order': False, 'shape': ({},), }}", count);
+std::optional<IdsCoding> ids_coding(std::string_view field) {
+  const size_t dot = field.rfind('.');
+  const std::string_view name = dot == std::string_view::npos ? field : field.substr(dot + 1);
+  if (name == "npy") return IdsCoding::kNpy;
+  if (name == "json") return IdsCoding::kJson;
+  if (name == "u16") return IdsCoding::kU16;
+  if (name == "u32") return IdsCoding::kU32;
+  return std::nullopt;
+}
+
+Status parse_ids(std::string_view field, std::span<const std::byte> data, std::vector<uint32_t>& ids,
+                 std::string_view source) {
+  const auto coding = ids_coding(field);
+  if (!coding) {
+    return fail(ErrorCode::kInvalidArgument, "{}: ids are read from fields .npy, .json, .u16 and .u32, not from {}",
+                source, field);
+  }
+  switch (*coding) {
+    case IdsCoding::kNpy:
+      return parse_npy_ids(data, ids, source);
+    case IdsCoding::kJson:
+      return parse_json_ids(as_text(data), ids, source);
+    case IdsCoding::kU16:
+      return parse_raw_ids(data, 2, ids, source);
+    case IdsCoding::kU32:
+      return parse_raw_ids(data, 4, ids, source);
+  }
+  return {};
+}
+
+void append_raw_ids(std::string& out, std::span<const uint32_t> ids, size_t width) {
+  if (width == sizeof(uint32_t)) {
+    out.append(as_text(std::as_bytes(ids)));
+    return;
+  }
+  const size_t before = out.size();
+  out.resize(before + 2 * ids.size());
+  char* at = out.data() + before;
+  for (const uint32_t id : ids) {
+    const auto narrow = static_cast<uint16_t>(id);
+    std::memcpy(at, &narrow, sizeof(narrow));
+    at += sizeof(narrow);
+  }
+}
+
+Status parse_raw_ids(std::span<const std::byte> data, size_t width, std::vector<uint32_t>& ids,
+                     std::string_view source) {
+  if (data.size() % width != 0) {
+    return fail(ErrorCode::kCorruption, "{}: {} bytes are not a whole number of ids of {}", source, data.size(), width);
+  }
+  const size_t before = ids.size();
+  ids.resize(before + data.size() / width);
+  if (width == sizeof(uint32_t)) {
+    if (!data.empty()) std::memcpy(ids.data() + before, data.data(), data.size());
+    return {};
+  }
+  for (size_t i = 0; i < data.size() / width; ++i) {
+    uint16_t id;
+    std::memcpy(&id, data.data() + i * width, sizeof(id));
+    ids[before + i] = id;
+  }
+  return {};
+}
+
+void append_npy_header(std::string& out, size_t ids, size_t width) {
+  const std::string count = fmt::format("{}", ids);
+  std::string header = fmt::format("{{'descr': '<u{}', 'fortran_order': False, 'shape': ({},), }}", width, count);
   header.append(kGrowthDigits - count.size(), ' ');
   const size_t unpadded = kNpyMagic.size() + 4 + header.size() + 1;
   header.append((kNpyAlignment - unpadded % kNpyAlignment) % kNpyAlignment, ' ');
@@ -202,7 +266,12 @@ void append_npy_u32(std::string& out, std::span<const uint32_t> ids) {
   out.append(kNpyMagic).append({'\x01', '\x00'});
   out += static_cast<char>(header.size() & 255);
   out += static_cast<char>(header.size() >> 8);
-  out.append(header).append(as_text(std::as_bytes(ids)));
+  out.append(header);
+}
+
+void append_npy_u32(std::string& out, std::span<const uint32_t> ids) {
+  append_npy_header(out, ids.size(), sizeof(uint32_t));
+  append_raw_ids(out, ids, sizeof(uint32_t));
 }
 
 Status parse_npy_ids(std::span<const std::byte> file, std::vector<uint32_t>& ids, std::string_view source) {

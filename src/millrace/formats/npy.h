@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// NumPy's .npy for one-dimensional arrays of token ids (docs/format/npy.md; numpy.lib.format, versions 1.0 to 3.0), and
-// the JSON list of ids. Thread-safe.
+// Token ids as a field of a sample: NumPy's .npy of one dimension (docs/format/npy.md; numpy.lib.format, versions 1.0
+// to 3.0), the JSON list, and raw little-endian numbers of 16 or 32 bits. Thread-safe.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,24 @@
 #include "millrace/base/status.h"
 
 namespace millrace::formats {
+
+// By the last part of a field's name, how ids are written in it.
+enum class IdsCoding { kNpy, kJson, kU16, kU32 };
+std::optional<IdsCoding> ids_coding(std::string_view field);  // "token_ids.npy", "json", "u16"; nothing for "text.txt"
+// Parses data of this coding. Errors: as the functions below; invalid_argument (a field of no coding).
+[[nodiscard]] Status parse_ids(std::string_view field, std::span<const std::byte> data, std::vector<uint32_t>& ids,
+                               std::string_view source);
+
+// Appends ids as they lie in memory, in `width` bytes each, 2 or 4. REQUIRES: they fit.
+void append_raw_ids(std::string& out, std::span<const uint32_t> ids, size_t width);
+// Errors: corruption (not a whole number of ids).
+[[nodiscard]] Status parse_raw_ids(std::span<const std::byte> data, size_t width, std::vector<uint32_t>& ids,
+                                   std::string_view source);
+
+// Appends what stands before `count` raw ids in a version 1.0 file with dtype '<u2' or '<u4': always as many bytes,
+// kNpyHeaderBytes.
+inline constexpr size_t kNpyHeaderBytes = 128;
+void append_npy_header(std::string& out, size_t count, size_t width);
 
 // Appends a version 1.0 file with dtype '<u4' and shape (n,); header padded to 64 bytes as numpy does.
 void append_npy_u32(std::string& out, std::span<const uint32_t> ids);

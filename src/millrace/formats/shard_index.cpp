@@ -21,7 +21,7 @@ static_assert(std::endian::native == std::endian::little, "columns are copied as
 // Layout version 1, as docs/format/shard_index.md draws it. The offsets of published versions never change.
 constexpr std::string_view kIndexMagic = "MLRINDEX";
 constexpr uint32_t kIndexVersion = 1;
-constexpr size_t kFixedHeader = 72;
+constexpr size_t kFixedHeader = 80;
 constexpr size_t kChecksumBytes = 16;
 constexpr size_t kRowBytes = 28;
 constexpr size_t kMaxProducer = 64 << 10;
@@ -88,28 +88,38 @@ tl::unexpected<Error> bad_index(std::string_view source, std::string_view reason
   return fail(ErrorCode::kCorruption, "{}: {}", source, reason);
 }
 
+// Whether an extent has the size that its kind asks for.
+bool whole_extent(const ShardIndex& index, size_t i) {
+  const uint64_t offset = index.offset[i];
+  const uint64_t size = index.size[i];
+  if (index.kind == SampleExtentKind::kMembers)
+    return (offset | size) % static_cast<uint64_t>(kTarBlock) == 0 && size != 0;
+  return size == index.tokens[i] * (index.ids_field == "u16" ? sizeof(uint16_t) : sizeof(uint32_t));
+}
+
 Status check_extents(const ShardIndex& index, std::string_view source) {
   const auto shard_size = static_cast<uint64_t>(index.shard_size);
   uint64_t end = 0;
   for (size_t i = 0; i < index.offset.size(); ++i) {
     const uint64_t offset = index.offset[i];
     const uint64_t size = index.size[i];
-    const bool whole = (offset | size) % static_cast<uint64_t>(kTarBlock) == 0 && size != 0;
-    if (!whole || offset < end || offset > shard_size || size > shard_size - offset) {
-      return fail(ErrorCode::kCorruption,
-                  "{}: sample {} is said to lie at [{}, {} + {}): not whole blocks, or over its neighbour, or outside "
-                  "the shard",
-                  source, i, offset, offset, size);
+    if (!whole_extent(index, i) || offset < end || offset > shard_size || size > shard_size - offset) {
+      return fail(
+          ErrorCode::kCorruption,
+          "{}: sample {} is said to lie at [{}, {} + {}): not a whole sample, or over its neighbour, or outside "
+          "the shard",
+          source, i, offset, offset, size);
     }
     end = offset + size;
   }
   return {};
 }
 
-// Reads a shard front to back, hashes all of it, and hands out one extent after the other.
+// Reads a shard front to back, hashes all of it, and hands out one extent after the other. What is before `begin` comes
+// last.
 class HashedShard {
  public:
-  explicit HashedShard(const RandomReader& shard) : shard_(shard) {}
+  explicit HashedShard(const RandomReader& shard, int64_t begin = 0) : shard_(shard), begin_(begin), at_(begin) {}
 
   // Valid until the next call. REQUIRES: begin is not before the end of the extent before, end is inside the shard.
   Result<std::span<const std::byte>> extent(int64_t begin, int64_t end) {
@@ -120,6 +130,8 @@ class HashedShard {
 
   Result<Hash128> finish() {
     RETURN_IF_ERROR(pass(shard_.size()));
+    at_ = 0;
+    RETURN_IF_ERROR(pass(begin_));
     return hash_.digest();
   }
 
@@ -139,9 +151,10 @@ class HashedShard {
   }
 
   const RandomReader& shard_;
+  const int64_t begin_;
   std::vector<std::byte> buffer_;
   Xxh3Stream hash_;
-  int64_t at_ = 0;
+  int64_t at_;
 };
 
 // Where an extent lies, for messages.
@@ -177,20 +190,14 @@ Result<SampleContent> walk_sample(std::span<const std::byte> extent, std::string
   return content;
 }
 
-bool is_json_field(std::string_view field) {
-  return field == "json" || field.ends_with(".json");
-}
-bool is_npy_field(std::string_view field) {
-  return field == "npy" || field.ends_with(".npy");
-}
-
 Result<std::string> choose_ids_field(const std::vector<std::string>& fields, std::string_view wanted,
                                      std::string_view source) {
   const auto has = [&](std::string_view field) {
     return std::find(fields.begin(), fields.end(), field) != fields.end();
   };
   if (wanted.empty()) {
-    for (const char* field : {"token_ids.npy", "token_ids.json", "input_ids.npy", "input_ids.json"}) {
+    for (const char* field :
+         {"token_ids.npy", "token_ids.json", "token_ids.u16", "token_ids.u32", "input_ids.npy", "input_ids.json"}) {
       if (has(field)) return std::string(field);
     }
     return std::string();
@@ -203,7 +210,7 @@ Result<std::string> choose_ids_field(const std::vector<std::string>& fields, std
 Result<uint32_t> count_ids(std::span<const std::byte> data, std::string_view field, std::vector<uint32_t>& ids,
                            std::string_view source) {
   ids.clear();
-  RETURN_IF_ERROR(is_json_field(field) ? parse_json_ids(as_text(data), ids, source) : parse_npy_ids(data, ids, source));
+  RETURN_IF_ERROR(parse_ids(field, data, ids, source));
   if (ids.size() >= kUnknownTokens)
     return fail(ErrorCode::kUnsupported, "{}: {} ids in one sample", source, ids.size());
   return static_cast<uint32_t>(ids.size());
@@ -235,6 +242,8 @@ std::string serialize_shard_index(const ShardIndex& index) {
   put_hash(out, index.tokenizer_hash);
   put(out, static_cast<uint32_t>(index.ids_field.size()));
   put(out, static_cast<uint32_t>(index.producer.size()));
+  put(out, static_cast<uint32_t>(index.kind));
+  put(out, uint32_t{0});
   out.append(index.ids_field).append(index.producer);
   out.resize(header, '\0');
   put_column(out, index.offset);
@@ -268,11 +277,14 @@ Result<ShardIndex> parse_shard_index(std::span<const std::byte> file, std::strin
   index.tokenizer_hash = cursor.take_hash();
   const size_t ids_field = cursor.take<uint32_t>();
   const size_t producer = cursor.take<uint32_t>();
-  if (index.shard_size < 0 || ids_field > kMaxIdsField || producer > kMaxProducer ||
-      header != aligned(kFixedHeader + ids_field + producer) || header > body || samples > body / kRowBytes ||
-      header + aligned(samples * kRowBytes) != body) {
+  const auto kind = cursor.take<uint32_t>();
+  const auto reserved = cursor.take<uint32_t>();
+  if (index.shard_size < 0 || kind > static_cast<uint32_t>(SampleExtentKind::kIds) || reserved != 0 ||
+      ids_field > kMaxIdsField || producer > kMaxProducer || header != aligned(kFixedHeader + ids_field + producer) ||
+      header > body || samples > body / kRowBytes || header + aligned(samples * kRowBytes) != body) {
     return bad_index(source, "the shard index states sizes that do not fit together");
   }
+  index.kind = static_cast<SampleExtentKind>(kind);
   index.ids_field = cursor.take_text(ids_field);
   index.producer = cursor.take_text(producer);
   cursor.take_text(header - kFixedHeader - ids_field - producer);
@@ -280,13 +292,17 @@ Result<ShardIndex> parse_shard_index(std::span<const std::byte> file, std::strin
   cursor.take_column(index.size, samples);
   cursor.take_column(index.hash, samples);
   cursor.take_column(index.tokens, samples);
+  if (index.kind == SampleExtentKind::kIds && index.ids_field != "u16" && index.ids_field != "u32") {
+    return bad_index(source, "the samples are ids, and not said to be u16 or u32");
+  }
   RETURN_IF_ERROR(check_extents(index, source));
   return index;
 }
 
 Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view ids_field) {
-  if (!ids_field.empty() && !is_json_field(ids_field) && !is_npy_field(ids_field)) {
-    return fail(ErrorCode::kInvalidArgument, "ids are read from .npy and .json fields, not from {}", ids_field);
+  if (!ids_field.empty() && !ids_coding(ids_field)) {
+    return fail(ErrorCode::kInvalidArgument, "ids are read from .npy, .json, .u16 and .u32 fields, not from {}",
+                ids_field);
   }
   ShardIndex index;
   index.shard_size = shard.size();
@@ -324,13 +340,15 @@ Status check_shard(const RandomReader& shard, const ShardIndex& index) {
                 shard.size(), index.shard_size);
   }
   RETURN_IF_ERROR(check_extents(index, shard.name()));
-  HashedShard bytes(shard);
+  const bool members = index.kind == SampleExtentKind::kMembers;
+  HashedShard bytes(shard, members || index.offset.empty() ? 0 : static_cast<int64_t>(index.offset[0]));
   std::string last_key;
   for (size_t i = 0; i < index.offset.size(); ++i) {
     const auto begin = static_cast<int64_t>(index.offset[i]);
     const ExtentPlace place{shard.name(), static_cast<int64_t>(i), begin};
     ASSIGN_OR_RETURN(const auto extent, bytes.extent(begin, begin + static_cast<int64_t>(index.size[i])));
     if (xxh3_64(extent) != index.hash[i]) return bad_sample(place, "its bytes do not have the hash in the index");
+    if (!members) continue;
     ASSIGN_OR_RETURN(SampleContent content, walk_sample(extent, {}, place));
     if (content.key == last_key) return bad_sample(place, "it is a part of the sample before");
     last_key = std::move(content.key);

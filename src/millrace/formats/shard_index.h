@@ -19,15 +19,24 @@ namespace millrace::formats {
 
 inline constexpr uint32_t kUnknownTokens = 0xFFFFFFFF;  // in `tokens` of a shard whose ids were not read
 
+// What the extent of a sample is.
+enum class SampleExtentKind : uint32_t {
+  kMembers = 0,  // whole members of a tar file; `ids_field` is the one with the ids
+  kIds = 1,      // ids and nothing else; `ids_field` is how they are written, "u16" or "u32"
+};
+
 struct ShardIndex {
-  int64_t shard_size = 0;  // bytes of the tar file
-  Hash128 shard_hash;      // XXH3-128 of the whole tar file
+  SampleExtentKind kind = SampleExtentKind::kMembers;
+  int64_t shard_size = 0;  // bytes of the shard's file
+  // XXH3-128 of the whole file; of one of kIds, of the bytes from the first sample on and then those before it, since a
+  // head that counts what follows is known last.
+  Hash128 shard_hash;
   Hash128 tokenizer_hash;  // zeros when unknown (a foreign shard)
   std::string ids_field;   // "token_ids.npy"; empty when the shard has none
   // A small JSON object of whoever wrote the index (`prepare`: configuration and place in the input); at most 64 KiB.
   std::string producer = "{}";
 
-  // One entry a sample, in shard order. Extents [offset, offset + size) cover whole members and do not overlap.
+  // One entry a sample, in shard order. Extents [offset, offset + size) are what `kind` says and do not overlap.
   std::vector<uint64_t> offset;
   std::vector<uint64_t> size;
   std::vector<uint32_t> tokens;
@@ -40,7 +49,7 @@ struct ShardIndex {
 
 // REQUIRES: the columns are equally long, `producer` is at most 64 KiB and `ids_field` 4 KiB.
 std::string serialize_shard_index(const ShardIndex& index);
-// Errors: corruption (own checksum, cut, extents that overlap, leave the shard or are not multiples of 512),
+// Errors: corruption (own checksum, cut, extents that overlap, leave the shard or are not what `kind` says),
 // unsupported (a version this build does not know). `source` is for messages.
 [[nodiscard]] Result<ShardIndex> parse_shard_index(std::span<const std::byte> file, std::string_view source);
 

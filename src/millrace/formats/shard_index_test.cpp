@@ -134,29 +134,64 @@ TEST(ShardIndex, NoCutAndNoFlippedByteIsReadAsAnIndex) {
 }
 
 TEST(ShardIndex, ADefectiveWriterIsNotFollowed) {
-  const std::string file = serialize_shard_index(example());  // header of 96 bytes, two samples
+  const std::string file = serialize_shard_index(example());  // header of 104 bytes, two samples
   expect_equal(*parse(resealed(file)), example());
   const auto refused = [](const std::string& changed) {
     const auto read = parse(changed);
     return read ? "read" : std::string(error_code_name(read.error().code())) + " " + read.error().to_string();
   };
   EXPECT_THAT(refused(with<uint32_t>(file, 8, 2)), AllOf(HasSubstr("unsupported"), HasSubstr("version 2")));
-  for (const uint32_t header : {0U, 88U, 97U, 104U, 0xFFFFFFF8U})
+  for (const uint32_t header : {0U, 96U, 105U, 112U, 0xFFFFFFF8U})
     EXPECT_THAT(refused(with(file, 12, header)), HasSubstr("do not fit"));
   for (const uint64_t samples : {uint64_t{0}, uint64_t{1}, uint64_t{3}, uint64_t{1} << 62, UINT64_MAX}) {
     EXPECT_THAT(refused(with(file, 24, samples)), HasSubstr("do not fit"));
   }
   EXPECT_THAT(refused(with<uint64_t>(file, 16, UINT64_MAX)), HasSubstr("do not fit"));
+  EXPECT_THAT(refused(with<uint32_t>(file, 72, 2)), HasSubstr("do not fit"));  // no such kind of extent
+  EXPECT_THAT(refused(with<uint32_t>(file, 72, 1)), HasSubstr("u16 or u32"));
   for (const uint32_t bytes : {0U, 1000U, 0xFFFFFFFFU}) {
     EXPECT_THAT(refused(with(file, 64, bytes)), HasSubstr("do not fit"));
     EXPECT_THAT(refused(with(file, 68, bytes)), HasSubstr("do not fit"));
   }
-  constexpr size_t kOffsets = 96, kSizes = 112;
+  constexpr size_t kOffsets = 104, kSizes = 120;
   EXPECT_THAT(refused(with<uint64_t>(file, kOffsets + 8, 512)), HasSubstr("sample 1 "));                // overlaps
   EXPECT_THAT(refused(with<uint64_t>(file, kOffsets + 8, 1025)), HasSubstr("sample 1 "));               // no block
   EXPECT_THAT(refused(with<uint64_t>(file, kOffsets + 8, uint64_t{1} << 40)), HasSubstr("sample 1 "));  // outside
   EXPECT_THAT(refused(with<uint64_t>(file, kSizes, 0)), HasSubstr("sample 0 "));
   EXPECT_THAT(refused(with<uint64_t>(file, kSizes + 8, UINT64_MAX - 511)), HasSubstr("sample 1 "));
+}
+
+// Two samples of 16-bit ids behind a head: "head", 1 2 3, 4 5.
+ShardIndex ids_example(std::string_view file) {
+  ShardIndex index;
+  index.kind = SampleExtentKind::kIds;
+  index.ids_field = "u16";
+  index.shard_size = static_cast<int64_t>(file.size());
+  index.offset = {4, 10};
+  index.size = {6, 4};
+  index.tokens = {3, 2};
+  index.hash = {xxh3_64(file.substr(4, 6)), xxh3_64(file.substr(10, 4))};
+  index.shard_hash = xxh3_128(std::string(file.substr(4)) + std::string(file.substr(0, 4)));
+  return index;
+}
+
+TEST(ShardIndex, OfSamplesThatAreIdsAndNothingElse) {
+  const std::string file("head\1\0\2\0\3\0\4\0\5\0end", 17);
+  const ShardIndex index = ids_example(file);
+  const std::string stored = serialize_shard_index(index);
+  expect_equal(*parse(stored), index);
+  EXPECT_EQ(parse(stored)->kind, SampleExtentKind::kIds);
+  EXPECT_TRUE(check_shard(MemoryReader(as_bytes(file)), index));
+  for (size_t i = 0; i < file.size(); ++i) {
+    std::string damaged = file;
+    damaged[i] ^= 1;
+    EXPECT_EQ(check_shard(MemoryReader(as_bytes(damaged)), index).error().code(), ErrorCode::kCorruption) << i;
+  }
+  ShardIndex wrong = index;
+  wrong.ids_field = "u32";  // the sizes say otherwise
+  EXPECT_EQ(parse(serialize_shard_index(wrong)).error().code(), ErrorCode::kCorruption);
+  wrong.ids_field = "token_ids.npy";
+  EXPECT_EQ(parse(serialize_shard_index(wrong)).error().code(), ErrorCode::kCorruption);
 }
 
 TEST(ShardIndex, TokensAreKnownOrNot) {

@@ -41,8 +41,7 @@ Status parse_ids(const order::Sample& sample, std::string_view ids_field, std::s
   if (field == sample.fields.end()) {
     return fail(ErrorCode::kCorruption, "{}: sample {} has no field {}", shard, sample.key, ids_field);
   }
-  if (ids_field.ends_with(".npy")) return formats::parse_npy_ids(field->data, ids, shard);
-  return formats::parse_json_ids(as_text(field->data), ids, shard);
+  return formats::parse_ids(ids_field, field->data, ids, shard);
 }
 
 }  // namespace

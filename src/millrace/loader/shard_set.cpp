@@ -9,6 +9,7 @@ namespace millrace::loader {
 namespace {
 
 constexpr std::string_view kTarSuffix = ".tar";
+constexpr std::string_view kIdsSuffix = ".bin";
 constexpr int64_t kIndexLimitBytes = int64_t{16} << 30;  // an index is read whole
 
 void add_entries(const Location& folder, const std::vector<formats::ShardEntry>& entries, std::vector<Shard>& shards) {
@@ -68,7 +69,7 @@ Result<std::vector<Shard>> find_shards(const std::vector<std::string>& urls) {
     ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_braces(pattern));
     for (const std::string& name : names) {
       ASSIGN_OR_RETURN(Location location, open_url(name));
-      if (name.ends_with(kTarSuffix)) {
+      if (name.ends_with(kTarSuffix) || name.ends_with(kIdsSuffix)) {
         shards.push_back({std::move(location), std::nullopt});
       } else {
         RETURN_IF_ERROR(add_folder(location, shards));

@@ -174,6 +174,11 @@ class OpenShards final : public ShardSource {
           reader.name(), number, index.offset[n]);
     }
     parts.fields.clear();
+    if (index.kind == formats::SampleExtentKind::kIds) {
+      parts.key = fmt::format("{}", number);
+      parts.fields.push_back({index.ids_field, extent});
+      return {};
+    }
     for (size_t at = 0; at < extent.size();) {
       ASSIGN_OR_RETURN(const formats::TarView view, formats::next_tar_view(extent, at, parts.long_name, reader.name(),
                                                                            static_cast<int64_t>(index.offset[n])));
@@ -236,6 +241,10 @@ class OpenShards final : public ShardSource {
   // A foreign shard: its index is kept in memory for as long as the source lives, since building it reads every byte.
   Result<IndexPtr> build_index(int64_t shard) {
     ASSIGN_OR_RETURN(const ReaderPtr reader, this->reader(shard, -1));
+    if (!reader->name().ends_with(".tar")) {
+      return fail(ErrorCode::kNotFound, "{}: there is no index beside it, and only that tells its samples apart",
+                  reader->name());
+    }
     log(LogLevel::kWarning, "{}: no index beside it; reading its {} to build one (`millrace shards index` keeps it)",
         reader->name(), format_bytes(reader->size()));
     ASSIGN_OR_RETURN(auto built, formats::index_shard(*reader, field_));

@@ -5,21 +5,17 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <set>
+#include <array>
 
 #include "millrace/base/log.h"
-#include "millrace/prepare/detail/folder.h"
-#include "millrace/prepare/detail/pipeline.h"
+#include "millrace/formats/megatron.h"
 #include "millrace/prepare/detail/prepare_task.h"
-#include "millrace/prepare/detail/shard.h"
+#include "millrace/prepare/detail/task_run.h"
 
 namespace millrace::prepare {
 
 namespace {
 
-// Raised when the same settings and inputs begin to give other bytes: shards of an earlier build are then not
-// continued.
-constexpr int kWriterVersion = 1;
 constexpr int64_t kMaxTokenizerBytes = 1 << 30;
 // Ids of a document are counted in 32 bits, and a byte is at most three ids (U+FFFD in single bytes).
 constexpr int64_t kMaxDocumentBytes = 1 << 30;
@@ -34,12 +30,13 @@ double cpu_seconds_used() {
 }
 
 Status check_options(const PrepareOptions& options) {
+  const auto wrong = [](std::string_view reason) { return fail(ErrorCode::kInvalidArgument, "{}", reason); };
   if (options.task.index < 0 || options.task.index >= options.task.count) {
     return fail(ErrorCode::kInvalidArgument, "task {}/{}: there is no such task", options.task.index,
                 options.task.count);
   }
-  if (options.ids_format != "npy" && options.ids_format != "json") {
-    return fail(ErrorCode::kInvalidArgument, "ids format \"{}\": expected npy or json", options.ids_format);
+  if (options.ids_format != "npy" && options.ids_format != "json" && options.ids_format != "raw") {
+    return fail(ErrorCode::kInvalidArgument, "ids format \"{}\": expected npy, json or raw", options.ids_format);
   }
   if (options.shard_bytes < 0 || options.threads < 0) {
     return fail(ErrorCode::kInvalidArgument, "shard bytes ({}) and threads ({}) cannot be negative",
@@ -48,6 +45,19 @@ Status check_options(const PrepareOptions& options) {
   if (options.max_document_bytes < 1 || options.max_document_bytes > kMaxDocumentBytes) {
     return fail(ErrorCode::kInvalidArgument, "max document bytes is {}: expected 1 to {}", options.max_document_bytes,
                 kMaxDocumentBytes);
+  }
+  if (options.block_documents < 0) return wrong("documents a block cannot be negative");
+  if (options.block_documents > 0 && options.format != OutputFormat::kWebDataset) {
+    return wrong("documents share a member in webdataset shards only; other formats have no members");
+  }
+  for (const auto& [least, most] :
+       {std::pair(options.min_bytes, options.max_bytes), std::pair(options.min_tokens, options.max_tokens)}) {
+    if (least < 0 || most < 0 || (most > 0 && least > most)) {
+      return fail(ErrorCode::kInvalidArgument, "documents of {} to {} bytes or tokens: there are none", least, most);
+    }
+  }
+  if (options.max_errors < 0 || options.dedup_memory_bytes < 0) {
+    return wrong("the number of errors and the memory for duplicates cannot be negative");
   }
   return {};
 }
@@ -59,278 +69,102 @@ Result<std::shared_ptr<const tokenizer::Tokenizer>> load_tokenizer(const std::st
   return tokenizer::Tokenizer::from_json(json, url);
 }
 
-formats::ShardConfig shard_config(const PrepareOptions& options, Hash128 tokenizer_hash) {
-  formats::ShardConfig config;
-  config.tasks = options.task.count;
-  config.tokenizer_hash = tokenizer_hash;
-  config.ids_field = "token_ids." + options.ids_format;
-  config.text = options.text;
-  config.documents = formats::document_mode_name(options.documents);
-  if (options.documents == formats::DocumentMode::kJsonl) config.text_field = options.text_field;
-  config.add_special_tokens = options.add_special_tokens;
-  config.shard_bytes = options.shard_bytes;
-  return config;
-}
-
-std::string run_hash(const formats::PartRecord& part) {
-  formats::PartRecord asked;
-  asked.task = part.task;
-  asked.config = part.config;
-  asked.inputs = part.inputs;
-  return to_hex(xxh3_128(fmt::format("{} {}", kWriterVersion, formats::serialize_part(asked))));
-}
-
-// One task from its inputs to its part record. The shards in the folder are its journal: shard k is good when its index
-// says that it begins where shard k - 1 ended and its bytes are what the index says; what is not good is written again.
-class TaskRun {
- public:
-  TaskRun(const PrepareOptions& options, const PipelineOptions& pipeline, Location folder, std::vector<Input> inputs,
-          std::shared_ptr<const tokenizer::Tokenizer> tokenizer, std::stop_token stop, Progress& progress,
-          Metrics& metrics)
-      : options_(options),
-        pipeline_(pipeline),
-        folder_(std::move(folder)),
-        inputs_(std::move(inputs)),
-        tokenizer_(std::move(tokenizer)),
-        stop_(std::move(stop)),
-        progress_(progress),
-        metrics_(metrics) {
-    part_.task = options.task.index;
-    part_.config = shard_config(options, tokenizer_->hash());
-    for (const Input& input : inputs_) {
-      input_begin_.push_back(part_.input_bytes);
-      part_.inputs.push_back({input.location.url, input.size, input.version});
-      part_.input_bytes += input.size;
-    }
-    input_begin_.push_back(part_.input_bytes);
-    run_ = run_hash(part_);
-    part_name_ = formats::part_name(part_.task, part_.config.tasks);
-  }
-
-  Result<PrepareReport> run() {
-    progress_.set_totals(part_.input_bytes, 0);
-    progress_.set_phase("check");
-    RETURN_IF_ERROR(compare_config());
-    RETURN_IF_ERROR(keep_finished_shards());
-    if (!options_.dry_run) RETURN_IF_ERROR(write_what_is_missing());
-    PrepareReport report;
-    report.part = std::move(part_);
-    report.shards_reused = shards_reused_;
-    for (const formats::ShardEntry& shard : report.part.shards) report.output_bytes += shard.size;
-    return report;
-  }
-
- private:
-  bool at_end() const { return at_.input == static_cast<int64_t>(inputs_.size()); }
-  Position end_of_inputs() const { return {.input = static_cast<int64_t>(inputs_.size()), .document = at_.document}; }
-
-  std::string shard_name(size_t number) const {
-    return options_.shard_bytes == 0 ? fmt::format("{:05}.tar", part_.task)
-                                     : fmt::format("{:05}-{:05}.tar", part_.task, number);
-  }
-
-  // Input bytes before `position`.
-  int64_t bytes_before(const Position& position) const {
-    return input_begin_[static_cast<size_t>(position.input)] + position.offset;
-  }
-
-  void move_to(const Position& position) {
-    progress_.add(bytes_before(position) - bytes_before(at_), position.document - at_.document);
-    at_ = position;
-  }
-
-  // Whether the folder has a configuration; it is then this one.
-  Result<bool> compare_config() {
-    ASSIGN_OR_RETURN(const auto json, read_if_there(folder_, formats::kConfigName));
-    if (!json) return false;
-    ASSIGN_OR_RETURN(const auto there, formats::parse_shard_config(*json, folder_.child(formats::kConfigName).url));
-    if (there == part_.config) return true;
-    std::string difference = formats::explain_difference(there, part_.config);
-    for (size_t end; (end = difference.find('\n')) != std::string::npos;) difference.replace(end, 1, "; ");
+// The id of a token that is to stand at one end of every document. `at_that_end`: what the post-processor puts there.
+Result<std::optional<uint32_t>> end_token(const tokenizer::Tokenizer& tokenizer, std::string_view what,
+                                          const std::string& token, std::optional<uint32_t> at_that_end) {
+  if (token.empty()) return std::optional<uint32_t>();
+  const auto id = tokenizer.token_to_id(token);
+  if (!id) return fail(ErrorCode::kNotFound, "{} {}: the tokenizer has no such token", what, token);
+  if (id == at_that_end) {
     return fail(ErrorCode::kInvalidArgument,
-                "{}: this folder was begun with other settings ({}); give another folder, or these settings",
-                folder_.url, difference);
+                "{} {}: the tokenizer's post-processor puts it there already; leave it out, or the special tokens",
+                what, token);
   }
+  return id;
+}
 
-  // The first task writes the configuration; one that comes at the same moment and differs is refused.
-  Status settle_config() {
-    ASSIGN_OR_RETURN(const bool there, compare_config());
-    if (there) return {};
-    WriteOptions options;
-    options.condition = WriteOptions::Condition::kIfAbsent;
-    const auto written = write_object(*folder_.storage, folder_.child(formats::kConfigName).key,
-                                      formats::serialize_shard_config(part_.config), options);
-    if (!written && written.error().code() != ErrorCode::kAlreadyExists) return tl::unexpected(written.error());
-    return compare_config().map([](bool) {});
+Result<SampleFormat> sample_format(const PrepareOptions& options,
+                                   std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
+  SampleFormat format{.task = options.task.index,
+                      .output = options.format,
+                      .documents = options.documents,
+                      .text_field = options.text_field,
+                      .block_documents = options.block_documents,
+                      .add_special_tokens = options.add_special_tokens,
+                      .strict_utf8 = options.strict_utf8,
+                      .skip_errors = options.skip_errors,
+                      .dedup = options.dedup,
+                      .min_bytes = options.min_bytes,
+                      .max_bytes = options.max_bytes,
+                      .min_tokens = options.min_tokens,
+                      .max_tokens = options.max_tokens};
+  const int64_t narrow = options.format == OutputFormat::kMegatron ? formats::kMegatronNarrowVocabulary - 1 : 1 << 16;
+  format.id_width = tokenizer->id_limit() <= narrow ? 2 : 4;
+  const std::string_view raw = format.id_width == 2 ? "u16" : "u32";
+  format.ids_field = format.raw_ids()              ? std::string(raw)
+                     : options.ids_format == "raw" ? fmt::format("token_ids.{}", raw)
+                                                   : "token_ids." + options.ids_format;
+  format.text = options.text && !format.raw_ids();
+
+  std::vector<uint32_t> added;
+  if (options.add_special_tokens) RETURN_IF_ERROR(tokenizer::Encoder(tokenizer).encode("", {}, added));
+  const auto nothing = std::optional<uint32_t>();
+  ASSIGN_OR_RETURN(format.bos, end_token(*tokenizer, "bos", options.bos, added.empty() ? nothing : added.front()));
+  ASSIGN_OR_RETURN(format.eos, end_token(*tokenizer, "eos", options.eos, added.empty() ? nothing : added.back()));
+  if (options.format == OutputFormat::kTokens && !format.bos && !format.eos && added.empty()) {
+    log(LogLevel::kWarning,
+        "documents will follow each other in the token files with nothing between them; eos or bos names a token");
   }
+  return format;
+}
 
-  void add_shard(const FinishedShard& shard) {
-    part_.shards.push_back(shard.entry);
-    part_.documents += shard.entry.samples;
-    part_.tokens += shard.entry.tokens;
-    part_.invalid_utf8 += shard.origin.invalid_utf8;
-  }
+formats::ShardConfig shard_config(const PrepareOptions& options, const SampleFormat& format, Hash128 tokenizer_hash) {
+  return {.tasks = options.task.count,
+          .format = std::string(output_format_name(options.format)),
+          .tokenizer_hash = tokenizer_hash,
+          .ids_field = format.ids_field,
+          .block_documents = options.block_documents,
+          .text = format.text,
+          .shard_bytes = options.shard_bytes,
+          .documents = std::string(formats::document_mode_name(options.documents)),
+          .text_field = options.text_field,
+          .add_special_tokens = options.add_special_tokens,
+          .bos = options.bos,
+          .eos = options.eos,
+          .on_error = options.skip_errors ? "skip" : "fail",
+          .strict_utf8 = options.strict_utf8,
+          .max_document_bytes = options.max_document_bytes,
+          .dedup = options.dedup,
+          .min_bytes = options.min_bytes,
+          .max_bytes = options.max_bytes,
+          .min_tokens = options.min_tokens,
+          .max_tokens = options.max_tokens};
+}
 
-  // Moves behind the next shard when an earlier run finished it.
-  Result<bool> keep_finished_shard() {
-    ASSIGN_OR_RETURN(const auto shard, find_finished_shard(folder_, shard_name(part_.shards.size()), run_, at_, stop_));
-    if (!shard) return false;
-    add_shard(*shard);
-    ++shards_reused_;
-    move_to(shard->origin.end);
-    return true;
-  }
-
-  Status keep_finished_shards() {
-    for (bool kept = true; kept && !at_end();) {
-      ASSIGN_OR_RETURN(kept, keep_finished_shard());
-    }
-    return {};
-  }
-
-  Status write_what_is_missing() {
-    if (!at_end()) RETURN_IF_ERROR(check_space(folder_, part_.input_bytes - bytes_before(at_)));
-    RETURN_IF_ERROR(settle_config());
-    RETURN_IF_ERROR(abort_leftovers());
-    RETURN_IF_ERROR(forget_other_inputs());
-    progress_.set_phase("prepare");
-    while (!at_end()) {
-      RETURN_IF_ERROR(write_shards());
-      RETURN_IF_ERROR(keep_finished_shards());
-    }
-    RETURN_IF_ERROR(remove_other_shards());
-    return write_if_different(folder_, part_name_, formats::serialize_part(part_));
-  }
-
-  // "00003.tar", "00003-00012.tar" and their indexes, for task 3.
-  bool is_own_shard(std::string_view name) const {
-    if (name.ends_with(kIndexSuffix)) name.remove_suffix(kIndexSuffix.size());
-    const std::string prefix = fmt::format("{:05}", part_.task);
-    if (!name.starts_with(prefix) || !name.ends_with(".tar")) return false;
-    name = name.substr(prefix.size(), name.size() - prefix.size() - 4);
-    return name.empty() || (name.front() == '-' && name.size() > 1 &&
-                            name.find_first_not_of("0123456789", 1) == std::string_view::npos);
-  }
-
-  // What this task was writing when it was killed.
-  Status abort_leftovers() {
-    if (!folder_.storage->capabilities().list_uploads) return {};
-    const std::string base = folder_.child("").key;
-    auto uploads = folder_.storage->list_uploads(base);
-    // Some file systems can't tell the living from the dead; what is left there stays hidden.
-    if (!uploads) return uploads.error().code() == ErrorCode::kUnsupported ? Status() : tl::unexpected(uploads.error());
-    std::erase_if(*uploads, [&](const ObjectInfo& upload) {
-      const std::string name = upload.key.substr(base.size());
-      return !is_own_shard(name) && name != part_name_ && name != formats::kConfigName;
-    });
-    return folder_.storage->abort_uploads(*uploads);
-  }
-
-  // A part record of other inputs would name shards that are about to be replaced, and so would a manifest joined from
-  // it.
-  Status forget_other_inputs() {
-    ASSIGN_OR_RETURN(const auto json, read_if_there(folder_, part_name_));
-    if (!json) return {};
-    const auto there = formats::parse_part(*json, part_name_);
-    if (!there || run_hash(*there) == run_) return {};
-    log(LogLevel::kWarning, "{}: the inputs of task {} changed since it was done; it is done again from the start",
-        folder_.url, part_.task);
-    const std::vector<std::string> keys = {folder_.child(formats::kManifestName).key, folder_.child(part_name_).key};
-    return folder_.storage->remove(keys);
-  }
-
-  // Shards behind the last one: of an earlier run over more text.
-  Status remove_other_shards() {
-    std::set<std::string> current;
-    for (const formats::ShardEntry& shard : part_.shards) {
-      current.insert(shard.name);
-      current.insert(shard.name + std::string(kIndexSuffix));
-    }
-    ASSIGN_OR_RETURN(const auto files, folder_files(folder_, fmt::format("{:05}", part_.task)));
-    std::vector<std::string> keys;
-    for (const auto& [name, size] : files) {
-      if (is_own_shard(name) && !current.contains(name)) keys.push_back(folder_.child(name).key);
-    }
-    return folder_.storage->remove(keys);
-  }
-
-  // Writes shards from where the task stands to the end of the inputs, or up to a shard that is finished already.
-  Status write_shards() {
-    SampleFormat format{part_.task,    options_.documents,          options_.text_field, part_.config.ids_field,
-                        options_.text, options_.add_special_tokens, options_.strict_utf8};
-    Pipeline pipeline(inputs_, at_, format, tokenizer_, pipeline_, stop_, metrics_);
-    shard_begin_ = at_;
-    for (;;) {
-      ASSIGN_OR_RETURN(auto batch, pipeline.next());
-      if (!batch) break;
-      ASSIGN_OR_RETURN(const bool met_finished_shard, write_batch(*batch));
-      if (met_finished_shard) return {};
-      pipeline.recycle(std::move(*batch));
-    }
-    move_to(end_of_inputs());
-    return shard_ ? end_shard() : Status();
-  }
-
-  // True when the rest of the batch is in a shard that is finished already; the task then stands behind that shard.
-  Result<bool> write_batch(const Batch& batch) {
-    std::string_view tar = batch.tar;
-    for (size_t i = 0; i < batch.samples.size();) {
-      if (shard_ && full(shard_->size())) {
-        move_to(batch.slice.position_of(i));
-        RETURN_IF_ERROR(end_shard());
-        ASSIGN_OR_RETURN(const bool kept, keep_finished_shard());
-        if (kept) return true;
-      }
-      if (!shard_) {
-        ASSIGN_OR_RETURN(shard_, ShardWriter::open(folder_, shard_name(part_.shards.size()), metrics_));
-      }
-      size_t end = i;
-      int64_t bytes = 0;
-      do {
-        bytes += static_cast<int64_t>(batch.samples[end++].size);
-      } while (end < batch.samples.size() && !full(shard_->size() + bytes));
-      RETURN_IF_ERROR(
-          shard_->append(tar.substr(0, static_cast<size_t>(bytes)), std::span(batch.samples).subspan(i, end - i)));
-      tar.remove_prefix(static_cast<size_t>(bytes));
-      i = end;
-    }
-    // No document's start, so no shard begins here: the next one begins where the next document does.
-    move_to(batch.slice.end());
-    return false;
-  }
-
-  bool full(int64_t bytes) const { return options_.shard_bytes > 0 && bytes >= options_.shard_bytes; }
-
-  // The task stands behind the shard's last sample.
-  Status end_shard() {
-    if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
-    ASSIGN_OR_RETURN(const FinishedShard shard,
-                     shard_->finish({run_, shard_begin_, at_, 0}, part_.config.tokenizer_hash, part_.config.ids_field));
-    shard_.reset();
-    shard_begin_ = at_;
-    add_shard(shard);
-    return {};
-  }
-
-  const PrepareOptions& options_;
-  const PipelineOptions pipeline_;
-  const Location folder_;
-  const std::vector<Input> inputs_;
-  const std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
-  const std::stop_token stop_;
-  Progress& progress_;
-  Metrics& metrics_;
-
-  std::vector<int64_t> input_begin_;  // of the inputs laid end to end, and their end
-  std::string run_, part_name_;
-  formats::PartRecord part_;
-  int64_t shards_reused_ = 0;
-  Position at_;           // everything before it is in a shard, finished or being written
-  Position shard_begin_;  // of the shard being written
-  std::unique_ptr<ShardWriter> shard_;
-};
+constexpr std::array<std::pair<OutputFormat, std::string_view>, 3> kFormatNames{
+    {{OutputFormat::kWebDataset, "webdataset"},
+     {OutputFormat::kMegatron, "megatron"},
+     {OutputFormat::kTokens, "tokens"}}};
 
 }  // namespace
+
+Result<OutputFormat> parse_output_format(std::string_view name) {
+  for (const auto& [format, text] : kFormatNames) {
+    if (text == name) return format;
+  }
+  return fail(ErrorCode::kInvalidArgument, "'{}': shards are written as webdataset, megatron or tokens", name);
+}
+
+std::string_view output_format_name(OutputFormat format) {
+  return kFormatNames[static_cast<size_t>(format)].second;
+}
+
+std::string_view PrepareReport::limiting_stage() const {
+  const double most = std::max({read_seconds, encode_seconds, write_seconds});
+  if (most == 0) return {};
+  if (most == encode_seconds) return "encode";
+  return most == read_seconds ? "read" : "write";
+}
 
 Result<PrepareReport> prepare_task(const PrepareOptions& options, PipelineOptions pipeline, std::stop_token stop,
                                    Progress* progress, Metrics* metrics) {
@@ -344,15 +178,25 @@ Result<PrepareReport> prepare_task(const PrepareOptions& options, PipelineOption
     own.push_back(all[i]);
   }
   ASSIGN_OR_RETURN(std::vector<Input> inputs, pin_inputs(own));
-  ASSIGN_OR_RETURN(auto tokenizer, load_tokenizer(options.tokenizer));
+  RETURN_IF_ERROR(check_tables(inputs, {.mode = options.documents, .text_field = options.text_field}, stop));
+  ASSIGN_OR_RETURN(const auto tokenizer, load_tokenizer(options.tokenizer));
+
+  ASSIGN_OR_RETURN(const SampleFormat format, sample_format(options, tokenizer));
 
   pipeline.threads = options.threads > 0 ? options.threads : available_cpus();
   pipeline.max_document_bytes = options.max_document_bytes;
   Progress unwatched;
-  Metrics uncounted;
-  TaskRun run(options, pipeline, std::move(folder), std::move(inputs), std::move(tokenizer), std::move(stop),
-              progress != nullptr ? *progress : unwatched, metrics != nullptr ? *metrics : uncounted);
+  Metrics unshared;
+  Metrics& counted = metrics != nullptr ? *metrics : unshared;
+  const double read = counted.seconds(Metric::kReadSeconds), encode = counted.seconds(Metric::kEncodeSeconds),
+               write = counted.seconds(Metric::kWriteSeconds);
+  TaskRun run(options, pipeline, std::move(folder), std::move(inputs), tokenizer,
+              shard_config(options, format, tokenizer->hash()), format, std::move(stop),
+              progress != nullptr ? *progress : unwatched, counted);
   ASSIGN_OR_RETURN(PrepareReport report, run.run());
+  report.read_seconds = counted.seconds(Metric::kReadSeconds) - read;
+  report.encode_seconds = (counted.seconds(Metric::kEncodeSeconds) - encode) / pipeline.threads;
+  report.write_seconds = counted.seconds(Metric::kWriteSeconds) - write;
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   report.cpu_seconds = cpu_seconds_used() - cpu_start;
   return report;

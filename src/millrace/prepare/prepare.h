@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Raw text -> token ids -> WebDataset shards, one task of an array at a time (docs/design/prepare.md), and the balanced
-// split of raw files before it. Tasks know nothing of each other; output bytes depend on inputs, tokenizer and options
+// Raw text -> token ids -> shards, one task of an array at a time (docs/design/prepare.md), and the balanced split of
+// raw files before it. Tasks know nothing of each other; output bytes depend on inputs, tokenizer and options
 // only, never on threads or on how often a task was killed. Functions block; they are thread-safe on different outputs.
 
 #include <cstdint>
@@ -33,22 +33,47 @@ struct Task {
 // number: SLURM_ARRAY_TASK_COUNT differs).
 [[nodiscard]] Result<std::optional<Task>> task_from_slurm();
 
+// What a shard is.
+enum class OutputFormat {
+  kWebDataset,  // "00003.tar": a sample a document
+  kMegatron,    // "00003.bin" and "00003.idx": ids as Megatron-LM reads them (docs/format/megatron.md)
+  kTokens,      // "00003.bin": ids behind a head as llm.c reads them (docs/format/token_file.md)
+};
+[[nodiscard]] Result<OutputFormat> parse_output_format(std::string_view name);  // "webdataset", "megatron", "tokens"
+std::string_view output_format_name(OutputFormat format);
+
 struct PrepareOptions {
-  std::vector<std::string>
-      inputs;  // URLs; globs (*, ?, []) and braces are expanded, folders stand for the files in them; sorted by name
+  // URLs; globs (*, ?, []) and braces are expanded, folders stand for the files in them, "@list.txt" for the lines of
+  // that file; sorted by name. Text, jsonl or Parquet, plain, gzip or zstd, as each file's first bytes say.
+  std::vector<std::string> inputs;
   std::string tokenizer;  // URL of a tokenizer.json
   std::string output;     // URL of a folder
   Task task;
-  std::string ids_format = "npy";  // "npy": token_ids.npy (uint32), "json": token_ids.json
-  bool text = true;                // write text.txt too
+
+  OutputFormat format = OutputFormat::kWebDataset;
+  // Of kWebDataset: "npy": token_ids.npy (uint32), "json": token_ids.json, "raw": token_ids.u16 or .u32, little-endian.
+  std::string ids_format = "npy";
+  bool text = true;  // write text.txt too; not where many documents share a member
+  // Of kWebDataset: the ids of so many documents in one member, for shards hardly larger than their ids; 0: one each.
+  int64_t block_documents = 0;
+  int64_t shard_bytes = 0;  // start a new shard when its samples reach this; 0: one shard a task
+
   formats::DocumentMode documents = formats::DocumentMode::kLine;
-  std::string text_field = "text";  // for jsonl
-  bool add_special_tokens = true;
-  int64_t shard_bytes = 0;  // start a new shard when one reaches this; 0: one shard a task
-  int64_t max_document_bytes = 64 << 20;
-  bool strict_utf8 = false;  // refuse ill-formed UTF-8 instead of replacing it by U+FFFD
-  int threads = 0;           // 0: available_cpus()
-  bool dry_run = false;      // answer what would be done; write nothing
+  std::string text_field = "text";  // for jsonl, also inside objects ("meta.body"); the column of a table
+  bool add_special_tokens = true;   // what the tokenizer's post-processor adds
+  std::string bos, eos;             // tokens put before and behind every document beside that; empty: none
+
+  bool strict_utf8 = false;               // ill-formed UTF-8 is an error, instead of being replaced by U+FFFD
+  int64_t max_document_bytes = 64 << 20;  // a longer one is an error
+  bool skip_errors = false;               // documents with errors are left out and written to a ledger beside the shard
+  int64_t max_errors = 1000;              // of a task; more fail it all the same
+  bool dedup = false;                     // leave out texts that came before in the task, by hash
+  int64_t dedup_memory_bytes = 1 << 30;
+  int64_t min_bytes = 0, max_bytes = 0;    // leave out documents with fewer or more bytes of text; 0: no limit
+  int64_t min_tokens = 0, max_tokens = 0;  // the same by their ids, all that are written
+
+  int threads = 0;       // 0: available_cpus()
+  bool dry_run = false;  // answer what would be done; write nothing
 };
 
 struct PrepareReport {
@@ -57,14 +82,18 @@ struct PrepareReport {
   int64_t output_bytes = 0;   // of all shards of the task
   double seconds = 0;
   double cpu_seconds = 0;  // of this process
+  // What each stage of this run was at work, in seconds; the longest is what limits the run. Encoding is the time of
+  // all its threads together, divided by their number.
+  double read_seconds = 0, encode_seconds = 0, write_seconds = 0;
+  std::string_view limiting_stage() const;  // "read", "encode", "write"; empty when nothing was done
 };
 
 // Runs one task: reads the task's inputs (input i belongs to task i mod count, i in sorted order), writes shards, their
 // indexes and the part record. A shard is visible only whole. Run again, it checks the shards that are there by hash,
 // keeps them and goes on behind them; with nothing left to do it changes nothing. Errors: not_found (an input, the
-// tokenizer), invalid_argument (bad UTF-8 with strict_utf8: file, line, byte offset; an output folder that other
-// options wrote: each difference), resource_exhausted (a document over the limit; no space), unsupported (tokenizer),
-// cancelled.
+// tokenizer, a bos or eos it does not have), invalid_argument (a bad document: file, line, byte offset; an output
+// folder that other options wrote: each difference), resource_exhausted (a document over the limit; more errors than
+// max_errors; no space; dedup's memory), unsupported (tokenizer; Parquet without its library), cancelled.
 [[nodiscard]] Result<PrepareReport> prepare(const PrepareOptions& options, std::stop_token stop = {},
                                             Progress* progress = nullptr, Metrics* metrics = nullptr);
 
@@ -77,6 +106,11 @@ struct SplitOptions {
   std::string output;               // URL of a folder
   int64_t parts = 1;
   formats::DocumentMode documents = formats::DocumentMode::kLine;
+  std::string text_field = "text";  // the column of a table
+  // This share of the documents, 0 to less than 1, goes to a file of its own instead; which, their text and `seed` say,
+  // so equal texts stay together.
+  double validation = 0;
+  uint64_t seed = 0;
   int64_t max_document_bytes = 64 << 20;
   bool dry_run = false;
 };
@@ -86,13 +120,14 @@ struct SplitReport {
     int64_t bytes = 0;
     int64_t documents = 0;
   };
-  std::vector<Part> parts;
+  std::vector<Part> parts;  // and behind them "validation.txt", if asked for
   int64_t bytes = 0;
   int64_t documents = 0;
 };
-// Cuts the inputs, laid end to end, into `parts` files of nearly equal bytes ("part-00003.txt", or ".jsonl") without
-// breaking a document: a document belongs to the part its first byte falls into. Kept text is unchanged; part files are
-// replaced atomically, existing ones with other content only when `parts` names of this run. Errors: as prepare.
+// Cuts the inputs, laid end to end as they are stored, into `parts` files of nearly equal bytes ("part-00003.txt", or
+// ".jsonl") without breaking a document: a document belongs to the part its first byte falls into. Text is kept
+// unchanged, unpacked; a table's rows become lines {"text": ...}. Files are replaced atomically, existing ones with
+// other content only when `parts` names of this run. Errors: as prepare.
 [[nodiscard]] Result<SplitReport> split(const SplitOptions& options, std::stop_token stop = {},
                                         Progress* progress = nullptr);
 

@@ -237,12 +237,12 @@ TEST_F(Prepare, RepairsIllFormedUtf8AndCountsIt) {
   Metrics metrics;
   const auto report = prepare(options_, {}, nullptr, &metrics);
   ASSERT_TRUE(report);
-  EXPECT_EQ(report->part.invalid_utf8, 3);
+  EXPECT_EQ(report->part.counts.invalid_utf8, 3);
   EXPECT_EQ(metrics.count(Metric::kInvalidUtf8), 3);
   EXPECT_EQ(metrics.count(Metric::kSamples), 3);
   EXPECT_EQ(samples("00000-00001.tar")[0].fields.at("text.txt"), "in \xEF\xBF\xBD\xEF\xBF\xBD");
   EXPECT_EQ(samples("00000-00002.tar")[0].fields.at("text.txt"), "then \xEF\xBF\xBD");
-  EXPECT_EQ(done().part.invalid_utf8, 3);  // also from shards that were kept
+  EXPECT_EQ(done().part.counts.invalid_utf8, 3);  // also from shards that were kept
 }
 
 TEST_F(Prepare, StrictNamesTheFirstIllFormedByte) {
@@ -250,15 +250,15 @@ TEST_F(Prepare, StrictNamesTheFirstIllFormedByte) {
   options_.strict_utf8 = true;
   const Error error = refused();
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(error.to_string(),
-              AllOf(HasSubstr("a.txt"), HasSubstr("line 3"), HasSubstr("byte offset 8"), HasSubstr("0xff")));
+  EXPECT_THAT(error.to_string(), AllOf(HasSubstr("a.txt"), HasSubstr("line 3, offset 5"),
+                                       HasSubstr("byte 3 of the document"), HasSubstr("0xff")));
   EXPECT_THAT(out_names(), ElementsAre("prepare.json"));
 }
 
 TEST_F(Prepare, ALineThatIsNotJsonIsNamed) {
   add_input("a.jsonl", "{\"text\": \"the\"}\n{\"text\": 3}\n");
   options_.documents = formats::DocumentMode::kJsonl;
-  EXPECT_THAT(refused().to_string(), AllOf(HasSubstr("a.jsonl"), HasSubstr("line 2"), HasSubstr("byte offset 16")));
+  EXPECT_THAT(refused().to_string(), AllOf(HasSubstr("a.jsonl"), HasSubstr("line 2, offset 16")));
 }
 
 TEST_F(Prepare, JsonEscapesCannotSmuggleInIllFormedText) {

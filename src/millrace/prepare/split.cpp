@@ -2,8 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
+#include "millrace/formats/parquet.h"
 #include "millrace/prepare/detail/folder.h"
 #include "millrace/prepare/detail/inputs.h"
 #include "millrace/prepare/prepare.h"
@@ -14,112 +18,177 @@ namespace {
 
 constexpr int64_t kMaxParts = 100'000;  // part names have five digits
 
-// The parts written so far and the one being written. With no folder, it only counts.
-class PartFiles {
+// One file of the split, being written. With no folder, it only counts.
+class SplitFile {
  public:
-  PartFiles(const Location* folder, const std::vector<std::string>& names, formats::DocumentMode documents)
-      : folder_(folder), names_(names), paragraphs_(documents == formats::DocumentMode::kParagraph) {}
+  static Result<SplitFile> open(const Location* folder, std::string name) {
+    SplitFile file;
+    if (folder != nullptr) {
+      ASSIGN_OR_RETURN(file.writer_, folder->storage->open_write(folder->child(name).key));
+    }
+    file.part_.name = std::move(name);
+    return file;
+  }
+
+  // Text of input number `input`. What an earlier one ended with must not run into it.
+  Status append(std::string_view text, int64_t documents, int64_t input, bool paragraphs) {
+    if (text.empty()) return {};
+    if (input != input_ && !tail_.empty()) {
+      if (tail_.back() != '\n') RETURN_IF_ERROR(write("\n"));
+      if (paragraphs && tail_ != "\n\n") RETURN_IF_ERROR(write("\n"));
+    }
+    input_ = input;
+    part_.documents += documents;
+    return write(text);
+  }
+
+  Result<SplitReport::Part> commit() {
+    if (writer_) RETURN_IF_ERROR(writer_->commit(Durability::kVisible));
+    return std::move(part_);
+  }
+
+ private:
+  Status write(std::string_view text) {
+    part_.bytes += static_cast<int64_t>(text.size());
+    tail_.append(text.substr(text.size() - std::min<size_t>(text.size(), 2)));
+    if (tail_.size() > 2) tail_.erase(0, tail_.size() - 2);
+    return writer_ ? writer_->append(as_bytes(text)) : Status();
+  }
+
+  std::unique_ptr<Writer> writer_;
+  SplitReport::Part part_;
+  std::string tail_;    // its last two bytes
+  int64_t input_ = -1;  // that the last text came from
+};
+
+// All files of a split: the parts, one after the other, and beside them the one for validation.
+class SplitFiles {
+ public:
+  SplitFiles(const Location* folder, const SplitOptions& options, const std::vector<std::string>& names)
+      : folder_(folder), options_(options), names_(names), parts_(static_cast<size_t>(options.parts)) {}
+
+  Status begin() {
+    if (names_.size() > parts_) {
+      ASSIGN_OR_RETURN(validation_, SplitFile::open(folder_, names_.back()));
+    }
+    return move_to(0);
+  }
 
   // Ends the parts before `part` and begins it.
   Status move_to(size_t part) {
-    while (report_.parts.size() <= part) {
-      RETURN_IF_ERROR(end_part());
-      const std::string& name = names_[report_.parts.size()];
-      report_.parts.push_back({name, 0, 0});
-      tail_.clear();
-      if (folder_ != nullptr) {
-        ASSIGN_OR_RETURN(writer_, folder_->storage->open_write(folder_->child(name).key));
+    while (!part_ || part_number_ < part) {
+      if (part_) {
+        RETURN_IF_ERROR(commit(*part_));
+        ++part_number_;
       }
+      ASSIGN_OR_RETURN(part_, SplitFile::open(folder_, names_[part_number_]));
     }
     return {};
   }
 
-  // Text of the input after the one before: what that ended with must not run into it.
-  Status begin_input() {
-    if (tail_.empty()) return {};
-    if (tail_.back() != '\n') RETURN_IF_ERROR(append("\n", 0));
-    if (paragraphs_ && tail_ != "\n\n") RETURN_IF_ERROR(append("\n", 0));
-    return {};
+  bool is_for_validation(std::string_view document) const {
+    return validation_ && static_cast<double>(xxh3_64(document, options_.seed)) < std::ldexp(options_.validation, 64);
   }
 
-  Status append(std::string_view text, int64_t documents) {
-    SplitReport::Part& part = report_.parts.back();
-    part.bytes += static_cast<int64_t>(text.size());
-    part.documents += documents;
-    tail_.append(text.substr(text.size() - std::min<size_t>(text.size(), 2)));
-    if (tail_.size() > 2) tail_.erase(0, tail_.size() - 2);
-    return writer_ && !text.empty() ? writer_->append(as_bytes(text)) : Status();
+  Status append(bool validation, std::string_view text, int64_t documents, int64_t input) {
+    SplitFile& file = validation ? *validation_ : *part_;
+    return file.append(text, documents, input, options_.documents == formats::DocumentMode::kParagraph);
   }
 
   // Ends the last part and makes all of them durable.
   Result<SplitReport> finish() {
-    RETURN_IF_ERROR(move_to(names_.size() - 1));
-    RETURN_IF_ERROR(end_part());
+    RETURN_IF_ERROR(move_to(parts_ - 1));
+    RETURN_IF_ERROR(commit(*part_));
+    if (validation_) RETURN_IF_ERROR(commit(*validation_));
+    if (folder_ == nullptr) return std::move(report_);
     std::vector<std::string> keys;
-    for (const SplitReport::Part& part : report_.parts) {
-      report_.bytes += part.bytes;
-      report_.documents += part.documents;
-      if (folder_ != nullptr) keys.push_back(folder_->child(part.name).key);
-    }
-    if (folder_ != nullptr) RETURN_IF_ERROR(folder_->storage->make_durable(keys));
+    for (const SplitReport::Part& part : report_.parts) keys.push_back(folder_->child(part.name).key);
+    RETURN_IF_ERROR(folder_->storage->make_durable(keys));
     return std::move(report_);
   }
 
  private:
-  Status end_part() {
-    if (!writer_) return {};
-    RETURN_IF_ERROR(writer_->commit(Durability::kVisible));
-    writer_.reset();
+  Status commit(SplitFile& file) {
+    ASSIGN_OR_RETURN(SplitReport::Part part, file.commit());
+    report_.bytes += part.bytes;
+    report_.documents += part.documents;
+    report_.parts.push_back(std::move(part));
     return {};
   }
 
   const Location* folder_;
+  const SplitOptions& options_;
   const std::vector<std::string>& names_;
-  const bool paragraphs_;
-  std::unique_ptr<Writer> writer_;
-  std::string tail_;  // the last two bytes of the part
+  const size_t parts_;
+  size_t part_number_ = 0;
+  std::optional<SplitFile> part_, validation_;
   SplitReport report_;
 };
 
 class Splitter {
  public:
-  Splitter(const SplitOptions& options, int64_t total, PartFiles& parts, std::stop_token stop, Progress& progress)
-      : options_(options), total_(total), parts_(parts), stop_(std::move(stop)), progress_(progress) {}
+  Splitter(const SplitOptions& options, int64_t total, SplitFiles& files, std::stop_token stop, Progress& progress)
+      : options_(options), total_(total), files_(files), stop_(std::move(stop)), progress_(progress) {}
 
   Status add(const Input& input) {
     ASSIGN_OR_RETURN(const auto reader, open_input(input, stop_));
-    formats::DocumentReader documents(*reader,
-                                      {.mode = options_.documents, .max_document_bytes = options_.max_document_bytes});
-    RETURN_IF_ERROR(parts_.move_to(part_));
-    RETURN_IF_ERROR(parts_.begin_input());
+    ASSIGN_OR_RETURN(const auto documents,
+                     formats::open_documents(*reader, {.mode = options_.documents,
+                                                       .text_field = options_.text_field,
+                                                       .max_document_bytes = options_.max_document_bytes}));
+    file_bytes_ = 0;
     for (;;) {
-      ASSIGN_OR_RETURN(const auto chunk, documents.next());
+      ASSIGN_OR_RETURN(const auto chunk, documents->next());
       if (!chunk) break;
       RETURN_IF_ERROR(add_chunk(*chunk));
-      progress_.add(static_cast<int64_t>(chunk->text.size()), static_cast<int64_t>(chunk->documents.size()));
+      progress_.add(chunk->file_bytes - file_bytes_, static_cast<int64_t>(chunk->documents.size()));
+      file_bytes_ = chunk->file_bytes;
     }
+    progress_.add(input.size - file_bytes_, 0);
     input_begin_ += input.size;
+    ++input_;
     return {};
   }
 
  private:
-  // Cuts in front of the first document that begins in another part.
+  // Runs of documents that go to one file, each with what lies behind it, are written in one piece.
   Status add_chunk(const formats::DocumentChunk& chunk) {
     const std::string_view text = chunk.text;
+    bool validation = false;
     size_t begin = 0;
     int64_t documents = 0;
-    for (const formats::DocumentSpan& document : chunk.documents) {
-      const size_t part = part_of(input_begin_ + chunk.file_offset + static_cast<int64_t>(document.begin));
-      if (part != part_) {
-        RETURN_IF_ERROR(parts_.append(text.substr(begin, document.begin - begin), documents));
-        RETURN_IF_ERROR(parts_.move_to(part));
+    std::string row;
+    for (size_t i = 0; i < chunk.documents.size(); ++i) {
+      const formats::DocumentSpan& span = chunk.documents[i];
+      const std::string_view document = text.substr(span.begin, span.end - span.begin);
+      const bool to_validation = files_.is_for_validation(document);
+      const size_t part = part_of(place_of(chunk, i));
+      if (part != part_ || to_validation != validation) {
+        if (chunk.rows.empty()) {
+          RETURN_IF_ERROR(files_.append(validation, text.substr(begin, span.begin - begin), documents, input_));
+        }
+        RETURN_IF_ERROR(files_.move_to(part));
         part_ = part;
-        begin = document.begin;
+        validation = to_validation;
+        begin = span.begin;
         documents = 0;
       }
       ++documents;
+      if (chunk.rows.empty()) continue;
+      row = nlohmann::json{{"text", document}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+      RETURN_IF_ERROR(files_.append(validation, row, 1, input_));
     }
-    return parts_.append(text.substr(begin), documents);
+    if (!chunk.rows.empty()) return {};
+    return files_.append(validation, text.substr(begin), documents, input_);
+  }
+
+  // Where in the files as they are stored, laid end to end, a document begins; a guess inside a packed chunk.
+  int64_t place_of(const formats::DocumentChunk& chunk, size_t i) const {
+    const auto begin = static_cast<int64_t>(chunk.documents[i].begin);
+    if (chunk.rows.empty() && chunk.file_bytes == chunk.end) return input_begin_ + chunk.offset + begin;
+    const double share = static_cast<double>(begin) / static_cast<double>(chunk.text.size());
+    return input_begin_ + file_bytes_ +
+           static_cast<int64_t>(share * static_cast<double>(chunk.file_bytes - file_bytes_));
   }
 
   // Part p has the bytes [total p / N, total (p + 1) / N); `at` never goes back.
@@ -133,22 +202,28 @@ class Splitter {
 
   const SplitOptions& options_;
   const int64_t total_;
-  PartFiles& parts_;
+  SplitFiles& files_;
   const std::stop_token stop_;
   Progress& progress_;
+  int64_t input_ = 0;        // its number
   int64_t input_begin_ = 0;  // of the inputs laid end to end
+  int64_t file_bytes_ = 0;   // of the input, before the chunk
   size_t part_ = 0;
 };
 
-std::vector<std::string> part_file_names(const SplitOptions& options) {
-  const std::string_view ending = options.documents == formats::DocumentMode::kJsonl ? "jsonl" : "txt";
+// The parts' names, and behind them that of the file for validation, if there is one.
+std::vector<std::string> file_names(const SplitOptions& options, bool tables) {
+  const std::string_view ending = tables || options.documents == formats::DocumentMode::kJsonl ? "jsonl" : "txt";
   std::vector<std::string> names;
   for (int64_t i = 0; i < options.parts; ++i) names.push_back(fmt::format("part-{:05}.{}", i, ending));
+  if (options.validation > 0) names.push_back(fmt::format("validation.{}", ending));
   return names;
 }
 
-bool is_part_file(std::string_view name) {
+// A file that some split writes.
+bool is_split_file(std::string_view name) {
   constexpr std::string_view kHead = "part-";
+  if (name == "validation.txt" || name == "validation.jsonl") return true;
   if (!name.starts_with(kHead)) return false;
   const size_t digits_end = name.find_first_not_of("0123456789", kHead.size());
   if (digits_end == std::string_view::npos || digits_end == kHead.size()) return false;
@@ -158,11 +233,11 @@ bool is_part_file(std::string_view name) {
 // A reader of "part-*" must not find parts of two splits, and a part must not replace an input.
 Status check_output(const Location& folder, const std::vector<std::string>& names, std::span<const Input> inputs) {
   const std::set<std::string> own(names.begin(), names.end());
-  ASSIGN_OR_RETURN(const auto files, folder_files(folder, "part-"));
+  ASSIGN_OR_RETURN(const auto files, folder_files(folder));
   std::string strangers;
   int64_t count = 0;
   for (const auto& [name, size] : files) {
-    if (!is_part_file(name) || own.contains(name) || ++count > 5) continue;
+    if (!is_split_file(name) || own.contains(name) || ++count > 5) continue;
     strangers += (strangers.empty() ? "" : ", ") + name;
   }
   if (count > 0) {
@@ -182,11 +257,30 @@ Status check_output(const Location& folder, const std::vector<std::string>& name
   return {};
 }
 
+// Rows of tables become lines of JSON, which other text cannot be joined with.
+Result<bool> are_tables(std::span<const Input> inputs, const std::stop_token& stop) {
+  std::optional<bool> first;
+  for (const Input& input : inputs) {
+    ASSIGN_OR_RETURN(const auto reader, open_input(input, stop));
+    ASSIGN_OR_RETURN(const bool table, formats::is_parquet(*reader));
+    if (first.value_or(table) != table) {
+      return fail(ErrorCode::kInvalidArgument, "{}: Parquet tables and other files are split apart; this is {}",
+                  input.location.url, table ? "a table" : "none");
+    }
+    first = table;
+  }
+  return first.value_or(false);
+}
+
 }  // namespace
 
 Result<SplitReport> split(const SplitOptions& options, std::stop_token stop, Progress* progress) {
   if (options.parts < 1 || options.parts > kMaxParts) {
     return fail(ErrorCode::kInvalidArgument, "{} parts: expected 1 to {}", options.parts, kMaxParts);
+  }
+  if (!(options.validation >= 0 && options.validation < 1)) {
+    return fail(ErrorCode::kInvalidArgument, "{} of the documents for validation: expected 0 to less than 1",
+                options.validation);
   }
   if (options.documents == formats::DocumentMode::kFile) {
     return fail(ErrorCode::kInvalidArgument, "split joins files, so a whole file cannot be a document in it");
@@ -194,7 +288,8 @@ Result<SplitReport> split(const SplitOptions& options, std::stop_token stop, Pro
   ASSIGN_OR_RETURN(const Location folder, open_url(options.output));
   ASSIGN_OR_RETURN(const std::vector<std::string> urls, expand_inputs(options.inputs));
   ASSIGN_OR_RETURN(const std::vector<Input> inputs, pin_inputs(urls));
-  const std::vector<std::string> names = part_file_names(options);
+  ASSIGN_OR_RETURN(const bool tables, are_tables(inputs, stop));
+  const std::vector<std::string> names = file_names(options, tables);
   RETURN_IF_ERROR(check_output(folder, names, inputs));
   const int64_t total = total_bytes(inputs);
   if (!options.dry_run) RETURN_IF_ERROR(check_space(folder, total));
@@ -203,10 +298,11 @@ Result<SplitReport> split(const SplitOptions& options, std::stop_token stop, Pro
   Progress& watched = progress != nullptr ? *progress : unwatched;
   watched.set_totals(total, 0);
   watched.set_phase("split");
-  PartFiles parts(options.dry_run ? nullptr : &folder, names, options.documents);
-  Splitter splitter(options, total, parts, std::move(stop), watched);
+  SplitFiles files(options.dry_run ? nullptr : &folder, options, names);
+  RETURN_IF_ERROR(files.begin());
+  Splitter splitter(options, total, files, std::move(stop), watched);
   for (const Input& input : inputs) RETURN_IF_ERROR(splitter.add(input));
-  return parts.finish();
+  return files.finish();
 }
 
 }  // namespace millrace::prepare

@@ -35,9 +35,9 @@ class Split : public ::testing::Test {
 
 std::vector<std::string> documents_of(std::string_view text, formats::DocumentMode mode) {
   const MemoryReader memory(as_bytes(text));
-  formats::DocumentReader reader(memory, {.mode = mode});
+  const auto reader = formats::open_documents(memory, {.mode = mode}).value();
   std::vector<std::string> documents;
-  while (const auto chunk = reader.next().value()) {
+  while (const auto chunk = reader->next().value()) {
     for (const formats::DocumentSpan& span : chunk->documents) {
       documents.push_back(chunk->text.substr(span.begin, span.end - span.begin));
     }

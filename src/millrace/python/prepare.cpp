@@ -13,6 +13,13 @@ namespace millrace::python {
 
 namespace {
 
+void add_counts(nb::dict& d, const formats::DocumentCounts& counts) {
+  d["invalid_utf8"] = counts.invalid_utf8;
+  d["rejected"] = counts.rejected;
+  d["duplicates"] = counts.duplicates;
+  d["filtered"] = counts.filtered;
+}
+
 nb::dict part_dict(const formats::PartRecord& part) {
   nb::dict d;
   nb::list shards;
@@ -30,14 +37,18 @@ nb::dict part_dict(const formats::PartRecord& part) {
   d["input_bytes"] = part.input_bytes;
   d["documents"] = part.documents;
   d["tokens"] = part.tokens;
-  d["invalid_utf8"] = part.invalid_utf8;
+  add_counts(d, part.counts);
   return d;
 }
 
 nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std::string out,
-                    std::optional<std::pair<int64_t, int64_t>> task, std::string ids, bool text,
-                    std::string_view documents, std::string text_field, bool add_special_tokens, int64_t shard_bytes,
-                    bool strict, int threads, bool dry_run) {
+                    std::optional<std::pair<int64_t, int64_t>> task, std::string_view format, std::string ids,
+                    bool text, int64_t block_documents, int64_t shard_bytes, std::string_view documents,
+                    std::string text_field, bool add_special_tokens, std::string bos, std::string eos, bool strict,
+                    int64_t max_document_bytes, std::string_view on_error, int64_t max_errors, bool dedup,
+                    int64_t dedup_memory_bytes, int64_t min_bytes, int64_t max_bytes, int64_t min_tokens,
+                    int64_t max_tokens, int threads, bool dry_run) {
+  if (on_error != "fail" && on_error != "skip") throw nb::value_error("on_error: expected 'fail' or 'skip'");
   prepare::PrepareOptions options;
   options.inputs = std::move(inputs);
   options.tokenizer = std::move(tokenizer);
@@ -47,13 +58,26 @@ nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std:
   } else if (const auto slurm = unwrap(prepare::task_from_slurm())) {
     options.task = *slurm;
   }
+  options.format = unwrap(prepare::parse_output_format(format));
   options.ids_format = std::move(ids);
   options.text = text;
+  options.block_documents = block_documents;
   options.documents = unwrap(formats::parse_document_mode(documents));
   options.text_field = std::move(text_field);
   options.add_special_tokens = add_special_tokens;
+  options.bos = std::move(bos);
+  options.eos = std::move(eos);
   options.shard_bytes = shard_bytes;
   options.strict_utf8 = strict;
+  options.max_document_bytes = max_document_bytes;
+  options.skip_errors = on_error == "skip";
+  options.max_errors = max_errors;
+  options.dedup = dedup;
+  options.dedup_memory_bytes = dedup_memory_bytes;
+  options.min_bytes = min_bytes;
+  options.max_bytes = max_bytes;
+  options.min_tokens = min_tokens;
+  options.max_tokens = max_tokens;
   options.threads = threads;
   options.dry_run = dry_run;
   const auto report =
@@ -65,6 +89,10 @@ nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std:
   nb::dict d = part_dict(report.part);
   d["output_bytes"] = report.output_bytes;
   d["shards_reused"] = report.shards_reused;
+  d["read_seconds"] = report.read_seconds;
+  d["encode_seconds"] = report.encode_seconds;
+  d["write_seconds"] = report.write_seconds;
+  d["limited_by"] = report.limiting_stage();
   d["seconds"] = report.seconds;
   d["cpu_seconds"] = report.cpu_seconds;
   return d;
@@ -77,16 +105,20 @@ nb::dict finish_py(const std::string& out) {
   d["documents"] = manifest.documents;
   d["tokens"] = manifest.tokens;
   d["input_bytes"] = manifest.input_bytes;
-  d["invalid_utf8"] = manifest.invalid_utf8;
+  add_counts(d, manifest.counts);
   return d;
 }
 
-nb::list split_py(std::vector<std::string> inputs, std::string out, int64_t parts, std::string_view documents) {
+nb::list split_py(std::vector<std::string> inputs, std::string out, int64_t parts, std::string_view documents,
+                  std::string text_field, double validation, uint64_t seed) {
   prepare::SplitOptions options;
   options.inputs = std::move(inputs);
   options.output = std::move(out);
   options.parts = parts;
   options.documents = unwrap(formats::parse_document_mode(documents));
+  options.text_field = std::move(text_field);
+  options.validation = validation;
+  options.seed = seed;
   const auto report =
       interruptible<prepare::SplitReport>([&](std::stop_token stop) { return prepare::split(options, stop); });
   nb::list list;
@@ -104,28 +136,45 @@ nb::list split_py(std::vector<std::string> inputs, std::string out, int64_t part
 
 void register_prepare(nb::module_& m) {
   m.def("prepare", &prepare_py, nb::arg("inputs"), nb::kw_only(), nb::arg("tokenizer"), nb::arg("out"),
-        nb::arg("task") = nb::none(), nb::arg("ids") = "npy", nb::arg("text") = true, nb::arg("documents") = "line",
-        nb::arg("text_field") = "text", nb::arg("add_special_tokens") = true, nb::arg("shard_bytes") = 0,
-        nb::arg("strict") = false, nb::arg("threads") = 0, nb::arg("dry_run") = false,
-        "Tokenises raw text into WebDataset shards; the same as `millrace prepare`.\n\n"
+        nb::arg("task") = nb::none(), nb::arg("format") = "webdataset", nb::arg("ids") = "npy", nb::arg("text") = true,
+        nb::arg("block_documents") = 0, nb::arg("shard_bytes") = 0, nb::arg("documents") = "line",
+        nb::arg("text_field") = "text", nb::arg("add_special_tokens") = true, nb::arg("bos") = "", nb::arg("eos") = "",
+        nb::arg("strict") = false, nb::arg("max_document_bytes") = 64 << 20, nb::arg("on_error") = "fail",
+        nb::arg("max_errors") = 1000, nb::arg("dedup") = false, nb::arg("dedup_memory_bytes") = 1 << 30,
+        nb::arg("min_bytes") = 0, nb::arg("max_bytes") = 0, nb::arg("min_tokens") = 0, nb::arg("max_tokens") = 0,
+        nb::arg("threads") = 0, nb::arg("dry_run") = false,
+        "Tokenises raw text into shards; the same as `millrace prepare`.\n\n"
         "Args:\n"
-        "    inputs: paths or URLs; globs and braces are expanded, folders stand for their files.\n"
+        "    inputs: paths or URLs; globs and braces are expanded, folders stand for their files, '@list.txt' for the\n"
+        "        lines of that file. Text, jsonl or Parquet, plain, gzip or zstd.\n"
         "    tokenizer: a tokenizer.json.\n"
         "    out: the folder of the shards.\n"
         "    task: (i, n): do part i of n, 0-based. None: the Slurm array task, else everything.\n"
-        "    ids: 'npy' (token_ids.npy, uint32) or 'json' (token_ids.json).\n"
+        "    format: 'webdataset' (tar), 'megatron' (bin and idx) or 'tokens' (llm.c's token files).\n"
+        "    ids: of tar shards: 'npy' (token_ids.npy, uint32), 'json' (token_ids.json) or 'raw' (token_ids.u16 or "
+        ".u32).\n"
         "    text: write text.txt beside the ids.\n"
-        "    documents: 'line', 'paragraph', 'file' or 'jsonl' (then text_field names the field).\n"
+        "    block_documents: of tar shards: the ids of so many documents in one member; 0: one each.\n"
         "    shard_bytes: start a new shard at this size; 0: one shard a task.\n"
-        "    strict: refuse ill-formed UTF-8 instead of replacing it by U+FFFD.\n"
+        "    documents: 'line', 'paragraph', 'file' or 'jsonl'; a row of a Parquet table is always one.\n"
+        "    text_field: the field of a jsonl object ('meta.body' inside objects) or the column of a table.\n"
+        "    bos, eos: tokens to put around every document beside what the post-processor adds.\n"
+        "    strict: ill-formed UTF-8 is an error, instead of being replaced by U+FFFD.\n"
+        "    on_error: 'fail', or 'skip': leave the document out and write it to SHARD.rejected.jsonl; more than\n"
+        "        max_errors of a task fail it all the same.\n"
+        "    dedup: leave out texts that came before in the task.\n"
+        "    min_bytes, max_bytes, min_tokens, max_tokens: leave out documents of another length; a max of 0 is none.\n"
         "Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...\n"
         "Raises: FileNotFoundError, ValueError, OSError (no space), NotImplementedError (the tokenizer).");
   m.def("finish", &finish_py, nb::arg("out"),
         "Joins the part records of all tasks into manifest.json. Raises FileNotFoundError naming the missing parts.");
-  m.def("split", &split_py, nb::arg("inputs"), nb::kw_only(), nb::arg("out"), nb::arg("parts"),
-        nb::arg("documents") = "line",
-        "Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace "
-        "split`.");
+  m.def(
+      "split", &split_py, nb::arg("inputs"), nb::kw_only(), nb::arg("out"), nb::arg("parts"),
+      nb::arg("documents") = "line", nb::arg("text_field") = "text", nb::arg("validation") = 0.0, nb::arg("seed") = 0,
+      "Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace "
+      "split`.\n\n"
+      "`validation` is the share of the documents, chosen by the hash of their text and `seed`, that goes to a file of "
+      "its own.");
 }
 
 }  // namespace millrace::python

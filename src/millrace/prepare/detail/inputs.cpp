@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "millrace/formats/parquet.h"
 #include "millrace/prepare/prepare.h"
 
 namespace millrace::prepare {
@@ -12,6 +13,7 @@ namespace millrace::prepare {
 namespace {
 
 constexpr std::string_view kWildcards = "*?[";
+constexpr int64_t kMaxListBytes = int64_t{1} << 30;
 
 struct Listed {
   std::string name;  // relative to the folder
@@ -94,14 +96,34 @@ Status add_input(const std::string& url, std::vector<std::string>& urls) {
   return fail(ErrorCode::kNotFound, "{}: no such file, nor a folder with files directly in it", url);
 }
 
+// "@list.txt" stands for the lines of that file; anything else for itself ("./@name" is a file with such a name).
+Result<std::vector<std::string>> read_list(const std::string& input) {
+  if (!input.starts_with('@')) return std::vector{input};
+  ASSIGN_OR_RETURN(const Location at, open_url(input.substr(1)));
+  ASSIGN_OR_RETURN(const std::string content, read_object(*at.storage, at.key, kMaxListBytes));
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < content.size();) {
+    const size_t end = std::min(content.find('\n', begin), content.size());
+    std::string line = content.substr(begin, end - begin);
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty()) lines.push_back(std::move(line));
+    begin = end + 1;
+  }
+  if (lines.empty()) return fail(ErrorCode::kInvalidArgument, "{}: the list is empty", at.url);
+  return lines;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> expand_inputs(const std::vector<std::string>& inputs) {
   if (inputs.empty()) return fail(ErrorCode::kInvalidArgument, "no inputs given");
   std::vector<std::string> urls;
   for (const std::string& input : inputs) {
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_braces(input));
-    for (const std::string& name : names) RETURN_IF_ERROR(add_input(name, urls));
+    ASSIGN_OR_RETURN(const std::vector<std::string> patterns, read_list(input));
+    for (const std::string& pattern : patterns) {
+      ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_braces(pattern));
+      for (const std::string& name : names) RETURN_IF_ERROR(add_input(name, urls));
+    }
   }
   std::sort(urls.begin(), urls.end());
   urls.erase(std::unique(urls.begin(), urls.end()), urls.end());
@@ -116,6 +138,16 @@ Result<std::vector<Input>> pin_inputs(std::span<const std::string> urls) {
     inputs.push_back({std::move(location), reader->size(), std::string(reader->version())});
   }
   return inputs;
+}
+
+Status check_tables(std::span<const Input> inputs, const formats::DocumentOptions& options,
+                    const std::stop_token& stop) {
+  for (const Input& input : inputs) {
+    ASSIGN_OR_RETURN(const auto reader, open_input(input, stop));
+    ASSIGN_OR_RETURN(const bool table, formats::is_parquet(*reader));
+    if (table) RETURN_IF_ERROR(formats::open_documents(*reader, options));
+  }
+  return {};
 }
 
 int64_t total_bytes(std::span<const Input> inputs) {

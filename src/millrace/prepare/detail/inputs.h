@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "millrace/base/io.h"
+#include "millrace/formats/documents.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::prepare {
@@ -24,6 +25,9 @@ struct Input {
 // Opens each of `urls` once, so that a missing or unreadable one is found before any work is done.
 [[nodiscard]] Result<std::vector<Input>> pin_inputs(std::span<const std::string> urls);
 int64_t total_bytes(std::span<const Input> inputs);
+// Opens those that are tables, so that a missing column or library is found before any work is done.
+[[nodiscard]] Status check_tables(std::span<const Input> inputs, const formats::DocumentOptions& options,
+                                  const std::stop_token& stop);
 
 // A reader whose read_at answers cancelled once `stop` is set: long checks and scans over it end soon.
 class StoppableReader final : public RandomReader {

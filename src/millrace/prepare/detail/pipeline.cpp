@@ -69,7 +69,7 @@ Result<std::optional<Batch>> Pipeline::next() {
 }
 
 void Pipeline::recycle(Batch&& batch) {
-  if (batch.tar.capacity() > kMaxSpareBytes) return;
+  if (batch.bytes.capacity() > kMaxSpareBytes) return;
   batch.slice.chunk.reset();
   MutexLock lock(mutex_);
   spare_.push_back(std::move(batch));
@@ -90,24 +90,28 @@ void Pipeline::read_all_inputs() {
 
 Status Pipeline::read_input(size_t i, const Position& begin, int64_t& document) {
   ASSIGN_OR_RETURN(const auto input, open_input(inputs_[i], stop_));
-  formats::DocumentReader reader(*input,
-                                 {.mode = format_.documents,
-                                  .chunk_bytes = options_.chunk_bytes,
-                                  .max_document_bytes = options_.max_document_bytes},
-                                 begin.offset, begin.line);
+  ASSIGN_OR_RETURN(const auto source, formats::open_documents(*input,
+                                                              {.mode = format_.documents,
+                                                               .text_field = format_.text_field,
+                                                               .chunk_bytes = options_.chunk_bytes,
+                                                               .max_document_bytes = options_.max_document_bytes,
+                                                               .leave_out_long = format_.skip_errors},
+                                                              begin.offset, begin.line));
   const int64_t documents_before = document;
   for (;;) {
-    ASSIGN_OR_RETURN(auto read, read_chunk(reader));
+    ASSIGN_OR_RETURN(auto read, read_chunk(*source));
     if (!read) break;
     const auto chunk = std::make_shared<const formats::DocumentChunk>(std::move(*read));
     const size_t count = chunk->documents.size();
-    for (size_t first = 0; first < count; first += options_.slice_documents) {
+    size_t first = 0;
+    do {  // a chunk without documents may still hold one that was left out
       const size_t last = std::min(count, first + options_.slice_documents);
       if (!enqueue({chunk, std::string(input->name()), static_cast<int64_t>(i), first, last, document})) {
         return fail(ErrorCode::kCancelled, "stopped");
       }
       document += static_cast<int64_t>(last - first);
-    }
+      first = last;
+    } while (first < count);
   }
   if (document == documents_before && begin.offset == 0) {
     log(LogLevel::kWarning, "{}: there is no document in it", input->name());
@@ -115,9 +119,9 @@ Status Pipeline::read_input(size_t i, const Position& begin, int64_t& document) 
   return {};
 }
 
-Result<std::optional<formats::DocumentChunk>> Pipeline::read_chunk(formats::DocumentReader& reader) {
+Result<std::optional<formats::DocumentChunk>> Pipeline::read_chunk(formats::DocumentSource& source) {
   MetricTimer timer(metrics_, Metric::kReadSeconds);
-  auto chunk = reader.next();
+  auto chunk = source.next();
   if (chunk && *chunk) metrics_.add(Metric::kReadBytes, static_cast<int64_t>((*chunk)->text.size()));
   return chunk;
 }
@@ -146,7 +150,7 @@ bool Pipeline::enqueue(Slice slice) {
 }
 
 void Pipeline::encode_slices() {
-  SampleEncoder encoder(format_, tokenizer_);
+  SampleEncoder encoder(format_, tokenizer_, options_.hashes_only);
   for (;;) {
     std::optional<Numbered> taken;
     {

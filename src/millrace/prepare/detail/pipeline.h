@@ -27,6 +27,7 @@ struct PipelineOptions {
   int64_t chunk_bytes = 256 << 10;
   size_t slice_documents = 512;
   int64_t max_document_bytes = 64 << 20;
+  bool hashes_only = false;  // samples are empty but for their text's hash
 };
 
 class Pipeline {
@@ -48,7 +49,7 @@ class Pipeline {
  private:
   void read_all_inputs();
   [[nodiscard]] Status read_input(size_t i, const Position& begin, int64_t& document);
-  [[nodiscard]] Result<std::optional<formats::DocumentChunk>> read_chunk(formats::DocumentReader& reader);
+  [[nodiscard]] Result<std::optional<formats::DocumentChunk>> read_chunk(formats::DocumentSource& source);
   // False when the pipeline is stopping.
   bool enqueue(Slice slice);
   void encode_slices();

@@ -35,94 +35,134 @@ int64_t Slice::bytes() const {
 }
 
 Position Slice::end() const {
-  return {input, chunk->file_offset + static_cast<int64_t>(slice_begin(*chunk, last)), 0,
-          first_document + static_cast<int64_t>(last - first)};
+  const int64_t document = first_document + static_cast<int64_t>(last - first);
+  if (ends_chunk()) return {input, chunk->end, 0, document};
+  return {input, formats::document_offset(*chunk, last), 0, document};
 }
 
 Position Slice::position_of(size_t i) const {
-  const size_t begin = chunk->documents[first + i].begin;
-  return {input, chunk->file_offset + static_cast<int64_t>(begin), formats::line_of(*chunk, begin),
+  return {input, formats::document_offset(*chunk, first + i), formats::document_line(*chunk, first + i),
           first_document + static_cast<int64_t>(i)};
 }
 
-SampleEncoder::SampleEncoder(SampleFormat format, std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
-    : format_(std::move(format)), encoder_(std::move(tokenizer)) {}
+SampleEncoder::SampleEncoder(SampleFormat format, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
+                             bool hashes_only)
+    : format_(std::move(format)), hashes_only_(hashes_only), encoder_(std::move(tokenizer)) {}
 
 Status SampleEncoder::encode(Batch& batch) {
-  batch.tar.clear();
+  batch.bytes.clear();
   batch.samples.clear();
-  const size_t documents = batch.slice.last - batch.slice.first;
-  batch.samples.reserve(documents);
-  for (size_t i = 0; i < documents; ++i) RETURN_IF_ERROR(encode_document(batch.slice, i, batch));
+  batch.dropped.clear();
+  const Slice& slice = batch.slice;
+  batch.samples.reserve(slice.last - slice.first);
+  for (size_t i = 0; i < slice.last - slice.first; ++i) {
+    const size_t bytes_before = batch.bytes.size();
+    auto done = encode_document(slice, i, batch);
+    if (done) continue;
+    const Position at = slice.position_of(i);
+    if (!format_.skip_errors) {
+      done.error().add_context(fmt::format("{}: line {}, offset {}", slice.source, at.line, at.offset));
+      return done;
+    }
+    batch.bytes.resize(bytes_before);
+    batch.dropped.push_back({at.document, formats::LeftOut{at.offset, at.line, done.error().message()}});
+  }
+  if (slice.ends_chunk() && slice.chunk->left_out) {
+    batch.dropped.push_back({slice.end().document, slice.chunk->left_out});
+  }
   return {};
 }
 
 Status SampleEncoder::encode_document(const Slice& slice, size_t i, Batch& batch) {
-  Sample sample;
-  ASSIGN_OR_RETURN(const std::string_view text, text_of(slice, i, sample));
-  ids_.clear();
-  RETURN_IF_ERROR(encoder_.encode(text, {.add_special_tokens = format_.add_special_tokens}, ids_));
-  sample.tokens = static_cast<uint32_t>(ids_.size());
+  invalid_utf8_ = 0;
+  ASSIGN_OR_RETURN(const std::string_view text, text_of(slice, i));
+  const auto outside = [](size_t size, int64_t least, int64_t most) {
+    const auto value = static_cast<int64_t>(size);
+    return value < least || (most > 0 && value > most);
+  };
+  const int64_t document = slice.first_document + static_cast<int64_t>(i);
+  if (outside(text.size(), format_.min_bytes, format_.max_bytes)) {
+    batch.dropped.push_back({document, std::nullopt});
+    return {};
+  }
+  Sample sample{.document = document};
+  if (format_.dedup) sample.text_hash = xxh3_128(text);
+  if (!hashes_only_) {
+    RETURN_IF_ERROR(encode_ids(text));
+    if (outside(ids_.size(), format_.min_tokens, format_.max_tokens)) {
+      batch.dropped.push_back({document, std::nullopt});
+      return {};
+    }
+    sample.tokens = static_cast<uint32_t>(ids_.size());
+    sample.invalid_utf8 = invalid_utf8_;
+    const size_t begin = batch.bytes.size();
+    if (format_.raw_ids()) {
+      formats::append_raw_ids(batch.bytes, ids_, format_.id_width);
+    } else {
+      RETURN_IF_ERROR(append_members(text, batch, sample));
+    }
+    const std::string_view extent = std::string_view(batch.bytes).substr(begin);
+    sample.size = extent.size();
+    sample.hash = xxh3_64(extent);
+  }
+  batch.samples.push_back(sample);
+  return {};
+}
 
-  const size_t begin = batch.tar.size();
+Status SampleEncoder::encode_ids(std::string_view text) {
+  ids_.clear();
+  if (format_.bos) ids_.push_back(*format_.bos);
+  RETURN_IF_ERROR(encoder_.encode(text, {.add_special_tokens = format_.add_special_tokens}, ids_));
+  if (format_.eos) ids_.push_back(*format_.eos);
+  return {};
+}
+
+// Fields in byte order of their names, as webdataset's own writer has them.
+Status SampleEncoder::append_members(std::string_view text, Batch& batch, const Sample& sample) {
   name_.clear();
   append_padded(name_, format_.task, 5);
   name_ += '-';
-  append_padded(name_, slice.first_document + static_cast<int64_t>(i), 9);
+  append_padded(name_, sample.document, 9);
   name_ += '.';
   const size_t key_size = name_.size();
-  // Fields in byte order of their names, as webdataset's own writer has them.
   if (format_.text) {
     name_ += "text.txt";
-    RETURN_IF_ERROR(formats::append_tar_member(batch.tar, name_, as_bytes(text)));
+    RETURN_IF_ERROR(formats::append_tar_member(batch.bytes, name_, as_bytes(text)));
     name_.resize(key_size);
   }
   ids_bytes_.clear();
   if (format_.ids_field.ends_with(".json")) {
     formats::append_json_ids(ids_bytes_, ids_);
-  } else {
+  } else if (format_.ids_field.ends_with(".npy")) {
     formats::append_npy_u32(ids_bytes_, ids_);
+  } else {
+    formats::append_raw_ids(ids_bytes_, ids_, format_.id_width);
   }
   name_ += format_.ids_field;
-  RETURN_IF_ERROR(formats::append_tar_member(batch.tar, name_, as_bytes(ids_bytes_)));
-
-  const std::string_view extent = std::string_view(batch.tar).substr(begin);
-  sample.size = extent.size();
-  sample.hash = xxh3_64(extent);
-  batch.samples.push_back(sample);
-  return {};
+  return formats::append_tar_member(batch.bytes, name_, as_bytes(ids_bytes_));
 }
 
 // A view into the chunk, or into scratch memory that the next call uses again.
-Result<std::string_view> SampleEncoder::text_of(const Slice& slice, size_t i, Sample& sample) {
+Result<std::string_view> SampleEncoder::text_of(const Slice& slice, size_t i) {
   const formats::DocumentSpan span = slice.chunk->documents[slice.first + i];
   const std::string_view raw = std::string_view(slice.chunk->text).substr(span.begin, span.end - span.begin);
-  if (format_.strict_utf8) RETURN_IF_ERROR(check_utf8(slice, span.begin, raw));
-  const std::string_view text = repaired(raw, sample);
-  if (format_.documents != formats::DocumentMode::kJsonl) return text;
-  auto field = formats::jsonl_text(text, format_.text_field);
-  if (!field) {
-    const Position at = slice.position_of(i);
-    field.error().add_context(fmt::format("{}: line {}, byte offset {}", slice.source, at.line, at.offset));
-    return tl::unexpected(std::move(field).error());
+  if (format_.strict_utf8) {
+    const size_t valid = utf8_valid_prefix(raw);
+    if (valid < raw.size()) {
+      return fail(ErrorCode::kInvalidArgument, "byte {} of the document (0x{:02x}) is not valid UTF-8", valid,
+                  static_cast<unsigned char>(raw[valid]));
+    }
   }
-  field_ = std::move(*field);
-  return repaired(field_, sample);  // an escape may stand for half a surrogate pair
+  const std::string_view text = repaired(raw);
+  if (format_.documents != formats::DocumentMode::kJsonl || !slice.chunk->rows.empty()) return text;
+  ASSIGN_OR_RETURN(field_, formats::jsonl_text(text, format_.text_field));
+  return repaired(field_);  // an escape may stand for half a surrogate pair
 }
 
-Status SampleEncoder::check_utf8(const Slice& slice, size_t begin, std::string_view text) {
-  const size_t valid = utf8_valid_prefix(text);
-  if (valid == text.size()) return {};
-  const size_t at = begin + valid;
-  return fail(ErrorCode::kInvalidArgument, "{}: line {}, byte offset {}: not valid UTF-8 (byte 0x{:02x})", slice.source,
-              formats::line_of(*slice.chunk, at), slice.chunk->file_offset + static_cast<int64_t>(at),
-              static_cast<unsigned char>(text[valid]));
-}
-
-std::string_view SampleEncoder::repaired(std::string_view text, Sample& sample) {
+std::string_view SampleEncoder::repaired(std::string_view text) {
   if (is_utf8(text)) return text;
   repaired_.clear();
-  sample.invalid_utf8 += static_cast<uint32_t>(append_utf8_replaced(text, repaired_));
+  invalid_utf8_ += static_cast<uint32_t>(append_utf8_replaced(text, repaired_));
   return repaired_;
 }
 

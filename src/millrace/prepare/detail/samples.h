@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Documents in, tar members and their index columns out: the part of `prepare` that costs time and runs on every
+// Documents in, samples as they will lie in the shard out: the part of `prepare` that costs time and runs on every
 // thread. Slices and batches are values; a SampleEncoder belongs to one thread.
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/hash.h"
 #include "millrace/base/status.h"
 #include "millrace/formats/documents.h"
+#include "millrace/prepare/prepare.h"
 #include "millrace/tokenizer/tokenizer.h"
 
 namespace millrace::prepare {
@@ -19,7 +22,7 @@ namespace millrace::prepare {
 // Where a task stands: in front of a document, or behind the last input.
 struct Position {
   int64_t input = 0;   // number among the task's inputs
-  int64_t offset = 0;  // in that input
+  int64_t offset = 0;  // in that input: of its unpacked text, or a table's row
   int64_t line = 1;
   int64_t document = 0;  // documents before it in the task
   bool operator==(const Position&) const = default;
@@ -33,51 +36,77 @@ struct Slice {
   size_t first = 0, last = 0;  // of chunk->documents
   int64_t first_document = 0;  // number within the task of documents[first]
 
-  int64_t bytes() const;                 // of the input, that this slice accounts for
+  bool ends_chunk() const { return last == chunk->documents.size(); }
+  int64_t bytes() const;                 // of text, that this slice accounts for
   Position position_of(size_t i) const;  // of documents[first + i]
-  Position end() const;                  // behind the slice; its line is not counted
+  Position end() const;                  // behind the slice; its line is counted at a chunk's end of a table only
 };
 
 struct Sample {
-  uint64_t size = 0;  // of its members, headers and padding included
-  uint64_t hash = 0;  // XXH3-64 of them
+  int64_t document = 0;  // its number within the task
+  uint64_t size = 0;     // bytes of it in Batch::bytes
+  uint64_t hash = 0;     // XXH3-64 of them
   uint32_t tokens = 0;
   uint32_t invalid_utf8 = 0;
+  Hash128 text_hash;  // XXH3-128, when duplicates are looked for
+};
+
+// A document that gave no sample.
+struct Dropped {
+  int64_t document = 0;  // its number within the task; for one that the reader left out, the next one's
+  std::optional<formats::LeftOut> rejected;  // nothing: its length was not asked for
 };
 
 struct Batch {
   Slice slice;
-  std::string tar;              // the samples' members back to back
-  std::vector<Sample> samples;  // one for each document of the slice
+  std::string bytes;             // of the samples, back to back
+  std::vector<Sample> samples;   // in the order of their documents
+  std::vector<Dropped> dropped;  // likewise
 };
 
+// All that decides what a document becomes.
 struct SampleFormat {
   int64_t task = 0;  // keys are "{task:05}-{document:09}"
+  OutputFormat output = OutputFormat::kWebDataset;
   formats::DocumentMode documents = formats::DocumentMode::kLine;
   std::string text_field;
-  std::string ids_field;  // "token_ids.npy" or "token_ids.json"
+  std::string ids_field;        // as ShardConfig has it
+  size_t id_width = 4;          // where ids are raw
+  int64_t block_documents = 0;  // not 0: samples are raw ids, for BlockLayout
   bool text = true;
   bool add_special_tokens = true;
+  std::optional<uint32_t> bos, eos;
   bool strict_utf8 = false;
+  bool skip_errors = false;  // a document with an error is dropped
+  bool dedup = false;
+  int64_t min_bytes = 0, max_bytes = 0;
+  int64_t min_tokens = 0, max_tokens = 0;
+
+  // Samples are ids and nothing else.
+  bool raw_ids() const { return output != OutputFormat::kWebDataset || block_documents > 0; }
 };
 
 class SampleEncoder {
  public:
-  SampleEncoder(SampleFormat format, std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
+  // `hashes_only`: samples are empty and have nothing but their text's hash.
+  SampleEncoder(SampleFormat format, std::shared_ptr<const tokenizer::Tokenizer> tokenizer, bool hashes_only);
 
-  // Fills `batch.tar` and `batch.samples` from `batch.slice`; what they held is dropped, their memory is used again.
+  // Fills the batch from its slice; what it held is dropped, its memory is used again.
   // Errors: invalid_argument (ill-formed UTF-8 with strict_utf8, a bad JSON line), naming file, line and byte offset.
   [[nodiscard]] Status encode(Batch& batch);
 
  private:
   [[nodiscard]] Status encode_document(const Slice& slice, size_t i, Batch& batch);
-  [[nodiscard]] Result<std::string_view> text_of(const Slice& slice, size_t i, Sample& sample);
-  [[nodiscard]] static Status check_utf8(const Slice& slice, size_t begin, std::string_view text);
-  std::string_view repaired(std::string_view text, Sample& sample);
+  [[nodiscard]] Status append_members(std::string_view text, Batch& batch, const Sample& sample);
+  [[nodiscard]] Status encode_ids(std::string_view text);
+  [[nodiscard]] Result<std::string_view> text_of(const Slice& slice, size_t i);
+  std::string_view repaired(std::string_view text);
 
   const SampleFormat format_;
+  const bool hashes_only_;
   tokenizer::Encoder encoder_;
   std::vector<uint32_t> ids_;
+  uint32_t invalid_utf8_ = 0;  // of the document at hand
   std::string name_, repaired_, field_, ids_bytes_;
 };
 

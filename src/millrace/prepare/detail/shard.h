@@ -14,18 +14,23 @@
 #include "millrace/base/metrics.h"
 #include "millrace/formats/manifest.h"
 #include "millrace/formats/shard_index.h"
+#include "millrace/prepare/detail/layout.h"
 #include "millrace/prepare/detail/samples.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::prepare {
 
 inline constexpr std::string_view kIndexSuffix = ".index";
+// Beside a shard among whose documents some could not be taken: a line of JSON for each, {"input", "offset", "line",
+// "reason"}.
+inline constexpr std::string_view kLedgerSuffix = ".rejected.jsonl";
 
 // What a shard's index keeps for `prepare` itself (ShardIndex::producer, a JSON object).
 struct ShardOrigin {
   std::string run;  // hash of everything that decides the task's bytes
   Position begin, end;
-  int64_t invalid_utf8 = 0;
+  formats::DocumentCounts counts;
+  Hash128 ledger_hash;  // XXH3-128 of the ledger; zeros when there is none
   bool operator==(const ShardOrigin&) const = default;
 };
 std::string serialize_origin(const ShardOrigin& origin);
@@ -35,9 +40,11 @@ struct FinishedShard {
   formats::ShardEntry entry;
   ShardOrigin origin;
 };
-// The shard `name` when it and its index are there, undamaged, and hold what `run` puts behind `begin`; nothing, with a
-// line in the log, when not. Reads the whole shard. Errors: cancelled, and whatever leaves open what is there.
+// The shard `name` when it and what belongs to it are there, undamaged, and hold what `run` puts behind `begin`;
+// nothing, with a line in the log, when not. Reads the whole shard. Errors: cancelled, and whatever leaves open what is
+// there.
 [[nodiscard]] Result<std::optional<FinishedShard>> find_finished_shard(const Location& folder, const std::string& name,
+                                                                       const SampleFormat& format,
                                                                        const std::string& run, const Position& begin,
                                                                        std::stop_token stop);
 
@@ -45,26 +52,39 @@ class ShardWriter {
  public:
   // `metrics` must outlive the writer.
   [[nodiscard]] static Result<std::unique_ptr<ShardWriter>> open(const Location& folder, std::string name,
-                                                                 Metrics& metrics);
+                                                                 const SampleFormat& format, Metrics& metrics);
 
-  // `tar` holds exactly the members of `samples`.
-  [[nodiscard]] Status append(std::string_view tar, std::span<const Sample> samples);
-  int64_t size() const { return size_; }
+  // `bytes` holds exactly what the encoder made of `samples`.
+  [[nodiscard]] Status append(std::string_view bytes, std::span<const Sample> samples);
+  // A document that gave no sample: counted, and written to the ledger when it was rejected.
+  void drop(const Dropped& dropped, std::string_view source);
+  void add_duplicate() { ++counts_.duplicates; }
 
-  // Ends the archive and makes it and then its index visible and durable. `origin.invalid_utf8` is filled in.
+  // Of the samples themselves; what decides when a shard is full.
+  int64_t sample_bytes() const { return sample_bytes_; }
+
+  // Ends the file and makes it, what belongs to it and then its index visible and durable. The counts and the ledger's
+  // hash of `origin` are filled in.
   [[nodiscard]] Result<FinishedShard> finish(ShardOrigin origin, Hash128 tokenizer_hash, const std::string& ids_field);
 
  private:
-  ShardWriter(Location folder, std::string name, std::unique_ptr<Writer> writer, Metrics& metrics);
+  ShardWriter(Location folder, std::string name, const SampleFormat& format, std::unique_ptr<Writer> writer,
+              Metrics& metrics);
   [[nodiscard]] Status write(std::string_view bytes);
+  [[nodiscard]] Status end_file();
 
   const Location folder_;
   const std::string name_;
+  const bool raw_ids_;
+  const std::unique_ptr<ShardLayout> layout_;
   std::unique_ptr<Writer> writer_;
   Metrics& metrics_;
   int64_t size_ = 0;
-  int64_t invalid_utf8_ = 0;
+  int64_t sample_bytes_ = 0;
+  formats::DocumentCounts counts_;
+  std::string ledger_;
   Xxh3Stream hash_;
+  std::string before_samples_;  // of a file of raw ids: hashed last
   formats::ShardIndex index_;
 };
 

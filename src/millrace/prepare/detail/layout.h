@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How the samples of a shard lie in its file: what stands around them, and what stands beside the file. A layout belongs
+// to one shard and one thread.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/formats/shard_index.h"
+#include "millrace/prepare/detail/samples.h"
+
+namespace millrace::prepare {
+
+inline constexpr std::string_view kMegatronSuffix = ".idx";  // for the ".bin" of a shard
+
+// What to write next, and where in the file each sample will be.
+struct Laid {
+  std::string_view bytes;  // valid until the next call of the layout
+  std::vector<uint64_t> offsets;
+};
+
+class ShardLayout {
+ public:
+  virtual ~ShardLayout() = default;
+
+  // Bytes at the front that are known at the end only: they are left free, and written by head().
+  virtual size_t head_bytes() const { return 0; }
+  virtual std::string head(const formats::ShardIndex&) const { return {}; }
+  // `bytes` holds exactly what the encoder made of `samples`; the file has `at` bytes.
+  [[nodiscard]] virtual Result<Laid> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) = 0;
+  // What comes behind the last sample. Errors: resource_exhausted (more than the format can say).
+  [[nodiscard]] virtual Result<std::string> end(const formats::ShardIndex& index) = 0;
+  // A file beside the shard's that its readers need: what is put in place of ".bin", and the content.
+  virtual std::optional<std::string> side_file(const formats::ShardIndex&) const { return std::nullopt; }
+};
+
+std::unique_ptr<ShardLayout> make_layout(const SampleFormat& format);
+
+// "00003.tar" or "00003.bin".
+std::string_view shard_suffix(OutputFormat format);
+// The name of a Megatron shard's side file.
+std::string side_file_name(std::string_view shard);
+
+}  // namespace millrace::prepare

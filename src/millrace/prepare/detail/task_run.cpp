@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/prepare/detail/task_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "millrace/base/log.h"
+#include "millrace/prepare/detail/folder.h"
+
+namespace millrace::prepare {
+
+namespace {
+
+// Raised when the same settings and inputs begin to give other bytes: shards of an earlier build are then not
+// continued.
+constexpr int kWriterVersion = 2;
+constexpr int64_t kLoggedRejections = 5;
+
+std::string run_hash(const formats::PartRecord& part) {
+  formats::PartRecord asked;
+  asked.task = part.task;
+  asked.config = part.config;
+  asked.inputs = part.inputs;
+  return to_hex(xxh3_128(fmt::format("{} {}", kWriterVersion, formats::serialize_part(asked))));
+}
+
+}  // namespace
+
+TaskRun::TaskRun(const PrepareOptions& options, const PipelineOptions& pipeline, Location folder,
+                 std::vector<Input> inputs, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
+                 formats::ShardConfig config, SampleFormat format, std::stop_token stop, Progress& progress,
+                 Metrics& metrics)
+    : options_(options),
+      pipeline_(pipeline),
+      folder_(std::move(folder)),
+      inputs_(std::move(inputs)),
+      tokenizer_(std::move(tokenizer)),
+      format_(std::move(format)),
+      stop_(std::move(stop)),
+      progress_(progress),
+      metrics_(metrics),
+      texts_(options.dedup_memory_bytes) {
+  part_.task = options.task.index;
+  part_.config = std::move(config);
+  for (const Input& input : inputs_) {
+    input_begin_.push_back(part_.input_bytes);
+    part_.inputs.push_back({input.location.url, input.size, input.version});
+    part_.input_bytes += input.size;
+  }
+  input_begin_.push_back(part_.input_bytes);
+  run_ = run_hash(part_);
+  part_name_ = formats::part_name(part_.task, part_.config.tasks);
+}
+
+Result<PrepareReport> TaskRun::run() {
+  progress_.set_totals(part_.input_bytes, 0);
+  progress_.set_phase("check");
+  RETURN_IF_ERROR(compare_config());
+  RETURN_IF_ERROR(keep_finished_shards());
+  if (!options_.dry_run) RETURN_IF_ERROR(write_what_is_missing());
+  PrepareReport report;
+  report.part = std::move(part_);
+  report.shards_reused = shards_reused_;
+  for (const formats::ShardEntry& shard : report.part.shards) report.output_bytes += shard.size;
+  return report;
+}
+
+std::string TaskRun::shard_name(size_t number) const {
+  const std::string_view suffix = shard_suffix(format_.output);
+  return options_.shard_bytes == 0 ? fmt::format("{:05}{}", part_.task, suffix)
+                                   : fmt::format("{:05}-{:05}{}", part_.task, number, suffix);
+}
+
+// `file_bytes` of the position's input are behind it, when that is known: of packed files and tables only the reader
+// knows.
+void TaskRun::move_to(const Position& position, std::optional<int64_t> file_bytes) {
+  const auto input = static_cast<size_t>(position.input);
+  const int64_t bytes = std::max(progress_bytes_, input_begin_[input] + file_bytes.value_or(0));
+  progress_.add(bytes - progress_bytes_, position.document - at_.document);
+  progress_bytes_ = bytes;
+  at_ = position;
+}
+
+// Whether the folder has a configuration; it is then this one.
+Result<bool> TaskRun::compare_config() {
+  ASSIGN_OR_RETURN(const auto json, read_if_there(folder_, formats::kConfigName));
+  if (!json) return false;
+  ASSIGN_OR_RETURN(const auto there, formats::parse_shard_config(*json, folder_.child(formats::kConfigName).url));
+  if (there == part_.config) return true;
+  std::string difference = formats::explain_difference(there, part_.config);
+  for (size_t end; (end = difference.find('\n')) != std::string::npos;) difference.replace(end, 1, "; ");
+  return fail(ErrorCode::kInvalidArgument,
+              "{}: this folder was begun with other settings ({}); give another folder, or these settings",
+              folder_.url, difference);
+}
+
+// The first task writes the configuration; one that comes at the same moment and differs is refused.
+Status TaskRun::settle_config() {
+  ASSIGN_OR_RETURN(const bool there, compare_config());
+  if (there) return {};
+  WriteOptions options;
+  options.condition = WriteOptions::Condition::kIfAbsent;
+  const auto written = write_object(*folder_.storage, folder_.child(formats::kConfigName).key,
+                                    formats::serialize_shard_config(part_.config), options);
+  if (!written && written.error().code() != ErrorCode::kAlreadyExists) return tl::unexpected(written.error());
+  return compare_config().map([](bool) {});
+}
+
+void TaskRun::add_shard(const FinishedShard& shard) {
+  part_.shards.push_back(shard.entry);
+  part_.documents += shard.entry.samples;
+  part_.tokens += shard.entry.tokens;
+  part_.counts += shard.origin.counts;
+}
+
+// False when the next shard is not there, or not good.
+Result<bool> TaskRun::keep_finished_shard() {
+  ASSIGN_OR_RETURN(const auto shard, find_finished_shard(folder_, shard_name(part_.shards.size()), format_, run_, at_,
+                                                         stop_));
+  if (!shard) return false;
+  add_shard(*shard);
+  rejected_ += shard->origin.counts.rejected;
+  ++shards_reused_;
+  const Position& end = shard->origin.end;
+  // Of a packed file a guess.
+  const bool inside = end.input < static_cast<int64_t>(inputs_.size());
+  move_to(end, inside ? std::min(end.offset, inputs_[static_cast<size_t>(end.input)].size) : 0);
+  return true;
+}
+
+Status TaskRun::keep_finished_shards() {
+  for (bool kept = true; kept && !at_end();) {
+    ASSIGN_OR_RETURN(kept, keep_finished_shard());
+  }
+  return {};
+}
+
+Status TaskRun::write_what_is_missing() {
+  if (!at_end()) RETURN_IF_ERROR(check_space(folder_, part_.input_bytes - progress_bytes_));
+  RETURN_IF_ERROR(settle_config());
+  RETURN_IF_ERROR(abort_leftovers());
+  RETURN_IF_ERROR(forget_other_inputs());
+  progress_.set_phase("prepare");
+  while (!at_end()) {
+    RETURN_IF_ERROR(write_shards());
+    RETURN_IF_ERROR(keep_finished_shards());
+  }
+  RETURN_IF_ERROR(remove_other_shards());
+  return write_if_different(folder_, part_name_, formats::serialize_part(part_));
+}
+
+// A shard of this task ("00003.tar", "00003-00012.tar" for task 3), or what lies beside one.
+bool TaskRun::is_own_file(std::string_view name) const {
+  const std::string prefix = fmt::format("{:05}", part_.task);
+  if (!name.starts_with(prefix)) return false;
+  name.remove_prefix(prefix.size());
+  if (name.starts_with('-')) {
+    name.remove_prefix(1);
+    const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+    if (digits == 0) return false;
+    name.remove_prefix(digits);
+  }
+  if (name == kMegatronSuffix) return format_.output == OutputFormat::kMegatron;
+  const std::string_view suffix = shard_suffix(format_.output);
+  if (!name.starts_with(suffix)) return false;
+  name.remove_prefix(suffix.size());
+  return name.empty() || name == kIndexSuffix || name == kLedgerSuffix;
+}
+
+// What this task was writing when it was killed.
+Status TaskRun::abort_leftovers() {
+  if (!folder_.storage->capabilities().list_uploads) return {};
+  const std::string base = folder_.child("").key;
+  auto uploads = folder_.storage->list_uploads(base);
+  // Some file systems can't tell the living from the dead; what is left there stays hidden.
+  if (!uploads) return uploads.error().code() == ErrorCode::kUnsupported ? Status() : tl::unexpected(uploads.error());
+  std::erase_if(*uploads, [&](const ObjectInfo& upload) {
+    const std::string name = upload.key.substr(base.size());
+    return !is_own_file(name) && name != part_name_ && name != formats::kConfigName;
+  });
+  return folder_.storage->abort_uploads(*uploads);
+}
+
+// A part record of other inputs would name shards that are about to be replaced, and so would a manifest joined from
+// it.
+Status TaskRun::forget_other_inputs() {
+  ASSIGN_OR_RETURN(const auto json, read_if_there(folder_, part_name_));
+  if (!json) return {};
+  const auto there = formats::parse_part(*json, part_name_);
+  if (!there || run_hash(*there) == run_) return {};
+  log(LogLevel::kWarning, "{}: the inputs of task {} changed since it was done; it is done again from the start",
+      folder_.url, part_.task);
+  const std::vector<std::string> keys = {folder_.child(formats::kManifestName).key, folder_.child(part_name_).key};
+  return folder_.storage->remove(keys);
+}
+
+// Shards behind the last one: of an earlier run over more text.
+Status TaskRun::remove_other_shards() {
+  std::set<std::string, std::less<>> current;
+  for (const formats::ShardEntry& shard : part_.shards) current.insert(shard.name);
+  const std::string_view suffix = shard_suffix(format_.output);
+  ASSIGN_OR_RETURN(const auto files, folder_files(folder_, fmt::format("{:05}", part_.task)));
+  std::vector<std::string> keys;
+  for (const auto& [name, size] : files) {
+    const std::string shard = name.substr(0, name.find('.')) + std::string(suffix);
+    if (is_own_file(name) && !current.contains(shard)) keys.push_back(folder_.child(name).key);
+  }
+  return folder_.storage->remove(keys);
+}
+
+// Writes shards from where the task stands to the end of the inputs, or up to a shard that is finished already.
+Status TaskRun::write_shards() {
+  if (format_.dedup) RETURN_IF_ERROR(remember_kept_texts());
+  Pipeline pipeline(inputs_, at_, format_, tokenizer_, pipeline_, stop_, metrics_);
+  shard_begin_ = at_;
+  for (;;) {
+    ASSIGN_OR_RETURN(auto batch, pipeline.next());
+    if (!batch) break;
+    ASSIGN_OR_RETURN(const bool met_finished_shard, write_batch(*batch));
+    if (met_finished_shard) return {};
+    pipeline.recycle(std::move(*batch));
+  }
+  move_to(end_of_inputs());
+  return shard_ ? end_shard() : Status();
+}
+
+// Reads again what shards hold that were kept: texts that come later are held against it.
+Status TaskRun::remember_kept_texts() {
+  if (remembered_ == at_) return {};
+  PipelineOptions options = pipeline_;
+  options.hashes_only = true;
+  Metrics uncounted;
+  Pipeline pipeline(inputs_, remembered_, format_, tokenizer_, options, stop_, uncounted);
+  for (;;) {
+    ASSIGN_OR_RETURN(auto batch, pipeline.next());
+    if (!batch) break;
+    for (const Sample& sample : batch->samples) {
+      if (sample.document < at_.document) RETURN_IF_ERROR(texts_.insert(sample.text_hash));
+    }
+    if (batch->slice.end().document >= at_.document) break;
+    pipeline.recycle(std::move(*batch));
+  }
+  remembered_ = at_;
+  return {};
+}
+
+Result<std::vector<bool>> TaskRun::find_duplicates(std::span<const Sample> samples) {
+  std::vector<bool> duplicate(samples.size());
+  if (!format_.dedup) return duplicate;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    ASSIGN_OR_RETURN(const bool is_new, texts_.insert(samples[i].text_hash));
+    duplicate[i] = !is_new;
+  }
+  return duplicate;
+}
+
+Status TaskRun::open_shard() {
+  if (shard_) return {};
+  ASSIGN_OR_RETURN(shard_, ShardWriter::open(folder_, shard_name(part_.shards.size()), format_, metrics_));
+  return {};
+}
+
+Status TaskRun::drop(const Dropped& dropped, std::string_view source) {
+  RETURN_IF_ERROR(open_shard());
+  shard_->drop(dropped, source);
+  if (!dropped.rejected) return {};
+  metrics_.add(Metric::kRejected, 1);
+  const formats::LeftOut& at = *dropped.rejected;
+  const auto place = fmt::format("{}: line {}, offset {}: {}", source, at.line, at.offset, at.reason);
+  if (++rejected_ > options_.max_errors) {
+    return fail(ErrorCode::kInvalidArgument, "more than {} documents had to be rejected; the last is {}",
+                options_.max_errors, place);
+  }
+  if (rejected_ <= kLoggedRejections) log(LogLevel::kWarning, "rejected: {}", place);
+  if (rejected_ == kLoggedRejections) log(LogLevel::kWarning, "further ones are in the ledgers only (*{})", kLedgerSuffix);
+  return {};
+}
+
+// True when the rest of the batch is in a shard that is finished already; the task then stands behind that shard.
+Result<bool> TaskRun::write_batch(const Batch& batch) {
+  const Slice& slice = batch.slice;
+  ASSIGN_OR_RETURN(const std::vector<bool> duplicate, find_duplicates(batch.samples));
+  const std::span<const Sample> samples = batch.samples;
+  std::string_view bytes = batch.bytes;
+  auto dropped = batch.dropped.begin();
+  // What was dropped before `document` belongs to the shard that is open there.
+  const auto drop_before = [&](int64_t document) -> Status {
+    for (; dropped != batch.dropped.end() && dropped->document < document; ++dropped) {
+      RETURN_IF_ERROR(drop(*dropped, slice.source));
+    }
+    return {};
+  };
+  for (size_t i = 0; i < samples.size();) {
+    RETURN_IF_ERROR(drop_before(samples[i].document));
+    if (duplicate[i]) {
+      RETURN_IF_ERROR(open_shard());
+      shard_->add_duplicate();
+      metrics_.add(Metric::kDuplicates, 1);
+      bytes.remove_prefix(samples[i++].size);
+      continue;
+    }
+    if (shard_ && full(shard_->sample_bytes())) {
+      move_to(slice.position_of(static_cast<size_t>(samples[i].document - slice.first_document)));
+      RETURN_IF_ERROR(end_shard());
+      ASSIGN_OR_RETURN(const bool kept, keep_finished_shard());
+      if (kept) {
+        // Texts of this batch may lie behind that shard, and are not to be held against themselves.
+        texts_.clear();
+        remembered_ = {};
+        return true;
+      }
+    }
+    RETURN_IF_ERROR(open_shard());
+    size_t end = i, size = 0;
+    do {
+      size += samples[end++].size;
+    } while (end < samples.size() && !duplicate[end] && !full(shard_->sample_bytes() + static_cast<int64_t>(size)));
+    RETURN_IF_ERROR(shard_->append(bytes.substr(0, size), samples.subspan(i, end - i)));
+    bytes.remove_prefix(size);
+    i = end;
+  }
+  RETURN_IF_ERROR(drop_before(std::numeric_limits<int64_t>::max()));
+  // No document's start, so no shard begins here: the next one begins where the next document does.
+  move_to(slice.end(), slice.ends_chunk() ? std::optional(slice.chunk->file_bytes) : std::nullopt);
+  remembered_ = at_;
+  return false;
+}
+
+// The task stands behind the shard's last sample.
+Status TaskRun::end_shard() {
+  if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+  ASSIGN_OR_RETURN(const FinishedShard shard,
+                   shard_->finish({.run = run_, .begin = shard_begin_, .end = at_}, part_.config.tokenizer_hash,
+                                  part_.config.ids_field));
+  shard_.reset();
+  shard_begin_ = at_;
+  add_shard(shard);
+  return {};
+}
+
+}  // namespace millrace::prepare

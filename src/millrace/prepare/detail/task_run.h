@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One task from its inputs to its part record. The shards in the folder are its journal: shard k is good when its index
+// says that it begins where shard k - 1 ended and its bytes are what the index says; what is not good is written again.
+// Belongs to one thread.
+
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "millrace/base/progress.h"
+#include "millrace/prepare/detail/inputs.h"
+#include "millrace/prepare/detail/pipeline.h"
+#include "millrace/prepare/detail/shard.h"
+#include "millrace/prepare/detail/text_set.h"
+#include "millrace/prepare/prepare.h"
+
+namespace millrace::prepare {
+
+class TaskRun {
+ public:
+  // `options`, `progress` and `metrics` must outlive the run.
+  TaskRun(const PrepareOptions& options, const PipelineOptions& pipeline, Location folder, std::vector<Input> inputs,
+          std::shared_ptr<const tokenizer::Tokenizer> tokenizer, formats::ShardConfig config, SampleFormat format,
+          std::stop_token stop, Progress& progress, Metrics& metrics);
+
+  // Without times. With options.dry_run nothing is written.
+  [[nodiscard]] Result<PrepareReport> run();
+
+ private:
+  bool at_end() const { return at_.input == static_cast<int64_t>(inputs_.size()); }
+  Position end_of_inputs() const { return {.input = static_cast<int64_t>(inputs_.size()), .document = at_.document}; }
+  std::string shard_name(size_t number) const;
+  void move_to(const Position& position, std::optional<int64_t> file_bytes = {});
+
+  // The folder.
+  [[nodiscard]] Result<bool> compare_config();
+  [[nodiscard]] Status settle_config();
+  bool is_own_file(std::string_view name) const;
+  [[nodiscard]] Status abort_leftovers();
+  [[nodiscard]] Status forget_other_inputs();
+  [[nodiscard]] Status remove_other_shards();
+
+  // Shards that are there.
+  [[nodiscard]] Result<bool> keep_finished_shard();
+  [[nodiscard]] Status keep_finished_shards();
+  void add_shard(const FinishedShard& shard);
+
+  // Shards that are written.
+  [[nodiscard]] Status write_what_is_missing();
+  [[nodiscard]] Status write_shards();
+  [[nodiscard]] Status remember_kept_texts();
+  [[nodiscard]] Result<bool> write_batch(const Batch& batch);
+  [[nodiscard]] Result<std::vector<bool>> find_duplicates(std::span<const Sample> samples);
+  [[nodiscard]] Status open_shard();
+  [[nodiscard]] Status drop(const Dropped& dropped, std::string_view source);
+  bool full(int64_t bytes) const { return options_.shard_bytes > 0 && bytes >= options_.shard_bytes; }
+  [[nodiscard]] Status end_shard();
+
+  const PrepareOptions& options_;
+  const PipelineOptions pipeline_;
+  const Location folder_;
+  const std::vector<Input> inputs_;
+  const std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+  const SampleFormat format_;
+  const std::stop_token stop_;
+  Progress& progress_;
+  Metrics& metrics_;
+
+  std::vector<int64_t> input_begin_;  // of the inputs laid end to end, and their end
+  std::string run_, part_name_;
+  formats::PartRecord part_;
+  int64_t shards_reused_ = 0;
+  int64_t progress_bytes_ = 0;
+  Position at_;           // everything before it is in a shard, finished or being written
+  Position shard_begin_;  // of the shard being written
+  std::unique_ptr<ShardWriter> shard_;
+  int64_t rejected_ = 0;  // in shards of the task, finished or being written
+  TextSet texts_;         // when duplicates are looked for
+  Position remembered_;   // texts before it are in texts_
+};
+
+}  // namespace millrace::prepare
