@@ -75,6 +75,40 @@ class Tokenizer:
 
     def __repr__(self) -> str: ...
 
+def chat_template_names() -> list[str]:
+    """Names of the native chat templates."""
+
+class NativeChat:
+    """A native chat template with a tokenizer. Thread-safe."""
+
+    def __init__(self, name: str, tokenizer: Tokenizer, refuse_control_text: bool = False) -> None:
+        """
+        Raises ValueError: an unknown name, or a token that the tokenizer has not.
+        """
+
+    def encode_line(self, line: str) -> tuple[str, tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.uint8], int, int]]:
+        """
+        A line of jsonl: the text, then what encode_rendered gives. Raises ValueError naming the message.
+        """
+
+def encode_rendered(tokenizer: Tokenizer, text: str, spans: Sequence[tuple[int, int]]) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.uint8], int, int]:
+    """
+    Ids of a rendered conversation and the mask of its learned spans, (first byte, first byte of the last character); then how many turns were lost and how many ran to the end.
+    """
+
+class ChatShard:
+    """A shard of chat samples, built in memory."""
+
+    def __init__(self) -> None: ...
+
+    def add(self, key: str, ids: numpy.typing.NDArray[numpy.uint32], mask: numpy.typing.NDArray[numpy.uint8], text: str | None = None) -> int:
+        """Adds a sample; returns the shard's bytes so far."""
+
+    def write(self, url: str, tokenizer: Tokenizer) -> None:
+        """
+        Writes the shard, which must not be there, and its index; is empty afterwards. Raises FileExistsError.
+        """
+
 def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int, int] | None = None, ids: str = 'npy', text: bool = True, documents: str = 'line', text_field: str = 'text', add_special_tokens: bool = True, shard_bytes: int = 0, strict: bool = False, threads: int = 0, dry_run: bool = False) -> dict:
     """
     Tokenises raw text into WebDataset shards; the same as `millrace prepare`.

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 
+#include "millrace/base/log.h"
+
 namespace millrace::tokenizer {
 
 struct ChatTemplate::Definition {
@@ -21,10 +23,12 @@ namespace {
 
 // What str.isspace() is true for, as UTF-8; none is the start of another.
 constexpr std::array<std::string_view, 29> kPythonSpaces{
-    "\t",           "\n",           "\v",           "\f",           "\r",           "\x1c",         "\x1d",        "\x1e",
-    "\x1f",         " ",            "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81",
-    "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88",
-    "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
+    "\t",           "\n",           "\v",           "\f",           "\r",
+    "\x1c",         "\x1d",         "\x1e",         "\x1f",         " ",
+    "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81",
+    "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86",
+    "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8",
+    "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
 
 std::string_view stripped(std::string_view text) {
   const auto cut = [&](auto at_end, auto remove) {
@@ -97,20 +101,55 @@ const std::vector<ChatTemplate::Definition>& definitions() {
   return all;
 }
 
-// Whether `token` is found in a text, as one id. Between full stops: added tokens may swallow spaces beside them, or
-// want to stand apart from letters.
-Result<bool> is_one_id(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view token) {
-  const auto id = tokenizer->token_to_id(token);
-  if (!id) return false;
+// How often the text `token` is one id in `text`, and how often it is not.
+struct Occurrences {
+  int64_t one_id = 0, other = 0;
+};
+Result<Occurrences> occurrences(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view token,
+                                std::string_view text) {
   std::vector<uint32_t> ids;
   std::vector<Offset> offsets;
-  const std::string text = fmt::format(".{}.", token);
   RETURN_IF_ERROR(Encoder(tokenizer).encode(text, {.add_special_tokens = false}, ids, &offsets));
-  const Offset expected{1, 1 + static_cast<int64_t>(token.size())};
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] == *id && offsets[i] == expected) return true;
+  const auto id = tokenizer->token_to_id(token);
+  Occurrences found;
+  for (size_t at = text.find(token); at != std::string_view::npos; at = text.find(token, at + 1)) {
+    const auto begin = static_cast<int64_t>(at), end = begin + static_cast<int64_t>(token.size());
+    bool one = false;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      // Added tokens may take spaces beside them.
+      one |= ids[i] == id && offsets[i].begin <= begin && end <= offsets[i].end;
+    }
+    ++(one ? found.one_id : found.other);
   }
-  return false;
+  return found;
+}
+
+// The tokenizer has every token of the template. Where one that the template writes is not taken for it, as "<s>"
+// behind
+// "</s>" in files that want it normalized, ids are those of transformers all the same, and the log says so.
+Status check_tokens(const ChatTemplate::Definition& definition, const std::shared_ptr<const Tokenizer>& tokenizer) {
+  const std::vector<ChatMessage> messages{{ChatRole::kSystem, "a"},
+                                          {ChatRole::kUser, "b"},
+                                          {ChatRole::kAssistant, "c"},
+                                          {ChatRole::kUser, "d"},
+                                          {ChatRole::kAssistant, "e"}};
+  RenderedChat sample;
+  definition.render(messages, sample);
+  for (const std::string_view token : definition.tokens) {
+    ASSIGN_OR_RETURN(const Occurrences found, occurrences(tokenizer, token, sample.text));
+    if (found.one_id == 0) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "chat template {}: the tokenizer has no token {} (it is needed as one added token)", definition.name,
+                  token);
+    }
+    if (found.other > 0) {
+      log(LogLevel::kWarning,
+          "chat template {}: the tokenizer does not take every {} of a conversation for the token, nor does "
+          "transformers with this file; `\"normalized\": false` among its added_tokens mends that",
+          definition.name, token);
+    }
+  }
+  return {};
 }
 
 tl::unexpected<Error> bad_message(size_t i, std::string_view reason) {
@@ -178,12 +217,7 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::named(std::string_view
                                                                 const ChatOptions& options) {
   for (const Definition& definition : definitions()) {
     if (definition.name != name) continue;
-    for (const std::string_view token : definition.tokens) {
-      ASSIGN_OR_RETURN(const bool one, is_one_id(tokenizer, token));
-      if (one) continue;
-      return fail(ErrorCode::kInvalidArgument,
-                  "chat template {}: the tokenizer has no token {} (it is needed as one added token)", name, token);
-    }
+    RETURN_IF_ERROR(check_tokens(definition, tokenizer));
     return std::shared_ptr<const ChatTemplate>(new ChatTemplate(definition, std::move(tokenizer), options));
   }
   return fail(ErrorCode::kInvalidArgument, "'{}' is no chat template; there are {}", name, fmt::join(names(), ", "));

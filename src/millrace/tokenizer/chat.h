@@ -4,13 +4,14 @@
 // Conversations as token ids with a mask of what is learned: the answers and the token that ends each. Ids and mask are
 // those of transformers' apply_chat_template(messages, tokenize=True, return_dict=True,
 // return_assistant_tokens_mask=True) for the published templates below with {% generation %} around what is learned.
-// No I/O. A ChatTemplate is immutable and thread-safe; a ChatEncoder belongs to one thread and keeps its template alive.
+// No I/O. A ChatTemplate is immutable and thread-safe; a ChatEncoder belongs to one thread and keeps its template
+// alive.
 //
 //   name     from the tokenizer_config.json of                 a conversation; [learned]
 //   chatml   the ChatML example of transformers' documentation, <|im_start|>ROLE\nTEXT<|im_end|>\n for each message;
 //            without a default system message                   [TEXT<|im_end|>] of an assistant
 //   llama-3  meta-llama/Meta-Llama-3-8B-Instruct (3.1 and       <|begin_of_text|>, then for each message
-//            later put dates in front: use the Python API)      <|start_header_id|>ROLE<|end_header_id|>\n\nTEXT<|eot_id|>
+//            later put dates in front: use the Python API) <|start_header_id|>ROLE<|end_header_id|>\n\nTEXT<|eot_id|>
 //                                                               with TEXT stripped; [TEXT<|eot_id|>] of an assistant
 //   llama-2  meta-llama/Llama-2-7b-chat-hf                      <s>[INST] TEXT [/INST] for a user, TEXT stripped; the
 //                                                               first one has <<SYS>>\nSYSTEM\n<</SYS>>\n\n before it;

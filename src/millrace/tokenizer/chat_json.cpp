@@ -97,7 +97,8 @@ Result<ChatMessage> message_of(const element& value) {
   if (!known) return bad(fmt::format("role '{}' is none of system, user, assistant", role_name));
   for (const std::string_view key : kNotRendered) {
     const auto found = find(members, key);
-    if (found && !says_nothing(*found)) return bad(fmt::format("it has '{}', which this template has no place for", key));
+    if (found && !says_nothing(*found))
+      return bad(fmt::format("it has '{}', which this template has no place for", key));
   }
   double weight = 1;
   const auto given = find(members, "weight");
@@ -126,7 +127,8 @@ Result<std::vector<ChatMessage>> parse_chat(std::string_view line, std::string_v
   if (list->get(items) != simdjson::SUCCESS) return bad("the messages are not a list");
   for (const std::string_view key : {"tools", "functions"}) {
     const auto found = find(top, key);
-    if (found && !says_nothing(*found)) return bad(fmt::format("there are '{}', which this template has no place for", key));
+    if (found && !says_nothing(*found))
+      return bad(fmt::format("there are '{}', which this template has no place for", key));
   }
   std::vector<ChatMessage> messages;
   for (const element& item : items) {

@@ -25,10 +25,10 @@ std::shared_ptr<const Tokenizer> tokenizer_with(const std::vector<std::string>& 
 std::shared_ptr<const ChatTemplate> chat_template(const std::string& name, const ChatOptions& options = {},
                                                   bool trim_offsets = false) {
   const std::vector<std::string> tokens =
-      name == "chatml"    ? std::vector<std::string>{"<|im_start|>", "<|im_end|>"}
-      : name == "llama-3" ? std::vector<std::string>{"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
-                                                     "<|eot_id|>"}
-                          : std::vector<std::string>{"<s>", "</s>"};
+      name == "chatml" ? std::vector<std::string>{"<|im_start|>", "<|im_end|>"}
+      : name == "llama-3"
+          ? std::vector<std::string>{"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}
+          : std::vector<std::string>{"<s>", "</s>"};
   auto made = ChatTemplate::named(name, tokenizer_with(tokens, trim_offsets), options);
   EXPECT_TRUE(made) << (made ? "" : made.error().to_string());
   return *made;
@@ -127,7 +127,8 @@ TEST(Chat, BadLinesSayWhichMessageAndWhy) {
   EXPECT_EQ(message("1"), "message 2: it is not an object");
   EXPECT_EQ(message(R"({"content": "x"})"), "message 2: it has no role");
   EXPECT_EQ(message(R"({"role": 1, "content": "x"})"), "message 2: it has no role");
-  EXPECT_EQ(message(R"({"role": "tool", "content": "x"})"), "message 2: role 'tool' is none of system, user, assistant");
+  EXPECT_EQ(message(R"({"role": "tool", "content": "x"})"),
+            "message 2: role 'tool' is none of system, user, assistant");
   EXPECT_THAT(message(R"({"role": "gpt", "content": "x"})"), HasSubstr("role 'gpt'"));
   EXPECT_EQ(message(R"({"role": "user"})"), "message 2: it has no content");
   EXPECT_EQ(message(R"({"role": "user", "content": null})"), "message 2: its content is null");
