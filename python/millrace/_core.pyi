@@ -142,7 +142,7 @@ class Loader:
     Shards in, batches out: C++ threads read, verify, decode and collate ahead of the training loop.
 
     Iterating gives dicts of NumPy arrays [rows, seq_len] that own their memory (no copies): 'input_ids', 'labels' (-100 on
-    padding; not shifted, as Hugging Face models expect) and 'attention_mask' (pad) or 'position_ids' (pack; 0 at the start of
+    padding and where a sample's loss_mask.npy is 0; not shifted, as Hugging Face models expect) and 'attention_mask' (pad) or 'position_ids' (pack; 0 at the start of
     each sample, whose first label is -100). The order of samples depends on the data, the seed and the epoch only, never on
     the number of ranks. One consumer at a time; use it in a `with` block or call close().
     """

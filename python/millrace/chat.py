@@ -47,7 +47,7 @@ def template_names() -> list[str]:
 
 
 class NamedChatTemplate:
-    """A native template: what `millrace prepare --chat NAME` uses.
+    """A native template: see `template_names()`.
 
     refuse_control_text: raise ValueError for a message whose text holds what the template writes between messages. As
         in `transformers` such text becomes the token otherwise.

@@ -388,6 +388,16 @@ def test_torch_loader_has_the_same_labels(pairs, tmp_path, collate):
     assert left_out > 100
 
 
+def test_the_example_of_the_docs_runs(pairs, tmp_path):
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs/chat.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(byte_level_file(trim=False)))
+    done = subprocess.run(
+        [sys.executable, "-c", code + "assert learned.any()"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_bad_lines_are_named(pairs, tmp_path):
     good = json.dumps({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]})
     for i, (line, match) in enumerate(
