@@ -78,6 +78,16 @@ STYLES = {
     "{% if message.role != 'assistant' %}{{ message.content[:20] }}{% endif %}{% endfor %}{{ eos_token }}",
     "everything-learned": "{% generation %}{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}"
     "{% endgeneration %}",
+    "macros-and-blocks": "{% macro turn(m) %}[{% generation %}{{ m.content }}{% endgeneration %}]{% endmacro %}"
+    "{% set head %}{% generation %}head{% endgeneration %}{% endset %}{{ head | length }}{{ bos_token }}"
+    "{% for m in messages %}{% if loop.index > 4 %}{% break %}{% endif %}{{ turn(m) }}{% filter upper %}{{ m.role }}"
+    "{% generation %}x{% endgeneration %}{% endfilter %}{% endfor %}",
+    "nested": "{{ bos_token }}{% generation %}{% for m in messages %}a{% generation %}{{ m.content }}{{ eos_token }}"
+    "{% endgeneration %}{% endfor %}{% endgeneration %}{{ eos_token }}",
+    "loop-and-namespace": "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'assistant' %}"
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{{ bos_token }}{% for m in messages %}"
+    "{{ '\n' if not loop.first }}{% if loop.index0 == ns.last %}{% generation %}{{ m['content'].split('\n')[-1].lstrip() }}"
+    "{{ eos_token }}{% endgeneration %}{% else %}{{ m | tojson(ensure_ascii=True) }}{% endif %}{% endfor %}",
     "reasoning": "{% for message in messages %}<|user|>{% if message.reasoning_content is defined %}"
     "{{ message.thinking }}{% endif %}{% generation %}{{ message.content ~ eos_token }}{% endgeneration %}{% endfor %}",
 }
