@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Millrace: the I/O engine for training. Raw text to shards, shards to batches, checkpoints out and back.
 
-`millrace.torch` (tensors, checkpoints of torch state) loads on first use; nothing else here needs torch.
+`millrace.torch` (tensors, checkpoints of torch state) loads on first use; nothing else here needs torch. `millrace.chat`
+(conversations as ids and masks) does too, and imports jinja2 when a template is first rendered.
 """
 
 import atexit as _atexit
@@ -28,6 +29,7 @@ __all__ = [
     "Loader",
     "Tokenizer",
     "__version__",
+    "chat",
     "finish",
     "metric_table",
     "prepare",
@@ -61,6 +63,6 @@ def _close_loaders() -> None:
 
 
 def __getattr__(name: str):
-    if name == "torch":
-        return _importlib.import_module("millrace.torch")
+    if name in ("chat", "torch"):
+        return _importlib.import_module(f"millrace.{name}")
     raise AttributeError(f"module 'millrace' has no attribute {name!r}")

@@ -75,7 +75,41 @@ class Tokenizer:
 
     def __repr__(self) -> str: ...
 
-def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str = 'npy', text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, dry_run: bool = False) -> dict:
+def chat_template_names() -> list[str]:
+    """Names of the native chat templates."""
+
+class NativeChat:
+    """A native chat template with a tokenizer. Thread-safe."""
+
+    def __init__(self, name: str, tokenizer: Tokenizer, refuse_control_text: bool = False) -> None:
+        """
+        Raises ValueError: an unknown name, or a token that the tokenizer has not.
+        """
+
+    def encode_line(self, line: str) -> tuple[str, tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.uint8], int, int]]:
+        """
+        A line of jsonl: the text, then what encode_rendered gives. Raises ValueError naming the message.
+        """
+
+def encode_rendered(tokenizer: Tokenizer, text: str, spans: Sequence[tuple[int, int]]) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.uint8], int, int]:
+    """
+    Ids of a rendered conversation and the mask of its learned spans, (first byte, first byte of the last character); then how many turns were lost and how many ran to the end.
+    """
+
+class ChatShard:
+    """A shard of chat samples, built in memory."""
+
+    def __init__(self) -> None: ...
+
+    def add(self, key: str, ids: numpy.typing.NDArray[numpy.uint32], mask: numpy.typing.NDArray[numpy.uint8], text: str | None = None) -> int:
+        """Adds a sample; returns the shard's bytes so far."""
+
+    def write(self, url: str, tokenizer: Tokenizer) -> None:
+        """
+        Writes the shard, which must not be there, and its index; is empty afterwards. Raises FileExistsError.
+        """
+
+def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str = 'npy', text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, dry_run: bool = False) -> dict:
     """
     Tokenises raw text into shards; the same as `millrace prepare`.
 
@@ -92,6 +126,8 @@ def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int,
         shard_bytes: start a new shard at this size; 0: one shard a task.
         documents: 'line', 'paragraph', 'file' or 'jsonl'; a row of a Parquet table is always one.
         text_field: the field of a jsonl object ('meta.body' inside objects) or the column of a table.
+        chat: 'chatml', 'llama-3' or 'llama-2' (documents='jsonl'): each line is a conversation, written through this
+            template with loss_mask.npy; refuse_control_text makes the template's marks in a message an error.
         bos, eos: tokens to put around every document beside what the post-processor adds.
         strict: ill-formed UTF-8 is an error, instead of being replaced by U+FFFD.
         on_error: 'fail', or 'skip': leave the document out and write it to SHARD.rejected.jsonl; more than
@@ -119,7 +155,7 @@ class Loader:
     Shards in, batches out: C++ threads read, verify, decode and collate ahead of the training loop.
 
     Iterating gives dicts of NumPy arrays [rows, seq_len] that own their memory (no copies): 'input_ids', 'labels' (-100 on
-    padding; not shifted, as Hugging Face models expect) and 'attention_mask' (pad) or 'position_ids' (pack; 0 at the start of
+    padding and where a sample's loss_mask.npy is 0; not shifted, as Hugging Face models expect) and 'attention_mask' (pad) or 'position_ids' (pack; 0 at the start of
     each sample, whose first label is -100). The order of samples depends on the data, the seed and the epoch only, never on
     the number of ranks. One consumer at a time; use it in a `with` block or call close().
     """

@@ -4,12 +4,14 @@ Loader."""
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 
+import millrace.chat
 import numpy as np
 import pytest
-from conftest import Millrace, expected_ids, visible_files
+from conftest import Millrace, expected_ids, tokenizer_json, visible_files
 
 import millrace as mr
 
@@ -133,3 +135,49 @@ def test_ends_that_cannot_be(millrace: Millrace, documents, tokenizer: Path):
     assert "no members" in millrace.fails(*base, "--format", "megatron", "--block", 5)
     millrace(*base, "--bos", "t", "--format", "tokens")
     assert 'bos: "t" there, "th" here' in millrace.fails(*base, "--bos", "th", "--format", "tokens")
+
+
+def chat_tokenizer(path: Path) -> mr.Tokenizer:
+    """The test tokenizer with ChatML's two tokens."""
+    root = json.loads(tokenizer_json())
+    end = root["added_tokens"][0]
+    root["added_tokens"] += [end | {"id": 258 + i, "content": f"<|im_{x}|>"} for i, x in enumerate(["start", "end"])]
+    path.write_text(json.dumps(root))
+    return mr.Tokenizer.from_file(str(path))
+
+
+def conversation(rng, turns: int) -> list[dict]:
+    roles = ["system"] * rng.randrange(2) + ["user", "assistant"] * turns
+    return [{"role": role, "content": " ".join(rng.choices(["the", "café", "thorn", "x"], k=5))} for role in roles]
+
+
+def test_conversations_are_learned_where_the_assistant_speaks(millrace: Millrace, tmp_path: Path, seeded):
+    template = mr.chat.NamedChatTemplate("chatml")
+    tokenizer = chat_tokenizer(tmp_path / "tokenizer.json")
+    conversations = [conversation(seeded, seeded.randrange(1, 4)) for _ in range(300)]
+    lines = [json.dumps({"id": i, "messages": messages}) for i, messages in enumerate(conversations)]
+    lines[100] = json.dumps({"messages": conversations[100][:-1] + [{"role": "nobody", "content": ""}]})
+    (tmp_path / "chat.jsonl").write_text("\n".join(lines) + "\n")
+    base = ("prepare", "chat.jsonl", "--tokenizer", tmp_path / "tokenizer.json", "--chat", "chatml")
+    assert "line 101" in millrace.fails(*base, "--out", "fail")
+    report = millrace(*base, "--out", "out", "--on-error", "skip", "--json").object("prepare")
+    assert report["documents"] == 299 and report["rejected"] == 1
+
+    loader = mr.Loader(str(tmp_path / "out"), batch_size=1, seq_len=4096, shuffle=False, epochs=1, collate="pad")
+    with loader:
+        batches = [{name: array.copy() for name, array in batch.items()} for batch in loader]
+    kept = conversations[:100] + conversations[101:]
+    assert len(batches) == len(kept)
+    for batch, messages in zip(batches, kept, strict=True):
+        ids, mask = template.encode(messages, tokenizer)
+        row = batch["input_ids"][0][batch["attention_mask"][0].astype(bool)]
+        labels = batch["labels"][0][: len(row)]
+        assert row.tolist() == ids.tolist() and 0 < mask.sum() < len(mask)
+        assert np.array_equal(labels, np.where(mask == 1, ids.astype(np.int64), -100))
+    said = millrace.fails(*base, "--out", "o", "--format", "megatron")
+    assert "mask of what is learned" in said
+    (tmp_path / "trick.jsonl").write_text(
+        '{"messages": [{"role": "user", "content": "<|im_end|>"}, {"role": "assistant", "content": "x"}]}'
+    )
+    trick = ("prepare", "trick.jsonl", *base[2:], "--out", "trick")
+    assert "line 1" in millrace.fails(*trick, "--refuse-control-text")

@@ -205,6 +205,16 @@ void add_prepare(Verbs& verbs) {
       ->option_text("I/N");
   add_output_flags(app, *args);
   add_document_flags(app, options.documents, options.text_field, options.max_document_bytes);
+  CLI::Option* const documents = app.get_option("--documents");
+  add_choice_flag(
+      app, "--chat", {"chatml", "llama-3", "llama-2"},
+      [&options, documents](const std::string& name) {
+        options.chat = name;
+        if (documents->empty()) options.documents = formats::DocumentMode::kJsonl;
+      },
+      "Lines of jsonl are conversations: write them through this template, with a mask of what is learned");
+  app.add_flag("--refuse-control-text", options.refuse_control_text,
+               "A message that holds the template's own marks is an error");
   app.add_flag("--no-special-tokens", args->no_special_tokens, "Without what the tokenizer's post-processor adds");
   app.add_option("--bos", options.bos, "Put this token before every document too")->option_text("TOKEN");
   app.add_option("--eos", options.eos, "Put this token behind every document too")->option_text("TOKEN");

@@ -81,8 +81,7 @@ TEST(ByteStream, UnpacksWhatItsFirstBytesSay) {
       ASSERT_EQ(content(packed, piece).value(), text);
       const auto begin = static_cast<int64_t>(random() % (text.size() + 1));
       ASSERT_EQ(content(packed, piece, begin).value(), text.substr(static_cast<size_t>(begin)));
-      ASSERT_EQ(content(packed, 1 << 20, static_cast<int64_t>(text.size()) + 1).error().code(),
-                ErrorCode::kOutOfRange);
+      ASSERT_EQ(content(packed, 1 << 20, static_cast<int64_t>(text.size()) + 1).error().code(), ErrorCode::kOutOfRange);
     }
     const std::string text = "x" + random_content(random);
     ASSERT_EQ(content(text, 100).value(), text);

@@ -69,10 +69,10 @@ class Splitter {
     return within(at, sure) && (only(sure, kBlank) || extend(at, sure));
   }
 
-  // A line of spaces over the limit ends a paragraph all the same.
+  // A line that begins with more spaces than the limit ends a paragraph, whatever follows in it.
   bool within(size_t at, std::string_view content) {
     if (content.size() <= limit_) return true;
-    if (mode_ == DocumentMode::kParagraph && only(content, kBlank)) close(at);
+    if (mode_ == DocumentMode::kParagraph && only(content.substr(0, limit_ + 1), kBlank)) close(at);
     return false;
   }
 

@@ -29,6 +29,7 @@ struct ShardConfig {
   std::string documents;   // document_mode_name
   std::string text_field;  // for jsonl and tables
   std::string chat;        // name of the chat template, else empty
+  bool refuse_control_text = false;
   bool add_special_tokens = true;
   std::string bos, eos;  // tokens put around every document beside those; empty: none
 

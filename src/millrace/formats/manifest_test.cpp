@@ -60,7 +60,7 @@ TEST(Manifest, TheDocumentedConfig) {
   "block_documents": 0,
   "bos": "",
   "chat": "",
-  "checksum": "14603b1176babd90407d41588798d369",
+  "checksum": "42890c1c5ee06be23cb709036201b67a",
   "dedup": false,
   "documents": "line",
   "eos": "",
@@ -73,6 +73,7 @@ TEST(Manifest, TheDocumentedConfig) {
   "min_tokens": 0,
   "on_error": "fail",
   "output": "webdataset",
+  "refuse_control_text": false,
   "shard_bytes": 0,
   "strict_utf8": false,
   "tasks": 2,
@@ -86,7 +87,7 @@ TEST(Manifest, TheDocumentedConfig) {
 
 TEST(Manifest, TheDocumentedPart) {
   EXPECT_EQ(serialize_part(sample_part(0)), R"({
-  "checksum": "683273d4fcb08d520e58193ac98531fa",
+  "checksum": "36c8a893d3895933e630486a39eb421e",
   "config": {
     "add_special_tokens": true,
     "block_documents": 0,
@@ -103,6 +104,7 @@ TEST(Manifest, TheDocumentedPart) {
     "min_tokens": 0,
     "on_error": "fail",
     "output": "webdataset",
+    "refuse_control_text": false,
     "shard_bytes": 0,
     "strict_utf8": false,
     "tasks": 2,
@@ -143,7 +145,7 @@ TEST(Manifest, TheDocumentedPart) {
 
 TEST(Manifest, TheDocumentedManifest) {
   EXPECT_EQ(serialize_manifest(*join_parts(std::vector{sample_part(0), sample_part(1)})), R"({
-  "checksum": "bfd11c3da25324be82eea7e11dd2bb6a",
+  "checksum": "2a6aa674b9bc5d6cf9d47ad01d1e7370",
   "config": {
     "add_special_tokens": true,
     "block_documents": 0,
@@ -160,6 +162,7 @@ TEST(Manifest, TheDocumentedManifest) {
     "min_tokens": 0,
     "on_error": "fail",
     "output": "webdataset",
+    "refuse_control_text": false,
     "shard_bytes": 0,
     "strict_utf8": false,
     "tasks": 2,

@@ -158,6 +158,57 @@ std::optional<size_t> npy_data_offset(std::string_view file, std::string_view& h
   return begin + length;
 }
 
+// A one-dimensional array as the file has it; views into the file.
+struct NpyArray {
+  std::string_view descr;
+  uint64_t length = 0;
+  std::span<const std::byte> data;
+};
+
+std::string_view dtype_name(const NpyArray& array) {
+  return array.descr.empty() ? "(structured)" : array.descr;
+}
+
+Result<NpyArray> open_npy(std::span<const std::byte> file, std::string_view source) {
+  std::string_view dictionary;
+  const std::string_view text = as_text(file);
+  if (text.starts_with(kNpyMagic) && text.size() >= 8 && (text[6] < 1 || text[6] > 3 || text[7] != 0)) {
+    return fail(ErrorCode::kUnsupported, "{}: .npy version {}.{}", source, std::to_integer<int>(file[6]),
+                std::to_integer<int>(file[7]));
+  }
+  const auto data_offset = npy_data_offset(text, dictionary);
+  NpyHeader header;
+  if (!data_offset || !header.parse(dictionary)) {
+    return fail(ErrorCode::kCorruption, "{}: not a .npy file: {}", source,
+                data_offset ? "its header does not parse" : "no magic, or cut in the header");
+  }
+  if (header.dimensions != 1) {
+    return fail(ErrorCode::kUnsupported, "{}: an array of one dimension is needed, this has {}", source,
+                header.dimensions);
+  }
+  return NpyArray{header.descr, header.length, file.subspan(*data_offset)};
+}
+
+Status check_size(const NpyArray& array, size_t item_bytes, std::string_view what, std::string_view source) {
+  const size_t bytes = array.data.size();
+  if (array.length == bytes / item_bytes && bytes % item_bytes == 0) return {};
+  return fail(ErrorCode::kCorruption, "{}: {} {} of {} bytes are stated, {} bytes are there", source, array.length,
+              what, item_bytes, bytes);
+}
+
+void append_header(std::string& out, std::string_view descr, size_t length) {
+  const std::string count = fmt::format("{}", length);
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({},), }}", descr, count);
+  header.append(kGrowthDigits - count.size(), ' ');
+  const size_t unpadded = kNpyMagic.size() + 4 + header.size() + 1;
+  header.append((kNpyAlignment - unpadded % kNpyAlignment) % kNpyAlignment, ' ');
+  header += '\n';
+  out.append(kNpyMagic).append({'\x01', '\x00'});
+  out += static_cast<char>(header.size() & 255);
+  out += static_cast<char>(header.size() >> 8);
+  out.append(header);
+}
+
 tl::unexpected<Error> bad_json_ids(std::string_view source, size_t at, std::string_view reason) {
   return fail(ErrorCode::kCorruption, "{}: not a JSON list of ids: {} at byte {}", source, reason, at);
 }
@@ -256,17 +307,8 @@ Status parse_raw_ids(std::span<const std::byte> data, size_t width, std::vector<
   return {};
 }
 
-void append_npy_header(std::string& out, size_t ids, size_t width) {
-  const std::string count = fmt::format("{}", ids);
-  std::string header = fmt::format("{{'descr': '<u{}', 'fortran_order': False, 'shape': ({},), }}", width, count);
-  header.append(kGrowthDigits - count.size(), ' ');
-  const size_t unpadded = kNpyMagic.size() + 4 + header.size() + 1;
-  header.append((kNpyAlignment - unpadded % kNpyAlignment) % kNpyAlignment, ' ');
-  header += '\n';
-  out.append(kNpyMagic).append({'\x01', '\x00'});
-  out += static_cast<char>(header.size() & 255);
-  out += static_cast<char>(header.size() >> 8);
-  out.append(header);
+void append_npy_header(std::string& out, size_t count, size_t width) {
+  append_header(out, width == sizeof(uint16_t) ? "<u2" : "<u4", count);
 }
 
 void append_npy_u32(std::string& out, std::span<const uint32_t> ids) {
@@ -274,37 +316,33 @@ void append_npy_u32(std::string& out, std::span<const uint32_t> ids) {
   append_raw_ids(out, ids, sizeof(uint32_t));
 }
 
+void append_npy_u8(std::string& out, std::span<const uint8_t> values) {
+  append_header(out, "|u1", values.size());
+  out.append(as_text(std::as_bytes(values)));
+}
+
 Status parse_npy_ids(std::span<const std::byte> file, std::vector<uint32_t>& ids, std::string_view source) {
-  std::string_view dictionary;
-  const std::string_view text = as_text(file);
-  if (text.starts_with(kNpyMagic) && text.size() >= 8 && (text[6] < 1 || text[6] > 3 || text[7] != 0)) {
-    return fail(ErrorCode::kUnsupported, "{}: .npy version {}.{}", source, std::to_integer<int>(file[6]),
-                std::to_integer<int>(file[7]));
-  }
-  const auto data_offset = npy_data_offset(text, dictionary);
-  NpyHeader header;
-  if (!data_offset || !header.parse(dictionary)) {
-    return fail(ErrorCode::kCorruption, "{}: not a .npy file: {}", source,
-                data_offset ? "its header does not parse" : "no magic, or cut in the header");
-  }
-  if (header.dimensions != 1) {
-    return fail(ErrorCode::kUnsupported, "{}: ids need an array of one dimension, this has {}", source,
-                header.dimensions);
-  }
+  ASSIGN_OR_RETURN(const NpyArray array, open_npy(file, source));
   for (const IdType& type : kIdTypes) {
-    if (type.descr != header.descr) continue;
-    const size_t bytes = file.size() - *data_offset;
-    if (header.length != bytes / type.size || bytes % type.size != 0) {
-      return fail(ErrorCode::kCorruption, "{}: {} ids of {} bytes are stated, {} bytes are there", source,
-                  header.length, type.size, bytes);
-    }
-    if (const auto bad = type.append(file.data() + *data_offset, header.length, ids)) {
+    if (type.descr != array.descr) continue;
+    RETURN_IF_ERROR(check_size(array, type.size, "ids", source));
+    if (const auto bad = type.append(array.data.data(), array.length, ids)) {
       return fail(ErrorCode::kInvalidArgument, "{}: id number {} is negative or does not fit 32 bits", source, *bad);
     }
     return {};
   }
   return fail(ErrorCode::kUnsupported, "{}: ids of dtype {}; little-endian integers are read", source,
-              header.descr.empty() ? "(structured)" : header.descr);
+              dtype_name(array));
+}
+
+Result<std::span<const uint8_t>> npy_u8_view(std::span<const std::byte> file, std::string_view source) {
+  ASSIGN_OR_RETURN(const NpyArray array, open_npy(file, source));
+  if (array.descr != "|u1" && array.descr != "|b1") {
+    return fail(ErrorCode::kUnsupported, "{}: dtype {}; uint8 or bool is read", source, dtype_name(array));
+  }
+  RETURN_IF_ERROR(check_size(array, 1, "values", source));
+  // SAFETY: uint8_t may look at any byte.
+  return std::span(reinterpret_cast<const uint8_t*>(array.data.data()), array.data.size());
 }
 
 Status parse_json_ids(std::string_view json, std::vector<uint32_t>& ids, std::string_view source) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Token ids as a field of a sample: NumPy's .npy of one dimension (docs/format/npy.md; numpy.lib.format, versions 1.0
-// to 3.0), the JSON list, and raw little-endian numbers of 16 or 32 bits. Thread-safe.
+// Token ids and masks as fields of a sample: NumPy's .npy of one dimension (docs/format/npy.md; numpy.lib.format,
+// versions 1.0 to 3.0), the JSON list of ids, and raw little-endian numbers of 16 or 32 bits. Thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -36,6 +36,8 @@ void append_npy_header(std::string& out, size_t count, size_t width);
 
 // Appends a version 1.0 file with dtype '<u4' and shape (n,); header padded to 64 bytes as numpy does.
 void append_npy_u32(std::string& out, std::span<const uint32_t> ids);
+// The same with dtype '|u1': a mask.
+void append_npy_u8(std::string& out, std::span<const uint8_t> values);
 
 // Appends the ids of a one-dimensional little-endian integer array (u1, i1, u2, i2, u4, i4, u8, i8) to `ids`, which is
 // unchanged on error. `source` is for messages.
@@ -44,7 +46,12 @@ void append_npy_u32(std::string& out, std::span<const uint32_t> ids);
 [[nodiscard]] Status parse_npy_ids(std::span<const std::byte> file, std::vector<uint32_t>& ids,
                                    std::string_view source);
 
-// The same for "[1, 2, 3]", the JSON list that the field's recipes write: whitespace allowed, integers only.
+// The values of a one-dimensional array of uint8 or bool, as a view into `file`.
+// Errors: corruption and unsupported, as parse_npy_ids has them.
+[[nodiscard]] Result<std::span<const uint8_t>> npy_u8_view(std::span<const std::byte> file, std::string_view source);
+
+// The same as parse_npy_ids for "[1, 2, 3]", the JSON list that the field's recipes write: whitespace allowed, integers
+// only.
 [[nodiscard]] Status parse_json_ids(std::string_view json, std::vector<uint32_t>& ids, std::string_view source);
 // Appends "[1, 2, 3]", byte for byte what Python's json.dumps writes.
 void append_json_ids(std::string& out, std::span<const uint32_t> ids);

@@ -172,6 +172,24 @@ TEST(JsonIds, BytesArePythons) {
   EXPECT_EQ(json({1, 20, 4294967295U}), "x[1, 20, 4294967295]");
 }
 
+TEST(NpyMask, WhatIsWrittenIsReadAndOtherTypesAreRefused) {
+  const std::vector<uint8_t> mask{0, 1, 1, 0, 1};
+  std::string file;
+  append_npy_u8(file, mask);
+  EXPECT_THAT(file, HasSubstr("'descr': '|u1', 'fortran_order': False, 'shape': (5,), }"));
+  EXPECT_EQ(file.size(), 128U + 5);
+  const auto view = npy_u8_view(as_bytes(file), "m");
+  ASSERT_TRUE(view) << view.error().to_string();
+  EXPECT_TRUE(std::equal(view->begin(), view->end(), mask.begin(), mask.end()));
+  for (size_t size = 0; size < file.size(); ++size) {
+    EXPECT_EQ(npy_u8_view(as_bytes(file).first(size), "m").error().code(), ErrorCode::kCorruption) << size;
+  }
+  EXPECT_EQ(npy_u8_view(as_bytes(file + "x"), "m").error().code(), ErrorCode::kCorruption);
+  std::string ids;
+  append_npy_u32(ids, std::vector<uint32_t>{1, 0});
+  EXPECT_THAT(npy_u8_view(as_bytes(ids), "m").error().to_string(), HasSubstr("m: dtype <u4; uint8 or bool is read"));
+}
+
 TEST(JsonIds, WhatIsWrittenIsReadWithAnySpacing) {
   const uint64_t seed = test_seed();
   SCOPED_TRACE("MILLRACE_TEST_SEED=" + std::to_string(seed));

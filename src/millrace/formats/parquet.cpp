@@ -16,7 +16,8 @@ namespace millrace::formats {
 namespace {
 
 constexpr std::string_view kParquetMagic = "PAR1";
-constexpr std::string_view kInstall = "reading Parquet needs pyarrow " MILLRACE_PYARROW ": pip install 'millrace[parquet]'";
+constexpr std::string_view kInstall =
+    "reading Parquet needs pyarrow " MILLRACE_PYARROW ": pip install 'millrace[parquet]'";
 
 void add_folder_of(const std::filesystem::path& program, std::vector<std::filesystem::path>& folders) {
   std::error_code error;
@@ -76,7 +77,8 @@ Result<bool> is_parquet(const RandomReader& file) {
 Result<std::unique_ptr<DocumentSource>> open_table(const RandomReader& file, const DocumentOptions& options,
                                                    int64_t begin_row) {
   static const Result<OpenTable> library = load_library();
-  if (!library) return with_context(Result<std::unique_ptr<DocumentSource>>(tl::unexpected(library.error())), file.name());
+  if (!library)
+    return with_context(Result<std::unique_ptr<DocumentSource>>(tl::unexpected(library.error())), file.name());
   Result<std::unique_ptr<DocumentSource>> source;
   (*library)(file, options, begin_row, source);
   return source;

@@ -2,7 +2,8 @@
 #pragma once
 
 // One block of the order in memory: the token ids of its samples, laid end to end in trained order, so that a packed
-// row is one slice. Windows of a block may be decoded on different threads at once; reading starts when all are done.
+// row is one slice, and behind them a bit a token that says whether it is learned. Windows of a block may be decoded on
+// different threads at once; reading starts when all are done.
 
 #include <cstdint>
 #include <memory>
@@ -27,7 +28,7 @@ class Block {
   [[nodiscard]] static Result<std::unique_ptr<Block>> plan(order::SampleSource& source, order::EpochOrder::Block block,
                                                            std::span<const uint32_t> trained_order);
 
-  int64_t bytes() const { return starts_.back() * static_cast<int64_t>(sizeof(uint32_t)); }
+  int64_t bytes() const { return id_bytes() + starts_.back() / 8 + static_cast<int64_t>(sample_at_.size()); }
   int64_t windows() const { return static_cast<int64_t>(block_.windows.size()); }
 
   // Where the ids go. REQUIRES: arena.size() >= bytes().
@@ -39,13 +40,17 @@ class Block {
 
   // Appends the pieces of a unit: sample `index` in trained order, or, with pack_seq_len > 0, row `index`.
   // Errors: of reading a window that the unit has a part in: those of SampleSource::read, corruption when a sample has
-  // other than the indexed number of ids or lacks the field. REQUIRES: every window was decoded.
+  // other than the indexed number of ids, lacks the field or has a damaged mask. REQUIRES: every window was decoded.
   [[nodiscard]] Status pieces(int64_t index, int64_t pack_seq_len, std::vector<Piece>& out) const;
 
  private:
   [[nodiscard]] Status read_window(order::SampleSource& source, int64_t number, std::string_view ids_field,
                                    std::stop_token stop, Metrics& metrics);
-  [[nodiscard]] Status window_status(int64_t place) const;
+  size_t window_of(int64_t place) const;
+  int64_t id_bytes() const { return starts_.back() * static_cast<int64_t>(sizeof(uint32_t)); }
+  // Where the mask of the sample at `place` begins: at a byte of its own, since neighbours are written by other
+  // threads.
+  uint8_t* mask_at(size_t place) const;
 
   order::EpochOrder::Block block_;
   std::vector<int64_t> first_in_window_;  // number in the block of each window's first sample
@@ -53,6 +58,7 @@ class Block {
   std::vector<uint32_t> sample_at_;       // the other way round
   std::vector<int64_t> starts_;           // token offsets in trained order, one more than samples
   std::vector<Status> window_status_;     // each written by the thread that decoded the window
+  std::vector<uint8_t> window_masked_;    // likewise: 1 when a sample of the window has a mask
   Buffer arena_;
 };
 

@@ -33,6 +33,9 @@ void fill_row(Collate collate, std::span<const Piece> pieces, int64_t seq_len, i
     const int64_t n = std::min<int64_t>(static_cast<int64_t>(piece.ids.size()), seq_len - at);
     for (int64_t i = 0; i < n; ++i) ids[at + i] = static_cast<Id>(piece.ids[static_cast<size_t>(i)]);
     std::copy(ids + at, ids + at + n, labels + at);
+    for (int64_t i = 0; piece.mask != nullptr && i < n; ++i) {
+      if (!piece.learned(static_cast<size_t>(i))) labels[at + i] = static_cast<Id>(kIgnoreLabel);
+    }
     if (collate == Collate::kPack) {
       for (int64_t i = 0; i < n; ++i) third[at + i] = static_cast<Id>(i);
       if (n > 0) labels[at] = static_cast<Id>(kIgnoreLabel);

@@ -30,6 +30,14 @@ inline size_t id_bytes(IdType type) {
 // Tokens that lie next to each other in a row and belong to one sample.
 struct Piece {
   std::span<const uint32_t> ids;
+  // Bit `mask_begin + i`, the lowest of a byte first, is 1 where ids[i] is learned; nullptr: all are.
+  const uint8_t* mask = nullptr;
+  size_t mask_begin = 0;
+
+  bool learned(size_t i) const {
+    const size_t bit = mask_begin + i;
+    return mask == nullptr || ((mask[bit / 8] >> (bit % 8)) & 1) != 0;
+  }
 };
 
 // One array of a batch: [rows, seq_len] of the id type, row-major, C-contiguous.
@@ -41,8 +49,8 @@ struct ArraySpec {
 std::span<const ArraySpec> batch_arrays(Collate collate);
 
 // Writes row `row` of all arrays; `arrays[i]` is the start of array i of batch_arrays(collate). Labels are the ids
-// themselves (models shift them, as Hugging Face's do), kIgnoreLabel on padding and, for pack, on the first token of
-// every sample in the row, which no token before it may predict.
+// themselves (models shift them, as Hugging Face's do), kIgnoreLabel on padding, where a piece's mask is 0 and, for
+// pack, on the first token of every sample in the row, which no token before it may predict.
 void collate_row(Collate collate, IdType type, std::span<const Piece> pieces, int64_t seq_len, int64_t pad_id,
                  int64_t row, std::span<std::byte* const> arrays);
 

@@ -44,6 +44,23 @@ TEST(Collate, PackRestartsPositionsAndHidesTheFirstTokenOfEachSample) {
   EXPECT_THAT(a.values[2], ElementsAre(0, 1, 2, 0, 1, 0));
 }
 
+TEST(Collate, LabelsAreWhereTheMaskIsOne) {
+  const std::vector<uint32_t> x{10, 11, 12, 13}, y{20, 21, 22};
+  const uint8_t bits[] = {0b1011'0100, 0b0000'0001};  // x from bit 1: 0 1 0 1; y from bit 5: 1 0 1, and 1
+  const Piece pieces[] = {{x, bits, 1}, {y, bits, 5}};
+  Arrays<int32_t> pack(1, 8);
+  collate_row(Collate::kPack, IdType::kInt32, pieces, 8, 9, 0, pack.pointers());
+  EXPECT_THAT(pack.values[0], ElementsAre(10, 11, 12, 13, 20, 21, 22, 9));
+  EXPECT_THAT(pack.values[1], ElementsAre(-100, 11, -100, 13, -100, -100, 22, -100)) << "y begins with a learned token";
+  EXPECT_THAT(pack.values[2], ElementsAre(0, 1, 2, 3, 0, 1, 2, 0));
+  Arrays<int64_t> pad(1, 3);
+  const Piece across[] = {{y, bits, 6}};
+  collate_row(Collate::kPad, IdType::kInt64, across, 3, 9, 0, pad.pointers());
+  EXPECT_THAT(pad.values[0], ElementsAre(20, 21, 22));
+  EXPECT_THAT(pad.values[1], ElementsAre(-100, 21, 22)) << "a mask goes on in the next byte";
+  EXPECT_THAT(pad.values[2], ElementsAre(1, 1, 1)) << "what is not learned is attended to";
+}
+
 TEST(Collate, AnEmptySampleIsARowOfPadding) {
   Arrays<int64_t> a(1, 3);
   const Piece pieces[] = {{{}}};

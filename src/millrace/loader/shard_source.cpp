@@ -77,6 +77,7 @@ class OpenShards final : public ShardSource {
         versions_(shards_.size()) {}
 
   std::string_view name() const override { return name_; }
+  std::string shard_name(int64_t shard) const override { return shards_[static_cast<size_t>(shard)].location.url; }
   std::string_view identity() const override { return identity_; }
   std::span<const int64_t> shard_samples() const override { return samples_; }
   std::string_view ids_field() const override { return field_; }

@@ -33,6 +33,11 @@ class SampleSource {
 
   // For messages: the URL.
   virtual std::string_view name() const = 0;
+  // One shard of it, for messages.
+  virtual std::string shard_name(int64_t shard) const {
+    static_cast<void>(shard);
+    return std::string(name());
+  }
   // Equal for equal samples in equal canonical order; part of the loader's state.
   virtual std::string_view identity() const = 0;
 

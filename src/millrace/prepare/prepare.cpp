@@ -46,6 +46,17 @@ Status check_options(const PrepareOptions& options) {
     return fail(ErrorCode::kInvalidArgument, "max document bytes is {}: expected 1 to {}", options.max_document_bytes,
                 kMaxDocumentBytes);
   }
+  if (!options.chat.empty()) {
+    if (options.format != OutputFormat::kWebDataset || options.block_documents > 0) {
+      return wrong(
+          "conversations have a mask of what is learned, and only webdataset shards of one document a sample "
+          "have a place for it");
+    }
+    if (options.documents != formats::DocumentMode::kJsonl) return wrong("conversations are lines of jsonl");
+    if (!options.bos.empty() || !options.eos.empty()) {
+      return wrong("what stands around a conversation is the chat template's business, not bos or eos");
+    }
+  }
   if (options.block_documents < 0) return wrong("documents a block cannot be negative");
   if (options.block_documents > 0 && options.format != OutputFormat::kWebDataset) {
     return wrong("documents share a member in webdataset shards only; other formats have no members");
@@ -106,6 +117,12 @@ Result<SampleFormat> sample_format(const PrepareOptions& options,
                                                    : "token_ids." + options.ids_format;
   format.text = options.text && !format.raw_ids();
 
+  if (!options.chat.empty()) {
+    ASSIGN_OR_RETURN(format.chat, tokenizer::ChatTemplate::named(options.chat, tokenizer,
+                                                                 {.refuse_control_text = options.refuse_control_text}));
+    if (format.text_field == "text") format.text_field.clear();
+    return format;
+  }
   std::vector<uint32_t> added;
   if (options.add_special_tokens) RETURN_IF_ERROR(tokenizer::Encoder(tokenizer).encode("", {}, added));
   const auto nothing = std::optional<uint32_t>();
@@ -128,6 +145,8 @@ formats::ShardConfig shard_config(const PrepareOptions& options, const SampleFor
           .shard_bytes = options.shard_bytes,
           .documents = std::string(formats::document_mode_name(options.documents)),
           .text_field = options.text_field,
+          .chat = options.chat,
+          .refuse_control_text = options.refuse_control_text,
           .add_special_tokens = options.add_special_tokens,
           .bos = options.bos,
           .eos = options.eos,

@@ -60,8 +60,13 @@ struct PrepareOptions {
 
   formats::DocumentMode documents = formats::DocumentMode::kLine;
   std::string text_field = "text";  // for jsonl, also inside objects ("meta.body"); the column of a table
-  bool add_special_tokens = true;   // what the tokenizer's post-processor adds
-  std::string bos, eos;             // tokens put before and behind every document beside that; empty: none
+  // Each jsonl line is a conversation ("messages"; tokenizer/chat.h), written through this template ("chatml",
+  // "llama-3", "llama-2") with "loss_mask.npy", which says what of it is learned. Another text_field than "text" names
+  // the list.
+  std::string chat;
+  bool refuse_control_text = false;  // of chat: tokenizer::ChatOptions
+  bool add_special_tokens = true;    // what the tokenizer's post-processor adds
+  std::string bos, eos;              // tokens put before and behind every document beside that; empty: none
 
   bool strict_utf8 = false;               // ill-formed UTF-8 is an error, instead of being replaced by U+FFFD
   int64_t max_document_bytes = 64 << 20;  // a longer one is an error

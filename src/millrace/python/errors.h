@@ -43,6 +43,7 @@ void check_signals();
 
 void register_errors(nb::module_& m);
 void register_tokenizer(nb::module_& m);
+void register_chat(nb::module_& m);
 void register_prepare(nb::module_& m);
 void register_loader(nb::module_& m);
 void register_checkpoint(nb::module_& m);

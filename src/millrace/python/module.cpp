@@ -56,6 +56,7 @@ NB_MODULE(_core, m) {
   m.def("metric_table", &metric_table, nb::sig("def metric_table() -> list[dict[str, str]]"),
         "Every metric: name, unit, stability, help.");
   register_tokenizer(m);
+  register_chat(m);
   register_prepare(m);
   register_loader(m);
   register_checkpoint(m);

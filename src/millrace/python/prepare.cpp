@@ -44,10 +44,11 @@ nb::dict part_dict(const formats::PartRecord& part) {
 nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std::string out,
                     std::optional<std::pair<int64_t, int64_t>> task, std::string_view format, std::string ids,
                     bool text, int64_t block_documents, int64_t shard_bytes, std::string_view documents,
-                    std::string text_field, bool add_special_tokens, std::string bos, std::string eos, bool strict,
-                    int64_t max_document_bytes, std::string_view on_error, int64_t max_errors, bool dedup,
-                    int64_t dedup_memory_bytes, int64_t min_bytes, int64_t max_bytes, int64_t min_tokens,
-                    int64_t max_tokens, int threads, bool dry_run) {
+                    std::string text_field, std::string chat, bool refuse_control_text, bool add_special_tokens,
+                    std::string bos, std::string eos, bool strict, int64_t max_document_bytes,
+                    std::string_view on_error, int64_t max_errors, bool dedup, int64_t dedup_memory_bytes,
+                    int64_t min_bytes, int64_t max_bytes, int64_t min_tokens, int64_t max_tokens, int threads,
+                    bool dry_run) {
   if (on_error != "fail" && on_error != "skip") throw nb::value_error("on_error: expected 'fail' or 'skip'");
   prepare::PrepareOptions options;
   options.inputs = std::move(inputs);
@@ -64,6 +65,8 @@ nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std:
   options.block_documents = block_documents;
   options.documents = unwrap(formats::parse_document_mode(documents));
   options.text_field = std::move(text_field);
+  options.chat = std::move(chat);
+  options.refuse_control_text = refuse_control_text;
   options.add_special_tokens = add_special_tokens;
   options.bos = std::move(bos);
   options.eos = std::move(eos);
@@ -138,11 +141,12 @@ void register_prepare(nb::module_& m) {
   m.def("prepare", &prepare_py, nb::arg("inputs"), nb::kw_only(), nb::arg("tokenizer"), nb::arg("out"),
         nb::arg("task") = nb::none(), nb::arg("format") = "webdataset", nb::arg("ids") = "npy", nb::arg("text") = true,
         nb::arg("block_documents") = 0, nb::arg("shard_bytes") = 0, nb::arg("documents") = "line",
-        nb::arg("text_field") = "text", nb::arg("add_special_tokens") = true, nb::arg("bos") = "", nb::arg("eos") = "",
-        nb::arg("strict") = false, nb::arg("max_document_bytes") = 64 << 20, nb::arg("on_error") = "fail",
-        nb::arg("max_errors") = 1000, nb::arg("dedup") = false, nb::arg("dedup_memory_bytes") = 1 << 30,
-        nb::arg("min_bytes") = 0, nb::arg("max_bytes") = 0, nb::arg("min_tokens") = 0, nb::arg("max_tokens") = 0,
-        nb::arg("threads") = 0, nb::arg("dry_run") = false,
+        nb::arg("text_field") = "text", nb::arg("chat") = "", nb::arg("refuse_control_text") = false,
+        nb::arg("add_special_tokens") = true, nb::arg("bos") = "", nb::arg("eos") = "", nb::arg("strict") = false,
+        nb::arg("max_document_bytes") = 64 << 20, nb::arg("on_error") = "fail", nb::arg("max_errors") = 1000,
+        nb::arg("dedup") = false, nb::arg("dedup_memory_bytes") = 1 << 30, nb::arg("min_bytes") = 0,
+        nb::arg("max_bytes") = 0, nb::arg("min_tokens") = 0, nb::arg("max_tokens") = 0, nb::arg("threads") = 0,
+        nb::arg("dry_run") = false,
         "Tokenises raw text into shards; the same as `millrace prepare`.\n\n"
         "Args:\n"
         "    inputs: paths or URLs; globs and braces are expanded, folders stand for their files, '@list.txt' for the\n"
@@ -158,6 +162,9 @@ void register_prepare(nb::module_& m) {
         "    shard_bytes: start a new shard at this size; 0: one shard a task.\n"
         "    documents: 'line', 'paragraph', 'file' or 'jsonl'; a row of a Parquet table is always one.\n"
         "    text_field: the field of a jsonl object ('meta.body' inside objects) or the column of a table.\n"
+        "    chat: 'chatml', 'llama-3' or 'llama-2' (documents='jsonl'): each line is a conversation, written through "
+        "this\n"
+        "        template with loss_mask.npy; refuse_control_text makes the template's marks in a message an error.\n"
         "    bos, eos: tokens to put around every document beside what the post-processor adds.\n"
         "    strict: ill-formed UTF-8 is an error, instead of being replaced by U+FFFD.\n"
         "    on_error: 'fail', or 'skip': leave the document out and write it to SHARD.rejected.jsonl; more than\n"

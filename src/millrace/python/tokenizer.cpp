@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/tokenizer/tokenizer.h"
+#include "millrace/python/tokenizer.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -15,60 +15,17 @@ namespace millrace::python {
 
 namespace {
 
-using tokenizer::EncodeOptions;
 using tokenizer::Encoder;
 using tokenizer::Offset;
 using tokenizer::Tokenizer;
 
 constexpr int64_t kTokenizerLimitBytes = 1 << 30;
 
-// A Tokenizer with the encoders of the threads that are calling it: kept, so that their word caches stay warm.
-class PyTokenizer {
- public:
-  PyTokenizer(std::shared_ptr<const Tokenizer> tokenizer, std::string source)
-      : tokenizer_(std::move(tokenizer)), source_(std::move(source)) {}
-
-  const Tokenizer& get() const { return *tokenizer_; }
-  const std::string& source() const { return source_; }
-
-  // Calls use(encoder), which may fail.
-  template <class Use>
-  Status with_encoder(Use&& use) {
-    std::unique_ptr<Encoder> encoder;
-    {
-      MutexLock lock(mutex_);
-      if (!idle_.empty()) {
-        encoder = std::move(idle_.back());
-        idle_.pop_back();
-      }
-    }
-    if (!encoder) encoder = std::make_unique<Encoder>(tokenizer_);
-    const Status status = use(*encoder);
-    MutexLock lock(mutex_);
-    idle_.push_back(std::move(encoder));
-    return status;
-  }
-
- private:
-  std::shared_ptr<const Tokenizer> tokenizer_;
-  std::string source_;
-  Mutex mutex_;
-  std::vector<std::unique_ptr<Encoder>> idle_ GUARDED_BY(mutex_);
-};
-
 Result<std::shared_ptr<PyTokenizer>> from_file(const std::string& url) {
   ASSIGN_OR_RETURN(const Location location, open_url(url));
   ASSIGN_OR_RETURN(const std::string json, read_object(*location.storage, location.key, kTokenizerLimitBytes));
   ASSIGN_OR_RETURN(auto loaded, Tokenizer::from_json(json, url));
   return std::make_shared<PyTokenizer>(std::move(loaded), url);
-}
-
-// The UTF-8 of a str, as a view into the object. Lone surrogates have no UTF-8: UnicodeEncodeError, a ValueError.
-std::string_view utf8_of(nb::handle text) {
-  Py_ssize_t size = 0;
-  const char* const data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
-  if (data == nullptr) throw nb::python_error();
-  return {data, static_cast<size_t>(size)};
 }
 
 nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::str text, bool add_special_tokens) {

@@ -82,7 +82,7 @@ class Table final : public DocumentSource {
   Status open() {
     return guarded([&]() -> Status {
       auto properties = parquet::ReaderProperties(arrow::default_memory_pool());
-      properties.enable_buffered_stream();  // page by page, not whole columns
+      properties.enable_buffered_stream();              // page by page, not whole columns
       properties.set_page_checksum_verification(true);  // where the writer left one
       parquet::ArrowReaderProperties arrow_properties(/*use_threads=*/false);
       parquet::arrow::FileReaderBuilder builder;
@@ -223,7 +223,8 @@ class Table final : public DocumentSource {
 
   std::string_view value() const {
     const int64_t at = indices_ ? indices_->GetValueIndex(at_) : at_;
-    const bool large = values_->type_id() == arrow::Type::LARGE_STRING || values_->type_id() == arrow::Type::LARGE_BINARY;
+    const bool large =
+        values_->type_id() == arrow::Type::LARGE_STRING || values_->type_id() == arrow::Type::LARGE_BINARY;
     return large ? static_cast<const arrow::LargeBinaryArray&>(*values_).GetView(at)
                  : static_cast<const arrow::BinaryArray&>(*values_).GetView(at);
   }

@@ -121,7 +121,8 @@ class TokenFileLayout final : public ShardLayout {
   }
   Result<std::string> end(const formats::ShardIndex& index) override {
     if (index.total_tokens() > formats::kMaxTokenFileTokens) {
-      return fail(ErrorCode::kResourceExhausted, "a token file counts its tokens in 32 bits, and here are {}; give a shard size",
+      return fail(ErrorCode::kResourceExhausted,
+                  "a token file counts its tokens in 32 bits, and here are {}; give a shard size",
                   format_count(index.total_tokens()));
     }
     return std::string();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How the samples of a shard lie in its file: what stands around them, and what stands beside the file. A layout belongs
-// to one shard and one thread.
+// How the samples of a shard lie in its file: what stands around them, and what stands beside the file. A layout
+// belongs to one shard and one thread.
 
 #include <cstdint>
 #include <memory>

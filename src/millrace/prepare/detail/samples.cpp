@@ -47,12 +47,15 @@ Position Slice::position_of(size_t i) const {
 
 SampleEncoder::SampleEncoder(SampleFormat format, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
                              bool hashes_only)
-    : format_(std::move(format)), hashes_only_(hashes_only), encoder_(std::move(tokenizer)) {}
+    : format_(std::move(format)), hashes_only_(hashes_only), encoder_(std::move(tokenizer)) {
+  if (format_.chat) chat_.emplace(format_.chat);
+}
 
 Status SampleEncoder::encode(Batch& batch) {
   batch.bytes.clear();
   batch.samples.clear();
   batch.dropped.clear();
+  batch.trouble = {};
   const Slice& slice = batch.slice;
   batch.samples.reserve(slice.last - slice.first);
   for (size_t i = 0; i < slice.last - slice.first; ++i) {
@@ -75,7 +78,13 @@ Status SampleEncoder::encode(Batch& batch) {
 
 Status SampleEncoder::encode_document(const Slice& slice, size_t i, Batch& batch) {
   invalid_utf8_ = 0;
-  ASSIGN_OR_RETURN(const std::string_view text, text_of(slice, i));
+  ASSIGN_OR_RETURN(std::string_view text, text_of(slice, i));
+  if (chat_) {
+    RETURN_IF_ERROR(chat_->encode_line(text, format_.text_field, ids_, mask_));
+    text = chat_->text();
+    batch.trouble.lost += chat_->trouble().lost;
+    batch.trouble.overrun += chat_->trouble().overrun;
+  }
   const auto outside = [](size_t size, int64_t least, int64_t most) {
     const auto value = static_cast<int64_t>(size);
     return value < least || (most > 0 && value > most);
@@ -88,7 +97,7 @@ Status SampleEncoder::encode_document(const Slice& slice, size_t i, Batch& batch
   Sample sample{.document = document};
   if (format_.dedup) sample.text_hash = xxh3_128(text);
   if (!hashes_only_) {
-    RETURN_IF_ERROR(encode_ids(text));
+    if (!chat_) RETURN_IF_ERROR(encode_ids(text));
     if (outside(ids_.size(), format_.min_tokens, format_.max_tokens)) {
       batch.dropped.push_back({document, std::nullopt});
       return {};
@@ -125,6 +134,13 @@ Status SampleEncoder::append_members(std::string_view text, Batch& batch, const 
   append_padded(name_, sample.document, 9);
   name_ += '.';
   const size_t key_size = name_.size();
+  if (chat_) {
+    ids_bytes_.clear();
+    formats::append_npy_u8(ids_bytes_, mask_);
+    name_ += "loss_mask.npy";
+    RETURN_IF_ERROR(formats::append_tar_member(batch.bytes, name_, as_bytes(ids_bytes_)));
+    name_.resize(key_size);
+  }
   if (format_.text) {
     name_ += "text.txt";
     RETURN_IF_ERROR(formats::append_tar_member(batch.bytes, name_, as_bytes(text)));
@@ -154,7 +170,7 @@ Result<std::string_view> SampleEncoder::text_of(const Slice& slice, size_t i) {
     }
   }
   const std::string_view text = repaired(raw);
-  if (format_.documents != formats::DocumentMode::kJsonl || !slice.chunk->rows.empty()) return text;
+  if (chat_ || format_.documents != formats::DocumentMode::kJsonl || !slice.chunk->rows.empty()) return text;
   ASSIGN_OR_RETURN(field_, formats::jsonl_text(text, format_.text_field));
   return repaired(field_);  // an escape may stand for half a surrogate pair
 }

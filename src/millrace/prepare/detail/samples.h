@@ -15,6 +15,7 @@
 #include "millrace/base/status.h"
 #include "millrace/formats/documents.h"
 #include "millrace/prepare/prepare.h"
+#include "millrace/tokenizer/chat.h"
 #include "millrace/tokenizer/tokenizer.h"
 
 namespace millrace::prepare {
@@ -62,6 +63,7 @@ struct Batch {
   std::string bytes;             // of the samples, back to back
   std::vector<Sample> samples;   // in the order of their documents
   std::vector<Dropped> dropped;  // likewise
+  tokenizer::MaskTrouble trouble;
 };
 
 // All that decides what a document becomes.
@@ -70,6 +72,9 @@ struct SampleFormat {
   OutputFormat output = OutputFormat::kWebDataset;
   formats::DocumentMode documents = formats::DocumentMode::kLine;
   std::string text_field;
+  // Lines are conversations, whose samples have "loss_mask.npy" too; `text_field` is then the list's key, if not the
+  // usual one.
+  std::shared_ptr<const tokenizer::ChatTemplate> chat;
   std::string ids_field;        // as ShardConfig has it
   size_t id_width = 4;          // where ids are raw
   int64_t block_documents = 0;  // not 0: samples are raw ids, for BlockLayout
@@ -105,7 +110,9 @@ class SampleEncoder {
   const SampleFormat format_;
   const bool hashes_only_;
   tokenizer::Encoder encoder_;
+  std::optional<tokenizer::ChatEncoder> chat_;
   std::vector<uint32_t> ids_;
+  std::vector<uint8_t> mask_;  // of a conversation
   uint32_t invalid_utf8_ = 0;  // of the document at hand
   std::string name_, repaired_, field_, ids_bytes_;
 };

@@ -93,8 +93,8 @@ Result<bool> TaskRun::compare_config() {
   std::string difference = formats::explain_difference(there, part_.config);
   for (size_t end; (end = difference.find('\n')) != std::string::npos;) difference.replace(end, 1, "; ");
   return fail(ErrorCode::kInvalidArgument,
-              "{}: this folder was begun with other settings ({}); give another folder, or these settings",
-              folder_.url, difference);
+              "{}: this folder was begun with other settings ({}); give another folder, or these settings", folder_.url,
+              difference);
 }
 
 // The first task writes the configuration; one that comes at the same moment and differs is refused.
@@ -118,8 +118,8 @@ void TaskRun::add_shard(const FinishedShard& shard) {
 
 // False when the next shard is not there, or not good.
 Result<bool> TaskRun::keep_finished_shard() {
-  ASSIGN_OR_RETURN(const auto shard, find_finished_shard(folder_, shard_name(part_.shards.size()), format_, run_, at_,
-                                                         stop_));
+  ASSIGN_OR_RETURN(const auto shard,
+                   find_finished_shard(folder_, shard_name(part_.shards.size()), format_, run_, at_, stop_));
   if (!shard) return false;
   add_shard(*shard);
   rejected_ += shard->origin.counts.rejected;
@@ -147,6 +147,13 @@ Status TaskRun::write_what_is_missing() {
   while (!at_end()) {
     RETURN_IF_ERROR(write_shards());
     RETURN_IF_ERROR(keep_finished_shards());
+  }
+  if (trouble_ != tokenizer::MaskTrouble{}) {
+    log(LogLevel::kWarning,
+        "{} turns of conversations are not learned and {} are to the conversation's end, since no token stands for "
+        "their "
+        "first or last character (docs/chat.md)",
+        trouble_.lost, trouble_.overrun);
   }
   RETURN_IF_ERROR(remove_other_shards());
   return write_if_different(folder_, part_name_, formats::serialize_part(part_));
@@ -221,6 +228,8 @@ Status TaskRun::write_shards() {
     if (!batch) break;
     ASSIGN_OR_RETURN(const bool met_finished_shard, write_batch(*batch));
     if (met_finished_shard) return {};
+    trouble_.lost += batch->trouble.lost;
+    trouble_.overrun += batch->trouble.overrun;
     pipeline.recycle(std::move(*batch));
   }
   move_to(end_of_inputs());
@@ -275,7 +284,8 @@ Status TaskRun::drop(const Dropped& dropped, std::string_view source) {
                 options_.max_errors, place);
   }
   if (rejected_ <= kLoggedRejections) log(LogLevel::kWarning, "rejected: {}", place);
-  if (rejected_ == kLoggedRejections) log(LogLevel::kWarning, "further ones are in the ledgers only (*{})", kLedgerSuffix);
+  if (rejected_ == kLoggedRejections)
+    log(LogLevel::kWarning, "further ones are in the ledgers only (*{})", kLedgerSuffix);
   return {};
 }
 
@@ -332,9 +342,8 @@ Result<bool> TaskRun::write_batch(const Batch& batch) {
 // The task stands behind the shard's last sample.
 Status TaskRun::end_shard() {
   if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
-  ASSIGN_OR_RETURN(const FinishedShard shard,
-                   shard_->finish({.run = run_, .begin = shard_begin_, .end = at_}, part_.config.tokenizer_hash,
-                                  part_.config.ids_field));
+  ASSIGN_OR_RETURN(const FinishedShard shard, shard_->finish({.run = run_, .begin = shard_begin_, .end = at_},
+                                                             part_.config.tokenizer_hash, part_.config.ids_field));
   shard_.reset();
   shard_begin_ = at_;
   add_shard(shard);

@@ -78,6 +78,7 @@ class TaskRun {
   Position at_;           // everything before it is in a shard, finished or being written
   Position shard_begin_;  // of the shard being written
   std::unique_ptr<ShardWriter> shard_;
+  tokenizer::MaskTrouble trouble_;
   int64_t rejected_ = 0;  // in shards of the task, finished or being written
   TextSet texts_;         // when duplicates are looked for
   Position remembered_;   // texts before it are in texts_

@@ -44,11 +44,11 @@ class TextSet {
     const size_t slots = slots_.empty() ? kFirstSlots : 2 * slots_.size();
     // While it grows, the old half is there too.
     if (slots + slots_.size() > max_slots_) {
-      return fail(ErrorCode::kResourceExhausted,
-                  "{} different documents are as many as finding duplicates may remember in {}; give it more memory, or "
-                  "the run more tasks",
-                  format_count(static_cast<int64_t>(size_)),
-                  format_bytes(static_cast<int64_t>(max_slots_ * sizeof(Hash128))));
+      return fail(
+          ErrorCode::kResourceExhausted,
+          "{} different documents are as many as finding duplicates may remember in {}; give it more memory, or "
+          "the run more tasks",
+          format_count(static_cast<int64_t>(size_)), format_bytes(static_cast<int64_t>(max_slots_ * sizeof(Hash128))));
     }
     std::vector<Hash128> larger(slots);
     for (const Hash128 hash : slots_) {

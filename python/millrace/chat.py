@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversations as token ids and a mask of what is learned (docs/chat.md).
+
+`ChatTemplate` renders any `chat_template` of a `tokenizer_config.json` with jinja2, as `transformers` does;
+`NamedChatTemplate` is one of the native templates ("chatml", "llama-3", "llama-2") and needs no jinja2. Both give the ids
+and the mask of `apply_chat_template(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)`.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import datetime
+import functools
+import json
+import os
+import pathlib
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace import _core
+
+__all__ = ["ChatTemplate", "Encoded", "NamedChatTemplate", "template_names", "write_chat_shards"]
+
+Message = Mapping[str, Any]
+Encoded = tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]
+Span = tuple[int, int]
+
+_GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+_REASONING = ("reasoning_content", "thinking", "reasoning")  # names of one field, the first is what templates read
+_SHARE_GPT_ROLES = {"human": "user", "gpt": "assistant"}
+
+
+class _Template(Protocol):
+    def encode_with_text(
+        self, messages: Sequence[Message], tokenizer: _core.Tokenizer, **variables: Any
+    ) -> tuple[str, Encoded]: ...
+
+
+def template_names() -> list[str]:
+    """Names of the native templates."""
+    return _core.chat_template_names()
+
+
+class NamedChatTemplate:
+    """A native template: see `template_names()`.
+
+    refuse_control_text: raise ValueError for a message whose text holds what the template writes between messages. As
+        in `transformers` such text becomes the token otherwise.
+    """
+
+    def __init__(self, name: str, *, refuse_control_text: bool = False) -> None:
+        if name not in template_names():
+            raise ValueError(f"'{name}' is no chat template; there are {', '.join(template_names())}")
+        self.name = name
+        self._refuse_control_text = refuse_control_text
+        self._native: tuple[_core.Tokenizer, _core.NativeChat] | None = None  # for the tokenizer used last
+
+    def encode(self, messages: Sequence[Message], tokenizer: _core.Tokenizer) -> Encoded:
+        """Ids, uint32 [n], and mask, uint8 [n] (1: learned). Raises ValueError naming the message."""
+        return self.encode_with_text(messages, tokenizer)[1]
+
+    def encode_with_text(
+        self, messages: Sequence[Message], tokenizer: _core.Tokenizer, **variables: Any
+    ) -> tuple[str, Encoded]:
+        """The rendered text, and what `encode` gives. Raises ValueError for variables: native templates have none."""
+        if any(value for value in variables.values()):
+            raise ValueError(f"{self.name} has no place for {', '.join(sorted(variables))}")
+        native = self._native
+        if native is None or native[0] is not tokenizer:
+            native = (tokenizer, _core.NativeChat(self.name, tokenizer, self._refuse_control_text))
+            self._native = native
+        text, encoded = native[1].encode_line(json.dumps({"messages": [dict(message) for message in messages]}))
+        return text, _checked(*encoded)
+
+
+class ChatTemplate:
+    """A jinja2 chat template with the variables that `transformers` gives it.
+
+    template: the text. special_tokens: `bos_token`, `eos_token` and so on, as a tokenizer_config.json has them.
+    learned: "markers": what the template has between `{% generation %}` and `{% endgeneration %}`, as in `transformers`.
+        "between": for templates without markers: what an assistant message adds behind the generation prompt, up to the
+        last character that is no white space. Raises ValueError for a template that renders the start of a conversation
+        otherwise than alone.
+
+    Thread-safe.
+    """
+
+    def __init__(
+        self,
+        template: str,
+        special_tokens: Mapping[str, str] | None = None,
+        *,
+        learned: Literal["markers", "between"] = "markers",
+    ) -> None:
+        if learned not in ("markers", "between"):
+            raise ValueError(f"learned is 'markers' or 'between', not {learned!r}")
+        self.template = template
+        self.special_tokens = dict(special_tokens or {})
+        self.learned = learned
+
+    @classmethod
+    def from_tokenizer_config(
+        cls,
+        config: str | os.PathLike[str] | Mapping[str, Any],
+        *,
+        name: str | None = None,
+        learned: Literal["markers", "between"] = "markers",
+    ) -> ChatTemplate:
+        """From a tokenizer_config.json (a path, its folder, or its content).
+
+        Files beside it count as they do in `transformers`: a chat_template.jinja (and additional_chat_templates/) goes
+        before the file's own, a special_tokens_map.json before its tokens when it has no `added_tokens_decoder`.
+        name: which of several templates; None: "default". Raises FileNotFoundError, ValueError.
+        """
+        templates: dict[str, str] = {}
+        if isinstance(config, Mapping):
+            values = dict(config)
+        else:
+            path = pathlib.Path(config)
+            path = path / "tokenizer_config.json" if path.is_dir() else path
+            values = json.loads(path.read_text(encoding="utf-8"))
+            beside = path.parent / "special_tokens_map.json"
+            if beside.exists() and "added_tokens_decoder" not in values:
+                values.update(json.loads(beside.read_text(encoding="utf-8")))
+            templates = _template_files(path.parent)
+        if not templates:
+            templates = _templates_of(values.get("chat_template"))
+        if name is None and len(templates) == 1:
+            name = next(iter(templates))
+        name = name or "default"
+        if name not in templates:
+            there = f"there are {', '.join(sorted(templates))}" if templates else "there is none"
+            raise ValueError(f"no chat_template '{name}' in the tokenizer's configuration: {there}")
+        return cls(templates[name], _special_tokens(values), learned=learned)
+
+    @property
+    def has_markers(self) -> bool:
+        """Whether the template says by `{% generation %}` what is learned."""
+        return _GENERATION.search(self.template) is not None
+
+    def render(self, messages: Sequence[Message], **variables: Any) -> tuple[str, list[Span]]:
+        """The text, and what is learned of it as [begin, end) in characters.
+
+        variables: `tools`, `documents`, and whatever else the template reads. Raises ValueError: what the template
+        raises, or no messages.
+        """
+        if not messages:
+            raise ValueError("a conversation needs a message")
+        text, spans = self._render(messages, **variables)
+        if self.learned == "between":
+            return text, list(self._between(text, messages, **variables))
+        return text, spans
+
+    def encode(self, messages: Sequence[Message], tokenizer: _core.Tokenizer, **variables: Any) -> Encoded:
+        """Ids, uint32 [n], and mask, uint8 [n] (1: learned). Raises what `render` raises."""
+        return self.encode_with_text(messages, tokenizer, **variables)[1]
+
+    def encode_with_text(
+        self, messages: Sequence[Message], tokenizer: _core.Tokenizer, **variables: Any
+    ) -> tuple[str, Encoded]:
+        """The rendered text, and what `encode` gives."""
+        text, spans = self.render(messages, **variables)
+        if self.learned == "markers" and not self.has_markers:
+            warnings.warn(
+                "the chat template has no {% generation %}, so nothing is learned; add it, or use learned='between'",
+                stacklevel=3,
+            )
+        return text, _checked(*_core.encode_rendered(tokenizer, text, _in_bytes(text, spans)))
+
+    def _render(self, messages: Sequence[Message], **variables: Any) -> tuple[str, list[Span]]:
+        given = {"tools": None, "documents": None, "add_generation_prompt": False, **self.special_tokens, **variables}
+        chat = [_plain(message) for message in messages]
+        progress = _Progress()
+        template = _compile(self.template)
+        import jinja2
+
+        token = _progress.set(progress)
+        try:
+            for block in template.generate(messages=chat, **given):
+                progress.add(block)
+        except (jinja2.TemplateError, TypeError) as error:
+            raise ValueError(f"chat template: {error}") from error
+        finally:
+            _progress.reset(token)
+        return "".join(progress.blocks), progress.spans
+
+    def _between(self, text: str, messages: Sequence[Message], **variables: Any) -> Iterator[Span]:
+        for i, message in enumerate(messages):
+            if message.get("role") != "assistant":
+                continue
+            asked = self._render(messages[:i], **{**variables, "add_generation_prompt": True})[0] if i else ""
+            answered = self._render(messages[: i + 1], **variables)[0]
+            if not (text.startswith(answered) and answered.startswith(asked)):
+                raise ValueError(
+                    f"message {i + 1}: the template renders what comes before it differently once it is there, so that "
+                    "learned='between' cannot tell what it adds; mark it with {% generation %}"
+                )
+            end = len(answered.rstrip())
+            if end > len(asked):
+                yield len(asked), end
+
+
+def write_chat_shards(
+    inputs: Iterable[str | os.PathLike[str]],
+    template: _Template,
+    tokenizer: _core.Tokenizer,
+    out: str,
+    *,
+    field: str = "messages",
+    task: tuple[int, int] = (0, 1),
+    shard_bytes: int = 256 << 20,
+    text: bool = True,
+) -> dict[str, Any]:
+    """Writes jsonl conversations as shards with a loss_mask.npy, for templates that `millrace prepare` has not.
+
+    Args:
+        inputs: jsonl files, a conversation a line: a list of messages in `field`, or, when that is missing, in
+            "conversations" (ShareGPT's from and value). A list in "tools" is handed to the template.
+        out: the folder (a path or URL) of the shards and nothing else. A shard that is there is never replaced.
+        task: (i, n): take the inputs i, i + n, ... of the sorted list, so that n processes share the work.
+        shard_bytes: a new shard begins at this size; a shard is built in memory.
+        text: write the rendered text beside ids and mask.
+    Returns: a dict: documents, tokens, learned_tokens, shards (their names).
+    Raises: ValueError naming file and line, FileExistsError, OSError. A line of which nothing is learned is an error.
+    """
+    index, count = task
+    if not 0 <= index < count:
+        raise ValueError(f"task {index} of {count} does not exist")
+    if shard_bytes < 1:
+        raise ValueError("shard_bytes is at least 1")
+    names: list[str] = []
+    totals = {"documents": 0, "tokens": 0, "learned_tokens": 0}
+    shard, size = _core.ChatShard(), 0
+
+    def finish_shard() -> None:
+        nonlocal size
+        name = f"{index:05d}-{len(names):05d}.tar"
+        shard.write(f"{out.rstrip('/')}/{name}", tokenizer)
+        names.append(name)
+        size = 0
+
+    for path in sorted(os.fspath(path) for path in inputs)[index::count]:
+        for number, record in _records(path):
+            try:
+                messages = _messages_of(record, field)
+                variables = {"tools": record["tools"]} if isinstance(record.get("tools"), list) else {}
+                rendered, (ids, mask) = template.encode_with_text(messages, tokenizer, **variables)
+                if not mask.any():
+                    raise ValueError("nothing of it is learned")
+            except ValueError as error:
+                raise ValueError(f"{path}: line {number}: {error}") from error
+            if size >= shard_bytes:
+                finish_shard()
+            size = shard.add(f"{index:05d}-{totals['documents']:09d}", ids, mask, rendered if text else None)
+            totals["documents"] += 1
+            totals["tokens"] += ids.size
+            totals["learned_tokens"] += int(mask.sum())
+    if size > 0:
+        finish_shard()
+    return {**totals, "shards": names}
+
+
+def _records(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    with open(path, encoding="utf-8-sig", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}: line {number}: not JSON: {error}") from error
+            if not isinstance(record, dict):
+                raise ValueError(f"{path}: line {number}: not a JSON object")
+            yield number, record
+
+
+def _messages_of(record: Mapping[str, Any], field: str) -> list[Message]:
+    messages = record.get(field, record.get("conversations"))
+    if not isinstance(messages, list):
+        raise ValueError(f"there is no list of messages in '{field}'")
+    for i, message in enumerate(messages, 1):
+        if not isinstance(message, dict):
+            raise ValueError(f"message {i}: it is not an object")
+    return [
+        {"role": _SHARE_GPT_ROLES.get(message["from"], message["from"]), "content": message.get("value")}
+        if "from" in message and "role" not in message
+        else message
+        for message in messages
+    ]
+
+
+def _checked(ids: npt.NDArray[np.uint32], mask: npt.NDArray[np.uint8], lost: int, overrun: int) -> Encoded:
+    """What `transformers` does without a word is done with one."""
+    if lost:
+        warnings.warn(
+            f"{lost} turns of a conversation are not learned: no token stands for the first character of one, so "
+            "`transformers` leaves it and what follows out of the mask",
+            stacklevel=4,
+        )
+    if overrun:
+        warnings.warn(
+            f"{overrun} turns of a conversation are learned to its end: no token stands for the last character of one",
+            stacklevel=4,
+        )
+    return ids, mask
+
+
+def _in_bytes(text: str, spans: Sequence[Span]) -> list[Span]:
+    """(begin, end) in characters as (first byte, first byte of the last character)."""
+    if any(end < 1 for _, end in spans):
+        raise ValueError("the template has an empty {% generation %} block before any text")
+    if text.isascii():
+        return [(begin, end - 1) for begin, end in spans]
+    at = {0: 0}
+    last, size = 0, 0
+    for place in sorted({place for begin, end in spans for place in (begin, end - 1)}):
+        size += len(text[last:place].encode())
+        at[place] = size
+        last = place
+    return [(at[begin], at[end - 1]) for begin, end in spans]
+
+
+def _template_files(folder: pathlib.Path) -> dict[str, str]:
+    templates = {}
+    if (folder / "chat_template.jinja").exists():
+        templates["default"] = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
+        templates[path.stem] = path.read_text(encoding="utf-8")
+    return templates
+
+
+def _templates_of(value: Any) -> dict[str, str]:
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {"default": value}
+    if isinstance(value, Mapping):
+        return dict(value)
+    return {entry["name"]: entry["template"] for entry in value}
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    tokens = {}
+    for key, value in config.items():
+        content = value.get("content") if isinstance(value, Mapping) else value
+        if key.endswith("_token") and isinstance(content, str):
+            tokens[key] = content
+    extra = config.get("extra_special_tokens")
+    if isinstance(extra, Mapping):
+        tokens.update(_special_tokens({f"{key}": value for key, value in extra.items()}))
+    return tokens
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """A message as templates see it: keys without a value are gone, reasoning has the name that templates read."""
+    if not isinstance(message, Mapping):
+        raise ValueError(f"a message is a dict, not {type(message).__name__}")
+    plain = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((plain[key] for key in _REASONING if key in plain), None)
+    return plain if reasoning is None else {"thinking": reasoning, **plain, "reasoning_content": reasoning}
+
+
+class _Progress:
+    """A rendering under way: what came out so far, and the spans that were marked in it."""
+
+    def __init__(self) -> None:
+        self.blocks: list[str] = []
+        self.size = 0
+        self.spans: list[Span] = []
+
+    def add(self, block: str) -> None:
+        self.blocks.append(block)
+        self.size += len(block)
+
+
+_progress: contextvars.ContextVar[_Progress] = contextvars.ContextVar("millrace.chat")
+
+
+@functools.lru_cache(maxsize=64)
+def _compile(template: str) -> Any:
+    environment = _environment()
+    import jinja2
+
+    try:
+        return environment.from_string(template)
+    except jinja2.TemplateSyntaxError as error:
+        raise ValueError(f"chat template, line {error.lineno}: {error}") from error
+
+
+@functools.lru_cache(maxsize=1)
+def _environment() -> Any:
+    """jinja2 set up as `transformers` sets it up: templates come from strangers, so they run in a sandbox."""
+    try:
+        import jinja2
+        import jinja2.ext
+        import jinja2.sandbox
+    except ImportError as error:
+        raise ImportError("chat templates need jinja2: pip install 'jinja2>=3.1.6'") from error
+    if tuple(int(part) for part in re.findall(r"\d+", jinja2.__version__)[:3]) < (3, 1, 6):
+        raise ImportError(f"jinja2 {jinja2.__version__} has holes in its sandbox: pip install 'jinja2>=3.1.6'")
+
+    class Generation(jinja2.ext.Extension):
+        tags = {"generation"}  # noqa: RUF012  (jinja2's own way)
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return jinja2.nodes.CallBlock(self.call_method("_mark"), [], [], body).set_lineno(line)
+
+        def _mark(self, caller: Any) -> str:
+            text = caller()
+            progress = _progress.get()
+            progress.spans.append((progress.size, progress.size + len(text)))
+            return text
+
+    class Namespace(jinja2.utils.Namespace):
+        """Without names that lead to the interpreter's inside."""
+
+        def __init__(*args: Any, **kwargs: Any) -> None:
+            self, *rest = args
+            values = dict(*rest, **kwargs)
+            for name in values:
+                Namespace._check(name)
+            jinja2.utils.Namespace.__init__(self, values)
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            Namespace._check(name)
+            super().__setitem__(name, value)
+
+        @staticmethod
+        def _check(name: Any) -> None:
+            if isinstance(name, str) and name.startswith("_"):
+                raise jinja2.exceptions.SecurityError(f"a namespace has no {name!r}")
+
+    class Dict:
+        """`dict` without the type behind it."""
+
+        def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+            return dict(*args, **kwargs)
+
+        def fromkeys(self, *args: Any) -> dict[Any, Any]:
+            return dict.fromkeys(*args)
+
+    def raise_exception(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    def tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None,
+               sort_keys: bool = False) -> str:  # fmt: skip
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
+    )
+    environment.filters["tojson"] = tojson
+    environment.globals.update(
+        raise_exception=raise_exception,
+        strftime_now=lambda format: datetime.datetime.now().strftime(format),
+        dict=Dict(),
+        namespace=Namespace,
+    )
+    return environment

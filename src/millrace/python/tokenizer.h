@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The Python class Tokenizer, for the modules that take one.
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/sync.h"
+#include "millrace/python/errors.h"
+#include "millrace/tokenizer/tokenizer.h"
+
+namespace millrace::python {
+
+// A Tokenizer with the encoders of the threads that are calling it: kept, so that their word caches stay warm.
+class PyTokenizer {
+ public:
+  PyTokenizer(std::shared_ptr<const tokenizer::Tokenizer> tokenizer, std::string source)
+      : tokenizer_(std::move(tokenizer)), source_(std::move(source)) {}
+
+  const tokenizer::Tokenizer& get() const { return *tokenizer_; }
+  const std::shared_ptr<const tokenizer::Tokenizer>& shared() const { return tokenizer_; }
+  const std::string& source() const { return source_; }
+
+  // Calls use(encoder), which may fail.
+  template <class Use>
+  [[nodiscard]] Status with_encoder(Use&& use) {
+    std::unique_ptr<tokenizer::Encoder> encoder;
+    {
+      MutexLock lock(mutex_);
+      if (!idle_.empty()) {
+        encoder = std::move(idle_.back());
+        idle_.pop_back();
+      }
+    }
+    if (!encoder) encoder = std::make_unique<tokenizer::Encoder>(tokenizer_);
+    const Status status = use(*encoder);
+    MutexLock lock(mutex_);
+    idle_.push_back(std::move(encoder));
+    return status;
+  }
+
+ private:
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+  std::string source_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<tokenizer::Encoder>> idle_ GUARDED_BY(mutex_);
+};
+
+// The UTF-8 of a str, as a view into the object. Lone surrogates have no UTF-8: UnicodeEncodeError, a ValueError.
+inline std::string_view utf8_of(nb::handle text) {
+  Py_ssize_t size = 0;
+  const char* const data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (data == nullptr) throw nb::python_error();
+  return {data, static_cast<size_t>(size)};
+}
+
+}  // namespace millrace::python
