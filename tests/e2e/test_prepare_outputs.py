@@ -8,12 +8,12 @@ import json
 import struct
 from pathlib import Path
 
-import millrace.chat
 import numpy as np
 import pytest
 from conftest import Millrace, expected_ids, tokenizer_json, visible_files
 
 import millrace as mr
+from millrace import chat
 
 END = 257  # "<|end|>" of the test tokenizer
 
@@ -152,11 +152,11 @@ def conversation(rng, turns: int) -> list[dict]:
 
 
 def test_conversations_are_learned_where_the_assistant_speaks(millrace: Millrace, tmp_path: Path, seeded):
-    template = mr.chat.NamedChatTemplate("chatml")
+    template = chat.NamedChatTemplate("chatml")
     tokenizer = chat_tokenizer(tmp_path / "tokenizer.json")
     conversations = [conversation(seeded, seeded.randrange(1, 4)) for _ in range(300)]
     lines = [json.dumps({"id": i, "messages": messages}) for i, messages in enumerate(conversations)]
-    lines[100] = json.dumps({"messages": conversations[100][:-1] + [{"role": "nobody", "content": ""}]})
+    lines[100] = json.dumps({"messages": [*conversations[100][:-1], {"role": "nobody", "content": ""}]})
     (tmp_path / "chat.jsonl").write_text("\n".join(lines) + "\n")
     base = ("prepare", "chat.jsonl", "--tokenizer", tmp_path / "tokenizer.json", "--chat", "chatml")
     assert "line 101" in millrace.fails(*base, "--out", "fail")
