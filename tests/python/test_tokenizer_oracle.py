@@ -432,7 +432,6 @@ WRONG = {
     ),
     "regex-case-of-property": (lambda: cuts(split(r"(?i)\p{Lu}+")), "aA"),
     "regex-word-in-set": (lambda: cuts(split(r"[^\W_]+")), "½a"),
-    "regex-other": (lambda: cuts(split(r"\p{C}+")), "\U000e9cf1\n"),
     "regex-no-newline": (lambda: cuts(split(r"\N+")), "a\n"),
     "regex-any": (lambda: cuts(split(r"\O")), "ab"),
     "regex-both-groups": (lambda: cuts(split(r"(.)\1|(?<q>a)\k<q>")), "aabb"),

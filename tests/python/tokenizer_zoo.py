@@ -69,6 +69,7 @@ PATTERNS = {
     "absent": r"(?~ab)c",
     "recursive": r"(?<p>\((?:[^()]|\g<p>)*\))",
     "scripts": r"\p{Greek}+|\p{Hiragana}\p{Katakana}?|[\p{Thai}\p{Arabic}]+|\p{ cyrillic }",
+    "other": r"\p{C}+|\p{Cn}|\p{s}+|\p{ L }",
     "categories": r"[\p{Sc}\p{Sm}]|\p{Zs}{2}|\p{Cf}|\p{Pd}\p{Nd}|\p{Letter}{3}|\p{Co}",
 }
 

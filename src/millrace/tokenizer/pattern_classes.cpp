@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the Unicode classes of a regular expression out as ranges, so that any version of Oniguruma reads them alike.
+#include <cctype>
 #include <span>
 
 #include "millrace/tokenizer/pattern.h"
@@ -82,7 +83,10 @@ class ClassExpander {
       negated = !negated;
       name.remove_prefix(1);
     }
-    const auto ranges = property_ranges(name);
+    // As a small letter it would be the shorthand of that name.
+    const std::string one_letter(name.size() == 1,
+                                 static_cast<char>(std::toupper(static_cast<unsigned char>(name[0]))));
+    const auto ranges = property_ranges(name.size() == 1 ? std::string_view(one_letter) : name);
     if (ranges.empty()) return unsupported(rest_.substr(0, close + 1));
     write_class(ranges, negated);
     rest_.remove_prefix(close + 1);
