@@ -20,12 +20,13 @@ import tarfile
 
 import numpy as np
 import pytest
-from trouble import WHITE, hostile, ill_formed, random_character
+from trouble import PATTERN_TEXT, WHITE, hostile, hostile_pattern, ill_formed, random_character
 
 mr = pytest.importorskip("millrace")
 hf = pytest.importorskip("tokenizers")
 
 from test_tokenizer_zoo import answer, difference, shrunk  # noqa: E402
+from tokenizer_refused import files_of  # noqa: E402
 from tokenizer_zoo import (  # noqa: E402
     BEHAVIORS,
     BERT,
@@ -39,7 +40,6 @@ from tokenizer_zoo import (  # noqa: E402
     charsmap,
     cuts,
     file,
-    files_of,
     metaspace,
     model,
     split,
@@ -302,6 +302,29 @@ def test_real_text(name):
         pair.check(text[:20_000].splitlines(keepends=True), path)
 
 
+def test_random_patterns(tmp_path):
+    """What both take cuts alike; what they refuse we refuse, and we may refuse more."""
+    rng = random.Random(SEED)
+    path = tmp_path / "tokenizer.json"
+    counts = {"alike": 0, "only ours refuses": 0}
+    for _ in range(STRINGS // 5):
+        pattern = hostile_pattern(rng)
+        path.write_text(json.dumps(cuts(split(pattern))), encoding="utf-8")
+        theirs, ours = (
+            answer(lambda: hf.Tokenizer.from_file(str(path))),
+            answer(lambda: mr.Tokenizer.from_file(str(path))),
+        )
+        assert theirs or not ours, f"MILLRACE_TEST_SEED={SEED}, taken: {pattern!r}"
+        if not theirs or not ours:
+            counts["only ours refuses"] += theirs is not None
+            continue
+        for text in (PATTERN_TEXT, *(hostile(rng, []) for _ in range(3))):
+            what = difference(ours, theirs, text, True)
+            assert what is None, f"MILLRACE_TEST_SEED={SEED}, {pattern!r} on {text!r}: {what}"
+        counts["alike"] += 1
+    assert counts["alike"] > 10 * counts["only ours refuses"], counts
+
+
 def test_ids_of_added_tokens_are_numbered_anew(tmp_path):
     path = tmp_path / "tokenizer.json"
     train(path, pre_tokenizer=hf_bytes(), added=[hf.AddedToken("<a>"), hf.AddedToken("<b>", special=True)])
@@ -430,13 +453,6 @@ WRONG = {
         ),
         "    \n",
     ),
-    "regex-case-of-property": (lambda: cuts(split(r"(?i)\p{Lu}+")), "aA"),
-    "regex-word-in-set": (lambda: cuts(split(r"[^\W_]+")), "½a"),
-    "regex-no-newline": (lambda: cuts(split(r"\N+")), "a\n"),
-    "regex-any": (lambda: cuts(split(r"\O")), "ab"),
-    "regex-both-groups": (lambda: cuts(split(r"(.)\1|(?<q>a)\k<q>")), "aabb"),
-    "regex-ascii-word": (lambda: cuts(split(r"(?W:\w+)")), "aé"),
-    "regex-boundary-behind": (lambda: cuts(split(r"(?<=\b)a")), "a a"),
 }
 # What `tokenizers` refuses and we take.
 WRONGLY_TAKEN = files_of(
@@ -457,8 +473,6 @@ WRONGLY_TAKEN = files_of(
             "str-rep-number": metaspace() | {"str_rep": 3},
             "behavior-null": by_type("Punctuation", behavior=None),
             "length-null": by_type("FixedLength", length=None),
-            "regex-set-range": split(r"[a-\d]+"),
-            "regex-repeated-boundary": split(r"\b+a"),
         },
         "post_processor": {
             "template-pair": without(template(TEXT_A), "pair"),

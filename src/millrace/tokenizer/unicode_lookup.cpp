@@ -194,4 +194,13 @@ std::span<const CodePointRange> property_ranges(std::string_view name) {
   return found == properties.end() ? std::span<const CodePointRange>() : std::span(found->second);
 }
 
+std::span<const CodePointRange> word_ranges_in_set() {
+  static constexpr CodePointRange kAlone[] = {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}};
+  static const std::vector<CodePointRange> ranges = [] {
+    const Ranges lists[] = {property_ranges("w"), kAlone};
+    return in_odd_number(lists);
+  }();
+  return ranges;
+}
+
 }  // namespace millrace::tokenizer

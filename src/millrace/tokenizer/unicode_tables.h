@@ -79,6 +79,8 @@ ClusterClass cluster_class(uint32_t c);
 // "Hani"), a property of POSIX ("Alpha"), or one of "s", "w", "d" and "h" for \s, \w, \d and \h. Names as in \p{..};
 // letter case, spaces, '-' and '_' do not count. Surrogates are left out: no text has them. Empty: not known.
 std::span<const CodePointRange> property_ranges(std::string_view name);
+// \w inside a set: some numbers are word characters only where it stands alone.
+std::span<const CodePointRange> word_ranges_in_set();
 
 // One character at a place in a text, as the tables see it.
 struct CodePoint {
