@@ -26,26 +26,17 @@ mr = pytest.importorskip("millrace")
 hf = pytest.importorskip("tokenizers")
 
 from test_tokenizer_zoo import answer, difference, shrunk  # noqa: E402
-from tokenizer_refused import files_of  # noqa: E402
 from tokenizer_zoo import (  # noqa: E402
     BEHAVIORS,
-    BERT,
-    CELLS,
     PATTERNS,
-    TEXT_A,
     ZOO,
     added_token,
-    by_type,
     byte_level,
-    charsmap,
     cuts,
     file,
-    metaspace,
     model,
     split,
     summary,
-    template,
-    without,
 )
 
 SEED = int(os.environ.get("MILLRACE_TEST_SEED") or random.randrange(2**32))
@@ -454,37 +445,6 @@ WRONG = {
         "    \n",
     ),
 }
-# What `tokenizers` refuses and we take.
-WRONGLY_TAKEN = files_of(
-    {
-        "version": {"version-null": None},
-        "more": {"unknown-key": 1},  # of the file itself; components may have some
-        "truncation": {"truncation": {"more": 1}},
-        "padding": {"padding": {"more": 1}},
-        "added_tokens": {"added-null": None},
-        "normalizer": {
-            "replace-two-patterns": by_type("Replace", pattern={"String": "a", "Regex": "b"}, content="x"),
-            "untyped-charsmap": without(charsmap(CELLS), "type"),
-        },
-        "pre_tokenizer": {
-            "split-two-patterns": split("a") | {"pattern": {"String": "a", "Regex": "b"}},
-            "use-regex-null": byte_level() | {"use_regex": None},
-            "scheme-null": metaspace() | {"prepend_scheme": None},
-            "str-rep-number": metaspace() | {"str_rep": 3},
-            "behavior-null": by_type("Punctuation", behavior=None),
-            "length-null": by_type("FixedLength", length=None),
-        },
-        "post_processor": {
-            "template-pair": without(template(TEXT_A), "pair"),
-            "template-tokens": without(template(TEXT_A), "special_tokens"),
-            "template-token-id": template(TEXT_A) | {"special_tokens": {"<s>": {"ids": [7], "tokens": ["a"]}}},
-            "template-type-id": template({"Sequence": {"id": "A"}}),
-            "sep-number": BERT | {"sep": [1, 4]},
-        },
-        "decoder": {"bytes-decoder": by_type("ByteLevel")},
-    },
-    {"type-null": ("bytes", {"type": None}), "fallback-null": ("unigram", {"byte_fallback": None})},
-)
 
 
 @pytest.mark.xfail(strict=True, reason="known to differ")
@@ -494,17 +454,3 @@ def test_answer_known_to_be_wrong(name, tmp_path):
     path = written(build, tmp_path)
     theirs = hf.Tokenizer.from_file(path)
     assert difference(mr.Tokenizer.from_file(path), theirs, text, True) is None
-
-
-def test_tokenizers_refuses_what_we_take(tmp_path):
-    for build in WRONGLY_TAKEN.values():
-        path = written(build, tmp_path)
-        assert answer(lambda: hf.Tokenizer.from_file(path)) is None  # noqa: B023
-
-
-@pytest.mark.xfail(strict=True, reason="known to be taken")
-@pytest.mark.parametrize("name", WRONGLY_TAKEN)
-def test_file_known_to_be_taken(name, tmp_path):
-    path = written(WRONGLY_TAKEN[name], tmp_path)
-    with pytest.raises((ValueError, NotImplementedError)):
-        mr.Tokenizer.from_file(path)

@@ -6,11 +6,13 @@ import itertools
 from tokenizer_zoo import (
     BERT,
     BERT_FLAGS,
+    CELLS,
     TEXT_A,
     TEXT_B,
     added_token,
     by_type,
     byte_level,
+    charsmap,
     cuts,
     file,
     metaspace,
@@ -27,13 +29,41 @@ def base_with(place, component):
     return file(model("bytes"), pre_tokenizer=byte_level()) | {place: component}
 
 
+def nested(depth):
+    component = by_type("NFC")
+    for _ in range(depth):
+        component = sequence("normalizers", component)
+    return component
+
+
+TRUNCATION = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+PADDING = {
+    "strategy": {"Fixed": 8},
+    "direction": "Left",
+    "pad_to_multiple_of": None,
+    "pad_id": 0,
+    "pad_type_id": 0,
+    "pad_token": "!",
+}
 SPLIT = split("a")
 TOKEN = added_token("xx")
 # place -> name -> what nobody takes there
 REFUSED_COMPONENTS = {
-    "version": {"version": "2.0"},
+    "version": {"version": "2.0", "version-null": None},
+    "more": {"unknown-key": 1},  # of the file itself; components may have some
+    "truncation": {"truncation": {"more": 1}, "truncation-list": []}
+    | {f"truncation-no-{key}": without(TRUNCATION, key) for key in TRUNCATION if key != "direction"}
+    | {f"truncation-null-{key}": TRUNCATION | {key: None} for key in TRUNCATION},
+    "padding": {
+        "padding": {"more": 1},
+        "padding-strategy": PADDING | {"strategy": {"Fixed": 8, "more": 1}},
+        "padding-strategy-text": PADDING | {"strategy": "Fixed"},
+        "padding-multiple-negative": PADDING | {"pad_to_multiple_of": -1},
+    }
+    | {f"padding-no-{key}": without(PADDING, key) for key in PADDING if key != "pad_to_multiple_of"}
+    | {f"padding-null-{key}": PADDING | {key: None} for key in PADDING if key != "pad_to_multiple_of"},
     "model": {"no-model": None, "model-of-no-type": by_type("bpe", vocab={}, merges=[])},
-    "added_tokens": {"added-object": {}}
+    "added_tokens": {"added-object": {}, "added-null": None}
     | {f"added-no-{key}": [without(TOKEN, key)] for key in TOKEN}
     | {f"added-null-{key}": [TOKEN | {key: None}] for key in TOKEN},
     "normalizer": {
@@ -48,6 +78,9 @@ REFUSED_COMPONENTS = {
         "replace-no-content": by_type("Replace", pattern={"String": "a"}),
         "prepend-null": by_type("Prepend", prepend=None),
         "strip-one-side": by_type("Strip", strip_left=True),
+        "replace-two-patterns": by_type("Replace", pattern={"String": "a", "Regex": "b"}, content="x"),
+        "untyped-charsmap": without(charsmap(CELLS), "type"),
+        "nested-200-deep": nested(200),
         "charsmap-no-base64": by_type("Precompiled", precompiled_charsmap="!!"),
         "charsmap-short": by_type("Precompiled", precompiled_charsmap="AAAA"),
         "charsmap-empty": by_type("Precompiled", precompiled_charsmap=""),
@@ -66,6 +99,12 @@ REFUSED_COMPONENTS = {
         "regex-repeated-boundary": split(r"\b+a"),
         "regex-repeated-boundary-in-group": split(r"(?:\B){2}a"),
         "regex-numbered-beside-named": split(r"(?<n>a)\1"),
+        "split-two-patterns": split("a") | {"pattern": {"String": "a", "Regex": "b"}},
+        "use-regex-null": byte_level() | {"use_regex": None},
+        "scheme-null": metaspace() | {"prepend_scheme": None},
+        "str-rep-number": metaspace() | {"str_rep": 3},
+        "behavior-null": by_type("Punctuation", behavior=None),
+        "length-null": by_type("FixedLength", length=None),
         "split-text": SPLIT | {"pattern": "a"},
         "split-null": SPLIT | {"pattern": {"String": None}},
         "metaspace": metaspace("first", add_prefix_space=False),
@@ -86,6 +125,13 @@ REFUSED_COMPONENTS = {
     "post_processor": {
         "post-processor": by_type("Bertish"),
         "post-processor-sequence": by_type("Sequence"),
+        "template-pair": without(template(TEXT_A), "pair"),
+        "template-tokens": without(template(TEXT_A), "special_tokens"),
+        "template-token-id": template(TEXT_A) | {"special_tokens": {"<s>": {"ids": [7], "tokens": ["a"]}}},
+        "template-type-id": template({"Sequence": {"id": "A"}}),
+        "template-pair-id": template(TEXT_A) | {"pair": [{"Sequence": {"id": "C", "type_id": 0}}]},
+        "sep-number": BERT | {"sep": [1, 4]},
+        "post-use-regex": byte_level() | {"use_regex": "a"},
         "template-text": template() | {"single": "<s> $A"},
         "template-texts": template("<s>", "$A"),
         "template-two-in-one": template(TEXT_A | piece("<s>")),
@@ -95,6 +141,7 @@ REFUSED_COMPONENTS = {
         "post-bytes": by_type("ByteLevel"),
     },
     "decoder": {
+        "bytes-decoder": by_type("ByteLevel"),
         "decoder": by_type("WordPieces"),
         "decoder-of-nothing": {},
         "decoder-sequence": by_type("Sequence"),
@@ -110,6 +157,9 @@ REFUSED_COMPONENTS = {
 }
 # name -> (trained model, what is changed in it)
 REFUSED_MODELS = {
+    "type-null": ("bytes", {"type": None}),
+    "type-empty": ("words", {"type": ""}),
+    "fallback-null": ("unigram", {"byte_fallback": None}),
     "merge-of-nothing": ("bytes", {"merges": [["never", "seen"]]}),
     "merge-of-three": ("bytes", {"merges": ["a b c"]}),
     "merge-of-three-items": ("bytes", {"merges": [["a", "b", "c"]]}),
