@@ -15,7 +15,8 @@ import pytest
 mr = pytest.importorskip("millrace")
 hf = pytest.importorskip("tokenizers")
 
-from tokenizer_zoo import NOT_OURS, REFUSED, ZOO  # noqa: E402
+from tokenizer_refused import NOT_OURS, REFUSED  # noqa: E402
+from tokenizer_zoo import ZOO  # noqa: E402
 from trouble import hostile  # noqa: E402
 
 SEED = int(os.environ.get("MILLRACE_TEST_SEED") or random.randrange(2**32))

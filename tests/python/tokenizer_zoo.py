@@ -2,8 +2,7 @@
 # ruff: noqa: RUF001  (characters that look alike are the point)
 """Small tokenizer.json files that between them have every component `tokenizers` knows, made by its trainers and by hand.
 
-`ZOO` maps a name to a function that gives the file's content; `REFUSED` are files that both sides must refuse, `NOT_OURS`
-those that only we refuse.
+`ZOO` maps a name to a function that gives the file's content. Files that are refused are in tokenizer_refused.py.
 """
 
 import base64
@@ -69,6 +68,17 @@ PATTERNS = {
     "absent": r"(?~ab)c",
     "recursive": r"(?<p>\((?:[^()]|\g<p>)*\))",
     "scripts": r"\p{Greek}+|\p{Hiragana}\p{Katakana}?|[\p{Thai}\p{Arabic}]+|\p{ cyrillic }",
+    "case-of-class": r"(?i)\p{Lu}|[\p{L}&&[^k]]\P{Lu}|(?-i:\p{Lu}[^\p{Lu}])\w",
+    "word-in-set": r"[^\W_]+|½[\w]|[\p{Word}-]\W",
+    "no-newline": r"\N+",
+    "any": r"\O",
+    "ascii": r"(?W:\w+\b)|(?D)\d|(?S:\s\W)",
+    "boundary-in-scopes": r"(?i)\ba|(?x) \B [ ] # [ \b",
+    "odd-sets": r"[]\w]+|[^]\s-]|[\d-]|[-\d]|[a[^\P{Lu}]]",
+    "controls": r"\c[|\C-]|[\c[]\w",
+    "options": r"a(?i)b|c(?-i:D)|(?x-i)  e \p{Lu} ",
+    "newlines-behind": r".\R*|a\R?",
+    "other": r"\p{C}+|\p{Cn}|\p{s}+|\p{ L }",
     "categories": r"[\p{Sc}\p{Sm}]|\p{Zs}{2}|\p{Cf}|\p{Pd}\p{Nd}|\p{Letter}{3}|\p{Co}",
 }
 
@@ -591,188 +601,6 @@ def model_files():
 
 
 ZOO = build_zoo()
-
-
-# ---- what is not taken, and what differs
-
-
-def base_with(place, component):
-    return file(model("bytes"), pre_tokenizer=byte_level()) | {place: component}
-
-
-SPLIT = split("a")
-TOKEN = added_token("xx")
-# place -> name -> what nobody takes there
-REFUSED_COMPONENTS = {
-    "version": {"version": "2.0"},
-    "model": {"no-model": None, "model-of-no-type": by_type("bpe", vocab={}, merges=[])},
-    "added_tokens": {"added-object": {}}
-    | {f"added-no-{key}": [without(TOKEN, key)] for key in TOKEN}
-    | {f"added-null-{key}": [TOKEN | {key: None}] for key in TOKEN},
-    "normalizer": {
-        "normalizer": by_type("NFX"),
-        "normalizer-lower-case": by_type("nfc"),
-        "normalizer-text": "NFC",
-        "normalizer-of-nothing": {},
-        "normalizer-sequence": by_type("Sequence"),
-        "normalizer-sequence-null": by_type("Sequence", normalizers=None),
-        "replace-regex": by_type("Replace", pattern={"Regex": "["}, content=""),
-        "replace-text": by_type("Replace", pattern="a", content=""),
-        "replace-no-content": by_type("Replace", pattern={"String": "a"}),
-        "prepend-null": by_type("Prepend", prepend=None),
-        "strip-one-side": by_type("Strip", strip_left=True),
-        "charsmap-no-base64": by_type("Precompiled", precompiled_charsmap="!!"),
-        "charsmap-short": by_type("Precompiled", precompiled_charsmap="AAAA"),
-        "charsmap-empty": by_type("Precompiled", precompiled_charsmap=""),
-    }
-    | {f"bert-no-{key}": by_type("Bert", **without(BERT_FLAGS, key)) for key in BERT_FLAGS if key != "strip_accents"},
-    "pre_tokenizer": {
-        "pre-tokenizer": by_type("Whitespaces"),
-        "pre-tokenizer-list": [],
-        "pre-tokenizer-of-nothing": {},
-        "pre-tokenizer-sequence": by_type("Sequence"),
-        "behavior": split("a", "Isolate"),
-        "behavior-lower-case": split("a", "isolated"),
-        "regex": split("("),
-        "split-text": SPLIT | {"pattern": "a"},
-        "split-null": SPLIT | {"pattern": {"String": None}},
-        "metaspace": metaspace("first", add_prefix_space=False),
-        "metaspace-default-scheme": without(metaspace(add_prefix_space=False), "prepend_scheme"),
-        "metaspace-scheme": metaspace("Always"),
-        "metaspace-long": metaspace() | {"replacement": "ab"},
-        "metaspace-empty": metaspace() | {"replacement": ""},
-        "digits": by_type("Digits"),
-        "delimiter": by_type("Delimiter", delimiter="x"),
-        "delimiter-long": by_type("CharDelimiterSplit", delimiter="ab"),
-        "length-negative": by_type("FixedLength", length=-1),
-        "bytes-no-prefix": without(byte_level(), "add_prefix_space"),
-        "bytes-no-trim": without(byte_level(), "trim_offsets"),
-        "untyped-pre-tokenizer": {"individual_digits": True},
-        "untyped-metaspace": without(metaspace(), "type"),
-    }
-    | {f"split-no-{key}": without(SPLIT, key) for key in SPLIT},
-    "post_processor": {
-        "post-processor": by_type("Bertish"),
-        "post-processor-sequence": by_type("Sequence"),
-        "template-text": template() | {"single": "<s> $A"},
-        "template-texts": template("<s>", "$A"),
-        "template-two-in-one": template(TEXT_A | piece("<s>")),
-        "bert-three": BERT | {"sep": ["a", 4, 3]},
-        "bert-no-cls": without(BERT, "cls"),
-        "post-untyped-bytes": without(byte_level(), "type"),
-        "post-bytes": by_type("ByteLevel"),
-    },
-    "decoder": {
-        "decoder": by_type("WordPieces"),
-        "decoder-of-nothing": {},
-        "decoder-sequence": by_type("Sequence"),
-        "untyped-byte-level": {"add_prefix_space": True, "trim_offsets": True},
-        "untyped-fuse": {"more": 1},
-        "strip-long": by_type("Strip", content="ab", start=1, stop=0),
-        "strip-negative": by_type("Strip", content="a", start=-1, stop=0),
-        "strip-no-stop": by_type("Strip", content="a", start=1),
-        "pieces-no-prefix": by_type("WordPiece", cleanup=True),
-        "pieces-no-cleanup": by_type("WordPiece", prefix="##"),
-        "bpe-no-suffix": by_type("BPEDecoder"),
-    },
-}
-# name -> (trained model, what is changed in it)
-REFUSED_MODELS = {
-    "merge-of-nothing": ("bytes", {"merges": [["never", "seen"]]}),
-    "merge-of-three": ("bytes", {"merges": ["a b c"]}),
-    "merge-of-three-items": ("bytes", {"merges": [["a", "b", "c"]]}),
-    "merge-of-one": ("bytes", {"merges": [["a"]]}),
-    "merge-empty": ("bytes", {"merges": [""]}),
-    "merge-of-space": ("bytes", {"merges": [" a"]}),
-    "merges-of-both-kinds": ("bytes", {"merges": ["#version: 0.2", ["a", "b"]]}),
-    "merges-null": ("bytes", {"merges": None}),
-    "vocab-null": ("bytes", {"vocab": None}),
-    "dropout-above-1": ("bytes", {"dropout": 1.5}),
-    "dropout-text": ("bytes", {"dropout": "0"}),
-    "flag-text": ("bytes", {"fuse_unk": "true"}),
-    "unk-number": ("bytes", {"unk_token": 1}),
-    "id-negative": ("words", {"vocab": {"a": -1}}),
-    "id-fraction": ("words", {"vocab": {"a": 1.0}}),
-    "id-text": ("words", {"vocab": {"a": "1"}}),
-    "id-large": ("words", {"vocab": {"a": 2**32}}),
-    "words-unk-null": ("words", {"unk_token": None}),
-    "pieces-prefix-null": ("pieces", {"continuing_subword_prefix": None}),
-    "pieces-length-negative": ("pieces", {"max_input_chars_per_word": -1}),
-    "unigram-unk-outside": ("unigram", {"unk_id": 10**6}),
-    "unigram-unk-negative": ("unigram", {"unk_id": -1}),
-    "unigram-unk-fraction": ("unigram", {"unk_id": 0.0}),
-    "unigram-nothing-unk": ("unigram", {"vocab": []}),
-    "unigram-three": ("unigram", {"vocab": [["a", -1.0, 2]]}),
-    "unigram-no-score": ("unigram", {"vocab": [["a", None]]}),
-} | {
-    f"{name}-as-{kind}": (name, {"type": kind})
-    for name, kind in itertools.product(("bytes", "pieces", "words", "unigram"), ("BPE", "WordPiece", "Unigram"))
-    if (name, kind) not in {("bytes", "BPE"), ("pieces", "WordPiece"), ("unigram", "Unigram")}
-}  # fmt: skip
-
-
-def files_of(components, models):
-    files = {
-        name: lambda place=place, component=component: base_with(place, component)
-        for place, named in components.items()
-        for name, component in named.items()
-    }
-    for name, (base, changes) in models.items():
-        files[name] = lambda base=base, changes=changes: file(model(base) | changes)
-    return files
-
-
-REFUSED = files_of(REFUSED_COMPONENTS, REFUSED_MODELS) | {
-    f"{base}-without-{key}": lambda base=base, key=key: file(without(model(base), key))
-    for base, keys in {
-        "bytes": "vocab merges",
-        "unigram": "vocab",
-        "words": "vocab unk_token",
-        "pieces": "vocab unk_token continuing_subword_prefix max_input_chars_per_word",
-    }.items()
-    for key in keys.split()
-}
-
-# What we refuse although `tokenizers` takes it, and the words that say so. Behind some it fails once there is a text.
-NOT_OURS = {
-    "dropout": (lambda: file(model("bytes", dropout=0.1)), "dropout"),
-    # There the answer changes from one run to the next.
-    "added-tokens-alike": (
-        lambda: file(
-            model("bytes"),
-            normalizer=by_type("Lowercase"),
-            added=[added_token("Q!", "n", 1), added_token("q!", "n", 2)],
-        ),
-        "added_tokens: .* is another token once it is normalized",
-    ),
-    "added-token-vanishes": (
-        lambda: file(model("bytes"), normalizer=by_type("StripAccents"), added=[added_token("\u0301", "n")]),
-        "added_tokens: .* is empty once it is normalized",
-    ),
-    "id-for-two": (lambda: file(model("words", vocab={"a": 1, "b": 1})), "the id 1 for two tokens"),
-    "id-far-off": (lambda: file(model("words", vocab={"a": 1, "b": 3_000_000})), "the id 3000000"),
-    "length-0": (lambda: cuts(by_type("FixedLength", length=0)), "length"),
-    "behind-template": (
-        lambda: base_with("post_processor", sequence("processors", template(TEXT_A), BERT)),
-        "BertProcessing behind TemplateProcessing",
-    ),
-    "template-twice": (
-        lambda: base_with("post_processor", sequence("processors", template(TEXT_A), template(TEXT_A))),
-        "TemplateProcessing behind TemplateProcessing",
-    ),
-    "template-b": (lambda: base_with("post_processor", template(TEXT_B)), "the sequence B"),
-    "template-text-twice": (lambda: base_with("post_processor", template(TEXT_A, TEXT_A)), "2 times the text"),
-    "template-no-text": (lambda: base_with("post_processor", template(piece("<s>"))), "0 times the text"),
-    "template-of-no-token": (lambda: base_with("post_processor", template(piece("<?>"), TEXT_A)), "<\\?>"),
-} | {
-    f"regex-{name}": (lambda pattern=pattern: cuts(split(pattern)), message)
-    for name, pattern, message in [
-        ("cluster", r"\X", r"\\X"),
-        ("posix", "[[:punct:]]+", "POSIX bracket"),
-        ("emoji", r"\p{Emoji}", r"\\p\{Emoji\}"),
-        ("block", r"\p{In_Cyrillic}", r"\\p\{In_Cyrillic\}"),
-    ]
-}  # fmt: skip
 
 
 def summary(spec):

@@ -77,3 +77,43 @@ def ill_formed(rng):
 def random_character(rng):
     code = rng.randrange(rng.choice((0x80, 0x250, 0x3000, 0xFFFF, 0x20000, 0x110000)))
     return chr(code) if not 0xD800 <= code < 0xE000 else "\ud7ff"
+
+
+ATOMS = [*r"\w \W \d \D \s \S \h \p{L} \p{Lu} \P{Ll} \p{^N} \p{Word} \P{Word} \p{Greek} \p{C} \p{s} \p{Alnum} \p{Punct} \p{Space} \- \] \[".split(),
+         *r"\x{e9} \u00e9 \n a É ß ſ ½ 1 . _ - k 😀 ab ﬁ İ σ ꟀΩ \x{10D50} ' # \p{Any} \p{Latn} \p{lowercase-letter}".split(), " "]  # fmt: skip
+IN_SETS = ["a-z", "é-ü", "A-", "^", "&&", r"\b", *"]{|()*."]
+NOT_IN_SETS = [*r"\b \B ^ $ \A \z \Z \G \R \N \O \K \1 (?i) (?x) (?W) (?D) (?S) (?m) (?-i) (?x-i) (?#[\w) \k<n> \g<n> \cA \c[ \C-[ \e \101".split(),
+               "# \\w[\n"]  # fmt: skip
+PATTERN_TEXT = "aAbkKéÉßſ½1² _-σΣςﬁSs\n'x"
+GROUPS = "( (?: (?i: (?i-x: (?x: (?W: (?-W: (?= (?! (?> (?<n> (?~ (?(1) (?D-S:".split()
+
+
+def hostile_pattern(rng, depth=0):
+    """A regular expression, in about one case of three none at all."""
+    return "|".join(
+        "".join(hostile_piece(rng, depth) for _ in range(rng.randrange(depth == 0, 4)))
+        for _ in range(rng.choice((1, 1, 1, 2, 3)))
+    )
+
+
+def hostile_piece(rng, depth):
+    kind = rng.randrange(20)
+    if kind < 8 or (kind >= 15 and depth == 3):
+        piece = rng.choice(ATOMS)
+    elif kind < 12:
+        piece = hostile_set(rng, 0)
+    elif kind < 15:
+        piece = rng.choice(NOT_IN_SETS)
+    elif kind == 15:  # of one length: others keep Oniguruma busy for minutes
+        piece = rng.choice(("(?<=", "(?<!")) + rng.choice(ATOMS) + ")"
+    else:
+        piece = rng.choice(GROUPS) + hostile_pattern(rng, depth + 1) + ")"
+    return piece + (rng.choice("* + ? {2} {1,3} *? ++ {,2} +?".split()) if rng.random() < 0.3 else "")
+
+
+def hostile_set(rng, depth):
+    items = [
+        hostile_set(rng, depth + 1) if kind < 2 and depth < 2 else rng.choice(IN_SETS if kind < 5 else ATOMS)
+        for kind in (rng.randrange(10) for _ in range(rng.randrange(1, 5)))
+    ]
+    return "[" + rng.choice(("", "", "^")) + "".join(items) + "]"

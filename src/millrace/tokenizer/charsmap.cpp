@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/tokenizer/charsmap.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "millrace/base/utf8.h"
@@ -19,25 +20,67 @@ struct Unit {
   uint64_t offset() const { return uint64_t{bits >> 10} << ((bits & 0x200) >> 6); }
 };
 
-constexpr uint32_t kJoiner = 0x200D;
+// A grapheme cluster that grows by one character after another (Unicode Standard Annex #29, extended clusters). What
+// makes clusters of at least 6 bytes only (flags) is left out, because its caller takes those apart again.
+class Cluster {
+ public:
+  explicit Cluster(uint32_t c) { add(c); }
 
-// End of the grapheme cluster that starts at `begin`, where that matters to a Charsmap: clusters of one character or of
-// fewer than 6 bytes. Longer ones (Hangul, Indic conjuncts, flags) are taken apart again by its caller.
+  bool goes_on_with(uint32_t c) const {
+    const ClusterClass next = cluster_class(c);
+    if (last_ == '\r' && c == '\n') return true;
+    if (last_class_ == ClusterClass::kControl || next == ClusterClass::kControl) return false;
+    if (is_mark(next) || last_class_ == ClusterClass::kPrepend) return true;
+    if (next == ClusterClass::kPictographic) return chain_ == Chain::kJoined;
+    if (next == ClusterClass::kConsonant) return chain_ == Chain::kLinked;
+    return is_hangul_pair(last_class_, next);
+  }
+
+  void add(uint32_t c) {
+    last_ = c;
+    last_class_ = cluster_class(c);
+    chain_ = chain_with(last_class_);
+  }
+
+ private:
+  // What a later character may need to see: a pictographic one and then a joiner, or a consonant and then a linker.
+  enum class Chain : uint8_t { kNone, kPictographic, kJoined, kConsonant, kLinked };
+
+  static bool is_mark(ClusterClass c) {
+    return c == ClusterClass::kExtend || c == ClusterClass::kExtendOnly || c == ClusterClass::kLinker ||
+           c == ClusterClass::kSpacingMark || c == ClusterClass::kJoiner;
+  }
+
+  static bool is_hangul_pair(ClusterClass last, ClusterClass next) {
+    using enum ClusterClass;
+    if (next == kLead || next == kLeadVowel || next == kSyllable) return last == kLead;
+    if (next == kVowel) return last == kLead || last == kVowel || last == kLeadVowel;
+    if (next == kTrail) return last == kVowel || last == kLeadVowel || last == kSyllable || last == kTrail;
+    return false;
+  }
+
+  Chain chain_with(ClusterClass next) const {
+    using enum ClusterClass;
+    if (next == kPictographic) return Chain::kPictographic;
+    if (next == kConsonant) return Chain::kConsonant;
+    if (chain_ == Chain::kPictographic && next == kJoiner) return Chain::kJoined;
+    if (chain_ == Chain::kPictographic && (next == kExtend || next == kExtendOnly || next == kLinker)) return chain_;
+    const bool conjunct = chain_ == Chain::kConsonant || chain_ == Chain::kLinked;
+    if (conjunct && next == kLinker) return Chain::kLinked;
+    if (conjunct && (next == kExtend || next == kJoiner)) return chain_;
+    return Chain::kNone;
+  }
+
+  uint32_t last_ = 0;
+  ClusterClass last_class_ = ClusterClass::kOther;
+  Chain chain_ = Chain::kNone;
+};
+
+// End of the grapheme cluster that starts at `begin`.
 size_t cluster_end(std::string_view text, size_t begin) {
   Characters c(text.substr(begin));
-  uint32_t last = c.value();
-  bool pictographic = is_pictographic(last);
-  c.next();
-  if (last == '\r' && !c.at_end() && c.value() == '\n') return begin + c.end();
-  if (is_cluster_control(last)) return begin + c.begin();
-  for (; !c.at_end(); c.next()) {
-    const uint32_t next = c.value();
-    const bool joined = pictographic && last == kJoiner && is_pictographic(next);
-    const bool prepended = prepends_cluster(last) && !is_cluster_control(next);
-    if (!extends_cluster(next) && !joined && !prepended) break;
-    if (prepended) pictographic = is_pictographic(next);
-    last = next;
-  }
+  Cluster cluster(c.value());
+  for (c.next(); !c.at_end() && cluster.goes_on_with(c.value()); c.next()) cluster.add(c.value());
   return begin + c.begin();
 }
 
@@ -57,11 +100,11 @@ void append_replacement(std::string_view from, std::string_view to, std::vector<
 
 Charsmap::Charsmap(std::vector<uint32_t> units, std::string strings)
     : units_(std::move(units)), strings_(std::move(strings)) {
-  const Unit root{units_.empty() ? 0 : units_[0]};
   for (uint32_t c = 0; c < 128; ++c) {
-    const uint64_t child = root.offset() ^ c;
-    ascii_stays_[c] = c == 0 || child >= units_.size() || Unit{units_[child]}.label() != c;
+    const char character = static_cast<char>(c);
+    ascii_stays_[c] = !find({&character, 1});
   }
+  if (find("\r\n")) ascii_stays_[static_cast<size_t>('\r')] = false;
 }
 
 Result<Charsmap> Charsmap::parse(std::string_view bytes) {
@@ -114,9 +157,16 @@ void Charsmap::append_cluster(std::string_view cluster, std::vector<NormalizedCh
 }
 
 void Charsmap::normalize(std::string_view text, std::vector<NormalizedChar>& out) const {
+  const auto is_ascii_at = [&](size_t i) { return i == text.size() || static_cast<uint8_t>(text[i]) < 128; };
   for (size_t begin = 0; begin < text.size();) {
-    const size_t end = cluster_end(text, begin);
-    append_cluster(text.substr(begin, end - begin), out);
+    // An ASCII character before another is a cluster, but for CR before LF.
+    const auto first = static_cast<uint8_t>(text[begin]);
+    const bool alone = first < 128 && first != '\r' && is_ascii_at(begin + 1);
+    const size_t end = alone ? begin + 1 : cluster_end(text, begin);
+    if (alone && ascii_stays_[first])
+      out.push_back({first, 0});
+    else
+      append_cluster(text.substr(begin, end - begin), out);
     begin = end;
   }
 }

@@ -35,7 +35,7 @@ class Charsmap {
 
   std::vector<uint32_t> units_;
   std::string strings_;
-  bool ascii_stays_[128];  // nothing that starts with this character is in the map
+  bool ascii_stays_[128];  // the map has nothing for the cluster that is this character; for CR, nor for CR LF
 };
 
 // Errors: invalid_argument.

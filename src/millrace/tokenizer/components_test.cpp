@@ -156,10 +156,22 @@ TEST(NormalForms, KnowMarksHangulAndCompatibility) {
 TEST(Pattern, WritesClassesOut) {
   const auto ranges = expand_classes("\\s");
   ASSERT_TRUE(ranges);
-  EXPECT_THAT(*ranges, ::testing::StartsWith("[\\x{9}-\\x{D}\\x{20}\\x{85}\\x{A0}\\x{1680}"));
-  EXPECT_EQ(expand_classes("a\\\\p[^b]\\n").value(), "a\\\\p[^b]\\n");
-  EXPECT_THAT(expand_classes("[^\\D]").value(), ::testing::StartsWith("[^[^\\x{30}-\\x{39}"));
+  EXPECT_THAT(ranges->text, ::testing::StartsWith("[\\x{9}-\\x{D}\\x{20}\\x{85}\\x{A0}\\x{1680}"));
+  EXPECT_EQ(expand_classes("a\\\\p[^b]\\n").value().text, "a\\\\p[^b]\\n");
+  EXPECT_THAT(expand_classes("[^\\D]").value().text, ::testing::StartsWith("[^\\x{0}-\\x{2F}\\x{3A}-\\x{7F}\\x{80}"));
   for (const char* bad : {"\\p{Klingon}", "\\pL", "[[:alpha:]]", "\\X"}) EXPECT_FALSE(expand_classes(bad)) << bad;
+}
+
+TEST(Pattern, FollowsGroupsAndOptions) {
+  EXPECT_THAT(expand_classes("(?i)\\d").value().text, ::testing::StartsWith("(?i)(?-i:[\\x{30}"));
+  EXPECT_THAT(expand_classes("(?i:a)\\d").value().text, ::testing::StartsWith("(?i:a)[\\x{30}"));
+  for (const char* same : {"(?W)\\w\\b(?D:\\d)", "(?#\\w[)a", "(?x)# \\w (?i)\n\\u00e9", "\\c[\\\\d"})
+    EXPECT_EQ(expand_classes(same).value().text, same);
+  EXPECT_EQ(expand_classes("(?i)[]\\n]a(?-i:[b])").value().folded_sets, std::vector<std::string>{"[]\\n]"});
+  EXPECT_EQ(expand_classes("[^a[^b]]").value().negated_sets, std::vector<std::string>{"[^b]"});
+  for (const char* bad : {"(?i)\\1", "(?<=(a|\\b))", "(?<!\\R)", "(?P)a", "(?(a)b)", "(?{})", "(?i)\\x{10D50}"})
+    EXPECT_FALSE(expand_classes(bad)) << bad;
+  EXPECT_TRUE(expand_classes("(?<=a)\\b(?<!(?i)a)\\1"));
 }
 
 }  // namespace

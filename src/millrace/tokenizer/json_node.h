@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/tokenizer/unicode_tables.h"
 
 namespace millrace::tokenizer {
 
@@ -32,13 +33,18 @@ struct JsonNode {
   bool is_object() const { return value.is_object(); }
   bool has(std::string_view key) const { return value.is_object() && !value.at_key(key).error(); }
 
-  // Nothing is an absent field or null.
+  // Nothing is an absent field. A null is one that most kinds do not take.
   [[nodiscard]] Result<std::optional<JsonNode>> find(std::string_view key) const {
     simdjson::dom::object fields;
     if (value.get(fields) != simdjson::SUCCESS) return wrong("an object");
     simdjson::dom::element field;
-    if (fields.at_key(key).get(field) != simdjson::SUCCESS || field.is_null()) return std::nullopt;
+    if (fields.at_key(key).get(field) != simdjson::SUCCESS) return std::nullopt;
     return JsonNode{field, place == kRoot ? std::string(key) : fmt::format("{}.{}", place, key)};
+  }
+  // Nothing is an absent field or null.
+  [[nodiscard]] Result<std::optional<JsonNode>> find_value(std::string_view key) const {
+    ASSIGN_OR_RETURN(auto field, find(key));
+    return field && field->value.is_null() ? std::nullopt : std::move(field);
   }
   [[nodiscard]] Result<JsonNode> at(std::string_view key) const {
     ASSIGN_OR_RETURN(auto field, find(key));
@@ -55,6 +61,15 @@ struct JsonNode {
     std::string_view result;
     if (value.get(result) != simdjson::SUCCESS) return wrong("a string");
     return result;
+  }
+  // The one character of a string.
+  [[nodiscard]] Result<uint32_t> character() const {
+    ASSIGN_OR_RETURN(const auto characters, text());
+    // SAFETY: uint8_t may alias any object.
+    const auto begin = reinterpret_cast<const uint8_t*>(characters.data());
+    const CodePoint c = characters.empty() ? CodePoint{} : decode_code_point(begin, begin + characters.size());
+    if (characters.empty() || c.size != characters.size()) return wrong("one character");
+    return c.value;
   }
   [[nodiscard]] Result<uint64_t> count() const {
     uint64_t result = 0;
@@ -76,6 +91,14 @@ struct JsonNode {
     return result;
   }
 
+  // The only field of an object, whose name says what it is.
+  [[nodiscard]] Result<std::pair<std::string_view, JsonNode>> choice() const {
+    simdjson::dom::object fields;
+    if (value.get(fields) != simdjson::SUCCESS || fields.size() != 1) return wrong("an object of one field");
+    const auto field = *fields.begin();
+    return std::pair(field.key, JsonNode{field.value, fmt::format("{}.{}", place, field.key)});
+  }
+
   [[nodiscard]] Result<bool> bool_at(std::string_view key) const {
     ASSIGN_OR_RETURN(const auto field, at(key));
     return field.boolean();
@@ -84,6 +107,18 @@ struct JsonNode {
     ASSIGN_OR_RETURN(const auto field, find(key));
     return field ? field->boolean() : when_absent;
   }
+  [[nodiscard]] Result<bool> bool_or_null_at(std::string_view key, bool when_absent) const {
+    ASSIGN_OR_RETURN(const auto field, find_value(key));
+    return field ? field->boolean() : when_absent;
+  }
+  [[nodiscard]] Result<uint64_t> count_at(std::string_view key) const {
+    ASSIGN_OR_RETURN(const auto field, at(key));
+    return field.count();
+  }
+  [[nodiscard]] Result<uint32_t> id_at(std::string_view key) const {
+    ASSIGN_OR_RETURN(const auto field, at(key));
+    return field.id();
+  }
   [[nodiscard]] Result<std::string_view> text_at(std::string_view key) const {
     ASSIGN_OR_RETURN(const auto field, at(key));
     return field.text();
@@ -91,6 +126,15 @@ struct JsonNode {
   [[nodiscard]] Result<std::vector<JsonNode>> items_at(std::string_view key) const {
     ASSIGN_OR_RETURN(const auto field, at(key));
     return field.items();
+  }
+  [[nodiscard]] Result<std::vector<uint32_t>> ids_at(std::string_view key) const {
+    ASSIGN_OR_RETURN(const auto items, items_at(key));
+    std::vector<uint32_t> ids;
+    for (const JsonNode& item : items) {
+      ASSIGN_OR_RETURN(const auto id, item.id());
+      ids.push_back(id);
+    }
+    return ids;
   }
   // The "type" of a component; empty in files that were written before it existed.
   [[nodiscard]] Result<std::string_view> type() const {

@@ -2,10 +2,9 @@
 #include "millrace/tokenizer/normal_forms.h"
 
 #include <algorithm>
-#include <array>
+#include <cstring>
 #include <optional>
 
-#include "millrace/tokenizer/aligned_text.h"
 #include "millrace/tokenizer/unicode_data.h"
 
 namespace millrace::tokenizer {
@@ -23,7 +22,9 @@ bool is_syllable(uint32_t c) {
 // What a character is to normalization, looked up in one step. Built on first use.
 class NormalTables {
  public:
-  static constexpr uint8_t kChangesInNfd = 1, kChangesInNfkd = 2, kMayJoin = 4, kChangesInNfc = 8;
+  // Its form of that kind is something else, unless what is around it joins it; it may join what is before it; its
+  // combining class is not 0.
+  static constexpr uint8_t kChangesInNfd = 1, kChangesInNfkd = 2, kChangesInNfc = 4, kMayJoin = 8, kIsMark = 16;
 
   static const NormalTables& get() {
     static const NormalTables tables;
@@ -33,21 +34,22 @@ class NormalTables {
   uint8_t combining_class(uint32_t c) const { return classes_[c]; }
   uint8_t flags(uint32_t c) const { return flags_[c]; }
 
-  // The decomposition of `c`, empty when it is itself.
+  // The decomposition of `c`, empty when it is itself. Not of Hangul syllables.
   std::span<const char32_t> decomposition(uint32_t c, bool compatible) const {
-    if (!(flags_[c] & (compatible ? kChangesInNfd | kChangesInNfkd : kChangesInNfd))) return {};
-    const Decomposition* found = compatible ? find(kNormalData.compatible, c) : nullptr;
-    if (found == nullptr) found = find(kNormalData.canonical, c);
-    if (found == nullptr) return {};
-    return kNormalData.pool.subspan(found->offset, found->size);
+    if (compatible && flags_[c] & kChangesInNfkd) {
+      if (const Slice* found = find(compatible_, c)) return kNormalData.pool.subspan(found->offset, found->size);
+    }
+    if (!(flags_[c] & kChangesInNfd)) return {};
+    const Slice* found = find(canonical_, c);
+    return found ? kNormalData.pool.subspan(found->offset, found->size) : std::span<const char32_t>();
   }
 
   std::optional<uint32_t> compose(uint32_t first, uint32_t second) const {
+    if (!(flags_[second] & kMayJoin)) return std::nullopt;
     if (first - kLeads < kLeadCount && second - kVowels < kVowelCount)
       return kSyllables + ((first - kLeads) * kVowelCount + (second - kVowels)) * kTrailCount;
     if (is_syllable(first) && (first - kSyllables) % kTrailCount == 0 && second - kTrails - 1 < kTrailCount - 1)
       return first + (second - kTrails);
-    if (!(flags_[second] & kMayJoin)) return std::nullopt;
     const auto before = [](const Composition& a, const Composition& b) {
       return a.first != b.first ? a.first < b.first : a.second < b.second;
     };
@@ -58,25 +60,44 @@ class NormalTables {
   }
 
  private:
+  // Characters [offset, offset + size) of the pool.
+  struct Slice {
+    uint32_t c, offset, size;
+  };
+
   NormalTables() : classes_(kCodePointTableSize), flags_(kCodePointTableSize) {
-    for (const LabelledRange& range : kNormalData.classes)
-      for (uint32_t c = range.first; c <= range.last; ++c) classes_[c] = range.label;
-    for (const Decomposition& entry : kNormalData.canonical) flags_[entry.c] |= kChangesInNfd | kChangesInNfc;
-    for (const Decomposition& entry : kNormalData.compatible) flags_[entry.c] |= kChangesInNfkd;
+    uint32_t offset = 0;
+    const auto slices_of = [&](std::span<const Decomposition> entries, std::vector<Slice>& slices, uint8_t flags) {
+      for (const Decomposition& entry : entries) {
+        slices.push_back({entry.c, offset, entry.size});
+        offset += entry.size;
+        flags_[entry.c] |= flags;
+      }
+    };
+    slices_of(kNormalData.canonical, canonical_, kChangesInNfd | kChangesInNfc);
+    slices_of(kNormalData.compatible, compatible_, kChangesInNfkd);
+    for_each_run(kNormalData.classes, [&](uint32_t first, uint32_t last, uint8_t combining_class) {
+      for (uint32_t c = first; combining_class != 0 && c <= last; ++c) {
+        classes_[c] = combining_class;
+        flags_[c] |= kIsMark;
+      }
+    });
     for (const Composition& entry : kNormalData.compositions) {
       flags_[entry.second] |= kMayJoin;
       flags_[entry.joined] &= static_cast<uint8_t>(~kChangesInNfc);  // it is put together again
     }
+    for (uint32_t i = 0; i < kSyllableCount; ++i) flags_[kSyllables + i] |= kChangesInNfd;
     for (uint32_t i = 0; i < kVowelCount; ++i) flags_[kVowels + i] |= kMayJoin;
     for (uint32_t i = 1; i < kTrailCount; ++i) flags_[kTrails + i] |= kMayJoin;
   }
 
-  static const Decomposition* find(std::span<const Decomposition> entries, uint32_t c) {
-    const auto found = std::ranges::lower_bound(entries, c, {}, &Decomposition::c);
-    return found != entries.end() && found->c == c ? &*found : nullptr;
+  static const Slice* find(const std::vector<Slice>& slices, uint32_t c) {
+    const auto found = std::ranges::lower_bound(slices, c, {}, &Slice::c);
+    return found != slices.end() && found->c == c ? &*found : nullptr;
   }
 
   std::vector<uint8_t> classes_, flags_;
+  std::vector<Slice> canonical_, compatible_;
 };
 
 class Decomposer {
@@ -85,12 +106,20 @@ class Decomposer {
       : tables_(NormalTables::get()), compatible_(compatible), out_(out), sorted_(out.size()) {}
 
   void run(std::string_view text) {
-    for (Characters c(text); !c.at_end(); c.next()) add(c.value());
+    // SAFETY: uint8_t may alias any object.
+    const auto* p = reinterpret_cast<const uint8_t*>(text.data());
+    for (const uint8_t* const end = p + text.size(); p < end;) {
+      const CodePoint c = decode_code_point(p, end);
+      p += c.size;
+      add(c.value);
+    }
     sort_marks();
   }
 
  private:
   void add(uint32_t c) {
+    constexpr uint8_t kAnyChange = NormalTables::kChangesInNfd | NormalTables::kChangesInNfkd;
+    if (!(tables_.flags(c) & kAnyChange)) return push(c, 0);
     if (is_syllable(c)) {
       const uint32_t index = c - kSyllables, trail = index % kTrailCount;
       push(kLeads + index / (kVowelCount * kTrailCount), 0);
@@ -104,18 +133,28 @@ class Decomposer {
   }
 
   void push(uint32_t c, int32_t change) {
-    if (tables_.combining_class(c) == 0) sort_marks();
+    const bool is_mark = tables_.flags(c) & NormalTables::kIsMark;
+    if (!is_mark) sort_marks();
     out_.push_back({c, change});
-    if (tables_.combining_class(c) == 0) sorted_ = out_.size();
+    if (!is_mark) sorted_ = out_.size();
   }
 
-  // Marks behind a starter are ordered by their classes; those of one class keep their order.
+  // Marks behind a starter are ordered by their classes; those of one class keep their order. Most runs are short.
   void sort_marks() {
+    if (out_.size() - sorted_ <= 1) {
+      sorted_ = out_.size();
+      return;
+    }
     const auto first = out_.begin() + static_cast<ptrdiff_t>(sorted_);
-    if (out_.end() - first > 1)
-      std::stable_sort(first, out_.end(), [&](const NormalizedChar& a, const NormalizedChar& b) {
-        return tables_.combining_class(a.c) < tables_.combining_class(b.c);
-      });
+    const auto before = [&](const NormalizedChar& a, const NormalizedChar& b) {
+      return tables_.combining_class(a.c) < tables_.combining_class(b.c);
+    };
+    constexpr ptrdiff_t kShort = 16;
+    if (out_.end() - first > kShort) {
+      std::stable_sort(first, out_.end(), before);
+    } else {
+      for (auto i = first; i != out_.end(); ++i) std::rotate(std::upper_bound(first, i, *i, before), i, i + 1);
+    }
     sorted_ = out_.size();
   }
 
@@ -124,6 +163,16 @@ class Decomposer {
   std::vector<NormalizedChar>& out_;
   size_t sorted_;  // all before it is in order
 };
+
+// The first byte from `p` on that is not ASCII, or `end`.
+const uint8_t* skip_ascii(const uint8_t* p, const uint8_t* end) {
+  for (uint64_t bytes = 0; end - p >= static_cast<ptrdiff_t>(sizeof(bytes)); p += sizeof(bytes)) {
+    std::memcpy(&bytes, p, sizeof(bytes));
+    if (bytes & 0x8080808080808080u) break;
+  }
+  while (p != end && *p < 0x80) ++p;
+  return p;
+}
 
 // Joins, from `begin` on, starters with what follows them unless a mark of the same or a higher class is between. What
 // is joined stands for the source characters of both.
@@ -134,6 +183,12 @@ void compose(size_t begin, std::vector<NormalizedChar>& chars) {
   int blocking = -1;  // the class of the mark before, -1 right behind the starter
   for (size_t read = begin; read < chars.size(); ++read) {
     const NormalizedChar next = chars[read];
+    if (!(tables.flags(next.c) & (NormalTables::kMayJoin | NormalTables::kIsMark))) {
+      starter = write;
+      blocking = -1;
+      chars[write++] = next;
+      continue;
+    }
     const int combining = tables.combining_class(next.c);
     if (starter != kNone && combining > blocking) {
       if (const auto joined = tables.compose(chars[starter].c, next.c)) {
@@ -154,18 +209,29 @@ void compose(size_t begin, std::vector<NormalizedChar>& chars) {
 
 }  // namespace
 
+// The quick check of Unicode Standard Annex #15, section 9.
 bool is_surely_normal(NormalForm form, std::string_view text) {
   const NormalTables& tables = NormalTables::get();
   const bool composed = form == NormalForm::kNfc || form == NormalForm::kNfkc;
   const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
   uint8_t changing = composed ? NormalTables::kMayJoin | NormalTables::kChangesInNfc : NormalTables::kChangesInNfd;
   if (compatible) changing |= NormalTables::kChangesInNfkd;
-  for (Characters c(text); !c.at_end(); c.next()) {
-    if (c.value() < 0x80) continue;
-    if (tables.combining_class(c.value()) != 0 || tables.flags(c.value()) & changing) return false;
-    if (!composed && is_syllable(c.value())) return false;
+  // SAFETY: uint8_t may alias any object.
+  const auto* p = reinterpret_cast<const uint8_t*>(text.data());
+  const uint8_t* const end = p + text.size();
+  uint8_t last_class = 0;
+  for (;;) {
+    const uint8_t* const other = skip_ascii(p, end);
+    if (other == end) return true;
+    if (other != p) last_class = 0;
+    const CodePoint c = decode_code_point(other, end);
+    p = other + c.size;
+    const uint8_t flags = tables.flags(c.value);
+    if (flags & changing) return false;
+    const uint8_t combining_class = flags & NormalTables::kIsMark ? tables.combining_class(c.value) : uint8_t{0};
+    if (combining_class != 0 && combining_class < last_class) return false;
+    last_class = combining_class;
   }
-  return true;
 }
 
 void normalize(NormalForm form, std::string_view text, std::vector<NormalizedChar>& out) {

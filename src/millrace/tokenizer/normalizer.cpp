@@ -22,23 +22,25 @@ namespace {
 
 using Chars = std::vector<NormalizedChar>;
 
-// Keeps the characters that `keep` accepts, changed by `map`. The bytes that vanish before the first are returned.
-template <class Keep, class Map>
-size_t filter(std::string_view text, const Keep& keep, const Map& map, Chars& chars) {
-  size_t skipped = 0;
-  chars.clear();
-  for (Characters c(text); !c.at_end(); c.next()) {
-    if (keep(c.value()))
-      chars.push_back({map(c.value()), 0});
-    else if (chars.empty())
-      skipped = c.end();
-    else
-      --chars.back().change;
-  }
-  return skipped;
+uint32_t as_it_is(uint32_t c) {
+  return c;
 }
 
-constexpr auto kAsItIs = [](uint32_t c) { return c; };
+bool is_no_accent(uint32_t c) {
+  return !is_combining_mark(c);
+}
+
+bool is_no_mark(uint32_t c) {
+  return !is_nonspacing_mark(c);
+}
+
+bool bert_keeps(uint32_t c) {
+  return !is_bert_removed(c);
+}
+
+uint32_t bert_map(uint32_t c) {
+  return is_bert_white_space(c) ? ' ' : c;
+}
 
 bool nmt_keeps(uint32_t c) {
   return !((c >= 0x1 && c <= 0x8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F);
@@ -104,15 +106,30 @@ struct Normalizer::Steps {
     StripSpec spec;
   };
 
-  struct StripAccents : Step {
+  // Leaves out the characters that kKeeps does not want and changes the others by kMap.
+  template <bool (*kKeeps)(uint32_t), uint32_t (*kMap)(uint32_t), bool kAsciiStays>
+  struct Filter : Step {
     Result<bool> apply(const AlignedText& in, Scratch& scratch, AlignedText& out) const override {
-      if (is_ascii(in.text())) return false;
-      const auto keep = [](uint32_t c) { return !is_combining_mark(c); };
-      const size_t skipped = filter(in.text(), keep, kAsItIs, scratch.chars);
-      out.append_changed(scratch.chars, in, 0, skipped);
+      if (kAsciiStays && is_ascii(in.text())) return false;
+      size_t skipped = 0;  // bytes before the first that stays
+      Chars& chars = scratch.chars;
+      chars.clear();
+      for (Characters c(in.text()); !c.at_end(); c.next()) {
+        if (kKeeps(c.value()))
+          chars.push_back({kMap(c.value()), 0});
+        else if (chars.empty())
+          skipped = c.end();
+        else
+          --chars.back().change;
+      }
+      out.append_changed(chars, in, 0, skipped);
       return true;
     }
   };
+  using StripAccents = Filter<is_no_accent, as_it_is, true>;
+  using Nmt = Filter<nmt_keeps, nmt_map, false>;
+  using BertCleanText = Filter<bert_keeps, bert_map, false>;
+  using BertStripMarks = Filter<is_no_mark, as_it_is, true>;
 
   struct Replace : Step {
     Replace(Pattern p, std::string c) : pattern(std::move(p)), content(std::move(c)) {}
@@ -150,14 +167,6 @@ struct Normalizer::Steps {
     Charsmap charsmap;
   };
 
-  struct Nmt : Step {
-    Result<bool> apply(const AlignedText& in, Scratch& scratch, AlignedText& out) const override {
-      const size_t skipped = filter(in.text(), nmt_keeps, nmt_map, scratch.chars);
-      out.append_changed(scratch.chars, in, 0, skipped);
-      return true;
-    }
-  };
-
   struct ByteMap : Step {
     Result<bool> apply(const AlignedText& in, Scratch& scratch, AlignedText& out) const override {
       scratch.chars.clear();
@@ -165,16 +174,6 @@ struct Normalizer::Steps {
         for (size_t i = c.begin(); i < c.end(); ++i)
           scratch.chars.push_back({spelled_character(static_cast<uint8_t>(in.text()[i])), i > c.begin()});
       out.append_changed(scratch.chars, in, 0, 0);
-      return true;
-    }
-  };
-
-  struct BertCleanText : Step {
-    Result<bool> apply(const AlignedText& in, Scratch& scratch, AlignedText& out) const override {
-      const auto keep = [](uint32_t c) { return !is_bert_removed(c); };
-      const auto map = [](uint32_t c) { return is_bert_white_space(c) ? ' ' : c; };
-      const size_t skipped = filter(in.text(), keep, map, scratch.chars);
-      out.append_changed(scratch.chars, in, 0, skipped);
       return true;
     }
   };
@@ -191,16 +190,6 @@ struct Normalizer::Steps {
         scratch.chars.insert(scratch.chars.end(), {{' ', 0}, {c.value(), 1}, {' ', 1}});
       }
       out.append_changed(scratch.chars, in, 0, 0);
-      return true;
-    }
-  };
-
-  struct BertStripMarks : Step {
-    Result<bool> apply(const AlignedText& in, Scratch& scratch, AlignedText& out) const override {
-      if (is_ascii(in.text())) return false;
-      const auto keep = [](uint32_t c) { return !is_nonspacing_mark(c); };
-      const size_t skipped = filter(in.text(), keep, kAsItIs, scratch.chars);
-      out.append_changed(scratch.chars, in, 0, skipped);
       return true;
     }
   };

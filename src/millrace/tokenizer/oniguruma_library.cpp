@@ -24,7 +24,7 @@ Result<Oniguruma> load_oniguruma() {
   find(onig.new_region, "onig_region_new");
   find(onig.free_region, "onig_region_free");
   find(onig.error_text, "onig_error_code_to_str");
-  find(onig.ruby, "OnigSyntaxRuby");
+  find(onig.syntax, "OnigSyntaxOniguruma");
   find(onig.utf8, "OnigEncodingUTF8");
   if (!complete) return fail(ErrorCode::kUnsupported, "libonig.so.5 lacks what a regular expression needs");
   return onig;

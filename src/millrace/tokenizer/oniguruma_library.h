@@ -17,7 +17,7 @@ struct Oniguruma {
   decltype(&::onig_region_new) new_region;
   decltype(&::onig_region_free) free_region;
   decltype(&::onig_error_code_to_str) error_text;
-  OnigSyntaxType* ruby;
+  OnigSyntaxType* syntax;  // its own, which is the one of `tokenizers`
   OnigEncodingType* utf8;
 
   // Errors: unsupported (the library is not there; what to install).

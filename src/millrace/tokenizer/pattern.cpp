@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include "millrace/base/utf8.h"
 #include "millrace/tokenizer/oniguruma_library.h"
 #include "millrace/tokenizer/pretokenize.h"
 #include "millrace/tokenizer/unicode_tables.h"
@@ -88,19 +89,27 @@ class Pattern::Regex final : public Engine {
  public:
   static Result<std::unique_ptr<const Engine>> build(std::string_view pattern) {
     ASSIGN_OR_RETURN(const Oniguruma* const onig, Oniguruma::open());
-    ASSIGN_OR_RETURN(const std::string expanded, expand_classes(pattern));
-    regex_t* regex = nullptr;
-    OnigErrorInfo info;
-    const OnigUChar* begin = bytes(expanded);
-    const int rc =
-        onig->compile(&regex, begin, begin + expanded.size(), ONIG_OPTION_NONE, onig->utf8, onig->ruby, &info);
-    if (rc != ONIG_NORMAL) {
-      std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
-      const int size = onig->error_text(message.data(), rc, &info);
-      return fail(ErrorCode::kInvalidArgument, "the regular expression {}: {}", pattern,
-                  std::string(message.begin(), message.begin() + size));
+    ASSIGN_OR_RETURN(const ExpandedPattern expanded, expand_classes(pattern));
+    ASSIGN_OR_RETURN(auto regex, compile(*onig, expanded.text, pattern));
+    for (const std::string& set : expanded.folded_sets) {
+      ASSIGN_OR_RETURN(const auto members, compile(*onig, set, pattern));
+      const auto contains = [&](uint32_t c) {
+        std::string text;
+        append_utf8(c, text);
+        return members->matches(text);
+      };
+      if (const auto lone = lone_young_letter(contains))
+        return fail(ErrorCode::kUnsupported,
+                    "U+{:04X} without its other case in a set under (?i) in the regular expression {}", *lone, pattern);
     }
-    return std::unique_ptr<const Engine>(new Regex(*onig, regex, std::string(pattern)));
+    // Such a set becomes all or nothing in the one that it is in, by how the engine keeps what it is made of.
+    for (const std::string& set : expanded.negated_sets) {
+      ASSIGN_OR_RETURN(const auto members, compile(*onig, set, pattern));
+      if (!members->matches(beyond_ascii()))
+        return fail(ErrorCode::kUnsupported, "a negated set of nothing beyond ASCII in the regular expression {}",
+                    pattern);
+    }
+    return std::unique_ptr<const Engine>(std::move(regex));
   }
   ~Regex() override { onig_.release(regex_); }
   Regex(const Regex&) = delete;
@@ -121,6 +130,32 @@ class Pattern::Regex final : public Engine {
   }
 
  private:
+  static Result<std::unique_ptr<const Regex>> compile(const Oniguruma& onig, std::string_view text,
+                                                      std::string_view source) {
+    regex_t* regex = nullptr;
+    OnigErrorInfo info;
+    const OnigUChar* begin = bytes(text);
+    const int rc = onig.compile(&regex, begin, begin + text.size(), ONIG_OPTION_NONE, onig.utf8, onig.syntax, &info);
+    if (rc != ONIG_NORMAL) {
+      std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
+      const int size = onig.error_text(message.data(), rc, &info);
+      return fail(ErrorCode::kInvalidArgument, "the regular expression {}: {}", source,
+                  std::string(message.begin(), message.begin() + size));
+    }
+    return std::unique_ptr<const Regex>(new Regex(onig, regex, std::string(source)));
+  }
+  static std::string beyond_ascii() {
+    std::string text;
+    for (uint32_t c = 0x80; c < 0x110000; ++c)
+      if (c < 0xD800 || c >= 0xE000) append_utf8(c, text);
+    return text;
+  }
+  bool matches(std::string_view text) const {
+    const OnigUChar* const begin = bytes(text);
+    const OnigUChar* const end = begin + text.size();
+    return onig_.search(regex_, begin, end, begin, end, nullptr, ONIG_OPTION_NONE) >= 0;
+  }
+
   Regex(const Oniguruma& onig, regex_t* regex, std::string source)
       : onig_(onig), regex_(regex), source_(std::move(source)) {}
   // SAFETY: unsigned char may alias any object.

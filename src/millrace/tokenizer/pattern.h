@@ -7,7 +7,9 @@
 // version. Immutable, thread-safe.
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,7 +47,14 @@ class Pattern {
   std::unique_ptr<const Engine> engine_;
 };
 
-// `pattern` with its character classes written out. Errors: unsupported.
-[[nodiscard]] Result<std::string> expand_classes(std::string_view pattern);
+struct ExpandedPattern {
+  std::string text;                       // with its character classes written out
+  std::vector<std::string> folded_sets;   // [..] under (?i), written out
+  std::vector<std::string> negated_sets;  // [^..] inside another set, written out
+};
+// Errors: unsupported.
+[[nodiscard]] Result<ExpandedPattern> expand_classes(std::string_view pattern);
+// A letter that is in a set without its partner, of those that older engines do not know to be partners.
+std::optional<uint32_t> lone_young_letter(const std::function<bool(uint32_t)>& contains);
 
 }  // namespace millrace::tokenizer

@@ -28,7 +28,7 @@ struct AddedTokenSpec {
   bool special = false;
 };
 
-// What Split and Replace look for: these characters, or a regular expression (Oniguruma, Ruby's syntax).
+// What Split and Replace look for: these characters, or a regular expression (Oniguruma's own syntax).
 struct PatternSpec {
   std::string text;
   bool is_regex = false;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What comes behind the model: post-processors and decoders. Many of them without a known "type" are told by their
 // fields, in the order in which `tokenizers` tries.
+#include <map>
+
 #include "millrace/tokenizer/json_node.h"
 #include "millrace/tokenizer/tokenizer_json.h"
-#include "millrace/tokenizer/unicode_tables.h"
 
 namespace millrace::tokenizer {
 namespace {
@@ -17,33 +18,57 @@ void put_around(PostProcessorSpec& spec, const Ids& before, const Ids& after) {
   spec.after.insert(spec.after.end(), after.begin(), after.end());
 }
 
-Status append_template_token(const JsonNode& node, const JsonNode& piece, Ids& ids) {
-  ASSIGN_OR_RETURN(const auto name, piece.text_at("id"));
-  ASSIGN_OR_RETURN(const auto tokens, node.at("special_tokens"));
-  ASSIGN_OR_RETURN(const auto token, tokens.at(name));
-  ASSIGN_OR_RETURN(const auto items, token.items_at("ids"));
-  for (const JsonNode& item : items) {
-    ASSIGN_OR_RETURN(const auto id, item.id());
-    ids.push_back(id);
+// The ids of the tokens that a template may name.
+Result<std::map<std::string_view, Ids>> parse_template_tokens(const JsonNode& node) {
+  std::map<std::string_view, Ids> result;
+  simdjson::dom::object tokens;
+  if (node.value.get(tokens) != simdjson::SUCCESS) return node.wrong("an object");
+  for (const auto& [name, value] : tokens) {
+    const JsonNode token{value, fmt::format("{}.{}", node.place, name)};
+    RETURN_IF_ERROR(token.text_at("id"));
+    ASSIGN_OR_RETURN(result[name], token.ids_at("ids"));
+    ASSIGN_OR_RETURN(const auto names, token.items_at("tokens"));
+    for (const JsonNode& item : names) RETURN_IF_ERROR(item.text());
   }
-  return {};
+  return result;
+}
+
+struct TemplatePiece {
+  bool is_text = false;
+  std::string_view id;
+};
+Result<std::vector<TemplatePiece>> parse_template_pieces(const JsonNode& node) {
+  std::vector<TemplatePiece> pieces;
+  ASSIGN_OR_RETURN(const auto items, node.items());
+  for (const JsonNode& item : items) {
+    ASSIGN_OR_RETURN(const auto choice, item.choice());
+    const auto& [kind, fields] = choice;
+    if (kind != "SpecialToken" && kind != "Sequence") return item.unsupported(kind);
+    ASSIGN_OR_RETURN(const auto id, fields.text_at("id"));
+    if (kind == "Sequence" && id != "A" && id != "B") return item.unsupported(fmt::format("the sequence {}", id));
+    RETURN_IF_ERROR(fields.id_at("type_id"));
+    pieces.push_back({kind == "Sequence", id});
+  }
+  return pieces;
 }
 
 Status parse_template(const JsonNode& node, PostProcessorSpec& spec) {
+  ASSIGN_OR_RETURN(const auto tokens_node, node.at("special_tokens"));
+  ASSIGN_OR_RETURN(const auto tokens, parse_template_tokens(tokens_node));
+  ASSIGN_OR_RETURN(const auto pair, node.at("pair"));  // not used
+  RETURN_IF_ERROR(parse_template_pieces(pair));
   ASSIGN_OR_RETURN(const auto single, node.at("single"));
-  ASSIGN_OR_RETURN(const auto pieces, single.items());
+  ASSIGN_OR_RETURN(const auto pieces, parse_template_pieces(single));
   Ids before, after;
   int sequences = 0;
-  for (const JsonNode& piece : pieces) {
-    ASSIGN_OR_RETURN(const auto special, piece.find("SpecialToken"));
-    if (special) {
-      RETURN_IF_ERROR(append_template_token(node, *special, sequences == 0 ? before : after));
-      continue;
-    }
-    ASSIGN_OR_RETURN(const auto sequence, piece.at("Sequence"));
-    ASSIGN_OR_RETURN(const auto id, sequence.text_at("id"));
-    if (id != "A") return single.unsupported(fmt::format("the sequence {}", id));
-    ++sequences;
+  for (const TemplatePiece& piece : pieces) {
+    if (piece.is_text && piece.id != "A") return single.unsupported(fmt::format("the sequence {}", piece.id));
+    sequences += piece.is_text;
+    if (piece.is_text) continue;
+    const auto token = tokens.find(piece.id);
+    if (token == tokens.end()) return single.unsupported(fmt::format("{}, which is not in special_tokens,", piece.id));
+    Ids& ids = sequences == 0 ? before : after;
+    ids.insert(ids.end(), token->second.begin(), token->second.end());
   }
   if (sequences != 1) return single.unsupported(fmt::format("a template with {} times the text", sequences));
   put_around(spec, before, after);
@@ -70,6 +95,7 @@ Status parse_cls_and_sep(const JsonNode& node, PostProcessorSpec& spec) {
     ASSIGN_OR_RETURN(const auto pair, node.at(key));
     ASSIGN_OR_RETURN(const auto items, pair.items());
     if (items.size() != 2) return pair.wrong("a token and its id");
+    RETURN_IF_ERROR(items[0].text());
     ASSIGN_OR_RETURN(const auto id, items[1].id());
     ids->push_back(id);
   }
@@ -90,7 +116,10 @@ Result<std::string_view> post_processor_type(const JsonNode& node) {
 
 Status parse_one_post_processor(const JsonNode& node, PostProcessorSpec& spec, Processed& before) {
   ASSIGN_OR_RETURN(const auto type, post_processor_type(node));
-  if (type == "ByteLevel") return parse_trimming(node, before, spec);
+  if (type == "ByteLevel") {
+    RETURN_IF_ERROR(node.bool_at("use_regex", true));
+    return parse_trimming(node, before, spec);
+  }
   if (type == "Sequence") {
     ASSIGN_OR_RETURN(const auto items, node.items_at("processors"));
     for (const JsonNode& item : items) RETURN_IF_ERROR(parse_one_post_processor(item, spec, before));
@@ -108,6 +137,12 @@ Status parse_one_post_processor(const JsonNode& node, PostProcessorSpec& spec, P
 }
 
 // ---- decoders
+
+Result<DecoderSpec> parse_byte_level_decoder(const JsonNode& node) {
+  std::vector<PretokenizerSpec> specs;  // it is the pre-tokenizer's own description
+  RETURN_IF_ERROR(parse_pretokenizer(node, specs));
+  return ByteLevelDecoderSpec{};
+}
 
 Result<DecoderSpec> parse_metaspace_decoder(const JsonNode& node) {
   std::vector<PretokenizerSpec> specs;  // it is the pre-tokenizer's own description
@@ -127,17 +162,9 @@ Result<DecoderSpec> parse_ctc(const JsonNode& node) {
 Result<DecoderSpec> parse_strip_decoder(const JsonNode& node) {
   StripDecoderSpec spec;
   ASSIGN_OR_RETURN(const auto content, node.at("content"));
-  ASSIGN_OR_RETURN(const auto text, content.text());
-  // SAFETY: uint8_t may alias any object.
-  const auto begin = reinterpret_cast<const uint8_t*>(text.data());
-  if (text.empty()) return content.wrong("one character");
-  const CodePoint c = decode_code_point(begin, begin + text.size());
-  if (c.size != text.size()) return content.wrong("one character");
-  spec.content = c.value;
-  ASSIGN_OR_RETURN(const auto start, node.at("start"));
-  ASSIGN_OR_RETURN(spec.start, start.count());
-  ASSIGN_OR_RETURN(const auto stop, node.at("stop"));
-  ASSIGN_OR_RETURN(spec.stop, stop.count());
+  ASSIGN_OR_RETURN(spec.content, content.character());
+  ASSIGN_OR_RETURN(spec.start, node.count_at("start"));
+  ASSIGN_OR_RETURN(spec.stop, node.count_at("stop"));
   return spec;
 }
 
@@ -174,7 +201,7 @@ Result<std::string_view> decoder_type(const JsonNode& node) {
 }
 
 Result<DecoderSpec> parse_one_decoder(const JsonNode& node, std::string_view type) {
-  if (type == "ByteLevel") return ByteLevelDecoderSpec{};
+  if (type == "ByteLevel") return parse_byte_level_decoder(node);
   if (type == "WordPiece") return parse_word_piece_decoder(node);
   if (type == "Metaspace") return parse_metaspace_decoder(node);
   if (type == "BPEDecoder") return parse_bpe_decoder(node);

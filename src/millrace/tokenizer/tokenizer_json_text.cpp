@@ -14,7 +14,6 @@ std::string_view normalizer_by_shape(const JsonNode& node) {
   if (node.has("clean_text") && node.has("handle_chinese_chars") && node.has("lowercase")) return "Bert";
   if (node.has("strip_left") && node.has("strip_right")) return "Strip";
   if (node.has("normalizers")) return "Sequence";
-  if (node.has("precompiled_charsmap")) return "Precompiled";
   if (node.has("pattern") && node.has("content")) return "Replace";
   if (node.has("prepend")) return "Prepend";
   return {};
@@ -25,7 +24,7 @@ Result<NormalizerSpec> parse_bert_normalizer(const JsonNode& node) {
   ASSIGN_OR_RETURN(spec.clean_text, node.bool_at("clean_text"));
   ASSIGN_OR_RETURN(spec.handle_chinese_chars, node.bool_at("handle_chinese_chars"));
   ASSIGN_OR_RETURN(spec.lowercase, node.bool_at("lowercase"));
-  ASSIGN_OR_RETURN(spec.strip_accents, node.bool_at("strip_accents", spec.lowercase));
+  ASSIGN_OR_RETURN(spec.strip_accents, node.bool_or_null_at("strip_accents", spec.lowercase));
   return spec;
 }
 
@@ -93,17 +92,6 @@ Result<SplitBehavior> parse_behavior(const JsonNode& node) {
   return node.unsupported(text);
 }
 
-// The one character of a field.
-Result<uint32_t> parse_character(const JsonNode& node) {
-  ASSIGN_OR_RETURN(const auto text, node.text());
-  if (text.empty()) return node.wrong("one character");
-  // SAFETY: uint8_t may alias any object.
-  const auto begin = reinterpret_cast<const uint8_t*>(text.data());
-  const CodePoint c = decode_code_point(begin, begin + text.size());
-  if (c.size != text.size()) return node.wrong("one character");
-  return c.value;
-}
-
 Result<PretokenizerSpec> parse_split(const JsonNode& node) {
   SplitSpec spec;
   ASSIGN_OR_RETURN(spec.pattern, parse_pattern(node));
@@ -138,7 +126,7 @@ Result<PretokenizerSpec> parse_digits(const JsonNode& node) {
 
 Result<PretokenizerSpec> parse_delimiter(const JsonNode& node) {
   ASSIGN_OR_RETURN(const auto field, node.at("delimiter"));
-  ASSIGN_OR_RETURN(const auto character, parse_character(field));
+  ASSIGN_OR_RETURN(const auto character, field.character());
   return CharacterSplitSpec{CharacterKind::kOne, SplitBehavior::kRemoved, character};
 }
 
@@ -150,7 +138,7 @@ Result<PrependScheme> parse_prepend_scheme(const JsonNode& node) {
     if (text != "always" && text != "first" && text != "never") return field->unsupported(text);
     scheme = text == "first" ? PrependScheme::kFirst : text == "never" ? PrependScheme::kNever : PrependScheme::kAlways;
   }
-  ASSIGN_OR_RETURN(const bool add_prefix_space, node.bool_at("add_prefix_space", true));
+  ASSIGN_OR_RETURN(const bool add_prefix_space, node.bool_or_null_at("add_prefix_space", true));
   if (add_prefix_space || scheme == PrependScheme::kNever) return scheme;
   if (field) return field->wrong("\"never\" beside add_prefix_space false");
   return node.wrong("prepend_scheme \"never\" beside add_prefix_space false");
@@ -159,10 +147,12 @@ Result<PrependScheme> parse_prepend_scheme(const JsonNode& node) {
 Result<PretokenizerSpec> parse_metaspace(const JsonNode& node) {
   MetaspaceSpec spec;
   ASSIGN_OR_RETURN(const auto replacement, node.at("replacement"));
-  RETURN_IF_ERROR(parse_character(replacement));
+  RETURN_IF_ERROR(replacement.character());
   ASSIGN_OR_RETURN(spec.replacement, replacement.text());
   ASSIGN_OR_RETURN(spec.prepend, parse_prepend_scheme(node));
-  ASSIGN_OR_RETURN(spec.split, node.bool_at("split", true));
+  ASSIGN_OR_RETURN(spec.split, node.bool_or_null_at("split", true));
+  ASSIGN_OR_RETURN(const auto unused, node.find_value("str_rep"));
+  if (unused) RETURN_IF_ERROR(unused->text());
   return spec;
 }
 
@@ -194,13 +184,10 @@ Result<PretokenizerSpec> parse_one_pretokenizer(const JsonNode& node, std::strin
 
 Result<PatternSpec> parse_pattern(const JsonNode& node) {
   ASSIGN_OR_RETURN(const auto pattern, node.at("pattern"));
-  ASSIGN_OR_RETURN(const auto text, pattern.find("String"));
-  if (text) {
-    ASSIGN_OR_RETURN(const auto characters, text->text());
-    return PatternSpec{std::string(characters), false};
-  }
-  ASSIGN_OR_RETURN(const auto regex, pattern.text_at("Regex"));
-  return PatternSpec{std::string(regex), true};
+  ASSIGN_OR_RETURN(const auto choice, pattern.choice());
+  if (choice.first != "String" && choice.first != "Regex") return pattern.unsupported(choice.first);
+  ASSIGN_OR_RETURN(const auto text, choice.second.text());
+  return PatternSpec{std::string(text), choice.first == "Regex"};
 }
 
 Status parse_normalizer(const JsonNode& node, std::vector<NormalizerSpec>& specs) {

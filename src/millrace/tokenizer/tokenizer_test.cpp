@@ -89,7 +89,9 @@ TEST(Tokenizer, Llama3Golden) {
   const Json around = {{"type", "TemplateProcessing"},
                        {"single", {special("<s>"), text, special("</s>")}},
                        {"pair", Json::array()},
-                       {"special_tokens", {{"<s>", {{"ids", {7, 8}}}}, {"</s>", {{"ids", {9}}}}}}};
+                       {"special_tokens",
+                        {{"<s>", {{"id", "<s>"}, {"ids", {7, 8}}, {"tokens", {"a", "b"}}}},
+                         {"</s>", {{"id", "</s>"}, {"ids", {9}}, {"tokens", {"c"}}}}}}};
   json["post_processor"] = {{"type", "Sequence"}, {"processors", {byte_level(), around}}};
   expect_golden(
       json,

@@ -13,44 +13,63 @@ namespace millrace::tokenizer {
 
 using Ranges = std::span<const CodePointRange>;  // ascending
 
-struct LabelledRange {
-  uint32_t first, last;
+// From `first` to the start of the next run, or to the last code point. Ascending.
+struct Run {
+  uint32_t first;
   uint8_t label;
 };
-struct NamedRanges {
-  std::string_view name;
-  Ranges ranges;
+using Runs = std::span<const Run>;
+inline constexpr uint8_t kNoLabel = 255;  // surrogates
+
+struct CategoryName {
+  std::string_view name, long_name;
 };
-struct Lower {
-  uint32_t c, lower;
+// The code points of some categories ("L Nl"), but for those of `differing` that are in one and not in the other.
+struct DerivedProperty {
+  std::string_view name, categories;
+  Ranges differing;
+};
+// Every `step`-th code point of [first, last] has its lower case `distance` behind it.
+struct LowerRun {
+  uint32_t first, last, step;
+  int32_t distance;
 };
 
 struct PropertyData {
   Ranges numeric, punctuation, white_space, bert_removed, bert_space, bert_chinese, combining, nonspacing;
-  Ranges regex_word, regex_digit, extend, prepend, control, pictographic;
-  std::span<const std::string_view> category_names;
-  std::span<const LabelledRange> categories;
-  std::span<const LabelledRange> script_numbers;
-  std::span<const NamedRanges> scripts;
-  std::span<const Lower> lower;  // but for U+0130, which becomes two characters
+  std::span<const CategoryName> category_names;
+  Runs categories;
+  std::span<const std::string_view> script_names;  // "Han/Hani"
+  Runs regex_scripts;
+  std::span<const DerivedProperty> derived;
+  Runs script_numbers;
+  Runs clusters;                    // but for Hangul syllables
+  std::span<const LowerRun> lower;  // but for U+0130, which becomes two characters
 };
 extern const PropertyData kPropertyData;
 
-// Characters [offset, offset + size) of the pool.
+// `c` becomes the next `size` characters of the pool.
 struct Decomposition {
-  uint32_t c, offset, size;
+  uint32_t c, size;
 };
 struct Composition {
   uint32_t first, second, joined;
 };
 
 struct NormalData {
-  std::span<const char32_t> pool;
+  std::span<const char32_t> pool;  // of `canonical`, then of `compatible`
   std::span<const Decomposition> canonical;
   std::span<const Decomposition> compatible;
   std::span<const Composition> compositions;  // ascending
-  std::span<const LabelledRange> classes;     // canonical combining classes above 0
+  Runs classes;                               // canonical combining classes
 };
 extern const NormalData kNormalData;
+
+// Calls f(first, last, label) for each run.
+template <class F>
+void for_each_run(Runs runs, const F& f) {
+  for (size_t i = 0; i < runs.size(); ++i)
+    f(runs[i].first, i + 1 < runs.size() ? runs[i + 1].first - 1 : 0x10FFFF, runs[i].label);
+}
 
 }  // namespace millrace::tokenizer

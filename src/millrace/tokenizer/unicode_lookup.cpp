@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cctype>
 #include <map>
 #include <string>
@@ -25,17 +26,27 @@ class CodePointSet {
 };
 
 std::vector<uint32_t> build_lower() {
-  std::vector<uint32_t> lower(kPropertyData.lower.back().c + 1);
+  std::vector<uint32_t> lower(kPropertyData.lower.back().last + 1);
   for (uint32_t c = 0; c < lower.size(); ++c) lower[c] = c;
-  for (const Lower& pair : kPropertyData.lower) lower[pair.c] = pair.lower;
+  for (const LowerRun& run : kPropertyData.lower)
+    for (uint32_t c = run.first; c <= run.last; c += run.step) lower[c] = c + static_cast<uint32_t>(run.distance);
   return lower;
 }
 
-std::vector<uint8_t> build_scripts() {
-  std::vector<uint8_t> scripts(kCodePointTableSize, kAnyScript);
-  for (const LabelledRange& range : kPropertyData.script_numbers)
-    for (uint32_t c = range.first; c <= range.last; ++c) scripts[c] = range.label;
-  return scripts;
+std::vector<uint8_t> build_labels(Runs runs) {
+  std::vector<uint8_t> labels(kCodePointTableSize);
+  for_each_run(runs, [&](uint32_t first, uint32_t last, uint8_t label) {
+    std::fill(labels.begin() + first, labels.begin() + last + 1, label);
+  });
+  return labels;
+}
+
+std::vector<uint8_t> build_cluster_classes() {
+  auto classes = build_labels(kPropertyData.clusters);
+  constexpr uint32_t kFirst = 0xAC00, kLast = 0xD7A3, kPeriod = 28;
+  for (uint32_t c = kFirst; c <= kLast; ++c)
+    classes[c] = static_cast<uint8_t>((c - kFirst) % kPeriod == 0 ? ClusterClass::kLeadVowel : ClusterClass::kSyllable);
+  return classes;
 }
 
 std::string folded(std::string_view name) {
@@ -54,27 +65,72 @@ void append_range(std::vector<CodePointRange>& ranges, CodePointRange range) {
     ranges.push_back(range);
 }
 
-// A bit of code_point_classes(), or a class of it, as ranges.
-std::vector<CodePointRange> ranges_of_class(uint8_t mask, uint8_t value) {
+// A class of code_point_classes() as ranges.
+std::vector<CodePointRange> ranges_of_class(uint8_t value) {
   std::vector<CodePointRange> ranges;
   const uint8_t* const classes = code_point_classes();
   for (uint32_t c = 0; c < 0x110000; ++c)
-    if ((classes[c] & mask) == value) append_range(ranges, {c, c});
+    if ((classes[c] & kClassMask) == value) append_range(ranges, {c, c});
   return ranges;
+}
+
+// The code points that are in an odd number of the sorted range lists: toggled at each start and behind each end.
+std::vector<CodePointRange> in_odd_number(std::span<const Ranges> lists) {
+  std::vector<uint32_t> toggles;
+  for (const Ranges& list : lists)
+    for (const CodePointRange& range : list) toggles.insert(toggles.end(), {range.first, range.last + 1});
+  std::sort(toggles.begin(), toggles.end());
+  std::vector<CodePointRange> ranges;
+  for (size_t i = 0; i + 1 < toggles.size(); i += 2)
+    if (toggles[i] < toggles[i + 1]) append_range(ranges, {toggles[i], toggles[i + 1] - 1});
+  return ranges;
+}
+
+void add_categories(Properties& properties) {
+  for_each_run(kPropertyData.categories, [&](uint32_t first, uint32_t last, uint8_t label) {
+    if (label == kNoLabel) return;
+    const CategoryName& names = kPropertyData.category_names[label];
+    const std::string name = folded(names.name);
+    append_range(properties[name], {first, last});
+    append_range(properties[folded(names.long_name)], {first, last});
+    append_range(properties[name.substr(0, 1)], {first, last});
+    if (name == "lu" || name == "ll" || name == "lt") append_range(properties["lc"], {first, last});
+  });
+  constexpr std::pair<std::string_view, std::string_view> kLongNames[] = {
+      {"letter", "l"},      {"casedletter", "lc"}, {"mark", "m"},      {"combiningmark", "m"}, {"number", "n"},
+      {"punctuation", "p"}, {"symbol", "s"},       {"separator", "z"}, {"other", "c"}};
+  for (const auto& [name, category] : kLongNames) properties[std::string(name)] = properties.find(category)->second;
+}
+
+void add_scripts(Properties& properties) {
+  for_each_run(kPropertyData.regex_scripts, [&](uint32_t first, uint32_t last, uint8_t label) {
+    if (label == kNoLabel) return;
+    const std::string_view names = kPropertyData.script_names[label];
+    const size_t slash = names.find('/');
+    append_range(properties[folded(names.substr(0, slash))], {first, last});
+    if (slash != names.npos) append_range(properties[folded(names.substr(slash + 1))], {first, last});
+  });
+}
+
+void add_derived(Properties& properties) {
+  for (const DerivedProperty& derived : kPropertyData.derived) {
+    std::vector<Ranges> lists = {derived.differing};
+    for (std::string_view rest = derived.categories; !rest.empty();) {
+      const size_t end = std::min(rest.find(' '), rest.size());
+      lists.emplace_back(properties.find(folded(rest.substr(0, end)))->second);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    const bool shorthand = derived.name.size() == 1;
+    properties[shorthand ? '\\' + std::string(derived.name) : folded(derived.name)] = in_odd_number(lists);
+  }
 }
 
 Properties build_properties() {
   Properties properties;
-  for (const LabelledRange& range : kPropertyData.categories) {
-    const std::string name = folded(kPropertyData.category_names[range.label]);
-    append_range(properties[name], {range.first, range.last});
-    append_range(properties[name.substr(0, 1)], {range.first, range.last});
-  }
-  for (const NamedRanges& script : kPropertyData.scripts)
-    properties[folded(script.name)].assign(script.ranges.begin(), script.ranges.end());
-  constexpr std::pair<std::string_view, std::string_view> kLongNames[] = {
-      {"letter", "l"}, {"mark", "m"}, {"number", "n"}, {"punctuation", "p"}, {"symbol", "s"}, {"separator", "z"}};
-  for (const auto& [name, category] : kLongNames) properties[std::string(name)] = properties.find(category)->second;
+  add_categories(properties);
+  add_scripts(properties);
+  add_derived(properties);
+  properties["\\s"] = ranges_of_class(kSpaceClass);
   return properties;
 }
 
@@ -112,23 +168,6 @@ bool is_combining_mark(uint32_t c) {
   static const CodePointSet set(kPropertyData.combining);
   return set.contains(c);
 }
-bool is_cluster_control(uint32_t c) {
-  static const CodePointSet set(kPropertyData.control);
-  return set.contains(c);
-}
-bool extends_cluster(uint32_t c) {
-  static const CodePointSet set(kPropertyData.extend);
-  return set.contains(c);
-}
-bool prepends_cluster(uint32_t c) {
-  static const CodePointSet set(kPropertyData.prepend);
-  return set.contains(c);
-}
-bool is_pictographic(uint32_t c) {
-  static const CodePointSet set(kPropertyData.pictographic);
-  return set.contains(c);
-}
-
 int to_lower(uint32_t c, uint32_t out[2]) {
   static const std::vector<uint32_t> lower = build_lower();
   out[0] = c < lower.size() ? lower[c] : c;
@@ -139,18 +178,29 @@ int to_lower(uint32_t c, uint32_t out[2]) {
 }
 
 uint8_t script_of(uint32_t c) {
-  static const std::vector<uint8_t> scripts = build_scripts();
+  static const std::vector<uint8_t> scripts = build_labels(kPropertyData.script_numbers);
   return scripts[c];
 }
 
+ClusterClass cluster_class(uint32_t c) {
+  static const std::vector<uint8_t> classes = build_cluster_classes();
+  return static_cast<ClusterClass>(classes[c]);
+}
+
 std::span<const CodePointRange> property_ranges(std::string_view name) {
-  if (name == "w") return kPropertyData.regex_word;
-  if (name == "d") return kPropertyData.regex_digit;
-  static const std::vector<CodePointRange> space = ranges_of_class(kClassMask, kSpaceClass);
-  if (name == "s") return space;
   static const Properties properties = build_properties();
-  const auto found = properties.find(folded(name));
+  const bool shorthand = name == "s" || name == "w" || name == "d" || name == "h";
+  const auto found = properties.find(shorthand ? '\\' + std::string(name) : folded(name));
   return found == properties.end() ? std::span<const CodePointRange>() : std::span(found->second);
+}
+
+std::span<const CodePointRange> word_ranges_in_set() {
+  static constexpr CodePointRange kAlone[] = {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}};
+  static const std::vector<CodePointRange> ranges = [] {
+    const Ranges lists[] = {property_ranges("w"), kAlone};
+    return in_odd_number(lists);
+  }();
+  return ranges;
 }
 
 }  // namespace millrace::tokenizer

@@ -54,16 +54,33 @@ int to_lower(uint32_t c, uint32_t out[2]);
 inline constexpr uint8_t kAnyScript = 0;
 uint8_t script_of(uint32_t c);
 
-// Boundaries of grapheme clusters: a control character is one by itself, a cluster goes on with an extending character,
-// goes on behind a prepended one, and a pictographic one joins it behind another and U+200D.
-bool is_cluster_control(uint32_t c);
-bool extends_cluster(uint32_t c);
-bool prepends_cluster(uint32_t c);
-bool is_pictographic(uint32_t c);
+// What `c` is where grapheme clusters are told apart, as the crate behind Precompiled has it. Regional indicators are
+// kOther: with anything else their clusters are longer than a charsmap looks at.
+enum class ClusterClass : uint8_t {
+  kOther,
+  kControl,     // CR and LF too
+  kExtend,      // Grapheme_Cluster_Break=Extend and Indic_Conjunct_Break=Extend
+  kExtendOnly,  // the former alone
+  kLinker,      // Indic_Conjunct_Break=Linker, Extend as well
+  kSpacingMark,
+  kJoiner,  // U+200D
+  kPrepend,
+  kPictographic,
+  kConsonant,  // Indic_Conjunct_Break=Consonant
+  kLead,       // of Hangul: L, V, T, LV, LVT
+  kVowel,
+  kTrail,
+  kLeadVowel,
+  kSyllable,
+};
+ClusterClass cluster_class(uint32_t c);
 
-// The code points of a property of regular expressions: a general category ("Lu", "L"), a script ("Han"), or "s", "w"
-// and "d" for \s, \w and \d. Names as in \p{..}; letter case, spaces, '-' and '_' do not count. Empty: not known.
+// The code points of a property of regular expressions: a general category ("Lu", "L", "Letter"), a script ("Han",
+// "Hani"), a property of POSIX ("Alpha"), or one of "s", "w", "d" and "h" for \s, \w, \d and \h. Names as in \p{..};
+// letter case, spaces, '-' and '_' do not count. Surrogates are left out: no text has them. Empty: not known.
 std::span<const CodePointRange> property_ranges(std::string_view name);
+// \w inside a set: some numbers are word characters only where it stands alone.
+std::span<const CodePointRange> word_ranges_in_set();
 
 // One character at a place in a text, as the tables see it.
 struct CodePoint {
