@@ -296,7 +296,8 @@ struct WordShape {
     const bool a_foreign = a >= kFirst, b_foreign = b >= kFirst;
     if (charsmap || (!a_foreign && !is_graphic(a)) || (!b_foreign && !is_graphic(b))) return false;
     if (spaces_chinese && (a == kFirst + kChinese || b == kFirst + kChinese)) return true;
-    if (!b_foreign && isolated[b]) return true;
+    // A mark behind it may compose with it, and what comes out is no punctuation.
+    if (!b_foreign && isolated[b] && !composes) return true;
     if (a_foreign || !isolated[a]) return false;
     return !b_foreign || (b == kFirst + kLetter && !composes);
   }
