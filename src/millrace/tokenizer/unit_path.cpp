@@ -116,7 +116,10 @@ class Joins {
     for (uint32_t c = 128; c < kinds_.size(); ++c) kinds_[c] = bpe.token_of(c) == kNoToken ? flag_unknown : 0;
     for (uint32_t c = 0; c < 128; ++c) ascii_unknown_[c] = bpe.fuses_unknown() && bpe.token_of(c) == kNoToken;
     for (const auto& [left, right] : spec.merges) add(last_character(left), first_character(right));
-    for (uint8_t& kind : kinds_) kind += UnitScanner::kFirstKind;
+    for (uint32_t c = 0; c < kinds_.size(); ++c) {
+      if (kinds_[c] > kUnknown) kinds_[c] = kNever;
+      kinds_[c] = static_cast<uint8_t>(c < 128 ? c : kinds_[c] + UnitScanner::kFirstKind);
+    }
     kinds_[kMeta] = UnitScanner::kFirstKind + kNever;
     astral_kind_ = UnitScanner::kFirstKind + (astral_ || bpe.fuses_unknown() ? kNever : 0);
   }
@@ -216,6 +219,7 @@ constexpr uint8_t kOther = 0, kLetter = 1, kChinese = 2, kPrepended = 3;
 const uint8_t* word_kinds() {
   static const std::vector<uint8_t> kinds = [] {
     std::vector<uint8_t> result(0x10000);
+    for (uint8_t c = 0; c < 128; ++c) result[c] = c;
     const uint8_t* const classes = code_point_classes();
     for (uint32_t c = 128; c < result.size(); ++c) {
       uint8_t kind = kOther;
@@ -395,7 +399,7 @@ size_t UnitScanner::next_units(std::string_view piece, size_t begin, std::span<C
   uint32_t left = 0;
   const auto decode = [&] {
     const CodePoint c = decode_code_point(p, end);
-    left = c.value < 0x80 ? c.value : kind_of(c.value);
+    left = kind_of(c.value);
     return c.size;
   };
   p += decode();
@@ -408,6 +412,19 @@ size_t UnitScanner::next_units(std::string_view piece, size_t begin, std::span<C
     if (*p < 0x80) {
       const auto* const stop = p + std::min(static_cast<size_t>(end - p), units.size() - count);
       for (; p < stop && *p < 0x80; left = *p++) look(left, *p);
+      continue;
+    }
+    if (*p >= 0xC0 && *p < 0xF0 && end - p > 2) {
+      const uint8_t* const stop = end - 2;
+      while (p < stop && *p >= 0xC0 && *p < 0xF0 && count < units.size()) {
+        const uint32_t lead = *p, second = p[1] & 0x3Fu, third = p[2] & 0x3Fu;
+        const bool is_long = lead >= 0xE0;
+        const uint32_t right =
+            kinds_[is_long ? (lead & 0x0F) << 12 | second << 6 | third : (lead & 0x1F) << 6 | second];
+        look(left, right);
+        left = right;
+        p += is_long ? 3 : 2;
+      }
       continue;
     }
     const uint32_t before = left;

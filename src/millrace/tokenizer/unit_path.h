@@ -26,7 +26,7 @@ namespace millrace::tokenizer {
 // Cuts between two characters, by what they are.
 class UnitScanner {
  public:
-  // A character is known by its kind: ASCII ones are their own, the others have one of these, or by_code_point says so.
+  // A character is known by its kind: ASCII ones are their own, the others have one of these.
   static constexpr uint8_t kFirstKind = 128, kKinds = 160;
 
   // Between two characters a unit goes on, or ends and another begins, or what the unit has so far is dropped. kGlue:
@@ -38,7 +38,7 @@ class UnitScanner {
     if (code_point < 0x10000) return kinds_[code_point];
     return code_point >= kIndicBegin && code_point < kIndicEnd ? indic_kind_ : astral_kind_;
   }
-  // The kinds of the characters U+0080 to U+FFFF, of those from kIndicBegin to kIndicEnd (where alone beyond U+FFFF
+  // The kinds of the characters up to U+FFFF, of those from kIndicBegin to kIndicEnd (where alone beyond U+FFFF
   // some begin a cluster with what follows) and of all others above. `kinds` has 65536 entries and outlives this.
   void set_kinds(const uint8_t* kinds, uint8_t indic_kind, uint8_t astral_kind) {
     kinds_ = kinds;
