@@ -47,8 +47,8 @@ class CachedWords {
                                 WordModel& model, std::vector<uint32_t>& ids);
 
   WordCache cache_;
-  std::vector<WordRequest> requests_;  // words of a batch that the cache does not have
-  std::vector<uint32_t> word_ids_;     // of them
+  std::vector<WordRequest> requests_;                 // words of a batch that the cache does not have
+  std::vector<uint32_t> word_ids_;                    // of them
   std::vector<WordRequest>::const_iterator learned_;  // where the search for a word of the batch goes on
 };
 

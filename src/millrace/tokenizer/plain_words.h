@@ -42,14 +42,14 @@ class PlainWords {
   bool is_plain(uint32_t c, const Normalizer& normalizer, Scratch& scratch) const;
   bool find_plain(uint32_t c, const Normalizer& normalizer, Scratch& scratch) const;
 
-  std::array<uint8_t, 128> ascii_{};        // what a character becomes, or kNotPlain
-  std::array<bool, 128> alone_{};           // is a word by itself
-  std::array<bool, 128> becomes_space_{};   // of the white space
+  std::array<uint8_t, 128> ascii_{};       // what a character becomes, or kNotPlain
+  std::array<bool, 128> alone_{};          // is a word by itself
+  std::array<bool, 128> becomes_space_{};  // of the white space
   bool isolates_punctuation_ = false;
-  bool takes_foreign_ = true;   // other characters than ASCII
-  bool only_letters_ = false;   // of those
+  bool takes_foreign_ = true;  // other characters than ASCII
+  bool only_letters_ = false;  // of those
   bool begins_with_space_ = false;
-  std::string prefix_;          // of each word, in place of the space if it begins with one
+  std::string prefix_;  // of each word, in place of the space if it begins with one
 };
 
 }  // namespace millrace::tokenizer

@@ -67,7 +67,9 @@ void UnitBpe::for_each_symbol(std::string_view unit, const Add& add) const {
       const CodePoint c = decode_code_point(p, end);
       p += c.size;
       ascii = kNotAscii;
-      id = c.value < tokens_.size() ? tokens_[c.value] : model_->vocabulary().find(unit.substr(unit.size() - static_cast<size_t>(end - from), c.size));
+      id = c.value < tokens_.size()
+               ? tokens_[c.value]
+               : model_->vocabulary().find(unit.substr(unit.size() - static_cast<size_t>(end - from), c.size));
     }
     const bool unknown = id == kNoToken;
     if (!unknown) {

@@ -14,10 +14,11 @@
 // it: no merge has a left part that ends with x and a right part that begins with y. Symbols are spelled by their
 // names, since no byte token and no unknown token takes part in a merge; that is checked.
 //
-// Words between white space (WordShape). A cut x|y is right when each normalizer makes of the two sides what it makes of
-// the whole, and the first pre-tokenizer ends a word there: the others see one word at a time, and so does the model.
-// The normalizers that are taken work on single characters, but for
-//  - normal forms: they look no further back than the last starter, and nothing is composed with an ASCII character that
+// Words between white space (WordShape). A cut x|y is right when each normalizer makes of the two sides what it makes
+// of the whole, and the first pre-tokenizer ends a word there: the others see one word at a time, and so does the
+// model. The normalizers that are taken work on single characters, but for
+//  - normal forms: they look no further back than the last starter, and nothing is composed with an ASCII character
+//  that
 //    follows it;
 //  - a charsmap: it works on grapheme clusters, and one ends before white space unless it ends with a prepended mark.
 

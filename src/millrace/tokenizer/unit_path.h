@@ -78,12 +78,12 @@ struct UnitPath {
   Start start = Start::kNothing;
   std::optional<PlainWords> plain;     // finds the words of most units that take the general way
   std::unique_ptr<const UnitBpe> bpe;  // nothing: units take the general way
-  std::vector<std::string> cores;  // text that an added token of the second pass has in it, raw and normalized
-  std::vector<uint8_t> kinds;      // of the characters below U+10000, where they depend on the file
+  std::vector<std::string> cores;      // text that an added token of the second pass has in it, raw and normalized
+  std::vector<uint8_t> kinds;          // of the characters below U+10000, where they depend on the file
 };
 
-// A letter that is a grapheme cluster by itself, unless another character extends it, and no neighbour of which a normal
-// form or a charsmap looks at. REQUIRES: 0x80 <= c < 0x10000.
+// A letter that is a grapheme cluster by itself, unless another character extends it, and no neighbour of which a
+// normal form or a charsmap looks at. REQUIRES: 0x80 <= c < 0x10000.
 bool is_lone_letter(uint32_t c);
 
 // What stands for a space in such files, U+2581.
