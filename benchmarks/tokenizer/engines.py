@@ -52,7 +52,14 @@ def tokenizers(path):
     )
 
 
-ENGINES = {f.__name__: f for f in (millrace, gigatoken, fastokens, tokenizers)}
+def tokie(path):
+    import tokie
+
+    tokenizer = tokie.Tokenizer.from_json(path)
+    return lambda texts: tokenizer.encode_batch_flat(texts, add_special_tokens=False)[0], lambda ids: ids
+
+
+ENGINES = {f.__name__: f for f in (millrace, gigatoken, fastokens, tokenizers, tokie)}
 
 
 def read(path, limit):

@@ -183,6 +183,7 @@ void AddedTokens::Matcher::split(std::string_view text, Piece whole, std::vector
   const auto push = [&](size_t begin, size_t end, uint32_t id) {
     if (begin < end) pieces.push_back({whole.begin + begin, whole.begin + end, id});
   };
+  if (empty()) return push(0, sentence.size(), kNoToken);
   size_t covered = 0;
   size_t end = 0;
   size_t white_end = 0;

@@ -13,10 +13,6 @@ namespace {
 // Positions in a word are 32 bits wide. A longer word is merged in parts; nothing else could hold its symbols either.
 constexpr size_t kLongestWord = size_t{1} << 31;
 
-// A rank and a place in a short word share 32 bits.
-constexpr int kPlaceBits = 6;
-constexpr size_t kMaxMerges = size_t{1} << (32 - kPlaceBits);
-
 }  // namespace
 
 void ByteBpe::WholeWords::resize(size_t words) {
@@ -83,88 +79,13 @@ void ByteBpe::find_whole_words(const Vocabulary& spelled) {
 }
 
 std::optional<ByteBpe> ByteBpe::build(const CharBpe& model) {
-  if (model.has_affixes() || model.merge_count() >= kMaxMerges) return std::nullopt;
+  if (model.has_affixes() || model.merge_count() >= MergeLane::kMaxMerges) return std::nullopt;
   ByteBpe bpe(model);
   const bool complete = std::ranges::find(bpe.byte_tokens_, kNoToken) == bpe.byte_tokens_.end();
   if (!complete && !model.drops_unknown()) return std::nullopt;
   bpe.find_whole_words(model.vocabulary());
   return bpe;
 }
-
-// One word of up to kShortWord bytes while it is merged. The lowest rank is found by looking at all of them: fewer
-// steps than a queue for words of usual length. A symbol that was joined to the one before it stays where it is,
-// without a merge.
-class ByteBpe::Lane {
- public:
-  void start(const ByteBpe& bpe, std::string_view word) {
-    count_ = 0;
-    std::array<uint8_t, kShortWord> bytes;
-    for (const char b : word) {
-      bytes[count_] = static_cast<uint8_t>(b);
-      symbols_[count_] = bpe.byte_tokens_[bytes[count_]];
-      count_ += symbols_[count_] != kNoToken;
-    }
-    for (size_t i = 0; i < count_; ++i) {
-      previous_[i] = static_cast<uint8_t>(i - 1);
-      next_[i] = static_cast<uint8_t>(i + 1);
-      set_merge(i, i + 1 < count_ ? bpe.byte_merges_[size_t{bytes[i]} << 8 | bytes[i + 1]] : MergeTable::kNone);
-    }
-    for (size_t i = count_; i % kStride != 0; ++i) order_[i] = kNoMerge;
-  }
-
-  // Joins the best pair and asks memory for the merges of the new symbol with its neighbours. False: there is none.
-  bool join(const MergeTable& table) {
-    std::array<uint32_t, kStride> lowest;
-    lowest.fill(kNoMerge);
-    for (size_t i = 0; i < count_; i += kStride)
-      for (size_t k = 0; k < kStride; ++k) lowest[k] = std::min(lowest[k], order_[i + k]);
-    const uint32_t first = std::min(std::min(lowest[0], lowest[1]), std::min(lowest[2], lowest[3]));
-    if (first == kNoMerge) return false;
-    const size_t best = first & kPlaceMask, joined = next_[best], right = next_[joined];
-    symbols_[best] = results_[best];
-    order_[joined] = order_[best] = kNoMerge;
-    next_[best] = static_cast<uint8_t>(right);
-    joined_ = best;
-    if (right < count_) {
-      previous_[right] = static_cast<uint8_t>(best);
-      table.prefetch(symbols_[best], symbols_[right]);
-    }
-    if (best > 0) table.prefetch(symbols_[previous_[best]], symbols_[best]);
-    return true;
-  }
-
-  // Looks up what join asked for.
-  void find_merges(const MergeTable& table) {
-    const size_t right = next_[joined_];
-    if (right < count_) set_merge(joined_, table.find(symbols_[joined_], symbols_[right]));
-    if (joined_ == 0) return;
-    const size_t left = previous_[joined_];
-    set_merge(left, table.find(symbols_[left], symbols_[joined_]));
-  }
-
-  void append_to(std::vector<uint32_t>& ids) const {
-    for (size_t i = 0; i < count_; i = next_[i]) ids.push_back(symbols_[i]);
-  }
-
- private:
-  static constexpr uint32_t kNoMerge = UINT32_MAX;
-  static constexpr uint32_t kPlaceMask = (1 << kPlaceBits) - 1;
-  static constexpr size_t kStride = 4;
-  static_assert(kShortWord <= kPlaceMask && kShortWord % kStride == 0);
-
-  // `merge` as MergeTable has it.
-  void set_merge(size_t i, uint64_t merge) {
-    const auto rank = static_cast<uint32_t>(merge >> 32);
-    order_[i] = merge == MergeTable::kNone ? kNoMerge : rank << kPlaceBits | static_cast<uint32_t>(i);
-    results_[i] = static_cast<uint32_t>(merge);
-  }
-
-  std::array<uint32_t, kShortWord> symbols_;
-  std::array<uint32_t, kShortWord> order_;    // of the merge of a symbol with the next one: its rank, then its place
-  std::array<uint32_t, kShortWord> results_;  // what that merge gives
-  std::array<uint8_t, kShortWord> previous_, next_;
-  size_t count_ = 0, joined_ = 0;
-};
 
 uint32_t ByteBpe::find_whole_word(std::string_view word, const WordKey& key) const {
   if (key.is_inline()) return whole_words_.find(key);
@@ -180,66 +101,39 @@ void ByteBpe::encode_word(std::string_view word, const WordKey& key, MergeScratc
   merge_long(word, scratch, ids);
 }
 
-void ByteBpe::encode_words(std::span<Request> requests, MergeScratch& scratch, std::vector<uint32_t>& ids) const {
-  constexpr size_t kLanes = 8;
-  std::array<Lane, kLanes> storage;
-  std::array<Lane*, kLanes> lanes;
-  std::array<Request*, kLanes> words;
-  for (size_t i = 0; i < kLanes; ++i) lanes[i] = &storage[i];
-  size_t busy = 0, taken = 0;
-  const auto finish = [&](Request& request, size_t first) {
-    request.first = static_cast<uint32_t>(first);
-    request.count = static_cast<uint32_t>(ids.size() - first);
-  };
-  for (const Request& request : requests)
+void ByteBpe::encode_words(std::span<WordRequest> requests, MergeScratch& scratch, std::vector<uint32_t>& ids) const {
+  for (const WordRequest& request : requests)
     if (request.key.is_inline()) whole_words_.prefetch(request.key);
-  // Takes words until one needs a lane; false when there is none left.
-  const auto take = [&](size_t lane) {
-    for (; taken < requests.size();) {
-      Request& request = requests[taken++];
-      const size_t first = ids.size();
-      const uint32_t id = find_whole_word(request.word, request.key);
-      if (id == kNoToken && request.word.size() <= kShortWord) {
-        lanes[lane]->start(*this, request.word);
-        words[lane] = &request;
-        if (lanes[lane]->join(*merges_)) return true;
-        lanes[lane]->append_to(ids);
-      } else if (id != kNoToken) {
-        ids.push_back(id);
-      } else {
-        encode_word(request.word, request.key, scratch, ids);
-      }
-      finish(request, first);
+  merge_in_lanes(*merges_, requests, ids, [&](const WordRequest& request, MergeLane& lane) {
+    const uint32_t id = find_whole_word(request.word, request.key);
+    if (id == kNoToken && request.word.size() <= kShortWord) {
+      start(lane, request.word);
+      return true;
     }
+    if (id != kNoToken)
+      ids.push_back(id);
+    else
+      encode_word(request.word, request.key, scratch, ids);
     return false;
-  };
-  while (busy < kLanes && take(busy)) ++busy;
-  while (busy > 0) {
-    for (size_t i = 0; i < busy;) {
-      lanes[i]->find_merges(*merges_);
-      if (lanes[i]->join(*merges_)) {
-        ++i;
-        continue;
-      }
-      const size_t first = ids.size();
-      lanes[i]->append_to(ids);
-      finish(*words[i], first);
-      if (take(i)) {
-        ++i;
-      } else {
-        --busy;
-        std::swap(lanes[i], lanes[busy]);
-        words[i] = words[busy];
-      }
-    }
+  });
+}
+
+void ByteBpe::start(MergeLane& lane, std::string_view word) const {
+  std::array<uint8_t, kShortWord> bytes;
+  std::array<uint32_t, kShortWord> symbols;
+  size_t count = 0;
+  for (const char b : word) {
+    bytes[count] = static_cast<uint8_t>(b);
+    symbols[count] = byte_tokens_[bytes[count]];
+    count += symbols[count] != kNoToken;
   }
+  lane.start(symbols.data(), count, [&](size_t i) { return byte_merges_[size_t{bytes[i]} << 8 | bytes[i + 1]]; });
 }
 
 void ByteBpe::merge_short(std::string_view word, std::vector<uint32_t>& ids) const {
-  Lane lane;
-  lane.start(*this, word);
-  while (lane.join(*merges_)) lane.find_merges(*merges_);
-  lane.append_to(ids);
+  MergeLane lane;
+  start(lane, word);
+  lane.run(*merges_, ids);
 }
 
 void ByteBpe::merge_long(std::string_view word, MergeScratch& scratch, std::vector<uint32_t>& ids) const {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "millrace/tokenizer/char_bpe.h"
-#include "millrace/tokenizer/word_key.h"
+#include "millrace/tokenizer/merge_lanes.h"
 
 namespace millrace::tokenizer {
 
@@ -26,19 +26,12 @@ class ByteBpe {
   // `tokenizers`.
   void encode_word(std::string_view word, const WordKey& key, MergeScratch& scratch, std::vector<uint32_t>& ids) const;
 
-  // A word and its ids, which are `count` from `first` on of the ids that encode_words appended.
-  struct Request {
-    std::string_view word;
-    WordKey key;
-    uint32_t first = 0, count = 0;
-  };
-  // The same for many words, which keep memory busy together: several times faster than one after another.
-  void encode_words(std::span<Request> requests, MergeScratch& scratch, std::vector<uint32_t>& ids) const;
+  // The same for many words, which keep memory busy together: 10-15 % faster than one after another.
+  void encode_words(std::span<WordRequest> requests, MergeScratch& scratch, std::vector<uint32_t>& ids) const;
 
-  static constexpr size_t kShortWord = 48;
+  static constexpr size_t kShortWord = MergeLane::kMaxSymbols;
 
  private:
-  class Lane;
   // Short words that are one token: all that no merge can take apart, or all tokens when merges are ignored. Most words
   // that are met for the first time are among them.
   class WholeWords {
@@ -61,6 +54,7 @@ class ByteBpe {
   explicit ByteBpe(const CharBpe& model);
   void find_whole_words(const Vocabulary& spelled);
   uint32_t find_whole_word(std::string_view word, const WordKey& key) const;
+  void start(MergeLane& lane, std::string_view word) const;
   void merge_short(std::string_view word, std::vector<uint32_t>& ids) const;
   void merge_long(std::string_view word, MergeScratch& scratch, std::vector<uint32_t>& ids) const;
 

@@ -6,15 +6,47 @@
 
 namespace millrace::tokenizer {
 
+namespace {
+
+using Keys = std::vector<std::pair<std::string_view, uint32_t>>;
+
+// By bytes, equal ones in their order. Most are told apart by their first eight bytes, without a look at the text.
+Keys sorted(const Keys& keys) {
+  struct Place {
+    uint64_t start;
+    size_t index;
+  };
+  std::vector<Place> places;
+  places.reserve(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    uint64_t start = 0;
+    for (size_t k = 0; k < 8; ++k)
+      start = start << 8 | (k < keys[i].first.size() ? static_cast<uint8_t>(keys[i].first[k]) : 0u);
+    places.push_back({start, i});
+  }
+  std::ranges::sort(places, [&](const Place& a, const Place& b) {
+    if (a.start != b.start) return a.start < b.start;
+    const int order = keys[a.index].first.compare(keys[b.index].first);
+    return order != 0 ? order < 0 : a.index < b.index;
+  });
+  Keys result;
+  result.reserve(keys.size());
+  for (const Place& place : places) result.push_back(keys[place.index]);
+  return result;
+}
+
+}  // namespace
+
 // Lays the nodes out from the root down. Places below first_free_ are all taken; a search begins there, and skips ahead
 // when places are found to be crowded, so that the whole build stays near linear.
 class ByteTrie::Builder {
  public:
-  using Keys = std::vector<std::pair<std::string_view, uint32_t>>;
-  Builder(const Keys& keys, std::vector<Node>& nodes) : keys_(keys), nodes_(nodes) {}
+  Builder(Keys keys, std::span<const double> weights, ByteTrie& trie)
+      : keys_(std::move(keys)), weights_(weights), nodes_(trie.nodes_), values_(trie.values_) {}
 
   void run() {
     nodes_.assign(512, {});
+    values_.assign(512, kNone);
     taken_.assign(512, false);
     taken_[kRoot] = true;
     pending_.push_back({kRoot, 0, keys_.size(), 0});
@@ -24,6 +56,7 @@ class ByteTrie::Builder {
       place(range);
     }
     nodes_.resize(last_base_ + 256 > nodes_.size() ? last_base_ + 256 : nodes_.size());
+    values_.resize(nodes_.size(), kNone);
   }
 
  private:
@@ -35,7 +68,7 @@ class ByteTrie::Builder {
 
   void place(Range range) {
     for (; range.begin < range.end && keys_[range.begin].first.size() == range.depth; ++range.begin)
-      nodes_[range.node].value = keys_[range.begin].second;
+      set_value(range.node, keys_[range.begin].second);
     if (range.begin == range.end) return;
     bytes_.clear();
     starts_.clear();
@@ -55,6 +88,11 @@ class ByteTrie::Builder {
       nodes_[child].parent = range.node;
       pending_.push_back({child, starts_[i], starts_[i + 1], range.depth + 1});
     }
+  }
+
+  void set_value(uint32_t node, uint32_t value) {
+    nodes_[node].weight = weights_.empty() ? 0 : weights_[value];
+    values_[node] = value;
   }
 
   uint32_t find_base() {
@@ -78,10 +116,13 @@ class ByteTrie::Builder {
     if (size < taken_.size()) return;
     taken_.resize(size * 2, false);
     nodes_.resize(size * 2);
+    values_.resize(size * 2, kNone);
   }
 
-  const Keys& keys_;
+  const Keys keys_;
+  std::span<const double> weights_;
   std::vector<Node>& nodes_;
+  std::vector<uint32_t>& values_;
   std::vector<bool> taken_;
   std::vector<Range> pending_;
   std::vector<uint8_t> bytes_;
@@ -90,10 +131,9 @@ class ByteTrie::Builder {
   uint32_t last_base_ = 0;
 };
 
-ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, uint32_t>> keys) {
+ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, uint32_t>> keys, std::span<const double> weights) {
   std::erase_if(keys, [](const auto& key) { return key.first.empty(); });
-  std::ranges::stable_sort(keys, {}, &std::pair<std::string_view, uint32_t>::first);
-  Builder(keys, nodes_).run();
+  Builder(sorted(keys), weights, *this).run();
 }
 
 }  // namespace millrace::tokenizer

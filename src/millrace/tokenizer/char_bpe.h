@@ -4,6 +4,7 @@
 // Byte pair encoding whose first symbols are characters: what a BPE of any tokenizer.json does, with prefixes,
 // suffixes, unknown tokens and byte fallback. Immutable, thread-safe.
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -25,6 +26,16 @@ class CharBpe final : public Model {
   bool ignores_merges() const { return ignore_merges_; }
   // A character that is no token gets no other one and vanishes.
   bool drops_unknown() const { return !unk_token_ && !byte_fallback_; }
+  // What stands for a character that is no token, unless bytes do; kNoToken: nothing does.
+  uint32_t unknown_id() const { return unk_id_; }
+  const std::optional<std::string>& unknown_token() const { return unk_token_; }
+  bool fuses_unknown() const { return fuse_unk_; }
+  bool byte_fallback() const { return byte_fallback_; }
+  // The bytes of a character that is no token are tokens, whatever the character.
+  bool spells_all_bytes() const {
+    return byte_fallback_ && std::ranges::find(byte_tokens_, kNoToken) == byte_tokens_.end();
+  }
+  const std::array<uint32_t, 256>& byte_tokens() const { return byte_tokens_; }
   bool has_affixes() const { return !prefix_.empty() || !suffix_.empty(); }
 
  private:

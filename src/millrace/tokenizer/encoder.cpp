@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 
+#include "millrace/tokenizer/cached_words.h"
 #include "millrace/tokenizer/pipeline.h"
 #include "millrace/tokenizer/post_process.h"
-#include "millrace/tokenizer/word_cache.h"
 
 namespace millrace::tokenizer {
 namespace {
 
-// Words between the finding of their ends and of their ids.
-constexpr size_t kBatch = 256;
 // Positions in a word are 32 bits wide.
 constexpr size_t kWordLimit = (size_t{1} << 32) - 1;
 
+tl::unexpected<Error> too_long(std::string_view word) {
+  return fail(ErrorCode::kUnsupported, "a word of {} bytes is not supported", word.size());
+}
+
 }  // namespace
 
-// Two ways lead to the same ids: the byte-level one where the file has that shape and nobody asks for offsets, and the
-// general one, step by step as the file describes it.
+// Three ways lead to the same ids. Where nobody asks for offsets and the file has the shape, words of bytes or units of
+// text are looked up in a cache; the general way goes step by step as the file describes it.
 struct Encoder::Impl {
   explicit Impl(std::shared_ptr<const Tokenizer> of) : tokenizer(std::move(of)), parts(*tokenizer->impl_) {}
 
@@ -29,13 +31,19 @@ struct Encoder::Impl {
     size_t first_offset = 0;  // index in `offsets` of the text's own first token
   };
 
-  void encode_byte_level(Output& out);
-  void encode_byte_level_piece(std::string_view piece, const char* readable_end, std::vector<uint32_t>& ids);
-  void add_words(std::string_view piece, size_t begin, std::span<const size_t> ends, const char* readable_end,
-                 std::vector<uint32_t>& ids);
-  bool learn_words();
-  void add_slow_word(std::string_view word, const WordKey& key, const WordCache::Slot* found,
-                     std::vector<uint32_t>& ids);
+  struct ByteWords;
+  Status encode_byte_level(Output& out);
+  Status encode_byte_level_piece(std::string_view piece, const char* readable_end, std::vector<uint32_t>& ids);
+
+  struct Units;
+  Status encode_units(Output& out);
+  Status encode_units_piece(std::string_view piece, size_t place, UnitPath::Start start, const char* readable_end,
+                            std::vector<uint32_t>& ids);
+  Status encode_normalized_units(std::string_view piece, std::vector<uint32_t>& ids);
+  Status encode_first_unit(std::string_view unit, size_t place, UnitPath::Start start, std::vector<uint32_t>& ids);
+  Status encode_unit(std::string_view unit, std::vector<uint32_t>& ids);
+  Status encode_whole(std::string_view unit, int64_t base, bool tracked, std::vector<uint32_t>& ids);
+  Status add_words(std::string_view text, std::span<const Word> places, std::vector<uint32_t>& ids);
 
   Status encode_general(Output& out);
   Status encode_piece(Piece piece, Output& out);
@@ -47,12 +55,11 @@ struct Encoder::Impl {
   std::shared_ptr<const Tokenizer> tokenizer;
   const Tokenizer::Impl& parts;
   std::vector<Piece> pieces;
-  // Of the byte-level way
-  std::optional<WordCache> cache;
+  // Of the fast ways
+  std::optional<CachedWords> words;
   MergeScratch merge_scratch;
-  std::vector<ByteBpe::Request> requests;  // words of a batch that the cache does not have
-  std::vector<uint32_t> word_ids;          // of them
-  std::string prefixed;                    // a piece with the space that add_prefix_space put before it
+  std::string prefixed;  // a piece or unit with the space that the file puts before it
+  PlainWords::Scratch plain_scratch;
   // Of the general way
   AlignedText normalized;
   Normalizer::Scratch normalizer_scratch;
@@ -75,7 +82,9 @@ Status Encoder::encode(std::string_view text, const EncodeOptions& options, std:
   if (options.add_special_tokens) impl_->add_around(post.before, out);
   if (offsets != nullptr) out.first_offset = offsets->size();
   if (impl_->parts.byte_level && offsets == nullptr)
-    impl_->encode_byte_level(out);
+    RETURN_IF_ERROR(impl_->encode_byte_level(out));
+  else if (impl_->parts.units && offsets == nullptr && text.size() <= kWordLimit)
+    RETURN_IF_ERROR(impl_->encode_units(out));
   else
     RETURN_IF_ERROR(impl_->encode_general(out));
   if (options.add_special_tokens) impl_->add_around(post.after, out);
@@ -89,8 +98,17 @@ void Encoder::Impl::add_around(const std::vector<uint32_t>& around, Output& out)
 
 // ---- the byte-level way
 
-void Encoder::Impl::encode_byte_level(Output& out) {
-  if (!cache) cache.emplace();
+struct Encoder::Impl::ByteWords : WordModel {
+  explicit ByteWords(Impl& i) : impl(i) {}
+  Status encode_words(std::span<WordRequest> requests, std::vector<uint32_t>& ids) override {
+    impl.parts.byte_level->model.encode_words(requests, impl.merge_scratch, ids);
+    return {};
+  }
+  Impl& impl;
+};
+
+Status Encoder::Impl::encode_byte_level(Output& out) {
+  if (!words) words.emplace();
   pieces.clear();
   parts.added_tokens.split(out.text, pieces);
   for (const Piece& piece : pieces) {
@@ -101,86 +119,143 @@ void Encoder::Impl::encode_byte_level(Output& out) {
     const std::string_view source = out.text.substr(piece.begin, piece.end - piece.begin);
     if (parts.byte_level->add_prefix_space && source[0] != ' ') {
       prefixed.assign(1, ' ').append(source);
-      encode_byte_level_piece(prefixed, prefixed.data() + prefixed.size(), out.ids);
+      RETURN_IF_ERROR(encode_byte_level_piece(prefixed, prefixed.data() + prefixed.size(), out.ids));
     } else {
-      encode_byte_level_piece(source, out.text.data() + out.text.size(), out.ids);
+      RETURN_IF_ERROR(encode_byte_level_piece(source, out.text.data() + out.text.size(), out.ids));
     }
   }
+  return {};
 }
 
-void Encoder::Impl::encode_byte_level_piece(std::string_view piece, const char* readable_end,
-                                            std::vector<uint32_t>& ids) {
-  std::array<size_t, kBatch> ends;
+Status Encoder::Impl::encode_byte_level_piece(std::string_view piece, const char* readable_end,
+                                              std::vector<uint32_t>& ids) {
+  std::array<size_t, CachedWords::kBatch> ends;
+  ByteWords model(*this);
   size_t begin = 0;
   while (const size_t count = parts.byte_level->words.next_words(piece, begin, ends)) {
-    add_words(piece, begin, std::span(ends).first(count), readable_end, ids);
+    RETURN_IF_ERROR(words->add(piece, begin, std::span(ends).first(count), readable_end, model, ids));
     begin = ends[count - 1];
   }
+  return {};
 }
 
-// First the places of all words in the cache, so that memory brings them while the others are computed; then the words
-// that are not there; then the ids, of which nearly all words have at most kInlineIds: these are written without asking
-// how many they are.
-void Encoder::Impl::add_words(std::string_view piece, size_t begin, std::span<const size_t> ends,
-                              const char* readable_end, std::vector<uint32_t>& ids) {
-  constexpr uint32_t kInlineIds = WordCache::kInlineIds;
-  std::array<WordKey, kBatch> keys;
-  std::array<const WordCache::Slot*, kBatch> buckets;
-  std::array<uint32_t, kBatch * kInlineIds> written;
-  size_t from = begin;
-  for (size_t i = 0; i < ends.size(); ++i) {
-    keys[i] = WordKey::of(piece.substr(from, ends[i] - from), readable_end);
-    buckets[i] = cache->bucket(keys[i]);
-    from = ends[i];
-  }
-  requests.clear();
-  from = begin;
-  for (size_t i = 0; i < ends.size(); ++i) {
-    if (WordCache::find(buckets[i], keys[i]) == nullptr)
-      requests.push_back({piece.substr(from, ends[i] - from), keys[i]});
-    from = ends[i];
-  }
-  if (!requests.empty() && learn_words())
-    for (size_t i = 0; i < ends.size(); ++i) buckets[i] = cache->bucket(keys[i]);
-  from = begin;
-  size_t count = 0;
-  for (size_t i = 0; i < ends.size(); ++i) {
-    const WordCache::Slot* const found = WordCache::find(buckets[i], keys[i]);
-    if (found != nullptr && found->count <= kInlineIds) {
-      std::memcpy(&written[count], found->ids, sizeof(found->ids));
-      count += found->count;
-    } else {
-      ids.insert(ids.end(), written.begin(), written.begin() + static_cast<ptrdiff_t>(count));
-      count = 0;
-      add_slow_word(piece.substr(from, ends[i] - from), keys[i], found, ids);
+// ---- the units way
+
+struct Encoder::Impl::Units : WordModel {
+  explicit Units(Impl& i) : impl(i) {}
+  Status encode_words(std::span<WordRequest> requests, std::vector<uint32_t>& ids) override {
+    if (const auto& bpe = impl.parts.units->bpe) {
+      bpe->encode_words(requests, impl.merge_scratch, ids);
+      return {};
     }
-    from = ends[i];
+    for (WordRequest& request : requests) {
+      const size_t first = ids.size();
+      RETURN_IF_ERROR(impl.encode_unit(request.word, ids));
+      request.first = static_cast<uint32_t>(first);
+      request.count = static_cast<uint32_t>(ids.size() - first);
+    }
+    return {};
   }
-  ids.insert(ids.end(), written.begin(), written.begin() + static_cast<ptrdiff_t>(count));
+  Impl& impl;
+};
+
+Status Encoder::Impl::encode_units(Output& out) {
+  if (!words) words.emplace();
+  const UnitPath& path = *parts.units;
+  const char* const readable_end = out.text.data() + out.text.size();
+  pieces.clear();
+  if (parts.normalizer.empty())
+    parts.added_tokens.split(out.text, pieces);
+  else
+    parts.added_tokens.split_raw(out.text, pieces);
+  for (const Piece& piece : pieces) {
+    const std::string_view source = out.text.substr(piece.begin, piece.end - piece.begin);
+    if (piece.id != kNoToken)
+      out.ids.push_back(piece.id);
+    else if (path.may_have_added_token(source))
+      RETURN_IF_ERROR(encode_normalized_units(source, out.ids));
+    else
+      RETURN_IF_ERROR(encode_units_piece(source, piece.begin, path.start, readable_end, out.ids));
+  }
+  return {};
 }
 
-// Puts the words of `requests` into the cache. True when it has grown, and its buckets are elsewhere.
-bool Encoder::Impl::learn_words() {
-  const size_t old_buckets = cache->bucket_count();
-  word_ids.clear();
-  parts.byte_level->model.encode_words(requests, merge_scratch, word_ids);
-  for (const ByteBpe::Request& request : requests) {
-    // A word that the batch has twice is here twice.
-    if (WordCache::find(cache->bucket(request.key), request.key) != nullptr) continue;
-    cache->insert(request.key, request.word, std::span(word_ids).subspan(request.first, request.count));
+// Units are the same in text that is normalized already, since normalizing it again changes nothing.
+Status Encoder::Impl::encode_normalized_units(std::string_view piece, std::vector<uint32_t>& ids) {
+  normalized.assign(piece, 0, false);
+  RETURN_IF_ERROR(parts.normalizer.apply(normalized, normalizer_scratch));
+  const std::string_view text = normalized.text();
+  normalized_pieces.clear();
+  parts.added_tokens.split_normalized(text, normalized_pieces);
+  for (const Piece& part : normalized_pieces) {
+    if (part.id != kNoToken)
+      ids.push_back(part.id);
+    else
+      RETURN_IF_ERROR(encode_units_piece(text.substr(part.begin, part.end - part.begin), part.begin,
+                                         UnitPath::Start::kNothing, text.data() + text.size(), ids));
   }
-  return cache->bucket_count() != old_buckets;
+  return {};
 }
 
-// A word that has many ids or is long, or that others have driven out of the cache.
-void Encoder::Impl::add_slow_word(std::string_view word, const WordKey& key, const WordCache::Slot* found,
-                                  std::vector<uint32_t>& ids) {
-  std::span<const uint32_t> known;
-  if (found != nullptr && cache->stored_ids(*found, word, known)) {
-    ids.insert(ids.end(), known.begin(), known.end());
-  } else {
-    parts.byte_level->model.encode_word(word, key, merge_scratch, ids);
+// `place`: where the piece begins in the text.
+Status Encoder::Impl::encode_units_piece(std::string_view piece, size_t place, UnitPath::Start start,
+                                         const char* readable_end, std::vector<uint32_t>& ids) {
+  std::array<CachedWords::Place, CachedWords::kBatch> units;
+  Units model(*this);
+  const UnitScanner& scanner = parts.units->scanner;
+  size_t begin = 0;
+  if (start != UnitPath::Start::kNothing) {
+    scanner.next_units(piece, 0, std::span(units).first(1));
+    begin = units[0].end;
+    RETURN_IF_ERROR(encode_first_unit(piece.substr(0, begin), place, start, ids));
   }
+  while (const size_t count = scanner.next_units(piece, begin, units)) {
+    RETURN_IF_ERROR(words->add(piece, std::span(units).first(count), readable_end, model, ids));
+    begin = units[count - 1].end;
+  }
+  return {};
+}
+
+Status Encoder::Impl::encode_first_unit(std::string_view unit, size_t place, UnitPath::Start start,
+                                        std::vector<uint32_t>& ids) {
+  using Start = UnitPath::Start;
+  if (start == Start::kGeneral)
+    return encode_whole(unit, static_cast<int64_t>(place), parts.cutter.needs_origins(), ids);
+  const bool is_there = unit[0] == ' ' || unit.starts_with(kMetaSymbol);
+  const bool is_put = start == Start::kSpace || (!is_there && (start == Start::kSpaceUnlessThere || place == 0));
+  prefixed.assign(is_put ? " " : "").append(unit);
+  Units model(*this);
+  const size_t end = prefixed.size();
+  return words->add(prefixed, 0, {&end, 1}, prefixed.data() + end, model, ids);
+}
+
+Status Encoder::Impl::encode_unit(std::string_view unit, std::vector<uint32_t>& ids) {
+  const auto& plain = parts.units->plain;
+  if (plain && plain->cut(unit, parts.normalizer, plain_scratch))
+    return add_words(plain_scratch.text, plain_scratch.words, ids);
+  // A Metaspace that asks for the begin of the text sees the space at the begin of the unit before that.
+  return encode_whole(unit, 0, false, ids);
+}
+
+// The general way for a text without added tokens and offsets.
+Status Encoder::Impl::encode_whole(std::string_view unit, int64_t base, bool tracked, std::vector<uint32_t>& ids) {
+  cut.text.assign(unit, base, tracked);
+  RETURN_IF_ERROR(parts.normalizer.apply(cut.text, normalizer_scratch));
+  if (cut.text.text().empty()) return {};
+  cut.words.assign(1, {0, cut.text.text().size()});
+  RETURN_IF_ERROR(parts.cutter.apply(cut, cutter_scratch));
+  return add_words(cut.text.text(), cut.words, ids);
+}
+
+Status Encoder::Impl::add_words(std::string_view text, std::span<const Word> places, std::vector<uint32_t>& ids) {
+  for (const Word& place : places) {
+    tokens.clear();
+    const std::string_view word = text.substr(place.begin, place.end - place.begin);
+    if (word.size() > kWordLimit) return too_long(word);
+    RETURN_IF_ERROR(parts.model->encode_word(word, model_scratch, tokens));
+    for (const ModelToken& token : tokens) ids.push_back(token.id);
+  }
+  return {};
 }
 
 // ---- the general way
@@ -230,8 +305,7 @@ Status Encoder::Impl::encode_normalized(size_t begin, size_t end, Output& out) {
 Status Encoder::Impl::encode_words(Output& out) {
   for (const Word& place : cut.words) {
     const std::string_view word = cut.text.text().substr(place.begin, place.end - place.begin);
-    if (word.size() > kWordLimit)
-      return fail(ErrorCode::kUnsupported, "a word of {} bytes is not supported", word.size());
+    if (word.size() > kWordLimit) return too_long(word);
     tokens.clear();
     RETURN_IF_ERROR(parts.model->encode_word(word, model_scratch, tokens));
     for (const ModelToken& token : tokens) {

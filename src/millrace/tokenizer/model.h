@@ -31,7 +31,7 @@ class Model {
     struct BestPath {
       double score = 0;
       uint32_t begin = 0;
-      uint32_t id = kNoToken;
+      uint32_t node = UINT32_MAX;  // that its last token ends at; none: not reached
     };
     std::vector<BestPath> paths;  // for each byte of a word, the best way to reach it
   };

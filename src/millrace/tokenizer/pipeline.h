@@ -17,6 +17,7 @@
 #include "millrace/tokenizer/pretokenize.h"
 #include "millrace/tokenizer/tokenizer.h"
 #include "millrace/tokenizer/tokenizer_json.h"
+#include "millrace/tokenizer/unit_path.h"
 
 namespace millrace::tokenizer {
 
@@ -38,6 +39,7 @@ struct Tokenizer::Impl {
   PostProcessorSpec post_processor;
   Decoder decoder;
   std::optional<ByteLevelPath> byte_level;
+  std::optional<UnitPath> units;
   Hash128 hash;
 };
 

@@ -42,9 +42,10 @@ Result<std::unique_ptr<Tokenizer::Impl>> Tokenizer::Impl::build(std::string_view
   ASSIGN_OR_RETURN(auto decoder, Decoder::build(spec.decoders));
   ASSIGN_OR_RETURN(auto added_tokens, AddedTokens::build(spec.added_tokens, model->vocabulary(), normalizer));
   auto byte_level = find_byte_level_path(spec, *model);
+  auto units = byte_level ? std::nullopt : UnitPath::build(spec, *model);
   return std::make_unique<Impl>(Impl{std::move(added_tokens), std::move(normalizer), std::move(cutter),
                                      std::move(model), std::move(spec.post_processor), std::move(decoder),
-                                     std::move(byte_level), xxh3_128(json)});
+                                     std::move(byte_level), std::move(units), xxh3_128(json)});
 }
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view json, std::string name) {

@@ -9,6 +9,7 @@
 #include "millrace/tokenizer/byte_tokens.h"
 #include "millrace/tokenizer/byte_trie.h"
 #include "millrace/tokenizer/model.h"
+#include "millrace/tokenizer/unicode_tables.h"
 
 namespace millrace::tokenizer {
 namespace {
@@ -18,12 +19,9 @@ constexpr double kUnknownPenalty = 10.0;
 class Unigram final : public Model {
  public:
   Unigram(Vocabulary vocabulary, const VocabularySpec& tokens, const UnigramSpec& spec)
-      : Model(std::move(vocabulary)), trie_(tokens), unk_id_(spec.unk_id.value_or(kNoToken)) {
+      : Model(std::move(vocabulary)), trie_(tokens, scores_of(spec)), unk_id_(spec.unk_id.value_or(kNoToken)) {
     double lowest = std::numeric_limits<double>::infinity();
-    for (const auto& [token, score] : spec.vocab) {
-      scores_.push_back(score);
-      lowest = std::min(lowest, score);
-    }
+    for (const auto& [token, score] : spec.vocab) lowest = std::min(lowest, score);
     unknown_score_ = lowest - kUnknownPenalty;
     if (spec.byte_fallback)
       byte_tokens_ = find_byte_tokens(this->vocabulary());
@@ -35,9 +33,9 @@ class Unigram final : public Model {
     RETURN_IF_ERROR(find_paths(word, scratch.paths));
     const size_t first = tokens.size();
     for (auto end = static_cast<uint32_t>(word.size()); end > 0;) {
-      ModelToken token{scratch.paths[end].id, scratch.paths[end].begin, end};
+      ModelToken token{id_of(scratch.paths[end]), scratch.paths[end].begin, end};
       if (token.id == unk_id_)
-        while (token.begin > 0 && scratch.paths[token.begin].id == unk_id_)
+        while (token.begin > 0 && id_of(scratch.paths[token.begin]) == unk_id_)
           token.begin = scratch.paths[token.begin].begin;
       end = token.begin;
       add_backwards(word, token, tokens);
@@ -51,37 +49,52 @@ class Unigram final : public Model {
   }
 
  private:
+  static std::vector<double> scores_of(const UnigramSpec& spec) {
+    std::vector<double> scores;
+    scores.reserve(spec.vocab.size());
+    for (const auto& [token, score] : spec.vocab) scores.push_back(score);
+    return scores;
+  }
+
+  static constexpr uint32_t kUnknown = ByteTrie::kNone - 1;  // the node of a character that is no token
   using Paths = std::vector<Scratch::BestPath>;
 
   Status find_paths(std::string_view word, Paths& paths) const {
-    paths.assign(word.size() + 1, {});
-    for (Characters c(word); !c.at_end(); c.next()) {
-      const auto begin = static_cast<uint32_t>(c.begin());
+    // SAFETY: uint8_t may alias any object.
+    const auto* const text = reinterpret_cast<const uint8_t*>(word.data());
+    const size_t size = word.size();
+    paths.assign(size + 1, {});
+    for (size_t begin = 0; begin < size;) {
+      const size_t end = begin + decode_code_point(text + begin, text + size).size;
       const double score = paths[begin].score;
       bool is_token = false;
       uint32_t node = ByteTrie::kRoot;
-      for (size_t at = begin; at < word.size(); ++at) {
-        node = trie_.next(node, static_cast<uint8_t>(word[at]));
+      for (size_t at = begin; at < size;) {
+        node = trie_.next(node, text[at++]);
         if (node == ByteTrie::kNone) break;
-        const uint32_t id = trie_.value(node);
-        if (id == ByteTrie::kNone) continue;
-        improve(paths[at + 1], {score + scores_[id], begin, id});
-        is_token |= at + 1 == c.end();
+        if (!trie_.ends_key(node)) continue;
+        improve(paths[at], {score + trie_.weight(node), static_cast<uint32_t>(begin), node});
+        is_token |= at == end;
       }
-      if (is_token || !improve(paths[c.end()], {score + unknown_score_, begin, unk_id_})) continue;
-      if (unk_id_ == kNoToken)
+      if (!is_token && improve(paths[end], {score + unknown_score_, static_cast<uint32_t>(begin), kUnknown}) &&
+          unk_id_ == kNoToken)
         return fail(ErrorCode::kInvalidArgument, "\"{}\" is unknown, and the file has no unk_id",
-                    word.substr(begin, c.end() - begin));
+                    word.substr(begin, end - begin));
+      begin = end;
     }
     return {};
   }
 
   // True when `candidate` is the better way.
   static bool improve(Scratch::BestPath& best, const Scratch::BestPath& candidate) {
-    const bool reached = best.id != kNoToken;
+    const bool reached = best.node != ByteTrie::kNone;
     if (reached && !(candidate.score > best.score)) return false;
     best = candidate;
     return true;
+  }
+
+  uint32_t id_of(const Scratch::BestPath& path) const {
+    return path.node == kUnknown ? unk_id_ : trie_.value(path.node);
   }
 
   // Unknown text may still be a token as a whole, or be spelled in bytes.
@@ -100,7 +113,6 @@ class Unigram final : public Model {
   }
 
   ByteTrie trie_;
-  std::vector<double> scores_;  // by id
   double unknown_score_ = 0;
   uint32_t unk_id_;
   std::array<uint32_t, 256> byte_tokens_{};

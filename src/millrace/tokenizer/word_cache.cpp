@@ -9,19 +9,20 @@
 
 namespace millrace::tokenizer {
 
-WordCache::WordCache() : slots_(allocate(kMinBucketBits)) {}
+WordCache::WordCache() : slots_(allocate<Slot>(slot_count(), true)), arena_(allocate<uint32_t>(kArenaIds, false)) {}
 
-WordCache::Slots WordCache::allocate(int bucket_bits) {
-  const size_t bytes = (size_t{2} << bucket_bits) * sizeof(Slot);
+template <class T>
+WordCache::Mapped<T> WordCache::allocate(size_t count, bool huge_pages) {
+  const size_t bytes = count * sizeof(T);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   // Before the first touch, or it does nothing. That it is refused costs time only.
-  static_cast<void>(madvise(memory, bytes, MADV_HUGEPAGE));
-  return {static_cast<Slot*>(memory), Unmap{bytes}};
+  if (huge_pages) static_cast<void>(madvise(memory, bytes, MADV_HUGEPAGE));
+  return {static_cast<T*>(memory), Unmap{bytes}};
 }
 
-void WordCache::Unmap::operator()(Slot* slots) const {
-  munmap(slots, bytes);
+void WordCache::Unmap::operator()(void* memory) const {
+  munmap(memory, bytes);
 }
 
 void WordCache::place(const Slot& fresh) {
@@ -33,7 +34,7 @@ void WordCache::place(const Slot& fresh) {
 void WordCache::grow() {
   const size_t old_count = slot_count();
   bucket_bits_ = std::min(bucket_bits_ + kGrowthBits, kMaxBucketBits);
-  const Slots old = std::exchange(slots_, allocate(bucket_bits_));
+  const Slots old = std::exchange(slots_, allocate<Slot>(slot_count(), true));
   inserted_ = 0;
   for (size_t i = old_count; i-- > 0;)  // the newer one of a bucket last
     if (old[i].key.high != 0) place(old[i]);
@@ -41,22 +42,23 @@ void WordCache::grow() {
 
 void WordCache::clear() {
   std::fill_n(slots_.get(), slot_count(), Slot{});
-  arena_.clear();
+  arena_used_ = 0;
 }
 
 void WordCache::insert(const WordKey& key, std::string_view word, std::span<const uint32_t> ids) {
   const bool is_long = word.size() > WordKey::kInlineBytes;
-  if (word.size() > kLongestWord) return;
+  if (word.size() > kLongestWord || ids.size() > kMostIds) return;
   Slot fresh{key, {}, static_cast<uint32_t>(ids.size())};
   if (is_long || ids.size() > kInlineIds) {
     const size_t byte_words = is_long ? (word.size() + 3) / 4 : 0;
-    if (arena_.size() + ids.size() + byte_words > kArenaLimit) clear();
-    fresh.ids[0] = static_cast<uint32_t>(arena_.size());
+    if (arena_used_ + ids.size() + byte_words > kArenaIds) clear();
+    fresh.ids[0] = static_cast<uint32_t>(arena_used_);
     fresh.ids[1] = static_cast<uint32_t>(ids.size());
     fresh.count = kInArena;
-    arena_.insert(arena_.end(), ids.begin(), ids.end());
-    arena_.resize(arena_.size() + byte_words);
-    if (is_long) std::memcpy(arena_.data() + fresh.ids[0] + ids.size(), word.data(), word.size());
+    std::ranges::copy(ids, &arena_[arena_used_]);
+    arena_used_ += ids.size();
+    if (is_long) std::memcpy(&arena_[arena_used_], word.data(), word.size());
+    arena_used_ += byte_words;
   } else {
     std::ranges::copy(ids, fresh.ids);
   }

@@ -2,8 +2,8 @@
 #pragma once
 
 // The ids of words that one encoder has seen: text repeats itself, so most words cost one look-up. Two entries to a
-// bucket of one cache line, the older is overwritten; memory is bounded by kSlots and kArenaLimit (32 MiB in all, of
-// which pages that no word has touched cost nothing). Not thread-safe.
+// bucket of one cache line, the older is overwritten. The table grows with the words up to 32 MiB, ids that do not fit
+// into it take up to 24 MiB more; pages that no word has touched cost nothing. Not thread-safe.
 
 #include <cstdint>
 #include <cstdlib>
@@ -11,11 +11,17 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "millrace/tokenizer/word_key.h"
 
 namespace millrace::tokenizer {
+
+// A word that the cache does not have; its ids are `count` from `first` on of those that a WordModel appended.
+struct WordRequest {
+  std::string_view word;
+  WordKey key;
+  uint32_t first = 0, count = 0;
+};
 
 class WordCache {
  public:
@@ -45,7 +51,7 @@ class WordCache {
   }
   // The ids of a slot of kInArena, valid until the next insert. False: another word has the same hash.
   bool stored_ids(const Slot& slot, std::string_view word, std::span<const uint32_t>& ids) const {
-    ids = {arena_.data() + slot.ids[0], slot.ids[1]};
+    ids = {arena_.get() + slot.ids[0], slot.ids[1]};
     return word.size() <= WordKey::kInlineBytes || std::memcmp(ids.data() + ids.size(), word.data(), word.size()) == 0;
   }
   // REQUIRES: the word is not in the cache.
@@ -55,24 +61,29 @@ class WordCache {
   static constexpr int kMinBucketBits = 12;  // 256 KiB
   static constexpr int kMaxBucketBits = 19;  // 32 MiB
   static constexpr int kGrowthBits = 3;
-  static constexpr size_t kArenaLimit = size_t{1} << 22;  // ids: 16 MiB
-  static constexpr size_t kLongestWord = 256;             // longer ones hardly repeat
+  static constexpr size_t kArenaIds = size_t{6} << 20;
+  static constexpr size_t kLongestWord = 256;  // longer ones hardly repeat
+  static constexpr size_t kMostIds = 4096;     // of a word that is kept
   struct Unmap {
     size_t bytes = 0;
-    void operator()(Slot* slots) const;
+    void operator()(void* memory) const;
   };
-  using Slots = std::unique_ptr<Slot[], Unmap>;
+  template <class T>
+  using Mapped = std::unique_ptr<T[], Unmap>;
+  using Slots = Mapped<Slot>;
 
-  static Slots allocate(int bucket_bits);
+  template <class T>
+  static Mapped<T> allocate(size_t count, bool huge_pages);
   size_t slot_count() const { return 2 * bucket_count(); }
   void place(const Slot& fresh);
   void grow();
   void clear();
 
   int bucket_bits_ = kMinBucketBits;
-  size_t inserted_ = 0;          // since the table was allocated
-  Slots slots_;                  // a bucket to a cache line, in huge pages where there are any
-  std::vector<uint32_t> arena_;  // ids, then for a long word its bytes
+  size_t inserted_ = 0;     // since the table was allocated
+  Slots slots_;             // a bucket to a cache line, in huge pages where there are any
+  Mapped<uint32_t> arena_;  // ids, then for a long word its bytes
+  size_t arena_used_ = 0;
 };
 
 }  // namespace millrace::tokenizer

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // WordPiece: the longest token that the word begins with, again and again. WordLevel: the word is a token or unknown.
 #include "millrace/tokenizer/aligned_text.h"
+#include "millrace/tokenizer/byte_trie.h"
 #include "millrace/tokenizer/char_bpe.h"
 
 namespace millrace::tokenizer {
@@ -36,20 +37,17 @@ class WordPiece final : public WordLevel {
  public:
   WordPiece(Vocabulary vocabulary, const WordPieceSpec& spec)
       : WordLevel(std::move(vocabulary), spec.unk_token),
-        prefix_(spec.continuing_subword_prefix),
-        max_characters_(spec.max_input_chars_per_word) {
-    for (int64_t id = 0; id < this->vocabulary().id_limit(); ++id)
-      if (this->vocabulary().contains(static_cast<uint32_t>(id)))
-        longest_token_ = std::max(longest_token_, this->vocabulary().token(static_cast<uint32_t>(id)).size());
-  }
+        max_characters_(spec.max_input_chars_per_word),
+        trie_(spec.vocab),
+        continuation_(node_of(spec.continuing_subword_prefix)) {}
 
-  Status encode_word(std::string_view word, Scratch& scratch, std::vector<ModelToken>& tokens) const override {
+  Status encode_word(std::string_view word, Scratch&, std::vector<ModelToken>& tokens) const override {
     uint64_t characters = 0;
     for (const char b : word) characters += (static_cast<uint8_t>(b) & 0xC0) != 0x80;
     if (characters > max_characters_) return add_unknown(word, tokens);
     const size_t first = tokens.size();
     for (size_t begin = 0; begin < word.size();) {
-      const ModelToken token = longest(word, begin, scratch.affixed);
+      const ModelToken token = longest(begin > 0 ? continuation_ : ByteTrie::kRoot, word, begin);
       if (token.id == kNoToken) {
         tokens.resize(first);
         return add_unknown(word, tokens);
@@ -61,23 +59,30 @@ class WordPiece final : public WordLevel {
   }
 
  private:
-  // The longest token that word[begin, ...) begins with; no id when there is none.
-  ModelToken longest(std::string_view word, size_t begin, std::string& candidate) const {
-    const size_t prefix_size = begin > 0 ? prefix_.size() : 0;
-    candidate.assign(begin > 0 ? prefix_ : "").append(word.substr(begin, longest_token_));
-    for (size_t size = candidate.size(); size > prefix_size; --size) {
-      const bool whole = begin + size - prefix_size == word.size() ||
-                         (static_cast<uint8_t>(word[begin + size - prefix_size]) & 0xC0) != 0x80;
-      if (!whole) continue;
-      const uint32_t id = vocabulary().find(std::string_view(candidate).substr(0, size));
-      if (id != kNoToken) return {id, static_cast<uint32_t>(begin), static_cast<uint32_t>(begin + size - prefix_size)};
-    }
-    return {};
+  uint32_t node_of(std::string_view text) const {
+    uint32_t node = ByteTrie::kRoot;
+    for (const char b : text)
+      if (node != ByteTrie::kNone) node = trie_.next(node, static_cast<uint8_t>(b));
+    return node;
   }
 
-  std::string prefix_;
+  // The longest token that is what leads to `node` and then the begin of word[begin, ...); no id when there is none.
+  ModelToken longest(uint32_t node, std::string_view word, size_t begin) const {
+    uint32_t found = ByteTrie::kNone;
+    size_t end = begin;
+    for (size_t at = begin; at < word.size() && node != ByteTrie::kNone;) {
+      node = trie_.next(node, static_cast<uint8_t>(word[at++]));
+      if (node == ByteTrie::kNone || !trie_.ends_key(node)) continue;
+      found = node;
+      end = at;
+    }
+    if (found == ByteTrie::kNone) return {};
+    return {trie_.value(found), static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
+  }
+
   uint64_t max_characters_;
-  size_t longest_token_ = 0;  // bytes
+  ByteTrie trie_;
+  uint32_t continuation_;  // the node that the prefix of all but a word's first token leads to
 };
 
 }  // namespace

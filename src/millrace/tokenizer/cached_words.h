@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Words to ids through a WordCache, in batches: what the cache does not have is computed for a whole batch at once. Not
+// thread-safe.
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/tokenizer/word_cache.h"
+
+namespace millrace::tokenizer {
+
+// What computes the ids of words. The same bytes give the same ids every time.
+class WordModel {
+ public:
+  virtual ~WordModel() = default;
+  // Appends the ids of all `requests` to `ids` and says in each which they are.
+  [[nodiscard]] virtual Status encode_words(std::span<WordRequest> requests, std::vector<uint32_t>& ids) = 0;
+};
+
+class CachedWords {
+ public:
+  static constexpr size_t kBatch = 256;
+
+  // Bytes [begin, end) of a piece of less than 4 GiB, never none.
+  struct Place {
+    uint32_t begin = 0, end = 0;
+  };
+
+  // Appends the ids of the words of `piece`: those that lie side by side from `begin` on and end at `ends`, or those at
+  // `places`, from left to right. `readable_end` is how far memory may be read. Errors: those of `model`.
+  // REQUIRES: at most kBatch words.
+  [[nodiscard]] Status add(std::string_view piece, size_t begin, std::span<const size_t> ends, const char* readable_end,
+                           WordModel& model, std::vector<uint32_t>& ids);
+  [[nodiscard]] Status add(std::string_view piece, std::span<const Place> places, const char* readable_end,
+                           WordModel& model, std::vector<uint32_t>& ids);
+
+ private:
+  template <class WordAt>
+  [[nodiscard]] Status add_words(size_t words, const WordAt& word_at, const char* readable_end, WordModel& model,
+                                 std::vector<uint32_t>& ids);
+  [[nodiscard]] Status learn(WordModel& model);
+  [[nodiscard]] Status add_slow(std::string_view word, const WordKey& key, const WordCache::Slot* found,
+                                WordModel& model, std::vector<uint32_t>& ids);
+
+  WordCache cache_;
+  std::vector<WordRequest> requests_;                 // words of a batch that the cache does not have
+  std::vector<uint32_t> word_ids_;                    // of them
+  std::vector<WordRequest>::const_iterator learned_;  // where the search for a word of the batch goes on
+};
+
+}  // namespace millrace::tokenizer

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The words of most units without the normalizers and pre-tokenizers: those whose characters each become one ASCII
+// character or stay what they are, whatever stands beside them, in files whose cutting is simple. All others are left
+// to the general way. Immutable, thread-safe; a Scratch belongs to one thread.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/tokenizer/cutter.h"
+#include "millrace/tokenizer/normalizer.h"
+#include "millrace/tokenizer/tokenizer_json.h"
+
+namespace millrace::tokenizer {
+
+class PlainWords {
+ public:
+  struct Scratch {
+    std::string text;
+    std::vector<Word> words;
+    std::vector<uint8_t> known;  // for each character below U+10000, what is_plain found
+    AlignedText character;
+    Normalizer::Scratch normalizer;
+  };
+
+  // For a file whose units unit_path.h cuts by white space; nothing when its cutting is not simple.
+  [[nodiscard]] static std::optional<PlainWords> build(const TokenizerSpec& spec, const Normalizer& normalizer);
+
+  // Writes the words of `unit` to `scratch` as places in its text. False: the unit has to go the general way.
+  // `normalizer` is the file's.
+  bool cut(std::string_view unit, const Normalizer& normalizer, Scratch& scratch) const;
+
+ private:
+  static constexpr uint8_t kNotPlain = 0;  // no character of a word is U+0000
+
+  bool is_plain(uint32_t c, const Normalizer& normalizer, Scratch& scratch) const;
+  bool find_plain(uint32_t c, const Normalizer& normalizer, Scratch& scratch) const;
+
+  std::array<uint8_t, 128> ascii_{};       // what a character becomes, or kNotPlain
+  std::array<bool, 128> alone_{};          // is a word by itself
+  std::array<bool, 128> becomes_space_{};  // of the white space
+  bool isolates_punctuation_ = false;
+  bool takes_foreign_ = true;  // other characters than ASCII
+  bool only_letters_ = false;  // of those
+  bool begins_with_space_ = false;
+  std::string prefix_;  // of each word, in place of the space if it begins with one
+};
+
+}  // namespace millrace::tokenizer
