@@ -187,6 +187,19 @@ ClusterClass cluster_class(uint32_t c) {
   return static_cast<ClusterClass>(classes[c]);
 }
 
+bool extends_cluster(uint32_t c) {
+  switch (cluster_class(c)) {
+    case ClusterClass::kExtend:
+    case ClusterClass::kExtendOnly:
+    case ClusterClass::kLinker:
+    case ClusterClass::kSpacingMark:
+    case ClusterClass::kJoiner:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::span<const CodePointRange> property_ranges(std::string_view name) {
   static const Properties properties = build_properties();
   const bool shorthand = name == "s" || name == "w" || name == "d" || name == "h";

@@ -74,6 +74,11 @@ enum class ClusterClass : uint8_t {
   kSyllable,
 };
 ClusterClass cluster_class(uint32_t c);
+// Whether a cluster goes on with `c` whatever is before it, and with whatever follows it; control characters apart.
+bool extends_cluster(uint32_t c);
+inline bool prepends_cluster(uint32_t c) {
+  return cluster_class(c) == ClusterClass::kPrepend;
+}
 
 // The code points of a property of regular expressions: a general category ("Lu", "L", "Letter"), a script ("Han",
 // "Hani"), a property of POSIX ("Alpha"), or one of "s", "w", "d" and "h" for \s, \w, \d and \h. Names as in \p{..};

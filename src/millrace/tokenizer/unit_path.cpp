@@ -291,7 +291,7 @@ struct WordShape {
   UnitScanner::Cut before_white(uint32_t a) const {
     if (!charsmap || is_graphic(a)) return UnitScanner::kCut;
     if (!charsmap_is_first) return UnitScanner::kNone;
-    if (a < 128) return is_cluster_control(a) ? UnitScanner::kCut : UnitScanner::kNone;
+    if (a < 128) return cluster_class(a) == ClusterClass::kControl ? UnitScanner::kCut : UnitScanner::kNone;
     return a == UnitScanner::kFirstKind + kPrepended ? UnitScanner::kGlue : UnitScanner::kCut;
   }
 
