@@ -47,7 +47,7 @@ nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_t
     bytes += views.back().size();
   }
   std::vector<uint32_t> ids;
-  ids.reserve(bytes / 3);  // few texts have more; memory that is not touched costs nothing
+  ids.reserve(bytes / 2);  // few texts have more; memory that is not touched costs nothing
   std::vector<int64_t> offsets{0};
   without_gil([&] {
     return self.with_encoder([&](Encoder& encoder) -> Status {

@@ -33,6 +33,7 @@ struct Encoder::Impl {
 
   struct ByteWords;
   Status encode_byte_level(Output& out);
+  Status encode_normalized_bytes(std::string_view piece, std::vector<uint32_t>& ids);
   Status encode_byte_level_piece(std::string_view piece, const char* readable_end, std::vector<uint32_t>& ids);
 
   struct Units;
@@ -109,26 +110,48 @@ struct Encoder::Impl::ByteWords : WordModel {
 
 Status Encoder::Impl::encode_byte_level(Output& out) {
   if (!words) words.emplace();
+  const char* const readable_end = out.text.data() + out.text.size();
+  const bool normalizes = !parts.normalizer.empty();
   pieces.clear();
-  parts.added_tokens.split(out.text, pieces);
+  if (normalizes)
+    parts.added_tokens.split_raw(out.text, pieces);
+  else
+    parts.added_tokens.split(out.text, pieces);
   for (const Piece& piece : pieces) {
-    if (piece.id != kNoToken) {
-      out.ids.push_back(piece.id);
-      continue;
-    }
     const std::string_view source = out.text.substr(piece.begin, piece.end - piece.begin);
-    if (parts.byte_level->add_prefix_space && source[0] != ' ') {
-      prefixed.assign(1, ' ').append(source);
-      RETURN_IF_ERROR(encode_byte_level_piece(prefixed, prefixed.data() + prefixed.size(), out.ids));
-    } else {
-      RETURN_IF_ERROR(encode_byte_level_piece(source, out.text.data() + out.text.size(), out.ids));
-    }
+    if (piece.id != kNoToken)
+      out.ids.push_back(piece.id);
+    else if (normalizes)
+      RETURN_IF_ERROR(encode_normalized_bytes(source, out.ids));
+    else
+      RETURN_IF_ERROR(encode_byte_level_piece(source, readable_end, out.ids));
+  }
+  return {};
+}
+
+Status Encoder::Impl::encode_normalized_bytes(std::string_view piece, std::vector<uint32_t>& ids) {
+  normalized.assign(piece, 0, false);
+  RETURN_IF_ERROR(parts.normalizer.apply(normalized, normalizer_scratch));
+  const std::string_view text = normalized.text();
+  normalized_pieces.clear();
+  parts.added_tokens.split_normalized(text, normalized_pieces);
+  for (const Piece& part : normalized_pieces) {
+    if (part.id != kNoToken)
+      ids.push_back(part.id);
+    else
+      RETURN_IF_ERROR(
+          encode_byte_level_piece(text.substr(part.begin, part.end - part.begin), text.data() + text.size(), ids));
   }
   return {};
 }
 
 Status Encoder::Impl::encode_byte_level_piece(std::string_view piece, const char* readable_end,
                                               std::vector<uint32_t>& ids) {
+  if (parts.byte_level->add_prefix_space && piece[0] != ' ') {
+    prefixed.assign(1, ' ').append(piece);
+    piece = prefixed;
+    readable_end = prefixed.data() + prefixed.size();
+  }
   std::array<size_t, CachedWords::kBatch> ends;
   ByteWords model(*this);
   size_t begin = 0;

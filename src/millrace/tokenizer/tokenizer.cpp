@@ -12,7 +12,7 @@ namespace {
 std::optional<ByteLevelPath> find_byte_level_path(const TokenizerSpec& spec, const Model& model) {
   const auto* bpe = dynamic_cast<const CharBpe*>(&model);
   const auto& steps = spec.pretokenizers;
-  if (bpe == nullptr || !spec.normalizers.empty() || steps.empty() || steps.size() > 2) return std::nullopt;
+  if (bpe == nullptr || steps.empty() || steps.size() > 2) return std::nullopt;
   const auto* byte_level = std::get_if<ByteLevelSpec>(&steps.back());
   if (byte_level == nullptr) return std::nullopt;
   std::string_view pattern = byte_level->use_regex ? kByteLevelPattern : "";

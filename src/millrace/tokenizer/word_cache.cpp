@@ -8,6 +8,11 @@
 #include <utility>
 
 namespace millrace::tokenizer {
+namespace {
+
+constexpr size_t kMovedSlots = size_t{1} << 15;  // 1 MiB of them
+
+}  // namespace
 
 WordCache::WordCache() : slots_(allocate<Slot>(slot_count(), true)), arena_(allocate<uint32_t>(kArenaIds, false)) {}
 
@@ -36,8 +41,12 @@ void WordCache::grow() {
   bucket_bits_ = std::min(bucket_bits_ + kGrowthBits, kMaxBucketBits);
   const Slots old = std::exchange(slots_, allocate<Slot>(slot_count(), true));
   inserted_ = 0;
-  for (size_t i = old_count; i-- > 0;)  // the newer one of a bucket last
+  for (size_t i = old_count; i-- > 0;) {  // the newer one of a bucket last
     if (old[i].key.high != 0) place(old[i]);
+    // What has moved is given back, so that the two tables are never there as a whole.
+    if (i % kMovedSlots == 0)
+      static_cast<void>(madvise(&old[i], std::min(kMovedSlots, old_count - i) * sizeof(Slot), MADV_DONTNEED));
+  }
 }
 
 void WordCache::clear() {
