@@ -103,7 +103,7 @@ class MemberWriter {
  private:
   // `write` appends the member's content.
   template <class Write>
-  Status member(std::string_view field, std::string& out, Write write);
+  [[nodiscard]] Status member(std::string_view field, std::string& out, Write write);
 
   const bool mask_, text_;
   const std::string ids_field_;
