@@ -90,9 +90,10 @@ class Bench:
         return result
 
     def recipe(self, stage: str, raw: pathlib.Path, tokenizer: str, *flags) -> dict:
-        shutil.rmtree(self.work / "recipe", ignore_errors=True)
+        out = self.work / ("recipe.tar" if stage == "write" else "recipe")
+        shutil.rmtree(out, ignore_errors=True)
         command = [sys.executable, ROOT / "benchmarks/recipe.py", stage, "--raw", raw, "--documents", "paragraph"]
-        done = run([*command, "--tokenizer", self.tokenizer(tokenizer), "--out", self.work / "recipe", *flags])
+        done = run([*command, "--tokenizer", self.tokenizer(tokenizer), "--out", out, *flags])
         return json.loads(done["out"])
 
     def bench_recipe(self, shape: str, tokenizer: str) -> None:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The writer of `prepare` alone: texts and ids that are in memory become members, hashes, a shard and its index, as
-// they do in a task, on one thread. Beside it the same number of bytes from one hot buffer of 1 MiB into a plain file,
-// through the same storage and as durably. Both take turns.
+// they do in a task, on one thread. Beside it the same number of bytes that are in memory too, 1 MiB at a time into a
+// plain file, through the same storage and as durably. Both take turns.
 //
 //   millrace_prepare_writer TOKENIZER FOLDER RUNS INPUT...
 //
@@ -44,7 +44,9 @@ struct Cost {
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -110,12 +112,10 @@ Result<int64_t> write_shard(const Location& folder, const std::vector<Document>&
   return finished.entry.size;
 }
 
-Status write_raw(const Location& folder, int64_t size) {
-  const std::string buffer(kBatch, 'x');
+Status write_raw(const Location& folder, std::string_view bytes) {
   ASSIGN_OR_RETURN(const auto writer, folder.storage->open_write(folder.child("raw").key));
-  for (int64_t at = 0; at < size; at += static_cast<int64_t>(buffer.size())) {
-    const auto piece = static_cast<size_t>(std::min<int64_t>(size - at, static_cast<int64_t>(buffer.size())));
-    RETURN_IF_ERROR(writer->write_at(at, as_bytes(std::string_view(buffer).substr(0, piece))));
+  for (size_t at = 0; at < bytes.size(); at += kBatch) {
+    RETURN_IF_ERROR(writer->write_at(static_cast<int64_t>(at), as_bytes(bytes.substr(at, kBatch))));
   }
   RETURN_IF_ERROR(writer->commit());
   return {};
@@ -135,10 +135,11 @@ Status run(const std::vector<std::string>& arguments) {
                        return write_shard(folder, all.documents).map([&size](int64_t bytes) { size = bytes; });
                      }));
     RETURN_IF_ERROR(folder.storage->remove(keys));
-    ASSIGN_OR_RETURN(const Cost raw, measure([&] { return write_raw(folder, size); }));
-    const nlohmann::json line = {{"samples", all.documents.size()},        {"bytes", size},
-                                 {"seconds", ours.seconds},                {"cpu_seconds", ours.cpu_seconds},
-                                 {"raw_seconds", raw.seconds},             {"raw_cpu_seconds", raw.cpu_seconds}};
+    const std::string bytes(static_cast<size_t>(size), 'x');
+    ASSIGN_OR_RETURN(const Cost raw, measure([&] { return write_raw(folder, bytes); }));
+    const nlohmann::json line = {{"samples", all.documents.size()}, {"bytes", size},
+                                 {"seconds", ours.seconds},         {"cpu_seconds", ours.cpu_seconds},
+                                 {"raw_seconds", raw.seconds},      {"raw_cpu_seconds", raw.cpu_seconds}};
     std::puts(line.dump().c_str());
   }
   return folder.storage->remove(keys);
