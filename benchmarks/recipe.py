@@ -53,6 +53,33 @@ def prepare(args) -> dict:
     }
 
 
+def write(args) -> dict:
+    """The writer alone: what `prepare` writes, with ids that are there already."""
+    import numpy
+    import webdataset
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(args.tokenizer)
+    samples = []
+    for path in sorted(pathlib.Path(args.raw).iterdir()):
+        for text in documents(path, args.documents):
+            ids = tokenizer.encode(text, add_special_tokens=True).ids
+            ids = numpy.array(ids, dtype=numpy.uint32) if args.ids == "npy" else ids
+            samples.append({"__key__": f"sample_{len(samples):08d}", f"token_ids.{args.ids}": ids, "text.txt": text})
+    begin, cpu = time.perf_counter(), cpu_seconds()
+    with webdataset.TarWriter(args.out) as sink:
+        for sample in samples:
+            sink.write(sample)
+    with open(args.out, "rb") as file:
+        os.fsync(file.fileno())
+    return {
+        "seconds": time.perf_counter() - begin,
+        "cpu_seconds": cpu_seconds() - cpu,
+        "samples": len(samples),
+        "output_bytes": os.path.getsize(args.out),
+    }
+
+
 class PadCollate:
     """The least a collator can do: cut, pad, mask. (transformers' own costs three times as much.)"""
 
@@ -104,6 +131,12 @@ def main() -> None:
     p.add_argument("--tokenizer", required=True)
     p.add_argument("--out", required=True)
     p.add_argument("--documents", default="line")
+    p = stages.add_parser("write")
+    p.add_argument("--raw", required=True)
+    p.add_argument("--tokenizer", required=True)
+    p.add_argument("--out", required=True, help="a file")
+    p.add_argument("--documents", default="line")
+    p.add_argument("--ids", default="json")
     p = stages.add_parser("load")
     p.add_argument("--shards", required=True)
     p.add_argument("--batch-size", type=int, default=8)
@@ -111,7 +144,7 @@ def main() -> None:
     p.add_argument("--workers", type=int, default=0)
     args = parser.parse_args()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    print(json.dumps({"prepare": prepare, "load": load}[args.stage](args)))
+    print(json.dumps({"prepare": prepare, "write": write, "load": load}[args.stage](args)))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,12 @@ find_package(nlohmann_json REQUIRED)     # small JSON (manifests, records, CLI o
 find_package(simdjson REQUIRED)          # large JSON read fast: tokenizer.json, jsonl
 find_package(CLI11 REQUIRED)             # argument parsing with help, config files and completion data
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)  # XXH3: content hashes at memory speed
+# The library's plain functions are built for the oldest x86; beside them it may have some that choose by the machine.
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::XXHASH)
+check_cxx_source_compiles("#include <xxh_x86dispatch.h>
+int main() { return XXH3_128bits_update_dispatch(nullptr, nullptr, 0); }" MILLRACE_XXHASH_DISPATCH)
+unset(CMAKE_REQUIRED_LIBRARIES)
 find_package(ZLIB REQUIRED)              # gzip inputs
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)      # zstd inputs
 pkg_check_modules(ONIGURUMA REQUIRED oniguruma)  # expressions that no scanner of ours knows; only the header, it is opened at run time

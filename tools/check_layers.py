@@ -16,7 +16,14 @@ LEVELS = {
     "cluster": 4, "monitor": 4, "bench": 4,
     "cli": 5, "python": 5,
 }  # fmt: skip
-ONLY_IN = {"CLI": "cli", "nanobind": "python", "xxhash.h": "base", "curl": "storage", "arrow": "formats"}
+ONLY_IN = {
+    "CLI": "cli",
+    "nanobind": "python",
+    "xxhash.h": "base",
+    "xxh_x86dispatch.h": "base",
+    "curl": "storage",
+    "arrow": "formats",
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 

@@ -2,7 +2,11 @@
 #include "millrace/base/hash.h"
 
 #include <fmt/format.h>
+#ifdef MILLRACE_XXHASH_DISPATCH
+#include <xxh_x86dispatch.h>  // redirects the names used here
+#else
 #include <xxhash.h>
+#endif
 
 #include <charconv>
 

@@ -95,8 +95,16 @@ class Splitter {
   std::optional<DocumentSpan> open_;
 };
 
+// In pieces of a fixed size, which compilers turn into vector code.
 int64_t count_lines(std::string_view text) {
-  return std::count(text.begin(), text.end(), '\n');
+  constexpr size_t kPiece = 128;
+  int64_t lines = 0;
+  for (; text.size() >= kPiece; text.remove_prefix(kPiece)) {
+    uint8_t here = 0;
+    for (size_t i = 0; i < kPiece; ++i) here = static_cast<uint8_t>(here + (text[i] == '\n' ? 1 : 0));
+    lines += here;
+  }
+  return lines + std::count(text.begin(), text.end(), '\n');
 }
 
 tl::unexpected<Error> not_jsonl(std::string_view field, std::string_view reason) {

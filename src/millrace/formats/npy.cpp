@@ -196,17 +196,27 @@ Status check_size(const NpyArray& array, size_t item_bytes, std::string_view wha
               what, item_bytes, bytes);
 }
 
+// Around the descr and the length. numpy's spaces in front of the newline leave room for kGrowthDigits digits and then
+// align the data: whatever the length, these are as many bytes.
+constexpr std::string_view kBeforeDescr("\x93NUMPY\x01\x00\x76\x00{'descr': '", 21);
+constexpr std::string_view kBeforeLength = "', 'fortran_order': False, 'shape': (";
+constexpr std::string_view kBehindLength = ",), }";
+constexpr size_t kUnpadded = kBeforeDescr.size() + 3 + kBeforeLength.size() + kGrowthDigits + kBehindLength.size() + 1;
+static_assert((kUnpadded + kNpyAlignment - 1) / kNpyAlignment * kNpyAlignment == kNpyHeaderBytes);
+static_assert(kNpyHeaderBytes - kNpyMagic.size() - 4 == 0x76);
+
+// `descr` has three characters.
 void append_header(std::string& out, std::string_view descr, size_t length) {
-  const std::string count = fmt::format("{}", length);
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({},), }}", descr, count);
-  header.append(kGrowthDigits - count.size(), ' ');
-  const size_t unpadded = kNpyMagic.size() + 4 + header.size() + 1;
-  header.append((kNpyAlignment - unpadded % kNpyAlignment) % kNpyAlignment, ' ');
-  header += '\n';
-  out.append(kNpyMagic).append({'\x01', '\x00'});
-  out += static_cast<char>(header.size() & 255);
-  out += static_cast<char>(header.size() >> 8);
-  out.append(header);
+  const size_t at = out.size();
+  out.append(kNpyHeaderBytes, ' ');
+  char* header = out.data() + at;
+  header[kNpyHeaderBytes - 1] = '\n';
+  const auto put = [&header](std::string_view text) { header = std::copy(text.begin(), text.end(), header); };
+  put(kBeforeDescr);
+  put(descr);
+  put(kBeforeLength);
+  header = std::to_chars(header, header + kGrowthDigits, length).ptr;
+  put(kBehindLength);
 }
 
 tl::unexpected<Error> bad_json_ids(std::string_view source, size_t at, std::string_view reason) {

@@ -328,27 +328,48 @@ void put_number(char* block, Field field, uint64_t value) {
   }
 }
 
-void append_header(std::string& out, std::string_view prefix, std::string_view name, char type, uint64_t size) {
+// A header without name, type and size, which are all that differs between files.
+constexpr std::array<char, kTarBlock> kPlainHeader = [] {
+  std::array<char, kTarBlock> block{};
+  const auto put = [&block](Field field, std::string_view text) {
+    std::copy(text.begin(), text.end(), block.begin() + field.at);
+  };
+  put(kMode, "0000444");
+  put(kUid, "0000000");
+  put(kGid, "0000000");
+  put(kMtime, "00000000000");
+  put(kChecksum, "        ");  // as it is counted
+  put(kMagic, kUstarMagic);
+  return block;
+}();
+
+template <class Bytes>
+constexpr uint32_t sum_of(const Bytes& bytes) {
+  uint32_t sum = 0;
+  for (const char c : bytes) sum += static_cast<unsigned char>(c);
+  return sum;
+}
+constexpr uint32_t kPlainSum = sum_of(kPlainHeader);
+
+// Until the size is known, the sum of everything else stands where the checksum will be.
+void begin_header(std::string& out, std::string_view prefix, std::string_view name, char type) {
   const size_t at = out.size();
-  out.append(static_cast<size_t>(kTarBlock), '\0');
+  out.append(kPlainHeader.data(), kPlainHeader.size());
   char* block = out.data() + at;
   put_text(block, kName, name);
   put_text(block, kPrefix, prefix);
-  put_text(block, kMagic, kUstarMagic);
-  put_number(block, kMode, 0444);
-  put_number(block, kUid, 0);
-  put_number(block, kGid, 0);
-  put_number(block, kSize, size);
-  put_number(block, kMtime, 0);
   block[kType.at] = type;
-  put_text(block, kChecksum, "        ");
-  put_number(block, {kChecksum.at, kChecksum.size - 1}, sum_block(block));
-  block[kChecksum.at + 6] = '\0';
+  const uint32_t sum = kPlainSum + sum_of(name) + sum_of(prefix) + static_cast<unsigned char>(type);
+  std::memcpy(block + kChecksum.at, &sum, sizeof(sum));
 }
 
-void append_padded(std::string& out, std::span<const std::byte> data) {
-  out.append(as_text(data));
-  out.append((static_cast<size_t>(kTarBlock) - data.size() % kTarBlock) % kTarBlock, '\0');
+void end_header(char* block, uint64_t size) {
+  uint32_t sum;
+  std::memcpy(&sum, block + kChecksum.at, sizeof(sum));
+  put_number(block, kSize, size);
+  sum += sum_of(field_of(block, kSize));
+  put_number(block, {kChecksum.at, kChecksum.size - 1}, sum);
+  block[kChecksum.at + 6] = '\0';
 }
 
 // Where ustar can cut a long name: a '/' with at most 155 bytes before it and 1 to 100 behind. npos when there is none.
@@ -510,7 +531,7 @@ Status SampleReader::add(SampleName name) {
   return {};
 }
 
-Status append_tar_member(std::string& out, std::string_view name, std::span<const std::byte> data) {
+Result<size_t> begin_tar_member(std::string& out, std::string_view name) {
   if (name.empty() || name.find('\0') != std::string_view::npos) {
     return fail(ErrorCode::kInvalidArgument, "a tar member cannot be named {}", quoted_member(name));
   }
@@ -521,13 +542,27 @@ Status append_tar_member(std::string& out, std::string_view name, std::span<cons
       name.remove_prefix(cut + 1);
     } else {
       const std::string record = pax_path(name);
-      append_header(out, {}, "././@PaxHeader", 'x', record.size());
-      append_padded(out, as_bytes(record));
+      begin_header(out, {}, "././@PaxHeader", 'x');
+      const size_t begin = out.size();
+      out += record;
+      end_tar_member(out, begin);
       name = name.substr(0, kName.size);
     }
   }
-  append_header(out, prefix, name, '0', data.size());
-  append_padded(out, data);
+  begin_header(out, prefix, name, '0');
+  return out.size();
+}
+
+void end_tar_member(std::string& out, size_t begin) {
+  const size_t size = out.size() - begin;
+  end_header(out.data() + begin - kTarBlock, size);
+  out.append((static_cast<size_t>(kTarBlock) - size % kTarBlock) % kTarBlock, '\0');
+}
+
+Status append_tar_member(std::string& out, std::string_view name, std::span<const std::byte> data) {
+  ASSIGN_OR_RETURN(const size_t begin, begin_tar_member(out, name));
+  out.append(as_text(data));
+  end_tar_member(out, begin);
   return {};
 }
 

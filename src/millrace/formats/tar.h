@@ -105,6 +105,10 @@ class SampleReader {
 // run), data and zero padding. Names over 100 bytes use the ustar prefix when they can, else one PAX header; no other
 // PAX headers. Errors: invalid_argument (empty name or NUL in it).
 [[nodiscard]] Status append_tar_member(std::string& out, std::string_view name, std::span<const std::byte> data);
+// The same for data that is made in place: what is appended to `out` between the two calls. The first gives where that
+// begins, the second takes it.
+[[nodiscard]] Result<size_t> begin_tar_member(std::string& out, std::string_view name);
+void end_tar_member(std::string& out, size_t begin);
 // The two zero blocks that end an archive.
 void append_tar_end(std::string& out);
 

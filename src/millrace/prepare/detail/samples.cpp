@@ -45,9 +45,51 @@ Position Slice::position_of(size_t i) const {
           first_document + static_cast<int64_t>(i)};
 }
 
+MemberWriter::MemberWriter(const SampleFormat& format)
+    : mask_(format.chat != nullptr),
+      text_(format.text),
+      ids_field_(format.ids_field),
+      id_width_(format.id_width),
+      name_(fmt::format("{:05}-", format.task)),
+      task_bytes_(name_.size()) {}
+
+// Fields in byte order of their names, as webdataset's own writer has them.
+Status MemberWriter::append(int64_t document, std::string_view text, std::span<const uint32_t> ids,
+                            std::span<const uint8_t> mask, std::string& out) {
+  name_.resize(task_bytes_);
+  append_padded(name_, document, 9);
+  name_ += '.';
+  key_bytes_ = name_.size();
+  if (mask_) {
+    RETURN_IF_ERROR(member("loss_mask.npy", out, [&] { formats::append_npy_u8(out, mask); }));
+  }
+  if (text_) {
+    RETURN_IF_ERROR(member("text.txt", out, [&] { out += text; }));
+  }
+  return member(ids_field_, out, [&] {
+    if (ids_field_.ends_with(".json")) {
+      formats::append_json_ids(out, ids);
+    } else if (ids_field_.ends_with(".npy")) {
+      formats::append_npy_u32(out, ids);
+    } else {
+      formats::append_raw_ids(out, ids, id_width_);
+    }
+  });
+}
+
+template <class Write>
+Status MemberWriter::member(std::string_view field, std::string& out, Write write) {
+  name_.resize(key_bytes_);
+  name_ += field;
+  ASSIGN_OR_RETURN(const size_t begin, formats::begin_tar_member(out, name_));
+  write();
+  formats::end_tar_member(out, begin);
+  return {};
+}
+
 SampleEncoder::SampleEncoder(SampleFormat format, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
                              bool hashes_only)
-    : format_(std::move(format)), hashes_only_(hashes_only), encoder_(std::move(tokenizer)) {
+    : format_(std::move(format)), hashes_only_(hashes_only), members_(format_), encoder_(std::move(tokenizer)) {
   if (format_.chat) chat_.emplace(format_.chat);
 }
 
@@ -108,7 +150,7 @@ Status SampleEncoder::encode_document(const Slice& slice, size_t i, Batch& batch
     if (format_.raw_ids()) {
       formats::append_raw_ids(batch.bytes, ids_, format_.id_width);
     } else {
-      RETURN_IF_ERROR(append_members(text, batch, sample));
+      RETURN_IF_ERROR(members_.append(document, text, ids_, mask_, batch.bytes));
     }
     const std::string_view extent = std::string_view(batch.bytes).substr(begin);
     sample.size = extent.size();
@@ -124,38 +166,6 @@ Status SampleEncoder::encode_ids(std::string_view text) {
   RETURN_IF_ERROR(encoder_.encode(text, {.add_special_tokens = format_.add_special_tokens}, ids_));
   if (format_.eos) ids_.push_back(*format_.eos);
   return {};
-}
-
-// Fields in byte order of their names, as webdataset's own writer has them.
-Status SampleEncoder::append_members(std::string_view text, Batch& batch, const Sample& sample) {
-  name_.clear();
-  append_padded(name_, format_.task, 5);
-  name_ += '-';
-  append_padded(name_, sample.document, 9);
-  name_ += '.';
-  const size_t key_size = name_.size();
-  if (chat_) {
-    ids_bytes_.clear();
-    formats::append_npy_u8(ids_bytes_, mask_);
-    name_ += "loss_mask.npy";
-    RETURN_IF_ERROR(formats::append_tar_member(batch.bytes, name_, as_bytes(ids_bytes_)));
-    name_.resize(key_size);
-  }
-  if (format_.text) {
-    name_ += "text.txt";
-    RETURN_IF_ERROR(formats::append_tar_member(batch.bytes, name_, as_bytes(text)));
-    name_.resize(key_size);
-  }
-  ids_bytes_.clear();
-  if (format_.ids_field.ends_with(".json")) {
-    formats::append_json_ids(ids_bytes_, ids_);
-  } else if (format_.ids_field.ends_with(".npy")) {
-    formats::append_npy_u32(ids_bytes_, ids_);
-  } else {
-    formats::append_raw_ids(ids_bytes_, ids_, format_.id_width);
-  }
-  name_ += format_.ids_field;
-  return formats::append_tar_member(batch.bytes, name_, as_bytes(ids_bytes_));
 }
 
 // A view into the chunk, or into scratch memory that the next call uses again.

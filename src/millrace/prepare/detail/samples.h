@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -91,6 +92,27 @@ struct SampleFormat {
   bool raw_ids() const { return output != OutputFormat::kWebDataset || block_documents > 0; }
 };
 
+// Makes the members of samples. Belongs to one thread.
+class MemberWriter {
+ public:
+  explicit MemberWriter(const SampleFormat& format);
+  // Appends the members of a document; `mask` is that of a conversation.
+  [[nodiscard]] Status append(int64_t document, std::string_view text, std::span<const uint32_t> ids,
+                              std::span<const uint8_t> mask, std::string& out);
+
+ private:
+  // `write` appends the member's content.
+  template <class Write>
+  [[nodiscard]] Status member(std::string_view field, std::string& out, Write write);
+
+  const bool mask_, text_;
+  const std::string ids_field_;
+  const size_t id_width_;
+  std::string name_;         // "{task:05}-", and behind it what the member at hand is called
+  const size_t task_bytes_;  // of name_
+  size_t key_bytes_ = 0;     // likewise, the next dot included
+};
+
 class SampleEncoder {
  public:
   // `hashes_only`: samples are empty and have nothing but their text's hash.
@@ -102,19 +124,19 @@ class SampleEncoder {
 
  private:
   [[nodiscard]] Status encode_document(const Slice& slice, size_t i, Batch& batch);
-  [[nodiscard]] Status append_members(std::string_view text, Batch& batch, const Sample& sample);
   [[nodiscard]] Status encode_ids(std::string_view text);
   [[nodiscard]] Result<std::string_view> text_of(const Slice& slice, size_t i);
   std::string_view repaired(std::string_view text);
 
   const SampleFormat format_;
   const bool hashes_only_;
+  MemberWriter members_;
   tokenizer::Encoder encoder_;
   std::optional<tokenizer::ChatEncoder> chat_;
   std::vector<uint32_t> ids_;
   std::vector<uint8_t> mask_;  // of a conversation
   uint32_t invalid_utf8_ = 0;  // of the document at hand
-  std::string name_, repaired_, field_, ids_bytes_;
+  std::string repaired_, field_;
 };
 
 }  // namespace millrace::prepare
