@@ -129,8 +129,8 @@ bool json_line(std::string_view file) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return -1;
-  constexpr std::array kReaders = {tar,         shard_index, shard_index_behind_its_checksum, ids, manifest,
-                                   safetensors, documents,   json_line};
+  constexpr std::array kReaders = {tar,       shard_index, shard_index_behind_its_checksum, ids, manifest, safetensors,
+                                   documents, json_line};
   // SAFETY: char may alias any object.
   const std::string_view file(reinterpret_cast<const char*>(data) + 1, size - 1);
   return kReaders[data[0] % kReaders.size()](file) ? 0 : -1;

@@ -160,23 +160,23 @@ void add_output_flags(CLI::App& app, PrepareArgs& args) {
 
 // Which documents are taken.
 void add_selection_flags(CLI::App& app, prepare::PrepareOptions& options) {
-  app.add_flag("--strict", options.strict_utf8, "Invalid UTF-8 is an error, instead of being replaced");
+  app.add_flag("--strict", options.rules.strict_utf8, "Invalid UTF-8 is an error, instead of being replaced");
   add_choice_flag(
       app, "--on-error", {"fail", "skip"},
-      [&options](const std::string& policy) { options.skip_errors = policy == "skip"; },
+      [&options](const std::string& policy) { options.rules.skip_errors = policy == "skip"; },
       "At a document with an error: stop, or leave it out and write it to SHARD.rejected.jsonl (default: fail)");
   app.add_option("--max-errors", options.max_errors, "Fail when more documents than this are left out (default: 1000)")
       ->check(CLI::NonNegativeNumber)
       ->option_text("N");
-  app.add_flag("--dedup", options.dedup, "Leave out documents whose text came before in the task");
+  app.add_flag("--dedup", options.rules.dedup, "Leave out documents whose text came before in the task");
   add_size_flag(app, "--dedup-memory", options.dedup_memory_bytes,
                 "What --dedup may take, 48 bytes a document at most (default: 1GiB)");
-  add_size_flag(app, "--min-bytes", options.min_bytes, "Leave out documents with less text");
-  add_size_flag(app, "--max-bytes", options.max_bytes, "Leave out documents with more text");
-  app.add_option("--min-tokens", options.min_tokens, "Leave out documents with fewer ids")
+  add_size_flag(app, "--min-bytes", options.rules.min_bytes, "Leave out documents with less text");
+  add_size_flag(app, "--max-bytes", options.rules.max_bytes, "Leave out documents with more text");
+  app.add_option("--min-tokens", options.rules.min_tokens, "Leave out documents with fewer ids")
       ->check(CLI::NonNegativeNumber)
       ->option_text("N");
-  app.add_option("--max-tokens", options.max_tokens, "Leave out documents with more ids")
+  app.add_option("--max-tokens", options.rules.max_tokens, "Leave out documents with more ids")
       ->check(CLI::NonNegativeNumber)
       ->option_text("N");
 }
@@ -204,7 +204,7 @@ void add_prepare(Verbs& verbs) {
          "Do the Ith of N tasks, counted from 0 (default: the Slurm array's, else 0/1)")
       ->option_text("I/N");
   add_output_flags(app, *args);
-  add_document_flags(app, options.documents, options.text_field, options.max_document_bytes);
+  add_document_flags(app, options.documents, options.text_field, options.rules.max_document_bytes);
   CLI::Option* const documents = app.get_option("--documents");
   add_choice_flag(
       app, "--chat", {"chatml", "llama-3", "llama-2"},

@@ -137,14 +137,26 @@ Json to_json(const ShardConfig& config) {
           {"add_special_tokens", config.add_special_tokens},
           {"bos", config.bos},
           {"eos", config.eos},
-          {"on_error", config.on_error},
-          {"strict_utf8", config.strict_utf8},
-          {"max_document_bytes", config.max_document_bytes},
-          {"dedup", config.dedup},
-          {"min_bytes", config.min_bytes},
-          {"max_bytes", config.max_bytes},
-          {"min_tokens", config.min_tokens},
-          {"max_tokens", config.max_tokens}};
+          {"on_error", config.rules.skip_errors ? "skip" : "fail"},
+          {"strict_utf8", config.rules.strict_utf8},
+          {"max_document_bytes", config.rules.max_document_bytes},
+          {"dedup", config.rules.dedup},
+          {"min_bytes", config.rules.min_bytes},
+          {"max_bytes", config.rules.max_bytes},
+          {"min_tokens", config.rules.min_tokens},
+          {"max_tokens", config.rules.max_tokens}};
+}
+DocumentRules read_rules(Fields& fields) {
+  const std::string on_error = fields.text("on_error");
+  fields.check(on_error == "skip" || on_error == "fail", "on_error", "\"fail\" or \"skip\"");
+  return {.skip_errors = on_error == "skip",
+          .strict_utf8 = fields.boolean("strict_utf8"),
+          .max_document_bytes = fields.count("max_document_bytes"),
+          .dedup = fields.boolean("dedup"),
+          .min_bytes = fields.count("min_bytes"),
+          .max_bytes = fields.count("max_bytes"),
+          .min_tokens = fields.count("min_tokens"),
+          .max_tokens = fields.count("max_tokens")};
 }
 ShardConfig read_config(Fields& fields) {
   ShardConfig config{.tasks = fields.count("tasks"),
@@ -161,14 +173,7 @@ ShardConfig read_config(Fields& fields) {
                      .add_special_tokens = fields.boolean("add_special_tokens"),
                      .bos = fields.text("bos"),
                      .eos = fields.text("eos"),
-                     .on_error = fields.text("on_error"),
-                     .strict_utf8 = fields.boolean("strict_utf8"),
-                     .max_document_bytes = fields.count("max_document_bytes"),
-                     .dedup = fields.boolean("dedup"),
-                     .min_bytes = fields.count("min_bytes"),
-                     .max_bytes = fields.count("max_bytes"),
-                     .min_tokens = fields.count("min_tokens"),
-                     .max_tokens = fields.count("max_tokens")};
+                     .rules = read_rules(fields)};
   fields.check(config.tasks >= 1, "tasks", "at least 1");
   return config;
 }

@@ -15,6 +15,17 @@
 
 namespace millrace::formats {
 
+// Which documents are taken. A max of 0 is none.
+struct DocumentRules {
+  bool skip_errors = false;                // one with an error is left out, instead of ending the task
+  bool strict_utf8 = false;                // ill-formed UTF-8 is an error, instead of being replaced by U+FFFD
+  int64_t max_document_bytes = 64 << 20;   // a longer one is an error
+  bool dedup = false;                      // texts that came before in the task are left out
+  int64_t min_bytes = 0, max_bytes = 0;    // so are those with fewer or more bytes of text
+  int64_t min_tokens = 0, max_tokens = 0;  // or ids, all that are written
+  bool operator==(const DocumentRules&) const = default;
+};
+
 // What must be equal for all tasks that write into one folder.
 struct ShardConfig {
   int64_t tasks = 1;
@@ -33,13 +44,7 @@ struct ShardConfig {
   bool add_special_tokens = true;
   std::string bos, eos;  // tokens put around every document beside those; empty: none
 
-  // Which documents are left out.
-  std::string on_error;  // "fail", "skip"
-  bool strict_utf8 = false;
-  int64_t max_document_bytes = 0;
-  bool dedup = false;                    // texts that came before in the task
-  int64_t min_bytes = 0, max_bytes = 0;  // of the text; a max of 0 is none
-  int64_t min_tokens = 0, max_tokens = 0;
+  DocumentRules rules;
   bool operator==(const ShardConfig&) const = default;
 };
 std::string serialize_shard_config(const ShardConfig& config);

@@ -19,9 +19,7 @@ ShardConfig sample_config(int64_t tasks = 2) {
           .tokenizer_hash = xxh3_128("tokenizer"),
           .ids_field = "token_ids.npy",
           .documents = "line",
-          .text_field = "text",
-          .on_error = "fail",
-          .max_document_bytes = 64 << 20};
+          .text_field = "text"};
 }
 
 PartRecord sample_part(int64_t task, int64_t tasks = 2) {

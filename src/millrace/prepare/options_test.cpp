@@ -46,11 +46,11 @@ PrepareOptions random_options(std::mt19937_64& random) {
     options.block_documents = 1 + static_cast<int64_t>(random() % 20);
   }
   options.shard_bytes = random() % 4 == 0 ? 0 : 2'000 + static_cast<int64_t>(random() % 30'000);
-  options.skip_errors = true;
-  options.max_document_bytes = random() % 2 == 0 ? 1000 : 64 << 20;
-  options.dedup = random() % 2 == 0;
-  if (random() % 2 == 0) options.min_bytes = 3;
-  if (random() % 2 == 0) options.max_tokens = 30;
+  options.rules.skip_errors = true;
+  options.rules.max_document_bytes = random() % 2 == 0 ? 1000 : 64 << 20;
+  options.rules.dedup = random() % 2 == 0;
+  if (random() % 2 == 0) options.rules.min_bytes = 3;
+  if (random() % 2 == 0) options.rules.max_tokens = 30;
   if (random() % 2 == 0) options.eos = "<|bos|>";
   return options;
 }
@@ -130,8 +130,8 @@ TEST_F(Options, ThatContradictEachOtherAreRefused) {
   using ::testing::HasSubstr;
   EXPECT_THAT(refused([](auto& o) { o.ids_format = "csv"; }), HasSubstr("npy, json or raw"));
   EXPECT_THAT(refused([](auto& o) { o.block_documents = -1; }), HasSubstr("negative"));
-  EXPECT_THAT(refused([](auto& o) { o.min_bytes = 5, o.max_bytes = 4; }), HasSubstr("5 to 4"));
-  EXPECT_THAT(refused([](auto& o) { o.max_tokens = -1; }), HasSubstr("0 to -1"));
+  EXPECT_THAT(refused([](auto& o) { o.rules.min_bytes = 5, o.rules.max_bytes = 4; }), HasSubstr("5 to 4"));
+  EXPECT_THAT(refused([](auto& o) { o.rules.max_tokens = -1; }), HasSubstr("0 to -1"));
   EXPECT_THAT(refused([](auto& o) { o.max_errors = -1; }), HasSubstr("negative"));
   EXPECT_THAT(refused([](auto& o) { o.bos = "<|bos|>"; }), HasSubstr("post-processor puts it there already"));
   EXPECT_THAT(refused([](auto& o) { o.eos = "nope"; }), HasSubstr("no such token"));

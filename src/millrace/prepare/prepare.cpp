@@ -42,9 +42,9 @@ Status check_options(const PrepareOptions& options) {
     return fail(ErrorCode::kInvalidArgument, "shard bytes ({}) and threads ({}) cannot be negative",
                 options.shard_bytes, options.threads);
   }
-  if (options.max_document_bytes < 1 || options.max_document_bytes > kMaxDocumentBytes) {
-    return fail(ErrorCode::kInvalidArgument, "max document bytes is {}: expected 1 to {}", options.max_document_bytes,
-                kMaxDocumentBytes);
+  if (options.rules.max_document_bytes < 1 || options.rules.max_document_bytes > kMaxDocumentBytes) {
+    return fail(ErrorCode::kInvalidArgument, "max document bytes is {}: expected 1 to {}",
+                options.rules.max_document_bytes, kMaxDocumentBytes);
   }
   if (!options.chat.empty()) {
     if (options.format != OutputFormat::kWebDataset || options.block_documents > 0) {
@@ -61,8 +61,9 @@ Status check_options(const PrepareOptions& options) {
   if (options.block_documents > 0 && options.format != OutputFormat::kWebDataset) {
     return wrong("documents share a member in webdataset shards only; other formats have no members");
   }
+  const formats::DocumentRules& rules = options.rules;
   for (const auto& [least, most] :
-       {std::pair(options.min_bytes, options.max_bytes), std::pair(options.min_tokens, options.max_tokens)}) {
+       {std::pair(rules.min_bytes, rules.max_bytes), std::pair(rules.min_tokens, rules.max_tokens)}) {
     if (least < 0 || most < 0 || (most > 0 && least > most)) {
       return fail(ErrorCode::kInvalidArgument, "documents of {} to {} bytes or tokens: there are none", least, most);
     }
@@ -119,13 +120,7 @@ Result<SampleFormat> sample_format(const PrepareOptions& options,
                       .text_field = options.text_field,
                       .block_documents = options.block_documents,
                       .add_special_tokens = options.add_special_tokens,
-                      .strict_utf8 = options.strict_utf8,
-                      .skip_errors = options.skip_errors,
-                      .dedup = options.dedup,
-                      .min_bytes = options.min_bytes,
-                      .max_bytes = options.max_bytes,
-                      .min_tokens = options.min_tokens,
-                      .max_tokens = options.max_tokens};
+                      .rules = options.rules};
   const int64_t narrow = options.format == OutputFormat::kMegatron ? formats::kMegatronNarrowVocabulary - 1 : 1 << 16;
   format.id_width = tokenizer->id_limit() <= narrow ? 2 : 4;
   const std::string_view raw = format.id_width == 2 ? "u16" : "u32";
@@ -169,14 +164,7 @@ formats::ShardConfig shard_config(const PrepareOptions& options, const SampleFor
           .add_special_tokens = options.add_special_tokens,
           .bos = options.bos,
           .eos = options.eos,
-          .on_error = options.skip_errors ? "skip" : "fail",
-          .strict_utf8 = options.strict_utf8,
-          .max_document_bytes = options.max_document_bytes,
-          .dedup = options.dedup,
-          .min_bytes = options.min_bytes,
-          .max_bytes = options.max_bytes,
-          .min_tokens = options.min_tokens,
-          .max_tokens = options.max_tokens};
+          .rules = options.rules};
 }
 
 constexpr std::array<std::pair<OutputFormat, std::string_view>, 3> kFormatNames{
@@ -222,7 +210,7 @@ Result<PrepareReport> prepare_task(const PrepareOptions& options, PipelineOption
   ASSIGN_OR_RETURN(const SampleFormat format, sample_format(options, tokenizer));
 
   pipeline.threads = options.threads > 0 ? options.threads : available_cpus();
-  pipeline.max_document_bytes = options.max_document_bytes;
+  pipeline.max_document_bytes = options.rules.max_document_bytes;
   Progress unwatched;
   Metrics unshared;
   Metrics& counted = metrics != nullptr ? *metrics : unshared;

@@ -68,14 +68,9 @@ struct PrepareOptions {
   bool add_special_tokens = true;    // what the tokenizer's post-processor adds
   std::string bos, eos;              // tokens put before and behind every document beside that; empty: none
 
-  bool strict_utf8 = false;               // ill-formed UTF-8 is an error, instead of being replaced by U+FFFD
-  int64_t max_document_bytes = 64 << 20;  // a longer one is an error
-  bool skip_errors = false;               // documents with errors are left out and written to a ledger beside the shard
-  int64_t max_errors = 1000;              // of a task; more fail it all the same
-  bool dedup = false;                     // leave out texts that came before in the task, by hash
+  formats::DocumentRules rules;
+  int64_t max_errors = 1000;  // of a task, with rules.skip_errors; more fail it all the same
   int64_t dedup_memory_bytes = 1 << 30;
-  int64_t min_bytes = 0, max_bytes = 0;    // leave out documents with fewer or more bytes of text; 0: no limit
-  int64_t min_tokens = 0, max_tokens = 0;  // the same by their ids, all that are written
 
   int threads = 0;       // 0: available_cpus()
   bool dry_run = false;  // answer what would be done; write nothing

@@ -247,7 +247,7 @@ TEST_F(Prepare, RepairsIllFormedUtf8AndCountsIt) {
 
 TEST_F(Prepare, StrictNamesTheFirstIllFormedByte) {
   add_input("a.txt", "the\n\nin \xFF\nthen \xE4\xB8\n");
-  options_.strict_utf8 = true;
+  options_.rules.strict_utf8 = true;
   const Error error = refused();
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(error.to_string(), AllOf(HasSubstr("a.txt"), HasSubstr("line 3, offset 5"),
@@ -270,7 +270,7 @@ TEST_F(Prepare, JsonEscapesCannotSmuggleInIllFormedText) {
 
 TEST_F(Prepare, ADocumentOverTheLimitIsNamedAndNothingIsLeft) {
   add_input("a.txt", "the\nin\n" + std::string(300'000, 'x') + "\n");
-  options_.max_document_bytes = 100'000;
+  options_.rules.max_document_bytes = 100'000;
   const Error error = refused();
   EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(error.to_string(), AllOf(HasSubstr("a.txt"), HasSubstr("line 3"), HasSubstr("offset 7")));
@@ -319,7 +319,7 @@ TEST_F(Prepare, WhatCannotBeDoneIsRefusedBeforeAnythingIsWritten) {
   expect_refused(ErrorCode::kInvalidArgument, "bin");
   options_.threads = -1;
   expect_refused(ErrorCode::kInvalidArgument, "threads");
-  options_.max_document_bytes = 0;
+  options_.rules.max_document_bytes = 0;
   expect_refused(ErrorCode::kInvalidArgument, "max document bytes");
   // Sparse, and larger than any disk this runs on.
   std::ofstream(at("huge.txt")).close();

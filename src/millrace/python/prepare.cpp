@@ -71,16 +71,16 @@ nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std:
   options.bos = std::move(bos);
   options.eos = std::move(eos);
   options.shard_bytes = shard_bytes;
-  options.strict_utf8 = strict;
-  options.max_document_bytes = max_document_bytes;
-  options.skip_errors = on_error == "skip";
+  options.rules.strict_utf8 = strict;
+  options.rules.max_document_bytes = max_document_bytes;
+  options.rules.skip_errors = on_error == "skip";
   options.max_errors = max_errors;
-  options.dedup = dedup;
+  options.rules.dedup = dedup;
   options.dedup_memory_bytes = dedup_memory_bytes;
-  options.min_bytes = min_bytes;
-  options.max_bytes = max_bytes;
-  options.min_tokens = min_tokens;
-  options.max_tokens = max_tokens;
+  options.rules.min_bytes = min_bytes;
+  options.rules.max_bytes = max_bytes;
+  options.rules.min_tokens = min_tokens;
+  options.rules.max_tokens = max_tokens;
   options.threads = threads;
   options.dry_run = dry_run;
   const auto report =

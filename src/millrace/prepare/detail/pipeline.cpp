@@ -95,7 +95,7 @@ Status Pipeline::read_input(size_t i, const Position& begin, int64_t& document) 
                                                                .text_field = format_.text_field,
                                                                .chunk_bytes = options_.chunk_bytes,
                                                                .max_document_bytes = options_.max_document_bytes,
-                                                               .leave_out_long = format_.skip_errors},
+                                                               .leave_out_long = format_.rules.skip_errors},
                                                               begin.offset, begin.line));
   const int64_t documents_before = document;
   for (;;) {

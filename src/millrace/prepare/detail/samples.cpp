@@ -105,7 +105,7 @@ Status SampleEncoder::encode(Batch& batch) {
     auto done = encode_document(slice, i, batch);
     if (done) continue;
     const Position at = slice.position_of(i);
-    if (!format_.skip_errors) {
+    if (!format_.rules.skip_errors) {
       done.error().add_context(fmt::format("{}: line {}, offset {}", slice.source, at.line, at.offset));
       return done;
     }
@@ -132,15 +132,15 @@ Status SampleEncoder::encode_document(const Slice& slice, size_t i, Batch& batch
     return value < least || (most > 0 && value > most);
   };
   const int64_t document = slice.first_document + static_cast<int64_t>(i);
-  if (outside(text.size(), format_.min_bytes, format_.max_bytes)) {
+  if (outside(text.size(), format_.rules.min_bytes, format_.rules.max_bytes)) {
     batch.dropped.push_back({document, std::nullopt});
     return {};
   }
   Sample sample{.document = document};
-  if (format_.dedup) sample.text_hash = xxh3_128(text);
+  if (format_.rules.dedup) sample.text_hash = xxh3_128(text);
   if (!hashes_only_) {
     if (!chat_) RETURN_IF_ERROR(encode_ids(text));
-    if (outside(ids_.size(), format_.min_tokens, format_.max_tokens)) {
+    if (outside(ids_.size(), format_.rules.min_tokens, format_.rules.max_tokens)) {
       batch.dropped.push_back({document, std::nullopt});
       return {};
     }
@@ -172,7 +172,7 @@ Status SampleEncoder::encode_ids(std::string_view text) {
 Result<std::string_view> SampleEncoder::text_of(const Slice& slice, size_t i) {
   const formats::DocumentSpan span = slice.chunk->documents[slice.first + i];
   const std::string_view raw = std::string_view(slice.chunk->text).substr(span.begin, span.end - span.begin);
-  if (format_.strict_utf8) {
+  if (format_.rules.strict_utf8) {
     const size_t valid = utf8_valid_prefix(raw);
     if (valid < raw.size()) {
       return fail(ErrorCode::kInvalidArgument, "byte {} of the document (0x{:02x}) is not valid UTF-8", valid,

@@ -15,6 +15,7 @@
 #include "millrace/base/hash.h"
 #include "millrace/base/status.h"
 #include "millrace/formats/documents.h"
+#include "millrace/formats/manifest.h"
 #include "millrace/prepare/prepare.h"
 #include "millrace/tokenizer/chat.h"
 #include "millrace/tokenizer/tokenizer.h"
@@ -82,11 +83,7 @@ struct SampleFormat {
   bool text = true;
   bool add_special_tokens = true;
   std::optional<uint32_t> bos, eos;
-  bool strict_utf8 = false;
-  bool skip_errors = false;  // a document with an error is dropped
-  bool dedup = false;
-  int64_t min_bytes = 0, max_bytes = 0;
-  int64_t min_tokens = 0, max_tokens = 0;
+  formats::DocumentRules rules;
 
   // Samples are ids and nothing else.
   bool raw_ids() const { return output != OutputFormat::kWebDataset || block_documents > 0; }

@@ -220,7 +220,7 @@ Status TaskRun::remove_other_shards() {
 
 // Writes shards from where the task stands to the end of the inputs, or up to a shard that is finished already.
 Status TaskRun::write_shards() {
-  if (format_.dedup) RETURN_IF_ERROR(remember_kept_texts());
+  if (format_.rules.dedup) RETURN_IF_ERROR(remember_kept_texts());
   Pipeline pipeline(inputs_, at_, format_, tokenizer_, pipeline_, stop_, metrics_);
   shard_begin_ = at_;
   for (;;) {
@@ -258,7 +258,7 @@ Status TaskRun::remember_kept_texts() {
 
 Result<std::vector<bool>> TaskRun::find_duplicates(std::span<const Sample> samples) {
   std::vector<bool> duplicate(samples.size());
-  if (!format_.dedup) return duplicate;
+  if (!format_.rules.dedup) return duplicate;
   for (size_t i = 0; i < samples.size(); ++i) {
     ASSIGN_OR_RETURN(const bool is_new, texts_.insert(samples[i].text_hash));
     duplicate[i] = !is_new;
