@@ -17,29 +17,30 @@ constexpr size_t kLongestWord = size_t{1} << 31;
 
 void ByteBpe::WholeWords::resize(size_t words) {
   const size_t slots = std::bit_ceil(words * 2 + 2);
-  keys_.assign(slots, WordKey{0, 0});
-  ids_.assign(slots, kNoToken);
+  keys_ = make_huge_array<WordKey>(slots);
+  ids_ = make_huge_array<uint32_t>(slots);
+  mask_ = slots - 1;
   shift_ = 64 - std::countr_zero(slots);
 }
 
 void ByteBpe::WholeWords::insert(const WordKey& key, uint32_t id) {
   size_t i = first_slot(key);
-  while (ids_[i] != kNoToken) i = (i + 1) & (ids_.size() - 1);
+  while (keys_[i].high != 0) i = (i + 1) & mask_;
   keys_[i] = key;
   ids_[i] = id;
 }
 
 uint32_t ByteBpe::WholeWords::find(const WordKey& key) const {
-  for (size_t i = first_slot(key);; i = (i + 1) & (ids_.size() - 1)) {
+  for (size_t i = first_slot(key);; i = (i + 1) & mask_) {
     if (keys_[i] == key) return ids_[i];
-    if (ids_[i] == kNoToken) return kNoToken;
+    if (keys_[i].high == 0) return kNoToken;
   }
 }
 
 ByteBpe::ByteBpe(const CharBpe& model)
     : merges_(&model.merges()),
       long_words_(*Vocabulary::build({})),
-      byte_merges_(size_t{256} * 256, MergeTable::kNone),
+      byte_pairs_(size_t{256} * 256),
       ignore_merges_(model.ignores_merges()) {
   for (size_t b = 0; b < byte_tokens_.size(); ++b) {
     const char byte = static_cast<char>(b);
@@ -47,10 +48,47 @@ ByteBpe::ByteBpe(const CharBpe& model)
     append_spelling_of({&byte, 1}, spelled);
     byte_tokens_[b] = model.vocabulary().find(spelled);
   }
-  for (size_t pair = 0; pair < byte_merges_.size(); ++pair) {
-    const uint32_t left = byte_tokens_[pair >> 8], right = byte_tokens_[pair & 0xFF];
-    if (left != kNoToken && right != kNoToken) byte_merges_[pair] = merges_->find(left, right);
-  }
+  find_byte_pairs(model.vocabulary());
+}
+
+// Of a word most first joins can be told from bytes alone: where two bytes have a merge of a lower rank than any merge
+// that takes one of the two away, whatever token the other neighbour is in by then. Let r be the rank of the two. While
+// they lie side by side as single bytes the best pair has a rank of at most r, so a merge of a higher rank does not
+// come before them; all that could touch them are those two kinds of merges and their own. So they are joined in the
+// end. Having them joined from the start changes nothing else if what the joined token itself takes part in has a
+// higher rank than r (else the pair is not `sure`): until the two would have been joined, the best pair is one of rank
+// r or less, which is there in both, and of equals the leftmost one is the same.
+void ByteBpe::find_byte_pairs(const Vocabulary& spelled) {
+  std::vector<int> byte_of(static_cast<size_t>(spelled.id_limit()), -1);
+  for (size_t b = 0; b < byte_tokens_.size(); ++b)
+    if (byte_tokens_[b] != kNoToken) byte_of[byte_tokens_[b]] = static_cast<int>(b);
+  std::vector<uint32_t> least_use(byte_of.size(), kNoRank);  // rank of the merges of each token
+  std::string bytes;
+  merges_->for_each([&](uint32_t left, uint32_t right, uint32_t rank, uint32_t joined) {
+    least_use[left] = std::min(least_use[left], rank);
+    least_use[right] = std::min(least_use[right], rank);
+    const int first = byte_of[left], second = byte_of[right];
+    const auto pair_of = [&](size_t a, size_t b) -> BytePair& { return byte_pairs_[a << 8 | b]; };
+    if (first >= 0 && second >= 0) {
+      BytePair& pair = pair_of(static_cast<size_t>(first), static_cast<size_t>(second));
+      pair.rank = rank;
+      pair.joined = joined;
+    }
+    const auto bytes_of = [&](uint32_t id) {
+      bytes.clear();
+      return append_bytes_of(spelled.token(id), bytes) && !bytes.empty();
+    };
+    if (second >= 0 && bytes_of(left)) {
+      uint32_t& least = pair_of(static_cast<uint8_t>(bytes.back()), static_cast<size_t>(second)).least_left;
+      least = std::min(least, rank);
+    }
+    if (first >= 0 && bytes_of(right)) {
+      uint32_t& least = pair_of(static_cast<size_t>(first), static_cast<uint8_t>(bytes.front())).least_right;
+      least = std::min(least, rank);
+    }
+  });
+  for (BytePair& pair : byte_pairs_)
+    if (pair.rank != kNoRank && least_use[pair.joined] <= pair.rank) pair.rank |= kUnsure;
 }
 
 // Only tokens that spell bytes can come out of the model.
@@ -120,14 +158,39 @@ void ByteBpe::encode_words(std::span<WordRequest> requests, MergeScratch& scratc
 
 void ByteBpe::start(MergeLane& lane, std::string_view word) const {
   std::array<uint8_t, kShortWord> bytes;
-  std::array<uint32_t, kShortWord> symbols;
-  size_t count = 0;
+  size_t size = 0;
   for (const char b : word) {
-    bytes[count] = static_cast<uint8_t>(b);
-    symbols[count] = byte_tokens_[bytes[count]];
-    count += symbols[count] != kNoToken;
+    bytes[size] = static_cast<uint8_t>(b);
+    size += byte_tokens_[bytes[size]] != kNoToken;
   }
-  lane.start(symbols.data(), count, [&](size_t i) { return byte_merges_[size_t{bytes[i]} << 8 | bytes[i + 1]]; });
+  // Of the bytes i and i + 1, with a pair that has no merges at both ends.
+  std::array<const BytePair*, kShortWord + 2> storage;
+  static constexpr BytePair kNoPair;
+  const BytePair** const pairs = storage.data() + 1;
+  pairs[-1] = &kNoPair;
+  for (size_t i = 0; i + 1 < size; ++i) pairs[i] = &byte_pairs_[size_t{bytes[i]} << 8 | bytes[i + 1]];
+  if (size > 0) pairs[size - 1] = pairs[size] = &kNoPair;
+  std::array<uint32_t, kShortWord> symbols;
+  std::array<uint8_t, kShortWord> places;  // of their first bytes
+  size_t count = 0;
+  uint64_t pairs_joined = 0;
+  bool is_joined = false;  // the byte at i with the one before it
+  for (size_t i = 0; i < size; ++i) {
+    const bool joins =
+        pairs[i]->rank < std::min(pairs[static_cast<ptrdiff_t>(i) - 1]->least_left, pairs[i + 1]->least_right);
+    symbols[count] = joins ? pairs[i]->joined : byte_tokens_[bytes[i]];
+    places[count] = static_cast<uint8_t>(i);
+    pairs_joined = is_joined ? pairs_joined : (pairs_joined & ~(uint64_t{1} << count)) | uint64_t{joins} << count;
+    count += !is_joined;
+    is_joined = joins;
+  }
+  const uint64_t not_bytes = (pairs_joined | pairs_joined >> 1) & ((uint64_t{1} << (count - (count > 0))) - 1);
+  lane.start(symbols.data(), count, [&](size_t i) {
+    const BytePair& pair = *pairs[places[i]];
+    const bool none = (not_bytes >> i & 1) != 0 || pair.rank == kNoRank;
+    return none ? MergeTable::kNone : uint64_t{pair.rank & ~kUnsure} << 32 | pair.joined;
+  });
+  lane.ask_for(*merges_, not_bytes);
 }
 
 void ByteBpe::merge_short(std::string_view word, std::vector<uint32_t>& ids) const {

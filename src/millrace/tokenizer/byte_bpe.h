@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "millrace/tokenizer/char_bpe.h"
+#include "millrace/tokenizer/huge_array.h"
 #include "millrace/tokenizer/merge_lanes.h"
 
 namespace millrace::tokenizer {
@@ -46,23 +47,33 @@ class ByteBpe {
 
    private:
     size_t first_slot(const WordKey& key) const { return key.hash() >> shift_; }
-    std::vector<WordKey> keys_;  // all zero: empty
-    std::vector<uint32_t> ids_;
+    HugeArray<WordKey> keys_;  // all zero: empty
+    HugeArray<uint32_t> ids_;
+    size_t mask_ = 0;
     int shift_ = 63;
   };
 
   explicit ByteBpe(const CharBpe& model);
+  void find_byte_pairs(const Vocabulary& spelled);
   void find_whole_words(const Vocabulary& spelled);
   uint32_t find_whole_word(std::string_view word, const WordKey& key) const;
   void start(MergeLane& lane, std::string_view word) const;
   void merge_short(std::string_view word, std::vector<uint32_t>& ids) const;
   void merge_long(std::string_view word, MergeScratch& scratch, std::vector<uint32_t>& ids) const;
 
+  // What is known of two bytes that are neighbours. The upper bit of a rank that is not sure is set.
+  struct BytePair {
+    uint32_t rank = kNoRank, joined = kNoToken;  // of the merge of the two
+    uint32_t least_left = kNoRank & ~kUnsure;    // rank of the merges of what ends with the first and the second alone
+    uint32_t least_right = kNoRank & ~kUnsure;  // rank of the merges of the first alone and what begins with the second
+  };
+  static constexpr uint32_t kNoRank = UINT32_MAX, kUnsure = uint32_t{1} << 31;
+
   const MergeTable* merges_;
   WholeWords whole_words_;
   Vocabulary long_words_;  // longer tokens, by their bytes; empty unless merges are ignored for them
   std::array<uint32_t, 256> byte_tokens_;
-  std::vector<uint64_t> byte_merges_;  // [256 * left + right]: what MergeTable has for their tokens
+  std::vector<BytePair> byte_pairs_;  // [256 * left + right]
   bool ignore_merges_;
 };
 
