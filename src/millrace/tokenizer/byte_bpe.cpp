@@ -15,6 +15,15 @@ constexpr size_t kLongestWord = size_t{1} << 31;
 
 }  // namespace
 
+ByteBpe::TokenBytes::TokenBytes(const Vocabulary& spelled) {
+  for (uint32_t id = 0; id < spelled.id_limit(); ++id) {
+    const size_t old_size = bytes.size();
+    if (!spelled.contains(id) || !append_bytes_of(spelled.token(id), bytes) || bytes.size() == old_size) continue;
+    ends.push_back(bytes.size());
+    ids.push_back(id);
+  }
+}
+
 void ByteBpe::WholeWords::resize(size_t words) {
   const size_t slots = std::bit_ceil(words * 2 + 2);
   keys_ = make_huge_array<WordKey>(slots);
@@ -48,7 +57,6 @@ ByteBpe::ByteBpe(const CharBpe& model)
     append_spelling_of({&byte, 1}, spelled);
     byte_tokens_[b] = model.vocabulary().find(spelled);
   }
-  find_byte_pairs(model.vocabulary());
 }
 
 // Of a word most first joins can be told from bytes alone: where two bytes have a merge of a lower rank than any merge
@@ -58,61 +66,68 @@ ByteBpe::ByteBpe(const CharBpe& model)
 // end. Having them joined from the start changes nothing else if what the joined token itself takes part in has a
 // higher rank than r (else the pair is not `sure`): until the two would have been joined, the best pair is one of rank
 // r or less, which is there in both, and of equals the leftmost one is the same.
-void ByteBpe::find_byte_pairs(const Vocabulary& spelled) {
-  std::vector<int> byte_of(static_cast<size_t>(spelled.id_limit()), -1);
+void ByteBpe::find_byte_pairs(const TokenBytes& tokens, size_t id_limit) {
+  // What the merges of a token need of it.
+  struct Use {
+    uint32_t least_rank = kNoRank;
+    int16_t byte = -1;  // of a token that is one
+    uint8_t first = 0, last = 0;
+  };
+  std::vector<Use> uses(id_limit);
   for (size_t b = 0; b < byte_tokens_.size(); ++b)
-    if (byte_tokens_[b] != kNoToken) byte_of[byte_tokens_[b]] = static_cast<int>(b);
-  std::vector<uint32_t> least_use(byte_of.size(), kNoRank);  // rank of the merges of each token
-  std::string bytes;
+    if (byte_tokens_[b] != kNoToken) uses[byte_tokens_[b]].byte = static_cast<int16_t>(b);
+  for (size_t i = 0; i < tokens.ids.size(); ++i) {
+    const std::string_view token = tokens.token(i);
+    uses[tokens.ids[i]].first = static_cast<uint8_t>(token.front());
+    uses[tokens.ids[i]].last = static_cast<uint8_t>(token.back());
+  }
+  // A token that spells no bytes counts as if it began and ended with byte 0: then less is sure than could be.
   merges_->for_each([&](uint32_t left, uint32_t right, uint32_t rank, uint32_t joined) {
-    least_use[left] = std::min(least_use[left], rank);
-    least_use[right] = std::min(least_use[right], rank);
-    const int first = byte_of[left], second = byte_of[right];
-    const auto pair_of = [&](size_t a, size_t b) -> BytePair& { return byte_pairs_[a << 8 | b]; };
-    if (first >= 0 && second >= 0) {
-      BytePair& pair = pair_of(static_cast<size_t>(first), static_cast<size_t>(second));
-      pair.rank = rank;
-      pair.joined = joined;
+    Use &a = uses[left], &b = uses[right];
+    a.least_rank = std::min(a.least_rank, rank);
+    b.least_rank = std::min(b.least_rank, rank);
+    if (b.byte >= 0) {
+      BytePair& pair = byte_pairs_[size_t{a.last} << 8 | static_cast<size_t>(b.byte)];
+      pair.least_left = std::min(pair.least_left, rank);
+      if (a.byte >= 0) {
+        pair.rank = rank;
+        pair.joined = joined;
+      }
     }
-    const auto bytes_of = [&](uint32_t id) {
-      bytes.clear();
-      return append_bytes_of(spelled.token(id), bytes) && !bytes.empty();
-    };
-    if (second >= 0 && bytes_of(left)) {
-      uint32_t& least = pair_of(static_cast<uint8_t>(bytes.back()), static_cast<size_t>(second)).least_left;
-      least = std::min(least, rank);
-    }
-    if (first >= 0 && bytes_of(right)) {
-      uint32_t& least = pair_of(static_cast<size_t>(first), static_cast<uint8_t>(bytes.front())).least_right;
-      least = std::min(least, rank);
+    if (a.byte >= 0) {
+      BytePair& pair = byte_pairs_[static_cast<size_t>(a.byte) << 8 | b.first];
+      pair.least_right = std::min(pair.least_right, rank);
     }
   });
   for (BytePair& pair : byte_pairs_)
-    if (pair.rank != kNoRank && least_use[pair.joined] <= pair.rank) pair.rank |= kUnsure;
+    if (pair.rank != kNoRank && uses[pair.joined].least_rank <= pair.rank) pair.rank |= kUnsure;
 }
 
 // Only tokens that spell bytes can come out of the model.
-void ByteBpe::find_whole_words(const Vocabulary& spelled) {
-  std::string arena;
-  std::vector<std::pair<size_t, uint32_t>> ends;
-  for (uint32_t id = 0; id < spelled.id_limit(); ++id)
-    if (spelled.contains(id) && append_bytes_of(spelled.token(id), arena)) ends.emplace_back(arena.size(), id);
-  whole_words_.resize(ends.size());
+void ByteBpe::find_whole_words(const TokenBytes& tokens) {
+  whole_words_.resize(tokens.ids.size());
   VocabularySpec long_words;
   std::vector<uint32_t> ids;
-  size_t begin = 0;
-  for (const auto& [end, id] : ends) {
-    const auto word = std::string_view(arena).substr(begin, end - begin);
-    begin = end;
-    if (word.empty()) continue;
+  std::vector<std::pair<WordKey, uint32_t>> short_words;
+  constexpr size_t kMany = 64;  // memory is asked for so many at once
+  const auto insert = [&] {
+    for (const auto& [key, id] : short_words) whole_words_.prefetch(key);
+    for (const auto& [key, id] : short_words) whole_words_.insert(key, id);
+    short_words.clear();
+  };
+  for (size_t i = 0; i < tokens.ids.size(); ++i) {
+    const std::string_view word = tokens.token(i);
+    const uint32_t id = tokens.ids[i];
     const bool is_short = word.size() <= WordKey::kInlineBytes;
     if (!is_short && ignore_merges_) long_words.emplace_back(word, id);
     if (!is_short) continue;
     ids.clear();
     if (!ignore_merges_) merge_short(word, ids);
-    if (ignore_merges_ || (ids.size() == 1 && ids[0] == id))
-      whole_words_.insert(WordKey::of(word, arena.data() + arena.size()), id);
+    if (!ignore_merges_ && (ids.size() != 1 || ids[0] != id)) continue;
+    short_words.emplace_back(WordKey::of(word, tokens.bytes.data() + tokens.bytes.size()), id);
+    if (short_words.size() == kMany) insert();
   }
+  insert();
   long_words_ = *Vocabulary::build(long_words);  // the spellings differ, so the bytes do
 }
 
@@ -121,7 +136,9 @@ std::optional<ByteBpe> ByteBpe::build(const CharBpe& model) {
   ByteBpe bpe(model);
   const bool complete = std::ranges::find(bpe.byte_tokens_, kNoToken) == bpe.byte_tokens_.end();
   if (!complete && !model.drops_unknown()) return std::nullopt;
-  bpe.find_whole_words(model.vocabulary());
+  const TokenBytes tokens(model.vocabulary());
+  bpe.find_byte_pairs(tokens, static_cast<size_t>(model.vocabulary().id_limit()));
+  bpe.find_whole_words(tokens);
   return bpe;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -53,9 +54,21 @@ class ByteBpe {
     int shift_ = 63;
   };
 
+  // The tokens that spell bytes, never none.
+  struct TokenBytes {
+    explicit TokenBytes(const Vocabulary& spelled);
+    std::string_view token(size_t i) const {
+      const size_t begin = i == 0 ? 0 : ends[i - 1];
+      return std::string_view(bytes).substr(begin, ends[i] - begin);
+    }
+    std::string bytes;
+    std::vector<size_t> ends;
+    std::vector<uint32_t> ids;
+  };
+
   explicit ByteBpe(const CharBpe& model);
-  void find_byte_pairs(const Vocabulary& spelled);
-  void find_whole_words(const Vocabulary& spelled);
+  void find_byte_pairs(const TokenBytes& tokens, size_t id_limit);
+  void find_whole_words(const TokenBytes& tokens);
   uint32_t find_whole_word(std::string_view word, const WordKey& key) const;
   void start(MergeLane& lane, std::string_view word) const;
   void merge_short(std::string_view word, std::vector<uint32_t>& ids) const;
