@@ -24,26 +24,29 @@ ByteBpe::TokenBytes::TokenBytes(const Vocabulary& spelled) {
   }
 }
 
-void ByteBpe::WholeWords::resize(size_t words) {
+void ByteBpe::WholeWords::reserve(size_t words) {
+  words_.reserve(words);
   const size_t slots = std::bit_ceil(words * 2 + 2);
-  keys_ = make_huge_array<WordKey>(slots);
-  ids_ = make_huge_array<uint32_t>(slots);
+  slots_ = make_huge_array<Slot>(slots);
   mask_ = slots - 1;
   shift_ = 64 - std::countr_zero(slots);
 }
 
 void ByteBpe::WholeWords::insert(const WordKey& key, uint32_t id) {
   size_t i = first_slot(key);
-  while (keys_[i].high != 0) i = (i + 1) & mask_;
-  keys_[i] = key;
-  ids_[i] = id;
+  while (slots_[i].place != 0) i = (i + 1) & mask_;
+  words_.push_back({key, id});
+  slots_[i] = {tag(key), static_cast<uint32_t>(words_.size())};
 }
 
 uint32_t ByteBpe::WholeWords::find(const WordKey& key) const {
-  for (size_t i = first_slot(key);; i = (i + 1) & mask_) {
-    if (keys_[i] == key) return ids_[i];
-    if (keys_[i].high == 0) return kNoToken;
+  const uint32_t wanted = tag(key);
+  for (size_t i = first_slot(key); slots_[i].place != 0; i = (i + 1) & mask_) {
+    if (slots_[i].tag != wanted) continue;
+    const Word& word = words_[slots_[i].place - 1];
+    if (word.key == key) return word.id;
   }
+  return kNoToken;
 }
 
 ByteBpe::ByteBpe(const CharBpe& model)
@@ -105,7 +108,7 @@ void ByteBpe::find_byte_pairs(const TokenBytes& tokens, size_t id_limit) {
 
 // Only tokens that spell bytes can come out of the model.
 void ByteBpe::find_whole_words(const TokenBytes& tokens) {
-  whole_words_.resize(tokens.ids.size());
+  whole_words_.reserve(tokens.ids.size());
   VocabularySpec long_words;
   std::vector<uint32_t> ids;
   std::vector<std::pair<WordKey, uint32_t>> short_words;

@@ -38,18 +38,25 @@ class ByteBpe {
   // that are met for the first time are among them.
   class WholeWords {
    public:
-    void resize(size_t words);
+    void reserve(size_t words);
     void insert(const WordKey& key, uint32_t id);
     uint32_t find(const WordKey& key) const;
-    void prefetch(const WordKey& key) const {
-      __builtin_prefetch(&keys_[first_slot(key)]);
-      __builtin_prefetch(&ids_[first_slot(key)]);
-    }
+    void prefetch(const WordKey& key) const { __builtin_prefetch(&slots_[first_slot(key)]); }
 
    private:
+    // Small, since most look-ups find nothing: the words themselves lie elsewhere.
+    struct Slot {
+      uint32_t tag;    // bits of the hash that don't choose the slot
+      uint32_t place;  // 1 + index in words_; 0: empty
+    };
+    struct Word {
+      WordKey key;
+      uint32_t id;
+    };
     size_t first_slot(const WordKey& key) const { return key.hash() >> shift_; }
-    HugeArray<WordKey> keys_;  // all zero: empty
-    HugeArray<uint32_t> ids_;
+    static uint32_t tag(const WordKey& key) { return static_cast<uint32_t>(key.hash()); }
+    std::vector<Word> words_;
+    HugeArray<Slot> slots_;
     size_t mask_ = 0;
     int shift_ = 63;
   };
