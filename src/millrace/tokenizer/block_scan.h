@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Words of the known patterns, found 64 bytes at a time. The classes of 64 ASCII characters become bit masks (a bit for
-// each byte), and where words begin follows from them by shifts and sums, without a branch for each word. What a block
-// can't decide (other characters than ASCII, words longer than it) goes to the scanner of pretokenize.cpp, one word at
-// a time. Thread-safe.
+// Words of the known patterns, found 64 bytes at a time. The classes of the characters become bit masks (a bit for each
+// character; those that are not ASCII are looked up one by one), and where words begin follows from them by shifts and
+// sums, without a branch for each word. What a block can't decide (words longer than it, bytes that are no UTF-8) goes
+// to the scanner of pretokenize.cpp, one word at a time. Thread-safe.
 
 #include <cstddef>
 #include <cstdint>

@@ -15,31 +15,44 @@ constexpr size_t kLongestWord = size_t{1} << 31;
 
 }  // namespace
 
-void ByteBpe::WholeWords::resize(size_t words) {
+ByteBpe::TokenBytes::TokenBytes(const Vocabulary& spelled) {
+  for (uint32_t id = 0; id < spelled.id_limit(); ++id) {
+    const size_t old_size = bytes.size();
+    if (!spelled.contains(id) || !append_bytes_of(spelled.token(id), bytes) || bytes.size() == old_size) continue;
+    ends.push_back(bytes.size());
+    ids.push_back(id);
+  }
+}
+
+void ByteBpe::WholeWords::reserve(size_t words) {
+  words_.reserve(words);
   const size_t slots = std::bit_ceil(words * 2 + 2);
-  keys_.assign(slots, WordKey{0, 0});
-  ids_.assign(slots, kNoToken);
+  slots_ = make_huge_array<Slot>(slots);
+  mask_ = slots - 1;
   shift_ = 64 - std::countr_zero(slots);
 }
 
 void ByteBpe::WholeWords::insert(const WordKey& key, uint32_t id) {
   size_t i = first_slot(key);
-  while (ids_[i] != kNoToken) i = (i + 1) & (ids_.size() - 1);
-  keys_[i] = key;
-  ids_[i] = id;
+  while (slots_[i].place != 0) i = (i + 1) & mask_;
+  words_.push_back({key, id});
+  slots_[i] = {tag(key), static_cast<uint32_t>(words_.size())};
 }
 
 uint32_t ByteBpe::WholeWords::find(const WordKey& key) const {
-  for (size_t i = first_slot(key);; i = (i + 1) & (ids_.size() - 1)) {
-    if (keys_[i] == key) return ids_[i];
-    if (ids_[i] == kNoToken) return kNoToken;
+  const uint32_t wanted = tag(key);
+  for (size_t i = first_slot(key); slots_[i].place != 0; i = (i + 1) & mask_) {
+    if (slots_[i].tag != wanted) continue;
+    const Word& word = words_[slots_[i].place - 1];
+    if (word.key == key) return word.id;
   }
+  return kNoToken;
 }
 
 ByteBpe::ByteBpe(const CharBpe& model)
     : merges_(&model.merges()),
       long_words_(*Vocabulary::build({})),
-      byte_merges_(size_t{256} * 256, MergeTable::kNone),
+      byte_pairs_(size_t{256} * 256),
       ignore_merges_(model.ignores_merges()) {
   for (size_t b = 0; b < byte_tokens_.size(); ++b) {
     const char byte = static_cast<char>(b);
@@ -47,34 +60,77 @@ ByteBpe::ByteBpe(const CharBpe& model)
     append_spelling_of({&byte, 1}, spelled);
     byte_tokens_[b] = model.vocabulary().find(spelled);
   }
-  for (size_t pair = 0; pair < byte_merges_.size(); ++pair) {
-    const uint32_t left = byte_tokens_[pair >> 8], right = byte_tokens_[pair & 0xFF];
-    if (left != kNoToken && right != kNoToken) byte_merges_[pair] = merges_->find(left, right);
+}
+
+// Of a word most first joins can be told from bytes alone: where two bytes have a merge of a lower rank than any merge
+// that takes one of the two away, whatever token the other neighbour is in by then. Let r be the rank of the two. While
+// they lie side by side as single bytes the best pair has a rank of at most r, so a merge of a higher rank does not
+// come before them; all that could touch them are those two kinds of merges and their own. So they are joined in the
+// end. Having them joined from the start changes nothing else if what the joined token itself takes part in has a
+// higher rank than r (else the pair is not `sure`): until the two would have been joined, the best pair is one of rank
+// r or less, which is there in both, and of equals the leftmost one is the same.
+void ByteBpe::find_byte_pairs(const TokenBytes& tokens, size_t id_limit) {
+  // What the merges of a token need of it.
+  struct Use {
+    uint32_t least_rank = kNoRank;
+    int16_t byte = -1;  // of a token that is one
+    uint8_t first = 0, last = 0;
+  };
+  std::vector<Use> uses(id_limit);
+  for (size_t b = 0; b < byte_tokens_.size(); ++b)
+    if (byte_tokens_[b] != kNoToken) uses[byte_tokens_[b]].byte = static_cast<int16_t>(b);
+  for (size_t i = 0; i < tokens.ids.size(); ++i) {
+    const std::string_view token = tokens.token(i);
+    uses[tokens.ids[i]].first = static_cast<uint8_t>(token.front());
+    uses[tokens.ids[i]].last = static_cast<uint8_t>(token.back());
   }
+  // A token that spells no bytes counts as if it began and ended with byte 0: then less is sure than could be.
+  merges_->for_each([&](uint32_t left, uint32_t right, uint32_t rank, uint32_t joined) {
+    Use &a = uses[left], &b = uses[right];
+    a.least_rank = std::min(a.least_rank, rank);
+    b.least_rank = std::min(b.least_rank, rank);
+    if (b.byte >= 0) {
+      BytePair& pair = byte_pairs_[size_t{a.last} << 8 | static_cast<size_t>(b.byte)];
+      pair.least_left = std::min(pair.least_left, rank);
+      if (a.byte >= 0) {
+        pair.rank = rank;
+        pair.joined = joined;
+      }
+    }
+    if (a.byte >= 0) {
+      BytePair& pair = byte_pairs_[static_cast<size_t>(a.byte) << 8 | b.first];
+      pair.least_right = std::min(pair.least_right, rank);
+    }
+  });
+  for (BytePair& pair : byte_pairs_)
+    if (pair.rank != kNoRank && uses[pair.joined].least_rank <= pair.rank) pair.rank |= kUnsure;
 }
 
 // Only tokens that spell bytes can come out of the model.
-void ByteBpe::find_whole_words(const Vocabulary& spelled) {
-  std::string arena;
-  std::vector<std::pair<size_t, uint32_t>> ends;
-  for (uint32_t id = 0; id < spelled.id_limit(); ++id)
-    if (spelled.contains(id) && append_bytes_of(spelled.token(id), arena)) ends.emplace_back(arena.size(), id);
-  whole_words_.resize(ends.size());
+void ByteBpe::find_whole_words(const TokenBytes& tokens) {
+  whole_words_.reserve(tokens.ids.size());
   VocabularySpec long_words;
   std::vector<uint32_t> ids;
-  size_t begin = 0;
-  for (const auto& [end, id] : ends) {
-    const auto word = std::string_view(arena).substr(begin, end - begin);
-    begin = end;
-    if (word.empty()) continue;
+  std::vector<std::pair<WordKey, uint32_t>> short_words;
+  constexpr size_t kMany = 64;  // memory is asked for so many at once
+  const auto insert = [&] {
+    for (const auto& [key, id] : short_words) whole_words_.prefetch(key);
+    for (const auto& [key, id] : short_words) whole_words_.insert(key, id);
+    short_words.clear();
+  };
+  for (size_t i = 0; i < tokens.ids.size(); ++i) {
+    const std::string_view word = tokens.token(i);
+    const uint32_t id = tokens.ids[i];
     const bool is_short = word.size() <= WordKey::kInlineBytes;
     if (!is_short && ignore_merges_) long_words.emplace_back(word, id);
     if (!is_short) continue;
     ids.clear();
     if (!ignore_merges_) merge_short(word, ids);
-    if (ignore_merges_ || (ids.size() == 1 && ids[0] == id))
-      whole_words_.insert(WordKey::of(word, arena.data() + arena.size()), id);
+    if (!ignore_merges_ && (ids.size() != 1 || ids[0] != id)) continue;
+    short_words.emplace_back(WordKey::of(word, tokens.bytes.data() + tokens.bytes.size()), id);
+    if (short_words.size() == kMany) insert();
   }
+  insert();
   long_words_ = *Vocabulary::build(long_words);  // the spellings differ, so the bytes do
 }
 
@@ -83,7 +139,9 @@ std::optional<ByteBpe> ByteBpe::build(const CharBpe& model) {
   ByteBpe bpe(model);
   const bool complete = std::ranges::find(bpe.byte_tokens_, kNoToken) == bpe.byte_tokens_.end();
   if (!complete && !model.drops_unknown()) return std::nullopt;
-  bpe.find_whole_words(model.vocabulary());
+  const TokenBytes tokens(model.vocabulary());
+  bpe.find_byte_pairs(tokens, static_cast<size_t>(model.vocabulary().id_limit()));
+  bpe.find_whole_words(tokens);
   return bpe;
 }
 
@@ -120,14 +178,39 @@ void ByteBpe::encode_words(std::span<WordRequest> requests, MergeScratch& scratc
 
 void ByteBpe::start(MergeLane& lane, std::string_view word) const {
   std::array<uint8_t, kShortWord> bytes;
-  std::array<uint32_t, kShortWord> symbols;
-  size_t count = 0;
+  size_t size = 0;
   for (const char b : word) {
-    bytes[count] = static_cast<uint8_t>(b);
-    symbols[count] = byte_tokens_[bytes[count]];
-    count += symbols[count] != kNoToken;
+    bytes[size] = static_cast<uint8_t>(b);
+    size += byte_tokens_[bytes[size]] != kNoToken;
   }
-  lane.start(symbols.data(), count, [&](size_t i) { return byte_merges_[size_t{bytes[i]} << 8 | bytes[i + 1]]; });
+  // Of the bytes i and i + 1, with a pair that has no merges at both ends.
+  std::array<const BytePair*, kShortWord + 2> storage;
+  static constexpr BytePair kNoPair;
+  const BytePair** const pairs = storage.data() + 1;
+  pairs[-1] = &kNoPair;
+  for (size_t i = 0; i + 1 < size; ++i) pairs[i] = &byte_pairs_[size_t{bytes[i]} << 8 | bytes[i + 1]];
+  if (size > 0) pairs[size - 1] = pairs[size] = &kNoPair;
+  std::array<uint32_t, kShortWord> symbols;
+  std::array<uint8_t, kShortWord> places;  // of their first bytes
+  size_t count = 0;
+  uint64_t pairs_joined = 0;
+  bool is_joined = false;  // the byte at i with the one before it
+  for (size_t i = 0; i < size; ++i) {
+    const bool joins =
+        pairs[i]->rank < std::min(pairs[static_cast<ptrdiff_t>(i) - 1]->least_left, pairs[i + 1]->least_right);
+    symbols[count] = joins ? pairs[i]->joined : byte_tokens_[bytes[i]];
+    places[count] = static_cast<uint8_t>(i);
+    pairs_joined = is_joined ? pairs_joined : (pairs_joined & ~(uint64_t{1} << count)) | uint64_t{joins} << count;
+    count += !is_joined;
+    is_joined = joins;
+  }
+  const uint64_t not_bytes = (pairs_joined | pairs_joined >> 1) & ((uint64_t{1} << (count - (count > 0))) - 1);
+  lane.start(symbols.data(), count, [&](size_t i) {
+    const BytePair& pair = *pairs[places[i]];
+    const bool none = (not_bytes >> i & 1) != 0 || pair.rank == kNoRank;
+    return none ? MergeTable::kNone : uint64_t{pair.rank & ~kUnsure} << 32 | pair.joined;
+  });
+  lane.ask_for(*merges_, not_bytes);
 }
 
 void ByteBpe::merge_short(std::string_view word, std::vector<uint32_t>& ids) const {

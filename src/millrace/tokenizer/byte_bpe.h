@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "millrace/tokenizer/char_bpe.h"
+#include "millrace/tokenizer/huge_array.h"
 #include "millrace/tokenizer/merge_lanes.h"
 
 namespace millrace::tokenizer {
@@ -36,33 +38,62 @@ class ByteBpe {
   // that are met for the first time are among them.
   class WholeWords {
    public:
-    void resize(size_t words);
+    void reserve(size_t words);
     void insert(const WordKey& key, uint32_t id);
     uint32_t find(const WordKey& key) const;
-    void prefetch(const WordKey& key) const {
-      __builtin_prefetch(&keys_[first_slot(key)]);
-      __builtin_prefetch(&ids_[first_slot(key)]);
-    }
+    void prefetch(const WordKey& key) const { __builtin_prefetch(&slots_[first_slot(key)]); }
 
    private:
+    // Small, since most look-ups find nothing: the words themselves lie elsewhere.
+    struct Slot {
+      uint32_t tag;    // bits of the hash that don't choose the slot
+      uint32_t place;  // 1 + index in words_; 0: empty
+    };
+    struct Word {
+      WordKey key;
+      uint32_t id;
+    };
     size_t first_slot(const WordKey& key) const { return key.hash() >> shift_; }
-    std::vector<WordKey> keys_;  // all zero: empty
-    std::vector<uint32_t> ids_;
+    static uint32_t tag(const WordKey& key) { return static_cast<uint32_t>(key.hash()); }
+    std::vector<Word> words_;
+    HugeArray<Slot> slots_;
+    size_t mask_ = 0;
     int shift_ = 63;
   };
 
+  // The tokens that spell bytes, never none.
+  struct TokenBytes {
+    explicit TokenBytes(const Vocabulary& spelled);
+    std::string_view token(size_t i) const {
+      const size_t begin = i == 0 ? 0 : ends[i - 1];
+      return std::string_view(bytes).substr(begin, ends[i] - begin);
+    }
+    std::string bytes;
+    std::vector<size_t> ends;
+    std::vector<uint32_t> ids;
+  };
+
   explicit ByteBpe(const CharBpe& model);
-  void find_whole_words(const Vocabulary& spelled);
+  void find_byte_pairs(const TokenBytes& tokens, size_t id_limit);
+  void find_whole_words(const TokenBytes& tokens);
   uint32_t find_whole_word(std::string_view word, const WordKey& key) const;
   void start(MergeLane& lane, std::string_view word) const;
   void merge_short(std::string_view word, std::vector<uint32_t>& ids) const;
   void merge_long(std::string_view word, MergeScratch& scratch, std::vector<uint32_t>& ids) const;
 
+  // What is known of two bytes that are neighbours. The upper bit of a rank that is not sure is set.
+  struct BytePair {
+    uint32_t rank = kNoRank, joined = kNoToken;  // of the merge of the two
+    uint32_t least_left = kNoRank & ~kUnsure;    // rank of the merges of what ends with the first and the second alone
+    uint32_t least_right = kNoRank & ~kUnsure;  // rank of the merges of the first alone and what begins with the second
+  };
+  static constexpr uint32_t kNoRank = UINT32_MAX, kUnsure = uint32_t{1} << 31;
+
   const MergeTable* merges_;
   WholeWords whole_words_;
   Vocabulary long_words_;  // longer tokens, by their bytes; empty unless merges are ignored for them
   std::array<uint32_t, 256> byte_tokens_;
-  std::vector<uint64_t> byte_merges_;  // [256 * left + right]: what MergeTable has for their tokens
+  std::vector<BytePair> byte_pairs_;  // [256 * left + right]
   bool ignore_merges_;
 };
 

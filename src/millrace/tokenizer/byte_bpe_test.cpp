@@ -79,6 +79,31 @@ TEST(ByteBpe, ShortAndLongWordsMergeAsThePlainestWayDoes) {
   }
 }
 
+// What is joined from the start must not depend on who trained the merges: here they come in any order, also before
+// those that make their parts, and all words are tried.
+TEST(ByteBpe, MergesInAnyOrderGiveWhatThePlainestWayGives) {
+  const uint64_t seed = test_seed();
+  SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 25; ++round) {
+    RandomBpe reference(random);
+    std::ranges::shuffle(reference.merges, random);
+    reference.merges.resize(reference.merges.size() / (1 + random() % 4));
+    reference.spec.merges.assign(reference.merges.begin(), reference.merges.end());
+    const auto model = CharBpe::build(reference.spec).value();
+    const auto bpe = ByteBpe::build(*model);
+    ASSERT_TRUE(bpe);
+    MergeScratch scratch;
+    for (uint32_t number = 0; number < 1024; ++number) {  // five letters of four
+      std::string word(5, ' ');
+      for (size_t i = 0; i < word.size(); ++i) word[i] = static_cast<char>('a' + (number >> 2 * i & 3));
+      std::vector<uint32_t> ids;
+      bpe->encode_word(word, WordKey::of(word, word.data() + word.size()), scratch, ids);
+      ASSERT_EQ(ids, reference.encode(word)) << word;
+    }
+  }
+}
+
 TEST(ByteBpe, IgnoreMergesTakesAWholeWord) {
   BpeSpec spec;
   spec.vocab = {{"a", 0}, {"b", 1}, {"ab", 2}, {"abb", 3}};

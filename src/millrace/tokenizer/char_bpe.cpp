@@ -63,6 +63,10 @@ Status CharBpe::insert_merges(const BpeSpec& spec) {
       if (std::find(merge, merge + 3, kNoToken) != merge + 3)
         return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\", \"{}\" or the two joined is no token",
                     first + i, names[3 * i], names[3 * i + 1]);
+      merges_.prefetch(merge[0], merge[1]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t* const merge = &ids[3 * i];
       merges_.insert(merge[0], merge[1], static_cast<uint32_t>(first + i), merge[2]);
     }
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -36,6 +37,17 @@ class MergeLane {
       set_merge(i, i + 1 < count_ ? merge_of(i) : MergeTable::kNone);
     }
     for (size_t i = count_; i % kStride != 0; ++i) order_[i] = kNoMerge;
+    asked_ = 0;
+    is_new_ = true;
+  }
+
+  // Asks memory for merges that start was not told: of i and i + 1 for each bit i of `places`.
+  void ask_for(const MergeTable& table, uint64_t places) {
+    asked_ = places;
+    for (; places != 0; places &= places - 1) {
+      const auto i = static_cast<size_t>(std::countr_zero(places));
+      table.prefetch(symbols_[i], symbols_[i + 1]);
+    }
   }
 
   // Joins the best pair and asks memory for the merges of the new symbol with its neighbours. False: there is none.
@@ -59,8 +71,9 @@ class MergeLane {
     return true;
   }
 
-  // Looks up what join asked for.
+  // Looks up what ask_for or join asked for.
   void find_merges(const MergeTable& table) {
+    if (is_new_) return find_first_merges(table);
     const size_t right = next_[joined_];
     if (right < count_) set_merge(joined_, table.find(symbols_[joined_], symbols_[right]));
     if (joined_ == 0) return;
@@ -74,7 +87,8 @@ class MergeLane {
 
   // Merges the one word that it has taken.
   void run(const MergeTable& table, std::vector<uint32_t>& ids) {
-    while (join(table)) find_merges(table);
+    do find_merges(table);
+    while (join(table));
     append_to(ids);
   }
 
@@ -83,6 +97,14 @@ class MergeLane {
   static constexpr uint32_t kPlaceMask = (1 << kPlaceBits) - 1;
   static constexpr size_t kStride = 4;
   static_assert(kMaxSymbols <= kPlaceMask && kMaxSymbols % kStride == 0);
+
+  void find_first_merges(const MergeTable& table) {
+    is_new_ = false;
+    for (; asked_ != 0; asked_ &= asked_ - 1) {
+      const auto i = static_cast<size_t>(std::countr_zero(asked_));
+      set_merge(i, table.find(symbols_[i], symbols_[i + 1]));
+    }
+  }
 
   // `merge` as MergeTable has it.
   void set_merge(size_t i, uint64_t merge) {
@@ -96,6 +118,8 @@ class MergeLane {
   std::array<uint32_t, kMaxSymbols> results_;  // what that merge gives
   std::array<uint8_t, kMaxSymbols> previous_, next_;
   size_t count_ = 0, joined_ = 0;
+  uint64_t asked_ = 0;
+  bool is_new_ = false;  // nothing was joined yet
 };
 
 // Appends the ids of all `requests` and says in each which they are. `start(request, lane)` either has the lane take
@@ -120,8 +144,7 @@ void merge_in_lanes(const MergeTable& table, std::span<WordRequest> requests, st
       const size_t first = ids.size();
       if (start(request, *lanes[lane])) {
         words[lane] = &request;
-        if (lanes[lane]->join(table)) return true;
-        lanes[lane]->append_to(ids);
+        return true;
       }
       finish(request, first);
     }

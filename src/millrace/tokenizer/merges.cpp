@@ -84,15 +84,15 @@ class SymbolList {
 }  // namespace
 
 MergeTable::MergeTable(size_t merges)
-    : slots_(std::bit_ceil(merges * 3 / 2 + 2)),
-      mask_(slots_.size() - 1),
-      shift_(64 - std::countr_zero(slots_.size())) {}
+    : mask_(std::bit_ceil(merges * 3 / 2 + 2) - 1),
+      shift_(64 - std::popcount(mask_)),
+      slots_(make_huge_array<Slot>(mask_ + 1)) {}
 
 void MergeTable::insert(uint32_t left, uint32_t right, uint32_t rank, uint32_t joined) {
   const uint64_t key = uint64_t{left} << 32 | right;
   size_t i = first_slot(key);
-  while (slots_[i].key != kNone && slots_[i].key != key) i = (i + 1) & mask_;
-  slots_[i] = {key, uint64_t{rank} << 32 | joined};
+  while (slots_[i].inverted_key != 0 && slots_[i].inverted_key != ~key) i = (i + 1) & mask_;
+  slots_[i] = {~key, uint64_t{rank} << 32 | joined};
 }
 
 void merge_symbols(const MergeTable& table, MergeScratch& scratch) {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "millrace/tokenizer/huge_array.h"
+
 namespace millrace::tokenizer {
 
 // (left id, right id) -> (rank, id of the joined token), open addressing.
@@ -19,6 +21,16 @@ class MergeTable {
   explicit MergeTable(size_t merges);
   // A pair that is there already takes the new rank, as in `tokenizers`.
   void insert(uint32_t left, uint32_t right, uint32_t rank, uint32_t joined);
+  // Calls visit(left, right, rank, joined) for each merge, in no order.
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    for (size_t i = 0; i <= mask_; ++i) {
+      if (slots_[i].inverted_key == 0) continue;
+      const uint64_t key = ~slots_[i].inverted_key, value = slots_[i].value;
+      visit(static_cast<uint32_t>(key >> 32), static_cast<uint32_t>(key), static_cast<uint32_t>(value >> 32),
+            static_cast<uint32_t>(value));
+    }
+  }
   // Has memory bring what find will look at.
   void prefetch(uint32_t left, uint32_t right) const {
     __builtin_prefetch(&slots_[first_slot(uint64_t{left} << 32 | right)]);
@@ -27,21 +39,21 @@ class MergeTable {
   uint64_t find(uint32_t left, uint32_t right) const {
     const uint64_t key = uint64_t{left} << 32 | right;
     for (size_t i = first_slot(key);; i = (i + 1) & mask_) {
-      if (slots_[i].key == key) return slots_[i].value;
-      if (slots_[i].key == kNone) return kNone;
+      if (slots_[i].inverted_key == ~key) return slots_[i].value;
+      if (slots_[i].inverted_key == 0) return kNone;
     }
   }
 
  private:
   struct Slot {
-    uint64_t key = kNone;  // ids are below kNoToken, so no pair is kNone
-    uint64_t value = kNone;
+    uint64_t inverted_key;  // 0: empty, since ids are below kNoToken
+    uint64_t value;
   };
   size_t first_slot(uint64_t key) const { return (key * 0x9E3779B97F4A7C15ull) >> shift_; }
 
-  std::vector<Slot> slots_;
   size_t mask_;
   int shift_;
+  HugeArray<Slot> slots_;
 };
 
 // A word on its way: filled with the ids of its first symbols, it holds those of the merged ones afterwards. About 28

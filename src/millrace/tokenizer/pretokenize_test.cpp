@@ -69,16 +69,18 @@ const uint8_t* end_by_scanner(const uint8_t* p, const uint8_t* end, const uint8_
   return p + word_end;
 }
 
-// ASCII for the most part, in runs whose lengths are near those of a block.
+// ASCII for the most part in half of the texts, in runs whose lengths are near those of a block.
 std::string text_for_blocks(std::mt19937_64& random) {
   static const std::vector<std::string> kPieces = {
-      " ", " ",  "  ",   "\n", "\r\n", "\t",   "\v",   "a",    "the", "Word", "'s",     "'LL", "'re",  "'x",    "''",
-      "1", "23", "4567", ".",  "...",  "(){}", "\x01", "\x7F", "é",   "你好", "\u3000", "'ſ",  "\xFF", "\u00A0"};
+      " ",      " ", "  ", "\n",   "\r\n", "\t",  "\v",     "a",      "the",  "Word", "'s",   "'LL",    "'re", "'x",
+      "''",     "1", "23", "4567", ".",    "...", "(){}",   "\x01",   "\x7F", "é",    "你好", "\u3000", "'ſ",  "\xFF",
+      "\u00A0", "ж", "٣",  "½",    "।",    "👩",  "\u0300", "\u0085", "\xC3", "。",   "ſ",    "'é"};
+  const bool mostly_ascii = random() % 2 == 0;
   std::string text;
   const size_t pieces = random() % 60;
   for (size_t i = 0; i < pieces; ++i) {
     const size_t repeats = random() % 8 == 0 ? random() % 70 : 1;
-    const std::string& piece = kPieces[random() % (random() % 4 == 0 ? kPieces.size() : 23)];
+    const std::string& piece = kPieces[random() % (!mostly_ascii || random() % 4 == 0 ? kPieces.size() : 23)];
     for (size_t k = 0; k < repeats; ++k) text += piece;
   }
   return text;

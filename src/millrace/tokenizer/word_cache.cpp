@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 namespace millrace::tokenizer {
@@ -14,21 +13,8 @@ constexpr size_t kMovedSlots = size_t{1} << 15;  // 1 MiB of them
 
 }  // namespace
 
-WordCache::WordCache() : slots_(allocate<Slot>(slot_count(), true)), arena_(allocate<uint32_t>(kArenaIds, false)) {}
-
-template <class T>
-WordCache::Mapped<T> WordCache::allocate(size_t count, bool huge_pages) {
-  const size_t bytes = count * sizeof(T);
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  // Before the first touch, or it does nothing. That it is refused costs time only.
-  if (huge_pages) static_cast<void>(madvise(memory, bytes, MADV_HUGEPAGE));
-  return {static_cast<T*>(memory), Unmap{bytes}};
-}
-
-void WordCache::Unmap::operator()(void* memory) const {
-  munmap(memory, bytes);
-}
+WordCache::WordCache()
+    : slots_(make_huge_array<Slot>(slot_count())), arena_(make_huge_array<uint32_t>(kArenaIds, Pages::kSmall)) {}
 
 void WordCache::place(const Slot& fresh) {
   Slot* slot = slots_.get() + (bucket(fresh.key) - slots_.get());
@@ -39,7 +25,7 @@ void WordCache::place(const Slot& fresh) {
 void WordCache::grow() {
   const size_t old_count = slot_count();
   bucket_bits_ = std::min(bucket_bits_ + kGrowthBits, kMaxBucketBits);
-  const Slots old = std::exchange(slots_, allocate<Slot>(slot_count(), true));
+  const HugeArray<Slot> old = std::exchange(slots_, make_huge_array<Slot>(slot_count()));
   inserted_ = 0;
   for (size_t i = old_count; i-- > 0;) {  // the newer one of a bucket last
     if (old[i].key.high != 0) place(old[i]);

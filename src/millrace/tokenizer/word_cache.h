@@ -12,6 +12,7 @@
 #include <span>
 #include <string_view>
 
+#include "millrace/tokenizer/huge_array.h"
 #include "millrace/tokenizer/word_key.h"
 
 namespace millrace::tokenizer {
@@ -64,25 +65,15 @@ class WordCache {
   static constexpr size_t kArenaIds = size_t{6} << 20;
   static constexpr size_t kLongestWord = 256;  // longer ones hardly repeat
   static constexpr size_t kMostIds = 4096;     // of a word that is kept
-  struct Unmap {
-    size_t bytes = 0;
-    void operator()(void* memory) const;
-  };
-  template <class T>
-  using Mapped = std::unique_ptr<T[], Unmap>;
-  using Slots = Mapped<Slot>;
-
-  template <class T>
-  static Mapped<T> allocate(size_t count, bool huge_pages);
   size_t slot_count() const { return 2 * bucket_count(); }
   void place(const Slot& fresh);
   void grow();
   void clear();
 
   int bucket_bits_ = kMinBucketBits;
-  size_t inserted_ = 0;     // since the table was allocated
-  Slots slots_;             // a bucket to a cache line, in huge pages where there are any
-  Mapped<uint32_t> arena_;  // ids, then for a long word its bytes
+  size_t inserted_ = 0;        // since the table was allocated
+  HugeArray<Slot> slots_;      // a bucket to a cache line, in huge pages where there are any
+  HugeArray<uint32_t> arena_;  // ids, then for a long word its bytes
   size_t arena_used_ = 0;
 };
 
