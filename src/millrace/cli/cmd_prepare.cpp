@@ -170,7 +170,7 @@ void add_selection_flags(CLI::App& app, prepare::PrepareOptions& options) {
       ->option_text("N");
   app.add_flag("--dedup", options.rules.dedup, "Leave out documents whose text came before in the task");
   add_size_flag(app, "--dedup-memory", options.dedup_memory_bytes,
-                "What --dedup may take, 48 bytes a document at most (default: 1GiB)");
+                "What --dedup may take, 64 bytes a document at most (default: 1GiB)");
   add_size_flag(app, "--min-bytes", options.rules.min_bytes, "Leave out documents with less text");
   add_size_flag(app, "--max-bytes", options.rules.max_bytes, "Leave out documents with more text");
   app.add_option("--min-tokens", options.rules.min_tokens, "Leave out documents with fewer ids")

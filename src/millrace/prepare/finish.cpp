@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "millrace/prepare/detail/folder.h"
+#include "millrace/prepare/detail/shard.h"
 #include "millrace/prepare/prepare.h"
 
 namespace millrace::prepare {
@@ -34,14 +35,19 @@ Result<formats::Manifest> finish(const std::string& output) {
   }
   ASSIGN_OR_RETURN(formats::Manifest manifest, with_context(formats::join_parts(parts), output));
   for (const formats::ShardEntry& shard : manifest.shards) {
-    const auto there = files.find(shard.name);
-    if (there == files.end()) {
-      return fail(ErrorCode::kNotFound, "{}: a part record names it, and it is missing; run its task again",
-                  folder.child(shard.name).url);
+    std::vector<std::string> names = {shard.name, shard.name + std::string(kIndexSuffix)};
+    if (manifest.config.format == output_format_name(OutputFormat::kMegatron)) {
+      names.push_back(side_file_name(shard.name));
     }
-    if (there->second != shard.size) {
+    for (const std::string& name : names) {
+      if (files.contains(name)) continue;
+      return fail(ErrorCode::kNotFound,
+                  "{}: it belongs to what a part record names, and is missing; run its task again",
+                  folder.child(name).url);
+    }
+    if (const int64_t size = files.at(shard.name); size != shard.size) {
       return fail(ErrorCode::kCorruption, "{}: it has {} bytes instead of {}; run its task again",
-                  folder.child(shard.name).url, there->second, shard.size);
+                  folder.child(shard.name).url, size, shard.size);
     }
   }
   RETURN_IF_ERROR(write_if_different(folder, formats::kManifestName, formats::serialize_manifest(manifest)));

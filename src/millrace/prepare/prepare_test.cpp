@@ -209,11 +209,23 @@ TEST_F(Prepare, TasksShareTheInputsAndFinishJoinsThem) {
   ASSERT_TRUE(finish(at("out")));
   EXPECT_EQ(folder_content(at("out")), before);
 
+  std::filesystem::rename(at("out/00000.tar.index"), at("kept"));
+  EXPECT_THAT(finish(at("out")).error().to_string(), HasSubstr("00000.tar.index"));
+  std::filesystem::rename(at("kept"), at("out/00000.tar.index"));
   std::filesystem::resize_file(at("out/00001.tar"), 1024);
   EXPECT_EQ(finish(at("out")).error().code(), ErrorCode::kCorruption);
   std::filesystem::remove(at("out/00001.tar"));
   EXPECT_THAT(finish(at("out")).error().to_string(), HasSubstr("00001.tar"));
   EXPECT_EQ(finish(at("nothing")).error().code(), ErrorCode::kNotFound);
+}
+
+TEST_F(Prepare, FinishMissesWhatLiesBesideAShard) {
+  add_input("a.txt", "the\n");
+  options_.format = OutputFormat::kMegatron;
+  done();
+  ASSERT_TRUE(finish(at("out")));
+  std::filesystem::remove(at("out/00000.idx"));
+  EXPECT_THAT(finish(at("out")).error().to_string(), HasSubstr("00000.idx"));
 }
 
 TEST_F(Prepare, ATaskWithoutInputsLeavesAnEmptyPart) {
