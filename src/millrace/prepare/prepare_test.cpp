@@ -264,7 +264,15 @@ TEST_F(Prepare, StrictNamesTheFirstIllFormedByte) {
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(error.to_string(), AllOf(HasSubstr("a.txt"), HasSubstr("line 3, offset 5"),
                                        HasSubstr("byte 3 of the document"), HasSubstr("0xff")));
-  EXPECT_THAT(out_names(), ElementsAre("prepare.json"));
+  EXPECT_THAT(out_names(), IsEmpty());
+}
+
+TEST_F(Prepare, ARunThatFailedAtOnceIsMendedWithOtherSettings) {
+  add_input("a.txt", "the\nin \xFF\n");
+  options_.rules.strict_utf8 = true;
+  EXPECT_EQ(refused().code(), ErrorCode::kInvalidArgument);
+  options_.rules.strict_utf8 = false;
+  EXPECT_EQ(done().part.documents, 2);
 }
 
 TEST_F(Prepare, ALineThatIsNotJsonIsNamed) {
@@ -286,7 +294,7 @@ TEST_F(Prepare, ADocumentOverTheLimitIsNamedAndNothingIsLeft) {
   const Error error = refused();
   EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(error.to_string(), AllOf(HasSubstr("a.txt"), HasSubstr("line 3"), HasSubstr("offset 7")));
-  EXPECT_THAT(out_names(), ElementsAre("prepare.json"));
+  EXPECT_THAT(out_names(), IsEmpty());
 }
 
 TEST_F(Prepare, OtherSettingsInOneFolderAreRefused) {

@@ -97,7 +97,8 @@ Result<bool> TaskRun::compare_config() {
               difference);
 }
 
-// The first task writes the configuration; one that comes at the same moment and differs is refused.
+// The first task that has something to show writes the configuration, so that one which fails before leaves nothing
+// behind; a task that comes at the same moment and differs is refused before it shows anything.
 Status TaskRun::settle_config() {
   ASSIGN_OR_RETURN(const bool there, compare_config());
   if (there) return {};
@@ -140,7 +141,6 @@ Status TaskRun::keep_finished_shards() {
 
 Status TaskRun::write_what_is_missing() {
   if (!at_end()) RETURN_IF_ERROR(check_space(folder_, part_.input_bytes - progress_bytes_));
-  RETURN_IF_ERROR(settle_config());
   RETURN_IF_ERROR(abort_leftovers());
   RETURN_IF_ERROR(forget_other_inputs());
   progress_.set_phase("prepare");
@@ -155,6 +155,7 @@ Status TaskRun::write_what_is_missing() {
         "first or last character (docs/chat.md)",
         trouble_.lost, trouble_.overrun);
   }
+  RETURN_IF_ERROR(settle_config());
   RETURN_IF_ERROR(remove_other_shards());
   return write_if_different(folder_, part_name_, formats::serialize_part(part_));
 }
@@ -342,6 +343,7 @@ Result<bool> TaskRun::write_batch(const Batch& batch) {
 // The task stands behind the shard's last sample.
 Status TaskRun::end_shard() {
   if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+  RETURN_IF_ERROR(settle_config());
   ASSIGN_OR_RETURN(const FinishedShard shard, shard_->finish({.run = run_, .begin = shard_begin_, .end = at_},
                                                              part_.config.tokenizer_hash, part_.config.ids_field));
   shard_.reset();
