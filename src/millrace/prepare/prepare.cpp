@@ -95,23 +95,6 @@ Result<std::optional<uint32_t>> end_token(const tokenizer::Tokenizer& tokenizer,
   return id;
 }
 
-// What the tokenizer's post-processor puts at the ends of a text.
-struct AddedEnds {
-  std::optional<uint32_t> first, last;
-};
-Result<AddedEnds> added_ends(const std::shared_ptr<const tokenizer::Tokenizer>& tokenizer) {
-  tokenizer::Encoder encoder(tokenizer);
-  std::vector<uint32_t> with, without;
-  RETURN_IF_ERROR(encoder.encode("a", {.add_special_tokens = true}, with));
-  RETURN_IF_ERROR(encoder.encode("a", {.add_special_tokens = false}, without));
-  const auto text = std::search(with.begin(), with.end(), without.begin(), without.end());
-  AddedEnds ends;
-  if (text == with.end()) return ends;
-  if (text != with.begin()) ends.first = with.front();
-  if (with.end() - text > std::ssize(without)) ends.last = with.back();
-  return ends;
-}
-
 Result<SampleFormat> sample_format(const PrepareOptions& options,
                                    std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
   SampleFormat format{.task = options.task.index,
@@ -135,13 +118,13 @@ Result<SampleFormat> sample_format(const PrepareOptions& options,
     if (format.text_field == "text") format.text_field.clear();
     return format;
   }
-  AddedEnds added;
-  if (options.add_special_tokens) {
-    ASSIGN_OR_RETURN(added, added_ends(tokenizer));
-  }
-  ASSIGN_OR_RETURN(format.bos, end_token(*tokenizer, "bos", options.bos, added.first));
-  ASSIGN_OR_RETURN(format.eos, end_token(*tokenizer, "eos", options.eos, added.last));
-  const bool separated = format.bos || format.eos || added.first || added.last;
+  std::optional<uint32_t> first, last;  // of what the post-processor adds
+  if (const auto before = tokenizer->ids_before(); options.add_special_tokens && !before.empty())
+    first = before.front();
+  if (const auto behind = tokenizer->ids_behind(); options.add_special_tokens && !behind.empty()) last = behind.back();
+  ASSIGN_OR_RETURN(format.bos, end_token(*tokenizer, "bos", options.bos, first));
+  ASSIGN_OR_RETURN(format.eos, end_token(*tokenizer, "eos", options.eos, last));
+  const bool separated = format.bos || format.eos || first || last;
   if (options.format == OutputFormat::kTokens && !separated) {
     log(LogLevel::kWarning,
         "documents will follow each other in the token files with nothing between them; eos or bos names a token");

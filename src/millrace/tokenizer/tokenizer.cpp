@@ -87,6 +87,14 @@ int64_t Tokenizer::id_limit() const {
   return std::max(impl_->model->vocabulary().id_limit(), impl_->added_tokens.id_limit());
 }
 
+std::span<const uint32_t> Tokenizer::ids_before() const {
+  return impl_->post_processor.before;
+}
+
+std::span<const uint32_t> Tokenizer::ids_behind() const {
+  return impl_->post_processor.after;
+}
+
 Hash128 Tokenizer::hash() const {
   return impl_->hash;
 }

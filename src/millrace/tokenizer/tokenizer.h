@@ -70,6 +70,9 @@ class Tokenizer {
   int64_t vocab_size() const;
   // 1 + the largest id.
   int64_t id_limit() const;
+  // What EncodeOptions::add_special_tokens puts before and behind a text.
+  std::span<const uint32_t> ids_before() const;
+  std::span<const uint32_t> ids_behind() const;
   // XXH3-128 of the file's bytes: what shards and states name.
   Hash128 hash() const;
 
