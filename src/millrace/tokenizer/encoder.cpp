@@ -15,6 +15,19 @@ tl::unexpected<Error> too_long(std::string_view word) {
   return fail(ErrorCode::kUnsupported, "a word of {} bytes is not supported", word.size());
 }
 
+// Appends the ids of the pieces that are added tokens, and what `encode(piece, its text)` appends for the others.
+template <class Encode>
+Status add_pieces(std::span<const Piece> pieces, std::string_view text, std::vector<uint32_t>& ids,
+                  const Encode& encode) {
+  for (const Piece& piece : pieces) {
+    if (piece.id != kNoToken)
+      ids.push_back(piece.id);
+    else
+      RETURN_IF_ERROR(encode(piece, text.substr(piece.begin, piece.end - piece.begin)));
+  }
+  return {};
+}
+
 }  // namespace
 
 // Three ways lead to the same ids. Where nobody asks for offsets and the file has the shape, words of bytes or units of
@@ -30,6 +43,8 @@ struct Encoder::Impl {
     bool with_special;
     size_t first_offset = 0;  // index in `offsets` of the text's own first token
   };
+
+  Status split_normalized(std::string_view piece);
 
   struct ByteWords;
   Status encode_byte_level(Output& out);
@@ -97,6 +112,15 @@ void Encoder::Impl::add_around(const std::vector<uint32_t>& around, Output& out)
   if (out.offsets != nullptr) out.offsets->resize(out.offsets->size() + around.size());
 }
 
+// Normalizes a piece of raw text and splits it at the added tokens of the second pass; without offsets.
+Status Encoder::Impl::split_normalized(std::string_view piece) {
+  normalized.assign(piece, 0, false);
+  RETURN_IF_ERROR(parts.normalizer.apply(normalized, normalizer_scratch));
+  normalized_pieces.clear();
+  parts.added_tokens.split_normalized(normalized.text(), normalized_pieces);
+  return {};
+}
+
 // ---- the byte-level way
 
 struct Encoder::Impl::ByteWords : WordModel {
@@ -117,32 +141,17 @@ Status Encoder::Impl::encode_byte_level(Output& out) {
     parts.added_tokens.split_raw(out.text, pieces);
   else
     parts.added_tokens.split(out.text, pieces);
-  for (const Piece& piece : pieces) {
-    const std::string_view source = out.text.substr(piece.begin, piece.end - piece.begin);
-    if (piece.id != kNoToken)
-      out.ids.push_back(piece.id);
-    else if (normalizes)
-      RETURN_IF_ERROR(encode_normalized_bytes(source, out.ids));
-    else
-      RETURN_IF_ERROR(encode_byte_level_piece(source, readable_end, out.ids));
-  }
-  return {};
+  return add_pieces(pieces, out.text, out.ids, [&](const Piece&, std::string_view text) {
+    return normalizes ? encode_normalized_bytes(text, out.ids) : encode_byte_level_piece(text, readable_end, out.ids);
+  });
 }
 
 Status Encoder::Impl::encode_normalized_bytes(std::string_view piece, std::vector<uint32_t>& ids) {
-  normalized.assign(piece, 0, false);
-  RETURN_IF_ERROR(parts.normalizer.apply(normalized, normalizer_scratch));
+  RETURN_IF_ERROR(split_normalized(piece));
   const std::string_view text = normalized.text();
-  normalized_pieces.clear();
-  parts.added_tokens.split_normalized(text, normalized_pieces);
-  for (const Piece& part : normalized_pieces) {
-    if (part.id != kNoToken)
-      ids.push_back(part.id);
-    else
-      RETURN_IF_ERROR(
-          encode_byte_level_piece(text.substr(part.begin, part.end - part.begin), text.data() + text.size(), ids));
-  }
-  return {};
+  return add_pieces(normalized_pieces, text, ids, [&](const Piece&, std::string_view part) {
+    return encode_byte_level_piece(part, text.data() + text.size(), ids);
+  });
 }
 
 Status Encoder::Impl::encode_byte_level_piece(std::string_view piece, const char* readable_end,
@@ -191,33 +200,19 @@ Status Encoder::Impl::encode_units(Output& out) {
     parts.added_tokens.split(out.text, pieces);
   else
     parts.added_tokens.split_raw(out.text, pieces);
-  for (const Piece& piece : pieces) {
-    const std::string_view source = out.text.substr(piece.begin, piece.end - piece.begin);
-    if (piece.id != kNoToken)
-      out.ids.push_back(piece.id);
-    else if (path.may_have_added_token(source))
-      RETURN_IF_ERROR(encode_normalized_units(source, out.ids));
-    else
-      RETURN_IF_ERROR(encode_units_piece(source, piece.begin, path.start, readable_end, out.ids));
-  }
-  return {};
+  return add_pieces(pieces, out.text, out.ids, [&](const Piece& piece, std::string_view text) {
+    return path.may_have_added_token(text) ? encode_normalized_units(text, out.ids)
+                                           : encode_units_piece(text, piece.begin, path.start, readable_end, out.ids);
+  });
 }
 
 // Units are the same in text that is normalized already, since normalizing it again changes nothing.
 Status Encoder::Impl::encode_normalized_units(std::string_view piece, std::vector<uint32_t>& ids) {
-  normalized.assign(piece, 0, false);
-  RETURN_IF_ERROR(parts.normalizer.apply(normalized, normalizer_scratch));
+  RETURN_IF_ERROR(split_normalized(piece));
   const std::string_view text = normalized.text();
-  normalized_pieces.clear();
-  parts.added_tokens.split_normalized(text, normalized_pieces);
-  for (const Piece& part : normalized_pieces) {
-    if (part.id != kNoToken)
-      ids.push_back(part.id);
-    else
-      RETURN_IF_ERROR(encode_units_piece(text.substr(part.begin, part.end - part.begin), part.begin,
-                                         UnitPath::Start::kNothing, text.data() + text.size(), ids));
-  }
-  return {};
+  return add_pieces(normalized_pieces, text, ids, [&](const Piece& part, std::string_view source) {
+    return encode_units_piece(source, part.begin, UnitPath::Start::kNothing, text.data() + text.size(), ids);
+  });
 }
 
 // `place`: where the piece begins in the text.
