@@ -163,7 +163,7 @@ Status run_ckpt_verify(const CkptArgs& args, Context& context) {
 
 CLI::Option* add_step_flag(CLI::App& app, CkptArgs& args) {
   return app.add_option("--step", args.step, "The step (default: the newest)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
 }
 

@@ -166,7 +166,7 @@ void add_selection_flags(CLI::App& app, prepare::PrepareOptions& options) {
       [&options](const std::string& policy) { options.rules.skip_errors = policy == "skip"; },
       "At a document with an error: stop, or leave it out and write it to SHARD.rejected.jsonl (default: fail)");
   app.add_option("--max-errors", options.max_errors, "Fail when more documents than this are left out (default: 1000)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
   app.add_flag("--dedup", options.rules.dedup, "Leave out documents whose text came before in the task");
   add_size_flag(app, "--dedup-memory", options.dedup_memory_bytes,
@@ -174,10 +174,10 @@ void add_selection_flags(CLI::App& app, prepare::PrepareOptions& options) {
   add_size_flag(app, "--min-bytes", options.rules.min_bytes, "Leave out documents with less text");
   add_size_flag(app, "--max-bytes", options.rules.max_bytes, "Leave out documents with more text");
   app.add_option("--min-tokens", options.rules.min_tokens, "Leave out documents with fewer ids")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
   app.add_option("--max-tokens", options.rules.max_tokens, "Leave out documents with more ids")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
 }
 

@@ -203,10 +203,10 @@ void add_shards_cat(Verbs& verbs, CLI::App& shards) {
       ->required()
       ->option_text(" ");
   app.add_option("--sample", args->sample, "Start with this sample, counted from 0 over all shards, and print one")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
   app.add_option("--limit", args->limit, "Print at most this many samples (default: all)")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
   app.add_flag("--fields", args->fields, "Only the fields and their sizes; decode nothing");
 }

@@ -75,6 +75,8 @@ void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls);
 // --documents, --text-field and --max-document-bytes.
 void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string& text_field,
                         int64_t& max_document_bytes);
+// Of what is counted: 2^53, as records have it.
+inline constexpr int64_t kMaxCount = int64_t{1} << 53;
 inline constexpr const char* kInputHelp =
     "Text, jsonl or Parquet, also gzip or zstd: files, folders, globs, brace patterns, @FILE for a list";
 
