@@ -6,20 +6,16 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include <cstdlib>
 #include <random>
 #include <string>
+
+#include "millrace/base/testing.h"
 
 namespace millrace::formats {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-uint64_t test_seed() {
-  const char* text = std::getenv("MILLRACE_TEST_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device()();
-}
 
 std::string gzip(std::string_view text) {
   z_stream state{};

@@ -5,8 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <random>
+
+#include "millrace/base/testing.h"
 
 namespace millrace::formats {
 namespace {
@@ -16,11 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 using Texts = std::vector<std::string>;
-
-uint64_t test_seed() {
-  const char* text = std::getenv("MILLRACE_TEST_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device()();
-}
 
 struct Read {
   Texts documents;

@@ -4,9 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <random>
+
+#include "millrace/base/testing.h"
 
 namespace millrace::formats {
 namespace {
@@ -16,11 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 using Ids = std::vector<uint32_t>;
-
-uint64_t test_seed() {
-  const char* text = std::getenv("MILLRACE_TEST_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device()();
-}
 
 std::string npy_of(const Ids& ids) {
   std::string out;

@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <random>
 
+#include "millrace/base/testing.h"
 #include "millrace/base/utf8.h"
 
 namespace millrace::formats {
@@ -24,11 +24,6 @@ const std::string kReferenceHeader =
     R"("b":{"dtype":"F32","shape":[2],"data_offsets":[16,24]},"e":{"dtype":"F32","shape":[0,3],"data_offsets":[24,24]},)"
     R"("z":{"dtype":"U8","shape":[1],"data_offsets":[24,25]},"s":{"dtype":"BOOL","shape":[],"data_offsets":[25,26]}}   )"s;
 const std::string kReferenceData = "\1\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\0\0\x80?\0\0\0@\7\1"s;
-
-uint64_t test_seed() {
-  const char* given = std::getenv("MILLRACE_TEST_SEED");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-}
 
 Result<SafetensorsHeader> parse(std::string_view file) {
   return parse_safetensors_header(MemoryReader(as_bytes(file), "model.safetensors"));

@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
 
+#include "millrace/base/testing.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/tar.h"
 
@@ -21,11 +21,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-uint64_t test_seed() {
-  const char* text = std::getenv("MILLRACE_TEST_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device()();
-}
 
 void add(std::string& archive, const std::string& name, std::string_view data) {
   ASSERT_TRUE(append_tar_member(archive, name, as_bytes(data)));

@@ -4,10 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <random>
+
+#include "millrace/base/testing.h"
 
 namespace millrace::formats {
 namespace {
@@ -15,11 +16,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-uint64_t test_seed() {
-  const char* text = std::getenv("MILLRACE_TEST_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device()();
-}
 
 struct Entry {
   std::string name;

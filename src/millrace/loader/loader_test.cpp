@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <random>
 #include <set>
 
 #include "millrace/base/sync.h"
+#include "millrace/base/testing.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/shard_index.h"
 #include "millrace/formats/tar.h"
@@ -22,12 +22,6 @@ namespace millrace::loader {
 namespace {
 
 using ::testing::HasSubstr;
-
-uint64_t test_seed() {
-  const char* text = std::getenv("MILLRACE_TEST_SEED");
-  static const uint64_t seed = text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device()();
-  return seed;
-}
 
 // A folder of shards in memory. Token ids say where they come from: sample n holds n * 1000 + 0, 1, 2, ...
 struct Dataset {

@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <random>
 
+#include "millrace/base/testing.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/shard_index.h"
 #include "millrace/formats/tar.h"
@@ -18,12 +18,6 @@ namespace millrace::loader {
 namespace {
 
 using ::testing::HasSubstr;
-
-uint64_t test_seed() {
-  const char* text = std::getenv("MILLRACE_TEST_SEED");
-  static const uint64_t seed = text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device()();
-  return seed;
-}
 
 // An id says itself whether it is learned: odd ones are.
 std::vector<uint32_t> sample_ids(std::mt19937_64& random) {

@@ -12,17 +12,14 @@
 #include <random>
 #include <set>
 
+#include "millrace/base/testing.h"
+
 namespace millrace::order {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Lengths = std::vector<std::vector<uint32_t>>;
-
-uint64_t test_seed() {
-  const char* given = std::getenv("MILLRACE_TEST_SEED");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-}
 
 // A dataset, one order over it, and what a loader would train on.
 class Trainer {

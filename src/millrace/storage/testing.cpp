@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <random>
 
@@ -22,11 +21,6 @@ TempDir::TempDir(Place place) {
 TempDir::~TempDir() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
-}
-
-uint64_t test_seed() {
-  if (const char* given = std::getenv("MILLRACE_TEST_SEED")) return std::strtoull(given, nullptr, 10);
-  return std::random_device{}();
 }
 
 std::string test_bytes(size_t size, uint64_t seed) {

@@ -7,6 +7,8 @@
 #include <functional>
 #include <string>
 
+#include "millrace/base/testing.h"
+
 namespace millrace {
 
 // A new directory that goes with this object.
@@ -22,9 +24,6 @@ class TempDir {
  private:
   std::string path_;
 };
-
-// The seed of a random test: MILLRACE_TEST_SEED, or a new one. Say it with SCOPED_TRACE.
-uint64_t test_seed();
 
 // `size` bytes that differ from seed to seed.
 std::string test_bytes(size_t size, uint64_t seed);

@@ -3,23 +3,16 @@
 
 // What the tests of this folder share: a small tokenizer.json made by hand, and the seed of random tests.
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "millrace/base/testing.h"
 #include "millrace/tokenizer/byte_map.h"
 
 namespace millrace::tokenizer {
 
 using Json = nlohmann::json;
-
-// MILLRACE_TEST_SEED, or a new one. Say it with SCOPED_TRACE.
-inline uint64_t test_seed() {
-  const char* given = std::getenv("MILLRACE_TEST_SEED");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-}
 
 inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
