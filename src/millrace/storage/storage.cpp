@@ -36,6 +36,18 @@ Status Writer::append(std::span<const std::byte> data) {
   return {};
 }
 
+Status Writer::suspend() {
+  return fail(ErrorCode::kUnsupported, "this storage cannot go on with a write of another process");
+}
+
+Status Writer::set_note(std::string_view /*note*/) {
+  return fail(ErrorCode::kUnsupported, "this storage keeps no notes with a write");
+}
+
+Result<std::unique_ptr<Writer>> Storage::resume_write(const ObjectInfo& upload, const WriteOptions& /*options*/) {
+  return fail(ErrorCode::kUnsupported, "{}: going on with the write of {} is not supported", name(), upload.key);
+}
+
 void CompletionQueue::push(Completion completion) {
   MutexLock lock(mutex_);
   done_.push_back(std::move(completion));

@@ -47,6 +47,18 @@ struct Capabilities {
   bool free_space = false;         // free_space() answers
   bool durable = false;            // commit(durable) and make_durable survive a power cut (else: they mean visible)
   bool layout = false;             // WriteOptions::stripe_count is honoured (Lustre; else: a wish, ignored)
+  bool resume = false;             // Writer::suspend and Storage::resume_write work
+  bool notes = false;              // Writer::set_note works
+};
+
+// What a file system keeps beside the bytes. In S3 it is the user metadata that FSx for Lustre reads and writes
+// (file-permissions, -owner, -group, -atime, -mtime; times in ns).
+struct PosixAttributes {
+  uint32_t mode = 0;  // st_mode: type and permissions
+  uint32_t owner = 0;
+  uint32_t group = 0;
+  std::chrono::sys_time<std::chrono::nanoseconds> accessed{};
+  std::chrono::sys_time<std::chrono::nanoseconds> modified{};
 };
 
 struct ObjectInfo {
@@ -55,6 +67,7 @@ struct ObjectInfo {
   std::string version;  // as RandomReader::version(); may be empty in a listing
   std::chrono::sys_time<std::chrono::nanoseconds> modified{};
   std::map<std::string, std::string> metadata;  // from stat only
+  std::optional<PosixAttributes> posix;         // from stat only
 };
 
 struct ListOptions {
@@ -71,6 +84,9 @@ struct ListPage {
 struct OpenOptions {
   // When set, opening any other version fails with corruption.
   std::string expected_version;
+  // With expected_version: the object's size as a listing gave it. A backend for which opening costs a request may
+  // then make none; what is not so is found by the first read.
+  std::optional<int64_t> known_size;
 };
 
 struct WriteOptions {
@@ -78,13 +94,22 @@ struct WriteOptions {
   Condition condition = Condition::kReplace;
   std::string version;                          // for kIfVersion
   int64_t size_hint_bytes = 0;                  // 0: unknown. Space is checked and preallocated where that is possible
+  int64_t part_bytes = 0;                       // a wish for Writer::part_bytes; 0: the backend's choice
   int stripe_count = 0;                         // Lustre: 0 leaves the directory's default
   std::map<std::string, std::string> metadata;  // at most 2 KiB in all, ASCII
+  std::optional<PosixAttributes> posix;         // given to the object at commit; what the process may not set is left
 };
 
 enum class Durability {
   kVisible,  // atomic and visible; a power cut may undo it until make_durable
   kDurable,  // survives a power cut when commit returns
+};
+
+// What a resumed write holds already. `etag` proves the content where the backend has one: the MD5 in hex.
+struct WrittenPart {
+  int64_t offset = 0;
+  int64_t size = 0;
+  std::string etag;
 };
 
 // One object being written. Write operations may come from many threads; commit once, after all of them returned.
@@ -105,6 +130,21 @@ class Writer : public ByteSink {
   // nothing is left, but for one case, which the message names: the object is visible, and only the last step of
   // making it durable failed.
   [[nodiscard]] virtual Result<ObjectInfo> commit(Durability durability = Durability::kDurable) = 0;
+
+  // 0: write_at takes any range (random_write). Else the size of a part: writes that begin at a multiple of it and are
+  // that long (only the object's last may be shorter) may come in any order and are not copied; of others, each must
+  // begin where the one before ended. copy_range takes whole parts.
+  virtual int64_t part_bytes() const { return 0; }
+
+  // A write that another process can go on with, see Storage::resume_write; the default is unsupported.
+  // Ends this writer and leaves what was written where list_uploads finds it.
+  [[nodiscard]] virtual Status suspend();
+  // A small text that is kept with the unfinished write, survives the process and goes with commit or drop.
+  [[nodiscard]] virtual Status set_note(std::string_view note);
+  // Of a resumed write: the note that was set last.
+  virtual std::string_view note() const { return {}; }
+  // Of a resumed write: the parts that it holds, where the backend knows them (else the note has to say).
+  virtual std::span<const WrittenPart> parts() const { return {}; }
 
  private:
   int64_t appended_ = 0;
@@ -179,6 +219,11 @@ class Storage {
   // is what would have been written, `version` identifies the upload.
   [[nodiscard]] virtual Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) = 0;
   [[nodiscard]] virtual Status abort_uploads(std::span<const ObjectInfo> uploads) = 0;
+
+  // Goes on with a write that list_uploads found: what was written is kept. `options` as in open_write. Errors:
+  // not_found, unavailable (another process is at it), unsupported.
+  [[nodiscard]] virtual Result<std::unique_ptr<Writer>> resume_write(const ObjectInfo& upload,
+                                                                     const WriteOptions& options = {});
 
   // Makes committed keys and the directories above them survive a power cut, with as few syncs as the backend can.
   [[nodiscard]] virtual Status make_durable(std::span<const std::string> keys) = 0;

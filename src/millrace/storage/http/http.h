@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The one HTTP transport: requests go in, whole answers come out, and what an answer means is the caller's business.
+// It runs on libcurl's multi interface, opened at run time on first use, with threads of its own that each serve many
+// connections. Bodies go straight from and to the caller's memory. It never tries again by itself, follows no
+// redirect and logs no header (they may hold secrets). Private to storage/.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/base/sync.h"
+
+namespace millrace::http {
+
+enum class Method { kGet, kHead, kPut, kPost, kDelete };
+
+struct Request {
+  Method method = Method::kGet;
+  std::string url;                   // absolute; percent-encoding is the caller's, nothing is changed on the way
+  std::vector<std::string> headers;  // "Name: value"; Content-Length and Expect are the client's
+  std::span<const std::byte> body;   // of PUT and POST
+  std::span<std::byte> out;          // where the body of a 200 or 206 goes; when empty, to Response::body
+  int64_t body_limit_bytes = 8 << 20;
+  Clock::time_point not_before{};  // waits until then without holding a thread or a connection
+  Clock::time_point deadline = Clock::time_point::max();
+  std::chrono::milliseconds stall_timeout{20'000};  // gives up when no byte moved for so long
+  std::stop_token stop;
+  // `body` and `out` stay alive until the answer.
+};
+
+struct Response {
+  int status = 0;
+  std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
+  std::string body;
+  int64_t received_bytes = 0;  // in Request::out
+
+  // The value of the first header of this name (lower case); "" when there is none.
+  std::string_view header(std::string_view name) const;
+};
+
+struct ClientOptions {
+  int threads = 1;
+  int max_connections = 64;  // a thread; further requests wait for one
+  std::chrono::milliseconds connect_timeout{5'000};
+  std::string ca_file;     // PEM; "" for SSL_CERT_FILE, or the first of the places where distributions keep theirs
+  std::string user_agent;  // "" for "millrace/VERSION"
+};
+
+// Errors of a request, all with the method and the URL without its query:
+//   unavailable       no connection, reset, or cut before the end: may be tried again
+//   timeout           the stall timeout or the deadline
+//   permission_denied the server's certificate is not trusted
+//   cancelled         the stop token, or the client was dropped
+//   corruption        a body longer than `out`
+//   resource_exhausted  a body longer than body_limit_bytes
+//   unsupported       libcurl is not installed
+// Thread-safe. After fork the child has connections and threads of its own; requests of the parent stay with it.
+class Client {
+ public:
+  explicit Client(ClientOptions options = {});
+  ~Client();  // cancels what is under way and waits for its `done`
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  using Done = std::function<void(Result<Response>)>;
+  // Never blocks. `done` is called once, on a thread of the client: it must be brief and must not wait; it may start
+  // further requests.
+  void start(Request request, Done done);
+  // Waits for the answer. REQUIRES: not called from a `done`.
+  [[nodiscard]] Result<Response> fetch(Request request);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace::http
