@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The copy of one object from any Storage to any Storage: in parts, many at once, under one memory cap; resumed where
+// an earlier process was killed; only the changed blocks where both sides can be compared; hashed while the bytes
+// pass. sync.h decides what to copy; this is how. docs/design/sync.md.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "millrace/base/hash.h"
+#include "millrace/base/progress.h"
+#include "millrace/base/status.h"
+#include "millrace/storage/url.h"
+
+namespace millrace::sync {
+
+// Objects larger than this have their hash in blocks of it, so that a change moves only the blocks that changed.
+inline constexpr int64_t kBlockBytes = 8 << 20;
+
+struct TransferOptions {
+  bool delta = true;    // compare by block hashes and move what differs
+  bool resume = true;   // go on with what a killed process left, where it proves to be right
+  bool sidecar = true;  // keep block hashes beside objects that are larger than a block, where the target keeps none
+  bool posix = false;   // owner, mode and times go along
+  Durability durability = Durability::kDurable;
+};
+
+struct TransferReport {
+  ObjectInfo object;          // as the target has it
+  Hash128 hash;               // XXH3-128 of the content, from the bytes that passed or were read for comparison
+  int64_t moved_bytes = 0;    // went through this process to the target
+  int64_t copied_bytes = 0;   // the target's server copied by itself
+  int64_t resumed_bytes = 0;  // an earlier process had moved them
+};
+
+struct EngineOptions {
+  int64_t memory_bytes = 40 << 20;  // of parts under way, whatever the objects' sizes
+  int objects_at_once = 32;
+};
+
+// What transfers share: memory, threads. Thread-safe; blocks in copy().
+class TransferEngine {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<TransferEngine>> create(const EngineOptions& options = {});
+  ~TransferEngine();
+
+  // `source` is what a listing or stat of `from` said; the copy is of that version. The target is the old object or
+  // the new one, never a mixture; after an error or a stop it is the old one, and what was moved of a large object
+  // waits for the next copy. Errors: those of reading and writing, each naming both URLs; corruption (the source
+  // changed, or a part came out with another hash), cancelled.
+  [[nodiscard]] Result<TransferReport> copy(const Location& from, const ObjectInfo& source, const Location& to,
+                                            const TransferOptions& options = {}, std::stop_token stop = {},
+                                            Progress* progress = nullptr);
+
+ private:
+  struct Impl;
+  explicit TransferEngine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace::sync
