@@ -22,6 +22,8 @@ ONLY_IN = {
     "xxhash.h": "base",
     "xxh_x86dispatch.h": "base",
     "curl": "storage",
+    "openssl": "storage",
+    "pugixml.hpp": "storage",
     "arrow": "formats",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
