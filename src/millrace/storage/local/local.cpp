@@ -28,7 +28,8 @@ class LocalStorage final : public Storage {
             .copy_range = true,
             .list_uploads = true,
             .free_space = true,
-            .durable = true};
+            .durable = true,
+            .folders = true};
   }
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
