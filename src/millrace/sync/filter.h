@@ -37,7 +37,7 @@ class Pattern {
     char byte = 0;
     uint32_t set = 0;  // index in sets_
   };
-  Status add_set(std::string_view text, size_t& at);
+  [[nodiscard]] Status add_set(std::string_view text, size_t& at);
   bool matches_all(std::string_view text) const;
 
   std::vector<Token> tokens_;
@@ -70,7 +70,7 @@ class Filter {
     Pattern pattern;
     bool include = false;
   };
-  Status add(std::string_view pattern, bool include);
+  [[nodiscard]] Status add(std::string_view pattern, bool include);
   std::vector<Rule> rules_;
 };
 
