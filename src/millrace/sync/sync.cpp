@@ -265,28 +265,28 @@ class Run {
   }
 
   void finish_at_once(Slot& slot) {
-    using Result = SyncEvent::Kind;
+    using Became = SyncEvent::Kind;
     Action& action = slot.action;
     slot.done = true;
     switch (action.kind) {
       case Kind::kSkip:
-        slot.result = Result::kSkipped;
+        slot.result = Became::kSkipped;
         slot.entry =
             entry_of(action, action.target,
                      action.recorded && same_as_recorded(action) ? action.recorded->hash : std::optional<Hash128>());
         break;
       case Kind::kDelete:
         if (auto kept = deletes_.add(action.path, action.size); !kept) slot.error = std::move(kept).error();
-        slot.result = slot.error ? Result::kFailed : Result::kDeleted;
+        slot.result = slot.error ? Became::kFailed : Became::kDeleted;
         break;
       case Kind::kExtra:
-        slot.result = Result::kExtra;
+        slot.result = Became::kExtra;
         break;
       case Kind::kPass:
-        slot.result = Result::kPassed;
+        slot.result = Became::kPassed;
         break;
       case Kind::kRefuse:
-        slot.result = Result::kRefused;
+        slot.result = Became::kRefused;
         break;
       case Kind::kKeep:
         slot.entry = action.recorded;
