@@ -72,7 +72,8 @@ std::string report_text(const sync::SyncReport& report, bool dry_run) {
     if (report.server_bytes > 0) text += fmt::format("; {} copied by the server", format_bytes(report.server_bytes));
     if (report.resumed_bytes > 0)
       text += fmt::format("; {} moved by an earlier run", format_bytes(report.resumed_bytes));
-    text += fmt::format("\nsaved      {}\n", format_bytes(report.saved_bytes()));
+    text += '\n';
+    if (report.saved_bytes() > 0) text += fmt::format("saved      {}\n", format_bytes(report.saved_bytes()));
   }
   if (report.skipped_files > 0) {
     text += fmt::format("skipped    {}\n", files_text(report.skipped_files, report.skipped_bytes));

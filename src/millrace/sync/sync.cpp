@@ -2,7 +2,7 @@
 #include "millrace/sync/sync.h"
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <deque>
 #include <memory>
@@ -22,6 +22,8 @@ constexpr size_t kActionsAhead = 32 << 10;  // planned before the first copy: mo
 constexpr size_t kActionsOpen = 100 << 10;  // begun or waiting for an earlier one, because the record is in order
 constexpr int64_t kHashPieceBytes = 1 << 20;
 constexpr size_t kRemoveBatch = 1000;  // what S3 takes in one request
+
+constexpr auto kAbandonedAfter = std::chrono::hours(7 * 24);  // nobody uploads one object for longer
 
 // Both sides listed, and merged with what the record says.
 struct Streams {
@@ -147,6 +149,7 @@ class Run {
     }
     if (report_.end && options_.delete_extra) report_.end = delete_extra();
     save_record();
+    if (report_.end && report_.copied_files > 0 && !options_.dry_run) abort_abandoned();
     report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return std::move(report_);
   }
@@ -447,6 +450,19 @@ class Run {
     streams_.reset();
     if (const auto saved = record_->commit(*target_.storage, record_key_); !saved) {
       log(LogLevel::kWarning, "no record is kept: {}", saved.error().to_string());
+    }
+  }
+
+  // What killed runs left of files that need no copy any more. Locks tell the dead from the living on a file system;
+  // elsewhere only age does.
+  void abort_abandoned() {
+    auto uploads = target_.storage->list_uploads(prefix_of(target_));
+    if (!uploads) return;
+    const auto young = std::chrono::system_clock::now() - kAbandonedAfter;
+    if (!folders_) std::erase_if(*uploads, [&](const ObjectInfo& upload) { return upload.modified > young; });
+    if (uploads->empty()) return;
+    if (const auto aborted = target_.storage->abort_uploads(*uploads); !aborted) {
+      log(LogLevel::kWarning, "unfinished writes of earlier runs stay: {}", aborted.error().to_string());
     }
   }
 
