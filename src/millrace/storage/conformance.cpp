@@ -456,7 +456,26 @@ TEST_P(StorageConformance, SubmittedOperationsEachEndOnce) {
   EXPECT_TRUE(get("copy") == content);
 }
 
+TEST_P(StorageConformance, CopiesParts) {
+  const auto writer = storage_->open_write("copy");
+  ASSERT_TRUE(writer);
+  const int64_t part = (*writer)->part_bytes();
+  if (!can_.copy_range || part == 0) GTEST_SKIP() << "no parts are copied";
+  const std::string content = test_bytes(static_cast<size_t>(2 * part + 5), 5);
+  put("source", content);
+  const auto reader = storage_->open_read("source");
+  ASSERT_TRUE(reader);
+  ASSERT_TRUE((*writer)->copy_range(**reader, 2 * part, 5, 2 * part));
+  ASSERT_TRUE((*writer)->copy_range(**reader, 5, part, 0));
+  ASSERT_TRUE(
+      (*writer)->write_at(part, as_bytes(content).subspan(static_cast<size_t>(part), static_cast<size_t>(part))));
+  ASSERT_TRUE((*writer)->commit(Durability::kVisible));
+  const auto n = static_cast<size_t>(part);
+  EXPECT_TRUE(get("copy") == content.substr(5, n) + content.substr(n));
+}
+
 TEST_P(StorageConformance, CopiesRanges) {
+  if (!can_.random_write) GTEST_SKIP() << "no ranges at any place";
   const std::string content = test_bytes(2'500'000, 5);
   put("source", content);
   const auto reader = storage_->open_read("source");
