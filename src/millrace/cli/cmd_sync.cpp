@@ -33,10 +33,10 @@ void add_sync(Verbs& verbs) {
       [args] { check_sync(*args); });
   add_source_and_target(app, args->source, args->target);
   CLI::Option* const checksum = app.add_flag_callback(
-      "--checksum", [&options] { options.compare = sync::Compare::kChecksum; },
+      "--checksum", [&options] { options.compare = sync::CompareBy::kChecksum; },
       "Read both sides and compare by content (default: by recorded hashes, else by size and time)");
   app.add_flag_callback(
-         "--size-only", [&options] { options.compare = sync::Compare::kSize; }, "Take files of one size for equal")
+         "--size-only", [&options] { options.compare = sync::CompareBy::kSize; }, "Take files of one size for equal")
       ->excludes(checksum);
   app.add_flag("--delete", options.delete_extra,
                "At the end, delete from DST what SRC does not have; never after an error, nor when SRC has no files");

@@ -47,8 +47,8 @@ std::string verify_text(const sync::VerifyReport& report) {
       fmt::format("{} of {} the same, {} in {}\n", format_count(report.same), counted(report.files, "file"),
                   format_bytes(report.bytes), format_duration(report.seconds));
   text += fmt::format("proofs     {} read on both sides, {} by recorded hashes, {} by ETag, {} by size only\n",
-                      format_count(report.by_content), format_count(report.by_record), format_count(report.by_etag),
-                      format_count(report.by_size));
+                      format_count(report.by_content), format_count(report.by_record + report.by_sidecar),
+                      format_count(report.by_etag), format_count(report.by_size));
   const int64_t bad = report.different + report.missing + report.unreadable;
   if (bad > 0) {
     text += fmt::format("not so     {} different, {} missing, {} unreadable\n", format_count(report.different),
@@ -75,6 +75,7 @@ Status run_verify(const VerifyArgs& args, Context& context) {
                      {"same", report.same},
                      {"by_content", report.by_content},
                      {"by_record", report.by_record},
+                     {"by_sidecar", report.by_sidecar},
                      {"by_etag", report.by_etag},
                      {"by_size", report.by_size},
                      {"different", report.different},
@@ -99,7 +100,7 @@ void add_verify(Verbs& verbs) {
   add_source_and_target(app, args->source, args->target);
   CLI::Option* const recorded = app.add_flag_callback(
       "--recorded", [&options = args->options] { options.effort = VerifyOptions::Effort::kRecorded; },
-      "Believe the hashes that sync recorded, and S3's own MD5s; read only the rest");
+      "Believe the hashes that Millrace recorded, and S3's own MD5s; read only the rest");
   app.add_flag_callback(
          "--size-only", [&options = args->options] { options.effort = VerifyOptions::Effort::kSize; }, "Read nothing")
       ->excludes(recorded);

@@ -84,7 +84,7 @@ Result<SyncReport> cp(const std::string& source, const std::string& target, bool
     return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive copies what is in it", source);
   }
   SyncOptions all = options;
-  all.compare = Compare::kNone;
+  all.compare = CompareBy::kNone;
   all.delete_extra = false;
   return sync(source, target, all, std::move(stop), progress);
 }

@@ -10,7 +10,7 @@
 
 namespace millrace::sync {
 
-// With `recursive`: sync with Compare::kNone and without deletions, so what is below `source` comes to lie below
+// With `recursive`: sync with CompareBy::kNone and without deletions, so what is below `source` comes to lie below
 // `target`. Else one object, to the key that `target` is; to its own name below it where that ends in '/', is a bucket,
 // or is a folder that exists. Errors: those of sync; not_found, and invalid_argument for a folder without `recursive`.
 [[nodiscard]] Result<SyncReport> cp(const std::string& source, const std::string& target, bool recursive,

@@ -134,13 +134,13 @@ void Plan::decide_files(Action& action) const {
   const ObjectInfo& target = action.target;
   const auto& recorded = action.recorded;
   if (source.size != target.size) return say(Kind::kCopy, "another size");
-  if (options_.compare == Compare::kSize) return say(Kind::kSkip, "the same size");
-  if (options_.compare == Compare::kChecksum) return say(Kind::kCompare, "by content");
+  if (options_.compare == CompareBy::kSize) return say(Kind::kSkip, "the same size");
+  if (options_.compare == CompareBy::kChecksum) return say(Kind::kCompare, "by content");
   if (recorded && recorded->size == source.size) {
     const bool same_source = is_version(recorded->source, source);
     const bool same_target = is_version(recorded->target, target);
     if (same_source && same_target) return say(Kind::kSkip, "unchanged since the last sync");
-    if (options_.compare == Compare::kNone) return say(Kind::kCopy, "asked for");
+    if (options_.compare == CompareBy::kNone) return say(Kind::kCopy, "asked for");
     if (same_source) return say(Kind::kCopy, "changed at the target since the last sync");
     if (same_target && recorded->hash && options_.cheap_source) {
       action.known_target = true;
@@ -148,7 +148,7 @@ void Plan::decide_files(Action& action) const {
     }
     return say(Kind::kCopy, "changed since the last sync");
   }
-  if (options_.compare == Compare::kNone) return say(Kind::kCopy, "asked for");
+  if (options_.compare == CompareBy::kNone) return say(Kind::kCopy, "asked for");
   if (source.modified > target.modified) return say(Kind::kCopy, "newer");
   say(Kind::kSkip, "the same size, and not newer");
 }

@@ -16,7 +16,7 @@
 namespace millrace::sync {
 
 // How two files of one path are told apart.
-enum class Compare {
+enum class CompareBy {
   kUsual,     // by the record; else by size and time
   kChecksum,  // both are read
   kSize,      // by size alone
@@ -24,7 +24,7 @@ enum class Compare {
 };
 
 struct PlanOptions {
-  Compare compare = Compare::kUsual;
+  CompareBy compare = CompareBy::kUsual;
   bool delete_extra = false;    // what only the target has is removed
   bool target_folders = false;  // Capabilities::folders of the target
   bool cheap_source = false;    // reading the source costs much less than a transfer: it is on this machine

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "millrace/sync/cp.h"
+#include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/entries.h"
 
 namespace millrace::sync {
@@ -27,6 +28,7 @@ class Remover {
 
   void flush() {
     const Status all = options_.dry_run || keys_.empty() ? Status() : storage_.remove(keys_);
+    if (!options_.dry_run) remove_sidecars();
     for (size_t i = 0; i < keys_.size(); ++i) {
       // The batch tells only its first failure.
       removed(i, all ? Status() : storage_.remove(std::span<const std::string>(&keys_[i], 1)));
@@ -39,6 +41,15 @@ class Remover {
   RmReport& report() { return report_; }
 
  private:
+  // Block hashes without an object do no harm, so a failure is none.
+  void remove_sidecars() {
+    std::vector<std::string> sidecars;
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      if (sizes_[i] > kBlockBytes && check_key(keys_[i])) sidecars.push_back(sidecar_key(keys_[i]));
+    }
+    if (!sidecars.empty()) static_cast<void>(storage_.remove(sidecars));
+  }
+
   void removed(size_t i, Status status) {
     if (progress_ != nullptr) progress_->add(0, 1);
     if (status) {

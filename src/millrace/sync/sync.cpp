@@ -12,6 +12,7 @@
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
+#include "millrace/sync/detail/sidecar.h"
 
 namespace millrace::sync {
 namespace {
@@ -487,11 +488,21 @@ class Run {
       std::vector<std::string> keys;
       for (const auto& [path, size] : batch) keys.push_back(prefix_of(target_) + path);
       const Status all = options_.dry_run ? Status() : target_.storage->remove(keys);
+      if (!options_.dry_run) remove_sidecars(batch);
       for (size_t i = 0; i < keys.size(); ++i) {
         deleted(batch[i].first, batch[i].second,
                 all ? Status() : target_.storage->remove(std::span<const std::string>(&keys[i], 1)));
       }
     }
+  }
+
+  // Block hashes without an object do no harm, so a failure is none.
+  void remove_sidecars(const std::vector<std::pair<std::string, int64_t>>& batch) {
+    std::vector<std::string> keys;
+    for (const auto& [path, size] : batch) {
+      if (size > kBlockBytes) keys.push_back(sidecar_key(prefix_of(target_) + path));
+    }
+    if (!keys.empty()) static_cast<void>(target_.storage->remove(keys));
   }
 
   void deleted(const std::string& path, int64_t size, const Status& status) {

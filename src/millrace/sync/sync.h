@@ -31,7 +31,7 @@ std::string_view event_name(SyncEvent::Kind kind);
 
 struct SyncOptions {
   Filter filter;  // holds for both sides: what is left out is neither copied nor deleted
-  Compare compare = Compare::kUsual;
+  CompareBy compare = CompareBy::kUsual;
   bool follow_links = false;          // of the source; else links are passed over
   bool delete_extra = false;          // remove from the target what the source does not have
   std::optional<int64_t> max_delete;  // when more would be removed, nothing is

@@ -10,6 +10,7 @@
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/sync/cp.h"
+#include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/entries.h"
 #include "millrace/sync/record.h"
 
@@ -45,7 +46,7 @@ class Verifier {
                 if (!record) return std::nullopt;
                 return record->next();
               },
-              [](std::string_view) { return false; }, {.compare = Compare::kUsual});
+              [](std::string_view) { return false; }, {.compare = CompareBy::kUsual});
     Executor executor(options_.files_at_once, "mr-verify");
     Status end;
     for (;;) {
@@ -137,8 +138,8 @@ class Verifier {
 
   // On a thread of the executor.
   void read(const ObjectInfo& source, const ObjectInfo& target, Slot& slot) {
-    Result<Hash128> left = hash_object(source_, source, stop_, progress_);
-    const Result<Hash128> right = left ? hash_object(target_, target, stop_) : left;
+    const Result<Hash128> left = hash_of(source_, source, slot.finding, progress_);
+    const Result<Hash128> right = left ? hash_of(target_, target, slot.finding, nullptr) : left;
     if (!right) {
       slot.cancelled = right.error().code() == ErrorCode::kCancelled;
       slot.finding.kind = Finding::Kind::kUnreadable;
@@ -147,6 +148,16 @@ class Verifier {
       slot.finding.kind = Finding::Kind::kDifferent;
       slot.finding.reason = "other content";
     }
+  }
+
+  Result<Hash128> hash_of(Storage& storage, const ObjectInfo& object, Finding& finding, Progress* progress) const {
+    if (options_.effort == Effort::kRecorded && object.size > kBlockBytes) {
+      if (const auto beside = load_sidecar(storage, object)) {
+        finding.proof = Proof::kSidecar;
+        return beside->object_hash;
+      }
+    }
+    return hash_object(storage, object, stop_, progress);
   }
 
   void settle(size_t working) {
@@ -185,6 +196,7 @@ class Verifier {
     if (finding.kind == Is::kSame) {
       report_.by_content += finding.proof == Proof::kContent;
       report_.by_record += finding.proof == Proof::kRecorded;
+      report_.by_sidecar += finding.proof == Proof::kSidecar;
       report_.by_etag += finding.proof == Proof::kEtag;
       report_.by_size += finding.proof == Proof::kSize;
     }
@@ -213,6 +225,8 @@ std::string_view proof_name(Proof proof) {
       return "content";
     case Proof::kRecorded:
       return "recorded";
+    case Proof::kSidecar:
+      return "sidecar";
     case Proof::kEtag:
       return "etag";
     case Proof::kSize:

@@ -18,15 +18,16 @@ namespace millrace::sync {
 enum class Proof {
   kContent,   // both were read, and have one hash
   kRecorded,  // both are the versions whose hash a sync recorded
+  kSidecar,   // at least one has hashes of its version beside it; the other was read, or has them too
   kEtag,      // both are S3 objects with one MD5
   kSize,      // nothing but the size is known, or was asked for
 };
-std::string_view proof_name(Proof proof);  // "content", "recorded", "etag", "size"
+std::string_view proof_name(Proof proof);  // "content", "recorded", "sidecar", "etag", "size"
 
 struct VerifyOptions {
   enum class Effort {
     kRead,      // read everything
-    kRecorded,  // believe the record of the last sync and S3's MD5s, read the rest
+    kRecorded,  // believe the record of the last sync, hashes that lie beside objects and S3's MD5s; read the rest
     kSize,      // read nothing
   };
   Effort effort = Effort::kRead;
@@ -52,6 +53,7 @@ struct VerifyReport {
   int64_t same = 0;
   int64_t by_content = 0;  // of the same: how many rest on what
   int64_t by_record = 0;
+  int64_t by_sidecar = 0;
   int64_t by_etag = 0;
   int64_t by_size = 0;
   int64_t different = 0;
