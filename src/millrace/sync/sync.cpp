@@ -336,6 +336,10 @@ class Run {
                                target_.child(action.path), options_.transfer, stop_, progress_);
     if (!moved) return end(std::move(moved).error());
     slot.moved = std::move(*moved);
+    if (slot.moved.unchanged) {
+      slot.result = SyncEvent::Kind::kSkipped;
+      action.reason = "the same content";
+    }
     ObjectInfo target = slot.moved.object;
     if (folders_ && record_) {  // the commit's change time is only known now
       if (auto now = target_.storage->stat(target.key); now && now->version == target.version) target = std::move(*now);
