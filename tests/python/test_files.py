@@ -15,6 +15,7 @@ import pytest
 import millrace as mr
 
 fsspec = pytest.importorskip("fsspec")
+pytest.importorskip("millrace.fsspec")  # registers the protocol
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def names(root: Path) -> list[str]:
 def test_sync_and_verify(tree: Path, tmp_path: Path):
     dst = tmp_path / "dst"
     report = mr.sync(str(tree), str(dst))
-    assert report["copied_files"] == 2 and report["moved_bytes"] == 100_001
+    assert report["copied_files"] == 2 and report["moved_bytes"] + report["server_bytes"] == 100_001
     assert mr.sync(str(tree), str(dst))["moved_bytes"] == 0
     assert mr.verify(str(tree), str(dst))["ok"]
     (dst / "extra").write_bytes(b"x")

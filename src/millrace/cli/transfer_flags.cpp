@@ -55,7 +55,7 @@ void print_event(const Event& event, Output& out) {
 }
 
 double rate_of(const sync::SyncReport& report) {
-  return report.seconds > 0 ? static_cast<double>(report.moved_bytes) / report.seconds : 0;
+  return report.seconds > 0 ? static_cast<double>(report.moved_bytes + report.server_bytes) / report.seconds : 0;
 }
 
 std::string files_text(int64_t files, int64_t bytes) {
@@ -69,7 +69,8 @@ std::string report_text(const sync::SyncReport& report, bool dry_run) {
   if (!dry_run) {
     text += fmt::format("moved      {} in {}, {}", format_bytes(report.moved_bytes), format_duration(report.seconds),
                         format_rate(rate_of(report)));
-    if (report.server_bytes > 0) text += fmt::format("; {} copied by the server", format_bytes(report.server_bytes));
+    if (report.server_bytes > 0)
+      text += fmt::format("; {} copied by the storage itself", format_bytes(report.server_bytes));
     if (report.resumed_bytes > 0)
       text += fmt::format("; {} moved by an earlier run", format_bytes(report.resumed_bytes));
     text += '\n';

@@ -47,7 +47,7 @@ struct SyncReport {
   int64_t copied_files = 0;
   int64_t copied_bytes = 0;   // their size
   int64_t moved_bytes = 0;    // what of that went through this process
-  int64_t server_bytes = 0;   // what the target's server copied by itself
+  int64_t server_bytes = 0;   // what the target's storage copied by itself: S3's servers, a file system
   int64_t resumed_bytes = 0;  // what an earlier run had moved
   int64_t skipped_files = 0;
   int64_t skipped_bytes = 0;
@@ -62,8 +62,8 @@ struct SyncReport {
   std::optional<Error> first_failure;  // of one file
   Status end;                          // the error that ended the run early: cancelled, a listing that failed, no space
 
-  // Bytes that were not moved, because they were equal or the server copied them.
-  int64_t saved_bytes() const { return skipped_bytes + copied_bytes - moved_bytes; }
+  // Bytes that nobody had to copy in this run: equal ones, and what an earlier run had moved.
+  int64_t saved_bytes() const { return skipped_bytes + copied_bytes - moved_bytes - server_bytes; }
   // `end`; else an error when any file failed or was refused, or deletion was.
   [[nodiscard]] Status status() const;
 };
