@@ -179,6 +179,31 @@ Result<std::optional<RecordEntry>> RecordReader::next() {
   return entry;
 }
 
+Status merge_records(Storage& storage, const std::string& older, const std::string& newer) {
+  auto new_reader = RecordReader::open(storage, newer);
+  if (!new_reader && new_reader.error().code() == ErrorCode::kNotFound) return {};
+  auto old_reader = RecordReader::open(storage, older);
+  ASSIGN_OR_RETURN(const auto merged, RecordWriter::create());
+  // What cannot be read is lost, which costs time only.
+  const auto next = [](Result<std::unique_ptr<RecordReader>>& reader) -> std::optional<RecordEntry> {
+    if (!reader) return std::nullopt;
+    auto entry = (*reader)->next();
+    return entry ? std::move(*entry) : std::nullopt;
+  };
+  auto old_entry = next(old_reader);
+  auto new_entry = next(new_reader);
+  while (old_entry || new_entry) {
+    const bool take_new = new_entry && (!old_entry || new_entry->path <= old_entry->path);
+    const bool both = take_new && old_entry && old_entry->path == new_entry->path;
+    RETURN_IF_ERROR(merged->add(take_new ? *new_entry : *old_entry));
+    if (both || !take_new) old_entry = next(old_reader);
+    if (take_new) new_entry = next(new_reader);
+  }
+  old_reader = tl::unexpected(Error(ErrorCode::kCancelled, "closed"));
+  RETURN_IF_ERROR(merged->commit(storage, older));
+  return storage.remove(std::span<const std::string>(&newer, 1));
+}
+
 Result<std::unique_ptr<RecordWriter>> RecordWriter::create() {
   std::FILE* const file = std::tmpfile();
   if (file == nullptr) return tl::unexpected<Error>(errno_error(errno, "make a temporary file"));
@@ -228,7 +253,6 @@ Status RecordWriter::commit(Storage& storage, const std::string& key) {
   append_number(end, uint32_t{0});
   append_number(end, uint32_t{0});
   append_number(end, entries_);
-  RETURN_IF_ERROR(put(end));
   if (std::fflush(file_) != 0 || std::fseek(file_, 0, SEEK_SET) != 0) {
     return tl::unexpected<Error>(errno_error(errno, "write a temporary file"));
   }
@@ -239,7 +263,10 @@ Status RecordWriter::commit(Storage& storage, const std::string& key) {
     if (got > 0) RETURN_IF_ERROR(writer->append(std::as_bytes(std::span<const char>(piece.data(), got))));
     if (got < piece.size()) break;
   }
-  if (std::ferror(file_) != 0) return tl::unexpected<Error>(errno_error(errno, "read a temporary file"));
+  if (std::ferror(file_) != 0 || std::fseek(file_, 0, SEEK_END) != 0) {
+    return tl::unexpected<Error>(errno_error(errno, "read a temporary file"));
+  }
+  RETURN_IF_ERROR(writer->append(as_bytes(end)));
   return writer->commit(Durability::kVisible).map([](const ObjectInfo&) {});
 }
 

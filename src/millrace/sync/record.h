@@ -62,6 +62,10 @@ class RecordReader {
   bool ended_ = false;
 };
 
+// Of two records one: entries of `newer` replace those of `older`, which may be missing; `newer` goes away. Nothing
+// happens when there is no `newer`; a damaged one counts up to its damage.
+[[nodiscard]] Status merge_records(Storage& storage, const std::string& older, const std::string& newer);
+
 // Collects a record in a temporary file, because whether it is needed shows at the end.
 class RecordWriter {
  public:
@@ -70,7 +74,7 @@ class RecordWriter {
   ~RecordWriter();
   // REQUIRES: paths in byte order.
   [[nodiscard]] Status add(const RecordEntry& entry);
-  // Writes everything so far as one object, all at once.
+  // Writes everything so far as one object, all at once. More may be added and committed afterwards.
   [[nodiscard]] Status commit(Storage& storage, const std::string& key);
 
  private:

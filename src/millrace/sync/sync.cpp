@@ -24,6 +24,7 @@ constexpr size_t kActionsOpen = 100 << 10;  // begun or waiting for an earlier o
 constexpr int64_t kHashPieceBytes = 1 << 20;
 constexpr size_t kRemoveBatch = 1000;  // what S3 takes in one request
 
+constexpr int kPartShare = 20;  // of the time, what saving a part of the record may take: 1/20
 constexpr auto kAbandonedAfter = std::chrono::hours(7 * 24);  // nobody uploads one object for longer
 
 // Both sides listed, and merged with what the record says.
@@ -128,12 +129,13 @@ class Run {
         stop_(std::move(stop)),
         progress_(progress),
         folders_(target.storage->capabilities().folders),
-        record_key_(prefix_of(target) + record_path(source)) {}
+        record_key_(prefix_of(target) + record_path(source)),
+        partial_key_(record_key_ + ".part"),
+        next_part_(Clock::now() + options.record_every) {}
 
   Result<SyncReport> run() {
     const auto start = Clock::now();
     ASSIGN_OR_RETURN(engine_, TransferEngine::create(options_.engine));
-    streams_ = open_streams();
     if (options_.record && !options_.dry_run) {
       auto writer = RecordWriter::create();
       if (writer) {
@@ -142,6 +144,7 @@ class Run {
         log(LogLevel::kWarning, "no record is kept: {}", writer.error().to_string());
       }
     }
+    streams_ = open_streams();
     phase("look");
     report_.end = prepare();
     if (report_.end) {
@@ -158,6 +161,11 @@ class Run {
  private:
   std::unique_ptr<Streams> open_streams() {
     std::unique_ptr<RecordReader> reader;
+    if (record_) {  // a killed run may have left a part of its own
+      if (const auto merged = merge_records(*target_.storage, record_key_, partial_key_); !merged) {
+        log(LogLevel::kWarning, "what a killed sync had recorded is not used: {}", merged.error().to_string());
+      }
+    }
     if (options_.record) {
       auto opened = RecordReader::open(*target_.storage, record_key_);
       if (opened) {
@@ -379,6 +387,7 @@ class Run {
         }
       }
       for (const auto& slot : ended) finish(*slot);
+      save_part();
     }
   }
 
@@ -438,6 +447,19 @@ class Run {
     }
   }
 
+  // Now and then, and seldom enough to cost little.
+  void save_part() {
+    if (!record_ || !changed_record_ || Clock::now() < next_part_) return;
+    const auto start = Clock::now();
+    if (const auto saved = record_->commit(*target_.storage, partial_key_); !saved) {
+      log(LogLevel::kWarning, "the record is not kept while the sync runs: {}", saved.error().to_string());
+      next_part_ = Clock::time_point::max();
+      return;
+    }
+    saved_part_ = true;
+    next_part_ = Clock::now() + std::max<Clock::duration>(options_.record_every, kPartShare * (Clock::now() - start));
+  }
+
   // Everything that the run did not come to stays as it was recorded.
   void save_record() {
     if (!streams_->plan.record_problem().empty()) {
@@ -455,6 +477,8 @@ class Run {
     streams_.reset();
     if (const auto saved = record_->commit(*target_.storage, record_key_); !saved) {
       log(LogLevel::kWarning, "no record is kept: {}", saved.error().to_string());
+    } else if (saved_part_) {
+      static_cast<void>(target_.storage->remove(std::span<const std::string>(&partial_key_, 1)));
     }
   }
 
@@ -528,6 +552,9 @@ class Run {
   Progress* const progress_;
   const bool folders_;  // of the target
   const std::string record_key_;
+  const std::string partial_key_;  // what this run has recorded so far
+  Clock::time_point next_part_;
+  bool saved_part_ = false;
   std::unique_ptr<TransferEngine> engine_;
   std::unique_ptr<Streams> streams_;
   std::unique_ptr<RecordWriter> record_;

@@ -6,6 +6,7 @@
 // is counted and the rest goes on. Thread-safe; each call has threads of its own. docs/design/sync.md,
 // docs/transfer.md.
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <stop_token>
@@ -37,6 +38,8 @@ struct SyncOptions {
   std::optional<int64_t> max_delete;  // when more would be removed, nothing is
   bool dry_run = false;               // change nothing; events and report say what would be done
   bool record = true;                 // keep and use a record at the target
+  // How often what is equal so far is written down, so that a killed run is not done again.
+  std::chrono::milliseconds record_every{10'000};
   TransferOptions transfer;
   EngineOptions engine;
   // Called from one thread at a time, in byte order of the path, deletions last. Default: none.

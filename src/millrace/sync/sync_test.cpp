@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -365,6 +366,35 @@ TEST_F(SyncTest, AStopIsCleanAndTheNextRunGoesOn) {
   EXPECT_EQ(run().copied_files, 0);
   EXPECT_THAT(events_, Contains("skip 000: unchanged since the last sync"));
   EXPECT_THAT(events_, Contains("skip 199: unchanged since the last sync"));
+}
+
+TEST_F(SyncTest, AKilledRunIsNotDoneAgain) {
+  Tree tree;
+  for (int i = 0; i < 100; ++i) tree[fmt::format("{:03}", i)] = "old " + std::to_string(100 + i);
+  put_all(source_, tree);
+  target_ = *open_url(dir_.path() + "/to");
+  run();
+  for (auto& [path, content] : tree) {
+    content = "new" + content.substr(3);
+    std::fstream(dir_.path() + "/source/" + path, std::ios::in | std::ios::out) << content;
+  }
+  ASSERT_FALSE(succeeds_in_child([&] {
+    int copied = 0;
+    SyncOptions options{.record_every = std::chrono::milliseconds(0)};
+    options.on_event = [&](const SyncEvent&) {
+      if (++copied == 70) _exit(9);
+    };
+    static_cast<void>(sync(source_, target_, options));
+    return true;
+  }));
+  const SyncReport report = run();
+  EXPECT_TRUE(report.status());
+  EXPECT_GT(report.copied_files, 0);
+  EXPECT_LE(report.copied_files, 100 - 70 + 64);  // 64 may have been under way at the last save
+  EXPECT_THAT(events_, Contains("skip 000: unchanged since the last sync"));
+  EXPECT_EQ(tree_of(target_), tree);
+  EXPECT_THAT(tree_of(target_, true), testing::SizeIs(101));
+  EXPECT_EQ(run().copied_files, 0);
 }
 
 TEST_F(SyncTest, OverlapsAreRefused) {
