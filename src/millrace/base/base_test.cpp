@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <cerrno>
+#include <random>
 
 #include "millrace/base/buffer_pool.h"
+#include "millrace/base/crc32c.h"
 #include "millrace/base/executor.h"
 #include "millrace/base/hash.h"
 #include "millrace/base/io.h"
@@ -251,6 +253,30 @@ TEST(Progress, CountsAcrossThreads) {
   EXPECT_EQ(s.bytes, 100);
   EXPECT_EQ(s.items, 10);
   EXPECT_EQ(s.phase, "reading");
+}
+
+// The bit-by-bit definition.
+uint32_t slow_crc32c(std::span<const std::byte> bytes) {
+  uint32_t state = ~0u;
+  for (const std::byte byte : bytes) {
+    state ^= static_cast<uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) state = (state >> 1) ^ ((state & 1) != 0 ? 0x82F63B78u : 0);
+  }
+  return ~state;
+}
+
+TEST(Crc32c, IsTheOneOfTheStandard) {
+  EXPECT_EQ(crc32c(as_bytes("123456789")), 0xE3069283u);  // the check value of every catalogue
+  EXPECT_EQ(crc32c({}), 0u);
+  std::mt19937_64 random(7);
+  std::string text(100'000, ' ');
+  for (char& c : text) c = static_cast<char>(random());
+  for (const size_t size : {1u, 7u, 8u, 12287u, 12288u, 12289u, 36864u, 99'999u}) {
+    const auto bytes = as_bytes(text).subspan(1, size);
+    EXPECT_EQ(crc32c(bytes), slow_crc32c(bytes)) << size;
+    const size_t cut = random() % size;
+    EXPECT_EQ(crc32c(bytes.subspan(cut), crc32c(bytes.first(cut))), crc32c(bytes)) << size << " cut at " << cut;
+  }
 }
 
 }  // namespace
