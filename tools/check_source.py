@@ -31,7 +31,7 @@ def problems():
             if DECLARATION.match(line) and "[[nodiscard]]" not in lines[number - 2] and "friend" not in line:
                 yield f"{path.relative_to(ROOT)}:{number}: returns a Result without [[nodiscard]]"
     for path in tracked("src/*_test.cpp"):
-        lists = [folder / "CMakeLists.txt" for folder in (path.parent, path.parent.parent)]
+        lists = [folder / "CMakeLists.txt" for folder in path.parents if folder.is_relative_to(ROOT / "src/millrace")]
         if not any(path.name in file.read_text() for file in lists if file.exists()):
             yield f"{path.relative_to(ROOT)}: no CMake file builds this test"
 

@@ -8,7 +8,7 @@ from typing import Literal, overload
 
 from millrace import _core
 
-#: What a BufferedReader asks for at once; behind it the core fetches blocks ahead while the reading is sequential.
+#: What a BufferedReader asks for at once; behind it readers of remote objects fetch ahead while the reading is sequential.
 BUFFER_BYTES = 256 << 10
 
 

@@ -8,8 +8,9 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "millrace/python/interruptible.h"
-#include "millrace/storage/read_ahead.h"
 #include "millrace/sync/cp.h"
 #include "millrace/sync/ls.h"
 #include "millrace/sync/rm.h"
@@ -158,24 +159,26 @@ using ConstBuffer = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::de
 class PyReader {
  public:
   explicit PyReader(const std::string& url) {
-    reader_ = without_gil([&]() -> Result<std::unique_ptr<ReadAhead>> {
-      ASSIGN_OR_RETURN(const Location at, open_url(url));
-      return ReadAhead::open(at);
+    reader_ = without_gil([&]() -> Result<std::unique_ptr<RandomReader>> {
+      ASSIGN_OR_RETURN(location_, open_url(url));
+      return location_.storage->open_read(location_.key);
     });
   }
   int64_t read_into(int64_t offset, const Buffer& out) {
     if (offset < 0) throw nb::value_error("offset: it is negative");
-    return without_gil([&] {
-      MutexLock lock(mutex_);
-      return reader_->read(offset, std::as_writable_bytes(std::span<uint8_t>(out.data(), out.size())));
+    const int64_t size = std::clamp<int64_t>(reader_->size() - offset, 0, static_cast<int64_t>(out.size()));
+    without_gil([&] {
+      return reader_->read_at(std::min(offset, reader_->size()),
+                              std::as_writable_bytes(std::span<uint8_t>(out.data(), static_cast<size_t>(size))));
     });
+    return size;
   }
   int64_t size() const { return reader_->size(); }
   std::string version() const { return std::string(reader_->version()); }
 
  private:
-  Mutex mutex_;
-  std::unique_ptr<ReadAhead> reader_;
+  Location location_;  // a reader may need its storage
+  std::unique_ptr<RandomReader> reader_;
 };
 
 // An object being written from its beginning to its end; it shows once it is committed, and never when it is not.

@@ -192,7 +192,10 @@ class MemoryStorage final : public Storage {
             .conditional_write = true,
             .copy_range = true,
             .list_uploads = true,
+            .knows_dead = true,
             .metadata = true,
+            .unique_versions = true,
+            .reads_replaced = true,
             .resume = true,
             .notes = true};
   }

@@ -482,13 +482,14 @@ class Run {
     }
   }
 
-  // What killed runs left of files that need no copy any more. Locks tell the dead from the living on a file system;
-  // elsewhere only age does.
+  // What killed runs left of files that need no copy any more. Where the
+  // storage cannot tell the dead from the living, only age does.
   void abort_abandoned() {
     auto uploads = target_.storage->list_uploads(prefix_of(target_));
     if (!uploads) return;
     const auto young = std::chrono::system_clock::now() - kAbandonedAfter;
-    if (!folders_) std::erase_if(*uploads, [&](const ObjectInfo& upload) { return upload.modified > young; });
+    if (!target_.storage->capabilities().knows_dead)
+      std::erase_if(*uploads, [&](const ObjectInfo& upload) { return upload.modified > young; });
     if (uploads->empty()) return;
     if (const auto aborted = target_.storage->abort_uploads(*uploads); !aborted) {
       log(LogLevel::kWarning, "unfinished writes of earlier runs stay: {}", aborted.error().to_string());

@@ -131,9 +131,8 @@ class Verifier {
     }
     const std::string_view left = md5_of(source_, action.source);
     const std::string_view right = md5_of(target_, action.target);
-    if (left.empty() || right.empty()) return false;
-    if (left != right) return say(Is::kDifferent, "another ETag");
-    return proved(Proof::kEtag);
+    // Two that differ prove nothing: an object that is encrypted with a key has an ETag of the same look.
+    return !left.empty() && left == right && proved(Proof::kEtag);
   }
 
   // On a thread of the executor.

@@ -3,8 +3,9 @@
 
 // The one HTTP transport: requests go in, whole answers come out, and what an answer means is the caller's business.
 // It runs on libcurl's multi interface, opened at run time on first use, with threads of its own that each serve many
-// connections. Bodies go straight from and to the caller's memory. It never tries again by itself, follows no
-// redirect and logs no header (they may hold secrets). Private to storage/.
+// connections. Bodies go straight from and to the caller's memory. It tries nothing again by itself, but for one case:
+// a kept connection that the server closes without a byte of answer, and then only what has no body or was not sent
+// whole. It follows no redirect and logs no header (they may hold secrets). Private to storage/.
 
 #include <chrono>
 #include <cstdint>
@@ -33,7 +34,7 @@ struct Request {
   int64_t body_limit_bytes = 8 << 20;
   Clock::time_point not_before{};  // waits until then without holding a thread or a connection
   Clock::time_point deadline = Clock::time_point::max();
-  std::chrono::milliseconds stall_timeout{20'000};  // gives up when no byte moved for so long
+  std::chrono::milliseconds stall_timeout{20'000};  // gives up when no byte moved for so long; 0: never
   std::stop_token stop;
   // `body` and `out` stay alive until the answer.
 };
@@ -64,11 +65,12 @@ struct ClientOptions {
 //   corruption        a body longer than `out`
 //   resource_exhausted  a body longer than body_limit_bytes
 //   unsupported       libcurl is not installed
+//   invalid_argument  no http(s) URL, a user name in it, a header with a line end
 // Thread-safe. After fork the child has connections and threads of its own; requests of the parent stay with it.
 class Client {
  public:
   explicit Client(ClientOptions options = {});
-  ~Client();  // cancels what is under way and waits for its `done`
+  ~Client();  // cancels what is under way and waits for its `done`. REQUIRES: not called from a `done`
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 

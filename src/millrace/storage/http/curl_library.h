@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// libcurl, opened when the first request asks for it: it brings some thirty libraries that a process which never leaves
+// its disks need not load. Thread-safe.
+
+#include <curl/curl.h>
+
+#include "millrace/base/status.h"
+
+namespace millrace::http {
+
+struct Curl {
+  decltype(&::curl_global_init) global_init;
+  decltype(&::curl_easy_init) easy_init;
+  decltype(&::curl_easy_setopt) easy_setopt;
+  decltype(&::curl_easy_getinfo) easy_getinfo;
+  decltype(&::curl_easy_strerror) easy_strerror;
+  decltype(&::curl_easy_cleanup) easy_cleanup;
+  decltype(&::curl_multi_init) multi_init;
+  decltype(&::curl_multi_setopt) multi_setopt;
+  decltype(&::curl_multi_add_handle) multi_add_handle;
+  decltype(&::curl_multi_remove_handle) multi_remove_handle;
+  decltype(&::curl_multi_socket_action) multi_socket_action;
+  decltype(&::curl_multi_info_read) multi_info_read;
+  decltype(&::curl_multi_cleanup) multi_cleanup;
+  decltype(&::curl_share_init) share_init;
+  decltype(&::curl_share_setopt) share_setopt;
+  decltype(&::curl_share_cleanup) share_cleanup;
+
+  // Opened and initialised once in a process. Errors: unsupported (it is not there; what to install).
+  [[nodiscard]] static Result<const Curl*> open();
+};
+
+}  // namespace millrace::http

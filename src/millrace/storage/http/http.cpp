@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/http/http.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "millrace/base/per_process.h"
+#include "millrace/storage/http/loop.h"
+
+namespace millrace::http {
+
+struct Loops {
+  explicit Loops(const ClientOptions& options) {
+    const EasySettings settings = EasySettings::resolve(options);
+    for (int i = 0; i < std::max(options.threads, 1); ++i) loops.push_back(std::make_unique<Loop>(settings));
+  }
+  // The first of those with the least to do, so that one thread serves what one can.
+  Loop& least_loaded() {
+    return **std::min_element(loops.begin(), loops.end(),
+                              [](const auto& a, const auto& b) { return a->load() < b->load(); });
+  }
+  std::vector<std::unique_ptr<Loop>> loops;
+};
+
+struct Client::Impl {
+  explicit Impl(const ClientOptions& options) : loops([options] { return std::make_unique<Loops>(options); }) {}
+  PerProcess<Loops> loops;
+};
+
+std::string_view Response::header(std::string_view name) const {
+  for (const auto& [key, value] : headers) {
+    if (key == name) return value;
+  }
+  return {};
+}
+
+Client::Client(ClientOptions options) {
+  options.max_connections = std::max(options.max_connections, 1);
+  impl_ = std::make_unique<Impl>(options);
+}
+
+Client::~Client() = default;
+
+void Client::start(Request request, Done done) {
+  impl_->loops.get().least_loaded().start(std::move(request), std::move(done));
+}
+
+Result<Response> Client::fetch(Request request) {
+  Mutex mutex;
+  CondVar ended;
+  std::optional<Result<Response>> answer;
+  start(std::move(request), [&](Result<Response> result) {
+    MutexLock lock(mutex);
+    answer = std::move(result);
+    ended.notify_one();  // under the lock: the waiter's stack goes when it sees the answer
+  });
+  MutexLock lock(mutex);
+  while (!answer) ended.wait(mutex);
+  return *std::move(answer);
+}
+
+}  // namespace millrace::http

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A program that is run for its output, as credential_process asks for, without a shell. Functions are thread-safe.
+
+#include <chrono>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+
+namespace millrace::s3 {
+
+// Words as Python's shlex.split finds them: quotes and backslashes, no variables, no globs, no comments.
+// Error: invalid_argument, a quote or an escape that does not end.
+[[nodiscard]] Result<std::vector<std::string>> split_command(std::string_view text);
+
+struct CommandOutput {
+  bool ok = false;     // exit status 0
+  std::string status;  // "exit status 1", "signal 9"
+  std::string out;
+  std::string err;
+};
+
+// Runs words[0], found on PATH, in a process group of its own, with nothing to read. Blocks.
+// Errors: not_found and others of starting it, timeout, cancelled, resource_exhausted (over a MiB of output); the
+// group is killed then. REQUIRES: words is not empty.
+[[nodiscard]] Result<CommandOutput> run_command(const std::vector<std::string>& words,
+                                                std::chrono::milliseconds time_limit, const std::stop_token& stop);
+
+}  // namespace millrace::s3

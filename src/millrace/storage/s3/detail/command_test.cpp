@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/s3/detail/command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <thread>
+
+#include "millrace/base/sync.h"
+
+namespace millrace::s3 {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::IsEmpty;
+
+using namespace std::chrono_literals;
+
+// The right sides are what Python's shlex.split gives.
+TEST(SplitCommand, AsShlexDoes) {
+  const std::pair<const char*, std::vector<std::string>> kCases[] = {
+      {"", {}},
+      {"  \t\n ", {}},
+      {"a b  c", {"a", "b", "c"}},
+      {"'a b' c", {"a b", "c"}},
+      {"\"a b\" c", {"a b", "c"}},
+      {"a'b'\"c\"d", {"abcd"}},
+      {"'' \"\" x", {"", "", "x"}},
+      {"a\\ b \\\\ \\'", {"a b", "\\", "'"}},
+      {"'a\\b'", {"a\\b"}},
+      {R"("a\"b\\c\d\$e")", {R"(a"b\c\d\$e)"}},
+      {"# no comment", {"#", "no", "comment"}},
+      {"a#b $HOME `x` *", {"a#b", "$HOME", "`x`", "*"}},
+      {"x\\\ny", {"x\ny"}},
+      {"a;b|c&&d>e", {"a;b|c&&d>e"}},
+  };
+  for (const auto& [text, words] : kCases) {
+    const auto split = split_command(text);
+    ASSERT_TRUE(split) << text;
+    EXPECT_THAT(*split, ElementsAreArray(words)) << text;
+  }
+  for (const char* text : {"'a", "\"a", "a\\", "\"a\\\"", "x 'y"}) EXPECT_FALSE(split_command(text)) << text;
+}
+
+TEST(RunCommand, GivesOutputAndStatus) {
+  const auto ran = run_command({"sh", "-c", "echo out; echo err >&2; cat; exit 3"}, 10s, {});
+  ASSERT_TRUE(ran) << ran.error().to_string();
+  EXPECT_FALSE(ran->ok);
+  EXPECT_EQ(ran->status, "exit status 3");
+  EXPECT_EQ(ran->out, "out\n");
+  EXPECT_EQ(ran->err, "err\n");
+  EXPECT_TRUE(run_command({"true"}, 10s, {})->ok);
+  EXPECT_EQ(run_command({"sh", "-c", "kill -9 $$"}, 10s, {})->status, "signal 9");
+  EXPECT_EQ(run_command({"/no/such/program"}, 10s, {}).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(run_command({"/tmp"}, 10s, {}).error().code(), ErrorCode::kPermissionDenied);
+}
+
+TEST(RunCommand, IsEndedWithItsChildrenWhenItTakesTooLong) {
+  const auto begin = Clock::now();
+  const auto ran = run_command({"sh", "-c", "sleep 30 & sleep 30"}, 200ms, {});
+  EXPECT_EQ(ran.error().code(), ErrorCode::kTimeout);
+  // Its output is closed, and it goes on.
+  EXPECT_EQ(run_command({"sh", "-c", "exec >&- 2>&-; sleep 30"}, 200ms, {}).error().code(), ErrorCode::kTimeout);
+  EXPECT_EQ(run_command({"cat", "/dev/zero"}, 10s, {}).error().code(), ErrorCode::kResourceExhausted);
+  std::stop_source stop;
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(100ms);
+    stop.request_stop();
+  });
+  EXPECT_EQ(run_command({"sleep", "30"}, 20s, stop.get_token()).error().code(), ErrorCode::kCancelled);
+  EXPECT_LT(Clock::now() - begin, 10s);
+}
+
+// Threads of ours block every signal; a program started from one must not.
+TEST(RunCommand, StartsProgramsWithSignalsAsUsual) {
+  Thread thread("test", [] {
+    const auto ran = run_command({"sh", "-c", "grep SigBlk /proc/self/status"}, 10s, {});
+    EXPECT_EQ(ran->out, "SigBlk:\t0000000000000000\n");
+  });
+  thread.join();
+}
+
+}  // namespace
+}  // namespace millrace::s3

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The files that AWS's tools share, ~/.aws/config and ~/.aws/credentials, read as botocore reads them, and the
+// environment beside them. Values, not synchronised. No error quotes a line: it may hold a secret.
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/status.h"
+
+namespace millrace::s3 {
+
+// The value of a variable; "" when it is not set, which AWS's tools take for the same.
+using Environment = std::function<std::string(const std::string& name)>;
+Environment process_environment();
+
+struct ProfileSection {
+  std::map<std::string, std::string> values;                         // names in lower case
+  std::map<std::string, std::map<std::string, std::string>> nested;  // "s3 =" with indented lines below
+
+  bool has(const std::string& name) const { return values.contains(name); }
+  std::string get(const std::string& name) const;                                 // "" when there is none
+  std::string get_nested(const std::string& name, const std::string& key) const;  // "" when there is none
+};
+
+// Sections by the text in their brackets; a repeated one adds to the first. `path` is for messages.
+[[nodiscard]] Result<std::vector<std::pair<std::string, ProfileSection>>> parse_profile_file(std::string_view text,
+                                                                                             std::string_view path);
+
+struct AwsConfig {
+  Environment environment;
+  std::string profile;         // the one in use
+  bool profile_named = false;  // by AWS_PROFILE or by the caller, so it must exist
+  std::string config_path;
+  std::string credentials_path;
+  // What the credentials file says about a profile wins over the config file.
+  std::map<std::string, ProfileSection> profiles;
+  std::map<std::string, ProfileSection> sso_sessions;
+  std::map<std::string, ProfileSection> services;
+  std::map<std::string, ProfileSection> in_credentials_file;  // that file alone
+
+  // The section of the profile in use; an empty one when there is none.
+  const ProfileSection& section() const;
+  // AWS_REGION, AWS_DEFAULT_REGION, then the profile's; "" when none is set.
+  std::string region() const;
+  std::string home() const;
+};
+
+// `profile` "" means AWS_PROFILE, then AWS_DEFAULT_PROFILE, then "default". Missing files are empty ones.
+// Errors: invalid_argument (a file that cannot be understood, a service section that does not exist), not_found (a
+// profile that was named).
+[[nodiscard]] Result<AwsConfig> load_aws_config(Environment environment, std::string profile = {});
+
+// Where the user wants requests of this service ("s3", "sts", "sso", "sso_oidc") to go; "" for AWS's own place.
+[[nodiscard]] Result<std::string> configured_endpoint(const AwsConfig& config, const std::string& service);
+
+// "amazonaws.com", or what the region's partition has instead.
+std::string_view dns_suffix(std::string_view region);
+// Regions become parts of host names. Error: invalid_argument.
+[[nodiscard]] Status check_region(std::string_view region);
+
+}  // namespace millrace::s3
