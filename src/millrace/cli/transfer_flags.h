@@ -27,6 +27,7 @@ void add_transfer_flags(CLI::App& app, TransferArgs& args);
 
 // Runs a copy: prints a line for each path that is not merely skipped, the report, and answers how it went.
 using RunTransfer = std::function<Result<sync::SyncReport>(const sync::SyncOptions&, std::stop_token, Progress*)>;
-[[nodiscard]] Status run_transfer(const std::string& verb, const TransferArgs& args, const RunTransfer& run, Context& context);
+[[nodiscard]] Status run_transfer(const std::string& verb, const TransferArgs& args, const RunTransfer& run,
+                                  Context& context);
 
 }  // namespace millrace::cli
