@@ -40,6 +40,7 @@ Result<SyncReport> cp_object(const Found& source, const std::string& target_url,
       return report;
     }
     if (!moved) return tl::unexpected<Error>(std::move(moved).error());
+    if (progress != nullptr) progress->add(0, 1);
     report.moved_bytes = moved->moved_bytes;
     report.server_bytes = moved->copied_bytes;
     report.resumed_bytes = moved->resumed_bytes;
