@@ -280,6 +280,18 @@ TEST_F(TransferTest, AnotherSourceOrVersionIsNotGoneOnWith) {
   }
 }
 
+TEST_F(TransferTest, OfAnotherVersionOnlyEqualPartsAreKept) {
+  std::string content = content_of(4 * kB, seed_);
+  put(memory_.at("x"), content);
+  leave_unfinished(*engine_, memory_.at("x"), parts_.at("y"), 3);
+  content[static_cast<size_t>(kB)] ^= 1;
+  put(memory_.at("x"), content);
+  const TransferReport report = copied(memory_.at("x"), parts_.at("y"));
+  EXPECT_TRUE(get(parts_.at("y")) == content);
+  EXPECT_EQ(report.resumed_bytes, 2 * kB);
+  EXPECT_EQ(report.moved_bytes, 2 * kB);
+}
+
 TEST_F(TransferTest, DamageInWhatWasLeftIsFound) {
   const std::string content = content_of(5 * kB, seed_);
   put(memory_.at("x"), content);
