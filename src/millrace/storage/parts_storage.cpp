@@ -162,7 +162,14 @@ class PartsStorage final : public Storage {
 
   std::string_view name() const override { return "parts:"; }
   Capabilities capabilities() const override {
-    return {.conditional_write = true, .copy_range = true, .list_uploads = true, .metadata = true, .resume = true};
+    return {.conditional_write = true,
+            .copy_range = true,
+            .list_uploads = true,
+            .knows_dead = true,
+            .metadata = true,
+            .unique_versions = true,
+            .reads_replaced = true,
+            .resume = true};
   }
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
                                                                 const OpenOptions& options) override {

@@ -71,7 +71,8 @@ class S3Storage final : public Storage {
 
   std::string_view name() const override { return bucket_->name; }
   Capabilities capabilities() const override {
-    return {.conditional_write = true,
+    return {.rewrites_head = true,
+            .conditional_write = true,
             .copy_range = true,
             .list_uploads = true,
             .metadata = true,

@@ -326,8 +326,12 @@ Status S3Writer::copy_range(const RandomReader& source, int64_t source_offset, i
       }
     }
   }
-  // Parts of the server's own must be long, but for the last.
-  const bool last = options_.size_hint_bytes > 0 && offset + size == options_.size_hint_bytes;
+  // Parts of the server's own must be long, but for the last; what is short and follows may have more behind it.
+  bool last = options_.size_hint_bytes > 0 && offset + size == options_.size_hint_bytes;
+  {
+    MutexLock lock(gather_mutex_);
+    last = last || offset != end_;
+  }
   if (size == 0 || offset % part_bytes_ != 0 || (size % part_bytes_ != 0 && !last)) {
     return copy_through_memory(source, source_offset, size, *this, offset);
   }
