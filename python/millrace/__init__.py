@@ -2,7 +2,8 @@
 """Millrace: the I/O engine for training. Raw text to shards, shards to batches, checkpoints out and back.
 
 `millrace.torch` (tensors, checkpoints of torch state) loads on first use; nothing else here needs torch. `millrace.chat`
-(conversations as ids and masks) does too, and imports jinja2 when a template is first rendered.
+(conversations as ids and masks) does too, and imports jinja2 when a template is first rendered; so does
+`millrace.fsspec`, which needs the package fsspec.
 """
 
 import atexit as _atexit
@@ -16,11 +17,17 @@ from millrace._core import (
     CorruptionError,
     Tokenizer,
     __version__,
+    cp,
     finish,
+    ls,
     metric_table,
     prepare,
+    rm,
     split,
+    sync,
+    verify,
 )
+from millrace.io import open
 
 __all__ = [
     "EXIT_REQUEUE",
@@ -30,11 +37,18 @@ __all__ = [
     "Tokenizer",
     "__version__",
     "chat",
+    "cp",
     "finish",
+    "fsspec",
+    "ls",
     "metric_table",
+    "open",
     "prepare",
+    "rm",
     "split",
+    "sync",
     "torch",
+    "verify",
 ]
 
 #: Exit status of a job that saved its state and wants to be run again.
@@ -63,6 +77,6 @@ def _close_loaders() -> None:
 
 
 def __getattr__(name: str):
-    if name in ("chat", "torch"):
+    if name in ("chat", "fsspec", "torch"):
         return _importlib.import_module(f"millrace.{name}")
     raise AttributeError(f"module 'millrace' has no attribute {name!r}")

@@ -285,3 +285,82 @@ class Checkpoint:
 
     def verify(self, threads: int = 0) -> None:
         """Reads and checks everything. Raises CorruptionError."""
+
+def cp(source: str, target: str, *, recursive: bool = False, filters: Sequence[str] = [], follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False) -> dict:
+    """
+    Copies an object, or what is below a folder with recursive=True; the same as `millrace cp`.
+
+    Args:
+        source, target: paths or URLs. A target that ends in '/', or is a folder, gets the object by its name.
+        filters: rules "+ PATTERN" and "- PATTERN" as rsync reads them; the first that matches decides.
+        follow_links: copy what symbolic links lead to, instead of passing them over.
+        posix: owner, mode and times go along.
+        records: keep hashes below .millrace/ at the target.
+    Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...
+    Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single
+        files fail the rest is copied first.
+    """
+
+def sync(source: str, target: str, *, filters: Sequence[str] = [], delete: bool = False, max_delete: int | None = None, compare: str = 'usual', follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False) -> dict:
+    """
+    Makes `target` hold the files of `source`, moving only what differs; the same as `millrace sync`.
+
+    Args:
+        filters, follow_links, posix, records: as of cp.
+        delete: at the end, delete from the target what the source does not have; never after an error, nor when
+            the source has no files.
+        max_delete: delete nothing when it would be more files than this.
+        compare: 'usual' (recorded hashes, else size and time), 'checksum' (read both sides) or 'size'.
+    Returns, raises: as cp; ValueError when nothing was deleted although it was asked for.
+    """
+
+def ls(url: str, *, recursive: bool = False, filters: Sequence[str] = ()) -> list[dict[str, object]]:
+    """
+    What is in a folder or bucket: a list of dicts with path, type ('object', 'folder' or 'other'), size, modified
+    (seconds since 1970) and version. Raises FileNotFoundError.
+    """
+
+def rm(url: str, *, recursive: bool = False, filters: Sequence[str] = [], force_root: bool = False, dry_run: bool = False) -> dict:
+    """
+    Removes an object, or what is below a folder with recursive=True; the same as `millrace rm`.
+
+    Returns: a dict: objects, bytes. Raises FileNotFoundError; ValueError for a folder without recursive, or a
+    whole bucket or file system without force_root.
+    """
+
+def verify(source: str, target: str, *, filters: Sequence[str] = [], recorded: bool = False) -> dict:
+    """
+    Compares two trees, or two objects, by content; the same as `millrace verify`.
+
+    With recorded=True hashes that Millrace recorded are believed of unchanged versions.
+    Returns: a dict: ok, files, bytes, same, extra, differences (paths).
+    """
+
+class ObjectReader:
+    """An object that is open for reading; use millrace.open."""
+
+    def __init__(self, url: str) -> None: ...
+
+    def read_into(self, offset: int, out: bytearray | memoryview) -> int:
+        """Fills `out` from `offset` on; answers how many bytes there were."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object."""
+
+    @property
+    def version(self) -> str:
+        """What the storage calls this content."""
+
+class ObjectWriter:
+    """An object that is being written; use millrace.fsspec."""
+
+    def __init__(self, url: str) -> None: ...
+
+    def append(self, data: bytes | bytearray | memoryview) -> None: ...
+
+    def commit(self) -> None:
+        """Makes the object visible, all at once."""
+
+    def discard(self) -> None:
+        """Leaves nothing behind."""

@@ -85,6 +85,12 @@ int parse_and_run(int argc, const char* const* argv) {
   root.require_subcommand(1);
   root.get_formatter()->label("SUBCOMMAND", "VERB");
   Verbs verbs(root);
+  add_cp(verbs);
+  add_sync(verbs);
+  add_ls(verbs);
+  add_rm(verbs);
+  add_verify(verbs);
+  add_cat(verbs);
   add_split(verbs);
   add_prepare(verbs);
   CLI::App& shards = verbs.add_group("shards", "Look at shards, check them, make them exact");

@@ -3,8 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
-#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,16 +20,6 @@ struct CkptArgs {
   std::optional<int64_t> step;
   bool all = false;
 };
-
-// "2026-01-31T12:00:00Z"
-std::string utc_text(std::chrono::sys_time<std::chrono::nanoseconds> time) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch());
-  const auto value = static_cast<time_t>(seconds.count());
-  std::tm parts{};
-  gmtime_r(&value, &parts);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
-                     parts.tm_hour, parts.tm_min, parts.tm_sec);
-}
 
 Json step_json(const checkpoint::StepInfo& info) {
   Json object{{"type", "checkpoint"}, {"step", info.step}, {"ok", !info.damage}};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <fstream>
 #include <utility>
 
@@ -81,6 +82,15 @@ CLI::App& Verbs::add(CLI::App& parent, const std::string& name, const std::strin
       app, "--log", {"debug", "info", "warning", "error"},
       [this](const std::string& level) { options_.log = parse_log_level(level); },
       "Lowest level of log lines on stderr (default: warning)")
+      ->group("Everywhere");
+  // In the environment, where everything that opens a bucket looks.
+  app.add_option_function<std::string>(
+         "--endpoint-url", [](const std::string& url) { setenv("AWS_ENDPOINT_URL", url.c_str(), 1); },
+         "Send requests for s3:// here (default: AWS's own)")
+      ->option_text("URL")
+      ->group("Everywhere");
+  app.add_flag_callback(
+         "--no-sign-request", [] { setenv("MILLRACE_S3_ANONYMOUS", "1", 1); }, "Ask s3:// without credentials")
       ->group("Everywhere");
   app.callback([this, run = std::move(run), check = std::move(check)] {
     if (check) check();

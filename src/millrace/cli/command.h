@@ -49,6 +49,12 @@ class Verbs {
 };
 
 // Each is one file, cmd_<verb>.cpp.
+void add_cp(Verbs& verbs);
+void add_sync(Verbs& verbs);
+void add_ls(Verbs& verbs);
+void add_rm(Verbs& verbs);
+void add_verify(Verbs& verbs);
+void add_cat(Verbs& verbs);
 void add_split(Verbs& verbs);
 void add_prepare(Verbs& verbs);
 void add_shards_ls(Verbs& verbs, CLI::App& shards);

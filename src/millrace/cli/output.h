@@ -6,6 +6,7 @@
 // and gives that up when it is dropped. Thread-safe, but for flush. A reader of stdout that went away (`| head`) ends
 // the program quietly with status 141, as it ends other tools.
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -105,6 +106,9 @@ class TextTable {
 // `text` in one line: control characters, quotes aside, as escapes, ill-formed UTF-8 as U+FFFD, and what is behind
 // `max_characters` code points as an ellipsis.
 std::string printable(std::string_view text, size_t max_characters = 4096);
+
+// "2026-01-31T12:00:00Z"
+std::string utc_text(std::chrono::sys_time<std::chrono::nanoseconds> time);
 
 // "1 shard", "1,200 shards".
 std::string counted(int64_t count, std::string_view noun);

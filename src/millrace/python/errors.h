@@ -47,5 +47,6 @@ void register_chat(nb::module_& m);
 void register_prepare(nb::module_& m);
 void register_loader(nb::module_& m);
 void register_checkpoint(nb::module_& m);
+void register_sync(nb::module_& m);
 
 }  // namespace millrace::python

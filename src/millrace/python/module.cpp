@@ -60,6 +60,7 @@ NB_MODULE(_core, m) {
   register_prepare(m);
   register_loader(m);
   register_checkpoint(m);
+  register_sync(m);
 }
 
 }  // namespace millrace::python

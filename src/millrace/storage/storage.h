@@ -53,6 +53,7 @@ struct Capabilities {
   bool layout = false;             // WriteOptions::stripe_count is honoured (Lustre; else: a wish, ignored)
   bool resume = false;             // Writer::suspend and Storage::resume_write work
   bool notes = false;              // Writer::set_note and read_back work
+  bool folders = false;            // a key cannot be an object and a folder of others; metadata calls are cheap
 };
 
 // What a file system keeps beside the bytes. In S3 it is the user metadata that FSx for Lustre reads and writes
@@ -65,6 +66,13 @@ struct PosixAttributes {
   std::chrono::sys_time<std::chrono::nanoseconds> modified{};
 };
 
+// What a listing found under a key.
+enum class ObjectKind {
+  kFile,
+  kLink,     // a symbolic link that was not followed: as asked, or because it leads nowhere or in a circle
+  kSpecial,  // a socket, pipe or device
+};
+
 struct ObjectInfo {
   std::string key;
   int64_t size = 0;
@@ -72,12 +80,18 @@ struct ObjectInfo {
   std::chrono::sys_time<std::chrono::nanoseconds> modified{};
   std::map<std::string, std::string> metadata;  // from stat only
   std::optional<PosixAttributes> posix;         // from stat only
+  ObjectKind kind = ObjectKind::kFile;          // another only with ListOptions::others
+  // When anything of a file last changed, its times among it (ctime): what a restored `modified` cannot hide. Zero
+  // where the backend has no such thing, and from a commit.
+  std::chrono::sys_time<std::chrono::nanoseconds> changed{};
 };
 
 struct ListOptions {
   bool recursive = true;   // false: one level; deeper keys are folded into `prefixes`, each ending in '/'
   std::string page_token;  // from the page before; empty for the first page
   int64_t max_keys = 1000;
+  bool follow_links = true;  // symbolic links are what they lead to; false: they are kLink
+  bool others = false;       // `objects` holds what is no file too; a link in a circle ends in '/' there
 };
 struct ListPage {
   std::vector<ObjectInfo> objects;  // in byte order of the key

@@ -163,6 +163,9 @@ ssize_t FaultSyscalls::getdents(int fd, void* out, size_t size) {
 int FaultSyscalls::stat(const char* path, struct stat* out) {
   return run("stat", path, [&] { return Syscalls::stat(path, out); });
 }
+int FaultSyscalls::lstat(const char* path, struct stat* out) {
+  return run("lstat", path, [&] { return Syscalls::lstat(path, out); });
+}
 int FaultSyscalls::fstat(int fd, struct stat* out) {
   return run("fstat", path_of_fd(fd), [&] { return Syscalls::fstat(fd, out); });
 }

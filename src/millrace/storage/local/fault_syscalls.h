@@ -63,6 +63,7 @@ class FaultSyscalls final : public Syscalls {
   ssize_t copy_file_range(int in, off_t in_offset, int out, off_t out_offset, size_t size) override;
   ssize_t getdents(int fd, void* out, size_t size) override;
   int stat(const char* path, struct stat* out) override;
+  int lstat(const char* path, struct stat* out) override;
   int fstat(int fd, struct stat* out) override;
   int statvfs(const char* path, struct statvfs* out) override;
   int ftruncate(int fd, off_t size) override;

@@ -135,6 +135,10 @@ int64_t mtime_ns(const struct stat& info) {
   return info.st_mtim.tv_sec * kNsPerSecond + info.st_mtim.tv_nsec;
 }
 
+int64_t ctime_ns(const struct stat& info) {
+  return info.st_ctim.tv_sec * kNsPerSecond + info.st_ctim.tv_nsec;
+}
+
 std::string version_of(const struct stat& info) {
   return fmt::format("{:x}-{:x}-{:x}-{:x}", info.st_dev, info.st_ino, info.st_size, mtime_ns(info));
 }
@@ -143,7 +147,8 @@ ObjectInfo object_info(std::string key, const struct stat& info) {
   return {.key = std::move(key),
           .size = info.st_size,
           .version = version_of(info),
-          .modified = std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(mtime_ns(info)))};
+          .modified = std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(mtime_ns(info))),
+          .changed = std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ctime_ns(info)))};
 }
 
 PosixAttributes posix_attributes(const struct stat& info) {

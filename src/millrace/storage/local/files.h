@@ -13,6 +13,7 @@
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "millrace/base/executor.h"
 #include "millrace/base/per_process.h"
@@ -36,6 +37,8 @@ std::optional<TempName> parse_temp_name(std::string_view name);
 // The path of a note of the unfinished file at `temp_path`. REQUIRES: its name is of that form.
 std::string note_path(const std::string& temp_path, std::string_view mark);
 
+class ListWalk;
+
 // What a process keeps for one storage.
 struct ProcessState {
   explicit ProcessState(int io_threads) : executor(io_threads, "mr-local-io") {}
@@ -43,6 +46,8 @@ struct ProcessState {
   Mutex mutex;
   // Directories whose entry in their parent is known to survive a power cut, and so on up to the root.
   std::unordered_set<std::string> durable_directories GUARDED_BY(mutex);
+  // Listings of which a page was given and the next may be asked for, the oldest first.
+  std::vector<std::shared_ptr<ListWalk>> walks GUARDED_BY(mutex);
 };
 
 // What a storage shares with its readers and writers, which may outlive it.
@@ -102,6 +107,7 @@ class Fd {
 // Errors: invalid_argument when it is a directory or anything else that is not a file.
 [[nodiscard]] Status check_is_file(const struct stat& info, const std::string& path);
 int64_t mtime_ns(const struct stat& info);
+int64_t ctime_ns(const struct stat& info);
 std::string version_of(const struct stat& info);
 ObjectInfo object_info(std::string key, const struct stat& info);
 PosixAttributes posix_attributes(const struct stat& info);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 
 namespace millrace::local {
 namespace {
@@ -17,22 +18,35 @@ bool is_gone(const Error& error) {
   return error.sys_errno() == ENOENT || error.sys_errno() == ENOTDIR;
 }
 
-enum class Kind { kFile, kDirectory, kOther };
+enum class Kind { kFile, kDirectory, kLink, kSpecial };
 
-// A link is what it points to; one that points nowhere or to itself is nothing.
-Result<Kind> kind_of(Syscalls& sys, const std::string& path, unsigned char type) {
+Kind kind_of_mode(mode_t mode) {
+  return S_ISREG(mode) ? Kind::kFile : S_ISDIR(mode) ? Kind::kDirectory : Kind::kSpecial;
+}
+
+// A link is what it leads to, if it is followed and leads somewhere.
+Result<Kind> kind_of(Syscalls& sys, const std::string& path, unsigned char type, bool follow_links) {
   if (type == DT_REG) return Kind::kFile;
   if (type == DT_DIR) return Kind::kDirectory;
-  if (type != DT_LNK && type != DT_UNKNOWN) return Kind::kOther;
+  if (type == DT_UNKNOWN) {  // some file systems do not say
+    struct stat info{};
+    const int64_t got = retry([&] { return sys.lstat(path.c_str(), &info); });
+    if (got == -ENOENT || got == -ENOTDIR) return Kind::kSpecial;
+    if (got < 0) return sys_fail(got, "stat " + path);
+    if (!S_ISLNK(info.st_mode)) return kind_of_mode(info.st_mode);
+    type = DT_LNK;
+  }
+  if (type != DT_LNK) return Kind::kSpecial;
+  if (!follow_links) return Kind::kLink;
   const auto info = stat_path(sys, path);
-  if (!info && (is_gone(info.error()) || info.error().sys_errno() == ELOOP)) return Kind::kOther;
+  if (!info && (is_gone(info.error()) || info.error().sys_errno() == ELOOP)) return Kind::kLink;
   if (!info) return tl::unexpected<Error>(info.error());
-  return S_ISREG(info->st_mode) ? Kind::kFile : S_ISDIR(info->st_mode) ? Kind::kDirectory : Kind::kOther;
+  return kind_of_mode(info->st_mode);
 }
 
 // The records of one getdents call. The kernel made them, so their lengths are right.
 Status add_entries(Syscalls& sys, const std::string& path, std::span<const char> records,
-                   std::vector<DirectoryEntry>& entries) {
+                   const DirectoryOptions& options, std::vector<DirectoryEntry>& entries) {
   for (size_t at = 0; at < records.size();) {
     uint16_t length = 0;
     std::memcpy(&length, records.data() + at + offsetof(dirent64, d_reclen), sizeof length);
@@ -40,79 +54,53 @@ Status add_entries(Syscalls& sys, const std::string& path, std::span<const char>
     std::string name(records.data() + at + offsetof(dirent64, d_name));
     at += length;
     if (name == "." || name == "..") continue;
-    ASSIGN_OR_RETURN(const Kind kind, kind_of(sys, path + "/" + name, type));
-    if (kind == Kind::kOther) continue;
+    ASSIGN_OR_RETURN(const Kind kind, kind_of(sys, path + "/" + name, type, options.follow_links));
+    const bool is_other = kind == Kind::kLink || kind == Kind::kSpecial;
+    if (is_other && !options.others) continue;
     if (kind == Kind::kDirectory) name += '/';
-    entries.push_back({std::move(name)});
+    entries.push_back({std::move(name), kind == Kind::kLink      ? ObjectKind::kLink
+                                        : kind == Kind::kSpecial ? ObjectKind::kSpecial
+                                                                 : ObjectKind::kFile});
   }
   return {};
 }
 
-class Lister {
- public:
-  Lister(const Context& context, std::string_view prefix, const ListOptions& options)
-      : context_(context), prefix_(prefix), options_(options) {}
+// What was asked for and is there; nothing when it was removed since its directory was read.
+Result<std::optional<ObjectInfo>> describe(const Context& context, const std::string& key, ObjectKind kind) {
+  if (kind != ObjectKind::kFile) return ObjectInfo{.key = key, .kind = kind};
+  const auto info = stat_path(*context.sys, context.path(key));
+  if (!info && is_gone(info.error())) return std::nullopt;
+  if (!info) return tl::unexpected<Error>(info.error());
+  return object_info(key, *info);
+}
 
-  Result<ListPage> run() {
-    RETURN_IF_ERROR(walk(std::string(directory_part(prefix_))));
-    return std::move(page_);
-  }
+// Listings that nobody goes on with are forgotten beyond this many.
+constexpr size_t kWalksKept = 4;
 
- private:
-  bool is_full() const {
-    return static_cast<int64_t>(page_.objects.size() + page_.prefixes.size()) == options_.max_keys;
-  }
+// The walk that a page token belongs to, if it is still there.
+std::shared_ptr<ListWalk> take_walk(ProcessState& state, std::string_view prefix, const ListOptions& options) {
+  if (options.page_token.empty()) return nullptr;
+  MutexLock lock(state.mutex);
+  const auto found = std::find_if(state.walks.begin(), state.walks.end(),
+                                  [&](const auto& walk) { return walk->continues(prefix, options); });
+  if (found == state.walks.end()) return nullptr;
+  std::shared_ptr<ListWalk> walk = std::move(*found);
+  state.walks.erase(found);
+  return walk;
+}
 
-  // `dir` is "" or ends in '/'. Stops once next_page_token is set.
-  Status walk(const std::string& dir) {
-    ASSIGN_OR_RETURN(const Directory directory,
-                     read_directory(*context_.sys, context_.path(dir.substr(0, dir.rfind('/')))));
-    if (!path_.enter(directory)) return {};
-    for (const auto& entry : directory.entries) {
-      const std::string key = dir + entry.name;
-      if (entry.name.starts_with(kTempPrefix) || !key.starts_with(prefix_)) continue;
-      const bool descends = entry.is_directory() && options_.recursive;
-      const std::string& token = options_.page_token;
-      if (key <= token && !(descends && token.starts_with(key))) continue;  // was on an earlier page
-      if (descends) {
-        RETURN_IF_ERROR(walk(key));
-      } else {
-        RETURN_IF_ERROR(add(key));
-      }
-      if (!page_.next_page_token.empty()) break;
-    }
-    path_.leave();
-    return {};
-  }
-
-  Status add(const std::string& key) {
-    if (is_full()) {
-      page_.next_page_token = last_;
-      return {};
-    }
-    if (key.ends_with('/')) {
-      page_.prefixes.push_back(key);
-    } else {
-      const auto info = stat_path(*context_.sys, context_.path(key));
-      if (!info && is_gone(info.error())) return {};  // removed since the directory was read
-      if (!info) return tl::unexpected<Error>(info.error());
-      page_.objects.push_back(object_info(key, *info));
-    }
-    last_ = key;
-    return {};
-  }
-
-  const Context& context_;
-  const std::string_view prefix_;
-  const ListOptions& options_;
-  WalkPath path_;
-  ListPage page_;
-  std::string last_;
-};
+void keep_walk(ProcessState& state, std::shared_ptr<ListWalk> walk) {
+  std::shared_ptr<ListWalk> oldest;  // dropped outside the lock
+  MutexLock lock(state.mutex);
+  state.walks.push_back(std::move(walk));
+  if (state.walks.size() <= kWalksKept) return;
+  oldest = std::move(state.walks.front());
+  state.walks.erase(state.walks.begin());
+}
 
 }  // namespace
 
-Result<Directory> read_directory(Syscalls& sys, const std::string& path) {
+Result<Directory> read_directory(Syscalls& sys, const std::string& path, const DirectoryOptions& options) {
   Directory directory;
   auto fd = open_fd(sys, path, O_RDONLY | O_DIRECTORY);
   if (!fd && is_gone(fd.error())) return directory;
@@ -126,17 +114,21 @@ Result<Directory> read_directory(Syscalls& sys, const std::string& path) {
     if (got == 0) break;
     if (got == -ENOENT) break;  // the directory was removed meanwhile
     if (got < 0) return sys_fail(got, "list " + path);
-    RETURN_IF_ERROR(add_entries(sys, path, std::span(buffer).first(static_cast<size_t>(got)), directory.entries));
+    RETURN_IF_ERROR(
+        add_entries(sys, path, std::span(buffer).first(static_cast<size_t>(got)), options, directory.entries));
   }
   std::sort(directory.entries.begin(), directory.entries.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   return directory;
 }
 
+bool WalkPath::contains(const Directory& directory) const {
+  return std::find(inodes_.begin(), inodes_.end(), std::pair{directory.device, directory.inode}) != inodes_.end();
+}
+
 bool WalkPath::enter(const Directory& directory) {
-  const std::pair inode{directory.device, directory.inode};
-  if (directory.entries.empty() || std::find(inodes_.begin(), inodes_.end(), inode) != inodes_.end()) return false;
-  inodes_.push_back(inode);
+  if (directory.entries.empty() || contains(directory)) return false;
+  inodes_.emplace_back(directory.device, directory.inode);
   return true;
 }
 
@@ -145,8 +137,82 @@ std::string_view directory_part(std::string_view prefix) {
   return slash == prefix.npos ? std::string_view() : prefix.substr(0, slash + 1);
 }
 
+bool ListWalk::continues(std::string_view prefix, const ListOptions& options) const {
+  return prefix == prefix_ && options.page_token == last_ && options.recursive == options_.recursive &&
+         options.follow_links == options_.follow_links && options.others == options_.others;
+}
+
+bool ListWalk::was_before(const std::string& key, bool descends) const {
+  const std::string& token = options_.page_token;
+  return key <= token && !(descends && token.starts_with(key));
+}
+
+// Leaves the level below alone when there is nothing to walk in `dir`.
+Status ListWalk::enter(const Context& context, const std::string& dir) {
+  ASSIGN_OR_RETURN(Directory directory,
+                   read_directory(*context.sys, context.path(dir.substr(0, dir.rfind('/'))),
+                                  {.follow_links = options_.follow_links, .others = options_.others}));
+  if (options_.others && path_.contains(directory)) {  // shown instead of walked
+    levels_.push_back({dir.substr(0, dir.find_last_of('/', dir.size() - 2) + 1), {}, 0});
+    levels_.back().directory.entries.push_back({dir.substr(levels_.back().dir.size()), ObjectKind::kLink});
+    path_.enter_nothing();
+  } else if (path_.enter(directory)) {
+    levels_.push_back({dir, std::move(directory), 0});
+  }
+  return {};
+}
+
+Result<ListPage> ListWalk::page(const Context& context, int64_t max_keys) {
+  ListPage page;
+  if (!started_) RETURN_IF_ERROR(enter(context, std::string(directory_part(prefix_))));
+  started_ = true;
+  while (!levels_.empty()) {
+    Level& level = levels_.back();
+    if (level.at == level.directory.entries.size()) {
+      levels_.pop_back();
+      path_.leave();
+      continue;
+    }
+    const DirectoryEntry& entry = level.directory.entries[level.at];
+    const std::string key = level.dir + entry.name;
+    const bool descends = options_.recursive && entry.is_directory() && entry.kind == ObjectKind::kFile;
+    if (entry.name.starts_with(kTempPrefix) || !key.starts_with(prefix_) || was_before(key, descends)) {
+      ++level.at;
+      continue;
+    }
+    if (descends) {
+      ++level.at;
+      RETURN_IF_ERROR(enter(context, key));
+      continue;
+    }
+    const bool is_prefix = entry.is_directory() && entry.kind == ObjectKind::kFile;
+    std::optional<ObjectInfo> object;
+    if (!is_prefix) {
+      ASSIGN_OR_RETURN(object, describe(context, key, entry.kind));
+    }
+    if ((is_prefix || object) && static_cast<int64_t>(page.objects.size() + page.prefixes.size()) == max_keys) {
+      page.next_page_token = last_;
+      return page;
+    }
+    ++level.at;
+    if (!is_prefix && !object) continue;
+    if (is_prefix) {
+      page.prefixes.push_back(key);
+    } else {
+      page.objects.push_back(*std::move(object));
+    }
+    last_ = key;
+  }
+  return page;
+}
+
 Result<ListPage> list_objects(const Context& context, std::string_view prefix, const ListOptions& options) {
-  return Lister(context, prefix, options).run();
+  ProcessState& state = context.state->get();
+  auto walk = take_walk(state, prefix, options);
+  if (!walk) walk = std::make_shared<ListWalk>(prefix, options);
+  ASSIGN_OR_RETURN(ListPage page, walk->page(context, options.max_keys));
+  if (!page.next_page_token.empty()) keep_walk(state, std::move(walk));
+  return page;
 }
 
 }  // namespace millrace::local

@@ -34,7 +34,8 @@ class LocalStorage final : public Storage {
             .reads_replaced = true,
             .durable = true,
             .resume = true,
-            .notes = true};
+            .notes = true,
+            .folders = true};
   }
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,

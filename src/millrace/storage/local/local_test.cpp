@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <thread>
 
 #include "millrace/storage/conformance.h"
 #include "millrace/storage/local/fault_syscalls.h"
@@ -238,6 +239,68 @@ TEST_F(LocalTest, FollowsLinksButNotInCircles) {
   ASSERT_TRUE(write_object(*storage_, "link", "replaced"));
   EXPECT_EQ(*read_object(*storage_, "real/object"), "content");
   EXPECT_FALSE(storage_->open_write("dangling/object"));
+}
+
+TEST_F(LocalTest, ListsWhatIsNoFileWhereAsked) {
+  std::filesystem::create_directories(path("real/deep"));
+  file("real/object", "content");
+  std::filesystem::create_symlink(path("real/object"), path("link"));
+  std::filesystem::create_directory_symlink(path("real"), path("dir-link"));
+  std::filesystem::create_directory_symlink(path("real"), path("real/deep/loop"));
+  std::filesystem::create_symlink(path("nowhere"), path("dangling"));
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  const auto listed = [&](ListOptions options) {
+    std::vector<std::string> lines;
+    do {
+      const auto page = storage_->list("", options);
+      EXPECT_TRUE(page);
+      for (const ObjectInfo& object : page->objects) {
+        lines.push_back("f!s"[object.kind == ObjectKind::kFile   ? 0
+                              : object.kind == ObjectKind::kLink ? 1
+                                                                 : 2] +
+                        (" " + object.key));
+      }
+      options.page_token = page->next_page_token;
+    } while (!options.page_token.empty());
+    return lines;
+  };
+  for (const int64_t max_keys : {1, 2, 100}) {
+    EXPECT_THAT(listed({.max_keys = max_keys, .others = true}),
+                ElementsAre("! dangling", "! dir-link/deep/loop/", "f dir-link/object", "f link", "s pipe",
+                            "! real/deep/loop/", "f real/object"));
+    EXPECT_THAT(listed({.max_keys = max_keys, .follow_links = false, .others = true}),
+                ElementsAre("! dangling", "! dir-link", "! link", "s pipe", "! real/deep/loop", "f real/object"));
+    EXPECT_THAT(listed({.max_keys = max_keys, .follow_links = false}), ElementsAre("f real/object"));
+  }
+}
+
+TEST_F(LocalTest, TheNextPageReadsNoDirectoryAgain) {
+  std::filesystem::create_directories(path("many"));
+  for (int i = 0; i < 100; ++i) file("many/" + std::to_string(100 + i), "x");
+  ListOptions options{.max_keys = 10};
+  options.page_token = storage_->list("", options)->next_page_token;
+  EXPECT_EQ(options.page_token, "many/109");
+  sys_.add({.call = "getdents", .path_part = "", .error = EIO});
+  const auto page = storage_->list("", options);
+  ASSERT_TRUE(page);
+  EXPECT_EQ(page->objects.front().key, "many/110");
+  // A page that was given before comes from the directories.
+  EXPECT_EQ(storage_->list("", options).error().sys_errno(), EIO);
+  EXPECT_EQ(storage_->list("", options)->objects.front().key, "many/110");
+}
+
+TEST_F(LocalTest, ARestoredTimeShowsInChanged) {
+  file("object", "content");
+  const ObjectInfo before = *storage_->stat("object");
+  struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
+  const auto ns = before.modified.time_since_epoch().count();
+  times[1] = {ns / 1'000'000'000, ns % 1'000'000'000};
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::fstream(path("object"), std::ios::in | std::ios::out) << "CONTENT";
+  ASSERT_EQ(::utimensat(AT_FDCWD, path("object").c_str(), times, 0), 0);
+  const ObjectInfo after = *storage_->stat("object");
+  EXPECT_EQ(after.version, before.version);
+  EXPECT_NE(after.changed, before.changed);
 }
 
 TEST_F(LocalTest, AListingThatFailsIsAnError) {

@@ -35,6 +35,9 @@ ssize_t Syscalls::getdents(int fd, void* out, size_t size) {
 int Syscalls::stat(const char* path, struct stat* out) {
   return ::stat(path, out);
 }
+int Syscalls::lstat(const char* path, struct stat* out) {
+  return ::lstat(path, out);
+}
 int Syscalls::fstat(int fd, struct stat* out) {
   return ::fstat(fd, out);
 }

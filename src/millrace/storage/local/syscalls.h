@@ -25,6 +25,7 @@ class Syscalls {
   virtual ssize_t copy_file_range(int in, off_t in_offset, int out, off_t out_offset, size_t size);
   virtual ssize_t getdents(int fd, void* out, size_t size);  // struct linux_dirent64
   virtual int stat(const char* path, struct stat* out);
+  virtual int lstat(const char* path, struct stat* out);
   virtual int fstat(int fd, struct stat* out);
   virtual int statvfs(const char* path, struct statvfs* out);
 

@@ -290,7 +290,9 @@ Result<ObjectInfo> LocalWriter::commit(Durability durability) {
     RETURN_IF_ERROR(with_context(sync_directory(*context_, parent_of(path_)),
                                  fmt::format("commit {}: visible, but may not survive a power cut", path_)));
   }
-  return object_info(key_, *file);
+  ObjectInfo committed = object_info(key_, *file);
+  committed.changed = {};  // the rename came after
+  return committed;
 }
 
 Result<struct stat> LocalWriter::finish_file(Durability durability) {

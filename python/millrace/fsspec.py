@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Millrace's storages for everything that speaks fsspec: pandas, pyarrow, datasets, dask.
+
+Importing this module registers the protocol "millrace"; installed packages find it without (entry point). Paths are
+Millrace's own URLs, with or without the protocol in front: `fsspec.filesystem("millrace").open("s3://bucket/key")`,
+`pandas.read_parquet("millrace://s3://bucket/table.parquet")`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+from typing import Any
+
+import fsspec
+from fsspec.spec import AbstractFileSystem
+
+from millrace import _core
+from millrace.io import BUFFER_BYTES, ObjectFile
+
+
+class _ObjectWriter(io.RawIOBase):
+    """Appends; shows the object when it is closed without an exception."""
+
+    def __init__(self, url: str):
+        super().__init__()
+        self._writer = _core.ObjectWriter(url)
+        self._written = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._written
+
+    def write(self, data) -> int:
+        view = memoryview(data).cast("B")
+        if len(view):
+            self._writer.append(view)
+        self._written += len(view)
+        return len(view)
+
+    def discard(self) -> None:
+        if not self.closed:
+            self._writer.discard()
+            super().close()
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._writer.commit()
+
+
+class _BufferedWriter(io.BufferedWriter):
+    """Left by an exception, a `with` block leaves no object."""
+
+    def __exit__(self, kind, *rest) -> None:
+        if kind is not None:
+            self.raw.discard()  # type: ignore[attr-defined]
+            return
+        super().__exit__(kind, *rest)
+
+    def __del__(self) -> None:
+        # Whoever forgets to close has not said that the object is whole.
+        self.raw.discard()  # type: ignore[attr-defined]
+
+
+class MillraceFileSystem(AbstractFileSystem):
+    """See the module. Writes are whole or not there; deletions and copies are those of the verbs."""
+
+    protocol = "millrace"
+    cachable = True
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        path = str(path)
+        path = path.removeprefix("millrace://")
+        scheme, mark, rest = path.partition("://")
+        stripped = rest.rstrip("/") if mark else path.rstrip("/")
+        return scheme + mark + stripped if mark else stripped or ("/" if path.startswith("/") else "")
+
+    @classmethod
+    def _parent(cls, path):
+        path = cls._strip_protocol(path)
+        scheme, mark, rest = path.partition("://")
+        parent = (rest if mark else path).rpartition("/")[0]
+        return scheme + mark + parent if mark else parent or "/"
+
+    def _info(self, entry: dict[str, Any], folder: str) -> dict[str, Any]:
+        name = folder.rstrip("/") + "/" + entry["path"].rstrip("/") if entry["path"] else folder
+        if entry["type"] == "folder":
+            return {"name": name, "size": 0, "type": "directory"}
+        return {
+            "name": name,
+            "size": entry["size"],
+            "type": "file" if entry["type"] == "object" else "other",
+            "mtime": entry["modified"],
+            "version": entry["version"],
+        }
+
+    def ls(self, path, detail: bool = True, **_):
+        path = self._strip_protocol(path)
+        infos = self._list(path)
+        return infos if detail else [info["name"] for info in infos]
+
+    def _list(self, path: str) -> list[dict[str, Any]]:
+        entries = _core.ls(path)
+        if self._is_object(path, entries):
+            return [self._info(entries[0] | {"path": ""}, path)]
+        return [self._info(entry, path) for entry in entries]
+
+    @staticmethod
+    def _is_object(path: str, entries: list[dict[str, Any]]) -> bool:
+        # An object is listed as itself.
+        if len(entries) != 1 or entries[0]["type"] == "folder" or path.rpartition("/")[2] != entries[0]["path"]:
+            return False
+        try:
+            _core.ls(path + "/")
+        except (FileNotFoundError, ValueError):
+            return True
+        return False
+
+    def info(self, path, **_):
+        path = self._strip_protocol(path)
+        entries = _core.ls(path)
+        if self._is_object(path, entries):
+            return self._info(entries[0] | {"path": ""}, path)
+        return {"name": path, "size": 0, "type": "directory"}
+
+    def modified(self, path):
+        return datetime.datetime.fromtimestamp(self.info(path)["mtime"], tz=datetime.UTC)
+
+    def _open(self, path, mode="rb", block_size=None, **_):
+        if mode == "rb":
+            return io.BufferedReader(ObjectFile(path), BUFFER_BYTES)
+        if mode == "wb":
+            return _BufferedWriter(_ObjectWriter(path), 1 << 20)
+        raise NotImplementedError(f"mode {mode!r}: objects are read whole or in parts, and written from the beginning")
+
+    def cat_file(self, path, start=None, end=None, **_):
+        file = ObjectFile(self._strip_protocol(path))
+        first, last, _ = slice(start, end).indices(file.size)
+        file.seek(first)
+        return file.read(max(last - first, 0))
+
+    def cp_file(self, path1, path2, **_):
+        _core.cp(self._strip_protocol(path1), self._strip_protocol(path2), records=False)
+
+    def rm_file(self, path):
+        _core.rm(self._strip_protocol(path))
+
+    def rm(self, path, recursive=False, maxdepth=None):
+        for each in path if isinstance(path, list) else [path]:
+            _core.rm(self._strip_protocol(each), recursive=recursive)
+
+    def created(self, path):
+        raise NotImplementedError("storages keep no time of creation")
+
+    def mkdir(self, path, create_parents=True, **_):
+        """Folders come with what is in them."""
+
+    def makedirs(self, path, exist_ok=False):
+        """Folders come with what is in them."""
+
+
+fsspec.register_implementation("millrace", MillraceFileSystem, clobber=True)

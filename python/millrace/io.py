@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects as Python files. `millrace.open` is the name to use."""
+
+from __future__ import annotations
+
+import io
+from typing import Literal, overload
+
+from millrace import _core
+
+#: What a BufferedReader asks for at once; behind it readers of remote objects fetch ahead while the reading is sequential.
+BUFFER_BYTES = 256 << 10
+
+
+class ObjectFile(io.RawIOBase):
+    """An object of any storage, read-only and seekable. It is pinned to the version it was opened at: when the object
+    changes meanwhile, a read raises `millrace.CorruptionError` instead of mixing two contents. Pickles as its URL and
+    place, not its content."""
+
+    def __init__(self, url: str):
+        super().__init__()
+        self._reader = _core.ObjectReader(url)
+        self._position = 0
+        self.name = url
+
+    @property
+    def size(self) -> int:
+        return self._reader.size
+
+    @property
+    def version(self) -> str:
+        """What the storage calls this content: equal versions of one name are equal bytes."""
+        return self._reader.version
+
+    def _check(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+    def readable(self) -> bool:
+        self._check()
+        return True
+
+    def seekable(self) -> bool:
+        self._check()
+        return True
+
+    def tell(self) -> int:
+        self._check()
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._check()
+        if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
+            raise ValueError(f"invalid whence: {whence}")
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._reader.size}[whence]
+        if start + offset < 0:
+            raise ValueError(f"negative seek position {start + offset}")
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer) -> int:
+        self._check()
+        view = memoryview(buffer).cast("B")
+        count = self._reader.read_into(self._position, view) if len(view) else 0
+        self._position += count
+        return count
+
+    def __reduce__(self):
+        return (_reopened, (self.name, None if self.closed else self._position))
+
+
+def _reopened(url: str, position: int | None) -> ObjectFile:
+    file = ObjectFile(url)
+    if position is None:
+        file.close()
+    else:
+        file.seek(position)
+    return file
+
+
+@overload
+def open(url: str, mode: Literal["rb"] = ..., *, buffering: int = ...) -> io.BufferedReader: ...
+@overload
+def open(url: str, mode: Literal["r", "rt"], *, buffering: int = ..., encoding: str = ...) -> io.TextIOWrapper: ...
+def open(url: str, mode: str = "rb", *, buffering: int = BUFFER_BYTES, encoding: str = "utf-8"):
+    """Opens an object for reading: a seekable file object with read-ahead.
+
+    Args:
+        url: a path or URL.
+        mode: "rb", or "r" for text.
+        buffering: bytes of the buffer in front, 0 for none ("rb" only: the answer then is an io.RawIOBase).
+        encoding: of text.
+    Raises: FileNotFoundError, PermissionError, ValueError (a folder, another mode).
+    """
+    if mode not in ("rb", "r", "rt"):
+        raise ValueError(f"mode {mode!r}: objects are opened for reading, with 'rb' or 'r'")
+    raw = ObjectFile(url)
+    if buffering == 0 and mode == "rb":
+        return raw
+    buffered = io.BufferedReader(raw, max(buffering, 1))
+    return buffered if mode == "rb" else io.TextIOWrapper(buffered, encoding=encoding)

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "millrace/base/units.h"
+#include "millrace/cli/transfer_flags.h"
+#include "millrace/sync/ls.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct LsArgs {
+  std::string url = ".";
+  sync::LsOptions options;
+  bool summarize = false;
+  bool bytes = false;
+};
+
+std::string size_text(int64_t bytes, bool exact) {
+  return exact ? fmt::format("{}", bytes) : format_bytes(bytes);
+}
+
+// Lines are printed as they come, so columns have fixed widths.
+void print_entry(const sync::LsEntry& entry, const LsArgs& args, Output& out) {
+  if (entry.is_folder) {
+    out.print({{"type", "folder"}, {"path", entry.path}},
+              fmt::format("{:<20}  {:>{}}  {}\n", "", "-", args.bytes ? 15 : 9, printable(entry.path)));
+    return;
+  }
+  const bool is_file = entry.kind == sync::Entry::Kind::kFile;
+  const std::string modified = is_file ? utc_text(entry.info.modified) : "";
+  Json object{{"type", "object"}, {"path", entry.path}, {"bytes", entry.info.size}};
+  object["modified"] = is_file ? Json(modified) : Json(nullptr);
+  object["version"] = entry.info.version.empty() ? Json(nullptr) : Json(entry.info.version);
+  if (!is_file) object["note"] = entry_kind_name(entry.kind);
+  out.print(object,
+            fmt::format("{:<20}  {:>{}}  {}{}\n", modified, is_file ? size_text(entry.info.size, args.bytes) : "-",
+                        args.bytes ? 15 : 9, printable(entry.path),
+                        is_file ? "" : fmt::format("  ({})", entry_kind_name(entry.kind))));
+}
+
+Status run_ls(const LsArgs& args, Context& context) {
+  ASSIGN_OR_RETURN(const sync::LsReport report, sync::ls(
+                                                    args.url, args.options,
+                                                    [&](const sync::LsEntry& entry) -> Status {
+                                                      print_entry(entry, args, context.out);
+                                                      return {};
+                                                    },
+                                                    context.stop));
+  if (!args.summarize) return {};
+  context.out.print({{"type", "ls_summary"},
+                     {"url", args.url},
+                     {"objects", report.objects},
+                     {"bytes", report.bytes},
+                     {"folders", report.folders}},
+                    fmt::format("{}, {}{}\n", counted(report.objects, "object"),
+                                args.bytes ? fmt::format("{} bytes", report.bytes) : format_bytes(report.bytes),
+                                report.folders > 0 ? ", " + counted(report.folders, "folder") : ""));
+  return {};
+}
+
+}  // namespace
+
+void add_ls(Verbs& verbs) {
+  auto args = std::make_shared<LsArgs>();
+  CLI::App& app = verbs.add(verbs.root(), "ls", "List what is in a folder or bucket",
+                            {"millrace ls s3://bucket/shards", "millrace ls /fsx/run1 --recursive --summarize",
+                             "millrace ls shards --recursive --include '*.tar' --exclude '*' --json"},
+                            [args](Context& context) { return run_ls(*args, context); });
+  app.add_option("URL", args->url, "A folder, bucket or object (default: the current folder)")->option_text(" ");
+  app.add_flag("--recursive", args->options.recursive, "Everything below, instead of one level");
+  app.add_flag("--summarize", args->summarize, "Count and add up at the end");
+  app.add_flag("--bytes", args->bytes, "Sizes as exact numbers of bytes");
+  app.add_flag("--hidden", args->options.hidden, "Also what Millrace keeps below .millrace/");
+  add_filter_flags(app, args->options.filter);
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/cli/transfer_flags.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "millrace/base/units.h"
+#include "millrace/storage/url.h"
+
+namespace millrace::cli {
+
+namespace {
+
+using Event = sync::SyncEvent;
+using AddRule = std::function<Status(sync::Filter&, const std::string&)>;
+
+// Rules count in the order in which they are typed, so each is taken when it is parsed.
+void add_rule_flag(CLI::App& app, const std::string& flag, sync::Filter& filter, const AddRule& add, const char* value,
+                   const std::string& description) {
+  app.add_option_function<std::vector<std::string>>(
+         flag,
+         [flag, &filter, add](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             if (const Status added = add(filter, text); !added) {
+               throw CLI::ValidationError(flag, added.error().to_string());
+             }
+           }
+         },
+         description)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->trigger_on_parse()
+      ->option_text(value);
+}
+
+Status add_filter_file(sync::Filter& filter, const std::string& url) {
+  ASSIGN_OR_RETURN(const Location file, open_url(url));
+  ASSIGN_OR_RETURN(const std::string lines, read_object(*file.storage, file.key));
+  return filter.add_lines(lines, url);
+}
+
+bool is_worth_a_line(const Event& event, bool all) {
+  return all || (event.kind != Event::Kind::kSkipped && event.kind != Event::Kind::kExtra);
+}
+
+void print_event(const Event& event, Output& out) {
+  const std::string_view action = sync::event_name(event.kind);
+  const bool has_size = event.kind != Event::Kind::kPassed && event.kind != Event::Kind::kRefused;
+  out.print(
+      {{"type", "transfer"}, {"action", action}, {"path", event.path}, {"bytes", event.size}, {"reason", event.reason}},
+      fmt::format("{:<7} {}  {}{}\n", action, printable(event.path), has_size ? format_bytes(event.size) + ", " : "",
+                  printable(event.reason)));
+}
+
+double rate_of(const sync::SyncReport& report) {
+  return report.seconds > 0 ? static_cast<double>(report.moved_bytes + report.server_bytes) / report.seconds : 0;
+}
+
+std::string files_text(int64_t files, int64_t bytes) {
+  return counted(files, "file") + ", " + format_bytes(bytes);
+}
+
+// A line each of what happened at all.
+std::string report_text(const sync::SyncReport& report, bool dry_run) {
+  std::string text =
+      fmt::format("{}    {}\n", dry_run ? "to copy" : "copied ", files_text(report.copied_files, report.copied_bytes));
+  if (!dry_run) {
+    text += fmt::format("moved      {} in {}, {}", format_bytes(report.moved_bytes), format_duration(report.seconds),
+                        format_rate(rate_of(report)));
+    if (report.server_bytes > 0)
+      text += fmt::format("; {} copied by the storage itself", format_bytes(report.server_bytes));
+    if (report.resumed_bytes > 0)
+      text += fmt::format("; {} moved by an earlier run", format_bytes(report.resumed_bytes));
+    text += '\n';
+    if (report.saved_bytes() > 0) text += fmt::format("saved      {}\n", format_bytes(report.saved_bytes()));
+  }
+  if (report.skipped_files > 0) {
+    text += fmt::format("skipped    {}\n", files_text(report.skipped_files, report.skipped_bytes));
+  }
+  if (report.deleted_files > 0) {
+    text += fmt::format("{}  {}\n", dry_run ? "to delete" : "deleted  ",
+                        files_text(report.deleted_files, report.deleted_bytes));
+  }
+  if (report.extra_files > 0) text += fmt::format("left there {}\n", counted(report.extra_files, "file"));
+  if (report.passed > 0) text += fmt::format("passed     {} not plain files\n", format_count(report.passed));
+  if (report.refused > 0) text += fmt::format("refused    {}\n", format_count(report.refused));
+  if (report.failed > 0) text += fmt::format("failed     {}\n", counted(report.failed, "file"));
+  return text;
+}
+
+void print_report(const TransferArgs& args, const sync::SyncReport& report, Output& out) {
+  const bool stopped = !report.end && report.end.error().code() == ErrorCode::kCancelled;
+  out.print({{"type", "transfer_summary"},
+             {"source", args.source},
+             {"target", args.target},
+             {"dry_run", args.options.dry_run},
+             {"stopped", stopped},
+             {"copied_files", report.copied_files},
+             {"copied_bytes", report.copied_bytes},
+             {"moved_bytes", report.moved_bytes},
+             {"server_bytes", report.server_bytes},
+             {"resumed_bytes", report.resumed_bytes},
+             {"saved_bytes", report.saved_bytes()},
+             {"skipped_files", report.skipped_files},
+             {"skipped_bytes", report.skipped_bytes},
+             {"deleted_files", report.deleted_files},
+             {"deleted_bytes", report.deleted_bytes},
+             {"extra_files", report.extra_files},
+             {"passed", report.passed},
+             {"refused", report.refused},
+             {"failed", report.failed},
+             {"seconds", report.seconds},
+             {"bytes_per_second", rate_of(report)}},
+            report_text(report, args.options.dry_run));
+  if (stopped) out.note("what was done stays; the same command goes on where this one stopped");
+}
+
+}  // namespace
+
+void add_source_and_target(CLI::App& app, std::string& source, std::string& target) {
+  app.add_option("SRC", source, "From where: a path or URL")->required()->option_text(" ");
+  app.add_option("DST", target, "To where: a path or URL")->required()->option_text(" ");
+}
+
+void add_filter_flags(CLI::App& app, sync::Filter& filter) {
+  add_rule_flag(
+      app, "--include", filter, [](sync::Filter& to, const std::string& text) { return to.include(text); }, "PATTERN",
+      "Take what matches, whatever later rules say (rules as rsync's; the first that matches decides)");
+  add_rule_flag(
+      app, "--exclude", filter, [](sync::Filter& to, const std::string& text) { return to.exclude(text); }, "PATTERN",
+      "Leave out what matches: neither copied nor deleted");
+  add_rule_flag(app, "--filter-from", filter, add_filter_file, "FILE",
+                "Rules from lines \"+ PATTERN\" and \"- PATTERN\"");
+}
+
+void add_links_flag(CLI::App& app, bool& follow) {
+  add_choice_flag(
+      app, "--links", {"skip", "follow"}, [&follow](const std::string& policy) { follow = policy == "follow"; },
+      "Symbolic links of SRC: pass them over with a line each, or copy what they lead to (default: skip)");
+}
+
+void add_transfer_flags(CLI::App& app, TransferArgs& args) {
+  add_filter_flags(app, args.options.filter);
+  add_links_flag(app, args.options.follow_links);
+  app.add_flag("--posix", args.options.transfer.posix,
+               "Owner, mode and times go along (in S3 as FSx for Lustre reads them)");
+  app.add_flag_callback(
+      "--no-records",
+      [&options = args.options] {
+        options.record = false;
+        options.transfer.sidecar = false;
+      },
+      "Keep no hashes below .millrace/ at the target");
+  app.add_flag("--all", args.all, "Print what is skipped or left alone too");
+  app.add_flag("--dry-run", args.options.dry_run, "Say what would be done, and why; change nothing");
+}
+
+Status run_transfer(const std::string& verb, const TransferArgs& args, const RunTransfer& run, Context& context) {
+  Progress progress;
+  auto view = context.out.watch(progress, verb);
+  sync::SyncOptions options = args.options;
+  options.on_event = [&](const Event& event) {
+    if (is_worth_a_line(event, args.all)) print_event(event, context.out);
+  };
+  ASSIGN_OR_RETURN(const sync::SyncReport report, run(options, context.stop, &progress));
+  view.reset();
+  print_report(args, report, context.out);
+  return report.status();
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the verbs that move files have in common: flags, lines and the final report. For one thread.
+
+#include <string>
+
+#include "millrace/cli/command.h"
+#include "millrace/sync/sync.h"
+
+namespace millrace::cli {
+
+// SRC and DST of cp, sync and verify.
+struct TransferArgs {
+  std::string source, target;
+  sync::SyncOptions options;
+  bool all = false;  // print what is skipped too
+};
+void add_source_and_target(CLI::App& app, std::string& source, std::string& target);
+
+// --include, --exclude, --filter-from, in the order in which they are typed.
+void add_filter_flags(CLI::App& app, sync::Filter& filter);
+// --links skip|follow.
+void add_links_flag(CLI::App& app, bool& follow);
+// --posix, --no-records, --dry-run, --all and the filters: of cp and sync.
+void add_transfer_flags(CLI::App& app, TransferArgs& args);
+
+// Runs a copy: prints a line for each path that is not merely skipped, the report, and answers how it went.
+using RunTransfer = std::function<Result<sync::SyncReport>(const sync::SyncOptions&, std::stop_token, Progress*)>;
+[[nodiscard]] Status run_transfer(const std::string& verb, const TransferArgs& args, const RunTransfer& run,
+                                  Context& context);
+
+}  // namespace millrace::cli

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/sync/sync.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "millrace/python/interruptible.h"
+#include "millrace/sync/cp.h"
+#include "millrace/sync/ls.h"
+#include "millrace/sync/rm.h"
+#include "millrace/sync/verify.h"
+
+namespace millrace::python {
+
+namespace {
+
+using Rules = std::vector<std::string>;  // "+ PATTERN", "- PATTERN"
+
+sync::Filter filter_of(const Rules& rules) {
+  sync::Filter filter;
+  for (const std::string& rule : rules) unwrap(filter.add_lines(rule, "filters"));
+  return filter;
+}
+
+nb::dict report_dict(const sync::SyncReport& report) {
+  nb::dict d;
+  d["copied_files"] = report.copied_files;
+  d["copied_bytes"] = report.copied_bytes;
+  d["moved_bytes"] = report.moved_bytes;
+  d["server_bytes"] = report.server_bytes;
+  d["resumed_bytes"] = report.resumed_bytes;
+  d["saved_bytes"] = report.saved_bytes();
+  d["skipped_files"] = report.skipped_files;
+  d["skipped_bytes"] = report.skipped_bytes;
+  d["deleted_files"] = report.deleted_files;
+  d["deleted_bytes"] = report.deleted_bytes;
+  d["extra_files"] = report.extra_files;
+  d["passed"] = report.passed;
+  d["refused"] = report.refused;
+  d["seconds"] = report.seconds;
+  return d;
+}
+
+// Raises for a run that failed in any part, as the verbs exit with 1.
+Result<sync::SyncReport> whole(Result<sync::SyncReport> report) {
+  if (report) RETURN_IF_ERROR(report->status());
+  return report;
+}
+
+nb::dict cp_py(const std::string& source, const std::string& target, bool recursive, const Rules& filters,
+               bool follow_links, bool posix, bool records, bool dry_run) {
+  sync::SyncOptions options;
+  options.filter = filter_of(filters);
+  options.follow_links = follow_links;
+  options.transfer.posix = posix;
+  options.record = options.transfer.sidecar = records;
+  options.dry_run = dry_run;
+  return report_dict(interruptible<sync::SyncReport>(
+      [&](std::stop_token stop) { return whole(sync::cp(source, target, recursive, options, stop)); }));
+}
+
+nb::dict sync_py(const std::string& source, const std::string& target, const Rules& filters, bool delete_extra,
+                 std::optional<int64_t> max_delete, std::string_view compare, bool follow_links, bool posix,
+                 bool records, bool dry_run) {
+  sync::SyncOptions options;
+  options.filter = filter_of(filters);
+  if (compare == "checksum") {
+    options.compare = sync::CompareBy::kChecksum;
+  } else if (compare == "size") {
+    options.compare = sync::CompareBy::kSize;
+  } else if (compare != "usual") {
+    throw nb::value_error("compare: expected 'usual', 'checksum' or 'size'");
+  }
+  options.delete_extra = delete_extra;
+  options.max_delete = max_delete;
+  options.follow_links = follow_links;
+  options.transfer.posix = posix;
+  options.record = options.transfer.sidecar = records;
+  options.dry_run = dry_run;
+  return report_dict(interruptible<sync::SyncReport>(
+      [&](std::stop_token stop) { return whole(sync::sync(source, target, options, stop)); }));
+}
+
+nb::dict entry_dict(const sync::LsEntry& entry) {
+  nb::dict d;
+  d["path"] = entry.path;
+  d["type"] = entry.is_folder ? "folder" : entry.kind == sync::Entry::Kind::kFile ? "object" : "other";
+  d["size"] = entry.info.size;
+  d["modified"] = static_cast<double>(entry.info.modified.time_since_epoch().count()) * 1e-9;
+  d["version"] = entry.info.version;
+  return d;
+}
+
+nb::list ls_py(const std::string& url, bool recursive, const Rules& filters) {
+  sync::LsOptions options{.recursive = recursive};
+  options.filter = filter_of(filters);
+  using Entries = std::vector<sync::LsEntry>;
+  const auto entries = interruptible<Entries>([&](std::stop_token stop) -> Result<Entries> {
+    Entries all;
+    const auto visit = [&](const sync::LsEntry& entry) -> Status {
+      all.push_back(entry);
+      return {};
+    };
+    RETURN_IF_ERROR(sync::ls(url, options, visit, stop));
+    return all;
+  });
+  nb::list list;
+  for (const sync::LsEntry& entry : entries) list.append(entry_dict(entry));
+  return list;
+}
+
+nb::dict rm_py(const std::string& url, bool recursive, const Rules& filters, bool force_root, bool dry_run) {
+  sync::RmOptions options{.recursive = recursive, .force_root = force_root, .dry_run = dry_run};
+  options.filter = filter_of(filters);
+  const auto report = interruptible<sync::RmReport>([&](std::stop_token stop) -> Result<sync::RmReport> {
+    auto done = sync::rm(url, options, stop);
+    if (done && done->first_failure) return tl::unexpected(*done->first_failure);
+    return done;
+  });
+  nb::dict d;
+  d["objects"] = report.objects;
+  d["bytes"] = report.bytes;
+  return d;
+}
+
+nb::dict verify_py(const std::string& source, const std::string& target, const Rules& filters, bool recorded) {
+  sync::VerifyOptions options;
+  options.filter = filter_of(filters);
+  if (recorded) options.effort = sync::VerifyOptions::Effort::kRecorded;
+  std::vector<std::string> differences;
+  options.on_file = [&](const sync::VerifyOptions::Finding& finding) {
+    using Kind = sync::VerifyOptions::Finding::Kind;
+    if (finding.kind == Kind::kDifferent || finding.kind == Kind::kMissing || finding.kind == Kind::kUnreadable) {
+      differences.push_back(finding.path);
+    }
+  };
+  const auto report = interruptible<sync::VerifyReport>(
+      [&](std::stop_token stop) { return sync::verify(source, target, options, stop); });
+  nb::dict d;
+  d["ok"] = report.is_clean(false);
+  d["files"] = report.files;
+  d["bytes"] = report.bytes;
+  d["same"] = report.same;
+  d["extra"] = report.extra;
+  d["differences"] = differences;
+  return d;
+}
+
+using Buffer = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstBuffer = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// An open object; `millrace.open` puts a file object around it.
+class PyReader {
+ public:
+  explicit PyReader(const std::string& url) {
+    reader_ = without_gil([&]() -> Result<std::unique_ptr<RandomReader>> {
+      ASSIGN_OR_RETURN(location_, open_url(url));
+      return location_.storage->open_read(location_.key);
+    });
+  }
+  int64_t read_into(int64_t offset, const Buffer& out) {
+    if (offset < 0) throw nb::value_error("offset: it is negative");
+    const int64_t size = std::clamp<int64_t>(reader_->size() - offset, 0, static_cast<int64_t>(out.size()));
+    without_gil([&] {
+      return reader_->read_at(std::min(offset, reader_->size()),
+                              std::as_writable_bytes(std::span<uint8_t>(out.data(), static_cast<size_t>(size))));
+    });
+    return size;
+  }
+  int64_t size() const { return reader_->size(); }
+  std::string version() const { return std::string(reader_->version()); }
+
+ private:
+  Location location_;  // a reader may need its storage
+  std::unique_ptr<RandomReader> reader_;
+};
+
+// An object being written from its beginning to its end; it shows once it is committed, and never when it is not.
+class PyWriter {
+ public:
+  explicit PyWriter(const std::string& url) {
+    writer_ = without_gil([&]() -> Result<std::unique_ptr<Writer>> {
+      ASSIGN_OR_RETURN(const Location at, open_url(url));
+      return at.storage->open_write(at.key);
+    });
+  }
+  void append(const ConstBuffer& data) {
+    without_gil([&] {
+      MutexLock lock(mutex_);
+      if (!writer_) return Status(fail(ErrorCode::kInvalidArgument, "write: it is closed"));
+      return writer_->append(std::as_bytes(std::span<const uint8_t>(data.data(), data.size())));
+    });
+  }
+  void commit() {
+    without_gil([&]() -> Status {
+      MutexLock lock(mutex_);
+      if (!writer_) return fail(ErrorCode::kInvalidArgument, "commit: it is closed");
+      const auto writer = std::move(writer_);
+      return writer->commit().map([](const ObjectInfo&) {});
+    });
+  }
+  void discard() {
+    nb::gil_scoped_release release;
+    MutexLock lock(mutex_);
+    writer_.reset();
+  }
+
+ private:
+  Mutex mutex_;
+  std::unique_ptr<Writer> writer_;
+};
+
+}  // namespace
+
+void register_sync(nb::module_& m) {
+  m.def("cp", &cp_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("recursive") = false,
+        nb::arg("filters") = Rules(), nb::arg("follow_links") = false, nb::arg("posix") = false,
+        nb::arg("records") = true, nb::arg("dry_run") = false,
+        "Copies an object, or what is below a folder with recursive=True; the same as `millrace cp`.\n\n"
+        "Args:\n"
+        "    source, target: paths or URLs. A target that ends in '/', or is a folder, gets the object by its name.\n"
+        "    filters: rules \"+ PATTERN\" and \"- PATTERN\" as rsync reads them; the first that matches decides.\n"
+        "    follow_links: copy what symbolic links lead to, instead of passing them over.\n"
+        "    posix: owner, mode and times go along.\n"
+        "    records: keep hashes below .millrace/ at the target.\n"
+        "Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...\n"
+        "Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single\n"
+        "    files fail the rest is copied first.");
+  m.def("sync", &sync_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("filters") = Rules(),
+        nb::arg("delete") = false, nb::arg("max_delete") = nb::none(), nb::arg("compare") = "usual",
+        nb::arg("follow_links") = false, nb::arg("posix") = false, nb::arg("records") = true,
+        nb::arg("dry_run") = false,
+        "Makes `target` hold the files of `source`, moving only what differs; the same as `millrace sync`.\n\n"
+        "Args:\n"
+        "    filters, follow_links, posix, records: as of cp.\n"
+        "    delete: at the end, delete from the target what the source does not have; never after an error, nor when\n"
+        "        the source has no files.\n"
+        "    max_delete: delete nothing when it would be more files than this.\n"
+        "    compare: 'usual' (recorded hashes, else size and time), 'checksum' (read both sides) or 'size'.\n"
+        "Returns, raises: as cp; ValueError when nothing was deleted although it was asked for.");
+  m.def("ls", &ls_py,
+        nb::sig("def ls(url: str, *, recursive: bool = False, filters: Sequence[str] = ()) -> "
+                "list[dict[str, object]]"),
+        nb::arg("url"), nb::kw_only(), nb::arg("recursive") = false, nb::arg("filters") = Rules(),
+        "What is in a folder or bucket: a list of dicts with path, type ('object', 'folder' or 'other'), size, "
+        "modified\n"
+        "(seconds since 1970) and version. Raises FileNotFoundError.");
+  m.def("rm", &rm_py, nb::arg("url"), nb::kw_only(), nb::arg("recursive") = false, nb::arg("filters") = Rules(),
+        nb::arg("force_root") = false, nb::arg("dry_run") = false,
+        "Removes an object, or what is below a folder with recursive=True; the same as `millrace rm`.\n\n"
+        "Returns: a dict: objects, bytes. Raises FileNotFoundError; ValueError for a folder without recursive, or a\n"
+        "whole bucket or file system without force_root.");
+  m.def("verify", &verify_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("filters") = Rules(),
+        nb::arg("recorded") = false,
+        "Compares two trees, or two objects, by content; the same as `millrace verify`.\n\n"
+        "With recorded=True hashes that Millrace recorded are believed of unchanged versions.\n"
+        "Returns: a dict: ok, files, bytes, same, extra, differences (paths).");
+  nb::class_<PyReader>(m, "ObjectReader", "An object that is open for reading; use millrace.open.")
+      .def(nb::init<const std::string&>(), nb::arg("url"))
+      .def("read_into", &PyReader::read_into,
+           nb::sig("def read_into(self, offset: int, out: bytearray | memoryview) -> int"), nb::arg("offset"),
+           nb::arg("out"), "Fills `out` from `offset` on; answers how many bytes there were.")
+      .def_prop_ro("size", &PyReader::size, "Bytes of the object.")
+      .def_prop_ro("version", &PyReader::version, "What the storage calls this content.");
+  nb::class_<PyWriter>(m, "ObjectWriter", "An object that is being written; use millrace.fsspec.")
+      .def(nb::init<const std::string&>(), nb::arg("url"))
+      .def("append", &PyWriter::append, nb::sig("def append(self, data: bytes | bytearray | memoryview) -> None"),
+           nb::arg("data"))
+      .def("commit", &PyWriter::commit, "Makes the object visible, all at once.")
+      .def("discard", &PyWriter::discard, "Leaves nothing behind.");
+}
+
+}  // namespace millrace::python

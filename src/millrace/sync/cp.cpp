@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/sync/cp.h"
+
+#include <chrono>
+#include <utility>
+
+namespace millrace::sync {
+namespace {
+
+std::string_view name_of(std::string_view key) {
+  return key.substr(key.rfind('/') + 1);  // npos + 1 is 0
+}
+
+// Where an object named `name` goes that is copied to `url`.
+Result<Location> place_for(const std::string& url, std::string_view name) {
+  ASSIGN_OR_RETURN(Location target, open_url(url));
+  bool into = target.key.empty() || url.ends_with('/');
+  if (!into && target.storage->capabilities().folders) {
+    const auto there = target.storage->stat(target.key);
+    into = !there && there.error().code() == ErrorCode::kInvalidArgument;  // a directory
+  }
+  return into ? target.child(name) : target;
+}
+
+Result<SyncReport> cp_object(const Found& source, const std::string& target_url, const SyncOptions& options,
+                             std::stop_token stop, Progress* progress) {
+  const auto start = Clock::now();
+  SyncReport report;
+  const std::string name(name_of(source.object.key));
+  ASSIGN_OR_RETURN(const Location target, place_for(target_url, name));
+  if (target.storage->name() == source.location.storage->name() && target.key == source.object.key) {
+    return fail(ErrorCode::kInvalidArgument, "{} and {} are the same object", source.location.url, target.url);
+  }
+  if (progress != nullptr) progress->set_totals(source.object.size, 1);
+  if (!options.dry_run) {
+    ASSIGN_OR_RETURN(const auto engine, TransferEngine::create(options.engine));
+    auto moved = engine->copy(source.location, source.object, target, options.transfer, std::move(stop), progress);
+    if (!moved && moved.error().code() == ErrorCode::kCancelled) {
+      report.end = tl::unexpected<Error>(std::move(moved).error());
+      return report;
+    }
+    if (!moved) return tl::unexpected<Error>(std::move(moved).error());
+    report.moved_bytes = moved->moved_bytes;
+    report.server_bytes = moved->copied_bytes;
+    report.resumed_bytes = moved->resumed_bytes;
+  }
+  report.copied_files = 1;
+  report.copied_bytes = source.object.size;
+  report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (options.on_event) options.on_event({SyncEvent::Kind::kCopied, name, "asked for", source.object.size});
+  return report;
+}
+
+}  // namespace
+
+Result<Found> find(const std::string& url) {
+  ASSIGN_OR_RETURN(Location location, open_url(url));
+  Found found{std::move(location), true, {}};
+  if (found.location.key.empty()) return found;
+  Storage& storage = *found.location.storage;
+  auto object = storage.stat(found.location.key);
+  if (object && !url.ends_with('/')) {
+    found.is_folder = false;
+    found.object = *std::move(object);
+    return found;
+  }
+  const bool folders = storage.capabilities().folders;
+  if (!object && object.error().code() == ErrorCode::kInvalidArgument && folders) return found;
+  if (object && folders) return fail(ErrorCode::kInvalidArgument, "{} is a file, not a folder", url);
+  if (!object && object.error().code() != ErrorCode::kNotFound) return tl::unexpected<Error>(std::move(object).error());
+  if (!folders) {
+    ASSIGN_OR_RETURN(const ListPage below, storage.list(prefix_of(found.location), {.max_keys = 1}));
+    if (!below.objects.empty() || !below.prefixes.empty()) return found;
+  }
+  if (object) return fail(ErrorCode::kNotFound, "{}: nothing is below it", url);
+  return tl::unexpected<Error>(std::move(object).error());
+}
+
+Result<SyncReport> cp(const std::string& source, const std::string& target, bool recursive, const SyncOptions& options,
+                      std::stop_token stop, Progress* progress) {
+  ASSIGN_OR_RETURN(const Found found, find(source));
+  if (!found.is_folder) return cp_object(found, target, options, std::move(stop), progress);
+  if (!recursive) {
+    return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive copies what is in it", source);
+  }
+  SyncOptions all = options;
+  all.compare = CompareBy::kNone;
+  all.delete_extra = false;
+  return sync(source, target, all, std::move(stop), progress);
+}
+
+}  // namespace millrace::sync

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Copies one object or a tree, as asked, without weighing whether it is needed. Thread-safe.
+
+#include <stop_token>
+#include <string>
+
+#include "millrace/sync/sync.h"
+
+namespace millrace::sync {
+
+// With `recursive`: sync with CompareBy::kNone and without deletions, so what is below `source` comes to lie below
+// `target`. Else one object, to the key that `target` is; to its own name below it where that ends in '/', is a bucket,
+// or is a folder that exists. Errors: those of sync; not_found, and invalid_argument for a folder without `recursive`.
+[[nodiscard]] Result<SyncReport> cp(const std::string& source, const std::string& target, bool recursive,
+                                    const SyncOptions& options = {}, std::stop_token stop = {},
+                                    Progress* progress = nullptr);
+
+// What `url` is: an object, or a folder (also a bucket, a root, a prefix with something below it).
+struct Found {
+  Location location;
+  bool is_folder = false;
+  ObjectInfo object;  // of an object
+};
+// Errors: not_found, those of open_url, stat and list.
+[[nodiscard]] Result<Found> find(const std::string& url);
+
+}  // namespace millrace::sync

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/sync/entries.h"
+
+#include <utility>
+
+namespace millrace::sync {
+namespace {
+
+// Enough that a page costs little beside its keys, few enough that two of them are a few MB. S3 gives 1,000 at most.
+constexpr int64_t kPageKeys = 4096;
+
+Entry::Kind kind_of(const ObjectInfo& info) {
+  if (info.kind == ObjectKind::kLink) return Entry::Kind::kLink;
+  if (info.kind == ObjectKind::kSpecial) return Entry::Kind::kSpecial;
+  if (check_key(info.key)) return Entry::Kind::kFile;
+  const bool is_marker =
+      info.size == 0 && info.key.ends_with('/') && check_key(info.key.substr(0, info.key.size() - 1));
+  return is_marker ? Entry::Kind::kMarker : Entry::Kind::kIllegal;
+}
+
+}  // namespace
+
+std::string_view entry_kind_name(Entry::Kind kind) {
+  switch (kind) {
+    case Entry::Kind::kFile:
+      return "a file";
+    case Entry::Kind::kMarker:
+      return "a folder marker";
+    case Entry::Kind::kLink:
+      return "a symbolic link";
+    case Entry::Kind::kSpecial:
+      return "a socket, pipe or device";
+    case Entry::Kind::kIllegal:
+      break;
+  }
+  return "not a legal path";
+}
+
+std::string prefix_of(const Location& folder) {
+  return folder.key.empty() ? "" : folder.key + "/";
+}
+
+bool is_hidden(std::string_view path) {
+  for (size_t at = path.find(kHiddenFolder); at != path.npos; at = path.find(kHiddenFolder, at + 1)) {
+    const size_t end = at + kHiddenFolder.size();
+    if ((at == 0 || path[at - 1] == '/') && (end == path.size() || path[end] == '/')) return true;
+  }
+  return false;
+}
+
+struct EntryWalk::Impl {
+  Impl(const Location& location, const WalkOptions& walk_options)
+      : root(location), options(walk_options), prefix(prefix_of(location)) {
+    if (options.filter != nullptr) filter.emplace(*options.filter);
+    list.max_keys = kPageKeys;
+    list.follow_links = options.follow_links;
+    list.others = true;
+  }
+
+  // Begins to fetch the page of `list.page_token`.
+  void fetch() {
+    fetched.emplace(tl::unexpected(Error(ErrorCode::kInternal, "no page")));
+    fetcher = Thread("mr-list", [this] { *fetched = root.storage->list(prefix, list); });
+  }
+
+  // Makes the page that was fetched the current one. False at the end.
+  Result<bool> turn() {
+    if (options.stop.stop_requested()) return fail(ErrorCode::kCancelled, "list {}: stopped", root.url);
+    if (!started) {
+      started = true;
+      fetch();
+    }
+    if (!fetcher.joinable()) return false;
+    fetcher.join();
+    ASSIGN_OR_RETURN(page, with_context(std::move(*fetched), "list " + root.url));
+    at = 0;
+    list.page_token = page.next_page_token;
+    if (!list.page_token.empty()) fetch();
+    return true;
+  }
+
+  Result<std::optional<Entry>> next() {
+    for (;;) {
+      while (at == page.objects.size()) {
+        ASSIGN_OR_RETURN(const bool more, turn());
+        if (!more) return std::nullopt;
+      }
+      ObjectInfo& info = page.objects[at++];
+      if (!info.key.starts_with(prefix) || (seen_any && info.key <= last)) {
+        return fail(ErrorCode::kUnsupported, "list {}: \"{}\" comes after \"{}\": the storage does not list in order",
+                    root.url, info.key, last);
+      }
+      seen_any = true;
+      last = info.key;
+      Entry entry{kind_of(info), info.key.substr(prefix.size()), std::move(info)};
+      if (entry.path.empty()) continue;  // the marker of the location itself
+      if (!options.hidden && is_hidden(entry.path)) continue;
+      if (filter && !filter->passes(entry.path)) continue;
+      return entry;
+    }
+  }
+
+  const Location root;
+  const WalkOptions options;
+  const std::string prefix;
+  std::optional<FilterWalk> filter;
+  ListOptions list;
+  bool started = false;
+  ListPage page;
+  size_t at = 0;
+  bool seen_any = false;
+  std::string last;
+  std::optional<Result<ListPage>> fetched;
+  Thread fetcher;  // the last member: it ends before what it uses
+};
+
+EntryWalk::EntryWalk(const Location& root, const WalkOptions& options) : impl_(std::make_unique<Impl>(root, options)) {}
+EntryWalk::~EntryWalk() = default;
+
+Result<std::optional<Entry>> EntryWalk::next() {
+  return impl_->next();
+}
+
+}  // namespace millrace::sync

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/sync/record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "millrace/sync/entries.h"
+
+namespace millrace::sync {
+namespace {
+
+constexpr std::string_view kMagic = "MRSYNC\x01\n";
+constexpr size_t kBlockTarget = 64 << 10;
+constexpr size_t kBlockLimit = 1 << 20;  // a block holds at least one entry, and a key has at most 4 KiB somewhere
+constexpr int64_t kReadAheadBytes = 1 << 20;
+constexpr size_t kHeaderBytes = 16;  // of a block: bytes, entries, hash
+constexpr uint8_t kHasHash = 1;
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian and copied as it is");
+
+template <class T>
+void append_number(std::string& out, T value) {
+  static_assert(std::is_integral_v<T>);
+  std::array<char, sizeof(T)> bytes{};
+  std::memcpy(bytes.data(), &value, sizeof value);
+  out.append(bytes.data(), bytes.size());
+}
+
+void append_text(std::string& out, std::string_view text) {
+  append_number(out, static_cast<uint16_t>(text.size()));
+  out += text;
+}
+
+// Takes fields off the front of a block; what does not fit makes it bad.
+class Fields {
+ public:
+  explicit Fields(std::string_view bytes) : bytes_(bytes) {}
+  template <class T>
+  T number() {
+    T value{};
+    const std::string_view bytes = take(sizeof value);
+    if (good_) std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  }
+  std::string text() { return std::string(take(number<uint16_t>())); }
+  bool good() const { return good_; }
+  size_t left() const { return bytes_.size(); }
+
+ private:
+  std::string_view take(size_t size) {
+    good_ = good_ && size <= bytes_.size();
+    if (!good_) return {};
+    const std::string_view taken = bytes_.substr(0, size);
+    bytes_.remove_prefix(size);
+    return taken;
+  }
+  std::string_view bytes_;
+  bool good_ = true;
+};
+
+void append_version(std::string& out, const RecordedVersion& version) {
+  append_text(out, version.version);
+  append_number(out, version.changed_ns);
+}
+
+RecordedVersion take_version(Fields& fields) {
+  RecordedVersion version;
+  version.version = fields.text();
+  version.changed_ns = fields.number<int64_t>();
+  return version;
+}
+
+std::string header_of(std::string_view block, uint32_t entries) {
+  std::string header;
+  append_number(header, static_cast<uint32_t>(block.size()));
+  append_number(header, entries);
+  append_number(header, xxh3_64(block));
+  return header;
+}
+
+}  // namespace
+
+RecordedVersion recorded_version(const ObjectInfo& info) {
+  return {info.version, info.changed.time_since_epoch().count()};
+}
+
+bool is_version(const RecordedVersion& recorded, const ObjectInfo& info) {
+  return !info.version.empty() && recorded == recorded_version(info);
+}
+
+std::string record_path(const Location& source) {
+  const std::string name = fmt::format("{}/{}", source.storage->name(), source.key);
+  return fmt::format("{}/sync-{:016x}", kHiddenFolder, xxh3_64(name));
+}
+
+Result<std::unique_ptr<RecordReader>> RecordReader::open(Storage& storage, std::string_view key) {
+  ASSIGN_OR_RETURN(auto reader, storage.open_read(key));
+  std::unique_ptr<RecordReader> record(new RecordReader(std::move(reader)));
+  std::string magic;
+  RETURN_IF_ERROR(record->read(kMagic.size(), magic));
+  if (magic != kMagic) {
+    return fail(ErrorCode::kCorruption, "{} is no record of a sync, or one of another version",
+                record->reader_->name());
+  }
+  return record;
+}
+
+Status RecordReader::read(size_t bytes, std::string& out) {
+  if (static_cast<int64_t>(bytes) > reader_->size() - offset_) {
+    return fail(ErrorCode::kCorruption, "{} ends at {}, inside a block", reader_->name(), reader_->size());
+  }
+  out.clear();
+  while (out.size() < bytes) {
+    if (ahead_at_ == ahead_.size()) {
+      ahead_.resize(static_cast<size_t>(std::min(kReadAheadBytes, reader_->size() - offset_)));
+      ahead_at_ = 0;
+      RETURN_IF_ERROR(reader_->read_at(offset_, std::as_writable_bytes(std::span<char>(ahead_))));
+    }
+    const size_t some = std::min(bytes - out.size(), ahead_.size() - ahead_at_);
+    out.append(ahead_, ahead_at_, some);
+    ahead_at_ += some;
+    offset_ += static_cast<int64_t>(some);
+  }
+  return {};
+}
+
+// False at the end of the record.
+Result<bool> RecordReader::read_block() {
+  std::string header;
+  RETURN_IF_ERROR(read(kHeaderBytes, header));
+  Fields fields(header);
+  const auto bytes = fields.number<uint32_t>();
+  const auto entries = fields.number<uint32_t>();
+  const auto hash = fields.number<uint64_t>();
+  const auto damaged = [&] {
+    return fail(ErrorCode::kCorruption, "{} is damaged before byte {}", reader_->name(), offset_);
+  };
+  if (bytes == 0) {
+    if (hash != entries_ || offset_ != reader_->size()) return damaged();
+    return false;
+  }
+  if (bytes > kBlockLimit) return damaged();
+  RETURN_IF_ERROR(read(bytes, block_));
+  if (xxh3_64(block_) != hash) return damaged();
+  at_ = 0;
+  entries_ += entries;
+  return true;
+}
+
+Result<std::optional<RecordEntry>> RecordReader::next() {
+  if (!ended_ && at_ == block_.size()) {
+    ASSIGN_OR_RETURN(const bool more, read_block());
+    ended_ = !more;
+  }
+  if (ended_) return std::nullopt;
+  Fields fields(std::string_view(block_).substr(at_));
+  RecordEntry entry;
+  entry.path = fields.text();
+  entry.size = fields.number<int64_t>();
+  entry.source = take_version(fields);
+  entry.target = take_version(fields);
+  if (fields.number<uint8_t>() == kHasHash) {
+    const auto high = fields.number<uint64_t>();
+    entry.hash = Hash128{high, fields.number<uint64_t>()};
+  }
+  if (!fields.good() || (!last_path_.empty() && entry.path <= last_path_)) {
+    return fail(ErrorCode::kCorruption, "{}: an entry before byte {} is not what this version writes", reader_->name(),
+                offset_);
+  }
+  at_ = block_.size() - fields.left();
+  last_path_ = entry.path;
+  return entry;
+}
+
+Status merge_records(Storage& storage, const std::string& older, const std::string& newer) {
+  auto new_reader = RecordReader::open(storage, newer);
+  if (!new_reader && new_reader.error().code() == ErrorCode::kNotFound) return {};
+  auto old_reader = RecordReader::open(storage, older);
+  ASSIGN_OR_RETURN(const auto merged, RecordWriter::create());
+  // What cannot be read is lost, which costs time only.
+  const auto next = [](Result<std::unique_ptr<RecordReader>>& reader) -> std::optional<RecordEntry> {
+    if (!reader) return std::nullopt;
+    auto entry = (*reader)->next();
+    return entry ? std::move(*entry) : std::nullopt;
+  };
+  auto old_entry = next(old_reader);
+  auto new_entry = next(new_reader);
+  while (old_entry || new_entry) {
+    const bool take_new = new_entry && (!old_entry || new_entry->path <= old_entry->path);
+    const bool both = take_new && old_entry && old_entry->path == new_entry->path;
+    RETURN_IF_ERROR(merged->add(take_new ? *new_entry : *old_entry));
+    if (both || !take_new) old_entry = next(old_reader);
+    if (take_new) new_entry = next(new_reader);
+  }
+  old_reader = tl::unexpected(Error(ErrorCode::kCancelled, "closed"));
+  RETURN_IF_ERROR(merged->commit(storage, older));
+  return storage.remove(std::span<const std::string>(&newer, 1));
+}
+
+Result<std::unique_ptr<RecordWriter>> RecordWriter::create() {
+  std::FILE* const file = std::tmpfile();
+  if (file == nullptr) return tl::unexpected<Error>(errno_error(errno, "make a temporary file"));
+  std::unique_ptr<RecordWriter> writer(new RecordWriter(file));
+  RETURN_IF_ERROR(writer->put(kMagic));
+  return writer;
+}
+
+RecordWriter::~RecordWriter() {
+  std::fclose(file_);
+}
+
+Status RecordWriter::put(std::string_view bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()) return {};
+  return tl::unexpected<Error>(errno_error(errno, "write a temporary file"));
+}
+
+Status RecordWriter::add(const RecordEntry& entry) {
+  constexpr size_t kLongest = UINT16_MAX;
+  if (std::max({entry.path.size(), entry.source.version.size(), entry.target.version.size()}) > kLongest) return {};
+  append_text(block_, entry.path);
+  append_number(block_, entry.size);
+  append_version(block_, entry.source);
+  append_version(block_, entry.target);
+  append_number(block_, entry.hash ? kHasHash : uint8_t{0});
+  if (entry.hash) {
+    append_number(block_, entry.hash->high);
+    append_number(block_, entry.hash->low);
+  }
+  ++block_entries_;
+  ++entries_;
+  return block_.size() >= kBlockTarget ? flush_block() : Status();
+}
+
+Status RecordWriter::flush_block() {
+  if (block_entries_ == 0) return {};
+  RETURN_IF_ERROR(put(header_of(block_, block_entries_)));
+  RETURN_IF_ERROR(put(block_));
+  block_.clear();
+  block_entries_ = 0;
+  return {};
+}
+
+Status RecordWriter::commit(Storage& storage, const std::string& key) {
+  RETURN_IF_ERROR(flush_block());
+  std::string end;
+  append_number(end, uint32_t{0});
+  append_number(end, uint32_t{0});
+  append_number(end, entries_);
+  if (std::fflush(file_) != 0 || std::fseek(file_, 0, SEEK_SET) != 0) {
+    return tl::unexpected<Error>(errno_error(errno, "write a temporary file"));
+  }
+  ASSIGN_OR_RETURN(const auto writer, storage.open_write(key));
+  std::vector<char> piece(1 << 20);
+  for (;;) {
+    const size_t got = std::fread(piece.data(), 1, piece.size(), file_);
+    if (got > 0) RETURN_IF_ERROR(writer->append(std::as_bytes(std::span<const char>(piece.data(), got))));
+    if (got < piece.size()) break;
+  }
+  if (std::ferror(file_) != 0 || std::fseek(file_, 0, SEEK_END) != 0) {
+    return tl::unexpected<Error>(errno_error(errno, "read a temporary file"));
+  }
+  RETURN_IF_ERROR(writer->append(as_bytes(end)));
+  return writer->commit(Durability::kVisible).map([](const ObjectInfo&) {});
+}
+
+}  // namespace millrace::sync

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a sync remembers of the files that it made equal: of each, both versions and the hash of the content. While both
+// versions are what they were, the two are equal and nobody needs to read them; a file that was changed in place and
+// got its old time and size back has another version or change time, and is found. docs/format/sync_record.md. Losing a
+// record costs time, never correctness. Readers and writers belong to one thread.
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "millrace/base/hash.h"
+#include "millrace/storage/url.h"
+
+namespace millrace::sync {
+
+// A side of a recorded file, as stat and listings have it.
+struct RecordedVersion {
+  std::string version;
+  int64_t changed_ns = 0;  // ObjectInfo::changed; 0: the storage has no such thing
+  bool operator==(const RecordedVersion&) const = default;
+};
+RecordedVersion recorded_version(const ObjectInfo& info);
+// Whether `info` is the version that was recorded. Never where the storage gives no versions.
+bool is_version(const RecordedVersion& recorded, const ObjectInfo& info);
+
+struct RecordEntry {
+  std::string path;
+  int64_t size = 0;
+  RecordedVersion source, target;
+  std::optional<Hash128> hash;  // XXH3-128 of both; nothing where neither was read
+  bool operator==(const RecordEntry&) const = default;
+};
+
+// Of the record of copies from `source`, below the target: ".millrace/sync-<hash of the source's name>".
+std::string record_path(const Location& source);
+
+class RecordReader {
+ public:
+  // Errors: those of open_read (not_found: there is none), corruption.
+  [[nodiscard]] static Result<std::unique_ptr<RecordReader>> open(Storage& storage, std::string_view key);
+  // The next entry, in byte order of the path; nothing after the last. Errors: corruption (a damaged or cut record),
+  // those of reading.
+  [[nodiscard]] Result<std::optional<RecordEntry>> next();
+
+ private:
+  explicit RecordReader(std::unique_ptr<RandomReader> reader) : reader_(std::move(reader)) {}
+  [[nodiscard]] Status read(size_t bytes, std::string& out);
+  [[nodiscard]] Result<bool> read_block();
+
+  const std::unique_ptr<RandomReader> reader_;
+  int64_t offset_ = 0;  // of the first byte behind what was taken
+  std::string ahead_;   // bytes read ahead; those from ahead_at_ on are not taken yet
+  size_t ahead_at_ = 0;
+  uint64_t entries_ = 0;
+  std::string block_;
+  size_t at_ = 0;
+  std::string last_path_;
+  bool ended_ = false;
+};
+
+// Of two records one: entries of `newer` replace those of `older`, which may be missing; `newer` goes away. Nothing
+// happens when there is no `newer`; a damaged one counts up to its damage.
+[[nodiscard]] Status merge_records(Storage& storage, const std::string& older, const std::string& newer);
+
+// Collects a record in a temporary file, because whether it is needed shows at the end.
+class RecordWriter {
+ public:
+  // Errors: those of the system's temporary folder.
+  [[nodiscard]] static Result<std::unique_ptr<RecordWriter>> create();
+  ~RecordWriter();
+  // REQUIRES: paths in byte order.
+  [[nodiscard]] Status add(const RecordEntry& entry);
+  // Writes everything so far as one object, all at once. More may be added and committed afterwards.
+  [[nodiscard]] Status commit(Storage& storage, const std::string& key);
+
+ private:
+  explicit RecordWriter(std::FILE* file) : file_(file) {}
+  [[nodiscard]] Status flush_block();
+  [[nodiscard]] Status put(std::string_view bytes);
+
+  std::FILE* const file_;
+  std::string block_;
+  uint32_t block_entries_ = 0;
+  uint64_t entries_ = 0;
+};
+
+}  // namespace millrace::sync

@@ -1,0 +1,646 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/sync/sync.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/executor.h"
+#include "millrace/base/log.h"
+#include "millrace/base/units.h"
+#include "millrace/sync/detail/sidecar.h"
+
+namespace millrace::sync {
+namespace {
+
+using Kind = Action::Kind;
+
+constexpr size_t kActionsAhead = 32 << 10;  // planned before the first copy: most trees whole, in some 25 MB
+constexpr size_t kActionsOpen = 100 << 10;  // begun or waiting for an earlier one, because the record is in order
+constexpr int64_t kHashPieceBytes = 1 << 20;
+constexpr size_t kRemoveBatch = 1000;  // what S3 takes in one request
+
+constexpr int kPartShare = 20;  // of the time, what saving a part of the record may take: 1/20
+constexpr auto kAbandonedAfter = std::chrono::hours(7 * 24);  // nobody uploads one object for longer
+
+// Both sides listed, and merged with what the record says.
+struct Streams {
+  EntryWalk source, target;
+  std::unique_ptr<RecordReader> record;
+  Plan plan;
+
+  Streams(const Location& from, const Location& to, const SyncOptions& options, std::unique_ptr<RecordReader> reader,
+          std::stop_token stop)
+      : source(from, {.follow_links = options.follow_links, .filter = &options.filter, .stop = stop}),
+        target(to, {.filter = &options.filter, .stop = stop}),
+        record(std::move(reader)),
+        plan([this] { return source.next(); }, [this] { return target.next(); },
+             [this]() -> Result<std::optional<RecordEntry>> {
+               if (!record) return std::nullopt;
+               return record->next();
+             },
+             [&filter = options.filter](std::string_view path) { return !filter.passes(path); },
+             {.compare = options.compare,
+              .delete_extra = options.delete_extra,
+              .target_folders = to.storage->capabilities().folders,
+              .cheap_source = is_here(*from.storage)}) {}
+
+  static bool is_here(const Storage& storage) {
+    return storage.name().starts_with("file:") || storage.name().starts_with("mem:");
+  }
+};
+
+// Paths that wait for the end of the run, in a file without a name.
+class PathSpool {
+ public:
+  ~PathSpool() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+  [[nodiscard]] Status add(std::string_view path, int64_t size) {
+    if (file_ == nullptr) file_ = std::tmpfile();
+    const uint64_t length = path.size();
+    const bool written = file_ != nullptr && std::fwrite(&length, sizeof length, 1, file_) == 1 &&
+                         std::fwrite(&size, sizeof size, 1, file_) == 1 &&
+                         std::fwrite(path.data(), 1, path.size(), file_) == path.size();
+    if (!written) return tl::unexpected<Error>(errno_error(errno, "write a temporary file"));
+    ++count_;
+    return {};
+  }
+  int64_t count() const { return count_; }
+  // Up to `limit` of what was added, from the first on; empty after the last. No more may be added.
+  [[nodiscard]] Result<std::vector<std::pair<std::string, int64_t>>> take(size_t limit) {
+    if (taken_ == 0 && file_ != nullptr) std::rewind(file_);
+    std::vector<std::pair<std::string, int64_t>> taken;
+    while (taken.size() < limit && taken_ < count_) {
+      uint64_t length = 0;
+      auto& [path, size] = taken.emplace_back();
+      bool good = std::fread(&length, sizeof length, 1, file_) == 1 && std::fread(&size, sizeof size, 1, file_) == 1;
+      path.resize(good ? length : 0);
+      good = good && std::fread(path.data(), 1, path.size(), file_) == path.size();
+      if (!good) return tl::unexpected<Error>(errno_error(errno, "read a temporary file"));
+      ++taken_;
+    }
+    return taken;
+  }
+
+ private:
+  std::FILE* file_ = nullptr;
+  int64_t count_ = 0;
+  int64_t taken_ = 0;
+};
+
+// One action from the moment it is begun until all before it have ended.
+struct Slot {
+  Action action;
+  SyncEvent::Kind result = SyncEvent::Kind::kCopied;
+  TransferReport moved;
+  std::optional<RecordEntry> entry;  // for the record
+  std::optional<Error> error;
+  bool done = false;  // the last to be set
+};
+
+struct Totals {
+  int64_t files = 0;    // to copy or compare
+  int64_t bytes = 0;    // of these
+  int64_t grows = 0;    // what the target's used space grows by
+  int64_t largest = 0;  // a replaced file stays until its successor is whole
+
+  void add(const Action& action) {
+    if (action.kind != Kind::kCopy && action.kind != Kind::kCompare) return;
+    ++files;
+    bytes += action.size;
+    if (action.kind == Kind::kCompare) return;
+    grows += action.size - action.target.size;
+    largest = std::max(largest, action.size);
+  }
+};
+
+class Run {
+ public:
+  Run(const Location& source, const Location& target, const SyncOptions& options, std::stop_token stop,
+      Progress* progress)
+      : source_(source),
+        target_(target),
+        options_(options),
+        stop_(std::move(stop)),
+        progress_(progress),
+        folders_(target.storage->capabilities().folders),
+        record_key_(prefix_of(target) + record_path(source)),
+        partial_key_(record_key_ + ".part"),
+        next_part_(Clock::now() + options.record_every) {}
+
+  Result<SyncReport> run() {
+    const auto start = Clock::now();
+    ASSIGN_OR_RETURN(engine_, TransferEngine::create(options_.engine));
+    if (options_.record && !options_.dry_run) {
+      auto writer = RecordWriter::create();
+      if (writer) {
+        record_ = std::move(*writer);
+      } else {
+        log(LogLevel::kWarning, "no record is kept: {}", writer.error().to_string());
+      }
+    }
+    streams_ = open_streams();
+    phase("look");
+    report_.end = prepare();
+    if (report_.end) {
+      RETURN_IF_ERROR(check_source());
+      report_.end = copy_all();
+    }
+    if (report_.end && options_.delete_extra) report_.end = delete_extra();
+    save_record();
+    if (report_.end && report_.copied_files > 0 && !options_.dry_run) abort_abandoned();
+    report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    return std::move(report_);
+  }
+
+ private:
+  std::unique_ptr<Streams> open_streams() {
+    std::unique_ptr<RecordReader> reader;
+    if (record_) {  // a killed run may have left a part of its own
+      if (const auto merged = merge_records(*target_.storage, record_key_, partial_key_); !merged) {
+        log(LogLevel::kWarning, "what a killed sync had recorded is not used: {}", merged.error().to_string());
+      }
+    }
+    if (options_.record) {
+      auto opened = RecordReader::open(*target_.storage, record_key_);
+      if (opened) {
+        reader = std::move(*opened);
+      } else if (opened.error().code() != ErrorCode::kNotFound) {
+        log(LogLevel::kWarning, "the record of the last sync is not used: {}", opened.error().to_string());
+        changed_record_ = true;
+      }
+    }
+    return std::make_unique<Streams>(source_, target_, options_, std::move(reader), stop_);
+  }
+
+  void phase(const char* name) {
+    if (progress_ != nullptr) progress_->set_phase(name);
+  }
+
+  // Plans ahead, and says whether all of it fits before anything is written.
+  Status prepare() {
+    Totals totals;
+    while (ahead_.size() < kActionsAhead && !planned_) {
+      ASSIGN_OR_RETURN(auto action, streams_->plan.next());
+      planned_ = !action;
+      if (!action) break;
+      totals.add(*action);
+      ahead_.push_back(std::move(*action));
+    }
+    const bool knows_space = target_.storage->capabilities().free_space;
+    if (!planned_ && knows_space) {
+      ASSIGN_OR_RETURN(totals, count_all());
+    }
+    if (progress_ != nullptr && (planned_ || knows_space)) progress_->set_totals(totals.bytes, totals.files);
+    if (!knows_space || totals.grows + totals.largest <= 0) return {};
+    const auto free = target_.storage->free_space(prefix_of(target_));
+    if (!free || totals.grows + totals.largest <= *free) return {};
+    return fail(ErrorCode::kResourceExhausted, "{} needs {} more, and {} are free", target_.url,
+                format_bytes(totals.grows), format_bytes(*free));
+  }
+
+  // A pass of its own, for trees that are too large to be planned in memory.
+  Result<Totals> count_all() {
+    Totals totals;
+    const auto streams = open_streams();
+    for (;;) {
+      ASSIGN_OR_RETURN(const auto action, streams->plan.next());
+      if (!action) return totals;
+      totals.add(*action);
+    }
+  }
+
+  // A source without a single file may be a slip of the hand.
+  Status check_source() {
+    if (streams_->plan.source_files() > 0 || source_.key.empty()) return {};
+    const auto info = source_.storage->stat(source_.key);
+    if (info) return fail(ErrorCode::kInvalidArgument, "{} is one object, not a folder: cp copies it", source_.url);
+    const bool is_missing = info.error().code() == ErrorCode::kNotFound;
+    if (is_missing && source_.storage->capabilities().folders) return tl::unexpected<Error>(info.error());
+    return {};
+  }
+
+  Result<std::optional<Action>> next_action() {
+    if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+    if (!ahead_.empty()) {
+      std::optional<Action> action(std::move(ahead_.front()));
+      ahead_.pop_front();
+      return action;
+    }
+    if (planned_) return std::nullopt;
+    return streams_->plan.next();
+  }
+
+  Status copy_all() {
+    phase("copy");
+    Executor executor(options_.engine.objects_at_once, "mr-sync");
+    Status end;
+    for (;;) {
+      auto action = next_action();
+      if (!action) {
+        end = tl::unexpected<Error>(std::move(action).error());
+        break;
+      }
+      if (!*action) break;
+      begin(executor, std::move(**action));
+      settle(2 * static_cast<size_t>(options_.engine.objects_at_once), kActionsOpen);
+    }
+    settle(0, 0);
+    return stop_.stop_requested() ? fail(ErrorCode::kCancelled, "stopped") : std::move(end);
+  }
+
+  void begin(Executor& executor, Action action) {
+    const bool works = (action.kind == Kind::kCopy && !options_.dry_run) || action.kind == Kind::kCompare;
+    const auto slot = std::make_shared<Slot>();
+    slot->action = std::move(action);
+    open_.push_back(slot);
+    if (!works) {
+      finish_at_once(*slot);
+      return;
+    }
+    {
+      MutexLock lock(mutex_);
+      ++working_;
+    }
+    executor.submit([this, slot] {
+      work(*slot);
+      MutexLock lock(mutex_);
+      slot->done = true;
+      --working_;
+      changed_.notify_all();
+    });
+  }
+
+  void finish_at_once(Slot& slot) {
+    using Became = SyncEvent::Kind;
+    Action& action = slot.action;
+    slot.done = true;
+    switch (action.kind) {
+      case Kind::kSkip:
+        slot.result = Became::kSkipped;
+        slot.entry =
+            entry_of(action, action.target,
+                     action.recorded && same_as_recorded(action) ? action.recorded->hash : std::optional<Hash128>());
+        break;
+      case Kind::kDelete:
+        if (auto kept = deletes_.add(action.path, action.size); !kept) slot.error = std::move(kept).error();
+        slot.result = slot.error ? Became::kFailed : Became::kDeleted;
+        break;
+      case Kind::kExtra:
+        slot.result = Became::kExtra;
+        break;
+      case Kind::kPass:
+        slot.result = Became::kPassed;
+        break;
+      case Kind::kRefuse:
+        slot.result = Became::kRefused;
+        break;
+      case Kind::kKeep:
+        slot.entry = action.recorded;
+        break;
+      case Kind::kCopy:
+      case Kind::kCompare:
+        break;
+    }
+  }
+
+  static bool same_as_recorded(const Action& action) {
+    return is_version(action.recorded->source, action.source) && is_version(action.recorded->target, action.target);
+  }
+
+  static std::optional<RecordEntry> entry_of(const Action& action, const ObjectInfo& target,
+                                             std::optional<Hash128> hash) {
+    if (action.source.version.empty() || target.version.empty()) return std::nullopt;
+    return RecordEntry{action.path, action.source.size, recorded_version(action.source), recorded_version(target),
+                       hash};
+  }
+
+  // On a thread of the executor.
+  void work(Slot& slot) {
+    const auto end = [&](Error error) {
+      slot.result = SyncEvent::Kind::kFailed;
+      slot.error = std::move(error);
+    };
+    Action& action = slot.action;
+    if (stop_.stop_requested()) return end(Error(ErrorCode::kCancelled, "stopped"));
+    if (action.kind == Kind::kCompare) {
+      const auto equal = compare(slot);
+      if (!equal) return end(equal.error());
+      if (*equal) {
+        slot.result = SyncEvent::Kind::kSkipped;
+        action.reason = "the same content";
+        if (progress_ != nullptr) progress_->add(0, 1);
+        return;
+      }
+      action.reason = "other content";
+      if (options_.dry_run) return;
+    }
+    auto moved = engine_->copy({source_.storage, action.source.key, source_.child(action.path).url}, action.source,
+                               target_.child(action.path), options_.transfer, stop_, progress_);
+    if (!moved) return end(std::move(moved).error());
+    slot.moved = std::move(*moved);
+    if (slot.moved.unchanged) {
+      slot.result = SyncEvent::Kind::kSkipped;
+      action.reason = "the same content";
+    }
+    ObjectInfo target = slot.moved.object;
+    if (folders_ && record_) {  // the commit's change time is only known now
+      if (auto now = target_.storage->stat(target.key); now && now->version == target.version) target = std::move(*now);
+    }
+    slot.entry = entry_of(action, target, slot.moved.hash);
+    if (progress_ != nullptr) progress_->add(0, 1);
+  }
+
+  // On a thread of the executor. True for the same content.
+  Result<bool> compare(Slot& slot) {
+    const Action& action = slot.action;
+    ASSIGN_OR_RETURN(const Hash128 source, hash_object(*source_.storage, action.source, stop_, progress_));
+    Hash128 target;
+    if (action.known_target) {
+      target = *action.recorded->hash;
+    } else {
+      ASSIGN_OR_RETURN(target, hash_object(*target_.storage, action.target, stop_, nullptr));
+    }
+    if (source == target) slot.entry = entry_of(action, action.target, source);
+    return source == target;
+  }
+
+  // Waits until at most `working` are at work and `open` begun, and reports those that ended, in their order.
+  void settle(size_t working, size_t open) {
+    for (;;) {
+      std::vector<std::shared_ptr<Slot>> ended;
+      {
+        MutexLock lock(mutex_);
+        while (!open_.empty() && open_.front()->done) {
+          ended.push_back(std::move(open_.front()));
+          open_.pop_front();
+        }
+        if (ended.empty()) {
+          if (working_ <= working && open_.size() <= open) return;
+          changed_.wait(mutex_);
+          continue;
+        }
+      }
+      for (const auto& slot : ended) finish(*slot);
+      save_part();
+    }
+  }
+
+  void finish(Slot& slot) {
+    const Action& action = slot.action;
+    const std::optional<RecordEntry>& entry = slot.entry ? slot.entry : action.recorded;
+    const bool gone = action.kind == Kind::kDelete || action.kind == Kind::kExtra;
+    if (record_ && entry && !gone) keep(*entry);
+    if (gone ? action.recorded.has_value() : slot.entry && slot.entry != action.recorded) changed_record_ = true;
+    if (action.kind == Kind::kKeep || (action.kind == Kind::kDelete && !slot.error)) return;
+    if (slot.error && slot.error->code() == ErrorCode::kCancelled) return;
+    count(slot);
+    if (options_.on_event) options_.on_event({slot.result, action.path, reason_of(slot), action.size});
+  }
+
+  static std::string reason_of(const Slot& slot) { return slot.error ? slot.error->to_string() : slot.action.reason; }
+
+  void count(Slot& slot) {
+    const Action& action = slot.action;
+    switch (slot.result) {
+      case SyncEvent::Kind::kCopied:
+        ++report_.copied_files;
+        report_.copied_bytes += action.size;
+        report_.moved_bytes += slot.moved.moved_bytes;
+        report_.server_bytes += slot.moved.copied_bytes;
+        report_.resumed_bytes += slot.moved.resumed_bytes;
+        return;
+      case SyncEvent::Kind::kSkipped:
+        ++report_.skipped_files;
+        report_.skipped_bytes += action.size;
+        return;
+      case SyncEvent::Kind::kExtra:
+        ++report_.extra_files;
+        return;
+      case SyncEvent::Kind::kPassed:
+        ++report_.passed;
+        return;
+      case SyncEvent::Kind::kRefused:
+        ++report_.refused;
+        break;
+      case SyncEvent::Kind::kDeleted:
+        return;
+      case SyncEvent::Kind::kFailed:
+        ++report_.failed;
+        break;
+    }
+    if (!report_.first_failure) {
+      report_.first_failure =
+          slot.error ? *slot.error : Error(ErrorCode::kInvalidArgument, action.path + ": " + action.reason);
+    }
+  }
+
+  void keep(const RecordEntry& entry) {
+    if (auto added = record_->add(entry); !added) {
+      log(LogLevel::kWarning, "no record is kept: {}", added.error().to_string());
+      record_.reset();
+    }
+  }
+
+  // Now and then, and seldom enough to cost little.
+  void save_part() {
+    if (!record_ || !changed_record_ || Clock::now() < next_part_) return;
+    const auto start = Clock::now();
+    if (const auto saved = record_->commit(*target_.storage, partial_key_); !saved) {
+      log(LogLevel::kWarning, "the record is not kept while the sync runs: {}", saved.error().to_string());
+      next_part_ = Clock::time_point::max();
+      return;
+    }
+    saved_part_ = true;
+    next_part_ = Clock::now() + std::max<Clock::duration>(options_.record_every, kPartShare * (Clock::now() - start));
+  }
+
+  // Everything that the run did not come to stays as it was recorded.
+  void save_record() {
+    if (!streams_->plan.record_problem().empty()) {
+      log(LogLevel::kWarning, "a part of the record of the last sync is lost: {}", streams_->plan.record_problem());
+      changed_record_ = true;
+    }
+    if (!record_ || !changed_record_) return;
+    for (const Action& action : ahead_) {
+      if (record_ && action.recorded) keep(*action.recorded);
+    }
+    while (const auto entry = streams_->plan.rest_of_record()) {
+      if (record_) keep(*entry);
+    }
+    if (!record_) return;
+    streams_.reset();
+    if (const auto saved = record_->commit(*target_.storage, record_key_); !saved) {
+      log(LogLevel::kWarning, "no record is kept: {}", saved.error().to_string());
+    } else if (saved_part_) {
+      static_cast<void>(target_.storage->remove(std::span<const std::string>(&partial_key_, 1)));
+    }
+  }
+
+  // What killed runs left of files that need no copy any more. Where the
+  // storage cannot tell the dead from the living, only age does.
+  void abort_abandoned() {
+    auto uploads = target_.storage->list_uploads(prefix_of(target_));
+    if (!uploads) return;
+    const auto young = std::chrono::system_clock::now() - kAbandonedAfter;
+    if (!target_.storage->capabilities().knows_dead)
+      std::erase_if(*uploads, [&](const ObjectInfo& upload) { return upload.modified > young; });
+    if (uploads->empty()) return;
+    if (const auto aborted = target_.storage->abort_uploads(*uploads); !aborted) {
+      log(LogLevel::kWarning, "unfinished writes of earlier runs stay: {}", aborted.error().to_string());
+    }
+  }
+
+  Status delete_extra() {
+    if (deletes_.count() == 0) return {};
+    const auto hold = [&](std::string why) {
+      report_.not_deleted = std::move(why);
+      report_.extra_files += deletes_.count();
+      return Status();
+    };
+    if (streams_->plan.source_files() == 0) return hold("the source has no files");
+    if (report_.failed > 0) return hold("files failed");
+    if (options_.max_delete && deletes_.count() > *options_.max_delete) {
+      return hold(
+          fmt::format("{} would be deleted, more than --max-delete {}", deletes_.count(), *options_.max_delete));
+    }
+    phase("delete");
+    for (;;) {
+      ASSIGN_OR_RETURN(const auto batch, deletes_.take(kRemoveBatch));
+      if (batch.empty()) return {};
+      if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+      std::vector<std::string> keys;
+      for (const auto& [path, size] : batch) keys.push_back(prefix_of(target_) + path);
+      const Status all = options_.dry_run ? Status() : target_.storage->remove(keys);
+      if (!options_.dry_run) remove_sidecars(batch);
+      for (size_t i = 0; i < keys.size(); ++i) {
+        deleted(batch[i].first, batch[i].second,
+                all ? Status() : target_.storage->remove(std::span<const std::string>(&keys[i], 1)));
+      }
+    }
+  }
+
+  // Block hashes without an object do no harm, so a failure is none.
+  void remove_sidecars(const std::vector<std::pair<std::string, int64_t>>& batch) {
+    std::vector<std::string> keys;
+    for (const auto& [path, size] : batch) {
+      if (size > kBlockBytes) keys.push_back(sidecar_key(prefix_of(target_) + path));
+    }
+    if (!keys.empty()) static_cast<void>(target_.storage->remove(keys));
+  }
+
+  void deleted(const std::string& path, int64_t size, const Status& status) {
+    if (status) {
+      ++report_.deleted_files;
+      report_.deleted_bytes += size;
+      if (options_.on_event) options_.on_event({SyncEvent::Kind::kDeleted, path, "not at the source", size});
+      return;
+    }
+    ++report_.failed;
+    if (!report_.first_failure) report_.first_failure = status.error();
+    if (options_.on_event) options_.on_event({SyncEvent::Kind::kFailed, path, status.error().to_string(), size});
+  }
+
+  const Location& source_;
+  const Location& target_;
+  const SyncOptions& options_;
+  const std::stop_token stop_;
+  Progress* const progress_;
+  const bool folders_;  // of the target
+  const std::string record_key_;
+  const std::string partial_key_;  // what this run has recorded so far
+  Clock::time_point next_part_;
+  bool saved_part_ = false;
+  std::unique_ptr<TransferEngine> engine_;
+  std::unique_ptr<Streams> streams_;
+  std::unique_ptr<RecordWriter> record_;
+  bool changed_record_ = false;
+  std::deque<Action> ahead_;  // planned and not begun
+  bool planned_ = false;      // nothing comes behind `ahead_`
+  PathSpool deletes_;
+  SyncReport report_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::shared_ptr<Slot>> open_;  // of the thread that calls run(); `done` of each is under the mutex
+  size_t working_ GUARDED_BY(mutex_) = 0;
+};
+
+// Whether `inner` lies in `outer`, or is it.
+bool is_within(const Location& inner, const Location& outer) {
+  if (inner.storage != outer.storage && inner.storage->name() != outer.storage->name()) return false;
+  return outer.key.empty() || inner.key == outer.key || inner.key.starts_with(outer.key + "/");
+}
+
+}  // namespace
+
+std::string_view event_name(SyncEvent::Kind kind) {
+  switch (kind) {
+    case SyncEvent::Kind::kCopied:
+      return "copy";
+    case SyncEvent::Kind::kSkipped:
+      return "skip";
+    case SyncEvent::Kind::kDeleted:
+      return "delete";
+    case SyncEvent::Kind::kExtra:
+      return "extra";
+    case SyncEvent::Kind::kPassed:
+      return "pass";
+    case SyncEvent::Kind::kRefused:
+      return "refuse";
+    case SyncEvent::Kind::kFailed:
+      break;
+  }
+  return "fail";
+}
+
+Status SyncReport::status() const {
+  RETURN_IF_ERROR(end);
+  if (first_failure) {
+    Error error = *first_failure;
+    return tl::unexpected(error.add_context(fmt::format("{} of {} files failed, the first", failed + refused,
+                                                        failed + refused + copied_files + skipped_files)));
+  }
+  if (not_deleted.empty()) return {};
+  return fail(ErrorCode::kInvalidArgument, "nothing was deleted: {}", not_deleted);
+}
+
+Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::stop_token stop, Progress* progress) {
+  ASSIGN_OR_RETURN(const auto reader,
+                   storage.open_read(object.key, {.expected_version = object.version, .known_size = object.size}));
+  Xxh3Stream hash;
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(reader->size(), kHashPieceBytes)));
+  for (int64_t at = 0; at < reader->size();) {
+    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", reader->name());
+    const int64_t size = std::min(kHashPieceBytes, reader->size() - at);
+    const auto part = std::span(piece).first(static_cast<size_t>(size));
+    RETURN_IF_ERROR(reader->read_at(at, part));
+    hash.update(part);
+    at += size;
+    if (progress != nullptr) progress->add(size, 0);
+  }
+  return hash.digest();
+}
+
+Result<SyncReport> sync(const Location& source, const Location& target, const SyncOptions& options,
+                        std::stop_token stop, Progress* progress) {
+  const bool overlaps = is_within(target, source) || (options.delete_extra && is_within(source, target));
+  if (overlaps) {
+    return fail(ErrorCode::kInvalidArgument, "{} and {} overlap: one is inside the other", source.url, target.url);
+  }
+  return Run(source, target, options, std::move(stop), progress).run();
+}
+
+Result<SyncReport> sync(const std::string& source, const std::string& target, const SyncOptions& options,
+                        std::stop_token stop, Progress* progress) {
+  ASSIGN_OR_RETURN(const Location from, open_url(source));
+  ASSIGN_OR_RETURN(const Location to, open_url(target));
+  return sync(from, to, options, std::move(stop), progress);
+}
+
+}  // namespace millrace::sync

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Makes one tree of files equal to another, from any Storage to any Storage: lists both in order, decides file by file
+// (plan.h), copies what differs many at once (transfer.h), and remembers what is equal (record.h). An error of one file
+// is counted and the rest goes on. Thread-safe; each call has threads of its own. docs/design/sync.md,
+// docs/transfer.md.
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "millrace/base/progress.h"
+#include "millrace/sync/filter.h"
+#include "millrace/sync/plan.h"
+#include "millrace/sync/transfer.h"
+
+namespace millrace::sync {
+
+// What became of one path, or with dry_run would become of it.
+struct SyncEvent {
+  enum class Kind { kCopied, kSkipped, kDeleted, kExtra, kPassed, kRefused, kFailed };
+  Kind kind = Kind::kCopied;
+  std::string path;
+  std::string reason;
+  int64_t size = 0;
+};
+// "copy", "skip", "delete", "extra", "pass", "refuse", "fail".
+std::string_view event_name(SyncEvent::Kind kind);
+
+struct SyncOptions {
+  Filter filter;  // holds for both sides: what is left out is neither copied nor deleted
+  CompareBy compare = CompareBy::kUsual;
+  bool follow_links = false;          // of the source; else links are passed over
+  bool delete_extra = false;          // remove from the target what the source does not have
+  std::optional<int64_t> max_delete;  // when more would be removed, nothing is
+  bool dry_run = false;               // change nothing; events and report say what would be done
+  bool record = true;                 // keep and use a record at the target
+  // How often what is equal so far is written down, so that a killed run is not done again.
+  std::chrono::milliseconds record_every{10'000};
+  TransferOptions transfer;
+  EngineOptions engine;
+  // Called from one thread at a time, in byte order of the path, deletions last. Default: none.
+  std::function<void(const SyncEvent&)> on_event;
+};
+
+struct SyncReport {
+  int64_t copied_files = 0;
+  int64_t copied_bytes = 0;   // their size
+  int64_t moved_bytes = 0;    // what of that went through this process
+  int64_t server_bytes = 0;   // what the target's storage copied by itself: S3's servers, a file system
+  int64_t resumed_bytes = 0;  // what an earlier run had moved
+  int64_t skipped_files = 0;
+  int64_t skipped_bytes = 0;
+  int64_t deleted_files = 0;
+  int64_t deleted_bytes = 0;
+  int64_t extra_files = 0;  // only at the target, and left there
+  int64_t passed = 0;       // links, devices, folder markers
+  int64_t refused = 0;
+  int64_t failed = 0;
+  double seconds = 0;
+  std::string not_deleted;             // why nothing was deleted although it was asked for; else empty
+  std::optional<Error> first_failure;  // of one file
+  Status end;                          // the error that ended the run early: cancelled, a listing that failed, no space
+
+  // Bytes that nobody had to copy in this run: equal ones, and what an earlier run had moved.
+  int64_t saved_bytes() const { return skipped_bytes + copied_bytes - moved_bytes - server_bytes; }
+  // `end`; else an error when any file failed or was refused, or deletion was.
+  [[nodiscard]] Status status() const;
+};
+
+// Copies the files below `source` to the same paths below `target`. Errors: those of the arguments (a URL, a source
+// that is not there, a target inside the source); what goes wrong later is in the report.
+[[nodiscard]] Result<SyncReport> sync(const std::string& source, const std::string& target,
+                                      const SyncOptions& options = {}, std::stop_token stop = {},
+                                      Progress* progress = nullptr);
+[[nodiscard]] Result<SyncReport> sync(const Location& source, const Location& target, const SyncOptions& options = {},
+                                      std::stop_token stop = {}, Progress* progress = nullptr);
+
+// XXH3-128 of the version of an object that a listing or stat told. Errors: those of reading, cancelled.
+[[nodiscard]] Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::stop_token stop = {},
+                                          Progress* progress = nullptr);
+
+}  // namespace millrace::sync

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// For the tests of this room: small trees, and a Storage that a test can bend.
+
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "millrace/storage/memory.h"
+#include "millrace/storage/url.h"
+
+namespace millrace::sync {
+
+using Tree = std::map<std::string, std::string>;  // path -> content
+
+// Passes everything on, but for what a test has set.
+class BentStorage final : public Storage {
+ public:
+  explicit BentStorage(std::shared_ptr<Storage> inner) : inner_(std::move(inner)) {}
+
+  std::function<void(ListPage&)> bend_page;
+  std::optional<int64_t> free_bytes;
+  std::function<void(std::string_view key)> on_open;
+
+  std::string_view name() const override { return inner_->name(); }
+  Capabilities capabilities() const override {
+    Capabilities capabilities = inner_->capabilities();
+    capabilities.free_space = capabilities.free_space || free_bytes.has_value();
+    return capabilities;
+  }
+  [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
+                                                                const OpenOptions& options) override {
+    if (on_open) on_open(key);
+    return inner_->open_read(key, options);
+  }
+  [[nodiscard]] Result<std::unique_ptr<Writer>> open_write(std::string_view key, const WriteOptions& options) override {
+    return inner_->open_write(key, options);
+  }
+  void submit(std::span<const Operation> operations, CompletionQueue& queue) override {
+    inner_->submit(operations, queue);
+  }
+  [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override { return inner_->stat(key); }
+  [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
+    ASSIGN_OR_RETURN(ListPage page, inner_->list(prefix, options));
+    if (bend_page) bend_page(page);
+    return page;
+  }
+  [[nodiscard]] Status remove(std::span<const std::string> keys) override { return inner_->remove(keys); }
+  [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
+    return inner_->list_uploads(prefix);
+  }
+  [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo> uploads) override {
+    return inner_->abort_uploads(uploads);
+  }
+  [[nodiscard]] Status make_durable(std::span<const std::string> keys) override { return inner_->make_durable(keys); }
+  [[nodiscard]] Result<int64_t> free_space(std::string_view prefix) override {
+    if (free_bytes) return *free_bytes;
+    return inner_->free_space(prefix);
+  }
+
+ private:
+  const std::shared_ptr<Storage> inner_;
+};
+
+inline void put(const Location& at, const std::string& path, std::string_view content) {
+  const auto written = write_object(*at.storage, at.child(path).key, content, {}, Durability::kVisible);
+  ASSERT_TRUE(written) << written.error().to_string();
+}
+
+inline void put_all(const Location& at, const Tree& tree) {
+  for (const auto& [path, content] : tree) put(at, path, content);
+}
+
+// Everything below `at`; what Millrace keeps there only with `hidden`.
+inline Tree tree_of(const Location& at, bool hidden = false) {
+  Tree tree;
+  const std::string prefix = at.key.empty() ? "" : at.key + "/";
+  EXPECT_TRUE(for_each_object(*at.storage, prefix, [&](const ObjectInfo& object) -> Status {
+    const std::string path = object.key.substr(prefix.size());
+    if (!hidden && path.find(".millrace") != path.npos) return {};
+    ASSIGN_OR_RETURN(tree[path], read_object(*at.storage, object.key));
+    return {};
+  }));
+  return tree;
+}
+
+inline Location memory_location(const std::string& key = "") {
+  return {make_memory_storage("test"), key, "mem://test/" + key};
+}
+
+inline Location located(std::shared_ptr<Storage> storage, const std::string& key) {
+  return {std::move(storage), key, "test:" + key};
+}
+
+}  // namespace millrace::sync

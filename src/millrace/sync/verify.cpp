@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/sync/verify.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "millrace/base/executor.h"
+#include "millrace/base/log.h"
+#include "millrace/sync/cp.h"
+#include "millrace/sync/detail/sidecar.h"
+#include "millrace/sync/entries.h"
+#include "millrace/sync/record.h"
+
+namespace millrace::sync {
+namespace {
+
+using Finding = VerifyOptions::Finding;
+using Effort = VerifyOptions::Effort;
+
+// The MD5 that an S3 object's ETag is, where it is one: in one part, not encrypted with a key.
+std::string_view md5_of(const Storage& storage, const ObjectInfo& info) {
+  if (!storage.name().starts_with("s3:")) return {};
+  std::string_view etag = info.version;
+  if (etag.size() == 34 && etag.front() == '"' && etag.back() == '"') etag = etag.substr(1, 32);
+  const bool is_md5 = etag.size() == 32 && etag.find_first_not_of("0123456789abcdef") == etag.npos;
+  return is_md5 ? etag : std::string_view();
+}
+
+class Verifier {
+ public:
+  Verifier(Storage& source, Storage& target, const VerifyOptions& options, std::stop_token stop, Progress* progress)
+      : source_(source), target_(target), options_(options), stop_(std::move(stop)), progress_(progress) {}
+
+  Status trees(const Location& from, const Location& to) {
+    EntryWalk left(from, {.follow_links = options_.follow_links, .filter = &options_.filter, .stop = stop_});
+    EntryWalk right(to, {.filter = &options_.filter, .stop = stop_});
+    std::unique_ptr<RecordReader> record;
+    if (options_.effort == Effort::kRecorded) {
+      if (auto opened = RecordReader::open(*to.storage, prefix_of(to) + record_path(from))) record = std::move(*opened);
+    }
+    Plan plan([&] { return left.next(); }, [&] { return right.next(); },
+              [&]() -> Result<std::optional<RecordEntry>> {
+                if (!record) return std::nullopt;
+                return record->next();
+              },
+              [](std::string_view) { return false; }, {.compare = CompareBy::kUsual});
+    Executor executor(options_.files_at_once, "mr-verify");
+    Status end;
+    for (;;) {
+      auto action = plan.next();
+      if (!action) {
+        end = tl::unexpected<Error>(std::move(action).error());
+        break;
+      }
+      if (!*action) break;
+      begin(executor, **action);
+      settle(2 * static_cast<size_t>(options_.files_at_once));
+    }
+    settle(0);
+    RETURN_IF_ERROR(std::move(end));
+    return stop_.stop_requested() ? fail(ErrorCode::kCancelled, "stopped") : Status();
+  }
+
+  Status objects(const ObjectInfo& source, const ObjectInfo& target) {
+    Executor executor(1, "mr-verify");
+    Action action{.path = source.key.substr(source.key.rfind('/') + 1), .source = source, .target = target};
+    action.size = source.size;
+    begin(executor, action);
+    settle(0);
+    return stop_.stop_requested() ? fail(ErrorCode::kCancelled, "stopped") : Status();
+  }
+
+  VerifyReport& report() { return report_; }
+
+ private:
+  struct Slot {
+    Finding finding;
+    bool cancelled = false;
+    bool done = false;
+  };
+
+  void begin(Executor& executor, const Action& action) {
+    auto slot = std::make_shared<Slot>();
+    slot->finding.path = action.path;
+    slot->finding.size = action.size;
+    open_.push_back(slot);
+    slot->done = decide(action, slot->finding);
+    if (slot->done) return;
+    {
+      MutexLock lock(mutex_);
+      ++working_;
+    }
+    executor.submit([this, slot, source = action.source, target = action.target] {
+      read(source, target, *slot);
+      MutexLock lock(mutex_);
+      slot->done = true;
+      --working_;
+      changed_.notify_all();
+    });
+  }
+
+  // True when the answer needs no reading.
+  bool decide(const Action& action, Finding& finding) const {
+    using Is = Finding::Kind;
+    const auto say = [&](Is kind, std::string reason) {
+      finding.kind = kind;
+      finding.reason = std::move(reason);
+      return true;
+    };
+    const auto proved = [&](Proof proof) {
+      finding.proof = proof;
+      return true;
+    };
+    if (action.kind == Action::Kind::kExtra) return say(Is::kExtra, action.reason);
+    if (action.kind == Action::Kind::kPass) return say(Is::kPassed, action.reason);
+    if (action.kind == Action::Kind::kRefuse) return say(Is::kMissing, action.reason);
+    if (action.target.key.empty()) return say(Is::kMissing, "not at the target");
+    if (action.target.kind != ObjectKind::kFile) return say(Is::kDifferent, "no file at the target");
+    if (action.source.size != action.target.size) {
+      return say(Is::kDifferent, fmt::format("{} bytes, not {}", action.target.size, action.source.size));
+    }
+    if (options_.effort == Effort::kSize) return proved(Proof::kSize);
+    if (options_.effort != Effort::kRecorded) return false;
+    const auto& recorded = action.recorded;
+    if (recorded && recorded->hash && is_version(recorded->source, action.source) &&
+        is_version(recorded->target, action.target)) {
+      return proved(Proof::kRecorded);
+    }
+    const std::string_view left = md5_of(source_, action.source);
+    const std::string_view right = md5_of(target_, action.target);
+    // Two that differ prove nothing: an object that is encrypted with a key has an ETag of the same look.
+    return !left.empty() && left == right && proved(Proof::kEtag);
+  }
+
+  // On a thread of the executor.
+  void read(const ObjectInfo& source, const ObjectInfo& target, Slot& slot) {
+    const Result<Hash128> left = hash_of(source_, source, slot.finding, progress_);
+    const Result<Hash128> right = left ? hash_of(target_, target, slot.finding, nullptr) : left;
+    if (!right) {
+      slot.cancelled = right.error().code() == ErrorCode::kCancelled;
+      slot.finding.kind = Finding::Kind::kUnreadable;
+      slot.finding.reason = right.error().to_string();
+    } else if (*left != *right) {
+      slot.finding.kind = Finding::Kind::kDifferent;
+      slot.finding.reason = "other content";
+    }
+  }
+
+  Result<Hash128> hash_of(Storage& storage, const ObjectInfo& object, Finding& finding, Progress* progress) const {
+    if (options_.effort == Effort::kRecorded && object.size > kBlockBytes) {
+      if (const auto beside = load_sidecar(storage, object)) {
+        finding.proof = Proof::kSidecar;
+        return beside->object_hash;
+      }
+    }
+    return hash_object(storage, object, stop_, progress);
+  }
+
+  void settle(size_t working) {
+    for (;;) {
+      std::shared_ptr<Slot> ended;
+      {
+        MutexLock lock(mutex_);
+        if (!open_.empty() && open_.front()->done) {
+          ended = std::move(open_.front());
+          open_.pop_front();
+        } else if (working_ <= working && open_.size() <= kOpen) {
+          return;
+        } else {
+          changed_.wait(mutex_);
+          continue;
+        }
+      }
+      if (!ended->cancelled) count(ended->finding);
+    }
+  }
+
+  void count(const Finding& finding) {
+    using Is = Finding::Kind;
+    const bool at_source = finding.kind != Is::kExtra && finding.kind != Is::kPassed;
+    if (at_source) {
+      ++report_.files;
+      report_.bytes += finding.size;
+      if (progress_ != nullptr) progress_->add(0, 1);
+    }
+    report_.same += finding.kind == Is::kSame;
+    report_.different += finding.kind == Is::kDifferent;
+    report_.missing += finding.kind == Is::kMissing;
+    report_.extra += finding.kind == Is::kExtra;
+    report_.unreadable += finding.kind == Is::kUnreadable;
+    report_.passed += finding.kind == Is::kPassed;
+    if (finding.kind == Is::kSame) {
+      report_.by_content += finding.proof == Proof::kContent;
+      report_.by_record += finding.proof == Proof::kRecorded;
+      report_.by_sidecar += finding.proof == Proof::kSidecar;
+      report_.by_etag += finding.proof == Proof::kEtag;
+      report_.by_size += finding.proof == Proof::kSize;
+    }
+    if (options_.on_file) options_.on_file(finding);
+  }
+
+  static constexpr size_t kOpen = 10'000;  // begun or waiting for an earlier one
+
+  Storage& source_;
+  Storage& target_;
+  const VerifyOptions& options_;
+  const std::stop_token stop_;
+  Progress* const progress_;
+  VerifyReport report_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::shared_ptr<Slot>> open_;  // of the thread that calls; `done` of those at work is under the mutex
+  size_t working_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace
+
+std::string_view proof_name(Proof proof) {
+  switch (proof) {
+    case Proof::kContent:
+      return "content";
+    case Proof::kRecorded:
+      return "recorded";
+    case Proof::kSidecar:
+      return "sidecar";
+    case Proof::kEtag:
+      return "etag";
+    case Proof::kSize:
+      break;
+  }
+  return "size";
+}
+
+std::string_view finding_name(Finding::Kind kind) {
+  switch (kind) {
+    case Finding::Kind::kSame:
+      return "same";
+    case Finding::Kind::kDifferent:
+      return "different";
+    case Finding::Kind::kMissing:
+      return "missing";
+    case Finding::Kind::kExtra:
+      return "extra";
+    case Finding::Kind::kUnreadable:
+      return "unreadable";
+    case Finding::Kind::kPassed:
+      break;
+  }
+  return "passed";
+}
+
+Result<VerifyReport> verify(const std::string& source, const std::string& target, const VerifyOptions& options,
+                            std::stop_token stop, Progress* progress) {
+  const auto start = Clock::now();
+  ASSIGN_OR_RETURN(const Found from, find(source));
+  ASSIGN_OR_RETURN(const Found to, find(target));
+  if (from.is_folder != to.is_folder) {
+    return fail(ErrorCode::kInvalidArgument, "{} is {}, and {} is {}", source,
+                from.is_folder ? "a folder" : "an object", target, to.is_folder ? "a folder" : "an object");
+  }
+  Verifier verifier(*from.location.storage, *to.location.storage, options, std::move(stop), progress);
+  if (from.is_folder) {
+    RETURN_IF_ERROR(verifier.trees(from.location, to.location));
+  } else {
+    RETURN_IF_ERROR(verifier.objects(from.object, to.object));
+  }
+  verifier.report().seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return verifier.report();
+}
+
+}  // namespace millrace::sync

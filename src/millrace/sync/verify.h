@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Compares two trees, or two objects, by content, and says of each file what the answer rests on. Changes nothing.
+// Thread-safe.
+
+#include <functional>
+#include <stop_token>
+#include <string>
+
+#include "millrace/base/progress.h"
+#include "millrace/sync/filter.h"
+#include "millrace/sync/sync.h"
+
+namespace millrace::sync {
+
+// What an answer rests on, the strongest first.
+enum class Proof {
+  kContent,   // both were read, and have one hash
+  kRecorded,  // both are the versions whose hash a sync recorded
+  kSidecar,   // at least one has hashes of its version beside it; the other was read, or has them too
+  kEtag,      // both are S3 objects with one MD5
+  kSize,      // nothing but the size is known, or was asked for
+};
+std::string_view proof_name(Proof proof);  // "content", "recorded", "sidecar", "etag", "size"
+
+struct VerifyOptions {
+  enum class Effort {
+    kRead,      // read everything
+    kRecorded,  // believe the record of the last sync, hashes that lie beside objects and S3's MD5s; read the rest
+    kSize,      // read nothing
+  };
+  Effort effort = Effort::kRead;
+  bool extra = false;  // what only the target has is a difference too
+  bool follow_links = false;
+  int files_at_once = 16;
+  Filter filter;
+  struct Finding {
+    enum class Kind { kSame, kDifferent, kMissing, kExtra, kUnreadable, kPassed } kind = Kind::kSame;
+    std::string path;
+    std::string reason;  // of what is not the same
+    int64_t size = 0;
+    Proof proof = Proof::kContent;
+  };
+  // Called from one thread at a time, in byte order of the path.
+  std::function<void(const Finding&)> on_file;
+};
+std::string_view finding_name(VerifyOptions::Finding::Kind kind);  // "same", "different", "missing", ...
+
+struct VerifyReport {
+  int64_t files = 0;  // of the source
+  int64_t bytes = 0;  // of them
+  int64_t same = 0;
+  int64_t by_content = 0;  // of the same: how many rest on what
+  int64_t by_record = 0;
+  int64_t by_sidecar = 0;
+  int64_t by_etag = 0;
+  int64_t by_size = 0;
+  int64_t different = 0;
+  int64_t missing = 0;
+  int64_t extra = 0;
+  int64_t unreadable = 0;
+  int64_t passed = 0;  // links, devices, folder markers
+  double seconds = 0;
+
+  bool is_clean(bool extra_counts) const { return different + missing + unreadable + (extra_counts ? extra : 0) == 0; }
+};
+
+// Errors: those of the arguments and of listing, cancelled.
+[[nodiscard]] Result<VerifyReport> verify(const std::string& source, const std::string& target,
+                                          const VerifyOptions& options = {}, std::stop_token stop = {},
+                                          Progress* progress = nullptr);
+
+}  // namespace millrace::sync

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cp, sync, ls, rm, verify and cat on folders, with the real binary."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Millrace
+
+
+def make(root: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def read(root: Path) -> dict[str, bytes]:
+    found = (path for path in root.rglob("*") if path.is_file() and ".millrace" not in path.parts)
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> dict[str, bytes]:
+    files = {"a": b"1", "d/b.tmp": b"22", "d/e/c": os.urandom(300_000), "empty": b"", "ä ö%2F#?&+": b"odd"}
+    make(tmp_path / "src", files)
+    return files
+
+
+def actions(ran) -> list[tuple[str, str]]:
+    return [(each["action"], each["path"]) for each in ran.objects("transfer")]
+
+
+def test_sync_moves_only_what_differs(millrace: Millrace, tree: dict, tmp_path: Path):
+    first = millrace("sync", "src", "dst", "--json").object("transfer_summary")
+    assert first["copied_files"] == len(tree)
+    assert first["moved_bytes"] + first["server_bytes"] == sum(map(len, tree.values()))
+    assert read(tmp_path / "dst") == tree
+    second = millrace("sync", "src", "dst", "--json")
+    assert actions(second) == [] and second.object("transfer_summary")["moved_bytes"] == 0
+    assert second.object("transfer_summary")["saved_bytes"] == first["copied_bytes"]
+    assert len(actions(millrace("sync", "src", "dst", "--json", "--all"))) == len(tree)
+
+
+def test_an_edit_with_the_old_time_is_found(millrace: Millrace, tree: dict, tmp_path: Path):
+    millrace("sync", "src", "dst")
+    victim = tmp_path / "src" / "d" / "b.tmp"
+    times = victim.stat()
+    time.sleep(0.02)
+    with victim.open("r+b") as file:
+        file.write(b"33")
+    os.utime(victim, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert actions(millrace("sync", "src", "dst", "--json")) == [("copy", "d/b.tmp")]
+    assert (tmp_path / "dst" / "d" / "b.tmp").read_bytes() == b"33"
+
+
+def test_delete_is_asked_for_and_careful(millrace: Millrace, tree: dict, tmp_path: Path):
+    make(tmp_path / "dst", {"old/x": b"1", "old/y": b"2", "keep.log": b"3"})
+    assert millrace("sync", "src", "dst", "--json").object("transfer_summary")["extra_files"] == 3
+    flags = ["--delete", "--exclude", "*.log"]
+    dry = millrace("sync", "src", "dst", *flags, "--dry-run", "--json")
+    assert actions(dry) == [("delete", "old/x"), ("delete", "old/y")]
+    assert len(read(tmp_path / "dst")) == len(tree) + 3
+    held = millrace("sync", "src", "dst", *flags, "--max-delete", 1, status=1)
+    assert "nothing was deleted" in held.err and (tmp_path / "dst/old/x").exists()
+    millrace("sync", "src", "dst", *flags)
+    assert read(tmp_path / "dst") == tree | {"keep.log": b"3"}
+    (tmp_path / "nothing").mkdir()
+    assert "no files" in millrace("sync", "nothing", "dst", "--delete", status=1).err
+    assert len(read(tmp_path / "dst")) == len(tree) + 1
+    assert "max-delete" in millrace.fails("sync", "src", "dst", "--max-delete", 1, status=2)
+
+
+def test_filters_go_in_the_order_typed(millrace: Millrace, tree: dict, tmp_path: Path):
+    def left(*flags: str) -> list[str]:
+        return [path for _, path in actions(millrace("sync", "src", "none", "--dry-run", "--json", *flags))]
+
+    assert left("--include", "d/", "--include", "/d/e/***", "--exclude", "*") == ["d/e/c"]
+    assert left("--exclude", "*", "--include", "a") == []
+    assert left("--exclude", "d/", "--exclude=empty") == ["a", "ä ö%2F#?&+"]
+    (tmp_path / "rules").write_text("# rules\n+ a\n- *\n")
+    assert left("--filter-from", "rules") == ["a"]
+    assert "rules, line 1" in millrace.fails("sync", "src", "none", "--filter-from", "src/a", status=2).replace(
+        "src/a, line 1", "rules, line 1"
+    )
+    assert "no ']'" in millrace.fails("sync", "src", "none", "--exclude", "[a", status=2)
+
+
+def test_links_are_passed_over_or_followed(millrace: Millrace, tree: dict, tmp_path: Path):
+    (tmp_path / "src" / "link").symlink_to("a")
+    (tmp_path / "src" / "loop").symlink_to(".")
+    ran = millrace("sync", "src", "dst", "--json")
+    assert [each for each in actions(ran) if each[0] == "pass"] == [("pass", "link"), ("pass", "loop")]
+    assert read(tmp_path / "dst") == tree
+    millrace("sync", "src", "dst", "--links", "follow")
+    assert read(tmp_path / "dst") == tree | {"link": b"1"}
+
+
+def test_one_unreadable_file_does_not_stop_the_rest(millrace: Millrace, tree: dict, tmp_path: Path):
+    (tmp_path / "dst" / "a").mkdir(parents=True)  # where a file should come
+    (tmp_path / "dst" / "a" / "x").write_bytes(b"1")
+    ran = millrace("sync", "src", "dst", "--json", status=1)
+    assert ran.object("transfer_summary")["failed"] == 1
+    assert ("fail", "a") in actions(ran)
+    assert ran.object("error")["message"].startswith("1 of 5 files failed, the first: ")
+    assert {name: content for name, content in read(tmp_path / "dst").items() if name in tree} == {
+        name: content for name, content in tree.items() if name != "a"
+    }
+
+
+def test_cp_folder_rules(millrace: Millrace, tree: dict, tmp_path: Path):
+    millrace("cp", "src/a", "one")
+    millrace("cp", "src/a", "folder/")
+    (tmp_path / "there").mkdir()
+    millrace("cp", "src/a", "there")
+    millrace("cp", "src/a", tmp_path / "there" / "b", "--dry-run")
+    assert (tmp_path / "one").read_bytes() == b"1"
+    assert read(tmp_path / "folder") == {"a": b"1"} == read(tmp_path / "there")
+    assert "--recursive" in millrace.fails("cp", "src", "there")
+    assert "same object" in millrace.fails("cp", "one", "one")
+    assert "No such file" in millrace.fails("cp", "nope", "there")
+    millrace("cp", "src", "all", "--recursive")
+    assert read(tmp_path / "all") == tree
+    (tmp_path / "all" / "a").write_bytes(b"9")
+    millrace("cp", "src", "all", "--recursive")
+    assert read(tmp_path / "all") == tree
+
+
+def test_ls(millrace: Millrace, tree: dict, tmp_path: Path):
+    millrace("sync", "src", "dst")
+    top = millrace("ls", "dst", "--json", "--summarize")
+    assert [each["path"] for each in top.objects("object")] == ["a", "empty", "ä ö%2F#?&+"]
+    assert [each["path"] for each in top.objects("folder")] == ["d/"]
+    assert top.object("ls_summary")["objects"] == 3
+    deep = millrace("ls", "dst", "--recursive", "--json").objects("object")
+    assert [each["path"] for each in deep] == sorted(tree, key=str.encode)
+    assert {each["path"]: each["bytes"] for each in deep} == {name: len(content) for name, content in tree.items()}
+    assert ".millrace/" in millrace("ls", "dst", "--hidden").out
+    assert "300000  d/e/c" in millrace("ls", "dst", "--recursive", "--bytes").out
+    assert millrace("ls", "dst/a").out.endswith("  a\n")
+    assert "No such file" in millrace.fails("ls", "nope")
+
+
+def test_rm(millrace: Millrace, tree: dict, tmp_path: Path):
+    assert "--recursive" in millrace.fails("rm", "src")
+    assert "--force-root" in millrace.fails("rm", "/", "--recursive")
+    assert "recursive" in millrace.fails("rm", "src/a", "--exclude", "x", status=2)
+    dry = millrace("rm", "src", "--recursive", "--dry-run", "--json")
+    assert [each["path"] for each in dry.objects("removed")] == sorted(tree, key=str.encode)
+    millrace("rm", "src/a")
+    millrace("rm", "src", "--recursive", "--include", "*.tmp", "--include", "*/", "--exclude", "*")
+    assert set(read(tmp_path / "src")) == set(tree) - {"a", "d/b.tmp"}
+    (tmp_path / "outside").write_bytes(b"x")
+    (tmp_path / "src" / "link").symlink_to("../outside")
+    assert millrace("rm", "src", "--recursive", "--json").object("rm_summary")["objects"] == 4
+    assert read(tmp_path / "src") == {} and (tmp_path / "outside").exists()
+
+
+def test_verify(millrace: Millrace, tree: dict, tmp_path: Path):
+    millrace("sync", "src", "dst")
+    ran = millrace("verify", "src", "dst", "--json")
+    assert {each["proof"] for each in ran.objects("compared")} == {"content"}
+    assert ran.object("verify_summary")["by_content"] == len(tree)
+    assert millrace("verify", "src", "dst", "--recorded", "--json").object("verify_summary")["by_record"] == len(tree)
+    assert millrace("verify", "src", "dst", "--size-only", "--json").object("verify_summary")["by_size"] == len(tree)
+    (tmp_path / "dst" / "a").write_bytes(b"9")
+    (tmp_path / "dst" / "empty").unlink()
+    (tmp_path / "dst" / "extra").write_bytes(b"9")
+    ran = millrace("verify", "src", "dst", "--json", status=3)
+    assert [each["message"] for each in ran.objects("finding")] == [
+        "a: different, other content",
+        "empty: missing, not at the target",
+    ]
+    assert ran.object("verify_summary")["ok"] is False
+    assert len(millrace("verify", "src", "dst", "--extra", "--json", status=3).objects("finding")) == 3
+    assert "error: a: different" in millrace("verify", "src", "dst", status=3).out
+    assert "error" not in millrace("verify", "src/a", "src/a").out
+    millrace("verify", "src/a", "dst/a", status=3)
+    # Recorded hashes are only believed of the versions they were recorded for.
+    millrace("verify", "src", "dst", "--recorded", status=3)
+
+
+def test_cat(millrace: Millrace, tree: dict):
+    done = millrace("cat", "src/a", "src/d/b.tmp")
+    assert done.out == "122"
+    assert millrace("cat", "src/d/e/c", "--json").object("cat")["bytes"] == 300_000
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_cleanly_and_the_next_run_goes_on(millrace: Millrace, tmp_path: Path, number: int):
+    files = {f"{i:04}": random.Random(i).randbytes(200_000) for i in range(1500)}
+    make(tmp_path / "src", files)
+    process = millrace.start("sync", "src", "dst", "--json")
+    while not (tmp_path / "dst").exists() or len(read_names(tmp_path / "dst")) < 20:
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, (out[-500:], err)
+    assert err.endswith(f"stopped by {signal.Signals(number).name}\n")
+    assert "goes on where this one stopped" in err
+    names = read_names(tmp_path / "dst")
+    assert len(names) < len(files)
+    assert all((tmp_path / "dst" / name).read_bytes() == files[name] for name in names)
+    summary = millrace("sync", "src", "dst", "--json").object("transfer_summary")
+    assert summary["copied_files"] == len(files) - len(names)
+    assert read(tmp_path / "dst") == files
+
+
+def read_names(root: Path) -> list[str]:
+    return [entry.name for entry in os.scandir(root) if not entry.name.startswith(".")]
+
+
+def test_kill_at_any_moment(millrace: Millrace, tmp_path: Path, seeded: random.Random):
+    files = {f"{i:03}": seeded.randbytes(seeded.randrange(300_000)) for i in range(300)}
+    make(tmp_path / "src", files)
+    for _ in range(4):
+        process = millrace.start("sync", "src", "dst", "--quiet")
+        time.sleep(seeded.uniform(0.01, 0.15))
+        process.kill()
+        process.communicate()
+        if (tmp_path / "dst").exists():
+            for name in read_names(tmp_path / "dst"):
+                assert (tmp_path / "dst" / name).read_bytes() == files[name]
+    millrace("sync", "src", "dst")
+    assert read(tmp_path / "dst") == files
+    # Among these would be what the killed runs were writing.
+    assert set(os.listdir(tmp_path / "dst")) == set(files) | {".millrace"}

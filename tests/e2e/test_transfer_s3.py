@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cp, sync, ls, rm, verify and cat against a real S3 server."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Millrace
+from test_transfer import actions, make, read
+
+LARGE = 20 << 20  # three blocks
+
+
+@pytest.fixture
+def cloud(millrace: Millrace, s3) -> Millrace:
+    millrace.env = {k: v for k, v in millrace.env.items() if not k.startswith("AWS_")} | s3.env
+    return millrace
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> dict[str, bytes]:
+    files = {"a": b"1", "d/b.tmp": b"22", "empty": b"", "ä ö%2F#?&+=": b"odd", "large": os.urandom(LARGE)}
+    make(tmp_path / "src", files)
+    return files
+
+
+def test_up_and_down(cloud: Millrace, bucket: str, tree: dict, tmp_path: Path):
+    url = f"s3://{bucket}/p"
+    up = cloud("sync", "src", url, "--json").object("transfer_summary")
+    assert up["copied_files"] == len(tree) and up["moved_bytes"] == sum(map(len, tree.values()))
+    again = cloud("sync", "src", url, "--json")
+    assert actions(again) == [] and again.object("transfer_summary")["moved_bytes"] == 0
+    assert cloud("sync", url, "back", "--json").object("transfer_summary")["copied_files"] == len(tree)
+    assert read(tmp_path / "back") == tree
+    assert cloud("sync", url, "back", "--json").object("transfer_summary")["moved_bytes"] == 0
+    assert {e["path"] for e in cloud("ls", url, "--recursive", "--json").objects("object")} == set(tree)
+    assert [e["path"] for e in cloud("ls", f"s3://{bucket}", "--json").objects("folder")] == ["p/"]
+    assert cloud("cat", f"{url}/d/b.tmp").out == "22"
+    assert cloud("verify", "src", url, "--json").object("verify_summary")["by_content"] == len(tree)
+    assert cloud("verify", "src", url, "--recorded", "--json").object("verify_summary")["by_record"] == len(tree)
+    proofs = {e["path"]: e["proof"] for e in cloud("verify", "back", url, "--recorded", "--json").objects("compared")}
+    assert proofs["large"] == "sidecar" and proofs["a"] == "content"
+
+
+def test_one_byte_of_a_large_file_with_its_old_time(cloud: Millrace, bucket: str, tree: dict, tmp_path: Path):
+    url = f"s3://{bucket}/p"
+    cloud("sync", "src", url)
+    times = (tmp_path / "src" / "large").stat()
+    time.sleep(0.02)
+    with (tmp_path / "src" / "large").open("r+b") as file:
+        file.seek(LARGE // 2)
+        file.write(bytes([tree["large"][LARGE // 2] ^ 1]))
+    os.utime(tmp_path / "src" / "large", ns=(times.st_atime_ns, times.st_mtime_ns))
+    ran = cloud("sync", "src", url, "--json")
+    assert actions(ran) == [("copy", "large")]
+    assert ran.object("transfer_summary")["moved_bytes"] <= 8 << 20
+    cloud("cp", f"{url}/large", "large")
+    assert (tmp_path / "large").read_bytes() == (tmp_path / "src" / "large").read_bytes()
+
+
+def test_between_buckets_and_delete(cloud: Millrace, bucket: str, tree: dict, tmp_path: Path):
+    cloud("sync", "src", f"s3://{bucket}/p")
+    inside = cloud("sync", f"s3://{bucket}/p", f"s3://{bucket}/q", "--json").object("transfer_summary")
+    assert inside["moved_bytes"] == 0 and inside["server_bytes"] == sum(map(len, tree.values()))
+    (tmp_path / "src" / "a").unlink()
+    cloud("sync", "src", f"s3://{bucket}/q", "--delete")
+    assert {e["path"] for e in cloud("ls", f"s3://{bucket}/q", "--recursive", "--json").objects("object")} == set(
+        tree
+    ) - {"a"}
+    (tmp_path / "nothing").mkdir()
+    assert "no files" in cloud("sync", "nothing", f"s3://{bucket}/q", "--delete", status=1).err
+    assert cloud("rm", f"s3://{bucket}/q", "--recursive", "--json").object("rm_summary")["failed"] == 0
+    assert "no such" in cloud.fails("rm", f"s3://{bucket}/q/", "--recursive").lower()
+    assert "--force-root" in cloud.fails("rm", f"s3://{bucket}", "--recursive")
+    cloud("rm", f"s3://{bucket}", "--recursive", "--force-root")
+    assert cloud("ls", f"s3://{bucket}", "--recursive", "--hidden").out == ""
+
+
+def test_keys_that_are_no_paths(cloud: Millrace, bucket: str, s3, tmp_path: Path):
+    for key in ("k/a", "k/a/b", "k/c//d", "k/../e", "k/dir/", "k/x/", "k/ok"):
+        s3.client.put_object(Bucket=bucket, Key=key, Body=b"x" if key != "k/dir/" else b"")
+    ran = cloud("sync", f"s3://{bucket}/k", "dst", "--json", status=1)
+    assert sorted(actions(ran)) == [
+        ("copy", "a"),
+        ("copy", "ok"),
+        ("pass", "dir/"),
+        ("refuse", "../e"),
+        ("refuse", "a/b"),
+        ("refuse", "c//d"),
+        ("refuse", "x/"),
+    ]
+    assert read(tmp_path / "dst") == {"a": b"x", "ok": b"x"}
+
+
+def test_posix_goes_and_comes(cloud: Millrace, bucket: str, tmp_path: Path):
+    make(tmp_path / "src", {"a": b"1"})
+    (tmp_path / "src" / "a").chmod(0o640)
+    os.utime(tmp_path / "src" / "a", ns=(10**18 + 1, 10**18 + 123_456_789))
+    cloud("cp", "src/a", f"s3://{bucket}/a", "--posix")
+    cloud("cp", f"s3://{bucket}/a", "back", "--posix")
+    back = (tmp_path / "back").stat()
+    assert (back.st_mode & 0o777, back.st_mtime_ns) == (0o640, 10**18 + 123_456_789)
+
+
+def test_no_such_bucket(cloud: Millrace, tmp_path: Path):
+    make(tmp_path / "src", {"a": b"1"})
+    for verb in (["ls", "s3://no-such-bucket-here"], ["cp", "src/a", "s3://no-such-bucket-here/a"]):
+        assert "no-such-bucket-here" in cloud.fails(*verb)
