@@ -50,6 +50,14 @@ TEST(BlockHashes, ComeBackAsTheyWere) {
   }
 }
 
+TEST(BlockHashes, LieAsThePageOfTheFormatShows) {
+  const std::string file = serialize_block_hashes(example());
+  ASSERT_EQ(file.size(), 120u);
+  std::string checksum;
+  for (const char byte : file.substr(104)) checksum += fmt::format("{:02x}", static_cast<uint8_t>(byte));
+  EXPECT_EQ(checksum, "86379b2a5163f7bbdbedb322d91d49c2");
+}
+
 TEST(BlockHashes, AnyChangedByteIsFound) {
   const std::string file = serialize_block_hashes(example());
   for (size_t at = 0; at < file.size(); ++at) {

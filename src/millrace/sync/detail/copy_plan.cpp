@@ -88,13 +88,10 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
   return plan;
 }
 
-bool same_blocks(std::span<const Hash128> fresh, int64_t fresh_size, const formats::BlockHashes& old, int64_t offset,
-                 int64_t size) {
-  const auto block_size = [](int64_t object_size, int64_t begin) { return std::min(kBlockBytes, object_size - begin); };
+bool same_blocks(std::span<const Hash128> fresh, const formats::BlockHashes& old, int64_t offset, int64_t size) {
   for (int64_t begin = offset; begin < offset + size; begin += kBlockBytes) {
     const auto i = static_cast<size_t>(begin / kBlockBytes);
     if (i >= old.blocks.size() || fresh[i] != old.blocks[i]) return false;
-    if (block_size(fresh_size, begin) != block_size(old.object_size, begin)) return false;
   }
   return true;
 }

@@ -51,7 +51,6 @@ struct CopyPlan {
 [[nodiscard]] Result<CopyPlan> plan_copy(const CopyJob& job, bool delta);
 
 // Whether all blocks of [offset, offset + size) are the same in both. REQUIRES: the range is whole blocks of `fresh`.
-bool same_blocks(std::span<const Hash128> fresh, int64_t fresh_size, const formats::BlockHashes& old, int64_t offset,
-                 int64_t size);
+bool same_blocks(std::span<const Hash128> fresh, const formats::BlockHashes& old, int64_t offset, int64_t size);
 
 }  // namespace millrace::sync

@@ -299,7 +299,7 @@ Result<bool> ObjectCopy::begin_part(bool may_wait) {
   const int64_t part = next_;
   const auto [offset, size] = range_of(part);
   Slot slot;
-  if (plan_.compare == Compare::kRecorded && same_blocks(plan_.known->blocks, size_, *plan_.old_hashes, offset, size)) {
+  if (plan_.compare == Compare::kRecorded && same_blocks(plan_.known->blocks, *plan_.old_hashes, offset, size)) {
     slot = {.action = Action::kFromOld, .ready = true};
   } else if (plan_.in_server) {
     slot = {.action = Action::kFromSource, .ready = true};
@@ -407,7 +407,7 @@ Action ObjectCopy::choose(int64_t part, const Slot& slot) {
   if (const auto held = part_md5s_.find(offset); held != part_md5s_.end()) {
     if (md5_hex(slot.buffer.span()) == held->second) return Action::kKeep;
   }
-  if (plan_.compare == Compare::kNewContent && same_blocks(hash_->blocks(), size_, *plan_.old_hashes, offset, size)) {
+  if (plan_.compare == Compare::kNewContent && same_blocks(hash_->blocks(), *plan_.old_hashes, offset, size)) {
     return Action::kFromOld;
   }
   if (plan_.compare == Compare::kBothContents && old_is_same(part, slot.buffer)) return Action::kFromOld;
