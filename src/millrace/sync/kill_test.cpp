@@ -122,7 +122,8 @@ TEST(TransferKill, AServiceThatGoesAwayLosesNothing) {
     to.service->parts_left = INT64_MAX;
     const auto report = engine->copy(from.at("x"), *from.storage->stat("x"), to.at("y"));
     ASSERT_TRUE(report) << report.error().to_string();
-    EXPECT_EQ(report->resumed_bytes, parts == 7 ? 6 * kB + 1 : parts * kB);
+    // The last part, of one byte, may be among them.
+    EXPECT_TRUE(report->resumed_bytes == parts * kB || report->resumed_bytes == (parts - 1) * kB + 1);
     EXPECT_TRUE(get(to.at("y")) == content);
     ASSERT_TRUE(to.storage->abort_uploads(*to.storage->list_uploads("")));
   }
