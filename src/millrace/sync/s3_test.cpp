@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies to, from and inside a real S3 server: MILLRACE_TEST_S3 names its endpoint (./dev test starts one).
+#include "millrace/storage/s3/s3.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,7 +9,6 @@
 #include <cstdlib>
 #include <random>
 
-#include "millrace/storage/s3/s3.h"
 #include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/transfer_testing.h"
 
@@ -96,6 +97,26 @@ TEST_F(TransferS3, WhatWasLeftIsGoneOnWith) {
   EXPECT_EQ(report.resumed_bytes + report.moved_bytes, 6 * kB + 1);
   EXPECT_TRUE(get(first_.at("x")) == content);
   EXPECT_THAT(*first_.storage->list_uploads(""), IsEmpty());
+}
+
+TEST_F(TransferS3, AKilledUploadIsGoneOnWith) {
+  std::mt19937_64 random(seed_);
+  int64_t resumed = 0;
+  for (int i = 0; i < 4; ++i) {
+    const std::string content = content_of(8 * kB + 1, random());
+    put(local_.at("x"), content);
+    const auto bytes = static_cast<int64_t>(random() % static_cast<uint64_t>(8 * kB));
+    const int64_t done =
+        copy_until_killed(local_.at("x"), first_.at("x"), bytes, std::chrono::microseconds(random() % 9'000));
+    const TransferReport report = copied(local_.at("x"), first_.at("x"));
+    EXPECT_TRUE(get(first_.at("x")) == content);
+    resumed += report.resumed_bytes;
+    if (!report.unchanged) {
+      EXPECT_LE(report.moved_bytes, 8 * kB + 1 - done + 5 * kB);  // no more than what was under way is sent again
+    }
+    EXPECT_THAT(*first_.storage->list_uploads(""), IsEmpty());
+  }
+  EXPECT_GT(resumed, 0);
 }
 
 }  // namespace
