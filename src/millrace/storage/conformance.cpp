@@ -479,7 +479,6 @@ TEST_P(StorageConformance, SubmittedOperationsEachEndOnce) {
 }
 
 TEST_P(StorageConformance, CopiesRanges) {
-  if (!can_.random_write) GTEST_SKIP() << "no ranges at any place";
   const std::string content = test_bytes(2'500'000, 5);
   put("source", content);
   const auto reader = storage_->open_read("source");

@@ -224,6 +224,8 @@ class Storage {
   virtual std::string_view name() const = 0;
   virtual Capabilities capabilities() const = 0;
   virtual StorageCounters counters() const { return {}; }
+  // Whether copy_range of a writer here takes objects of `other` without moving them through this process.
+  virtual bool copies_from(const Storage& other) const { return capabilities().copy_range && this == &other; }
 
   // Errors: not_found, permission_denied, corruption (expected_version differs), invalid_argument (a directory).
   [[nodiscard]] virtual Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,

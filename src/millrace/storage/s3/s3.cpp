@@ -80,6 +80,10 @@ class S3Storage final : public Storage {
             .resume = true};
   }
   StorageCounters counters() const override { return bucket_->service->counters(); }
+  bool copies_from(const Storage& other) const override {
+    const auto* bucket = dynamic_cast<const S3Storage*>(&other);
+    return bucket != nullptr && bucket->bucket_->service == bucket_->service;
+  }
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
                                                                 const OpenOptions& options) override {

@@ -413,7 +413,14 @@ tl::unexpected<Error> S3Writer::lost_condition(const Result<ObjectInfo>& there) 
 
 Result<ObjectInfo> S3Writer::commit(Durability /*durability*/) {
   RETURN_IF_ERROR(check_open("commit"));
-  auto done = wait_for_parts().and_then([&]() -> Result<ObjectInfo> {
+  // A part that was on its way when what might have been a copy as a whole came.
+  const bool begun = [&] {
+    MutexLock lock(upload_mutex_);
+    return !upload_id_.empty();
+  }();
+  Status settled = begun ? settle_copy() : Status();
+  if (settled) settled = wait_for_parts();
+  auto done = std::move(settled).and_then([&]() -> Result<ObjectInfo> {
     bool whole = false, copy = false;
     {
       MutexLock lock(gather_mutex_);
