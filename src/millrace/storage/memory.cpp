@@ -145,8 +145,14 @@ class MemoryStorage final : public Storage {
 
   std::string_view name() const override { return state_->name; }
   Capabilities capabilities() const override {
-    return {
-        .random_write = true, .conditional_write = true, .copy_range = true, .list_uploads = true, .metadata = true};
+    return {.random_write = true,
+            .conditional_write = true,
+            .copy_range = true,
+            .list_uploads = true,
+            .knows_dead = true,
+            .metadata = true,
+            .unique_versions = true,
+            .reads_replaced = true};
   }
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,

@@ -43,8 +43,11 @@ struct Capabilities {
   bool conditional_write = false;  // WriteOptions::condition other than replace is atomic against other processes
   bool copy_range = false;         // Writer::copy_range moves bytes without passing through this process
   bool list_uploads = false;       // unfinished writes of dead processes can be found and aborted
+  bool knows_dead = false;         // list_uploads can tell them from those of living processes
   bool metadata = false;           // user metadata is stored and returned by stat
   bool free_space = false;         // free_space() answers
+  bool unique_versions = false;    // no two commits of one key have the same version, though the content is equal
+  bool reads_replaced = false;     // a reader goes on with its version after the object was replaced or removed
   bool durable = false;            // commit(durable) and make_durable survive a power cut (else: they mean visible)
   bool layout = false;             // WriteOptions::stripe_count is honoured (Lustre; else: a wish, ignored)
   bool resume = false;             // Writer::suspend and Storage::resume_write work
@@ -186,6 +189,15 @@ struct Operation {
   int priority = 0;  // higher runs earlier
 };
 
+// What a storage that talks to a server has done since the process began.
+struct StorageCounters {
+  int64_t requests = 0;
+  int64_t retries = 0;     // requests that were sent again
+  int64_t slow_downs = 0;  // answers that said the server has too much to do
+  int64_t sent_bytes = 0;  // of bodies
+  int64_t received_bytes = 0;
+};
+
 class Storage {
  public:
   virtual ~Storage() = default;
@@ -193,6 +205,7 @@ class Storage {
   // For messages: "file:///data", "memory:".
   virtual std::string_view name() const = 0;
   virtual Capabilities capabilities() const = 0;
+  virtual StorageCounters counters() const { return {}; }
 
   // Errors: not_found, permission_denied, corruption (expected_version differs), invalid_argument (a directory).
   [[nodiscard]] virtual Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
@@ -215,8 +228,9 @@ class Storage {
   // Removes the keys; a key that is not there counts as removed. Errors: the first failure, after trying all.
   [[nodiscard]] virtual Status remove(std::span<const std::string> keys) = 0;
 
-  // Writes to keys that start with `prefix`, begun and neither committed nor dropped by a process that is gone. `key`
-  // is what would have been written, `version` identifies the upload.
+  // Writes to keys that start with `prefix`, begun and neither committed nor dropped by a process that is gone
+  // (knows_dead), or by any process but this one. `key` is what would have been written, `version` identifies the
+  // upload.
   [[nodiscard]] virtual Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) = 0;
   [[nodiscard]] virtual Status abort_uploads(std::span<const ObjectInfo> uploads) = 0;
 

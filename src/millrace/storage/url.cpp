@@ -9,6 +9,7 @@
 
 #include "millrace/storage/local/local.h"
 #include "millrace/storage/memory.h"
+#include "millrace/storage/s3/s3.h"
 
 namespace millrace {
 namespace {
@@ -63,6 +64,30 @@ Result<Location> open_memory(std::string_view rest, std::string_view url) {
   return Location{storage, normalised_key(rest.substr(slash)), std::string(url)};
 }
 
+// The key as typed, but for a '/' at its end: "." and ".." are no directories in S3.
+Result<Location> open_s3(std::string_view rest, std::string_view url) {
+  static Mutex mutex;
+  static std::vector<std::pair<S3Options, std::map<std::string, std::shared_ptr<Storage>, std::less<>>>> known;
+  ASSIGN_OR_RETURN(const S3Options options, S3Options::from_environment());
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  const std::string bucket(rest.substr(0, slash));
+  std::string key(rest.substr(std::min(slash + 1, rest.size())));
+  while (key.ends_with('/')) key.pop_back();
+  MutexLock lock(mutex);
+  auto found = std::find_if(known.begin(), known.end(), [&](const auto& entry) { return entry.first == options; });
+  if (found == known.end()) found = known.insert(known.end(), {options, {}});
+  auto& storage = found->second[bucket];
+  if (!storage) {
+    auto opened = with_context(open_s3_storage(bucket, options), url);
+    if (!opened) {
+      found->second.erase(bucket);
+      return tl::unexpected(std::move(opened).error());
+    }
+    storage = *std::move(opened);
+  }
+  return Location{storage, std::move(key), std::string(url)};
+}
+
 }  // namespace
 
 Location Location::child(std::string_view name) const {
@@ -79,6 +104,7 @@ Result<Location> open_url(std::string_view url) {
   if (scheme.empty()) return open_path(url, url);
   const std::string_view rest = url.substr(scheme.size() + 3);
   if (scheme == "mem") return open_memory(rest, url);
+  if (scheme == "s3") return open_s3(rest, url);
   if (scheme != "file") {
     return fail(ErrorCode::kUnsupported, "\"{}\": {}:// is not supported yet by this version", url, scheme);
   }

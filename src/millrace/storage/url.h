@@ -22,9 +22,9 @@ struct Location {
 };
 
 // Plain paths and file:///absolute are the local file system (relative paths from the current directory, "." and ".."
-// resolved by name, no percent-decoding); mem://name/key is memory shared by this process, for tests. s3:// and
-// http(s):// answer unsupported until their backends exist. Braces are not expanded. Errors: invalid_argument,
-// unsupported.
+// resolved by name, no percent-decoding); s3://bucket/key is S3 as the environment says (S3Options::from_environment),
+// and no request is made; mem://name/key is memory shared by this process, for tests. Braces are not expanded. Errors:
+// invalid_argument, unsupported.
 [[nodiscard]] Result<Location> open_url(std::string_view url);
 
 // "shard-{00000..00009}.tar", "{a,b}/x", nested, as the webdataset package reads them (braceexpand): ranges keep zero

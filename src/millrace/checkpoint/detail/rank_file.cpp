@@ -119,10 +119,21 @@ Result<PartRecord> RankFile::write(const std::byte* image, Writer& writer, Execu
       const auto [tensor, begin, end] = chunks_[c];
       hashes[c] = xxh3_128({image + layout_.header.data_offset + begin, static_cast<size_t>(end - begin)});
     }
-    const auto bytes = extent_bytes(extent, image);
-    if (auto status = writer.write_at(bytes.data() - image, bytes); !status) error.set(std::move(status).error());
+    if (writer.part_bytes() != 0) return;
+    const auto image_bytes = extent_bytes(extent, image);
+    if (auto status = writer.write_at(image_bytes.data() - image, image_bytes); !status)
+      error.set(std::move(status).error());
   });
   RETURN_IF_ERROR(error.status());
+  if (const int64_t part = writer.part_bytes(); part != 0) {
+    parallel_for(executor, (bytes() + part - 1) / part, [&](int64_t i) {
+      if (error.failed()) return;
+      if (stop.stop_requested()) return error.set(Error(ErrorCode::kCancelled, "stopped while writing"));
+      const std::span data(image + i * part, static_cast<size_t>(std::min(part, bytes() - i * part)));
+      if (auto status = writer.write_at(i * part, data); !status) error.set(std::move(status).error());
+    });
+    RETURN_IF_ERROR(error.status());
+  }
   return record(hashes, header_hash);
 }
 

@@ -67,7 +67,12 @@ class Cleaner {
 
   Status abort_dead_uploads() {
     if (!root_.storage->capabilities().list_uploads) return {};
-    ASSIGN_OR_RETURN(const auto uploads, root_.storage->list_uploads(root_.child("step-").key));
+    ASSIGN_OR_RETURN(auto uploads, root_.storage->list_uploads(root_.child("step-").key));
+    if (!root_.storage->capabilities().knows_dead) {  // other ranks of this attempt are at work
+      std::erase_if(uploads, [&](const ObjectInfo& upload) {
+        return upload.key.find("/" + attempt_ + "/") != std::string::npos;
+      });
+    }
     return root_.storage->abort_uploads(uploads);
   }
 

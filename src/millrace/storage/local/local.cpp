@@ -27,7 +27,10 @@ class LocalStorage final : public Storage {
             .conditional_write = true,
             .copy_range = true,
             .list_uploads = true,
+            .knows_dead = true,
             .free_space = true,
+            .unique_versions = true,
+            .reads_replaced = true,
             .durable = true};
   }
 

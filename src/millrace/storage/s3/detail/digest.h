@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Digests as S3's headers carry them. Thread-safe.
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace millrace::s3 {
+
+std::string hex_md5(std::span<const std::byte> bytes);
+std::string base64_md5(std::span<const std::byte> bytes);
+// The ETag of a multipart object: MD5 of the parts' digests, and their number; "" when a part's ETag is no MD5.
+std::string multipart_etag(std::span<const std::string> part_etags);
+// CRC-32C, big-endian, in base64.
+std::string base64_crc32c(std::span<const std::byte> bytes);
+
+}  // namespace millrace::s3

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How much is asked of a server at once. The window of requests under way shrinks when the server says that it has too
+// much to do and grows again with what it answers (additive increase, multiplicative decrease, as TCP's congestion
+// avoidance, RFC 5681 3.1); beside it stand the limits that the user set. Thread-safe.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+
+#include "millrace/base/sync.h"
+
+namespace millrace::s3 {
+
+struct PaceLimits {
+  int max_under_way = 64;
+  double requests_per_second = 0;  // 0: no limit
+  double bytes_per_second = 0;     // of bodies, both ways; 0: no limit
+};
+
+class Pace {
+ public:
+  explicit Pace(const PaceLimits& limits) : limits_(limits), window_(limits.max_under_way) {}
+
+  // Runs `go` now or, when the window is full, from a later leave(); `go` gets the moment before which the limits ask
+  // it not to begin.
+  using Go = std::function<void(Clock::time_point not_before)>;
+  void enter(int64_t bytes, Go go);
+  // A request is over.
+  void leave();
+  // The server says that it has too much to do; the request stays under way, to be tried again.
+  void slow_down();
+
+  double window() const;
+
+ private:
+  struct Waiting {
+    int64_t bytes;
+    Go go;
+  };
+  Clock::time_point reserve(int64_t bytes) REQUIRES_LOCK(mutex_);
+
+  const PaceLimits limits_;
+  mutable Mutex mutex_;
+  double window_ GUARDED_BY(mutex_);
+  int under_way_ GUARDED_BY(mutex_) = 0;
+  Clock::time_point shrunk_ GUARDED_BY(mutex_){};
+  Clock::time_point next_request_ GUARDED_BY(mutex_){}, next_byte_ GUARDED_BY(mutex_){};
+  std::deque<Waiting> waiting_ GUARDED_BY(mutex_);
+};
+
+}  // namespace millrace::s3

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The S3 backend against a real server: MILLRACE_TEST_S3 names its endpoint (./dev test starts one).
+
+#include "millrace/storage/s3/s3.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <random>
+
+#include "millrace/storage/conformance.h"
+#include "millrace/storage/testing.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const char* test_endpoint() {
+  return std::getenv("MILLRACE_TEST_S3");
+}
+
+S3Options test_options() {
+  S3Options options = S3Options::from_environment().value();
+  options.endpoint_url = test_endpoint();
+  return options;
+}
+
+// A bucket of its own for each test; buckets go with the server, or are emptied here.
+std::shared_ptr<Storage> make_bucket_storage() {
+  static std::atomic<int> made{0};
+  static const unsigned nonce = std::random_device()();
+  const std::string name = fmt::format("millrace-test-{:08x}-{}-{}", nonce, ::getpid(), made++);
+  const Status bucket = make_s3_bucket(name, test_options());
+  if (!bucket) {
+    ADD_FAILURE() << bucket.error().to_string();
+    return nullptr;
+  }
+  return open_s3_storage(name, test_options()).value();
+}
+
+std::vector<StorageCase> s3_cases() {
+  if (test_endpoint() == nullptr) return {};
+  return {{.name = "s3", .make = make_bucket_storage, .shared_between_processes = true}};
+}
+INSTANTIATE_TEST_SUITE_P(S3, StorageConformance, ::testing::ValuesIn(s3_cases()), conformance_name);
+
+}  // namespace
+}  // namespace millrace
