@@ -93,6 +93,24 @@ class FaultWriter final : public Writer {
     RETURN_IF_ERROR(plan_->judge(FaultCall::kCommit, key_).status);
     return inner_->commit(durability);
   }
+  int64_t part_bytes() const override { return inner_->part_bytes(); }
+  [[nodiscard]] Status suspend() override {
+    RETURN_IF_ERROR(plan_->judge(FaultCall::kNote, key_).status);
+    return inner_->suspend();
+  }
+  [[nodiscard]] Status set_note(std::string_view note) override {
+    RETURN_IF_ERROR(plan_->judge(FaultCall::kNote, key_).status);
+    return inner_->set_note(note);
+  }
+  std::string_view note() const override { return inner_->note(); }
+  [[nodiscard]] Status read_back(int64_t offset, std::span<std::byte> out) override {
+    const auto verdict = plan_->judge(FaultCall::kReadBack, key_);
+    RETURN_IF_ERROR(verdict.status);
+    RETURN_IF_ERROR(inner_->read_back(offset, out));
+    if (verdict.flip_bit && !out.empty()) out[out.size() / 2] ^= std::byte{1};
+    return {};
+  }
+  std::span<const WrittenPart> parts() const override { return inner_->parts(); }
 
  private:
   const std::unique_ptr<Writer> inner_;
@@ -135,10 +153,17 @@ class FaultStorage final : public Storage {
     return each(FaultCall::kRemove, keys, [&](std::span<const std::string> good) { return inner_->remove(good); });
   }
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
+    RETURN_IF_ERROR(plan_->judge(FaultCall::kListUploads, prefix).status);
     return inner_->list_uploads(prefix);
   }
   [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo> uploads) override {
     return inner_->abort_uploads(uploads);
+  }
+  [[nodiscard]] Result<std::unique_ptr<Writer>> resume_write(const ObjectInfo& upload,
+                                                             const WriteOptions& options) override {
+    RETURN_IF_ERROR(plan_->judge(FaultCall::kOpenWrite, upload.key).status);
+    ASSIGN_OR_RETURN(auto writer, inner_->resume_write(upload, options));
+    return std::make_unique<FaultWriter>(std::move(writer), plan_, upload.key);
   }
   [[nodiscard]] Status make_durable(std::span<const std::string> keys) override {
     return each(FaultCall::kMakeDurable, keys,

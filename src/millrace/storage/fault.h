@@ -16,7 +16,21 @@
 
 namespace millrace {
 
-enum class FaultCall { kAny, kOpenRead, kRead, kOpenWrite, kWrite, kCommit, kStat, kList, kRemove, kMakeDurable };
+enum class FaultCall {
+  kAny,
+  kOpenRead,
+  kRead,
+  kOpenWrite,  // resume_write too
+  kWrite,      // copy_range too
+  kCommit,
+  kNote,      // set_note, suspend
+  kReadBack,  // of a write that was resumed
+  kStat,
+  kList,
+  kListUploads,
+  kRemove,
+  kMakeDurable,
+};
 
 // What happens to the operations that match. `call` and `key_part` choose; the first `skip` matches pass untouched, the
 // next `count` are hit, later ones pass again.

@@ -24,12 +24,21 @@ struct MemoryObject {
   Bytes bytes;
 };
 
+// A write that was left for another writer to go on with.
+struct SuspendedWrite {
+  std::string key;
+  Bytes bytes;
+  std::string note;
+};
+
 // What the storage, its readers and its writers share. Objects are never changed, only replaced.
 struct MemoryState {
   std::string name;
   Mutex mutex;
   std::map<std::string, std::shared_ptr<const MemoryObject>, std::less<>> objects GUARDED_BY(mutex);
   uint64_t commits GUARDED_BY(mutex) = 0;
+  std::map<std::string, SuspendedWrite, std::less<>> suspended GUARDED_BY(mutex);  // by upload
+  uint64_t suspensions GUARDED_BY(mutex) = 0;
 
   std::string path(std::string_view key) const { return name + "/" + std::string(key); }
 };
@@ -69,12 +78,19 @@ class MemoryWriter final : public Writer {
  public:
   MemoryWriter(std::shared_ptr<MemoryState> state, std::string_view key, const WriteOptions& options)
       : state_(std::move(state)), key_(key), options_(options) {}
+  MemoryWriter(std::shared_ptr<MemoryState> state, SuspendedWrite before, const WriteOptions& options)
+      : state_(std::move(state)),
+        key_(std::move(before.key)),
+        options_(options),
+        resumed_note_(before.note),
+        bytes_(std::move(before.bytes)),
+        note_(std::move(before.note)) {}
 
   [[nodiscard]] Status write_at(int64_t offset, std::span<const std::byte> data) override {
     const std::string path = state_->path(key_);
     RETURN_IF_ERROR(check_write_range(path, offset, data.size()));
     MutexLock lock(mutex_);
-    if (committed_) return fail(ErrorCode::kInvalidArgument, "write {}: it is committed", path);
+    RETURN_IF_ERROR(check_open("write"));
     const size_t end = static_cast<size_t>(offset) + data.size();
     const auto no_room = [&] {
       return fail(ErrorCode::kResourceExhausted, "write {}: no room for {} bytes", path, end);
@@ -96,9 +112,8 @@ class MemoryWriter final : public Writer {
 
   [[nodiscard]] Result<ObjectInfo> commit(Durability) override {
     MutexLock own_lock(mutex_);
-    if (std::exchange(committed_, true)) {
-      return fail(ErrorCode::kInvalidArgument, "commit {}: for the second time", state_->path(key_));
-    }
+    RETURN_IF_ERROR(check_open("commit"));
+    ended_ = true;
     auto object = std::make_shared<MemoryObject>();
     object->bytes = std::move(bytes_);
     MutexLock lock(state_->mutex);
@@ -110,13 +125,39 @@ class MemoryWriter final : public Writer {
     object->info = {.key = key_,
                     .size = static_cast<int64_t>(object->bytes.size()),
                     .version = std::to_string(++state_->commits),
-                    .modified = std::chrono::system_clock::now(),
-                    .metadata = std::move(options_.metadata)};
+                    .modified = options_.posix ? options_.posix->modified : std::chrono::system_clock::now(),
+                    .metadata = std::move(options_.metadata),
+                    .posix = options_.posix};
     place = std::move(object);
     return place->info;
   }
 
+  [[nodiscard]] Status suspend() override {
+    MutexLock own_lock(mutex_);
+    RETURN_IF_ERROR(check_open("suspend"));
+    ended_ = true;
+    MutexLock lock(state_->mutex);
+    state_->suspended["upload-" + std::to_string(++state_->suspensions)] = {key_, std::move(bytes_), std::move(note_)};
+    return {};
+  }
+  [[nodiscard]] Status set_note(std::string_view note) override {
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(check_open("set the note of"));
+    note_ = note;
+    return {};
+  }
+  std::string_view note() const override { return resumed_note_; }
+  [[nodiscard]] Status read_back(int64_t offset, std::span<std::byte> out) override {
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(check_open("read"));
+    return MemoryReader(bytes_, state_->path(key_)).read_at(offset, out);
+  }
+
  private:
+  Status check_open(std::string_view what) const REQUIRES_LOCK(mutex_) {
+    if (!ended_) return {};
+    return fail(ErrorCode::kInvalidArgument, "{} {}: it was committed or suspended before", what, state_->path(key_));
+  }
   Status check_condition(const MemoryObject* current) const {
     using Condition = WriteOptions::Condition;
     if (options_.condition == Condition::kIfAbsent && current != nullptr) {
@@ -132,9 +173,11 @@ class MemoryWriter final : public Writer {
   const std::shared_ptr<MemoryState> state_;
   const std::string key_;
   WriteOptions options_;
+  const std::string resumed_note_;
   Mutex mutex_;
   Bytes bytes_ GUARDED_BY(mutex_);
-  bool committed_ GUARDED_BY(mutex_) = false;
+  std::string note_ GUARDED_BY(mutex_);
+  bool ended_ GUARDED_BY(mutex_) = false;
 };
 
 class MemoryStorage final : public Storage {
@@ -152,7 +195,9 @@ class MemoryStorage final : public Storage {
             .knows_dead = true,
             .metadata = true,
             .unique_versions = true,
-            .reads_replaced = true};
+            .reads_replaced = true,
+            .resume = true,
+            .notes = true};
   }
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
@@ -166,16 +211,20 @@ class MemoryStorage final : public Storage {
   }
 
   [[nodiscard]] Result<std::unique_ptr<Writer>> open_write(std::string_view key, const WriteOptions& options) override {
-    RETURN_IF_ERROR(check_key(key));
-    RETURN_IF_ERROR(check_metadata(key, options.metadata));
-    if (options.size_hint_bytes < 0) {
-      return fail(ErrorCode::kInvalidArgument, "write {}: a size hint of {}", key, options.size_hint_bytes);
-    }
-    MutexLock lock(state_->mutex);
-    if (options.condition == WriteOptions::Condition::kIfAbsent && state_->objects.contains(key)) {
-      return fail(ErrorCode::kAlreadyExists, "write {}: it exists", state_->path(key));
-    }
+    RETURN_IF_ERROR(check_write(key, options));
     return std::make_unique<MemoryWriter>(state_, key, options);
+  }
+  [[nodiscard]] Result<std::unique_ptr<Writer>> resume_write(const ObjectInfo& upload,
+                                                             const WriteOptions& options) override {
+    RETURN_IF_ERROR(check_write(upload.key, options));
+    MutexLock lock(state_->mutex);
+    const auto found = state_->suspended.find(upload.version);
+    if (found == state_->suspended.end() || found->second.key != upload.key) {
+      return fail(ErrorCode::kNotFound, "resume {}: no write was left", state_->path(upload.key));
+    }
+    auto writer = std::make_unique<MemoryWriter>(state_, std::move(found->second), options);
+    state_->suspended.erase(found);
+    return writer;
   }
 
   void submit(std::span<const Operation> operations, CompletionQueue& queue) override {
@@ -208,6 +257,7 @@ class MemoryStorage final : public Storage {
       } else {
         page.objects.push_back(it->second->info);
         page.objects.back().metadata.clear();
+        page.objects.back().posix.reset();
       }
     }
     return page;
@@ -226,12 +276,22 @@ class MemoryStorage final : public Storage {
     return first;
   }
 
-  // A process that is gone took its writes with it.
+  // What was suspended; a process that is gone took its writes with it.
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
     RETURN_IF_ERROR(check_listing(prefix, {}));
-    return std::vector<ObjectInfo>();
+    std::vector<ObjectInfo> uploads;
+    MutexLock lock(state_->mutex);
+    for (const auto& [upload, write] : state_->suspended) {
+      if (!write.key.starts_with(prefix)) continue;
+      uploads.push_back({.key = write.key, .size = std::ssize(write.bytes), .version = upload});
+    }
+    return uploads;
   }
-  [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo>) override { return {}; }
+  [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo> uploads) override {
+    MutexLock lock(state_->mutex);
+    for (const ObjectInfo& upload : uploads) state_->suspended.erase(upload.version);
+    return {};
+  }
 
   [[nodiscard]] Status make_durable(std::span<const std::string> keys) override {
     for (const std::string& key : keys) RETURN_IF_ERROR(stat(key).map([](const ObjectInfo&) {}));
@@ -243,6 +303,19 @@ class MemoryStorage final : public Storage {
   }
 
  private:
+  Status check_write(std::string_view key, const WriteOptions& options) const {
+    RETURN_IF_ERROR(check_key(key));
+    RETURN_IF_ERROR(check_metadata(key, options.metadata));
+    if (options.size_hint_bytes < 0) {
+      return fail(ErrorCode::kInvalidArgument, "write {}: a size hint of {}", key, options.size_hint_bytes);
+    }
+    MutexLock lock(state_->mutex);
+    if (options.condition == WriteOptions::Condition::kIfAbsent && state_->objects.contains(key)) {
+      return fail(ErrorCode::kAlreadyExists, "write {}: it exists", state_->path(key));
+    }
+    return {};
+  }
+
   Result<std::shared_ptr<const MemoryObject>> find(std::string_view key, std::string_view what) const {
     RETURN_IF_ERROR(check_key(key));
     MutexLock lock(state_->mutex);

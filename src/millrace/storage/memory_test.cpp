@@ -2,6 +2,7 @@
 #include "millrace/storage/memory.h"
 
 #include "millrace/storage/conformance.h"
+#include "millrace/storage/parts_storage.h"
 
 namespace millrace {
 namespace {
@@ -9,6 +10,12 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(Memory, StorageConformance,
                          ::testing::Values(StorageCase{.name = "memory",
                                                        .make = [] { return make_memory_storage("test"); }}),
+                         conformance_name);
+
+INSTANTIATE_TEST_SUITE_P(Parts, StorageConformance,
+                         ::testing::Values(StorageCase{
+                             .name = "parts",
+                             .make = [] { return make_parts_storage(std::make_shared<PartsService>()); }}),
                          conformance_name);
 
 }  // namespace

@@ -44,6 +44,10 @@ Status Writer::set_note(std::string_view /*note*/) {
   return fail(ErrorCode::kUnsupported, "this storage keeps no notes with a write");
 }
 
+Status Writer::read_back(int64_t /*offset*/, std::span<std::byte> /*out*/) {
+  return fail(ErrorCode::kUnsupported, "this storage does not read what is being written");
+}
+
 Result<std::unique_ptr<Writer>> Storage::resume_write(const ObjectInfo& upload, const WriteOptions& /*options*/) {
   return fail(ErrorCode::kUnsupported, "{}: going on with the write of {} is not supported", name(), upload.key);
 }

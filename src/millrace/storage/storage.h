@@ -51,13 +51,13 @@ struct Capabilities {
   bool durable = false;            // commit(durable) and make_durable survive a power cut (else: they mean visible)
   bool layout = false;             // WriteOptions::stripe_count is honoured (Lustre; else: a wish, ignored)
   bool resume = false;             // Writer::suspend and Storage::resume_write work
-  bool notes = false;              // Writer::set_note works
+  bool notes = false;              // Writer::set_note and read_back work
 };
 
 // What a file system keeps beside the bytes. In S3 it is the user metadata that FSx for Lustre reads and writes
 // (file-permissions, -owner, -group, -atime, -mtime; times in ns).
 struct PosixAttributes {
-  uint32_t mode = 0;  // st_mode: type and permissions
+  uint32_t mode = 0;  // st_mode: type and permissions; 0: mode, owner and group are not known, and are left
   uint32_t owner = 0;
   uint32_t group = 0;
   std::chrono::sys_time<std::chrono::nanoseconds> accessed{};
@@ -144,8 +144,11 @@ class Writer : public ByteSink {
   [[nodiscard]] virtual Status suspend();
   // A small text that is kept with the unfinished write, survives the process and goes with commit or drop.
   [[nodiscard]] virtual Status set_note(std::string_view note);
-  // Of a resumed write: the note that was set last.
+  // Of a resumed write: the note that was set last; it may be the one before after a power cut, or damaged.
   virtual std::string_view note() const { return {}; }
+  // Of a resumed write: reads back what an earlier process wrote, so that it can be checked before it is built upon.
+  // Where notes are kept; elsewhere parts() proves the content. Errors: out_of_range (past what was written).
+  [[nodiscard]] virtual Status read_back(int64_t offset, std::span<std::byte> out);
   // Of a resumed write: the parts that it holds, where the backend knows them (else the note has to say).
   virtual std::span<const WrittenPart> parts() const { return {}; }
 

@@ -6,6 +6,7 @@
 
 #include "millrace/base/executor.h"
 #include "millrace/storage/detail/submit.h"
+#include "millrace/storage/md5.h"
 #include "millrace/storage/memory.h"
 
 namespace millrace {
@@ -13,6 +14,11 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+TEST(Md5, IsThatOfTheStandard) {  // RFC 1321, A.5
+  EXPECT_EQ(md5_hex({}), "d41d8cd98f00b204e9800998ecf8427e");
+  EXPECT_EQ(md5_hex(as_bytes("message digest")), "f96b697d7cb7938d525a2f31aaf161d0");
+}
 
 TEST(CheckKey, SaysWhatIsWrong) {
   for (const char* good : {"a", "a/b", "a/.b", "...", "a b", ".millrace/x"}) EXPECT_TRUE(check_key(good)) << good;

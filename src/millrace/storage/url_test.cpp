@@ -53,14 +53,25 @@ TEST(OpenUrl, MemoryIsSharedByName) {
   EXPECT_EQ(open_url("mem:///x").error().code(), ErrorCode::kInvalidArgument);
 }
 
+TEST(OpenUrl, BucketsAreShared) {
+  const auto location = open_url("s3://a-bucket/dir/./object/");
+  ASSERT_TRUE(location) << location.error().to_string();
+  EXPECT_EQ(location->key, "dir/./object") << "dots are no directories in S3";
+  EXPECT_EQ(location->storage->name(), "s3://a-bucket");
+  EXPECT_EQ(open_url("s3://a-bucket")->storage, location->storage);
+  EXPECT_EQ(open_url("s3://a-bucket")->key, "");
+}
+
 TEST(OpenUrl, SaysWhatItCannotOpen) {
-  for (const char* url : {"s3://bucket/key", "http://host/x", "https://host/x", "gs://b/x"}) {
+  for (const char* url : {"http://host/x", "https://host/x", "gs://b/x"}) {
     const auto location = open_url(url);
     ASSERT_FALSE(location) << url;
     EXPECT_EQ(location.error().code(), ErrorCode::kUnsupported) << url;
     EXPECT_THAT(location.error().to_string(), HasSubstr(url));
   }
-  EXPECT_THAT(open_url("s3://b/k").error().to_string(), HasSubstr("s3:// is not supported yet by this version"));
+  EXPECT_THAT(open_url("gs://b/k").error().to_string(), HasSubstr("gs:// is not supported yet by this version"));
+  EXPECT_EQ(open_url("s3://").error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(open_url("s3://no bucket/k").error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(open_url("").error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(open_url("file://host/x").error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(open_url(std::string_view("a\0b", 3)).error().code(), ErrorCode::kInvalidArgument);

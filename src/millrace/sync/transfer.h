@@ -31,31 +31,38 @@ struct TransferOptions {
 };
 
 struct TransferReport {
-  ObjectInfo object;          // as the target has it
-  Hash128 hash;               // XXH3-128 of the content, from the bytes that passed or were read for comparison
+  ObjectInfo object;  // as the target has it
+  // XXH3-128 of the content, from the bytes that passed or were read for comparison; a copy inside a server has one
+  // only where the source's block hashes are known.
+  std::optional<Hash128> hash;
   int64_t moved_bytes = 0;    // went through this process to the target
   int64_t copied_bytes = 0;   // the target's server copied by itself
   int64_t resumed_bytes = 0;  // an earlier process had moved them
+  bool unchanged = false;     // the target had this content already, and nothing was written
 };
 
 struct EngineOptions {
-  int64_t memory_bytes = 40 << 20;  // of parts under way, whatever the objects' sizes
+  int64_t memory_bytes = 40 << 20;  // of parts under way, whatever the objects' sizes; at least two blocks
   int objects_at_once = 32;
 };
 
 // What transfers share: memory, threads. Thread-safe; blocks in copy().
 class TransferEngine {
  public:
+  // Errors: invalid_argument, resource_exhausted (the process has not that much memory to give).
   [[nodiscard]] static Result<std::unique_ptr<TransferEngine>> create(const EngineOptions& options = {});
   ~TransferEngine();
 
   // `source` is what a listing or stat of `from` said; the copy is of that version. The target is the old object or
   // the new one, never a mixture; after an error or a stop it is the old one, and what was moved of a large object
   // waits for the next copy. Errors: those of reading and writing, each naming both URLs; corruption (the source
-  // changed, or a part came out with another hash), cancelled.
+  // changed, or a part came out with another hash), cancelled. `progress` counts bytes, not items.
   [[nodiscard]] Result<TransferReport> copy(const Location& from, const ObjectInfo& source, const Location& to,
                                             const TransferOptions& options = {}, std::stop_token stop = {},
                                             Progress* progress = nullptr);
+
+  // Of parts under way; never more than EngineOptions::memory_bytes.
+  int64_t memory_in_use_bytes() const;
 
  private:
   struct Impl;

@@ -114,6 +114,26 @@ TEST(Crash, IfVersionKeepsTheOldOrTheNew) {
                   }});
 }
 
+// Half is written and noted, another writer goes on. A note that survives without its file must be found too.
+bool write_in_two(Storage& storage, const std::string& key) {
+  const size_t half = kNew.size() / 2;
+  {
+    const auto writer = storage.open_write(key);
+    if (!writer || !(*writer)->write_at(0, as_bytes(kNew.substr(0, half)))) return false;
+    if (!(*writer)->set_note("half") || !(*writer)->suspend()) return false;
+  }
+  const auto uploads = storage.list_uploads(key);
+  if (!uploads || uploads->size() != 1) return false;
+  const auto writer = storage.resume_write(uploads->front());
+  if (!writer || (*writer)->note() != "half") return false;
+  if (!(*writer)->write_at(static_cast<int64_t>(half), as_bytes(kNew.substr(half)))) return false;
+  return (*writer)->set_note("whole").has_value() && (*writer)->commit().has_value();
+}
+
+TEST(Crash, AResumedWriteKeepsTheOldOrTheNew) {
+  cut_everywhere({.before = kOld, .write = write_in_two});
+}
+
 TEST(Crash, MakeDurableMakesVisibleObjectsDurable) {
   const uint64_t first_seed = test_seed();
   for (uint64_t seed = first_seed; seed < first_seed + 20; ++seed) {

@@ -110,6 +110,7 @@ int FaultSyscalls::open(const char* path, int flags, mode_t mode) {
   MutexLock lock(mutex_);
   paths_[fd] = path;
   if (model_) model_->opened(fd, path, (flags & O_CREAT) != 0);
+  if (model_ && (flags & O_TRUNC) != 0) model_->truncated(fd, 0);
   return fd;
 }
 
@@ -175,6 +176,12 @@ int FaultSyscalls::ftruncate(int fd, off_t size) {
 }
 int FaultSyscalls::fallocate(int fd, int mode, off_t offset, off_t size) {
   return run("fallocate", path_of_fd(fd), [&] { return Syscalls::fallocate(fd, mode, offset, size); });
+}
+int FaultSyscalls::fchown(int fd, uid_t owner, gid_t group) {
+  return run("fchown", path_of_fd(fd), [&] { return Syscalls::fchown(fd, owner, group); });
+}
+int FaultSyscalls::fchmod(int fd, mode_t mode) {
+  return run("fchmod", path_of_fd(fd), [&] { return Syscalls::fchmod(fd, mode); });
 }
 int FaultSyscalls::futimens(int fd, const struct timespec times[2]) {
   return run("futimens", path_of_fd(fd), [&] { return Syscalls::futimens(fd, times); });

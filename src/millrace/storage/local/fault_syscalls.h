@@ -67,6 +67,8 @@ class FaultSyscalls final : public Syscalls {
   int statvfs(const char* path, struct statvfs* out) override;
   int ftruncate(int fd, off_t size) override;
   int fallocate(int fd, int mode, off_t offset, off_t size) override;
+  int fchown(int fd, uid_t owner, gid_t group) override;
+  int fchmod(int fd, mode_t mode) override;
   int futimens(int fd, const struct timespec times[2]) override;
   int flock(int fd, int operation) override;
   int fdatasync(int fd) override;

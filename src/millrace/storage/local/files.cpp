@@ -41,6 +41,26 @@ Result<std::string> path_of(const Context& context, std::string_view key) {
   return context.path(key);
 }
 
+std::optional<TempName> parse_temp_name(std::string_view name) {
+  if (!name.starts_with(kTempPrefix)) return std::nullopt;
+  size_t begin = kTempPrefix.size();  // of a field
+  for (int field = 0; field < 3; ++field) {
+    const size_t dot = name.find('.', begin);
+    if (dot == name.npos) return std::nullopt;
+    begin = dot + 1;
+  }
+  const size_t dot = name.find('.', begin);
+  if (dot == name.npos || dot + 1 == name.size()) return std::nullopt;
+  return TempName{.counter = name.substr(begin, dot - begin), .target = name.substr(dot + 1)};
+}
+
+std::string note_path(const std::string& temp_path, std::string_view mark) {
+  const size_t name_begin = temp_path.rfind('/') + 1;
+  const auto parsed = parse_temp_name(std::string_view(temp_path).substr(name_begin));
+  std::string path = temp_path;
+  return path.insert(temp_path.size() - parsed->target.size() - 1, mark);
+}
+
 std::string parent_of(const std::string& path) {
   return path.substr(0, path.rfind('/'));
 }
@@ -124,6 +144,18 @@ ObjectInfo object_info(std::string key, const struct stat& info) {
           .size = info.st_size,
           .version = version_of(info),
           .modified = std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(mtime_ns(info)))};
+}
+
+PosixAttributes posix_attributes(const struct stat& info) {
+  const auto time = [](const timespec& at) {
+    return std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(at.tv_sec * kNsPerSecond) +
+                                                           std::chrono::nanoseconds(at.tv_nsec));
+  };
+  return {.mode = info.st_mode,
+          .owner = info.st_uid,
+          .group = info.st_gid,
+          .accessed = time(info.st_atim),
+          .modified = time(info.st_mtim)};
 }
 
 Result<bool> try_lock(Syscalls& sys, const Fd& fd, const std::string& path, LockMode mode) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,8 +21,20 @@
 
 namespace millrace::local {
 
-// The beginning of the names of files that are being written.
+// The beginning of the names of files that are being written: ".millrace-tmp.host.nonce.pid.counter.target". The note
+// of such a file lies beside it and has "-note" behind the counter; a note being written, "-note-new".
 inline constexpr std::string_view kTempPrefix = ".millrace-tmp.";
+inline constexpr std::string_view kNoteMark = "-note";
+inline constexpr std::string_view kNewNoteMark = "-note-new";
+
+// The parts of such a name; nothing for a name that is not of this form.
+struct TempName {
+  std::string_view counter;  // with the mark of a note
+  std::string_view target;   // cut where the whole name would be too long
+};
+std::optional<TempName> parse_temp_name(std::string_view name);
+// The path of a note of the unfinished file at `temp_path`. REQUIRES: its name is of that form.
+std::string note_path(const std::string& temp_path, std::string_view mark);
 
 // What a process keeps for one storage.
 struct ProcessState {
@@ -91,6 +104,7 @@ class Fd {
 int64_t mtime_ns(const struct stat& info);
 std::string version_of(const struct stat& info);
 ObjectInfo object_info(std::string key, const struct stat& info);
+PosixAttributes posix_attributes(const struct stat& info);
 
 // The lock that says who is at work on a file or directory (flock; it goes with the process). False when another
 // holds it. Errors: unsupported where the file system has none.

@@ -41,6 +41,8 @@ std::string_view directory_part(std::string_view prefix);
 [[nodiscard]] Result<ListPage> list_objects(const Context& context, std::string_view prefix,
                                             const ListOptions& options);
 [[nodiscard]] Result<std::vector<ObjectInfo>> list_local_uploads(const Context& context, std::string_view prefix);
+// The path of an upload that list_uploads found. Errors: invalid_argument when it cannot have been.
+[[nodiscard]] Result<std::string> upload_path(const Context& context, const ObjectInfo& upload, std::string_view what);
 [[nodiscard]] Status abort_local_uploads(const Context& context, std::span<const ObjectInfo> uploads);
 
 }  // namespace millrace::local

@@ -31,7 +31,9 @@ class LocalStorage final : public Storage {
             .free_space = true,
             .unique_versions = true,
             .reads_replaced = true,
-            .durable = true};
+            .durable = true,
+            .resume = true,
+            .notes = true};
   }
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
@@ -49,7 +51,9 @@ class LocalStorage final : public Storage {
     ASSIGN_OR_RETURN(const std::string path, path_of(*context_, key));
     ASSIGN_OR_RETURN(const auto info, stat_path(*context_->sys, path));
     RETURN_IF_ERROR(check_is_file(info, path));
-    return object_info(std::string(key), info);
+    ObjectInfo object = object_info(std::string(key), info);
+    object.posix = posix_attributes(info);
+    return object;
   }
   [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
     RETURN_IF_ERROR(check_listing(prefix, options));
@@ -70,6 +74,10 @@ class LocalStorage final : public Storage {
   }
   [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo> uploads) override {
     return abort_local_uploads(*context_, uploads);
+  }
+  [[nodiscard]] Result<std::unique_ptr<Writer>> resume_write(const ObjectInfo& upload,
+                                                             const WriteOptions& options) override {
+    return resume_local_writer(context_, upload, options);
   }
 
   [[nodiscard]] Status make_durable(std::span<const std::string> keys) override;

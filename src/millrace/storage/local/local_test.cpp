@@ -137,6 +137,83 @@ TEST_F(LocalTest, UnfinishedWritesAreNoKeys) {
   EXPECT_THAT(keys(), ElementsAre("object"));
 }
 
+TEST_F(LocalTest, NotesAreHiddenAndGoWithTheirWrite) {
+  const std::string key(240, 'k');  // so that the names of its notes are as long as names may be
+  for (const int how : {0, 1, 2, 3}) {
+    auto writer = storage_->open_write(key);
+    ASSERT_TRUE(writer && (*writer)->append(as_bytes("x")));
+    const auto noted = (*writer)->set_note("note");
+    ASSERT_TRUE(noted) << noted.error().to_string();
+    EXPECT_EQ(names().size(), 2u);
+    EXPECT_THAT(keys(), IsEmpty());
+    EXPECT_THAT(*storage_->list_uploads(""), IsEmpty()) << "it is being written";
+    if (how == 0) {
+      ASSERT_TRUE((*writer)->commit());
+    }
+    if (how == 1) writer->reset();
+    if (how >= 2) {
+      ASSERT_TRUE((*writer)->suspend());
+      const auto uploads = storage_->list_uploads("");
+      ASSERT_EQ(uploads->size(), 1u);
+      file(names().at(0) == uploads->front().version ? names().at(1) : names().at(0), std::string(3, '\0'));
+      auto resumed = storage_->resume_write(uploads->front());
+      ASSERT_TRUE(resumed);
+      EXPECT_EQ((*resumed)->note(), std::string(3, '\0')) << "a damaged note is handed on as it is";
+      ASSERT_TRUE((*resumed)->suspend());
+      if (how == 2) {
+        ASSERT_TRUE(storage_->abort_uploads(*uploads));
+      } else {
+        ASSERT_TRUE(storage_->resume_write(uploads->front()));
+      }
+    }
+    EXPECT_EQ(names().size(), how == 0 ? 1u : 0u) << how;
+    ASSERT_TRUE(storage_->remove(std::vector<std::string>{key}));
+  }
+}
+
+TEST_F(LocalTest, ANoteWithoutItsFileIsFoundAndGoes) {
+  const auto writer = storage_->open_write("dir/object");
+  ASSERT_TRUE(writer && (*writer)->set_note("note") && (*writer)->suspend());
+  for (const std::string& name : names()) {
+    if (name.find("-note.") == name.npos) std::filesystem::remove(path("dir/" + name));
+  }
+  ASSERT_EQ(names().size(), 1u);
+  const auto uploads = storage_->list_uploads("dir/");
+  ASSERT_EQ(uploads->size(), 1u);
+  EXPECT_EQ(uploads->front().key, "dir/object");
+  ASSERT_TRUE(storage_->abort_uploads(*uploads));
+  EXPECT_THAT(names(), IsEmpty());
+}
+
+TEST_F(LocalTest, AFailedResumeKeepsWhatWasWritten) {
+  const auto writer = storage_->open_write("object");
+  ASSERT_TRUE(writer && (*writer)->append(as_bytes("half")) && (*writer)->set_note("note") && (*writer)->suspend());
+  const auto uploads = storage_->list_uploads("");
+  ASSERT_EQ(uploads->size(), 1u);
+  EXPECT_EQ(storage_->resume_write(uploads->front(), {.size_hint_bytes = INT64_MAX / 2}).error().code(),
+            ErrorCode::kResourceExhausted);
+  for (const char* call : {"open", "flock", "stat", "fstat", "pread"}) {
+    sys_.add({.call = call, .path_part = ".millrace-tmp", .error = EIO});
+    EXPECT_FALSE(storage_->resume_write(uploads->front())) << call;
+  }
+  const auto resumed = storage_->resume_write(uploads->front(), {.size_hint_bytes = 100});
+  ASSERT_TRUE(resumed);
+  EXPECT_EQ((*resumed)->note(), "note");
+  ASSERT_TRUE((*resumed)->write_at(4, as_bytes(" whole")));
+  ASSERT_TRUE((*resumed)->commit());
+  EXPECT_EQ(*read_object(*storage_, "object"), "half whole");
+  EXPECT_THAT(names(), ElementsAre("object"));
+}
+
+TEST_F(LocalTest, WhatMayNotBeGivenAwayIsKept) {
+  sys_.add({.call = "fchown", .error = EPERM});
+  ASSERT_TRUE(write_object(*storage_, "object", "x", {.posix = PosixAttributes{.mode = 0104755, .owner = 12345}}));
+  EXPECT_EQ(storage_->stat("object")->posix->mode, 0100755u) << "a stranger's set-user-id bit";
+  EXPECT_EQ(storage_->stat("object")->posix->owner, ::getuid());
+  ASSERT_TRUE(write_object(*storage_, "times", "x", {.posix = PosixAttributes{.mode = 0}}));
+  EXPECT_NE(storage_->stat("times")->posix->mode & 0777, 0u) << "an unknown mode is none";
+}
+
 TEST_F(LocalTest, ModesComeFromTheUmask) {
   const mode_t before = ::umask(027);
   ASSERT_TRUE(write_object(*storage_, "object", "x"));
@@ -180,11 +257,12 @@ TEST_F(LocalTest, AFailedStepLeavesNothing) {
   const auto faultless = *open_local_storage(dir_.path());
   ASSERT_TRUE(write_object(*faultless, "dir/object", "old"));
   for (const char* call :
-       {"open", "flock", "fstat", "statvfs", "pwrite", "ftruncate", "futimens", "fdatasync", "rename"}) {
+       {"open", "flock", "fstat", "statvfs", "pwrite", "ftruncate", "fchmod", "futimens", "fdatasync", "rename"}) {
     for (const int64_t skip : {0, 1}) {
       sys_.clear();
       sys_.add({.call = call, .path_part = "/dir", .skip = skip, .count = SyscallFault::kForever, .error = EIO});
-      const auto done = write_object(*storage_, "dir/object", "new", {.size_hint_bytes = 100});
+      const WriteOptions options{.size_hint_bytes = 100, .posix = storage_->stat("dir/object")->posix};
+      const auto done = write_object(*storage_, "dir/object", "new", options);
       EXPECT_TRUE(!done || skip == 1) << call;
       EXPECT_THAT(names(), ElementsAre("object")) << call;
       const auto content = read_object(*faultless, "dir/object");

@@ -38,5 +38,9 @@ class LocalReader final : public RandomReader {
 // As Storage::open_write.
 [[nodiscard]] Result<std::unique_ptr<Writer>> open_local_writer(std::shared_ptr<const Context> context,
                                                                 std::string_view key, const WriteOptions& options);
+// As Storage::resume_write.
+[[nodiscard]] Result<std::unique_ptr<Writer>> resume_local_writer(std::shared_ptr<const Context> context,
+                                                                  const ObjectInfo& upload,
+                                                                  const WriteOptions& options);
 
 }  // namespace millrace::local

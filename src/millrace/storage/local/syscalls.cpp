@@ -47,6 +47,12 @@ int Syscalls::ftruncate(int fd, off_t size) {
 int Syscalls::fallocate(int fd, int mode, off_t offset, off_t size) {
   return ::fallocate(fd, mode, offset, size);
 }
+int Syscalls::fchown(int fd, uid_t owner, gid_t group) {
+  return ::fchown(fd, owner, group);
+}
+int Syscalls::fchmod(int fd, mode_t mode) {
+  return ::fchmod(fd, mode);
+}
 int Syscalls::futimens(int fd, const struct timespec times[2]) {
   return ::futimens(fd, times);
 }

@@ -30,6 +30,8 @@ class Syscalls {
 
   virtual int ftruncate(int fd, off_t size);
   virtual int fallocate(int fd, int mode, off_t offset, off_t size);
+  virtual int fchown(int fd, uid_t owner, gid_t group);
+  virtual int fchmod(int fd, mode_t mode);
   virtual int futimens(int fd, const struct timespec times[2]);
   virtual int flock(int fd, int operation);
   virtual int fdatasync(int fd);

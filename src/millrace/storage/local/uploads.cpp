@@ -6,18 +6,6 @@
 namespace millrace::local {
 namespace {
 
-// The target's name in ".millrace-tmp.host.nonce.pid.counter.target"; nothing for a name that is not of this form.
-std::string_view target_of(std::string_view temp_name) {
-  if (!temp_name.starts_with(kTempPrefix)) return {};
-  size_t at = kTempPrefix.size();
-  for (int field = 0; field < 4; ++field) {
-    at = temp_name.find('.', at);
-    if (at == temp_name.npos) return {};
-    ++at;
-  }
-  return temp_name.substr(at);
-}
-
 // A file whose writer is gone: nobody holds its lock. The answer holds the lock shared, so that a writer that has just
 // made the file and waits for its lock sees what happens to it. Empty when somebody does, or the file is gone.
 Result<Fd> open_abandoned(Syscalls& sys, const std::string& path) {
@@ -43,20 +31,22 @@ class UploadFinder {
                      read_directory(*context_.sys, context_.path(dir.substr(0, dir.rfind('/')))));
     if (!path_.enter(directory)) return {};
     for (const auto& entry : directory.entries) {
-      const std::string key = dir + (entry.is_directory() ? entry.name : std::string(target_of(entry.name)));
-      if (!key.starts_with(prefix_)) continue;
       if (entry.is_directory()) {
-        RETURN_IF_ERROR(walk(key));
-      } else if (entry.name.starts_with(kTempPrefix) && key.size() > dir.size()) {
-        RETURN_IF_ERROR(add(dir, entry.name, key));
+        const std::string deeper = dir + entry.name;
+        if (deeper.starts_with(prefix_)) RETURN_IF_ERROR(walk(deeper));
+      } else if (const auto temp = parse_temp_name(entry.name)) {
+        const std::string key = dir + std::string(temp->target);
+        if (key.starts_with(prefix_)) RETURN_IF_ERROR(add(dir, entry.name, *temp, key));
       }
     }
     path_.leave();
     return {};
   }
 
-  Status add(const std::string& dir, const std::string& temp, const std::string& key) {
+  Status add(const std::string& dir, const std::string& temp, const TempName& parsed, const std::string& key) {
     const std::string path = context_.path(dir + temp);
+    ASSIGN_OR_RETURN(const bool belongs, has_owner(path, parsed));
+    if (belongs) return {};
     ASSIGN_OR_RETURN(const Fd fd, open_abandoned(*context_.sys, path));
     if (!fd) return {};
     ASSIGN_OR_RETURN(const auto info, stat_fd(*context_.sys, fd, path));
@@ -66,6 +56,19 @@ class UploadFinder {
     return {};
   }
 
+  // A note is no upload of its own, but for one that a power cut left without its file.
+  Result<bool> has_owner(const std::string& path, const TempName& parsed) const {
+    std::string owner = path;
+    for (const std::string_view mark : {kNewNoteMark, kNoteMark}) {
+      if (!parsed.counter.ends_with(mark)) continue;
+      owner.erase(path.size() - parsed.target.size() - 1 - mark.size(), mark.size());
+      const auto info = stat_path(*context_.sys, owner);
+      if (!info && info.error().code() != ErrorCode::kNotFound) return tl::unexpected<Error>(info.error());
+      return info.has_value();
+    }
+    return false;
+  }
+
   const Context& context_;
   const std::string_view prefix_;
   WalkPath path_;
@@ -73,16 +76,13 @@ class UploadFinder {
 };
 
 Status abort_upload(const Context& context, const ObjectInfo& upload) {
-  RETURN_IF_ERROR(check_key(upload.key));
-  const bool one_name = upload.version.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
-  if (!one_name || target_of(upload.version).empty()) {
-    return fail(ErrorCode::kInvalidArgument, "abort {}: \"{}\" is no upload", context.path(upload.key), upload.version);
-  }
-  const std::string path = context.path(std::string(directory_part(upload.key)) + upload.version);
+  ASSIGN_OR_RETURN(const std::string path, upload_path(context, upload, "abort"));
   ASSIGN_OR_RETURN(const Fd fd, open_abandoned(*context.sys, path));
   if (!fd) return {};
-  const int64_t removed = retry([&] { return context.sys->unlink(path.c_str()); });
-  if (removed < 0 && removed != -ENOENT) return sys_fail(removed, "remove " + path);
+  for (const std::string& gone : {note_path(path, kNewNoteMark), note_path(path, kNoteMark), path}) {
+    const int64_t removed = retry([&] { return context.sys->unlink(gone.c_str()); });
+    if (removed < 0 && removed != -ENOENT) return sys_fail(removed, "remove " + gone);
+  }
   return {};
 }
 
@@ -90,6 +90,16 @@ Status abort_upload(const Context& context, const ObjectInfo& upload) {
 
 Result<std::vector<ObjectInfo>> list_local_uploads(const Context& context, std::string_view prefix) {
   return UploadFinder(context, prefix).run();
+}
+
+Result<std::string> upload_path(const Context& context, const ObjectInfo& upload, std::string_view what) {
+  RETURN_IF_ERROR(check_key(upload.key));
+  const bool one_name = upload.version.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
+  if (!one_name || !parse_temp_name(upload.version)) {
+    return fail(ErrorCode::kInvalidArgument, "{} {}: \"{}\" is no upload", what, context.path(upload.key),
+                upload.version);
+  }
+  return context.path(std::string(directory_part(upload.key)) + upload.version);
 }
 
 Status abort_local_uploads(const Context& context, std::span<const ObjectInfo> uploads) {

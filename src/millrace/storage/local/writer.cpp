@@ -6,18 +6,22 @@
 #include <algorithm>
 #include <atomic>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "millrace/base/units.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/local/directories.h"
+#include "millrace/storage/local/list.h"
 #include "millrace/storage/local/objects.h"
 
 // A commit, in the order that makes it safe:
 //
 //   write ".millrace-tmp.*" in the target's directory, under a lock that dies with the process
 //   set the modification time        - makes the version unique, see next_mtime_ns
+//   owner and mode, where asked for
 //   fdatasync(file)                  - the content is on the disk before its name points to it     (durable)
+//   unlink the note, if any          - so that no note is left without its file
 //   check the condition, rename      - the one step that makes it visible
 //   fsync(directory and new parents) - the name is on the disk                                     (durable)
 //
@@ -28,6 +32,9 @@ namespace {
 
 constexpr int kTempTries = 100;
 constexpr size_t kNameMaxBytes = 255;
+constexpr int64_t kNoteLimitBytes = 1 << 20;
+constexpr int kResumeTries = 5;  // a listing holds the lock for a moment, to see that nobody else does
+constexpr std::chrono::milliseconds kResumeWait{2};
 
 // The system stamps files with a clock that ticks every few ms, and inode numbers are used again at once: two objects
 // of one size, one after the other, could share a version. A finer time that never repeats in this process prevents
@@ -57,7 +64,7 @@ std::string temp_name(std::string_view target_name) {
   }();
   static std::atomic<uint64_t> counter{0};
   std::string name = fmt::format("{}{}.{}.{}.", kTempPrefix, origin, ::getpid(), counter.fetch_add(1));
-  name += target_name.substr(0, kNameMaxBytes - name.size());
+  name += target_name.substr(0, kNameMaxBytes - kNewNoteMark.size() - name.size());
   return name;
 }
 
@@ -68,16 +75,27 @@ class LocalWriter final : public Writer {
   ~LocalWriter() override { discard(); }
 
   Status begin();
+  Status begin_resumed(const ObjectInfo& upload);
   [[nodiscard]] Status write_at(int64_t offset, std::span<const std::byte> data) override;
   [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                   int64_t offset) override;
   [[nodiscard]] Result<ObjectInfo> commit(Durability durability) override;
+  [[nodiscard]] Status suspend() override;
+  [[nodiscard]] Status set_note(std::string_view note) override;
+  std::string_view note() const override { return resumed_note_; }
+  [[nodiscard]] Status read_back(int64_t offset, std::span<std::byte> out) override;
 
  private:
   Syscalls& sys() const { return *context_->sys; }
   Status check_target() const;
   Status create_temp();
-  Status preallocate();
+  Status open_abandoned_temp(const std::string& path);
+  Status read_note();
+  Status write_file(const std::string& path, std::string_view content) const;
+  Status remove_note();
+  Status set_attributes();
+  Status preallocate(int64_t allocated);
+  void leave();
   Status check_open(std::string_view what) const;
   Status copy_in_kernel(const LocalReader& source, int64_t source_offset, int64_t size, int64_t offset, int64_t& done);
   Result<struct stat> finish_file(Durability durability);
@@ -95,12 +113,63 @@ class LocalWriter final : public Writer {
   std::string temp_path_;  // empty once there is none
   Fd fd_;
   std::atomic<int64_t> end_{0};  // behind the last byte written
+  std::string resumed_note_;
+  Mutex note_mutex_;
+  bool has_note_ GUARDED_BY(note_mutex_) = false;
 };
 
 Status LocalWriter::begin() {
   RETURN_IF_ERROR(check_target());
   RETURN_IF_ERROR(create_temp());
-  return preallocate();
+  return preallocate(0);
+}
+
+// What was written stays when this fails.
+Status LocalWriter::begin_resumed(const ObjectInfo& upload) {
+  ASSIGN_OR_RETURN(const std::string path, upload_path(*context_, upload, "resume"));
+  RETURN_IF_ERROR(open_abandoned_temp(path));
+  const auto prepare = [&]() -> Status {
+    RETURN_IF_ERROR(check_target());
+    RETURN_IF_ERROR(read_note());
+    ASSIGN_OR_RETURN(const auto info, stat_fd(sys(), fd_, path));
+    end_ = info.st_size;
+    return preallocate(int64_t{info.st_blocks} * 512);
+  };
+  Status prepared = prepare();
+  if (!prepared) leave();
+  return prepared;
+}
+
+Status LocalWriter::open_abandoned_temp(const std::string& path) {
+  ASSIGN_OR_RETURN(Fd fd, open_fd(sys(), path, O_RDWR | O_NOFOLLOW));
+  bool locked = false;
+  for (int i = 0; i < kResumeTries && !locked; ++i) {
+    if (i > 0) std::this_thread::sleep_for(kResumeWait);
+    ASSIGN_OR_RETURN(locked, try_lock(sys(), fd, path, LockMode::kExclusive));
+  }
+  if (!locked) return fail(ErrorCode::kUnavailable, "resume {}: another process is writing it", path_);
+  ASSIGN_OR_RETURN(const auto info, stat_path(sys(), path));
+  ASSIGN_OR_RETURN(const auto opened, stat_fd(sys(), fd, path));
+  if (info.st_ino != opened.st_ino || !S_ISREG(info.st_mode)) {
+    return fail(ErrorCode::kNotFound, "resume {}: {} is gone", path_, path);
+  }
+  temp_path_ = path;
+  fd_ = std::move(fd);
+  return {};
+}
+
+Status LocalWriter::read_note() {
+  static_cast<void>(retry([&] { return sys().unlink(note_path(temp_path_, kNewNoteMark).c_str()); }));
+  const std::string path = note_path(temp_path_, kNoteMark);
+  auto fd = open_fd(sys(), path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  if (!fd && fd.error().code() == ErrorCode::kNotFound) return {};
+  if (!fd) return tl::unexpected<Error>(std::move(fd).error());
+  ASSIGN_OR_RETURN(const auto info, stat_fd(sys(), *fd, path));
+  resumed_note_.resize(static_cast<size_t>(std::min<int64_t>(info.st_size, kNoteLimitBytes)));
+  RETURN_IF_ERROR(pread_all(sys(), *fd, path, 0, std::as_writable_bytes(std::span(resumed_note_))));
+  MutexLock lock(note_mutex_);
+  has_note_ = true;
+  return {};
 }
 
 Status LocalWriter::check_target() const {
@@ -122,7 +191,7 @@ Status LocalWriter::create_temp() {
   for (int i = 0; i < kTempTries; ++i) {
     RETURN_IF_ERROR(make_directories(*context_, dir));
     std::string temp = dir + "/" + temp_name(std::string_view(path_).substr(dir.size() + 1));
-    auto fd = open_fd(sys(), temp, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    auto fd = open_fd(sys(), temp, O_RDWR | O_CREAT | O_EXCL, 0666);
     if (!fd) {
       if (fd.error().sys_errno() != ENOENT && fd.error().sys_errno() != EEXIST) {
         return tl::unexpected<Error>(std::move(fd).error());
@@ -142,13 +211,13 @@ Status LocalWriter::create_temp() {
   return tl::unexpected<Error>(std::move(last));
 }
 
-Status LocalWriter::preallocate() {
+Status LocalWriter::preallocate(int64_t allocated) {
   const int64_t size = options_.size_hint_bytes;
   if (size == 0) return {};
   ASSIGN_OR_RETURN(const int64_t available, free_bytes(*context_, parent_of(path_)));
-  if (size > available) {
-    return fail(ErrorCode::kResourceExhausted, "write {}: it needs {}, and {} are free", path_, format_bytes(size),
-                format_bytes(available));
+  if (size - allocated > available) {
+    return fail(ErrorCode::kResourceExhausted, "write {}: it needs {}, and {} are free", path_,
+                format_bytes(size - allocated), format_bytes(available));
   }
   // The size stays, so that an unfinished or shorter object needs no care.
   const int64_t result = retry([&] { return sys().fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, 0, size); });
@@ -210,13 +279,13 @@ Status LocalWriter::copy_in_kernel(const LocalReader& source, int64_t source_off
 Result<ObjectInfo> LocalWriter::commit(Durability durability) {
   RETURN_IF_ERROR(check_open("commit"));
   auto file = finish_file(durability);
-  Status published = file ? publish() : Status(tl::unexpected<Error>(file.error()));
+  Status published = file ? remove_note() : Status(tl::unexpected<Error>(file.error()));
+  if (published) published = publish();
   if (!published) {
     discard();
     return tl::unexpected<Error>(std::move(published).error());
   }
-  temp_path_.clear();
-  fd_.close();
+  leave();
   if (durability == Durability::kDurable) {
     RETURN_IF_ERROR(with_context(sync_directory(*context_, parent_of(path_)),
                                  fmt::format("commit {}: visible, but may not survive a power cut", path_)));
@@ -230,14 +299,35 @@ Result<struct stat> LocalWriter::finish_file(Durability durability) {
     const int64_t cut = retry([&] { return sys().ftruncate(fd_.get(), end); });
     if (cut < 0) return sys_fail(cut, "commit " + path_);
   }
-  const int64_t mtime = next_mtime_ns();
-  const timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {mtime / 1'000'000'000, mtime % 1'000'000'000}};
-  const int64_t stamped = retry([&] { return sys().futimens(fd_.get(), times); });
-  if (stamped < 0) return sys_fail(stamped, "commit " + path_);
+  RETURN_IF_ERROR(set_attributes());
   const int64_t synced =
       durability == Durability::kDurable ? retry([&] { return sys().fdatasync(fd_.get()); }) : hand_over();
   if (synced < 0) return sys_fail(synced, "sync " + path_);
   return stat_fd(sys(), fd_, path_);
+}
+
+Status LocalWriter::set_attributes() {
+  const int64_t mtime = next_mtime_ns();
+  timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {mtime / 1'000'000'000, mtime % 1'000'000'000}};
+  if (const auto& posix = options_.posix) {
+    if (posix->mode != 0) {
+      const int64_t given = retry([&] { return sys().fchown(fd_.get(), posix->owner, posix->group); });
+      if (given < 0 && given != -EPERM && given != -EINVAL) return sys_fail(given, "change the owner of " + path_);
+      // Whoever owns it now must not lend rights that the former owner gave.
+      const mode_t kept = given < 0 ? 01777 : 07777;
+      const int64_t changed = retry([&] { return sys().fchmod(fd_.get(), posix->mode & kept); });
+      if (changed < 0) return sys_fail(changed, "change the mode of " + path_);
+    }
+    const auto time = [](std::chrono::nanoseconds since) {
+      const auto seconds = std::chrono::floor<std::chrono::seconds>(since);
+      return timespec{seconds.count(), (since - seconds).count()};
+    };
+    times[0] = time(posix->accessed.time_since_epoch());
+    times[1] = time(posix->modified.time_since_epoch());
+  }
+  const int64_t stamped = retry([&] { return sys().futimens(fd_.get(), times); });
+  if (stamped < 0) return sys_fail(stamped, "commit " + path_);
+  return {};
 }
 
 // Closes a second descriptor: NFS then sends what it holds and answers the errors of earlier writes, and other hosts
@@ -278,19 +368,75 @@ Status LocalWriter::publish_if_absent() {
   return {};
 }
 
+Status LocalWriter::suspend() {
+  RETURN_IF_ERROR(check_open("suspend"));
+  leave();
+  return {};
+}
+
+Status LocalWriter::set_note(std::string_view note) {
+  RETURN_IF_ERROR(check_open("set the note of"));
+  if (std::ssize(note) > kNoteLimitBytes) {
+    return fail(ErrorCode::kInvalidArgument, "a note of {} bytes on {}: more than {}", note.size(), path_,
+                kNoteLimitBytes);
+  }
+  MutexLock lock(note_mutex_);
+  has_note_ = true;
+  const std::string fresh = note_path(temp_path_, kNewNoteMark);
+  RETURN_IF_ERROR(write_file(fresh, note));
+  const int64_t renamed = retry([&] { return sys().rename(fresh.c_str(), note_path(temp_path_, kNoteMark).c_str()); });
+  if (renamed < 0) return sys_fail(renamed, "write " + fresh);
+  return {};
+}
+
+Status LocalWriter::write_file(const std::string& path, std::string_view content) const {
+  ASSIGN_OR_RETURN(const Fd fd, open_fd(sys(), path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600));
+  return pwrite_all(sys(), fd, path, 0, as_bytes(content));
+}
+
+Status LocalWriter::remove_note() {
+  MutexLock lock(note_mutex_);
+  if (!std::exchange(has_note_, false)) return {};
+  for (const std::string_view mark : {kNewNoteMark, kNoteMark}) {
+    const std::string path = note_path(temp_path_, mark);
+    const int64_t removed = retry([&] { return sys().unlink(path.c_str()); });
+    if (removed < 0 && removed != -ENOENT) return sys_fail(removed, "remove " + path);
+  }
+  return {};
+}
+
+Status LocalWriter::read_back(int64_t offset, std::span<std::byte> out) {
+  RETURN_IF_ERROR(check_open("read"));
+  RETURN_IF_ERROR(check_write_range(path_, offset, out.size()));
+  if (offset + std::ssize(out) > end_) {
+    return fail(ErrorCode::kOutOfRange, "read {} bytes at offset {} of the unfinished {}: it has {}", out.size(),
+                offset, path_, end_.load());
+  }
+  return pread_all(sys(), fd_, temp_path_, offset, out);
+}
+
 void LocalWriter::discard() {
   // In a child after fork the file and its lock are the parent's.
   if (!temp_path_.empty() && generation_ == fork_generation()) {
+    static_cast<void>(remove_note());
     static_cast<void>(retry([&] { return sys().unlink(temp_path_.c_str()); }));
   }
+  leave();
+}
+
+void LocalWriter::leave() {
+  // A forked child may hold the descriptor too.
+  if (fd_ && generation_ == fork_generation()) unlock(sys(), fd_);
   temp_path_.clear();
   fd_.close();
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Writer>> open_local_writer(std::shared_ptr<const Context> context, std::string_view key,
-                                                  const WriteOptions& options) {
+namespace {
+
+Result<std::unique_ptr<LocalWriter>> make_writer(std::shared_ptr<const Context> context, std::string_view key,
+                                                 const WriteOptions& options) {
   ASSIGN_OR_RETURN(std::string path, path_of(*context, key));
   if (!options.metadata.empty()) {
     return fail(ErrorCode::kUnsupported, "write {}: a file system keeps no metadata of objects", path);
@@ -298,8 +444,22 @@ Result<std::unique_ptr<Writer>> open_local_writer(std::shared_ptr<const Context>
   if (options.size_hint_bytes < 0) {
     return fail(ErrorCode::kInvalidArgument, "write {}: a size hint of {}", path, options.size_hint_bytes);
   }
-  auto writer = std::make_unique<LocalWriter>(std::move(context), std::string(key), std::move(path), options);
+  return std::make_unique<LocalWriter>(std::move(context), std::string(key), std::move(path), options);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Writer>> open_local_writer(std::shared_ptr<const Context> context, std::string_view key,
+                                                  const WriteOptions& options) {
+  ASSIGN_OR_RETURN(auto writer, make_writer(std::move(context), key, options));
   RETURN_IF_ERROR(writer->begin());
+  return writer;
+}
+
+Result<std::unique_ptr<Writer>> resume_local_writer(std::shared_ptr<const Context> context, const ObjectInfo& upload,
+                                                    const WriteOptions& options) {
+  ASSIGN_OR_RETURN(auto writer, make_writer(std::move(context), upload.key, options));
+  RETURN_IF_ERROR(writer->begin_resumed(upload));
   return writer;
 }
 

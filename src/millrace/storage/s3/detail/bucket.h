@@ -11,6 +11,7 @@
 
 #include "millrace/base/executor.h"
 #include "millrace/base/per_process.h"
+#include "millrace/storage/detail/read_ahead.h"
 #include "millrace/storage/s3/detail/service.h"
 
 namespace millrace::s3 {
@@ -48,27 +49,33 @@ inline bool is_success(const http::Response& response) {
 // What a submitted operation calls at its end, on a thread of the transport: it must be brief.
 using OnDone = std::function<void(Status)>;
 
+// Which bytes a reader stands for. A value.
+struct PinnedObject {
+  std::string bucket, key, url;
+  int64_t size = 0;
+  std::string version;
+};
+
 // The reader of one version of an object. Thread-safe.
 class S3Reader final : public RandomReader {
  public:
   S3Reader(std::shared_ptr<const Bucket> bucket, std::string key, int64_t size, std::string version);
 
-  std::string_view name() const override { return url_; }
-  int64_t size() const override { return size_; }
-  std::string_view version() const override { return version_; }
+  std::string_view name() const override { return object_->url; }
+  int64_t size() const override { return object_->size; }
+  std::string_view version() const override { return object_->version; }
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
 
   // As read_at, without waiting. `out` stays alive until `done`.
   void start_read(int64_t offset, std::span<std::byte> out, std::stop_token stop, Clock::time_point deadline,
                   OnDone done) const;
-  const std::string& key() const { return key_; }
-  const std::shared_ptr<const Bucket>& bucket() const { return bucket_; }
+  const PinnedObject& object() const { return *object_; }
+  const Service* service() const { return service_.get(); }
 
  private:
-  const std::shared_ptr<const Bucket> bucket_;
-  const std::string key_, url_;
-  const int64_t size_;
-  const std::string version_;
+  const std::shared_ptr<Service> service_;
+  const std::shared_ptr<const PinnedObject> object_;
+  mutable PerProcess<ReadAhead> ahead_;
 };
 
 // As Storage::open_write and resume_write.
@@ -76,8 +83,8 @@ class S3Reader final : public RandomReader {
                                                              const WriteOptions& options);
 [[nodiscard]] Result<std::unique_ptr<Writer>> resume_s3_writer(std::shared_ptr<Bucket> bucket, const ObjectInfo& upload,
                                                                const WriteOptions& options);
-// Starts the upload of a whole part from the caller's memory, without waiting; false when `writer` is not one of ours or
-// the range is no whole part.
+// Starts the upload of a whole part from the caller's memory, without waiting; false when `writer` is not one of ours
+// or the range is no whole part.
 bool start_part_write(Writer& writer, int64_t offset, std::span<const std::byte> data, std::stop_token stop,
                       Clock::time_point deadline, const OnDone& done);
 

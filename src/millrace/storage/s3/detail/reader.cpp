@@ -28,20 +28,22 @@ struct Pieces {
   const OnDone done;
 };
 
-Status check_range_answer(const Result<Answer>& answer, const S3Reader& reader, int64_t offset, size_t size) {
-  const auto what = [&] { return fmt::format("read {} [{}, {})", reader.name(), offset, offset + static_cast<int64_t>(size)); };
+Status check_answer(const Result<Answer>& answer, const PinnedObject& object, int64_t offset, size_t size) {
+  const auto what = [&] {
+    return fmt::format("read {} [{}, {})", object.url, offset, offset + static_cast<int64_t>(size));
+  };
   if (!answer) return with_context(Status(tl::unexpected(answer.error())), what());
   const http::Response& response = answer->response;
   if (response.status == 412 || response.status == 404) {
     return fail(ErrorCode::kCorruption, "{}: changed while reading: version {} is no longer there", what(),
-                reader.version());
+                object.version);
   }
   if (response.status == 416) {
     return fail(ErrorCode::kCorruption, "{}: changed while reading: it is shorter now", what());
   }
   if (!is_success(response)) return tl::unexpected(error_of(response, what()));
   // A server that ignores Range sends everything: `out` would hold the wrong bytes.
-  const bool whole = offset == 0 && static_cast<int64_t>(size) == reader.size();
+  const bool whole = offset == 0 && static_cast<int64_t>(size) == object.size;
   if (response.status != 206 && !whole) {
     return fail(ErrorCode::kUnsupported, "{}: the server does not serve ranges", what());
   }
@@ -49,55 +51,56 @@ Status check_range_answer(const Result<Answer>& answer, const S3Reader& reader, 
     return fail(ErrorCode::kUnavailable, "{}: {} bytes came", what(), response.received_bytes);
   }
   const std::string_view etag = bare_etag(response.header("etag"));
-  if (!reader.version().empty() && !etag.empty() && etag != reader.version()) {
+  if (!object.version.empty() && !etag.empty() && etag != object.version) {
     return fail(ErrorCode::kCorruption, "{}: changed while reading: version {} came, not {}", what(), etag,
-                reader.version());
+                object.version);
   }
   return {};
 }
 
-}  // namespace
-
-S3Reader::S3Reader(std::shared_ptr<const Bucket> bucket, std::string key, int64_t size, std::string version)
-    : bucket_(std::move(bucket)),
-      key_(std::move(key)),
-      url_(bucket_->url(key_)),
-      size_(size),
-      version_(std::move(version)) {}
-
-void S3Reader::start_read(int64_t offset, std::span<std::byte> out, std::stop_token stop, Clock::time_point deadline,
-                          OnDone done) const {
-  if (auto valid = check_read_range(*this, offset, std::ssize(out)); !valid || out.empty()) return done(valid);
+void start_ranges(Service& service, const std::shared_ptr<const PinnedObject>& object, int64_t offset,
+                  std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline, OnDone done) {
   const auto count = static_cast<size_t>((std::ssize(out) + kPieceBytes - 1) / kPieceBytes);
   const auto pieces = std::make_shared<Pieces>(count, std::move(done));
   for (size_t i = 0; i < count; ++i) {
     const auto begin = i * static_cast<size_t>(kPieceBytes);
     const auto piece = out.subspan(begin, std::min(static_cast<size_t>(kPieceBytes), out.size() - begin));
     const int64_t at = offset + static_cast<int64_t>(begin);
-    Request request = bucket_->request(http::Method::kGet, key_);
+    Request request{.bucket = object->bucket, .key = object->key};
     request.out = piece;
     request.headers.emplace_back("range", fmt::format("bytes={}-{}", at, at + std::ssize(piece) - 1));
-    if (!version_.empty()) request.headers.emplace_back("if-match", fmt::format("\"{}\"", version_));
+    if (!object->version.empty()) request.headers.emplace_back("if-match", fmt::format("\"{}\"", object->version));
     request.stop = stop;
     request.deadline = deadline;
-    bucket_->service->start(std::move(request), [this, pieces, at, size = piece.size()](Result<Answer> answer) {
-      pieces->end(check_range_answer(answer, *this, at, size));
+    service.start(std::move(request), [object, pieces, at, size = piece.size()](const Result<Answer>& answer) {
+      pieces->end(check_answer(answer, *object, at, size));
     });
   }
 }
 
+}  // namespace
+
+S3Reader::S3Reader(std::shared_ptr<const Bucket> bucket, std::string key, int64_t size, std::string version)
+    : service_(bucket->service),
+      object_(std::make_shared<PinnedObject>(
+          PinnedObject{bucket->bucket, key, bucket->url(key), size, std::move(version)})),
+      ahead_([service = service_, object = object_] {
+        return std::make_unique<ReadAhead>(
+            object->size, [service, object](int64_t offset, std::span<std::byte> out, const std::stop_token& stop,
+                                            ReadAhead::Done done) {
+              start_ranges(*service, object, offset, out, stop, Clock::time_point::max(), std::move(done));
+            });
+      }) {}
+
+void S3Reader::start_read(int64_t offset, std::span<std::byte> out, std::stop_token stop, Clock::time_point deadline,
+                          OnDone done) const {
+  if (auto valid = check_read_range(*this, offset, std::ssize(out)); !valid || out.empty()) return done(valid);
+  start_ranges(*service_, object_, offset, out, stop, deadline, std::move(done));
+}
+
 Status S3Reader::read_at(int64_t offset, std::span<std::byte> out) const {
-  Mutex mutex;
-  CondVar changed;
-  std::optional<Status> result;
-  start_read(offset, out, {}, Clock::time_point::max(), [&](Status status) {
-    MutexLock lock(mutex);
-    result.emplace(std::move(status));
-    changed.notify_one();  // under the lock: whoever waits drops it
-  });
-  MutexLock lock(mutex);
-  while (!result) changed.wait(mutex);
-  return std::move(*result);
+  RETURN_IF_ERROR(check_read_range(*this, offset, std::ssize(out)));
+  return out.empty() ? Status() : ahead_.get().read(offset, out);
 }
 
 }  // namespace millrace::s3

@@ -13,8 +13,8 @@
 
 // An object of up to a part is one PUT at the commit. A longer one is a multipart upload, begun with its second part.
 // Bytes come in two ways: whole parts go up from the caller's memory, in any order; all else must come in order, is
-// gathered to parts, and goes up behind the caller's back, a few parts at a time. Of gathered parts the first stays here
-// until the commit, so that a head may be written again when the rest is known.
+// gathered to parts, and goes up behind the caller's back, a few parts at a time. Of gathered parts the first stays
+// here until the commit, so that a head may be written again when the rest is known.
 
 namespace millrace::s3 {
 namespace {
@@ -90,6 +90,7 @@ class S3Writer final : public Writer {
   Status begin_upload();
   Status gather(std::span<const std::byte> data) REQUIRES_LOCK(gather_mutex_);
   Status hand_over_gathered() REQUIRES_LOCK(gather_mutex_);
+  void start_gathered(const Gathered& part, int64_t offset);
   Status settle_copy();
   Status copy_part(const CopySource& source, int64_t offset);
   Status wait_for_parts();
@@ -117,9 +118,9 @@ class S3Writer final : public Writer {
   std::vector<WrittenPart> resumed_;
 
   Mutex gather_mutex_;
-  Gathered first_ GUARDED_BY(gather_mutex_);      // the first part, once it is full
-  Gathered gathering_ GUARDED_BY(gather_mutex_);  // the part that grows
-  int64_t end_ GUARDED_BY(gather_mutex_) = 0;     // of what came in order
+  Gathered first_ GUARDED_BY(gather_mutex_);                        // the first part, once it is full
+  Gathered gathering_ GUARDED_BY(gather_mutex_);                    // the part that grows
+  int64_t end_ GUARDED_BY(gather_mutex_) = 0;                       // of what came in order
   std::optional<CopySource> whole_copy_ GUARDED_BY(gather_mutex_);  // the object is this one, if nothing else comes
 };
 
@@ -197,24 +198,24 @@ void S3Writer::start_part(int64_t offset, std::span<const std::byte> data, std::
     MutexLock lock(shared_->mutex);
     ++shared_->under_way;
   }
-  bucket_->service->start(
-      std::move(request), [shared = shared_, part = std::move(part), offset, done = std::move(done),
+  bucket_->service->start(std::move(request),
+                          [shared = shared_, part = std::move(part), offset, done = std::move(done),
                            what = fmt::format("write {} at {}", url_, offset)](Result<Answer> answer) mutable {
-        Status status;
-        if (!answer)
-          status = with_context(Status(tl::unexpected(std::move(answer).error())), what);
-        else if (!is_success(answer->response))
-          status = tl::unexpected(error_of(answer->response, what));
-        if (status) part.etag = bare_etag(answer->response.header("etag"));
-        {
-          MutexLock lock(shared->mutex);
-          if (status) shared->parts[offset] = std::move(part);
-        }
-        done(std::move(status));
-        MutexLock lock(shared->mutex);
-        --shared->under_way;
-        shared->changed.notify_all();
-      });
+                            Status status;
+                            if (!answer)
+                              status = with_context(Status(tl::unexpected(std::move(answer).error())), what);
+                            else if (!is_success(answer->response))
+                              status = tl::unexpected(error_of(answer->response, what));
+                            if (status) part.etag = bare_etag(answer->response.header("etag"));
+                            {
+                              MutexLock lock(shared->mutex);
+                              if (status) shared->parts[offset] = std::move(part);
+                            }
+                            done(std::move(status));
+                            MutexLock lock(shared->mutex);
+                            --shared->under_way;
+                            shared->changed.notify_all();
+                          });
 }
 
 Status S3Writer::write_at(int64_t offset, std::span<const std::byte> data) {
@@ -287,6 +288,14 @@ Status S3Writer::hand_over_gathered() {
     MutexLock lock(shared_->mutex);
     while (shared_->gathered >= kPartsUnderWay && shared_->first_error) shared_->changed.wait(shared_->mutex);
     RETURN_IF_ERROR(Status(shared_->first_error));
+  }
+  start_gathered(part, offset);
+  return {};
+}
+
+void S3Writer::start_gathered(const Gathered& part, int64_t offset) {
+  {
+    MutexLock lock(shared_->mutex);
     ++shared_->gathered;
   }
   start_part(offset, *part, part, {}, Clock::time_point::max(), [shared = shared_](Status status) {
@@ -294,7 +303,6 @@ Status S3Writer::hand_over_gathered() {
     --shared->gathered;
     if (!status && shared->first_error) shared->first_error = std::move(status);
   });
-  return {};
 }
 
 Status S3Writer::copy_range(const RandomReader& source, int64_t source_offset, int64_t size, int64_t offset) {
@@ -303,7 +311,7 @@ Status S3Writer::copy_range(const RandomReader& source, int64_t source_offset, i
   RETURN_IF_ERROR(check_write_range(url_, offset, static_cast<size_t>(size)));
   RETURN_IF_ERROR(settle_copy());
   const auto* object = dynamic_cast<const S3Reader*>(&source);
-  if (object == nullptr || object->bucket()->service != bucket_->service) {
+  if (object == nullptr || object->service() != bucket_->service.get()) {
     return copy_through_memory(source, source_offset, size, *this, offset);
   }
   const CopySource from{object, source_offset, size};
@@ -324,6 +332,10 @@ Status S3Writer::copy_range(const RandomReader& source, int64_t source_offset, i
     return copy_through_memory(source, source_offset, size, *this, offset);
   }
   RETURN_IF_ERROR(begin_upload());
+  {
+    MutexLock lock(gather_mutex_);
+    if (offset == end_ && !gathering_) end_ += size;
+  }
   const int64_t most = kMostCopyBytes / part_bytes_ * part_bytes_;
   for (int64_t done = 0; done < size; done += most) {
     RETURN_IF_ERROR(copy_part({object, source_offset + done, std::min(most, size - done)}, offset + done));
@@ -332,7 +344,7 @@ Status S3Writer::copy_range(const RandomReader& source, int64_t source_offset, i
 }
 
 Pairs copy_headers(const S3Reader& source) {
-  return {{"x-amz-copy-source", "/" + source.bucket()->bucket + "/" + uri_encode(source.key(), true)},
+  return {{"x-amz-copy-source", "/" + source.object().bucket + "/" + uri_encode(source.object().key, true)},
           {"x-amz-copy-source-if-match", fmt::format("\"{}\"", source.version())}};
 }
 
@@ -373,8 +385,8 @@ void S3Writer::add_condition(Request& request) const {
   using Condition = WriteOptions::Condition;
   if (options_.condition == Condition::kIfAbsent) request.headers.emplace_back("if-none-match", "*");
   if (options_.condition == Condition::kIfVersion) {
-    request.headers.emplace_back(
-        "if-match", bucket_->bare_conditions ? options_.version : fmt::format("\"{}\"", options_.version));
+    request.headers.emplace_back("if-match",
+                                 bucket_->bare_conditions ? options_.version : fmt::format("\"{}\"", options_.version));
   }
 }
 
@@ -474,11 +486,7 @@ Result<ObjectInfo> S3Writer::complete() {
     last_offset = last ? end_ - std::ssize(*last) : 0;
   }
   for (const auto& [part, offset] : {std::pair(first, int64_t{0}), std::pair(last, last_offset)}) {
-    if (!part) continue;
-    start_part(offset, *part, part, {}, Clock::time_point::max(), [shared = shared_](Status status) {
-      MutexLock lock(shared->mutex);
-      if (!status && shared->first_error) shared->first_error = std::move(status);
-    });
+    if (part) start_gathered(part, offset);
   }
   RETURN_IF_ERROR(wait_for_parts());
   RETURN_IF_ERROR(check_condition());
@@ -566,8 +574,18 @@ void S3Writer::drop() {
   forget_upload();
 }
 
+// What was gathered and is no whole part yet is lost.
 Status S3Writer::suspend() {
   RETURN_IF_ERROR(check_open("suspend"));
+  Gathered first;
+  {
+    MutexLock lock(gather_mutex_);
+    first = first_;
+  }
+  if (first) {
+    RETURN_IF_ERROR(begin_upload());
+    start_gathered(first, 0);
+  }
   const Status written = wait_for_parts();
   ended_ = true;
   forget_upload();
@@ -587,14 +605,18 @@ Status S3Writer::resume(const ObjectInfo& upload) {
     found.insert(found.end(), page.parts.begin(), page.parts.end());
     next = page.next_number;
   } while (!next.empty());
+  int64_t end = 0;  // of the parts without a gap
+  MutexLock gather_lock(gather_mutex_);
   MutexLock lock(shared_->mutex);
   for (const PartAnswer& part : found) {
     const int64_t offset = (part.number - 1) * part_bytes_;
     // Parts of another size are not where they belong now; they will be sent again.
     if (part.size != part_bytes_ && offset + part.size != options_.size_hint_bytes) continue;
     resumed_.push_back({offset, part.size, part.etag});
+    if (offset == end) end += part.size;
     shared_->parts[offset] = {.size = part.size, .etag = part.etag};
   }
+  end_ = end;
   MutexLock upload_lock(upload_mutex_);
   upload_id_ = upload.version;
   auto& process = bucket_->process.get();

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Small reads that follow each other, served from large ones: for a reader to which each read is a request. Windows
+// grow with the run, and the next one is under way while the one before is being read. Reads here and there, and long
+// ones, go through unchanged. Thread-safe.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <stop_token>
+
+#include "millrace/base/status.h"
+#include "millrace/base/sync.h"
+
+namespace millrace {
+
+class ReadAhead {
+ public:
+  using Done = std::function<void(Status)>;
+  // Starts a read without waiting; `out` lives until `done`, this object perhaps not.
+  using Start = std::function<void(int64_t offset, std::span<std::byte> out, std::stop_token stop, Done done)>;
+
+  // Of an object of `size` bytes.
+  ReadAhead(int64_t size, Start start) : size_(size), start_(std::move(start)) {}
+  ~ReadAhead() { stop_.request_stop(); }
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  // REQUIRES: the range is inside the object.
+  [[nodiscard]] Status read(int64_t offset, std::span<std::byte> out);
+
+ private:
+  struct Window;
+  std::shared_ptr<Window> open_window(int64_t offset, int64_t size) REQUIRES_LOCK(mutex_);
+  // The window that holds the byte at `offset`; nothing when it is to be read by itself. `goes_on`: it is the rest of a
+  // read that began in another window.
+  std::shared_ptr<Window> window_at(int64_t offset, int64_t wanted, bool goes_on);
+  [[nodiscard]] Status read_directly(int64_t offset, std::span<std::byte> out);
+
+  const int64_t size_;
+  const Start start_;
+  std::stop_source stop_;
+  Mutex mutex_;
+  std::shared_ptr<Window> current_ GUARDED_BY(mutex_), next_ GUARDED_BY(mutex_);
+  int64_t end_ GUARDED_BY(mutex_) = -1;  // of the last read
+  int64_t run_ GUARDED_BY(mutex_) = 0;   // bytes that were read one after the other
+};
+
+}  // namespace millrace

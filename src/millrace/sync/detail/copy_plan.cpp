@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/sync/detail/copy_plan.h"
+
+#include <algorithm>
+
+#include "millrace/sync/detail/sidecar.h"
+
+namespace millrace::sync {
+namespace {
+
+constexpr int64_t kMostParts = 10'000;                  // that S3 takes of one object
+constexpr int64_t kServerPartBytes = int64_t{1} << 30;  // costs no memory here; a few at once use a server well
+
+// A part is whole blocks, so that it can be compared.
+int64_t wanted_part_bytes(const CopyPlan& plan, int64_t size) {
+  const int64_t fewest = plan.in_server ? kServerPartBytes : kBlockBytes;
+  const int64_t blocks = (size / kMostParts + kBlockBytes) / kBlockBytes;
+  return std::max(fewest, blocks * kBlockBytes);
+}
+
+Status open_source(const CopyJob& job, CopyPlan& plan) {
+  const OpenOptions options{.expected_version = job.source.version, .known_size = job.source.size};
+  ASSIGN_OR_RETURN(plan.source, job.from.storage->open_read(job.from.key, options));
+  if (plan.source->size() == job.source.size) return {};
+  return fail(ErrorCode::kCorruption, "{} has {} bytes, not {}: it changed since it was listed", plan.source->name(),
+              plan.source->size(), job.source.size);
+}
+
+bool same_posix(const std::optional<PosixAttributes>& wanted, const std::optional<PosixAttributes>& found) {
+  if (!wanted) return true;
+  // Not the owner: what may not be given would be asked for again and again.
+  return found && wanted->mode == found->mode && wanted->modified == found->modified;
+}
+
+// Finds what the target holds, and how to compare it with the source.
+void find_old(const CopyJob& job, CopyPlan& plan) {
+  Storage& storage = *job.to.storage;
+  const bool cheap_target = storage.capabilities().random_write;
+  const bool cheap_source = job.from.storage->capabilities().random_write;
+  if (!storage.capabilities().copy_range || (!plan.known && !cheap_source)) return;
+  auto old = storage.stat(job.to.key);
+  if (!old) return;  // not there, or its trouble shows when it is written
+  plan.old = std::move(*old);
+  if (!cheap_target) {
+    plan.old_hashes = load_sidecar(storage, plan.old);
+    if (!plan.old_hashes) return;
+  }
+  auto reader = storage.open_read(job.to.key, {.expected_version = plan.old.version, .known_size = plan.old.size});
+  if (!reader) return;
+  plan.old_reader = std::move(*reader);
+  plan.same_attributes = same_posix(plan.write.posix, plan.old.posix);
+  if (cheap_target) {
+    plan.compare = plan.known ? Compare::kOldContent : Compare::kBothContents;
+  } else {
+    plan.compare = plan.known ? Compare::kRecorded : Compare::kNewContent;
+  }
+}
+
+}  // namespace
+
+Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
+  CopyPlan plan;
+  RETURN_IF_ERROR(open_source(job, plan));
+  const int64_t size = job.source.size;
+  const Capabilities from = job.from.storage->capabilities();
+  const Capabilities to = job.to.storage->capabilities();
+  if (job.from.storage == job.to.storage && to.copy_range) {
+    plan.in_server = !to.random_write;
+    plan.in_kernel = to.random_write;
+  }
+  if (size > kBlockBytes && !from.random_write) {
+    ObjectInfo pinned = job.source;
+    pinned.key = job.from.key;
+    pinned.version = plan.source->version();
+    plan.known = load_sidecar(*job.from.storage, pinned);
+  }
+  if (job.options.posix) {
+    plan.write.posix = job.source.posix;
+    if (!plan.write.posix) {
+      ASSIGN_OR_RETURN(const ObjectInfo info, job.from.storage->stat(job.from.key));
+      plan.write.posix = info.posix;
+    }
+  }
+  if (delta && size > kBlockBytes) find_old(job, plan);
+  // For a small file, to ask how much is free costs as much as to write it.
+  plan.write.size_hint_bytes = to.random_write && size <= kBlockBytes ? 0 : size;
+  plan.write.part_bytes = wanted_part_bytes(plan, size);
+  return plan;
+}
+
+bool same_blocks(std::span<const Hash128> fresh, int64_t fresh_size, const formats::BlockHashes& old, int64_t offset,
+                 int64_t size) {
+  const auto block_size = [](int64_t object_size, int64_t begin) { return std::min(kBlockBytes, object_size - begin); };
+  for (int64_t begin = offset; begin < offset + size; begin += kBlockBytes) {
+    const auto i = static_cast<size_t>(begin / kBlockBytes);
+    if (i >= old.blocks.size() || fresh[i] != old.blocks[i]) return false;
+    if (block_size(fresh_size, begin) != block_size(old.object_size, begin)) return false;
+  }
+  return true;
+}
+
+}  // namespace millrace::sync

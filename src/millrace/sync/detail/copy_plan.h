@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What is known before the first byte of a copy moves: the source, what it should hash to, what the target holds
+// already, and how the two can be compared. Belongs to one thread.
+
+#include <memory>
+#include <optional>
+#include <stop_token>
+
+#include "millrace/formats/block_hashes.h"
+#include "millrace/sync/transfer.h"
+
+namespace millrace::sync {
+
+struct CopyJob {
+  const Location& from;
+  const ObjectInfo& source;
+  const Location& to;
+  const TransferOptions& options;
+  std::stop_token stop;
+  Progress* progress = nullptr;
+};
+
+// How a part of the source is held against the same range of the old target. A storage that writes at any place is
+// taken to be one whose bytes are cheap to read: a file system or memory.
+enum class Compare {
+  kNothing,
+  kRecorded,      // the block hashes of both are known: nothing is read
+  kOldContent,    // those of the source are known: the old target is read
+  kNewContent,    // those of the old target are known: the source is read, as it is anyway
+  kBothContents,  // both are read
+};
+
+struct CopyPlan {
+  std::unique_ptr<RandomReader> source;
+  std::optional<formats::BlockHashes> known;  // of the source
+  bool in_server = false;                     // the target's server copies, and the content never passes here
+  bool in_kernel = false;                     // the storage copies, but the content is read here too, to be hashed
+
+  Compare compare = Compare::kNothing;
+  ObjectInfo old;  // the target as it is; the rest is set where `compare` asks for it
+  std::unique_ptr<RandomReader> old_reader;
+  std::optional<formats::BlockHashes> old_hashes;
+  bool same_attributes = true;  // nothing but content would be written
+
+  WriteOptions write;
+};
+
+// Errors: those of opening the source; corruption when it is not the version or size that `job.source` says.
+[[nodiscard]] Result<CopyPlan> plan_copy(const CopyJob& job, bool delta);
+
+// Whether all blocks of [offset, offset + size) are the same in both. REQUIRES: the range is whole blocks of `fresh`.
+bool same_blocks(std::span<const Hash128> fresh, int64_t fresh_size, const formats::BlockHashes& old, int64_t offset,
+                 int64_t size);
+
+}  // namespace millrace::sync

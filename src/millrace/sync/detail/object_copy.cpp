@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/sync/detail/object_copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <set>
+#include <utility>
+
+#include "millrace/base/log.h"
+#include "millrace/storage/md5.h"
+#include "millrace/sync/detail/content_hash.h"
+#include "millrace/sync/detail/resumed_write.h"
+#include "millrace/sync/detail/sidecar.h"
+
+// The way of a part:
+//
+//   begin    gets memory and is read; one that is known to be the same as in the old target needs neither
+//   process  in the order of the parts: hashed, checked, and decided upon
+//   start    written from memory, or copied by the storage from the source or from the old target, or kept
+//   finish   counted; the memory goes back; the note says so once all before it are finished too
+//
+// The thread that called does all but reading, writing and copying. Nobody waits for memory while he holds some that
+// nothing is done with, so copies that share a pool cannot block each other.
+
+namespace millrace::sync {
+namespace {
+
+constexpr size_t kMostSlots = 64;  // parts without memory may be under way too, but not without end
+constexpr int kMostCopies = 16;    // that are asked of a server at once
+constexpr size_t kCompareBytes = 256 << 10;
+
+enum class Action { kWrite, kFromSource, kFromOld, kKeep };
+
+// A part under way.
+struct Slot {
+  Buffer buffer;  // empty where the content does not pass here
+  Action action = Action::kWrite;
+  bool ready = false;  // to be processed
+};
+
+class ObjectCopy {
+ public:
+  ObjectCopy(const CopyTools& tools, const CopyJob& job, CopyPlan plan)
+      : tools_(tools),
+        job_(job),
+        plan_(std::move(plan)),
+        to_caps_(job.to.storage->capabilities()),
+        size_(job.source.size),
+        stop_with_caller_(job.stop, [this] { stop_.request_stop(); }) {}
+
+  Result<TransferReport> run();
+  // The old target could not be copied from: it is worth a try without it.
+  bool failed_on_old() const { return failed_on_old_; }
+
+ private:
+  struct Range {
+    int64_t offset = 0;
+    int64_t size = 0;
+  };
+  Range range_of(int64_t part) const {
+    const int64_t offset = part * part_bytes_;
+    return {offset, std::min(part_bytes_, size_ - offset)};
+  }
+  bool is_checked() const { return plan_.known && is_whole_blocks_; }  // each part against what the source should be
+  bool is_decided() const { return processed_ == parts_ && slots_.empty(); }
+  bool is_same() const { return plan_.old.size == size_ && plan_.same_attributes; }
+
+  Status prepare();
+  Status take_over(ResumedWrite resumed);
+  Status trust_noted(const ResumeNote& note);
+  Result<bool> is_own_part(int64_t offset, const std::string& md5);
+  Status open_writer();
+  void set_part_bytes(int64_t bytes);
+  void restart_hash();
+
+  Status transfer();
+  Status advance();
+  Result<bool> begin_part(bool may_wait);
+  Status process_ready();
+  Status process(int64_t part, Slot& slot);
+  Status check_content(int64_t part, Slot& slot);
+  Status check_ended_blocks();
+  Action choose(int64_t part, const Slot& slot);
+  bool old_is_known_content(int64_t part, const Buffer& buffer);
+  bool old_is_same(int64_t part, const Buffer& buffer);
+  void start(int64_t part);
+  void start_copy(int64_t part, const RandomReader& from);
+  void run_operation(const Operation& operation, Storage& storage);
+  void start_deferred();
+  Status take_completion(Completion completion);
+  void finish(int64_t part);
+  void write_note();
+
+  Result<TransferReport> commit();
+  void give_up(const Error& error);
+  std::optional<formats::BlockHashes> hashes_of(const std::string& version) const;
+
+  const CopyTools tools_;
+  const CopyJob& job_;
+  CopyPlan plan_;
+  const Capabilities to_caps_;
+  const int64_t size_;
+  TransferReport report_;
+
+  std::stop_source stop_;  // of operations: set by the caller's stop, and after the first error
+  const std::stop_callback<std::function<void()>> stop_with_caller_;
+  CompletionQueue queue_;
+  int in_flight_ = 0, writes_ = 0, copies_ = 0;  // writes_, copies_: of those in flight
+
+  std::unique_ptr<Writer> writer_;
+  int64_t part_bytes_ = 0;
+  int64_t parts_ = 0;
+  bool is_whole_blocks_ = false;
+  bool in_sequence_ = false;  // the writer takes one range after the other
+  bool is_resumable_ = false;
+  bool failed_on_old_ = false;
+  std::map<int64_t, std::string> part_md5s_;
+
+  std::optional<ContentHash> hash_;
+  size_t checked_blocks_ = 0;
+  int64_t next_ = 0;       // the part to begin
+  int64_t processed_ = 0;  // parts that were
+  std::map<int64_t, Slot> slots_;
+  // Parts [deferred_next_, deferred_end_) are the same as in the old target and are copied from it once something else
+  // has to be written.
+  int64_t deferred_next_ = 0, deferred_end_ = 0;
+
+  int64_t finished_before_ = 0;  // all parts before it are finished
+  std::set<int64_t> finished_;   // and these
+  std::deque<Hash128> digests_;  // of the content up to the end of parts finished_before_ and on
+  Hash128 finished_digest_;      // up to finished_before_
+  int64_t noted_ = 0;
+  bool takes_notes_ = false;
+  std::vector<std::byte> scratch_;
+};
+
+Result<TransferReport> ObjectCopy::run() {
+  Status moved = prepare();
+  if (moved) moved = transfer();
+  if (!moved) {
+    give_up(moved.error());
+    return tl::unexpected<Error>(std::move(moved).error());
+  }
+  if (plan_.known) {
+    report_.hash = plan_.known->object_hash;
+  } else if (!plan_.in_server) {
+    report_.hash = hash_->digest();
+  }
+  if (writer_ != nullptr) return commit();
+  if (job_.progress != nullptr) job_.progress->add(size_, 0);
+  report_.object = plan_.old;
+  report_.unchanged = true;
+  return std::move(report_);
+}
+
+Status ObjectCopy::prepare() {
+  is_resumable_ = job_.options.resume && to_caps_.resume && size_ > kBlockBytes && !plan_.in_server;
+  set_part_bytes(to_caps_.random_write ? kBlockBytes : plan_.write.part_bytes);
+  restart_hash();
+  if (is_resumable_ && to_caps_.list_uploads) {
+    auto resumed = find_resumable(job_, plan_, tools_.buffers.limit_bytes() / 2);
+    if (resumed.writer != nullptr) RETURN_IF_ERROR(take_over(std::move(resumed)));
+  }
+  if (writer_ == nullptr && plan_.compare == Compare::kNothing) return open_writer();
+  return {};
+}
+
+void ObjectCopy::set_part_bytes(int64_t bytes) {
+  part_bytes_ = bytes;
+  parts_ = std::max<int64_t>(1, (size_ + bytes - 1) / bytes);
+  is_whole_blocks_ = parts_ == 1 || bytes % kBlockBytes == 0;
+}
+
+void ObjectCopy::restart_hash() {
+  const bool keeps_blocks = !to_caps_.random_write && size_ > kBlockBytes && job_.options.sidecar;
+  hash_.emplace(!plan_.known, plan_.known || keeps_blocks || plan_.compare == Compare::kNewContent);
+  checked_blocks_ = 0;
+}
+
+Status ObjectCopy::open_writer() {
+  const bool planned = processed_ > 0;  // parts were decided upon, but nothing was written
+  ASSIGN_OR_RETURN(writer_, job_.to.storage->open_write(job_.to.key, plan_.write));
+  takes_notes_ = is_resumable_ && to_caps_.notes;
+  if (to_caps_.random_write) return {};
+  int64_t bytes = writer_->part_bytes();
+  if (bytes == 0 || (bytes > tools_.buffers.limit_bytes() / 2 && !plan_.in_server)) {
+    in_sequence_ = true;  // such parts are the writer's to gather
+    is_resumable_ = false;
+    bytes = kBlockBytes;
+  }
+  if (bytes == part_bytes_ && !(planned && in_sequence_)) return {};
+  if (planned) {
+    failed_on_old_ = true;
+    return fail(ErrorCode::kUnsupported, "parts of {} bytes, not {} as asked for", bytes, part_bytes_);
+  }
+  set_part_bytes(bytes);
+  if (!is_whole_blocks_ || in_sequence_) plan_.compare = Compare::kNothing;
+  restart_hash();
+  return {};
+}
+
+// ---- what an earlier process left
+
+Status ObjectCopy::take_over(ResumedWrite resumed) {
+  writer_ = std::move(resumed.writer);
+  takes_notes_ = to_caps_.notes;
+  if (to_caps_.notes) return trust_noted(resumed.note);
+  part_md5s_ = std::move(resumed.part_md5s);
+  set_part_bytes(writer_->part_bytes());
+  if (!is_whole_blocks_) plan_.compare = Compare::kNothing;
+  restart_hash();
+  // The first part tells whether the upload is one of this content at all, or somebody else's.
+  const auto& [offset, md5] = *part_md5s_.begin();
+  ASSIGN_OR_RETURN(const bool own, is_own_part(offset, md5));
+  if (own) return {};
+  part_md5s_.clear();
+  RETURN_IF_ERROR(writer_->suspend());
+  writer_.reset();
+  return {};
+}
+
+Result<bool> ObjectCopy::is_own_part(int64_t offset, const std::string& md5) {
+  const int64_t size = std::min(part_bytes_, size_ - offset);
+  ASSIGN_OR_RETURN(const Buffer buffer, tools_.buffers.acquire(static_cast<size_t>(size), job_.stop));
+  RETURN_IF_ERROR(plan_.source->read_at(offset, buffer.span()));
+  return md5_hex(buffer.span()) == md5;
+}
+
+// Reads back what the note speaks of. What is not as it should be is written again.
+Status ObjectCopy::trust_noted(const ResumeNote& note) {
+  const int64_t noted = std::min(note.parts, parts_);
+  noted_ = noted;
+  ASSIGN_OR_RETURN(const Buffer buffer, tools_.buffers.acquire(static_cast<size_t>(part_bytes_), job_.stop));
+  int64_t good = 0;
+  for (; good < noted && !job_.stop.stop_requested(); ++good) {
+    const auto [offset, size] = range_of(good);
+    const auto content = buffer.span().first(static_cast<size_t>(size));
+    if (!writer_->read_back(offset, content)) break;
+    if (plan_.known && xxh3_128(content) != plan_.known->blocks[static_cast<size_t>(good)]) break;
+    if (!plan_.known) hash_->update(content);
+  }
+  if (job_.stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+  if (!plan_.known && (good < noted || hash_->digest() != note.digest)) {
+    log(LogLevel::kWarning, "{}: what an earlier copy left is not what its note says, and is written again",
+        job_.to.url);
+    good = 0;
+    restart_hash();
+  }
+  next_ = processed_ = finished_before_ = noted_ = good;
+  if (good > 0 && !plan_.known) finished_digest_ = note.digest;
+  report_.resumed_bytes = std::min(good * part_bytes_, size_);
+  if (job_.progress != nullptr) job_.progress->add(report_.resumed_bytes, 0);
+  return {};
+}
+
+// ---- moving parts
+
+Status ObjectCopy::transfer() {
+  Status status;
+  for (;;) {
+    if (status && job_.stop.stop_requested()) status = fail(ErrorCode::kCancelled, "stopped");
+    if (status) status = advance();
+    if (!status) stop_.request_stop();
+    if (in_flight_ == 0) {
+      if (!status) return status;
+      if (!is_decided()) continue;
+      if (writer_ == nullptr) {
+        if (is_same()) return status;
+        status = open_writer();  // all blocks are the same, and still it is another object
+      } else if (deferred_next_ == deferred_end_) {
+        return status;
+      }
+      continue;
+    }
+    Status ended = take_completion(queue_.wait());
+    while (auto completion = queue_.try_pop()) {
+      Status other = take_completion(std::move(*completion));
+      if (ended) ended = std::move(other);
+    }
+    // What was stopped because of an error, or because of the caller, tells nothing.
+    if (status && !ended) status = std::move(ended);
+    write_note();
+  }
+}
+
+Status ObjectCopy::advance() {
+  start_deferred();
+  for (;;) {
+    RETURN_IF_ERROR(process_ready());
+    if (next_ == parts_ || slots_.size() >= kMostSlots || job_.stop.stop_requested()) return {};
+    ASSIGN_OR_RETURN(const bool begun, begin_part(slots_.empty()));
+    if (!begun) return {};
+  }
+}
+
+// False where there is no memory now.
+Result<bool> ObjectCopy::begin_part(bool may_wait) {
+  const int64_t part = next_;
+  const auto [offset, size] = range_of(part);
+  Slot slot;
+  if (plan_.compare == Compare::kRecorded && same_blocks(plan_.known->blocks, size_, *plan_.old_hashes, offset, size)) {
+    slot = {.action = Action::kFromOld, .ready = true};
+  } else if (plan_.in_server) {
+    slot = {.action = Action::kFromSource, .ready = true};
+  } else if (size == 0) {
+    slot.ready = true;
+  } else {
+    const auto bytes = static_cast<size_t>(size);
+    ASSIGN_OR_RETURN(slot.buffer,
+                     may_wait ? tools_.buffers.acquire(bytes, job_.stop) : tools_.buffers.try_acquire(bytes));
+    if (!slot.buffer) return false;
+    if (plan_.compare == Compare::kOldContent && old_is_known_content(part, slot.buffer)) {
+      slot.action = Action::kFromOld;
+      slot.ready = true;
+    }
+  }
+  ++next_;
+  Slot& placed = slots_[part] = std::move(slot);
+  if (!placed.ready) {
+    run_operation({.tag = static_cast<uint64_t>(part) * 2,
+                   .reader = plan_.source.get(),
+                   .offset = offset,
+                   .out = placed.buffer.span(),
+                   .stop = stop_.get_token()},
+                  *job_.from.storage);
+  }
+  return true;
+}
+
+// One part alone is done here: to hand it to other threads would cost more than it gains.
+void ObjectCopy::run_operation(const Operation& operation, Storage& storage) {
+  ++in_flight_;
+  if (parts_ > 1) return storage.submit(std::span(&operation, 1), queue_);
+  Status status = operation.reader != nullptr ? operation.reader->read_at(operation.offset, operation.out)
+                                              : operation.writer->write_at(operation.offset, operation.data);
+  queue_.push({.tag = operation.tag, .status = std::move(status)});
+}
+
+Status ObjectCopy::process_ready() {
+  for (;;) {
+    const auto found = slots_.find(processed_);
+    if (found == slots_.end() || !found->second.ready || (in_sequence_ && writes_ > 0)) return {};
+    RETURN_IF_ERROR(process(processed_, found->second));
+  }
+}
+
+Status ObjectCopy::process(int64_t part, Slot& slot) {
+  if (slot.buffer) RETURN_IF_ERROR(check_content(part, slot));
+  if (slot.action == Action::kWrite) slot.action = choose(part, slot);
+  slot.ready = false;
+  if (!plan_.known && !plan_.in_server) digests_.push_back(hash_->digest());
+  if (slot.action == Action::kFromOld && writer_ == nullptr) {
+    deferred_end_ = ++processed_;
+    slots_.erase(part);
+    return {};
+  }
+  if (writer_ == nullptr) {
+    RETURN_IF_ERROR(open_writer());
+    start_deferred();
+  }
+  ++processed_;
+  start(part);
+  return {};
+}
+
+// Hashes the part; where the source's hashes are known, holds it against them before anything is done with it.
+Status ObjectCopy::check_content(int64_t part, Slot& slot) {
+  if (!is_checked()) {
+    hash_->update(slot.buffer.span());
+    if (part + 1 == parts_) hash_->finish();
+    return check_ended_blocks();
+  }
+  if (slot.action == Action::kFromOld) return {};  // was compared with them
+  const auto is_right = [&](Hash128& wrong, size_t& block) {
+    const auto content = slot.buffer.span();
+    for (size_t at = 0; at < content.size(); at += static_cast<size_t>(kBlockBytes)) {
+      block = static_cast<size_t>(range_of(part).offset / kBlockBytes) + at / static_cast<size_t>(kBlockBytes);
+      wrong = xxh3_128(content.subspan(at, std::min(content.size() - at, static_cast<size_t>(kBlockBytes))));
+      if (wrong != plan_.known->blocks[block]) return false;
+    }
+    return true;
+  };
+  Hash128 wrong;
+  size_t block = 0;
+  if (is_right(wrong, block)) return {};
+  log(LogLevel::kWarning, "{}: block {} came with other bytes than it has, and is read again", job_.from.url, block);
+  RETURN_IF_ERROR(plan_.source->read_at(range_of(part).offset, slot.buffer.span()));
+  if (is_right(wrong, block)) return {};
+  return fail(ErrorCode::kCorruption, "block {} of {} has the hash {}, not {} as {} says", block, plan_.source->name(),
+              to_hex(wrong), to_hex(plan_.known->blocks[block]), sidecar_key(job_.from.key));
+}
+
+Status ObjectCopy::check_ended_blocks() {
+  if (!plan_.known) return {};
+  for (; checked_blocks_ < hash_->blocks().size(); ++checked_blocks_) {
+    if (hash_->blocks()[checked_blocks_] == plan_.known->blocks[checked_blocks_]) continue;
+    return fail(ErrorCode::kCorruption, "block {} of {} has the hash {}, not {} as {} says", checked_blocks_,
+                plan_.source->name(), to_hex(hash_->blocks()[checked_blocks_]),
+                to_hex(plan_.known->blocks[checked_blocks_]), sidecar_key(job_.from.key));
+  }
+  return {};
+}
+
+Action ObjectCopy::choose(int64_t part, const Slot& slot) {
+  const auto [offset, size] = range_of(part);
+  if (const auto held = part_md5s_.find(offset); held != part_md5s_.end()) {
+    if (md5_hex(slot.buffer.span()) == held->second) return Action::kKeep;
+  }
+  if (plan_.compare == Compare::kNewContent && same_blocks(hash_->blocks(), size_, *plan_.old_hashes, offset, size)) {
+    return Action::kFromOld;
+  }
+  if (plan_.compare == Compare::kBothContents && old_is_same(part, slot.buffer)) return Action::kFromOld;
+  return plan_.in_kernel ? Action::kFromSource : Action::kWrite;
+}
+
+// An old target that cannot be read is another one.
+bool ObjectCopy::old_is_known_content(int64_t part, const Buffer& buffer) {
+  const auto [offset, size] = range_of(part);
+  if (plan_.old.size < offset + size || !plan_.old_reader->read_at(offset, buffer.span())) return false;
+  return xxh3_128(buffer.span()) == plan_.known->blocks[static_cast<size_t>(offset / kBlockBytes)];
+}
+
+bool ObjectCopy::old_is_same(int64_t part, const Buffer& buffer) {
+  const auto [offset, size] = range_of(part);
+  if (plan_.old.size < offset + size) return false;
+  scratch_.resize(kCompareBytes);
+  for (int64_t at = 0; at < size; at += std::ssize(scratch_)) {
+    const auto bytes = static_cast<size_t>(std::min(size - at, std::ssize(scratch_)));
+    if (!plan_.old_reader->read_at(offset + at, std::span(scratch_).first(bytes))) return false;
+    if (std::memcmp(scratch_.data(), buffer.data() + at, bytes) != 0) return false;
+  }
+  return true;
+}
+
+void ObjectCopy::start(int64_t part) {
+  Slot& slot = slots_.at(part);
+  const auto [offset, size] = range_of(part);
+  if (size == 0 || slot.action == Action::kKeep) return finish(part);
+  if (slot.action == Action::kFromSource) return start_copy(part, *plan_.source);
+  if (slot.action == Action::kFromOld) return start_copy(part, *plan_.old_reader);
+  ++writes_;
+  run_operation({.tag = static_cast<uint64_t>(part) * 2 + 1,
+                 .writer = writer_.get(),
+                 .offset = offset,
+                 .data = slot.buffer.span(),
+                 .stop = stop_.get_token()},
+                *job_.to.storage);
+}
+
+void ObjectCopy::start_copy(int64_t part, const RandomReader& from) {
+  slots_.at(part).buffer = {};
+  const auto copy = [this, part, &from] {
+    const auto [offset, size] = range_of(part);
+    Status status = stop_.stop_requested() ? Status(fail(ErrorCode::kCancelled, "stopped before it was copied"))
+                                           : writer_->copy_range(from, offset, size, offset);
+    queue_.push({.tag = static_cast<uint64_t>(part) * 2 + 1, .status = std::move(status)});
+  };
+  ++in_flight_;
+  ++copies_;
+  if (parts_ == 1) {
+    copy();
+  } else {
+    tools_.blocking.submit(copy);
+  }
+}
+
+void ObjectCopy::start_deferred() {
+  if (writer_ == nullptr) return;
+  while (deferred_next_ < deferred_end_ && copies_ < kMostCopies) {
+    const int64_t part = deferred_next_++;
+    slots_[part] = {.action = Action::kFromOld};
+    start(part);
+  }
+}
+
+Status ObjectCopy::take_completion(Completion completion) {
+  --in_flight_;
+  const auto part = static_cast<int64_t>(completion.tag / 2);
+  Slot& slot = slots_.at(part);
+  if (completion.tag % 2 == 0) {
+    slot.ready = true;
+    return std::move(completion.status);
+  }
+  if (slot.action == Action::kWrite) {
+    --writes_;
+  } else {
+    --copies_;
+    if (!completion.status && slot.action == Action::kFromOld &&
+        completion.status.error().code() != ErrorCode::kCancelled) {
+      failed_on_old_ = true;
+    }
+  }
+  RETURN_IF_ERROR(std::move(completion.status));
+  finish(part);
+  return {};
+}
+
+void ObjectCopy::finish(int64_t part) {
+  const auto found = slots_.find(part);
+  const int64_t size = range_of(part).size;
+  switch (found->second.action) {
+    case Action::kWrite:
+      report_.moved_bytes += size;
+      break;
+    case Action::kFromSource:
+    case Action::kFromOld:
+      report_.copied_bytes += size;
+      break;
+    case Action::kKeep:
+      report_.resumed_bytes += size;
+      break;
+  }
+  if (job_.progress != nullptr) job_.progress->add(size, 0);
+  slots_.erase(found);
+  finished_.insert(part);
+  while (!finished_.empty() && *finished_.begin() == finished_before_) {
+    finished_.erase(finished_.begin());
+    ++finished_before_;
+    if (digests_.empty()) continue;
+    finished_digest_ = digests_.front();
+    digests_.pop_front();
+  }
+}
+
+void ObjectCopy::write_note() {
+  if (!takes_notes_ || writer_ == nullptr || finished_before_ == noted_) return;
+  const ResumeNote note{
+      .identity = identity_of(job_, plan_, kBlockBytes), .parts = finished_before_, .digest = finished_digest_};
+  noted_ = finished_before_;
+  if (const Status noted = writer_->set_note(serialize_note(note)); !noted) {
+    takes_notes_ = false;  // an old note is still true
+    log(LogLevel::kInfo, "{}: a stop now would lose what was copied: {}", job_.to.url, noted.error().to_string());
+  }
+}
+
+// ---- the end
+
+Result<TransferReport> ObjectCopy::commit() {
+  ASSIGN_OR_RETURN(report_.object, writer_->commit(job_.options.durability));
+  if (const auto hashes = hashes_of(report_.object.version)) {
+    // The object is right without them; the next copy of it only has less to go by.
+    const Status stored = store_sidecar(*job_.to.storage, job_.to.key, *hashes);
+    if (!stored) log(LogLevel::kWarning, "{}: no block hashes are kept: {}", job_.to.url, stored.error().to_string());
+  }
+  return std::move(report_);
+}
+
+// What the sidecar of the new object says, where it is to have one.
+std::optional<formats::BlockHashes> ObjectCopy::hashes_of(const std::string& version) const {
+  const bool wanted = job_.options.sidecar && !to_caps_.random_write && size_ > kBlockBytes && !version.empty();
+  if (!wanted || (plan_.in_server && !plan_.known)) return std::nullopt;
+  formats::BlockHashes hashes{.object_size = size_, .object_version = version, .block_bytes = kBlockBytes};
+  hashes.object_hash = plan_.known ? plan_.known->object_hash : hash_->digest();
+  hashes.blocks = plan_.known ? plan_.known->blocks : hash_->blocks();
+  return hashes;
+}
+
+// What was moved waits for the next copy, unless that would not go on with it, or must not.
+void ObjectCopy::give_up(const Error& error) {
+  if (writer_ == nullptr) return;
+  const bool is_passing = error.code() == ErrorCode::kCancelled || error.code() == ErrorCode::kUnavailable ||
+                          error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kPermissionDenied ||
+                          error.code() == ErrorCode::kInternal;
+  const bool has_something =
+      to_caps_.notes ? noted_ > 0 : finished_before_ > 0 || !finished_.empty() || !part_md5s_.empty();
+  if (is_resumable_ && is_passing && has_something && !failed_on_old_) {
+    if (const Status left = writer_->suspend(); !left) log(LogLevel::kInfo, "{}", left.error().to_string());
+  }
+  writer_.reset();
+}
+
+}  // namespace
+
+Result<TransferReport> copy_object(const CopyTools& tools, const CopyJob& job) {
+  ASSIGN_OR_RETURN(CopyPlan plan, plan_copy(job, job.options.delta));
+  const bool compares = plan.compare != Compare::kNothing;
+  ObjectCopy copy(tools, job, std::move(plan));
+  auto report = copy.run();
+  if (report || !compares || !copy.failed_on_old()) return report;
+  log(LogLevel::kInfo, "{}: copied whole: {}", job.to.url, report.error().to_string());
+  ASSIGN_OR_RETURN(plan, plan_copy(job, false));
+  return ObjectCopy(tools, job, std::move(plan)).run();
+}
+
+}  // namespace millrace::sync

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a copy writes beside its unfinished target, so that another process can prove what is there and go on. Values.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "millrace/base/hash.h"
+
+namespace millrace::sync {
+
+struct ResumeNote {
+  Hash128 identity;   // of everything that must be the same: see copy_identity
+  int64_t parts = 0;  // the first so many are written
+  Hash128 digest;     // XXH3-128 of their content
+  auto operator<=>(const ResumeNote&) const = default;
+};
+
+// Of a copy: where the bytes come from and go to, in which version, size and parts.
+Hash128 copy_identity(std::string_view source, std::string_view version, std::string_view target, int64_t size,
+                      int64_t part_bytes);
+
+std::string serialize_note(const ResumeNote& note);
+// Nothing for what is not a whole note: damaged, of another version, of somebody else.
+std::optional<ResumeNote> parse_note(std::string_view text);
+
+}  // namespace millrace::sync

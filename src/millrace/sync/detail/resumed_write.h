@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What an earlier process left of the same copy. Nothing here is trusted by its looks: the copy reads and compares.
+// Belongs to one thread.
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "millrace/sync/detail/copy_plan.h"
+#include "millrace/sync/detail/resume_note.h"
+
+namespace millrace::sync {
+
+struct ResumedWrite {
+  std::unique_ptr<Writer> writer;            // null: nothing was left
+  ResumeNote note;                           // where notes are kept
+  std::map<int64_t, std::string> part_md5s;  // by offset, elsewhere
+};
+
+// Leftovers of this key that belong to another copy go, where a lock proves that nobody is at them; elsewhere they
+// stay. Parts of more than `part_limit_bytes` cannot be checked, nor gone on with.
+ResumedWrite find_resumable(const CopyJob& job, const CopyPlan& plan, int64_t part_limit_bytes);
+
+// Identifies this copy in notes.
+Hash128 identity_of(const CopyJob& job, const CopyPlan& plan, int64_t part_bytes);
+
+}  // namespace millrace::sync

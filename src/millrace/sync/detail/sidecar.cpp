@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/sync/detail/sidecar.h"
+
+#include "millrace/base/log.h"
+#include "millrace/sync/transfer.h"
+
+namespace millrace::sync {
+
+std::string sidecar_key(std::string_view key) {
+  const size_t name = key.rfind('/') + 1;  // 0 where there is none
+  return std::string(key.substr(0, name)) + ".millrace/" + std::string(key.substr(name)) + ".blocks";
+}
+
+std::optional<formats::BlockHashes> load_sidecar(Storage& storage, const ObjectInfo& object) {
+  if (object.version.empty()) return std::nullopt;
+  const std::string key = sidecar_key(object.key);
+  auto hashes = [&]() -> Result<formats::BlockHashes> {
+    ASSIGN_OR_RETURN(const std::string file, read_object(storage, key));
+    return formats::parse_block_hashes(as_bytes(file), key);
+  }();
+  if (!hashes) {
+    if (hashes.error().code() != ErrorCode::kNotFound) {
+      log(LogLevel::kInfo, "block hashes are not used: {}", hashes.error().to_string());
+    }
+    return std::nullopt;
+  }
+  const bool fits = hashes->object_version == object.version && hashes->object_size == object.size &&
+                    hashes->block_bytes == kBlockBytes;
+  if (!fits) return std::nullopt;
+  return std::move(*hashes);
+}
+
+Status store_sidecar(Storage& storage, std::string_view key, const formats::BlockHashes& hashes) {
+  return write_object(storage, sidecar_key(key), formats::serialize_block_hashes(hashes), {}, Durability::kVisible)
+      .map([](const ObjectInfo&) {});
+}
+
+}  // namespace millrace::sync

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The block hashes that lie beside an object: read where they fit it, written after it. Thread-safe.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "millrace/formats/block_hashes.h"
+#include "millrace/storage/storage.h"
+
+namespace millrace::sync {
+
+// "a/b/.millrace/c.blocks" for "a/b/c".
+std::string sidecar_key(std::string_view key);
+
+// Nothing when there are none, they are damaged, or they are of another version or size: hashes that do not fit are as
+// good as none.
+std::optional<formats::BlockHashes> load_sidecar(Storage& storage, const ObjectInfo& object);
+
+[[nodiscard]] Status store_sidecar(Storage& storage, std::string_view key, const formats::BlockHashes& hashes);
+
+}  // namespace millrace::sync

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that copies is killed with -9 at random moments: the target is the old object or the new one, and the next
+// copy sends again only what was under way.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+#include <random>
+#include <thread>
+
+#include "millrace/storage/fault.h"
+#include "millrace/sync/transfer_testing.h"
+
+namespace millrace::sync {
+namespace {
+
+constexpr int kKills = 8;
+constexpr int64_t kB = kBlockBytes;
+constexpr int64_t kSize = 7 * kB + 4321;
+constexpr int64_t kPartsUnderWay = 5;  // what the default memory holds
+
+// Each part takes a while, so that a copy lasts longer than the way to it.
+std::shared_ptr<Storage> slowed(const std::shared_ptr<Storage>& storage) {
+  auto plan = std::make_shared<FaultPlan>();
+  plan->add({.call = FaultCall::kWrite, .count = FaultRule::kForever, .delay = std::chrono::milliseconds(3)});
+  return make_fault_storage(storage, plan);
+}
+
+// A child copies, and is killed a moment after it told that so many bytes are done. The answer is how many were.
+int64_t copy_until_killed(const Location& from, const Location& to, int64_t bytes, std::chrono::microseconds after) {
+  int pipe_ends[2];
+  EXPECT_EQ(::pipe(pipe_ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Progress progress;
+    const Thread teller("teller", [&] {
+      for (int64_t told = -1;;) {
+        const int64_t now = progress.snapshot().bytes;
+        if (now != told && ::write(pipe_ends[1], &now, sizeof now) == sizeof now) told = now;
+        std::this_thread::yield();
+      }
+    });
+    const auto engine = TransferEngine::create();
+    const Location slow{slowed(to.storage), to.key, to.url};
+    const auto done = (*engine)->copy(from, *from.storage->stat(from.key), slow, {}, {}, &progress);
+    if (!done) ::_exit(1);
+    for (;;) ::pause();
+  }
+  ::close(pipe_ends[1]);
+  int64_t told = -1;
+  while (told < bytes && ::read(pipe_ends[0], &told, sizeof told) == sizeof told) {
+  }
+  std::this_thread::sleep_for(after);
+  EXPECT_EQ(::kill(child, SIGKILL), 0);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status)) << "the child failed before it was killed";
+  while (::read(pipe_ends[0], &told, sizeof told) == sizeof told) {
+  }
+  ::close(pipe_ends[0]);
+  return told;
+}
+
+TEST(TransferKill, TheNextCopyGoesOn) {
+  const uint64_t seed = test_seed();
+  std::cout << "MILLRACE_TEST_SEED=" << seed << "\n";
+  std::mt19937_64 random(seed);
+  const Place from = local_place(), to = local_place();
+  const std::string first = content_of(kSize, seed), second = content_of(kSize, seed + 1);
+  int gone_on_with = 0;
+  int64_t sent_again = 0;
+  std::string before = "old";
+  put(to.at("y"), before);
+  for (int i = 0; i < kKills; ++i) {
+    SCOPED_TRACE("kill " + std::to_string(i));
+    const std::string& content = i % 2 == 0 ? first : second;
+    put(from.at("x"), content);
+    // Twice, so that what was gone on with is gone on with once more.
+    int64_t done = 0;
+    for (int kill = 0; kill < 2; ++kill) {
+      const auto bytes = static_cast<int64_t>(random() % static_cast<uint64_t>(kSize + 1));
+      done = copy_until_killed(from.at("x"), to.at("y"), bytes, std::chrono::microseconds(random() % 5'000));
+      const std::string now = get(to.at("y"));
+      ASSERT_TRUE(now == before || now == content) << "a mixture";
+    }
+    const auto engine = *TransferEngine::create();
+    const auto report = engine->copy(from.at("x"), *from.storage->stat("x"), to.at("y"));
+    ASSERT_TRUE(report) << report.error().to_string();
+    ASSERT_TRUE(get(to.at("y")) == content);
+    ASSERT_EQ(report->hash, xxh3_128(content));
+    if (!report->unchanged) {
+      const int64_t again = report->moved_bytes - (kSize - done);
+      EXPECT_LE(again, kPartsUnderWay * kB);
+      sent_again = std::max(sent_again, again);
+      gone_on_with += report->resumed_bytes > 0 ? 1 : 0;
+    }
+    ASSERT_TRUE(to.storage->list_uploads("")->empty());
+    ASSERT_EQ(std::distance(std::filesystem::directory_iterator(to.dir->path()), {}), 1) << "something was left";
+    before = content;
+  }
+  EXPECT_GT(gone_on_with, 0) << "no child was killed in the middle";
+  std::cout << gone_on_with << " of " << kKills << " gone on with, at most " << sent_again << " bytes sent again\n";
+}
+
+TEST(TransferKill, AServiceThatGoesAwayLosesNothing) {
+  const uint64_t seed = test_seed();
+  std::mt19937_64 random(seed);
+  const Place from = local_place(), to = parts_place();
+  const auto engine = *TransferEngine::create();
+  for (int i = 0; i < 6; ++i) {
+    const std::string content = content_of(6 * kB + 1, seed + static_cast<uint64_t>(i));
+    put(from.at("x"), content);
+    const auto parts = static_cast<int64_t>(random() % 7);
+    to.service->parts_left = parts;
+    const auto cut = engine->copy(from.at("x"), *from.storage->stat("x"), to.at("y"));
+    ASSERT_FALSE(cut);
+    EXPECT_EQ(cut.error().code(), ErrorCode::kUnavailable);
+    to.service->parts_left = INT64_MAX;
+    const auto report = engine->copy(from.at("x"), *from.storage->stat("x"), to.at("y"));
+    ASSERT_TRUE(report) << report.error().to_string();
+    EXPECT_EQ(report->resumed_bytes, parts == 7 ? 6 * kB + 1 : parts * kB);
+    EXPECT_TRUE(get(to.at("y")) == content);
+    ASSERT_TRUE(to.storage->abort_uploads(*to.storage->list_uploads("")));
+  }
+}
+
+}  // namespace
+}  // namespace millrace::sync

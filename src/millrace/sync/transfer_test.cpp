@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between all kinds of storage: byte for byte, only what differs, from where an earlier copy stopped.
+#include "millrace/sync/transfer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "millrace/storage/fault.h"
+#include "millrace/storage/local/local.h"
+#include "millrace/storage/memory.h"
+#include "millrace/sync/detail/resume_note.h"
+#include "millrace/sync/detail/sidecar.h"
+#include "millrace/sync/transfer_testing.h"
+
+namespace millrace::sync {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Gt;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Le;
+
+constexpr int64_t kB = kBlockBytes;
+
+class TransferTest : public ::testing::Test {
+ protected:
+  TransferTest() { std::cout << "MILLRACE_TEST_SEED=" << seed_ << "\n"; }
+
+  Result<TransferReport> copy(const Location& from, const Location& to, const TransferOptions& options = {},
+                              std::stop_token stop = {}) {
+    const auto info = from.storage->stat(from.key);
+    if (!info) return tl::unexpected<Error>(info.error());
+    return engine_->copy(from, *info, to, options, std::move(stop));
+  }
+  TransferReport copied(const Location& from, const Location& to, const TransferOptions& options = {}) {
+    auto report = copy(from, to, options);
+    EXPECT_TRUE(report) << report.error().to_string();
+    EXPECT_EQ(engine_->memory_in_use_bytes(), 0);
+    return report ? *report : TransferReport();
+  }
+
+  const uint64_t seed_ = test_seed();
+  std::unique_ptr<TransferEngine> engine_ = *TransferEngine::create();
+  Place memory_ = memory_place(), local_ = local_place(), parts_ = parts_place();
+  Place other_memory_ = memory_place(), other_local_ = local_place(), other_parts_ = parts_place();
+};
+
+TEST_F(TransferTest, CopiesEverySizeBetweenAllKinds) {
+  const std::vector<int64_t> sizes{0, 1, kB - 1, kB, kB + 1, 2 * kB, 2 * kB + 12'345};
+  const std::vector<Place*> sources{&memory_, &local_, &parts_};
+  const std::vector<Place*> targets{&memory_, &local_, &parts_, &other_memory_, &other_local_, &other_parts_};
+  for (const int64_t size : sizes) {
+    const std::string content = content_of(size, seed_ + static_cast<uint64_t>(size));
+    for (Place* from : sources) {
+      put(from->at("dir/source"), content);
+      for (Place* to : targets) {
+        SCOPED_TRACE(std::string(from->storage->name()) + " to " + std::string(to->storage->name()) + ", " +
+                     std::to_string(size) + " bytes");
+        const TransferReport report = copied(from->at("dir/source"), to->at("copy/target"));
+        EXPECT_TRUE(get(to->at("copy/target")) == content);
+        EXPECT_EQ(report.object.size, size);
+        EXPECT_EQ(report.moved_bytes + report.copied_bytes, size);
+        EXPECT_EQ(report.copied_bytes, from->storage == to->storage ? size : 0);
+        if (from != &parts_ || to != &parts_) {
+          EXPECT_EQ(report.hash, xxh3_128(content));
+        }
+        ASSERT_TRUE(to->storage->remove(std::vector<std::string>{"copy/target"}));
+        EXPECT_THAT(*to->storage->list_uploads(""), IsEmpty());
+      }
+    }
+  }
+}
+
+TEST_F(TransferTest, PartsThatAreNoWholeBlocksAreCopiedToo) {
+  const std::string content = content_of(2 * kB + 12'345, seed_);
+  put(local_.at("a"), content);
+  for (const int64_t part_bytes : {5 << 20, 6'000'001, 30 << 20}) {  // the last: more than memory for two
+    parts_.service->part_bytes = part_bytes;
+    EXPECT_EQ(copied(local_.at("a"), parts_.at("b")).hash, xxh3_128(content));
+    EXPECT_TRUE(get(parts_.at("b")) == content);
+    other_parts_.service->part_bytes = part_bytes;
+    EXPECT_EQ(copied(parts_.at("b"), other_parts_.at("c")).hash, xxh3_128(content));
+    EXPECT_TRUE(get(other_parts_.at("c")) == content);
+  }
+}
+
+TEST_F(TransferTest, BlockHashesLieBesideLargeObjectsWithoutAnyOfTheirOwn) {
+  put(local_.at("small"), content_of(kB, seed_));
+  put(local_.at("large"), content_of(kB + 1, seed_));
+  for (Place* to : {&memory_, &other_local_, &parts_}) {
+    copied(local_.at("small"), to->at("a/small"));
+    copied(local_.at("large"), to->at("a/large"));
+    EXPECT_FALSE(to->storage->stat("a/.millrace/small.blocks"));
+    EXPECT_EQ(to->storage->stat("a/.millrace/large.blocks").has_value(), to == &parts_);
+  }
+  copied(local_.at("large"), parts_.at("off"), {.sidecar = false});
+  EXPECT_FALSE(parts_.storage->stat(".millrace/off.blocks"));
+  // A copy inside the server carries the hashes on.
+  const std::string large = get(local_.at("large"));
+  EXPECT_EQ(copied(parts_.at("a/large"), parts_.at("b/large")).hash, xxh3_128(large));
+  EXPECT_TRUE(load_sidecar(*parts_.storage, *parts_.storage->stat("b/large")).has_value());
+  EXPECT_EQ(copied(parts_.at("off"), parts_.at("off2")).hash, std::nullopt);
+}
+
+TEST_F(TransferTest, OneChangedByteMovesOneBlock) {
+  const std::string old = content_of(8 * kB + 77, seed_);
+  std::string changed = old;
+  changed[static_cast<size_t>(3 * kB + 5)] ^= 1;
+  struct Case {
+    Place *from, *to;
+  };
+  for (const auto& [from, to] : std::vector<Case>{{&local_, &parts_},
+                                                  {&parts_, &local_},
+                                                  {&parts_, &other_parts_},
+                                                  {&memory_, &other_local_},
+                                                  {&local_, &memory_},
+                                                  {&memory_, &other_parts_}}) {
+    SCOPED_TRACE(std::string(from->storage->name()) + " to " + std::string(to->storage->name()));
+    put_with_hashes(*engine_, *from, "x", old);
+    copied(from->at("x"), to->at("y"));
+    const TransferReport same = copied(from->at("x"), to->at("y"));
+    EXPECT_TRUE(same.unchanged);
+    EXPECT_EQ(same.moved_bytes + same.copied_bytes, 0);
+    EXPECT_EQ(same.object.version, to->storage->stat("y")->version);
+    EXPECT_EQ(same.hash, xxh3_128(old));
+
+    put_with_hashes(*engine_, *from, "x", changed);
+    const int64_t read_before = from->read_bytes();
+    const TransferReport report = copied(from->at("x"), to->at("y"));
+    EXPECT_TRUE(get(to->at("y")) == changed);
+    EXPECT_EQ(report.moved_bytes, kB);
+    EXPECT_EQ(report.copied_bytes, 7 * kB + 77);
+    EXPECT_EQ(report.hash, xxh3_128(changed));
+    if (from->service) {
+      EXPECT_LT(from->read_bytes() - read_before, kB + 10'000);
+    }
+    EXPECT_FALSE(report.unchanged);
+    // Off, everything moves.
+    EXPECT_EQ(copied(from->at("x"), to->at("y"), {.delta = false}).moved_bytes, 8 * kB + 77);
+  }
+}
+
+TEST_F(TransferTest, LongerAndShorterTargetsAreMadeRight) {
+  const std::string longest = content_of(4 * kB + 9, seed_);
+  for (Place* to : {&memory_, &other_local_, &parts_}) {
+    for (const int64_t before : {0L, 2 * kB, 2 * kB + 1, 4 * kB + 9}) {
+      for (const int64_t after : {kB + 1, 2 * kB, 2 * kB + 1, 3 * kB}) {
+        SCOPED_TRACE(std::to_string(before) + " to " + std::to_string(after) + " in " +
+                     std::string(to->storage->name()));
+        put_with_hashes(*engine_, *to, "y", longest.substr(0, static_cast<size_t>(before)));
+        put(local_.at("x"), longest.substr(0, static_cast<size_t>(after)));
+        const TransferReport report = copied(local_.at("x"), to->at("y"));
+        EXPECT_TRUE(get(to->at("y")) == longest.substr(0, static_cast<size_t>(after)));
+        EXPECT_EQ(report.unchanged, before == after);
+        EXPECT_LE(report.moved_bytes, after - std::min(before, after) / kB * kB);
+      }
+    }
+  }
+}
+
+TEST_F(TransferTest, AttributesGoAlongEvenWhereTheContentIsThere) {
+  const auto time = [](int64_t ns) {
+    return std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ns));
+  };
+  PosixAttributes posix{.mode = 0100600, .owner = 0, .group = 0, .accessed = time(5), .modified = time(123'456'789)};
+  const std::string content = content_of(2 * kB, seed_);
+  ASSERT_TRUE(write_object(*memory_.storage, "x", content, {.posix = posix}));
+  EXPECT_FALSE(copied(memory_.at("x"), local_.at("y")).unchanged);
+  EXPECT_NE(local_.storage->stat("y")->modified, posix.modified);
+  EXPECT_FALSE(copied(memory_.at("x"), local_.at("y"), {.posix = true}).unchanged);
+  EXPECT_EQ(local_.storage->stat("y")->modified, posix.modified);
+  EXPECT_EQ(local_.storage->stat("y")->posix->mode, posix.mode);
+  EXPECT_TRUE(get(local_.at("y")) == content);
+  EXPECT_TRUE(copied(memory_.at("x"), local_.at("y"), {.posix = true}).unchanged);
+}
+
+TEST_F(TransferTest, AStopIsResumedAndLosesOnlyWhatWasUnderWay) {
+  const std::string content = content_of(20 * kB + 1000, seed_);
+  put(memory_.at("x"), content);
+  for (Place* to : {&other_memory_, &local_, &parts_}) {
+    SCOPED_TRACE(to->storage->name());
+    std::stop_source stop;
+    Progress progress;
+    std::thread stopper([&] {
+      while (progress.snapshot().bytes < 8 * kB) std::this_thread::yield();
+      stop.request_stop();
+    });
+    const auto stopped =
+        engine_->copy(memory_.at("x"), *memory_.storage->stat("x"), to->at("y"), {}, stop.get_token(), &progress);
+    stopper.join();
+    if (stopped) GTEST_SKIP() << "it was faster than its stop";
+    EXPECT_EQ(stopped.error().code(), ErrorCode::kCancelled);
+    EXPECT_FALSE(to->storage->stat("y"));
+    EXPECT_EQ(to->storage->list_uploads("")->size(), 1u);
+    const TransferReport report = copied(memory_.at("x"), to->at("y"));
+    EXPECT_TRUE(get(to->at("y")) == content);
+    EXPECT_EQ(report.resumed_bytes, progress.snapshot().bytes);
+    EXPECT_EQ(report.moved_bytes + report.resumed_bytes, std::ssize(content));
+    EXPECT_EQ(report.hash, xxh3_128(content));
+    EXPECT_THAT(*to->storage->list_uploads(""), IsEmpty());
+  }
+}
+
+TEST_F(TransferTest, AStopWhileTheLeftoverIsCheckedKeepsIt) {
+  put(memory_.at("x"), content_of(5 * kB, seed_));
+  leave_unfinished(*engine_, memory_.at("x"), local_.at("y"), 3);
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(copy(memory_.at("x"), local_.at("y"), {}, stop.get_token()).error().code(), ErrorCode::kCancelled);
+  EXPECT_THAT(copied(memory_.at("x"), local_.at("y")).resumed_bytes, Gt(0));
+}
+
+TEST_F(TransferTest, AnErrorAnywhereLeavesOldOrNew) {
+  const std::string old = content_of(kB + 5, seed_), fresh = content_of(2 * kB + 7, seed_ + 1);
+  put_with_hashes(*engine_, other_parts_, "x", fresh);
+  for (Place* to : {&memory_, &other_local_, &parts_}) {
+    for (const bool delta : {true, false}) {
+      bool done = false;
+      for (int64_t skip = 0; !done && skip < 200; ++skip) {
+        SCOPED_TRACE("fault " + std::to_string(skip) + " in " + std::string(to->storage->name()));
+        put_with_hashes(*engine_, *to, "y", old);
+        const auto plan = std::make_shared<FaultPlan>();
+        const Location from{make_fault_storage(other_parts_.storage, plan), "x", "from://x"};
+        const Location target{make_fault_storage(to->storage, plan), "y", "to://y"};
+        const auto info = *from.storage->stat("x");
+        plan->add({.skip = skip, .error = Error(ErrorCode::kUnavailable, "broken")});
+        const auto report = engine_->copy(from, info, target, {.delta = delta});
+        EXPECT_EQ(engine_->memory_in_use_bytes(), 0);
+        const std::string now = get(to->at("y"));
+        ASSERT_TRUE(now == (report ? fresh : old));
+        if (!report) {
+          EXPECT_THAT(report.error().to_string(),
+                      AllOf(HasSubstr("from://x"), HasSubstr("to://y"), HasSubstr("broken")));
+        }
+        done = plan->hits() == 0;
+        plan->clear();
+        copied(from, target);
+        ASSERT_TRUE(get(to->at("y")) == fresh);
+        ASSERT_THAT(*to->storage->list_uploads("y"), IsEmpty());
+      }
+      EXPECT_TRUE(done);
+    }
+  }
+}
+
+TEST_F(TransferTest, AnErrorIsGoneOnFrom) {
+  const std::string content = content_of(6 * kB, seed_);
+  put(memory_.at("x"), content);
+  for (Place* to : {&local_, &parts_}) {
+    leave_unfinished(*engine_, memory_.at("x"), to->at("y"), 4);
+    const TransferReport report = copied(memory_.at("x"), to->at("y"));
+    EXPECT_EQ(report.resumed_bytes, 4 * kB) << to->storage->name();
+    EXPECT_EQ(report.moved_bytes, 2 * kB);
+    EXPECT_TRUE(get(to->at("y")) == content);
+    EXPECT_EQ(report.hash, xxh3_128(content));
+  }
+}
+
+TEST_F(TransferTest, AnotherSourceOrVersionIsNotGoneOnWith) {
+  const std::string first = content_of(4 * kB, seed_), second = content_of(4 * kB, seed_ + 1);
+  for (Place* to : {&local_, &parts_}) {
+    put(memory_.at("x"), first);
+    put(memory_.at("z"), second);
+    leave_unfinished(*engine_, memory_.at("x"), to->at("y"), 2);
+    EXPECT_EQ(copied(memory_.at("z"), to->at("y")).resumed_bytes, 0);
+    EXPECT_TRUE(get(to->at("y")) == second);
+    // A lock says that nobody is at it: it was cleaned up. Without locks it is left to abort_uploads.
+    const auto left = to->storage->list_uploads("");
+    EXPECT_EQ(left->size(), to == &local_ ? 0u : 1u);
+    ASSERT_TRUE(to->storage->abort_uploads(*left));
+
+    leave_unfinished(*engine_, memory_.at("x"), to->at("y2"), 2);
+    put(memory_.at("x"), second);
+    EXPECT_EQ(copied(memory_.at("x"), to->at("y2")).resumed_bytes, 0);
+    EXPECT_TRUE(get(to->at("y2")) == second);
+    ASSERT_TRUE(to->storage->abort_uploads(*to->storage->list_uploads("")));
+  }
+}
+
+TEST_F(TransferTest, OfAnotherVersionOnlyEqualPartsAreKept) {
+  std::string content = content_of(4 * kB, seed_);
+  put(memory_.at("x"), content);
+  leave_unfinished(*engine_, memory_.at("x"), parts_.at("y"), 3);
+  content[static_cast<size_t>(kB)] ^= 1;
+  put(memory_.at("x"), content);
+  const TransferReport report = copied(memory_.at("x"), parts_.at("y"));
+  EXPECT_TRUE(get(parts_.at("y")) == content);
+  EXPECT_EQ(report.resumed_bytes, 2 * kB);
+  EXPECT_EQ(report.moved_bytes, 2 * kB);
+}
+
+TEST_F(TransferTest, DamageInWhatWasLeftIsFound) {
+  const std::string content = content_of(5 * kB, seed_);
+  put(memory_.at("x"), content);
+  put_with_hashes(*engine_, parts_, "x", content);
+  for (Place* from : {&memory_, &parts_}) {
+    // A byte of the file; of its note; the note of another moment.
+    for (const int damage : {0, 1, 2}) {
+      leave_unfinished(*engine_, from->at("x"), local_.at("y"), 3);
+      damage_leftover(local_, damage);
+      const TransferReport report = copied(from->at("x"), local_.at("y"));
+      EXPECT_TRUE(get(local_.at("y")) == content) << damage;
+      // Known hashes tell which block is wrong; else nothing can be trusted.
+      EXPECT_EQ(report.resumed_bytes, from == &parts_ && damage == 0 ? kB : 0) << damage;
+      EXPECT_EQ(report.hash, xxh3_128(content));
+      ASSERT_TRUE(local_.storage->remove(std::vector<std::string>{"y"}));
+    }
+  }
+}
+
+TEST_F(TransferTest, AChangedSourceIsCorruption) {
+  const std::string content = content_of(6 * kB, seed_);
+  for (const int64_t size : {1000L, 6 * kB}) {
+    put(local_.at("x"), content.substr(0, static_cast<size_t>(size)));
+    put(memory_.at("y"), "old");
+    const ObjectInfo listed = *local_.storage->stat("x");
+    put(local_.at("x"), content.substr(1, static_cast<size_t>(size)));
+    const auto stale = engine_->copy(local_.at("x"), listed, memory_.at("y"));
+    ASSERT_FALSE(stale);
+    EXPECT_EQ(stale.error().code(), ErrorCode::kCorruption);
+    EXPECT_THAT(stale.error().to_string(), AllOf(HasSubstr("/x to "), HasSubstr("mem")));
+    EXPECT_EQ(get(memory_.at("y")), "old");
+    ObjectInfo shorter = *local_.storage->stat("x");
+    shorter.version.clear();
+    shorter.size -= 1;
+    EXPECT_EQ(engine_->copy(local_.at("x"), shorter, memory_.at("y")).error().code(), ErrorCode::kCorruption);
+  }
+  // While it is being read.
+  for (Place* to : {&memory_, &other_local_, &parts_}) {
+    for (const bool same_storage : {false, true}) {
+      put(local_.at("x"), content);
+      const Location target = same_storage ? local_.at("y") : to->at("y");
+      put(target, "old");
+      Progress progress;
+      const std::string path = local_.dir->path() + "/x";
+      std::thread changer([&] {
+        while (progress.snapshot().bytes < kB) std::this_thread::yield();
+        overwrite_in_place(path);
+      });
+      const auto report = engine_->copy(local_.at("x"), *local_.storage->stat("x"), target, {}, {}, &progress);
+      changer.join();
+      if (report) continue;  // the change came too late
+      EXPECT_EQ(report.error().code(), ErrorCode::kCorruption);
+      EXPECT_EQ(get(target), "old");
+      EXPECT_THAT(*target.storage->list_uploads(""), IsEmpty());
+    }
+  }
+}
+
+TEST_F(TransferTest, AFlippedBitIsFoundAndReadAgain) {
+  const std::string content = content_of(3 * kB + 3, seed_);
+  put_with_hashes(*engine_, parts_, "x", content);
+  const auto plan = std::make_shared<FaultPlan>();
+  const Location from{make_fault_storage(parts_.storage, plan), "x", "from://x"};
+  const ObjectInfo info = *from.storage->stat("x");
+  plan->add({.call = FaultCall::kRead, .key_part = "x", .skip = 2, .flip_bit = true});
+  const auto report = engine_->copy(from, info, local_.at("y"));
+  ASSERT_TRUE(report) << report.error().to_string();
+  EXPECT_EQ(plan->hits(), 1);
+  EXPECT_TRUE(get(local_.at("y")) == content);
+  plan->clear();
+  put(local_.at("y"), "old");
+  for (const int64_t part_bytes : {0, 5 << 20}) {
+    other_parts_.service->part_bytes = part_bytes;
+    for (const Location& to : {local_.at("y"), other_parts_.at("y")}) {
+      put(to, "old");
+      plan->clear();
+      plan->add({.call = FaultCall::kRead, .key_part = "x", .skip = 2, .count = FaultRule::kForever, .flip_bit = true});
+      const auto damaged = engine_->copy(from, info, to);
+      ASSERT_FALSE(damaged);
+      EXPECT_EQ(damaged.error().code(), ErrorCode::kCorruption);
+      EXPECT_THAT(damaged.error().to_string(), HasSubstr(".millrace/x.blocks"));
+      EXPECT_EQ(get(to), "old");
+      EXPECT_THAT(*to.storage->list_uploads(""), IsEmpty());
+    }
+    plan->clear();
+  }
+}
+
+TEST_F(TransferTest, ASidecarThatDoesNotFitIsNotTrusted) {
+  const std::string old = content_of(3 * kB, seed_), fresh = content_of(3 * kB, seed_ + 1);
+  put_with_hashes(*engine_, parts_, "x", old);
+  const std::string sidecar = get(parts_.at(".millrace/x.blocks"));
+  std::string damaged = sidecar;
+  damaged[60] = static_cast<char>(damaged[60] ^ 1);
+  for (const std::string& wrong : {sidecar, damaged, std::string("x"), std::string()}) {
+    put(parts_.at("x"), fresh);  // by somebody who keeps no hashes
+    put(parts_.at(".millrace/x.blocks"), wrong);
+    EXPECT_TRUE(get(parts_.at("x")) == fresh);
+    copied(parts_.at("x"), local_.at("down"));
+    EXPECT_TRUE(get(local_.at("down")) == fresh);
+    put(local_.at("up"), old);
+    EXPECT_EQ(copied(local_.at("up"), parts_.at("x")).moved_bytes, 3 * kB);
+    EXPECT_TRUE(get(parts_.at("x")) == old);
+  }
+}
+
+TEST_F(TransferTest, AnOldTargetThatCannotBeCopiedFromIsReplacedWhole) {
+  std::string content = content_of(4 * kB, seed_);
+  put_with_hashes(*engine_, parts_, "y", content);
+  content[0] ^= 1;
+  put(local_.at("x"), content);
+  const auto plan = std::make_shared<FaultPlan>();
+  const Location to{make_fault_storage(parts_.storage, plan), "y", "to://y"};
+  // The first write is that of the changed block, those behind it are copies.
+  plan->add({.call = FaultCall::kWrite, .key_part = "y", .skip = 1, .error = Error(ErrorCode::kCorruption, "gone")});
+  const auto report = engine_->copy(local_.at("x"), *local_.storage->stat("x"), to);
+  ASSERT_TRUE(report) << report.error().to_string();
+  EXPECT_EQ(plan->hits(), 1);
+  EXPECT_EQ(report->moved_bytes, 4 * kB);
+  EXPECT_TRUE(get(parts_.at("y")) == content);
+  EXPECT_THAT(*parts_.storage->list_uploads(""), IsEmpty());
+}
+
+TEST_F(TransferTest, MemoryStaysUnderItsCap) {
+  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kB + 100'000, .objects_at_once = 3});
+  const std::string content = content_of(5 * kB + 1, seed_);
+  put(memory_.at("x"), content);
+  put(memory_.at("small"), "small");
+  std::atomic<bool> done{false};
+  std::atomic<int64_t> most{0};
+  std::thread watcher([&] {
+    while (!done) {
+      most = std::max(most.load(), engine->memory_in_use_bytes());
+      std::this_thread::yield();
+    }
+  });
+  std::vector<Thread> copies;
+  for (int i = 0; i < 8; ++i) {
+    copies.emplace_back("test", [&, i] {
+      Place& to = i % 2 == 0 ? local_ : parts_;
+      const char* key = i < 6 ? "x" : "small";
+      const auto report = engine->copy(memory_.at(key), *memory_.storage->stat(key), to.at("y" + std::to_string(i)));
+      EXPECT_TRUE(report) << report.error().to_string();
+    });
+  }
+  copies.clear();
+  done = true;
+  watcher.join();
+  EXPECT_THAT(most.load(), AllOf(Gt(0), Le(2 * kB + 100'000)));
+  EXPECT_EQ(engine->memory_in_use_bytes(), 0);
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(get((i % 2 == 0 ? local_ : parts_).at("y" + std::to_string(i))) == content);
+  EXPECT_FALSE(TransferEngine::create({.memory_bytes = kB}));
+}
+
+TEST_F(TransferTest, SmallObjectsCostNoQuestions) {
+  for (int i = 0; i < 3; ++i) put(local_.at("x"), "small");
+  const int64_t opens = parts_.service->opens, lists = parts_.service->lists;
+  copied(local_.at("x"), parts_.at("y"));
+  copied(parts_.at("y"), local_.at("z"));
+  EXPECT_EQ(parts_.service->opens, opens + 1);
+  EXPECT_EQ(parts_.service->lists, lists);
+}
+
+TEST(ResumeNote, ComesBackOrNotAtAll) {
+  const ResumeNote note{.identity = xxh3_128("a"), .parts = 1'234'567, .digest = xxh3_128("b")};
+  const std::string text = serialize_note(note);
+  EXPECT_EQ(parse_note(text), note);
+  for (size_t at = 0; at < text.size(); ++at) {
+    std::string damaged = text;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    EXPECT_EQ(parse_note(damaged), std::nullopt) << at;
+    EXPECT_EQ(parse_note(text.substr(0, at)), std::nullopt) << at;
+  }
+  EXPECT_NE(copy_identity("ab", "c", "d", 1, 2), copy_identity("a", "bc", "d", 1, 2));
+  EXPECT_EQ(sidecar_key("a/b/c"), "a/b/.millrace/c.blocks");
+  EXPECT_EQ(sidecar_key("c"), ".millrace/c.blocks");
+}
+
+}  // namespace
+}  // namespace millrace::sync
