@@ -149,9 +149,10 @@ TEST_F(ContainerTest, AFullUrlWithATokenThatMayChange) {
 }
 
 TEST_F(ContainerTest, ATokenGoesToNoStranger) {
-  for (const char* url : {"http://example.com/x", "http://127.0.0.1@example.com/", "http://127.example.com/",
-                          "127.0.0.1/", "http://169.254.170.20/", "http://localhost.example.com/", "ftp://127.0.0.1/",
-                          "http:///x", "http://example.com#@127.0.0.1/", "http://example.com\\@127.0.0.1/"}) {
+  for (const char* url :
+       {"http://example.com/x", "http://127.0.0.1@example.com/", "http://127.0.0.1:80@example.com/",
+        "http://127.example.com/", "127.0.0.1/", "http://169.254.170.20/", "http://localhost.example.com/",
+        "ftp://127.0.0.1/", "http:///x", "http://example.com#@127.0.0.1/", "http://example.com\\@127.0.0.1/"}) {
     variables_["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = url;
     EXPECT_THAT(error(), HasSubstr("AWS_CONTAINER_CREDENTIALS_FULL_URI must be")) << url;
   }
