@@ -34,19 +34,27 @@ constexpr int64_t kMostKeys = 1000;  // of a page, and of one DeleteObjects
 // Rules of S3 for new buckets, without the rarer ones that the server will name.
 bool is_bucket_name(std::string_view name) {
   return name.size() >= 3 && name.size() <= 63 && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
-           c == '_';
-  });
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+                  c == '_';
+         });
 }
 
 std::string xml_escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
       default:
         if (static_cast<unsigned char>(c) < ' ')
           out += fmt::format("&#{};", static_cast<int>(c));
@@ -132,8 +140,8 @@ void S3Storage::submit(std::span<const Operation> operations, CompletionQueue& q
       continue;
     }
     const bool writes = operation.writer != nullptr && operation.reader == nullptr && !late;
-    if (writes && start_part_write(*operation.writer, operation.offset, operation.data, operation.stop,
-                                   operation.deadline, done))
+    if (writes &&
+        start_part_write(*operation.writer, operation.offset, operation.data, operation.stop, operation.deadline, done))
       continue;
     submit_operations(bucket_->process.get().executor, std::span(&operation, 1), queue);
   }
@@ -219,8 +227,8 @@ Status S3Storage::abort_uploads(std::span<const ObjectInfo> uploads) {
   Status first;
   for (const ObjectInfo& upload : uploads) {
     const std::string what = fmt::format("abort the upload of {}", bucket_->url(upload.key));
-    const auto answer = bucket_->fetch(
-        bucket_->request(http::Method::kDelete, upload.key, {{"uploadId", upload.version}}), what);
+    const auto answer =
+        bucket_->fetch(bucket_->request(http::Method::kDelete, upload.key, {{"uploadId", upload.version}}), what);
     if (first && !answer && answer.error().code() != ErrorCode::kNotFound) first = tl::unexpected(answer.error());
   }
   return first;
@@ -251,9 +259,10 @@ Status make_s3_bucket(const std::string& bucket, const S3Options& options) {
   ASSIGN_OR_RETURN(const auto shared, s3::make_bucket(bucket, options));
   std::string body;
   if (options.endpoint_url.empty() && !options.region.empty() && options.region != "us-east-1") {
-    body = fmt::format("<CreateBucketConfiguration><LocationConstraint>{}</LocationConstraint>"
-                       "</CreateBucketConfiguration>",
-                       options.region);
+    body = fmt::format(
+        "<CreateBucketConfiguration><LocationConstraint>{}</LocationConstraint>"
+        "</CreateBucketConfiguration>",
+        options.region);
   }
   s3::Request request = shared->request(http::Method::kPut);
   request.body = as_bytes(body);

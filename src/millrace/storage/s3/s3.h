@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A Storage over one S3 bucket, on AWS or on a server that speaks its language (docs/s3.md). Keys are S3's. A version is
-// the ETag: equal content may have an equal version, and a replaced object can no longer be read (If-Match fails).
+// A Storage over one S3 bucket, on AWS or on a server that speaks its language (docs/s3.md). Keys are S3's. A version
+// is the ETag: equal content may have an equal version, and a replaced object can no longer be read (If-Match fails).
 // Writes of more than a part are multipart uploads, which S3 keeps when their process dies: `list_uploads` names those
 // of all processes but this one, and cannot know which of them are alive.
 
@@ -22,10 +22,10 @@ struct S3Options {
   bool path_style = true;    // endpoint/bucket/key; else bucket.endpoint/key. On AWS always the latter where it can be
   bool checksums = true;     // CRC-32C with every upload
   int max_tries = 10;
-  int max_under_way = 64;             // requests at once
-  int threads = 1;                    // of the transport
-  double requests_per_second = 0;     // 0: no limit
-  double bytes_per_second = 0;        // of bodies, both ways; 0: no limit
+  int max_under_way = 64;          // requests at once
+  int threads = 1;                 // of the transport
+  double requests_per_second = 0;  // 0: no limit
+  double bytes_per_second = 0;     // of bodies, both ways; 0: no limit
   bool operator==(const S3Options&) const = default;
 
   // From the environment and the profile files: docs/s3.md lists them. Errors: invalid_argument.

@@ -42,8 +42,8 @@ std::string url_decoded(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {
-    const bool escaped = text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 &&
-                         hex_digit(text[i + 2]) >= 0;
+    const bool escaped =
+        text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0;
     if (escaped) {
       out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
       i += 2;
@@ -82,16 +82,24 @@ ErrorCode code_of(int status, std::string_view code) {
   if (code == "QuotaExceeded") return ErrorCode::kResourceExhausted;
   if (code == "BadDigest" || code == "XAmzContentChecksumMismatch") return ErrorCode::kCorruption;
   switch (status) {
-    case 400: return ErrorCode::kInvalidArgument;
+    case 400:
+      return ErrorCode::kInvalidArgument;
     case 401:
-    case 403: return ErrorCode::kPermissionDenied;
-    case 404: return ErrorCode::kNotFound;
+    case 403:
+      return ErrorCode::kPermissionDenied;
+    case 404:
+      return ErrorCode::kNotFound;
     case 409:
-    case 412: return ErrorCode::kAlreadyExists;
-    case 416: return ErrorCode::kOutOfRange;
-    case 501: return ErrorCode::kUnsupported;
-    case 507: return ErrorCode::kResourceExhausted;
-    default: return ErrorCode::kUnavailable;
+    case 412:
+      return ErrorCode::kAlreadyExists;
+    case 416:
+      return ErrorCode::kOutOfRange;
+    case 501:
+      return ErrorCode::kUnsupported;
+    case 507:
+      return ErrorCode::kResourceExhausted;
+    default:
+      return ErrorCode::kUnavailable;
   }
 }
 

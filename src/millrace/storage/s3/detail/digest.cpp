@@ -30,8 +30,8 @@ std::string hex(std::span<const unsigned char> bytes) {
 std::string base64(std::span<const unsigned char> bytes) {
   std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
   // SAFETY: unsigned char and char may alias; the text has room for the closing NUL.
-  const int size = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), bytes.data(),
-                                   static_cast<int>(bytes.size()));
+  const int size =
+      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), bytes.data(), static_cast<int>(bytes.size()));
   text.resize(static_cast<size_t>(size));
   return text;
 }
@@ -50,8 +50,7 @@ std::string multipart_etag(std::span<const std::string> part_etags) {
   std::string digests;
   for (const std::string& etag : part_etags) {
     if (etag.size() != 32 || etag.find_first_not_of("0123456789abcdef") != etag.npos) return {};
-    for (size_t i = 0; i < etag.size(); i += 2)
-      digests += static_cast<char>(std::stoi(etag.substr(i, 2), nullptr, 16));
+    for (size_t i = 0; i < etag.size(); i += 2) digests += static_cast<char>(std::stoi(etag.substr(i, 2), nullptr, 16));
   }
   return fmt::format("{}-{}", hex_md5(std::as_bytes(std::span<const char>(digests))), part_etags.size());
 }

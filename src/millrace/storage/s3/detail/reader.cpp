@@ -29,7 +29,9 @@ struct Pieces {
 };
 
 Status check_range_answer(const Result<Answer>& answer, const S3Reader& reader, int64_t offset, size_t size) {
-  const auto what = [&] { return fmt::format("read {} [{}, {})", reader.name(), offset, offset + static_cast<int64_t>(size)); };
+  const auto what = [&] {
+    return fmt::format("read {} [{}, {})", reader.name(), offset, offset + static_cast<int64_t>(size));
+  };
   if (!answer) return with_context(Status(tl::unexpected(answer.error())), what());
   const http::Response& response = answer->response;
   if (response.status == 412 || response.status == 404) {

@@ -108,7 +108,8 @@ Result<std::shared_ptr<Service>> Service::find(const S3Options& options) {
     service->authority_ = url.substr(end + 3);
     while (service->authority_.ends_with('/')) service->authority_.pop_back();
     if (service->authority_.empty() || service->authority_.find_first_of("/?#@ ") != std::string::npos) {
-      return fail(ErrorCode::kInvalidArgument, "\"{}\" is no endpoint: it must name a host, and nothing behind it", url);
+      return fail(ErrorCode::kInvalidArgument, "\"{}\" is no endpoint: it must name a host, and nothing behind it",
+                  url);
     }
   }
   services.push_back(service);
@@ -126,7 +127,7 @@ struct Place {
 };
 
 Place place_of(const S3Options& options, const std::string& scheme, const std::string& authority,
-                      const std::string& bucket, const std::string& region) {
+               const std::string& bucket, const std::string& region) {
   if (authority.empty()) {
     const std::string host = fmt::format("s3.{}.{}", region, dns_suffix(region));
     if (bucket.empty() || !fits_host(bucket)) return {"https", host, bucket.empty() ? "" : "/" + bucket};
@@ -139,11 +140,16 @@ Place place_of(const S3Options& options, const std::string& scheme, const std::s
 
 std::string_view method_name(http::Method method) {
   switch (method) {
-    case http::Method::kGet: return "GET";
-    case http::Method::kHead: return "HEAD";
-    case http::Method::kPut: return "PUT";
-    case http::Method::kPost: return "POST";
-    case http::Method::kDelete: return "DELETE";
+    case http::Method::kGet:
+      return "GET";
+    case http::Method::kHead:
+      return "HEAD";
+    case http::Method::kPut:
+      return "PUT";
+    case http::Method::kPost:
+      return "POST";
+    case http::Method::kDelete:
+      return "DELETE";
   }
   return "GET";
 }
@@ -151,8 +157,8 @@ std::string_view method_name(http::Method method) {
 }  // namespace
 
 std::string Service::bucket_url(const std::string& bucket) const {
-  const Place place = place_of(options_, scheme_, authority_, bucket,
-                               options_.region.empty() ? "us-east-1" : options_.region);
+  const Place place =
+      place_of(options_, scheme_, authority_, bucket, options_.region.empty() ? "us-east-1" : options_.region);
   return place.scheme + "://" + place.host + place.path_prefix;
 }
 
@@ -263,8 +269,7 @@ std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Resu
     return wait_before(++call.slow_downs);
   }
   if (may_pass(response.status, answer.code)) return again();
-  if (learn_region(call, response, answer) || learn_clock(call, response, answer) ||
-      renew_credentials(call, answer))
+  if (learn_region(call, response, answer) || learn_clock(call, response, answer) || renew_credentials(call, answer))
     return Clock::duration(0);
   return std::nullopt;
 }
@@ -273,7 +278,8 @@ std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Resu
 bool Service::learn_region(Call& call, const http::Response& response, const ErrorAnswer& answer) {
   std::string region(response.header("x-amz-bucket-region"));
   if (region.empty()) region = answer.region;
-  const bool wrong = response.status == 301 || response.status == 307 || answer.code == "AuthorizationHeaderMalformed" ||
+  const bool wrong = response.status == 301 || response.status == 307 ||
+                     answer.code == "AuthorizationHeaderMalformed" ||
                      (response.status == 400 && call.request.method == http::Method::kHead);
   if (!wrong || call.redirected || region.empty()) return false;
   call.redirected = true;
@@ -285,11 +291,12 @@ bool Service::learn_region(Call& call, const http::Response& response, const Err
 // Ours is wrong: signatures are good for 15 minutes around the server's time.
 bool Service::learn_clock(Call& call, const http::Response& response, const ErrorAnswer& answer) {
   // The answer to HEAD has no body that could say why.
-  const bool skewed = answer.code == "RequestTimeTooSkewed" ||
-                      (response.status == 403 && call.request.method == http::Method::kHead);
+  const bool skewed =
+      answer.code == "RequestTimeTooSkewed" || (response.status == 403 && call.request.method == http::Method::kHead);
   const auto theirs = parse_http_time(response.header("date"));
   if (!skewed || call.skewed || theirs.time_since_epoch().count() == 0) return false;
-  const auto ahead = std::chrono::duration_cast<std::chrono::seconds>(theirs - std::chrono::system_clock::now()).count();
+  const auto ahead =
+      std::chrono::duration_cast<std::chrono::seconds>(theirs - std::chrono::system_clock::now()).count();
   if (std::abs(ahead - clock_ahead_s_.load()) < kClockTolerance_s) return false;
   call.skewed = true;
   if (clock_ahead_s_.exchange(ahead) == 0) {

@@ -79,7 +79,7 @@ class Service : public std::enable_shared_from_this<Service> {
   CredentialsProvider credentials_;
   PerProcess<Process> process_;
   std::atomic<bool> has_credentials_{false};  // asking for them will not take long
-  std::atomic<int64_t> clock_ahead_s_{0};  // of the server's clock before ours
+  std::atomic<int64_t> clock_ahead_s_{0};     // of the server's clock before ours
   mutable Mutex mutex_;
   std::map<std::string, std::string> regions_ GUARDED_BY(mutex_);  // of buckets that are not where they were looked for
   std::atomic<int64_t> requests_{0}, retries_{0}, slow_downs_{0}, sent_bytes_{0}, received_bytes_{0};

@@ -13,8 +13,8 @@
 
 // An object of up to a part is one PUT at the commit. A longer one is a multipart upload, begun with its second part.
 // Bytes come in two ways: whole parts go up from the caller's memory, in any order; all else must come in order, is
-// gathered to parts, and goes up behind the caller's back, a few parts at a time. Of gathered parts the first stays here
-// until the commit, so that a head may be written again when the rest is known.
+// gathered to parts, and goes up behind the caller's back, a few parts at a time. Of gathered parts the first stays
+// here until the commit, so that a head may be written again when the rest is known.
 
 namespace millrace::s3 {
 namespace {
@@ -117,9 +117,9 @@ class S3Writer final : public Writer {
   std::vector<WrittenPart> resumed_;
 
   Mutex gather_mutex_;
-  Gathered first_ GUARDED_BY(gather_mutex_);      // the first part, once it is full
-  Gathered gathering_ GUARDED_BY(gather_mutex_);  // the part that grows
-  int64_t end_ GUARDED_BY(gather_mutex_) = 0;     // of what came in order
+  Gathered first_ GUARDED_BY(gather_mutex_);                        // the first part, once it is full
+  Gathered gathering_ GUARDED_BY(gather_mutex_);                    // the part that grows
+  int64_t end_ GUARDED_BY(gather_mutex_) = 0;                       // of what came in order
   std::optional<CopySource> whole_copy_ GUARDED_BY(gather_mutex_);  // the object is this one, if nothing else comes
 };
 
@@ -197,24 +197,24 @@ void S3Writer::start_part(int64_t offset, std::span<const std::byte> data, std::
     MutexLock lock(shared_->mutex);
     ++shared_->under_way;
   }
-  bucket_->service->start(
-      std::move(request), [shared = shared_, part = std::move(part), offset, done = std::move(done),
+  bucket_->service->start(std::move(request),
+                          [shared = shared_, part = std::move(part), offset, done = std::move(done),
                            what = fmt::format("write {} at {}", url_, offset)](Result<Answer> answer) mutable {
-        Status status;
-        if (!answer)
-          status = with_context(Status(tl::unexpected(std::move(answer).error())), what);
-        else if (!is_success(answer->response))
-          status = tl::unexpected(error_of(answer->response, what));
-        if (status) part.etag = bare_etag(answer->response.header("etag"));
-        {
-          MutexLock lock(shared->mutex);
-          if (status) shared->parts[offset] = std::move(part);
-        }
-        done(std::move(status));
-        MutexLock lock(shared->mutex);
-        --shared->under_way;
-        shared->changed.notify_all();
-      });
+                            Status status;
+                            if (!answer)
+                              status = with_context(Status(tl::unexpected(std::move(answer).error())), what);
+                            else if (!is_success(answer->response))
+                              status = tl::unexpected(error_of(answer->response, what));
+                            if (status) part.etag = bare_etag(answer->response.header("etag"));
+                            {
+                              MutexLock lock(shared->mutex);
+                              if (status) shared->parts[offset] = std::move(part);
+                            }
+                            done(std::move(status));
+                            MutexLock lock(shared->mutex);
+                            --shared->under_way;
+                            shared->changed.notify_all();
+                          });
 }
 
 Status S3Writer::write_at(int64_t offset, std::span<const std::byte> data) {
@@ -373,8 +373,8 @@ void S3Writer::add_condition(Request& request) const {
   using Condition = WriteOptions::Condition;
   if (options_.condition == Condition::kIfAbsent) request.headers.emplace_back("if-none-match", "*");
   if (options_.condition == Condition::kIfVersion) {
-    request.headers.emplace_back(
-        "if-match", bucket_->bare_conditions ? options_.version : fmt::format("\"{}\"", options_.version));
+    request.headers.emplace_back("if-match",
+                                 bucket_->bare_conditions ? options_.version : fmt::format("\"{}\"", options_.version));
   }
 }
 
