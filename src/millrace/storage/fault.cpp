@@ -125,6 +125,10 @@ class FaultStorage final : public Storage {
 
   std::string_view name() const override { return inner_->name(); }
   Capabilities capabilities() const override { return inner_->capabilities(); }
+  bool copies_from(const Storage& other) const override {
+    const auto* wrapped = dynamic_cast<const FaultStorage*>(&other);
+    return inner_->copies_from(wrapped != nullptr ? *wrapped->inner_ : other);
+  }
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
                                                                 const OpenOptions& options) override {

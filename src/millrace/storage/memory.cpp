@@ -189,6 +189,7 @@ class MemoryStorage final : public Storage {
   std::string_view name() const override { return state_->name; }
   Capabilities capabilities() const override {
     return {.random_write = true,
+            .rewrites_head = true,
             .conditional_write = true,
             .copy_range = true,
             .list_uploads = true,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "millrace/base/per_process.h"
+#include "millrace/storage/detail/backend.h"
 #include "millrace/storage/detail/submit.h"
 #include "millrace/storage/md5.h"
 #include "millrace/storage/memory.h"
@@ -77,25 +78,32 @@ class PartsWriter final : public Writer {
     if (offset < 0 || std::ssize(data) > INT64_MAX - offset) return fail(ErrorCode::kInvalidArgument, "no such range");
     if (offset > INT64_MAX / 2) return fail(ErrorCode::kResourceExhausted, "no such size");
     const int64_t end = offset + std::ssize(data);
-    if (offset % part_bytes_ == 0 && (std::ssize(data) == part_bytes_ || end == options_.size_hint_bytes)) {
-      if (pending_.empty()) sequence_end_ = end;
+    if (offset < sequence_end_ && end <= std::ssize(pending_) && pending_begin_ == 0) {  // a head, written again
+      pending_.replace(static_cast<size_t>(offset), data.size(), as_text(data));
+      return {};
+    }
+    if (pending_.empty() && offset % part_bytes_ == 0 &&
+        (std::ssize(data) == part_bytes_ || end == options_.size_hint_bytes)) {
+      sequence_end_ = end;
       return put(offset, std::string(as_text(data)));
     }
-    if (offset != sequence_end_) return fail(ErrorCode::kInvalidArgument, "not a part, and not behind the last write");
-    pending_ += as_text(data);
-    sequence_end_ = end;
-    return {};
+    return write_next(offset, data);
   }
 
   [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                   int64_t offset) override {
+    RETURN_IF_ERROR(check_read_range(source, source_offset, size));
     const auto* counted = dynamic_cast<const CountedReader*>(&source);
-    if (counted == nullptr) return fail(ErrorCode::kInvalidArgument, "another storage");
+    if (counted == nullptr || offset % part_bytes_ != 0 || size > part_bytes_ || size == 0) {
+      return copy_through_memory(source, source_offset, size, *this, offset);
+    }
     std::string content(static_cast<size_t>(size), '\0');
     RETURN_IF_ERROR(counted->inner().read_at(source_offset, std::as_writable_bytes(std::span(content))));
     MutexLock lock(shared_->mutex);
     RETURN_IF_ERROR(check_open());
-    if (offset % part_bytes_ != 0 || size > part_bytes_) return fail(ErrorCode::kInvalidArgument, "no whole part");
+    if (size < part_bytes_ && offset + size != options_.size_hint_bytes) {  // not the last part: others follow
+      return write_next(offset, as_bytes(content));
+    }
     shared_->service->copied_bytes += size;
     shared_->service->written_bytes -= size;
     return put(offset, std::move(content));
@@ -106,8 +114,7 @@ class PartsWriter final : public Writer {
     {
       MutexLock lock(shared_->mutex);
       RETURN_IF_ERROR(check_open());
-      const int64_t pending_begin = sequence_end_ - std::ssize(pending_);
-      if (!pending_.empty()) RETURN_IF_ERROR(put(pending_begin, std::move(pending_)));
+      if (!pending_.empty()) RETURN_IF_ERROR(put(pending_begin_, std::move(pending_)));
       parts = std::move(shared_->uploads[id_].parts);
       shared_->uploads.erase(id_);
       ended_ = true;
@@ -136,6 +143,13 @@ class PartsWriter final : public Writer {
     if (!shared_->uploads.contains(id_)) return fail(ErrorCode::kNotFound, "{}: no such upload", key_);
     return {};
   }
+  Status write_next(int64_t offset, std::span<const std::byte> data) REQUIRES_LOCK(shared_->mutex) {
+    if (offset != sequence_end_) return fail(ErrorCode::kInvalidArgument, "not a part, and not behind the last write");
+    if (pending_.empty()) pending_begin_ = offset;
+    pending_ += as_text(data);
+    sequence_end_ = offset + std::ssize(data);
+    return {};
+  }
   Status put(int64_t offset, std::string content) REQUIRES_LOCK(shared_->mutex) {
     if (--shared_->service->parts_left < 0) {
       shared_->service->parts_left = 0;
@@ -152,6 +166,7 @@ class PartsWriter final : public Writer {
   int64_t part_bytes_ = 0;
   std::vector<WrittenPart> parts_;
   std::string pending_;
+  int64_t pending_begin_ = 0;
   int64_t sequence_end_ = 0;
   bool ended_ = false;
 };
@@ -162,7 +177,14 @@ class PartsStorage final : public Storage {
 
   std::string_view name() const override { return "parts:"; }
   Capabilities capabilities() const override {
-    return {.conditional_write = true, .copy_range = true, .list_uploads = true, .metadata = true, .resume = true};
+    return {.conditional_write = true,
+            .copy_range = true,
+            .list_uploads = true,
+            .knows_dead = true,
+            .metadata = true,
+            .unique_versions = true,
+            .reads_replaced = true,
+            .resume = true};
   }
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
                                                                 const OpenOptions& options) override {

@@ -39,7 +39,8 @@
 namespace millrace {
 
 struct Capabilities {
-  bool random_write = false;       // write_at at any offset in any order (else: parts, in the backend's order)
+  bool random_write = false;       // write_at at any offset in any order (else: Writer::part_bytes)
+  bool rewrites_head = false;      // else: of the first part, what came in order may be written again before the commit
   bool conditional_write = false;  // WriteOptions::condition other than replace is atomic against other processes
   bool copy_range = false;         // Writer::copy_range moves bytes without passing through this process
   bool list_uploads = false;       // unfinished writes of dead processes can be found and aborted
@@ -223,6 +224,8 @@ class Storage {
   virtual std::string_view name() const = 0;
   virtual Capabilities capabilities() const = 0;
   virtual StorageCounters counters() const { return {}; }
+  // Whether copy_range of a writer here takes objects of `other` without moving them through this process.
+  virtual bool copies_from(const Storage& other) const { return capabilities().copy_range && this == &other; }
 
   // Errors: not_found, permission_denied, corruption (expected_version differs), invalid_argument (a directory).
   [[nodiscard]] virtual Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "millrace/storage/http/http_storage.h"
 #include "millrace/storage/local/local.h"
 #include "millrace/storage/memory.h"
 #include "millrace/storage/s3/s3.h"
@@ -88,6 +89,28 @@ Result<Location> open_s3(std::string_view rest, std::string_view url) {
   return Location{storage, std::move(key), std::string(url)};
 }
 
+// `scheme` + "://" + `rest`, whose key stays as it was typed.
+Result<Location> open_http(std::string_view scheme, std::string_view rest, std::string_view url) {
+  static Mutex mutex;
+  static std::map<std::string, std::shared_ptr<Storage>, std::less<>> storages;
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  const std::string origin = std::string(scheme) + "://" + std::string(rest.substr(0, slash));
+  MutexLock lock(mutex);
+  auto& storage = storages[origin];
+  if (!storage) {
+    auto opened = open_http_storage(origin);
+    if (!opened) {
+      storages.erase(origin);
+      return tl::unexpected(std::move(opened).error());
+    }
+    storage = *std::move(opened);
+  }
+  const std::string_view key = rest.substr(std::min(slash + 1, rest.size()));
+  // The query may be a signature, and `url` is for messages.
+  return Location{storage, std::string(key.substr(0, key.find('#'))),
+                  std::string(url.substr(0, url.find_first_of("?#")))};
+}
+
 }  // namespace
 
 Location Location::child(std::string_view name) const {
@@ -105,6 +128,7 @@ Result<Location> open_url(std::string_view url) {
   const std::string_view rest = url.substr(scheme.size() + 3);
   if (scheme == "mem") return open_memory(rest, url);
   if (scheme == "s3") return open_s3(rest, url);
+  if (scheme == "http" || scheme == "https") return open_http(scheme, rest, url);
   if (scheme != "file") {
     return fail(ErrorCode::kUnsupported, "\"{}\": {}:// is not supported yet by this version", url, scheme);
   }

@@ -23,8 +23,8 @@ struct Location {
 
 // Plain paths and file:///absolute are the local file system (relative paths from the current directory, "." and ".."
 // resolved by name, no percent-decoding); s3://bucket/key is S3 as the environment says (S3Options::from_environment),
-// and no request is made; mem://name/key is memory shared by this process, for tests. Braces are not expanded. Errors:
-// invalid_argument, unsupported.
+// and no request is made; http(s):// can be read (http/http_storage.h); mem://name/key is memory shared by this
+// process, for tests. Braces are not expanded. Errors: invalid_argument, unsupported.
 [[nodiscard]] Result<Location> open_url(std::string_view url);
 
 // "shard-{00000..00009}.tar", "{a,b}/x", nested, as the webdataset package reads them (braceexpand): ranges keep zero

@@ -63,7 +63,7 @@ TEST_F(TransferTest, CopiesEverySizeBetweenAllKinds) {
         EXPECT_TRUE(get(to->at("copy/target")) == content);
         EXPECT_EQ(report.object.size, size);
         EXPECT_EQ(report.moved_bytes + report.copied_bytes, size);
-        EXPECT_EQ(report.copied_bytes, from->storage == to->storage ? size : 0);
+        EXPECT_EQ(report.copied_bytes, from == &parts_ && to == &parts_ ? size : 0);
         if (from != &parts_ || to != &parts_) {
           EXPECT_EQ(report.hash, xxh3_128(content));
         }
@@ -219,7 +219,8 @@ TEST_F(TransferTest, AnErrorAnywhereLeavesOldOrNew) {
   for (Place* to : {&memory_, &other_local_, &parts_}) {
     for (const bool delta : {true, false}) {
       bool done = false;
-      for (int64_t skip = 0; !done && skip < 200; ++skip) {
+      // One call in three, other ones with another seed.
+      for (auto skip = static_cast<int64_t>(seed_ % 3); !done && skip < 200; skip += 3) {
         SCOPED_TRACE("fault " + std::to_string(skip) + " in " + std::string(to->storage->name()));
         put_with_hashes(*engine_, *to, "y", old);
         const auto plan = std::make_shared<FaultPlan>();

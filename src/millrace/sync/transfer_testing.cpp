@@ -2,17 +2,31 @@
 #include "millrace/sync/transfer_testing.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "millrace/storage/fault.h"
 #include "millrace/storage/local/local.h"
 #include "millrace/storage/memory.h"
 
 namespace millrace::sync {
+namespace {
+
+// Each part takes a while, so that a copy lasts longer than the way to it.
+std::shared_ptr<Storage> slowed(const std::shared_ptr<Storage>& storage) {
+  auto plan = std::make_shared<FaultPlan>();
+  plan->add({.call = FaultCall::kWrite, .count = FaultRule::kForever, .delay = std::chrono::milliseconds(3)});
+  return make_fault_storage(storage, plan);
+}
+
+}  // namespace
 
 Place memory_place() {
   return {.storage = make_memory_storage("test")};
@@ -87,6 +101,40 @@ void damage_leftover(const Place& place, int how) {
 void overwrite_in_place(const std::string& path) {
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
   file.put('x');
+}
+
+int64_t copy_until_killed(const Location& from, const Location& to, int64_t bytes, std::chrono::microseconds after) {
+  int pipe_ends[2];
+  EXPECT_EQ(::pipe(pipe_ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Progress progress;
+    const Thread teller("teller", [&] {
+      for (int64_t told = -1;;) {
+        const int64_t now = progress.snapshot().bytes;
+        if (now != told && ::write(pipe_ends[1], &now, sizeof now) == sizeof now) told = now;
+        std::this_thread::yield();
+      }
+    });
+    const auto engine = TransferEngine::create();
+    const Location slow{slowed(to.storage), to.key, to.url};
+    const auto done = (*engine)->copy(from, *from.storage->stat(from.key), slow, {}, {}, &progress);
+    if (!done) ::_exit(1);
+    for (;;) ::pause();
+  }
+  ::close(pipe_ends[1]);
+  int64_t told = -1;
+  while (told < bytes && ::read(pipe_ends[0], &told, sizeof told) == sizeof told) {
+  }
+  std::this_thread::sleep_for(after);
+  EXPECT_EQ(::kill(child, SIGKILL), 0);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status)) << "the child failed before it was killed";
+  while (::read(pipe_ends[0], &told, sizeof told) == sizeof told) {
+  }
+  ::close(pipe_ends[0]);
+  return told;
 }
 
 }  // namespace millrace::sync

@@ -3,6 +3,7 @@
 
 // What the tests of transfers share: storages of each kind, content, and copies that do not end. Not thread-safe.
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -38,5 +39,9 @@ void leave_unfinished(TransferEngine& engine, const Location& from, const Locati
 void damage_leftover(const Place& place, int how);
 // Changes the first byte of a file, and so its time.
 void overwrite_in_place(const std::string& path);
+
+// A child copies, and is killed with -9 a moment after it told that so many bytes are done. The answer is how many
+// were.
+int64_t copy_until_killed(const Location& from, const Location& to, int64_t bytes, std::chrono::microseconds after);
 
 }  // namespace millrace::sync

@@ -129,6 +129,7 @@ void Easy::prepare(Exchange& exchange) {
   error_text_[0] = '\0';
   const Request& request = exchange.request();
   set(CURLOPT_URL, request.url.c_str());
+  if (settings_.proxy_from_environment) set(CURLOPT_PROXY, request.direct ? "" : static_cast<const char*>(nullptr));
   set_headers();
   set(CURLOPT_HTTPGET, 1L);  // takes back what the request before was
   set(CURLOPT_CUSTOMREQUEST, static_cast<const char*>(nullptr));

@@ -105,6 +105,7 @@ bool Exchange::take_header(std::string_view line) {
   if (line.starts_with("HTTP/")) {
     // What came before was an interim answer, such as 100 Continue.
     response_.headers.clear();
+    response_.headers.reserve(16);
     announced_bytes_ = -1;
     head_ended_ = false;
     const size_t space = std::min(line.find(' '), line.size());

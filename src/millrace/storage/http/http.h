@@ -35,6 +35,7 @@ struct Request {
   Clock::time_point not_before{};  // waits until then without holding a thread or a connection
   Clock::time_point deadline = Clock::time_point::max();
   std::chrono::milliseconds stall_timeout{20'000};  // gives up when no byte moved for so long; 0: never
+  bool direct = false;                              // past the proxy that the environment names
   std::stop_token stop;
   // `body` and `out` stay alive until the answer.
 };

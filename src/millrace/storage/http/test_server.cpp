@@ -269,11 +269,12 @@ void TestServer::close_connections() {
 
 Reply serve_range(const ReceivedRequest& request, std::string_view content) {
   const std::string range(request.header("range"));
-  Reply reply;
-  reply.body = content;
-  if (range.empty()) return reply;
   size_t first = 0, last = 0;
-  if (std::sscanf(range.c_str(), "bytes=%zu-%zu", &first, &last) != 2) return reply;
+  Reply reply;
+  if (std::sscanf(range.c_str(), "bytes=%zu-%zu", &first, &last) != 2) {
+    reply.body = content;
+    return reply;
+  }
   if (first >= content.size()) {
     reply.status = 416;
     reply.body = "no such range";

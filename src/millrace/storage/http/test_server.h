@@ -52,7 +52,7 @@ struct Reply {
 };
 
 struct TestServerOptions {
-  bool tls = false;  // with a certificate for localhost and 127.0.0.1 that it signed itself
+  bool tls = false;  // with a certificate for 127.0.0.1 (and no name) that it signed itself
   // Asked when the head has come; an answer is sent without waiting for the body.
   std::function<std::optional<Reply>(const ReceivedRequest&)> early;
 };

@@ -24,6 +24,7 @@ class LocalStorage final : public Storage {
   std::string_view name() const override { return context_->name; }
   Capabilities capabilities() const override {
     return {.random_write = true,
+            .rewrites_head = true,
             .conditional_write = true,
             .copy_range = true,
             .list_uploads = true,

@@ -71,7 +71,8 @@ class S3Storage final : public Storage {
 
   std::string_view name() const override { return bucket_->name; }
   Capabilities capabilities() const override {
-    return {.conditional_write = true,
+    return {.rewrites_head = true,
+            .conditional_write = true,
             .copy_range = true,
             .list_uploads = true,
             .metadata = true,
@@ -79,6 +80,10 @@ class S3Storage final : public Storage {
             .resume = true};
   }
   StorageCounters counters() const override { return bucket_->service->counters(); }
+  bool copies_from(const Storage& other) const override {
+    const auto* bucket = dynamic_cast<const S3Storage*>(&other);
+    return bucket != nullptr && bucket->bucket_->service == bucket_->service;
+  }
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
                                                                 const OpenOptions& options) override {

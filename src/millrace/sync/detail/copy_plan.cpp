@@ -64,10 +64,7 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
   const int64_t size = job.source.size;
   const Capabilities from = job.from.storage->capabilities();
   const Capabilities to = job.to.storage->capabilities();
-  if (job.from.storage == job.to.storage && to.copy_range) {
-    plan.in_server = !to.random_write;
-    plan.in_kernel = to.random_write;
-  }
+  plan.in_server = !to.random_write && job.to.storage->copies_from(*job.from.storage);
   if (size > kBlockBytes && !from.random_write) {
     ObjectInfo pinned = job.source;
     pinned.key = job.from.key;

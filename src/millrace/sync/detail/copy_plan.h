@@ -36,7 +36,6 @@ struct CopyPlan {
   std::unique_ptr<RandomReader> source;
   std::optional<formats::BlockHashes> known;  // of the source
   bool in_server = false;                     // the target's server copies, and the content never passes here
-  bool in_kernel = false;                     // the storage copies, but the content is read here too, to be hashed
 
   Compare compare = Compare::kNothing;
   ObjectInfo old;  // the target as it is; the rest is set where `compare` asks for it

@@ -411,7 +411,7 @@ Action ObjectCopy::choose(int64_t part, const Slot& slot) {
     return Action::kFromOld;
   }
   if (plan_.compare == Compare::kBothContents && old_is_same(part, slot.buffer)) return Action::kFromOld;
-  return plan_.in_kernel ? Action::kFromSource : Action::kWrite;
+  return Action::kWrite;
 }
 
 // An old target that cannot be read is another one.

@@ -69,8 +69,8 @@ TEST(RunCommand, IsEndedWithItsChildrenWhenItTakesTooLong) {
     std::this_thread::sleep_for(100ms);
     stop.request_stop();
   });
-  EXPECT_EQ(run_command({"sleep", "30"}, 20s, stop.get_token()).error().code(), ErrorCode::kCancelled);
-  EXPECT_LT(Clock::now() - begin, 10s);
+  EXPECT_EQ(run_command({"sleep", "30"}, 30s, stop.get_token()).error().code(), ErrorCode::kCancelled);
+  EXPECT_LT(Clock::now() - begin, 18s);
 }
 
 // Threads of ours block every signal; a program started from one must not.

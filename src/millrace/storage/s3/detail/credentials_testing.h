@@ -95,7 +95,7 @@ class CredentialsTest : public ::testing::Test {
     return options;
   }
 
-  Result<Credentials> get(const std::string& profile = {}) {
+  [[nodiscard]] Result<Credentials> get(const std::string& profile = {}) {
     CredentialsOptions with = options();
     with.profile = profile;
     return CredentialsProvider(with).get();

@@ -89,6 +89,7 @@ class InstanceService {
     request.method = http::Method::kPut;
     request.url = base_ + "/latest/api/token";
     request.headers = {"x-aws-ec2-metadata-token-ttl-seconds: 21600"};
+    request.direct = true;
     return fetch_patiently(context_, std::move(request), attempts_, limit_);
   }
 
@@ -96,6 +97,7 @@ class InstanceService {
     http::Request request;
     request.url = base_ + "/latest/meta-data/iam/security-credentials/" + std::string(path);
     request.headers = {"x-aws-ec2-metadata-token: " + token};
+    request.direct = true;
     // It has answered once, so it is there: more patience.
     return fetch_patiently(context_, std::move(request), std::max(attempts_, 3), limit_);
   }
@@ -145,6 +147,7 @@ Result<Found> from_container(const SourceContext& context) {
   http::Request request;
   request.url = url;
   request.headers = {"Accept: application/json"};
+  request.direct = true;
   if (!token.empty()) request.headers.push_back("Authorization: " + token);
   const Result<http::Response> response =
       fetch_patiently(context, std::move(request), kContainerAttempts, kContainerLimit);

@@ -4,7 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "millrace/storage/s3/detail/aws_home.h"
+#include "millrace/storage/s3/detail/command.h"
 #include "millrace/storage/s3/detail/settings.h"
 
 namespace millrace::s3 {
@@ -74,6 +79,29 @@ TEST(ProfileFile, ReadsWhatBotocoreReads) {
   EXPECT_EQ(second.get_nested("s3", "addressing_style"), "path");
   EXPECT_EQ(second.get_nested("s3", "max_concurrent_requests"), "20");
   EXPECT_EQ(second.get_nested("s3", "none"), "");
+}
+
+// Files and commands as botocore and shlex read them: tests/e2e/test_aws_files.py writes them and runs this.
+TEST(ProfileFile, AsBotocoreReads) {
+  const char* path = std::getenv("MILLRACE_AWS_FILE_VECTORS");
+  if (path == nullptr) GTEST_SKIP() << "run by tests/e2e/test_aws_files.py";
+  std::ifstream file(path);
+  const nlohmann::json vectors = nlohmann::json::parse(file);
+  ASSERT_GT(vectors["files"].size(), 0U);
+  for (const auto& each : vectors["files"]) {
+    const auto sections = parse_profile_file(each["text"].get<std::string>(), "f");
+    nlohmann::json read;  // null when it cannot be read
+    if (sections) read = nlohmann::json::object();
+    for (const auto& [name, section] : sections.value_or(std::vector<std::pair<std::string, ProfileSection>>())) {
+      read[name] = nlohmann::json(section.values);
+      for (const auto& [option, values] : section.nested) read[name][option] = values;
+    }
+    ASSERT_EQ(read, each["read"]) << each.dump(2);
+  }
+  for (const auto& each : vectors["commands"]) {
+    const auto words = split_command(each["text"].get<std::string>());
+    ASSERT_EQ(words ? nlohmann::json(*words) : nlohmann::json(), each["words"]) << each.dump();
+  }
 }
 
 TEST(ProfileFile, SaysWhereItIsWrongAndNothingOfTheLine) {

@@ -181,6 +181,16 @@ std::string uri_encode(std::string_view text, bool keep_slash) {
   return out;
 }
 
+std::string host_header(std::string_view url) {
+  const size_t scheme = url.find("://");
+  if (scheme == std::string_view::npos) return {};
+  std::string_view host = url.substr(scheme + 3);
+  host = host.substr(0, host.find_first_of("/?#"));
+  const std::string_view own_port = url.starts_with("https") ? ":443" : ":80";
+  if (host.ends_with(own_port)) host.remove_suffix(own_port.size());
+  return std::string(host);
+}
+
 std::string sha256_hex(std::string_view bytes) {
   std::string out;
   append_hex(out, sha256(bytes));

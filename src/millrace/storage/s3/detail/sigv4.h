@@ -50,6 +50,9 @@ Signed sign(const Credentials& credentials, const SignInput& input);
 // Percent-encoding of every byte that is not a letter, a digit or one of -_.~
 std::string uri_encode(std::string_view text, bool keep_slash);
 
+// The Host header that an HTTP client sends for this URL: without the port where it is the scheme's own.
+std::string host_header(std::string_view url);
+
 // 64 lower-case hexadecimal digits.
 std::string sha256_hex(std::string_view bytes);
 

@@ -7,7 +7,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <thread>
+
+#include "millrace/storage/http/http.h"
 
 namespace millrace::s3 {
 namespace {
@@ -148,6 +151,15 @@ TEST(SigV4, EveryByteIsEncodedOrPlain) {
   EXPECT_EQ(uri_encode("a/b", false), "a%2Fb");
 }
 
+TEST(SigV4, HostHeader) {
+  EXPECT_EQ(host_header("https://s3.eu-west-1.amazonaws.com/b/k"), "s3.eu-west-1.amazonaws.com");
+  EXPECT_EQ(host_header("http://127.0.0.1:9000"), "127.0.0.1:9000");
+  EXPECT_EQ(host_header("https://h:443?x"), "h");
+  EXPECT_EQ(host_header("http://[::1]:80/"), "[::1]");
+  EXPECT_EQ(host_header("http://h:443/"), "h:443");
+  EXPECT_EQ(host_header("no url"), "");
+}
+
 TEST(SigV4, ThreadsWithDifferentKeysDoNotMix) {
   const auto of = [](int number) {
     const Credentials credentials{"AK", "secret" + std::to_string(number), "", {}};
@@ -206,6 +218,68 @@ TEST(SigV4, AsBotocoreSigns) {
     EXPECT_EQ(header(made, "x-amz-content-sha256"), service == "s3" ? hash : "");
     EXPECT_EQ(header(made, "x-amz-security-token"), text("token"));
   }
+}
+
+// One request to the server that the tests run with, path style.
+class RealServer {
+ public:
+  explicit RealServer(std::string endpoint)
+      : endpoint_(std::move(endpoint)),
+        host_(endpoint_.substr(endpoint_.find("://") + 3)),
+        credentials_{std::getenv("AWS_ACCESS_KEY_ID"), std::getenv("AWS_SECRET_ACCESS_KEY"), "", {}} {}
+
+  http::Response send(http::Method method, std::string_view name, const std::string& path,
+                      const std::vector<Field>& query, std::string_view body) {
+    const std::string encoded = uri_encode(path, true);
+    const std::string hash = sha256_hex(body);
+    const std::vector<Field> headers{{"Content-Type", "text/plain"}};
+    const Signed made = sign(credentials_, {.method = name,
+                                            .host = host_,
+                                            .path = encoded,
+                                            .query = query,
+                                            .headers = headers,
+                                            .payload_hash = body.size() % 2 == 0 ? kUnsignedPayload : hash,
+                                            .time = std::chrono::system_clock::now(),
+                                            .region = std::getenv("AWS_REGION")});
+    http::Request request;
+    request.method = method;
+    request.url = endpoint_ + encoded + (made.query.empty() ? "" : "?" + made.query);
+    request.headers = {"Content-Type: text/plain"};
+    for (const Field& field : made.headers) request.headers.push_back(field.first + ": " + field.second);
+    request.body = std::as_bytes(std::span(body));
+    const auto response = client_.fetch(request);
+    EXPECT_TRUE(response) << response.error().to_string();
+    return response ? *response : http::Response();
+  }
+
+ private:
+  const std::string endpoint_, host_;
+  const Credentials credentials_;
+  http::Client client_;
+};
+
+TEST(SigV4, ARealServerAgrees) {
+  const char* endpoint = std::getenv("MILLRACE_TEST_S3");
+  if (endpoint == nullptr) GTEST_SKIP() << "MILLRACE_TEST_S3 names no server";
+  RealServer server(endpoint);
+  const std::string bucket = "/millrace-sigv4-" + std::to_string(std::random_device()());
+  ASSERT_EQ(server.send(http::Method::kPut, "PUT", bucket, {}, "").status, 200);
+  for (const char* key :
+       {"plain", "a b+c%d&e=f?g#h", "ö/€/你/🏳", "!'()*;:@$,[]{}|\\^~`\"<>", "a//b/./c/../d/", "%2F%20"}) {
+    SCOPED_TRACE(key);
+    const std::string path = bucket + "/" + key;
+    EXPECT_EQ(server.send(http::Method::kPut, "PUT", path, {}, "odd").status, 200);
+    const auto got = server.send(http::Method::kGet, "GET", path, {}, "");
+    EXPECT_EQ(got.status, 200) << got.body;
+    EXPECT_EQ(got.body, "odd");
+    const auto list =
+        server.send(http::Method::kGet, "GET", bucket, {{"prefix", key}, {"list-type", "2"}, {"delimiter", "\t"}}, "");
+    EXPECT_EQ(list.status, 200) << list.body;
+    EXPECT_THAT(list.body, ::testing::HasSubstr("<KeyCount>1</KeyCount>"));
+    EXPECT_EQ(server.send(http::Method::kDelete, "DELETE", path, {}, "").status, 204);
+  }
+  EXPECT_EQ(server.send(http::Method::kGet, "GET", bucket, {{"uploads", ""}}, "").status, 200);
+  EXPECT_EQ(server.send(http::Method::kDelete, "DELETE", bucket, {}, "").status, 204);
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 #include "millrace/storage/s3/detail/sources.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/utf8.h"
 #include "millrace/storage/s3/detail/command.h"
 
 namespace millrace::s3 {
@@ -14,6 +14,8 @@ using std::chrono::system_clock;
 
 constexpr std::chrono::milliseconds kProcessLimit{60'000};
 constexpr size_t kMaxQuoted = 400;
+constexpr int kLastYear = 2200;
+constexpr int64_t kLastMs = (kLastYear - 1970) * int64_t{31'556'952'000};
 
 bool take_digits(std::string_view& text, size_t count, int& value) {
   if (text.size() < count) return false;
@@ -61,6 +63,9 @@ std::optional<system_clock::time_point> parse_time(std::string_view text) {
   const std::chrono::year_month_day date(std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
                                          std::chrono::day(static_cast<unsigned>(day)));
   if (!well_formed || !date.ok() || hour > 23 || minute > 59 || second > 60) return std::nullopt;
+  // The clock counts nanoseconds in 64 bits, which ends in 2262; "9999-12-31" is a way to say never.
+  if (year > kLastYear) return system_clock::time_point::max();
+  if (year < 1970) return system_clock::time_point();
   if (take_char(text, ".")) text.remove_prefix(std::min(text.find_first_not_of("0123456789"), text.size()));
   const auto offset = offset_from_utc(text);
   if (!offset) return std::nullopt;
@@ -79,8 +84,11 @@ std::string quotable(std::string_view text, std::initializer_list<std::string_vi
   std::ranges::replace_if(out, [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; }, ' ');
   out.erase(0, std::min(out.find_first_not_of(' '), out.size()));
   out.erase(out.find_last_not_of(' ') + 1);
-  if (out.size() > kMaxQuoted) out = out.substr(0, kMaxQuoted) + "...";
-  return out;
+  const bool cut = out.size() > kMaxQuoted;
+  if (cut) out.resize(kMaxQuoted);
+  std::string readable;
+  append_utf8_replaced(out, readable);
+  return cut ? readable + "..." : readable;
 }
 
 Result<http::Response> fetch_patiently(const SourceContext& context, http::Request request, int attempts,
@@ -110,8 +118,10 @@ Result<Credentials> credentials_from_json(std::string_view text, const JsonNames
   }
   const auto expires = object.find(names.expires);
   if (expires == object.end() || expires->is_null()) return credentials;
-  if (expires->is_number()) {
-    credentials.expires = system_clock::time_point(std::chrono::milliseconds(expires->get<int64_t>()));
+  if (expires->is_number_integer()) {
+    const int64_t ms = expires->get<int64_t>();
+    if (ms < kLastMs)
+      credentials.expires = system_clock::time_point(std::chrono::milliseconds(std::max<int64_t>(ms, 0)));
     return credentials;
   }
   const auto time = parse_time(text_at(object, names.expires));

@@ -4,6 +4,7 @@
 #include <openssl/evp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <fstream>
@@ -110,8 +111,8 @@ Result<json> renewed_token(const SourceContext& context, const SsoSettings& sso,
   json renewed = token;
   renewed["accessToken"] = answer["accessToken"];
   if (answer.contains("refreshToken")) renewed["refreshToken"] = answer["refreshToken"];
-  const auto expires =
-      std::chrono::floor<std::chrono::seconds>(context.now()) + std::chrono::seconds(lifetime->get<int64_t>());
+  const auto seconds = std::chrono::seconds(std::clamp<int64_t>(lifetime->get<int64_t>(), 0, 366 * 86'400));
+  const auto expires = std::chrono::floor<std::chrono::seconds>(context.now()) + seconds;
   const auto day = std::chrono::floor<std::chrono::days>(expires);
   const std::chrono::year_month_day date(day);
   const std::chrono::hh_mm_ss clock(expires - day);

@@ -27,13 +27,13 @@ Result<StsPlace> sts_place(const AwsConfig& config) {
   if (url.empty()) {
     url = region.empty() ? "https://sts.amazonaws.com" : fmt::format("https://sts.{}.{}", region, dns_suffix(region));
   }
-  const size_t scheme = url.find("://");
-  if (scheme == std::string::npos) {
+  std::string host = host_header(url);
+  if (host.empty()) {
     return fail(ErrorCode::kInvalidArgument, "the endpoint of STS is no URL: {}", quotable(url));
   }
   if (!url.ends_with('/')) url += '/';
-  const size_t host = scheme + 3, path = url.find('/', host);
-  return StsPlace{url, url.substr(host, path - host), url.substr(path), region.empty() ? "us-east-1" : region};
+  std::string path = url.substr(url.find('/', url.find("://") + 3));
+  return StsPlace{std::move(url), std::move(host), std::move(path), region.empty() ? "us-east-1" : region};
 }
 
 std::string form(const std::vector<Field>& fields) {

@@ -326,8 +326,12 @@ Status S3Writer::copy_range(const RandomReader& source, int64_t source_offset, i
       }
     }
   }
-  // Parts of the server's own must be long, but for the last.
-  const bool last = options_.size_hint_bytes > 0 && offset + size == options_.size_hint_bytes;
+  // Parts of the server's own must be long, but for the last; what is short and follows may have more behind it.
+  bool last = options_.size_hint_bytes > 0 && offset + size == options_.size_hint_bytes;
+  {
+    MutexLock lock(gather_mutex_);
+    last = last || offset != end_;
+  }
   if (size == 0 || offset % part_bytes_ != 0 || (size % part_bytes_ != 0 && !last)) {
     return copy_through_memory(source, source_offset, size, *this, offset);
   }
@@ -409,7 +413,14 @@ tl::unexpected<Error> S3Writer::lost_condition(const Result<ObjectInfo>& there) 
 
 Result<ObjectInfo> S3Writer::commit(Durability /*durability*/) {
   RETURN_IF_ERROR(check_open("commit"));
-  auto done = wait_for_parts().and_then([&]() -> Result<ObjectInfo> {
+  // A part that was on its way when what might have been a copy as a whole came.
+  const bool begun = [&] {
+    MutexLock lock(upload_mutex_);
+    return !upload_id_.empty();
+  }();
+  Status settled = begun ? settle_copy() : Status();
+  if (settled) settled = wait_for_parts();
+  auto done = std::move(settled).and_then([&]() -> Result<ObjectInfo> {
     bool whole = false, copy = false;
     {
       MutexLock lock(gather_mutex_);

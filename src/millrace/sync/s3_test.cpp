@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies to, from and inside a real S3 server: MILLRACE_TEST_S3 names its endpoint (./dev test starts one).
+#include "millrace/storage/s3/s3.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "millrace/sync/detail/sidecar.h"
+#include "millrace/sync/transfer_testing.h"
+
+namespace millrace::sync {
+namespace {
+
+using ::testing::IsEmpty;
+
+constexpr int64_t kB = kBlockBytes;
+
+class TransferS3 : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* endpoint = std::getenv("MILLRACE_TEST_S3");
+    if (endpoint == nullptr) GTEST_SKIP() << "MILLRACE_TEST_S3 names no server";
+    std::cout << "MILLRACE_TEST_SEED=" << seed_ << "\n";
+    first_ = bucket(endpoint);
+    second_ = bucket(endpoint);
+  }
+
+  static Place bucket(const char* endpoint) {
+    static const unsigned nonce = std::random_device()();
+    static int made = 0;
+    S3Options options = *S3Options::from_environment();
+    options.endpoint_url = endpoint;
+    const std::string name = fmt::format("millrace-transfer-{:08x}-{}-{}", nonce, ::getpid(), made++);
+    const Status there = make_s3_bucket(name, options);
+    EXPECT_TRUE(there) << there.error().to_string();
+    return {.storage = *open_s3_storage(name, options)};
+  }
+
+  TransferReport copied(const Location& from, const Location& to, const TransferOptions& options = {}) {
+    const auto report = engine_->copy(from, *from.storage->stat(from.key), to, options);
+    EXPECT_TRUE(report) << report.error().to_string();
+    return report ? *report : TransferReport();
+  }
+
+  const uint64_t seed_ = test_seed();
+  std::unique_ptr<TransferEngine> engine_ = *TransferEngine::create();
+  Place local_ = local_place(), first_, second_;
+};
+
+TEST_F(TransferS3, EverySizeGoesUpOverAndDown) {
+  for (const int64_t size : {int64_t{0}, int64_t{1}, kB, kB + 1, 3 * kB + 12'345}) {
+    SCOPED_TRACE(std::to_string(size) + " bytes");
+    const std::string content = content_of(size, seed_ + static_cast<uint64_t>(size));
+    put(local_.at("x"), content);
+    const TransferReport up = copied(local_.at("x"), first_.at("dir/x"));
+    EXPECT_EQ(up.moved_bytes, size);
+    EXPECT_EQ(up.hash, xxh3_128(content));
+    EXPECT_EQ(load_sidecar(*first_.storage, *first_.storage->stat("dir/x")).has_value(), size > kB);
+    const TransferReport over = copied(first_.at("dir/x"), second_.at("y"));
+    EXPECT_EQ(over.copied_bytes, size);
+    EXPECT_EQ(load_sidecar(*second_.storage, *second_.storage->stat("y")).has_value(), size > kB);
+    const TransferReport down = copied(second_.at("y"), local_.at("down"));
+    EXPECT_EQ(down.moved_bytes, size);
+    EXPECT_TRUE(get(local_.at("down")) == content);
+    ASSERT_TRUE(local_.storage->remove(std::vector<std::string>{"down"}));
+    EXPECT_THAT(*first_.storage->list_uploads(""), IsEmpty());
+    EXPECT_THAT(*second_.storage->list_uploads(""), IsEmpty());
+  }
+}
+
+TEST_F(TransferS3, OneChangedByteMovesOneBlock) {
+  std::string content = content_of(5 * kB + 7, seed_);
+  put(local_.at("x"), content);
+  copied(local_.at("x"), first_.at("x"));
+  copied(first_.at("x"), local_.at("down"));
+  EXPECT_TRUE(copied(local_.at("x"), first_.at("x")).unchanged);
+  for (const int64_t at : {int64_t{0}, 2 * kB + 1, 5 * kB + 6}) {
+    content[static_cast<size_t>(at)] ^= 1;
+    const int64_t block = std::min(kB, 5 * kB + 7 - at / kB * kB);
+    put(local_.at("x"), content);
+    EXPECT_EQ(copied(local_.at("x"), first_.at("x")).moved_bytes, block);
+    EXPECT_EQ(copied(first_.at("x"), local_.at("down")).moved_bytes, block);
+    EXPECT_TRUE(get(local_.at("down")) == content);
+  }
+}
+
+TEST_F(TransferS3, WhatWasLeftIsGoneOnWith) {
+  const std::string content = content_of(6 * kB + 1, seed_);
+  put(local_.at("x"), content);
+  leave_unfinished(*engine_, local_.at("x"), first_.at("x"), 4);
+  const TransferReport report = copied(local_.at("x"), first_.at("x"));
+  EXPECT_GE(report.resumed_bytes, 3 * kB + 1);
+  EXPECT_EQ(report.resumed_bytes + report.moved_bytes, 6 * kB + 1);
+  EXPECT_TRUE(get(first_.at("x")) == content);
+  EXPECT_THAT(*first_.storage->list_uploads(""), IsEmpty());
+}
+
+TEST_F(TransferS3, AKilledUploadIsGoneOnWith) {
+  std::mt19937_64 random(seed_);
+  int64_t resumed = 0;
+  for (int i = 0; i < 4; ++i) {
+    const std::string content = content_of(8 * kB + 1, random());
+    put(local_.at("x"), content);
+    const auto bytes = static_cast<int64_t>(random() % static_cast<uint64_t>(8 * kB));
+    const int64_t done =
+        copy_until_killed(local_.at("x"), first_.at("x"), bytes, std::chrono::microseconds(random() % 9'000));
+    const TransferReport report = copied(local_.at("x"), first_.at("x"));
+    EXPECT_TRUE(get(first_.at("x")) == content);
+    resumed += report.resumed_bytes;
+    if (!report.unchanged) {
+      EXPECT_LE(report.moved_bytes, 8 * kB + 1 - done + 5 * kB);  // no more than what was under way is sent again
+    }
+    EXPECT_THAT(*first_.storage->list_uploads(""), IsEmpty());
+  }
+  EXPECT_GT(resumed, 0);
+}
+
+}  // namespace
+}  // namespace millrace::sync
