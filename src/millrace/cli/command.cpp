@@ -85,7 +85,7 @@ CLI::App& Verbs::add(CLI::App& parent, const std::string& name, const std::strin
       ->group("Everywhere");
   // In the environment, where everything that opens a bucket looks.
   app.add_option_function<std::string>(
-         "--endpoint-url", [](const std::string& url) { setenv("AWS_ENDPOINT_URL", url.c_str(), 1); },
+         "--endpoint-url", [](const std::string& url) { setenv("AWS_ENDPOINT_URL_S3", url.c_str(), 1); },
          "Send requests for s3:// here (default: AWS's own)")
       ->option_text("URL")
       ->group("Everywhere");

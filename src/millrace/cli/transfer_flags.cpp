@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "millrace/base/units.h"
@@ -86,6 +87,7 @@ std::string report_text(const sync::SyncReport& report, bool dry_run) {
   if (report.extra_files > 0) text += fmt::format("left there {}\n", counted(report.extra_files, "file"));
   if (report.passed > 0) text += fmt::format("passed     {} not plain files\n", format_count(report.passed));
   if (report.refused > 0) text += fmt::format("refused    {}\n", format_count(report.refused));
+  if (report.retries > 0) text += fmt::format("sent again {}\n", counted(report.retries, "request"));
   if (report.failed > 0) text += fmt::format("failed     {}\n", counted(report.failed, "file"));
   return text;
 }
@@ -111,6 +113,7 @@ void print_report(const TransferArgs& args, const sync::SyncReport& report, Outp
              {"passed", report.passed},
              {"refused", report.refused},
              {"failed", report.failed},
+             {"retries", report.retries},
              {"seconds", report.seconds},
              {"bytes_per_second", rate_of(report)}},
             report_text(report, args.options.dry_run));
@@ -153,6 +156,15 @@ void add_transfer_flags(CLI::App& app, TransferArgs& args) {
         options.transfer.sidecar = false;
       },
       "Keep no hashes below .millrace/ at the target");
+  app.add_option_function<std::string>(
+         "--bwlimit",
+         [](const std::string& rate) {
+           static_cast<void>(usage_value("--bwlimit", parse_bytes(rate)));
+           setenv("MILLRACE_S3_BYTES_PER_SECOND", rate.c_str(), 1);
+         },
+         "Move at most so many bytes a second to and from s3:// (\"200MB\")")
+      ->trigger_on_parse()
+      ->option_text("SIZE");
   app.add_flag("--all", args.all, "Print what is skipped or left alone too");
   app.add_flag("--dry-run", args.options.dry_run, "Say what would be done, and why; change nothing");
 }

@@ -43,6 +43,7 @@ nb::dict report_dict(const sync::SyncReport& report) {
   d["extra_files"] = report.extra_files;
   d["passed"] = report.passed;
   d["refused"] = report.refused;
+  d["retries"] = report.retries;
   d["seconds"] = report.seconds;
   return d;
 }

@@ -32,6 +32,7 @@ Result<SyncReport> cp_object(const Found& source, const std::string& target_url,
     return fail(ErrorCode::kInvalidArgument, "{} and {} are the same object", source.location.url, target.url);
   }
   if (progress != nullptr) progress->set_totals(source.object.size, 1);
+  const int64_t retries = retries_of(source.location, target);
   if (!options.dry_run) {
     ASSIGN_OR_RETURN(const auto engine, TransferEngine::create(options.engine));
     auto moved = engine->copy(source.location, source.object, target, options.transfer, std::move(stop), progress);
@@ -47,6 +48,7 @@ Result<SyncReport> cp_object(const Found& source, const std::string& target_url,
   }
   report.copied_files = 1;
   report.copied_bytes = source.object.size;
+  report.retries = retries_of(source.location, target) - retries;
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (options.on_event) options.on_event({SyncEvent::Kind::kCopied, name, "asked for", source.object.size});
   return report;

@@ -135,6 +135,7 @@ class Run {
 
   Result<SyncReport> run() {
     const auto start = Clock::now();
+    const int64_t retries = retries_of(source_, target_);
     ASSIGN_OR_RETURN(engine_, TransferEngine::create(options_.engine));
     if (options_.record && !options_.dry_run) {
       auto writer = RecordWriter::create();
@@ -154,6 +155,7 @@ class Run {
     if (report_.end && options_.delete_extra) report_.end = delete_extra();
     save_record();
     if (report_.end && report_.copied_files > 0 && !options_.dry_run) abort_abandoned();
+    report_.retries = retries_of(source_, target_) - retries;
     report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return std::move(report_);
   }
@@ -634,6 +636,12 @@ Result<SyncReport> sync(const Location& source, const Location& target, const Sy
     return fail(ErrorCode::kInvalidArgument, "{} and {} overlap: one is inside the other", source.url, target.url);
   }
   return Run(source, target, options, std::move(stop), progress).run();
+}
+
+int64_t retries_of(const Location& source, const Location& target) {
+  const int64_t retries = target.storage->counters().retries;
+  // Buckets of one service count together.
+  return target.storage->copies_from(*source.storage) ? retries : retries + source.storage->counters().retries;
 }
 
 Result<SyncReport> sync(const std::string& source, const std::string& target, const SyncOptions& options,

@@ -60,6 +60,7 @@ struct SyncReport {
   int64_t passed = 0;       // links, devices, folder markers
   int64_t refused = 0;
   int64_t failed = 0;
+  int64_t retries = 0;  // requests that were sent again (those of the whole process, while this ran)
   double seconds = 0;
   std::string not_deleted;             // why nothing was deleted although it was asked for; else empty
   std::optional<Error> first_failure;  // of one file
@@ -78,6 +79,9 @@ struct SyncReport {
                                       Progress* progress = nullptr);
 [[nodiscard]] Result<SyncReport> sync(const Location& source, const Location& target, const SyncOptions& options = {},
                                       std::stop_token stop = {}, Progress* progress = nullptr);
+
+// What SyncReport::retries counts, of both sides since the process began.
+int64_t retries_of(const Location& source, const Location& target);
 
 // XXH3-128 of the version of an object that a listing or stat told. Errors: those of reading, cancelled.
 [[nodiscard]] Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::stop_token stop = {},

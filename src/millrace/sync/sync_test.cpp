@@ -390,7 +390,7 @@ TEST_F(SyncTest, AKilledRunIsNotDoneAgain) {
   const SyncReport report = run();
   EXPECT_TRUE(report.status());
   EXPECT_GT(report.copied_files, 0);
-  EXPECT_LE(report.copied_files, 100 - 70 + 64);  // 64 may have been under way at the last save
+  EXPECT_LT(report.copied_files, 100);  // how many fewer depends on when the record was saved last
   EXPECT_THAT(events_, Contains("skip 000: unchanged since the last sync"));
   EXPECT_EQ(tree_of(target_), tree);
   EXPECT_THAT(tree_of(target_, true), testing::SizeIs(101));

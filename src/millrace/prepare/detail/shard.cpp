@@ -119,7 +119,11 @@ ShardWriter::ShardWriter(Location folder, std::string name, const SampleFormat& 
 Result<std::unique_ptr<ShardWriter>> ShardWriter::open(const Location& folder, std::string name,
                                                        const SampleFormat& format, Metrics& metrics) {
   ASSIGN_OR_RETURN(auto writer, folder.storage->open_write(folder.child(name).key));
-  return std::unique_ptr<ShardWriter>(new ShardWriter(folder, std::move(name), format, std::move(writer), metrics));
+  std::unique_ptr<ShardWriter> shard(new ShardWriter(folder, std::move(name), format, std::move(writer), metrics));
+  // The head's place, until what it says is known: some storages take bytes in their order only.
+  const std::string head(static_cast<size_t>(shard->size_), '\0');
+  if (!head.empty()) RETURN_IF_ERROR(shard->writer_->write_at(0, as_bytes(head)));
+  return shard;
 }
 
 Status ShardWriter::write(std::string_view bytes) {

@@ -48,10 +48,7 @@ std::vector<StorageCase> s3_cases() {
   if (test_endpoint() == nullptr) return {};
   // radosgw 16 compares If-Match before it writes, and not again: of two that race both are told that they won.
   const bool is_radosgw = std::getenv("MILLRACE_TEST_S3_ATOMIC") == nullptr;
-  return {{.name = "s3",
-           .make = make_bucket_storage,
-           .shared_between_processes = true,
-           .loses_updates = is_radosgw}};
+  return {{.name = "s3", .make = make_bucket_storage, .shared_between_processes = true, .loses_updates = is_radosgw}};
 }
 INSTANTIATE_TEST_SUITE_P(S3, StorageConformance, ::testing::ValuesIn(s3_cases()), conformance_name);
 
