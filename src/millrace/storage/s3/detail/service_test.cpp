@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the backend makes of answers that no server gives on demand: AWS's documented ones, and those of a bad day.
+
+#include "millrace/storage/s3/detail/service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "millrace/storage/http/test_server.h"
+#include "millrace/storage/s3/detail/digest.h"
+#include "millrace/storage/testing.h"
+
+namespace millrace::s3 {
+namespace {
+
+using http::ReceivedRequest;
+using http::Reply;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Reply error_reply(int status, const std::string& code) {
+  return {.status = status, .body = "<Error><Code>" + code + "</Code><Message>said so</Message></Error>"};
+}
+
+// A bucket with as much of S3 as the tests need. What `bend` answers comes before.
+class ServiceTest : public ::testing::Test {
+ protected:
+  ServiceTest() {
+    setenv("AWS_ACCESS_KEY_ID", "AKID", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "SeCrEt", 1);
+    server_.emplace([this](const ReceivedRequest& request) { return answer(request); });
+  }
+
+  std::shared_ptr<Storage> storage(int max_tries = 10) {
+    S3Options options;
+    options.endpoint_url = server_->url("");
+    options.max_tries = max_tries;
+    return open_s3_storage("bucket", options).value();
+  }
+
+  Reply answer(const ReceivedRequest& request) {
+    MutexLock lock(mutex_);
+    requests_.push_back(request);
+    if (bend_) {
+      if (auto bent = bend_(request)) return *bent;
+    }
+    const std::string path = request.target.substr(0, request.target.find('?'));
+    if (request.method == "PUT") {
+      const auto md5 = hex_md5(as_bytes(request.body));
+      if (request.target.find("partNumber=") == std::string::npos) objects_[path] = {request.body, md5};
+      return {.headers = {"ETag: \"" + md5 + "\""}};
+    }
+    if (request.method == "POST" && request.target.find("uploads") != std::string::npos)
+      return {.body = "<InitiateMultipartUploadResult><UploadId>up</UploadId></InitiateMultipartUploadResult>"};
+    if (request.method == "POST") return complete();
+    if (request.method == "DELETE") return {.status = 204};
+    const auto found = objects_.find(path);
+    if (found == objects_.end()) return error_reply(404, "NoSuchKey");
+    Reply reply = serve_range(request, found->second.first);
+    reply.headers.push_back("ETag: \"" + found->second.second + "\"");
+    return reply;
+  }
+
+  static Reply complete() {
+    return {.body = "<CompleteMultipartUploadResult><ETag>\"done-2\"</ETag></CompleteMultipartUploadResult>"};
+  }
+
+  // The next `times` requests that `match` get this answer.
+  void bend(int times, std::function<bool(const ReceivedRequest&)> match, Reply reply) {
+    MutexLock lock(mutex_);
+    bend_ = [=, left = times](const ReceivedRequest& request) mutable -> std::optional<Reply> {
+      if (left == 0 || !match(request)) return std::nullopt;
+      --left;
+      return reply;
+    };
+  }
+  static bool any(const ReceivedRequest&) { return true; }
+  static bool is_get(const ReceivedRequest& request) { return request.method == "GET"; }
+  static bool is_put(const ReceivedRequest& request) { return request.method == "PUT"; }
+  static bool is_complete(const ReceivedRequest& request) {
+    return request.method == "POST" && request.target.find("uploadId") != std::string::npos;
+  }
+
+  std::vector<ReceivedRequest> requests() {
+    MutexLock lock(mutex_);
+    return requests_;
+  }
+
+  Mutex mutex_;
+  std::function<std::optional<Reply>(const ReceivedRequest&)> bend_ GUARDED_BY(mutex_);
+  std::vector<ReceivedRequest> requests_ GUARDED_BY(mutex_);
+  std::map<std::string, std::pair<std::string, std::string>> objects_ GUARDED_BY(mutex_);
+  std::optional<http::TestServer> server_;
+};
+
+TEST_F(ServiceTest, WhatMayPassIsTriedAgain) {
+  const auto bucket = storage();
+  const std::string content = test_bytes(100'000, 1);
+  ASSERT_TRUE(write_object(*bucket, "k", content));
+  Reply unwell = error_reply(500, "InternalError");
+  unwell.body.resize(content.size(), ' ');  // as long as what is read
+  Reply slow = error_reply(503, "SlowDown");
+  Reply cut{.headers = {"ETag: \"" + hex_md5(as_bytes(content)) + "\""}, .body = content};
+  cut.status = 206;
+  cut.cut_after = 50'000;
+  Reply reset = cut;
+  reset.reset = true;
+  for (const Reply& reply : {unwell, slow, cut, reset}) {
+    const StorageCounters before = bucket->counters();
+    bend(3, is_get, reply);
+    EXPECT_TRUE(*read_object(*bucket, "k") == content) << reply.status;
+    EXPECT_EQ(bucket->counters().retries - before.retries, 3);
+    EXPECT_EQ(bucket->counters().slow_downs - before.slow_downs, reply.status == 503 ? 3 : 0);
+  }
+}
+
+TEST_F(ServiceTest, ItGivesUpAndSaysHowOftenItTried) {
+  bend(100, any, error_reply(500, "InternalError"));
+  const auto failed = storage(3)->list("");
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(failed.error().to_string(), AllOf(HasSubstr("s3://bucket"), HasSubstr("500 InternalError: said so")));
+  EXPECT_EQ(requests().size(), 3U);
+}
+
+TEST_F(ServiceTest, WhatCannotHelpIsNotTriedAgain) {
+  bend(100, any, error_reply(403, "AccessDenied"));
+  const auto refused = storage()->list("p");
+  EXPECT_EQ(refused.error().code(), ErrorCode::kPermissionDenied);
+  EXPECT_THAT(refused.error().to_string(), AllOf(HasSubstr("list s3://bucket/p"), HasSubstr("403 AccessDenied"),
+                                                 Not(HasSubstr("SeCrEt")), Not(HasSubstr("AKID"))));
+  EXPECT_EQ(requests().size(), 1U);
+}
+
+TEST_F(ServiceTest, ABucketOfAnotherRegionIsFound) {
+  const auto bucket = storage();
+  ASSERT_TRUE(write_object(*bucket, "k", "x"));
+  Reply elsewhere = error_reply(301, "PermanentRedirect");
+  elsewhere.headers = {"x-amz-bucket-region: eu-west-7"};
+  bend(1, any, elsewhere);
+  EXPECT_TRUE(bucket->stat("k"));
+  EXPECT_THAT(std::string(requests().back().header("authorization")), HasSubstr("/eu-west-7/s3/"));
+  EXPECT_TRUE(bucket->stat("k"));
+  EXPECT_EQ(requests().size(), 4U) << "it is remembered";
+}
+
+TEST_F(ServiceTest, AWrongClockIsCorrected) {
+  const auto bucket = storage();
+  ASSERT_TRUE(write_object(*bucket, "k", "x"));
+  Reply skewed = error_reply(403, "RequestTimeTooSkewed");
+  skewed.headers = {"Date: Fri, 01 Jan 2038 12:00:00 GMT"};
+  bend(1, any, skewed);
+  EXPECT_EQ(*read_object(*bucket, "k"), "x");
+  EXPECT_THAT(std::string(requests().back().header("x-amz-date")), HasSubstr("20380101T1"));
+}
+
+TEST_F(ServiceTest, RefusedCredentialsAreAskedForOnceMore) {
+  const auto bucket = storage();
+  ASSERT_TRUE(write_object(*bucket, "k", "x"));
+  bend(1, is_get, error_reply(400, "ExpiredToken"));
+  EXPECT_EQ(*read_object(*bucket, "k"), "x");
+  bend(100, is_get, error_reply(400, "ExpiredToken"));
+  EXPECT_THAT(read_object(*bucket, "k").error().to_string(), HasSubstr("ExpiredToken"));
+}
+
+TEST_F(ServiceTest, ACompletionMayFailBehindA200) {
+  const auto bucket = storage();
+  bend(2, is_complete, {.body = "<?xml version=\"1.0\"?>\n  <Error><Code>InternalError</Code></Error>"});
+  const auto written = write_object(*bucket, "k", std::string(9 << 20, 'x'));
+  ASSERT_TRUE(written) << written.error().to_string();
+  EXPECT_EQ(written->version, "done-2");
+  EXPECT_EQ(bucket->counters().retries, 2);
+}
+
+TEST_F(ServiceTest, ACompletionWhoseAnswerWasLostIsLookedUp) {
+  const auto bucket = storage();
+  const std::string content = test_bytes(9 << 20, 2);
+  const std::vector<std::string> etags{hex_md5(as_bytes(content).first(8 << 20)),
+                                       hex_md5(as_bytes(content).subspan(8 << 20))};
+  for (const bool ours : {true, false}) {
+    {
+      MutexLock lock(mutex_);
+      bend_ = [&, ours, tries = 0](const ReceivedRequest& request) mutable -> std::optional<Reply> {
+        if (!is_complete(request)) return std::nullopt;
+        objects_["/bucket/k"] = {content, ours ? multipart_etag(etags) : "of-somebody-else"};
+        if (++tries > 1) return error_reply(404, "NoSuchUpload");
+        return Reply{.cut_after = 0, .no_head = true};
+      };
+    }
+    const auto written = write_object(*bucket, "k", content);
+    ASSERT_EQ(written.has_value(), ours);
+    EXPECT_EQ(ours ? written->version : "", ours ? multipart_etag(etags) : "");
+  }
+}
+
+TEST_F(ServiceTest, AConditionWonByATryWhoseAnswerWasLostIsWon) {
+  const auto bucket = storage();
+  {
+    MutexLock lock(mutex_);
+    bend_ = [this, tries = 0](const ReceivedRequest& request) mutable -> std::optional<Reply> {
+      if (!is_put(request)) return std::nullopt;
+      if (++tries > 1) return error_reply(412, "PreconditionFailed");
+      objects_["/bucket/k"] = {request.body, hex_md5(as_bytes(request.body))};
+      return Reply{.cut_after = 0, .no_head = true};
+    };
+  }
+  const WriteOptions if_absent{.condition = WriteOptions::Condition::kIfAbsent};
+  const auto won = write_object(*bucket, "k", "mine", if_absent);
+  EXPECT_TRUE(won) << won.error().to_string();
+  {
+    MutexLock lock(mutex_);
+    objects_.clear();
+    bend_ = [this](const ReceivedRequest& request) -> std::optional<Reply> {
+      if (!is_put(request)) return std::nullopt;
+      objects_["/bucket/k"] = {"theirs", hex_md5(as_bytes("theirs"))};
+      return error_reply(412, "PreconditionFailed");
+    };
+  }
+  EXPECT_EQ(write_object(*bucket, "k", "mine", if_absent).error().code(), ErrorCode::kAlreadyExists);
+}
+
+TEST_F(ServiceTest, AListingIsWholeOrAnError) {
+  const auto bucket = storage(2);
+  bend(1, any,
+       {.body = "<ListBucketResult><IsTruncated>true</IsTruncated><Contents><Key>a</Key><Size>1</Size></Contents>"
+                "</ListBucketResult>"});
+  EXPECT_THAT(bucket->list("").error().to_string(), HasSubstr("goes on, and not where"));
+  for (const char* body : {"", "<html>proxy</html>", "<ListBucketResult><Contents><Key>a</Key>",
+                           "<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents></ListBucketResult>"}) {
+    bend(1, any, {.body = body});
+    const auto page = bucket->list("");
+    ASSERT_FALSE(page) << body;
+    EXPECT_EQ(page.error().code(), ErrorCode::kUnavailable) << body;
+  }
+}
+
+TEST_F(ServiceTest, ARangeIsWhatWasAskedForOrAnError) {
+  const auto bucket = storage(2);
+  ASSERT_TRUE(write_object(*bucket, "k", "0123456789"));
+  const auto reader = bucket->open_read("k");
+  ASSERT_TRUE(reader);
+  std::string out(4, ' ');
+  const auto read = [&] { return (*reader)->read_at(2, std::as_writable_bytes(std::span<char>(out))); };
+  ASSERT_TRUE(read());
+  EXPECT_EQ(out, "2345");
+  bend(9, is_get, {.body = "0123"});  // a whole answer of the right length
+  EXPECT_EQ(read().error().code(), ErrorCode::kUnsupported);
+  bend(9, is_get, {.status = 206, .headers = {"ETag: \"another\""}, .body = "abcd"});
+  EXPECT_THAT(read().error().to_string(), HasSubstr("changed while reading"));
+  bend(9, is_get, {.status = 206, .body = "abc"});
+  EXPECT_EQ(read().error().code(), ErrorCode::kUnavailable);
+  bend(9, is_get, {.status = 206, .body = "abcdef"});
+  EXPECT_FALSE(read());
+}
+
+TEST(Pace, ShrinksOnceForABurstAndGrowsAgain) {
+  Pace pace({.max_under_way = 10});
+  int begun = 0;
+  for (int i = 0; i < 12; ++i) pace.enter(0, [&](Clock::time_point) { ++begun; });
+  EXPECT_EQ(begun, 10);
+  for (int i = 0; i < 5; ++i) pace.slow_down();
+  EXPECT_DOUBLE_EQ(pace.window(), 6) << "answers to one burst count once";
+  for (int i = 0; i < 4; ++i) pace.leave();
+  EXPECT_EQ(begun, 10) << "as many as the smaller window are still under way";
+  for (int i = 0; i < 2; ++i) pace.leave();
+  EXPECT_EQ(begun, 12);
+  for (int i = 0; i < 200; ++i) {
+    pace.enter(0, [](Clock::time_point) {});
+    pace.leave();
+  }
+  EXPECT_DOUBLE_EQ(pace.window(), 10);
+}
+
+TEST(Pace, KeepsTheLimitsOfTheUser) {
+  Pace pace({.max_under_way = 1000, .requests_per_second = 100, .bytes_per_second = 1e6});
+  Clock::time_point last{};
+  const auto begin = Clock::now();
+  for (int i = 0; i < 101; ++i) pace.enter(0, [&](Clock::time_point at) { last = at; });
+  EXPECT_GE(last - begin, std::chrono::milliseconds(850)) << "100 a second, after a burst of a tenth";
+  for (int i = 0; i < 3; ++i) pace.enter(1'000'000, [&](Clock::time_point at) { last = at; });
+  EXPECT_GE(last - begin, std::chrono::milliseconds(1'850));
+}
+
+}  // namespace
+}  // namespace millrace::s3
