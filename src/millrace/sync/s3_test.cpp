@@ -111,7 +111,8 @@ TEST_F(TransferS3, AKilledUploadIsGoneOnWith) {
     const TransferReport report = copied(local_.at("x"), first_.at("x"));
     EXPECT_TRUE(get(first_.at("x")) == content);
     resumed += report.resumed_bytes;
-    if (!report.unchanged) {
+    // Killed between the object's completion and its block hashes, it is sent again whole: nothing proves it.
+    if (!report.unchanged && done < 8 * kB + 1) {
       EXPECT_LE(report.moved_bytes, 8 * kB + 1 - done + 5 * kB);  // no more than what was under way is sent again
     }
     EXPECT_THAT(*first_.storage->list_uploads(""), IsEmpty());
