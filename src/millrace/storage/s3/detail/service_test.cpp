@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <optional>
 
 #include "millrace/storage/http/test_server.h"
 #include "millrace/storage/s3/detail/digest.h"
@@ -30,9 +31,24 @@ Reply error_reply(int status, const std::string& code) {
 class ServiceTest : public ::testing::Test {
  protected:
   ServiceTest() {
-    setenv("AWS_ACCESS_KEY_ID", "AKID", 1);
-    setenv("AWS_SECRET_ACCESS_KEY", "SeCrEt", 1);
+    set("AWS_ACCESS_KEY_ID", "AKID");
+    set("AWS_SECRET_ACCESS_KEY", "SeCrEt");
     server_.emplace([this](const ReceivedRequest& request) { return answer(request); });
+  }
+
+  ~ServiceTest() override {
+    for (const auto& [name, value] : before_) {
+      if (value)
+        setenv(name.c_str(), value->c_str(), 1);
+      else
+        unsetenv(name.c_str());
+    }
+  }
+
+  void set(const std::string& name, const std::string& value) {
+    const char* there = std::getenv(name.c_str());
+    before_[name] = there != nullptr ? std::optional<std::string>(there) : std::nullopt;
+    setenv(name.c_str(), value.c_str(), 1);
   }
 
   std::shared_ptr<Storage> storage(int max_tries = 10) {
@@ -90,6 +106,7 @@ class ServiceTest : public ::testing::Test {
     return requests_;
   }
 
+  std::map<std::string, std::optional<std::string>> before_;  // of the environment
   Mutex mutex_;
   std::function<std::optional<Reply>(const ReceivedRequest&)> bend_ GUARDED_BY(mutex_);
   std::vector<ReceivedRequest> requests_ GUARDED_BY(mutex_);
