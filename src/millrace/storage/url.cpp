@@ -15,6 +15,9 @@
 namespace millrace {
 namespace {
 
+// The storages that were opened are never destroyed: at the process's end, what their threads use may be gone already.
+using ByName = std::map<std::string, std::shared_ptr<Storage>, std::less<>>;
+
 // "s3" of "s3://bucket/key"; nothing for a plain path.
 std::string_view scheme_of(std::string_view url) {
   const std::string_view scheme = url.substr(0, std::min(url.find("://"), url.size()));
@@ -42,7 +45,7 @@ std::string normalised_key(std::string_view path) {
 }
 
 Result<Location> open_path(std::string_view path, std::string_view url) {
-  static const Result<std::shared_ptr<Storage>> files = open_local_storage("/");
+  static const auto& files = *new Result<std::shared_ptr<Storage>>(open_local_storage("/"));
   if (!files) return tl::unexpected<Error>(files.error());
   std::string absolute(path);
   if (!path.starts_with('/')) {
@@ -55,7 +58,7 @@ Result<Location> open_path(std::string_view path, std::string_view url) {
 
 Result<Location> open_memory(std::string_view rest, std::string_view url) {
   static Mutex mutex;
-  static std::map<std::string, std::shared_ptr<Storage>, std::less<>> storages;
+  static auto& storages = *new ByName;
   const size_t slash = std::min(rest.find('/'), rest.size());
   const std::string name(rest.substr(0, slash));
   if (name.empty()) return fail(ErrorCode::kInvalidArgument, "\"{}\": the name after mem:// is missing", url);
@@ -68,7 +71,7 @@ Result<Location> open_memory(std::string_view rest, std::string_view url) {
 // The key as typed, but for a '/' at its end: "." and ".." are no directories in S3.
 Result<Location> open_s3(std::string_view rest, std::string_view url) {
   static Mutex mutex;
-  static std::vector<std::pair<S3Options, std::map<std::string, std::shared_ptr<Storage>, std::less<>>>> known;
+  static auto& known = *new std::vector<std::pair<S3Options, ByName>>;
   ASSIGN_OR_RETURN(const S3Options options, S3Options::from_environment());
   const size_t slash = std::min(rest.find('/'), rest.size());
   const std::string bucket(rest.substr(0, slash));
@@ -92,7 +95,7 @@ Result<Location> open_s3(std::string_view rest, std::string_view url) {
 // `scheme` + "://" + `rest`, whose key stays as it was typed.
 Result<Location> open_http(std::string_view scheme, std::string_view rest, std::string_view url) {
   static Mutex mutex;
-  static std::map<std::string, std::shared_ptr<Storage>, std::less<>> storages;
+  static auto& storages = *new ByName;
   const size_t slash = std::min(rest.find('/'), rest.size());
   const std::string origin = std::string(scheme) + "://" + std::string(rest.substr(0, slash));
   MutexLock lock(mutex);

@@ -132,7 +132,8 @@ struct TestServer::Impl {
   void accept_all() {
     for (;;) {
       const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-      if (fd < 0) return;
+      if (fd < 0 && stopping) return;
+      if (fd < 0) continue;  // a connection that was given up before it was taken
       const int no_delay = 1;
       ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &no_delay, sizeof no_delay);
       const int number = accepted++;

@@ -64,6 +64,10 @@ class ObjectCopy {
   }
   bool is_checked() const { return plan_.known && is_whole_blocks_; }  // each part against what the source should be
   bool is_decided() const { return processed_ == parts_ && slots_.empty(); }
+  // A note covers what comes before the slowest part: what runs ahead of it would be sent again after a kill.
+  bool is_far_ahead() const {
+    return takes_notes_ && (next_ - finished_before_) * part_bytes_ >= tools_.buffers.limit_bytes();
+  }
   bool is_same() const { return plan_.old.size == size_ && plan_.same_attributes; }
 
   Status prepare();
@@ -288,7 +292,7 @@ Status ObjectCopy::advance() {
   start_deferred();
   for (;;) {
     RETURN_IF_ERROR(process_ready());
-    if (next_ == parts_ || slots_.size() >= kMostSlots || job_.stop.stop_requested()) return {};
+    if (next_ == parts_ || slots_.size() >= kMostSlots || is_far_ahead() || job_.stop.stop_requested()) return {};
     ASSIGN_OR_RETURN(const bool begun, begin_part(slots_.empty()));
     if (!begun) return {};
   }
