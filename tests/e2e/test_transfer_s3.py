@@ -42,7 +42,20 @@ def test_up_and_down(cloud: Millrace, bucket: str, tree: dict, tmp_path: Path):
     assert cloud("verify", "src", url, "--json").object("verify_summary")["by_content"] == len(tree)
     assert cloud("verify", "src", url, "--recorded", "--json").object("verify_summary")["by_record"] == len(tree)
     proofs = {e["path"]: e["proof"] for e in cloud("verify", "back", url, "--recorded", "--json").objects("compared")}
-    assert proofs["large"] == "sidecar" and proofs["a"] == "content"
+    assert proofs["large"] == "sidecar" and proofs["a"] == "etag"
+
+
+def test_what_has_only_new_times_moves_nothing(cloud: Millrace, bucket: str, tree: dict, tmp_path: Path):
+    url = f"s3://{bucket}/p"
+    cloud("sync", "src", url, "--no-records")
+    time.sleep(1.1)  # S3 tells whole seconds
+    for path in tree:
+        (tmp_path / "src" / path).touch()
+    again = cloud("sync", "src", url, "--no-records", "--json").object("transfer_summary")
+    assert (again["moved_bytes"], again["copied_files"]) == (0, 0)
+    (tmp_path / "src" / "a").write_bytes(bytes(len(tree["a"])))
+    assert actions(cloud("sync", "src", url, "--no-records", "--json"))[0] == ("copy", "a")
+    cloud("verify", "src", url)
 
 
 def test_one_byte_of_a_large_file_with_its_old_time(cloud: Millrace, bucket: str, tree: dict, tmp_path: Path):

@@ -4,16 +4,40 @@
 #include <fmt/core.h>
 #include <openssl/evp.h>
 
-#include <array>
-
 namespace millrace {
 
-std::string md5_hex(std::span<const std::byte> bytes) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+struct Md5::State {
+  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context{EVP_MD_CTX_new(), EVP_MD_CTX_free};
+  bool good = false;
+
+  void begin() { good = context != nullptr && EVP_DigestInit_ex(context.get(), EVP_md5(), nullptr) == 1; }
+};
+
+Md5::Md5() : state_(std::make_unique<State>()) {
+  state_->begin();
+}
+Md5::~Md5() = default;
+
+void Md5::update(std::span<const std::byte> bytes) {
+  state_->good = state_->good && EVP_DigestUpdate(state_->context.get(), bytes.data(), bytes.size()) == 1;
+}
+
+std::string Md5::finish() {
+  std::string digest(EVP_MAX_MD_SIZE, '\0');
   unsigned int size = 0;
-  if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_md5(), nullptr) != 1) return {};
+  // SAFETY: char and unsigned char may alias.
+  auto* const out = reinterpret_cast<unsigned char*>(digest.data());
+  if (!state_->good || EVP_DigestFinal_ex(state_->context.get(), out, &size) != 1) size = 0;
+  digest.resize(size);
+  state_->begin();
+  return digest;
+}
+
+std::string md5_hex(std::span<const std::byte> bytes) {
+  Md5 md5;
+  md5.update(bytes);
   std::string hex;
-  for (const unsigned char byte : std::span(digest).first(size)) hex += fmt::format("{:02x}", byte);
+  for (const char byte : md5.finish()) hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return hex;
 }
 

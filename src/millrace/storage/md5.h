@@ -4,12 +4,27 @@
 // MD5, for one use: it is what S3 answers as the ETag of a part. It finds damage; it is no defence. Thread-safe.
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 
 namespace millrace {
 
-// 32 lower-case hexadecimal digits. Empty where the system forbids MD5 (FIPS): then no part can be proven by it.
+// Of content that comes piece by piece. Belongs to one thread.
+class Md5 {
+ public:
+  Md5();
+  ~Md5();
+  void update(std::span<const std::byte> bytes);
+  // The 16 bytes, and a new beginning. Empty where the system forbids MD5 (FIPS): then nothing can be proven by it.
+  std::string finish();
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
+// 32 lower-case hexadecimal digits; empty as above.
 std::string md5_hex(std::span<const std::byte> bytes);
 
 }  // namespace millrace

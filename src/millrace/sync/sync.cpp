@@ -342,8 +342,10 @@ class Run {
       action.reason = "other content";
       if (options_.dry_run) return;
     }
+    TransferOptions transfer = options_.transfer;
+    if (!action.target.key.empty() && action.target.kind == ObjectKind::kFile) transfer.target = action.target;
     auto moved = engine_->copy({source_.storage, action.source.key, source_.child(action.path).url}, action.source,
-                               target_.child(action.path), options_.transfer, stop_, progress_);
+                               target_.child(action.path), transfer, stop_, progress_);
     if (!moved) return end(std::move(moved).error());
     slot.moved = std::move(*moved);
     if (slot.moved.unchanged) {

@@ -28,6 +28,8 @@ struct TransferOptions {
   bool sidecar = true;  // keep block hashes beside objects that are larger than a block, where the target keeps none
   bool posix = false;   // owner, mode and times go along
   Durability durability = Durability::kDurable;
+  // What a listing said lies at the target: saves a request, and a small object is compared too.
+  std::optional<ObjectInfo> target;
 };
 
 struct TransferReport {

@@ -10,6 +10,7 @@
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/sync/cp.h"
+#include "millrace/sync/detail/etag_match.h"
 #include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/entries.h"
 #include "millrace/sync/record.h"
@@ -19,15 +20,6 @@ namespace {
 
 using Finding = VerifyOptions::Finding;
 using Effort = VerifyOptions::Effort;
-
-// The MD5 that an S3 object's ETag is, where it is one: in one part, not encrypted with a key.
-std::string_view md5_of(const Storage& storage, const ObjectInfo& info) {
-  if (!storage.name().starts_with("s3:")) return {};
-  std::string_view etag = info.version;
-  if (etag.size() == 34 && etag.front() == '"' && etag.back() == '"') etag = etag.substr(1, 32);
-  const bool is_md5 = etag.size() == 32 && etag.find_first_not_of("0123456789abcdef") == etag.npos;
-  return is_md5 ? etag : std::string_view();
-}
 
 class Verifier {
  public:
@@ -129,14 +121,19 @@ class Verifier {
         is_version(recorded->target, action.target)) {
       return proved(Proof::kRecorded);
     }
-    const std::string_view left = md5_of(source_, action.source);
-    const std::string_view right = md5_of(target_, action.target);
+    const std::string_view left = etag_of(source_, action.source);
+    const std::string_view right = etag_of(target_, action.target);
     // Two that differ prove nothing: an object that is encrypted with a key has an ETag of the same look.
     return !left.empty() && left == right && proved(Proof::kEtag);
   }
 
   // On a thread of the executor.
   void read(const ObjectInfo& source, const ObjectInfo& target, Slot& slot) {
+    if (options_.effort == Effort::kRecorded && is_proven(source, target)) {
+      slot.finding.proof = Proof::kEtag;
+      if (progress_ != nullptr) progress_->add(source.size, 0);
+      return;
+    }
     const Result<Hash128> left = hash_of(source_, source, slot.finding, progress_);
     const Result<Hash128> right = left ? hash_of(target_, target, slot.finding, nullptr) : left;
     if (!right) {
@@ -149,9 +146,28 @@ class Verifier {
     }
   }
 
+  // Whether the one that is here is what the ETag of the other, in S3, says: then only the one is read. Where anything
+  // else is known of the other, that decides.
+  bool is_proven(const ObjectInfo& source, const ObjectInfo& target) const {
+    const std::string_view left = etag_of(source_, source), right = etag_of(target_, target);
+    if (left.empty() == right.empty()) return false;
+    Storage& here = left.empty() ? source_ : target_;
+    const ObjectInfo& mine = left.empty() ? source : target;
+    if (load_beside(left.empty() ? target_ : source_, left.empty() ? target : source)) return false;
+    const auto content = here.open_read(mine.key, {.expected_version = mine.version, .known_size = mine.size});
+    if (!content) return false;
+    const auto proven = prove_by_etag(**content, left.empty() ? right : left, stop_);
+    return proven && *proven;
+  }
+
+  static std::optional<formats::BlockHashes> load_beside(Storage& storage, const ObjectInfo& object) {
+    if (object.size <= kBlockBytes) return std::nullopt;
+    return load_sidecar(storage, object);
+  }
+
   Result<Hash128> hash_of(Storage& storage, const ObjectInfo& object, Finding& finding, Progress* progress) const {
-    if (options_.effort == Effort::kRecorded && object.size > kBlockBytes) {
-      if (const auto beside = load_sidecar(storage, object)) {
+    if (options_.effort == Effort::kRecorded) {
+      if (const auto beside = load_beside(storage, object)) {
         finding.proof = Proof::kSidecar;
         return beside->object_hash;
       }

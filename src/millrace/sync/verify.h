@@ -19,7 +19,7 @@ enum class Proof {
   kContent,   // both were read, and have one hash
   kRecorded,  // both are the versions whose hash a sync recorded
   kSidecar,   // at least one has hashes of its version beside it; the other was read, or has them too
-  kEtag,      // both are S3 objects with one MD5
+  kEtag,      // S3's MD5: both have one, or the file that is here was read and has it
   kSize,      // nothing but the size is known, or was asked for
 };
 std::string_view proof_name(Proof proof);  // "content", "recorded", "sidecar", "etag", "size"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "millrace/sync/detail/etag_match.h"
 #include "millrace/sync/detail/sidecar.h"
 
 namespace millrace::sync {
@@ -38,12 +39,17 @@ void find_old(const CopyJob& job, CopyPlan& plan) {
   const bool cheap_target = storage.capabilities().random_write;
   const bool cheap_source = job.from.storage->capabilities().random_write;
   if (!storage.capabilities().copy_range || (!plan.known && !cheap_source)) return;
-  auto old = storage.stat(job.to.key);
+  auto old = job.options.target ? Result<ObjectInfo>(*job.options.target) : storage.stat(job.to.key);
   if (!old) return;  // not there, or its trouble shows when it is written
   plan.old = std::move(*old);
+  plan.old.key = job.to.key;
   if (!cheap_target) {
-    plan.old_hashes = load_sidecar(storage, plan.old);
-    if (!plan.old_hashes) return;
+    if (plan.old.size > kBlockBytes) plan.old_hashes = load_sidecar(storage, plan.old);
+    if (!plan.old_hashes) {
+      const bool may_be_it = cheap_source && plan.old.size == job.source.size && !plan.write.posix;
+      if (may_be_it) plan.old_etag = etag_of(storage, plan.old);
+      return;
+    }
   }
   auto reader = storage.open_read(job.to.key, {.expected_version = plan.old.version, .known_size = plan.old.size});
   if (!reader) return;
@@ -78,7 +84,7 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
       plan.write.posix = info.posix;
     }
   }
-  if (delta && size > kBlockBytes) find_old(job, plan);
+  if (delta && (size > kBlockBytes || (job.options.target && !to.random_write))) find_old(job, plan);
   // For a small file, to ask how much is free costs as much as to write it.
   plan.write.size_hint_bytes = to.random_write && size <= kBlockBytes ? 0 : size;
   plan.write.part_bytes = wanted_part_bytes(plan, size);

@@ -42,6 +42,7 @@ struct CopyPlan {
   std::unique_ptr<RandomReader> old_reader;
   std::optional<formats::BlockHashes> old_hashes;
   bool same_attributes = true;  // nothing but content would be written
+  std::string old_etag;         // of an object of the same size without block hashes: the source may prove to be it
 
   WriteOptions write;
 };

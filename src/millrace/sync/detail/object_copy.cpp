@@ -10,6 +10,7 @@
 #include "millrace/base/log.h"
 #include "millrace/storage/md5.h"
 #include "millrace/sync/detail/content_hash.h"
+#include "millrace/sync/detail/etag_match.h"
 #include "millrace/sync/detail/resumed_write.h"
 #include "millrace/sync/detail/sidecar.h"
 
@@ -574,10 +575,30 @@ void ObjectCopy::give_up(const Error& error) {
   writer_.reset();
 }
 
+// Somebody else's upload, or one of ours that was killed before it left block hashes, may be what is to be copied.
+Result<std::optional<TransferReport>> prove_unchanged(const CopyJob& job, const CopyPlan& plan) {
+  if (plan.old_etag.empty()) return std::nullopt;
+  ASSIGN_OR_RETURN(auto proven, prove_by_etag(*plan.source, plan.old_etag, job.stop));
+  if (!proven) return std::nullopt;
+  if (job.options.sidecar && !proven->blocks.empty()) {
+    const formats::BlockHashes hashes{.object_size = plan.old.size,
+                                      .object_version = plan.old.version,
+                                      .object_hash = proven->hash,
+                                      .block_bytes = kBlockBytes,
+                                      .blocks = std::move(proven->blocks)};
+    const Status stored = store_sidecar(*job.to.storage, job.to.key, hashes);
+    if (!stored) log(LogLevel::kWarning, "{}: no block hashes are kept: {}", job.to.url, stored.error().to_string());
+  }
+  if (job.progress != nullptr) job.progress->add(plan.old.size, 0);
+  return TransferReport{.object = plan.old, .hash = proven->hash, .unchanged = true};
+}
+
 }  // namespace
 
 Result<TransferReport> copy_object(const CopyTools& tools, const CopyJob& job) {
   ASSIGN_OR_RETURN(CopyPlan plan, plan_copy(job, job.options.delta));
+  ASSIGN_OR_RETURN(auto unchanged, prove_unchanged(job, plan));
+  if (unchanged) return *std::move(unchanged);
   const bool compares = plan.compare != Compare::kNothing;
   ObjectCopy copy(tools, job, std::move(plan));
   auto report = copy.run();

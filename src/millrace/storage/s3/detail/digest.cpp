@@ -9,23 +9,10 @@
 #include <string_view>
 
 #include "millrace/base/crc32c.h"
+#include "millrace/storage/md5.h"
 
 namespace millrace::s3 {
 namespace {
-
-using Md5 = std::array<unsigned char, 16>;
-
-Md5 md5(std::span<const std::byte> bytes) {
-  Md5 digest{};
-  EVP_Digest(bytes.data(), bytes.size(), digest.data(), nullptr, EVP_md5(), nullptr);
-  return digest;
-}
-
-std::string hex(std::span<const unsigned char> bytes) {
-  std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
 
 std::string base64(std::span<const unsigned char> bytes) {
   std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
@@ -38,12 +25,12 @@ std::string base64(std::span<const unsigned char> bytes) {
 
 }  // namespace
 
-std::string hex_md5(std::span<const std::byte> bytes) {
-  return hex(md5(bytes));
-}
-
 std::string base64_md5(std::span<const std::byte> bytes) {
-  return base64(md5(bytes));
+  Md5 md5;
+  md5.update(bytes);
+  const std::string digest = md5.finish();
+  // SAFETY: char and unsigned char may alias.
+  return base64({reinterpret_cast<const unsigned char*>(digest.data()), digest.size()});
 }
 
 std::string multipart_etag(std::span<const std::string> part_etags) {
@@ -52,7 +39,7 @@ std::string multipart_etag(std::span<const std::string> part_etags) {
     if (etag.size() != 32 || etag.find_first_not_of("0123456789abcdef") != etag.npos) return {};
     for (size_t i = 0; i < etag.size(); i += 2) digests += static_cast<char>(std::stoi(etag.substr(i, 2), nullptr, 16));
   }
-  return fmt::format("{}-{}", hex_md5(std::as_bytes(std::span<const char>(digests))), part_etags.size());
+  return fmt::format("{}-{}", md5_hex(std::as_bytes(std::span<const char>(digests))), part_etags.size());
 }
 
 std::string base64_crc32c(std::span<const std::byte> bytes) {

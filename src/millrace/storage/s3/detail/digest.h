@@ -9,7 +9,6 @@
 
 namespace millrace::s3 {
 
-std::string hex_md5(std::span<const std::byte> bytes);
 std::string base64_md5(std::span<const std::byte> bytes);
 // The ETag of a multipart object: MD5 of the parts' digests, and their number; "" when a part's ETag is no MD5.
 std::string multipart_etag(std::span<const std::string> part_etags);

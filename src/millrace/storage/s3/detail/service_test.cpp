@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "millrace/storage/http/test_server.h"
+#include "millrace/storage/md5.h"
 #include "millrace/storage/s3/detail/digest.h"
 #include "millrace/storage/testing.h"
 
@@ -66,7 +67,7 @@ class ServiceTest : public ::testing::Test {
     }
     const std::string path = request.target.substr(0, request.target.find('?'));
     if (request.method == "PUT") {
-      const auto md5 = hex_md5(as_bytes(request.body));
+      const auto md5 = md5_hex(as_bytes(request.body));
       if (request.target.find("partNumber=") == std::string::npos) objects_[path] = {request.body, md5};
       return {.headers = {"ETag: \"" + md5 + "\""}};
     }
@@ -121,7 +122,7 @@ TEST_F(ServiceTest, WhatMayPassIsTriedAgain) {
   Reply unwell = error_reply(500, "InternalError");
   unwell.body.resize(content.size(), ' ');  // as long as what is read
   Reply slow = error_reply(503, "SlowDown");
-  Reply cut{.headers = {"ETag: \"" + hex_md5(as_bytes(content)) + "\""}, .body = content};
+  Reply cut{.headers = {"ETag: \"" + md5_hex(as_bytes(content)) + "\""}, .body = content};
   cut.status = 206;
   cut.cut_after = 50'000;
   Reply reset = cut;
@@ -196,8 +197,8 @@ TEST_F(ServiceTest, ACompletionMayFailBehindA200) {
 TEST_F(ServiceTest, ACompletionWhoseAnswerWasLostIsLookedUp) {
   const auto bucket = storage();
   const std::string content = test_bytes(9 << 20, 2);
-  const std::vector<std::string> etags{hex_md5(as_bytes(content).first(8 << 20)),
-                                       hex_md5(as_bytes(content).subspan(8 << 20))};
+  const std::vector<std::string> etags{md5_hex(as_bytes(content).first(8 << 20)),
+                                       md5_hex(as_bytes(content).subspan(8 << 20))};
   for (const bool ours : {true, false}) {
     {
       MutexLock lock(mutex_);
@@ -221,7 +222,7 @@ TEST_F(ServiceTest, AConditionWonByATryWhoseAnswerWasLostIsWon) {
     bend_ = [this, tries = 0](const ReceivedRequest& request) mutable -> std::optional<Reply> {
       if (!is_put(request)) return std::nullopt;
       if (++tries > 1) return error_reply(412, "PreconditionFailed");
-      objects_["/bucket/k"] = {request.body, hex_md5(as_bytes(request.body))};
+      objects_["/bucket/k"] = {request.body, md5_hex(as_bytes(request.body))};
       return Reply{.cut_after = 0, .no_head = true};
     };
   }
@@ -233,7 +234,7 @@ TEST_F(ServiceTest, AConditionWonByATryWhoseAnswerWasLostIsWon) {
     objects_.clear();
     bend_ = [this](const ReceivedRequest& request) -> std::optional<Reply> {
       if (!is_put(request)) return std::nullopt;
-      objects_["/bucket/k"] = {"theirs", hex_md5(as_bytes("theirs"))};
+      objects_["/bucket/k"] = {"theirs", md5_hex(as_bytes("theirs"))};
       return error_reply(412, "PreconditionFailed");
     };
   }

@@ -5,6 +5,7 @@
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
 #include "millrace/storage/detail/backend.h"
+#include "millrace/storage/md5.h"
 #include "millrace/storage/s3/detail/answers.h"
 #include "millrace/storage/s3/detail/bucket.h"
 #include "millrace/storage/s3/detail/digest.h"
@@ -463,7 +464,7 @@ Result<ObjectInfo> S3Writer::put_whole() {
   const auto there = bucket_->head(key_);
   if (there && there->version == options_.version && !bucket_->bare_conditions.exchange(true)) return put_whole();
   // An earlier try may have been the one that won, its answer lost.
-  if (answer.tries > 1 && there && there->version == hex_md5(*content)) return there;
+  if (answer.tries > 1 && there && there->version == md5_hex(*content)) return there;
   return lost_condition(there);
 }
 

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/sync/detail/etag_match.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <deque>
+
+#include "millrace/storage/md5.h"
+#include "millrace/sync/detail/content_hash.h"
+#include "millrace/sync/transfer.h"
+
+namespace millrace::sync {
+namespace {
+
+constexpr size_t kEtagDigits = 32;
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr size_t kReadBytes = 1 << 20;
+
+// What AWS's own tools, s5cmd, rclone, MinIO's client and the libraries of this field take, and their multiples.
+constexpr std::array<int64_t, 18> kPartMib{5,  8,   10,  15,  16,  20,  25,  32,   40,
+                                           50, 64, 100, 128, 200, 256, 500, 512, 1024};
+
+int64_t parts_of(std::string_view etag) {
+  int64_t parts = 0;
+  const size_t dash = etag.find('-');
+  if (dash != etag.npos) std::from_chars(etag.data() + dash + 1, etag.data() + etag.size(), parts);
+  return parts;
+}
+
+std::string hex(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+// The ETag that content gets with parts of one size.
+class EtagHash {
+ public:
+  explicit EtagHash(int64_t part_bytes) : part_bytes_(part_bytes) {}
+
+  void update(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const int64_t room = part_bytes_ == 0 ? std::ssize(bytes) : part_bytes_ - in_part_;
+      const auto piece = bytes.first(static_cast<size_t>(std::min(room, std::ssize(bytes))));
+      part_.update(piece);
+      in_part_ += std::ssize(piece);
+      bytes = bytes.subspan(piece.size());
+      if (in_part_ == part_bytes_) end_part();
+    }
+  }
+  std::string finish() {
+    if (part_bytes_ == 0) return hex(part_.finish());
+    if (in_part_ > 0) end_part();
+    return fmt::format("{}-{}", hex(whole_.finish()), parts_);
+  }
+
+ private:
+  void end_part() {
+    const std::string digest = part_.finish();
+    whole_.update(std::as_bytes(std::span<const char>(digest)));
+    in_part_ = 0;
+    ++parts_;
+  }
+
+  const int64_t part_bytes_;
+  int64_t in_part_ = 0;
+  int64_t parts_ = 0;
+  Md5 part_, whole_;
+};
+
+}  // namespace
+
+std::string_view etag_of(const Storage& storage, const ObjectInfo& object) {
+  if (!storage.name().starts_with("s3:")) return {};
+  std::string_view etag = object.version;
+  if (etag.size() > 2 && etag.front() == '"' && etag.back() == '"') etag = etag.substr(1, etag.size() - 2);
+  const std::string_view md5 = etag.substr(0, etag.find('-'));
+  const bool is_md5 = md5.size() == kEtagDigits && md5.find_first_not_of("0123456789abcdef") == md5.npos;
+  return is_md5 && (md5.size() == etag.size() || parts_of(etag) > 0) ? etag : std::string_view();
+}
+
+std::vector<int64_t> possible_part_bytes(std::string_view etag, int64_t size) {
+  const int64_t parts = parts_of(etag);
+  if (parts == 0) return {0};
+  std::vector<int64_t> possible;
+  const auto fits = [&](int64_t bytes) { return std::max<int64_t>(1, (size + bytes - 1) / bytes) == parts; };
+  for (const int64_t mib : kPartMib) {
+    if (fits(mib * kMiB)) possible.push_back(mib * kMiB);
+  }
+  // Tools that grow their parts to stay below S3's limit take whole MiB.
+  const int64_t fewest = ((size + parts - 1) / parts + kMiB - 1) / kMiB * kMiB;
+  if (fewest > 0 && fits(fewest) && std::find(possible.begin(), possible.end(), fewest) == possible.end()) {
+    possible.push_back(fewest);
+  }
+  return possible;
+}
+
+Result<std::optional<ProvenContent>> prove_by_etag(const RandomReader& content, std::string_view etag,
+                                                   const std::stop_token& stop) {
+  std::deque<EtagHash> candidates;
+  for (const int64_t part_bytes : possible_part_bytes(etag, content.size())) candidates.emplace_back(part_bytes);
+  if (candidates.empty()) return std::nullopt;
+  ContentHash hash(true, content.size() > kBlockBytes);
+  std::vector<std::byte> buffer(std::min(kReadBytes, static_cast<size_t>(content.size())));
+  for (int64_t offset = 0; offset < content.size(); offset += std::ssize(buffer)) {
+    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+    const int64_t bytes = std::min(content.size() - offset, std::ssize(buffer));
+    const auto piece = std::span(buffer).first(static_cast<size_t>(bytes));
+    RETURN_IF_ERROR(content.read_at(offset, piece));
+    for (EtagHash& candidate : candidates) candidate.update(piece);
+    hash.update(piece);
+  }
+  hash.finish();
+  const bool proven = std::any_of(candidates.begin(), candidates.end(), [&](EtagHash& c) { return c.finish() == etag; });
+  if (!proven) return std::nullopt;
+  return ProvenContent{.hash = hash.digest(), .blocks = hash.blocks()};
+}
+
+}  // namespace millrace::sync
