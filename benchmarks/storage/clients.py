@@ -154,6 +154,8 @@ def main() -> None:
                         command = commands(client, job, f"{client}/{kind}", work / kind, work / "back")
                         if command is None:
                             continue
+                        if job.startswith("put"):  # what lies there already would not be sent again
+                            subprocess.run([s5cmd, "rm", f"s3://bench/{client}/{kind}/*"], env=env, capture_output=True)
                         if job.startswith("sync") and run == 0:
                             subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL)
                         results.setdefault((job, client), []).append(measure(command, env))

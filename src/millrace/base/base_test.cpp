@@ -10,6 +10,7 @@
 
 #include "millrace/base/buffer_pool.h"
 #include "millrace/base/crc32c.h"
+#include "millrace/base/crc64nvme.h"
 #include "millrace/base/executor.h"
 #include "millrace/base/hash.h"
 #include "millrace/base/io.h"
@@ -276,6 +277,32 @@ TEST(Crc32c, IsTheOneOfTheStandard) {
     EXPECT_EQ(crc32c(bytes), slow_crc32c(bytes)) << size;
     const size_t cut = random() % size;
     EXPECT_EQ(crc32c(bytes.subspan(cut), crc32c(bytes.first(cut))), crc32c(bytes)) << size << " cut at " << cut;
+  }
+}
+
+// Bit by bit, as the specification words it.
+uint64_t slow_crc64nvme(std::span<const std::byte> bytes) {
+  uint64_t crc = ~uint64_t{0};
+  for (const std::byte byte : bytes) {
+    crc ^= static_cast<uint64_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x9A6C9329AC4BC9B5 : 0);
+  }
+  return ~crc;
+}
+
+TEST(Crc64Nvme, IsTheOneOfTheSpecification) {
+  EXPECT_EQ(crc64nvme(as_bytes("123456789")), 0xAE8B14860A799888u);              // the check value of every catalogue
+  EXPECT_EQ(crc64nvme(as_bytes(std::string(4096, '\0'))), 0x6482D367EB22B64Eu);  // the specification's own
+  EXPECT_EQ(crc64nvme({}), 0u);
+  std::mt19937_64 random(7);
+  std::string text(10'000, ' ');
+  for (char& c : text) c = static_cast<char>(random());
+  for (const size_t size : {1u, 7u, 8u, 15u, 127u, 128u, 129u, 255u, 256u, 271u, 4096u, 9'999u}) {
+    const auto bytes = as_bytes(text).subspan(1, size);
+    EXPECT_EQ(crc64nvme(bytes), slow_crc64nvme(bytes)) << size;
+    const size_t cut = random() % size;
+    EXPECT_EQ(crc64nvme(bytes.subspan(cut), crc64nvme(bytes.first(cut))), crc64nvme(bytes))
+        << size << " cut at " << cut;
   }
 }
 

@@ -149,6 +149,9 @@ class FaultStorage final : public Storage {
     RETURN_IF_ERROR(plan_->judge(FaultCall::kStat, key).status);
     return inner_->stat(key);
   }
+  [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) override {
+    return inner_->checksum(object);
+  }
   [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
     RETURN_IF_ERROR(plan_->judge(FaultCall::kList, prefix).status);
     return inner_->list(prefix, options);

@@ -217,6 +217,11 @@ class PartsStorage final : public Storage {
     submit_operations(executor_.get(), operations, queue);
   }
   [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override { return shared_->objects->stat(key); }
+  [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) override {
+    if (!shared_->service->keeps_checksums) return std::nullopt;
+    ASSIGN_OR_RETURN(const std::string content, read_object(*shared_->objects, object.key));
+    return ContentChecksum::begin(ContentChecksum::Kind::kCrc64Nvme).followed_by(as_bytes(content));
+  }
   [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
     return shared_->objects->list(prefix, options);
   }

@@ -18,6 +18,7 @@ struct PartsService {
   std::atomic<int64_t> part_bytes{0};  // of every write; 0: as wished, at least 5 MiB
   // So many parts are still taken; then its clients are gone: every write fails, and nothing is cleaned up.
   std::atomic<int64_t> parts_left{INT64_MAX};
+  std::atomic<bool> keeps_checksums{false};  // and tells them
 };
 
 std::shared_ptr<Storage> make_parts_storage(std::shared_ptr<PartsService> service);

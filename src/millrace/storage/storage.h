@@ -35,6 +35,7 @@
 #include "millrace/base/io.h"
 #include "millrace/base/status.h"
 #include "millrace/base/sync.h"
+#include "millrace/storage/checksum.h"
 
 namespace millrace {
 
@@ -241,6 +242,9 @@ class Storage {
 
   // Errors: not_found.
   [[nodiscard]] virtual Result<ObjectInfo> stat(std::string_view key) = 0;
+  // The checksum of the whole content that the backend keeps of this version; nothing where it keeps none, or does not
+  // say. Errors: not_found, corruption (another version is there).
+  [[nodiscard]] virtual Result<std::optional<ContentChecksum>> checksum(const ObjectInfo&) { return std::nullopt; }
   // One page of keys that start with `prefix`; objects and prefixes together are at most max_keys. A prefix with
   // nothing below it is an empty page, not an error; a listing that could not be completed is an error, never a
   // shorter page. Errors: invalid_argument (max_keys < 1, a prefix that no key can have).

@@ -45,6 +45,9 @@ class BentStorage final : public Storage {
     inner_->submit(operations, queue);
   }
   [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override { return inner_->stat(key); }
+  [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) override {
+    return inner_->checksum(object);
+  }
   [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
     ASSIGN_OR_RETURN(ListPage page, inner_->list(prefix, options));
     if (bend_page) bend_page(page);

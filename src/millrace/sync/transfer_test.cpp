@@ -381,6 +381,31 @@ TEST_F(TransferTest, AFlippedBitIsFoundAndReadAgain) {
   }
 }
 
+// As AWS keeps of what other tools uploaded.
+TEST_F(TransferTest, WithoutBlockHashesTheServersChecksumFindsAFlippedBit) {
+  parts_.service->keeps_checksums = true;
+  const std::string content = content_of(3 * kB + 3, seed_);
+  put(parts_.at("x"), content);
+  const auto plan = std::make_shared<FaultPlan>();
+  const Location from{make_fault_storage(parts_.storage, plan), "x", "from://x"};
+  const ObjectInfo info = *from.storage->stat("x");
+  for (const Location& to : {local_.at("y"), other_parts_.at("y")}) {
+    put(to, "old");
+    plan->add({.call = FaultCall::kRead, .key_part = "x", .skip = 2, .flip_bit = true});
+    const auto damaged = engine_->copy(from, info, to);
+    ASSERT_FALSE(damaged);
+    EXPECT_EQ(damaged.error().code(), ErrorCode::kCorruption);
+    EXPECT_THAT(damaged.error().to_string(), HasSubstr("CRC-64/NVME"));
+    EXPECT_EQ(get(to), "old");
+    EXPECT_THAT(*to.storage->list_uploads(""), IsEmpty());
+    plan->clear();
+    const auto report = engine_->copy(from, info, to);
+    ASSERT_TRUE(report) << report.error().to_string();
+    EXPECT_EQ(report->resumed_bytes, 0);
+    EXPECT_TRUE(get(to) == content);
+  }
+}
+
 TEST_F(TransferTest, ASidecarThatDoesNotFitIsNotTrusted) {
   const std::string old = content_of(3 * kB, seed_), fresh = content_of(3 * kB, seed_ + 1);
   put_with_hashes(*engine_, parts_, "x", old);

@@ -32,6 +32,7 @@ Result<S3Options> S3Options::from_environment() {
   options.anonymous = environment("MILLRACE_S3_ANONYMOUS") == "1";
   options.path_style = settings.addressing != s3::Addressing::kVirtual;
   options.checksums = settings.request_checksums == s3::ChecksumUse::kWhenSupported;
+  options.check_reads = settings.response_checksums == s3::ChecksumUse::kWhenSupported;
   if (settings.max_attempts > 0) options.max_tries = settings.max_attempts;
   if (const int threads = std::atoi(environment("MILLRACE_S3_THREADS").c_str()); threads > 0) options.threads = threads;
   if (const int most = std::atoi(environment("MILLRACE_S3_REQUESTS_AT_ONCE").c_str()); most > 0)

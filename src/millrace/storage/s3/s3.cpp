@@ -27,6 +27,17 @@ Result<ObjectInfo> Bucket::head(const std::string& key) const {
   return parse_object(key, answer.response);
 }
 
+Result<std::optional<ContentChecksum>> Bucket::checksum(const ObjectInfo& object) const {
+  if (!check_reads) return std::nullopt;
+  Request asked = request(http::Method::kHead, object.key);
+  asked.headers.emplace_back(kChecksumMode, "ENABLED");
+  const std::string what = "look at " + url(object.key);
+  ASSIGN_OR_RETURN(const Answer answer, fetch(std::move(asked), what));
+  if (bare_etag(answer.response.header("etag")) == object.version) return checksum_of(answer.response);
+  return fail(ErrorCode::kCorruption, "{}: its version is {}, not {}", what, answer.response.header("etag"),
+              object.version);
+}
+
 namespace {
 
 constexpr int64_t kMostKeys = 1000;  // of a page, and of one DeleteObjects
@@ -111,6 +122,9 @@ class S3Storage final : public Storage {
   [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override {
     RETURN_IF_ERROR(check_key(key));
     return bucket_->head(std::string(key));
+  }
+  [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) override {
+    return bucket_->checksum(object);
   }
   [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override;
   [[nodiscard]] Status remove(std::span<const std::string> keys) override;
@@ -249,6 +263,7 @@ Result<std::shared_ptr<Bucket>> make_bucket(const std::string& name, const S3Opt
   bucket->bucket = name;
   bucket->name = "s3://" + name;
   bucket->checksums = options.checksums;
+  bucket->check_reads = options.check_reads;
   return bucket;
 }
 

@@ -21,6 +21,7 @@ struct S3Options {
   bool anonymous = false;    // sign nothing
   bool path_style = true;    // endpoint/bucket/key; else bucket.endpoint/key. On AWS always the latter where it can be
   bool checksums = true;     // CRC-32C with every upload
+  bool check_reads = true;   // ask for the checksums that the server keeps, and hold what comes against them
   int max_tries = 10;
   int max_under_way = 64;          // requests at once
   int threads = 1;                 // of the transport

@@ -8,18 +8,19 @@
 namespace millrace::sync {
 namespace {
 
-// What both hashes take at once, so that the second finds it in the cache.
+// What all of them take at once, so that the second finds it in the cache.
 constexpr int64_t kSliceBytes = 64 << 10;
 
 }  // namespace
 
-ContentHash::ContentHash(bool whole, bool blocks) {
+ContentHash::ContentHash(bool whole, bool blocks, std::optional<ContentChecksum::Kind> checksum) {
   if (whole) whole_.emplace();
   if (blocks) block_.emplace();
+  if (checksum) checksum_ = ContentChecksum::begin(*checksum);
 }
 
 void ContentHash::update(std::span<const std::byte> bytes) {
-  if (!block_) {
+  if (!block_ && !checksum_) {
     if (whole_) whole_->update(bytes);
     return;
   }
@@ -27,7 +28,8 @@ void ContentHash::update(std::span<const std::byte> bytes) {
     const int64_t size = std::min({std::ssize(bytes), kSliceBytes, kBlockBytes - in_block_});
     const auto slice = bytes.first(static_cast<size_t>(size));
     if (whole_) whole_->update(slice);
-    block_->update(slice);
+    if (checksum_) checksum_ = checksum_->followed_by(slice);
+    if (block_) block_->update(slice);
     in_block_ += size;
     if (in_block_ == kBlockBytes) end_block();
     bytes = bytes.subspan(static_cast<size_t>(size));
@@ -39,8 +41,10 @@ void ContentHash::finish() {
 }
 
 void ContentHash::end_block() {
-  blocks_.push_back(block_->digest());
-  block_.emplace();
+  if (block_) {
+    blocks_.push_back(block_->digest());
+    block_.emplace();
+  }
   in_block_ = 0;
 }
 

@@ -27,6 +27,14 @@ Status open_source(const CopyJob& job, CopyPlan& plan) {
               plan.source->size(), job.source.size);
 }
 
+// A storage that will not say has none.
+Status ask_checksum(const CopyJob& job, const ObjectInfo& pinned, CopyPlan& plan) {
+  const auto checksum = job.from.storage->checksum(pinned);
+  if (checksum) plan.checksum = *checksum;
+  if (checksum || checksum.error().code() != ErrorCode::kCorruption) return {};
+  return tl::unexpected<Error>(checksum.error());
+}
+
 bool same_posix(const std::optional<PosixAttributes>& wanted, const std::optional<PosixAttributes>& found) {
   if (!wanted) return true;
   // Not the owner: what may not be given would be asked for again and again.
@@ -76,6 +84,7 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
     pinned.key = job.from.key;
     pinned.version = plan.source->version();
     plan.known = load_sidecar(*job.from.storage, pinned);
+    if (!plan.known && !plan.in_server) RETURN_IF_ERROR(ask_checksum(job, pinned, plan));
   }
   if (job.options.posix) {
     plan.write.posix = job.source.posix;

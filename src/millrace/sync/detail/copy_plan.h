@@ -35,6 +35,7 @@ enum class Compare {
 struct CopyPlan {
   std::unique_ptr<RandomReader> source;
   std::optional<formats::BlockHashes> known;  // of the source
+  std::optional<ContentChecksum> checksum;    // of the source, as its storage keeps it, where no block hashes are known
   bool in_server = false;                     // the target's server copies, and the content never passes here
 
   Compare compare = Compare::kNothing;

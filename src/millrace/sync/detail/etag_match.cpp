@@ -20,7 +20,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr size_t kReadBytes = 1 << 20;
 
 // What AWS's own tools, s5cmd, rclone, MinIO's client and the libraries of this field take, and their multiples.
-constexpr std::array<int64_t, 18> kPartMib{5,  8,   10,  15,  16,  20,  25,  32,   40,
+constexpr std::array<int64_t, 18> kPartMib{5,  8,  10,  15,  16,  20,  25,  32,  40,
                                            50, 64, 100, 128, 200, 256, 500, 512, 1024};
 
 int64_t parts_of(std::string_view etag) {
@@ -114,7 +114,8 @@ Result<std::optional<ProvenContent>> prove_by_etag(const RandomReader& content, 
     hash.update(piece);
   }
   hash.finish();
-  const bool proven = std::any_of(candidates.begin(), candidates.end(), [&](EtagHash& c) { return c.finish() == etag; });
+  const bool proven =
+      std::any_of(candidates.begin(), candidates.end(), [&](EtagHash& c) { return c.finish() == etag; });
   if (!proven) return std::nullopt;
   return ProvenContent{.hash = hash.digest(), .blocks = hash.blocks()};
 }

@@ -179,7 +179,8 @@ void ObjectCopy::set_part_bytes(int64_t bytes) {
 
 void ObjectCopy::restart_hash() {
   const bool keeps_blocks = !to_caps_.random_write && size_ > kBlockBytes && job_.options.sidecar;
-  hash_.emplace(!plan_.known, plan_.known || keeps_blocks || plan_.compare == Compare::kNewContent);
+  hash_.emplace(!plan_.known, plan_.known || keeps_blocks || plan_.compare == Compare::kNewContent,
+                plan_.checksum ? std::optional(plan_.checksum->kind) : std::nullopt);
   checked_blocks_ = 0;
 }
 
@@ -374,6 +375,11 @@ Status ObjectCopy::check_content(int64_t part, Slot& slot) {
   if (!is_checked()) {
     hash_->update(slot.buffer.span());
     if (part + 1 == parts_) hash_->finish();
+    if (part + 1 == parts_ && plan_.checksum && hash_->checksum() != plan_.checksum) {
+      return fail(ErrorCode::kCorruption, "what came of {} has the {} {:x}, and the server keeps {:x}",
+                  plan_.source->name(), checksum_name(plan_.checksum->kind), hash_->checksum()->value,
+                  plan_.checksum->value);
+    }
     return check_ended_blocks();
   }
   if (slot.action == Action::kFromOld) return {};  // was compared with them

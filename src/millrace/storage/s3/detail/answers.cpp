@@ -7,6 +7,7 @@
 #include <ctime>
 #include <pugixml.hpp>
 
+#include "millrace/storage/s3/detail/digest.h"
 #include "millrace/storage/s3/detail/object_metadata.h"
 
 namespace millrace::s3 {
@@ -235,6 +236,23 @@ Result<ObjectInfo> parse_object(std::string key, const http::Response& response)
   }
   object.posix = take_posix(object.metadata);
   return object;
+}
+
+std::optional<ContentChecksum> checksum_of(const http::Response& response) {
+  using Kind = ContentChecksum::Kind;
+  struct Header {
+    const char* name;
+    Kind kind;
+    size_t bytes;
+  };
+  constexpr Header kHeaders[] = {{"x-amz-checksum-crc64nvme", Kind::kCrc64Nvme, 8},
+                                 {"x-amz-checksum-crc32c", Kind::kCrc32c, 4}};
+  if (response.header("x-amz-checksum-type") == "COMPOSITE") return std::nullopt;
+  for (const Header& header : kHeaders) {
+    const auto value = parse_base64_number(response.header(header.name), header.bytes);
+    if (value) return ContentChecksum{header.kind, *value};
+  }
+  return std::nullopt;
 }
 
 }  // namespace millrace::s3

@@ -50,6 +50,11 @@ struct PartPage {
 // Size, version, time, metadata from the headers of GET or HEAD.
 [[nodiscard]] Result<ObjectInfo> parse_object(std::string key, const http::Response& response);
 
+// A request with this header, set to ENABLED, is answered with the checksum that S3 keeps of the whole object.
+inline constexpr const char* kChecksumMode = "x-amz-checksum-mode";
+// Nothing where there is none that we compute, or where it is one of the parts' checksums.
+std::optional<ContentChecksum> checksum_of(const http::Response& response);
+
 // "Sat, 21 Nov 2026 11:33:55 GMT" (RFC 9110, 5.6.7); the epoch for what is none.
 std::chrono::sys_time<std::chrono::nanoseconds> parse_http_time(std::string_view text);
 

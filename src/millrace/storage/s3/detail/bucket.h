@@ -27,6 +27,7 @@ struct Bucket {
   std::string bucket;
   std::string name;  // "s3://bucket"
   bool checksums = true;
+  bool check_reads = true;
   // The server compares If-Match of a PUT with the ETag without its quotes (radosgw before 18 does).
   std::atomic<bool> bare_conditions{false};
   PerProcess<Process> process{[] { return std::make_unique<Process>(); }};
@@ -40,6 +41,8 @@ struct Bucket {
   [[nodiscard]] Result<Answer> fetch(Request asked, std::string_view what) const;
   // Errors: not_found.
   [[nodiscard]] Result<ObjectInfo> head(const std::string& key) const;
+  // As Storage::checksum.
+  [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) const;
 };
 
 inline bool is_success(const http::Response& response) {
@@ -54,6 +57,7 @@ struct PinnedObject {
   std::string bucket, key, url;
   int64_t size = 0;
   std::string version;
+  bool check = true;  // against the checksum that the server keeps of the whole
 };
 
 // The reader of one version of an object. Thread-safe.

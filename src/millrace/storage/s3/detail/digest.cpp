@@ -50,4 +50,15 @@ std::string base64_crc32c(std::span<const std::byte> bytes) {
   return base64(big_endian);
 }
 
+std::optional<uint64_t> parse_base64_number(std::string_view text, size_t bytes) {
+  std::array<unsigned char, 12> decoded{};
+  if (text.size() != (bytes + 2) / 3 * 4 || text.size() / 4 * 3 > decoded.size()) return std::nullopt;
+  // SAFETY: char and unsigned char may alias.
+  const auto* const from = reinterpret_cast<const unsigned char*>(text.data());
+  if (EVP_DecodeBlock(decoded.data(), from, static_cast<int>(text.size())) < 0) return std::nullopt;
+  uint64_t number = 0;
+  for (const unsigned char byte : std::span(decoded).first(bytes)) number = number << 8 | byte;
+  return number;
+}
+
 }  // namespace millrace::s3

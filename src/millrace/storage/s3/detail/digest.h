@@ -4,8 +4,11 @@
 // Digests as S3's headers carry them. Thread-safe.
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace millrace::s3 {
 
@@ -14,5 +17,7 @@ std::string base64_md5(std::span<const std::byte> bytes);
 std::string multipart_etag(std::span<const std::string> part_etags);
 // CRC-32C, big-endian, in base64.
 std::string base64_crc32c(std::span<const std::byte> bytes);
+// A big-endian number of `bytes` bytes (at most 8) in base64; nothing for anything else.
+std::optional<uint64_t> parse_base64_number(std::string_view text, size_t bytes);
 
 }  // namespace millrace::s3

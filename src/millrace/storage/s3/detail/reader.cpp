@@ -9,6 +9,7 @@ namespace {
 
 // A long range is asked for in pieces, since one connection is slower than the link.
 constexpr int64_t kPieceBytes = 8 << 20;
+constexpr int kTriesOfContent = 3;  // where what comes is not what its checksum says
 
 // The pieces of one read; the last to end answers.
 struct Pieces {
@@ -58,6 +59,68 @@ Status check_answer(const Result<Answer>& answer, const PinnedObject& object, in
   return {};
 }
 
+// What the server keeps of the whole object, against what came.
+Status check_content(const Answer& answer, const PinnedObject& object, std::span<const std::byte> content) {
+  const auto told = checksum_of(answer.response);
+  if (!told) return {};
+  const auto came = ContentChecksum::begin(told->kind).followed_by(content);
+  if (came == *told) return {};
+  return fail(ErrorCode::kCorruption, "read {}: what came has the {} {:x}, and the server keeps {:x}", object.url,
+              checksum_name(told->kind), came.value, told->value);
+}
+
+// One request of a read, asked again where what came is not what the server says it sent.
+struct Piece : std::enable_shared_from_this<Piece> {
+  Service& service;
+  const std::shared_ptr<const PinnedObject> object;
+  const std::shared_ptr<Pieces> pieces;
+  const int64_t offset;
+  const std::span<std::byte> out;
+  const std::stop_token stop;
+  const Clock::time_point deadline;
+  int tries = 0;
+
+  Piece(Service& service_, std::shared_ptr<const PinnedObject> object_, std::shared_ptr<Pieces> pieces_,
+        int64_t offset_, std::span<std::byte> out_, std::stop_token stop_, Clock::time_point deadline_)
+      : service(service_),
+        object(std::move(object_)),
+        pieces(std::move(pieces_)),
+        offset(offset_),
+        out(out_),
+        stop(std::move(stop_)),
+        deadline(deadline_) {}
+
+  // A checksum comes with whole objects only.
+  bool is_checked() const {
+    return object->check && !object->version.empty() && offset == 0 && std::ssize(out) == object->size;
+  }
+
+  void start() {
+    ++tries;
+    Request request{.bucket = object->bucket, .key = object->key};
+    request.out = out;
+    if (is_checked()) {
+      request.headers.emplace_back(kChecksumMode, "ENABLED");
+    } else {
+      request.headers.emplace_back("range", fmt::format("bytes={}-{}", offset, offset + std::ssize(out) - 1));
+    }
+    if (!object->version.empty()) request.headers.emplace_back("if-match", fmt::format("\"{}\"", object->version));
+    request.stop = stop;
+    request.deadline = deadline;
+    service.start(std::move(request),
+                  [self = shared_from_this()](const Result<Answer>& answer) { self->take(answer); });
+  }
+
+  void take(const Result<Answer>& answer) {
+    Status status = check_answer(answer, *object, offset, out.size());
+    if (status && is_checked()) {
+      status = check_content(*answer, *object, out);
+      if (!status && tries < kTriesOfContent && !stop.stop_requested()) return start();
+    }
+    pieces->end(std::move(status));
+  }
+};
+
 void start_ranges(Service& service, const std::shared_ptr<const PinnedObject>& object, int64_t offset,
                   std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline, OnDone done) {
   const auto count = static_cast<size_t>((std::ssize(out) + kPieceBytes - 1) / kPieceBytes);
@@ -65,16 +128,8 @@ void start_ranges(Service& service, const std::shared_ptr<const PinnedObject>& o
   for (size_t i = 0; i < count; ++i) {
     const auto begin = i * static_cast<size_t>(kPieceBytes);
     const auto piece = out.subspan(begin, std::min(static_cast<size_t>(kPieceBytes), out.size() - begin));
-    const int64_t at = offset + static_cast<int64_t>(begin);
-    Request request{.bucket = object->bucket, .key = object->key};
-    request.out = piece;
-    request.headers.emplace_back("range", fmt::format("bytes={}-{}", at, at + std::ssize(piece) - 1));
-    if (!object->version.empty()) request.headers.emplace_back("if-match", fmt::format("\"{}\"", object->version));
-    request.stop = stop;
-    request.deadline = deadline;
-    service.start(std::move(request), [object, pieces, at, size = piece.size()](const Result<Answer>& answer) {
-      pieces->end(check_answer(answer, *object, at, size));
-    });
+    std::make_shared<Piece>(service, object, pieces, offset + static_cast<int64_t>(begin), piece, stop, deadline)
+        ->start();
   }
 }
 
@@ -83,7 +138,7 @@ void start_ranges(Service& service, const std::shared_ptr<const PinnedObject>& o
 S3Reader::S3Reader(std::shared_ptr<const Bucket> bucket, std::string key, int64_t size, std::string version)
     : service_(bucket->service),
       object_(std::make_shared<PinnedObject>(
-          PinnedObject{bucket->bucket, key, bucket->url(key), size, std::move(version)})),
+          PinnedObject{bucket->bucket, key, bucket->url(key), size, std::move(version), bucket->check_reads})),
       ahead_([service = service_, object = object_] {
         return std::make_unique<ReadAhead>(
             object->size, [service, object](int64_t offset, std::span<std::byte> out, const std::stop_token& stop,

@@ -28,6 +28,22 @@ Reply error_reply(int status, const std::string& code) {
   return {.status = status, .body = "<Error><Code>" + code + "</Code><Message>said so</Message></Error>"};
 }
 
+std::string base64_crc64(std::string_view content) {
+  const uint64_t crc = crc64nvme(as_bytes(content));
+  std::string bytes;
+  for (int shift = 56; shift >= 0; shift -= 8) bytes += static_cast<char>(crc >> shift);
+  std::string text;
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  bytes += '\0';  // 9 bytes are 12 digits
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t three = 0;
+    for (size_t k = 0; k < 3; ++k) three = three << 8 | static_cast<unsigned char>(bytes[i + k]);
+    for (int shift = 18; shift >= 0; shift -= 6) text += kDigits[three >> shift & 63];
+  }
+  text.back() = '=';
+  return text;
+}
+
 // A bucket with as much of S3 as the tests need. What `bend` answers comes before.
 class ServiceTest : public ::testing::Test {
  protected:
@@ -134,6 +150,54 @@ TEST_F(ServiceTest, WhatMayPassIsTriedAgain) {
     EXPECT_EQ(bucket->counters().retries - before.retries, 3);
     EXPECT_EQ(bucket->counters().slow_downs - before.slow_downs, reply.status == 503 ? 3 : 0);
   }
+}
+
+// AWS keeps a checksum of every object, and tells it with a GET of the whole.
+TEST_F(ServiceTest, WhatComesIsHeldAgainstWhatTheServerKeeps) {
+  const auto bucket = storage();
+  const std::string content = test_bytes(100'000, 1);
+  ASSERT_TRUE(write_object(*bucket, "k", content));
+  std::string bent = content;
+  bent[50'000] ^= 4;
+  const std::string etag = "ETag: \"" + md5_hex(as_bytes(content)) + "\"";
+  const std::string crc32c = "x-amz-checksum-crc32c: " + base64_crc32c(as_bytes(content));
+  for (const std::string& kept : {crc32c, std::string("x-amz-checksum-crc64nvme: ") + base64_crc64(content)}) {
+    bend(2, is_get, {.headers = {etag, kept}, .body = bent});
+    EXPECT_TRUE(*read_object(*bucket, "k") == content) << "two bad ones, then a good one";
+    bend(3, is_get, {.headers = {etag, kept}, .body = bent});
+    const auto failed = read_object(*bucket, "k");
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code(), ErrorCode::kCorruption);
+    EXPECT_THAT(failed.error().to_string(), AllOf(HasSubstr("s3://bucket/k"), HasSubstr("the server keeps")));
+  }
+  EXPECT_EQ(requests().back().header("x-amz-checksum-mode"), "ENABLED");
+  // Of parts, of another kind, or no base64: nobody can tell.
+  for (const char* other : {"x-amz-checksum-crc32c: AAAAAA==-2\r\nx-amz-checksum-type: COMPOSITE",
+                            "x-amz-checksum-sha1: 2jmj7l5rSw0yVb/vlWAYkK/YBwk=", "x-amz-checksum-crc32c: ????"}) {
+    bend(1, is_get, {.headers = {etag, other}, .body = bent});
+    EXPECT_TRUE(*read_object(*bucket, "k") == bent) << other;
+  }
+  // A part of it has no checksum, and is not asked for one.
+  const auto reader = bucket->open_read("k");
+  std::string half(50'000, '.');
+  ASSERT_TRUE((*reader)->read_at(0, std::as_writable_bytes(std::span(half))));
+  for (const auto& request : requests()) {
+    EXPECT_EQ(request.header("x-amz-checksum-mode").empty(), !request.header("range").empty() || !is_get(request));
+  }
+}
+
+TEST_F(ServiceTest, AChecksumOfTheWholeIsAskedFor) {
+  const auto bucket = storage();
+  ASSERT_TRUE(write_object(*bucket, "k", "123456789"));
+  const ObjectInfo object = *bucket->stat("k");
+  EXPECT_EQ(*bucket->checksum(object), std::nullopt);
+  const auto is_head = [](const ReceivedRequest& request) { return request.method == "HEAD"; };
+  const std::vector<std::string> facts{"ETag: \"" + object.version + "\"",
+                                       "x-amz-checksum-crc64nvme: " + base64_crc64("123456789")};
+  bend(1, is_head, {.headers = facts, .announced = 9});
+  EXPECT_EQ(*bucket->checksum(object), (ContentChecksum{ContentChecksum::Kind::kCrc64Nvme, 0xAE8B14860A799888}));
+  bend(1, is_head, {.headers = {"ETag: \"other\""}, .announced = 9});
+  EXPECT_EQ(bucket->checksum(object).error().code(), ErrorCode::kCorruption);
 }
 
 TEST_F(ServiceTest, ItGivesUpAndSaysHowOftenItTried) {
