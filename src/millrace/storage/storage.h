@@ -213,6 +213,7 @@ struct StorageCounters {
   int64_t requests = 0;
   int64_t retries = 0;     // requests that were sent again
   int64_t slow_downs = 0;  // answers that said the server has too much to do
+  int64_t hedges = 0;      // second requests for what took too long
   int64_t sent_bytes = 0;  // of bodies
   int64_t received_bytes = 0;
 };

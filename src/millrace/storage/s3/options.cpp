@@ -33,12 +33,14 @@ Result<S3Options> S3Options::from_environment() {
   options.path_style = settings.addressing != s3::Addressing::kVirtual;
   options.checksums = settings.request_checksums == s3::ChecksumUse::kWhenSupported;
   options.check_reads = settings.response_checksums == s3::ChecksumUse::kWhenSupported;
+  options.hedge = environment("MILLRACE_S3_HEDGE") != "0";
   if (settings.max_attempts > 0) options.max_tries = settings.max_attempts;
   if (const int threads = std::atoi(environment("MILLRACE_S3_THREADS").c_str()); threads > 0) options.threads = threads;
   if (const int most = std::atoi(environment("MILLRACE_S3_REQUESTS_AT_ONCE").c_str()); most > 0)
     options.max_under_way = most;
   ASSIGN_OR_RETURN(options.requests_per_second, rate_in(environment, "MILLRACE_S3_REQUESTS_PER_SECOND"));
   ASSIGN_OR_RETURN(options.bytes_per_second, rate_in(environment, "MILLRACE_S3_BYTES_PER_SECOND"));
+  ASSIGN_OR_RETURN(options.requests_per_prefix, rate_in(environment, "MILLRACE_S3_REQUESTS_PER_PREFIX"));
   return options;
 }
 

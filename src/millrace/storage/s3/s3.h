@@ -22,11 +22,13 @@ struct S3Options {
   bool path_style = true;    // endpoint/bucket/key; else bucket.endpoint/key. On AWS always the latter where it can be
   bool checksums = true;     // CRC-32C with every upload
   bool check_reads = true;   // ask for the checksums that the server keeps, and hold what comes against them
+  bool hedge = true;         // ask a second time for what takes far longer than its like
   int max_tries = 10;
   int max_under_way = 64;          // requests at once
   int threads = 1;                 // of the transport
   double requests_per_second = 0;  // 0: no limit
   double bytes_per_second = 0;     // of bodies, both ways; 0: no limit
+  double requests_per_prefix = 0;  // a second, of keys with one prefix up to their last '/'; 0: no limit
   bool operator==(const S3Options&) const = default;
 
   // From the environment and the profile files: docs/s3.md lists them. Errors: invalid_argument.

@@ -14,6 +14,7 @@ constexpr double kSmallestWindow = 1;
 constexpr auto kShrinkPause = std::chrono::milliseconds(100);
 // What the limits let through at once after a pause.
 constexpr auto kBurst = std::chrono::milliseconds(100);
+constexpr size_t kMostPrefixes = 10'000;
 
 Clock::duration to_duration(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
@@ -22,7 +23,7 @@ Clock::duration to_duration(double value) {
 }  // namespace
 
 // Token buckets, kept as the moment at which the next token is there.
-Clock::time_point Pace::reserve(int64_t bytes) {
+Clock::time_point Pace::reserve(int64_t bytes, uint64_t prefix) {
   const auto now = Clock::now();
   Clock::time_point begin = now;
   const auto take = [&](Clock::time_point& next, double amount, double rate) {
@@ -33,19 +34,26 @@ Clock::time_point Pace::reserve(int64_t bytes) {
   };
   take(next_request_, 1, limits_.requests_per_second);
   take(next_byte_, static_cast<double>(bytes), limits_.bytes_per_second);
+  if (limits_.requests_per_prefix > 0) {
+    // Those of which nothing was heard for a while need not be known.
+    if (next_of_prefix_.size() >= kMostPrefixes) {
+      std::erase_if(next_of_prefix_, [&](const auto& entry) { return entry.second < now; });
+    }
+    take(next_of_prefix_[prefix], 1, limits_.requests_per_prefix);
+  }
   return begin;
 }
 
-void Pace::enter(int64_t bytes, Go go) {
+void Pace::enter(int64_t bytes, uint64_t prefix, Go go) {
   Clock::time_point begin;
   {
     MutexLock lock(mutex_);
     if (under_way_ >= static_cast<int>(window_) || !waiting_.empty()) {
-      waiting_.push_back({bytes, std::move(go)});
+      waiting_.push_back({bytes, prefix, std::move(go)});
       return;
     }
     ++under_way_;
-    begin = reserve(bytes);
+    begin = reserve(bytes, prefix);
   }
   go(begin);
 }
@@ -66,7 +74,7 @@ void Pace::leave() {
     window_ = std::min<double>(limits_.max_under_way, window_ + 1 / window_);
     while (!waiting_.empty() && under_way_ < static_cast<int>(window_)) {
       ++under_way_;
-      ready.emplace_back(std::move(waiting_.front().go), reserve(waiting_.front().bytes));
+      ready.emplace_back(std::move(waiting_.front().go), reserve(waiting_.front().bytes, waiting_.front().prefix));
       waiting_.pop_front();
     }
   }

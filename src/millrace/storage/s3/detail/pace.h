@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <unordered_map>
 
 #include "millrace/base/sync.h"
 
@@ -17,6 +18,7 @@ struct PaceLimits {
   int max_under_way = 64;
   double requests_per_second = 0;  // 0: no limit
   double bytes_per_second = 0;     // of bodies, both ways; 0: no limit
+  double requests_per_prefix = 0;  // a second, of keys with one prefix up to the last '/'; 0: no limit
 };
 
 class Pace {
@@ -24,9 +26,9 @@ class Pace {
   explicit Pace(const PaceLimits& limits) : limits_(limits), window_(limits.max_under_way) {}
 
   // Runs `go` now or, when the window is full, from a later leave(); `go` gets the moment before which the limits ask
-  // it not to begin.
+  // it not to begin. `prefix` is a hash of the bucket and what comes before the key's last '/'.
   using Go = std::function<void(Clock::time_point not_before)>;
-  void enter(int64_t bytes, Go go);
+  void enter(int64_t bytes, uint64_t prefix, Go go);
   // A request is over.
   void leave();
   // The server says that it has too much to do; the request stays under way, to be tried again.
@@ -37,9 +39,10 @@ class Pace {
  private:
   struct Waiting {
     int64_t bytes;
+    uint64_t prefix;
     Go go;
   };
-  Clock::time_point reserve(int64_t bytes) REQUIRES_LOCK(mutex_);
+  Clock::time_point reserve(int64_t bytes, uint64_t prefix) REQUIRES_LOCK(mutex_);
 
   const PaceLimits limits_;
   mutable Mutex mutex_;
@@ -47,6 +50,7 @@ class Pace {
   int under_way_ GUARDED_BY(mutex_) = 0;
   Clock::time_point shrunk_ GUARDED_BY(mutex_){};
   Clock::time_point next_request_ GUARDED_BY(mutex_){}, next_byte_ GUARDED_BY(mutex_){};
+  std::unordered_map<uint64_t, Clock::time_point> next_of_prefix_ GUARDED_BY(mutex_);
   std::deque<Waiting> waiting_ GUARDED_BY(mutex_);
 };
 

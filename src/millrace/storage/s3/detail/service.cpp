@@ -64,6 +64,7 @@ struct Service::Process {
   Process(const http::ClientOptions& client, const PaceLimits& limits)
       : pace(std::make_shared<Pace>(limits)), http(client) {}
   const std::shared_ptr<Pace> pace;
+  const std::shared_ptr<Stragglers> late = std::make_shared<Stragglers>();
   Executor credentials_thread{1, "mr-s3-auth"};
   http::Client http;
 };
@@ -79,7 +80,7 @@ http::ClientOptions client_options(const S3Options& options) {
 }
 
 PaceLimits pace_limits(const S3Options& options) {
-  return {options.max_under_way, options.requests_per_second, options.bytes_per_second};
+  return {options.max_under_way, options.requests_per_second, options.bytes_per_second, options.requests_per_prefix};
 }
 
 }  // namespace
@@ -117,7 +118,13 @@ Result<std::shared_ptr<Service>> Service::find(const S3Options& options) {
 }
 
 StorageCounters Service::counters() const {
-  return {requests_, retries_, slow_downs_, sent_bytes_, received_bytes_};
+  return {requests_, retries_, slow_downs_, hedges_, sent_bytes_, received_bytes_};
+}
+
+std::shared_ptr<Stragglers> Service::stragglers() {
+  if (!options_.hedge) return nullptr;
+  const Process& process = process_.get();
+  return process.pace->window() < options_.max_under_way ? nullptr : process.late;
 }
 
 namespace {
@@ -203,7 +210,10 @@ void Service::start(Request request, Done done) {
   call->request = std::move(request);
   call->done = std::move(done);
   const auto bytes = static_cast<int64_t>(call->request.body.size() + call->request.out.size());
-  process_.get().pace->enter(bytes, [self = shared_from_this(), call](Clock::time_point not_before) {
+  const std::string_view key = call->request.key;
+  const uint64_t prefix = std::hash<std::string_view>()(call->request.bucket) * 31 +
+                          std::hash<std::string_view>()(key.substr(0, key.rfind('/') + 1));
+  process_.get().pace->enter(bytes, prefix, [self = shared_from_this(), call](Clock::time_point not_before) {
     call->not_before = not_before;
     self->launch(call);
   });

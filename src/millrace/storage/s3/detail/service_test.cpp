@@ -186,6 +186,40 @@ TEST_F(ServiceTest, WhatComesIsHeldAgainstWhatTheServerKeeps) {
   }
 }
 
+TEST_F(ServiceTest, WhatLagsIsAskedASecondTime) {
+  const auto bucket = storage();
+  const std::string content = test_bytes(100'000, 1);
+  ASSERT_TRUE(write_object(*bucket, "k", content));
+  const auto reader = *bucket->open_read("k");
+  const auto read = [&](size_t size) {
+    std::string out(size, '.');
+    const Status status = reader->read_at(0, std::as_writable_bytes(std::span(out)));
+    return status ? out : status.error().to_string();
+  };
+  Reply late{.headers = {"ETag: \"" + md5_hex(as_bytes(content)) + "\""}, .body = content};
+  late.delay = std::chrono::seconds(20);
+  Reply cut = late;
+  cut.delay = std::chrono::milliseconds(300);
+  cut.cut_after = 1'000;
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(read(content.size()) == content);
+  for (const Reply& reply : {late, cut}) {
+    const int64_t before = bucket->counters().hedges;
+    bend(1, is_get, reply);
+    const auto begin = Clock::now();
+    EXPECT_TRUE(read(content.size()) == content);
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+    EXPECT_EQ(bucket->counters().hedges - before, 1);
+  }
+  // Not for one whose like is not known, and not for many.
+  EXPECT_EQ(read(10), content.substr(0, 10));
+  const int64_t before = bucket->counters().hedges;
+  late.delay = std::chrono::milliseconds(200);
+  bend(100, is_get, late);
+  for (int i = 0; i < 30; ++i) EXPECT_TRUE(read(content.size()) == content);
+  EXPECT_LE(bucket->counters().hedges - before, 8) << "one of twenty, and those known before";
+  EXPECT_GE(bucket->counters().hedges - before, 1);
+}
+
 TEST_F(ServiceTest, AChecksumOfTheWholeIsAskedFor) {
   const auto bucket = storage();
   ASSERT_TRUE(write_object(*bucket, "k", "123456789"));
@@ -342,7 +376,7 @@ TEST_F(ServiceTest, ARangeIsWhatWasAskedForOrAnError) {
 TEST(Pace, ShrinksOnceForABurstAndGrowsAgain) {
   Pace pace({.max_under_way = 10});
   int begun = 0;
-  for (int i = 0; i < 12; ++i) pace.enter(0, [&](Clock::time_point) { ++begun; });
+  for (int i = 0; i < 12; ++i) pace.enter(0, 0, [&](Clock::time_point) { ++begun; });
   EXPECT_EQ(begun, 10);
   for (int i = 0; i < 5; ++i) pace.slow_down();
   EXPECT_DOUBLE_EQ(pace.window(), 6) << "answers to one burst count once";
@@ -351,7 +385,7 @@ TEST(Pace, ShrinksOnceForABurstAndGrowsAgain) {
   for (int i = 0; i < 2; ++i) pace.leave();
   EXPECT_EQ(begun, 12);
   for (int i = 0; i < 200; ++i) {
-    pace.enter(0, [](Clock::time_point) {});
+    pace.enter(0, 0, [](Clock::time_point) {});
     pace.leave();
   }
   EXPECT_DOUBLE_EQ(pace.window(), 10);
@@ -361,10 +395,24 @@ TEST(Pace, KeepsTheLimitsOfTheUser) {
   Pace pace({.max_under_way = 1000, .requests_per_second = 100, .bytes_per_second = 1e6});
   Clock::time_point last{};
   const auto begin = Clock::now();
-  for (int i = 0; i < 101; ++i) pace.enter(0, [&](Clock::time_point at) { last = at; });
+  for (int i = 0; i < 101; ++i) pace.enter(0, 0, [&](Clock::time_point at) { last = at; });
   EXPECT_GE(last - begin, std::chrono::milliseconds(850)) << "100 a second, after a burst of a tenth";
   for (int i = 0; i < 3; ++i) pace.enter(1'000'000, [&](Clock::time_point at) { last = at; });
   EXPECT_GE(last - begin, std::chrono::milliseconds(1'850));
+}
+
+TEST(Pace, APrefixHasARateOfItsOwn) {
+  Pace pace({.max_under_way = 100'000, .requests_per_prefix = 100});
+  std::array<Clock::time_point, 2> last{};
+  const auto begin = Clock::now();
+  for (int i = 0; i < 101; ++i) pace.enter(0, 7, [&](Clock::time_point at) { last[0] = at; });
+  pace.enter(0, 8, [&](Clock::time_point at) { last[1] = at; });
+  EXPECT_GE(last[0] - begin, std::chrono::milliseconds(850));
+  EXPECT_LT(last[1] - begin, std::chrono::milliseconds(500));
+  // Many prefixes are forgotten when nothing is asked of them any more, and only then.
+  for (uint64_t prefix = 100; prefix < 30'000; ++prefix) pace.enter(0, prefix, [](Clock::time_point) {});
+  pace.enter(0, 7, [&](Clock::time_point at) { last[1] = at; });
+  EXPECT_GT(last[1], last[0]);
 }
 
 }  // namespace

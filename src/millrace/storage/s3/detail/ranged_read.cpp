@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/s3/detail/ranged_read.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "millrace/storage/s3/detail/stragglers.h"
+
+namespace millrace::s3 {
+namespace {
+
+// A long range is asked for in pieces, since one connection is slower than the link.
+constexpr int64_t kPieceBytes = 8 << 20;
+constexpr int kTriesOfContent = 3;  // where what comes is not what its checksum says
+
+// The pieces of one read; the last to end answers.
+struct Pieces {
+  Pieces(size_t count, OnDone when_done) : left(count), done(std::move(when_done)) {}
+  void end(Status status) {
+    bool last = false;
+    {
+      MutexLock lock(mutex);
+      if (!status && first) first = std::move(status);
+      last = --left == 0;
+    }
+    if (last) done(std::move(first));
+  }
+  Mutex mutex;
+  size_t left;
+  Status first;
+  const OnDone done;
+};
+
+Status check_answer(const Result<Answer>& answer, const PinnedObject& object, int64_t offset, size_t size) {
+  const auto what = [&] {
+    return fmt::format("read {} [{}, {})", object.url, offset, offset + static_cast<int64_t>(size));
+  };
+  if (!answer) return with_context(Status(tl::unexpected(answer.error())), what());
+  const http::Response& response = answer->response;
+  if (response.status == 412 || response.status == 404) {
+    return fail(ErrorCode::kCorruption, "{}: changed while reading: version {} is no longer there", what(),
+                object.version);
+  }
+  if (response.status == 416) {
+    return fail(ErrorCode::kCorruption, "{}: changed while reading: it is shorter now", what());
+  }
+  if (!is_success(response)) return tl::unexpected(error_of(response, what()));
+  // A server that ignores Range sends everything: `out` would hold the wrong bytes.
+  const bool whole = offset == 0 && static_cast<int64_t>(size) == object.size;
+  if (response.status != 206 && !whole) {
+    return fail(ErrorCode::kUnsupported, "{}: the server does not serve ranges", what());
+  }
+  if (response.received_bytes != static_cast<int64_t>(size)) {
+    return fail(ErrorCode::kUnavailable, "{}: {} bytes came", what(), response.received_bytes);
+  }
+  const std::string_view etag = bare_etag(response.header("etag"));
+  if (!object.version.empty() && !etag.empty() && etag != object.version) {
+    return fail(ErrorCode::kCorruption, "{}: changed while reading: version {} came, not {}", what(), etag,
+                object.version);
+  }
+  return {};
+}
+
+// What the server keeps of the whole object, against what came.
+Status check_content(const Answer& answer, const PinnedObject& object, std::span<const std::byte> content) {
+  const auto told = checksum_of(answer.response);
+  if (!told) return {};
+  const auto came = ContentChecksum::begin(told->kind).followed_by(content);
+  if (came == *told) return {};
+  return fail(ErrorCode::kCorruption, "read {}: what came has the {} {:x}, and the server keeps {:x}", object.url,
+              checksum_name(told->kind), came.value, told->value);
+}
+
+// One request of a read, and a second one for the same bytes where the first takes far longer than its like. The first
+// writes into the caller's memory and the second into its own, so the caller hears of neither before the first ended.
+class Piece : public std::enable_shared_from_this<Piece> {
+ public:
+  struct Asked {
+    Service& service;
+    std::shared_ptr<const PinnedObject> object;
+    std::shared_ptr<Pieces> pieces;
+    int64_t offset = 0;
+    std::span<std::byte> out;
+    std::stop_token stop;
+    Clock::time_point deadline;
+    int tries = 1;
+  };
+  explicit Piece(Asked asked) : asked_(std::move(asked)), late_(asked_.service.stragglers()) {}
+
+  void start() {
+    std::optional<Clock::duration> patience;
+    if (late_ != nullptr) patience = late_->patience(std::ssize(asked_.out));
+    if (patience) caller_stop_.emplace(asked_.stop, [this] { stop_both(); });
+    send(asked_.out, patience ? first_stop_.get_token() : asked_.stop, &Piece::first_ended);
+    if (!patience) return;
+    late_->watch(*patience, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->start_second();
+    });
+  }
+
+ private:
+  // A checksum comes with whole objects only.
+  bool is_checked() const {
+    const PinnedObject& object = *asked_.object;
+    return object.check && !object.version.empty() && asked_.offset == 0 && std::ssize(asked_.out) == object.size;
+  }
+
+  void send(std::span<std::byte> out, std::stop_token stop, void (Piece::*ended)(const Result<Answer>&)) {
+    const PinnedObject& object = *asked_.object;
+    Request request{.bucket = object.bucket, .key = object.key};
+    request.out = out;
+    if (is_checked()) {
+      request.headers.emplace_back(kChecksumMode, "ENABLED");
+    } else {
+      const int64_t last = asked_.offset + std::ssize(out) - 1;
+      request.headers.emplace_back("range", fmt::format("bytes={}-{}", asked_.offset, last));
+    }
+    if (!object.version.empty()) request.headers.emplace_back("if-match", fmt::format("\"{}\"", object.version));
+    request.stop = std::move(stop);
+    request.deadline = asked_.deadline;
+    asked_.service.start(std::move(request), [self = shared_from_this(), ended](const Result<Answer>& answer) {
+      ((*self).*ended)(answer);
+    });
+  }
+
+  Status judge(const Result<Answer>& answer, std::span<const std::byte> content) const {
+    RETURN_IF_ERROR(check_answer(answer, *asked_.object, asked_.offset, content.size()));
+    return is_checked() ? check_content(*answer, *asked_.object, content) : Status();
+  }
+
+  void start_second() {
+    const int64_t bytes = std::ssize(asked_.out);
+    {
+      MutexLock lock(mutex_);
+      if (first_ || asked_.stop.stop_requested() || !late_->take(bytes)) return;
+      second_bytes_.resize(static_cast<size_t>(bytes));
+      second_under_way_ = true;
+    }
+    asked_.service.count_hedge();
+    send(second_bytes_, second_stop_.get_token(), &Piece::second_ended);
+  }
+
+  void first_ended(const Result<Answer>& answer) {
+    Status status = judge(answer, asked_.out);
+    if (late_ != nullptr && status) late_->ended(std::ssize(asked_.out), Clock::now() - begun_);
+    bool take_second = false;
+    {
+      MutexLock lock(mutex_);
+      take_second = !status && second_is_good_;
+      first_ = std::move(status);
+      if (!*first_ && second_under_way_) return;  // it may do better
+    }
+    second_stop_.request_stop();
+    if (take_second) std::memcpy(asked_.out.data(), second_bytes_.data(), second_bytes_.size());
+    end(take_second ? Status() : *first_);
+  }
+
+  void second_ended(const Result<Answer>& answer) {
+    const Status status = judge(answer, second_bytes_);
+    std::optional<Status> first;
+    {
+      MutexLock lock(mutex_);
+      second_under_way_ = false;
+      second_is_good_ = status.has_value();
+      first = first_;
+    }
+    late_->give_back(std::ssize(second_bytes_));
+    if (!first) {
+      if (status) first_stop_.request_stop();  // and its end is the end of both
+    } else if (!*first) {                      // a good one has ended it all
+      if (status) std::memcpy(asked_.out.data(), second_bytes_.data(), second_bytes_.size());
+      end(status ? Status() : *first);
+    }
+  }
+
+  void stop_both() {
+    first_stop_.request_stop();
+    second_stop_.request_stop();
+  }
+
+  void end(const Status& status) {
+    const bool is_damage = !status && status.error().code() == ErrorCode::kCorruption && is_checked();
+    if (is_damage && asked_.tries < kTriesOfContent && !asked_.stop.stop_requested()) {
+      Asked again = asked_;
+      ++again.tries;
+      return std::make_shared<Piece>(std::move(again))->start();
+    }
+    asked_.pieces->end(status);
+  }
+
+  const Asked asked_;
+  const std::shared_ptr<Stragglers> late_;
+  const Clock::time_point begun_ = Clock::now();
+  std::stop_source first_stop_, second_stop_;
+  std::optional<std::stop_callback<std::function<void()>>> caller_stop_;
+  Mutex mutex_;
+  std::optional<Status> first_ GUARDED_BY(mutex_);  // how it ended
+  bool second_under_way_ GUARDED_BY(mutex_) = false;
+  bool second_is_good_ GUARDED_BY(mutex_) = false;
+  std::vector<std::byte> second_bytes_;
+};
+
+}  // namespace
+
+void start_ranges(Service& service, const std::shared_ptr<const PinnedObject>& object, int64_t offset,
+                  std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline, OnDone done) {
+  const auto count = static_cast<size_t>((std::ssize(out) + kPieceBytes - 1) / kPieceBytes);
+  const auto pieces = std::make_shared<Pieces>(count, std::move(done));
+  for (size_t i = 0; i < count; ++i) {
+    const auto begin = i * static_cast<size_t>(kPieceBytes);
+    const auto piece = out.subspan(begin, std::min(static_cast<size_t>(kPieceBytes), out.size() - begin));
+    std::make_shared<Piece>(
+        Piece::Asked{service, object, pieces, offset + static_cast<int64_t>(begin), piece, stop, deadline})
+        ->start();
+  }
+}
+
+}  // namespace millrace::s3
