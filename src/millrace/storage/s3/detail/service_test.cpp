@@ -397,7 +397,7 @@ TEST(Pace, KeepsTheLimitsOfTheUser) {
   const auto begin = Clock::now();
   for (int i = 0; i < 101; ++i) pace.enter(0, 0, [&](Clock::time_point at) { last = at; });
   EXPECT_GE(last - begin, std::chrono::milliseconds(850)) << "100 a second, after a burst of a tenth";
-  for (int i = 0; i < 3; ++i) pace.enter(1'000'000, [&](Clock::time_point at) { last = at; });
+  for (int i = 0; i < 3; ++i) pace.enter(1'000'000, 0, [&](Clock::time_point at) { last = at; });
   EXPECT_GE(last - begin, std::chrono::milliseconds(1'850));
 }
 
