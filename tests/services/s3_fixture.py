@@ -31,6 +31,7 @@ class S3:
     region: str = "us-east-1"
     tls_endpoint: str | None = None
     ca_file: str | None = None
+    domain: str | None = None  # buckets are hosts below it
     folder: Path | None = None  # of a server that this session started: a test may stop and start it
     facts: dict[str, str] = field(default_factory=dict)  # what s3_server printed
     buckets: list[str] = field(default_factory=list)
@@ -50,6 +51,7 @@ class S3:
             facts["AWS_REGION"],
             facts.get("S3_TLS_ENDPOINT"),
             facts.get("S3_CA_FILE"),
+            facts.get("S3_DOMAIN"),
             folder,
             facts,
         )
@@ -116,6 +118,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
             os.environ.get("AWS_REGION", "us-east-1"),
             os.environ.get("MILLRACE_TEST_S3_TLS"),
             os.environ.get("MILLRACE_TEST_S3_CA"),
+            os.environ.get("MILLRACE_TEST_S3_DOMAIN"),
         )
         yield server
         server.remove_buckets()

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies to and from a real S3 server through a line that damages them, with TLS and other names, into a bucket that
+vanishes, and of listings of every length; what no real server gives on demand is given by a small one here."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import socketserver
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from conftest import Millrace
+from test_transfer import make, read
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def cloud(millrace: Millrace, s3) -> Millrace:
+    millrace.env = {k: v for k, v in millrace.env.items() if not k.startswith("AWS_")} | s3.env
+    return millrace
+
+
+class Line:
+    """Between a client and the server: `bend` sees each piece that goes to the client or, `up`, to the server."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.bend: Callable[[bytes, bool], bytes] = lambda piece, up: piece
+        self.flipped = 0
+        server = urlsplit(endpoint)
+        line = self
+
+        class Connection(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                other = socket.create_connection((server.hostname, server.port))
+                upward = threading.Thread(target=line.pump, args=(self.request, other, True), daemon=True)
+                upward.start()
+                line.pump(other, self.request, False)
+                upward.join()
+
+        class Server(socketserver.ThreadingTCPServer):
+            daemon_threads = True
+            allow_reuse_address = True
+
+        self.server = Server(("127.0.0.1", 0), Connection)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.endpoint = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def pump(self, source: socket.socket, target: socket.socket, up: bool) -> None:
+        try:
+            while piece := source.recv(1 << 16):
+                target.sendall(self.bend(piece, up))
+        except OSError:
+            pass
+        for end in (source, target):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def flip(self, chance: random.Random, wanted_up: bool, times: int) -> None:
+        """One bit of `times` pieces that are long, so that they are content and no heads."""
+
+        def bend(piece: bytes, up: bool) -> bytes:
+            if up != wanted_up or len(piece) < 30_000 or self.flipped == times or chance.random() < 0.7:
+                return piece
+            self.flipped += 1
+            bent = bytearray(piece)
+            bent[chance.randrange(20_000, len(bent))] ^= 1 << chance.randrange(8)
+            return bytes(bent)
+
+        self.flipped, self.bend = 0, bend
+
+
+@pytest.fixture
+def line(s3):
+    line = Line(s3.endpoint)
+    yield line
+    line.server.shutdown()
+    line.server.server_close()
+
+
+def test_bits_that_flip_on_the_way_are_found(
+    cloud: Millrace, bucket: str, line: Line, tmp_path: Path, seeded: random.Random
+) -> None:
+    url = f"s3://{bucket}/large"
+    content = seeded.randbytes(40 * MIB)
+    (tmp_path / "large").write_bytes(content)
+    cloud("cp", "large", url)
+    there = ["--endpoint-url", line.endpoint]
+    line.flip(seeded, wanted_up=False, times=3)
+    cloud("cp", url, "back", *there)
+    assert line.flipped == 3
+    assert (tmp_path / "back").read_bytes() == content
+    line.flip(seeded, wanted_up=False, times=10**9)
+    (tmp_path / "back").unlink()
+    assert "has the hash" in cloud("cp", url, "back", *there, status=1).err
+    assert [path.name for path in tmp_path.iterdir() if "back" in path.name] == []
+    # This server keeps no checksums: what was damaged on its way there is found when it is verified, or read.
+    line.flip(seeded, wanted_up=True, times=1)
+    cloud("cp", "large", f"s3://{bucket}/damaged", *there)
+    assert line.flipped == 1
+    assert cloud("verify", "large", f"s3://{bucket}/damaged", "--json", status=3).object("verify_summary")["different"]
+    assert "has the hash" in cloud("cp", f"s3://{bucket}/damaged", "again", status=1).err
+    assert not (tmp_path / "again").exists()
+
+
+def test_tls_with_its_own_authority(cloud: Millrace, s3, bucket: str, tmp_path: Path) -> None:
+    if not s3.tls_endpoint:
+        pytest.skip("the server has no TLS")
+    files = {"a": b"1", "large": os.urandom(20 * MIB)}
+    make(tmp_path / "src", files)
+    refused = cloud("cp", "src", f"s3://{bucket}/p", "--recursive", "--endpoint-url", s3.tls_endpoint, status=1)
+    assert "certificate" in refused.err
+    cloud.env["AWS_CA_BUNDLE"] = s3.ca_file
+    cloud("cp", "src", f"s3://{bucket}/p", "--recursive", "--endpoint-url", s3.tls_endpoint)
+    cloud("cp", f"s3://{bucket}/p", "back", "--recursive", "--endpoint-url", s3.tls_endpoint)
+    assert read(tmp_path / "back") == files
+
+
+def test_the_bucket_in_the_host(cloud: Millrace, s3, tmp_path: Path) -> None:
+    if not s3.domain:
+        pytest.skip("the server has no domain of buckets")
+    name = s3.bucket()
+    (tmp_path / "config").write_text("[default]\ns3 =\n    addressing_style = virtual\n")
+    cloud.env |= {"AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_ENDPOINT_URL": f"http://{s3.domain}"}
+    (tmp_path / "ä b").write_text("content")
+    cloud("cp", "ä b", f"s3://{name}/ä b+c")
+    assert cloud("cat", f"s3://{name}/ä b+c").out == "content"
+    seen = s3.client.list_objects_v2(Bucket=name)["Contents"]
+    assert [each["Key"] for each in seen] == ["ä b+c"]
+
+
+def test_a_bucket_that_vanishes(cloud: Millrace, s3, tmp_path: Path) -> None:
+    """Between one run and the next, and in the middle of one."""
+    name = s3.bucket()
+    make(tmp_path / "src", {f"{i:04}": b"x" * 1000 for i in range(300)})
+    cloud("sync", "src", f"s3://{name}")
+    s3.remove_buckets()
+    failed = cloud("sync", f"s3://{name}", "back", "--delete", status=1)
+    assert name in failed.err
+    failed = cloud("sync", "src", f"s3://{name}", status=1)
+    assert name in failed.err and "NoSuchBucket" in failed.err
+
+    name = s3.bucket()
+    (tmp_path / "big").write_bytes(os.urandom(64 * MIB))
+    child = cloud.start("cp", "big", f"s3://{name}/big", "--bwlimit", "16MiB")
+    client = s3.client
+    deadline = time.monotonic() + 30
+    while not (begun := client.list_multipart_uploads(Bucket=name).get("Uploads")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert begun
+    client.abort_multipart_upload(Bucket=name, Key="big", UploadId=begun[0]["UploadId"])
+    client.delete_bucket(Bucket=name)
+    error = child.communicate(timeout=60)[1]
+    assert child.returncode == 1
+    assert f"s3://{name}/big" in error
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000, 1001])
+def test_listings_of_every_length(cloud: Millrace, bucket: str, tmp_path: Path, count: int) -> None:
+    (tmp_path / "src").mkdir()
+    for i in range(count):
+        (tmp_path / "src" / f"{i:04}").touch()
+    cloud("sync", "src", f"s3://{bucket}/p")
+    listed = cloud("ls", f"s3://{bucket}/p/", "--recursive", "--json", status=0 if count else 1)
+    assert len(listed.objects("object")) == count
+    again = cloud("sync", "src", f"s3://{bucket}/p", "--json").object("transfer_summary")
+    assert (again["copied_files"], again["skipped_files"]) == (0, count)
+
+
+class Endless(BaseHTTPRequestHandler):
+    """ListObjectsV2 of `keys` objects without a server's patience for storing them."""
+
+    protocol_version = "HTTP/1.1"
+    keys = 100_000
+
+    def do_GET(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)
+        first = int(query.get("continuation-token", ["0"])[0])
+        last = min(first + 1000, self.keys)
+        entries = "".join(
+            f"<Contents><Key>p/{i:09}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+            f'<ETag>"{i:032x}"</ETag><Size>{i}</Size></Contents>'
+            for i in range(first, last)
+        )
+        more = last < self.keys
+        token = f"<NextContinuationToken>{last}</NextContinuationToken>" if more else ""
+        body = (
+            f'<?xml version="1.0"?><ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{token}'
+            f"{entries}</ListBucketResult>"
+        ).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_HEAD(self) -> None:
+        self.send_response(404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_listing_of_any_length_takes_the_same_memory(cloud: Millrace, tmp_path: Path) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    cloud.env["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{server.server_address[1]}"
+    peaks = {}
+    try:
+        for Endless.keys in (10_000, 100_000):
+            with (tmp_path / "out").open("w") as out:
+                child = subprocess.Popen(
+                    [cloud.binary, "ls", "s3://endless/p/", "--recursive"], stdout=out, env=cloud.env
+                )
+                _, status, used = os.wait4(child.pid, 0)
+            assert status == 0
+            lines = (tmp_path / "out").read_text().splitlines()
+            assert len(lines) == Endless.keys and lines[-1].endswith(f"{Endless.keys - 1:09}")
+            peaks[Endless.keys] = used.ru_maxrss
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert peaks[100_000] < peaks[10_000] + 8 * 1024, peaks
+
+
+def test_killed_again_and_again(cloud: Millrace, bucket: str, tmp_path: Path, seeded: random.Random) -> None:
+    """kill -9 at random moments of a sync up and one down, hundreds of times in ./dev soak; then one run is enough."""
+    files = {f"d{i % 3}/{i:02}": seeded.randbytes(seeded.choice([0, 10, 100_000, 9 * MIB])) for i in range(24)}
+    make(tmp_path / "src", files)
+    for source, target in (("src", f"s3://{bucket}/p"), (f"s3://{bucket}/p", "back")):
+        for _ in range(int(os.environ.get("MILLRACE_TEST_KILLS", "6"))):
+            child = cloud.start("sync", source, target, "--quiet")
+            time.sleep(seeded.random() * 1.2)
+            child.kill()
+            child.communicate()
+            if target == "back" and (tmp_path / "back").exists():
+                for path in (p for p in (tmp_path / "back").rglob("*") if p.is_file() and ".millrace" not in str(p)):
+                    assert path.read_bytes() == files[str(path.relative_to(tmp_path / "back"))], path
+        cloud("sync", source, target)
+        cloud("verify", source, target)
+    assert read(tmp_path / "back") == files
