@@ -4,6 +4,7 @@ vanishes, and of listings of every length; what no real server gives on demand i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
@@ -55,16 +56,12 @@ class Line:
         self.endpoint = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def pump(self, source: socket.socket, target: socket.socket, up: bool) -> None:
-        try:
+        with contextlib.suppress(OSError):
             while piece := source.recv(1 << 16):
                 target.sendall(self.bend(piece, up))
-        except OSError:
-            pass
         for end in (source, target):
-            try:
+            with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
     def flip(self, chance: random.Random, wanted_up: bool, times: int) -> None:
         """One bit of `times` pieces that are long, so that they are content and no heads."""
