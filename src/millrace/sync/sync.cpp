@@ -23,6 +23,8 @@ constexpr size_t kActionsAhead = 32 << 10;  // planned before the first copy: mo
 constexpr size_t kActionsOpen = 100 << 10;  // begun or waiting for an earlier one, because the record is in order
 constexpr int64_t kHashPieceBytes = 1 << 20;
 constexpr size_t kRemoveBatch = 1000;  // what S3 takes in one request
+constexpr size_t kDurableBatch = 256;  // small files that are made durable together: a journal commits them at once
+constexpr auto kDurableWait = std::chrono::seconds(1);  // for a batch to fill
 
 constexpr int kPartShare = 20;  // of the time, what saving a part of the record may take: 1/20
 constexpr auto kAbandonedAfter = std::chrono::hours(7 * 24);  // nobody uploads one object for longer
@@ -100,7 +102,8 @@ struct Slot {
   TransferReport moved;
   std::optional<RecordEntry> entry;  // for the record
   std::optional<Error> error;
-  bool done = false;  // the last to be set
+  bool is_durable = true;  // a power cut does not undo it
+  bool done = false;       // the last to be set
 };
 
 struct Totals {
@@ -129,6 +132,8 @@ class Run {
         stop_(std::move(stop)),
         progress_(progress),
         folders_(target.storage->capabilities().folders),
+        batches_(folders_ && target.storage->capabilities().durable &&
+                 options.transfer.durability == Durability::kDurable),
         record_key_(prefix_of(target) + record_path(source)),
         partial_key_(record_key_ + ".part"),
         next_part_(Clock::now() + options.record_every) {}
@@ -253,6 +258,7 @@ class Run {
       settle(2 * static_cast<size_t>(options_.engine.objects_at_once), kActionsOpen);
     }
     settle(0, 0);
+    conclude();
     return stop_.stop_requested() ? fail(ErrorCode::kCancelled, "stopped") : std::move(end);
   }
 
@@ -344,10 +350,12 @@ class Run {
     }
     TransferOptions transfer = options_.transfer;
     if (!action.target.key.empty() && action.target.kind == ObjectKind::kFile) transfer.target = action.target;
+    if (batches_ && action.size <= kBlockBytes) transfer.durability = Durability::kVisible;
     auto moved = engine_->copy({source_.storage, action.source.key, source_.child(action.path).url}, action.source,
                                target_.child(action.path), transfer, stop_, progress_);
     if (!moved) return end(std::move(moved).error());
     slot.moved = std::move(*moved);
+    slot.is_durable = slot.moved.unchanged || transfer.durability == Durability::kDurable;
     if (slot.moved.unchanged) {
       slot.result = SyncEvent::Kind::kSkipped;
       action.reason = "the same content";
@@ -377,22 +385,47 @@ class Run {
   // Waits until at most `working` are at work and `open` begun, and reports those that ended, in their order.
   void settle(size_t working, size_t open) {
     for (;;) {
-      std::vector<std::shared_ptr<Slot>> ended;
+      bool some_ended = false;
       {
         MutexLock lock(mutex_);
         while (!open_.empty() && open_.front()->done) {
-          ended.push_back(std::move(open_.front()));
+          ended_.push_back(std::move(open_.front()));
           open_.pop_front();
+          some_ended = true;
         }
-        if (ended.empty()) {
+        if (!some_ended) {
           if (working_ <= working && open_.size() <= open) return;
           changed_.wait(mutex_);
           continue;
         }
       }
-      for (const auto& slot : ended) finish(*slot);
-      save_part();
+      const bool waits = batches_ && ended_.size() < kDurableBatch && Clock::now() < concluded_ + kDurableWait;
+      if (!waits) conclude();
     }
+  }
+
+  // Reports what ended, once it is as durable as it is to be.
+  void conclude() {
+    std::vector<Slot*> visible;
+    std::vector<std::string> keys;
+    for (const auto& slot : ended_) {
+      if (slot->is_durable) continue;
+      visible.push_back(slot.get());
+      keys.push_back(target_.child(slot->action.path).key);
+    }
+    if (!keys.empty() && !target_.storage->make_durable(keys)) {
+      for (size_t i = 0; i < keys.size(); ++i) {  // which of them?
+        auto durable = target_.storage->make_durable(std::span(keys).subspan(i, 1));
+        if (durable) continue;
+        visible[i]->result = SyncEvent::Kind::kFailed;
+        visible[i]->error = std::move(durable).error();
+        visible[i]->entry.reset();
+      }
+    }
+    for (const auto& slot : ended_) finish(*slot);
+    ended_.clear();
+    concluded_ = Clock::now();
+    save_part();
   }
 
   void finish(Slot& slot) {
@@ -556,6 +589,7 @@ class Run {
   const std::stop_token stop_;
   Progress* const progress_;
   const bool folders_;  // of the target
+  const bool batches_;  // small files are made durable together
   const std::string record_key_;
   const std::string partial_key_;  // what this run has recorded so far
   Clock::time_point next_part_;
@@ -571,6 +605,8 @@ class Run {
 
   Mutex mutex_;
   CondVar changed_;
+  std::vector<std::shared_ptr<Slot>> ended_;  // and not reported
+  Clock::time_point concluded_ = Clock::now();
   std::deque<std::shared_ptr<Slot>> open_;  // of the thread that calls run(); `done` of each is under the mutex
   size_t working_ GUARDED_BY(mutex_) = 0;
 };

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 
 #include "millrace/storage/fault.h"
 #include "millrace/storage/local/local.h"
@@ -69,6 +70,42 @@ TEST_F(SyncTest, ASecondRunMovesNothing) {
   EXPECT_EQ(second.skipped_files, 4);
   EXPECT_EQ(second.saved_bytes(), 6);
   EXPECT_THAT(events_, Contains("skip a: unchanged since the last sync"));
+}
+
+TEST_F(SyncTest, SmallFilesAreMadeDurableTogetherBeforeTheyAreReported) {
+  Tree tree;
+  for (int i = 0; i < 600; ++i) tree[fmt::format("d{}/{:03}", i % 3, i)] = "x";
+  put_all(source_, tree);
+  const auto bent = std::make_shared<BentStorage>(open_url(dir_.path())->storage);
+  target_ = *open_url(dir_.path() + "/target");
+  target_.storage = bent;
+  std::multiset<std::string> durable;
+  size_t calls = 0, told = 0;
+  bent->on_durable = [&](std::span<const std::string> keys) -> Status {
+    ++calls;
+    durable.insert(keys.begin(), keys.end());
+    told = std::max(told, events_.size());
+    return {};
+  };
+  EXPECT_EQ(run().copied_files, 600);
+  EXPECT_EQ(durable.size(), 600U);
+  EXPECT_LE(calls, 20U);
+  EXPECT_LT(told, 600U) << "the last are reported after the last call";
+  // One that cannot be made durable failed, and is copied again.
+  for (auto& [path, content] : tree) content = "yy";
+  put_all(source_, tree);
+  bent->on_durable = [&](std::span<const std::string> keys) -> Status {
+    const bool bad = std::any_of(keys.begin(), keys.end(), [](const auto& key) { return key.ends_with("/007"); });
+    return bad ? Status(fail(ErrorCode::kInternal, "the disk is ill")) : Status();
+  };
+  const SyncReport ill = run();
+  EXPECT_EQ(ill.failed, 1);
+  EXPECT_EQ(ill.copied_files, 599);
+  EXPECT_THAT(events_, Contains(HasSubstr("fail d1/007: the disk is ill")));
+  bent->on_durable = {};
+  run();
+  EXPECT_THAT(events_, Contains(HasSubstr(" d1/007: ")));
+  EXPECT_EQ(tree_of(target_), tree);
 }
 
 TEST_F(SyncTest, AnEditWithTheOldTimeIsFound) {

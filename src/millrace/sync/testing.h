@@ -26,6 +26,7 @@ class BentStorage final : public Storage {
   std::function<void(ListPage&)> bend_page;
   std::optional<int64_t> free_bytes;
   std::function<void(std::string_view key)> on_open;
+  std::function<Status(std::span<const std::string> keys)> on_durable;
 
   std::string_view name() const override { return inner_->name(); }
   Capabilities capabilities() const override {
@@ -60,7 +61,10 @@ class BentStorage final : public Storage {
   [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo> uploads) override {
     return inner_->abort_uploads(uploads);
   }
-  [[nodiscard]] Status make_durable(std::span<const std::string> keys) override { return inner_->make_durable(keys); }
+  [[nodiscard]] Status make_durable(std::span<const std::string> keys) override {
+    if (on_durable) RETURN_IF_ERROR(on_durable(keys));
+    return inner_->make_durable(keys);
+  }
   [[nodiscard]] Result<int64_t> free_space(std::string_view prefix) override {
     if (free_bytes) return *free_bytes;
     return inner_->free_space(prefix);
