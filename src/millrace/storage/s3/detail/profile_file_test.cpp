@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/storage/s3/detail/aws_home.h"
-#include "millrace/storage/s3/detail/command.h"
+#include "millrace/base/command.h"
 #include "millrace/storage/s3/detail/settings.h"
 
 namespace millrace::s3 {

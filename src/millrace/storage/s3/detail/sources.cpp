@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/base/utf8.h"
-#include "millrace/storage/s3/detail/command.h"
+#include "millrace/base/command.h"
 
 namespace millrace::s3 {
 namespace {
