@@ -11,6 +11,8 @@
 #include <optional>
 #include <sstream>
 
+#include "millrace/base/units.h"
+
 namespace millrace::cli {
 
 namespace {
@@ -168,6 +170,35 @@ plan::Range parse_range(const std::string& flag, const std::string& text) {
   if (range.high < range.low)
     throw CLI::ValidationError(flag, fmt::format("'{}': the end lies before the beginning", text));
   return range;
+}
+
+double parse_rate(const std::string& flag, const std::string& text) {
+  static constexpr std::array<Unit, 3> kBits{{{"Mbps", 1e6 / 8}, {"Gbps", 1e9 / 8}, {"Tbps", 1e12 / 8}}};
+  if (text.ends_with("bps")) return parse_with_units(flag, text, kBits, "7.03GB/s or 3200Gbps");
+  return parse_size(flag, text.ends_with("/s") ? text.substr(0, text.size() - 2) : text);
+}
+
+double parse_size(const std::string& flag, const std::string& text) {
+  return static_cast<double>(usage_value(flag, parse_bytes(text)));
+}
+
+int64_t parse_count(const std::string& flag, const std::string& text, int64_t low) {
+  const int64_t value = parse_whole(flag, text);
+  if (value < low) throw CLI::ValidationError(flag, fmt::format("'{}' is less than {}", text, low));
+  return value;
+}
+
+void apply_spec(const std::string& flag, const Spec& spec, const SpecKeys& keys) {
+  for (const auto& [key, value] : spec.values) {
+    const auto found = keys.find(key);
+    if (found != keys.end()) {
+      found->second(value);
+      continue;
+    }
+    std::string names;
+    for (const auto& each : keys) names += (names.empty() ? "" : ", ") + each.first;
+    throw CLI::ValidationError(flag, fmt::format("there is no '{}'; there are {}", key, names));
+  }
 }
 
 Spec parse_spec(const std::string& flag, const std::string& text) {

@@ -4,8 +4,11 @@
 // What the verbs of `millrace plan` share: values as people type them, and how an answer shows what stands behind it.
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "millrace/cli/command.h"
@@ -49,12 +52,21 @@ std::vector<int64_t> parse_whole_list(const std::string& flag, const std::string
 plan::Range parse_range(const std::string& flag, const std::string& text);
 // "140ms", "2s", "5m", "3h", "2d"; a bare number is seconds.
 double parse_seconds(const std::string& flag, const std::string& text);
+// Bytes a second: "7.03GB/s", "500MB", "3200Gbps".
+double parse_rate(const std::string& flag, const std::string& text);
+// "5GB", as a double.
+double parse_size(const std::string& flag, const std::string& text);
+// A whole number from `low` on.
+int64_t parse_count(const std::string& flag, const std::string& text, int64_t low = 0);
 // "NAME:key=value,key=value" or "key=value,...": the name (may be empty) and the pairs in order.
 struct Spec {
   std::string name;
   std::vector<std::pair<std::string, std::string>> values;
 };
 Spec parse_spec(const std::string& flag, const std::string& text);
+// Gives each value to the function of its key. Throws for a key that has none.
+using SpecKeys = std::map<std::string, std::function<void(const std::string&)>, std::less<>>;
+void apply_spec(const std::string& flag, const Spec& spec, const SpecKeys& keys);
 
 // A flag whose value a function above reads.
 template <class T, class Parse>

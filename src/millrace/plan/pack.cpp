@@ -142,7 +142,6 @@ std::string sbatch_flags(const Resources& needs, const PackOptions& options) {
   if (options.whole_nodes) return flags + " --exclusive --mem=0";
   if (needs.cpus > 0) flags += fmt::format(" --cpus-per-task={}", needs.cpus);
   if (needs.memory_mib > 0) flags += fmt::format(" --mem={}M", needs.memory_mib);
-  if (needs.disk_mb > 0) flags += fmt::format(" --tmp={}M", needs.disk_mb * 1'000'000 / 1'048'576);
   return flags;
 }
 
@@ -165,6 +164,11 @@ void explain_pack(const PackOptions& options, PackPlan& plan) {
       "what defeats sharing: --exclusive, JobExclusiveAllocation, a partition with OverSubscribe=EXCLUSIVE, "
       "select/linear; "
       "and a job without --mem where memory is scheduled (CR_*_Memory): it takes all of it");
+  if (options.node.disk_mb > 0) {
+    why.notes.emplace_back(
+        "Slurm counts no local disk: --tmp only asks for nodes whose TmpDisk is large enough; give each job a folder "
+        "and a size of its own");
+  }
   why.notes.emplace_back("CUDA_VISIBLE_DEVICES set by hand, or one fixed MASTER_PORT, makes jobs of one node collide");
   for (const PackedNode& node : plan.nodes) {
     if (node.left.gpus > 0 && (node.left.cpus == 0 || (options.node.memory_mib > 0 && node.left.memory_mib == 0))) {
@@ -194,6 +198,7 @@ Result<PackPlan> plan_pack(const PackOptions& options) {
   plan.fewest = packer.fewest();
   plan.nodes = packer.best_fit_decreasing();
   packer.improve(plan.nodes, plan.proven);
+  plan.needed = static_cast<int64_t>(plan.nodes.size());
   if (options.nodes > 0 && static_cast<int64_t>(plan.nodes.size()) > options.nodes) {
     // The fullest nodes first.
     std::stable_sort(plan.nodes.begin(), plan.nodes.end(), [&](const PackedNode& a, const PackedNode& b) {

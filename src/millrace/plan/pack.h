@@ -46,8 +46,9 @@ struct PackPlan {
   std::vector<std::string> sbatch;  // flags of each
   std::vector<PackedNode> nodes;
   std::vector<size_t> unplaced;  // one index for each job that found no room
+  int64_t needed = 0;            // nodes that would hold all jobs
   int64_t fewest = 0;            // no plan can do with less
-  bool proven = false;           // this number of nodes is the least
+  bool proven = false;           // nor with less than `needed`
   Why why;
 };
 // Errors: invalid_argument (no node, a job without needs, one that fits no empty node, more than 10,000 jobs).

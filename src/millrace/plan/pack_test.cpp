@@ -32,8 +32,7 @@ TEST(PlanPack, FourAndFourAndTwoThreeThree) {
   }
   const auto four = plan_pack(jobs_of({4, 4}));
   EXPECT_EQ(four->jobs[0].needs, (Resources{4, 96, 996'147, 15'200'000}));
-  EXPECT_EQ(four->sbatch[0],
-            "--nodes=1 --ntasks-per-node=1 --gpus-per-node=h200:4 --cpus-per-task=96 --mem=996147M --tmp=14495849M");
+  EXPECT_EQ(four->sbatch[0], "--nodes=1 --ntasks-per-node=1 --gpus-per-node=h200:4 --cpus-per-task=96 --mem=996147M");
   EXPECT_EQ(plan_pack(jobs_of({1}))->jobs[0].needs.memory_mib, 249'036);
   EXPECT_EQ(plan_pack(jobs_of({5, 5, 3, 3}))->nodes.size(), 2U);
 }
@@ -60,6 +59,7 @@ TEST(PlanPack, FewerNodesThanItTakes) {
   const auto plan = plan_pack(options);
   EXPECT_EQ(plan->nodes.size(), 2U);
   EXPECT_EQ(plan->unplaced, std::vector<size_t>{2});
+  EXPECT_EQ(plan->needed, 3);
   EXPECT_FALSE(plan_pack(jobs_of({9})));
   EXPECT_FALSE(plan_pack(jobs_of({0})));
   EXPECT_FALSE(plan_pack(jobs_of({})));
