@@ -69,12 +69,12 @@ void print_pick(const char* name, const std::optional<size_t>& index, const plan
   }
   const plan::Advice& advice = plan.all[*index];
   std::string text = fmt::format(
-      "{}: {}, {} x {} ({})\n  wait {}, then {}; {} GPU-hours{}\n  micro batch {}, accumulation {}: {} samples a "
-      "step\n  {}\n",
+      "{}: {}, {} x {} ({})\n  wait {}, then {}; {} GPU-hours{}\n  micro batch {}, accumulation {}: {} steps of {} "
+      "samples\n  {}\n",
       name, advice.partition, advice.batch.gpus, advice.gpu.id, advice.state, wait_text(advice),
       duration_range_text(advice.eta.total_s), range_text(advice.eta.gpu_hours),
       advice.eta.usd ? fmt::format(", {} USD", range_text(*advice.eta.usd)) : "", advice.batch.micro,
-      advice.batch.accumulation, advice.batch.effective, advice.sbatch);
+      advice.batch.accumulation, number_text(advice.eta.steps), advice.batch.effective, advice.sbatch);
   for (const std::string& note : advice.notes) text += fmt::format("  mind: {}\n", note);
   context.out.print_text(text + "\n");
 }
@@ -105,6 +105,7 @@ void print_all(const plan::AdvicePlan& plan, Context& context) {
                             {"micro", each.batch.micro},
                             {"accumulation", each.batch.accumulation},
                             {"effective", each.batch.effective},
+                            {"steps", each.eta.steps},
                             {"state", each.state},
                             {"starts_now", each.starts_now},
                             {"wait_s", each.wait_s ? range_json(*each.wait_s) : Json(nullptr)},
@@ -154,7 +155,9 @@ void add_plan_advise(Verbs& verbs, CLI::App& plan) {
   app.add_option("--target", args->target, "Samples an optimizer step that are wanted")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
-  add_parsed_flag(app, "--steps", eta.steps, "N", "Optimizer steps", parse_amount)->required();
+  add_parsed_flag(app, "--steps", eta.steps, "N", "Optimizer steps, of --target or the upper end of --range",
+                  parse_amount)
+      ->required();
   add_parsed_flag(app, "--sample-time", eta.sample_s, "TIME", "Measured: forward and backward of one sample on one GPU",
                   parse_seconds);
   app.add_option("--measured-on", args->measured_on, "The GPU of that measurement")->option_text("NAME");

@@ -17,7 +17,8 @@ constexpr double kGib = 1073741824.0;
 
 struct BatchArgs {
   PlanFlags flags;
-  std::string gpu;
+  std::string gpu_name;
+  std::optional<plan::Gpu> gpu;
   int64_t memory_bytes = 0;
   MemoryFlags memory;
 };
@@ -27,7 +28,8 @@ double gib_of(int64_t bytes) {
 }
 
 void check_batch(BatchArgs& args) {
-  if (args.gpu.empty() && args.memory_bytes == 0) throw CLI::ValidationError("--gpu", "is required, or --memory");
+  if (args.gpu_name.empty() && args.memory_bytes == 0) throw CLI::ValidationError("--gpu", "is required, or --memory");
+  if (!args.gpu_name.empty()) args.gpu = usage_value("--gpu", plan::find_gpu(args.gpu_name));
   check_memory_flags(args.memory);
 }
 
@@ -39,13 +41,11 @@ Status run_batch(const BatchArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const plan::MemoryModel model, memory_model(args.memory));
   std::string gpu_id, source = plan::kGiven;
   double usable_gib = gib_of(args.memory_bytes);
-  if (!args.gpu.empty()) {
-    ASSIGN_OR_RETURN(const plan::Gpu gpu, plan::find_gpu(args.gpu));
-    gpu_id = gpu.id;
-    if (args.memory_bytes == 0) {
-      usable_gib = gpu.memory_mib.value / 1024;
-      source = fmt::format("{:.0f} MiB of the {}: {}", gpu.memory_mib.value, gpu.name, gpu.memory_mib.source_text());
-    }
+  if (args.gpu) gpu_id = args.gpu->id;
+  if (args.gpu && args.memory_bytes == 0) {
+    usable_gib = args.gpu->memory_mib.value / 1024;
+    source = fmt::format("{:.0f} MiB of the {}: {}", args.gpu->memory_mib.value, args.gpu->name,
+                         args.gpu->memory_mib.source_text());
   }
   plan::BatchPlan plan = plan::plan_batch(model, usable_gib);
   plan.why.terms.insert(plan.why.terms.begin(), {"usable", plan::Range::point(usable_gib), "GiB", source});
@@ -94,7 +94,7 @@ void add_plan_batch(Verbs& verbs, CLI::App& plan) {
       {"millrace plan batch --gpu l40s", "millrace plan batch --gpu rtx4090 --measured 4:14.8GiB --measured 8:21.3GiB",
        "millrace plan batch --gpu h100 --preset lora --parameters 7B --layers 32 --hidden 4096 --tokens 2048"},
       [args](Context& context) { return run_batch(*args, context); }, [args] { check_batch(*args); });
-  app.add_option("--gpu", args->gpu, "Of `plan gpus`; a MIG slice is h100-nvl:1g.12gb")->option_text("NAME");
+  app.add_option("--gpu", args->gpu_name, "Of `plan gpus`; a MIG slice is h100-nvl:1g.12gb")->option_text("NAME");
   add_size_flag(app, "--memory", args->memory_bytes, "Memory of the GPU, instead of the catalogue's");
   add_memory_flags(app, args->memory);
   add_explain_flag(app, args->flags);

@@ -47,11 +47,6 @@ void check_gpus(GpusArgs& args) {
   args.chosen.insert(args.chosen.end(), slices.begin(), slices.end());
 }
 
-void add_figure(const plan::Gpu& gpu, const char* what, const plan::Figure& figure, const char* unit, plan::Why& why) {
-  why.terms.push_back(
-      {fmt::format("{} {}", gpu.id, what), plan::Range::point(figure.value), unit, figure.source_text()});
-}
-
 void explain_convention(plan::Why& why) {
   why.formulas.emplace_back(
       "TFLOPS: dense 16-bit tensor operations with FP32 accumulation, bf16 (fp16 where there is none); no sparse and "
@@ -79,9 +74,7 @@ Status run_gpus(const GpusArgs& args, Context& context) {
     table.add({gpu.id, number_text(gpu.memory_mib.value), number_text(gpu.tflops.value),
                number_text(gpu.bandwidth_gb_per_s.value), gpu.bf16 ? "yes" : "no", gpu.note});
     if (args.flags.explain) {
-      add_figure(gpu, "memory", gpu.memory_mib, "MiB", why);
-      add_figure(gpu, "TFLOPS", gpu.tflops, "dense 16-bit", why);
-      add_figure(gpu, "bandwidth", gpu.bandwidth_gb_per_s, "GB/s", why);
+      for (plan::Term& term : plan::terms_of(gpu)) why.terms.push_back(std::move(term));
     }
   }
   if (!args.flags.explain)

@@ -45,9 +45,7 @@ void add_jobs(const slurm::Cluster& cluster, const std::vector<std::string>& nod
     for (const std::string& name : job.node_list) {
       const auto found = std::find(node_names.begin(), node_names.end(), name);
       if (found == node_names.end()) continue;
-      if (!job.time_left_s) {
-        partition.endless_jobs = true;
-      } else if (each > 0) {
+      if (job.time_left_s && each > 0) {
         partition.releases.push_back(
             {static_cast<size_t>(found - node_names.begin()), static_cast<double>(*job.time_left_s), each});
       }
@@ -55,7 +53,15 @@ void add_jobs(const slurm::Cluster& cluster, const std::vector<std::string>& nod
   }
 }
 
+// Its jobs give way to those of another.
+bool is_preempted(const slurm::Cluster& cluster, const slurm::Partition& partition) {
+  return partition.preempted &&
+         std::any_of(cluster.partitions.begin(), cluster.partitions.end(),
+                     [&](const slurm::Partition& other) { return other.priority_tier > partition.priority_tier; });
+}
+
 void add_kinds(const slurm::Cluster& cluster, const slurm::Partition& from, std::vector<plan::Partition>& to) {
+  const bool preempted = is_preempted(cluster, from);
   struct Kind {
     std::vector<const slurm::Node*> nodes;
     std::vector<std::string> names;
@@ -76,7 +82,7 @@ void add_kinds(const slurm::Cluster& cluster, const slurm::Partition& from, std:
                               .cpus_per_node = first.cpus,
                               .memory_mib = first.memory_mib,
                               .whole_nodes = from.whole_nodes,
-                              .preempted = from.preempted};
+                              .preempted = preempted};
     for (const slurm::Node* node : kind.nodes) partition.free_gpus.push_back(free_gpus(*node));
     if (from.max_time_s) partition.max_time_s = static_cast<double>(*from.max_time_s);
     add_jobs(cluster, kind.names, partition);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
 
 namespace millrace::plan {
 
@@ -26,6 +27,11 @@ std::vector<int64_t> gpu_counts(const AdviceJob& job, const Partition& partition
   const int64_t most = job.max_gpus > 0 ? job.max_gpus : partition.gpus();
   std::erase_if(counts, [&](int64_t count) { return count > most || count % job.eta.model_parallel != 0; });
   return {counts.begin(), counts.end()};
+}
+
+// Steps are counted at this batch: with a smaller one it takes more of them to see as many samples.
+int64_t reference_batch(const AdviceJob& job) {
+  return job.effective_target.value_or(job.effective_high);
 }
 
 // "2-03:10:00", whole ten minutes.
@@ -107,6 +113,8 @@ std::optional<Advice> try_one(const AdviceJob& job, const Partition& partition, 
   eta.gpus = gpus;
   eta.micro = advice.batch.micro;
   eta.accumulation = advice.batch.accumulation;
+  eta.steps = std::ceil(job.eta.steps * static_cast<double>(reference_batch(job)) /
+                        static_cast<double>(advice.batch.effective));
   eta.usd_per_gpu_hour = partition.usd_per_gpu_hour;
   if (partition.whole_nodes && partition.usd_per_gpu_hour) {
     // The whole node is paid for.
@@ -156,14 +164,17 @@ Status try_partition(const AdviceJob& job, const Partition& partition, AdvicePla
   return {};
 }
 
-// The index with the least `key`, of those that have one.
+// The index with the least `key`, of those that have one; of equal ones the soonest done.
 template <class Key>
 std::optional<size_t> least(const std::vector<Advice>& all, Key key) {
   std::optional<size_t> best;
   double lowest = kUnknown;
   for (size_t i = 0; i < all.size(); ++i) {
     const std::optional<double> value = key(all[i]);
-    if (!value || (best && *value >= lowest)) continue;
+    if (!value) continue;
+    const double rounding = 1e-9 * *value;
+    const bool sooner = best && finish_s(all[i]).high < finish_s(all[*best]).high;
+    if (best && (*value > lowest + rounding || (*value >= lowest - rounding && !sooner))) continue;
     best = i;
     lowest = *value;
   }
@@ -197,10 +208,20 @@ Result<AdvicePlan> advise(const AdviceJob& job, const std::vector<Partition>& pa
   });
   if (!plan.priced) plan.why.notes.emplace_back("no prices are given: cheapest is by GPU-hours, whatever the GPU");
   if (!plan.start_now) plan.why.notes.emplace_back("nothing starts at once: the GPUs are taken, or jobs wait for them");
+  plan.why.notes.push_back(
+      fmt::format("steps are counted at {} samples: who takes fewer a step makes more steps, so that all see the same",
+                  reference_batch(job)));
   // One of them explains all: they differ in the numbers only.
   const Advice& shown = plan.all[plan.fastest.value_or(0)];
   Why why = job.memory.why;
   why.add(shown.eta.why);
+  std::set<std::string> known;
+  for (const Term& term : why.terms) known.insert(term.name);
+  for (const Advice& advice : plan.all) {
+    for (Term& term : terms_of(advice.gpu)) {
+      if (known.insert(term.name).second) why.terms.push_back(std::move(term));
+    }
+  }
   why.formulas.insert(why.formulas.begin(),
                       "start now = free GPUs and nobody waiting; fastest = least wait + time, upper ends; cheapest = "
                       "least cost, upper end");

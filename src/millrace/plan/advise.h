@@ -24,7 +24,8 @@ struct AdviceJob {
   std::optional<int64_t> effective_target;
   int64_t max_gpus = 0;       // 0: a whole partition
   std::vector<int64_t> gpus;  // to choose from; empty: powers of two in a node, then whole nodes
-  EtaOptions eta;             // GPU, GPUs, micro batch and accumulation are chosen for each partition
+  // Steps of effective_target (or effective_high) samples; GPU, GPUs, micro batch and accumulation are chosen.
+  EtaOptions eta;
   std::string script = "job.sh";
 };
 

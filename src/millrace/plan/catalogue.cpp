@@ -196,6 +196,13 @@ Result<Instance> find_instance(std::string_view id) {
   return fail(ErrorCode::kNotFound, "'{}' is not in the catalogue; there are {}", id, ids);
 }
 
+std::vector<Term> terms_of(const Gpu& gpu) {
+  return {{gpu.id + " memory", Range::point(gpu.memory_mib.value), "MiB", gpu.memory_mib.source_text()},
+          {gpu.id + " TFLOPS", Range::point(gpu.tflops.value), "dense 16-bit", gpu.tflops.source_text()},
+          {gpu.id + " bandwidth", Range::point(gpu.bandwidth_gb_per_s.value), "GB/s",
+           gpu.bandwidth_gb_per_s.source_text()}};
+}
+
 std::vector<Gpu> mig_slices(const Gpu& gpu) {
   std::vector<Gpu> slices;
   if (nominal_gb(gpu) == 0) return slices;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/plan/why.h"
 
 namespace millrace::plan {
 
@@ -62,6 +63,9 @@ const Source& instance_source();  // of every figure of instances()
 [[nodiscard]] Result<Gpu> find_gpu(std::string_view name);
 // Error: not_found.
 [[nodiscard]] Result<Instance> find_instance(std::string_view id);
+
+// Memory, TFLOPS and bandwidth with their sources, for an answer's Why.
+std::vector<Term> terms_of(const Gpu& gpu);
 
 // The profiles into which MIG can cut `gpu`, smallest first; none when it can cut nothing.
 std::vector<Gpu> mig_slices(const Gpu& gpu);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace millrace::plan {
 
@@ -44,9 +45,7 @@ Status check_eta(const EtaOptions& options) {
 }
 
 void add_gpu_terms(const Gpu& gpu, Why& why) {
-  why.terms.push_back({gpu.id + " TFLOPS", Range::point(gpu.tflops.value), "dense 16-bit", gpu.tflops.source_text()});
-  why.terms.push_back({gpu.id + " bandwidth", Range::point(gpu.bandwidth_gb_per_s.value), "GB/s",
-                       gpu.bandwidth_gb_per_s.source_text()});
+  for (Term& term : terms_of(gpu)) why.terms.push_back(std::move(term));
 }
 
 Range sample_time(const EtaOptions& options, Why& why) {
@@ -107,8 +106,7 @@ void explain_eta(const EtaOptions& options, const EtaPlan& plan, Why& why) {
           "reading takes longer than computing: training waits for data; more nodes do not help, faster storage or a "
           "cache does");
   } else {
-    why.notes.emplace_back(
-        "reading is not counted: give --sample-bytes and --read-rate (millrace bench storage measures it)");
+    why.notes.emplace_back("reading is not counted: give --sample-bytes and --read-rate");
   }
   if (options.gradient_bytes > 0) {
     why.formulas.emplace_back("sync = 2 (n - 1) / n x gradient bytes / network, hidden behind computing at best");

@@ -30,8 +30,7 @@ struct Partition {
   int64_t memory_mib = 0;          // a node; 0: not known
   std::vector<int64_t> free_gpus;  // of each node that is not down
   std::vector<Release> releases;
-  bool endless_jobs = false;  // some that run have no limit: nobody knows when they end
-  int64_t pending_jobs = 0;   // that wait for GPUs here
+  int64_t pending_jobs = 0;  // that wait for GPUs here
   std::optional<double> max_time_s;
   std::optional<double> usd_per_gpu_hour;
   bool whole_nodes = false;  // jobs have their nodes for themselves
