@@ -72,8 +72,11 @@ class Slurm:
         return state
 
     def cancel_all(self) -> None:
-        if jobs := self.run("squeue", "-h", "-o", "%A").split():
-            self.run("scancel", *jobs)
+        """And wait until what they held is free."""
+        until = time.monotonic() + 30
+        while (jobs := self.run("squeue", "-h", "-o", "%A").split()) and time.monotonic() < until:
+            self.run("scancel", "--quiet", *sorted(set(jobs)))
+            time.sleep(0.2)
 
 
 @pytest.fixture(scope="session")

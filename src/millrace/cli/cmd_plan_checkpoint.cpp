@@ -21,7 +21,7 @@ struct CheckpointArgs {
 };
 
 std::string bytes_text(double bytes) {
-  return format_bytes(std::llround(bytes));
+  return bytes < 9e18 ? format_bytes(std::llround(bytes)) : number_text(bytes) + " B";
 }
 
 template <class T>
@@ -42,12 +42,12 @@ Status run_plan_checkpoint(const CheckpointArgs& args, Context& context) {
   if (plan.keep_last_safe) table.add({"keep last, safely", format_count(*plan.keep_last_safe)});
   if (plan.keep_bytes)
     table.add({fmt::format("space to keep {}", args.options.keep_last), bytes_text(*plan.keep_bytes)});
-  if (plan.write_s) table.add({"writing one", format_duration(*plan.write_s)});
+  if (plan.write_s) table.add({"writing one", duration_range_text(plan::Range::point(*plan.write_s))});
   if (plan.write_all_s && args.options.models > 1)
-    table.add({"writing all at once", format_duration(*plan.write_all_s)});
+    table.add({"writing all at once", duration_range_text(plan::Range::point(*plan.write_all_s))});
   if (plan.mtbf_s) table.add({"a failure every", duration_range_text(plan::Range::point(*plan.mtbf_s))});
-  if (plan.young_s) table.add({"interval by Young", format_duration(*plan.young_s)});
-  if (plan.daly_s) table.add({"interval by Daly", format_duration(*plan.daly_s)});
+  if (plan.young_s) table.add({"interval by Young", duration_range_text(plan::Range::point(*plan.young_s))});
+  if (plan.daly_s) table.add({"interval by Daly", duration_range_text(plan::Range::point(*plan.daly_s))});
   if (plan.overhead) table.add({"lost at that", fmt::format("{:.2f} % of the time", 100 * *plan.overhead)});
   context.out.print({{"type", "plan_checkpoint"},
                      {"bytes", plan.bytes},

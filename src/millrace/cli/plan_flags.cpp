@@ -32,7 +32,7 @@ double parse_with_units(const std::string& flag, const std::string& text, const 
                         std::string_view example) {
   if (const auto number = leading_number(text)) {
     for (const auto& [name, factor] : units) {
-      if (number->second == name) return number->first * factor;
+      if (number->second == name && std::isfinite(number->first * factor)) return number->first * factor;
     }
   }
   throw CLI::ValidationError(flag, fmt::format("'{}' is not understood; write for example {}", text, example));

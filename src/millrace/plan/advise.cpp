@@ -96,7 +96,7 @@ std::optional<Advice> try_one(const AdviceJob& job, const Partition& partition, 
                                              .target = job.effective_target,
                                              .gpus = {gpus},
                                              .micro_low = 1,
-                                             .micro_high = micro,
+                                             .micro_high = std::min(micro, job.effective_high),
                                              .max_accumulation = 1024,
                                              .tensor_parallel = job.eta.model_parallel});
   if (!batches || batches->exact.empty()) {
@@ -141,7 +141,8 @@ Status try_partition(const AdviceJob& job, const Partition& partition, AdvicePla
   const auto gpu = find_gpu(partition.gpu);
   if (!gpu) {
     plan.why.notes.push_back(
-        fmt::format("{}: passed over, the catalogue does not know its GPU '{}'", partition.name, partition.gpu));
+        fmt::format("{}: passed over, the catalogue does not know its GPU '{}' (--gpu-of NAME=GPU says it)",
+                    partition.name, partition.gpu));
     return {};
   }
   const int64_t micro = micro_batch(job.memory, *gpu);

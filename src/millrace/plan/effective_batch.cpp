@@ -11,18 +11,23 @@ namespace millrace::plan {
 
 namespace {
 
-constexpr int64_t kMaxWays = 1'000'000;
+constexpr int64_t kMaxWays = 1'000'000;  // also of each count, so that products stay below 2^63
 
 Status check_ways(const EffectiveBatchOptions& options) {
-  if (options.low < 1 || options.high < options.low)
+  const auto outside = [](int64_t value) { return value < 1 || value > kMaxWays; };
+  if (options.low < 1 || options.high < options.low) {
     return fail(ErrorCode::kInvalidArgument, "the effective batch must be a range from 1 on");
-  if (options.micro_low < 1 || options.micro_high < options.micro_low)
-    return fail(ErrorCode::kInvalidArgument, "the micro batch must be a range from 1 on");
-  if (options.gpus.empty()) return fail(ErrorCode::kInvalidArgument, "no number of GPUs is given");
-  if (options.max_accumulation < 1) return fail(ErrorCode::kInvalidArgument, "accumulation takes 1 step or more");
-  const int64_t micros = options.micro_high - options.micro_low + 1;
-  if (micros > kMaxWays || options.max_accumulation > kMaxWays ||
-      micros * options.max_accumulation > kMaxWays / static_cast<int64_t>(options.gpus.size())) {
+  }
+  if (outside(options.micro_low) || outside(options.micro_high) || options.micro_high < options.micro_low) {
+    return fail(ErrorCode::kInvalidArgument, "the micro batch must be a range within 1 to {}", kMaxWays);
+  }
+  if (options.gpus.empty() || std::any_of(options.gpus.begin(), options.gpus.end(), outside)) {
+    return fail(ErrorCode::kInvalidArgument, "numbers of GPUs are 1 to {}", kMaxWays);
+  }
+  if (outside(options.max_accumulation)) {
+    return fail(ErrorCode::kInvalidArgument, "accumulation takes 1 to {} passes", kMaxWays);
+  }
+  if (options.micro_high - options.micro_low + 1 > kMaxWays / static_cast<int64_t>(options.gpus.size())) {
     return fail(ErrorCode::kInvalidArgument, "more than {} combinations; give a smaller range", kMaxWays);
   }
   return {};
@@ -38,6 +43,27 @@ void keep_nearest(std::optional<EffectiveBatch>& kept, const EffectiveBatch& way
   if (!kept || order_of(way, target) < order_of(*kept, target)) kept = way;
 }
 
+// Every accumulation that leads into the range, and the nearest on both sides of it. False: too many.
+bool add_ways(const EffectiveBatchOptions& options, EffectiveBatch way, EffectiveBatchPlan& plan) {
+  const int64_t one = way.micro * way.data_parallel;
+  const auto with = [&](int64_t accumulation) {
+    way.accumulation = accumulation;
+    way.effective = one * accumulation;
+    const int64_t wanted = options.target.value_or(std::clamp(way.effective, options.low, options.high));
+    way.learning_rate_factor = static_cast<double>(way.effective) / static_cast<double>(wanted);
+    return way;
+  };
+  const int64_t first = (options.low + one - 1) / one, last = options.high / one;
+  const int64_t below = std::min(first - 1, options.max_accumulation);
+  if (below >= 1) keep_nearest(plan.below, with(below), options.low);
+  if (last + 1 <= options.max_accumulation) keep_nearest(plan.above, with(last + 1), options.high);
+  for (int64_t steps = first; steps <= std::min(last, options.max_accumulation); ++steps) {
+    if (plan.exact.size() >= kMaxWays) return false;
+    plan.exact.push_back(with(steps));
+  }
+  return true;
+}
+
 }  // namespace
 
 Result<EffectiveBatchPlan> plan_effective_batch(const EffectiveBatchOptions& options) {
@@ -46,26 +72,14 @@ Result<EffectiveBatchPlan> plan_effective_batch(const EffectiveBatchOptions& opt
   EffectiveBatchPlan plan;
   std::string passed_over;
   for (const int64_t gpus : options.gpus) {
-    if (parallel < 1 || gpus < 1 || gpus % parallel != 0) {
+    if (parallel < 1 || gpus % parallel != 0) {
       passed_over += fmt::format("{}{}", passed_over.empty() ? "" : ", ", gpus);
       continue;
     }
     for (int64_t micro = options.micro_low; micro <= options.micro_high; ++micro) {
-      for (int64_t accumulation = 1; accumulation <= options.max_accumulation; ++accumulation) {
-        EffectiveBatch way{
-            .micro = micro, .gpus = gpus, .data_parallel = gpus / parallel, .accumulation = accumulation};
-        way.effective = micro * way.data_parallel * accumulation;
-        way.learning_rate_factor =
-            static_cast<double>(way.effective) /
-            static_cast<double>(options.target.value_or(std::clamp(way.effective, options.low, options.high)));
-        if (way.effective < options.low) {
-          keep_nearest(plan.below, way, options.low);
-        } else if (way.effective > options.high) {
-          keep_nearest(plan.above, way, options.high);
-          break;  // more accumulation only leads further away
-        } else {
-          plan.exact.push_back(way);
-        }
+      const EffectiveBatch way{.micro = micro, .gpus = gpus, .data_parallel = gpus / parallel};
+      if (!add_ways(options, way, plan)) {
+        return fail(ErrorCode::kInvalidArgument, "more than {} combinations; give a smaller range", kMaxWays);
       }
     }
   }

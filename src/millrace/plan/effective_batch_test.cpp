@@ -52,6 +52,14 @@ TEST(PlanEffectiveBatch, ModelParallelGpusCountOnce) {
   EXPECT_FALSE(plan_effective_batch({.low = 1, .high = 8, .gpus = {1}, .micro_high = 1'000'000'000}));
 }
 
+TEST(PlanEffectiveBatch, LargeNumbersAreRefusedNotWrapped) {
+  EXPECT_TRUE(plan_effective_batch(
+      {.low = 4096, .high = 4096, .gpus = {1024}, .micro_high = 4096, .max_accumulation = 1'000'000}));
+  EXPECT_FALSE(plan_effective_batch({.low = 1, .high = 8, .gpus = {int64_t{1} << 53}}));
+  EXPECT_FALSE(plan_effective_batch(
+      {.low = 1, .high = int64_t{1} << 53, .gpus = {1, 2}, .micro_high = 1000, .max_accumulation = 1'000'000}));
+}
+
 TEST(PlanEffectiveBatch, EqualsExhaustiveSearch) {
   const uint64_t seed = test_seed();
   SCOPED_TRACE(seed);

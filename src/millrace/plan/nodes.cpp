@@ -33,8 +33,9 @@ Status check_nodes(const NodesOptions& options) {
     return fail(ErrorCode::kInvalidArgument, "{} spares of {} nodes leave none", options.spares, options.nodes);
   if (options.models.empty() || static_cast<int64_t>(options.models.size()) > kMaxModels)
     return fail(ErrorCode::kInvalidArgument, "there are 1 to {} models", kMaxModels);
-  if (options.gpus_per_node < 1 || options.model_parallel < 1 || options.global_batch < 0)
-    return fail(ErrorCode::kInvalidArgument, "counts of GPUs are 1 or more");
+  if (options.gpus_per_node < 1 || options.gpus_per_node > 100'000 || options.model_parallel < 1 ||
+      options.global_batch < 0)
+    return fail(ErrorCode::kInvalidArgument, "a node has 1 to 100,000 GPUs, a copy of a model takes 1 or more");
   const int64_t available = options.nodes - options.spares;
   int64_t least = 0;
   std::string needs;

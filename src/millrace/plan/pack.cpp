@@ -11,6 +11,7 @@ namespace millrace::plan {
 
 namespace {
 
+constexpr int64_t kMaxAmount = 1'000'000'000;  // of anything in a node: MiB, MB; products stay below 2^63
 constexpr int64_t kMaxJobs = 10'000, kMaxSteps = 200'000;
 constexpr std::array<int64_t Resources::*, 4> kKinds{&Resources::gpus, &Resources::cpus, &Resources::memory_mib,
                                                      &Resources::disk_mb};
@@ -181,6 +182,9 @@ void explain_pack(const PackOptions& options, PackPlan& plan) {
 }  // namespace
 
 Result<PackPlan> plan_pack(const PackOptions& options) {
+  for (const auto kind : kKinds) {
+    if (options.node.*kind > kMaxAmount) return fail(ErrorCode::kInvalidArgument, "a node of {} is none", kMaxAmount);
+  }
   if (options.node.gpus < 0 || options.node.cpus < 1 || options.nodes < 0)
     return fail(ErrorCode::kInvalidArgument, "a node has 1 CPU or more");
   if (options.jobs.empty()) return fail(ErrorCode::kInvalidArgument, "no jobs are given");
