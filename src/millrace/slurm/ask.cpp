@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "millrace/base/command.h"
 #include "millrace/slurm/slurm.h"
 
@@ -55,6 +57,8 @@ Result<Cluster> ask(const AskOptions& options) {
   ASSIGN_OR_RETURN(cluster.nodes, parse_nodes(nodes));
   ASSIGN_OR_RETURN(const std::string jobs, answer({"squeue", "-h", "-a", "-r", "-o", kJobFormat}, options));
   ASSIGN_OR_RETURN(cluster.jobs, parse_jobs(jobs));
+  const bool all_known = std::all_of(cluster.jobs.begin(), cluster.jobs.end(), [](const Job& job) { return job.gpus; });
+  if (all_known) return cluster;
   // Before 19.05 there are no such columns; the GPUs of some jobs are not known then.
   if (const auto tres = answer({"squeue", "-h", "-a", "-r", "-O", kJobTresFormat}, options)) {
     add_job_tres(*tres, cluster.jobs);
