@@ -87,9 +87,9 @@ class Millrace:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
-    def fails(self, *args: object, status: int = 1) -> str:
+    def fails(self, *args: object, status: int = 1, env: dict[str, str] | None = None) -> str:
         """The one line that a failure prints."""
-        ran = self(*args, status=status)
+        ran = self(*args, status=status, env=env)
         assert ran.out == "", ran
         lines = [line for line in ran.err.splitlines() if not line.startswith("warning: ")]
         assert len(lines) == 1 and lines[0].startswith("millrace"), ran

@@ -28,6 +28,14 @@ VERBS = [
     ["ckpt", "ls"],
     ["ckpt", "show"],
     ["ckpt", "verify"],
+    ["plan", "gpus"],
+    ["plan", "batch"],
+    ["plan", "effective-batch"],
+    ["plan", "eta"],
+    ["plan", "nodes"],
+    ["plan", "pack"],
+    ["plan", "checkpoint"],
+    ["plan", "advise"],
     ["completion"],
 ]
 EVERYWHERE = {"--help", "--json", "--quiet", "--log", "--config", "--endpoint-url", "--no-sign-request"}
@@ -43,7 +51,7 @@ def flags_in(help_text: str) -> set[str]:
 
 
 def verbs_in(help_text: str) -> list[str]:
-    return re.findall(r"^  ([a-z]+) ", help_text.split("Verbs:")[1], re.M)
+    return re.findall(r"^  ([a-z-]+) ", help_text.split("Verbs:")[1], re.M)
 
 
 def test_every_verb_is_listed(millrace: Millrace):

@@ -99,6 +99,7 @@ int parse_and_run(int argc, const char* const* argv) {
   add_shards_index(verbs, shards);
   add_shards_cat(verbs, shards);
   add_ckpt(verbs);
+  add_plan(verbs);
   add_completion(verbs);
   try {
     root.parse(argc, argv);

@@ -11,7 +11,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "millrace/storage/s3/detail/command.h"
+#include "millrace/base/command.h"
 
 namespace millrace::s3 {
 namespace {

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/command.h"
 #include "millrace/storage/s3/detail/aws_home.h"
-#include "millrace/storage/s3/detail/command.h"
 #include "millrace/storage/s3/detail/settings.h"
 
 namespace millrace::s3 {

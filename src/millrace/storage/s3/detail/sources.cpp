@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/command.h"
 #include "millrace/base/utf8.h"
-#include "millrace/storage/s3/detail/command.h"
 
 namespace millrace::s3 {
 namespace {

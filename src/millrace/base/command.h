@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A program that is run for its output, as credential_process asks for, without a shell. Functions are thread-safe.
+// A program that is run for its output, without a shell. Functions are thread-safe.
 
 #include <chrono>
 #include <stop_token>
@@ -11,7 +11,7 @@
 
 #include "millrace/base/status.h"
 
-namespace millrace::s3 {
+namespace millrace {
 
 // Words as Python's shlex.split finds them: quotes and backslashes, no variables, no globs, no comments.
 // Error: invalid_argument, a quote or an escape that does not end.
@@ -25,9 +25,10 @@ struct CommandOutput {
 };
 
 // Runs words[0], found on PATH, in a process group of its own, with nothing to read. Blocks.
-// Errors: not_found and others of starting it, timeout, cancelled, resource_exhausted (over a MiB of output); the
-// group is killed then. REQUIRES: words is not empty.
+// Errors: not_found and others of starting it, timeout, cancelled, resource_exhausted (over max_output_bytes of
+// output); the group is killed then. REQUIRES: words is not empty.
 [[nodiscard]] Result<CommandOutput> run_command(const std::vector<std::string>& words,
-                                                std::chrono::milliseconds time_limit, const std::stop_token& stop);
+                                                std::chrono::milliseconds time_limit, const std::stop_token& stop,
+                                                size_t max_output_bytes = 1 << 20);
 
-}  // namespace millrace::s3
+}  // namespace millrace

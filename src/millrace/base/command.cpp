@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/storage/s3/detail/command.h"
+#include "millrace/base/command.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -14,10 +14,9 @@
 
 #include "millrace/base/sync.h"
 
-namespace millrace::s3 {
+namespace millrace {
 namespace {
 
-constexpr size_t kMaxOutputBytes = 1 << 20;
 constexpr std::chrono::milliseconds kLookForStop{50};
 
 // One word from the front of `text`, which starts with no blank.
@@ -117,7 +116,8 @@ bool read_some(int descriptor, std::string& to) {
 }
 
 // Until the program has closed both.
-Status read_both(Pipe& out, Pipe& err, CommandOutput& output, Clock::time_point deadline, const std::stop_token& stop) {
+Status read_both(Pipe& out, Pipe& err, CommandOutput& output, Clock::time_point deadline, const std::stop_token& stop,
+                 size_t max_output_bytes) {
   while (out.end(0) >= 0 || err.end(0) >= 0) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "cancelled");
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
@@ -126,8 +126,8 @@ Status read_both(Pipe& out, Pipe& err, CommandOutput& output, Clock::time_point 
     poll(waiting.data(), waiting.size(), static_cast<int>(std::min(left, kLookForStop).count()));
     if (waiting[0].revents != 0 && !read_some(out.end(0), output.out)) out.close_end(0);
     if (waiting[1].revents != 0 && !read_some(err.end(0), output.err)) err.close_end(0);
-    if (output.out.size() > kMaxOutputBytes || output.err.size() > kMaxOutputBytes) {
-      return fail(ErrorCode::kResourceExhausted, "it printed more than {} bytes", kMaxOutputBytes);
+    if (output.out.size() > max_output_bytes || output.err.size() > max_output_bytes) {
+      return fail(ErrorCode::kResourceExhausted, "it printed more than {} bytes", max_output_bytes);
     }
   }
   return {};
@@ -168,7 +168,7 @@ Result<std::vector<std::string>> split_command(std::string_view text) {
 }
 
 Result<CommandOutput> run_command(const std::vector<std::string>& words, std::chrono::milliseconds time_limit,
-                                  const std::stop_token& stop) {
+                                  const std::stop_token& stop, size_t max_output_bytes) {
   Pipe out, err;
   if (out.failed() || err.failed()) return tl::unexpected(errno_error(errno, "make a pipe"));
   ASSIGN_OR_RETURN(const pid_t pid, start_command(words, out, err));
@@ -177,7 +177,7 @@ Result<CommandOutput> run_command(const std::vector<std::string>& words, std::ch
 
   CommandOutput output;
   const Clock::time_point deadline = Clock::now() + time_limit;
-  Status status = read_both(out, err, output, deadline, stop);
+  Status status = read_both(out, err, output, deadline, stop, max_output_bytes);
   if (status) status = await_end(pid, output, deadline, stop);
   if (!status) {
     kill(-pid, SIGKILL);
@@ -187,4 +187,4 @@ Result<CommandOutput> run_command(const std::vector<std::string>& words, std::ch
   return output;
 }
 
-}  // namespace millrace::s3
+}  // namespace millrace

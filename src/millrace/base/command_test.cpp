@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/storage/s3/detail/command.h"
+#include "millrace/base/command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "millrace/base/sync.h"
 
-namespace millrace::s3 {
+namespace millrace {
 namespace {
 
 using ::testing::ElementsAre;
@@ -83,4 +83,4 @@ TEST(RunCommand, StartsProgramsWithSignalsAsUsual) {
 }
 
 }  // namespace
-}  // namespace millrace::s3
+}  // namespace millrace

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the verbs of `millrace plan` share: values as people type them, and how an answer shows what stands behind it.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "millrace/cli/command.h"
+#include "millrace/plan/prices.h"
+#include "millrace/plan/why.h"
+
+namespace millrace::cli {
+
+struct PlanFlags {
+  bool explain = false;
+  std::string prices;  // a file; empty: the built-in book
+};
+
+// --explain.
+void add_explain_flag(CLI::App& app, PlanFlags& flags);
+// --prices.
+void add_prices_flag(CLI::App& app, PlanFlags& flags);
+// The user's book or the built-in one. Errors: those of reading the file, invalid_argument with its name.
+[[nodiscard]] Result<plan::PriceBook> price_book(const PlanFlags& flags);
+// A small file. Errors: not_found, invalid_argument (larger than 16 MiB).
+[[nodiscard]] Result<std::string> read_plan_file(const std::string& path);
+
+// Formulas, constants with their sources, notes: behind every answer. --explain shows what was given too.
+void print_why(Context& context, const plan::Why& why, const PlanFlags& flags);
+
+// "12", "9.5", "9.5 to 12", with as many digits as say something.
+std::string range_text(const plan::Range& range);
+// A number with three significant digits, whole when large.
+std::string number_text(double value);
+// "3.2 to 4.1 h", in the unit that fits.
+std::string duration_range_text(const plan::Range& seconds);
+Json range_json(const plan::Range& range);
+
+// "3000000000", "70B", "3.5M", "12k". Throws CLI::ValidationError for `flag`.
+double parse_amount(const std::string& flag, const std::string& text);
+// "120:144" or "128", whole numbers from 0 on.
+std::pair<int64_t, int64_t> parse_whole_range(const std::string& flag, const std::string& text);
+// "4,6,8-10".
+std::vector<int64_t> parse_whole_list(const std::string& flag, const std::string& text);
+// "0.3:0.5" or "0.4".
+plan::Range parse_range(const std::string& flag, const std::string& text);
+// "140ms", "2s", "5m", "3h", "2d"; a bare number is seconds.
+double parse_seconds(const std::string& flag, const std::string& text);
+// Bytes a second: "7.03GB/s", "500MB", "3200Gbps".
+double parse_rate(const std::string& flag, const std::string& text);
+// "5GB", as a double.
+double parse_size(const std::string& flag, const std::string& text);
+// A whole number from `low` on.
+int64_t parse_count(const std::string& flag, const std::string& text, int64_t low = 0);
+// "NAME:key=value,key=value" or "key=value,...": the name (may be empty) and the pairs in order.
+struct Spec {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> values;
+};
+Spec parse_spec(const std::string& flag, const std::string& text);
+// Gives each value to the function of its key. Throws for a key that has none.
+using SpecKeys = std::map<std::string, std::function<void(const std::string&)>, std::less<>>;
+void apply_spec(const std::string& flag, const Spec& spec, const SpecKeys& keys);
+
+// A flag whose value a function above reads.
+template <class T, class Parse>
+CLI::Option* add_parsed_flag(CLI::App& app, const std::string& flag, T& value, const std::string& word,
+                             const std::string& description, Parse parse) {
+  return app
+      .add_option_function<std::string>(
+          flag, [flag, &value, parse](const std::string& text) { value = parse(flag, text); }, description)
+      ->option_text(word);
+}
+
+// One file a verb, cmd_plan_<verb>.cpp.
+void add_plan_gpus(Verbs& verbs, CLI::App& plan);
+void add_plan_batch(Verbs& verbs, CLI::App& plan);
+void add_plan_effective_batch(Verbs& verbs, CLI::App& plan);
+void add_plan_eta(Verbs& verbs, CLI::App& plan);
+void add_plan_nodes(Verbs& verbs, CLI::App& plan);
+void add_plan_pack(Verbs& verbs, CLI::App& plan);
+void add_plan_checkpoint(Verbs& verbs, CLI::App& plan);
+void add_plan_advise(Verbs& verbs, CLI::App& plan);
+
+}  // namespace millrace::cli

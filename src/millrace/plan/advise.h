@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Where to run a job, of the partitions that exist: what starts now, what is done first, what costs least. For each
+// partition and number of GPUs: the batch that fits, the accumulation that reaches the effective batch, the time as a
+// range, the wait, the cost. Pure functions.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/plan/effective_batch.h"
+#include "millrace/plan/eta.h"
+#include "millrace/plan/memory.h"
+#include "millrace/plan/partitions.h"
+
+namespace millrace::plan {
+
+struct AdviceJob {
+  MemoryModel memory;
+  int64_t effective_low = 0, effective_high = 0;  // samples a step
+  std::optional<int64_t> effective_target;
+  int64_t max_gpus = 0;       // 0: a whole partition
+  std::vector<int64_t> gpus;  // to choose from; empty: powers of two in a node, then whole nodes
+  // Steps of effective_target (or effective_high) samples; GPU, GPUs, micro batch and accumulation are chosen.
+  EtaOptions eta;
+  std::string script = "job.sh";
+};
+
+struct Advice {
+  std::string partition;
+  Gpu gpu;
+  Placement where;
+  EffectiveBatch batch;
+  std::string state;            // of the partition
+  bool starts_now = false;      // the GPUs are free, and no job waits for them
+  std::optional<Range> wait_s;  // nothing: not known
+  EtaPlan eta;
+  std::string sbatch;              // the command
+  std::vector<std::string> notes;  // what to mind with this one
+};
+
+struct AdvicePlan {
+  std::vector<Advice> all;                             // one a partition and number of GPUs
+  std::optional<size_t> start_now, fastest, cheapest;  // indices of `all`
+  bool priced = false;                                 // `cheapest` is by money; else by GPU-hours
+  Why why;                                             // notes say what was passed over, and why
+};
+// Errors: invalid_argument (those of plan_eta for the job; nothing to run on at all).
+[[nodiscard]] Result<AdvicePlan> advise(const AdviceJob& job, const std::vector<Partition>& partitions);
+
+}  // namespace millrace::plan

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How large a batch fits one GPU. memory(batch) = overhead + fixed + per_sample x batch, where `fixed` and `per_sample`
+// come from the GR00T guide's constants, from a model's shape and what trains it, or from measured peaks; a prior is a
+// range, and so is the answer. Pure functions.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/plan/why.h"
+
+namespace millrace::plan {
+
+struct MemoryModel {
+  std::string basis;                   // "guide constants", "full-adamw", "measured"
+  Range fixed_gib;                     // weights, gradients, optimizer
+  Range per_sample_gib;                // activations; > 0
+  double overhead_gib = 0;             // CUDA context, NCCL buffers, fragmentation
+  std::string confidence;              // "high", "medium", "low"
+  std::optional<double> residual_gib;  // root mean square of measured - fitted
+  Why why;
+};
+
+// 5 + 2 + 1.2 x batch, in GiB: what the GPU strategy guide counts for GR00T.
+MemoryModel guide_model();
+
+// Bytes a parameter: of all weights, and of gradients and optimizer for those that are trained.
+struct Preset {
+  std::string_view name;
+  std::string_view what;
+  double weight_bytes;
+  Range gradient_bytes;  // 16 or 32 bits
+  double master_bytes;   // a copy in FP32
+  double moment_bytes;
+  double trainable;  // share of the parameters; 0: it must be given
+};
+std::span<const Preset> presets();
+
+enum class Recompute { kNone, kFull };
+
+struct ModelShape {
+  double parameters = 0;            // of the whole model
+  std::optional<double> trainable;  // share in (0, 1]; nothing: the preset's
+  int64_t layers = 0;
+  int64_t hidden = 0;
+  int64_t tokens = 0;        // a sample, of text
+  int64_t images = 0;        // a sample: cameras x frames
+  int64_t image_tokens = 0;  // an image
+  int64_t vocabulary = 0;    // 0: no logits are counted
+};
+
+struct PresetOptions {
+  std::string_view preset = "full-adamw";
+  ModelShape shape;
+  int zero_stage = 0;  // 1: optimizer, 2: gradients too, 3 (FSDP): weights too, divided by `shards`
+  int64_t shards = 1;  // ranks that share one model's state
+  Recompute recompute = Recompute::kNone;
+  double overhead_gib = 2;
+  std::optional<double> per_sample_gib;  // instead of the formula for activations
+};
+// Errors: invalid_argument (no such preset, a stage outside 0..3, no trainable share where the preset has none, neither
+// a shape nor per_sample_gib).
+[[nodiscard]] Result<MemoryModel> preset_model(const PresetOptions& options);
+
+struct Measured {
+  int64_t batch = 0;  // samples on one GPU
+  double gib = 0;     // peak that the framework allocated (torch.cuda.max_memory_allocated), not what nvidia-smi shows
+};
+// `prior` moved to what was measured: by least squares from two batch sizes on, by a shift of `fixed` with one.
+// Errors: invalid_argument (nothing measured, memory that does not grow with the batch).
+[[nodiscard]] Result<MemoryModel> calibrate(const MemoryModel& prior, std::span<const Measured> points);
+
+struct Level {
+  std::string_view name;  // "conservative", "recommended", "aggressive"
+  double utilisation;     // of the usable memory
+  int64_t batch_low;      // by the pessimistic end of the model; 0: not even one sample
+  int64_t batch_high;
+  Range used_gib;  // at batch_low
+};
+
+struct BatchPlan {
+  double usable_gib = 0;
+  int64_t max_low = 0;  // the largest batch that fits, by both ends of the model
+  int64_t max_high = 0;
+  std::vector<Level> levels;  // none passes max_low, max_high
+  Why why;
+};
+// `usable_gib` as a driver counts it, before `overhead_gib`.
+BatchPlan plan_batch(const MemoryModel& model, double usable_gib);
+
+// Where the guide's own table of batches disagrees with its own formula, with the arithmetic. `gpu_id` as in the
+// catalogue; empty for a GPU that the guide does not have.
+std::vector<std::string> guide_disagreements(std::string_view gpu_id);
+
+}  // namespace millrace::plan

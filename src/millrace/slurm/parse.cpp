@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+
+#include "millrace/slurm/slurm.h"
+
+namespace millrace::slurm {
+
+namespace {
+
+using Record = std::map<std::string, std::string, std::less<>>;
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines = split(text, '\n');
+  std::erase_if(lines, [](std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; });
+  return lines;
+}
+
+std::string trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == std::string_view::npos) return {};
+  return std::string(text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin));
+}
+
+bool is_nothing(std::string_view text) {
+  return text.empty() || text == "(null)" || text == "N/A" || text == "None" || text == "(none)";
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  if (is_nothing(text)) return words;
+  for (const std::string_view word : split(text, ',')) words.emplace_back(word);
+  return words;
+}
+
+const std::string& value_of(const Record& record, std::string_view key) {
+  static const std::string kNothing;
+  const auto found = record.find(key);
+  return found == record.end() ? kNothing : found->second;
+}
+
+// The number at the front; 0 where there is none. Large counts may end in K or M (thousands in squeue's %D).
+int64_t number_of(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return 0;
+  const char unit = end < text.data() + text.size() ? *end : ' ';
+  return static_cast<int64_t>(value * (unit == 'K' || unit == 'k' ? 1e3 : unit == 'M' ? 1e6 : 1));
+}
+
+// Length of a key at the front of `text` that a '=' follows; 0 where there is none.
+size_t key_length(std::string_view text) {
+  if (text.empty() || std::isupper(static_cast<unsigned char>(text[0])) == 0) return 0;
+  for (size_t i = 1; i < text.size(); ++i) {
+    if (text[i] == '=') return i;
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (std::isalnum(c) == 0 && c != '_' && c != ':' && c != '/') return 0;
+  }
+  return 0;
+}
+
+// A state is words joined by '+', or a word with a mark behind it.
+bool has_word(std::string_view state, std::string_view word) {
+  for (std::string_view each : split(state, '+')) {
+    while (!each.empty() && std::isalpha(static_cast<unsigned char>(each.back())) == 0) each.remove_suffix(1);
+    if (each == word) return true;
+  }
+  return false;
+}
+
+bool is_usable(std::string_view state) {
+  static constexpr std::array<std::string_view, 11> kClosed{"DOWN",  "DRAIN",         "DRAINED", "DRAINING",
+                                                            "FAIL",  "FAILING",       "MAINT",   "NOT_RESPONDING",
+                                                            "INVAL", "POWERING_DOWN", "UNKNOWN"};
+  return state.find('*') == std::string_view::npos &&
+         std::none_of(kClosed.begin(), kClosed.end(), [&](std::string_view word) { return has_word(state, word); });
+}
+
+int64_t gpus_in(const std::vector<Gres>& gres) {
+  int64_t count = 0;
+  for (const Gres& each : gres) count += each.name == "gpu" ? each.count : 0;
+  return count;
+}
+
+Node node_of(const Record& record) {
+  Node node;
+  node.name = value_of(record, "NodeName");
+  node.state = value_of(record, "State");
+  node.usable = is_usable(node.state);
+  node.powered_down = has_word(node.state, "POWERED_DOWN") || has_word(node.state, "POWER_DOWN") ||
+                      node.state.find('~') != std::string::npos;
+  node.partitions = words_of(value_of(record, "Partitions"));
+  node.features = words_of(value_of(record, "AvailableFeatures"));
+  node.cpus = number_of(value_of(record, "CPUTot"));
+  node.cpus_used = number_of(value_of(record, "CPUAlloc"));
+  node.memory_mib = number_of(value_of(record, "RealMemory"));
+  node.memory_used_mib = number_of(value_of(record, "AllocMem"));
+  node.tmp_mib = number_of(value_of(record, "TmpDisk"));
+  node.gres = parse_gres(value_of(record, "Gres"));
+  node.gres_used = parse_gres(value_of(record, "GresUsed"));
+  return node;
+}
+
+Partition partition_of(const Record& record) {
+  Partition partition;
+  partition.name = value_of(record, "PartitionName");
+  partition.is_default = value_of(record, "Default") == "YES";
+  partition.up = value_of(record, "State") == "UP";
+  partition.whole_nodes = value_of(record, "OverSubscribe").starts_with("EXCLUSIVE");
+  partition.nodes = value_of(record, "Nodes");
+  partition.max_time_s = parse_duration_s(value_of(record, "MaxTime"));
+  partition.priority_tier = std::max<int64_t>(1, number_of(value_of(record, "PriorityTier")));
+  const std::string& preempt = value_of(record, "PreemptMode");
+  partition.preempted = !preempt.empty() && preempt != "OFF";
+  return partition;
+}
+
+template <class T>
+Result<std::vector<T>> parse_records(std::string_view text, std::string_view name, T (*make)(const Record&)) {
+  std::vector<T> found;
+  for (const std::string_view line : lines_of(text)) {
+    const Record record = parse_record(line);
+    if (!record.contains(name)) {
+      return fail(ErrorCode::kCorruption, "scontrol's answer has no {} in: {}", name, line.substr(0, 200));
+    }
+    found.push_back(make(record));
+  }
+  return found;
+}
+
+}  // namespace
+
+int64_t Node::gpus() const {
+  return gpus_in(gres);
+}
+
+int64_t Node::gpus_used() const {
+  return gpus_in(gres_used);
+}
+
+std::string Node::gpu_type() const {
+  const auto found = std::find_if(gres.begin(), gres.end(), [](const Gres& each) { return each.name == "gpu"; });
+  return found == gres.end() ? "" : found->type;
+}
+
+Record parse_record(std::string_view line) {
+  Record record;
+  std::string* value = nullptr;
+  for (const std::string_view word : split(line, ' ')) {
+    if (const size_t length = key_length(word); length > 0) {
+      value = &record[std::string(word.substr(0, length))];
+      *value = trimmed(word.substr(length + 1));
+    } else if (value != nullptr && !word.empty()) {
+      *value += ' ';
+      *value += trimmed(word);
+    }
+  }
+  return record;
+}
+
+Result<std::vector<Node>> parse_nodes(std::string_view text) {
+  return parse_records<Node>(text, "NodeName", node_of);
+}
+
+Result<std::vector<Partition>> parse_partitions(std::string_view text) {
+  return parse_records<Partition>(text, "PartitionName", partition_of);
+}
+
+std::vector<Gres> parse_gres(std::string_view text) {
+  std::vector<Gres> found;
+  for (const std::string& word : words_of(text)) {
+    // "(S:0-1)" and "(IDX:0,2)" say which of them; a comma in there makes pieces without a colon or a name.
+    std::string_view item = std::string_view(word).substr(0, word.find('('));
+    if (item.starts_with("gres:") || item.starts_with("gres/")) item.remove_prefix(5);
+    if (item.empty() || std::isalpha(static_cast<unsigned char>(item[0])) == 0) continue;
+    std::string_view count = "1";
+    if (const size_t at = item.find_last_of(":=");
+        at != std::string_view::npos && at + 1 < item.size() &&
+        std::isdigit(static_cast<unsigned char>(item[at + 1])) != 0 &&
+        item.find_first_not_of("0123456789KM", at + 1) == std::string_view::npos) {
+      count = item.substr(at + 1);
+      item = item.substr(0, at);
+    }
+    const size_t colon = item.find(':');
+    found.push_back({.name = std::string(item.substr(0, colon)),
+                     .type = colon == std::string_view::npos ? "" : std::string(item.substr(colon + 1)),
+                     .count = number_of(count)});
+  }
+  return found;
+}
+
+std::optional<int64_t> parse_duration_s(std::string_view text) {
+  int64_t days = 0;
+  const size_t dash = text.find('-');
+  if (dash != std::string_view::npos) {
+    days = number_of(text.substr(0, dash));
+    text.remove_prefix(dash + 1);
+  }
+  if (text.empty() || text.find_first_not_of("0123456789:") != std::string_view::npos) return std::nullopt;
+  std::vector<int64_t> parts;
+  for (const std::string_view part : split(text, ':')) parts.push_back(number_of(part));
+  if (parts.size() > 3) return std::nullopt;
+  // Behind days the first is hours; without, one part is minutes and two are minutes and seconds.
+  if (dash == std::string_view::npos && parts.size() < 3) parts.insert(parts.begin(), 0);
+  parts.resize(3, 0);
+  return ((days * 24 + parts[0]) * 60 + parts[1]) * 60 + parts[2];
+}
+
+Result<std::vector<Job>> parse_jobs(std::string_view text) {
+  constexpr size_t kFields = 11;
+  std::vector<Job> jobs;
+  for (const std::string_view line : lines_of(text)) {
+    const std::vector<std::string_view> fields = split(line, '|');
+    if (fields.size() < kFields) {
+      return fail(ErrorCode::kCorruption, "squeue's answer has {} fields for {} in: {}", fields.size(), kFields,
+                  line.substr(0, 200));
+    }
+    Job job{.id = std::string(fields[0]),
+            .name = std::string(line.substr(static_cast<size_t>(fields[kFields - 1].data() - line.data()))),
+            .user = std::string(fields[8]),
+            .partition = std::string(fields[1]),
+            .state = std::string(fields[2]),
+            .reason = std::string(fields[3]),
+            .nodes = number_of(fields[4]),
+            .cpus = number_of(fields[5])};
+    if (!is_nothing(fields[6])) job.gpus = gpus_in(parse_gres(fields[6])) * std::max<int64_t>(1, job.nodes);
+    job.time_left_s = parse_duration_s(fields[7]);
+    if (!fields[9].empty()) {
+      ASSIGN_OR_RETURN(job.node_list, expand_hostlist(fields[9]));
+    }
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+void add_job_tres(std::string_view text, std::vector<Job>& jobs) {
+  constexpr std::array<size_t, 4> kWidths{64, 16, 64, 64};
+  std::map<std::string, Job*> by_id;
+  for (Job& job : jobs) by_id[job.id] = &job;
+  for (std::string_view line : lines_of(text)) {
+    std::array<std::string, 4> fields;
+    for (size_t i = 0; i < fields.size(); ++i) {
+      fields[i] = trimmed(line.substr(0, kWidths[i]));
+      line.remove_prefix(std::min(kWidths[i], line.size()));
+    }
+    const auto found = by_id.find(fields[0]);
+    if (found == by_id.end() || found->second->gpus) continue;
+    const int64_t of_job = gpus_in(parse_gres(fields[2]));
+    const int64_t of_tasks = gpus_in(parse_gres(fields[3])) * std::max<int64_t>(1, number_of(fields[1]));
+    found->second->gpus = of_job > 0 ? of_job : of_tasks;
+  }
+}
+
+}  // namespace millrace::slurm
