@@ -30,6 +30,9 @@ VERBS = [
     ["ckpt", "verify"],
     ["cluster", "new"],
     ["cluster", "lint"],
+    ["layout", "apply"],
+    ["layout", "show"],
+    ["layout", "clean"],
     ["completion"],
 ]
 EVERYWHERE = {"--help", "--json", "--quiet", "--log", "--config", "--endpoint-url", "--no-sign-request"}
