@@ -134,13 +134,17 @@ const Pattern& find_pattern(std::string_view name) {
 }
 
 bool is_placeholder(std::string_view text) {
-  constexpr std::array<std::string_view, 11> kMarks = {"your-",    "your_",    "yourbucket", "<",
-                                                       "replace_", "replace-", "replaceme",  "change-me",
-                                                       "changeme", "${",       "placeholder"};
+  constexpr std::array<std::string_view, 8> kMarks = {"<",         "replace_", "replace-", "replaceme",
+                                                      "change-me", "changeme", "${",       "placeholder"};
   const std::string small = lower(text);
-  return is_one_letter_repeated(small) || std::any_of(kMarks.begin(), kMarks.end(), [&](std::string_view m) {
-           return small.find(m) != std::string::npos;
-         });
+  if (is_one_letter_repeated(small)) return true;
+  // "your-bucket", also behind s3://, and not "store-your-data".
+  for (size_t at = small.find("your"); at != std::string::npos; at = small.find("your", at + 1)) {
+    const bool starts = at == 0 || std::string_view("/:=@").find(small[at - 1]) != std::string_view::npos;
+    if (starts && at + 4 < small.size() && (small[at + 4] == '-' || small[at + 4] == '_')) return true;
+  }
+  return std::any_of(kMarks.begin(), kMarks.end(),
+                     [&](std::string_view m) { return small.find(m) != std::string::npos; });
 }
 
 }  // namespace millrace::cluster

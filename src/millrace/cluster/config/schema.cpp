@@ -185,7 +185,7 @@ constexpr Key kKeys[] = {
     {"AwsBatchComputeResource", "SpotBidPercentage", kInt, "1..100"},
 
     // --- login nodes ---
-    {"LoginNodes", "Pools", kSections, "LoginPool"},
+    {"LoginNodes", "Pools", kSections, "LoginPool", true},
     {"LoginPool", "Name", kText, "", true},
     {"LoginPool", "InstanceType", kText, "", true},
     {"LoginPool", "Image", kSection, "NodeImage"},
