@@ -100,6 +100,10 @@ int parse_and_run(int argc, const char* const* argv) {
   add_shards_cat(verbs, shards);
   add_ckpt(verbs);
   add_plan(verbs);
+  CLI::App& cluster = verbs.add_group("cluster", "Write cluster files, and check them without an account");
+  add_cluster_new(verbs, cluster);
+  add_cluster_lint(verbs, cluster);
+  add_layout(verbs);
   add_completion(verbs);
   try {
     root.parse(argc, argv);

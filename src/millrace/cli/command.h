@@ -63,6 +63,9 @@ void add_shards_index(Verbs& verbs, CLI::App& shards);
 void add_shards_cat(Verbs& verbs, CLI::App& shards);
 void add_ckpt(Verbs& verbs);
 void add_plan(Verbs& verbs);
+void add_cluster_lint(Verbs& verbs, CLI::App& group);
+void add_cluster_new(Verbs& verbs, CLI::App& group);
+void add_layout(Verbs& verbs);
 void add_completion(Verbs& verbs);
 
 // The value, or a usage error that names the flag.

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+
+#include "millrace/layout/detail/state.h"
+#include "millrace/layout/detail/tree.h"
+#include "millrace/layout/layout.h"
+
+namespace millrace::layout {
+
+namespace {
+
+constexpr auto kPoll = std::chrono::milliseconds(500);
+
+Result<std::vector<MountState>> mount_states(const Layout& layout) {
+  ASSIGN_OR_RETURN(const auto table, mount_table());
+  std::vector<MountState> states;
+  for (const Mount& mount : layout.mounts) states.push_back(state_of(mount, table));
+  return states;
+}
+
+// In small steps, so that a stop is seen.
+Status wait_for(const Layout& layout, const std::stop_token& stop,
+                const std::function<void(const std::string&)>& waiting) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<bool> told(layout.mounts.size());
+  for (;;) {
+    ASSIGN_OR_RETURN(const std::vector<MountState> states, mount_states(layout));
+    bool all = true;
+    for (size_t i = 0; i < states.size(); ++i) {
+      if (states[i].ready) continue;
+      all = false;
+      const Mount& mount = layout.mounts[i];
+      if (std::chrono::steady_clock::now() - start >= mount.wait) {
+        return fail(ErrorCode::kTimeout,
+                    "{} is {} after {} s; is it in the cluster's SharedStorage, and is the file system up?", mount.path,
+                    mount.mountpoint ? "not mounted" : "not there", mount.wait.count());
+      }
+      if (!told[i] && waiting) waiting(mount.path);
+      told[i] = true;
+    }
+    if (all) return {};
+    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped while waiting for mounts");
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+// The open directory of a declaration; what is missing on the way is made with its owner and mode when `make` is set.
+// Without it: nothing where it is missing.
+Result<std::optional<OpenDirectory>> reach(const Layout& layout, const Directory& directory, const Ids& ids, bool make,
+                                           bool& created) {
+  const std::string& mount = layout.mounts[directory.mount].path;
+  Result<OpenDirectory> opened = open_mount(mount);
+  if (!opened && !make && opened.error().code() == ErrorCode::kNotFound) return std::nullopt;
+  if (!opened) return tl::unexpected(opened.error());
+  OpenDirectory at = *std::move(opened);
+  std::string shown = mount;
+  for (const std::string& part : parts_below(directory.path, mount)) {
+    shown += "/" + part;
+    const bool is_new = make && mkdirat(at.fd(), part.c_str(), 0700) == 0;
+    if (make && !is_new && errno != EEXIST) return tl::unexpected(errno_error(errno, "create " + shown));
+    Result<OpenDirectory> below = open_below(at.fd(), part, shown);
+    if (!below && !make && below.error().code() == ErrorCode::kNotFound) return std::nullopt;
+    if (!below) return tl::unexpected(below.error());
+    at = *std::move(below);
+    created = is_new;
+    if (!is_new) continue;
+    // Owner first: chown takes set-group-id away.
+    if (fchown(at.fd(), static_cast<uid_t>(ids.user), static_cast<gid_t>(ids.group)) != 0)
+      return tl::unexpected(errno_error(errno, "change the owner of " + shown));
+    if (fchmod(at.fd(), directory.mode) != 0) return tl::unexpected(errno_error(errno, "change the mode of " + shown));
+  }
+  return std::optional<OpenDirectory>(std::move(at));
+}
+
+Status mend(const OpenDirectory& open, const Layout& layout, const Directory& directory, const Ids& ids) {
+  struct stat found = {};
+  if (fstat(open.fd(), &found) != 0) return tl::unexpected(errno_error(errno, "stat " + directory.path));
+  const bool owner = (ids.user >= 0 && static_cast<int64_t>(found.st_uid) != ids.user) ||
+                     (ids.group >= 0 && static_cast<int64_t>(found.st_gid) != ids.group);
+  if (owner && fchown(open.fd(), static_cast<uid_t>(ids.user), static_cast<gid_t>(ids.group)) != 0) {
+    return tl::unexpected(errno_error(errno, "change the owner of " + directory.path));
+  }
+  if ((owner || (found.st_mode & 07777) != directory.mode) && fchmod(open.fd(), directory.mode) != 0) {
+    return tl::unexpected(errno_error(errno, "change the mode of " + directory.path));
+  }
+  if (!directory.policy || !layout.policies[*directory.policy].stripe) return {};
+  const Stripe& wanted = *layout.policies[*directory.policy].stripe;
+  const std::optional<FoundStripe> stripe = read_stripe(directory.path);
+  if (!stripe || !differs(*stripe, wanted)) return {};
+  return write_stripe(directory.path, wanted);
+}
+
+Result<DirectoryState> apply_one(const Layout& layout, const Directory& directory) {
+  ASSIGN_OR_RETURN(const Ids ids, find_ids(directory));
+  bool created = false;
+  ASSIGN_OR_RETURN(const std::optional<OpenDirectory> open, reach(layout, directory, ids, true, created));
+  ASSIGN_OR_RETURN(const DirectoryState before, state_of(*open, layout, directory, ids));
+  if (!before.differences.empty()) RETURN_IF_ERROR(mend(*open, layout, directory, ids));
+  ASSIGN_OR_RETURN(DirectoryState after, state_of(*open, layout, directory, ids));
+  after.created = created;
+  // What is still different (the tier) cannot be mended here.
+  if (created) return after;
+  for (const std::string& difference : before.differences) {
+    const auto& left = after.differences;
+    if (std::find(left.begin(), left.end(), difference) == left.end()) after.mended.push_back(difference);
+  }
+  return after;
+}
+
+Result<DirectoryState> show_one(const Layout& layout, const Directory& directory) {
+  ASSIGN_OR_RETURN(const Ids ids, find_ids(directory));
+  bool created = false;
+  ASSIGN_OR_RETURN(const std::optional<OpenDirectory> open, reach(layout, directory, ids, false, created));
+  if (open) return state_of(*open, layout, directory, ids);
+  return DirectoryState{.path = directory.path, .differences = {"missing"}};
+}
+
+}  // namespace
+
+Result<Report> show_layout(const Layout& layout) {
+  Report report;
+  ASSIGN_OR_RETURN(report.mounts, mount_states(layout));
+  for (const Directory& directory : layout.directories) {
+    // Below a mount that is not there lies something else.
+    if (!report.mounts[directory.mount].ready) {
+      report.directories.push_back({.path = directory.path, .differences = {"not mounted"}});
+      continue;
+    }
+    ASSIGN_OR_RETURN(DirectoryState state, show_one(layout, directory));
+    report.directories.push_back(std::move(state));
+  }
+  return report;
+}
+
+Result<Report> apply_layout(const Layout& layout, std::stop_token stop,
+                            const std::function<void(const std::string&)>& waiting) {
+  // Names are looked up before anything is made.
+  for (const Directory& directory : layout.directories) {
+    const Result<Ids> ids = find_ids(directory);
+    if (!ids) return tl::unexpected(ids.error());
+  }
+  RETURN_IF_ERROR(wait_for(layout, stop, waiting));
+  Report report;
+  for (const Directory& directory : layout.directories) {
+    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+    ASSIGN_OR_RETURN(DirectoryState state, apply_one(layout, directory));
+    report.directories.push_back(std::move(state));
+  }
+  ASSIGN_OR_RETURN(report.mounts, mount_states(layout));
+  return report;
+}
+
+}  // namespace millrace::layout

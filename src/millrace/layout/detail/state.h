@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a directory is, and what the declaration wants of it. Private to layout. Thread-safe.
+
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "millrace/layout/detail/tree.h"
+#include "millrace/layout/layout.h"
+
+namespace millrace::layout {
+
+// Owner and group of a declaration as numbers; -1: left as it is.
+struct Ids {
+  int64_t user = -1, group = -1;
+};
+// Errors: invalid_argument for a name that this machine does not know.
+[[nodiscard]] Result<Ids> find_ids(const Directory& directory);
+
+// The directory's own state; its differences from `directory`, stripes included.
+[[nodiscard]] Result<DirectoryState> state_of(const OpenDirectory& open, const Layout& layout,
+                                              const Directory& directory, const Ids& ids);
+
+MountState state_of(const Mount& mount, const std::map<std::string, std::string>& table);
+
+std::string mode_text(uint32_t mode);  // "2775"
+
+// --- Lustre, through lfs of PATH ------------------------------------------------------------------------------------
+struct FoundStripe {
+  int64_t count = 0, size_bytes = 0;
+  std::string text;  // "4 x 16 MiB"
+};
+// Nothing where lfs is not there or says that this is no Lustre.
+std::optional<FoundStripe> read_stripe(const std::string& path);
+[[nodiscard]] Status write_stripe(const std::string& path, const Stripe& stripe);
+bool differs(const FoundStripe& found, const Stripe& wanted);
+std::string stripe_text(int64_t count, int64_t size_bytes);
+
+}  // namespace millrace::layout
