@@ -158,6 +158,10 @@ void Output::finding(std::string_view url, const Error& error) {
          {"code", error_code_name(error.code())},
          {"message", message}},
         "error: " + printable(message) + "\n");
+  count_finding();
+}
+
+void Output::count_finding() {
   MutexLock lock(mutex_);
   ++findings_;
 }

@@ -52,6 +52,8 @@ class Output {
 
   // An error-level finding: printed like a result and counted, so that the exit status is 3.
   void finding(std::string_view url, const Error& error);
+  // One that is printed in another form.
+  void count_finding();
   int64_t findings() const;
 
   // A line for people on stderr; nothing with --quiet.

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The flags and the output that all lint verbs share. For one thread.
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "millrace/base/findings.h"
+#include "millrace/cli/command.h"
+
+namespace millrace::cli {
+
+struct LintFlags {
+  std::vector<std::string> files;  // "-" is standard input
+  FailOn fail_on = FailOn::kError;
+  bool sarif = false;
+  bool list_rules = false;
+  std::string explain;  // a rule's id
+};
+
+// FILE..., --fail-on, --sarif, --rules and --explain.
+void add_lint_flags(CLI::App& app, LintFlags& flags);
+
+// What `check` of the verb does: FILE may only be missing where --rules or --explain is given.
+void check_lint_flags(const LintFlags& flags);
+
+// Answers --rules and --explain. False when neither is given. Errors: not_found (no such rule).
+[[nodiscard]] Result<bool> answer_about_rules(const LintFlags& flags, std::span<const Rule> rules, Context& context);
+
+// The bytes of a file, or of standard input for "-". Errors: as of open and read; out_of_range above 16 MiB.
+[[nodiscard]] Result<std::string> read_lint_input(const std::string& path);
+
+// Prints findings in order and a summary, and makes the exit status 3 where `flags` say so. `files`: how many were read.
+void print_findings(const LintFlags& flags, std::span<const Rule> rules, std::vector<Finding> findings, int64_t files,
+                    Context& context);
+
+}  // namespace millrace::cli
