@@ -99,6 +99,8 @@ int parse_and_run(int argc, const char* const* argv) {
   add_shards_index(verbs, shards);
   add_shards_cat(verbs, shards);
   add_ckpt(verbs);
+  add_job(verbs);
+  add_env(verbs);
   add_completion(verbs);
   try {
     root.parse(argc, argv);

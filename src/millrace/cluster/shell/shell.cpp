@@ -39,6 +39,8 @@ constexpr std::string_view kDeclarations = "|export|declare|local|readonly|types
 constexpr std::array<std::string_view, 12> kRedirects = {"&>>", "<<<", "<<-", "<<", ">>", "<&",
                                                          ">&",  ">|",  "<>",  "&>", "<",  ">"};
 
+}  // namespace
+
 std::vector<std::string> split_lines(std::string_view text) {
   std::vector<std::string> lines;
   while (!text.empty()) {
@@ -51,8 +53,6 @@ std::vector<std::string> split_lines(std::string_view text) {
   return lines;
 }
 
-}  // namespace
-
 struct Parser::Nested {
   explicit Nested(int& count) : depth(count) { ++depth; }
   ~Nested() { --depth; }
@@ -63,8 +63,8 @@ std::string Statement::name() const {
   return words.empty() ? std::string() : words.front().literal().value_or("");
 }
 
-Script parse(std::string_view text) {
-  Script script = Parser(text).run();
+Script parse(std::string_view text, Place start) {
+  Script script = Parser(text, start).run();
   script.lines = split_lines(text);
   return script;
 }
@@ -541,15 +541,15 @@ void visit_statement(const Statement& statement, const Scope& scope, const See& 
     inner = {};
     inner.function = &statement;
   }
-  inner.condition = true;
+  inner.condition = true;  // `$?` in it is of what stands before the whole
   visit_block(statement.condition, inner, see);
   inner.condition = false;
+  inner.before = nullptr;
   visit_block(statement.body, inner, see);
   visit_block(statement.otherwise, inner, see);
 }
 
 void visit_block(const Block& block, Scope scope, const See& see) {
-  scope.before = nullptr;
   for (const Statement& statement : block) {
     visit_statement(statement, scope, see);
     scope.before = &statement;

@@ -116,7 +116,11 @@ struct Script {
   std::optional<Place> carriage_return;  // the first line that ends in \r\n
 };
 
-Script parse(std::string_view text);
+// `start`: where in a file the text begins.
+Script parse(std::string_view text, Place start = {1, 1});
+
+// Without their ends, \n or \r\n.
+std::vector<std::string> split_lines(std::string_view text);
 
 // Where a statement stands.
 struct Scope {
