@@ -49,6 +49,11 @@ void check_torchrun(const Job& job, const Launch& launch, Report& report) {
 
 void check_plain_python(const Job& job, const Launch& launch, Report& report) {
   const int64_t gpus = job.gpus_per_node();
+  const bool starts_its_own = std::any_of(launch.command.begin(), launch.command.end(), [](const Word& word) {
+    return word.source.starts_with("--num-gpus") || word.source.starts_with("--num_gpus") ||
+           word.source.starts_with("--devices");
+  });
+  if (starts_its_own) return;
   const bool own_count = launch.options.has("ntasks") || launch.options.has("nodes") || launch.options.has("overlap");
   if (!launch.srun || gpus < 2 || own_count) return;
   const Option* option = launch.options.find("ntasks-per-node");
@@ -86,6 +91,7 @@ void check_cpus(const Job& job, const JobContext& context, Report& report) {
   const bool per_gpu = job.options().has("cpus-per-gpu");
   for (const Launch& launch : job.launches()) {
     const bool step_has = launch.options.has("cpus-per-task") || launch.options.has("cpus-per-gpu");
+    if (launch.command.empty()) continue;  // srun --mpi=list
     if (launch.srun && asked != nullptr && !step_has && !launch.options.has("overlap")) {
       report.add("SB14", launch.statement->place,
                  fmt::format("this srun does not get --cpus-per-task={} on Slurm 22.05 to 23.02", asked->value),

@@ -175,6 +175,14 @@ void Job::collect_launch(const Statement& statement, const Scope& scope, bool in
       launch.kind = kind;
       launch.training = looks_like_training(rest, kind);
     });
+    const bool runs_the_rest =
+        contains(text, "\"$@\"") && launch.command.size() > 4 && launch.command[0].place == statement.words[at].place;
+    if (runs_the_rest) {  // bash -c 'exec "$@"' name command...
+      launch.command.erase(launch.command.begin(), launch.command.begin() + 4);
+      launch.program = base_name(launch.command[0].source);
+      launch.kind = kind_of(launch.command, launch.program);
+      launch.training = looks_like_training(launch.command, launch.kind);
+    }
     launches_.push_back(std::move(launch));
     return collect(nested_.back().statements, true);
   }
