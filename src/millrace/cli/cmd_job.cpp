@@ -153,11 +153,18 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
   number("--monitor", spec.monitor_s, 0, "Seconds between samples of every node's GPUs, 0 for none (default: 60)");
   number("--signal", spec.signal_s, 0, "Seconds before the limit to save and requeue, 0 for neither (default: 300)");
   app.add_option("--image", spec.image, "Container of pyxis: registry#image:tag or a .sqsh file")->option_text("IMAGE");
-  app.add_option("--mount", spec.mounts, "Mount of the container, SRC:DST; may be repeated")->option_text("SRC:DST");
+  app.add_option("--mount", spec.mounts, "Mount of the container, SRC:DST; may be repeated")
+      ->option_text("SRC:DST")
+      ->allow_extra_args(false);
   app.add_option("--stage", args.stage, "Copied to every node before the start; may be repeated")
-      ->option_text("URL=DIR");
-  app.add_option("--save", args.save, "Copied after a good end; may be repeated")->option_text("DIR=URL");
-  app.add_option("--input", spec.inputs, "preprocess: raw text; groot: the dataset")->option_text("PATH");
+      ->option_text("URL=DIR")
+      ->allow_extra_args(false);
+  app.add_option("--save", args.save, "Copied after a good end; may be repeated")
+      ->option_text("DIR=URL")
+      ->allow_extra_args(false);
+  app.add_option("--input", spec.inputs, "preprocess: raw text; groot: the dataset")
+      ->option_text("PATH")
+      ->allow_extra_args(false);
   app.add_option("--tokenizer", spec.tokenizer, "preprocess: tokenizer.json")->option_text("FILE");
   app.add_option("--output", spec.output, "preprocess: where the shards go; groot: the checkpoints")
       ->option_text("URL");
