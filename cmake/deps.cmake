@@ -17,6 +17,7 @@ find_package(ZLIB REQUIRED)              # gzip inputs
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)      # zstd inputs
 pkg_check_modules(ONIGURUMA REQUIRED oniguruma)  # expressions that no scanner of ours knows; only the header, it is opened at run time
 find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)  # SHA-256, HMAC and MD5 of S3's requests; TLS of the tests' server
+pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)  # cluster and layout files: events with places, the twin of PyYAML's parser
 find_package(pugixml REQUIRED)           # the XML that S3 answers
 pkg_check_modules(CURL REQUIRED libcurl) # HTTP and TLS; only the header, it is opened at run time (it brings 30 libraries)
 if(MILLRACE_TESTS)

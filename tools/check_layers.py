@@ -24,6 +24,7 @@ ONLY_IN = {
     "curl": "storage",
     "openssl": "storage",
     "pugixml.hpp": "storage",
+    "yaml.h": "formats",
     "arrow": "formats",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
