@@ -101,6 +101,9 @@ int parse_and_run(int argc, const char* const* argv) {
   add_ckpt(verbs);
   add_job(verbs);
   add_env(verbs);
+  CLI::App& cluster = verbs.add_group("cluster", "Write cluster files, and check them without an account");
+  add_cluster_new(verbs, cluster);
+  add_cluster_lint(verbs, cluster);
   add_completion(verbs);
   try {
     root.parse(argc, argv);

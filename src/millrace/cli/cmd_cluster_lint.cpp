@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <iterator>
+#include <memory>
+
+#include "millrace/cli/lint_flags.h"
+#include "millrace/cluster/config/lint.h"
+#include "millrace/cluster/config/rules.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct ClusterLintArgs {
+  LintFlags lint;
+  cluster::ConfigLintOptions options;
+  std::string facts_file;
+  std::vector<std::string> scripts;
+};
+
+// The rules about comments that silence belong to what can be found.
+std::vector<Rule> all_cluster_rules() {
+  const auto rules = cluster::config_rules(), more = suppression_rules();
+  std::vector<Rule> all(rules.begin(), rules.end());
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+Status run_cluster_lint(const ClusterLintArgs& args, Context& context) {
+  const std::vector<Rule> rules = all_cluster_rules();
+  ASSIGN_OR_RETURN(const bool answered, answer_about_rules(args.lint, rules, context));
+  if (answered) return {};
+  cluster::ConfigLintOptions options = args.options;
+  if (!args.facts_file.empty()) {
+    ASSIGN_OR_RETURN(options.facts, read_lint_input(args.facts_file));
+    options.facts_file = args.facts_file;
+  }
+  for (const std::string& file : args.scripts) {
+    ASSIGN_OR_RETURN(std::string text, read_lint_input(file));
+    options.scripts.push_back({file, std::move(text)});
+  }
+  std::vector<Finding> findings;
+  for (const std::string& file : args.lint.files) {
+    ASSIGN_OR_RETURN(const std::string text, read_lint_input(file));
+    options.file = file;
+    ASSIGN_OR_RETURN(std::vector<Finding> found, cluster::lint_config(text, options));
+    std::move(found.begin(), found.end(), std::back_inserter(findings));
+  }
+  print_findings(args.lint, rules, std::move(findings), static_cast<int64_t>(args.lint.files.size()), context);
+  return {};
+}
+
+}  // namespace
+
+void add_cluster_lint(Verbs& verbs, CLI::App& group) {
+  auto args = std::make_shared<ClusterLintArgs>();
+  CLI::App& app = verbs.add(
+      group, "lint", "Check ParallelCluster files without an AWS account",
+      {"millrace cluster lint cluster.yaml",
+       "millrace cluster lint cluster.yaml --facts account.yaml --script train.sbatch",
+       "millrace cluster lint --explain PC26"},
+      [args](Context& context) { return run_cluster_lint(*args, context); }, [args] { check_lint_flags(args->lint); });
+  add_lint_flags(app, args->lint);
+  app.add_option_function<std::string>(
+         "--pcluster",
+         [args](const std::string& text) {
+           args->options.version = usage_value("--pcluster", cluster::parse_version(text));
+         },
+         "The version of ParallelCluster that is to take the files (default: 3.12)")
+      ->option_text("VERSION");
+  app.add_option("--name", args->options.cluster_name, "The cluster's name, to check it too")->option_text("NAME");
+  app.add_option("--facts", args->facts_file, "What the account holds: reservations, subnets, security groups, buckets")
+      ->option_text("FILE");
+  app.add_option("--script", args->scripts,
+                 "A job script whose paths and options are held against the file; may be given again")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->option_text("FILE");
+}
+
+}  // namespace millrace::cli

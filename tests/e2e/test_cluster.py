@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cluster new and cluster lint."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from conftest import Millrace
+
+SPEC = """\
+region: us-east-2
+instance: p5e.48xlarge
+count: 80
+reservation: cr-0123456789abcdef0
+subnet: subnet-0aaaaaaaaaaaabbbb
+buckets: [corpus, {name: checkpoints, write: true}]
+storage:
+  - {mount: /fsx1, id: fs-0123456789abcdef0}
+models: 7
+"""
+
+
+def guide(name: str) -> Path:
+    path = Path(os.environ.get("MILLRACE_TEST_DATA", "/nowhere")) / "guides" / name
+    if not path.exists():
+        pytest.skip("MILLRACE_TEST_DATA has no guides")
+    return path
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.11", "3.11.1", "3.12", "3.13"])
+def test_what_new_writes_is_clean(millrace: Millrace, tmp_path: Path, version: str):
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC)
+    file = tmp_path / "cluster.yaml"
+    millrace("cluster", "new", spec, "--out", file, "--pcluster", version)
+    assert file.read_text() == millrace("cluster", "new", spec, "--pcluster", version).out
+    ran = millrace("cluster", "lint", file, "--pcluster", version, "--fail-on", "warning", "--json")
+    assert not [one for one in ran.objects("lint") if one["severity"] != "note"]
+    assert "is there already" in millrace.fails("cluster", "new", spec, "--out", file)
+    millrace("cluster", "new", spec, "--out", file, "--force")
+
+
+def test_new_refuses_with_the_reason(millrace: Millrace, tmp_path: Path):
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC.replace("us-east-2", "mars-1"))
+    assert "mars-1 is no region" in millrace.fails("cluster", "new", spec)
+
+
+def test_the_guide_is_red(millrace: Millrace):
+    file = guide("cluster-config.yaml")
+    ran = millrace("cluster", "lint", file, "--json", status=3)
+    found = {(one["rule"], one["line"]) for one in ran.objects("lint")}
+    assert {("PC01", 23), ("PC02", 16), ("PC33", 72), ("PC32", 78), ("PC46", 60)} <= found
+    log = json.loads(millrace("cluster", "lint", file, "--sarif", status=3).out)
+    assert len(log["runs"][0]["results"]) == len(ran.objects("lint"))
+    millrace("cluster", "lint", file, "--fail-on", "never")
+
+
+def test_facts_and_scripts_are_held_against_the_file(millrace: Millrace, tmp_path: Path):
+    spec, facts, script = tmp_path / "spec.yaml", tmp_path / "facts.yaml", tmp_path / "job.sbatch"
+    spec.write_text(SPEC)
+    file = tmp_path / "cluster.yaml"
+    millrace("cluster", "new", spec, "--out", file)
+    facts.write_text("subnets: {subnet-0aaaaaaaaaaaabbbb: {prefix: 24}}\n")
+    script.write_text("#!/bin/bash\nls /fsx1 /fsx9\n")
+    ran = millrace("cluster", "lint", file, "--facts", facts, "--script", script, "--json", status=3)
+    errors = [one for one in ran.objects("lint") if one["severity"] == "error"]
+    assert [(one["rule"], Path(one["file"]).name) for one in errors] == [
+        ("PC26", "cluster.yaml"),
+        ("PC41", "job.sbatch"),
+    ]
+
+
+def test_rules_explain_themselves(millrace: Millrace):
+    assert "Each card of each node" in millrace("cluster", "lint", "--explain", "pc26").out
+    assert len(millrace("cluster", "lint", "--rules", "--json").objects("rule")) >= 66
+    assert "no rule" in millrace.fails("cluster", "lint", "--explain", "PC99")
+    assert "required" in millrace.fails("cluster", "lint", status=2)
