@@ -10,6 +10,7 @@
 
 #include "millrace/cli/lint_flags.h"
 #include "millrace/cluster/env_lint.h"
+#include "millrace/cluster/job_cluster.h"
 #include "millrace/cluster/job_lint.h"
 #include "millrace/cluster/job_new.h"
 
@@ -19,6 +20,7 @@ namespace {
 
 struct JobLintArgs {
   LintFlags lint;
+  std::string cluster_file, plan_file;
 };
 
 Status run_job_lint(const JobLintArgs& args, Context& context) {
@@ -31,7 +33,18 @@ Status run_job_lint(const JobLintArgs& args, Context& context) {
   }
   std::vector<cluster::ScriptFile> files;
   for (size_t i = 0; i < texts.size(); ++i) files.push_back({args.lint.files[i], texts[i]});
-  print_findings(args.lint, cluster::all_job_rules(), cluster::lint_jobs(files), std::ssize(files), context);
+  std::optional<cluster::ClusterFacts> cluster_facts;
+  if (!args.cluster_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, read_lint_input(args.cluster_file));
+    ASSIGN_OR_RETURN(cluster_facts, cluster::read_cluster_facts(args.cluster_file, text));
+  }
+  std::optional<cluster::PlanFacts> plan_facts;
+  if (!args.plan_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, read_lint_input(args.plan_file));
+    ASSIGN_OR_RETURN(plan_facts, cluster::read_plan_facts(args.plan_file, text));
+  }
+  const cluster::JobContext known{cluster_facts ? &*cluster_facts : nullptr, plan_facts ? &*plan_facts : nullptr};
+  print_findings(args.lint, cluster::all_job_rules(), cluster::lint_jobs(files, known), std::ssize(files), context);
   return {};
 }
 
@@ -211,10 +224,15 @@ void add_job(Verbs& verbs) {
   auto args = std::make_shared<JobLintArgs>();
   CLI::App& lint = verbs.add(
       job, "lint", "Check batch scripts offline: what Slurm, the shell, NCCL and EFA will make of them",
-      {"millrace job lint train.sbatch", "millrace job lint *.sbatch --fail-on warning",
+      {"millrace job lint train.sbatch", "millrace job lint *.sbatch --cluster cluster.yaml --fail-on warning",
        "millrace job lint --explain SB03"},
       [args](Context& context) { return run_job_lint(*args, context); }, [args] { check_lint_flags(args->lint); });
   add_lint_flags(lint, args->lint);
+  lint.add_option("--cluster", args->cluster_file,
+                  "ParallelCluster file: partitions, GPUs, CPUs, EFA and mounts that the scripts must fit")
+      ->option_text("FILE");
+  lint.add_option("--plan", args->plan_file, "What `millrace plan nodes --json` printed: the nodes of each model")
+      ->option_text("FILE");
 }
 
 void add_env(Verbs& verbs) {

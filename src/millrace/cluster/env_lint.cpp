@@ -79,11 +79,12 @@ constexpr Rule kEnvRules[] = {
 struct Look {
   const EnvVariable& variable;
   const EnvContext& context;
-  Report& report;
+  JobReport& report;
   std::string text() const { return variable.value.value_or(""); }
   bool is(std::string_view name) const { return variable.name == name; }
-  void add(std::string_view id, std::string message, std::string fix = {}) const {
-    report.add(id, variable.place, std::move(message), std::move(fix));
+  void add(std::string_view id, std::string message, std::string fix = {},
+           std::optional<Severity> severity = {}) const {
+    report.add(id, variable.place, std::move(message), std::move(fix), severity);
   }
 };
 
@@ -211,8 +212,13 @@ void check_debug_level(const Look& look) {
 }
 
 void check_ranks(const Look& look) {
-  const bool rank = is_any_of(look.variable.name, {"RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "GROUP_RANK"});
-  if (rank && look.variable.in_batch) look.add("EN14", fmt::format("{} is the same for all tasks", look.variable.name));
+  const std::string& name = look.variable.name;
+  if (!look.variable.in_batch) return;
+  if (name == "WORLD_SIZE") {
+    look.add("EN14", "WORLD_SIZE of the batch shell is the job's, whatever the step has", {}, Severity::kWarning);
+  } else if (is_any_of(name, {"RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK"})) {
+    look.add("EN14", fmt::format("{} is the same for all tasks", name));
+  }
 }
 
 void check_devices(const Look& look) {
@@ -345,7 +351,7 @@ std::optional<std::vector<EnvVariable>> parse_environment(std::string_view text)
 
 std::vector<Finding> check_environment(std::string_view file, std::span<const EnvVariable> variables,
                                        const EnvContext& context) {
-  Report report{std::string(file), kEnvRules};
+  JobReport report{std::string(file), kEnvRules};
   EnvContext known = context;
   known.efa = context.efa || context.has_efa.value_or(false) || uses_efa(variables);
   for (const EnvVariable& variable : variables) {

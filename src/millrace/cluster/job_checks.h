@@ -13,9 +13,9 @@
 
 namespace millrace::cluster {
 
-class Report {
+class JobReport {
  public:
-  Report(std::string file, std::span<const Rule> rules) : file_(std::move(file)), rules_(rules) {}
+  JobReport(std::string file, std::span<const Rule> rules) : file_(std::move(file)), rules_(rules) {}
   // `fix` empty: the rule's. REQUIRES: `id` is one of the rules.
   void add(std::string_view id, Place place, std::string message, std::string fix = {},
            std::optional<Severity> severity = {});
@@ -27,7 +27,7 @@ class Report {
   std::vector<Finding> findings_;
 };
 
-using JobCheck = void (*)(const Job&, const JobContext&, Report&);
+using JobCheck = void (*)(const Job&, const JobContext&, JobReport&);
 
 std::span<const JobCheck> option_checks();  // of what #SBATCH lines say
 std::span<const JobCheck> step_checks();    // of what the steps are given

@@ -8,6 +8,7 @@
 
 #include "millrace/base/utf8.h"
 #include "millrace/cluster/job_checks.h"
+#include "millrace/formats/yaml/yaml.h"
 
 namespace millrace::cluster {
 
@@ -31,7 +32,7 @@ const Part* expansion_of(const Statement& statement, std::initializer_list<std::
   return found;
 }
 
-void check_batch_ranks(const Job& job, const JobContext&, Report& report) {
+void check_batch_ranks(const Job& job, const JobContext&, JobReport& report) {
   if (!job.is_batch()) return;
   for (const Command& command : job.commands()) {
     if (command.in_step) continue;
@@ -66,7 +67,7 @@ bool may_fail_unnoticed(const Statement& before) {
          before.name() != "echo" && before.name() != "trap";
 }
 
-void check_lost_status(const Job& job, const JobContext&, Report& report) {
+void check_lost_status(const Job& job, const JobContext&, JobReport& report) {
   bool errexit = !job.script().lines.empty() && contains(job.script().lines[0], "bash -e");
   for (const Command& command : job.commands()) {
     if (const int change = errexit_change(*command.statement); change != 0) errexit = change > 0;
@@ -79,7 +80,7 @@ void check_lost_status(const Job& job, const JobContext&, Report& report) {
   }
 }
 
-void check_continuations(const Job& job, const JobContext&, Report& report) {
+void check_continuations(const Job& job, const JobContext&, JobReport& report) {
   for (const Place& place : job.script().broken_continuations) {
     report.add("SB04", place, fmt::format("the command ends here, and line {} is run as another one", place.line + 1));
   }
@@ -87,7 +88,7 @@ void check_continuations(const Job& job, const JobContext&, Report& report) {
 
 // --- traps and monitors
 
-void check_traps(const Job& job, const JobContext&, Report& report) {
+void check_traps(const Job& job, const JobContext&, JobReport& report) {
   if (!job.is_batch()) return;
   const Statement* trap = nullptr;
   bool waits = false;
@@ -135,7 +136,7 @@ bool starts_steps(const shell::Block& block) {
   return found;
 }
 
-void check_monitors(const Job& job, const JobContext&, Report& report) {
+void check_monitors(const Job& job, const JobContext&, JobReport& report) {
   if (!job.is_batch() || job.nodes() < 2) return;
   for (const Command& command : job.commands()) {
     const Statement& statement = *command.statement;
@@ -171,7 +172,7 @@ bool is_wide(std::string_view path) {
   return std::count(path.begin(), path.end(), '/') < 3 || contains(path, "*") || contains(path, "...");
 }
 
-void check_deletions(const Job& job, const JobContext&, Report& report) {
+void check_deletions(const Job& job, const JobContext&, JobReport& report) {
   for (const Command& command : job.commands()) {
     const auto& words = command.statement->words;
     const std::string name = command.statement->name();
@@ -209,7 +210,7 @@ bool uploads(const Statement& statement) {
   return aws && !words[3].source.starts_with("s3://") && !words[3].source.starts_with("\"s3://");
 }
 
-void check_uploads(const Job& job, const JobContext&, Report& report) {
+void check_uploads(const Job& job, const JobContext&, JobReport& report) {
   for (const Command& command : job.commands()) {
     const Statement& statement = *command.statement;
     if (job.is_batch() && uploads(statement) && command.scope.loop == nullptr &&
@@ -231,7 +232,7 @@ void check_uploads(const Job& job, const JobContext&, Report& report) {
 
 // --- the first line, variables, letters
 
-void check_first_line(const Job& job, const JobContext&, Report& report) {
+void check_first_line(const Job& job, const JobContext&, JobReport& report) {
   const auto& lines = job.script().lines;
   if (lines.empty()) return;
   const std::string& first = lines[0];
@@ -323,7 +324,7 @@ bool is_known_environment(std::string_view name) {
          std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view each) { return name.starts_with(each); });
 }
 
-void check_undefined(const Job& job, const JobContext&, Report& report) {
+void check_undefined(const Job& job, const JobContext&, JobReport& report) {
   if (!job.not_followed().empty()) return;  // the names may come from there
   std::set<std::string_view> defined;
   for (const Definition& each : job.definitions()) defined.insert(each.assignment->name);
@@ -361,7 +362,7 @@ bool is_plain_value(const Job& job, const Part& part) {
          (parts[0].kind == Part::Kind::kArithmetic || (parts[0].kind == Part::Kind::kVariable && parts[0].text == "?"));
 }
 
-void check_unquoted(const Job& job, const JobContext&, Report& report) {
+void check_unquoted(const Job& job, const JobContext&, JobReport& report) {
   static const std::set<std::string_view> kBites = {"rm", "mv", "cp", "cd", "[", "test", "rsync"};
   for (const Command& command : job.commands()) {
     if (kBites.count(command.statement->name()) == 0 || command.in_step) continue;
@@ -380,7 +381,7 @@ void check_unquoted(const Job& job, const JobContext&, Report& report) {
   }
 }
 
-void check_reading(const Job& job, const JobContext&, Report& report) {
+void check_reading(const Job& job, const JobContext&, JobReport& report) {
   for (const shell::Problem& each : job.script().problems) report.add("SH01", each.place, each.message);
   for (const Statement* statement : job.not_followed()) {
     const std::string target = statement->words.size() > 1 ? statement->words[1].text() : std::string();
@@ -426,28 +427,20 @@ bool in_comment(const Job& job, Place place) {
   });
 }
 
-// Bytes of UTF-8 that were read as a one-byte code page and encoded again: a lead byte becomes U+00C3 or U+00E0 to
-// U+00F4 (in cp1254 as in cp1252), and what follows it is no letter that could stand there.
-size_t find_mojibake(std::string_view text) {
-  constexpr std::string_view kSigns[] = {"\xC3\xA2\xE2\x82\xAC", "\xC3\x83\xC2",     "\xC3\xAB\xC2",
-                                         "\xC3\xAC\xC2",         "\xC3\xAD\xC2",     "\xC3\xAA\xC2",
-                                         "\xC3\xAC\xC5",         "\xC3\xAB\xC5",     "\xC3\xAC\xE2\x80",
-                                         "\xC3\xAB\xE2\x80",     "\xC3\xAD\xE2\x80", "\xC3\xAA\xC2"};
-  size_t first = std::string_view::npos;
-  for (const std::string_view sign : kSigns) first = std::min(first, text.find(sign));
-  return first;
-}
-
-void check_letters(const Job& job, const JobContext&, Report& report) {
+void check_letters(const Job& job, const JobContext&, JobReport& report) {
   const std::string& text = job.text();
   if (const size_t bad = utf8_valid_prefix(text); bad < text.size()) {
     return report.add("SH03", place_at(text, bad),
                       fmt::format("byte 0x{:02X} is not UTF-8", static_cast<unsigned char>(text[bad])),
                       "Convert the file to UTF-8 (iconv).");
   }
-  if (const size_t at = find_mojibake(text); at != std::string_view::npos) {
-    report.add("SH04", place_at(text, at),
-               "these letters are UTF-8 that was read as a one-byte code page and encoded again");
+  const auto& lines = job.script().lines;
+  const auto wrong = std::find_if(lines.begin(), lines.end(),
+                                  [](const std::string& line) { return yaml::repaired_mojibake(line).has_value(); });
+  if (wrong != lines.end()) {
+    report.add("SH04", {wrong - lines.begin() + 1, 1},
+               "these letters are UTF-8 that was read as a one-byte code page and encoded again",
+               fmt::format("The line was: {}", *yaml::repaired_mojibake(*wrong)));
   }
   for (const Lookalike& each : kLookalikes) {
     for (size_t at = text.find(each.bytes); at != std::string::npos; at = text.find(each.bytes, at + 1)) {

@@ -24,7 +24,7 @@ Place place_of(const Launch& launch, const Option* option) {
   return option != nullptr ? option->place : launch.statement->place;
 }
 
-void check_torchrun(const Job& job, const Launch& launch, Report& report) {
+void check_torchrun(const Job& job, const Launch& launch, JobReport& report) {
   const int64_t tasks = step_number(job, launch, "ntasks-per-node").value_or(job.tasks_per_node());
   const Option* option = launch.options.find("ntasks-per-node");
   if (option == nullptr) option = job.options().find("ntasks-per-node");
@@ -47,7 +47,7 @@ void check_torchrun(const Job& job, const Launch& launch, Report& report) {
   }
 }
 
-void check_plain_python(const Job& job, const Launch& launch, Report& report) {
+void check_plain_python(const Job& job, const Launch& launch, JobReport& report) {
   const int64_t gpus = job.gpus_per_node();
   const bool starts_its_own = std::any_of(launch.command.begin(), launch.command.end(), [](const Word& word) {
     return word.source.starts_with("--num-gpus") || word.source.starts_with("--num_gpus") ||
@@ -67,7 +67,7 @@ void check_plain_python(const Job& job, const Launch& launch, Report& report) {
   }
 }
 
-void check_launchers(const Job& job, const JobContext&, Report& report) {
+void check_launchers(const Job& job, const JobContext&, JobReport& report) {
   for (const Launch& launch : job.launches()) {
     if (launch.kind == Launch::Kind::kTorchrun) check_torchrun(job, launch, report);
     if (launch.kind == Launch::Kind::kPython && launch.training) check_plain_python(job, launch, report);
@@ -86,7 +86,7 @@ void check_launchers(const Job& job, const JobContext&, Report& report) {
   }
 }
 
-void check_cpus(const Job& job, const JobContext& context, Report& report) {
+void check_cpus(const Job& job, const JobContext& context, JobReport& report) {
   const Option* asked = job.options().find("cpus-per-task");
   const bool per_gpu = job.options().has("cpus-per-gpu");
   for (const Launch& launch : job.launches()) {
@@ -117,7 +117,7 @@ void check_cpus(const Job& job, const JobContext& context, Report& report) {
   }
 }
 
-void check_dead_ranks(const Job& job, const JobContext&, Report& report) {
+void check_dead_ranks(const Job& job, const JobContext&, JobReport& report) {
   for (const Launch& launch : job.launches()) {
     const int64_t tasks =
         step_number(job, launch, "ntasks-per-node").value_or(job.tasks_per_node()) * std::max<int64_t>(1, job.nodes());
@@ -130,7 +130,7 @@ void check_dead_ranks(const Job& job, const JobContext&, Report& report) {
   }
 }
 
-void check_mpi(const Job& job, const JobContext& context, Report& report) {
+void check_mpi(const Job& job, const JobContext& context, JobReport& report) {
   if (context.cluster != nullptr || contains(job.text(), "--mpi=list")) return;
   for (const Launch& launch : job.launches()) {
     const Option* mpi = launch.options.find("mpi");
@@ -149,7 +149,7 @@ bool has_fixed_port(std::string_view value) {
   return parse_whole(value).value_or(0) > 0;
 }
 
-void check_ports(const Job& job, const JobContext&, Report& report) {
+void check_ports(const Job& job, const JobContext&, JobReport& report) {
   if (job.exclusive() || !job.is_batch()) return;
   for (const Definition& definition : job.definitions()) {
     const auto value = definition.assignment->value.literal();
@@ -178,7 +178,7 @@ bool has_letter_flag(std::span<const Word> words, char letter) {
   });
 }
 
-void check_storage_tests(const Job& job, const JobContext&, Report& report) {
+void check_storage_tests(const Job& job, const JobContext&, JobReport& report) {
   for (const Launch& launch : job.launches()) {
     if (launch.program != "ior") continue;
     const bool writes = has_letter_flag(launch.command, 'w'), reads = has_letter_flag(launch.command, 'r');
@@ -219,7 +219,7 @@ bool is_mounted(const ClusterFacts& cluster, std::string_view path) {
 }
 
 void check_mount_of(std::string_view path, Place place, const ClusterFacts& cluster,
-                    std::map<std::string, int64_t>& told, Report& report) {
+                    std::map<std::string, int64_t>& told, JobReport& report) {
   if (path.size() < 2 || path[0] != '/' || is_system_path(top_of(path)) || is_mounted(cluster, path)) return;
   if (told[top_of(path)]++ > 0) return;
   std::string mounts;
@@ -227,7 +227,7 @@ void check_mount_of(std::string_view path, Place place, const ClusterFacts& clus
   report.add("SB18", place, fmt::format("{} is on no file system that {} mounts ({})", path, cluster.source, mounts));
 }
 
-void check_mounts(const Job& job, const JobContext& context, Report& report) {
+void check_mounts(const Job& job, const JobContext& context, JobReport& report) {
   if (context.cluster == nullptr || context.cluster->mounts.empty()) return;
   std::map<std::string, int64_t> told;
   for (const Option& option : job.options().all()) {
@@ -252,7 +252,7 @@ void check_mounts(const Job& job, const JobContext& context, Report& report) {
   }
 }
 
-void check_homes(const Job& job, const JobContext&, Report& report) {
+void check_homes(const Job& job, const JobContext&, JobReport& report) {
   for (const Launch& launch : job.launches()) {
     for (size_t i = 0; i < launch.command.size(); ++i) {
       const std::string text = launch.command[i].text();
@@ -272,7 +272,7 @@ void check_homes(const Job& job, const JobContext&, Report& report) {
   }
 }
 
-void check_array_checkpoints(const Job& job, const JobContext&, Report& report) {
+void check_array_checkpoints(const Job& job, const JobContext&, JobReport& report) {
   if (!job.is_array()) return;
   static constexpr std::string_view kNames[] = {"--checkpoint-dir", "--checkpoint_dir", "--ckpt-dir",
                                                 "--ckpt_dir",       "--save-dir",       "--save_dir"};
@@ -286,7 +286,7 @@ void check_array_checkpoints(const Job& job, const JobContext&, Report& report) 
   }
 }
 
-void check_efa_share(const Job& job, const JobContext& context, Report& report) {
+void check_efa_share(const Job& job, const JobContext& context, JobReport& report) {
   const Definition* efa = nullptr;
   for (const Definition& each : job.definitions()) {
     const bool sets = each.assignment->name.starts_with("FI_EFA_") ||

@@ -26,7 +26,7 @@ EnvContext env_context(const Job& job, const JobContext& context) {
 }
 
 std::vector<Finding> lint_job(const Job& job, const JobContext& context) {
-  Report report(job.file(), all_job_rules());
+  JobReport report(job.file(), all_job_rules());
   for (const auto checks : {option_checks(), step_checks(), body_checks()}) {
     for (const JobCheck check : checks) check(job, context, report);
   }
@@ -63,7 +63,7 @@ void compare_jobs(const std::deque<Job>& jobs, std::vector<std::vector<Finding>>
       const auto [seen, added] = first.emplace(each.path, each);
       const Job& other = *seen->second.job;
       if (added || other.options().value("job-name") == jobs[i].options().value("job-name")) continue;
-      Report report(jobs[i].file(), all_job_rules());
+      JobReport report(jobs[i].file(), all_job_rules());
       report.add("SB23", each.place,
                  fmt::format("{} is where {} (line {}) writes its checkpoints too", each.path, other.file(),
                              seen->second.place.line));
@@ -74,8 +74,8 @@ void compare_jobs(const std::deque<Job>& jobs, std::vector<std::vector<Finding>>
 
 }  // namespace
 
-void Report::add(std::string_view id, Place place, std::string message, std::string fix,
-                 std::optional<Severity> severity) {
+void JobReport::add(std::string_view id, Place place, std::string message, std::string fix,
+                    std::optional<Severity> severity) {
   const Rule* rule = find_rule(rules_, id);
   findings_.push_back({rule, file_, place.line, place.column, std::move(message), std::move(fix), severity, {}});
 }

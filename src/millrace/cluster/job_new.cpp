@@ -32,7 +32,7 @@ std::string option_value(std::string_view value) {
   return out + '"';
 }
 
-class Script {
+class ScriptText {
  public:
   void option(std::string_view name, std::string_view value = {}) {
     text_ += fmt::format("#SBATCH --{}{}{}\n", name, value.empty() ? "" : "=", option_value(value));
@@ -63,7 +63,7 @@ int64_t cpus_per_task(const JobSpec& spec) {
   return spec.cpus_per_gpu * std::max<int64_t>(1, spec.gpus_per_node) / tasks_per_node(spec);
 }
 
-void write_header(const JobSpec& spec, Script& out) {
+void write_header(const JobSpec& spec, ScriptText& out) {
   const bool array = spec.kind == JobKind::kPreprocess;
   out.option("job-name", job_name(spec));
   if (!spec.partition.empty()) out.option("partition", spec.partition);
@@ -110,7 +110,7 @@ std::string joined(const std::vector<std::string>& words) {
   return out;
 }
 
-void write_network(const JobSpec& spec, Script& out) {
+void write_network(const JobSpec& spec, ScriptText& out) {
   out.line("# The tuner of NCCL and of the plugin decides the rest; see `millrace env lint --rules`.");
   out.line("export NCCL_DEBUG=WARN");
   out.line("export NCCL_SOCKET_IFNAME=^docker,lo,veth");
@@ -131,7 +131,7 @@ std::string container_flags(const JobSpec& spec) {
   return " --container-image=" + shell_quoted(spec.image) + with_mounts;
 }
 
-void write_staging(const JobSpec& spec, Script& out) {
+void write_staging(const JobSpec& spec, ScriptText& out) {
   if (spec.stage.empty()) return;
   out.line("# To every node; what is there already is left alone.");
   for (const Copy& copy : spec.stage) {
@@ -141,7 +141,7 @@ void write_staging(const JobSpec& spec, Script& out) {
   out.line("");
 }
 
-void write_monitor(const JobSpec& spec, Script& out) {
+void write_monitor(const JobSpec& spec, ScriptText& out) {
   if (spec.monitor_s == 0 || spec.gpus_per_node == 0) return;
   out.line("# One on every node, beside the training; a file of its own for each node and start.");
   out.line("# shellcheck disable=SC2016  # the names are the task's");
@@ -157,14 +157,14 @@ void write_monitor(const JobSpec& spec, Script& out) {
   out.line("");
 }
 
-void write_rendezvous(Script& out) {
+void write_rendezvous(ScriptText& out) {
   out.line("MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)");
   out.line("MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))  # another for each job that shares the node");
   out.line("export MASTER_ADDR MASTER_PORT");
   out.line("");
 }
 
-void write_step(const JobSpec& spec, Script& out) {
+void write_step(const JobSpec& spec, ScriptText& out) {
   const std::string flags = fmt::format("{} --kill-on-bad-exit=1{}", kCpus, container_flags(spec));
   if (has_torchrun(spec)) {
     out.line(fmt::format("srun {} \\", flags));
@@ -186,7 +186,7 @@ void write_step(const JobSpec& spec, Script& out) {
 }
 
 // A trap runs only while the shell waits, and ends the wait: so wait until the step is gone.
-void write_waiting(const JobSpec& spec, Script& out) {
+void write_waiting(const JobSpec& spec, ScriptText& out) {
   out.line("");
   if (spec.signal_s > 0) {
     out.line("limit=0");
@@ -221,7 +221,7 @@ void write_waiting(const JobSpec& spec, Script& out) {
   out.line("exit \"$code\"");
 }
 
-void write_training(const JobSpec& spec, Script& out) {
+void write_training(const JobSpec& spec, ScriptText& out) {
   write_network(spec, out);
   if (spec.kind == JobKind::kTrain) write_rendezvous(out);
   write_staging(spec, out);
@@ -230,7 +230,7 @@ void write_training(const JobSpec& spec, Script& out) {
   write_waiting(spec, out);
 }
 
-void write_preprocess(const JobSpec& spec, Script& out) {
+void write_preprocess(const JobSpec& spec, ScriptText& out) {
   out.line(
       "# A task that is run again goes on where it was. When all have ended, one short job joins what they recorded:");
   out.line(fmt::format(
@@ -244,7 +244,7 @@ void write_preprocess(const JobSpec& spec, Script& out) {
   out.line(fmt::format("  --task \"$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT\"{}{}", more.empty() ? "" : " ", more));
 }
 
-void write_validation(const JobSpec& spec, Script& out) {
+void write_validation(const JobSpec& spec, ScriptText& out) {
   out.line("failed=0");
   out.line("check() {  # check WHAT COMMAND...: on every node");
   out.line("  echo \"=== $1\"");
@@ -266,7 +266,7 @@ void write_validation(const JobSpec& spec, Script& out) {
   out.line("exit \"$failed\"");
 }
 
-void write_nccl(const JobSpec& spec, Script& out) {
+void write_nccl(const JobSpec& spec, ScriptText& out) {
   write_network(spec, out);
   out.line("srun --mpi=list 2>&1 | grep -q pmix || { echo 'this Slurm has no pmix' >&2; exit 1; }");
   out.line("failed=0");
@@ -279,7 +279,7 @@ void write_nccl(const JobSpec& spec, Script& out) {
 }
 
 // Each task writes a file and reads the one of the next task, which another node has written where there are several.
-void write_storage_test(const JobSpec& spec, Script& out) {
+void write_storage_test(const JobSpec& spec, ScriptText& out) {
   out.line(fmt::format("folder={}/millrace-storage-test-$SLURM_JOB_ID", shell_quoted(spec.folder)));
   out.line("mkdir \"$folder\"");
   out.line("trap 'rm -r \"$folder\"' EXIT");
@@ -380,7 +380,7 @@ Result<std::string> write_job(const JobSpec& wanted) {
   RETURN_IF_ERROR(check_spec(wanted));
   JobSpec spec = wanted;
   if (spec.kind == JobKind::kGroot && spec.command.empty()) spec.command = groot_command(spec);
-  Script out;
+  ScriptText out;
   write_header(spec, out);
   switch (spec.kind) {
     case JobKind::kTrain:
