@@ -178,6 +178,25 @@ def test_a_training_job_is_told_requeued_and_goes_on(millrace: Millrace, slurm: 
     assert len(list((tmp_path / "logs").glob(f"gpu-{job}-*-*.csv"))) == 4
 
 
+def test_a_training_job_that_is_cancelled_stays_so(millrace: Millrace, slurm: Slurm, tmp_path: Path):
+    env = job_environment(millrace, tmp_path, slurm)
+    (tmp_path / "train.py").write_text(TRAINING)
+    (tmp_path / "state").mkdir()
+    script = tmp_path / "train.sbatch"
+    millrace(
+        "job", "new", "train", "--launcher", "srun", "--gpus", 1, "--cpus-per-gpu", 1, "--time", 10, "--shared",
+        "--log-dir", tmp_path / "logs", "--out", script, "--", "python3", tmp_path / "train.py", tmp_path / "state",
+    )  # fmt: skip
+    job = submit(script, env)
+    wait_for((tmp_path / "state/rank-0.json").exists)
+    slurm.run("scancel", job)
+    assert slurm.wait(job) == "CANCELLED"
+    time.sleep(2)
+    assert slurm.job(job)["JobState"] == "CANCELLED"
+    assert slurm.job(job)["Restarts"] == "0"
+    assert json.loads((tmp_path / "state/rank-0.json").read_text())["starts"] == 1
+
+
 def test_a_preprocess_array_prepares_all(millrace: Millrace, slurm: Slurm, tmp_path: Path):
     env = job_environment(millrace, tmp_path, slurm)
     (tmp_path / "raw").mkdir()

@@ -189,16 +189,19 @@ void write_step(const JobSpec& spec, ScriptText& out) {
 void write_waiting(const JobSpec& spec, ScriptText& out) {
   out.line("");
   if (spec.signal_s > 0) {
-    out.line("limit=0");
+    out.line("limit=0 ended=0");
     out.line("# shellcheck disable=SC2317  # called by the trap");
     out.line("before_limit() {");
     out.line("  limit=1");
     out.line("  kill -TERM \"$step\" 2>/dev/null || true  # srun gives it to every task, which saves and ends");
     out.line("}");
     out.line("trap before_limit USR1");
-    out.line(
-        "trap 'kill -TERM \"$step\" 2>/dev/null || true' TERM  # preempted or cancelled: Slurm itself decides what "
-        "follows");
+    out.line("# shellcheck disable=SC2317");
+    out.line("end() {  # preempted or cancelled: Slurm itself decides whether it runs again");
+    out.line("  ended=1");
+    out.line("  kill -TERM \"$step\" 2>/dev/null || true");
+    out.line("}");
+    out.line("trap end TERM");
   }
   out.line("while kill -0 \"$step\" 2>/dev/null; do wait \"$step\" || true; done");
   out.line("code=0");
@@ -206,7 +209,9 @@ void write_waiting(const JobSpec& spec, ScriptText& out) {
   out.line("");
   if (spec.signal_s > 0) {
     out.line("# 75: the program stopped early with its state saved and wants to run again.");
-    out.line("if [ \"$code\" -eq 75 ] || { [ \"$limit\" -eq 1 ] && [ \"$code\" -ne 0 ]; }; then");
+    out.line(
+        "if [ \"$ended\" -eq 0 ] && { [ \"$code\" -eq 75 ] || { [ \"$limit\" -eq 1 ] && [ \"$code\" -ne 0 ]; }; }; "
+        "then");
     out.line("  echo \"requeue after exit status $code, start ${SLURM_RESTART_COUNT:-0}\"");
     out.line("  scontrol requeue \"$SLURM_JOB_ID\"");
     out.line("  exit 0");
@@ -330,6 +335,10 @@ Status check_spec(const JobSpec& spec) {
   };
   RETURN_IF_ERROR(need(spec.log_dir.starts_with('/'), "--log-dir", "the whole path of a folder that every node sees"));
   if (spec.kind == JobKind::kTrain) RETURN_IF_ERROR(need(!spec.command.empty(), "COMMAND", "what to run, behind --"));
+  if (has_torchrun(spec) && spec.command[0].starts_with("python")) {
+    return fail(ErrorCode::kInvalidArgument, "COMMAND: torchrun takes the script and its arguments, without {}",
+                spec.command[0]);
+  }
   if (spec.kind == JobKind::kGroot && spec.command.empty()) {
     RETURN_IF_ERROR(need(!spec.inputs.empty(), "--input", "the LeRobot dataset"));
     RETURN_IF_ERROR(need(!spec.output.empty(), "--output", "the folder of the checkpoints"));

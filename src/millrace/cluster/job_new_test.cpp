@@ -79,6 +79,8 @@ TEST(JobNew, WhatIsMissingIsNamed) {
   EXPECT_THAT(write_job(spec).error().message(), HasSubstr("--log-dir"));
   spec.log_dir = "/l";
   EXPECT_THAT(write_job(spec).error().message(), HasSubstr("COMMAND"));
+  spec.command = {"python", "train.py"};
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("without python"));
   spec.kind = JobKind::kPreprocess;
   EXPECT_THAT(write_job(spec).error().message(), HasSubstr("--input"));
   spec = spec_of(JobKind::kGroot);
