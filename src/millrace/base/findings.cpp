@@ -105,10 +105,10 @@ constexpr Rule kSuppressionRules[] = {
 };
 
 bool silences(const Suppression& suppression, const Finding& finding) {
-  const bool here = suppression.whole_file ||
-                    (finding.line >= suppression.first_line && finding.line <= suppression.last_line);
-  return here && std::find(suppression.rules.begin(), suppression.rules.end(), finding.rule->id) !=
-                     suppression.rules.end();
+  const bool here =
+      suppression.whole_file || (finding.line >= suppression.first_line && finding.line <= suppression.last_line);
+  return here &&
+         std::find(suppression.rules.begin(), suppression.rules.end(), finding.rule->id) != suppression.rules.end();
 }
 
 // "SB07, SB08" -> the ids.
@@ -172,9 +172,8 @@ std::string sarif_log(std::string_view tool_version, std::span<const Rule> rules
   Json results = Json::array();
   for (const Finding& finding : findings) results.push_back(sarif_result(finding, rules));
   const Json run{{"tool", {{"driver", driver}}}, {"columnKind", "unicodeCodePoints"}, {"results", results}};
-  const Json log{{"$schema", "https://json.schemastore.org/sarif-2.1.0.json"},
-                 {"version", "2.1.0"},
-                 {"runs", Json::array({run})}};
+  const Json log{
+      {"$schema", "https://json.schemastore.org/sarif-2.1.0.json"}, {"version", "2.1.0"}, {"runs", Json::array({run})}};
   return log.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -184,14 +183,9 @@ std::string rule_text(const Rule& rule) {
 }
 
 Json rule_json(const Rule& rule) {
-  return {{"type", "rule"},
-          {"id", rule.id},
-          {"severity", severity_name(rule.severity)},
-          {"module", rule.module},
-          {"summary", rule.summary},
-          {"reason", rule.reason},
-          {"fix", rule.fix},
-          {"source", rule.source}};
+  return {{"type", "rule"},        {"id", rule.id},           {"severity", severity_name(rule.severity)},
+          {"module", rule.module}, {"summary", rule.summary}, {"reason", rule.reason},
+          {"fix", rule.fix},       {"source", rule.source}};
 }
 
 std::string rules_markdown(std::span<const Rule> rules) {
@@ -231,7 +225,8 @@ void apply_suppressions(std::vector<Finding>& findings, std::span<const Suppress
   std::vector<Finding> wrong;
   for (const Suppression& suppression : suppressions) {
     if (suppression.reason.empty()) {
-      wrong.push_back(about(suppression, kSuppressionRules[0], file, "this comment gives no reason, so it is not obeyed"));
+      wrong.push_back(
+          about(suppression, kSuppressionRules[0], file, "this comment gives no reason, so it is not obeyed"));
       continue;
     }
     if (suppression.rules.empty()) {

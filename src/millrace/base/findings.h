@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What linters and validators say: rules are data with a stable id, findings point at a place and at their rule, and one
-// formatter writes them as text, as JSON and as SARIF 2.1.0. A comment in the file under test may silence a rule, if it
-// gives a reason. Values and pure functions; thread-safe.
+// What linters and validators say: rules are data with a stable id, findings point at a place and at their rule, and
+// one formatter writes them as text, as JSON and as SARIF 2.1.0. A comment in the file under test may silence a rule,
+// if it gives a reason. Values and pure functions; thread-safe.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -73,8 +73,8 @@ std::string rules_markdown(std::span<const Rule> rules);
 
 // --- comments that silence a rule ----------------------------------------------------------------------------------
 
-// `# millrace: ignore SB07 -- reason`, also of several rules ("SB07, SB08"). Behind something on its line it is for that
-// line, alone on its line for what begins in the next; `ignore-file` is for the whole file.
+// `# millrace: ignore SB07 -- reason`, also of several rules ("SB07, SB08"). Behind something on its line it is for
+// that line, alone on its line for what begins in the next; `ignore-file` is for the whole file.
 struct Suppression {
   int64_t line = 0, column = 0;  // of the comment
   int64_t first_line = 0;        // what it is for, both ends included;

@@ -13,7 +13,8 @@ using testing::HasSubstr;
 using Json = nlohmann::json;
 
 constexpr Rule kRules[] = {
-    {"SB01", Severity::kError, "job", "the log's folder exists", "No log otherwise.", "Make it | before.", "Slurm 22.05"},
+    {"SB01", Severity::kError, "job", "the log's folder exists", "No log otherwise.", "Make it | before.",
+     "Slurm 22.05"},
     {"SB02", Severity::kWarning, "job", "ranks inside the task", "All are 0.", "Move it.", "reproduced"},
 };
 
@@ -55,14 +56,18 @@ TEST(Findings, SarifPointsIntoItsRulesAndMarksWhatIsSuppressed) {
 }
 
 TEST(Findings, MarkdownHasARowARuleWithBarsEscaped) {
-  EXPECT_THAT(rules_markdown(kRules), HasSubstr("| SB01 | error | the log's folder exists | No log otherwise. | Make it \\| before. | Slurm 22.05 |\n"));
+  EXPECT_THAT(
+      rules_markdown(kRules),
+      HasSubstr(
+          "| SB01 | error | the log's folder exists | No log otherwise. | Make it \\| before. | Slurm 22.05 |\n"));
   EXPECT_THAT(rule_text(kRules[1]), HasSubstr("SB02 (job, warning)\n"));
   EXPECT_EQ(rule_json(kRules[1])["summary"], "ranks inside the task");
 }
 
 TEST(Findings, AReasonSilencesARuleInItsLines) {
   std::vector<Finding> findings{sample(0, 3), sample(0, 4), sample(1, 4)};
-  const Suppression here = *parse_suppression("# millrace: ignore sb01, SB02 -- the folder is made by the site", 4, 9, false);
+  const Suppression here =
+      *parse_suppression("# millrace: ignore sb01, SB02 -- the folder is made by the site", 4, 9, false);
   EXPECT_THAT(here.rules, ElementsAre("SB01", "SB02"));
   apply_suppressions(findings, std::span(&here, 1), kRules, "a b.sh");
   EXPECT_FALSE(findings[0].suppressed_because);

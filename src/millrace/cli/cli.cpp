@@ -103,6 +103,8 @@ int parse_and_run(int argc, const char* const* argv) {
   CLI::App& cluster = verbs.add_group("cluster", "Write cluster files, and check them without an account");
   add_cluster_new(verbs, cluster);
   add_cluster_lint(verbs, cluster);
+  add_job(verbs);
+  add_env(verbs);
   add_layout(verbs);
   add_completion(verbs);
   try {

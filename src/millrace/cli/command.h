@@ -66,6 +66,8 @@ void add_plan(Verbs& verbs);
 void add_cluster_lint(Verbs& verbs, CLI::App& group);
 void add_cluster_new(Verbs& verbs, CLI::App& group);
 void add_layout(Verbs& verbs);
+void add_job(Verbs& verbs);
+void add_env(Verbs& verbs);
 void add_completion(Verbs& verbs);
 
 // The value, or a usage error that names the flag.

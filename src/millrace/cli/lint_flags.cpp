@@ -44,9 +44,7 @@ void add_lint_flags(CLI::App& app, LintFlags& flags) {
   add_choice_flag(
       app, "--fail-on", {"error", "warning", "never"},
       [&flags](const std::string& level) {
-        flags.fail_on = level == "never"     ? FailOn::kNever
-                        : level == "warning" ? FailOn::kWarning
-                                             : FailOn::kError;
+        flags.fail_on = level == "never" ? FailOn::kNever : level == "warning" ? FailOn::kWarning : FailOn::kError;
       },
       "The lowest severity that ends with exit status 3 (default: error)");
   app.add_flag("--sarif", flags.sarif, "Print one SARIF 2.1.0 log, as code scanners read it")->excludes("--json");

@@ -33,7 +33,8 @@ void check_lint_flags(const LintFlags& flags);
 // The bytes of a file, or of standard input for "-". Errors: as of open and read; out_of_range above 16 MiB.
 [[nodiscard]] Result<std::string> read_lint_input(const std::string& path);
 
-// Prints findings in order and a summary, and makes the exit status 3 where `flags` say so. `files`: how many were read.
+// Prints findings in order and a summary, and makes the exit status 3 where `flags` say so. `files`: how many were
+// read.
 void print_findings(const LintFlags& flags, std::span<const Rule> rules, std::vector<Finding> findings, int64_t files,
                     Context& context);
 

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "millrace/cli/lint_flags.h"
+#include "millrace/cluster/env_lint.h"
+#include "millrace/cluster/job_cluster.h"
+#include "millrace/cluster/job_lint.h"
+#include "millrace/cluster/job_new.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct JobLintArgs {
+  LintFlags lint;
+  std::string cluster_file, plan_file;
+};
+
+Status run_job_lint(const JobLintArgs& args, Context& context) {
+  ASSIGN_OR_RETURN(const bool answered, answer_about_rules(args.lint, cluster::all_job_rules(), context));
+  if (answered) return {};
+  std::vector<std::string> texts;
+  for (const std::string& path : args.lint.files) {
+    ASSIGN_OR_RETURN(std::string text, read_lint_input(path));
+    texts.push_back(std::move(text));
+  }
+  std::vector<cluster::ScriptFile> files;
+  for (size_t i = 0; i < texts.size(); ++i) files.push_back({args.lint.files[i], texts[i]});
+  std::optional<cluster::ClusterFacts> cluster_facts;
+  if (!args.cluster_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, read_lint_input(args.cluster_file));
+    ASSIGN_OR_RETURN(cluster_facts, cluster::read_cluster_facts(args.cluster_file, text));
+  }
+  std::optional<cluster::PlanFacts> plan_facts;
+  if (!args.plan_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, read_lint_input(args.plan_file));
+    ASSIGN_OR_RETURN(plan_facts, cluster::read_plan_facts(args.plan_file, text));
+  }
+  const cluster::JobContext known{cluster_facts ? &*cluster_facts : nullptr, plan_facts ? &*plan_facts : nullptr};
+  print_findings(args.lint, cluster::all_job_rules(), cluster::lint_jobs(files, known), std::ssize(files), context);
+  return {};
+}
+
+struct JobNewArgs {
+  std::string kind, out, time;
+  std::optional<int64_t> gpus;
+  std::string log_dir = "logs";
+  bool shared = false;
+  std::vector<std::string> stage, save;
+  cluster::JobSpec spec;
+};
+
+struct KindDefaults {
+  std::string_view name;
+  cluster::JobKind kind;
+  std::string_view time;
+  int64_t gpus;
+  bool exclusive;
+};
+constexpr KindDefaults kJobKinds[] = {{"train", cluster::JobKind::kTrain, "24:00:00", 8, true},
+                                      {"preprocess", cluster::JobKind::kPreprocess, "4:00:00", 0, false},
+                                      {"validate", cluster::JobKind::kValidate, "30:00", 8, true},
+                                      {"nccl", cluster::JobKind::kNccl, "1:00:00", 8, true},
+                                      {"storage-test", cluster::JobKind::kStorage, "1:00:00", 0, true},
+                                      {"groot", cluster::JobKind::kGroot, "24:00:00", 8, true}};
+
+// "SRC=DST"
+cluster::Copy parse_copy(const std::string& flag, const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+    throw CLI::ValidationError(flag, "'" + text + "' is not SRC=DST");
+  }
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+// What the flags leave open follows from the kind.
+void complete_job_spec(JobNewArgs& args) {
+  cluster::JobSpec& spec = args.spec;
+  const auto* kind = std::find_if(std::begin(kJobKinds), std::end(kJobKinds),
+                                  [&](const KindDefaults& each) { return each.name == args.kind; });
+  spec.kind = kind->kind;
+  spec.time = args.time.empty() ? std::string(kind->time) : args.time;
+  spec.gpus_per_node = args.gpus.value_or(kind->gpus);
+  spec.exclusive = kind->exclusive && !args.shared;
+  spec.log_dir = std::filesystem::absolute(args.log_dir).lexically_normal().string();
+  for (const std::string& text : args.stage) spec.stage.push_back(parse_copy("--stage", text));
+  for (const std::string& text : args.save) spec.save.push_back(parse_copy("--save", text));
+}
+
+Status write_script(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) return fail(ErrorCode::kPermissionDenied, "cannot write {}", path);
+  return {};
+}
+
+Status run_job_new(const JobNewArgs& args, Context& context) {
+  ASSIGN_OR_RETURN(const std::string text, cluster::write_job(args.spec));
+  const cluster::ScriptFile file{args.out.empty() ? args.kind : args.out, text};
+  for (const Finding& finding : cluster::lint_jobs(std::span(&file, 1))) context.out.note(finding_text(finding));
+  const Json object{{"type", "job_script"},
+                    {"kind", args.kind},
+                    {"path", args.out.empty() ? Json(nullptr) : Json(args.out)},
+                    {"log_dir", args.spec.log_dir},
+                    {"script", text}};
+  if (args.out.empty()) {
+    context.out.print(object, text);
+    return {};
+  }
+  // Slurm does not make it, and without it the job fails without a word.
+  std::error_code error;
+  std::filesystem::create_directories(args.spec.log_dir, error);
+  if (error) context.out.note(fmt::format("make the folder of the log before sbatch: mkdir -p {}", args.spec.log_dir));
+  RETURN_IF_ERROR(write_script(args.out, text));
+  context.out.print(
+      object, fmt::format("{}: submit it with sbatch {}; the log goes to {}\n", args.out, args.out, args.spec.log_dir));
+  return {};
+}
+
+void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
+  cluster::JobSpec& spec = args.spec;
+  const auto number = [&app](const char* flag, int64_t& value, int64_t least, const char* description) {
+    app.add_option(flag, value, description)->check(CLI::Range(least, kMaxCount))->option_text("N");
+  };
+  std::vector<std::string> kinds;
+  for (const KindDefaults& each : kJobKinds) kinds.emplace_back(each.name);
+  app.add_option("KIND", args.kind, "train, preprocess, validate, nccl, storage-test or groot")
+      ->required()
+      ->check(CLI::IsMember(kinds))
+      ->option_text(" ");
+  app.add_option("COMMAND", spec.command, "Behind --: what train runs; more flags of prepare for preprocess")
+      ->option_text(" ");
+  app.add_option("--out", args.out, "Write the script here and make the log's folder (default: standard output)")
+      ->option_text("FILE");
+  app.add_option("--name", spec.name, "Name of the job (default: the kind)")->option_text("NAME");
+  app.add_option("--partition", spec.partition, "Partition (default: the cluster's)")->option_text("NAME");
+  app.add_option("--account", spec.account, "Account that is charged")->option_text("NAME");
+  number("--nodes", spec.nodes, 1, "Nodes (default: 1)");
+  app.add_option("--gpus", args.gpus, "GPUs of each node (default: 8; preprocess, storage-test: 0)")
+      ->check(CLI::Range(int64_t{0}, int64_t{16}))
+      ->option_text("N");
+  app.add_option("--gpu-type", spec.gpu_type, "As Slurm names it, such as h200 (default: any)")->option_text("TYPE");
+  number("--cpus-per-gpu", spec.cpus_per_gpu, 1,
+         "CPUs for each GPU, or for the task where there are none (default: 12)");
+  app.add_option("--time", args.time, "Time limit (default: 24:00:00; less for tests and preprocess)")
+      ->option_text("LIMIT");
+  app.add_option("--log-dir", args.log_dir, "Folder of the logs, which every node sees (default: logs)")
+      ->option_text("DIR");
+  app.add_flag("--shared", args.shared, "Share the nodes with other jobs");
+  app.add_option("--mem", spec.mem_per_gpu,
+                 "With shared nodes: memory for each GPU, or of the job where there are none")
+      ->option_text("SIZE");
+  add_choice_flag(
+      app, "--launcher", {"torchrun", "srun"}, [&spec](const std::string& name) { spec.torchrun = name == "torchrun"; },
+      "Processes of train: started by torchrun, or one task for each GPU by srun (default: torchrun)");
+  app.add_flag("--efa", spec.efa, "The nodes have EFA");
+  app.add_flag("--wait-all-nodes", spec.wait_all_nodes, "Nodes boot for the job: start when all are there");
+  number("--monitor", spec.monitor_s, 0, "Seconds between samples of every node's GPUs, 0 for none (default: 60)");
+  number("--signal", spec.signal_s, 0, "Seconds before the limit to save and requeue, 0 for neither (default: 300)");
+  app.add_option("--image", spec.image, "Container of pyxis: registry#image:tag or a .sqsh file")->option_text("IMAGE");
+  app.add_option("--mount", spec.mounts, "Mount of the container, SRC:DST; may be repeated")
+      ->option_text("SRC:DST")
+      ->allow_extra_args(false);
+  app.add_option("--stage", args.stage, "Copied to every node before the start; may be repeated")
+      ->option_text("URL=DIR")
+      ->allow_extra_args(false);
+  app.add_option("--save", args.save, "Copied after a good end; may be repeated")
+      ->option_text("DIR=URL")
+      ->allow_extra_args(false);
+  app.add_option("--input", spec.inputs, "preprocess: raw text; groot: the dataset")
+      ->option_text("PATH")
+      ->allow_extra_args(false);
+  app.add_option("--tokenizer", spec.tokenizer, "preprocess: tokenizer.json")->option_text("FILE");
+  app.add_option("--output", spec.output, "preprocess: where the shards go; groot: the checkpoints")
+      ->option_text("URL");
+  number("--tasks", spec.tasks, 1, "preprocess: tasks of the array (default: 10)");
+  number("--tasks-at-once", spec.tasks_at_once, 0, "preprocess: of which run at one time, 0 for all (default: 0)");
+  app.add_option("--folder", spec.folder, "storage-test: the shared folder")->option_text("DIR");
+  number("--file-mib", spec.file_mib, 4, "storage-test: MiB that each node writes (default: 4096)");
+  number("--batch-size", spec.batch_size, 1, "groot: samples of a GPU (default: 16)");
+  number("--max-steps", spec.max_steps, 1, "groot: steps (default: 10000)");
+  number("--save-steps", spec.save_steps, 1, "groot: steps between checkpoints (default: 1000)");
+}
+
+struct EnvLintArgs {
+  LintFlags lint;
+  cluster::EnvContext environment;
+};
+
+Status run_env_lint(const EnvLintArgs& args, Context& context) {
+  ASSIGN_OR_RETURN(const bool answered, answer_about_rules(args.lint, cluster::all_env_rules(), context));
+  if (answered) return {};
+  std::vector<Finding> findings;
+  for (const std::string& path : args.lint.files) {
+    ASSIGN_OR_RETURN(const std::string text, read_lint_input(path));
+    const auto found = cluster::lint_environment({path, text}, args.environment);
+    findings.insert(findings.end(), found.begin(), found.end());
+  }
+  print_findings(args.lint, cluster::all_env_rules(), std::move(findings), std::ssize(args.lint.files), context);
+  return {};
+}
+
+}  // namespace
+
+void add_job(Verbs& verbs) {
+  CLI::App& job = verbs.add_group("job", "Write batch scripts for Slurm, and check any before it is submitted");
+  auto spec = std::make_shared<JobNewArgs>();
+  CLI::App& fresh = verbs.add(
+      job, "new", "Write a batch script that passes the lint",
+      {"millrace job new train --nodes 4 --gpus 8 --out train.sbatch -- train.py --resume latest",
+       "millrace job new preprocess --input '/fsx/raw/*.txt' --tokenizer tokenizer.json --output s3://b/shards --tasks "
+       "32",
+       "millrace job new storage-test --nodes 2 --folder /fsx/bench"},
+      [spec](Context& context) { return run_job_new(*spec, context); }, [spec] { complete_job_spec(*spec); });
+  add_job_new_flags(fresh, *spec);
+  auto args = std::make_shared<JobLintArgs>();
+  CLI::App& lint = verbs.add(
+      job, "lint", "Check batch scripts offline: what Slurm, the shell, NCCL and EFA will make of them",
+      {"millrace job lint train.sbatch", "millrace job lint *.sbatch --cluster cluster.yaml --fail-on warning",
+       "millrace job lint --explain SB03"},
+      [args](Context& context) { return run_job_lint(*args, context); }, [args] { check_lint_flags(args->lint); });
+  add_lint_flags(lint, args->lint);
+  lint.add_option("--cluster", args->cluster_file,
+                  "ParallelCluster file: partitions, GPUs, CPUs, EFA and mounts that the scripts must fit")
+      ->option_text("FILE");
+  lint.add_option("--plan", args->plan_file, "What `millrace plan nodes --json` printed: the nodes of each model")
+      ->option_text("FILE");
+}
+
+void add_env(Verbs& verbs) {
+  CLI::App& env = verbs.add_group("env", "Check the environment that NCCL, EFA and torch see");
+  auto args = std::make_shared<EnvLintArgs>();
+  CLI::App& lint = verbs.add(
+      env, "lint", "Check the variables that a script sets, or the output of env",
+      {"env | millrace env lint -", "millrace env lint nccl_env.sh --nodes 32",
+       "srun -N1 env | millrace env lint - --json"},
+      [args](Context& context) { return run_env_lint(*args, context); }, [args] { check_lint_flags(args->lint); });
+  add_lint_flags(lint, args->lint);
+  lint.add_option("--nodes", args->environment.nodes, "Nodes of the job (default: what the file says)")
+      ->check(CLI::Range(int64_t{1}, kMaxCount))
+      ->option_text("N");
+  lint.add_flag("--efa", args->environment.efa,
+                "The traffic goes over EFA (default: where FI_PROVIDER or FI_EFA_ says so)");
+}
+
+}  // namespace millrace::cli
