@@ -608,7 +608,8 @@ TEST_P(StorageConformance, KnowsItsFreeSpace) {
   }
   const auto free = storage_->free_space("not/yet/there");
   ASSERT_TRUE(free) << free.error().to_string();
-  EXPECT_GT(*free, 0);
+  EXPECT_GT(free->bytes, 0);
+  EXPECT_FALSE(free->limit.empty());
   EXPECT_EQ(code_of(storage_->open_write("huge", {.size_hint_bytes = INT64_MAX / 2})), ErrorCode::kResourceExhausted);
   EXPECT_THAT(keys_of(*storage_), IsEmpty());
 }

@@ -107,7 +107,7 @@ struct Totals {
   int64_t files = 0;    // to copy or compare
   int64_t bytes = 0;    // of these
   int64_t grows = 0;    // what the target's used space grows by
-  int64_t largest = 0;  // a replaced file stays until its successor is whole
+  int64_t largest = 0;  // a file that is replaced stays until its successor is whole
 
   void add(const Action& action) {
     if (action.kind != Kind::kCopy && action.kind != Kind::kCompare) return;
@@ -115,7 +115,7 @@ struct Totals {
     bytes += action.size;
     if (action.kind == Kind::kCompare) return;
     grows += action.size - action.target.size;
-    largest = std::max(largest, action.size);
+    largest = std::max(largest, action.target.size);
   }
 };
 
@@ -199,11 +199,17 @@ class Run {
       ASSIGN_OR_RETURN(totals, count_all());
     }
     if (progress_ != nullptr && (planned_ || knows_space)) progress_->set_totals(totals.bytes, totals.files);
-    if (!knows_space || totals.grows + totals.largest <= 0) return {};
-    const auto free = target_.storage->free_space(prefix_of(target_));
-    if (!free || totals.grows + totals.largest <= *free) return {};
-    return fail(ErrorCode::kResourceExhausted, "{} needs {} more, and {} are free", target_.url,
-                format_bytes(totals.grows), format_bytes(*free));
+    return check_room(totals.grows + totals.largest);
+  }
+
+  Status check_room(int64_t needed_bytes) {
+    Status fits = check_space(*target_.storage, prefix_of(target_), needed_bytes, target_.url);
+    if (fits || fits.error().code() != ErrorCode::kResourceExhausted) return {};
+    // What killed runs left takes up room, and is gone on with or removed.
+    const auto left = target_.storage->list_uploads(prefix_of(target_));
+    if (!left || left->empty()) return fits;
+    for (const ObjectInfo& upload : *left) needed_bytes -= upload.size;
+    return check_space(*target_.storage, prefix_of(target_), needed_bytes, target_.url);
   }
 
   // A pass of its own, for trees that are too large to be planned in memory.

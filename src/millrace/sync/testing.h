@@ -61,8 +61,8 @@ class BentStorage final : public Storage {
     return inner_->abort_uploads(uploads);
   }
   [[nodiscard]] Status make_durable(std::span<const std::string> keys) override { return inner_->make_durable(keys); }
-  [[nodiscard]] Result<int64_t> free_space(std::string_view prefix) override {
-    if (free_bytes) return *free_bytes;
+  [[nodiscard]] Result<FreeSpace> free_space(std::string_view prefix) override {
+    if (free_bytes) return FreeSpace{*free_bytes, "the quota of a test"};
     return inner_->free_space(prefix);
   }
 

@@ -11,7 +11,9 @@
 #include "millrace/storage/detail/submit.h"
 #include "millrace/storage/local/directories.h"
 #include "millrace/storage/local/list.h"
+#include "millrace/storage/local/lustre.h"
 #include "millrace/storage/local/objects.h"
+#include "millrace/storage/local/space.h"
 
 namespace millrace {
 namespace local {
@@ -33,6 +35,7 @@ class LocalStorage final : public Storage {
             .unique_versions = true,
             .reads_replaced = true,
             .durable = true,
+            .layout = has_lfs(),
             .resume = true,
             .notes = true,
             .folders = true};
@@ -83,9 +86,9 @@ class LocalStorage final : public Storage {
   }
 
   [[nodiscard]] Status make_durable(std::span<const std::string> keys) override;
-  [[nodiscard]] Result<int64_t> free_space(std::string_view prefix) override {
+  [[nodiscard]] Result<FreeSpace> free_space(std::string_view prefix) override {
     RETURN_IF_ERROR(check_listing(prefix, {}));
-    return free_bytes(*context_, parent_of(context_->path(prefix)));
+    return free_space_at(*context_, parent_of(context_->path(prefix)));
   }
 
  private:

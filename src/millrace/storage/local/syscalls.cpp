@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 
 namespace millrace {
@@ -43,6 +45,21 @@ int Syscalls::fstat(int fd, struct stat* out) {
 }
 int Syscalls::statvfs(const char* path, struct statvfs* out) {
   return ::statvfs(path, out);
+}
+int Syscalls::statfs(const char* path, struct statfs* out) {
+  return ::statfs(path, out);
+}
+int Syscalls::get_quota(const char* path, int type, uint32_t id, struct dqblk* out) {
+  const int fd = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  const long result = ::syscall(SYS_quotactl_fd, fd, QCMD(Q_GETQUOTA, type), id, out);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return static_cast<int>(result);
+}
+uid_t Syscalls::geteuid() {
+  return ::geteuid();
 }
 int Syscalls::ftruncate(int fd, off_t size) {
   return ::ftruncate(fd, size);

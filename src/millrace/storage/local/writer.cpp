@@ -5,15 +5,20 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <fstream>
 #include <random>
 #include <thread>
 #include <utility>
 
+#include "millrace/base/log.h"
 #include "millrace/base/units.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/local/directories.h"
 #include "millrace/storage/local/list.h"
+#include "millrace/storage/local/lustre.h"
 #include "millrace/storage/local/objects.h"
+#include "millrace/storage/local/space.h"
 
 // A commit, in the order that makes it safe:
 //
@@ -31,6 +36,7 @@ namespace millrace::local {
 namespace {
 
 constexpr int kTempTries = 100;
+constexpr mode_t kNewFileMode = 0666;
 constexpr size_t kNameMaxBytes = 255;
 constexpr int64_t kNoteLimitBytes = 1 << 20;
 constexpr int kResumeTries = 5;  // a listing holds the lock for a moment, to see that nobody else does
@@ -68,6 +74,15 @@ std::string temp_name(std::string_view target_name) {
   return name;
 }
 
+// Of this process, which can only be asked for by changing it, but for what the system prints.
+mode_t current_umask() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("Umask:")) return static_cast<mode_t>(std::strtoul(line.c_str() + 6, nullptr, 8));
+  }
+  return 022;
+}
+
 class LocalWriter final : public Writer {
  public:
   LocalWriter(std::shared_ptr<const Context> context, std::string key, std::string path, const WriteOptions& options)
@@ -89,6 +104,7 @@ class LocalWriter final : public Writer {
   Syscalls& sys() const { return *context_->sys; }
   Status check_target() const;
   Status create_temp();
+  Result<Fd> open_temp(const std::string& temp);
   Status open_abandoned_temp(const std::string& path);
   Status read_note();
   Status write_file(const std::string& path, std::string_view content) const;
@@ -133,7 +149,7 @@ Status LocalWriter::begin_resumed(const ObjectInfo& upload) {
     RETURN_IF_ERROR(read_note());
     ASSIGN_OR_RETURN(const auto info, stat_fd(sys(), fd_, path));
     end_ = info.st_size;
-    return preallocate(int64_t{info.st_blocks} * 512);
+    return preallocate(int64_t{info.st_blocks} * kStatBlockBytes);
   };
   Status prepared = prepare();
   if (!prepared) leave();
@@ -191,7 +207,7 @@ Status LocalWriter::create_temp() {
   for (int i = 0; i < kTempTries; ++i) {
     RETURN_IF_ERROR(make_directories(*context_, dir));
     std::string temp = dir + "/" + temp_name(std::string_view(path_).substr(dir.size() + 1));
-    auto fd = open_fd(sys(), temp, O_RDWR | O_CREAT | O_EXCL, 0666);
+    auto fd = open_temp(temp);
     if (!fd) {
       if (fd.error().sys_errno() != ENOENT && fd.error().sys_errno() != EEXIST) {
         return tl::unexpected<Error>(std::move(fd).error());
@@ -211,13 +227,28 @@ Status LocalWriter::create_temp() {
   return tl::unexpected<Error>(std::move(last));
 }
 
+// On Lustre with the layout that fits; elsewhere, and where lfs fails, an ordinary file.
+Result<Fd> LocalWriter::open_temp(const std::string& temp) {
+  const auto stripes = stripes_for(options_.size_hint_bytes, options_.stripe_count);
+  if (stripes && is_lustre(sys(), parent_of(temp))) {
+    if (const Status made = make_striped_file(temp, *stripes); made) {
+      ASSIGN_OR_RETURN(Fd fd, open_fd(sys(), temp, O_RDWR | O_NOFOLLOW));
+      static_cast<void>(retry([&] { return sys().fchmod(fd.get(), kNewFileMode & ~current_umask()); }));
+      return fd;
+    } else {
+      log(LogLevel::kInfo, "{}: it gets the layout of its directory: {}", path_, made.error().to_string());
+    }
+  }
+  return open_fd(sys(), temp, O_RDWR | O_CREAT | O_EXCL, kNewFileMode);
+}
+
 Status LocalWriter::preallocate(int64_t allocated) {
   const int64_t size = options_.size_hint_bytes;
   if (size == 0) return {};
-  ASSIGN_OR_RETURN(const int64_t available, free_bytes(*context_, parent_of(path_)));
-  if (size - allocated > available) {
-    return fail(ErrorCode::kResourceExhausted, "write {}: it needs {}, and {} are free", path_,
-                format_bytes(size - allocated), format_bytes(available));
+  ASSIGN_OR_RETURN(const FreeSpace free, free_space_at(*context_, parent_of(path_)));
+  if (size - allocated > free.bytes) {
+    return fail(ErrorCode::kResourceExhausted, "write {}: it needs {}, and {} are free ({})", path_,
+                format_bytes(size - allocated), format_bytes(free.bytes), free.limit);
   }
   // The size stays, so that an unfinished or shorter object needs no care.
   const int64_t result = retry([&] { return sys().fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, 0, size); });
