@@ -106,6 +106,8 @@ struct OpenOptions {
   // With expected_version: the object's size as a listing gave it. A backend for which opening costs a request may
   // then make none; what is not so is found by the first read.
   std::optional<int64_t> known_size;
+  // It is read once, most of it, in large pieces (aligned memory is best): it need not stay in the page cache.
+  bool once = false;
 };
 
 struct WriteOptions {
@@ -115,6 +117,7 @@ struct WriteOptions {
   int64_t size_hint_bytes = 0;                  // 0: unknown. Space is checked and preallocated where that is possible
   int64_t part_bytes = 0;                       // a wish for Writer::part_bytes; 0: the backend's choice
   int stripe_count = 0;                         // Lustre: on so many servers; 0: by the size hint; -1: on all
+  bool sparse = false;                          // runs of zeros become holes, where there can be any
   std::map<std::string, std::string> metadata;  // at most 2 KiB in all, ASCII
   std::optional<PosixAttributes> posix;         // given to the object at commit; what the process may not set is left
 };

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <deque>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,21 @@ constexpr size_t kRemoveBatch = 1000;  // what S3 takes in one request
 
 constexpr int kPartShare = 20;  // of the time, what saving a part of the record may take: 1/20
 constexpr auto kAbandonedAfter = std::chrono::hours(7 * 24);  // nobody uploads one object for longer
+
+// Aligned, so that a disk can write to it.
+class PageMemory {
+ public:
+  explicit PageMemory(int64_t bytes) : size_(static_cast<size_t>(bytes)), data_(::operator new(size_, kPage)) {}
+  ~PageMemory() { ::operator delete(data_, kPage); }
+  PageMemory(const PageMemory&) = delete;
+  PageMemory& operator=(const PageMemory&) = delete;
+  std::span<std::byte> span() const { return {static_cast<std::byte*>(data_), size_}; }
+
+ private:
+  static constexpr std::align_val_t kPage{4096};
+  const size_t size_;
+  void* const data_;
+};
 
 // Both sides listed, and merged with what the record says.
 struct Streams {
@@ -621,14 +637,15 @@ Status SyncReport::status() const {
 }
 
 Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::stop_token stop, Progress* progress) {
-  ASSIGN_OR_RETURN(const auto reader,
-                   storage.open_read(object.key, {.expected_version = object.version, .known_size = object.size}));
+  ASSIGN_OR_RETURN(
+      const auto reader,
+      storage.open_read(object.key, {.expected_version = object.version, .known_size = object.size, .once = true}));
   Xxh3Stream hash;
-  std::vector<std::byte> piece(static_cast<size_t>(std::min(reader->size(), kHashPieceBytes)));
+  const PageMemory piece(kHashPieceBytes);
   for (int64_t at = 0; at < reader->size();) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", reader->name());
     const int64_t size = std::min(kHashPieceBytes, reader->size() - at);
-    const auto part = std::span(piece).first(static_cast<size_t>(size));
+    const auto part = piece.span().first(static_cast<size_t>(size));
     RETURN_IF_ERROR(reader->read_at(at, part));
     hash.update(part);
     at += size;

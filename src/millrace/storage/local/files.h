@@ -40,6 +40,7 @@ std::string note_path(const std::string& temp_path, std::string_view mark);
 inline constexpr int64_t kStatBlockBytes = 512;  // of st_blocks
 
 class ListWalk;
+class StreamPolicy;
 
 // What a process keeps for one storage.
 struct ProcessState {
@@ -58,6 +59,7 @@ struct Context {
   std::string name;  // "file:///root"
   Syscalls* sys = nullptr;
   std::unique_ptr<PerProcess<ProcessState>> state;
+  std::shared_ptr<StreamPolicy> streams;
 
   std::string path(std::string_view key) const { return root + "/" + std::string(key); }
 };

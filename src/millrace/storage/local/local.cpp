@@ -14,6 +14,7 @@
 #include "millrace/storage/local/lustre.h"
 #include "millrace/storage/local/objects.h"
 #include "millrace/storage/local/space.h"
+#include "millrace/storage/local/stream.h"
 
 namespace millrace {
 namespace local {
@@ -142,6 +143,7 @@ Result<std::shared_ptr<Storage>> open_local_storage(std::string root, const Loca
   context->root = std::move(absolute);
   context->name = "file://" + (context->root.empty() ? "/" : context->root);
   context->sys = options.syscalls != nullptr ? options.syscalls : &real_syscalls();
+  context->streams = std::make_shared<local::StreamPolicy>(options.direct);
   const int threads = options.io_threads > 0 ? options.io_threads
                                              : std::clamp(available_cpus(), local::kFewestThreads, local::kMostThreads);
   context->state = std::make_unique<PerProcess<local::ProcessState>>(

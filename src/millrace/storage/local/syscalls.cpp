@@ -61,6 +61,26 @@ int Syscalls::get_quota(const char* path, int type, uint32_t id, struct dqblk* o
 uid_t Syscalls::geteuid() {
   return ::geteuid();
 }
+int64_t Syscalls::cached_bytes(int fd, off_t offset, off_t size) {
+  constexpr long kCachestat = 451;  // since Linux 6.5; newer than the headers
+  struct {
+    uint64_t offset, size;
+  } const range{static_cast<uint64_t>(offset), static_cast<uint64_t>(size)};
+  struct {
+    uint64_t cached, dirty, writeback, evicted, recently_evicted;
+  } pages{};
+  if (::syscall(kCachestat, fd, &range, &pages, 0) != 0) return 0;
+  return static_cast<int64_t>(pages.cached) * ::sysconf(_SC_PAGESIZE);
+}
+int Syscalls::fadvise(int fd, off_t offset, off_t size, int advice) {
+  const int error = ::posix_fadvise(fd, offset, size, advice);
+  if (error == 0) return 0;
+  errno = error;
+  return -1;
+}
+int Syscalls::sync_file_range(int fd, off_t offset, off_t size, unsigned flags) {
+  return ::sync_file_range(fd, offset, size, flags);
+}
 int Syscalls::ftruncate(int fd, off_t size) {
   return ::ftruncate(fd, size);
 }

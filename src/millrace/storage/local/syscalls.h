@@ -35,6 +35,10 @@ class Syscalls {
   virtual int get_quota(const char* path, int type, uint32_t id, struct dqblk* out);  // quotactl_fd, Q_GETQUOTA
   virtual uid_t geteuid();
 
+  virtual int64_t cached_bytes(int fd, off_t offset, off_t size);  // of a range; 0 where the kernel does not tell
+  virtual int fadvise(int fd, off_t offset, off_t size, int advice);
+  virtual int sync_file_range(int fd, off_t offset, off_t size, unsigned flags);
+
   virtual int ftruncate(int fd, off_t size);
   virtual int fallocate(int fd, int mode, off_t offset, off_t size);
   virtual int fchown(int fd, uid_t owner, gid_t group);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "millrace/storage/local/lustre.h"
 #include "millrace/storage/local/objects.h"
 #include "millrace/storage/local/space.h"
+#include "millrace/storage/local/stream.h"
 
 // A commit, in the order that makes it safe:
 //
@@ -38,6 +40,7 @@ namespace {
 constexpr int kTempTries = 100;
 constexpr mode_t kNewFileMode = 0666;
 constexpr size_t kNameMaxBytes = 255;
+constexpr size_t kHoleBytes = 64 << 10;  // a shorter run of zeros saves no request to the disk
 constexpr int64_t kNoteLimitBytes = 1 << 20;
 constexpr int kResumeTries = 5;  // a listing holds the lock for a moment, to see that nobody else does
 constexpr std::chrono::milliseconds kResumeWait{2};
@@ -83,6 +86,10 @@ mode_t current_umask() {
   return 022;
 }
 
+bool is_zero(std::span<const std::byte> bytes) {
+  return std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0 && bytes.front() == std::byte{0};
+}
+
 class LocalWriter final : public Writer {
  public:
   LocalWriter(std::shared_ptr<const Context> context, std::string key, std::string path, const WriteOptions& options)
@@ -111,6 +118,9 @@ class LocalWriter final : public Writer {
   Status remove_note();
   Status set_attributes();
   Status preallocate(int64_t allocated);
+  void open_stream();
+  Status write_piece(int64_t offset, std::span<const std::byte> data);
+  Status write_sparse(int64_t offset, std::span<const std::byte> data);
   void leave();
   Status check_open(std::string_view what) const;
   Status copy_in_kernel(const LocalReader& source, int64_t source_offset, int64_t size, int64_t offset, int64_t& done);
@@ -128,7 +138,8 @@ class LocalWriter final : public Writer {
   const uint64_t generation_ = fork_generation();
   std::string temp_path_;  // empty once there is none
   Fd fd_;
-  std::atomic<int64_t> end_{0};  // behind the last byte written
+  std::optional<Stream> stream_;  // of a large object
+  std::atomic<int64_t> end_{0};   // behind the last byte written
   std::string resumed_note_;
   Mutex note_mutex_;
   bool has_note_ GUARDED_BY(note_mutex_) = false;
@@ -137,6 +148,7 @@ class LocalWriter final : public Writer {
 Status LocalWriter::begin() {
   RETURN_IF_ERROR(check_target());
   RETURN_IF_ERROR(create_temp());
+  open_stream();
   return preallocate(0);
 }
 
@@ -149,6 +161,7 @@ Status LocalWriter::begin_resumed(const ObjectInfo& upload) {
     RETURN_IF_ERROR(read_note());
     ASSIGN_OR_RETURN(const auto info, stat_fd(sys(), fd_, path));
     end_ = info.st_size;
+    open_stream();
     return preallocate(int64_t{info.st_blocks} * kStatBlockBytes);
   };
   Status prepared = prepare();
@@ -244,7 +257,7 @@ Result<Fd> LocalWriter::open_temp(const std::string& temp) {
 
 Status LocalWriter::preallocate(int64_t allocated) {
   const int64_t size = options_.size_hint_bytes;
-  if (size == 0) return {};
+  if (size == 0 || options_.sparse) return {};
   ASSIGN_OR_RETURN(const FreeSpace free, free_space_at(*context_, parent_of(path_)));
   if (size - allocated > free.bytes) {
     return fail(ErrorCode::kResourceExhausted, "write {}: it needs {}, and {} are free ({})", path_,
@@ -256,6 +269,11 @@ Status LocalWriter::preallocate(int64_t allocated) {
     return sys_fail(result, fmt::format("write {}: reserve {}", path_, format_bytes(size)));
   }
   return {};  // other failures: not every file system can, and none must
+}
+
+void LocalWriter::open_stream() {
+  if (options_.size_hint_bytes < context_->streams->smallest_object_bytes(true)) return;
+  stream_.emplace(sys(), *context_->streams, temp_path_, fd_, true);
 }
 
 Status LocalWriter::check_open(std::string_view what) const {
@@ -273,8 +291,39 @@ void LocalWriter::raise_end(int64_t end) {
 Status LocalWriter::write_at(int64_t offset, std::span<const std::byte> data) {
   RETURN_IF_ERROR(check_open("write"));
   RETURN_IF_ERROR(check_write_range(path_, offset, data.size()));
-  RETURN_IF_ERROR(pwrite_all(sys(), fd_, path_, offset, data));
+  RETURN_IF_ERROR(options_.sparse ? write_sparse(offset, data) : write_piece(offset, data));
   raise_end(offset + std::ssize(data));
+  return {};
+}
+
+Status LocalWriter::write_piece(int64_t offset, std::span<const std::byte> data) {
+  const size_t streamed = stream_ ? stream_->write(offset, data) : 0;
+  return pwrite_all(sys(), fd_, path_, offset + static_cast<int64_t>(streamed), data.subspan(streamed));
+}
+
+// Whole chunks of zeros become holes, but for the last one, so that the file is as long as what was written.
+Status LocalWriter::write_sparse(int64_t offset, std::span<const std::byte> data) {
+  const auto chunk_at = [&](size_t at) {
+    const size_t to_boundary = kHoleBytes - (static_cast<size_t>(offset) + at) % kHoleBytes;
+    return data.subspan(at, std::min(to_boundary, data.size() - at));
+  };
+  const auto is_hole = [&](size_t at) {
+    const auto chunk = chunk_at(at);
+    return chunk.size() == kHoleBytes && at + kHoleBytes < data.size() && is_zero(chunk);
+  };
+  for (size_t at = 0; at < data.size();) {
+    size_t end = at;
+    const bool hole = is_hole(at);
+    while (end < data.size() && is_hole(end) == hole) end += chunk_at(end).size();
+    const int64_t begin = offset + static_cast<int64_t>(at);
+    // Something may have been written there before.
+    const bool made = hole && retry([&] {
+                                return sys().fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin,
+                                                       static_cast<off_t>(end - at));
+                              }) >= 0;
+    if (!made) RETURN_IF_ERROR(write_piece(begin, data.subspan(at, end - at)));
+    at = end;
+  }
   return {};
 }
 
@@ -461,6 +510,7 @@ void LocalWriter::leave() {
   // A forked child may hold the descriptor too.
   if (fd_ && generation_ == fork_generation()) unlock(sys(), fd_);
   temp_path_.clear();
+  stream_.reset();
   fd_.close();
 }
 
