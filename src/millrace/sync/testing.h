@@ -26,6 +26,7 @@ class BentStorage final : public Storage {
   std::function<void(ListPage&)> bend_page;
   std::optional<int64_t> free_bytes;
   std::function<void(std::string_view key)> on_open;
+  std::vector<ObjectInfo> left;  // unfinished ones, for list_uploads
 
   std::string_view name() const override { return inner_->name(); }
   Capabilities capabilities() const override {
@@ -55,7 +56,7 @@ class BentStorage final : public Storage {
   }
   [[nodiscard]] Status remove(std::span<const std::string> keys) override { return inner_->remove(keys); }
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
-    return inner_->list_uploads(prefix);
+    return left.empty() ? inner_->list_uploads(prefix) : left;
   }
   [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo> uploads) override {
     return inner_->abort_uploads(uploads);

@@ -361,6 +361,18 @@ TEST_F(LocalTest, SpaceIsCheckedBefore) {
   EXPECT_TRUE(write_object(*storage_, "object", "x", {.size_hint_bytes = 10}));
 }
 
+TEST_F(LocalTest, AQuotaThatIsReachedInTheMiddleLeavesNothing) {
+  for (const char* call : {"pwrite", "fallocate", "fdatasync"}) {
+    sys_.clear();
+    sys_.add({.call = call, .count = SyscallFault::kForever, .error = EDQUOT});
+    const auto done = write_object(*storage_, "object", std::string(10'000, 'x'), {.size_hint_bytes = 10'000});
+    ASSERT_FALSE(done) << call;
+    EXPECT_EQ(done.error().code(), ErrorCode::kResourceExhausted) << call;
+    EXPECT_THAT(done.error().to_string(), HasSubstr("Disk quota exceeded"));
+    EXPECT_THAT(names(), IsEmpty()) << call;
+  }
+}
+
 TEST_F(LocalTest, ALastSyncThatFailsSaysSo) {
   sys_.add({.call = "fsync", .error = EIO});
   const auto done = write_object(*storage_, "object", "x");
