@@ -86,11 +86,13 @@ class Stage {
     if (!options_.create_bucket) {
       return fail(ErrorCode::kNotFound, "there is no bucket {}: --create-bucket (create_bucket) makes it", bucket);
     }
+    if (!options_.sync.dry_run) {
+      ASSIGN_OR_RETURN(const S3Options s3, S3Options::from_environment());
+      RETURN_IF_ERROR(make_s3_bucket(bucket, s3));
+    }
     report_.bucket_made = true;
-    did(StageStep::Kind::kBucket, options_.sync.dry_run ? bucket + " would be made" : bucket + " is made");
-    if (options_.sync.dry_run) return {};
-    ASSIGN_OR_RETURN(const S3Options s3, S3Options::from_environment());
-    return make_s3_bucket(bucket, s3);
+    did(StageStep::Kind::kBucket, bucket + (options_.sync.dry_run ? " would be made" : " is made"));
+    return {};
   }
 
   Status choose_sample() {
