@@ -24,6 +24,7 @@ from millrace._core import (
     prepare,
     rm,
     split,
+    stage,
     sync,
     verify,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "prepare",
     "rm",
     "split",
+    "stage",
     "sync",
     "torch",
     "verify",

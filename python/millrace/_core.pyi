@@ -336,6 +336,20 @@ def verify(source: str, target: str, *, filters: Sequence[str] = [], recorded: b
     Returns: a dict: ok, files, bytes, same, extra, differences (paths).
     """
 
+def stage(source: str, target: str, *, create_bucket: bool = False, sample: str = '', sample_dir: str = '', filters: Sequence[str] = [], posix: bool = False, records: bool = True, dry_run: bool = False) -> dict:
+    """
+    Uploads a folder, lists it and holds it against the source, downloads a sample, unpacks and checks it; the
+    same as `millrace stage`.
+
+    Args:
+        create_bucket: make the bucket of `target` where there is none.
+        sample: the file, by its path below `source`, that is checked; "": the smallest archive, else file.
+        sample_dir: keep the sample and what it unpacks to here; "": it is removed.
+        filters, posix, records: as of cp.
+    Returns: a dict: that of sync, and bucket_made, objects, bytes, sample, sample_bytes, sample_members.
+    Raises: as sync; millrace.CorruptionError when what is there, or the sample, is not what was sent.
+    """
+
 class ObjectReader:
     """An object that is open for reading; use millrace.open."""
 

@@ -18,6 +18,7 @@ VERBS = [
     ["ls"],
     ["rm"],
     ["verify"],
+    ["stage"],
     ["cat"],
     ["split"],
     ["prepare"],

@@ -231,3 +231,16 @@ def test_kill_at_any_moment(millrace: Millrace, tmp_path: Path, seeded: random.R
     assert read(tmp_path / "dst") == files
     # Among these would be what the killed runs were writing.
     assert set(os.listdir(tmp_path / "dst")) == set(files) | {".millrace"}
+
+
+def test_holes_stay_holes(millrace: Millrace, tmp_path: Path):
+    (tmp_path / "src").mkdir()
+    with (tmp_path / "src" / "sparse").open("wb") as file:
+        file.truncate(64 << 20)
+        file.seek(30 << 20)
+        file.write(b"data")
+    (tmp_path / "src" / "zeros").write_bytes(bytes(20 << 20))
+    millrace("sync", "src", "dst")
+    assert (tmp_path / "dst" / "sparse").read_bytes() == (tmp_path / "src" / "sparse").read_bytes()
+    assert (tmp_path / "dst" / "sparse").stat().st_blocks * 512 < 2 << 20
+    assert (tmp_path / "dst" / "zeros").stat().st_blocks * 512 >= 20 << 20, "zeros that took room take room"

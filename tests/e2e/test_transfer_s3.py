@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 import time
 from pathlib import Path
 
@@ -122,3 +124,25 @@ def test_no_such_bucket(cloud: Millrace, tmp_path: Path):
     make(tmp_path / "src", {"a": b"1"})
     for verb in (["ls", "s3://no-such-bucket-here"], ["cp", "src/a", "s3://no-such-bucket-here/a"]):
         assert "no-such-bucket-here" in cloud.fails(*verb)
+
+
+def test_stage(cloud: Millrace, bucket: str, tree: dict, tmp_path: Path):
+    with tarfile.open(tmp_path / "src" / "sample.tar.gz", "w:gz") as tar:
+        for name, content in {"a.json": b"{}", "sub/b.txt": b"text"}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    fresh = f"{bucket}-stage"
+    url = f"s3://{fresh}/datasets"
+    assert "--create-bucket" in cloud("stage", "src", url, status=1).err
+    planned = cloud("stage", "src", url, "--create-bucket", "--dry-run", "--json")
+    assert [e["step"] for e in planned.objects("stage_step")] == ["bucket", "upload"]
+    assert "there is no bucket" in cloud("stage", "src", url, status=1).err, "a dry run makes none"
+    ran = cloud("stage", "src", url, "--create-bucket", "--sample-dir", "kept", "--json")
+    assert [e["step"] for e in ran.objects("stage_step")] == ["bucket", "upload", "list", "sample", "unpack"]
+    report = ran.object("stage_summary")
+    assert report["ok"] and report["bucket_made"] and report["objects"] == len(tree) + 1
+    assert report["sample"] == "sample.tar.gz" and report["sample_members"] == 2
+    assert (tmp_path / "kept" / "sample.tar.gz.unpacked" / "sub" / "b.txt").read_bytes() == b"text"
+    again = cloud("stage", "src", url, "--create-bucket", "--json").object("stage_summary")
+    assert not again["bucket_made"] and again["moved_bytes"] == 0

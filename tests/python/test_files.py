@@ -51,6 +51,14 @@ def test_sync_and_verify(tree: Path, tmp_path: Path):
         mr.sync(str(tree), str(dst), compare="guess")
 
 
+def test_stage(tree: Path, tmp_path: Path):
+    report = mr.stage(str(tree), str(tmp_path / "to"), sample="a", sample_dir=str(tmp_path / "kept"))
+    assert report["objects"] == report["copied_files"] and report["sample"] == "a"
+    assert (tmp_path / "kept" / "a").read_bytes() == (tree / "a").read_bytes()
+    with pytest.raises(FileNotFoundError):
+        mr.stage(str(tree), str(tmp_path / "to"), sample="none")
+
+
 def test_cp_ls_rm(tree: Path, tmp_path: Path):
     assert mr.cp(str(tree / "a"), str(tmp_path / "there") + "/")["copied_files"] == 1
     assert mr.cp(str(tree), str(tmp_path / "there"), recursive=True, filters=["- a"])["copied_files"] == 1

@@ -25,6 +25,8 @@ class RandomReader {
   virtual int64_t size() const = 0;
   // Equal versions of one name mean equal bytes; opaque. Empty when the source has none.
   virtual std::string_view version() const = 0;
+  // Whether it takes up less than its size, because it has holes that read as zeros.
+  virtual bool has_holes() const { return false; }
 
   // Fills `out` with bytes [offset, offset + out.size()); never a short read. Blocks.
   // On error the content of `out` is unspecified, but nothing is still writing to it.

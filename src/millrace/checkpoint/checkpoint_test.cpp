@@ -233,7 +233,7 @@ class SmallDisk final : public Storage {
   }
   Status abort_uploads(std::span<const ObjectInfo> uploads) override { return inner_->abort_uploads(uploads); }
   Status make_durable(std::span<const std::string> keys) override { return inner_->make_durable(keys); }
-  Result<int64_t> free_space(std::string_view) override { return free_; }
+  Result<FreeSpace> free_space(std::string_view) override { return FreeSpace{free_}; }
 
   int writes = 0;
 
@@ -249,7 +249,7 @@ TEST(Saver, NoRoomIsSaidBeforeAByteIsWritten) {
   const RankTensors tensors = whole_tensors({{"w", make_array(Dtype::kU8, {1'000'000}, 1)}});
   const auto refused = saver->save(1, tensors.tensors(), "{}", "null");
   EXPECT_CODE(refused, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(refused.error().to_string(), HasSubstr("needs 1.00 MB in test://run, 1.00 MB are free"));
+  EXPECT_THAT(refused.error().to_string(), HasSubstr("step 1 in test://run: it needs 1.00 MB, and 1.00 MB are free"));
   EXPECT_EQ(disk->writes, 0);
   EXPECT_OK(save_and_wait(*saver, 1, small_arrays(1)));
 }

@@ -265,11 +265,8 @@ class RankSaver final : public Saver {
 
   Status check_storage(int64_t step, int64_t bytes) const {
     RETURN_IF_ERROR(check_step_open(core_->root, step, core_->options.attempt));
-    if (!core_->root.storage->capabilities().free_space) return {};
-    ASSIGN_OR_RETURN(const int64_t free, core_->root.storage->free_space(prefix_below(core_->root)));
-    if (free >= bytes) return {};
-    return fail(ErrorCode::kResourceExhausted, "step {} needs {} in {}, {} are free", step, format_bytes(bytes),
-                core_->root.url, format_bytes(free));
+    return check_space(*core_->root.storage, prefix_below(core_->root), bytes,
+                       fmt::format("step {} in {}", step, core_->root.url));
   }
 
   const uint64_t generation_ = fork_generation();

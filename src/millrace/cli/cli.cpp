@@ -90,6 +90,7 @@ int parse_and_run(int argc, const char* const* argv) {
   add_ls(verbs);
   add_rm(verbs);
   add_verify(verbs);
+  add_stage(verbs);
   add_cat(verbs);
   add_split(verbs);
   add_prepare(verbs);
@@ -126,6 +127,7 @@ int parse_and_run(int argc, const char* const* argv) {
 int run_cli(int argc, const char* const* argv) {
   // A reader that went away is seen by Output as an error of write.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of its write, not the end of all
   try {
     return parse_and_run(argc, argv);
   } catch (const std::exception& error) {

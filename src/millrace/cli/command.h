@@ -54,6 +54,7 @@ void add_sync(Verbs& verbs);
 void add_ls(Verbs& verbs);
 void add_rm(Verbs& verbs);
 void add_verify(Verbs& verbs);
+void add_stage(Verbs& verbs);
 void add_cat(Verbs& verbs);
 void add_split(Verbs& verbs);
 void add_prepare(Verbs& verbs);

@@ -46,15 +46,6 @@ bool is_worth_a_line(const Event& event, bool all) {
   return all || (event.kind != Event::Kind::kSkipped && event.kind != Event::Kind::kExtra);
 }
 
-void print_event(const Event& event, Output& out) {
-  const std::string_view action = sync::event_name(event.kind);
-  const bool has_size = event.kind != Event::Kind::kPassed && event.kind != Event::Kind::kRefused;
-  out.print(
-      {{"type", "transfer"}, {"action", action}, {"path", event.path}, {"bytes", event.size}, {"reason", event.reason}},
-      fmt::format("{:<7} {}  {}{}\n", action, printable(event.path), has_size ? format_bytes(event.size) + ", " : "",
-                  printable(event.reason)));
-}
-
 double rate_of(const sync::SyncReport& report) {
   return report.seconds > 0 ? static_cast<double>(report.moved_bytes + report.server_bytes) / report.seconds : 0;
 }
@@ -169,13 +160,21 @@ void add_transfer_flags(CLI::App& app, TransferArgs& args) {
   app.add_flag("--dry-run", args.options.dry_run, "Say what would be done, and why; change nothing");
 }
 
+void print_event(const sync::SyncEvent& event, bool all, Output& out) {
+  if (!is_worth_a_line(event, all)) return;
+  const std::string_view action = sync::event_name(event.kind);
+  const bool has_size = event.kind != Event::Kind::kPassed && event.kind != Event::Kind::kRefused;
+  out.print(
+      {{"type", "transfer"}, {"action", action}, {"path", event.path}, {"bytes", event.size}, {"reason", event.reason}},
+      fmt::format("{:<7} {}  {}{}\n", action, printable(event.path), has_size ? format_bytes(event.size) + ", " : "",
+                  printable(event.reason)));
+}
+
 Status run_transfer(const std::string& verb, const TransferArgs& args, const RunTransfer& run, Context& context) {
   Progress progress;
   auto view = context.out.watch(progress, verb);
   sync::SyncOptions options = args.options;
-  options.on_event = [&](const Event& event) {
-    if (is_worth_a_line(event, args.all)) print_event(event, context.out);
-  };
+  options.on_event = [&](const Event& event) { print_event(event, args.all, context.out); };
   ASSIGN_OR_RETURN(const sync::SyncReport report, run(options, context.stop, &progress));
   view.reset();
   print_report(args, report, context.out);

@@ -22,8 +22,11 @@ void add_source_and_target(CLI::App& app, std::string& source, std::string& targ
 void add_filter_flags(CLI::App& app, sync::Filter& filter);
 // --links skip|follow.
 void add_links_flag(CLI::App& app, bool& follow);
-// --posix, --no-records, --dry-run, --all and the filters: of cp and sync.
+// --posix, --no-records, --bwlimit, --dry-run, --all and the filters: of cp, sync and stage.
 void add_transfer_flags(CLI::App& app, TransferArgs& args);
+
+// Prints a line for what became of a path, unless it was merely skipped and `all` is off.
+void print_event(const sync::SyncEvent& event, bool all, Output& out);
 
 // Runs a copy: prints a line for each path that is not merely skipped, the report, and answers how it went.
 using RunTransfer = std::function<Result<sync::SyncReport>(const sync::SyncOptions&, std::stop_token, Progress*)>;

@@ -14,6 +14,7 @@
 #include "millrace/sync/cp.h"
 #include "millrace/sync/ls.h"
 #include "millrace/sync/rm.h"
+#include "millrace/sync/stage.h"
 #include "millrace/sync/verify.h"
 
 namespace millrace::python {
@@ -153,6 +154,29 @@ nb::dict verify_py(const std::string& source, const std::string& target, const R
   return d;
 }
 
+nb::dict stage_py(const std::string& source, const std::string& target, bool create_bucket, const std::string& sample,
+                  const std::string& sample_dir, const Rules& filters, bool posix, bool records, bool dry_run) {
+  sync::StageOptions options{.create_bucket = create_bucket, .sample = sample, .sample_dir = sample_dir};
+  options.sync.filter = filter_of(filters);
+  options.sync.transfer.posix = posix;
+  options.sync.record = options.sync.transfer.sidecar = records;
+  options.sync.dry_run = dry_run;
+  const auto report = interruptible<sync::StageReport>([&](std::stop_token stop) -> Result<sync::StageReport> {
+    auto done = sync::stage(source, target, options, stop);
+    if (done) RETURN_IF_ERROR(done->end);
+    return done;
+  });
+  nb::dict d = report_dict(report.upload);
+  d["bucket_made"] = report.bucket_made;
+  d["objects"] = report.objects;
+  d["bytes"] = report.bytes;
+  d["sample"] = report.sample;
+  d["sample_bytes"] = report.sample_bytes;
+  d["sample_members"] = report.members;
+  d["seconds"] = report.seconds;
+  return d;
+}
+
 using Buffer = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstBuffer = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -262,6 +286,18 @@ void register_sync(nb::module_& m) {
         "Compares two trees, or two objects, by content; the same as `millrace verify`.\n\n"
         "With recorded=True hashes that Millrace recorded are believed of unchanged versions.\n"
         "Returns: a dict: ok, files, bytes, same, extra, differences (paths).");
+  m.def("stage", &stage_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("create_bucket") = false,
+        nb::arg("sample") = "", nb::arg("sample_dir") = "", nb::arg("filters") = Rules(), nb::arg("posix") = false,
+        nb::arg("records") = true, nb::arg("dry_run") = false,
+        "Uploads a folder, lists it and holds it against the source, downloads a sample, unpacks and checks it; the\n"
+        "same as `millrace stage`.\n\n"
+        "Args:\n"
+        "    create_bucket: make the bucket of `target` where there is none.\n"
+        "    sample: the file, by its path below `source`, that is checked; \"\": the smallest archive, else file.\n"
+        "    sample_dir: keep the sample and what it unpacks to here; \"\": it is removed.\n"
+        "    filters, posix, records: as of cp.\n"
+        "Returns: a dict: that of sync, and bucket_made, objects, bytes, sample, sample_bytes, sample_members.\n"
+        "Raises: as sync; millrace.CorruptionError when what is there, or the sample, is not what was sent.");
   nb::class_<PyReader>(m, "ObjectReader", "An object that is open for reading; use millrace.open.")
       .def(nb::init<const std::string&>(), nb::arg("url"))
       .def("read_into", &PyReader::read_into,

@@ -145,7 +145,9 @@ TEST_P(StorageConformance, RefusesRangesThatCannotBe) {
   ASSERT_TRUE(writer);
   EXPECT_EQ(code_of((*writer)->write_at(-1, as_bytes("x"))), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of((*writer)->write_at(INT64_MAX, as_bytes("x"))), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of((*writer)->write_at(INT64_MAX - 1, as_bytes("x"))), ErrorCode::kResourceExhausted);
+  // Some file systems take files of any length (XFS, tmpfs).
+  const Status far = (*writer)->write_at(INT64_MAX - 1, as_bytes("x"));
+  EXPECT_TRUE(far || far.error().code() == ErrorCode::kResourceExhausted);
   if (can_.random_write) return;
   EXPECT_EQ(code_of((*writer)->write_at(1, as_bytes("x"))), ErrorCode::kInvalidArgument) << "neither next nor a part";
 }
@@ -608,7 +610,8 @@ TEST_P(StorageConformance, KnowsItsFreeSpace) {
   }
   const auto free = storage_->free_space("not/yet/there");
   ASSERT_TRUE(free) << free.error().to_string();
-  EXPECT_GT(*free, 0);
+  EXPECT_GT(free->bytes, 0);
+  EXPECT_FALSE(free->limit.empty());
   EXPECT_EQ(code_of(storage_->open_write("huge", {.size_hint_bytes = INT64_MAX / 2})), ErrorCode::kResourceExhausted);
   EXPECT_THAT(keys_of(*storage_), IsEmpty());
 }

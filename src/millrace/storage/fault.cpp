@@ -176,7 +176,7 @@ class FaultStorage final : public Storage {
     return each(FaultCall::kMakeDurable, keys,
                 [&](std::span<const std::string> good) { return inner_->make_durable(good); });
   }
-  [[nodiscard]] Result<int64_t> free_space(std::string_view prefix) override { return inner_->free_space(prefix); }
+  [[nodiscard]] Result<FreeSpace> free_space(std::string_view prefix) override { return inner_->free_space(prefix); }
 
  private:
   // Does the keys that no rule fails; answers the first error.

@@ -299,7 +299,7 @@ class MemoryStorage final : public Storage {
     return {};
   }
 
-  [[nodiscard]] Result<int64_t> free_space(std::string_view) override {
+  [[nodiscard]] Result<FreeSpace> free_space(std::string_view) override {
     return fail(ErrorCode::kUnsupported, "{}: memory has no free space to tell", state_->name);
   }
 

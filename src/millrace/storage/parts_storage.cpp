@@ -245,7 +245,7 @@ class PartsStorage final : public Storage {
   [[nodiscard]] Status make_durable(std::span<const std::string> keys) override {
     return shared_->objects->make_durable(keys);
   }
-  [[nodiscard]] Result<int64_t> free_space(std::string_view prefix) override {
+  [[nodiscard]] Result<FreeSpace> free_space(std::string_view prefix) override {
     return shared_->objects->free_space(prefix);
   }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "millrace/base/units.h"
+
 namespace millrace {
 namespace {
 
@@ -72,6 +74,15 @@ std::optional<Completion> CompletionQueue::try_pop() {
   std::optional<Completion> completion = std::move(done_.front());
   done_.pop_front();
   return completion;
+}
+
+Status check_space(Storage& storage, std::string_view prefix, int64_t needed_bytes, std::string_view what) {
+  if (needed_bytes <= 0 || !storage.capabilities().free_space) return {};
+  ASSIGN_OR_RETURN(const FreeSpace free, storage.free_space(prefix));
+  if (needed_bytes <= free.bytes) return {};
+  return fail(ErrorCode::kResourceExhausted,
+              "{}: it needs {}, and {} are free ({}): make room, have the limit raised, or choose another place", what,
+              format_bytes(needed_bytes), format_bytes(free.bytes), free.limit);
 }
 
 Result<std::string> read_object(Storage& storage, std::string_view key, int64_t limit_bytes) {

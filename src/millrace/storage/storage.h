@@ -51,7 +51,7 @@ struct Capabilities {
   bool unique_versions = false;    // no two commits of one key have the same version, though the content is equal
   bool reads_replaced = false;     // a reader goes on with its version after the object was replaced or removed
   bool durable = false;            // commit(durable) and make_durable survive a power cut (else: they mean visible)
-  bool layout = false;             // WriteOptions::stripe_count is honoured (Lustre; else: a wish, ignored)
+  bool layout = false;             // objects are laid over servers as WriteOptions says (Lustre; else a wish, ignored)
   bool resume = false;             // Writer::suspend and Storage::resume_write work
   bool notes = false;              // Writer::set_note and read_back work
   bool folders = false;            // a key cannot be an object and a folder of others; metadata calls are cheap
@@ -106,6 +106,8 @@ struct OpenOptions {
   // With expected_version: the object's size as a listing gave it. A backend for which opening costs a request may
   // then make none; what is not so is found by the first read.
   std::optional<int64_t> known_size;
+  // It is read once, most of it, in large pieces (aligned memory is best): it need not stay in the page cache.
+  bool once = false;
 };
 
 struct WriteOptions {
@@ -114,7 +116,8 @@ struct WriteOptions {
   std::string version;                          // for kIfVersion
   int64_t size_hint_bytes = 0;                  // 0: unknown. Space is checked and preallocated where that is possible
   int64_t part_bytes = 0;                       // a wish for Writer::part_bytes; 0: the backend's choice
-  int stripe_count = 0;                         // Lustre: 0 leaves the directory's default
+  int stripe_count = 0;                         // Lustre: on so many servers; 0: by the size hint; -1: on all
+  bool sparse = false;                          // runs of zeros become holes, where there can be any
   std::map<std::string, std::string> metadata;  // at most 2 KiB in all, ASCII
   std::optional<PosixAttributes> posix;         // given to the object at commit; what the process may not set is left
 };
@@ -218,6 +221,12 @@ struct StorageCounters {
   int64_t received_bytes = 0;
 };
 
+// What an ordinary write may still use, and what sets that.
+struct FreeSpace {
+  int64_t bytes = 0;
+  std::string limit = "the file system";  // or "the quota of user 1000 (10.0 GB, of which 9.98 GB are used)"
+};
+
 class Storage {
  public:
   virtual ~Storage() = default;
@@ -255,7 +264,7 @@ class Storage {
 
   // Writes to keys that start with `prefix`, begun and neither committed nor dropped by a process that is gone
   // (knows_dead), or by any process but this one. `key` is what would have been written, `version` identifies the
-  // upload.
+  // upload, `size` is what it takes up, as far as the backend knows.
   [[nodiscard]] virtual Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) = 0;
   [[nodiscard]] virtual Status abort_uploads(std::span<const ObjectInfo> uploads) = 0;
 
@@ -267,12 +276,18 @@ class Storage {
   // Makes committed keys and the directories above them survive a power cut, with as few syncs as the backend can.
   [[nodiscard]] virtual Status make_durable(std::span<const std::string> keys) = 0;
 
-  // Bytes that an ordinary write below `prefix` may still use. Errors: unsupported.
-  [[nodiscard]] virtual Result<int64_t> free_space(std::string_view prefix) = 0;
+  // What an ordinary write below `prefix` may still use: the least that the file system and quotas leave. Errors:
+  // unsupported.
+  [[nodiscard]] virtual Result<FreeSpace> free_space(std::string_view prefix) = 0;
 };
 
 // Errors: invalid_argument, saying what is wrong with `key`.
 [[nodiscard]] Status check_key(std::string_view key);
+
+// Before something large is written below `prefix`. Errors: resource_exhausted, saying what `what` needs, what there
+// is, what sets that, and the way out. A storage that does not know has room.
+[[nodiscard]] Status check_space(Storage& storage, std::string_view prefix, int64_t needed_bytes,
+                                 std::string_view what);
 
 // Whole objects, for small things. `write_object` commits with `durability`.
 [[nodiscard]] Result<std::string> read_object(Storage& storage, std::string_view key, int64_t limit_bytes = 64 << 20);

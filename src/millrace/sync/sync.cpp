@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <deque>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,21 @@ constexpr auto kDurableWait = std::chrono::seconds(1);  // for a batch to fill
 
 constexpr int kPartShare = 20;  // of the time, what saving a part of the record may take: 1/20
 constexpr auto kAbandonedAfter = std::chrono::hours(7 * 24);  // nobody uploads one object for longer
+
+// Aligned, so that a disk can write to it.
+class PageMemory {
+ public:
+  explicit PageMemory(int64_t bytes) : size_(static_cast<size_t>(bytes)), data_(::operator new(size_, kPage)) {}
+  ~PageMemory() { ::operator delete(data_, kPage); }
+  PageMemory(const PageMemory&) = delete;
+  PageMemory& operator=(const PageMemory&) = delete;
+  std::span<std::byte> span() const { return {static_cast<std::byte*>(data_), size_}; }
+
+ private:
+  static constexpr std::align_val_t kPage{4096};
+  const size_t size_;
+  void* const data_;
+};
 
 // Both sides listed, and merged with what the record says.
 struct Streams {
@@ -110,7 +126,7 @@ struct Totals {
   int64_t files = 0;    // to copy or compare
   int64_t bytes = 0;    // of these
   int64_t grows = 0;    // what the target's used space grows by
-  int64_t largest = 0;  // a replaced file stays until its successor is whole
+  int64_t largest = 0;  // a file that is replaced stays until its successor is whole
 
   void add(const Action& action) {
     if (action.kind != Kind::kCopy && action.kind != Kind::kCompare) return;
@@ -118,7 +134,7 @@ struct Totals {
     bytes += action.size;
     if (action.kind == Kind::kCompare) return;
     grows += action.size - action.target.size;
-    largest = std::max(largest, action.size);
+    largest = std::max(largest, action.target.size);
   }
 };
 
@@ -204,11 +220,17 @@ class Run {
       ASSIGN_OR_RETURN(totals, count_all());
     }
     if (progress_ != nullptr && (planned_ || knows_space)) progress_->set_totals(totals.bytes, totals.files);
-    if (!knows_space || totals.grows + totals.largest <= 0) return {};
-    const auto free = target_.storage->free_space(prefix_of(target_));
-    if (!free || totals.grows + totals.largest <= *free) return {};
-    return fail(ErrorCode::kResourceExhausted, "{} needs {} more, and {} are free", target_.url,
-                format_bytes(totals.grows), format_bytes(*free));
+    return check_room(totals.grows + totals.largest);
+  }
+
+  Status check_room(int64_t needed_bytes) {
+    Status fits = check_space(*target_.storage, prefix_of(target_), needed_bytes, target_.url);
+    if (fits || fits.error().code() != ErrorCode::kResourceExhausted) return {};
+    // What killed runs left takes up room, and is gone on with or removed.
+    const auto left = target_.storage->list_uploads(prefix_of(target_));
+    if (!left || left->empty()) return fits;
+    for (const ObjectInfo& upload : *left) needed_bytes -= upload.size;
+    return check_space(*target_.storage, prefix_of(target_), needed_bytes, target_.url);
   }
 
   // A pass of its own, for trees that are too large to be planned in memory.
@@ -651,14 +673,15 @@ Status SyncReport::status() const {
 }
 
 Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::stop_token stop, Progress* progress) {
-  ASSIGN_OR_RETURN(const auto reader,
-                   storage.open_read(object.key, {.expected_version = object.version, .known_size = object.size}));
+  ASSIGN_OR_RETURN(
+      const auto reader,
+      storage.open_read(object.key, {.expected_version = object.version, .known_size = object.size, .once = true}));
   Xxh3Stream hash;
-  std::vector<std::byte> piece(static_cast<size_t>(std::min(reader->size(), kHashPieceBytes)));
+  const PageMemory piece(kHashPieceBytes);
   for (int64_t at = 0; at < reader->size();) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", reader->name());
     const int64_t size = std::min(kHashPieceBytes, reader->size() - at);
-    const auto part = std::span(piece).first(static_cast<size_t>(size));
+    const auto part = piece.span().first(static_cast<size_t>(size));
     RETURN_IF_ERROR(reader->read_at(at, part));
     hash.update(part);
     at += size;

@@ -19,6 +19,7 @@
 namespace millrace::sync {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -359,7 +360,23 @@ TEST_F(SyncTest, SpaceIsCheckedBefore) {
   const SyncReport report = run();
   EXPECT_EQ(report.end.error().code(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(tree_of(target_, true), IsEmpty());
-  bent->free_bytes = 100;
+  EXPECT_THAT(report.end.error().to_string(), AllOf(HasSubstr("10 B"), HasSubstr("9 B"), HasSubstr("quota of a test")));
+  bent->free_bytes = 10;
+  EXPECT_TRUE(run().status()) << "exactly";
+  put_all(source_, {{"a", "123456"}});
+  bent->free_bytes = 5;
+  EXPECT_FALSE(run().end) << "the old one stays until the new one is whole";
+  bent->free_bytes = 6;
+  EXPECT_TRUE(run().status());
+}
+
+TEST_F(SyncTest, WhatAKilledRunLeftCountsAsRoom) {
+  const auto bent = std::make_shared<BentStorage>(make_memory_storage("small"));
+  target_ = located(bent, "to");
+  put_all(source_, {{"a", "12345"}, {"b", "12345"}});
+  bent->free_bytes = 6;
+  EXPECT_FALSE(run().end);
+  bent->left = {{.key = "to/a", .size = 4}};
   EXPECT_TRUE(run().status());
 }
 

@@ -27,6 +27,7 @@ class BentStorage final : public Storage {
   std::optional<int64_t> free_bytes;
   std::function<void(std::string_view key)> on_open;
   std::function<Status(std::span<const std::string> keys)> on_durable;
+  std::vector<ObjectInfo> left;  // unfinished ones, for list_uploads
 
   std::string_view name() const override { return inner_->name(); }
   Capabilities capabilities() const override {
@@ -56,7 +57,7 @@ class BentStorage final : public Storage {
   }
   [[nodiscard]] Status remove(std::span<const std::string> keys) override { return inner_->remove(keys); }
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
-    return inner_->list_uploads(prefix);
+    return left.empty() ? inner_->list_uploads(prefix) : left;
   }
   [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo> uploads) override {
     return inner_->abort_uploads(uploads);
@@ -65,8 +66,8 @@ class BentStorage final : public Storage {
     if (on_durable) RETURN_IF_ERROR(on_durable(keys));
     return inner_->make_durable(keys);
   }
-  [[nodiscard]] Result<int64_t> free_space(std::string_view prefix) override {
-    if (free_bytes) return *free_bytes;
+  [[nodiscard]] Result<FreeSpace> free_space(std::string_view prefix) override {
+    if (free_bytes) return FreeSpace{*free_bytes, "the quota of a test"};
     return inner_->free_space(prefix);
   }
 

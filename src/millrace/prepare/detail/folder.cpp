@@ -33,11 +33,7 @@ Status write_if_different(const Location& folder, std::string_view name, std::st
 }
 
 Status check_space(const Location& folder, int64_t need_bytes) {
-  if (!folder.storage->capabilities().free_space) return {};
-  ASSIGN_OR_RETURN(const int64_t free_bytes, folder.storage->free_space(folder.key));
-  if (free_bytes >= need_bytes) return {};
-  return fail(ErrorCode::kResourceExhausted, "{}: at least {} are needed, {} are free", folder.url,
-              format_bytes(need_bytes), format_bytes(free_bytes));
+  return millrace::check_space(*folder.storage, folder.key, need_bytes, folder.url);
 }
 
 }  // namespace millrace::prepare

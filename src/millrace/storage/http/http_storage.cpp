@@ -280,7 +280,7 @@ class HttpStorage final : public Storage {
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view) override { return read_only("list"); }
   [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo>) override { return read_only("remove"); }
   [[nodiscard]] Status make_durable(std::span<const std::string>) override { return read_only("write"); }
-  [[nodiscard]] Result<int64_t> free_space(std::string_view) override { return read_only("write"); }
+  [[nodiscard]] Result<FreeSpace> free_space(std::string_view) override { return read_only("write"); }
 
  private:
   tl::unexpected<Error> read_only(std::string_view what) const {

@@ -88,17 +88,4 @@ DirectoryLock::~DirectoryLock() {
   if (fd_) unlock(sys_, fd_);
 }
 
-Result<int64_t> free_bytes(const Context& context, std::string path) {
-  struct statvfs info{};
-  for (;;) {
-    const int64_t result = retry([&] { return context.sys->statvfs(or_root(path).c_str(), &info); });
-    if (result >= 0) break;
-    if ((result != -ENOENT && result != -ENOTDIR) || path == context.root) {
-      return sys_fail(result, "find the free space of " + or_root(path));
-    }
-    path = parent_of(path);
-  }
-  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
-}
-
 }  // namespace millrace::local

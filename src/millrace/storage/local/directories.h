@@ -32,7 +32,4 @@ class DirectoryLock {
   Fd fd_;
 };
 
-// Bytes that an ordinary user may still use at `path`, or at the nearest directory above that exists.
-[[nodiscard]] Result<int64_t> free_bytes(const Context& context, std::string path);
-
 }  // namespace millrace::local

@@ -37,7 +37,10 @@ std::optional<TempName> parse_temp_name(std::string_view name);
 // The path of a note of the unfinished file at `temp_path`. REQUIRES: its name is of that form.
 std::string note_path(const std::string& temp_path, std::string_view mark);
 
+inline constexpr int64_t kStatBlockBytes = 512;  // of st_blocks
+
 class ListWalk;
+class StreamPolicy;
 
 // What a process keeps for one storage.
 struct ProcessState {
@@ -56,6 +59,7 @@ struct Context {
   std::string name;  // "file:///root"
   Syscalls* sys = nullptr;
   std::unique_ptr<PerProcess<ProcessState>> state;
+  std::shared_ptr<StreamPolicy> streams;
 
   std::string path(std::string_view key) const { return root + "/" + std::string(key); }
 };

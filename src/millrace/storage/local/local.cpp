@@ -11,7 +11,10 @@
 #include "millrace/storage/detail/submit.h"
 #include "millrace/storage/local/directories.h"
 #include "millrace/storage/local/list.h"
+#include "millrace/storage/local/lustre.h"
 #include "millrace/storage/local/objects.h"
+#include "millrace/storage/local/space.h"
+#include "millrace/storage/local/stream.h"
 
 namespace millrace {
 namespace local {
@@ -33,6 +36,7 @@ class LocalStorage final : public Storage {
             .unique_versions = true,
             .reads_replaced = true,
             .durable = true,
+            .layout = has_lfs(),
             .resume = true,
             .notes = true,
             .folders = true};
@@ -83,9 +87,9 @@ class LocalStorage final : public Storage {
   }
 
   [[nodiscard]] Status make_durable(std::span<const std::string> keys) override;
-  [[nodiscard]] Result<int64_t> free_space(std::string_view prefix) override {
+  [[nodiscard]] Result<FreeSpace> free_space(std::string_view prefix) override {
     RETURN_IF_ERROR(check_listing(prefix, {}));
-    return free_bytes(*context_, parent_of(context_->path(prefix)));
+    return free_space_at(*context_, parent_of(context_->path(prefix)));
   }
 
  private:
@@ -139,6 +143,7 @@ Result<std::shared_ptr<Storage>> open_local_storage(std::string root, const Loca
   context->root = std::move(absolute);
   context->name = "file://" + (context->root.empty() ? "/" : context->root);
   context->sys = options.syscalls != nullptr ? options.syscalls : &real_syscalls();
+  context->streams = std::make_shared<local::StreamPolicy>(options.direct);
   const int threads = options.io_threads > 0 ? options.io_threads
                                              : std::clamp(available_cpus(), local::kFewestThreads, local::kMostThreads);
   context->state = std::make_unique<PerProcess<local::ProcessState>>(

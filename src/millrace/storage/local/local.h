@@ -20,8 +20,16 @@ namespace millrace {
 
 class Syscalls;
 
+// How large files that are read or written once are moved (OpenOptions::once, a large WriteOptions::size_hint_bytes).
+enum class LocalDirect {
+  kMeasured,  // past the page cache (O_DIRECT) or through it, as each file system is faster with
+  kNever,     // through it, and dropped behind
+  kAlways,    // past it, whatever is aligned for that
+};
+
 struct LocalOptions {
-  int io_threads = 0;            // that serve submit(); 0: one per available CPU, at least 2 and at most 16
+  int io_threads = 0;  // that serve submit(); 0: one per available CPU, at least 2 and at most 16
+  LocalDirect direct = LocalDirect::kMeasured;
   Syscalls* syscalls = nullptr;  // for tests: used instead of the system's own; outlives the storage and all it opened
 };
 

@@ -50,27 +50,31 @@ struct LocalFixture {
   std::shared_ptr<Storage> storage;
 };
 
-std::shared_ptr<Storage> make_local(bool faulty) {
+std::shared_ptr<Storage> make_local(bool faulty, LocalDirect direct = LocalDirect::kMeasured) {
   const uint64_t seed = test_seed();
   if (faulty) std::cout << "MILLRACE_TEST_SEED=" << seed << "\n";
   auto fixture = std::make_shared<LocalFixture>(seed);
   if (faulty) add_harmless_faults(fixture->sys);
-  auto storage = open_local_storage(fixture->dir.path(), {.syscalls = faulty ? &fixture->sys : nullptr});
+  auto storage =
+      open_local_storage(fixture->dir.path(), {.direct = direct, .syscalls = faulty ? &fixture->sys : nullptr});
   EXPECT_TRUE(storage);
   fixture->storage = std::move(*storage);
   Storage* const raw = fixture->storage.get();
   return std::shared_ptr<Storage>(std::move(fixture), raw);
 }
 
+StorageCase local_case(const std::string& name, bool faulty, LocalDirect direct) {
+  return {.name = name,
+          .make = [=] { return make_local(faulty, direct); },
+          .shared_between_processes = true,
+          .overwrite_in_place = overwrite_file};
+}
 INSTANTIATE_TEST_SUITE_P(Local, StorageConformance,
-                         ::testing::Values(StorageCase{.name = "local",
-                                                       .make = [] { return make_local(false); },
-                                                       .shared_between_processes = true,
-                                                       .overwrite_in_place = overwrite_file},
-                                           StorageCase{.name = "interrupted",
-                                                       .make = [] { return make_local(true); },
-                                                       .shared_between_processes = true,
-                                                       .overwrite_in_place = overwrite_file}),
+                         ::testing::Values(local_case("local", false, LocalDirect::kMeasured),
+                                           local_case("interrupted", true, LocalDirect::kMeasured),
+                                           local_case("direct", false, LocalDirect::kAlways),
+                                           local_case("directInterrupted", true, LocalDirect::kAlways),
+                                           local_case("buffered", false, LocalDirect::kNever)),
                          conformance_name);
 
 class LocalTest : public ::testing::Test {
@@ -355,6 +359,18 @@ TEST_F(LocalTest, SpaceIsCheckedBefore) {
   EXPECT_THAT(names(), IsEmpty());
   sys_.add({.call = "fallocate", .error = EOPNOTSUPP});
   EXPECT_TRUE(write_object(*storage_, "object", "x", {.size_hint_bytes = 10}));
+}
+
+TEST_F(LocalTest, AQuotaThatIsReachedInTheMiddleLeavesNothing) {
+  for (const char* call : {"pwrite", "fallocate", "fdatasync"}) {
+    sys_.clear();
+    sys_.add({.call = call, .count = SyscallFault::kForever, .error = EDQUOT});
+    const auto done = write_object(*storage_, "object", std::string(10'000, 'x'), {.size_hint_bytes = 10'000});
+    ASSERT_FALSE(done) << call;
+    EXPECT_EQ(done.error().code(), ErrorCode::kResourceExhausted) << call;
+    EXPECT_THAT(done.error().to_string(), HasSubstr("Disk quota exceeded"));
+    EXPECT_THAT(names(), IsEmpty()) << call;
+  }
 }
 
 TEST_F(LocalTest, ALastSyncThatFailsSaysSo) {

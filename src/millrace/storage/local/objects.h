@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "millrace/storage/local/files.h"
+#include "millrace/storage/local/stream.h"
 
 namespace millrace::local {
 
@@ -20,6 +21,7 @@ class LocalReader final : public RandomReader {
   std::string_view name() const override { return path_; }
   int64_t size() const override { return opened_.st_size; }
   std::string_view version() const override { return version_; }
+  bool has_holes() const override { return int64_t{opened_.st_blocks} * kStatBlockBytes < opened_.st_size; }
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
 
   const Fd& fd() const { return fd_; }
@@ -27,12 +29,13 @@ class LocalReader final : public RandomReader {
   [[nodiscard]] Status check_unchanged() const;
 
  private:
-  LocalReader(std::shared_ptr<const Context> context, std::string path, Fd fd, const struct stat& opened);
+  LocalReader(std::shared_ptr<const Context> context, std::string path, Fd fd, const struct stat& opened, bool once);
   const std::shared_ptr<const Context> context_;
   const std::string path_;
   const Fd fd_;
   const struct stat opened_;
   const std::string version_;
+  std::optional<Stream> stream_;  // with OpenOptions::once
 };
 
 // As Storage::open_write.

@@ -19,19 +19,27 @@ Result<std::unique_ptr<RandomReader>> LocalReader::open(std::shared_ptr<const Co
     return fail(ErrorCode::kCorruption, "open {}: version {}, not {} as expected", path, version_of(info),
                 options.expected_version);
   }
-  return std::unique_ptr<RandomReader>(new LocalReader(std::move(context), std::move(path), std::move(fd), info));
+  return std::unique_ptr<RandomReader>(
+      new LocalReader(std::move(context), std::move(path), std::move(fd), info, options.once));
 }
 
-LocalReader::LocalReader(std::shared_ptr<const Context> context, std::string path, Fd fd, const struct stat& opened)
+LocalReader::LocalReader(std::shared_ptr<const Context> context, std::string path, Fd fd, const struct stat& opened,
+                         bool once)
     : context_(std::move(context)),
       path_(std::move(path)),
       fd_(std::move(fd)),
       opened_(opened),
-      version_(version_of(opened)) {}
+      version_(version_of(opened)) {
+  StreamPolicy& policy = *context_->streams;
+  const bool is_large = opened_.st_size >= policy.smallest_object_bytes(false);
+  if ((once || policy.takes_all()) && is_large) stream_.emplace(*context_->sys, policy, path_, fd_, false);
+}
 
 Status LocalReader::read_at(int64_t offset, std::span<std::byte> out) const {
   RETURN_IF_ERROR(check_read_range(*this, offset, std::ssize(out)));
-  RETURN_IF_ERROR(pread_all(*context_->sys, fd_, path_, offset, out));
+  const size_t streamed = stream_ ? stream_->read(offset, out) : 0;
+  RETURN_IF_ERROR(
+      pread_all(*context_->sys, fd_, path_, offset + static_cast<int64_t>(streamed), out.subspan(streamed)));
   return check_unchanged();
 }
 

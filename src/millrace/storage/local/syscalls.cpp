@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 
 namespace millrace {
@@ -43,6 +45,41 @@ int Syscalls::fstat(int fd, struct stat* out) {
 }
 int Syscalls::statvfs(const char* path, struct statvfs* out) {
   return ::statvfs(path, out);
+}
+int Syscalls::statfs(const char* path, struct statfs* out) {
+  return ::statfs(path, out);
+}
+int Syscalls::get_quota(const char* path, int type, uint32_t id, struct dqblk* out) {
+  const int fd = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  const long result = ::syscall(SYS_quotactl_fd, fd, QCMD(Q_GETQUOTA, type), id, out);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return static_cast<int>(result);
+}
+uid_t Syscalls::geteuid() {
+  return ::geteuid();
+}
+int64_t Syscalls::cached_bytes(int fd, off_t offset, off_t size) {
+  constexpr long kCachestat = 451;  // since Linux 6.5; newer than the headers
+  struct {
+    uint64_t offset, size;
+  } const range{static_cast<uint64_t>(offset), static_cast<uint64_t>(size)};
+  struct {
+    uint64_t cached, dirty, writeback, evicted, recently_evicted;
+  } pages{};
+  if (::syscall(kCachestat, fd, &range, &pages, 0) != 0) return 0;
+  return static_cast<int64_t>(pages.cached) * ::sysconf(_SC_PAGESIZE);
+}
+int Syscalls::fadvise(int fd, off_t offset, off_t size, int advice) {
+  const int error = ::posix_fadvise(fd, offset, size, advice);
+  if (error == 0) return 0;
+  errno = error;
+  return -1;
+}
+int Syscalls::sync_file_range(int fd, off_t offset, off_t size, unsigned flags) {
+  return ::sync_file_range(fd, offset, size, flags);
 }
 int Syscalls::ftruncate(int fd, off_t size) {
   return ::ftruncate(fd, size);

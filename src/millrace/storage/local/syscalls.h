@@ -4,11 +4,14 @@
 // Every system call of local/, in one table, so that a test can make them fail, stop half-way or forget what was not
 // synced (fault_syscalls.h). Each is the call of its name: the same arguments, -1 and errno on failure. Thread-safe.
 
+#include <sys/quota.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <ctime>
 
 namespace millrace {
@@ -28,6 +31,13 @@ class Syscalls {
   virtual int lstat(const char* path, struct stat* out);
   virtual int fstat(int fd, struct stat* out);
   virtual int statvfs(const char* path, struct statvfs* out);
+  virtual int statfs(const char* path, struct statfs* out);
+  virtual int get_quota(const char* path, int type, uint32_t id, struct dqblk* out);  // quotactl_fd, Q_GETQUOTA
+  virtual uid_t geteuid();
+
+  virtual int64_t cached_bytes(int fd, off_t offset, off_t size);  // of a range; 0 where the kernel does not tell
+  virtual int fadvise(int fd, off_t offset, off_t size, int advice);
+  virtual int sync_file_range(int fd, off_t offset, off_t size, unsigned flags);
 
   virtual int ftruncate(int fd, off_t size);
   virtual int fallocate(int fd, int mode, off_t offset, off_t size);

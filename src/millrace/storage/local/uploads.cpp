@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 
+#include <algorithm>
+
 #include "millrace/storage/local/list.h"
 
 namespace millrace::local {
@@ -52,6 +54,7 @@ class UploadFinder {
     ASSIGN_OR_RETURN(const auto info, stat_fd(*context_.sys, fd, path));
     ObjectInfo upload = object_info(key, info);
     upload.version = temp;
+    upload.size = std::max(upload.size, int64_t{info.st_blocks} * kStatBlockBytes);  // space may have been reserved
     uploads_.push_back(std::move(upload));
     return {};
   }

@@ -5,15 +5,22 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <random>
 #include <thread>
 #include <utility>
 
+#include "millrace/base/log.h"
 #include "millrace/base/units.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/local/directories.h"
 #include "millrace/storage/local/list.h"
+#include "millrace/storage/local/lustre.h"
 #include "millrace/storage/local/objects.h"
+#include "millrace/storage/local/space.h"
+#include "millrace/storage/local/stream.h"
 
 // A commit, in the order that makes it safe:
 //
@@ -31,7 +38,9 @@ namespace millrace::local {
 namespace {
 
 constexpr int kTempTries = 100;
+constexpr mode_t kNewFileMode = 0666;
 constexpr size_t kNameMaxBytes = 255;
+constexpr size_t kHoleBytes = 64 << 10;  // a shorter run of zeros saves no request to the disk
 constexpr int64_t kNoteLimitBytes = 1 << 20;
 constexpr int kResumeTries = 5;  // a listing holds the lock for a moment, to see that nobody else does
 constexpr std::chrono::milliseconds kResumeWait{2};
@@ -68,6 +77,19 @@ std::string temp_name(std::string_view target_name) {
   return name;
 }
 
+// Of this process, which can only be asked for by changing it, but for what the system prints.
+mode_t current_umask() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("Umask:")) return static_cast<mode_t>(std::strtoul(line.c_str() + 6, nullptr, 8));
+  }
+  return 022;
+}
+
+bool is_zero(std::span<const std::byte> bytes) {
+  return std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0 && bytes.front() == std::byte{0};
+}
+
 class LocalWriter final : public Writer {
  public:
   LocalWriter(std::shared_ptr<const Context> context, std::string key, std::string path, const WriteOptions& options)
@@ -89,12 +111,16 @@ class LocalWriter final : public Writer {
   Syscalls& sys() const { return *context_->sys; }
   Status check_target() const;
   Status create_temp();
+  Result<Fd> open_temp(const std::string& temp);
   Status open_abandoned_temp(const std::string& path);
   Status read_note();
   Status write_file(const std::string& path, std::string_view content) const;
   Status remove_note();
   Status set_attributes();
   Status preallocate(int64_t allocated);
+  void open_stream();
+  Status write_piece(int64_t offset, std::span<const std::byte> data);
+  Status write_sparse(int64_t offset, std::span<const std::byte> data);
   void leave();
   Status check_open(std::string_view what) const;
   Status copy_in_kernel(const LocalReader& source, int64_t source_offset, int64_t size, int64_t offset, int64_t& done);
@@ -112,7 +138,8 @@ class LocalWriter final : public Writer {
   const uint64_t generation_ = fork_generation();
   std::string temp_path_;  // empty once there is none
   Fd fd_;
-  std::atomic<int64_t> end_{0};  // behind the last byte written
+  std::optional<Stream> stream_;  // of a large object
+  std::atomic<int64_t> end_{0};   // behind the last byte written
   std::string resumed_note_;
   Mutex note_mutex_;
   bool has_note_ GUARDED_BY(note_mutex_) = false;
@@ -121,6 +148,7 @@ class LocalWriter final : public Writer {
 Status LocalWriter::begin() {
   RETURN_IF_ERROR(check_target());
   RETURN_IF_ERROR(create_temp());
+  open_stream();
   return preallocate(0);
 }
 
@@ -133,7 +161,8 @@ Status LocalWriter::begin_resumed(const ObjectInfo& upload) {
     RETURN_IF_ERROR(read_note());
     ASSIGN_OR_RETURN(const auto info, stat_fd(sys(), fd_, path));
     end_ = info.st_size;
-    return preallocate(int64_t{info.st_blocks} * 512);
+    open_stream();
+    return preallocate(int64_t{info.st_blocks} * kStatBlockBytes);
   };
   Status prepared = prepare();
   if (!prepared) leave();
@@ -191,7 +220,7 @@ Status LocalWriter::create_temp() {
   for (int i = 0; i < kTempTries; ++i) {
     RETURN_IF_ERROR(make_directories(*context_, dir));
     std::string temp = dir + "/" + temp_name(std::string_view(path_).substr(dir.size() + 1));
-    auto fd = open_fd(sys(), temp, O_RDWR | O_CREAT | O_EXCL, 0666);
+    auto fd = open_temp(temp);
     if (!fd) {
       if (fd.error().sys_errno() != ENOENT && fd.error().sys_errno() != EEXIST) {
         return tl::unexpected<Error>(std::move(fd).error());
@@ -211,13 +240,28 @@ Status LocalWriter::create_temp() {
   return tl::unexpected<Error>(std::move(last));
 }
 
+// On Lustre with the layout that fits; elsewhere, and where lfs fails, an ordinary file.
+Result<Fd> LocalWriter::open_temp(const std::string& temp) {
+  const auto stripes = stripes_for(options_.size_hint_bytes, options_.stripe_count);
+  if (stripes && is_lustre(sys(), parent_of(temp))) {
+    if (const Status made = make_striped_file(temp, *stripes); made) {
+      ASSIGN_OR_RETURN(Fd fd, open_fd(sys(), temp, O_RDWR | O_NOFOLLOW));
+      static_cast<void>(retry([&] { return sys().fchmod(fd.get(), kNewFileMode & ~current_umask()); }));
+      return fd;
+    } else {
+      log(LogLevel::kInfo, "{}: it gets the layout of its directory: {}", path_, made.error().to_string());
+    }
+  }
+  return open_fd(sys(), temp, O_RDWR | O_CREAT | O_EXCL, kNewFileMode);
+}
+
 Status LocalWriter::preallocate(int64_t allocated) {
   const int64_t size = options_.size_hint_bytes;
-  if (size == 0) return {};
-  ASSIGN_OR_RETURN(const int64_t available, free_bytes(*context_, parent_of(path_)));
-  if (size - allocated > available) {
-    return fail(ErrorCode::kResourceExhausted, "write {}: it needs {}, and {} are free", path_,
-                format_bytes(size - allocated), format_bytes(available));
+  if (size == 0 || options_.sparse) return {};
+  ASSIGN_OR_RETURN(const FreeSpace free, free_space_at(*context_, parent_of(path_)));
+  if (size - allocated > free.bytes) {
+    return fail(ErrorCode::kResourceExhausted, "write {}: it needs {}, and {} are free ({})", path_,
+                format_bytes(size - allocated), format_bytes(free.bytes), free.limit);
   }
   // The size stays, so that an unfinished or shorter object needs no care.
   const int64_t result = retry([&] { return sys().fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, 0, size); });
@@ -225,6 +269,11 @@ Status LocalWriter::preallocate(int64_t allocated) {
     return sys_fail(result, fmt::format("write {}: reserve {}", path_, format_bytes(size)));
   }
   return {};  // other failures: not every file system can, and none must
+}
+
+void LocalWriter::open_stream() {
+  if (options_.size_hint_bytes < context_->streams->smallest_object_bytes(true)) return;
+  stream_.emplace(sys(), *context_->streams, temp_path_, fd_, true);
 }
 
 Status LocalWriter::check_open(std::string_view what) const {
@@ -242,8 +291,39 @@ void LocalWriter::raise_end(int64_t end) {
 Status LocalWriter::write_at(int64_t offset, std::span<const std::byte> data) {
   RETURN_IF_ERROR(check_open("write"));
   RETURN_IF_ERROR(check_write_range(path_, offset, data.size()));
-  RETURN_IF_ERROR(pwrite_all(sys(), fd_, path_, offset, data));
+  RETURN_IF_ERROR(options_.sparse ? write_sparse(offset, data) : write_piece(offset, data));
   raise_end(offset + std::ssize(data));
+  return {};
+}
+
+Status LocalWriter::write_piece(int64_t offset, std::span<const std::byte> data) {
+  const size_t streamed = stream_ ? stream_->write(offset, data) : 0;
+  return pwrite_all(sys(), fd_, path_, offset + static_cast<int64_t>(streamed), data.subspan(streamed));
+}
+
+// Whole chunks of zeros become holes, but for the last one, so that the file is as long as what was written.
+Status LocalWriter::write_sparse(int64_t offset, std::span<const std::byte> data) {
+  const auto chunk_at = [&](size_t at) {
+    const size_t to_boundary = kHoleBytes - (static_cast<size_t>(offset) + at) % kHoleBytes;
+    return data.subspan(at, std::min(to_boundary, data.size() - at));
+  };
+  const auto is_hole = [&](size_t at) {
+    const auto chunk = chunk_at(at);
+    return chunk.size() == kHoleBytes && at + kHoleBytes < data.size() && is_zero(chunk);
+  };
+  for (size_t at = 0; at < data.size();) {
+    size_t end = at;
+    const bool hole = is_hole(at);
+    while (end < data.size() && is_hole(end) == hole) end += chunk_at(end).size();
+    const int64_t begin = offset + static_cast<int64_t>(at);
+    // Something may have been written there before.
+    const bool made = hole && retry([&] {
+                                return sys().fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin,
+                                                       static_cast<off_t>(end - at));
+                              }) >= 0;
+    if (!made) RETURN_IF_ERROR(write_piece(begin, data.subspan(at, end - at)));
+    at = end;
+  }
   return {};
 }
 
@@ -430,6 +510,7 @@ void LocalWriter::leave() {
   // A forked child may hold the descriptor too.
   if (fd_ && generation_ == fork_generation()) unlock(sys(), fd_);
   temp_path_.clear();
+  stream_.reset();
   fd_.close();
 }
 

@@ -139,7 +139,7 @@ class S3Storage final : public Storage {
     }
     return {};
   }
-  [[nodiscard]] Result<int64_t> free_space(std::string_view prefix) override {
+  [[nodiscard]] Result<FreeSpace> free_space(std::string_view prefix) override {
     return fail(ErrorCode::kUnsupported, "{}: a bucket does not say how much more it takes", bucket_->url(prefix));
   }
 

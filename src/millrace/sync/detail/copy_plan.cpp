@@ -20,7 +20,7 @@ int64_t wanted_part_bytes(const CopyPlan& plan, int64_t size) {
 }
 
 Status open_source(const CopyJob& job, CopyPlan& plan) {
-  const OpenOptions options{.expected_version = job.source.version, .known_size = job.source.size};
+  const OpenOptions options{.expected_version = job.source.version, .known_size = job.source.size, .once = true};
   ASSIGN_OR_RETURN(plan.source, job.from.storage->open_read(job.from.key, options));
   if (plan.source->size() == job.source.size) return {};
   return fail(ErrorCode::kCorruption, "{} has {} bytes, not {}: it changed since it was listed", plan.source->name(),
@@ -59,7 +59,8 @@ void find_old(const CopyJob& job, CopyPlan& plan) {
       return;
     }
   }
-  auto reader = storage.open_read(job.to.key, {.expected_version = plan.old.version, .known_size = plan.old.size});
+  auto reader =
+      storage.open_read(job.to.key, {.expected_version = plan.old.version, .known_size = plan.old.size, .once = true});
   if (!reader) return;
   plan.old_reader = std::move(*reader);
   plan.same_attributes = same_posix(plan.write.posix, plan.old.posix);
@@ -96,6 +97,7 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
   if (delta && (size > kBlockBytes || (job.options.target && !to.random_write))) find_old(job, plan);
   // For a small file, to ask how much is free costs as much as to write it.
   plan.write.size_hint_bytes = to.random_write && size <= kBlockBytes ? 0 : size;
+  plan.write.sparse = plan.source->has_holes();
   plan.write.part_bytes = wanted_part_bytes(plan, size);
   return plan;
 }

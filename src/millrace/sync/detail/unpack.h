@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Private to sync/: a downloaded sample is unpacked and looked into. Thread-safe.
+
+#include <cstdint>
+#include <stop_token>
+#include <string_view>
+
+#include "millrace/storage/url.h"
+
+namespace millrace::sync {
+
+// By its name: tar, also in gzip or zstd.
+bool is_archive(std::string_view path);
+
+struct Unpacked {
+  bool is_archive = false;
+  int64_t members = 0;  // files of the archive
+  int64_t bytes = 0;    // of them
+  int64_t checked = 0;  // files that were looked into, because their names say what they are
+};
+
+// Unpacks the archive `file` to files below `into`; what is no archive is only checked, packed or not: gzip and zstd
+// to their end, .json, .jsonl's first line and .npy by their form. Errors: corruption; invalid_argument (a member whose
+// name is no path below `into`), those of reading and writing, cancelled.
+[[nodiscard]] Result<Unpacked> unpack_and_check(const Location& file, const Location& into, std::stop_token stop = {});
+
+}  // namespace millrace::sync
