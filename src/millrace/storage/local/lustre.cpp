@@ -8,8 +8,8 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "millrace/base/command.h"
 #include "millrace/storage/local/files.h"
-#include "millrace/storage/s3/detail/command.h"
 
 namespace millrace {
 namespace {
@@ -111,7 +111,7 @@ bool has_lfs() {
 
 Result<std::string> run_lfs(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "lfs");
-  ASSIGN_OR_RETURN(s3::CommandOutput done, s3::run_command(arguments, kLfsLimit, {}));
+  ASSIGN_OR_RETURN(CommandOutput done, run_command(arguments, kLfsLimit, {}));
   if (done.ok) return std::move(done.out);
   const std::string_view said = done.err.empty() ? std::string_view(done.out) : done.err;
   return fail(ErrorCode::kUnavailable, "lfs {}: {}: {}", arguments[1], done.status,
@@ -126,8 +126,7 @@ std::optional<Stripes> stripes_for(int64_t size_hint_bytes, int wanted) {
 }
 
 Status make_striped_file(const std::string& path, const Stripes& stripes) {
-  return run_lfs(
-             {"setstripe", "-c", std::to_string(stripes.count), "-S", std::to_string(stripes.size_bytes), path})
+  return run_lfs({"setstripe", "-c", std::to_string(stripes.count), "-S", std::to_string(stripes.size_bytes), path})
       .map([](const std::string&) {});
 }
 

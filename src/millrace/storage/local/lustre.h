@@ -27,7 +27,8 @@ std::optional<LustreLayout> parse_lustre_layout(std::string_view name);
 
 // Gives `dir` that layout for what will be made in it. False, and nothing done, where it does not lie on Lustre.
 // Errors: not_found (no directory, or Lustre without `lfs`), permission_denied and others as lfs says.
-[[nodiscard]] Result<bool> set_lustre_layout(const std::string& dir, LustreLayout layout, Syscalls& sys = real_syscalls());
+[[nodiscard]] Result<bool> set_lustre_layout(const std::string& dir, LustreLayout layout,
+                                             Syscalls& sys = real_syscalls());
 // What `lfs getstripe` says of `path` (of a directory: what files in it will get); nothing where it does not lie on
 // Lustre. Errors: as above.
 [[nodiscard]] Result<std::optional<std::string>> show_lustre_layout(const std::string& path,

@@ -18,7 +18,7 @@ namespace millrace::local {
 struct Quota {
   int64_t used_bytes = 0;
   int64_t hard_bytes = 0;
-  int64_t soft_bytes = 0;      // may be passed until its grace is over
+  int64_t soft_bytes = 0;  // may be passed until its grace is over
   bool grace_is_over = false;
 };
 
