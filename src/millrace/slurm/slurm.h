@@ -2,7 +2,7 @@
 #pragma once
 
 // What a Slurm cluster says of itself, by its own commands: partitions, nodes, jobs. Read is their text (`scontrol -o
-// show`, `squeue -o`), whose names have stayed from version 17 to 25, while --json came late (scontrol: 23.02) and
+// show`, `squeue -o`), whose names Slurm keeps from version to version, while --json came late (scontrol: 23.02) and
 // changed its shapes; what a version adds is passed over, what it lacks stays empty. Functions are pure but for ask(),
 // and thread-safe.
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <tuple>
 
@@ -188,6 +189,7 @@ TEST(SlurmAsk, NoSlurmIsSaid) {
   setenv("PATH", folder.c_str(), 1);
   const auto no_scontrol = ask();
   setenv("PATH", path.c_str(), 1);
+  std::filesystem::remove_all(folder);
   ASSERT_FALSE(no_scontrol);
   EXPECT_EQ(no_scontrol.error().code(), ErrorCode::kNotFound);
   EXPECT_THAT(no_scontrol.error().message(), HasSubstr("scontrol is not on PATH"));
