@@ -91,7 +91,7 @@ def test_env_lint_reads_a_running_environment(millrace: Millrace):
     assert "Write NCCL_SOCKET_IFNAME" in done.stdout
 
 
-@pytest.mark.parametrize("verb", ["job", "env"])
+@pytest.mark.parametrize("verb", ["job", "env", "cluster"])
 def test_the_docs_hold_every_rule(millrace: Millrace, verb: str):
     table = millrace(verb, "lint", "--rules").out
     section = (REPOSITORY / "docs/rules.md").read_text().split(f"## millrace {verb} lint\n")[1].split("\n## ")[0]

@@ -116,8 +116,10 @@ Status run_layout_clean(const LayoutArgs& args, Context& context) {
                                   format_bytes(removal.bytes)));
   };
   ASSIGN_OR_RETURN(const layout::CleanReport report, layout::clean_layout(wanted, options, context.stop));
-  std::string text = fmt::format("{} {} and {} directories, {}; {} younger", verb, counted(report.files, "file"),
-                                 report.directories, format_bytes(report.bytes), counted(report.kept, "file"));
+  std::string text =
+      fmt::format("{} {} and {}, {}; {} younger", verb, counted(report.files, "file"),
+                  report.directories == 1 ? "1 directory" : fmt::format("{} directories", report.directories),
+                  format_bytes(report.bytes), counted(report.kept, "file"));
   if (report.other_mounts > 0) text += fmt::format("; {} other mounts not entered", report.other_mounts);
   context.out.print({{"type", "clean_summary"},
                      {"dry_run", args.dry_run},

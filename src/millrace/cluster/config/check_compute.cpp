@@ -97,6 +97,8 @@ void check_reservation_keys(const Cluster& cluster, Report& report) {
     if (resource.reservation_id != nullptr && resource.reservation_group != nullptr) {
       report.add("PC15", resource.reservation_group->at, "a reservation by id and one by resource group");
     }
+    const yaml::Entry* target = resource.node->entry("CapacityReservationTarget");
+    if (target != nullptr && !resource.reserved()) report.add("PC15", target->at, "neither an id nor a resource group");
     if (resource.reservation_id != nullptr && resource.is_list) {
       report.add("PC15", resource.reservation_id->at,
                  "a reservation by id goes with one InstanceType, not with Instances");

@@ -110,12 +110,12 @@ int64_t prefix_for(int64_t addresses) {
 }
 
 void check_subnet_sizes(const Cluster& cluster, Report& report) {
-  const std::map<std::string, int64_t> wanted = addresses_by_subnet(cluster);
+  std::map<std::string, int64_t> wanted = addresses_by_subnet(cluster);
   std::set<std::string> told;
   for (const Queue& queue : cluster.queues) {
     if (queue.subnets.size() != 1 || !told.insert(queue.subnets[0]->text).second) continue;
     const Node& subnet = *queue.subnets[0];
-    const int64_t addresses = wanted.at(subnet.text) + kSlack;
+    const int64_t addresses = wanted[subnet.text] + kSlack;
     const auto known = cluster.facts.subnets.find(subnet.text);
     if (known != cluster.facts.subnets.end() && known->second.prefix) {
       const int64_t holds = (int64_t{1} << (32 - *known->second.prefix)) - kKeptByAws;

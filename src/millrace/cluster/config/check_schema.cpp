@@ -141,7 +141,12 @@ class SchemaWalk {
                   fmt::format("{} came with {}; this is for {}", key.name, to_string(key.since),
                               to_string(cluster_.options.version)));
     }
-    if (entry.value.is_null()) return;
+    if (entry.value.is_null()) {
+      // A required one is called missing already.
+      if (!key.required)
+        report_.add("PC63", entry.at, fmt::format("{} is empty", key.name)).fix = "Give it a value, or remove it.";
+      return;
+    }
     switch (key.value) {
       case Value::kSection:
         return section(key.detail, entry.value, entry.at);
@@ -273,9 +278,10 @@ class SchemaWalk {
     const std::optional<double> value = key.value == Value::kNumber ? yaml::as_number(node) : std::nullopt;
     const std::optional<int64_t> whole = yaml::as_int(node);
     if (!value && !whole) {
-      report_.add(
-          "PC63", node.at,
-          fmt::format("{} is a {}number, not '{}'", key.name, key.value == Value::kNumber ? "" : "whole ", node.text));
+      const bool cut = yaml::as_number(node).has_value();
+      report_.add("PC63", cut ? Severity::kWarning : Severity::kError, node.at,
+                  fmt::format("{} is a {}number, not '{}'{}", key.name, key.value == Value::kNumber ? "" : "whole ",
+                              node.text, cut ? "; it would be cut" : ""));
       return;
     }
     if (key.detail.find("..") == std::string_view::npos) {

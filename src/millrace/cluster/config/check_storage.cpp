@@ -368,7 +368,8 @@ void check_rates(const Cluster& cluster, Report& report) {
     const std::optional<double> stated = stated_rate(cluster.document, place.line);
     const bool differs = stated && (*stated < rate * 0.98 || *stated > rate * 1.02);
     if (differs) message += fmt::format("; the comment says {:.0f} MB/s", *stated);
-    report.add("PC39", differs ? Severity::kWarning : Severity::kNote, place, std::move(message));
+    Finding& finding = report.add("PC39", differs ? Severity::kWarning : Severity::kNote, place, std::move(message));
+    if (!differs) finding.fix = "Nothing, if the plan counts with it.";
   });
 }
 
@@ -431,6 +432,7 @@ void check_mounts(const Cluster& cluster, Report& report) {
     if (std::find(kReserved.begin(), kReserved.end(), storage.mount) != kReserved.end()) {
       report.add("PC40", place->at, fmt::format("{} belongs to the system", storage.mount));
     }
+    if (storage.mount == "/NONE" || storage.mount == "/none") report.add("PC40", place->at, "NONE is no directory");
     if (storage.mount == "/home" && storage.type == "FileCache")
       report.add("PC40", place->at, "a File Cache cannot be /home");
     for (size_t j = 0; j < i; ++j) {
@@ -466,6 +468,11 @@ void check_storage_sections(const Cluster& cluster, Report& report) {
         report.add("PC42", entry.at, fmt::format("{} with StorageType {}", entry.key, storage.type)).fix =
             fmt::format("Use {}.", own);
       }
+    }
+    const bool provisioned = text_at(storage.settings, "ThroughputMode") == "provisioned";
+    if (storage.type == "Efs" && provisioned != (at(storage.settings, "ProvisionedThroughput") != nullptr)) {
+      report.add("PC42", place_of(*storage.node, own),
+                 "ThroughputMode: provisioned and ProvisionedThroughput go together");
     }
     const bool needs = storage.type == "FsxOpenZfs" || storage.type == "FsxOntap" || storage.type == "FileCache";
     if (needs && storage.settings == nullptr)

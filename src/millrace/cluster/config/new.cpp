@@ -262,7 +262,7 @@ int64_t retention_days(double days) {
                        [&](int64_t d) { return static_cast<double>(d) >= days; });
 }
 
-std::string bucket_of(std::string_view url) {
+std::string script_bucket(std::string_view url) {
   return url.starts_with("s3://") ? std::string(url.substr(5, url.find('/', 5) - 5)) : std::string();
 }
 
@@ -308,7 +308,7 @@ void write_slurm_settings(const Spec& spec, Writer& out) {
 
 void write_queue_iam(const Spec& spec, Writer& out) {
   std::vector<BucketSpec> buckets = spec.buckets;
-  const std::string tools = bucket_of(spec.setup_script);
+  const std::string tools = script_bucket(spec.setup_script);
   const bool known = std::any_of(buckets.begin(), buckets.end(), [&](const BucketSpec& b) { return b.name == tools; });
   if (!tools.empty() && !known) buckets.push_back({tools, false});
   out.line(3, "Iam");
