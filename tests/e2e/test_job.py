@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -176,6 +177,43 @@ def test_a_training_job_is_told_requeued_and_goes_on(millrace: Millrace, slurm: 
     assert json.loads((tmp_path / "saved/rank-3.json").read_text())["starts"] == 2
     # One monitor for each node and start.
     assert len(list((tmp_path / "logs").glob(f"gpu-{job}-*-*.csv"))) == 4
+
+
+GLOO = """
+import os, sys
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank()])
+dist.all_reduce(total)
+with open(f"{sys.argv[1]}/rank-{dist.get_rank()}", "w") as out:
+    out.write(f"{total.item()} of {dist.get_world_size()}, local {os.environ['LOCAL_RANK']}")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(not (Path(sys.executable).parent / "torchrun").exists(), reason="torch is not installed")
+def test_torchrun_meets_over_all_nodes(millrace: Millrace, slurm: Slurm, tmp_path: Path):
+    env = job_environment(millrace, tmp_path, slurm)
+    # The nodes of this Slurm are no hosts that a name stands for.
+    scontrol = tmp_path / "bin/scontrol"
+    scontrol.write_text(
+        f'#!/bin/bash\n[ "$2" = hostnames ] && echo localhost || exec {shutil.which("scontrol")} "$@"\n'
+    )
+    scontrol.chmod(0o755)
+    env["PATH"] = f"{tmp_path}/bin:{Path(sys.executable).parent}:{env['PATH']}"
+    (tmp_path / "train.py").write_text(GLOO)
+    (tmp_path / "ranks").mkdir()
+    script = tmp_path / "train.sbatch"
+    millrace(
+        "job", "new", "train", "--nodes", 2, "--gpus", 2, "--cpus-per-gpu", 2, "--time", 10, "--monitor", 0,
+        "--log-dir", tmp_path / "logs", "--out", script, "--", tmp_path / "train.py", tmp_path / "ranks",
+    )  # fmt: skip
+    job = submit(script, env)
+    assert slurm.wait(job, timeout_s=180) == "COMPLETED", (tmp_path / f"logs/train-{job}.log").read_text()
+    assert sorted(rank.read_text() for rank in (tmp_path / "ranks").iterdir()) == [
+        "6 of 4, local 0", "6 of 4, local 0", "6 of 4, local 1", "6 of 4, local 1",
+    ]  # fmt: skip
 
 
 def test_a_training_job_that_is_cancelled_stays_so(millrace: Millrace, slurm: Slurm, tmp_path: Path):

@@ -239,9 +239,9 @@ void add_env(Verbs& verbs) {
   CLI::App& env = verbs.add_group("env", "Check the environment that NCCL, EFA and torch see");
   auto args = std::make_shared<EnvLintArgs>();
   CLI::App& lint = verbs.add(
-      env, "lint", "Check the variables that a script sets, or the output of env",
-      {"env | millrace env lint -", "millrace env lint nccl_env.sh --nodes 32",
-       "srun -N1 env | millrace env lint - --json"},
+      env, "lint", "Check the variables that a script sets, or the output of env (env | millrace env lint -)",
+      {"millrace env lint nccl_env.sh", "millrace env lint nccl_env.sh --nodes 32 --efa",
+       "millrace env lint train.sbatch --json"},
       [args](Context& context) { return run_env_lint(*args, context); }, [args] { check_lint_flags(args->lint); });
   add_lint_flags(lint, args->lint);
   lint.add_option("--nodes", args->environment.nodes, "Nodes of the job (default: what the file says)")
