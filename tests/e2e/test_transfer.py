@@ -244,3 +244,10 @@ def test_holes_stay_holes(millrace: Millrace, tmp_path: Path):
     assert (tmp_path / "dst" / "sparse").read_bytes() == (tmp_path / "src" / "sparse").read_bytes()
     assert (tmp_path / "dst" / "sparse").stat().st_blocks * 512 < 2 << 20
     assert (tmp_path / "dst" / "zeros").stat().st_blocks * 512 >= 20 << 20, "zeros that took room take room"
+
+
+def test_a_layout_elsewhere_is_said_to_be_none(millrace: Millrace, tmp_path: Path):
+    make(tmp_path / "src", {"a": b"1"})
+    ran = millrace("sync", "src", "dst", "--lustre-layout", "spread")
+    assert "does not lie on Lustre" in ran.err and (tmp_path / "dst" / "a").read_bytes() == b"1"
+    assert "does not lie" not in millrace("sync", "src", "dst", "--lustre-layout", "all", "--dry-run").err

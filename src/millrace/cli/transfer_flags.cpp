@@ -140,6 +140,10 @@ void add_transfer_flags(CLI::App& app, TransferArgs& args) {
   add_links_flag(app, args.options.follow_links);
   app.add_flag("--posix", args.options.transfer.posix,
                "Owner, mode and times go along (in S3 as FSx for Lustre reads them)");
+  add_choice_flag(
+      app, "--lustre-layout", {"single", "spread", "progressive", "all"},
+      [&layout = args.options.lustre_layout](const std::string& name) { layout = parse_lustre_layout(name); },
+      "Servers of Lustre for the files that will be made in DST: 1, 8, more as a file grows, all");
   app.add_flag_callback(
       "--no-records",
       [&options = args.options] {

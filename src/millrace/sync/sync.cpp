@@ -14,6 +14,7 @@
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
 #include "millrace/sync/detail/sidecar.h"
+#include "millrace/sync/detail/target_layout.h"
 
 namespace millrace::sync {
 namespace {
@@ -156,6 +157,9 @@ class Run {
 
   Result<SyncReport> run() {
     const auto start = Clock::now();
+    if (options_.lustre_layout && !options_.dry_run) {
+      RETURN_IF_ERROR(lay_out_target(target_, *options_.lustre_layout));
+    }
     const int64_t retries = retries_of(source_, target_);
     ASSIGN_OR_RETURN(engine_, TransferEngine::create(options_.engine));
     if (options_.record && !options_.dry_run) {
@@ -677,7 +681,7 @@ Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::sto
       const auto reader,
       storage.open_read(object.key, {.expected_version = object.version, .known_size = object.size, .once = true}));
   Xxh3Stream hash;
-  const PageMemory piece(kHashPieceBytes);
+  const PageMemory piece(std::min(reader->size(), kHashPieceBytes));
   for (int64_t at = 0; at < reader->size();) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", reader->name());
     const int64_t size = std::min(kHashPieceBytes, reader->size() - at);

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "millrace/base/progress.h"
+#include "millrace/storage/local/lustre.h"
 #include "millrace/sync/filter.h"
 #include "millrace/sync/plan.h"
 #include "millrace/sync/transfer.h"
@@ -33,11 +34,12 @@ std::string_view event_name(SyncEvent::Kind kind);
 struct SyncOptions {
   Filter filter;  // holds for both sides: what is left out is neither copied nor deleted
   CompareBy compare = CompareBy::kUsual;
-  bool follow_links = false;          // of the source; else links are passed over
-  bool delete_extra = false;          // remove from the target what the source does not have
-  std::optional<int64_t> max_delete;  // when more would be removed, nothing is
-  bool dry_run = false;               // change nothing; events and report say what would be done
-  bool record = true;                 // keep and use a record at the target
+  bool follow_links = false;                  // of the source; else links are passed over
+  bool delete_extra = false;                  // remove from the target what the source does not have
+  std::optional<int64_t> max_delete;          // when more would be removed, nothing is
+  bool dry_run = false;                       // change nothing; events and report say what would be done
+  std::optional<LustreLayout> lustre_layout;  // the target directory gets it before; elsewhere a warning, and nothing
+  bool record = true;                         // keep and use a record at the target
   // How often what is equal so far is written down, so that a killed run is not done again.
   std::chrono::milliseconds record_every{10'000};
   TransferOptions transfer;
