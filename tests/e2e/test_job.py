@@ -90,6 +90,8 @@ def test_env_lint_reads_a_running_environment(millrace: Millrace):
     assert "<stdin>" not in done.stdout
     assert "-:2:1: error: nothing reads NCCL_IFNAME [EN01]" in done.stdout
     assert "Write NCCL_SOCKET_IFNAME" in done.stdout
+    own = millrace("env", "lint", "--json", status=3, env={"RDMAV_FORK_SAFE": "1"}).object("lint")
+    assert (own["file"], own["line"], own["rule"]) == ("environment", None, "EN08")
 
 
 @pytest.mark.parametrize("verb", ["job", "env", "cluster"])

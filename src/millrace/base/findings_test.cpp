@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/edit_distance.h"
+
 namespace millrace {
 namespace {
 
@@ -100,6 +102,12 @@ TEST(Findings, WithoutAReasonOrARuleTheCommentIsAFindingItself) {
   EXPECT_EQ(findings[1].line, 4);
   EXPECT_THAT(findings[2].message, HasSubstr("SB99"));
   EXPECT_EQ(findings[3].rule->id, "IG02");
+}
+
+TEST(EditDistance, CountsLettersToChange) {
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+  EXPECT_EQ(edit_distance("kitten", "SITTING"), 3U);
+  EXPECT_EQ(edit_distance("nodes", "nodes"), 0U);
 }
 
 TEST(Findings, AreSortedByPlaceAndFailAsTold) {

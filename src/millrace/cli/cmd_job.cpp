@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -195,16 +196,27 @@ struct EnvLintArgs {
   cluster::EnvContext environment;
 };
 
+std::string own_environment() {
+  std::string text;
+  for (char** each = environ; *each != nullptr; ++each) text += std::string(*each) + "\n";
+  return text;
+}
+
 Status run_env_lint(const EnvLintArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const bool answered, answer_about_rules(args.lint, cluster::all_env_rules(), context));
   if (answered) return {};
   std::vector<Finding> findings;
+  if (args.lint.files.empty()) {
+    findings = cluster::lint_environment({"environment", own_environment()}, args.environment);
+    for (Finding& finding : findings) finding.line = 0;  // it has no lines
+  }
   for (const std::string& path : args.lint.files) {
     ASSIGN_OR_RETURN(const std::string text, read_lint_input(path));
     const auto found = cluster::lint_environment({path, text}, args.environment);
     findings.insert(findings.end(), found.begin(), found.end());
   }
-  print_findings(args.lint, cluster::all_env_rules(), std::move(findings), std::ssize(args.lint.files), context);
+  print_findings(args.lint, cluster::all_env_rules(), std::move(findings),
+                 std::max<int64_t>(1, std::ssize(args.lint.files)), context);
   return {};
 }
 
@@ -239,10 +251,10 @@ void add_env(Verbs& verbs) {
   CLI::App& env = verbs.add_group("env", "Check the environment that NCCL, EFA and torch see");
   auto args = std::make_shared<EnvLintArgs>();
   CLI::App& lint = verbs.add(
-      env, "lint", "Check the variables that a script sets, or the output of env (env | millrace env lint -)",
+      env, "lint", "Check the variables that a script sets, the output of env, or without FILE its own environment",
       {"millrace env lint nccl_env.sh", "millrace env lint nccl_env.sh --nodes 32 --efa",
        "millrace env lint train.sbatch --json"},
-      [args](Context& context) { return run_env_lint(*args, context); }, [args] { check_lint_flags(args->lint); });
+      [args](Context& context) { return run_env_lint(*args, context); });
   add_lint_flags(lint, args->lint);
   lint.add_option("--nodes", args->environment.nodes, "Nodes of the job (default: what the file says)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))

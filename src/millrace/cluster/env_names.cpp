@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <vector>
 
+#include "millrace/base/edit_distance.h"
 #include "millrace/cluster/env_lint.h"
 
 namespace millrace::cluster {
@@ -155,21 +155,6 @@ constexpr bool is_before(const EnvName& a, const EnvName& b) {
 }
 static_assert(std::is_sorted(std::begin(kEnvNames), std::end(kEnvNames), is_before));
 
-// Letters to insert, remove or change, so that b comes of a; more than `most` is most + 1.
-size_t edit_distance(std::string_view a, std::string_view b, size_t most) {
-  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) > most) return most + 1;
-  std::vector<size_t> before(b.size() + 1), row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) before[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({before[j] + 1, row[j - 1] + 1, before[j - 1] + (a[i - 1] == b[j - 1] ? 0U : 1U)});
-    }
-    std::swap(before, row);
-  }
-  return before[b.size()];
-}
-
 // A part in the middle is missing: NCCL_IFNAME for NCCL_SOCKET_IFNAME.
 bool is_shortened(std::string_view name, std::string_view known) {
   const size_t underscore = name.find('_');
@@ -199,7 +184,7 @@ std::string_view nearest_env_name(std::string_view name) {
   size_t fewest = kNear + 1;
   for (const EnvName& each : kEnvNames) {
     if (!each.gone.empty()) continue;
-    const size_t distance = is_shortened(name, each.name) ? 1 : edit_distance(name, each.name, kNear);
+    const size_t distance = is_shortened(name, each.name) ? 1 : edit_distance(name, each.name);
     if (distance < fewest || (distance == fewest && distance <= kNear && each.name.size() < nearest.size())) {
       fewest = distance;
       nearest = each.name;

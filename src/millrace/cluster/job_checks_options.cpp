@@ -306,7 +306,9 @@ void check_array(const Job& job, const JobContext&, JobReport& report) {
   const bool millrace = contains(job.text(), "millrace prepare");  // takes its task from the environment
   if (!contains(job.text(), "SLURM_ARRAY_TASK_ID") && !millrace) {
     report.add("SB27", job.options().find("array")->place,
-               "nothing in the script uses SLURM_ARRAY_TASK_ID, so all elements do the same work");
+               "nothing in the script uses SLURM_ARRAY_TASK_ID: unless the program itself reads it, all elements do "
+               "the same work",
+               {}, Severity::kWarning);
   }
 }
 
@@ -327,8 +329,18 @@ void check_pins(const Job& job, const JobContext& context, JobReport& report) {
 
 void check_sbatch_lines(const Job& job, const JobContext&, JobReport& report) {
   for (const shell::Problem& each : job.sbatch().unread) report.add("SB33", each.place, each.message);
-  for (const shell::Problem& each : job.sbatch().rejected) {
-    if (!contains(each.message, "--auto-resume")) report.add("SB34", each.place, each.message);
+  for (const shell::Problem& each : job.sbatch().rejected) report.add("SB34", each.place, each.message);
+  for (const Option& option : job.options().all()) {
+    if (option.known || option.name == "auto-resume") continue;
+    const std::string_view nearest = nearest_sbatch_option(option.name);
+    if (nearest.empty()) {
+      report.add("SB34", option.place,
+                 fmt::format("sbatch itself knows no option --{}; a plug-in of the site may", option.name), {},
+                 Severity::kWarning);
+    } else {
+      report.add("SB34", option.place, fmt::format("sbatch knows no option --{}", option.name),
+                 fmt::format("Write --{}, if that is meant.", nearest));
+    }
   }
   constexpr std::string_view kNumbers[] = {"ntasks", "ntasks-per-node", "cpus-per-task", "gpus-per-task",
                                            "cpus-per-gpu"};

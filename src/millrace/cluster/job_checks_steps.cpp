@@ -86,11 +86,17 @@ void check_launchers(const Job& job, const JobContext&, JobReport& report) {
   }
 }
 
+bool sets(const Job& job, std::string_view name) {
+  return std::any_of(job.definitions().begin(), job.definitions().end(),
+                     [&](const Definition& each) { return each.assignment->name == name; });
+}
+
 void check_cpus(const Job& job, const JobContext& context, JobReport& report) {
+  const bool by_environment = sets(job, "SRUN_CPUS_PER_TASK");
   const Option* asked = job.options().find("cpus-per-task");
   const bool per_gpu = job.options().has("cpus-per-gpu");
   for (const Launch& launch : job.launches()) {
-    const bool step_has = launch.options.has("cpus-per-task") || launch.options.has("cpus-per-gpu");
+    const bool step_has = by_environment || launch.options.has("cpus-per-task") || launch.options.has("cpus-per-gpu");
     if (launch.command.empty()) continue;  // srun --mpi=list
     if (launch.srun && asked != nullptr && !step_has && !launch.options.has("overlap")) {
       report.add("SB14", launch.statement->place,
@@ -122,7 +128,7 @@ void check_dead_ranks(const Job& job, const JobContext&, JobReport& report) {
     const int64_t tasks =
         step_number(job, launch, "ntasks-per-node").value_or(job.tasks_per_node()) * std::max<int64_t>(1, job.nodes());
     const bool many = tasks > 1 || job.options().number("ntasks").value_or(0) > 1;
-    const bool ends = launch.options.has("kill-on-bad-exit");
+    const bool ends = launch.options.has("kill-on-bad-exit") || sets(job, "SLURM_KILL_BAD_EXIT");
     if (launch.srun && launch.training && launch.kind != Launch::Kind::kTorchrun && many && !ends) {
       report.add("SB21", launch.statement->place,
                  "when one rank dies the others wait for it until the collective's timeout");

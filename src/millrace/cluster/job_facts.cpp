@@ -94,6 +94,7 @@ Job::Job(std::string file, std::string_view text) : file_(std::move(file)), text
   if (!is_shell_) script_.lines = shell::split_lines(text_);
   sbatch_ = read_sbatch_lines(script_.lines);
   collect(script_.statements, false);
+  move_exported_functions();
   read_resources();
 }
 
@@ -109,6 +110,23 @@ void Job::collect(const shell::Block& block, bool in_step) {
     collect_names(statement);
     collect_launch(statement, scope, in_step);
   });
+}
+
+// `export -f work; srun bash -c work`: its body runs in the tasks.
+void Job::move_exported_functions() {
+  std::set<std::string> exported;
+  for (const Command& command : commands_) {
+    const auto& words = command.statement->words;
+    if (command.statement->name() != "export" || words.size() < 3 || words[1].text() != "-f") continue;
+    for (size_t i = 2; i < words.size(); ++i) exported.insert(words[i].text());
+  }
+  std::set<const Statement*> moved;
+  for (Command& command : commands_) {
+    if (command.scope.function == nullptr || exported.count(command.scope.function->name()) == 0) continue;
+    command.in_step = true;
+    moved.insert(command.statement);
+  }
+  for (Definition& each : definitions_) each.in_step = each.in_step || moved.count(each.statement) > 0;
 }
 
 void Job::collect_names(const Statement& statement) {

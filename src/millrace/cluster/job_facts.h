@@ -91,6 +91,7 @@ class Job {
 
  private:
   void collect(const shell::Block& block, bool in_step);
+  void move_exported_functions();
   void collect_names(const shell::Statement& statement);
   void collect_launch(const shell::Statement& statement, const shell::Scope& scope, bool in_step);
   void read_resources();

@@ -8,6 +8,8 @@
 #include <cctype>
 #include <charconv>
 
+#include "millrace/base/edit_distance.h"
+
 namespace millrace::cluster {
 
 namespace {
@@ -232,6 +234,20 @@ std::optional<int64_t> Options::number(std::string_view name) const {
   return parse_whole(value(name));
 }
 
+std::string_view nearest_sbatch_option(std::string_view name) {
+  constexpr size_t kNear = 2;
+  std::string_view nearest;
+  size_t fewest = kNear + 1;
+  for (const KnownOption& each : kSbatch) {
+    const size_t steps = edit_distance(each.name, name);
+    if (steps < fewest) {
+      fewest = steps;
+      nearest = each.name;
+    }
+  }
+  return nearest;
+}
+
 SbatchLines read_sbatch_lines(std::span<const std::string> lines) {
   constexpr std::string_view kMagic = "#SBATCH";
   SbatchLines out;
@@ -253,9 +269,6 @@ SbatchLines read_sbatch_lines(std::span<const std::string> lines) {
     } else if (line[begin] != '#') {
       commands = true;
     }
-  }
-  for (const Option& option : out.options.all()) {
-    if (!option.known) out.rejected.push_back({option.place, fmt::format("sbatch knows no option --{}", option.name)});
   }
   return out;
 }

@@ -44,7 +44,7 @@ class Options {
 struct SbatchLines {
   Options options;
   std::vector<shell::Problem> unread;    // lines and words that look like options and that sbatch passes over
-  std::vector<shell::Problem> rejected;  // what makes sbatch refuse the script
+  std::vector<shell::Problem> rejected;  // what makes sbatch refuse the script, options it does not know aside
   Place first;                           // of the first #SBATCH that counts; {} when there is none
   bool any() const { return first.line > 0; }
 };
@@ -52,6 +52,9 @@ struct SbatchLines {
 // `#SBATCH` at the very start of a line, before the first line that is neither blank nor a comment; blanks, quotes,
 // backslashes and # in it as sbatch takes them.
 SbatchLines read_sbatch_lines(std::span<const std::string> lines);
+
+// The option of sbatch that differs from `name` in two letters at most; "" when there is none.
+std::string_view nearest_sbatch_option(std::string_view name);
 
 // The options of `srun ...` or `sbatch ...`, and where in `words` (whose first is the program) its command begins.
 struct CommandLine {

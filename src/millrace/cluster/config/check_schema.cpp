@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <numeric>
 #include <set>
 
+#include "millrace/base/edit_distance.h"
 #include "millrace/cluster/config/check.h"
 #include "millrace/cluster/config/schema.h"
 
@@ -50,28 +50,11 @@ std::vector<std::string> places_of_key(std::string_view name) {
   return places;
 }
 
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const bool same =
-          std::tolower(static_cast<unsigned char>(a[i - 1])) == std::tolower(static_cast<unsigned char>(b[j - 1]));
-      const size_t change = diagonal + (same ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 std::string_view nearest_key(std::string_view section, std::string_view name) {
   std::string_view best;
   size_t least = std::max<size_t>(2, name.size() / 3) + 1;
   for (const Key& key : schema()) {
-    const size_t steps = key.section == section ? distance(key.name, name) : least;
+    const size_t steps = key.section == section ? edit_distance(key.name, name) : least;
     if (steps < least) {
       least = steps;
       best = key.name;
