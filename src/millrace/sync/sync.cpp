@@ -25,7 +25,9 @@ constexpr size_t kActionsAhead = 32 << 10;  // planned before the first copy: mo
 constexpr size_t kActionsOpen = 100 << 10;  // begun or waiting for an earlier one, because the record is in order
 constexpr int64_t kHashPieceBytes = 1 << 20;
 constexpr size_t kRemoveBatch = 1000;  // what S3 takes in one request
-constexpr size_t kDurableBatch = 256;  // small files that are made durable together: a journal commits them at once
+// Small files that are made durable together, since a journal commits them at once. After a kill they are copied again.
+constexpr size_t kDurableBatch = 32;
+constexpr int64_t kDurableBatchBytes = 64 << 20;
 constexpr auto kDurableWait = std::chrono::seconds(1);  // for a batch to fill
 
 constexpr int kPartShare = 20;  // of the time, what saving a part of the record may take: 1/20
@@ -415,6 +417,7 @@ class Run {
       {
         MutexLock lock(mutex_);
         while (!open_.empty() && open_.front()->done) {
+          ended_bytes_ += open_.front()->is_durable ? 0 : open_.front()->action.size;
           ended_.push_back(std::move(open_.front()));
           open_.pop_front();
           some_ended = true;
@@ -425,7 +428,8 @@ class Run {
           continue;
         }
       }
-      const bool waits = batches_ && ended_.size() < kDurableBatch && Clock::now() < concluded_ + kDurableWait;
+      const bool waits = batches_ && ended_.size() < kDurableBatch && ended_bytes_ < kDurableBatchBytes &&
+                         Clock::now() < concluded_ + kDurableWait;
       if (!waits) conclude();
     }
   }
@@ -450,6 +454,7 @@ class Run {
     }
     for (const auto& slot : ended_) finish(*slot);
     ended_.clear();
+    ended_bytes_ = 0;
     concluded_ = Clock::now();
     save_part();
   }
@@ -632,6 +637,7 @@ class Run {
   Mutex mutex_;
   CondVar changed_;
   std::vector<std::shared_ptr<Slot>> ended_;  // and not reported
+  int64_t ended_bytes_ = 0;                   // of those that are not durable
   Clock::time_point concluded_ = Clock::now();
   std::deque<std::shared_ptr<Slot>> open_;  // of the thread that calls run(); `done` of each is under the mutex
   size_t working_ GUARDED_BY(mutex_) = 0;

@@ -90,7 +90,7 @@ TEST_F(SyncTest, SmallFilesAreMadeDurableTogetherBeforeTheyAreReported) {
   };
   EXPECT_EQ(run().copied_files, 600);
   EXPECT_EQ(durable.size(), 600U);
-  EXPECT_LE(calls, 20U);
+  EXPECT_LE(calls, 40U);
   EXPECT_LT(told, 600U) << "the last are reported after the last call";
   // One that cannot be made durable failed, and is copied again.
   for (auto& [path, content] : tree) content = "yy";
