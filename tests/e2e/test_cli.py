@@ -81,8 +81,13 @@ def test_help_has_three_examples_that_parse(millrace: Millrace, verb: list[str],
         words = shlex.split(example.split(" > ")[0])
         assert words[: 1 + len(verb)] == ["millrace", *verb]
         # Nothing the examples name exists here; a usage error would be 2.
-        # Nobody waits for a service that would give credentials.
-        env = millrace.env | {"AWS_EC2_METADATA_DISABLED": "true"}
+        # Nobody asks a service, or waits for one that would give credentials.
+        nowhere = {
+            "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+            "AWS_MAX_ATTEMPTS": "1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        env = millrace.env | nowhere
         done = subprocess.run([millrace.binary, *words[1:]], cwd=tmp_path, capture_output=True, text=True, env=env)
         assert done.returncode in (0, 1), (example, done)
 
