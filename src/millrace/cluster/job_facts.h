@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/cluster/job_options.h"
+#include "millrace/cluster/shell/job_options.h"
 #include "millrace/cluster/shell/shell.h"
 
 namespace millrace::cluster {

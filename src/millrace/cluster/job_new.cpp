@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "millrace/cluster/job_options.h"
+#include "millrace/cluster/shell/job_options.h"
 
 namespace millrace::cluster {
 

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What job scripts assume of the cluster: PC41, PC55, PC59. Words are searched for, line by line; comments but #SBATCH
-// are passed over, and variables, braces and included files are not followed.
+// What job scripts assume of the cluster: PC41, PC55, PC59.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <charconv>
 #include <set>
+#include <utility>
 
 #include "millrace/cluster/config/check.h"
-#include "millrace/formats/yaml/text.h"
 
 namespace millrace::cluster {
 
@@ -18,45 +15,9 @@ namespace {
 
 using yaml::Node;
 
-bool is_path_letter(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
-}
-
-struct Word {
-  std::string_view text;
-  size_t at = 0;  // in its line
-};
-
-// "/fsx1" of "cp /fsx1/data", "--out=/fsx1" and "\"/fsx1\"", and not of "s3://b/fsx1", "../fsx1" or "$HOME/fsx1".
-std::vector<Word> first_folders(std::string_view line) {
-  std::vector<Word> found;
-  for (size_t i = 0; i < line.size(); ++i) {
-    const bool begins =
-        line[i] == '/' && (i == 0 || std::string_view(" \t\"'=:,;(<>&|`").find(line[i - 1]) != std::string_view::npos);
-    if (!begins || (i > 0 && line[i - 1] == ':' && line.substr(i).starts_with("//"))) continue;
-    size_t end = i + 1;
-    while (end < line.size() && is_path_letter(line[end])) ++end;
-    if (end > i + 1) found.push_back({line.substr(i, end - i), i});
-    i = end - 1;
-  }
-  return found;
-}
-
-// Calls `look(line, its number)` for what a shell or sbatch reads.
-template <class Look>
-void each_line(const Script& script, Look&& look) {
-  int64_t number = 0;
-  for (const std::string_view line : yaml::split_lines(script.text)) {
-    ++number;
-    const size_t start = line.find_first_not_of(" \t");
-    if (start == std::string_view::npos) continue;
-    if (line[start] != '#' || line.substr(start).starts_with("#SBATCH")) look(line, number);
-  }
-}
-
-Finding& add_at(Report& report, std::string_view rule, Severity severity, const Script& script, const yaml::Place& at,
-                std::string message) {
-  Finding& finding = report.add(rule, severity, at, std::move(message));
+Finding& add_at(Report& report, std::string_view rule, Severity severity, const ScriptNeeds& script,
+                const shell::Place& at, std::string message) {
+  Finding& finding = report.add(rule, severity, {at.line, at.column}, std::move(message));
   finding.file = script.file;
   return finding;
 }
@@ -90,21 +51,18 @@ bool is_local(const Cluster& cluster, std::string_view folder) {
 }
 
 void check_mounts_of_scripts(const Cluster& cluster, Report& report) {
-  if (cluster.options.scripts.empty()) return;
+  if (cluster.scripts.empty()) return;
   std::set<std::string_view> declared, used;
   for (const Storage& storage : cluster.storages) declared.insert(first_folder(storage.mount));
-  for (const Script& script : cluster.options.scripts) {
+  for (const ScriptNeeds& script : cluster.scripts) {
     std::set<std::string_view> told;
-    each_line(script, [&](std::string_view line, int64_t number) {
-      for (const Word& word : first_folders(line)) {
-        used.insert(word.text);
-        if (declared.contains(word.text) || is_local(cluster, word.text) || !looks_like_a_mount(cluster, word.text))
-          continue;
-        if (!told.insert(word.text).second) continue;
-        add_at(report, "PC41", Severity::kError, script, {number, yaml::characters(line.substr(0, word.at)) + 1},
-               fmt::format("{} is not mounted by {}", word.text, cluster.options.file));
-      }
-    });
+    for (const auto& [folder, place] : script.folders) {
+      used.insert(folder);
+      if (declared.contains(folder) || is_local(cluster, folder) || !looks_like_a_mount(cluster, folder)) continue;
+      if (!told.insert(folder).second) continue;
+      add_at(report, "PC41", Severity::kError, script, place,
+             fmt::format("{} is not mounted by {}", folder, cluster.options.file));
+    }
   }
   for (const Storage& storage : cluster.storages) {
     if (storage.mount.empty() || storage.mount == "/home" || used.contains(first_folder(storage.mount))) continue;
@@ -115,17 +73,11 @@ void check_mounts_of_scripts(const Cluster& cluster, Report& report) {
   }
 }
 
-// The number behind "--gpus-per-node=" or "--gres=gpu:h200:" in a line.
-std::optional<int64_t> gpus_per_node(std::string_view line) {
-  for (const std::string_view flag : {"--gpus-per-node=", "--gpus-per-node ", "--gres=gpu:", "--gres gpu:"}) {
-    const size_t at = line.find(flag);
-    if (at == std::string_view::npos) continue;
-    std::string_view rest = line.substr(at + flag.size());
-    rest = rest.substr(0, rest.find_first_of(" \t,"));
-    rest = rest.substr(rest.rfind(':') == std::string_view::npos ? 0 : rest.rfind(':') + 1);
-    int64_t count = 0;
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), count);
-    if (error == std::errc() && end == rest.data() + rest.size()) return count;
+std::optional<int64_t> gpus_per_node(const Option& option) {
+  if (option.name == "gpus-per-node") return parse_gpus(option.value).count;
+  if (option.name != "gres") return std::nullopt;
+  for (const Gres& gres : parse_gres(option.value)) {
+    if (gres.name == "gpu") return gres.count;
   }
   return std::nullopt;
 }
@@ -135,24 +87,29 @@ void check_shared_nodes(const Cluster& cluster, Report& report) {
     int64_t most = 0;
     for (const Resource& resource : queue.resources) most = std::max(most, resource.gpus());
     if (bool_at(queue.node, "JobExclusiveAllocation") != true || most == 0) continue;
-    for (const Script& script : cluster.options.scripts) {
-      each_line(script, [&](std::string_view line, int64_t number) {
-        const std::optional<int64_t> gpus = gpus_per_node(line);
-        if (!gpus || *gpus >= most) return;
-        add_at(report, "PC55", Severity::kWarning, script, {number, 1},
+    for (const ScriptNeeds& script : cluster.scripts) {
+      for (const Option& option : script.options) {
+        const std::optional<int64_t> gpus = gpus_per_node(option);
+        if (!gpus || *gpus >= most) continue;
+        add_at(report, "PC55", Severity::kWarning, script, option.place,
                fmt::format("{} of {} GPUs, and {} gives each job whole nodes (JobExclusiveAllocation)", *gpus, most,
                            queue.name));
-      });
+      }
     }
   }
 }
 
-bool is_mig(std::string_view line) {
-  if (line.find("--gres") == std::string_view::npos && line.find("--gpus") == std::string_view::npos) return false;
-  for (const std::string_view slice : {"1g.", "2g.", "3g.", "4g.", "7g.", ":mig"}) {
-    if (line.find(slice) != std::string_view::npos) return true;
-  }
-  return false;
+// "1g.10gb", "mig-3g.40gb", and what the guides call "mig".
+bool is_mig(const Option& option) {
+  if (option.name != "gres" && !option.name.starts_with("gpus")) return false;
+  const std::vector<Gres> asked =
+      option.name == "gres" ? parse_gres(option.value) : std::vector<Gres>{parse_gpus(option.value)};
+  return std::any_of(asked.begin(), asked.end(), [](const Gres& gres) {
+    const std::string_view type = gres.type;
+    const size_t g = type.find("g.");
+    const bool slice = g != std::string_view::npos && g > 0 && type[g - 1] >= '1' && type[g - 1] <= '7';
+    return slice || type.starts_with("mig") || gres.name.starts_with("mig");
+  });
 }
 
 bool names_pyxis(const Node& node) {
@@ -165,18 +122,21 @@ bool names_pyxis(const Node& node) {
 void check_image(const Cluster& cluster, Report& report) {
   const bool pyxis_off = cluster.options.version >= Version{3, 11, 1} || cluster.options.version < Version{3, 11, 0};
   const bool own_image = at(&cluster.root, {"Image", "CustomAmi"}) != nullptr || names_pyxis(cluster.root);
-  for (const Script& script : cluster.options.scripts) {
-    each_line(script, [&](std::string_view line, int64_t number) {
-      const size_t container = line.find("--container-");
-      if (container != std::string_view::npos && pyxis_off && !own_image) {
-        add_at(report, "PC59", Severity::kWarning, script, {number, yaml::characters(line.substr(0, container)) + 1},
+  for (const ScriptNeeds& script : cluster.scripts) {
+    bool told = false;
+    for (const Option& option : script.options) {
+      const bool pyxis = option.name.starts_with("container-") && option.name != "container-id";
+      if (pyxis && pyxis_off && !own_image && !std::exchange(told, true)) {
+        add_at(report, "PC59", Severity::kWarning, script, option.place,
                "options of pyxis, which this image does not switch on")
             .fix =
             "Enable it in OnNodeConfigured of head and queue (scripts named for pyxis), or run the container another "
             "way.";
       }
-      if (is_mig(line)) add_at(report, "PC59", Severity::kWarning, script, {number, 1}, "a MIG slice is asked for");
-    });
+      if (is_mig(option)) {
+        add_at(report, "PC59", Severity::kWarning, script, option.place, "a MIG slice is asked for");
+      }
+    }
   }
 }
 

@@ -98,9 +98,10 @@ bool all_exclusive(const Cluster& cluster) {
                      [](const Queue& q) { return bool_at(q.node, "JobExclusiveAllocation") == true; });
 }
 
-bool asks_for_memory(const Script& script) {
-  return script.text.find("--mem=") != std::string::npos || script.text.find("--mem ") != std::string::npos ||
-         script.text.find("--mem-per-") != std::string::npos;
+bool asks_for_memory(const ScriptNeeds& script) {
+  return std::any_of(script.options.begin(), script.options.end(), [](const Option& option) {
+    return option.name == "mem" || option.name == "mem-per-cpu" || option.name == "mem-per-gpu";
+  });
 }
 
 void check_memory(const Cluster& cluster, Report& report) {
@@ -116,7 +117,7 @@ void check_memory(const Cluster& cluster, Report& report) {
   if (has_default_memory(cluster)) return;
   const yaml::Place here = place_of(*cluster.slurm_settings, "EnableMemoryBasedScheduling");
   std::string without;
-  for (const Script& script : cluster.options.scripts) {
+  for (const ScriptNeeds& script : cluster.scripts) {
     if (!asks_for_memory(script)) without += (without.empty() ? "" : ", ") + script.file;
   }
   if (cluster.options.scripts.empty()) {

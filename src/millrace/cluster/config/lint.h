@@ -12,8 +12,7 @@
 
 namespace millrace::cluster {
 
-// A job script that runs on the cluster. It is searched for words, not parsed: variables, loops and files that it
-// includes are not followed.
+// A job script that runs on the cluster: scripts.h says what of it is read.
 struct Script {
   std::string file;  // its name in findings
   std::string text;

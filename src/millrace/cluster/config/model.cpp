@@ -162,6 +162,7 @@ Cluster read_cluster(const yaml::Document& document, const ConfigLintOptions& op
   for (const Node& storage : items_at(&cluster.root, "SharedStorage")) {
     if (storage.is_mapping()) cluster.storages.push_back(read_storage(storage));
   }
+  for (const Script& script : options.scripts) cluster.scripts.push_back(read_needs(script));
   return cluster;
 }
 

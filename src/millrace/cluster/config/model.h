@@ -14,6 +14,7 @@
 #include "millrace/cluster/config/facts.h"
 #include "millrace/cluster/config/instances.h"
 #include "millrace/cluster/config/lint.h"
+#include "millrace/cluster/config/scripts.h"
 #include "millrace/formats/yaml/yaml.h"
 
 namespace millrace::cluster {
@@ -79,6 +80,7 @@ struct Cluster {
   bool slurm = false;
   std::vector<Queue> queues;
   std::vector<Storage> storages;
+  std::vector<ScriptNeeds> scripts;
 
   int64_t max_nodes() const;
   int64_t max_gpus() const;

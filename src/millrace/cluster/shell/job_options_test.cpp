@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/cluster/job_options.h"
+#include "millrace/cluster/shell/job_options.h"
 
 #include <gmock/gmock.h>
 
