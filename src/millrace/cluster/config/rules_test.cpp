@@ -382,6 +382,15 @@ int64_t count(const std::vector<Finding>& findings, std::string_view rule, Sever
                        [&](const Finding& f) { return f.rule->id == rule && f.severity() == severity; });
 }
 
+TEST(ConfigRules, AClusterMayHaveAGoodName) {
+  for (const char* name : {"lives-9", "a", "train2"}) {
+    Case named{};
+    const std::string facts = std::string("cluster_name: ") + name;
+    named.facts = facts.c_str();
+    EXPECT_EQ(count(lint(std::string(kGood), named), "PC08", Severity::kError), 0) << name;
+  }
+}
+
 TEST(ConfigRules, FiftyQueuesAreTheMost) {
   const auto with = [](int queues) {
     std::string more;
@@ -428,7 +437,7 @@ TEST(ConfigRules, ScriptsUseMountsThatAreThere) {
     if (finding.rule->id != "PC41" || finding.severity() != Severity::kError) continue;
     EXPECT_EQ(finding.file, "job.sbatch");
     EXPECT_EQ(finding.line, 4);
-    EXPECT_TRUE(finding.column == 11 || finding.column == 26) << finding.column;
+    EXPECT_TRUE(finding.column == 10 || finding.column == 26) << finding.column;
   }
   EXPECT_EQ(count(lint_with_script("ls /fsx1 /fsx2/a /nvme/x /home/u\n"), "PC41", Severity::kError), 0);
 }
@@ -440,6 +449,13 @@ TEST(ConfigRules, ScriptsAskForWhatTheImageHas) {
             0);
   EXPECT_EQ(count(lint_with_script("#SBATCH --gres=gpu:1g.10gb:1\n"), "PC59", Severity::kWarning), 1);
   EXPECT_EQ(count(lint_with_script("#SBATCH --gres=gpu:8\n"), "PC59", Severity::kWarning), 0);
+  // As bash and sbatch read it: over lines, inside functions, and nothing behind the first command.
+  const char* script =
+      "run() {\n  srun -N2 \\\n    --container-image=x --container-mounts=/a:/b true\n}\nrun\n"
+      "#SBATCH --gres=gpu:1g.10gb:1\necho 'srun --container-name=y'\n";
+  const std::vector<Finding> found = lint_with_script(script);
+  EXPECT_EQ(count(found, "PC59", Severity::kWarning), 1) << all_of(found);
+  for (const Finding& finding : found) EXPECT_TRUE(finding.rule->id != "PC59" || finding.line == 3) << all_of(found);
 }
 
 TEST(ConfigRules, ScriptsThatShareNodesNeedQueuesThatDo) {

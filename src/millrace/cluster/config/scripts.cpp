@@ -42,13 +42,13 @@ bool is_slurm_command(std::string_view name) {
 ScriptNeeds read_needs(const Script& script) {
   const shell::Script parsed = shell::parse(script.text);
   ScriptNeeds needs{.file = script.file};
-  for (const Option& option : read_sbatch_lines(parsed.lines).options.all()) {
-    needs.options.push_back(option);
-    add_folders(option.value, true, option.place, needs.folders);
-  }
+  const SbatchLines sbatch = read_sbatch_lines(parsed.lines);
+  needs.options = sbatch.options.all();
+  for (const Option& option : needs.options) add_folders(option.value, true, option.place, needs.folders);
   shell::visit(parsed.statements, [&](const shell::Statement& statement, const shell::Scope&) {
     if (is_slurm_command(statement.name())) {
-      for (const Option& option : read_command_line(statement.words).options.all()) needs.options.push_back(option);
+      const CommandLine line = read_command_line(statement.words);
+      needs.options.insert(needs.options.end(), line.options.all().begin(), line.options.all().end());
     }
     shell::visit_words(statement, [&](const shell::Word& word) { add_word(word, needs.folders); });
   });
