@@ -182,19 +182,18 @@ def test_ctrl_c_ends_an_iteration(dataset):
 
 @pytest.mark.parametrize("ending", ["pass", "sys.exit(3)", "raise RuntimeError('x')", "threading.Thread(target=lambda: list(loader), daemon=True).start()"])  # fmt: skip
 def test_exit_with_an_open_loader_is_quick_and_clean(dataset, ending):
-    process = python(
-        f"""
+    code = f"""
         import sys, threading, millrace as mr
         loader = mr.Loader(sys.argv[1:], batch_size=4, seq_len=32)
         next(loader)
         {ending}
-        """,
-        *dataset.tars,
-    )
+        """
     begin = time.monotonic()
-    process.communicate(timeout=20)
-    assert time.monotonic() - begin < 15
-    assert process.returncode in (0, 1, 3), "no crash at exit"
+    processes = [python(code, *dataset.tars) for _ in range(6)]  # beside each other: what races shows then
+    for process in processes:
+        _, err = process.communicate(timeout=40)
+        assert process.returncode in (0, 1, 3), f"no crash at exit: {err}"
+    assert time.monotonic() - begin < 30
 
 
 def test_errors_are_the_exceptions_that_users_expect(dataset, tmp_path):

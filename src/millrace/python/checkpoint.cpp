@@ -79,7 +79,7 @@ void wait(PendingSave& self, std::optional<double> timeout) {
   const auto deadline = timeout ? Clock::now() + to_ms(*timeout) : Clock::time_point::max();
   while (!self.done()) {
     {
-      nb::gil_scoped_release release;
+      const GilRelease release;
       // A short sleep instead of a wait that a signal cannot end: durability takes far longer than this.
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
@@ -100,7 +100,7 @@ nb::dict saver_metrics(PySaver& self) {
 }
 
 void close_saver(PySaver& self) {
-  nb::gil_scoped_release release;
+  const GilRelease release;
   self.saver.reset();
 }
 

@@ -11,6 +11,7 @@
 
 #include "millrace/base/status.h"
 #include "millrace/base/sync.h"
+#include "millrace/python/gil.h"
 
 namespace millrace::python {
 
@@ -29,7 +30,7 @@ T unwrap(Result<T> result) {
 template <class Call>
 auto without_gil(Call&& call) {
   auto result = [&] {
-    nb::gil_scoped_release release;
+    const GilRelease release;
     return call();
   }();
   return unwrap(std::move(result));

@@ -31,7 +31,7 @@ T interruptible(const std::function<Result<T>(std::stop_token)>& call) {
     for (;;) {
       bool finished = false;
       {
-        nb::gil_scoped_release release;
+        const GilRelease release;
         MutexLock lock(mutex);
         if (!done) changed.wait_until(mutex, Clock::now() + kSignalPoll);
         finished = done;
@@ -40,7 +40,7 @@ T interruptible(const std::function<Result<T>(std::stop_token)>& call) {
       check_signals();
     }
   } catch (...) {
-    nb::gil_scoped_release release;
+    const GilRelease release;
     stop.request_stop();
     worker.join();
     throw;

@@ -82,7 +82,7 @@ nb::dict next(PyLoader& self) {
   for (;;) {
     std::optional<Result<std::optional<Batch>>> answer;
     {
-      nb::gil_scoped_release release;
+      const GilRelease release;
       answer.emplace(self.loader->next(Clock::now() + kSignalPoll));
     }
     if (!*answer && answer->error().code() == ErrorCode::kTimeout) {
@@ -201,14 +201,14 @@ void register_loader(nb::module_& m) {
       .def(
           "close",
           [](PyLoader& self) {
-            nb::gil_scoped_release release;
+            const GilRelease release;
             self.loader->close();
           },
           "Stops the threads and frees what was read ahead. Arrays that were returned stay valid.")
       .def("__reduce__", &reduce)
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def("__exit__", [](PyLoader& self, nb::args) {
-        nb::gil_scoped_release release;
+        const GilRelease release;
         self.loader->close();
       });
 }

@@ -28,7 +28,7 @@ void set_python_log(nb::object callable) {
       }
     };
   }
-  nb::gil_scoped_release release;
+  const GilRelease release;
   set_log_sink(std::move(sink), LogLevel::kInfo);
 }
 

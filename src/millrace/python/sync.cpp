@@ -231,7 +231,7 @@ class PyWriter {
     });
   }
   void discard() {
-    nb::gil_scoped_release release;
+    const GilRelease release;
     MutexLock lock(mutex_);
     writer_.reset();
   }
