@@ -181,7 +181,9 @@ class Run {
     }
     if (report_.end && options_.delete_extra) report_.end = delete_extra();
     save_record();
-    if (report_.end && report_.copied_files > 0 && !options_.dry_run) abort_abandoned();
+    // Files that are there and not recorded were copied by a run that was killed, and it may have left more.
+    const bool may_find = report_.copied_files > 0 || changed_record_;
+    if (report_.end && may_find && !options_.dry_run) abort_abandoned();
     report_.retries = retries_of(source_, target_) - retries;
     report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return std::move(report_);

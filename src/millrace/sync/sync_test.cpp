@@ -451,6 +451,23 @@ TEST_F(SyncTest, AKilledRunIsNotDoneAgain) {
   EXPECT_EQ(run().copied_files, 0);
 }
 
+TEST_F(SyncTest, WhatAKilledRunLeftGoesThoughNothingIsToBeCopied) {
+  put_all(source_, {{"a", "1"}, {"b", "2"}});
+  target_ = *open_url(dir_.path() + "/to");
+  run();
+  ASSERT_TRUE(succeeds_in_child([&] {
+    const auto writer = target_.storage->open_write(target_.child("c").key, {});
+    _exit(writer && (*writer)->append(as_bytes("half")) ? 0 : 1);
+    return false;
+  }));
+  ASSERT_EQ(target_.storage->list_uploads(prefix_of(target_))->size(), 1U);
+  EXPECT_EQ(run().copied_files, 0);
+  EXPECT_EQ(target_.storage->list_uploads(prefix_of(target_))->size(), 1U) << "a sync without work looks for none";
+  std::filesystem::remove_all(dir_.path() + "/to/.millrace");  // as if it had been killed before it could record
+  EXPECT_EQ(run().copied_files, 0);
+  EXPECT_THAT(*target_.storage->list_uploads(prefix_of(target_)), IsEmpty());
+}
+
 TEST_F(SyncTest, OverlapsAreRefused) {
   EXPECT_EQ(sync(source_, source_.child("below")).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(sync(source_, source_).error().code(), ErrorCode::kInvalidArgument);
