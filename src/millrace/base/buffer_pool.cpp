@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/base/buffer_pool.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <new>
 #include <vector>
 
+#include "millrace/base/huge_pages.h"
 #include "millrace/base/sync.h"
 #include "millrace/base/units.h"
 
@@ -116,7 +116,7 @@ struct Buffer::Owner {
     }
     auto* data = static_cast<std::byte*>(::operator new(capacity, alignment_of(capacity), std::nothrow));
     if (data == nullptr) return {nullptr, 0};
-    if (capacity >= kHugePage) static_cast<void>(::madvise(data, capacity - capacity % kHugePage, MADV_HUGEPAGE));
+    prefer_huge_pages(data, capacity);
     in_use += static_cast<int64_t>(capacity);
     return {data, capacity};
   }

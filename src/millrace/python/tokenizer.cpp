@@ -7,7 +7,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/huge_pages.h"
 #include "millrace/python/arrays.h"
 #include "millrace/storage/url.h"
 
@@ -38,26 +38,38 @@ nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::str text, bool ad
 }
 
 nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_tokens) {
-  std::vector<std::string_view> views;
+  std::vector<StrView> views;
   std::vector<nb::object> alive;
   size_t bytes = 0;
   for (nb::handle text : texts) {
     alive.push_back(nb::borrow(text));
-    views.push_back(utf8_of(text));
-    bytes += views.back().size();
+    views.emplace_back(text);
+    bytes += views.back().most_bytes();
   }
   std::vector<uint32_t> ids;
   ids.reserve(bytes / 2);  // few texts have more; memory that is not touched costs nothing
+  PagesAhead pages(ids.data(), ids.capacity() * sizeof(uint32_t));
+  const uint32_t* const reserved = ids.data();
   std::vector<int64_t> offsets{0};
+  std::vector<char> scratch;
+  nb::handle has_surrogates;
   without_gil([&] {
     return self.with_encoder([&](Encoder& encoder) -> Status {
-      for (const std::string_view view : views) {
-        RETURN_IF_ERROR(encoder.encode(view, {add_special_tokens}, ids));
+      for (size_t i = 0; i < views.size(); ++i) {
+        std::string_view text;
+        if (!views[i].utf8(scratch, text)) {
+          has_surrogates = alive[i];
+          return {};
+        }
+        // A text of so many bytes has fewer ids, of four bytes each.
+        if (ids.data() == reserved) pages.reach(ids.size() * sizeof(uint32_t) + text.size());
+        RETURN_IF_ERROR(encoder.encode(text, {add_special_tokens}, ids));
         offsets.push_back(static_cast<int64_t>(ids.size()));
       }
       return {};
     });
   });
+  if (has_surrogates.is_valid()) utf8_of(has_surrogates);  // says which
   return nb::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
 }
 

@@ -10,6 +10,7 @@
 
 #include "millrace/base/sync.h"
 #include "millrace/python/errors.h"
+#include "millrace/python/str_view.h"
 #include "millrace/tokenizer/tokenizer.h"
 
 namespace millrace::python {
@@ -48,13 +49,5 @@ class PyTokenizer {
   Mutex mutex_;
   std::vector<std::unique_ptr<tokenizer::Encoder>> idle_ GUARDED_BY(mutex_);
 };
-
-// The UTF-8 of a str, as a view into the object. Lone surrogates have no UTF-8: UnicodeEncodeError, a ValueError.
-inline std::string_view utf8_of(nb::handle text) {
-  Py_ssize_t size = 0;
-  const char* const data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
-  if (data == nullptr) throw nb::python_error();
-  return {data, static_cast<size_t>(size)};
-}
 
 }  // namespace millrace::python

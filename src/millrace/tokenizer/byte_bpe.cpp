@@ -190,25 +190,29 @@ void ByteBpe::start(MergeLane& lane, std::string_view word) const {
   pairs[-1] = &kNoPair;
   for (size_t i = 0; i + 1 < size; ++i) pairs[i] = &byte_pairs_[size_t{bytes[i]} << 8 | bytes[i + 1]];
   if (size > 0) pairs[size - 1] = pairs[size] = &kNoPair;
+  // Bit i: the bytes i and i + 1 are joined. Never of two bits side by side, since a joined pair has the lower rank.
+  uint64_t joins = 0;
+  for (size_t i = 0; i < size; ++i) {
+    const uint32_t least = std::min(pairs[static_cast<ptrdiff_t>(i) - 1]->least_left, pairs[i + 1]->least_right);
+    joins |= uint64_t{pairs[i]->rank < least} << i;
+  }
+  // What follows asks no question whose answer can't be foretold.
   std::array<uint32_t, kShortWord> symbols;
   std::array<uint8_t, kShortWord> places;  // of their first bytes
   size_t count = 0;
-  uint64_t pairs_joined = 0;
-  bool is_joined = false;  // the byte at i with the one before it
+  uint64_t pairs_joined = 0;  // bit i: symbol i is two bytes
   for (size_t i = 0; i < size; ++i) {
-    const bool joins =
-        pairs[i]->rank < std::min(pairs[static_cast<ptrdiff_t>(i) - 1]->least_left, pairs[i + 1]->least_right);
-    symbols[count] = joins ? pairs[i]->joined : byte_tokens_[bytes[i]];
+    const uint32_t is_pair = joins >> i & 1, is_second = joins << 1 >> i & 1;
+    const uint32_t byte = byte_tokens_[bytes[i]];
+    symbols[count] = byte ^ ((byte ^ pairs[i]->joined) & -is_pair);
     places[count] = static_cast<uint8_t>(i);
-    pairs_joined = is_joined ? pairs_joined : (pairs_joined & ~(uint64_t{1} << count)) | uint64_t{joins} << count;
-    count += !is_joined;
-    is_joined = joins;
+    pairs_joined |= uint64_t{is_pair} << count;
+    count += 1 - is_second;
   }
   const uint64_t not_bytes = (pairs_joined | pairs_joined >> 1) & ((uint64_t{1} << (count - (count > 0))) - 1);
-  lane.start(symbols.data(), count, [&](size_t i) {
+  lane.start(count, [&](size_t i) -> MergeLane::First {
     const BytePair& pair = *pairs[places[i]];
-    const bool none = (not_bytes >> i & 1) != 0 || pair.rank == kNoRank;
-    return none ? MergeTable::kNone : uint64_t{pair.rank & ~kUnsure} << 32 | pair.joined;
+    return {symbols[i], pair.joined, pair.rank | -static_cast<uint32_t>(not_bytes >> i & 1)};
   });
   lane.ask_for(*merges_, not_bytes);
 }

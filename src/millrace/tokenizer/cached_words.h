@@ -23,7 +23,7 @@ class WordModel {
 
 class CachedWords {
  public:
-  static constexpr size_t kBatch = 256;
+  static constexpr size_t kBatch = WordCache::kBatch;
 
   // Bytes [begin, end) of a piece of less than 4 GiB, never none.
   struct Place {
@@ -43,13 +43,16 @@ class CachedWords {
   [[nodiscard]] Status add_words(size_t words, const WordAt& word_at, const char* readable_end, WordModel& model,
                                  std::vector<uint32_t>& ids);
   [[nodiscard]] Status learn(WordModel& model);
-  [[nodiscard]] Status add_slow(std::string_view word, const WordKey& key, const WordCache::Slot* found,
-                                WordModel& model, std::vector<uint32_t>& ids);
+
+  // What a batch of words with few ids needs at most; each is written with room for the most.
+  static constexpr size_t kRoom = (kBatch + 1) * PackedIds::kMost;
 
   WordCache cache_;
-  std::vector<WordRequest> requests_;                 // words of a batch that the cache does not have
-  std::vector<uint32_t> word_ids_;                    // of them
-  std::vector<WordRequest>::const_iterator learned_;  // where the search for a word of the batch goes on
+  std::vector<uint32_t> known_ids_ =
+      std::vector<uint32_t>(kRoom);     // of the words that the cache has, without the others
+  std::vector<WordRequest> missing_;    // words of a batch that the cache does not have
+  std::vector<size_t> gaps_;            // where in known_ids_ each belongs
+  std::vector<uint32_t> computed_ids_;  // of them
 };
 
 }  // namespace millrace::tokenizer

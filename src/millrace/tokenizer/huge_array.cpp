@@ -5,13 +5,14 @@
 
 #include <new>
 
+#include "millrace/base/huge_pages.h"
+
 namespace millrace::tokenizer {
 
 void* map_memory(size_t bytes, Pages pages) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  // Before the first touch, or it does nothing. That it is refused costs time only.
-  if (pages == Pages::kHuge) static_cast<void>(madvise(memory, bytes, MADV_HUGEPAGE));
+  if (pages == Pages::kHuge) prefer_huge_pages(memory, bytes);
   return memory;
 }
 

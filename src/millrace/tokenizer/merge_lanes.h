@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -21,64 +22,83 @@ namespace millrace::tokenizer {
 class MergeLane {
  public:
   static constexpr size_t kMaxSymbols = 48;
-  // A rank and a place in a short word share 32 bits.
+  // A rank and a place in a short word share 31 bits: signed numbers have a minimum in every vector unit.
   static constexpr int kPlaceBits = 6;
-  static constexpr size_t kMaxMerges = size_t{1} << (32 - kPlaceBits);
+  static constexpr size_t kMaxMerges = size_t{1} << (31 - kPlaceBits);
 
-  // Takes the word symbols[0, count), of which the neighbours i and i + 1 have merge_of(i), as MergeTable has it.
+  // A first symbol of a word and its merge with the next one.
+  struct First {
+    uint32_t symbol, joined;
+    uint32_t rank;  // only the bits of kNoRank count
+  };
+  static constexpr uint32_t kNoRank = kMaxMerges - 1;  // has no merge
+
+  // The one with that merge, as MergeTable has it.
+  static First first(uint32_t symbol, uint64_t merge) {
+    static_assert((MergeTable::kNone >> 32 & kNoRank) == kNoRank);
+    return {symbol, static_cast<uint32_t>(merge), static_cast<uint32_t>(merge >> 32)};
+  }
+
+  // Takes the word of the symbols first_of(i) for each i below `count`; the last one's merge does not count.
   // REQUIRES: count <= kMaxSymbols.
-  template <class MergeOf>
-  void start(const uint32_t* symbols, size_t count, const MergeOf& merge_of) {
+  template <class FirstOf>
+  void start(size_t count, const FirstOf& first_of) {
     count_ = count;
-    std::copy_n(symbols, count, symbols_.begin());
-    for (size_t i = 0; i < count_; ++i) {
-      previous_[i] = static_cast<uint8_t>(i - 1);
-      next_[i] = static_cast<uint8_t>(i + 1);
-      set_merge(i, i + 1 < count_ ? merge_of(i) : MergeTable::kNone);
-    }
-    for (size_t i = count_; i % kStride != 0; ++i) order_[i] = kNoMerge;
     asked_ = 0;
-    is_new_ = true;
+    previous_ = kPlacesFrom<UINT8_MAX>;
+    next_ = kPlacesFrom<1>;
+    for (size_t i = 0; i < count; ++i) {
+      const First first = first_of(i);
+      symbols_[i] = first.symbol;
+      results_[i] = first.joined;
+      order_[i] = order(first.rank, i);
+    }
+    for (size_t i = count - (count > 0); i < count || i % kStride != 0; ++i) order_[i] = kNoMerge;
   }
 
   // Asks memory for merges that start was not told: of i and i + 1 for each bit i of `places`.
   void ask_for(const MergeTable& table, uint64_t places) {
-    asked_ = places;
     for (; places != 0; places &= places - 1) {
       const auto i = static_cast<size_t>(std::countr_zero(places));
-      table.prefetch(symbols_[i], symbols_[i + 1]);
+      asked_ |= uint64_t{table.look_ahead(symbols_[i], symbols_[i + 1])} << i;
     }
   }
 
   // Joins the best pair and asks memory for the merges of the new symbol with its neighbours. False: there is none.
   bool join(const MergeTable& table) {
-    std::array<uint32_t, kStride> lowest;
-    lowest.fill(kNoMerge);
-    for (size_t i = 0; i < count_; i += kStride)
-      for (size_t k = 0; k < kStride; ++k) lowest[k] = std::min(lowest[k], order_[i + k]);
-    const uint32_t first = std::min(std::min(lowest[0], lowest[1]), std::min(lowest[2], lowest[3]));
-    if (first == kNoMerge) return false;
-    const size_t best = first & kPlaceMask, joined = next_[best], right = next_[joined];
+    // Vectors of the compiler's own, which has a minimum for every processor.
+    typedef int32_t Vector __attribute__((vector_size(kStride * sizeof(int32_t))));
+    Vector lowest = kNoMerge - Vector{};
+    for (size_t i = 0; i < count_; i += kStride) {
+      Vector some;
+      std::memcpy(&some, &order_[i], sizeof(some));
+      lowest = some < lowest ? some : lowest;
+    }
+    const int32_t even = std::min<int32_t>(lowest[0], lowest[2]), odd = std::min<int32_t>(lowest[1], lowest[3]);
+    const int32_t first = std::min(even, odd);
+    if (first >= kNoMerge) return false;
+    const size_t best = static_cast<size_t>(first) & kPlaceMask, joined = next_[best], right = next_[joined];
     symbols_[best] = results_[best];
     order_[joined] = order_[best] = kNoMerge;
     next_[best] = static_cast<uint8_t>(right);
-    joined_ = best;
     if (right < count_) {
       previous_[right] = static_cast<uint8_t>(best);
-      table.prefetch(symbols_[best], symbols_[right]);
+      asked_ = uint64_t{table.look_ahead(symbols_[best], symbols_[right])} << best;
     }
-    if (best > 0) table.prefetch(symbols_[previous_[best]], symbols_[best]);
+    if (best > 0) {
+      const size_t left = previous_[best];
+      order_[left] = kNoMerge;
+      asked_ |= uint64_t{table.look_ahead(symbols_[left], symbols_[best])} << left;
+    }
     return true;
   }
 
   // Looks up what ask_for or join asked for.
   void find_merges(const MergeTable& table) {
-    if (is_new_) return find_first_merges(table);
-    const size_t right = next_[joined_];
-    if (right < count_) set_merge(joined_, table.find(symbols_[joined_], symbols_[right]));
-    if (joined_ == 0) return;
-    const size_t left = previous_[joined_];
-    set_merge(left, table.find(symbols_[left], symbols_[joined_]));
+    for (; asked_ != 0; asked_ &= asked_ - 1) {
+      const auto i = static_cast<size_t>(std::countr_zero(asked_));
+      set_merge(i, table.find(symbols_[i], symbols_[next_[i]]));
+    }
   }
 
   void append_to(std::vector<uint32_t>& ids) const {
@@ -93,33 +113,34 @@ class MergeLane {
   }
 
  private:
-  static constexpr uint32_t kNoMerge = UINT32_MAX;
-  static constexpr uint32_t kPlaceMask = (1 << kPlaceBits) - 1;
+  static int32_t order(uint32_t rank, size_t place) {
+    return static_cast<int32_t>((rank & kNoRank) << kPlaceBits | place);
+  }
+  static constexpr int32_t kNoMerge = static_cast<int32_t>(kNoRank << kPlaceBits);  // nor is any that is not less
+  static constexpr size_t kPlaceMask = (1 << kPlaceBits) - 1;
   static constexpr size_t kStride = 4;
   static_assert(kMaxSymbols <= kPlaceMask && kMaxSymbols % kStride == 0);
 
-  void find_first_merges(const MergeTable& table) {
-    is_new_ = false;
-    for (; asked_ != 0; asked_ &= asked_ - 1) {
-      const auto i = static_cast<size_t>(std::countr_zero(asked_));
-      set_merge(i, table.find(symbols_[i], symbols_[i + 1]));
-    }
-  }
-
   // `merge` as MergeTable has it.
   void set_merge(size_t i, uint64_t merge) {
-    const auto rank = static_cast<uint32_t>(merge >> 32);
-    order_[i] = merge == MergeTable::kNone ? kNoMerge : rank << kPlaceBits | static_cast<uint32_t>(i);
+    order_[i] = order(static_cast<uint32_t>(merge >> 32), i);
     results_[i] = static_cast<uint32_t>(merge);
   }
 
+  using Places = std::array<uint8_t, kMaxSymbols>;
+  template <uint8_t kFirst>
+  static constexpr Places kPlacesFrom = [] {
+    Places places{};
+    for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<uint8_t>(kFirst + i);
+    return places;
+  }();
+
   std::array<uint32_t, kMaxSymbols> symbols_;
-  std::array<uint32_t, kMaxSymbols> order_;    // of the merge of a symbol with the next one: its rank, then its place
+  std::array<int32_t, kMaxSymbols> order_;     // of the merge of a symbol with the next one: its rank, then its place
   std::array<uint32_t, kMaxSymbols> results_;  // what that merge gives
-  std::array<uint8_t, kMaxSymbols> previous_, next_;
-  size_t count_ = 0, joined_ = 0;
-  uint64_t asked_ = 0;
-  bool is_new_ = false;  // nothing was joined yet
+  Places previous_, next_;
+  size_t count_ = 0;
+  uint64_t asked_ = 0;  // a bit for each symbol whose merge with the next one is to be looked up
 };
 
 // Appends the ids of all `requests` and says in each which they are. `start(request, lane)` either has the lane take

@@ -86,11 +86,15 @@ class SymbolList {
 MergeTable::MergeTable(size_t merges)
     : mask_(std::bit_ceil(merges * 3 / 2 + 2) - 1),
       shift_(64 - std::popcount(mask_)),
-      slots_(make_huge_array<Slot>(mask_ + 1)) {}
+      filter_shift_(64 - std::max(1, std::popcount(mask_) - 3)),
+      slots_(make_huge_array<Slot>(mask_ + 1)),
+      filter_(make_huge_array<uint64_t>(size_t{1} << (64 - filter_shift_))) {}
 
 void MergeTable::insert(uint32_t left, uint32_t right, uint32_t rank, uint32_t joined) {
   const uint64_t key = uint64_t{left} << 32 | right;
-  size_t i = first_slot(key);
+  const uint64_t h = hash(left, right);
+  filter_[h >> filter_shift_] |= uint64_t{1} << (h & 63);
+  size_t i = first_slot(h);
   while (slots_[i].inverted_key != 0 && slots_[i].inverted_key != ~key) i = (i + 1) & mask_;
   slots_[i] = {~key, uint64_t{rank} << 32 | joined};
 }

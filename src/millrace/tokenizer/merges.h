@@ -31,14 +31,20 @@ class MergeTable {
             static_cast<uint32_t>(value));
     }
   }
-  // Has memory bring what find will look at.
-  void prefetch(uint32_t left, uint32_t right) const {
-    __builtin_prefetch(&slots_[first_slot(uint64_t{left} << 32 | right)]);
+  // Has memory bring what find or insert will look at.
+  void prefetch(uint32_t left, uint32_t right) const { __builtin_prefetch(&slots_[first_slot(hash(left, right))]); }
+  // False: the two have no merge, as most pairs that are asked for; a small filter near the processor knows that. Else
+  // as prefetch.
+  bool look_ahead(uint32_t left, uint32_t right) const {
+    const uint64_t h = hash(left, right);
+    if ((filter_[h >> filter_shift_] >> (h & 63) & 1) == 0) return false;
+    __builtin_prefetch(&slots_[first_slot(h)]);
+    return true;
   }
   // rank << 32 | joined id, or kNone.
   uint64_t find(uint32_t left, uint32_t right) const {
     const uint64_t key = uint64_t{left} << 32 | right;
-    for (size_t i = first_slot(key);; i = (i + 1) & mask_) {
+    for (size_t i = first_slot(hash(left, right));; i = (i + 1) & mask_) {
       if (slots_[i].inverted_key == ~key) return slots_[i].value;
       if (slots_[i].inverted_key == 0) return kNone;
     }
@@ -49,11 +55,14 @@ class MergeTable {
     uint64_t inverted_key;  // 0: empty, since ids are below kNoToken
     uint64_t value;
   };
-  size_t first_slot(uint64_t key) const { return (key * 0x9E3779B97F4A7C15ull) >> shift_; }
+  // The upper bits are the better ones.
+  static uint64_t hash(uint32_t left, uint32_t right) { return (uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15ull; }
+  size_t first_slot(uint64_t h) const { return h >> shift_; }
 
   size_t mask_;
-  int shift_;
+  int shift_, filter_shift_;
   HugeArray<Slot> slots_;
+  HugeArray<uint64_t> filter_;  // a bit for each pair, some eight bits a pair
 };
 
 // A word on its way: filled with the ids of its first symbols, it holds those of the merged ones afterwards. About 28

@@ -94,9 +94,11 @@ bool UnitBpe::start(MergeLane& lane, std::string_view unit) const {
     ascii[count] = c;
     symbols[count++] = id;
   });
-  lane.start(symbols.data(), count, [&](size_t i) {
-    return (ascii[i] | ascii[i + 1]) < kNotAscii ? ascii_merges_[size_t{ascii[i]} << 7 | ascii[i + 1]]
-                                                 : model_->merges().find(symbols[i], symbols[i + 1]);
+  lane.start(count, [&](size_t i) {
+    if (i + 1 == count) return MergeLane::first(symbols[i], MergeTable::kNone);
+    return MergeLane::first(symbols[i], (ascii[i] | ascii[i + 1]) < kNotAscii
+                                            ? ascii_merges_[size_t{ascii[i]} << 7 | ascii[i + 1]]
+                                            : model_->merges().find(symbols[i], symbols[i + 1]));
   });
   return true;
 }

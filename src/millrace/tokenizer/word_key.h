@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What words are known by in hash tables. Words of up to 15 bytes are their own key, with the size in the top byte. A
-// longer one is known by its hash; who finds it has to compare its bytes.
+// What words are known by in hash tables. REQUIRES everywhere: a word is not empty; `readable_end` is how far past it
+// memory may be read.
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -12,20 +14,53 @@
 
 namespace millrace::tokenizer {
 
+// The bytes of a word of up to eight, 0 for others. The size of a word of fewer is in the top byte, so a word of eight
+// that ends with a byte below eight, as no text has it, counts as a long one.
+struct ShortKey {
+  uint64_t bits;
+  bool operator==(const ShortKey&) const = default;
+
+  static ShortKey of(std::string_view word, const char* readable_end) {
+    uint64_t bytes = 0;
+    if (readable_end - word.data() >= 8)
+      std::memcpy(&bytes, word.data(), 8);
+    else
+      std::memcpy(&bytes, word.data(), word.size());
+    const Form& form = kForms[std::min<size_t>(word.size(), 9)];
+    const uint64_t bits = (bytes & form.mask) | form.size;
+    return {bits < form.least ? 0 : bits};
+  }
+
+  // The upper bits are the better ones.
+  uint64_t hash() const { return (bits ^ bits >> 32) * 0x9E3779B97F4A7C15ull; }
+
+ private:
+  struct Form {
+    uint64_t mask, size, least;
+  };
+  static constexpr std::array<Form, 10> kForms = [] {
+    std::array<Form, 10> forms{};
+    for (size_t i = 1; i < 8; ++i) forms[i] = {~uint64_t{0} >> (64 - 8 * i), uint64_t{i} << 56, 0};
+    forms[8] = {~uint64_t{0}, 0, uint64_t{8} << 56};
+    return forms;
+  }();
+};
+
+// Words of up to 15 bytes are their own key, with the size in the top byte. A longer one is known by its hash; who
+// finds it has to compare its bytes.
 struct WordKey {
   static constexpr size_t kInlineBytes = 15;
   uint64_t low, high;
   bool operator==(const WordKey& other) const { return ((low ^ other.low) | (high ^ other.high)) == 0; }
 
-  // `readable_end` is how far past the word memory may be read. REQUIRES: word is not empty.
   static WordKey of(std::string_view word, const char* readable_end) {
     const size_t size = word.size();
     if (size > kInlineBytes) return {xxh3_64(word), uint64_t{0xFF} << 56 | (size & (~uint64_t{0} >> 8))};
     WordKey key{0, 0};
     if (readable_end - word.data() >= 16) {
       std::memcpy(&key, word.data(), 16);
-      key.low &= ~uint64_t{0} >> (64 - 8 * (size < 8 ? size : 8));
-      key.high &= size > 8 ? ~uint64_t{0} >> (64 - 8 * (size - 8)) : 0;
+      key.low &= kMasks[size].low;
+      key.high &= kMasks[size].high;
     } else {
       std::memcpy(&key, word.data(), size);
     }
@@ -36,6 +71,18 @@ struct WordKey {
   bool is_inline() const { return high >> 56 != 0xFF; }
   // The upper bits are the better ones.
   uint64_t hash() const { return (low ^ (high * 0x9E3779B97F4A7C15ull)) * 0xD6E8FEB86659FD93ull; }
+
+ private:
+  // The first i bytes of 16.
+  struct Mask {
+    uint64_t low, high;
+  };
+  static constexpr std::array<Mask, kInlineBytes + 1> kMasks = [] {
+    std::array<Mask, kInlineBytes + 1> masks{};
+    for (size_t i = 1; i <= kInlineBytes; ++i)
+      masks[i] = {~uint64_t{0} >> (64 - 8 * (i < 8 ? i : 8)), i > 8 ? ~uint64_t{0} >> (64 - 8 * (i - 8)) : 0};
+    return masks;
+  }();
 };
 
 }  // namespace millrace::tokenizer
