@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <random>
@@ -13,6 +15,7 @@
 #include "millrace/base/crc64nvme.h"
 #include "millrace/base/executor.h"
 #include "millrace/base/hash.h"
+#include "millrace/base/huge_pages.h"
 #include "millrace/base/io.h"
 #include "millrace/base/log.h"
 #include "millrace/base/metrics.h"
@@ -20,6 +23,7 @@
 #include "millrace/base/status.h"
 #include "millrace/base/stream_copy.h"
 #include "millrace/base/sync.h"
+#include "millrace/base/testing.h"
 #include "millrace/base/units.h"
 #include "millrace/base/utf8.h"
 
@@ -104,6 +108,76 @@ TEST(Utf8, ReplacesAsPythonDoes) {
   EXPECT_EQ(replaced("\xF4\x90\x80\x80"), std::pair(fffd + fffd + fffd + fffd, int64_t{4}));
   EXPECT_EQ(replaced("\xC3\xA9"), std::pair(std::string("\xC3\xA9"), int64_t{0}));
   EXPECT_EQ(utf8_valid_prefix("0123456789\x80"), 10U);
+}
+
+// Every code point, and random runs of them of every length up to 100, against one character at a time.
+template <class Char>
+void check_write_utf8(uint32_t limit) {
+  const uint64_t seed = test_seed();
+  SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
+  std::mt19937_64 random(seed);
+  const auto check = [](const std::vector<Char>& text) {
+    std::string expected;
+    bool has_surrogate = false;
+    for (const uint32_t c : text) {
+      has_surrogate |= c >= 0xD800 && c < 0xE000;
+      if (!has_surrogate) append_utf8(c, expected);
+    }
+    std::vector<char> room(text.size() * 4 + 64);
+    const char* const end = write_utf8(std::span(text), room.data());
+    ASSERT_EQ(end == nullptr, has_surrogate);
+    if (end == nullptr) return;
+    ASSERT_EQ(std::string_view(room.data(), static_cast<size_t>(end - room.data())), expected);
+  };
+  std::vector<Char> all;
+  for (uint32_t c = 0; c < limit; ++c)
+    if (c < 0xD800 || c >= 0xE000) all.push_back(static_cast<Char>(c));
+  check(all);
+  const uint32_t tops[] = {0x80, 0x100, 0x800, 0x10000, 0x110000};
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<Char> text(random() % 100);
+    const uint32_t top = std::min(limit, tops[random() % std::size(tops)]);
+    for (Char& c : text) {
+      uint32_t made = static_cast<uint32_t>(random() % (random() % 3 == 0 ? 0x80 : top));
+      if (made >= 0xD800 && made < 0xE000 && random() % 64 != 0) made -= 0x800;
+      c = static_cast<Char>(made);
+    }
+    check(text);
+  }
+}
+
+TEST(Utf8, IsWrittenFromCodePointsOfEachSize) {
+  check_write_utf8<uint8_t>(0x100);
+  check_write_utf8<uint16_t>(0x10000);
+  check_write_utf8<uint32_t>(0x110000);
+}
+
+TEST(PagesAhead, TouchesNothingBeyondWhatIsReached) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  auto* const memory =
+      static_cast<char*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(static_cast<void*>(memory), MAP_FAILED);
+  const auto resident = [&] {
+    std::vector<unsigned char> pages(kBytes / 4096);
+    EXPECT_EQ(::mincore(memory, kBytes, pages.data()), 0);
+    return std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; }) * 4096;
+  };
+  PagesAhead pages(memory + 100, kBytes - 200);  // as memory from an allocator begins
+  EXPECT_EQ(resident(), 0);
+  pages.reach(10);
+  EXPECT_LE(resident(), 2 << 20);
+  for (size_t i = 0; i + 200 < kBytes / 2; i += 1000) {
+    pages.reach(i + 1000);
+    memory[100 + i] = 'x';
+  }
+  EXPECT_GE(resident(), kBytes / 2 - 8192);
+  EXPECT_LE(resident(), kBytes / 2 + (4 << 20));
+  for (size_t i = kBytes / 2; i + 200 < kBytes; i += 1000) {
+    pages.reach(std::min(i + 1000, kBytes - 200));
+    memory[100 + i] = 'x';
+  }
+  EXPECT_EQ(memory[100], 'x');
+  ::munmap(memory, kBytes);
 }
 
 TEST(Executor, RunsEverythingAndHonoursPriority) {

@@ -27,7 +27,8 @@ PagesAhead::PagesAhead(void* data, size_t bytes) : data_(static_cast<char*>(data
 
 void PagesAhead::ask_until(size_t bytes) {
   constexpr size_t kStep = size_t{1} << 20;
-  const size_t wanted = std::min((bytes - ready_ + kStep - 1) / kStep * kStep, (size_ - std::min(size_, ready_)) / kPage * kPage);
+  const size_t wanted =
+      std::min((bytes - ready_ + kStep - 1) / kStep * kStep, (size_ - std::min(size_, ready_)) / kPage * kPage);
 #ifdef MADV_POPULATE_WRITE  // Linux 5.14; that it is refused costs time only
   if (wanted > 0) static_cast<void>(madvise(data_ + ready_, wanted, MADV_POPULATE_WRITE));
 #endif

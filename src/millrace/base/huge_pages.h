@@ -6,7 +6,8 @@
 namespace millrace {
 
 // Has the system back the whole huge pages within [data, data + bytes) with such where it has any: a page fault for
-// 2 MiB instead of 4 KiB, and look-ups at random places that don't wait for the page table. Only before the first touch.
+// 2 MiB instead of 4 KiB, and look-ups at random places that don't wait for the page table. Only before the first
+// touch.
 void prefer_huge_pages(void* data, size_t bytes);
 
 // The pages of memory that is filled from the front, asked for a step ahead and many at once: a third of the time that

@@ -22,7 +22,7 @@ namespace {
 
 class LocalStorage final : public Storage {
  public:
-  explicit LocalStorage(std::shared_ptr<const Context> context) : context_(std::move(context)) {}
+  explicit LocalStorage(std::shared_ptr<const Context> context) : context_(std::move(context)), has_lfs_(has_lfs()) {}
 
   std::string_view name() const override { return context_->name; }
   Capabilities capabilities() const override {
@@ -36,7 +36,7 @@ class LocalStorage final : public Storage {
             .unique_versions = true,
             .reads_replaced = true,
             .durable = true,
-            .layout = has_lfs(),
+            .layout = has_lfs_,
             .resume = true,
             .notes = true,
             .folders = true};
@@ -109,6 +109,7 @@ class LocalStorage final : public Storage {
   }
 
   const std::shared_ptr<const Context> context_;
+  bool has_lfs_;  // when the storage was made: copies ask for each file
 };
 
 Status LocalStorage::make_durable(std::span<const std::string> keys) {
