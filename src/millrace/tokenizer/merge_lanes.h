@@ -21,9 +21,9 @@ namespace millrace::tokenizer {
 // words of usual length. A symbol that was joined to the one before it stays where it is, without a merge.
 class MergeLane {
  public:
-  static constexpr size_t kMaxSymbols = 48;
+  static constexpr size_t kMaxSymbols = 64;
   // A rank and a place in a short word share 31 bits: signed numbers have a minimum in every vector unit.
-  static constexpr int kPlaceBits = 6;
+  static constexpr int kPlaceBits = 7;
   static constexpr size_t kMaxMerges = size_t{1} << (31 - kPlaceBits);
 
   // A first symbol of a word and its merge with the next one.
@@ -45,59 +45,59 @@ class MergeLane {
   void start(size_t count, const FirstOf& first_of) {
     count_ = count;
     asked_ = 0;
+    joined_ = kNowhere;
+    lines_ = {MergeTable::empty_line(), MergeTable::empty_line()};
     previous_ = kPlacesFrom<UINT8_MAX>;
+    previous_[0] = previous_[kNowhere] = kNowhere;
     next_ = kPlacesFrom<1>;
+    std::fill_n(order_.begin(), kStride, kNoMerge);
+    for (size_t i = kStride; i < count; i += kStride) std::fill_n(&order_[i], kStride, kNoMerge);
     for (size_t i = 0; i < count; ++i) {
       const First first = first_of(i);
       symbols_[i] = first.symbol;
       results_[i] = first.joined;
       order_[i] = order(first.rank, i);
     }
-    for (size_t i = count - (count > 0); i < count || i % kStride != 0; ++i) order_[i] = kNoMerge;
+    if (count > 0) order_[count - 1] = kNoMerge;
+    symbols_[count] = symbols_[kNowhere] = UINT32_MAX;
   }
 
   // Asks memory for merges that start was not told: of i and i + 1 for each bit i of `places`.
   void ask_for(const MergeTable& table, uint64_t places) {
     for (; places != 0; places &= places - 1) {
       const auto i = static_cast<size_t>(std::countr_zero(places));
-      asked_ |= uint64_t{table.look_ahead(symbols_[i], symbols_[i + 1])} << i;
+      const bool may_be = table.look_ahead(symbols_[i], symbols_[i + 1]) != MergeTable::empty_line();
+      asked_ |= uint64_t{may_be} << i;
     }
   }
 
   // Joins the best pair and asks memory for the merges of the new symbol with its neighbours. False: there is none.
   bool join(const MergeTable& table) {
-    // Vectors of the compiler's own, which has a minimum for every processor.
-    typedef int32_t Vector __attribute__((vector_size(kStride * sizeof(int32_t))));
-    Vector lowest = kNoMerge - Vector{};
-    for (size_t i = 0; i < count_; i += kStride) {
-      Vector some;
-      std::memcpy(&some, &order_[i], sizeof(some));
-      lowest = some < lowest ? some : lowest;
-    }
+    Vector lowest = lower(lower(orders(0), orders(4)), lower(orders(8), orders(12)));
+    for (size_t i = kStride; i < count_; i += kStride)
+      lowest = lower(lowest, lower(lower(orders(i), orders(i + 4)), lower(orders(i + 8), orders(i + 12))));
     const int32_t even = std::min<int32_t>(lowest[0], lowest[2]), odd = std::min<int32_t>(lowest[1], lowest[3]);
     const int32_t first = std::min(even, odd);
     if (first >= kNoMerge) return false;
     const size_t best = static_cast<size_t>(first) & kPlaceMask, joined = next_[best], right = next_[joined];
+    const size_t left = previous_[best];
     symbols_[best] = results_[best];
-    order_[joined] = order_[best] = kNoMerge;
+    order_[joined] = kNoMerge;
     next_[best] = static_cast<uint8_t>(right);
-    if (right < count_) {
-      previous_[right] = static_cast<uint8_t>(best);
-      asked_ = uint64_t{table.look_ahead(symbols_[best], symbols_[right])} << best;
-    }
-    if (best > 0) {
-      const size_t left = previous_[best];
-      order_[left] = kNoMerge;
-      asked_ |= uint64_t{table.look_ahead(symbols_[left], symbols_[best])} << left;
-    }
+    previous_[right] = static_cast<uint8_t>(best);
+    joined_ = best;
+    lines_ = {table.look_ahead(symbols_[left], symbols_[best]), table.look_ahead(symbols_[best], symbols_[right])};
     return true;
   }
 
   // Looks up what ask_for or join asked for.
   void find_merges(const MergeTable& table) {
+    const size_t left = previous_[joined_], right = next_[joined_];
+    set_merge(left, table.find(lines_[0], symbols_[left], symbols_[joined_]));
+    set_merge(joined_, table.find(lines_[1], symbols_[joined_], symbols_[right]));
     for (; asked_ != 0; asked_ &= asked_ - 1) {
       const auto i = static_cast<size_t>(std::countr_zero(asked_));
-      set_merge(i, table.find(symbols_[i], symbols_[next_[i]]));
+      set_merge(i, table.find(symbols_[i], symbols_[i + 1]));
     }
   }
 
@@ -118,8 +118,21 @@ class MergeLane {
   }
   static constexpr int32_t kNoMerge = static_cast<int32_t>(kNoRank << kPlaceBits);  // nor is any that is not less
   static constexpr size_t kPlaceMask = (1 << kPlaceBits) - 1;
-  static constexpr size_t kStride = 4;
+  static constexpr size_t kStride = 16;
+  // The place before the first symbol: with the one behind the last it holds a symbol without merges, so that no step
+  // has to ask whether it is at an end.
+  static constexpr uint8_t kNowhere = kMaxSymbols;
+  static constexpr size_t kPlaces = kMaxSymbols + 1;
   static_assert(kMaxSymbols <= kPlaceMask && kMaxSymbols % kStride == 0);
+
+  // Vectors of the compiler's own, which has a minimum for every processor.
+  typedef int32_t Vector __attribute__((vector_size(4 * sizeof(int32_t))));
+  static Vector lower(Vector a, Vector b) { return a < b ? a : b; }
+  Vector orders(size_t i) const {
+    Vector four;
+    std::memcpy(&four, &order_[i], sizeof(four));
+    return four;
+  }
 
   // `merge` as MergeTable has it.
   void set_merge(size_t i, uint64_t merge) {
@@ -127,7 +140,7 @@ class MergeLane {
     results_[i] = static_cast<uint32_t>(merge);
   }
 
-  using Places = std::array<uint8_t, kMaxSymbols>;
+  using Places = std::array<uint8_t, kPlaces>;
   template <uint8_t kFirst>
   static constexpr Places kPlacesFrom = [] {
     Places places{};
@@ -135,11 +148,13 @@ class MergeLane {
     return places;
   }();
 
-  std::array<uint32_t, kMaxSymbols> symbols_;
-  std::array<int32_t, kMaxSymbols> order_;     // of the merge of a symbol with the next one: its rank, then its place
-  std::array<uint32_t, kMaxSymbols> results_;  // what that merge gives
+  std::array<uint32_t, kPlaces> symbols_;
+  std::array<int32_t, kPlaces> order_;     // of the merge of a symbol with the next one: its rank, then its place
+  std::array<uint32_t, kPlaces> results_;  // what that merge gives
   Places previous_, next_;
   size_t count_ = 0;
+  size_t joined_ = kNowhere;                      // the symbol that was joined last
+  std::array<const MergeTable::Slot*, 2> lines_;  // where its merges with its neighbours are, if there are any
   uint64_t asked_ = 0;  // a bit for each symbol whose merge with the next one is to be looked up
 };
 
@@ -173,8 +188,9 @@ void merge_in_lanes(const MergeTable& table, std::span<WordRequest> requests, st
   };
   while (busy < kLanes && take(busy)) ++busy;
   while (busy > 0) {
+    // Two loops: what a lane has just written is slow to read at once in pieces of another size.
+    for (size_t i = 0; i < busy; ++i) lanes[i]->find_merges(table);
     for (size_t i = 0; i < busy;) {
-      lanes[i]->find_merges(table);
       if (lanes[i]->join(table)) {
         ++i;
         continue;

@@ -84,19 +84,26 @@ class SymbolList {
 }  // namespace
 
 MergeTable::MergeTable(size_t merges)
-    : mask_(std::bit_ceil(merges * 3 / 2 + 2) - 1),
-      shift_(64 - std::popcount(mask_)),
+    : mask_(std::bit_ceil(std::max(merges * 3 / 2, 2 * kLineSlots)) - 1),
+      shift_(64 - std::popcount(mask_ / kLineSlots)),
       filter_shift_(64 - std::max(1, std::popcount(mask_) - 3)),
       slots_(make_huge_array<Slot>(mask_ + 1)),
       filter_(make_huge_array<uint64_t>(size_t{1} << (64 - filter_shift_))) {}
 
 void MergeTable::insert(uint32_t left, uint32_t right, uint32_t rank, uint32_t joined) {
-  const uint64_t key = uint64_t{left} << 32 | right;
-  const uint64_t h = hash(left, right);
+  const uint64_t inverted_key = ~(uint64_t{left} << 32 | right), h = hash(left, right);
   filter_[h >> filter_shift_] |= uint64_t{1} << (h & 63);
-  size_t i = first_slot(h);
-  while (slots_[i].inverted_key != 0 && slots_[i].inverted_key != ~key) i = (i + 1) & mask_;
-  slots_[i] = {~key, uint64_t{rank} << 32 | joined};
+  auto i = static_cast<size_t>(line(h) - slots_.get());
+  while (slots_[i].inverted_key != 0 && slots_[i].inverted_key != inverted_key) i = (i + 1) & mask_;
+  slots_[i] = {inverted_key, uint64_t{rank} << 32 | joined};
+}
+
+uint64_t MergeTable::find_further(const Slot* line, uint64_t inverted_key) const {
+  for (auto i = static_cast<size_t>(line - slots_.get()) + kLineSlots;; ++i) {
+    const Slot& slot = slots_[i & mask_];
+    if (slot.inverted_key == inverted_key) return slot.value;
+    if (slot.inverted_key == 0) return kNone;
+  }
 }
 
 void merge_symbols(const MergeTable& table, MergeScratch& scratch) {

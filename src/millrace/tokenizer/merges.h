@@ -13,10 +13,17 @@
 
 namespace millrace::tokenizer {
 
-// (left id, right id) -> (rank, id of the joined token), open addressing.
+// (left id, right id) -> (rank, id of the joined token): open addressing over lines of four. A pair lies in its own
+// line or, when that is full, behind it.
 class MergeTable {
  public:
   static constexpr uint64_t kNone = UINT64_MAX;
+
+  struct Slot {
+    uint64_t inverted_key;  // 0: empty, since no two ids are kNoToken
+    uint64_t value;
+  };
+  static constexpr size_t kLineSlots = 4;
 
   explicit MergeTable(size_t merges);
   // A pair that is there already takes the new rank, as in `tokenizers`.
@@ -32,32 +39,38 @@ class MergeTable {
     }
   }
   // Has memory bring what find or insert will look at.
-  void prefetch(uint32_t left, uint32_t right) const { __builtin_prefetch(&slots_[first_slot(hash(left, right))]); }
-  // False: the two have no merge, as most pairs that are asked for; a small filter near the processor knows that. Else
-  // as prefetch.
-  bool look_ahead(uint32_t left, uint32_t right) const {
+  void prefetch(uint32_t left, uint32_t right) const { __builtin_prefetch(line(hash(left, right))); }
+  // Where find will look, asked of memory. Most pairs that are asked for have no merge, which a small filter near the
+  // processor knows: for these an empty line, so that who looks needs not ask.
+  const Slot* look_ahead(uint32_t left, uint32_t right) const {
     const uint64_t h = hash(left, right);
-    if ((filter_[h >> filter_shift_] >> (h & 63) & 1) == 0) return false;
-    __builtin_prefetch(&slots_[first_slot(h)]);
-    return true;
+    const bool may_be = (filter_[h >> filter_shift_] >> (h & 63) & 1) != 0;
+    const Slot* const lines[] = {kEmptyLine, line(h)};
+    __builtin_prefetch(lines[may_be]);
+    return lines[may_be];
   }
+  static const Slot* empty_line() { return kEmptyLine; }
   // rank << 32 | joined id, or kNone.
-  uint64_t find(uint32_t left, uint32_t right) const {
-    const uint64_t key = uint64_t{left} << 32 | right;
-    for (size_t i = first_slot(hash(left, right));; i = (i + 1) & mask_) {
-      if (slots_[i].inverted_key == ~key) return slots_[i].value;
-      if (slots_[i].inverted_key == 0) return kNone;
-    }
+  uint64_t find(uint32_t left, uint32_t right) const { return find(line(hash(left, right)), left, right); }
+  // The same; `line` is what look_ahead gave.
+  uint64_t find(const Slot* line, uint32_t left, uint32_t right) const {
+    const uint64_t inverted_key = ~(uint64_t{left} << 32 | right);
+    // All are compared: which of them it is can't be foretold.
+    const bool second = line[1].inverted_key == inverted_key, third = line[2].inverted_key == inverted_key,
+               fourth = line[3].inverted_key == inverted_key;
+    const Slot* const slot = line + (second + 2 * third + 3 * fourth);
+    const bool is_it = slot->inverted_key == inverted_key;
+    if (!is_it && line[3].inverted_key != 0) return find_further(line, inverted_key);
+    return is_it ? slot->value : kNone;
   }
 
  private:
-  struct Slot {
-    uint64_t inverted_key;  // 0: empty, since ids are below kNoToken
-    uint64_t value;
-  };
+  alignas(64) static constexpr Slot kEmptyLine[kLineSlots] = {};
+
   // The upper bits are the better ones.
   static uint64_t hash(uint32_t left, uint32_t right) { return (uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15ull; }
-  size_t first_slot(uint64_t h) const { return h >> shift_; }
+  const Slot* line(uint64_t h) const { return slots_.get() + (h >> shift_) * kLineSlots; }
+  uint64_t find_further(const Slot* line, uint64_t inverted_key) const;
 
   size_t mask_;
   int shift_, filter_shift_;
