@@ -84,7 +84,7 @@ class WordTable {
   }
   // When it is full, the word takes the place of another. REQUIRES: it is not there.
   void insert(const Slot& fresh) {
-    const bool is_largest = slot_count() * sizeof(Slot) >= kMaxBytes;
+    const bool is_largest = line_bits_ == kMostLineBits;
     if (words_ >= (is_largest ? slot_count() / 4 * 3 : slot_count() / 2)) {
       if (is_largest) {
         slots_[home(fresh) + ++replaced_ % kLineSlots] = fresh;
@@ -101,7 +101,8 @@ class WordTable {
   }
 
  private:
-  static constexpr size_t kMaxBytes = size_t{16} << 20;
+  static constexpr int kMostLineBits = 18;  // 16 MiB
+  static constexpr int kGrowthBits = 2;     // by less, more is moved than is gained
   size_t slot_count() const { return kLineSlots << line_bits_; }
   size_t home(const Slot& slot) const { return (slot.hash() >> (64 - line_bits_)) * kLineSlots; }
   void place(const Slot& fresh) {
@@ -111,7 +112,7 @@ class WordTable {
   }
   void grow() {
     const size_t old_count = slot_count();
-    line_bits_ += 1;
+    line_bits_ = std::min(line_bits_ + kGrowthBits, kMostLineBits);
     const HugeArray<Slot> old = std::exchange(slots_, make_huge_array<Slot>(slot_count()));
     for (size_t i = 0; i < old_count; ++i)
       if (!old[i].is_empty()) place(old[i]);
