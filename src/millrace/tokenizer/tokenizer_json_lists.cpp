@@ -7,6 +7,9 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace millrace::tokenizer {
 namespace {
@@ -103,12 +106,10 @@ class ValueReader {
 
   // The first character from here on that is no plain part of a string, which the reader goes to; 0 at the end.
   char stop() {
-    for (; end_ - at_ >= 16; at_ += 16) {
-      const uint64_t first = stops_of(at_), second = stops_of(at_ + 8);
-      if ((first | second) == 0) continue;
-      // Most strings end in either half as often, which nothing can foretell.
-      const int in_first = std::countr_zero(first), in_second = 64 + std::countr_zero(second);
-      at_ += (first != 0 ? in_first : in_second) / 8;
+    for (; static_cast<size_t>(end_ - at_) >= kBlock; at_ += kBlock) {
+      const size_t offset = find_stop(at_);
+      if (offset == kBlock) continue;
+      at_ += offset;
       return *at_;
     }
     for (; at_ < end_; ++at_)
@@ -116,16 +117,30 @@ class ValueReader {
     return '\0';
   }
 
-  // The high bit of each of eight bytes that `stop` looks for, and maybe of some behind the first.
-  static uint64_t stops_of(const char* text) {
-    constexpr uint64_t kOnes = ~uint64_t{0} / 0xFF, kHigh = kOnes << 7;
-    const auto below = [](uint64_t bytes, uint64_t limit) { return (bytes - kOnes * limit) & ~bytes; };
-    uint64_t bytes;
-    std::memcpy(&bytes, text, 8);
-    return (below(bytes, ' ' + 1) | below(bytes ^ kOnes * uint64_t{'"'}, 1) |
-            below(bytes ^ kOnes * uint64_t{'\\'}, 1)) &
-           kHigh;
+  // The same among the kBlock bytes at `text`: where it is, or kBlock.
+#if defined(__SSE2__)
+  static constexpr size_t kBlock = 16;
+  static size_t find_stop(const char* text) {
+    __m128i bytes;
+    std::memcpy(&bytes, text, sizeof bytes);
+    const __m128i space = _mm_set1_epi8(' '), quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\');
+    const __m128i stops = _mm_or_si128(_mm_cmpeq_epi8(_mm_max_epu8(bytes, space), space),
+                                       _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash)));
+    return static_cast<size_t>(std::countr_zero(static_cast<uint32_t>(_mm_movemask_epi8(stops)) | 1u << kBlock));
   }
+#else
+  static constexpr size_t kBlock = 8;
+  static size_t find_stop(const char* text) {
+    constexpr uint64_t kOnes = ~uint64_t{0} / 0xFF, kHigh = kOnes << 7;
+    // Sets the high bit of bytes below the limit, and maybe of some behind the first of them.
+    const auto below = [](uint64_t bytes, uint64_t limit) { return (bytes - kOnes * limit) & ~bytes & kHigh; };
+    uint64_t bytes;
+    std::memcpy(&bytes, text, sizeof bytes);
+    const uint64_t stops =
+        below(bytes, ' ' + 1) | below(bytes ^ kOnes * uint64_t{'"'}, 1) | below(bytes ^ kOnes * uint64_t{'\\'}, 1);
+    return static_cast<size_t>(std::countr_zero(stops)) / 8;
+  }
+#endif
 
   // The reader is at the quote that ends a string.
   bool take_quote(const char* begin, std::string_view& text) {

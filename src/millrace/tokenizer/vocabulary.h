@@ -39,6 +39,8 @@ class Vocabulary {
     return std::string_view(arena_).substr(tokens_[id].offset, tokens_[id].size);
   }
 
+  // Bytes of all tokens together.
+  size_t bytes() const { return arena_.size(); }
   // Number of tokens.
   int64_t size() const { return size_; }
   // 1 + the largest id.
