@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <string>
 
 #include "millrace/tokenizer/byte_map.h"
@@ -15,12 +16,16 @@ constexpr size_t kLongestWord = size_t{1} << 31;
 
 }  // namespace
 
-ByteBpe::TokenBytes::TokenBytes(const Vocabulary& spelled) {
+ByteBpe::TokenBytes::TokenBytes(const Vocabulary& spelled)
+    : bytes(std::make_unique_for_overwrite<char[]>(spelled.bytes())), readable_end(bytes.get() + spelled.bytes()) {
+  tokens.reserve(static_cast<size_t>(spelled.size()));
+  char* at = bytes.get();
   for (uint32_t id = 0; id < spelled.id_limit(); ++id) {
-    const size_t old_size = bytes.size();
-    if (!spelled.contains(id) || !append_bytes_of(spelled.token(id), bytes) || bytes.size() == old_size) continue;
-    ends.push_back(bytes.size());
-    ids.push_back(id);
+    if (!spelled.contains(id)) continue;
+    char* const end = write_bytes_of(spelled.token(id), at);
+    if (end == nullptr || end == at) continue;
+    tokens.emplace_back(std::string_view(at, end), id);
+    at = end;
   }
 }
 
@@ -79,10 +84,9 @@ void ByteBpe::find_byte_pairs(const TokenBytes& tokens, size_t id_limit) {
   std::vector<Use> uses(id_limit);
   for (size_t b = 0; b < byte_tokens_.size(); ++b)
     if (byte_tokens_[b] != kNoToken) uses[byte_tokens_[b]].byte = static_cast<int16_t>(b);
-  for (size_t i = 0; i < tokens.ids.size(); ++i) {
-    const std::string_view token = tokens.token(i);
-    uses[tokens.ids[i]].first = static_cast<uint8_t>(token.front());
-    uses[tokens.ids[i]].last = static_cast<uint8_t>(token.back());
+  for (const auto& [token, id] : tokens.tokens) {
+    uses[id].first = static_cast<uint8_t>(token.front());
+    uses[id].last = static_cast<uint8_t>(token.back());
   }
   // A token that spells no bytes counts as if it began and ended with byte 0: then less is sure than could be.
   merges_->for_each([&](uint32_t left, uint32_t right, uint32_t rank, uint32_t joined) {
@@ -108,7 +112,7 @@ void ByteBpe::find_byte_pairs(const TokenBytes& tokens, size_t id_limit) {
 
 // Only tokens that spell bytes can come out of the model.
 void ByteBpe::find_whole_words(const TokenBytes& tokens) {
-  whole_words_.reserve(tokens.ids.size());
+  whole_words_.reserve(tokens.tokens.size());
   VocabularySpec long_words;
   std::vector<uint32_t> ids;
   std::vector<std::pair<WordKey, uint32_t>> short_words;
@@ -118,16 +122,17 @@ void ByteBpe::find_whole_words(const TokenBytes& tokens) {
     for (const auto& [key, id] : short_words) whole_words_.insert(key, id);
     short_words.clear();
   };
-  for (size_t i = 0; i < tokens.ids.size(); ++i) {
-    const std::string_view word = tokens.token(i);
-    const uint32_t id = tokens.ids[i];
+  for (const auto& [word, id] : tokens.tokens) {
     const bool is_short = word.size() <= WordKey::kInlineBytes;
-    if (!is_short && ignore_merges_) long_words.emplace_back(word, id);
+    if (!is_short && ignore_merges_) {
+      long_words.emplace_back(word, static_cast<uint32_t>(long_word_ids_.size()));
+      long_word_ids_.push_back(id);
+    }
     if (!is_short) continue;
     ids.clear();
     if (!ignore_merges_) merge_short(word, ids);
     if (!ignore_merges_ && (ids.size() != 1 || ids[0] != id)) continue;
-    short_words.emplace_back(WordKey::of(word, tokens.bytes.data() + tokens.bytes.size()), id);
+    short_words.emplace_back(WordKey::of(word, tokens.readable_end), id);
     if (short_words.size() == kMany) insert();
   }
   insert();
@@ -147,7 +152,8 @@ std::optional<ByteBpe> ByteBpe::build(const CharBpe& model) {
 
 uint32_t ByteBpe::find_whole_word(std::string_view word, const WordKey& key) const {
   if (key.is_inline()) return whole_words_.find(key);
-  return ignore_merges_ ? long_words_.find(word) : kNoToken;
+  const uint32_t place = long_words_.find(word);
+  return place == kNoToken ? kNoToken : long_word_ids_[place];
 }
 
 void ByteBpe::encode_word(std::string_view word, const WordKey& key, MergeScratch& scratch,

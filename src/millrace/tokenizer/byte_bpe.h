@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,22 +56,18 @@ class ByteBpe {
     };
     size_t first_slot(const WordKey& key) const { return key.hash() >> shift_; }
     static uint32_t tag(const WordKey& key) { return static_cast<uint32_t>(key.hash()); }
-    std::vector<Word> words_;
+    HugeVector<Word> words_;
     HugeArray<Slot> slots_;
     size_t mask_ = 0;
     int shift_ = 63;
   };
 
-  // The tokens that spell bytes, never none.
+  // The tokens that spell bytes, by those, of which each has one at least.
   struct TokenBytes {
     explicit TokenBytes(const Vocabulary& spelled);
-    std::string_view token(size_t i) const {
-      const size_t begin = i == 0 ? 0 : ends[i - 1];
-      return std::string_view(bytes).substr(begin, ends[i] - begin);
-    }
-    std::string bytes;
-    std::vector<size_t> ends;
-    std::vector<uint32_t> ids;
+    std::unique_ptr<char[]> bytes;
+    const char* readable_end;
+    VocabularySpec tokens;
   };
 
   explicit ByteBpe(const CharBpe& model);
@@ -91,7 +88,9 @@ class ByteBpe {
 
   const MergeTable* merges_;
   WholeWords whole_words_;
-  Vocabulary long_words_;  // longer tokens, by their bytes; empty unless merges are ignored for them
+  // Longer tokens, by their bytes; none unless merges are ignored for them. Numbered by themselves: they are few.
+  Vocabulary long_words_;
+  std::vector<uint32_t> long_word_ids_;
   std::array<uint32_t, 256> byte_tokens_;
   std::vector<BytePair> byte_pairs_;  // [256 * left + right]
   bool ignore_merges_;

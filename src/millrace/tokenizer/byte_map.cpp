@@ -32,10 +32,7 @@ constexpr ByteMap kByteMap = make_byte_map();
 
 }  // namespace
 
-bool append_bytes_of(std::string_view spelled, std::string& out) {
-  const size_t old_size = out.size();
-  out.resize(old_size + spelled.size());
-  char* write = out.data() + old_size;
+char* write_bytes_of(std::string_view spelled, char* out) {
   for (size_t i = 0; i < spelled.size(); ++i) {
     uint32_t c = static_cast<uint8_t>(spelled[i]);
     // The alphabet ends below U+0800, so only sequences of one and two bytes can be in it.
@@ -43,14 +40,18 @@ bool append_bytes_of(std::string_view spelled, std::string& out) {
       c = (c & 0x1F) << 6 | (static_cast<uint8_t>(spelled[++i]) & 0x3F);
     else if (c >= 0x80)
       c = kAlphabetEnd;
-    if (c >= kAlphabetEnd || kByteMap.byte[c] == kNotInAlphabet) {
-      out.resize(old_size);
-      return false;
-    }
-    *write++ = static_cast<char>(kByteMap.byte[c]);
+    if (c >= kAlphabetEnd || kByteMap.byte[c] == kNotInAlphabet) return nullptr;
+    *out++ = static_cast<char>(kByteMap.byte[c]);
   }
-  out.resize(static_cast<size_t>(write - out.data()));
-  return true;
+  return out;
+}
+
+bool append_bytes_of(std::string_view spelled, std::string& out) {
+  const size_t old_size = out.size();
+  out.resize(old_size + spelled.size());
+  const char* const end = write_bytes_of(spelled, out.data() + old_size);
+  out.resize(end == nullptr ? old_size : static_cast<size_t>(end - out.data()));
+  return end != nullptr;
 }
 
 void append_spelling_of(std::string_view bytes, std::string& out) {

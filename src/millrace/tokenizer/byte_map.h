@@ -14,6 +14,10 @@ namespace millrace::tokenizer {
 // Appends the bytes that `spelled` stands for. False, with `out` as it was, when a character is not of the alphabet.
 bool append_bytes_of(std::string_view spelled, std::string& out);
 
+// The same, written from `out` on, where there is room for spelled.size() bytes: the end of what is written, or
+// nullptr.
+char* write_bytes_of(std::string_view spelled, char* out);
+
 // Appends the spelling of `bytes`.
 void append_spelling_of(std::string_view bytes, std::string& out);
 

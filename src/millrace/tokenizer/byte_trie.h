@@ -20,7 +20,7 @@ class ByteTrie {
 
   // The last of equal keys counts; empty keys are left out. The weight of a key is that of its value, 0 without
   // weights.
-  explicit ByteTrie(std::vector<std::pair<std::string_view, uint32_t>> keys, std::span<const double> weights = {});
+  explicit ByteTrie(std::span<const std::pair<std::string_view, uint32_t>> keys, std::span<const double> weights = {});
 
   // The node that `byte` leads to from `node`, or kNone.
   uint32_t next(uint32_t node, uint8_t byte) const {

@@ -41,10 +41,12 @@ Result<std::unique_ptr<const CharBpe>> CharBpe::build(const BpeSpec& spec) {
 }
 
 Status CharBpe::insert_merges(const BpeSpec& spec) {
-  constexpr size_t kChunk = Vocabulary::kMany / 3;
-  std::array<std::string, kChunk> joined;
-  std::array<std::string_view, Vocabulary::kMany> names;  // left, right and the two joined, of each merge of a chunk
-  std::array<uint32_t, Vocabulary::kMany> ids;
+  constexpr size_t kChunk = 32;
+  std::array<std::string_view, 2 * kChunk> names;  // left and right of each merge of a chunk
+  std::array<uint32_t, 2 * kChunk> ids;
+  std::array<uint32_t, kChunk> joined;
+  static_assert(names.size() <= Vocabulary::kMany);
+  uint32_t last = 0;
   for (size_t first = 0; first < spec.merges.size(); first += kChunk) {
     const size_t count = std::min(kChunk, spec.merges.size() - first);
     for (size_t i = 0; i < count; ++i) {
@@ -52,25 +54,31 @@ Status CharBpe::insert_merges(const BpeSpec& spec) {
       if (right.size() < prefix_.size())
         return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\" is shorter than the prefix", first + i,
                     right);
-      joined[i].assign(left).append(right.substr(prefix_.size()));
-      names[3 * i] = left;
-      names[3 * i + 1] = right;
-      names[3 * i + 2] = joined[i];
+      names[2 * i] = left;
+      names[2 * i + 1] = right;
     }
-    vocabulary().find_many(std::span(names).first(3 * count), std::span(ids).first(3 * count));
+    vocabulary().find_many(std::span(names).first(2 * count), std::span(ids).first(2 * count));
     for (size_t i = 0; i < count; ++i) {
-      const uint32_t* const merge = &ids[3 * i];
-      if (std::find(merge, merge + 3, kNoToken) != merge + 3)
+      joined[i] = last = find_joined(names[2 * i], names[2 * i + 1].substr(prefix_.size()), last);
+      if (ids[2 * i] == kNoToken || ids[2 * i + 1] == kNoToken || joined[i] == kNoToken)
         return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\", \"{}\" or the two joined is no token",
-                    first + i, names[3 * i], names[3 * i + 1]);
-      merges_.prefetch(merge[0], merge[1]);
+                    first + i, names[2 * i], names[2 * i + 1]);
+      merges_.prefetch(ids[2 * i], ids[2 * i + 1]);
     }
-    for (size_t i = 0; i < count; ++i) {
-      const uint32_t* const merge = &ids[3 * i];
-      merges_.insert(merge[0], merge[1], static_cast<uint32_t>(first + i), merge[2]);
-    }
+    for (size_t i = 0; i < count; ++i)
+      merges_.insert(ids[2 * i], ids[2 * i + 1], static_cast<uint32_t>(first + i), joined[i]);
   }
   return {};
+}
+
+// Most files list their merges in the order of the tokens that they give: the `last` one again, or the next one.
+uint32_t CharBpe::find_joined(std::string_view left, std::string_view right, uint32_t last) const {
+  for (const uint32_t id : {last, last + 1}) {
+    if (!vocabulary().contains(id)) continue;
+    const std::string_view token = vocabulary().token(id);
+    if (token.size() == left.size() + right.size() && token.starts_with(left) && token.ends_with(right)) return id;
+  }
+  return vocabulary().find(std::string(left).append(right));
 }
 
 Status CharBpe::encode_word(std::string_view word, Scratch& scratch, std::vector<ModelToken>& tokens) const {

@@ -41,6 +41,7 @@ class CharBpe final : public Model {
  private:
   CharBpe(Vocabulary vocabulary, const BpeSpec& spec);
   [[nodiscard]] Status insert_merges(const BpeSpec& spec);
+  uint32_t find_joined(std::string_view left, std::string_view right, uint32_t last) const;
   [[nodiscard]] Status first_symbols(std::string_view word, Scratch& scratch) const;
   std::string_view with_affixes(std::string_view word, size_t begin, size_t end, std::string& storage) const;
   void write_unknown(uint32_t& bytes, MergeScratch& merge) const;

@@ -2,12 +2,14 @@
 #pragma once
 
 // Arrays for large tables that are looked up at random places: in huge pages where the system has them, since each
-// look-up in small pages waits for the page table too. Memory that nothing has touched is zero and costs nothing. Not
-// thread-safe while it is written.
+// look-up in small pages waits for the page table too. What is filled once from the front gains as well: a page fault
+// for 2 MiB takes a fifth of the time that those for 4 KiB take. Memory that nothing has touched is zero and costs
+// nothing. Not thread-safe while it is written.
 
 #include <cstddef>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 namespace millrace::tokenizer {
 
@@ -30,5 +32,23 @@ HugeArray<T> make_huge_array(size_t count, Pages pages = Pages::kHuge) {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
   return {static_cast<T*>(map_memory(count * sizeof(T), pages)), Unmap{count * sizeof(T)}};
 }
+
+// Memory of map_memory where huge pages fit into it, else of operator new.
+void* allocate_pages(size_t bytes);
+void free_pages(void* memory, size_t bytes);
+
+template <class T>
+struct HugeAllocator {
+  using value_type = T;
+  HugeAllocator() = default;
+  template <class U>
+  explicit(false) HugeAllocator(const HugeAllocator<U>&) {}
+  T* allocate(size_t count) { return static_cast<T*>(allocate_pages(count * sizeof(T))); }
+  void deallocate(T* memory, size_t count) { free_pages(memory, count * sizeof(T)); }
+  bool operator==(const HugeAllocator&) const { return true; }
+};
+
+template <class T>
+using HugeVector = std::vector<T, HugeAllocator<T>>;
 
 }  // namespace millrace::tokenizer

@@ -5,6 +5,8 @@
 // merge, the one of the lowest rank is joined, the leftmost of equals, until none is left. A MergeTable is immutable
 // once filled and thread-safe then; a MergeScratch belongs to one thread.
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -31,15 +33,28 @@ class MergeTable {
   // Calls visit(left, right, rank, joined) for each merge, in no order.
   template <class Visit>
   void for_each(const Visit& visit) const {
-    for (size_t i = 0; i <= mask_; ++i) {
-      if (slots_[i].inverted_key == 0) continue;
-      const uint64_t key = ~slots_[i].inverted_key, value = slots_[i].value;
-      visit(static_cast<uint32_t>(key >> 32), static_cast<uint32_t>(key), static_cast<uint32_t>(value >> 32),
-            static_cast<uint32_t>(value));
+    // Half of the slots are empty, which nothing can foretell: a question only for some slots at once.
+    constexpr size_t kSome = 64;
+    std::array<Slot, kSome> merges;
+    for (size_t first = 0; first <= mask_; first += kSome) {
+      size_t count = 0;
+      for (size_t i = first; i < std::min(first + kSome, mask_ + 1); ++i) {
+        merges[count] = slots_[i];
+        count += slots_[i].inverted_key != 0;
+      }
+      for (size_t i = 0; i < count; ++i) {
+        const uint64_t key = ~merges[i].inverted_key, value = merges[i].value;
+        visit(static_cast<uint32_t>(key >> 32), static_cast<uint32_t>(key), static_cast<uint32_t>(value >> 32),
+              static_cast<uint32_t>(value));
+      }
     }
   }
-  // Has memory bring what find or insert will look at.
-  void prefetch(uint32_t left, uint32_t right) const { __builtin_prefetch(line(hash(left, right))); }
+  // Has memory bring what insert will look at.
+  void prefetch(uint32_t left, uint32_t right) const {
+    const uint64_t h = hash(left, right);
+    __builtin_prefetch(&filter_[h >> filter_shift_], 1);
+    __builtin_prefetch(line(h), 1);
+  }
   // Where find will look, asked of memory. Most pairs that are asked for have no merge, which a small filter near the
   // processor knows: for these an empty line, so that who looks needs not ask.
   const Slot* look_ahead(uint32_t left, uint32_t right) const {

@@ -6,6 +6,7 @@
 
 #include "millrace/base/log.h"
 #include "millrace/tokenizer/json_node.h"
+#include "millrace/tokenizer/tokenizer_json_lists.h"
 
 namespace millrace::tokenizer {
 namespace {
@@ -97,10 +98,10 @@ Status check_top_level(const JsonNode& root) {
   return {};
 }
 
-Status parse_components(const JsonNode& root, std::string_view json, TokenizerSpec& spec) {
+Status parse_components(const JsonNode& root, std::string_view json, LongLists* lists, TokenizerSpec& spec) {
   RETURN_IF_ERROR(check_top_level(root));
   ASSIGN_OR_RETURN(const auto model, root.at("model"));
-  ASSIGN_OR_RETURN(spec.model, parse_model(model, json));
+  ASSIGN_OR_RETURN(spec.model, parse_model(model, json, lists));
   ASSIGN_OR_RETURN(const auto normalizer, root.find_value("normalizer"));
   if (normalizer) RETURN_IF_ERROR(parse_normalizer(*normalizer, spec.normalizers));
   ASSIGN_OR_RETURN(const auto pretokenizer, root.find_value("pre_tokenizer"));
@@ -129,13 +130,21 @@ Result<std::vector<AddedTokenSpec>> parse_added_tokens(const JsonNode& node) {
 }
 
 Result<TokenizerSpec> parse_tokenizer_json(std::string_view json) {
-  const auto parser = std::make_shared<simdjson::dom::parser>();
+  struct Storage {
+    simdjson::dom::parser parser;
+    std::optional<LongLists> lists;
+  };
+  const auto storage = std::make_shared<Storage>();
+  auto& [parser, lists] = *storage;
   simdjson::dom::element root;
-  if (const auto error = parser->parse(json.data(), json.size()).get(root); error != simdjson::SUCCESS)
-    return fail(ErrorCode::kInvalidArgument, "not JSON: {}", simdjson::error_message(error));
+  lists = read_long_lists(json);
+  if (lists && parser.parse(lists->rest).get(root) != simdjson::SUCCESS) lists.reset();
+  if (!lists)
+    if (const auto error = parser.parse(json.data(), json.size()).get(root); error != simdjson::SUCCESS)
+      return fail(ErrorCode::kInvalidArgument, "not JSON: {}", simdjson::error_message(error));
   TokenizerSpec spec;
-  spec.storage = parser;
-  RETURN_IF_ERROR(parse_components({root}, json, spec));
+  spec.storage = storage;
+  RETURN_IF_ERROR(parse_components({root}, json, lists ? &*lists : nullptr, spec));
   return spec;
 }
 

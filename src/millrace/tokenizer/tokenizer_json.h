@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/tokenizer/huge_array.h"
 #include "millrace/tokenizer/normal_forms.h"
 
 namespace millrace::tokenizer {
@@ -96,11 +97,12 @@ using PretokenizerSpec = std::variant<SplitSpec, CharacterSplitSpec, WordsSpec, 
 
 // ---- models
 
-using VocabularySpec = std::vector<std::pair<std::string_view, uint32_t>>;
+using VocabularySpec = HugeVector<std::pair<std::string_view, uint32_t>>;
+using MergesSpec = HugeVector<std::pair<std::string_view, std::string_view>>;  // by rank
 
 struct BpeSpec {
   VocabularySpec vocab;
-  std::vector<std::pair<std::string_view, std::string_view>> merges;  // by rank
+  MergesSpec merges;
   std::optional<std::string> unk_token;
   std::string continuing_subword_prefix, end_of_word_suffix;
   bool fuse_unk = false;
@@ -170,18 +172,20 @@ struct TokenizerSpec {
   ModelSpec model;
   PostProcessorSpec post_processor;
   std::optional<std::vector<DecoderSpec>> decoders;  // nothing: tokens are joined with spaces
-  std::shared_ptr<const void> storage;               // what the string_views point into
+  std::shared_ptr<const void> storage;               // what the string_views point into, but for those into the file
 };
 
 // Errors: invalid_argument (not JSON, a field missing or of a wrong type; the place), unsupported (the component's
-// name).
+// name). `json` must outlive the result.
 [[nodiscard]] Result<TokenizerSpec> parse_tokenizer_json(std::string_view json);
 
 // The parts of it, one file each.
 struct JsonNode;
+struct LongLists;  // tokenizer_json_lists.h
 [[nodiscard]] Status parse_normalizer(const JsonNode& node, std::vector<NormalizerSpec>& specs);
 [[nodiscard]] Status parse_pretokenizer(const JsonNode& node, std::vector<PretokenizerSpec>& specs);
-[[nodiscard]] Result<ModelSpec> parse_model(const JsonNode& node, std::string_view json);
+// `lists` has the vocabulary and merges that the node lacks, unless it is nullptr; they are moved from there.
+[[nodiscard]] Result<ModelSpec> parse_model(const JsonNode& node, std::string_view json, LongLists* lists);
 [[nodiscard]] Status parse_decoder(const JsonNode& node, std::vector<DecoderSpec>& specs);
 [[nodiscard]] Result<PatternSpec> parse_pattern(const JsonNode& node);
 [[nodiscard]] Result<std::vector<AddedTokenSpec>> parse_added_tokens(const JsonNode& node);

@@ -6,11 +6,13 @@
 
 #include "millrace/tokenizer/json_node.h"
 #include "millrace/tokenizer/tokenizer_json.h"
+#include "millrace/tokenizer/tokenizer_json_lists.h"
 
 namespace millrace::tokenizer {
 namespace {
 
-Result<VocabularySpec> parse_vocab(const JsonNode& model) {
+Result<VocabularySpec> parse_vocab(const JsonNode& model, LongLists* lists) {
+  if (lists != nullptr) return std::move(lists->vocab);
   ASSIGN_OR_RETURN(const auto node, model.at("vocab"));
   simdjson::dom::object fields;
   if (node.value.get(fields) != simdjson::SUCCESS) return node.wrong("an object");
@@ -45,19 +47,23 @@ Result<std::optional<std::pair<std::string_view, std::string_view>>> parse_merge
   return std::pair(text.substr(0, space), text.substr(space + 1));
 }
 
-Status parse_merges(const JsonNode& node, BpeSpec& spec) {
+Result<MergesSpec> parse_merges(const JsonNode& model, LongLists* lists) {
+  ASSIGN_OR_RETURN(const auto node, model.at("merges"));
+  if (lists != nullptr) return std::move(lists->merges);
   simdjson::dom::array items;
   if (node.value.get(items) != simdjson::SUCCESS) return node.wrong("an array");
-  spec.merges.reserve(items.size());
+  MergesSpec merges;
+  merges.reserve(items.size());
   const bool as_pairs = items.begin() != items.end() && (*items.begin()).is_array();
   int64_t index = 0;
   for (const simdjson::dom::element item : items) {
     auto merge = parse_merge(item, as_pairs);
-    if (!merge) return with_context(Status(tl::unexpected(merge.error())), fmt::format("{}[{}]", node.place, index));
-    if (*merge) spec.merges.push_back(**merge);
+    if (!merge)
+      return with_context(Result<MergesSpec>(tl::unexpected(merge.error())), fmt::format("{}[{}]", node.place, index));
+    if (*merge) merges.push_back(**merge);
     ++index;
   }
-  return {};
+  return merges;
 }
 
 Status refuse_dropout(const JsonNode& model) {
@@ -76,7 +82,7 @@ Result<std::string> affix(const JsonNode& model, std::string_view key) {
   return std::string(text);
 }
 
-Result<ModelSpec> parse_bpe(const JsonNode& model) {
+Result<ModelSpec> parse_bpe(const JsonNode& model, LongLists* lists) {
   BpeSpec spec;
   RETURN_IF_ERROR(refuse_dropout(model));
   ASSIGN_OR_RETURN(const auto unk_token, model.find_value("unk_token"));
@@ -89,9 +95,8 @@ Result<ModelSpec> parse_bpe(const JsonNode& model) {
   ASSIGN_OR_RETURN(spec.fuse_unk, model.bool_or_null_at("fuse_unk", false));
   ASSIGN_OR_RETURN(spec.byte_fallback, model.bool_or_null_at("byte_fallback", false));
   ASSIGN_OR_RETURN(spec.ignore_merges, model.bool_or_null_at("ignore_merges", false));
-  ASSIGN_OR_RETURN(spec.vocab, parse_vocab(model));
-  ASSIGN_OR_RETURN(const auto merges, model.at("merges"));
-  RETURN_IF_ERROR(parse_merges(merges, spec));
+  ASSIGN_OR_RETURN(spec.vocab, parse_vocab(model, lists));
+  ASSIGN_OR_RETURN(spec.merges, parse_merges(model, lists));
   return spec;
 }
 
@@ -194,35 +199,35 @@ Result<ModelSpec> parse_unigram(const JsonNode& model, std::string_view json) {
   return spec;
 }
 
-Result<ModelSpec> parse_word_piece(const JsonNode& model) {
+Result<ModelSpec> parse_word_piece(const JsonNode& model, LongLists* lists) {
   WordPieceSpec spec;
-  ASSIGN_OR_RETURN(spec.vocab, parse_vocab(model));
+  ASSIGN_OR_RETURN(spec.vocab, parse_vocab(model, lists));
   ASSIGN_OR_RETURN(spec.unk_token, model.text_at("unk_token"));
   ASSIGN_OR_RETURN(spec.continuing_subword_prefix, model.text_at("continuing_subword_prefix"));
   ASSIGN_OR_RETURN(spec.max_input_chars_per_word, model.count_at("max_input_chars_per_word"));
   return spec;
 }
 
-Result<ModelSpec> parse_word_level(const JsonNode& model) {
+Result<ModelSpec> parse_word_level(const JsonNode& model, LongLists* lists) {
   WordLevelSpec spec;
-  ASSIGN_OR_RETURN(spec.vocab, parse_vocab(model));
+  ASSIGN_OR_RETURN(spec.vocab, parse_vocab(model, lists));
   ASSIGN_OR_RETURN(spec.unk_token, model.text_at("unk_token"));
   return spec;
 }
 
 }  // namespace
 
-Result<ModelSpec> parse_model(const JsonNode& model, std::string_view json) {
+Result<ModelSpec> parse_model(const JsonNode& model, std::string_view json, LongLists* lists) {
   ASSIGN_OR_RETURN(const auto type, model.type());
-  if (type == "BPE") return parse_bpe(model);
+  if (type == "BPE") return parse_bpe(model, lists);
   if (type == "Unigram") return parse_unigram(model, json);
-  if (type == "WordPiece") return parse_word_piece(model);
-  if (type == "WordLevel") return parse_word_level(model);
+  if (type == "WordPiece") return parse_word_piece(model, lists);
+  if (type == "WordLevel") return parse_word_level(model, lists);
   if (model.has("type")) return model.unsupported(fmt::format("model type {}", type));
   // Files written before the tag existed are told apart by their shape, in the order in which `tokenizers` tries.
-  if (model.has("merges")) return parse_bpe(model);
-  if (model.has("max_input_chars_per_word")) return parse_word_piece(model);
-  if (model.has("unk_token")) return parse_word_level(model);
+  if (model.has("merges")) return parse_bpe(model, lists);
+  if (model.has("max_input_chars_per_word")) return parse_word_piece(model, lists);
+  if (model.has("unk_token")) return parse_word_level(model, lists);
   if (model.has("vocab")) return parse_unigram(model, json);
   return model.unsupported("a model of no known type");
 }

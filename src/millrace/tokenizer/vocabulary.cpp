@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 
 #include "millrace/base/hash.h"
 
@@ -29,23 +30,52 @@ Result<Vocabulary> Vocabulary::build(std::span<const std::pair<std::string_view,
     return fail(ErrorCode::kUnsupported, "the id {} in a vocabulary of {} tokens", limit - 1, tokens.size());
   if (bytes >= kAbsent) return fail(ErrorCode::kUnsupported, "a vocabulary of {} bytes", bytes);
   vocabulary.tokens_.resize(limit);
-  vocabulary.slots_.resize(std::bit_ceil(tokens.size() * 2 + 2));
+  const size_t slots = std::bit_ceil(tokens.size() * 2 + 2);
+  vocabulary.slots_ = make_huge_array<Slot>(slots);
+  vocabulary.mask_ = slots - 1;
+  vocabulary.shift_ = 64 - std::countr_zero(slots);
   vocabulary.arena_.reserve(bytes);
-  for (const auto& [token, id] : tokens) RETURN_IF_ERROR(vocabulary.insert(token, id, repeats));
+  for (size_t first = 0; first < tokens.size(); first += kMany) {
+    const auto some = tokens.subspan(first, std::min(kMany, tokens.size() - first));
+    Keys keys;
+    for (size_t i = 0; i < some.size(); ++i) {
+      keys[i] = Key(some[i].first);
+      __builtin_prefetch(&vocabulary.slots_[vocabulary.first_slot(keys[i])]);
+    }
+    for (size_t i = 0; i < some.size(); ++i)
+      RETURN_IF_ERROR(vocabulary.insert(some[i].first, some[i].second, keys[i], repeats));
+  }
   return vocabulary;
 }
 
-Status Vocabulary::insert(std::string_view token, uint32_t id, Repeats repeats) {
+Vocabulary::Key::Key(std::string_view token) {
+  const size_t size = token.size();
+  if (size > kShort) {
+    bits = xxh3_64(token) | uint64_t{0xFF} << 56;
+    return;
+  }
+  uint64_t bytes = 0;
+  if (size >= 4) {  // the first four and the last four
+    uint32_t first, last;
+    std::memcpy(&first, token.data(), 4);
+    std::memcpy(&last, token.data() + size - 4, 4);
+    bytes = first | uint64_t{last} << 8 * (size - 4);
+  } else if (size > 0) {
+    const auto byte = [&](size_t i) { return uint64_t{static_cast<uint8_t>(token[i])} << 8 * i; };
+    bytes = byte(0) | byte(size / 2) | byte(size - 1);
+  }
+  bits = bytes | (size + 1) << 56;
+}
+
+Status Vocabulary::insert(std::string_view token, uint32_t id, Key key, Repeats repeats) {
   if (contains(id)) return fail(ErrorCode::kUnsupported, "the id {} for two tokens, one is \"{}\"", id, token);
-  const uint64_t hash = xxh3_64(token);
-  const auto tag = static_cast<uint32_t>(hash >> 32);
-  size_t i = hash & (slots_.size() - 1);
-  for (; slots_[i].id != kNoToken; i = (i + 1) & (slots_.size() - 1)) {
-    if (slots_[i].tag != tag || this->token(slots_[i].id) != token) continue;
+  size_t i = first_slot(key);
+  for (; slots_[i].key != 0; i = (i + 1) & mask_) {
+    if (slots_[i].key != key.bits || (!key.is_whole() && this->token(slots_[i].id) != token)) continue;
     if (repeats == Repeats::kRefused) return fail(ErrorCode::kUnsupported, "the token \"{}\" twice", token);
     break;
   }
-  slots_[i] = {tag, id};
+  slots_[i] = {key.bits, id};
   tokens_[id] = {static_cast<uint32_t>(arena_.size()), static_cast<uint32_t>(token.size())};
   arena_.append(token);
   ++size_;
@@ -53,31 +83,23 @@ Status Vocabulary::insert(std::string_view token, uint32_t id, Repeats repeats) 
 }
 
 uint32_t Vocabulary::find(std::string_view token) const {
-  return find(token, xxh3_64(token));
+  return find(token, Key(token));
 }
 
-uint32_t Vocabulary::find(std::string_view token, uint64_t hash) const {
-  const auto tag = static_cast<uint32_t>(hash >> 32);
-  for (size_t i = hash & (slots_.size() - 1); slots_[i].id != kNoToken; i = (i + 1) & (slots_.size() - 1))
-    if (slots_[i].tag == tag && this->token(slots_[i].id) == token) return slots_[i].id;
+uint32_t Vocabulary::find(std::string_view token, Key key) const {
+  for (size_t i = first_slot(key); slots_[i].key != 0; i = (i + 1) & mask_)
+    if (slots_[i].key == key.bits && (key.is_whole() || this->token(slots_[i].id) == token)) return slots_[i].id;
   return kNoToken;
 }
 
 void Vocabulary::find_many(std::span<const std::string_view> tokens, std::span<uint32_t> ids) const {
-  std::array<uint64_t, kMany> hashes;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    hashes[i] = xxh3_64(tokens[i]);
-    __builtin_prefetch(&slots_[hashes[i] & (slots_.size() - 1)]);
+  Keys keys;
+  const size_t count = tokens.size();
+  for (size_t i = 0; i < count; ++i) {
+    keys[i] = Key(tokens[i]);
+    __builtin_prefetch(&slots_[first_slot(keys[i])]);
   }
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const uint32_t likely = slots_[hashes[i] & (slots_.size() - 1)].id;
-    if (likely != kNoToken) __builtin_prefetch(&tokens_[likely]);
-  }
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const uint32_t likely = slots_[hashes[i] & (slots_.size() - 1)].id;
-    if (likely != kNoToken) __builtin_prefetch(arena_.data() + tokens_[likely].offset);
-  }
-  for (size_t i = 0; i < tokens.size(); ++i) ids[i] = find(tokens[i], hashes[i]);
+  for (size_t i = 0; i < count; ++i) ids[i] = find(tokens[i], keys[i]);
 }
 
 }  // namespace millrace::tokenizer

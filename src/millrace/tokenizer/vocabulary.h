@@ -3,6 +3,7 @@
 
 // Tokens and their ids. Immutable, thread-safe.
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/tokenizer/huge_array.h"
 
 namespace millrace::tokenizer {
 
@@ -37,6 +39,8 @@ class Vocabulary {
     return std::string_view(arena_).substr(tokens_[id].offset, tokens_[id].size);
   }
 
+  // Bytes of all tokens together.
+  size_t bytes() const { return arena_.size(); }
   // Number of tokens.
   int64_t size() const { return size_; }
   // 1 + the largest id.
@@ -48,18 +52,37 @@ class Vocabulary {
     uint32_t offset = 0;
     uint32_t size = kAbsent;
   };
-  // Open addressing; `tag` is the upper half of the hash, so that most misses never look at the arena.
+  // What a token is known by in the slots: all of it when it is short, so that neither tokens_ nor the arena are looked
+  // at, else a hash. Never 0.
+  struct Key {
+    static constexpr size_t kShort = 7;
+    Key() = default;
+    explicit Key(std::string_view token);
+    bool is_whole() const { return bits >> 56 <= kShort + 1; }
+    // The upper bits are the better ones.
+    uint64_t hash() const {
+      const uint64_t mixed = bits * 0x9E3779B97F4A7C15ull;
+      return (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93ull;
+    }
+    uint64_t bits = 0;
+  };
+  using Keys = std::array<Key, kMany>;
+  // Open addressing.
   struct Slot {
-    uint32_t tag = 0;
-    uint32_t id = kNoToken;
+    uint64_t key;  // 0: empty
+    uint32_t id;
   };
 
-  uint32_t find(std::string_view token, uint64_t hash) const;
-  [[nodiscard]] Status insert(std::string_view token, uint32_t id, Repeats repeats);
+  Vocabulary() = default;
+  size_t first_slot(Key key) const { return key.hash() >> shift_; }
+  uint32_t find(std::string_view token, Key key) const;
+  [[nodiscard]] Status insert(std::string_view token, uint32_t id, Key key, Repeats repeats);
 
   std::string arena_;
   std::vector<Token> tokens_;  // by id
-  std::vector<Slot> slots_;    // a power of two, at most half full
+  HugeArray<Slot> slots_;      // a power of two, at most half full
+  size_t mask_ = 0;
+  int shift_ = 0;
   int64_t size_ = 0;
 };
 

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The vocabulary and the merges of a tokenizer.json, which are nearly all of a large one, read straight from its text:
+// a third of the time and a quarter of the memory that a JSON document of them takes. Thread-safe.
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "millrace/tokenizer/tokenizer_json.h"
+
+namespace millrace::tokenizer {
+
+struct LongLists {
+  VocabularySpec vocab;
+  MergesSpec merges;
+  std::deque<std::string> unescaped;  // what stands for tokens that the file writes with escapes
+  std::string rest;                   // the file with {} and [] in the place of the two
+};
+
+// Nothing when the file is not what tools write: whoever reads all of it as JSON then finds out what it is. If `rest`
+// is JSON so was the file, and nothing was wrong with the two lists. `json` and the result must outlive the
+// string_views.
+std::optional<LongLists> read_long_lists(std::string_view json);
+
+}  // namespace millrace::tokenizer
