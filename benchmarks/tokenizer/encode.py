@@ -104,6 +104,8 @@ def main():
     for name in args.tokenizers.split(","):
         data = pathlib.Path(os.environ.get("MILLRACE_TEST_DATA", "."))
         path = pathlib.Path(name) if name.endswith(".json") else data / "tokenizers" / name / "tokenizer.json"
+        if not path.exists():
+            parser.error(f"no {path}: set MILLRACE_TEST_DATA, or name a tokenizer.json")
         for flavour in args.flavours.split(","):
             rows = compare(path, flavour, work, args)
             if args.json:

@@ -202,25 +202,21 @@ void ByteBpe::start(MergeLane& lane, std::string_view word) const {
     const uint32_t least = std::min(pairs[static_cast<ptrdiff_t>(i) - 1]->least_left, pairs[i + 1]->least_right);
     joins |= uint64_t{pairs[i]->rank < least} << i;
   }
-  // What follows asks no question whose answer can't be foretold.
-  std::array<uint32_t, kShortWord> symbols;
-  std::array<uint8_t, kShortWord> places;  // of their first bytes
+  // Asks no question whose answer can't be foretold: the second byte of a pair is put where the next symbol goes.
+  lane.begin(size);
   size_t count = 0;
-  uint64_t pairs_joined = 0;  // bit i: symbol i is two bytes
+  uint64_t unknown = 0;  // bit i: symbol i or the next one is two bytes, so their merge is not known yet
   for (size_t i = 0; i < size; ++i) {
-    const uint32_t is_pair = joins >> i & 1, is_second = joins << 1 >> i & 1;
+    const uint32_t is_pair = joins >> i & 1, is_second = joins << 1 >> i & 1,
+                   is_unknown = is_pair | (joins >> i >> 1 & 1);
     const uint32_t byte = byte_tokens_[bytes[i]];
-    symbols[count] = byte ^ ((byte ^ pairs[i]->joined) & -is_pair);
-    places[count] = static_cast<uint8_t>(i);
-    pairs_joined |= uint64_t{is_pair} << count;
+    const BytePair& pair = *pairs[i];
+    lane.put(count, {byte ^ ((byte ^ pair.joined) & -is_pair), pair.joined, pair.rank | -is_unknown});
+    unknown = (unknown & ~(uint64_t{1} << count)) | uint64_t{is_unknown} << count;
     count += 1 - is_second;
   }
-  const uint64_t not_bytes = (pairs_joined | pairs_joined >> 1) & ((uint64_t{1} << (count - (count > 0))) - 1);
-  lane.start(count, [&](size_t i) -> MergeLane::First {
-    const BytePair& pair = *pairs[places[i]];
-    return {symbols[i], pair.joined, pair.rank | -static_cast<uint32_t>(not_bytes >> i & 1)};
-  });
-  lane.ask_for(*merges_, not_bytes);
+  lane.end(count);
+  lane.ask_for(*merges_, unknown & ((uint64_t{1} << (count - (count > 0))) - 1));
 }
 
 void ByteBpe::merge_short(std::string_view word, std::vector<uint32_t>& ids) const {

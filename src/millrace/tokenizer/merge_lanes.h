@@ -39,11 +39,8 @@ class MergeLane {
     return {symbol, static_cast<uint32_t>(merge), static_cast<uint32_t>(merge >> 32)};
   }
 
-  // Takes the word of the symbols first_of(i) for each i below `count`; the last one's merge does not count.
-  // REQUIRES: count <= kMaxSymbols.
-  template <class FirstOf>
-  void start(size_t count, const FirstOf& first_of) {
-    count_ = count;
+  // A word is taken by begin, a put for each symbol, which may be put again, and end. REQUIRES: count <= kMaxSymbols.
+  void begin(size_t most_symbols) {
     asked_ = 0;
     joined_ = kNowhere;
     lines_ = {MergeTable::empty_line(), MergeTable::empty_line()};
@@ -51,18 +48,20 @@ class MergeLane {
     previous_[0] = previous_[kNowhere] = kNowhere;
     next_ = kPlacesFrom<1>;
     std::fill_n(order_.begin(), kStride, kNoMerge);
-    for (size_t i = kStride; i < count; i += kStride) std::fill_n(&order_[i], kStride, kNoMerge);
-    for (size_t i = 0; i < count; ++i) {
-      const First first = first_of(i);
-      symbols_[i] = first.symbol;
-      results_[i] = first.joined;
-      order_[i] = order(first.rank, i);
-    }
-    if (count > 0) order_[count - 1] = kNoMerge;
+    for (size_t i = kStride; i < most_symbols; i += kStride) std::fill_n(&order_[i], kStride, kNoMerge);
+  }
+  void put(size_t i, const First& first) {
+    symbols_[i] = first.symbol;
+    results_[i] = first.joined;
+    order_[i] = order(first.rank, i);
+  }
+  void end(size_t count) {
+    count_ = count;
+    order_[count] = order_[count - (count > 0)] = kNoMerge;  // the last one has no next one
     symbols_[count] = symbols_[kNowhere] = UINT32_MAX;
   }
 
-  // Asks memory for merges that start was not told: of i and i + 1 for each bit i of `places`.
+  // Asks memory for merges that put was not told: of i and i + 1 for each bit i of `places`.
   void ask_for(const MergeTable& table, uint64_t places) {
     for (; places != 0; places &= places - 1) {
       const auto i = static_cast<size_t>(std::countr_zero(places));

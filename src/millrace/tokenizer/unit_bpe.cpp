@@ -94,12 +94,15 @@ bool UnitBpe::start(MergeLane& lane, std::string_view unit) const {
     ascii[count] = c;
     symbols[count++] = id;
   });
-  lane.start(count, [&](size_t i) {
-    if (i + 1 == count) return MergeLane::first(symbols[i], MergeTable::kNone);
-    return MergeLane::first(symbols[i], (ascii[i] | ascii[i + 1]) < kNotAscii
-                                            ? ascii_merges_[size_t{ascii[i]} << 7 | ascii[i + 1]]
-                                            : model_->merges().find(symbols[i], symbols[i + 1]));
-  });
+  lane.begin(count);
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t merge = MergeTable::kNone;
+    if (i + 1 < count)
+      merge = (ascii[i] | ascii[i + 1]) < kNotAscii ? ascii_merges_[size_t{ascii[i]} << 7 | ascii[i + 1]]
+                                                    : model_->merges().find(symbols[i], symbols[i + 1]);
+    lane.put(i, MergeLane::first(symbols[i], merge));
+  }
+  lane.end(count);
   return true;
 }
 
