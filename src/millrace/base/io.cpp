@@ -3,8 +3,6 @@
 
 #include <cstring>
 
-#include "millrace/base/huge_pages.h"
-
 namespace millrace {
 
 Status MemoryReader::read_at(int64_t offset, std::span<std::byte> out) const {
@@ -22,15 +20,15 @@ Status MemorySink::append(std::span<const std::byte> bytes) {
   return {};
 }
 
+Status check_size(const RandomReader& reader, int64_t limit_bytes) {
+  if (reader.size() <= limit_bytes) return {};
+  return fail(ErrorCode::kResourceExhausted, "{}: {} bytes, more than the {} that fit here", reader.name(),
+              reader.size(), limit_bytes);
+}
+
 Result<std::string> read_all(const RandomReader& reader, int64_t limit_bytes) {
-  if (reader.size() > limit_bytes) {
-    return fail(ErrorCode::kResourceExhausted, "{}: {} bytes, more than the {} that fit here", reader.name(),
-                reader.size(), limit_bytes);
-  }
-  std::string text;
-  text.reserve(static_cast<size_t>(reader.size()));
-  prefer_huge_pages(text.data(), text.capacity());
-  text.resize(static_cast<size_t>(reader.size()));
+  RETURN_IF_ERROR(check_size(reader, limit_bytes));
+  std::string text(static_cast<size_t>(reader.size()), '\0');
   RETURN_IF_ERROR(reader.read_at(0, std::as_writable_bytes(std::span<char>(text))));
   return text;
 }

@@ -68,8 +68,11 @@ class MemorySink final : public ByteSink {
   std::vector<std::byte> bytes_;
 };
 
-// The whole reader as a string; for small things (manifests, tokenizer.json).
-// Errors: those of read_at; resource_exhausted when it is larger than `limit_bytes`.
+// Errors: resource_exhausted when the reader is larger than `limit_bytes`.
+[[nodiscard]] Status check_size(const RandomReader& reader, int64_t limit_bytes);
+
+// The whole reader as a string; for small things (manifests).
+// Errors: those of read_at and check_size.
 [[nodiscard]] Result<std::string> read_all(const RandomReader& reader, int64_t limit_bytes);
 
 inline std::span<const std::byte> as_bytes(std::string_view text) {

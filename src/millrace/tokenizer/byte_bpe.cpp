@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <memory>
 #include <string>
 
 #include "millrace/tokenizer/byte_map.h"
@@ -17,7 +16,7 @@ constexpr size_t kLongestWord = size_t{1} << 31;
 }  // namespace
 
 ByteBpe::TokenBytes::TokenBytes(const Vocabulary& spelled)
-    : bytes(std::make_unique_for_overwrite<char[]>(spelled.bytes())), readable_end(bytes.get() + spelled.bytes()) {
+    : bytes(make_huge_array<char>(spelled.bytes() + 1)), readable_end(bytes.get() + spelled.bytes()) {
   tokens.reserve(static_cast<size_t>(spelled.size()));
   char* at = bytes.get();
   for (uint32_t id = 0; id < spelled.id_limit(); ++id) {
@@ -81,7 +80,7 @@ void ByteBpe::find_byte_pairs(const TokenBytes& tokens, size_t id_limit) {
     int16_t byte = -1;  // of a token that is one
     uint8_t first = 0, last = 0;
   };
-  std::vector<Use> uses(id_limit);
+  HugeVector<Use> uses(id_limit);
   for (size_t b = 0; b < byte_tokens_.size(); ++b)
     if (byte_tokens_[b] != kNoToken) uses[byte_tokens_[b]].byte = static_cast<int16_t>(b);
   for (const auto& [token, id] : tokens.tokens) {

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -65,7 +64,7 @@ class ByteBpe {
   // The tokens that spell bytes, by those, of which each has one at least.
   struct TokenBytes {
     explicit TokenBytes(const Vocabulary& spelled);
-    std::unique_ptr<char[]> bytes;
+    HugeArray<char> bytes;
     const char* readable_end;
     VocabularySpec tokens;
   };
@@ -92,7 +91,7 @@ class ByteBpe {
   Vocabulary long_words_;
   std::vector<uint32_t> long_word_ids_;
   std::array<uint32_t, 256> byte_tokens_;
-  std::vector<BytePair> byte_pairs_;  // [256 * left + right]
+  HugeVector<BytePair> byte_pairs_;  // [256 * left + right]
   bool ignore_merges_;
 };
 

@@ -135,6 +135,35 @@ TEST(Vocabulary, FindsTokensBothWays) {
   EXPECT_EQ(Vocabulary::build(repeated, Vocabulary::Repeats::kLastIsFound)->find("a"), 2u);
 }
 
+// Short tokens are told apart by their key alone.
+TEST(Vocabulary, TellsSimilarTokensOfAllSizesApart) {
+  std::map<std::string, uint32_t> expected;
+  const auto add = [&](const std::string& token) {
+    expected.try_emplace(token, static_cast<uint32_t>(expected.size()));
+  };
+  for (size_t size = 0; size <= 20; ++size)
+    for (const char fill : {'\0', '\1', 'a', '\xFF'})
+      for (size_t at = 0; at < std::max<size_t>(size, 1); ++at)
+        for (const char other : {'\0', '\2', '\x80', '\xFF'}) {
+          std::string token(size, fill);
+          if (size > 0) token[at] = other;
+          add(token);
+        }
+  const VocabularySpec tokens(expected.begin(), expected.end());
+  const auto vocabulary = Vocabulary::build(tokens);
+  ASSERT_TRUE(vocabulary);
+  std::vector<std::string_view> asked;
+  for (const auto& [token, id] : expected) {
+    ASSERT_EQ(vocabulary->find(token), id);
+    ASSERT_EQ(vocabulary->token(id), token);
+    ASSERT_EQ(vocabulary->find(token + "b"), kNoToken);
+    if (asked.size() < Vocabulary::kMany) asked.push_back(token);
+  }
+  std::vector<uint32_t> ids(asked.size());
+  vocabulary->find_many(asked, ids);
+  for (size_t i = 0; i < asked.size(); ++i) ASSERT_EQ(ids[i], expected.at(std::string(asked[i])));
+}
+
 TEST(ByteTrie, FindsWhatAMapFinds) {
   const uint64_t seed = test_seed();
   SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));

@@ -19,19 +19,26 @@ char* map_pages(size_t bytes) {
   return static_cast<char*>(memory);
 }
 
+// What a huge page costs to clear, page faults of small ones cost for a third of it.
+constexpr bool gets_huge_pages(size_t bytes) {
+  return bytes >= kHugePage / 3;
+}
+constexpr size_t whole_huge_pages(size_t bytes) {
+  return (bytes + kHugePage - 1) / kHugePage * kHugePage;
+}
+
 }  // namespace
 
-void* map_memory(size_t bytes, Pages pages) {
-  if (pages == Pages::kSmall || bytes < kHugePage) return map_pages(bytes);
-  // From where a huge page begins, so that the array has one more of them; what lies around goes back.
-  constexpr size_t kPage = 4096;
-  const size_t size = (bytes + kPage - 1) / kPage * kPage;
+std::unique_ptr<void, Unmap> map_memory(size_t bytes, Pages pages) {
+  if (pages == Pages::kSmall || !gets_huge_pages(bytes)) return {map_pages(bytes), Unmap{bytes}};
+  // From where a huge page begins; what lies around goes back.
+  const size_t size = whole_huge_pages(bytes);
   char* const memory = map_pages(size + kHugePage);
   const size_t before = -reinterpret_cast<uintptr_t>(memory) % kHugePage;  // SAFETY: only its value is used
   if (before > 0) munmap(memory, before);
   munmap(memory + before + size, kHugePage - before);
   prefer_huge_pages(memory + before, size);
-  return memory + before;
+  return {memory + before, Unmap{size}};
 }
 
 void Unmap::operator()(void* memory) const {
@@ -39,12 +46,12 @@ void Unmap::operator()(void* memory) const {
 }
 
 void* allocate_pages(size_t bytes) {
-  return bytes < kHugePage ? ::operator new(bytes) : map_memory(bytes, Pages::kHuge);
+  return gets_huge_pages(bytes) ? map_memory(bytes, Pages::kHuge).release() : ::operator new(bytes);
 }
 
 void free_pages(void* memory, size_t bytes) {
-  if (bytes < kHugePage) return ::operator delete(memory);
-  Unmap{bytes}(memory);
+  if (!gets_huge_pages(bytes)) return ::operator delete(memory);
+  Unmap{whole_huge_pages(bytes)}(memory);
 }
 
 }  // namespace millrace::tokenizer

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -15,13 +16,14 @@ namespace millrace::tokenizer {
 
 enum class Pages { kSmall, kHuge };
 
-// Zeroed memory from the system. Throws std::bad_alloc.
-void* map_memory(size_t bytes, Pages pages);
-
 struct Unmap {
   size_t bytes = 0;
   void operator()(void* memory) const;
 };
+
+// Zeroed memory from the system. With kHuge, what takes up a third of a huge page or more gets whole ones. Throws
+// std::bad_alloc.
+std::unique_ptr<void, Unmap> map_memory(size_t bytes, Pages pages);
 
 template <class T>
 using HugeArray = std::unique_ptr<T[], Unmap>;
@@ -30,10 +32,12 @@ using HugeArray = std::unique_ptr<T[], Unmap>;
 template <class T>
 HugeArray<T> make_huge_array(size_t count, Pages pages = Pages::kHuge) {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
-  return {static_cast<T*>(map_memory(count * sizeof(T), pages)), Unmap{count * sizeof(T)}};
+  auto memory = map_memory(count * sizeof(T), pages);
+  const Unmap unmap = memory.get_deleter();
+  return {static_cast<T*>(memory.release()), unmap};
 }
 
-// Memory of map_memory where huge pages fit into it, else of operator new.
+// Memory of map_memory where that gives huge pages, else of operator new.
 void* allocate_pages(size_t bytes);
 void free_pages(void* memory, size_t bytes);
 
@@ -50,5 +54,6 @@ struct HugeAllocator {
 
 template <class T>
 using HugeVector = std::vector<T, HugeAllocator<T>>;
+using HugeString = std::basic_string<char, std::char_traits<char>, HugeAllocator<char>>;
 
 }  // namespace millrace::tokenizer

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "millrace/tokenizer/huge_array.h"
 #include "millrace/tokenizer/pipeline.h"
 
 namespace millrace::tokenizer {
@@ -52,6 +53,15 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view j
   auto impl = with_context(Impl::build(json), name);
   if (!impl) return tl::unexpected(std::move(impl).error());
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(*impl)));
+}
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_file(const RandomReader& file, int64_t limit_bytes,
+                                                              std::string name) {
+  RETURN_IF_ERROR(check_size(file, limit_bytes));
+  const auto size = static_cast<size_t>(file.size());
+  const HugeArray<char> text = make_huge_array<char>(size + 1);
+  RETURN_IF_ERROR(file.read_at(0, std::as_writable_bytes(std::span(text.get(), size))));
+  return from_json({text.get(), size}, std::move(name));
 }
 
 Result<std::string> Tokenizer::decode(std::span<const uint32_t> ids, bool skip_special_tokens) const {

@@ -78,9 +78,9 @@ class Vocabulary {
   uint32_t find(std::string_view token, Key key) const;
   [[nodiscard]] Status insert(std::string_view token, uint32_t id, Key key, Repeats repeats);
 
-  std::string arena_;
-  std::vector<Token> tokens_;  // by id
-  HugeArray<Slot> slots_;      // a power of two, at most half full
+  HugeString arena_;
+  HugeVector<Token> tokens_;  // by id
+  HugeArray<Slot> slots_;     // a power of two, at most half full
   size_t mask_ = 0;
   int shift_ = 0;
   int64_t size_ = 0;
