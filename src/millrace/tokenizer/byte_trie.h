@@ -4,6 +4,7 @@
 // A set of byte strings with a value and a weight each, walked byte by byte: a double array, in which the child of a
 // node by byte b is at base + b if that place names the node as its parent. Immutable once built, thread-safe then.
 
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -27,7 +28,11 @@ class ByteTrie {
     const uint32_t child = nodes_[node].base + byte;
     return nodes_[child].parent == node ? child : kNone;
   }
-  bool ends_key(uint32_t node) const { return nodes_[node].weight == nodes_[node].weight; }
+  // Tells bits apart: that a number is not itself takes a branch to find out.
+  bool ends_key(uint32_t node) const {
+    return std::bit_cast<uint64_t>(nodes_[node].weight) != std::bit_cast<uint64_t>(kNoKey);
+  }
+  bool is_leaf(uint32_t node) const { return nodes_[node].base == 0; }
   // Of the key that ends at `node`. REQUIRES: ends_key(node).
   double weight(uint32_t node) const { return nodes_[node].weight; }
   uint32_t value(uint32_t node) const { return values_[node]; }  // kNone: none ends there
