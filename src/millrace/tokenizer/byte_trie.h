@@ -4,7 +4,6 @@
 // A set of byte strings with a value and a weight each, walked byte by byte: a double array, in which the child of a
 // node by byte b is at base + b if that place names the node as its parent. Immutable once built, thread-safe then.
 
-#include <bit>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -28,14 +27,15 @@ class ByteTrie {
     const uint32_t child = nodes_[node].base + byte;
     return nodes_[child].parent == node ? child : kNone;
   }
-  // Tells bits apart: that a number is not itself takes a branch to find out.
-  bool ends_key(uint32_t node) const {
-    return std::bit_cast<uint64_t>(nodes_[node].weight) != std::bit_cast<uint64_t>(kNoKey);
-  }
-  bool is_leaf(uint32_t node) const { return nodes_[node].base == 0; }
+  bool ends_key(uint32_t node) const { return nodes_[node].weight == nodes_[node].weight; }
   // Of the key that ends at `node`. REQUIRES: ends_key(node).
   double weight(uint32_t node) const { return nodes_[node].weight; }
   uint32_t value(uint32_t node) const { return values_[node]; }  // kNone: none ends there
+
+  // For who lays the nodes out anew. 0: no byte leads from `node` to another.
+  uint32_t base(uint32_t node) const { return nodes_[node].base; }
+  uint32_t parent(uint32_t node) const { return nodes_[node].parent; }  // kNone: no key leads to `node`
+  uint32_t node_count() const { return static_cast<uint32_t>(nodes_.size()); }
 
  private:
   static constexpr double kNoKey = std::numeric_limits<double>::quiet_NaN();

@@ -27,14 +27,16 @@ Status WordLevel::add_unknown(std::string_view word, std::vector<ModelToken>& to
 WordPiece::WordPiece(Vocabulary vocabulary, const WordPieceSpec& spec)
     : WordLevel(std::move(vocabulary), spec.unk_token),
       max_characters_(spec.max_input_chars_per_word),
-      trie_(spec.vocab),
-      continuation_(node_of(spec.continuing_subword_prefix)) {}
-
-uint32_t WordPiece::node_of(std::string_view text) const {
-  uint32_t node = ByteTrie::kRoot;
-  for (const char b : text)
-    if (node != ByteTrie::kNone) node = trie_.next(node, static_cast<uint8_t>(b));
-  return node;
+      continuation_(ByteTrie::kRoot) {
+  const ByteTrie trie(spec.vocab);
+  nodes_.reserve(trie.node_count());
+  ids_.reserve(trie.node_count());
+  for (uint32_t node = 0; node < trie.node_count(); ++node) {
+    nodes_.push_back({trie.base(node), trie.parent(node) << 1 | uint32_t{trie.ends_key(node)}});
+    ids_.push_back(trie.value(node));
+  }
+  for (const char b : spec.continuing_subword_prefix)
+    if (continuation_ != ByteTrie::kNone) continuation_ = next(continuation_, static_cast<uint8_t>(b));
 }
 
 Status WordPiece::encode_word(std::string_view word, Scratch&, std::vector<ModelToken>& tokens) const {
@@ -48,7 +50,7 @@ Status WordPiece::encode_word(std::string_view word, Scratch&, std::vector<Model
       tokens.resize(first);
       return add_unknown(word, tokens);
     }
-    tokens.push_back({trie_.value(found.node), static_cast<uint32_t>(begin), static_cast<uint32_t>(found.end)});
+    tokens.push_back({ids_[found.node], static_cast<uint32_t>(begin), static_cast<uint32_t>(found.end)});
     begin = found.end;
   }
   return {};
@@ -56,26 +58,29 @@ Status WordPiece::encode_word(std::string_view word, Scratch&, std::vector<Model
 
 void WordPiece::encode_short(std::string_view word, std::vector<uint32_t>& ids) const {
   const size_t first = ids.size();
+  ids.resize(first + word.size());
+  uint32_t* id = ids.data() + first;
   for (size_t begin = 0; begin < word.size();) {
     const Found found = longest(begin > 0 ? continuation_ : ByteTrie::kRoot, word, begin);
     if (found.node == ByteTrie::kNone) {
-      ids.resize(first);
-      ids.push_back(unk_id());
-      return;
+      id = ids.data() + first;
+      *id++ = unk_id();
+      break;
     }
-    ids.push_back(trie_.value(found.node));
+    *id++ = ids_[found.node];
     begin = found.end;
   }
+  ids.resize(static_cast<size_t>(id - ids.data()));
 }
 
 // The longest token that is what leads to `node` and then the begin of word[begin, ...); no node when there is none.
 WordPiece::Found WordPiece::longest(uint32_t node, std::string_view word, size_t begin) const {
   Found found;
   if (node == ByteTrie::kNone) return found;
-  for (size_t at = begin; at < word.size() && !trie_.is_leaf(node);) {
-    node = trie_.next(node, static_cast<uint8_t>(word[at++]));
+  for (size_t at = begin; at < word.size() && nodes_[node].base != 0;) {
+    node = next(node, static_cast<uint8_t>(word[at++]));
     if (node == ByteTrie::kNone) break;
-    const bool ends = trie_.ends_key(node);
+    const bool ends = nodes_[node].parent_and_key & 1;
     found.node = ends ? node : found.node;
     found.end = ends ? at : found.end;
   }

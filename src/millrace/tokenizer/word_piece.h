@@ -40,17 +40,26 @@ class WordPiece final : public WordLevel {
   void encode_short(std::string_view word, std::vector<uint32_t>& ids) const;
 
  private:
-  // A token's place in the trie, and behind which byte of a word it ends.
+  // A node of a ByteTrie in eight bytes, twice as many to a cache line: a walk waits for each line.
+  struct Node {
+    uint32_t base;
+    uint32_t parent_and_key;  // twice the parent, and 1 where a token ends
+  };
+  // Where a token ends: in the trie, and behind which byte of a word.
   struct Found {
     uint32_t node = ByteTrie::kNone;
     size_t end = 0;
   };
-  uint32_t node_of(std::string_view text) const;
+  uint32_t next(uint32_t node, uint8_t byte) const {
+    const uint32_t child = nodes_[node].base + byte;
+    return nodes_[child].parent_and_key >> 1 == node ? child : ByteTrie::kNone;
+  }
   Found longest(uint32_t node, std::string_view word, size_t begin) const;
 
   uint64_t max_characters_;
-  ByteTrie trie_;
-  uint32_t continuation_;  // the node that the prefix of all but a word's first token leads to
+  std::vector<Node> nodes_;
+  std::vector<uint32_t> ids_;  // by node
+  uint32_t continuation_;      // the node that the prefix of all but a word's first token leads to
 };
 
 }  // namespace millrace::tokenizer
