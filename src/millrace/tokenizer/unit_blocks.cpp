@@ -16,6 +16,9 @@ struct UnitMasks {
   uint64_t white, alone;
   uint64_t foreign;  // not ASCII
   uint64_t tail;     // of UTF-8, behind the first byte of a character
+  // First bytes of characters of three or four bytes, of four, of those that are all alone, and those that have to be
+  // looked up.
+  uint64_t three, four, lead_alone, mixed;
 };
 
 #if defined(__x86_64__)
@@ -31,6 +34,12 @@ inline UnitMasks classify(const uint8_t* p, const UnitClasses& classes) {
   UnitMasks m;
   m.foreign = _mm512_movepi8_mask(bytes);
   m.tail = _mm512_cmplt_epi8_mask(bytes, _mm512_set1_epi8(static_cast<char>(0xC0)));
+  m.three = _mm512_cmpge_epu8_mask(bytes, _mm512_set1_epi8(static_cast<char>(0xE0)));
+  m.four = _mm512_cmpge_epu8_mask(bytes, _mm512_set1_epi8(static_cast<char>(0xF0)));
+  const __m512i leads =
+      _mm512_maskz_permutexvar_epi8(m.foreign & ~m.tail, bytes, _mm512_loadu_si512(classes.of_lead.data()));
+  m.lead_alone = _mm512_test_epi8_mask(leads, _mm512_set1_epi8(UnitClasses::kAlone));
+  m.mixed = _mm512_test_epi8_mask(leads, _mm512_set1_epi8(UnitClasses::kMixed));
   m.white = _mm512_test_epi8_mask(found, _mm512_set1_epi8(UnitClasses::kWhite)) & ~m.foreign;
   m.alone = _mm512_test_epi8_mask(found, _mm512_set1_epi8(UnitClasses::kAlone)) & ~m.foreign;
   return m;
@@ -97,6 +106,11 @@ inline UnitMasks classify(const uint8_t* p, const UnitClasses& classes) {
   UnitMasks m;
   m.foreign = bits(low, high);
   m.tail = bits(_mm256_cmpgt_epi8(first, low), _mm256_cmpgt_epi8(first, high));
+  const __m256i three = _mm256_set1_epi8(static_cast<char>(0xDF)), four = _mm256_set1_epi8(static_cast<char>(0xEF));
+  m.three = bits(_mm256_cmpgt_epi8(low, three), _mm256_cmpgt_epi8(high, three)) & m.foreign;
+  m.four = bits(_mm256_cmpgt_epi8(low, four), _mm256_cmpgt_epi8(high, four)) & m.foreign;
+  m.lead_alone = 0;
+  m.mixed = m.foreign & ~m.tail;
   m.white = ~bits(outside(low, white), outside(high, white));
   m.alone = ~bits(outside(low, alone), outside(high, alone));
   return m;
@@ -133,7 +147,17 @@ UnitBlockScans find_scans() {
 
 }  // namespace
 
-void UnitClasses::find_nibbles() {
+void UnitClasses::complete(const UnitScanner& scanner) {
+  of_lead.fill(kMixed);
+  const auto find_lead = [&](uint32_t lead, uint32_t first, uint32_t count) {
+    const auto class_of = [&](uint32_t c) { return of_kind[scanner.kind_of(c)]; };
+    const uint8_t found = class_of(first);
+    uint32_t same = 1;
+    while (same < count && class_of(first + same) == found) ++same;
+    if (same == count && found != kWhite) of_lead[lead - 0xC0] = found;
+  };
+  for (uint32_t lead = 0xC2; lead < 0xE0; ++lead) find_lead(lead, (lead & 0x1F) << 6, 64);
+  for (uint32_t lead = 0xE1; lead < 0xF0; ++lead) find_lead(lead, (lead & 0x0F) << 12, 4096);
   white_nibbles = alone_nibbles = {};
   for (uint32_t c = 0; c < 128; ++c) {
     const auto bit = static_cast<uint8_t>(1u << (c >> 4));

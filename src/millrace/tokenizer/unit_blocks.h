@@ -20,13 +20,15 @@ class UnitScanner;
 // What a character is: white space, which is in no unit, a unit by itself, or (0) a part of a longer one.
 struct UnitClasses {
   static constexpr uint8_t kWhite = 1, kAlone = 2;
+  static constexpr uint8_t kMixed = 4;  // of a first byte: its characters are not all alone, nor all parts of units
 
   std::array<uint8_t, 256> of_kind{};  // of UnitScanner; the first 128 are the ASCII characters
+  std::array<uint8_t, 64> of_lead{};   // of the characters whose UTF-8 begins with 0xC0 + i
   // For each lower half of an ASCII character, a bit for each upper half with which it is in the class.
   std::array<uint8_t, 16> white_nibbles{}, alone_nibbles{};
 
-  // Sets the nibbles from of_kind.
-  void find_nibbles();
+  // Sets the others from of_kind and what UnitScanner::kind_of says.
+  void complete(const UnitScanner& scanner);
 };
 
 // Writes units that follow `begin` to `units` and returns how many; 0 where a unit longer than a block, bytes that are

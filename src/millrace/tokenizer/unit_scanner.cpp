@@ -23,7 +23,7 @@ void UnitScanner::use_blocks(uint32_t kinds, UnitBlockScan scan) {
   for (uint32_t left = 0; left < kinds; ++left)
     for (uint32_t right = 0; right < kinds; ++right)
       if (cut_of(left, right) != expected(left, right)) return;
-  classes_.find_nibbles();
+  classes_.complete(*this);
   blocks_ = scan;
 }
 
