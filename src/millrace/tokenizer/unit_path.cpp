@@ -28,7 +28,6 @@ namespace millrace::tokenizer {
 namespace {
 
 constexpr uint32_t kMeta = 0x2581;
-constexpr std::string_view kWhite = " \t\n\r";
 
 bool is_graphic(uint32_t c) {
   return c > ' ' && c < 0x7F;
@@ -267,13 +266,14 @@ struct WordShape {
 
   // Keeps of `white` what begins with white space, or a space, once it is normalized.
   bool find_white(const Normalizer& normalizer, bool only_space) {
-    for (const char c : kWhite) {
+    for (const char c : UnitScanner::kWhite) {
       const auto begins_white = [&](std::string text) {
         AlignedText aligned;
         Normalizer::Scratch scratch;
         aligned.assign(text, 0, false);
         if (!normalizer.apply(aligned, scratch) || aligned.text().empty()) return false;
-        return only_space ? aligned.text()[0] == ' ' : kWhite.find(aligned.text()[0]) != std::string_view::npos;
+        return only_space ? aligned.text()[0] == ' '
+                          : UnitScanner::kWhite.find(aligned.text()[0]) != std::string_view::npos;
       };
       const std::string text(1, c);
       white[static_cast<uint8_t>(c)] = begins_white(text) && (c != '\r' || begins_white("\r\n"));

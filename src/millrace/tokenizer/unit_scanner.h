@@ -42,6 +42,9 @@ class UnitScanner {
   bool uses_blocks() const { return blocks_ != nullptr; }
   const UnitClasses& classes() const { return classes_; }
 
+  // The white space that units end at, if any.
+  static constexpr std::string_view kWhite = " \t\n\r";
+
   // Fills `units` with those that follow `begin` and returns how many it wrote; 0 only at the end.
   // REQUIRES: `begin` is 0 or the end of a unit that was returned; `units` is not empty; `piece` is below 4 GiB.
   size_t next_units(std::string_view piece, size_t begin, std::span<CachedWords::Place> units) const;
