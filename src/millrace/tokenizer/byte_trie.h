@@ -32,6 +32,11 @@ class ByteTrie {
   double weight(uint32_t node) const { return nodes_[node].weight; }
   uint32_t value(uint32_t node) const { return values_[node]; }  // kNone: none ends there
 
+  // For who lays the nodes out anew. 0: no byte leads from `node` to another.
+  uint32_t base(uint32_t node) const { return nodes_[node].base; }
+  uint32_t parent(uint32_t node) const { return nodes_[node].parent; }  // kNone: no key leads to `node`
+  uint32_t node_count() const { return static_cast<uint32_t>(nodes_.size()); }
+
  private:
   static constexpr double kNoKey = std::numeric_limits<double>::quiet_NaN();
   struct Node {

@@ -58,6 +58,9 @@ struct Encoder::Impl {
   Status encode_normalized_units(std::string_view piece, std::vector<uint32_t>& ids);
   Status encode_first_unit(std::string_view unit, size_t place, UnitPath::Start start, std::vector<uint32_t>& ids);
   Status encode_unit(std::string_view unit, std::vector<uint32_t>& ids);
+  bool is_plain_word(std::string_view unit) {
+    return parts.units->plain->is_word(unit, parts.normalizer, plain_scratch);
+  }
   Status encode_whole(std::string_view unit, int64_t base, bool tracked, std::vector<uint32_t>& ids);
   Status add_words(std::string_view text, std::span<const Word> places, std::vector<uint32_t>& ids);
 
@@ -180,9 +183,13 @@ struct Encoder::Impl::Units : WordModel {
       bpe->encode_words(requests, impl.merge_scratch, ids);
       return {};
     }
+    const WordPiece* const pieces = impl.parts.units->pieces;
     for (WordRequest& request : requests) {
       const size_t first = ids.size();
-      RETURN_IF_ERROR(impl.encode_unit(request.word, ids));
+      if (pieces != nullptr && pieces->takes(request.word) && impl.is_plain_word(request.word))
+        pieces->encode_short(request.word, ids);
+      else
+        RETURN_IF_ERROR(impl.encode_unit(request.word, ids));
       request.first = static_cast<uint32_t>(first);
       request.count = static_cast<uint32_t>(ids.size() - first);
     }

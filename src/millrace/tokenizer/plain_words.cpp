@@ -58,6 +58,7 @@ std::optional<PlainWords> PlainWords::build(const TokenizerSpec& spec, const Nor
     plain.becomes_space_[c] = byte == ' ';
     if (c <= ' ' || c == 0x7F || byte <= ' ' || byte >= 0x7F) continue;
     plain.ascii_[c] = byte;
+    plain.stays_[c] = byte == c;
     plain.alone_[c] = plain.isolates_punctuation_ && is_punctuation(byte);
   }
   return plain;
@@ -108,6 +109,25 @@ bool PlainWords::cut(std::string_view unit, const Normalizer& normalizer, Scratc
     p += c.size;
   }
   end_word();
+  return true;
+}
+
+bool PlainWords::is_word(std::string_view unit, const Normalizer& normalizer, Scratch& scratch) const {
+  if (begins_with_space_ || !prefix_.empty()) return false;
+  // SAFETY: uint8_t may alias any object.
+  const auto* p = reinterpret_cast<const uint8_t*>(unit.data());
+  const uint8_t* const end = p + unit.size();
+  if (unit.size() == 1) return *p < 0x80 && stays_[*p];
+  while (p < end) {
+    if (*p < 0x80) {
+      const uint8_t c = *p++;
+      if (!stays_[c] || alone_[c]) return false;
+      continue;
+    }
+    const CodePoint c = decode_code_point(p, end);
+    if (!is_plain(c.value, normalizer, scratch)) return false;
+    p += c.size;
+  }
   return true;
 }
 

@@ -35,6 +35,8 @@ class PlainWords {
   // Writes the words of `unit` to `scratch` as places in its text. False: the unit has to go the general way.
   // `normalizer` is the file's.
   bool cut(std::string_view unit, const Normalizer& normalizer, Scratch& scratch) const;
+  // Whether the one word of `unit` is the unit itself.
+  bool is_word(std::string_view unit, const Normalizer& normalizer, Scratch& scratch) const;
 
  private:
   static constexpr uint8_t kNotPlain = 0;  // no character of a word is U+0000
@@ -43,6 +45,7 @@ class PlainWords {
   bool find_plain(uint32_t c, const Normalizer& normalizer, Scratch& scratch) const;
 
   std::array<uint8_t, 128> ascii_{};       // what a character becomes, or kNotPlain
+  std::array<bool, 128> stays_{};          // it becomes itself
   std::array<bool, 128> alone_{};          // is a word by itself
   std::array<bool, 128> becomes_space_{};  // of the white space
   bool isolates_punctuation_ = false;

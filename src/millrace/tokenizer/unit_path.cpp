@@ -21,12 +21,13 @@
 //  that
 //    follows it;
 //  - a charsmap: it works on grapheme clusters, and one ends before white space unless it ends with a prepended mark.
+// A BertNormalizer alone decomposes, at most, and marks stay behind what they follow: there, all white space and
+// punctuation, and ideographs where they get spaces, are what they are beside any neighbour (WordShape::by_character).
 
 namespace millrace::tokenizer {
 namespace {
 
 constexpr uint32_t kMeta = 0x2581;
-constexpr std::string_view kWhite = " \t\n\r";
 
 bool is_graphic(uint32_t c) {
   return c > ' ' && c < 0x7F;
@@ -215,7 +216,13 @@ std::optional<UnitPath> bpe_path(const TokenizerSpec& spec, const Model& model) 
 // ---- words between white space
 
 // Kinds of characters beyond ASCII, added to UnitScanner::kFirstKind.
-constexpr uint8_t kOther = 0, kLetter = 1, kChinese = 2, kPrepended = 3;
+constexpr uint8_t kOther = 0, kLetter = 1, kChinese = 2, kPrepended = 3, kPunctuation = 4, kWhiteSpace = 5;
+static_assert(kWordKinds == UnitScanner::kFirstKind + kWhiteSpace + 1);
+
+uint8_t kind_of_separator(uint32_t c) {
+  if (is_punctuation(c)) return is_bert_removed(c) ? kOther : kPunctuation;
+  return is_white_space(c) && is_bert_white_space(c) && !is_bert_removed(c) ? kWhiteSpace : kOther;
+}
 
 const uint8_t* word_kinds() {
   static const std::vector<uint8_t> kinds = [] {
@@ -227,6 +234,7 @@ const uint8_t* word_kinds() {
       if ((classes[c] & kClassMask) == kLetterClass && !extends_cluster(c)) kind = kLetter;
       if (c >= 0x2E80 && is_bert_chinese(c) && !is_bert_removed(c)) kind = kChinese;
       if (prepends_cluster(c)) kind = kPrepended;
+      if (kind == kOther) kind = kind_of_separator(c);
       result[c] = UnitScanner::kFirstKind + kind;
     }
     return result;
@@ -239,8 +247,9 @@ struct WordShape {
   bool charsmap = false, charsmap_is_first = false;
   bool composes = false;
   bool spaces_chinese = false;
-  std::array<bool, 128> white{};     // a word ends before it
-  std::array<bool, 128> isolated{};  // is a word by itself
+  bool by_character = false;
+  bool isolates = false;          // punctuation is a word by itself
+  std::array<bool, 128> white{};  // a word ends before it
 
   bool take(const NormalizerSpec& step, bool is_first) {
     if (const auto* form = std::get_if<NormalForm>(&step))
@@ -257,13 +266,14 @@ struct WordShape {
 
   // Keeps of `white` what begins with white space, or a space, once it is normalized.
   bool find_white(const Normalizer& normalizer, bool only_space) {
-    for (const char c : kWhite) {
+    for (const char c : UnitScanner::kWhite) {
       const auto begins_white = [&](std::string text) {
         AlignedText aligned;
         Normalizer::Scratch scratch;
         aligned.assign(text, 0, false);
         if (!normalizer.apply(aligned, scratch) || aligned.text().empty()) return false;
-        return only_space ? aligned.text()[0] == ' ' : kWhite.find(aligned.text()[0]) != std::string_view::npos;
+        return only_space ? aligned.text()[0] == ' '
+                          : UnitScanner::kWhite.find(aligned.text()[0]) != std::string_view::npos;
       };
       const std::string text(1, c);
       white[static_cast<uint8_t>(c)] = begins_white(text) && (c != '\r' || begins_white("\r\n"));
@@ -274,17 +284,31 @@ struct WordShape {
   // What is right at a|b. Where it is not kNone between white space and another character, all white space before it
   // has been cut off from what was there: that is what kDrop needs.
   UnitScanner::Cut cut(uint32_t a, uint32_t b) const {
-    if (a < 128 && white[a]) return goes_behind_white(b) ? after_white() : UnitScanner::kNone;
-    if (b < 128 && white[b]) return before_white(a);
-    return parts_word(a, b) ? UnitScanner::kCut : UnitScanner::kNone;
+    if (is_white(a)) return goes_behind_white(b) ? after_white() : UnitScanner::kNone;
+    if (is_white(b)) return before_white(a);
+    const bool parts = by_character ? is_alone(a) || is_alone(b) : parts_word(a, b);
+    return parts ? UnitScanner::kCut : UnitScanner::kNone;
   }
 
  private:
+  bool is_white(uint32_t c) const {
+    return c < 128 ? white[c] : by_character && c == UnitScanner::kFirstKind + kWhiteSpace;
+  }
+
+  bool is_isolated(uint32_t c) const { return isolates && is_graphic(c) && is_punctuation(c); }
+
+  bool is_alone(uint32_t c) const {
+    constexpr uint32_t kFirst = UnitScanner::kFirstKind;
+    if (c < 128) return is_isolated(c);
+    return (isolates && c == kFirst + kPunctuation) || (spaces_chinese && c == kFirst + kChinese);
+  }
+
   UnitScanner::Cut after_white() const {
     return charsmap && !charsmap_is_first ? UnitScanner::kNone : UnitScanner::kDrop;
   }
 
   bool goes_behind_white(uint32_t b) const {
+    if (by_character) return !is_white(b);
     return b < 128 ? is_graphic(b) : b == UnitScanner::kFirstKind + kLetter || b == UnitScanner::kFirstKind + kChinese;
   }
 
@@ -302,8 +326,8 @@ struct WordShape {
     if (charsmap || (!a_foreign && !is_graphic(a)) || (!b_foreign && !is_graphic(b))) return false;
     if (spaces_chinese && (a == kFirst + kChinese || b == kFirst + kChinese)) return true;
     // A mark behind it may compose with it, and what comes out is no punctuation.
-    if (!b_foreign && isolated[b] && !composes) return true;
-    if (a_foreign || !isolated[a]) return false;
+    if (!b_foreign && is_isolated(b) && !composes) return true;
+    if (a_foreign || !is_isolated(a)) return false;
     return !b_foreign || (b == kFirst + kLetter && !composes);
   }
 
@@ -340,7 +364,12 @@ bool isolates_punctuation(const std::vector<PretokenizerSpec>& steps) {
          (split->behavior == SplitBehavior::kIsolated || split->behavior == SplitBehavior::kRemoved);
 }
 
-std::optional<UnitPath> word_path(const TokenizerSpec& spec) {
+bool is_bert_alone(const TokenizerSpec& spec) {
+  return spec.normalizers.empty() ||
+         (spec.normalizers.size() == 1 && std::holds_alternative<BertNormalizerSpec>(spec.normalizers[0]));
+}
+
+std::optional<UnitPath> word_path(const TokenizerSpec& spec, const Model& model) {
   const auto white = removes_white(spec.pretokenizers);
   if (!white || (has_normalized_tokens(spec) && !spec.normalizers.empty())) return std::nullopt;
   WordShape shape;
@@ -348,19 +377,21 @@ std::optional<UnitPath> word_path(const TokenizerSpec& spec) {
     if (!shape.take(step, &step == spec.normalizers.data())) return std::nullopt;
   const auto normalizer = Normalizer::build(spec.normalizers);
   if (!normalizer || !shape.find_white(*normalizer, !*white)) return std::nullopt;
-  if (*white && isolates_punctuation(spec.pretokenizers))
-    for (uint32_t c = 0; c < 128; ++c) shape.isolated[c] = is_graphic(c) && is_punctuation(c);
+  shape.isolates = *white && isolates_punctuation(spec.pretokenizers);
   if (!*white) shape.spaces_chinese = false;
+  shape.by_character = std::holds_alternative<CharacterSplitSpec>(spec.pretokenizers[0]) && is_bert_alone(spec);
   UnitPath path;
   path.start = *white ? UnitPath::Start::kNothing : UnitPath::Start::kGeneral;
   path.plain = PlainWords::build(spec, *normalizer);
-  for (uint32_t a = 0; a <= UnitScanner::kFirstKind + kPrepended; ++a)
-    for (uint32_t b = 0; b <= UnitScanner::kFirstKind + kPrepended; ++b) {
+  if (path.plain) path.pieces = dynamic_cast<const WordPiece*>(&model);
+  for (uint32_t a = 0; a < kWordKinds; ++a)
+    for (uint32_t b = 0; b < kWordKinds; ++b) {
       const auto cut = shape.cut(a, b);
       // White space in front of a Metaspace is no mere separator.
       path.scanner.set_cut(a, b, !*white && cut == UnitScanner::kDrop ? UnitScanner::kNone : cut);
     }
   path.scanner.set_kinds(word_kinds(), UnitScanner::kFirstKind + kPrepended, UnitScanner::kFirstKind + kOther);
+  path.scanner.use_blocks(kWordKinds, all_unit_block_scans()[0]);
   return path;
 }
 
@@ -368,7 +399,7 @@ std::optional<UnitPath> word_path(const TokenizerSpec& spec) {
 
 std::optional<UnitPath> UnitPath::build(const TokenizerSpec& spec, const Model& model) {
   auto path = bpe_path(spec, model);
-  return path ? std::move(path) : word_path(spec);
+  return path ? std::move(path) : word_path(spec, model);
 }
 
 bool is_lone_letter(uint32_t c) {
@@ -378,63 +409,6 @@ bool is_lone_letter(uint32_t c) {
 
 bool UnitPath::may_have_added_token(std::string_view text) const {
   return std::ranges::any_of(cores, [&](const std::string& core) { return text.find(core) != std::string_view::npos; });
-}
-
-// ASCII characters side by side, most of all text, are looked up without a branch for each.
-size_t UnitScanner::next_units(std::string_view piece, size_t begin, std::span<CachedWords::Place> units) const {
-  if (begin >= piece.size()) return 0;
-  // SAFETY: uint8_t may alias any object.
-  const auto* const text = reinterpret_cast<const uint8_t*>(piece.data());
-  const uint8_t* const end = text + piece.size();
-  const uint8_t* const cuts = cuts_.data();
-  const uint8_t* p = text + begin;
-  size_t count = 0;
-  auto start = static_cast<uint32_t>(begin);
-  const auto look = [&](uint32_t left, uint32_t right) {
-    const auto at = static_cast<uint32_t>(p - text);
-    const uint8_t cut = cuts[left * kRow + right];
-    units[count] = {start, at};
-    count += cut & kCut;
-    start = cut != kNone ? at : start;
-  };
-  uint32_t left = 0;
-  const auto decode = [&] {
-    const CodePoint c = decode_code_point(p, end);
-    left = kind_of(c.value);
-    return c.size;
-  };
-  p += decode();
-  while (p < end && count < units.size()) {
-    if (cuts[left * kRow + *p] == kGlue && *p < 0x80) {
-      while (p < end && kWhite.find(static_cast<char>(*p)) != std::string_view::npos) ++p;
-      if (p < end) p += decode();
-      continue;
-    }
-    if (*p < 0x80) {
-      const auto* const stop = p + std::min(static_cast<size_t>(end - p), units.size() - count);
-      for (; p < stop && *p < 0x80; left = *p++) look(left, *p);
-      continue;
-    }
-    if (*p >= 0xC0 && *p < 0xF0 && end - p > 2) {
-      const uint8_t* const stop = end - 2;
-      while (p < stop && *p >= 0xC0 && *p < 0xF0 && count < units.size()) {
-        const uint32_t lead = *p, second = p[1] & 0x3Fu, third = p[2] & 0x3Fu;
-        const bool is_long = lead >= 0xE0;
-        const uint32_t right =
-            kinds_[is_long ? (lead & 0x0F) << 12 | second << 6 | third : (lead & 0x1F) << 6 | second];
-        look(left, right);
-        left = right;
-        p += is_long ? 3 : 2;
-      }
-      continue;
-    }
-    const uint32_t before = left;
-    const size_t size = decode();
-    look(before, left);
-    p += size;
-  }
-  if (p == end && count < units.size()) units[count++] = {start, static_cast<uint32_t>(piece.size())};
-  return count;
 }
 
 }  // namespace millrace::tokenizer

@@ -90,7 +90,7 @@ TEST(UnitPath, WordsAreUnits) {
   const Json nfc = {{"type", "NFC"}};
   const Json pieces = {{"type", "BertPreTokenizer"}}, white = {{"type", "WhitespaceSplit"}};
   const std::string text = " It's\t\né,中a.\u0338 x";
-  EXPECT_EQ(units(words_file(bert, pieces), text), "|It|'|s|é|,|中|a|.\u0338|x");
+  EXPECT_EQ(units(words_file(bert, pieces), text), "|It|'|s|é|,|中|a|.|\u0338|x");
   EXPECT_EQ(units(words_file(nfc, pieces), text), "|It'|s|é,中a.\u0338|x");
   EXPECT_EQ(units(words_file(nullptr, white), text), "|It's|é,中a.\u0338|x");
   EXPECT_EQ(units(words_file(nullptr, {{"type", "Digits"}, {"individual_digits", true}}), text), "none");

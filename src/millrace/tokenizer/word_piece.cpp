@@ -1,91 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
-// WordPiece: the longest token that the word begins with, again and again. WordLevel: the word is a token or unknown.
+#include "millrace/tokenizer/word_piece.h"
+
 #include "millrace/tokenizer/aligned_text.h"
-#include "millrace/tokenizer/byte_trie.h"
 #include "millrace/tokenizer/char_bpe.h"
 
 namespace millrace::tokenizer {
-namespace {
 
-class WordLevel : public Model {
- public:
-  WordLevel(Vocabulary vocabulary, std::string unk_token)
-      : Model(std::move(vocabulary)), unk_token_(std::move(unk_token)), unk_id_(this->vocabulary().find(unk_token_)) {}
+WordLevel::WordLevel(Vocabulary vocabulary, std::string unk_token)
+    : Model(std::move(vocabulary)), unk_token_(std::move(unk_token)), unk_id_(this->vocabulary().find(unk_token_)) {}
 
-  Status encode_word(std::string_view word, Scratch&, std::vector<ModelToken>& tokens) const override {
-    const uint32_t id = vocabulary().find(word);
-    if (id == kNoToken) return add_unknown(word, tokens);
-    tokens.push_back({id, 0, static_cast<uint32_t>(word.size())});
-    return {};
+Status WordLevel::encode_word(std::string_view word, Scratch&, std::vector<ModelToken>& tokens) const {
+  const uint32_t id = vocabulary().find(word);
+  if (id == kNoToken) return add_unknown(word, tokens);
+  tokens.push_back({id, 0, static_cast<uint32_t>(word.size())});
+  return {};
+}
+
+Status WordLevel::add_unknown(std::string_view word, std::vector<ModelToken>& tokens) const {
+  if (unk_id_ == kNoToken)
+    return fail(ErrorCode::kInvalidArgument, "\"{}\" is unknown, and so is the unk_token \"{}\"", word.substr(0, 100),
+                unk_token_);
+  tokens.push_back({unk_id_, 0, static_cast<uint32_t>(word.size())});
+  return {};
+}
+
+WordPiece::WordPiece(Vocabulary vocabulary, const WordPieceSpec& spec)
+    : WordLevel(std::move(vocabulary), spec.unk_token),
+      max_characters_(spec.max_input_chars_per_word),
+      continuation_(ByteTrie::kRoot) {
+  const ByteTrie trie(spec.vocab);
+  nodes_.reserve(trie.node_count());
+  ids_.reserve(trie.node_count());
+  for (uint32_t node = 0; node < trie.node_count(); ++node) {
+    nodes_.push_back({trie.base(node), trie.parent(node) << 1 | uint32_t{trie.ends_key(node)}});
+    ids_.push_back(trie.value(node));
   }
+  for (const char b : spec.continuing_subword_prefix)
+    if (continuation_ != ByteTrie::kNone) continuation_ = next(continuation_, static_cast<uint8_t>(b));
+}
 
- protected:
-  Status add_unknown(std::string_view word, std::vector<ModelToken>& tokens) const {
-    if (unk_id_ == kNoToken)
-      return fail(ErrorCode::kInvalidArgument, "\"{}\" is unknown, and so is the unk_token \"{}\"", word.substr(0, 100),
-                  unk_token_);
-    tokens.push_back({unk_id_, 0, static_cast<uint32_t>(word.size())});
-    return {};
-  }
-
- private:
-  std::string unk_token_;
-  uint32_t unk_id_;
-};
-
-class WordPiece final : public WordLevel {
- public:
-  WordPiece(Vocabulary vocabulary, const WordPieceSpec& spec)
-      : WordLevel(std::move(vocabulary), spec.unk_token),
-        max_characters_(spec.max_input_chars_per_word),
-        trie_(spec.vocab),
-        continuation_(node_of(spec.continuing_subword_prefix)) {}
-
-  Status encode_word(std::string_view word, Scratch&, std::vector<ModelToken>& tokens) const override {
-    uint64_t characters = 0;
-    for (const char b : word) characters += (static_cast<uint8_t>(b) & 0xC0) != 0x80;
-    if (characters > max_characters_) return add_unknown(word, tokens);
-    const size_t first = tokens.size();
-    for (size_t begin = 0; begin < word.size();) {
-      const ModelToken token = longest(begin > 0 ? continuation_ : ByteTrie::kRoot, word, begin);
-      if (token.id == kNoToken) {
-        tokens.resize(first);
-        return add_unknown(word, tokens);
-      }
-      tokens.push_back(token);
-      begin = token.end;
+Status WordPiece::encode_word(std::string_view word, Scratch&, std::vector<ModelToken>& tokens) const {
+  uint64_t characters = 0;
+  for (const char b : word) characters += (static_cast<uint8_t>(b) & 0xC0) != 0x80;
+  if (characters > max_characters_) return add_unknown(word, tokens);
+  const size_t first = tokens.size();
+  for (size_t begin = 0; begin < word.size();) {
+    const Found found = longest(begin > 0 ? continuation_ : ByteTrie::kRoot, word, begin);
+    if (found.node == ByteTrie::kNone) {
+      tokens.resize(first);
+      return add_unknown(word, tokens);
     }
-    return {};
+    tokens.push_back({ids_[found.node], static_cast<uint32_t>(begin), static_cast<uint32_t>(found.end)});
+    begin = found.end;
   }
+  return {};
+}
 
- private:
-  uint32_t node_of(std::string_view text) const {
-    uint32_t node = ByteTrie::kRoot;
-    for (const char b : text)
-      if (node != ByteTrie::kNone) node = trie_.next(node, static_cast<uint8_t>(b));
-    return node;
-  }
-
-  // The longest token that is what leads to `node` and then the begin of word[begin, ...); no id when there is none.
-  ModelToken longest(uint32_t node, std::string_view word, size_t begin) const {
-    uint32_t found = ByteTrie::kNone;
-    size_t end = begin;
-    for (size_t at = begin; at < word.size() && node != ByteTrie::kNone;) {
-      node = trie_.next(node, static_cast<uint8_t>(word[at++]));
-      if (node == ByteTrie::kNone || !trie_.ends_key(node)) continue;
-      found = node;
-      end = at;
+void WordPiece::encode_short(std::string_view word, std::vector<uint32_t>& ids) const {
+  const size_t first = ids.size();
+  ids.resize(first + word.size());
+  uint32_t* id = ids.data() + first;
+  for (size_t begin = 0; begin < word.size();) {
+    const Found found = longest(begin > 0 ? continuation_ : ByteTrie::kRoot, word, begin);
+    if (found.node == ByteTrie::kNone) {
+      id = ids.data() + first;
+      *id++ = unk_id();
+      break;
     }
-    if (found == ByteTrie::kNone) return {};
-    return {trie_.value(found), static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
+    *id++ = ids_[found.node];
+    begin = found.end;
   }
+  ids.resize(static_cast<size_t>(id - ids.data()));
+}
 
-  uint64_t max_characters_;
-  ByteTrie trie_;
-  uint32_t continuation_;  // the node that the prefix of all but a word's first token leads to
-};
-
-}  // namespace
+// The longest token that is what leads to `node` and then the begin of word[begin, ...); no node when there is none.
+WordPiece::Found WordPiece::longest(uint32_t node, std::string_view word, size_t begin) const {
+  Found found;
+  if (node == ByteTrie::kNone) return found;
+  for (size_t at = begin; at < word.size() && nodes_[node].base != 0;) {
+    node = next(node, static_cast<uint8_t>(word[at++]));
+    if (node == ByteTrie::kNone) break;
+    const bool ends = nodes_[node].parent_and_key & 1;
+    found.node = ends ? node : found.node;
+    found.end = ends ? at : found.end;
+  }
+  return found;
+}
 
 Result<std::unique_ptr<const Model>> make_word_piece(const WordPieceSpec& spec) {
   auto vocabulary = with_context(Vocabulary::build(spec.vocab), "model.vocab");
