@@ -25,7 +25,7 @@ struct ShortKey {
     if (readable_end - word.data() >= 8)
       std::memcpy(&bytes, word.data(), 8);
     else
-      std::memcpy(&bytes, word.data(), word.size());
+      std::memcpy(&bytes, word.data(), std::min<size_t>(word.size(), 8));
     const Form& form = kForms[std::min<size_t>(word.size(), 9)];
     const uint64_t bits = (bytes & form.mask) | form.size;
     return {bits < form.least ? 0 : bits};
