@@ -85,7 +85,7 @@ class FaultWriter final : public Writer {
   }
   [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                   int64_t offset) override {
-    RETURN_IF_ERROR(plan_->judge(FaultCall::kWrite, key_).status);
+    RETURN_IF_ERROR(plan_->judge(FaultCall::kCopyRange, key_).status);
     const auto* wrapped = dynamic_cast<const FaultReader*>(&source);
     return inner_->copy_range(wrapped != nullptr ? wrapped->inner() : source, source_offset, size, offset);
   }

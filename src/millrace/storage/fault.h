@@ -21,7 +21,8 @@ enum class FaultCall {
   kOpenRead,
   kRead,
   kOpenWrite,  // resume_write too
-  kWrite,      // copy_range too
+  kWrite,
+  kCopyRange,
   kCommit,
   kNote,      // set_note, suspend
   kReadBack,  // of a write that was resumed

@@ -431,8 +431,7 @@ TEST_F(TransferTest, AnOldTargetThatCannotBeCopiedFromIsReplacedWhole) {
   put(local_.at("x"), content);
   const auto plan = std::make_shared<FaultPlan>();
   const Location to{make_fault_storage(parts_.storage, plan), "y", "to://y"};
-  // The first write is that of the changed block, those behind it are copies.
-  plan->add({.call = FaultCall::kWrite, .key_part = "y", .skip = 1, .error = Error(ErrorCode::kCorruption, "gone")});
+  plan->add({.call = FaultCall::kCopyRange, .key_part = "y", .error = Error(ErrorCode::kCorruption, "gone")});
   const auto report = engine_->copy(local_.at("x"), *local_.storage->stat("x"), to);
   ASSERT_TRUE(report) << report.error().to_string();
   EXPECT_EQ(plan->hits(), 1);

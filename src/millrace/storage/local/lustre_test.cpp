@@ -37,10 +37,11 @@ class LustreTest : public ::testing::Test {
   }
   ~LustreTest() override { ::setenv("PATH", old_path_.c_str(), 1); }
 
-  // Writes its arguments down, then does `body`.
+  // Writes its arguments down, then does `body`. A storage looks for it when it is made.
   void lfs(const std::string& body) {
     std::ofstream(bin_ + "/lfs") << "#!/bin/sh\necho \"$*\" >>" << log_ << "\n" << body << "\n";
     ::chmod((bin_ + "/lfs").c_str(), 0755);
+    storage_ = *open_local_storage(root_.path(), {.syscalls = &sys_});
   }
   std::string asked() const {
     std::stringstream text;
