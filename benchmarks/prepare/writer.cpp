@@ -71,8 +71,8 @@ Status read_file(const std::string& url, Documents& all) {
 
 Status encode(const std::string& tokenizer_file, Documents& all) {
   ASSIGN_OR_RETURN(const Location at, open_url(tokenizer_file));
-  ASSIGN_OR_RETURN(const std::string json, read_object(*at.storage, at.key));
-  ASSIGN_OR_RETURN(auto tokenizer, tokenizer::Tokenizer::from_json(json, tokenizer_file));
+  ASSIGN_OR_RETURN(const auto file, at.storage->open_read(at.key));
+  ASSIGN_OR_RETURN(auto tokenizer, tokenizer::Tokenizer::from_file(*file, tokenizer_file));
   tokenizer::Encoder encoder(std::move(tokenizer));
   std::vector<size_t> ends;
   for (const formats::DocumentChunk& chunk : all.chunks) {

@@ -10,8 +10,8 @@ namespace millrace {
 // touch.
 void prefer_huge_pages(void* data, size_t bytes);
 
-// The pages of memory that is filled from the front, asked for a step ahead and many at once: a third of the time that
-// a page fault for each takes. What is never reached costs nothing. Not thread-safe.
+// The pages of memory that is filled from the front, asked for a step ahead and many at once, which costs less than a
+// page fault for each. What is never reached costs nothing. Not thread-safe.
 class PagesAhead {
  public:
   // Of [data, data + bytes), which nothing has touched yet.

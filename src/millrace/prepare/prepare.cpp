@@ -16,7 +16,6 @@ namespace millrace::prepare {
 
 namespace {
 
-constexpr int64_t kMaxTokenizerBytes = 1 << 30;
 // Ids of a document are counted in 32 bits, and a byte is at most three ids (U+FFFD in single bytes).
 constexpr int64_t kMaxDocumentBytes = 1 << 30;
 
@@ -76,9 +75,8 @@ Status check_options(const PrepareOptions& options) {
 
 Result<std::shared_ptr<const tokenizer::Tokenizer>> load_tokenizer(const std::string& url) {
   ASSIGN_OR_RETURN(const Location at, with_context(open_url(url), "tokenizer"));
-  ASSIGN_OR_RETURN(const std::string json,
-                   with_context(read_object(*at.storage, at.key, kMaxTokenizerBytes), "tokenizer"));
-  return tokenizer::Tokenizer::from_json(json, url);
+  ASSIGN_OR_RETURN(const auto file, with_context(at.storage->open_read(at.key), "tokenizer"));
+  return tokenizer::Tokenizer::from_file(*file, url);
 }
 
 // The id of a token that is to stand at one end of every document. `at_that_end`: what the post-processor puts there.

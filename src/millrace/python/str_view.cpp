@@ -7,6 +7,8 @@
 
 namespace millrace::python {
 std::string_view utf8_of(nb::handle text) {
+  if (PyUnicode_Check(text.ptr()) == 0)
+    throw nb::type_error(fmt::format("expected a str, not {}", nb::type_name(text.type()).c_str()).c_str());
   Py_ssize_t size = 0;
   const char* const data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
   if (data == nullptr) throw nb::python_error();

@@ -19,12 +19,10 @@ using tokenizer::Encoder;
 using tokenizer::Offset;
 using tokenizer::Tokenizer;
 
-constexpr int64_t kTokenizerLimitBytes = 1 << 30;
-
 Result<std::shared_ptr<PyTokenizer>> from_file(const std::string& url) {
   ASSIGN_OR_RETURN(const Location location, open_url(url));
   ASSIGN_OR_RETURN(const auto file, location.storage->open_read(location.key));
-  ASSIGN_OR_RETURN(auto loaded, Tokenizer::from_file(*file, kTokenizerLimitBytes, url));
+  ASSIGN_OR_RETURN(auto loaded, Tokenizer::from_file(*file, url));
   return std::make_shared<PyTokenizer>(std::move(loaded), url);
 }
 

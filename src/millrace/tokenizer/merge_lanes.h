@@ -187,9 +187,8 @@ void merge_in_lanes(const MergeTable& table, std::span<WordRequest> requests, st
   };
   while (busy < kLanes && take(busy)) ++busy;
   while (busy > 0) {
-    // Two loops: what a lane has just written is slow to read at once in pieces of another size.
-    for (size_t i = 0; i < busy; ++i) lanes[i]->find_merges(table);
     for (size_t i = 0; i < busy;) {
+      lanes[i]->find_merges(table);
       if (lanes[i]->join(table)) {
         ++i;
         continue;

@@ -55,9 +55,9 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view j
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(*impl)));
 }
 
-Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_file(const RandomReader& file, int64_t limit_bytes,
-                                                              std::string name) {
-  RETURN_IF_ERROR(check_size(file, limit_bytes));
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_file(const RandomReader& file, std::string name) {
+  constexpr int64_t kMostBytes = int64_t{1} << 30;
+  RETURN_IF_ERROR(check_size(file, kMostBytes));
   const auto size = static_cast<size_t>(file.size());
   const HugeArray<char> text = make_huge_array<char>(size + 1);
   RETURN_IF_ERROR(file.read_at(0, std::as_writable_bytes(std::span(text.get(), size))));

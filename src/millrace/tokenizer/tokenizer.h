@@ -59,10 +59,8 @@ class Tokenizer {
   // `json` is the content of a tokenizer.json, `name` is for messages.
   // Errors: invalid_argument (not a tokenizer.json; the place), unsupported (the component's name).
   [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view json, std::string name);
-  // The same of all that `file` holds, whose name is for messages.
-  // Errors: those of RandomReader::read_at too; resource_exhausted when it is larger than `limit_bytes`.
-  [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> from_file(const RandomReader& file, int64_t limit_bytes,
-                                                                          std::string name);
+  // The same of all that `file` holds. Errors: those of RandomReader::read_at too; resource_exhausted above 1 GiB.
+  [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> from_file(const RandomReader& file, std::string name);
   ~Tokenizer();
 
   // Ids without a token are skipped. Errors: resource_exhausted (a regular expression that gave up).

@@ -109,7 +109,7 @@ class LocalStorage final : public Storage {
   }
 
   const std::shared_ptr<const Context> context_;
-  bool has_lfs_;  // when the storage was made: copies ask for each file
+  const bool has_lfs_;  // when the storage was made: copies ask for each file
 };
 
 Status LocalStorage::make_durable(std::span<const std::string> keys) {
