@@ -11,7 +11,9 @@ namespace millrace {
 void prefer_huge_pages(void* data, size_t bytes);
 
 // The pages of memory that is filled from the front, asked for a step ahead and many at once, which costs less than a
-// page fault for each. What is never reached costs nothing. Not thread-safe.
+// page fault for each. What is never reached costs nothing. Large memory comes in huge pages for as long as the system
+// has them at hand: where it must first move others together, or a host must give them, small ones are faster. Not
+// thread-safe.
 class PagesAhead {
  public:
   // Of [data, data + bytes), which nothing has touched yet.
@@ -26,6 +28,7 @@ class PagesAhead {
   char* data_;
   size_t size_;
   size_t ready_;  // bytes from data_ on that were asked for
+  bool huge_;
 };
 
 }  // namespace millrace
