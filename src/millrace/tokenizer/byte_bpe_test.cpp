@@ -241,14 +241,17 @@ TEST(WordCache, AnswersRightOrNotAtAll) {
     for (size_t k = 0; k < ids.size(); ++k) ids[k] = static_cast<uint32_t>((number + k) << (number % 11 == 0 ? 8 : 0));
     return std::pair(word, ids);
   };
-  std::array<PackedIds, WordCache::kBatch> found;
+  WordCache::Found found;
   for (int i = 0; i < 3000; ++i) {
     std::vector<std::pair<std::string, std::vector<uint32_t>>> words;
-    for (size_t k = 0; k < WordCache::kBatch; ++k)
+    std::string text;
+    std::array<size_t, WordBatch::kMost + 1> bounds{};
+    for (size_t k = 0; k < WordBatch::kMost; ++k) {
       words.push_back(make(k % 3 == 0 ? random() % 100 : random() % 1000000));
-    const auto word_at = [&](size_t k) { return std::string_view(words[k].first); };
-    // Every word ends where memory does.
-    cache.find(words.size(), word_at, nullptr, found);
+      text += words.back().first;
+      bounds[k + 1] = text.size();
+    }
+    cache.find({text.data(), bounds.data(), bounds.data() + 1, words.size(), text.data() + text.size()}, found);
     for (size_t k = 0; k < words.size(); ++k) {
       const auto& [word, expected] = words[k];
       if (!found[k].is_known()) continue;

@@ -1,39 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/tokenizer/cached_words.h"
 
+#include <algorithm>
 #include <array>
 
 namespace millrace::tokenizer {
 
-Status CachedWords::add(std::string_view piece, size_t begin, std::span<const size_t> ends, const char* readable_end,
-                        WordModel& model, std::vector<uint32_t>& ids) {
-  const auto word_at = [text = piece.data(), begin, to = ends.data()](size_t i) {
-    const size_t from = i == 0 ? begin : to[i - 1];
-    return std::string_view(text + from, to[i] - from);
-  };
-  return add_words(ends.size(), word_at, readable_end, model, ids);
-}
-
 Status CachedWords::add(std::string_view piece, std::span<const Place> places, const char* readable_end,
                         WordModel& model, std::vector<uint32_t>& ids) {
-  const auto word_at = [text = piece.data(), places](size_t i) {
-    return std::string_view(text + places[i].begin, places[i].end - places[i].begin);
-  };
-  return add_words(places.size(), word_at, readable_end, model, ids);
+  std::array<size_t, kBatch> begins, ends;
+  for (size_t i = 0; i < places.size(); ++i) {
+    begins[i] = places[i].begin;
+    ends[i] = places[i].end;
+  }
+  return add({piece.data(), begins.data(), ends.data(), places.size(), readable_end}, model, ids);
 }
 
 // The ids of words that the cache has are written first: nearly all have so few that they are written without asking
 // how many. Those of the others are computed together and go into the gaps that were left for them.
-template <class WordAt>
-Status CachedWords::add_words(size_t words, const WordAt& word_at, const char* readable_end, WordModel& model,
-                              std::vector<uint32_t>& ids) {
-  std::array<PackedIds, kBatch> found;
-  cache_.find(words, word_at, readable_end, found);
+Status CachedWords::add(const WordBatch& words, WordModel& model, std::vector<uint32_t>& ids) {
+  WordCache::Found found;
+  cache_.find(words, found);
   missing_.clear();
   gaps_.clear();
   uint32_t* written = known_ids_.data();
   size_t count = 0;
-  for (size_t i = 0; i < words; ++i) {
+  for (size_t i = 0; i < words.size; ++i) {
     if (found[i].is_inline()) {
       count += found[i].write(written + count);
     } else if (found[i].is_known()) {
@@ -45,7 +37,7 @@ Status CachedWords::add_words(size_t words, const WordAt& word_at, const char* r
       std::ranges::copy(known, written + count);
       count += known.size();
     } else {
-      missing_.push_back({word_at(i), WordKey::of(word_at(i), readable_end)});
+      missing_.push_back({words[i], WordKey::of(words[i], words.readable_end)});
       gaps_.push_back(count);
     }
   }

@@ -23,25 +23,20 @@ class WordModel {
 
 class CachedWords {
  public:
-  static constexpr size_t kBatch = WordCache::kBatch;
+  static constexpr size_t kBatch = WordBatch::kMost;
 
   // Bytes [begin, end) of a piece of less than 4 GiB, never none.
   struct Place {
     uint32_t begin = 0, end = 0;
   };
 
-  // Appends the ids of the words of `piece`: those that lie side by side from `begin` on and end at `ends`, or those at
-  // `places`, from left to right. `readable_end` is how far memory may be read. Errors: those of `model`.
-  // REQUIRES: at most kBatch words.
-  [[nodiscard]] Status add(std::string_view piece, size_t begin, std::span<const size_t> ends, const char* readable_end,
-                           WordModel& model, std::vector<uint32_t>& ids);
+  // Appends the ids of all `words`. Errors: those of `model`.
+  [[nodiscard]] Status add(const WordBatch& words, WordModel& model, std::vector<uint32_t>& ids);
+  // The same of those at `places` of `piece`, at most kBatch. `readable_end` is how far memory may be read.
   [[nodiscard]] Status add(std::string_view piece, std::span<const Place> places, const char* readable_end,
                            WordModel& model, std::vector<uint32_t>& ids);
 
  private:
-  template <class WordAt>
-  [[nodiscard]] Status add_words(size_t words, const WordAt& word_at, const char* readable_end, WordModel& model,
-                                 std::vector<uint32_t>& ids);
   [[nodiscard]] Status learn(WordModel& model);
 
   // What a batch of words with few ids needs at most; each is written with room for the most.

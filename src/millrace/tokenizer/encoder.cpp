@@ -164,12 +164,14 @@ Status Encoder::Impl::encode_byte_level_piece(std::string_view piece, const char
     piece = prefixed;
     readable_end = prefixed.data() + prefixed.size();
   }
-  std::array<size_t, CachedWords::kBatch> ends;
+  // Words lie side by side: each begins where the one before it ends.
+  std::array<size_t, CachedWords::kBatch + 1> bounds;
+  size_t* const ends = bounds.data() + 1;
   ByteWords model(*this);
-  size_t begin = 0;
-  while (const size_t count = parts.byte_level->words.next_words(piece, begin, ends)) {
-    RETURN_IF_ERROR(words->add(piece, begin, std::span(ends).first(count), readable_end, model, ids));
-    begin = ends[count - 1];
+  bounds[0] = 0;
+  while (const size_t count = parts.byte_level->words.next_words(piece, bounds[0], {ends, CachedWords::kBatch})) {
+    RETURN_IF_ERROR(words->add({piece.data(), bounds.data(), ends, count, readable_end}, model, ids));
+    bounds[0] = bounds[count];
   }
   return {};
 }
@@ -250,8 +252,8 @@ Status Encoder::Impl::encode_first_unit(std::string_view unit, size_t place, Uni
   const bool is_put = start == Start::kSpace || (!is_there && (start == Start::kSpaceUnlessThere || place == 0));
   prefixed.assign(is_put ? " " : "").append(unit);
   Units model(*this);
-  const size_t end = prefixed.size();
-  return words->add(prefixed, 0, {&end, 1}, prefixed.data() + end, model, ids);
+  const size_t begin = 0, end = prefixed.size();
+  return words->add({prefixed.data(), &begin, &end, 1, prefixed.data() + end}, model, ids);
 }
 
 Status Encoder::Impl::encode_unit(std::string_view unit, std::vector<uint32_t>& ids) {

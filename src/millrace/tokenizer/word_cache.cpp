@@ -1,11 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/tokenizer/word_cache.h"
 
+#include <algorithm>
+#include <cstring>
+
 namespace millrace::tokenizer {
+
+PackedIds WordCache::find_long(const LongSlot* line, const WordKey& key, std::string_view word) const {
+  const LongSlot* const slot = long_.find(line, [&](const LongSlot& other) {
+    return other.key == key && (key.is_inline() || std::memcmp(&arena_[other.place], word.data(), word.size()) == 0);
+  });
+  return slot == nullptr ? PackedIds::none() : slot->ids;
+}
+
+void WordCache::find(const WordBatch& words, Found& found) const {
+  const BatchSteps& steps = batch_steps();
+  ShortBatch batch;
+  steps.look_ahead(words, short_, batch);
+  std::array<WordKey, WordBatch::kMost> long_keys;
+  std::array<const LongSlot*, WordBatch::kMost> long_lines;
+  for (size_t i = 0; i < batch.long_count; ++i) {
+    long_keys[i] = WordKey::of(words[batch.longs[i]], words.readable_end);
+    long_lines[i] = long_.line(long_keys[i].hash());
+  }
+  steps.find(words.size, short_, batch, found.data());
+  for (size_t i = 0; i < batch.long_count; ++i)
+    found[batch.longs[i]] = find_long(long_lines[i], long_keys[i], words[batch.longs[i]]);
+}
 
 bool WordCache::contains(const WordRequest& word) const {
   const ShortKey key = ShortKey::of(word.word, word.word.data() + word.word.size());
-  const PackedIds ids = key.bits != 0 ? find_short(short_.line(key.hash()), key)
+  const PackedIds ids = key.bits != 0 ? find_short(short_, short_.line(key.hash()), key)
                                       : find_long(long_.line(word.key.hash()), word.key, word.word);
   return ids.is_known();
 }

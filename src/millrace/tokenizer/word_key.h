@@ -17,31 +17,42 @@ namespace millrace::tokenizer {
 // The bytes of a word of up to eight, 0 for others. The size of a word of fewer is in the top byte, so a word of eight
 // that ends with a byte below eight, as no text has it, counts as a long one.
 struct ShortKey {
+  static constexpr int kSizeShift = 56;
+  static constexpr uint64_t kLeastOfEight = uint64_t{8} << kSizeShift;
+  static constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15ull;
+
   uint64_t bits;
   bool operator==(const ShortKey&) const = default;
 
   static ShortKey of(std::string_view word, const char* readable_end) {
-    uint64_t bytes = 0;
-    if (readable_end - word.data() >= 8)
-      std::memcpy(&bytes, word.data(), 8);
-    else
-      std::memcpy(&bytes, word.data(), std::min<size_t>(word.size(), 8));
+    const uint64_t bytes = readable_end - word.data() >= 8 ? eight_from(word.data()) : all_of(word);
     const Form& form = kForms[std::min<size_t>(word.size(), 9)];
     const uint64_t bits = (bytes & form.mask) | form.size;
     return {bits < form.least ? 0 : bits};
   }
 
   // The upper bits are the better ones.
-  uint64_t hash() const { return (bits ^ bits >> 32) * 0x9E3779B97F4A7C15ull; }
+  uint64_t hash() const { return (bits ^ bits >> 32) * kMultiplier; }
 
  private:
+  static uint64_t eight_from(const char* data) {
+    uint64_t bytes;
+    std::memcpy(&bytes, data, sizeof(bytes));
+    return bytes;
+  }
+  // Not in line, or those of eight_from would take the way through memory too.
+  [[gnu::noinline]] static uint64_t all_of(std::string_view word) {
+    uint64_t bytes = 0;
+    std::memcpy(&bytes, word.data(), std::min(word.size(), sizeof(bytes)));
+    return bytes;
+  }
   struct Form {
     uint64_t mask, size, least;
   };
   static constexpr std::array<Form, 10> kForms = [] {
     std::array<Form, 10> forms{};
-    for (size_t i = 1; i < 8; ++i) forms[i] = {~uint64_t{0} >> (64 - 8 * i), uint64_t{i} << 56, 0};
-    forms[8] = {~uint64_t{0}, 0, uint64_t{8} << 56};
+    for (size_t i = 1; i < 8; ++i) forms[i] = {~uint64_t{0} >> (64 - 8 * i), uint64_t{i} << kSizeShift, 0};
+    forms[8] = {~uint64_t{0}, 0, kLeastOfEight};
     return forms;
   }();
 };
