@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/tokenizer/block_scan.h"
 
+#include <array>
+
 #include "millrace/tokenizer/unicode_tables.h"
 
 #if defined(__x86_64__)
@@ -19,7 +21,7 @@ struct Masks {
 #if defined(__x86_64__)
 
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,bmi,bmi2,lzcnt,popcnt")
+#pragma GCC target("avx512f,avx512bw,avx512vbmi2,bmi,bmi2,lzcnt,popcnt")
 namespace avx512 {
 
 inline __m512i all(int c) {
@@ -40,6 +42,26 @@ inline Masks classify(const uint8_t* p) {
   m.apostrophe = _mm512_cmpeq_epi8_mask(bytes, all('\''));
   m.foreign = _mm512_movepi8_mask(bytes);
   return m;
+}
+
+// Eight at a time: those that are too many go where the next ones are written.
+inline size_t write_ends(uint64_t starts, size_t at, size_t* ends) {
+  alignas(64) static constexpr std::array<uint8_t, 64> kNumbers = [] {
+    std::array<uint8_t, 64> numbers{};
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<uint8_t>(i);
+    return numbers;
+  }();
+  alignas(64) std::array<uint8_t, 64> places;
+  const __m512i numbers = _mm512_load_si512(kNumbers.data());
+  _mm512_store_si512(places.data(), _mm512_maskz_compress_epi8(starts, numbers));
+  const auto count = static_cast<size_t>(__builtin_popcountll(starts));
+  for (size_t i = 0; i < count; i += 8) {
+    // SAFETY: eight bytes to eight numbers.
+    const __m512i eight =
+        _mm512_maskz_cvtepu8_epi64(0xFF, _mm_loadl_epi64(reinterpret_cast<const __m128i*>(&places[i])));
+    _mm512_storeu_si512(ends + i, _mm512_add_epi64(eight, _mm512_set1_epi64(static_cast<long long>(at))));
+  }
+  return count;
 }
 
 #include "millrace/tokenizer/block_scan.inc"
@@ -85,6 +107,12 @@ inline Masks classify(const uint8_t* p) {
   return m;
 }
 
+inline size_t write_ends(uint64_t starts, size_t at, size_t* ends) {
+  size_t count = 0;
+  for (; starts != 0; starts &= starts - 1) ends[count++] = at + static_cast<size_t>(__builtin_ctzll(starts));
+  return count;
+}
+
 #include "millrace/tokenizer/block_scan.inc"
 
 }  // namespace avx2
@@ -101,7 +129,7 @@ Scans scans_for(Grammar grammar) {
 #if defined(__x86_64__)
   const auto index = static_cast<size_t>(grammar);
   size_t count = 0;
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi2"))
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("bmi2"))
     found.scans[count++] = avx512::kScans[index];
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) found.scans[count++] = avx2::kScans[index];
 #else

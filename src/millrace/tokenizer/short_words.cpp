@@ -128,8 +128,8 @@ Available find_available() {
   Available found;
   size_t count = 0;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi2"))
+  if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("bmi2"))
     found.steps[count++] = &avx512::kSteps;
 #endif
   found.steps[count] = &one_by_one::kSteps;
