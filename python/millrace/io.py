@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Literal, overload
 
 from millrace import _core
@@ -64,6 +65,27 @@ class ObjectFile(io.RawIOBase):
         count = self._reader.read_into(self._position, view) if len(view) else 0
         self._position += count
         return count
+
+    def read(self, size: int | None = -1) -> bytes:
+        self._check()
+        content = self._reader.read(self._position, self._reader.size if size is None or size < 0 else size)
+        self._position += len(content)
+        return content
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def read_ranges(self, offsets: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
+        """Many ranges at once: all are asked for together, and the call ends with the last of them. For random reads this
+        costs a fraction of a `seek` and a `read` each. The position stays; threads may share the file.
+
+        Args:
+            offsets, sizes: in bytes; each range is inside the object.
+        Returns: the content of each range, in their order.
+        Raises: ValueError (a range that is not inside), millrace.CorruptionError (the object changed), ConnectionError.
+        """
+        self._check()
+        return self._reader.read_ranges(offsets, sizes)
 
     def __reduce__(self):
         return (_reopened, (self.name, None if self.closed else self._position))
