@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from conftest import Millrace
 
-pytest.importorskip("millrace")
+mr = pytest.importorskip("millrace")
+LOADING = dict(batch_size=32, seq_len=64, collate="pack", epochs=1)  # as three_at_once.py does
 MIB = 1 << 20
 # What no part of the budget is: code that is loaded on first use, threads, libcurl's buffers of 64 connections.
-OVERHEAD_MIB = 64
+OVERHEAD_MIB = 32
 
 
 @pytest.fixture
@@ -54,7 +55,10 @@ class Three:
             timeout=240,
         )
 
-    def check(self, name: str) -> None:
+    def check(self, name: str, tokens: list[int]) -> None:
+        self.cloud("cp", "--recursive", f"{self.url}/shards", "shards")
+        with mr.Loader(str(self.cloud.cwd / "shards/00000.tar"), **LOADING) as loader:
+            assert set(tokens) == {sum(int(batch["input_ids"].sum()) for batch in loader)}
         self.cloud("verify", "src", f"{self.url}/copy/{name}")
         self.cloud("ckpt", "verify", f"{self.url}/run/{name}")
 
@@ -62,16 +66,13 @@ class Three:
 def test_memory_is_one_budget(cloud: Millrace, bucket: str, tokenizer: Path) -> None:
     # The copy alone moves more than the whole budget, and the shard is twice what its loader may hold.
     three = Three(cloud, bucket, tokenizer, lines=40_000, files=12, file_bytes=16 * MIB)
-    budget_mib = 32 + 48 + 40  # the loader's, the checkpoint's tensor, what transfers take
+    budget_mib = 32 + 49 + 40  # the loader's, the checkpoint's tensor and what stands before it, what transfers take
     done = three.run(48, 32, MILLRACE_MEMORY=f"{budget_mib}MiB")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     print(told)
-    three.check("together")
+    three.check("together", told["tokens"])
     assert told["after"] - told["before"] <= budget_mib + OVERHEAD_MIB
-    # Where they do not fit together, one is refused and says who has the rest.
-    done = three.run(48, 32, MILLRACE_MEMORY=f"{budget_mib - 24}MiB")
-    assert done.returncode == 1 and "raise MILLRACE_MEMORY" in done.stderr and " holds " in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,6 @@ def test_limits_are_shared(
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     print(told)
-    three.check("together")
-    assert len(set(told["tokens"])) == 1
+    three.check("together", told["tokens"])
     # With a limit for each, all together would take as long as the longest alone.
     assert told["together"] > 0.75 * sum(told["alone"].values())

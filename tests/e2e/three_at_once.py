@@ -33,7 +33,8 @@ def load(_: str) -> None:
 
 
 def save(name: str) -> None:
-    saver = _core.Saver(f"{CHECKPOINTS}/{name}", attempt="a")
+    root = f"{CHECKPOINTS}/{name}"
+    saver = _core.Saver(root, attempt=_core.make_attempt(root))
     saver.save(1, [("weights", "U8", WEIGHTS.shape, (0,), WEIGHTS.shape, WEIGHTS.ctypes.data)], "{}").wait()
     saver.close()
 

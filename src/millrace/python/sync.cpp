@@ -379,7 +379,8 @@ void register_sync(nb::module_& m) {
       .def("read_into", &PyReader::read_into,
            nb::sig("def read_into(self, offset: int, out: bytearray | memoryview) -> int"), nb::arg("offset"),
            nb::arg("out"), "Fills `out` from `offset` on; answers how many bytes there were.")
-      .def("read", &PyReader::read, nb::arg("offset"), nb::arg("size"), "`size` bytes from `offset` on, or what is left.")
+      .def("read", &PyReader::read, nb::arg("offset"), nb::arg("size"),
+           "`size` bytes from `offset` on, or what is left.")
       .def("read_ranges", &PyReader::read_ranges,
            nb::sig("def read_ranges(self, offsets: Sequence[int], sizes: Sequence[int]) -> list[bytes]"),
            nb::arg("offsets"), nb::arg("sizes"), "Many ranges at once, each of them inside the object.")
