@@ -101,6 +101,8 @@ def _reopened(url: str, position: int | None) -> ObjectFile:
 
 
 @overload
+def open(url: str, mode: Literal["rb"] = ..., *, buffering: Literal[0]) -> ObjectFile: ...  # type: ignore[overload-overlap]
+@overload
 def open(url: str, mode: Literal["rb"] = ..., *, buffering: int = ...) -> io.BufferedReader: ...
 @overload
 def open(url: str, mode: Literal["r", "rt"], *, buffering: int = ..., encoding: str = ...) -> io.TextIOWrapper: ...
@@ -110,7 +112,7 @@ def open(url: str, mode: str = "rb", *, buffering: int = BUFFER_BYTES, encoding:
     Args:
         url: a path or URL.
         mode: "rb", or "r" for text.
-        buffering: bytes of the buffer in front, 0 for none ("rb" only: the answer then is an io.RawIOBase).
+        buffering: bytes of the buffer in front, 0 for none ("rb" only: the answer then is an ObjectFile).
         encoding: of text.
     Raises: FileNotFoundError, PermissionError, ValueError (a folder, another mode).
     """
