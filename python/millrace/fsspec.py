@@ -148,8 +148,8 @@ class MillraceFileSystem(AbstractFileSystem):
     def cat_ranges(self, paths, starts, ends, max_gap=None, on_error="return", **_):
         """What is asked of one object is read at once; `max_gap` changes nothing."""
         starts, ends = ([each] * len(paths) if not isinstance(each, list) else each for each in (starts, ends))
-        content: list[Any] = [None] * len(paths)
-        of_path: dict[str, list[int]] = {}
+        content = [None] * len(paths)
+        of_path = {}
         for i, path in enumerate(paths):
             of_path.setdefault(path, []).append(i)
         for path, wanted in of_path.items():
