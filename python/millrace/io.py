@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Literal, overload
 
 from millrace import _core
@@ -65,6 +66,27 @@ class ObjectFile(io.RawIOBase):
         self._position += count
         return count
 
+    def read(self, size: int | None = -1) -> bytes:
+        self._check()
+        content = self._reader.read(self._position, self._reader.size if size is None or size < 0 else size)
+        self._position += len(content)
+        return content
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def read_ranges(self, offsets: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
+        """Many ranges at once: all are asked for together, and the call ends with the last of them. For random reads this
+        costs a fraction of a `seek` and a `read` each. The position stays; threads may share the file.
+
+        Args:
+            offsets, sizes: in bytes; each range is inside the object.
+        Returns: the content of each range, in their order.
+        Raises: ValueError (a range that is not inside), millrace.CorruptionError (the object changed), ConnectionError.
+        """
+        self._check()
+        return self._reader.read_ranges(offsets, sizes)
+
     def __reduce__(self):
         return (_reopened, (self.name, None if self.closed else self._position))
 
@@ -79,6 +101,8 @@ def _reopened(url: str, position: int | None) -> ObjectFile:
 
 
 @overload
+def open(url: str, mode: Literal["rb"] = ..., *, buffering: Literal[0]) -> ObjectFile: ...  # type: ignore[overload-overlap]
+@overload
 def open(url: str, mode: Literal["rb"] = ..., *, buffering: int = ...) -> io.BufferedReader: ...
 @overload
 def open(url: str, mode: Literal["r", "rt"], *, buffering: int = ..., encoding: str = ...) -> io.TextIOWrapper: ...
@@ -88,7 +112,7 @@ def open(url: str, mode: str = "rb", *, buffering: int = BUFFER_BYTES, encoding:
     Args:
         url: a path or URL.
         mode: "rb", or "r" for text.
-        buffering: bytes of the buffer in front, 0 for none ("rb" only: the answer then is an io.RawIOBase).
+        buffering: bytes of the buffer in front, 0 for none ("rb" only: the answer then is an ObjectFile).
         encoding: of text.
     Raises: FileNotFoundError, PermissionError, ValueError (a folder, another mode).
     """

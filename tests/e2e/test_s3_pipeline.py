@@ -74,6 +74,31 @@ def test_checkpoints_in_a_bucket(cloud: Millrace, bucket: str) -> None:
     cloud("ckpt", "verify", url)
 
 
+def test_ranges_of_an_object_in_a_bucket(
+    cloud: Millrace, bucket: str, s3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mr = pytest.importorskip("millrace")
+    content = os.urandom(20 << 20)
+    (tmp_path / "object").write_bytes(content)
+    cloud("cp", "object", f"s3://{bucket}/object")
+    offsets = [n * 99_991 for n in range(100)] + [0, len(content), 5]
+    sizes = [70_000] * 100 + [len(content), 0, 1]
+    wanted = [content[at : at + size] for at, size in zip(offsets, sizes, strict=True)]
+    with mr.open(f"s3://{bucket}/object", buffering=0) as file:
+        assert file.read_ranges(offsets, sizes) == wanted
+        # Ctrl-C ends it, however long it would take.
+        monkeypatch.setenv("MILLRACE_S3_BYTES_PER_SECOND", "1MB")
+        with mr.open(f"s3://{bucket}/object", buffering=0) as slow:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            begin = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                slow.read_ranges(offsets, sizes)
+            assert time.monotonic() - begin < 5
+        s3.client.put_object(Bucket=bucket, Key="object", Body=b"another")
+        with pytest.raises(mr.CorruptionError, match="changed while reading"):
+            file.read_ranges([0, 10], [10, 10])
+
+
 class Faults:
     """A tree being copied up and down while a server of its own fails."""
 

@@ -96,6 +96,28 @@ def test_open_is_a_file(tmp_path: Path):
         ours.read()
 
 
+def test_read_ranges(tmp_path: Path):
+    content = os.urandom(300_000)
+    (tmp_path / "object").write_bytes(content)
+    with mr.open(str(tmp_path / "object"), buffering=0) as raw:
+        raw.seek(7)
+        offsets = [random.randrange(290_000) for _ in range(200)] + [0, 300_000, 5]
+        sizes = [random.randrange(10_000) for _ in range(200)] + [300_000, 0, 1]
+        assert raw.read_ranges(offsets, sizes) == [content[a : a + n] for a, n in zip(offsets, sizes, strict=True)]
+        assert raw.tell() == 7 and raw.read_ranges([], []) == []
+        for offset, size in [(-1, 1), (0, -1), (299_999, 2), (2**62, 2**62)]:
+            with pytest.raises(ValueError, match="read_ranges"):
+                raw.read_ranges([offset], [size])
+        with pytest.raises(ValueError, match="as many"):
+            raw.read_ranges([1, 2], [1])
+        assert raw.read() == content[7:] and raw.read(1) == b""
+        (tmp_path / "object").write_bytes(b"another")
+        with pytest.raises(mr.CorruptionError):
+            raw.read_ranges([0, 10], [10, 10])
+    with pytest.raises(ValueError, match="closed"):
+        raw.read_ranges([0], [1])
+
+
 def test_open_text_and_errors(tmp_path: Path):
     path = tmp_path / "lines"
     path.write_text("eins\nzwei\ndrei", encoding="utf-8")
@@ -132,6 +154,13 @@ def test_fsspec_reads_writes_and_lists(tree: Path, tmp_path: Path):
     with fsspec.open(f"millrace://{tree}/d/b") as file:
         assert file.read() == (tree / "d" / "b").read_bytes()
     assert fs.cat_file(f"{tree}/d/b", 10, 20) == (tree / "d" / "b").read_bytes()[10:20]
+    one, two = f"{tree}/a", f"millrace://{tree}/d/b"
+    ranges = fs.cat_ranges([two, one, two, "/nope"], [5, None, -3, 0], [9, None, None, 1])
+    whole = (tree / "d" / "b").read_bytes()
+    assert ranges[:3] == [whole[5:9], b"1", whole[-3:]]
+    assert isinstance(ranges[3], FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        fs.cat_ranges(["/nope"], 0, 1, on_error="raise")
     with fs.open(f"{tmp_path}/new/object", "wb") as file:
         file.write(b"hello ")
         assert not (tmp_path / "new" / "object").exists()

@@ -32,6 +32,7 @@ class MILLRACE_ANNOTATE(capability("mutex")) Mutex {
   void unlock() MILLRACE_ANNOTATE(release_capability()) { mutex_.unlock(); }
 
  private:
+  friend class CondVar;
   std::mutex mutex_;
 };
 
@@ -49,16 +50,26 @@ class MILLRACE_ANNOTATE(scoped_lockable) MutexLock {
 // Waits on a Mutex that the caller holds. Predicates are loops at the call: `while (!ready_) changed_.wait(mutex_);`
 class CondVar {
  public:
-  void wait(Mutex& mutex) MILLRACE_ANNOTATE(requires_capability(mutex)) { condition_.wait(mutex); }
+  void wait(Mutex& mutex) MILLRACE_ANNOTATE(requires_capability(mutex)) {
+    Held lock(mutex);
+    condition_.wait(lock.held);
+  }
   // False when `deadline` passed first.
   bool wait_until(Mutex& mutex, Clock::time_point deadline) MILLRACE_ANNOTATE(requires_capability(mutex)) {
-    return condition_.wait_until(mutex, deadline) == std::cv_status::no_timeout;
+    Held lock(mutex);
+    return condition_.wait_until(lock.held, deadline) == std::cv_status::no_timeout;
   }
   void notify_one() { condition_.notify_one(); }
   void notify_all() { condition_.notify_all(); }
 
  private:
-  std::condition_variable_any condition_;
+  // The caller's lock as std::condition_variable takes it, which needs no second mutex.
+  struct Held {
+    explicit Held(Mutex& mutex) : held(mutex.mutex_, std::adopt_lock) {}
+    ~Held() { held.release(); }
+    std::unique_lock<std::mutex> held;
+  };
+  std::condition_variable condition_;
 };
 
 // A joined-on-destruction thread that blocks every signal, so that signals reach the program's own threads.

@@ -57,7 +57,7 @@ Result<std::unique_ptr<Writer>> Storage::resume_write(const ObjectInfo& upload, 
 void CompletionQueue::push(Completion completion) {
   MutexLock lock(mutex_);
   done_.push_back(std::move(completion));
-  pushed_.notify_one();  // under the lock: whoever takes the last completion may drop the queue
+  if (done_.size() >= wanted_) pushed_.notify_one();  // under the lock: whoever takes the last may drop the queue
 }
 
 Completion CompletionQueue::wait() {
@@ -66,6 +66,14 @@ Completion CompletionQueue::wait() {
   Completion completion = std::move(done_.front());
   done_.pop_front();
   return completion;
+}
+
+void CompletionQueue::wait_for(size_t count, Clock::time_point deadline) {
+  MutexLock lock(mutex_);
+  wanted_ = count;
+  while (done_.size() < count && pushed_.wait_until(mutex_, deadline)) {
+  }
+  wanted_ = 1;
 }
 
 std::optional<Completion> CompletionQueue::try_pop() {

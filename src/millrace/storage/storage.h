@@ -188,12 +188,16 @@ class CompletionQueue {
   void push(Completion completion);
   // Waits for one. REQUIRES: an operation submitted with this queue has not been taken out yet.
   Completion wait();
+  // Waits until there are `count`, or `deadline` passed, and takes none out: one that waits for many is woken once.
+  // REQUIRES: nobody else waits.
+  void wait_for(size_t count, Clock::time_point deadline);
   std::optional<Completion> try_pop();
 
  private:
   Mutex mutex_;
   CondVar pushed_;
   std::deque<Completion> done_ GUARDED_BY(mutex_);
+  size_t wanted_ GUARDED_BY(mutex_) = 1;  // so many wake who waits
 };
 
 // One read or one write: exactly one of `reader` and `writer` is set, and what is set and the memory stay alive until

@@ -77,6 +77,20 @@ class GatedReader final : public RandomReader {
   mutable bool open_ GUARDED_BY(mutex_) = false;
 };
 
+TEST(CompletionQueue, ManyAreWaitedForAtOnce) {
+  CompletionQueue queue;
+  const auto soon = Clock::now() + std::chrono::milliseconds(20);
+  queue.push({.tag = 1});
+  queue.wait_for(2, soon);  // only one comes
+  EXPECT_GE(Clock::now(), soon);
+  const Thread pusher("pusher", [&] {
+    for (uint64_t tag = 2; tag <= 4; ++tag) queue.push({.tag = tag});
+  });
+  queue.wait_for(4, Clock::now() + std::chrono::minutes(1));
+  for (uint64_t tag = 1; tag <= 4; ++tag) EXPECT_EQ(queue.try_pop().value_or(Completion{}).tag, tag);
+  EXPECT_FALSE(queue.try_pop());
+}
+
 TEST(Submit, AHigherPriorityRunsEarlier) {
   Executor executor(1, "test");
   CompletionQueue queue;

@@ -21,9 +21,11 @@ struct ReadAhead::Window {
   int64_t end() const { return begin + std::ssize(data); }
   bool holds(int64_t offset) const { return offset >= begin && offset < end(); }
   void finish(Status status) {
-    MutexLock lock(mutex);
-    result = std::move(status);
-    finished.notify_all();
+    {
+      MutexLock lock(mutex);
+      result = std::move(status);
+    }
+    finished.notify_all();  // behind the lock, which who wakes wants
   }
   Status wait() {
     MutexLock lock(mutex);
@@ -62,9 +64,9 @@ std::shared_ptr<ReadAhead::Window> ReadAhead::window_at(int64_t offset, int64_t 
 }
 
 Status ReadAhead::read_directly(int64_t offset, std::span<std::byte> out) {
-  Window result(offset, 0);  // for its end only
-  start_(offset, out, {}, [&](Status status) { result.finish(std::move(status)); });
-  return result.wait();
+  const auto result = std::make_shared<Window>(offset, 0);  // for its end only
+  start_(offset, out, {}, [result](Status status) { result->finish(std::move(status)); });
+  return result->wait();
 }
 
 Status ReadAhead::read(int64_t offset, std::span<std::byte> out) {

@@ -68,6 +68,7 @@ void Loop::wake() {
 }
 
 void Loop::run() {
+  const KeptBuffers buffers;
   if (const Status ready = open(); !ready) {
     close();
     for (;;) {
