@@ -25,6 +25,9 @@ class CachedWords {
  public:
   static constexpr size_t kBatch = WordBatch::kMost;
 
+  // `direct`, if any, must outlive this.
+  explicit CachedWords(DirectWords* direct = nullptr) : cache_(direct) {}
+
   // Bytes [begin, end) of a piece of less than 4 GiB, never none.
   struct Place {
     uint32_t begin = 0, end = 0;

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "millrace/tokenizer/cached_words.h"
+#include "millrace/tokenizer/character_words.h"
 #include "millrace/tokenizer/pipeline.h"
 #include "millrace/tokenizer/post_process.h"
 
@@ -79,6 +80,7 @@ struct Encoder::Impl {
   MergeScratch merge_scratch;
   std::string prefixed;  // a piece or unit with the space that the file puts before it
   PlainWords::Scratch plain_scratch;
+  std::optional<CharacterWords> character_words;
   // Of the general way
   AlignedText normalized;
   Normalizer::Scratch normalizer_scratch;
@@ -201,8 +203,11 @@ struct Encoder::Impl::Units : WordModel {
 };
 
 Status Encoder::Impl::encode_units(Output& out) {
-  if (!words) words.emplace();
   const UnitPath& path = *parts.units;
+  if (!words) {
+    if (path.pieces != nullptr) character_words.emplace(*path.pieces, *path.plain, parts.normalizer);
+    words.emplace(character_words ? &*character_words : nullptr);
+  }
   const char* const readable_end = out.text.data() + out.text.size();
   pieces.clear();
   if (parts.normalizer.empty())

@@ -37,11 +37,12 @@ class PlainWords {
   bool cut(std::string_view unit, const Normalizer& normalizer, Scratch& scratch) const;
   // Whether the one word of `unit` is the unit itself.
   bool is_word(std::string_view unit, const Normalizer& normalizer, Scratch& scratch) const;
+  // Whether a character beyond ASCII stays what it is and a part of its word, whatever stands beside it.
+  bool is_plain(uint32_t c, const Normalizer& normalizer, Scratch& scratch) const;
 
  private:
   static constexpr uint8_t kNotPlain = 0;  // no character of a word is U+0000
 
-  bool is_plain(uint32_t c, const Normalizer& normalizer, Scratch& scratch) const;
   bool find_plain(uint32_t c, const Normalizer& normalizer, Scratch& scratch) const;
 
   std::array<uint8_t, 128> ascii_{};       // what a character becomes, or kNotPlain

@@ -19,13 +19,28 @@ void WordCache::find(const WordBatch& words, Found& found) const {
   steps.look_ahead(words, short_, batch);
   std::array<WordKey, WordBatch::kMost> long_keys;
   std::array<const LongSlot*, WordBatch::kMost> long_lines;
+  std::array<uint32_t, WordBatch::kMost> direct_words, direct_counts;
+  size_t looked_up = 0, computed = 0;
+  const auto place = [](size_t i) { return kArenaIds + i * DirectWords::kMostIds; };
   for (size_t i = 0; i < batch.long_count; ++i) {
-    long_keys[i] = WordKey::of(words[batch.longs[i]], words.readable_end);
-    long_lines[i] = long_.line(long_keys[i].hash());
+    const uint32_t at = batch.longs[i];
+    if (direct_ != nullptr && static_cast<uint8_t>(words[at][0]) >= 0x80) {
+      direct_words[computed] = at;
+      direct_counts[computed] = static_cast<uint32_t>(direct_->encode(words[at], &arena_[place(computed)]));
+      if (direct_counts[computed] > 0) {
+        ++computed;
+        continue;
+      }
+    }
+    batch.longs[looked_up] = at;
+    long_keys[looked_up] = WordKey::of(words[at], words.readable_end);
+    long_lines[looked_up] = long_.line(long_keys[looked_up].hash());
+    ++looked_up;
   }
   steps.find(words.size, short_, batch, found.data());
-  for (size_t i = 0; i < batch.long_count; ++i)
+  for (size_t i = 0; i < looked_up; ++i)
     found[batch.longs[i]] = find_long(long_lines[i], long_keys[i], words[batch.longs[i]]);
+  for (size_t i = 0; i < computed; ++i) found[direct_words[i]] = PackedIds::stored(place(i), direct_counts[i]);
 }
 
 bool WordCache::contains(const WordRequest& word) const {

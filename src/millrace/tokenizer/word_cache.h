@@ -24,13 +24,26 @@ struct WordRequest {
   uint32_t first = 0, count = 0;
 };
 
+// Long words that begin with a character beyond ASCII and are computed faster than they are looked up.
+class DirectWords {
+ public:
+  static constexpr size_t kMostIds = 32;
+
+  virtual ~DirectWords() = default;
+  // Writes the ids of `word` and returns how many; 0: it is no such word. `ids` has room for kMostIds.
+  virtual size_t encode(std::string_view word, uint32_t* ids) = 0;
+};
+
 class WordCache {
  public:
   using Found = std::array<PackedIds, WordBatch::kMost>;
 
-  WordCache() : arena_(make_huge_array<uint32_t>(kArenaIds, Pages::kSmall)) {}
+  // `direct`, if any, must outlive this.
+  explicit WordCache(DirectWords* direct = nullptr)
+      : direct_(direct),
+        arena_(make_huge_array<uint32_t>(kArenaIds + WordBatch::kMost * DirectWords::kMostIds, Pages::kSmall)) {}
 
-  // Looks up all `words`.
+  // Looks up all `words`, or computes them; the latter are found until the next call.
   void find(const WordBatch& words, Found& found) const;
 
   bool contains(const WordRequest& word) const;
@@ -56,9 +69,10 @@ class WordCache {
   PackedIds find_long(const LongSlot* line, const WordKey& key, std::string_view word) const;
   void clear();
 
+  DirectWords* direct_;
   ShortTable short_;
   WordTable<LongSlot> long_;
-  HugeArray<uint32_t> arena_;  // ids, then for a long word its bytes
+  HugeArray<uint32_t> arena_;  // ids, then for a long word its bytes; behind them all the ids that direct_ wrote
   size_t arena_used_ = 0;
 };
 

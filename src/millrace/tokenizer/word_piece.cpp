@@ -73,6 +73,34 @@ void WordPiece::encode_short(std::string_view word, std::vector<uint32_t>& ids) 
   ids.resize(static_cast<size_t>(id - ids.data()));
 }
 
+WordPiece::Beginning WordPiece::beginning_with(std::string_view character, bool is_first) const {
+  uint32_t node = is_first ? ByteTrie::kRoot : continuation_;
+  for (const char b : character)
+    if (node != ByteTrie::kNone) node = next(node, static_cast<uint8_t>(b));
+  if (node == ByteTrie::kNone) return {};
+  const bool is_token = nodes_[node].parent_and_key & 1;
+  return {is_token ? ids_[node] : kNoToken, characters_behind(node, 0)};
+}
+
+// Of a character that has begun so many bytes are missing.
+uint64_t WordPiece::characters_behind(uint32_t node, uint32_t missing_bytes) const {
+  if (nodes_[node].base == 0) return 0;
+  uint64_t found = 0;
+  for (uint32_t b = 0; b < 256; ++b) {
+    const uint32_t child = next(node, static_cast<uint8_t>(b));
+    if (child == ByteTrie::kNone) continue;
+    const uint32_t size = b < 0xC0 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
+    const uint32_t missing = (missing_bytes > 0 ? missing_bytes : size) - 1;
+    found |= missing == 0 ? uint64_t{1} << (b & 63) : characters_behind(child, missing);
+  }
+  return found;
+}
+
+ModelToken WordPiece::longest_token(std::string_view word, size_t begin) const {
+  const Found found = longest(continuation_, word, begin);
+  return {ids_[found.node], static_cast<uint32_t>(begin), static_cast<uint32_t>(found.end)};
+}
+
 // The longest token that is what leads to `node` and then the begin of word[begin, ...); no node when there is none.
 WordPiece::Found WordPiece::longest(uint32_t node, std::string_view word, size_t begin) const {
   Found found;
