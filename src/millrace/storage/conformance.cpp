@@ -212,6 +212,28 @@ TEST_P(StorageConformance, AWriterEndsWithItsCommit) {
   EXPECT_EQ(get("object"), "one two");
 }
 
+TEST_P(StorageConformance, ACommitThatWasStartedIsOne) {
+  put("there", "old");
+  CompletionQueue queue;
+  const auto commit = [&](std::string_view key, const WriteOptions& options) -> Result<ObjectInfo> {
+    ASSIGN_OR_RETURN(const auto writer, storage_->open_write(key, options));
+    RETURN_IF_ERROR(writer->append(as_bytes("content")));
+    if (writer->start_commit(Durability::kVisible, 17, queue)) {
+      EXPECT_EQ(queue.wait().tag, 17U);
+    }
+    return writer->commit(Durability::kVisible);
+  };
+  for (const std::string key : {"new", "there"}) {
+    const auto written = commit(key, {});
+    ASSERT_TRUE(written) << written.error().to_string();
+    EXPECT_EQ(written->version, storage_->stat(key)->version);
+    EXPECT_EQ(get(key), "content");
+  }
+  const auto lost = commit("there", {.condition = Condition::kIfAbsent});
+  EXPECT_EQ(lost ? ErrorCode::kInternal : lost.error().code(), ErrorCode::kAlreadyExists);
+  EXPECT_FALSE(queue.try_pop());
+}
+
 TEST_P(StorageConformance, ConditionsHold) {
   if (!can_.conditional_write) GTEST_SKIP() << "no conditional writes";
   const WriteOptions if_absent{.condition = Condition::kIfAbsent};

@@ -134,6 +134,8 @@ struct WrittenPart {
   std::string etag;
 };
 
+class CompletionQueue;
+
 // One object being written. Write operations may come from many threads; commit once, after all of them returned.
 class Writer : public ByteSink {
  public:
@@ -152,6 +154,10 @@ class Writer : public ByteSink {
   // nothing is left, but for one case, which the message names: the object is visible, and only the last step of
   // making it durable failed.
   [[nodiscard]] virtual Result<ObjectInfo> commit(Durability durability = Durability::kDurable) = 0;
+
+  // Begins what commit() would wait for, where it is one request to a server: `queue` gets a completion with `tag`,
+  // from then on commit() does not wait for it, and nothing but commit() may follow. False: commit() is to do it all.
+  [[nodiscard]] virtual bool start_commit(Durability, uint64_t /*tag*/, CompletionQueue&) { return false; }
 
   // 0: write_at takes any range (random_write). Else the size of a part: writes that begin at a multiple of it and are
   // that long (only the object's last may be shorter) may come in any order and are not copied; of others, each must
@@ -181,11 +187,12 @@ struct Completion {
   Status status;
 };
 
-// Completions come out in the order in which operations end. Thread-safe; must outlive the operations submitted with
-// it.
+// Completions come out in the order in which operations end; who takes them in another way has a push() of his own.
+// Thread-safe; must outlive the operations submitted with it.
 class CompletionQueue {
  public:
-  void push(Completion completion);
+  virtual ~CompletionQueue() = default;
+  virtual void push(Completion completion);
   // Waits for one. REQUIRES: an operation submitted with this queue has not been taken out yet.
   Completion wait();
   std::optional<Completion> try_pop();
