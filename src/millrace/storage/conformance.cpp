@@ -234,6 +234,34 @@ TEST_P(StorageConformance, ACommitThatWasStartedIsOne) {
   EXPECT_FALSE(queue.try_pop());
 }
 
+TEST_P(StorageConformance, ABriefWriteIsAWrite) {
+  const WriteOptions brief{.brief = true};
+  {
+    const auto dropped = storage_->open_write("dir/object", brief);
+    ASSERT_TRUE(dropped) << dropped.error().to_string();
+    ASSERT_TRUE((*dropped)->append(as_bytes("dropped")));
+    EXPECT_EQ(code_of(storage_->stat("dir/object")), ErrorCode::kNotFound);
+  }
+  EXPECT_EQ(code_of(storage_->stat("dir/object")), ErrorCode::kNotFound);
+  for (const std::string content : {"first", "the second", ""}) {
+    const auto written = write_object(*storage_, "dir/object", content, brief, Durability::kVisible);
+    ASSERT_TRUE(written) << written.error().to_string();
+    EXPECT_EQ(get("dir/object"), content);
+    const auto info = storage_->stat("dir/object");
+    EXPECT_EQ(written->version, info->version);
+    if (written->changed.time_since_epoch().count() != 0) {
+      EXPECT_EQ(written->changed, info->changed);
+    }
+  }
+  EXPECT_EQ(storage_->list("")->objects.size(), 1U);
+  if (can_.list_uploads) {
+    EXPECT_THAT(*storage_->list_uploads(""), IsEmpty());
+  }
+  if (!can_.folders) return;
+  EXPECT_EQ(code_of(write_object(*storage_, "dir", "x", brief)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(write_object(*storage_, "dir/object/x", "x", brief)), ErrorCode::kInvalidArgument);
+}
+
 TEST_P(StorageConformance, ConditionsHold) {
   if (!can_.conditional_write) GTEST_SKIP() << "no conditional writes";
   const WriteOptions if_absent{.condition = Condition::kIfAbsent};

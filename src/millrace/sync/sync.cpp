@@ -385,7 +385,8 @@ class Run {
       action.reason = "the same content";
     }
     ObjectInfo target = slot.moved.object;
-    if (folders_ && record_) {  // the commit's change time is only known now
+    const bool knows_change = target.changed.time_since_epoch().count() != 0;
+    if (folders_ && record_ && !knows_change) {
       if (auto now = target_.storage->stat(target.key); now && now->version == target.version) target = std::move(*now);
     }
     slot.entry = entry_of(action, target, slot.moved.hash);
