@@ -78,8 +78,7 @@ class TransferEngine {
                                             const TransferOptions& options = {}, std::stop_token stop = {},
                                             Progress* progress = nullptr);
 
-  // As copy(), without waiting. The caller bounds how many are under way: small ones take memory and a place in the
-  // queue at once. All have ended before the engine does.
+  // As copy(), without waiting. All have ended before the engine does.
   void start(CopyRequest request);
 
   // Of parts under way; never more than EngineOptions::memory_bytes.

@@ -13,15 +13,17 @@ namespace millrace::sync {
 namespace {
 
 constexpr int64_t kSmallBytes = 256 << 10;
-// Copies under way, as far as memory is concerned. All of them together never fill the pool, so none waits for memory
-// that another holds while nobody is there to work on that one.
-constexpr int64_t kMostUnderWay = 64;
+// Copies that have begun. All of them together fit into the pool, so none waits for memory that another holds while
+// nobody is left to go on with that one.
+constexpr int64_t kMostBegun = 64;
 // Another thread is woken or started once each that is at work has more than this to do: to wake one for each thing
 // that happens costs more than most of them take. Where threads wait for a slow file system, all come to be used.
-constexpr size_t kBacklog = 4;
+constexpr int64_t kBacklog = 4;
+
+}  // namespace
 
 // One copy under way. It belongs to the thread that works on it, or to what it waits for.
-struct Work {
+struct SmallCopies::Work {
   explicit Work(CopyRequest copy_request) : request(std::move(copy_request)) {}
 
   enum class Next { kBegin, kWrite, kEnd };
@@ -33,33 +35,43 @@ struct Work {
   std::unique_ptr<Writer> writer;
 };
 
-uint64_t tag_of(std::unique_ptr<Work> work) {
-  return std::bit_cast<uint64_t>(work.release());
-}
-
-}  // namespace
-
 // A queue of what can be gone on with, and the threads that do so.
 struct SmallCopies::Impl final : CompletionQueue {
   Impl(BufferPool& pool, int most) : buffers(pool), most_threads(static_cast<size_t>(std::max(most, 1))) {}
   ~Impl() override {
     {
       MutexLock lock(mutex);
-      while (under_way > 0) changed.wait(mutex);
+      while (begun > 0 || !waiting.empty()) ended.wait(mutex);
       stopping = true;
-      changed.notify_all();
+      wanted.notify_all();
     }
     threads.clear();
+  }
+
+  void add(std::unique_ptr<Work> work) {
+    MutexLock lock(mutex);
+    waiting.push_back(std::move(work));
+    call_another();
   }
 
   void push(Completion completion) override {
     MutexLock lock(mutex);
     ready.push_back(std::move(completion));
-    if (ready.size() <= kBacklog * (threads.size() - asleep)) return;
+    call_another();
+  }
+
+  static uint64_t tag_of(std::unique_ptr<Work> work) { return std::bit_cast<uint64_t>(work.release()); }
+
+  int64_t to_do() const REQUIRES_LOCK(mutex) {
+    return std::ssize(ready) + std::min(std::ssize(waiting), kMostBegun - begun);
+  }
+
+  void call_another() REQUIRES_LOCK(mutex) {
+    if (to_do() <= kBacklog * (std::ssize(threads) - asleep)) return;
     if (asleep > 0) {
       --asleep;
       ++called;
-      changed.notify_one();
+      wanted.notify_one();
     } else if (threads.size() < most_threads) {
       threads.emplace_back("mr-small", [this] { run(); });
     }
@@ -67,21 +79,34 @@ struct SmallCopies::Impl final : CompletionQueue {
 
   void run() {
     for (;;) {
-      Completion completion;
+      Completion next;
       {
         MutexLock lock(mutex);
-        while (ready.empty()) {
+        while (to_do() == 0) {
           ++asleep;
-          while (called == 0 && !stopping) changed.wait(mutex);
+          while (called == 0 && !stopping) wanted.wait(mutex);
           if (stopping) return;
           --called;
         }
-        completion = std::move(ready.front());
-        ready.pop_front();
+        next = take();
       }
       // SAFETY: tags are made by tag_of() only, and each comes back once.
-      go_on(std::unique_ptr<Work>(std::bit_cast<Work*>(completion.tag)), std::move(completion.status));
+      go_on(std::unique_ptr<Work>(std::bit_cast<Work*>(next.tag)), std::move(next.status));
     }
+  }
+
+  // First what is to begin, so that servers have something to do. REQUIRES: to_do() > 0.
+  Completion take() REQUIRES_LOCK(mutex) {
+    Completion next;
+    if (!waiting.empty() && begun < kMostBegun) {
+      ++begun;
+      next.tag = tag_of(std::move(waiting.front()));
+      waiting.pop_front();
+    } else {
+      next = std::move(ready.front());
+      ready.pop_front();
+    }
+    return next;
   }
 
   void go_on(std::unique_ptr<Work> work, Status status) {
@@ -158,17 +183,18 @@ struct SmallCopies::Impl final : CompletionQueue {
     work.reset();
     done(std::move(report));
     MutexLock lock(mutex);
-    if (--under_way == 0) changed.notify_all();
+    if (--begun == 0) ended.notify_all();
   }
 
   BufferPool& buffers;
   const size_t most_threads;
   Mutex mutex;
-  CondVar changed;
-  std::deque<Completion> ready GUARDED_BY(mutex);
-  size_t under_way GUARDED_BY(mutex) = 0;
-  size_t asleep GUARDED_BY(mutex) = 0;  // threads that were not called yet
-  size_t called GUARDED_BY(mutex) = 0;  // threads that are to wake up
+  CondVar wanted, ended;
+  std::deque<std::unique_ptr<Work>> waiting GUARDED_BY(mutex);  // to begin
+  std::deque<Completion> ready GUARDED_BY(mutex);               // to be gone on with
+  int64_t begun GUARDED_BY(mutex) = 0;                          // and not ended
+  int64_t asleep GUARDED_BY(mutex) = 0;                         // threads that were not called yet
+  int64_t called GUARDED_BY(mutex) = 0;                         // threads that are to wake up
   bool stopping GUARDED_BY(mutex) = false;
   std::vector<Thread> threads;  // changed under the mutex, by those who push
 };
@@ -183,16 +209,12 @@ bool SmallCopies::takes(const CopyRequest& request) const {
   const bool cheap_target = to.capabilities().random_write;
   const bool asks_target = !cheap_target && (request.options.target || to.copies_from(*request.from.storage));
   const bool asks_source = !cheap_source && request.options.posix && !request.source.posix;
-  return request.source.size <= std::min(kSmallBytes, impl_->buffers.limit_bytes() / kMostUnderWay) && !asks_target &&
+  return request.source.size <= std::min(kSmallBytes, impl_->buffers.limit_bytes() / kMostBegun) && !asks_target &&
          !asks_source;
 }
 
 void SmallCopies::start(CopyRequest request) {
-  {
-    MutexLock lock(impl_->mutex);
-    ++impl_->under_way;
-  }
-  impl_->push({.tag = tag_of(std::make_unique<Work>(std::move(request))), .status = {}});
+  impl_->add(std::make_unique<Work>(std::move(request)));
 }
 
 }  // namespace millrace::sync

@@ -27,6 +27,7 @@ class SmallCopies {
   void start(CopyRequest request);
 
  private:
+  struct Work;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -111,6 +111,16 @@ TEST_F(SmallCopiesTest, AStopEndsThem) {
   EXPECT_TRUE(to.storage->list("")->objects.empty());
 }
 
+// More than there is memory for, and more than threads.
+TEST_F(SmallCopiesTest, TakeTurnsWithMemory) {
+  const Place from = memory_place(), to = memory_place();
+  const std::string content = content_of(256 << 10, seed_);
+  for (int i = 0; i < 400; ++i) put(from.at(fmt::format("from/{:03}", i)), content);
+  copy_all(from, to);
+  for (const auto& [name, report] : ended_) EXPECT_TRUE(report && report->moved_bytes == std::ssize(content));
+  EXPECT_EQ(to.storage->list("to/")->objects.size(), 400U);
+}
+
 // Each of them waits, but not for the others: more threads come.
 TEST_F(SmallCopiesTest, ASlowTargetIsWrittenByManyThreads) {
   const Place from = memory_place(), to = memory_place();
