@@ -24,7 +24,7 @@ void add_cp(Verbs& verbs) {
             context);
       });
   add_source_and_target(app, args->source, args->target);
-  app.add_flag("--recursive", args->recursive, "Everything below SRC, to the same paths below DST");
+  app.add_flag("-r,--recursive", args->recursive, "Everything below SRC, to the same paths below DST");
   add_transfer_flags(app, *args);
 }
 

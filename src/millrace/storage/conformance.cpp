@@ -212,6 +212,56 @@ TEST_P(StorageConformance, AWriterEndsWithItsCommit) {
   EXPECT_EQ(get("object"), "one two");
 }
 
+TEST_P(StorageConformance, ACommitThatWasStartedIsOne) {
+  put("there", "old");
+  CompletionQueue queue;
+  const auto commit = [&](std::string_view key, const WriteOptions& options) -> Result<ObjectInfo> {
+    ASSIGN_OR_RETURN(const auto writer, storage_->open_write(key, options));
+    RETURN_IF_ERROR(writer->append(as_bytes("content")));
+    if (writer->start_commit(Durability::kVisible, 17, queue)) {
+      EXPECT_EQ(queue.wait().tag, 17U);
+    }
+    return writer->commit(Durability::kVisible);
+  };
+  for (const std::string key : {"new", "there"}) {
+    const auto written = commit(key, {});
+    ASSERT_TRUE(written) << written.error().to_string();
+    EXPECT_EQ(written->version, storage_->stat(key)->version);
+    EXPECT_EQ(get(key), "content");
+  }
+  const auto lost = commit("there", {.condition = Condition::kIfAbsent});
+  EXPECT_EQ(lost ? ErrorCode::kInternal : lost.error().code(), ErrorCode::kAlreadyExists);
+  EXPECT_FALSE(queue.try_pop());
+}
+
+TEST_P(StorageConformance, ABriefWriteIsAWrite) {
+  const WriteOptions brief{.brief = true};
+  {
+    const auto dropped = storage_->open_write("dir/object", brief);
+    ASSERT_TRUE(dropped) << dropped.error().to_string();
+    ASSERT_TRUE((*dropped)->append(as_bytes("dropped")));
+    EXPECT_EQ(code_of(storage_->stat("dir/object")), ErrorCode::kNotFound);
+  }
+  EXPECT_EQ(code_of(storage_->stat("dir/object")), ErrorCode::kNotFound);
+  for (const std::string content : {"first", "the second", ""}) {
+    const auto written = write_object(*storage_, "dir/object", content, brief, Durability::kVisible);
+    ASSERT_TRUE(written) << written.error().to_string();
+    EXPECT_EQ(get("dir/object"), content);
+    const auto info = storage_->stat("dir/object");
+    EXPECT_EQ(written->version, info->version);
+    if (written->changed.time_since_epoch().count() != 0) {
+      EXPECT_EQ(written->changed, info->changed);
+    }
+  }
+  EXPECT_EQ(storage_->list("")->objects.size(), 1U);
+  if (can_.list_uploads) {
+    EXPECT_THAT(*storage_->list_uploads(""), IsEmpty());
+  }
+  if (!can_.folders) return;
+  EXPECT_EQ(code_of(write_object(*storage_, "dir", "x", brief)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(write_object(*storage_, "dir/object/x", "x", brief)), ErrorCode::kInvalidArgument);
+}
+
 TEST_P(StorageConformance, ConditionsHold) {
   if (!can_.conditional_write) GTEST_SKIP() << "no conditional writes";
   const WriteOptions if_absent{.condition = Condition::kIfAbsent};

@@ -83,7 +83,7 @@ struct ObjectInfo {
   std::optional<PosixAttributes> posix;         // from stat only
   ObjectKind kind = ObjectKind::kFile;          // another only with ListOptions::others
   // When anything of a file last changed, its times among it (ctime): what a restored `modified` cannot hide. Zero
-  // where the backend has no such thing, and from a commit.
+  // where the backend has no such thing.
   std::chrono::sys_time<std::chrono::nanoseconds> changed{};
 };
 
@@ -118,6 +118,7 @@ struct WriteOptions {
   int64_t part_bytes = 0;                       // a wish for Writer::part_bytes; 0: the backend's choice
   int stripe_count = 0;                         // Lustre: on so many servers; 0: by the size hint; -1: on all
   bool sparse = false;                          // runs of zeros become holes, where there can be any
+  bool brief = false;                           // written and committed at once: cannot be suspended, nor noted
   std::map<std::string, std::string> metadata;  // at most 2 KiB in all, ASCII
   std::optional<PosixAttributes> posix;         // given to the object at commit; what the process may not set is left
 };
@@ -133,6 +134,8 @@ struct WrittenPart {
   int64_t size = 0;
   std::string etag;
 };
+
+class CompletionQueue;
 
 // One object being written. Write operations may come from many threads; commit once, after all of them returned.
 class Writer : public ByteSink {
@@ -152,6 +155,10 @@ class Writer : public ByteSink {
   // nothing is left, but for one case, which the message names: the object is visible, and only the last step of
   // making it durable failed.
   [[nodiscard]] virtual Result<ObjectInfo> commit(Durability durability = Durability::kDurable) = 0;
+
+  // Begins what commit() would wait for, where it is one request to a server: `queue` gets a completion with `tag`,
+  // from then on commit() does not wait for it, and nothing but commit() may follow. False: commit() is to do it all.
+  [[nodiscard]] virtual bool start_commit(Durability, uint64_t /*tag*/, CompletionQueue&) { return false; }
 
   // 0: write_at takes any range (random_write). Else the size of a part: writes that begin at a multiple of it and are
   // that long (only the object's last may be shorter) may come in any order and are not copied; of others, each must
@@ -181,11 +188,12 @@ struct Completion {
   Status status;
 };
 
-// Completions come out in the order in which operations end. Thread-safe; must outlive the operations submitted with
-// it.
+// Completions come out in the order in which operations end; who takes them in another way has a push() of his own.
+// Thread-safe; must outlive the operations submitted with it.
 class CompletionQueue {
  public:
-  void push(Completion completion);
+  virtual ~CompletionQueue() = default;
+  virtual void push(Completion completion);
   // Waits for one. REQUIRES: an operation submitted with this queue has not been taken out yet.
   Completion wait();
   // Waits until there are `count`, or `deadline` passed, and takes none out: one that waits for many is woken once.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <deque>
 #include <memory>
 #include <new>
@@ -13,6 +12,7 @@
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
+#include "millrace/sync/detail/path_spool.h"
 #include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/detail/target_layout.h"
 
@@ -25,10 +25,12 @@ constexpr size_t kActionsAhead = 32 << 10;  // planned before the first copy: mo
 constexpr size_t kActionsOpen = 100 << 10;  // begun or waiting for an earlier one, because the record is in order
 constexpr int64_t kHashPieceBytes = 1 << 20;
 constexpr size_t kRemoveBatch = 1000;  // what S3 takes in one request
-// Small files that are made durable together, since a journal commits them at once. After a kill they are copied again.
-constexpr size_t kDurableBatch = 32;
+// Small files that are made durable together, since a journal commits them at once, while the next ones are copied.
+// After a kill they are copied again.
+constexpr size_t kDurableBatch = 256;
 constexpr int64_t kDurableBatchBytes = 64 << 20;
-constexpr auto kDurableWait = std::chrono::seconds(1);  // for a batch to fill
+constexpr auto kDurableWait = std::chrono::seconds(1);        // for a batch to fill
+constexpr auto kReportWait = std::chrono::milliseconds(100);  // what ended is reported so late at most
 
 constexpr int kPartShare = 20;  // of the time, what saving a part of the record may take: 1/20
 constexpr auto kAbandonedAfter = std::chrono::hours(7 * 24);  // nobody uploads one object for longer
@@ -73,45 +75,6 @@ struct Streams {
   static bool is_here(const Storage& storage) {
     return storage.name().starts_with("file:") || storage.name().starts_with("mem:");
   }
-};
-
-// Paths that wait for the end of the run, in a file without a name.
-class PathSpool {
- public:
-  ~PathSpool() {
-    if (file_ != nullptr) std::fclose(file_);
-  }
-  [[nodiscard]] Status add(std::string_view path, int64_t size) {
-    if (file_ == nullptr) file_ = std::tmpfile();
-    const uint64_t length = path.size();
-    const bool written = file_ != nullptr && std::fwrite(&length, sizeof length, 1, file_) == 1 &&
-                         std::fwrite(&size, sizeof size, 1, file_) == 1 &&
-                         std::fwrite(path.data(), 1, path.size(), file_) == path.size();
-    if (!written) return tl::unexpected<Error>(errno_error(errno, "write a temporary file"));
-    ++count_;
-    return {};
-  }
-  int64_t count() const { return count_; }
-  // Up to `limit` of what was added, from the first on; empty after the last. No more may be added.
-  [[nodiscard]] Result<std::vector<std::pair<std::string, int64_t>>> take(size_t limit) {
-    if (taken_ == 0 && file_ != nullptr) std::rewind(file_);
-    std::vector<std::pair<std::string, int64_t>> taken;
-    while (taken.size() < limit && taken_ < count_) {
-      uint64_t length = 0;
-      auto& [path, size] = taken.emplace_back();
-      bool good = std::fread(&length, sizeof length, 1, file_) == 1 && std::fread(&size, sizeof size, 1, file_) == 1;
-      path.resize(good ? length : 0);
-      good = good && std::fread(path.data(), 1, path.size(), file_) == path.size();
-      if (!good) return tl::unexpected<Error>(errno_error(errno, "read a temporary file"));
-      ++taken_;
-    }
-    return taken;
-  }
-
- private:
-  std::FILE* file_ = nullptr;
-  int64_t count_ = 0;
-  int64_t taken_ = 0;
 };
 
 // One action from the moment it is begun until all before it have ended.
@@ -275,7 +238,8 @@ class Run {
 
   Status copy_all() {
     phase("copy");
-    Executor executor(options_.engine.objects_at_once, "mr-sync");
+    const auto at_once = static_cast<size_t>(options_.engine.objects_at_once);
+    Executor executor(options_.engine.objects_at_once, "mr-compare");
     Status end;
     for (;;) {
       auto action = next_action();
@@ -285,10 +249,12 @@ class Run {
       }
       if (!*action) break;
       begin(executor, std::move(**action));
-      settle(2 * static_cast<size_t>(options_.engine.objects_at_once), kActionsOpen);
+      // Not for each that ends: the threads that copy should find something to do, and this one sleep.
+      settle(2 * at_once, 2 * at_once - at_once / 2, kActionsOpen);
     }
-    settle(0, 0);
+    settle(0, 0, 0);
     conclude();
+    report(wait_until_durable());
     return stop_.stop_requested() ? fail(ErrorCode::kCancelled, "stopped") : std::move(end);
   }
 
@@ -305,13 +271,19 @@ class Run {
       MutexLock lock(mutex_);
       ++working_;
     }
+    if (slot->action.kind == Kind::kCopy) return start_copy(slot);
     executor.submit([this, slot] {
-      work(*slot);
-      MutexLock lock(mutex_);
-      slot->done = true;
-      --working_;
-      changed_.notify_all();
+      if (is_to_be_copied(*slot)) return start_copy(slot);
+      end(*slot);
     });
+  }
+
+  // The thread that calls run() sleeps until few enough are at work.
+  void end(Slot& slot) {
+    MutexLock lock(mutex_);
+    slot.done = true;
+    --working_;
+    if (working_ <= awaited_) changed_.notify_all();
   }
 
   void finish_at_once(Slot& slot) {
@@ -358,40 +330,63 @@ class Run {
                        hash};
   }
 
-  // On a thread of the executor.
-  void work(Slot& slot) {
-    const auto end = [&](Error error) {
-      slot.result = SyncEvent::Kind::kFailed;
-      slot.error = std::move(error);
-    };
+  void fail_with(Slot& slot, Error error) {
+    slot.result = SyncEvent::Kind::kFailed;
+    slot.error = std::move(error);
+  }
+
+  // On a thread of the executor: compares both sides.
+  bool is_to_be_copied(Slot& slot) {
     Action& action = slot.action;
-    if (stop_.stop_requested()) return end(Error(ErrorCode::kCancelled, "stopped"));
-    if (action.kind == Kind::kCompare) {
-      const auto equal = compare(slot);
-      if (!equal) return end(equal.error());
-      if (*equal) {
-        slot.result = SyncEvent::Kind::kSkipped;
-        action.reason = "the same content";
-        if (progress_ != nullptr) progress_->add(0, 1);
-        return;
-      }
-      action.reason = "other content";
-      if (options_.dry_run) return;
+    const auto equal = stop_.stop_requested() ? fail(ErrorCode::kCancelled, "stopped") : compare(slot);
+    if (!equal) {
+      fail_with(slot, equal.error());
+      return false;
     }
+    if (*equal) {
+      slot.result = SyncEvent::Kind::kSkipped;
+      action.reason = "the same content";
+      if (progress_ != nullptr) progress_->add(0, 1);
+      return false;
+    }
+    action.reason = "other content";
+    return !options_.dry_run;
+  }
+
+  void start_copy(const std::shared_ptr<Slot>& slot) {
+    const Action& action = slot->action;
     TransferOptions transfer = options_.transfer;
     if (!action.target.key.empty() && action.target.kind == ObjectKind::kFile) transfer.target = action.target;
     if (batches_ && action.size <= kBlockBytes) transfer.durability = Durability::kVisible;
-    auto moved = engine_->copy({source_.storage, action.source.key, source_.child(action.path).url}, action.source,
-                               target_.child(action.path), transfer, stop_, progress_);
-    if (!moved) return end(std::move(moved).error());
+    slot->is_durable = transfer.durability == Durability::kDurable;
+    engine_->start({.from = {source_.storage, action.source.key, source_.child(action.path).url},
+                    .source = action.source,
+                    .to = target_.child(action.path),
+                    .options = std::move(transfer),
+                    .stop = stop_,
+                    .progress = progress_,
+                    .done = [this, slot](Result<TransferReport> moved) {
+                      take_copied(*slot, std::move(moved));
+                      end(*slot);
+                    }});
+  }
+
+  // On a thread of the engine.
+  void take_copied(Slot& slot, Result<TransferReport> moved) {
+    Action& action = slot.action;
+    if (!moved) {
+      slot.is_durable = true;  // nothing is there that could be lost
+      return fail_with(slot, std::move(moved).error());
+    }
     slot.moved = std::move(*moved);
-    slot.is_durable = slot.moved.unchanged || transfer.durability == Durability::kDurable;
     if (slot.moved.unchanged) {
+      slot.is_durable = true;
       slot.result = SyncEvent::Kind::kSkipped;
       action.reason = "the same content";
     }
     ObjectInfo target = slot.moved.object;
-    if (folders_ && record_) {  // the commit's change time is only known now
+    const bool knows_change = target.changed.time_since_epoch().count() != 0;
+    if (folders_ && record_ && !knows_change) {
       if (auto now = target_.storage->stat(target.key); now && now->version == target.version) target = std::move(*now);
     }
     slot.entry = entry_of(action, target, slot.moved.hash);
@@ -412,52 +407,92 @@ class Run {
     return source == target;
   }
 
-  // Waits until at most `working` are at work and `open` begun, and reports those that ended, in their order.
-  void settle(size_t working, size_t open) {
-    for (;;) {
-      bool some_ended = false;
+  // Returns at once where at most `most` are at work and `open` begun; else waits until only `fewest` are at work.
+  // Reports those that ended, in their order.
+  void settle(size_t most, size_t fewest, size_t open) {
+    for (bool waits = false;;) {
+      std::vector<std::shared_ptr<Slot>> durable;
       {
         MutexLock lock(mutex_);
         while (!open_.empty() && open_.front()->done) {
           ended_bytes_ += open_.front()->is_durable ? 0 : open_.front()->action.size;
           ended_.push_back(std::move(open_.front()));
           open_.pop_front();
-          some_ended = true;
         }
-        if (!some_ended) {
-          if (working_ <= working && open_.size() <= open) return;
-          changed_.wait(mutex_);
+        if (is_durable_) durable = take_durable();
+        if (durable.empty() && !is_to_be_concluded()) {
+          if (working_ <= (waits ? fewest : most) && open_.size() <= open) return;
+          waits = true;
+          awaited_ = fewest;
+          changed_.wait_until(mutex_, Clock::now() + kReportWait);
+          awaited_ = 0;
           continue;
         }
       }
-      const bool waits = batches_ && ended_.size() < kDurableBatch && ended_bytes_ < kDurableBatchBytes &&
-                         Clock::now() < concluded_ + kDurableWait;
-      if (!waits) conclude();
+      report(durable);
+      if (is_to_be_concluded()) conclude();
     }
   }
 
-  // Reports what ended, once it is as durable as it is to be.
+  bool is_to_be_concluded() const {
+    return !ended_.empty() && (!batches_ || ended_.size() >= kDurableBatch || ended_bytes_ >= kDurableBatchBytes ||
+                               Clock::now() >= concluded_ + kDurableWait);
+  }
+
+  // What ended is made as durable as it is to be, on a thread of its own, and reported then.
   void conclude() {
+    report(wait_until_durable());
+    concluded_ = Clock::now();
+    const bool all_durable =
+        std::all_of(ended_.begin(), ended_.end(), [](const auto& slot) { return slot->is_durable; });
+    if (all_durable) {
+      report(std::exchange(ended_, {}));
+      ended_bytes_ = 0;
+      return;
+    }
+    syncing_ = std::exchange(ended_, {});
+    ended_bytes_ = 0;
+    is_syncing_ = true;
+    syncer_.submit([this] {
+      make_durable(syncing_);
+      MutexLock lock(mutex_);
+      is_durable_ = true;
+      changed_.notify_all();
+    });
+  }
+
+  std::vector<std::shared_ptr<Slot>> wait_until_durable() {
+    if (!is_syncing_) return {};
+    MutexLock lock(mutex_);
+    while (!is_durable_) changed_.wait(mutex_);
+    return take_durable();
+  }
+
+  std::vector<std::shared_ptr<Slot>> take_durable() REQUIRES_LOCK(mutex_) {
+    is_durable_ = is_syncing_ = false;
+    return std::exchange(syncing_, {});
+  }
+
+  // On a thread of its own.
+  void make_durable(const std::vector<std::shared_ptr<Slot>>& slots) {
     std::vector<Slot*> visible;
     std::vector<std::string> keys;
-    for (const auto& slot : ended_) {
+    for (const auto& slot : slots) {
       if (slot->is_durable) continue;
       visible.push_back(slot.get());
       keys.push_back(target_.child(slot->action.path).key);
     }
-    if (!keys.empty() && !target_.storage->make_durable(keys)) {
-      for (size_t i = 0; i < keys.size(); ++i) {  // which of them?
-        auto durable = target_.storage->make_durable(std::span(keys).subspan(i, 1));
-        if (durable) continue;
-        visible[i]->result = SyncEvent::Kind::kFailed;
-        visible[i]->error = std::move(durable).error();
-        visible[i]->entry.reset();
-      }
+    if (target_.storage->make_durable(keys)) return;
+    for (size_t i = 0; i < keys.size(); ++i) {  // which of them?
+      auto durable = target_.storage->make_durable(std::span(keys).subspan(i, 1));
+      if (durable) continue;
+      fail_with(*visible[i], std::move(durable).error());
+      visible[i]->entry.reset();
     }
-    for (const auto& slot : ended_) finish(*slot);
-    ended_.clear();
-    ended_bytes_ = 0;
-    concluded_ = Clock::now();
+  }
+
+  void report(const std::vector<std::shared_ptr<Slot>>& slots) {
+    for (const auto& slot : slots) finish(*slot);
     save_part();
   }
 
@@ -627,7 +662,6 @@ class Run {
   const std::string partial_key_;  // what this run has recorded so far
   Clock::time_point next_part_;
   bool saved_part_ = false;
-  std::unique_ptr<TransferEngine> engine_;
   std::unique_ptr<Streams> streams_;
   std::unique_ptr<RecordWriter> record_;
   bool changed_record_ = false;
@@ -638,11 +672,19 @@ class Run {
 
   Mutex mutex_;
   CondVar changed_;
+  std::deque<std::shared_ptr<Slot>> open_;    // of the thread that calls run(); `done` of each is under the mutex
   std::vector<std::shared_ptr<Slot>> ended_;  // and not reported
   int64_t ended_bytes_ = 0;                   // of those that are not durable
   Clock::time_point concluded_ = Clock::now();
-  std::deque<std::shared_ptr<Slot>> open_;  // of the thread that calls run(); `done` of each is under the mutex
+  std::vector<std::shared_ptr<Slot>> syncing_;  // the syncer's while is_syncing_, until is_durable_
+  bool is_syncing_ = false;
+  bool is_durable_ GUARDED_BY(mutex_) = false;
   size_t working_ GUARDED_BY(mutex_) = 0;
+  size_t awaited_ GUARDED_BY(mutex_) = 0;  // so few have to be at work for who waits
+
+  // The last members: their threads end before what they use.
+  std::unique_ptr<TransferEngine> engine_;
+  Executor syncer_{1, "mr-durable"};
 };
 
 // Whether `inner` lies in `outer`, or is it.

@@ -80,18 +80,24 @@ TEST_F(SyncTest, SmallFilesAreMadeDurableTogetherBeforeTheyAreReported) {
   const auto bent = std::make_shared<BentStorage>(open_url(dir_.path())->storage);
   target_ = *open_url(dir_.path() + "/target");
   target_.storage = bent;
+  Mutex mutex;
   std::multiset<std::string> durable;
-  size_t calls = 0, told = 0;
+  size_t calls = 0, too_early = 0;
   bent->on_durable = [&](std::span<const std::string> keys) -> Status {
+    MutexLock lock(mutex);
     ++calls;
     durable.insert(keys.begin(), keys.end());
-    told = std::max(told, events_.size());
     return {};
   };
-  EXPECT_EQ(run().copied_files, 600);
+  SyncOptions watched;
+  watched.on_event = [&](const SyncEvent& event) {
+    MutexLock lock(mutex);
+    too_early += durable.count(target_.child(event.path).key) == 0;
+  };
+  EXPECT_EQ(sync(source_, target_, watched)->copied_files, 600);
   EXPECT_EQ(durable.size(), 600U);
-  EXPECT_LE(calls, 40U);
-  EXPECT_LT(told, 600U) << "the last are reported after the last call";
+  EXPECT_LE(calls, 10U);
+  EXPECT_EQ(too_early, 0U) << "reported before they were durable";
   // One that cannot be made durable failed, and is copied again.
   for (auto& [path, content] : tree) content = "yy";
   put_all(source_, tree);
@@ -424,7 +430,7 @@ TEST_F(SyncTest, AStopIsCleanAndTheNextRunGoesOn) {
 
 TEST_F(SyncTest, AKilledRunIsNotDoneAgain) {
   Tree tree;
-  for (int i = 0; i < 100; ++i) tree[fmt::format("{:03}", i)] = "old " + std::to_string(100 + i);
+  for (int i = 0; i < 700; ++i) tree[fmt::format("{:03}", i)] = "old " + std::to_string(100 + i);
   put_all(source_, tree);
   target_ = *open_url(dir_.path() + "/to");
   run();
@@ -436,7 +442,7 @@ TEST_F(SyncTest, AKilledRunIsNotDoneAgain) {
     int copied = 0;
     SyncOptions options{.record_every = std::chrono::milliseconds(0)};
     options.on_event = [&](const SyncEvent&) {
-      if (++copied == 70) _exit(9);
+      if (++copied == 600) _exit(9);
     };
     static_cast<void>(sync(source_, target_, options));
     return true;
@@ -444,10 +450,10 @@ TEST_F(SyncTest, AKilledRunIsNotDoneAgain) {
   const SyncReport report = run();
   EXPECT_TRUE(report.status());
   EXPECT_GT(report.copied_files, 0);
-  EXPECT_LT(report.copied_files, 100);  // how many fewer depends on when the record was saved last
+  EXPECT_LT(report.copied_files, 700);  // how many fewer depends on when the record was saved last
   EXPECT_THAT(events_, Contains("skip 000: unchanged since the last sync"));
   EXPECT_EQ(tree_of(target_), tree);
-  EXPECT_THAT(tree_of(target_, true), testing::SizeIs(101));
+  EXPECT_THAT(tree_of(target_, true), testing::SizeIs(701));
   EXPECT_EQ(run().copied_files, 0);
 }
 

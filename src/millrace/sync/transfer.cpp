@@ -6,6 +6,7 @@
 #include "millrace/base/sync.h"
 #include "millrace/base/units.h"
 #include "millrace/sync/detail/object_copy.h"
+#include "millrace/sync/detail/small_copies.h"
 
 namespace millrace::sync {
 namespace {
@@ -18,7 +19,15 @@ std::string name_of(const Location& location) {
   return fmt::format("{}/{}", location.storage->name(), location.key);
 }
 
+std::string describe(const Location& from, const Location& to) {
+  return fmt::format("copy {} to {}", name_of(from), name_of(to));
+}
+
 }  // namespace
+
+std::string describe(const CopyRequest& request) {
+  return describe(request.from, request.to);
+}
 
 struct TransferEngine::Impl {
   explicit Impl(const EngineOptions& engine_options) : options(engine_options) {}
@@ -45,6 +54,8 @@ struct TransferEngine::Impl {
   Mutex mutex;
   CondVar ended;
   int running GUARDED_BY(mutex) = 0;
+  std::unique_ptr<SmallCopies> small;
+  Executor others{options.objects_at_once, "mr-sync"};
 };
 
 TransferEngine::TransferEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -58,6 +69,7 @@ Result<std::unique_ptr<TransferEngine>> TransferEngine::create(const EngineOptio
   }
   auto impl = std::make_unique<Impl>(options);
   ASSIGN_OR_RETURN(impl->buffers, BufferPool::reserve(*MemoryBudget::process(), "transfers", options.memory_bytes));
+  impl->small = std::make_unique<SmallCopies>(*impl->buffers, options.objects_at_once);
   return std::unique_ptr<TransferEngine>(new TransferEngine(std::move(impl)));
 }
 
@@ -75,7 +87,15 @@ Result<TransferReport> TransferEngine::copy(const Location& from, const ObjectIn
     impl_->leave();
     return copied;
   }();
-  return with_context(std::move(report), fmt::format("copy {} to {}", name_of(from), name_of(to)));
+  if (!report) report.error().add_context(describe(from, to));
+  return report;
+}
+
+void TransferEngine::start(CopyRequest request) {
+  if (impl_->small->takes(request)) return impl_->small->start(std::move(request));
+  impl_->others.submit([this, asked = std::move(request)] {
+    asked.done(copy(asked.from, asked.source, asked.to, asked.options, asked.stop, asked.progress));
+  });
 }
 
 }  // namespace millrace::sync

@@ -6,6 +6,7 @@
 // pass. sync.h decides what to copy; this is how. docs/design/sync.md.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -43,6 +44,20 @@ struct TransferReport {
   bool unchanged = false;     // the target had this content already, and nothing was written
 };
 
+// A copy to be started.
+struct CopyRequest {
+  Location from;
+  ObjectInfo source;  // what a listing or stat of `from` said
+  Location to;
+  TransferOptions options;
+  std::stop_token stop;
+  Progress* progress = nullptr;
+  // Called once, on a thread of the engine; it must be brief, and start nothing that it waits for.
+  std::function<void(Result<TransferReport>)> done;
+};
+// For messages: "copy URL to URL".
+std::string describe(const CopyRequest& request);
+
 struct EngineOptions {
   int64_t memory_bytes = 40 << 20;  // of parts under way, whatever the objects' sizes; at least two blocks
   int objects_at_once = 32;
@@ -62,6 +77,9 @@ class TransferEngine {
   [[nodiscard]] Result<TransferReport> copy(const Location& from, const ObjectInfo& source, const Location& to,
                                             const TransferOptions& options = {}, std::stop_token stop = {},
                                             Progress* progress = nullptr);
+
+  // As copy(), without waiting. All have ended before the engine does.
+  void start(CopyRequest request);
 
   // Of parts under way; never more than EngineOptions::memory_bytes.
   int64_t memory_in_use_bytes() const;

@@ -93,6 +93,16 @@ void CrashModel::opened(int fd, const std::string& path, bool may_create) {
   if (entry.kind == Kind::kFile) open_files_[fd] = entry.file;
 }
 
+void CrashModel::made_unnamed(int fd) {
+  closed(fd);
+  open_files_[fd] = files_.size();
+  files_.emplace_back();
+}
+
+void CrashModel::named(int fd, const std::string& path) {
+  if (const auto found = open_files_.find(fd); found != open_files_.end()) set(path, {Kind::kFile, found->second});
+}
+
 void CrashModel::closed(int fd) {
   open_files_.erase(fd);
   open_directories_.erase(fd);

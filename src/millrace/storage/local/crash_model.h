@@ -26,6 +26,8 @@ class CrashModel {
   explicit CrashModel(std::string root);
 
   void opened(int fd, const std::string& path, bool may_create);
+  void made_unnamed(int fd);  // O_TMPFILE
+  void named(int fd, const std::string& path);
   void closed(int fd);
   void wrote(int fd, int64_t offset, std::string_view bytes);
   void truncated(int fd, int64_t size);

@@ -84,6 +84,10 @@ bool write_durable(Storage& storage, const std::string& key) {
   return write_object(storage, key, kNew, {.size_hint_bytes = 20'000}).has_value();
 }
 
+bool write_brief(Storage& storage, const std::string& key) {
+  return write_object(storage, key, kNew, {.brief = true}).has_value();
+}
+
 bool write_if_absent(Storage& storage, const std::string& key) {
   return write_object(storage, key, kNew, {.condition = Condition::kIfAbsent}).has_value();
 }
@@ -94,6 +98,11 @@ TEST(Crash, ReplacingKeepsTheOldOrTheNew) {
 
 TEST(Crash, ANewObjectInNewDirectoriesIsThereOrNot) {
   cut_everywhere({.key = "a/b/object", .write = write_durable});
+}
+
+TEST(Crash, ABriefWriteKeepsTheOldOrTheNew) {
+  cut_everywhere({.before = kOld, .write = write_brief});
+  cut_everywhere({.key = "a/b/object", .write = write_brief});
 }
 
 TEST(Crash, IfAbsentIsThereOrNot) {
@@ -143,7 +152,8 @@ TEST(Crash, MakeDurableMakesVisibleObjectsDurable) {
     const std::vector<std::string> keys{"a/b/object", "a/other"};
     {
       const auto storage = *open_local_storage(dir.path(), {.syscalls = &sys});
-      for (const auto& key : keys) ASSERT_TRUE(write_object(*storage, key, kNew, {}, Durability::kVisible));
+      const WriteOptions options{.brief = seed % 2 == 0};
+      for (const auto& key : keys) ASSERT_TRUE(write_object(*storage, key, kNew, options, Durability::kVisible));
       ASSERT_TRUE(storage->make_durable(keys));
     }
     sys.crash();

@@ -109,7 +109,9 @@ int FaultSyscalls::open(const char* path, int flags, mode_t mode) {
   if (fd < 0) return fd;
   MutexLock lock(mutex_);
   paths_[fd] = path;
-  if (model_) model_->opened(fd, path, (flags & O_CREAT) != 0);
+  const bool is_unnamed = (flags & O_TMPFILE) == O_TMPFILE;
+  if (model_ && is_unnamed) model_->made_unnamed(fd);
+  if (model_ && !is_unnamed) model_->opened(fd, path, (flags & O_CREAT) != 0);
   if (model_ && (flags & O_TRUNC) != 0) model_->truncated(fd, 0);
   return fd;
 }
@@ -216,6 +218,9 @@ int FaultSyscalls::rename_noreplace(const char* from, const char* to) {
 }
 int FaultSyscalls::link(const char* from, const char* to) {
   return run("link", to, [&] { return Syscalls::link(from, to); }, [&](CrashModel& model) { model.linked(from, to); });
+}
+int FaultSyscalls::link_fd(int fd, const char* to) {
+  return run("link_fd", to, [&] { return Syscalls::link_fd(fd, to); }, [&](CrashModel& model) { model.named(fd, to); });
 }
 int FaultSyscalls::unlink(const char* path) {
   return run("unlink", path, [&] { return Syscalls::unlink(path); }, [&](CrashModel& model) { model.unlinked(path); });

@@ -77,6 +77,7 @@ class FaultSyscalls final : public Syscalls {
   int rename(const char* from, const char* to) override;
   int rename_noreplace(const char* from, const char* to) override;
   int link(const char* from, const char* to) override;
+  int link_fd(int fd, const char* to) override;
   int unlink(const char* path) override;
   int mkdir(const char* path, mode_t mode) override;
 

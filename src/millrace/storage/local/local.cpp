@@ -101,16 +101,40 @@ class LocalStorage final : public Storage {
     return {};
   }
 
-  Status sync_file(const std::string& path) const {
-    ASSIGN_OR_RETURN(const Fd fd, open_fd(*context_->sys, path, O_RDONLY | O_NONBLOCK));
-    const int64_t synced = retry([&] { return context_->sys->fdatasync(fd.get()); });
-    if (synced < 0) return sys_fail(synced, "sync " + path);
-    return {};
-  }
+  Status sync_files(std::span<const std::string> paths) const;
 
   const std::shared_ptr<const Context> context_;
   const bool has_lfs_;  // when the storage was made: copies ask for each file
 };
+
+constexpr size_t kMostOpen = 256;  // files that are made durable at once
+
+// First all content is on its way to the disk, and where it lies is in the journal; then one commit of the journal and
+// few flushes of the disk serve all who wait for them.
+Status LocalStorage::sync_files(std::span<const std::string> paths) const {
+  Syscalls& sys = *context_->sys;
+  Executor& executor = context_->state->get().syncers;
+  std::vector<Result<Fd>> files(paths.size());
+  parallel_for(executor, std::ssize(paths), [&](int64_t i) {
+    auto& file = files[static_cast<size_t>(i)];
+    file = open_fd(sys, paths[static_cast<size_t>(i)], O_RDONLY | O_NONBLOCK);
+    if (file) static_cast<void>(sys.sync_file_range(file->get(), 0, 0, SYNC_FILE_RANGE_WRITE));
+  });
+  std::vector<Status> synced(paths.size());
+  parallel_for(executor, std::ssize(paths), [&](int64_t i) {
+    auto& file = files[static_cast<size_t>(i)];
+    auto& status = synced[static_cast<size_t>(i)];
+    if (!file) {
+      status = tl::unexpected<Error>(std::move(file).error());
+      return;
+    }
+    const int64_t result = retry([&] { return sys.fdatasync(file->get()); });
+    if (result < 0) status = sys_fail(result, "sync " + paths[static_cast<size_t>(i)]);
+    file->close();
+  });
+  for (auto& status : synced) RETURN_IF_ERROR(std::move(status));
+  return {};
+}
 
 Status LocalStorage::make_durable(std::span<const std::string> keys) {
   std::vector<std::string> paths;
@@ -119,11 +143,10 @@ Status LocalStorage::make_durable(std::span<const std::string> keys) {
     ASSIGN_OR_RETURN(paths.emplace_back(), path_of(*context_, key));
     directories.insert(parent_of(paths.back()));
   }
-  // At once, because a journal commits what waits for it together.
-  std::vector<Status> synced(paths.size());
-  parallel_for(context_->state->get().executor, std::ssize(paths),
-               [&](int64_t i) { synced[static_cast<size_t>(i)] = sync_file(paths[static_cast<size_t>(i)]); });
-  for (auto& status : synced) RETURN_IF_ERROR(std::move(status));
+  const std::span<const std::string> all(paths);
+  for (size_t at = 0; at < all.size(); at += kMostOpen) {
+    RETURN_IF_ERROR(sync_files(all.subspan(at, std::min(kMostOpen, all.size() - at))));
+  }
   for (const std::string& dir : directories) RETURN_IF_ERROR(sync_directory(*context_, dir));
   return {};
 }

@@ -23,6 +23,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 using Kind = SyscallFault::Kind;
 
 std::string path_in(const Storage& storage, const std::string& key) {
@@ -338,6 +339,50 @@ TEST_F(LocalTest, AFailedStepLeavesNothing) {
         EXPECT_EQ(*content == "new", done.error().to_string().find("visible, but") != std::string::npos) << call;
       }
       ASSERT_TRUE(write_object(*faultless, "dir/object", "old", {}, Durability::kVisible));
+    }
+  }
+}
+
+TEST_F(LocalTest, ABriefWriteHasANameOnlyAtItsEnd) {
+  const auto writer = storage_->open_write("dir/object", {.brief = true});
+  ASSERT_TRUE(writer) << writer.error().to_string();
+  ASSERT_TRUE((*writer)->write_at(0, as_bytes("content")));
+  if (names().size() == 1) GTEST_SKIP() << "no files without a name here";
+  EXPECT_THAT(names(), IsEmpty());
+  EXPECT_EQ((*writer)->set_note("x").error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ((*writer)->suspend().error().code(), ErrorCode::kUnsupported);
+  ASSERT_TRUE((*writer)->commit());
+  EXPECT_EQ(*read_object(*storage_, "dir/object"), "content");
+}
+
+TEST_F(LocalTest, ABriefWriteWorksWhereFilesNeedNames) {
+  for (const int error : {EOPNOTSUPP, EISDIR}) {
+    const auto storage = *open_local_storage(dir_.path(), {.syscalls = &sys_});
+    sys_.add({.call = "open", .error = error});
+    for (const std::string key : {"dir/a", "dir/b", "dir/a"}) {
+      ASSERT_TRUE(write_object(*storage, key, "content of " + key, {.brief = true}));
+      EXPECT_EQ(*read_object(*storage, key), "content of " + key);
+    }
+  }
+  EXPECT_THAT(names(), UnorderedElementsAre("a", "b"));
+}
+
+TEST_F(LocalTest, AFailedStepOfABriefWriteLeavesNothing) {
+  const auto faultless = *open_local_storage(dir_.path());
+  for (const bool is_there : {false, true}) {
+    for (const char* call : {"open", "fstat", "pwrite", "futimens", "fdatasync", "link_fd", "flock", "rename", "dup"}) {
+      ASSERT_TRUE(faultless->remove(std::vector<std::string>{"dir/object"}));
+      if (is_there) {
+        ASSERT_TRUE(write_object(*faultless, "dir/object", "old"));
+      }
+      sys_.clear();
+      sys_.add({.call = call, .path_part = "/dir", .count = SyscallFault::kForever, .error = EIO});
+      const auto done = write_object(*storage_, "dir/object", "new", {.brief = true});
+      sys_.clear();
+      const auto content = read_object(*faultless, "dir/object");
+      const bool is_new = done || done.error().to_string().find("visible, but") != std::string::npos;
+      EXPECT_EQ(content.value_or("nothing"), is_new ? "new" : is_there ? "old" : "nothing") << call;
+      EXPECT_EQ(names().size(), content ? 1U : 0U) << call;
     }
   }
 }

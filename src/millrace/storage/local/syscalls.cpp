@@ -114,6 +114,10 @@ int Syscalls::rename_noreplace(const char* from, const char* to) {
 int Syscalls::link(const char* from, const char* to) {
   return ::link(from, to);
 }
+int Syscalls::link_fd(int fd, const char* to) {
+  const std::string from = "/proc/self/fd/" + std::to_string(fd);
+  return ::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to, AT_SYMLINK_FOLLOW);
+}
 int Syscalls::unlink(const char* path) {
   return ::unlink(path);
 }

@@ -51,6 +51,7 @@ class Syscalls {
   virtual int rename(const char* from, const char* to);
   virtual int rename_noreplace(const char* from, const char* to);  // renameat2 with RENAME_NOREPLACE
   virtual int link(const char* from, const char* to);
+  virtual int link_fd(int fd, const char* to);  // linkat: gives a file without a name (O_TMPFILE) one; needs /proc
   virtual int unlink(const char* path);
   virtual int mkdir(const char* path, mode_t mode);
 };

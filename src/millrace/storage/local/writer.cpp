@@ -24,12 +24,13 @@
 
 // A commit, in the order that makes it safe:
 //
-//   write ".millrace-tmp.*" in the target's directory, under a lock that dies with the process
+//   write ".millrace-tmp.*" in the target's directory, under a lock that dies with the process; or a brief write a file
+//   without a name, where there can be one, which leaves nothing and needs no lock
 //   set the modification time        - makes the version unique, see next_mtime_ns
 //   owner and mode, where asked for
 //   fdatasync(file)                  - the content is on the disk before its name points to it     (durable)
 //   unlink the note, if any          - so that no note is left without its file
-//   check the condition, rename      - the one step that makes it visible
+//   check the condition, rename      - the one step that makes it visible; or link, where nothing is there yet
 //   fsync(directory and new parents) - the name is on the disk                                     (durable)
 //
 // crash_test.cpp cuts the power before each of these calls.
@@ -110,6 +111,7 @@ class LocalWriter final : public Writer {
  private:
   Syscalls& sys() const { return *context_->sys; }
   Status check_target() const;
+  Result<bool> open_unnamed();
   Status create_temp();
   Result<Fd> open_temp(const std::string& temp);
   Status open_abandoned_temp(const std::string& path);
@@ -123,10 +125,13 @@ class LocalWriter final : public Writer {
   Status write_sparse(int64_t offset, std::span<const std::byte> data);
   void leave();
   Status check_open(std::string_view what) const;
+  Status check_not_brief(std::string_view what) const;
   Status copy_in_kernel(const LocalReader& source, int64_t source_offset, int64_t size, int64_t offset, int64_t& done);
   Result<struct stat> finish_file(Durability durability);
   int64_t hand_over();
   Status publish();
+  Result<bool> publish_unnamed();
+  Status lock_temp(const std::string& name);
   Status publish_if_absent();
   void raise_end(int64_t end);
   void discard();
@@ -136,8 +141,9 @@ class LocalWriter final : public Writer {
   const std::string path_;
   const WriteOptions options_;
   const uint64_t generation_ = fork_generation();
-  std::string temp_path_;  // empty once there is none
-  Fd fd_;
+  std::string temp_path_;  // empty where there is none (any more)
+  Fd fd_;                  // until the commit
+  bool is_locked_ = false;
   std::optional<Stream> stream_;  // of a large object
   std::atomic<int64_t> end_{0};   // behind the last byte written
   std::string resumed_note_;
@@ -146,8 +152,11 @@ class LocalWriter final : public Writer {
 };
 
 Status LocalWriter::begin() {
-  RETURN_IF_ERROR(check_target());
-  RETURN_IF_ERROR(create_temp());
+  ASSIGN_OR_RETURN(const bool is_unnamed, open_unnamed());
+  if (!is_unnamed) {
+    RETURN_IF_ERROR(check_target());
+    RETURN_IF_ERROR(create_temp());
+  }
   open_stream();
   return preallocate(0);
 }
@@ -184,6 +193,7 @@ Status LocalWriter::open_abandoned_temp(const std::string& path) {
   }
   temp_path_ = path;
   fd_ = std::move(fd);
+  is_locked_ = true;
   return {};
 }
 
@@ -214,6 +224,33 @@ Status LocalWriter::check_target() const {
   return {};
 }
 
+// False where it has to be one with a name.
+Result<bool> LocalWriter::open_unnamed() {
+  static const bool can_be_named_later = ::access("/proc/self/fd", X_OK) == 0;
+  auto& needs_names = context_->state->get().needs_names;
+  const bool may = options_.brief && options_.condition == WriteOptions::Condition::kReplace;
+  if (!may || !can_be_named_later || needs_names) return false;
+  const std::string dir = parent_of(path_);
+  for (int i = 0; i < kTempTries; ++i) {
+    auto fd = open_fd(sys(), dir.empty() ? "/" : dir, O_RDWR | O_TMPFILE, kNewFileMode);
+    if (fd) {
+      fd_ = std::move(*fd);
+      return true;
+    }
+    const int reason = fd.error().sys_errno();
+    if (reason == EOPNOTSUPP || reason == EISDIR || reason == EINVAL) needs_names = true;
+    if (reason != ENOENT) return false;  // what is wrong shows when it is made with a name
+    RETURN_IF_ERROR(make_directories(*context_, dir));
+  }
+  return false;
+}
+
+Status LocalWriter::lock_temp(const std::string& name) {
+  auto locked = wait_lock(sys(), fd_, name, LockMode::kExclusive);
+  is_locked_ = locked.has_value();
+  return is_locked_ || locked.error().code() == ErrorCode::kUnsupported ? Status() : std::move(locked);
+}
+
 Status LocalWriter::create_temp() {
   const std::string dir = parent_of(path_);
   Error last(ErrorCode::kUnavailable, fmt::format("write {}: no place for it: {} keeps vanishing", path_, dir));
@@ -229,10 +266,7 @@ Status LocalWriter::create_temp() {
     }
     temp_path_ = std::move(temp);
     fd_ = std::move(*fd);
-    if (auto locked = wait_lock(sys(), fd_, temp_path_, LockMode::kExclusive);
-        !locked && locked.error().code() != ErrorCode::kUnsupported) {
-      return locked;
-    }
+    RETURN_IF_ERROR(lock_temp(temp_path_));
     ASSIGN_OR_RETURN(const auto info, stat_fd(sys(), fd_, temp_path_));
     if (info.st_nlink > 0) return {};
     discard();  // between open and lock it looked abandoned, and somebody cleaned up
@@ -277,9 +311,14 @@ void LocalWriter::open_stream() {
 }
 
 Status LocalWriter::check_open(std::string_view what) const {
-  if (temp_path_.empty()) return fail(ErrorCode::kInvalidArgument, "{} {}: it was committed before", what, path_);
+  if (!fd_) return fail(ErrorCode::kInvalidArgument, "{} {}: it was committed before", what, path_);
   if (generation_ == fork_generation()) return {};
   return fail(ErrorCode::kInvalidArgument, "{} {}: the writer belongs to the parent process", what, path_);
+}
+
+Status LocalWriter::check_not_brief(std::string_view what) const {
+  if (!options_.brief) return {};
+  return fail(ErrorCode::kUnsupported, "{} {}: it was begun as a brief write", what, path_);
 }
 
 void LocalWriter::raise_end(int64_t end) {
@@ -365,13 +404,16 @@ Result<ObjectInfo> LocalWriter::commit(Durability durability) {
     discard();
     return tl::unexpected<Error>(std::move(published).error());
   }
+  ObjectInfo committed = object_info(key_, *file);
+  committed.changed = {};  // the new name came after
+  if (const auto now = stat_fd(sys(), fd_, path_); now && version_of(*now) == committed.version) {
+    committed = object_info(key_, *now);
+  }
   leave();
   if (durability == Durability::kDurable) {
     RETURN_IF_ERROR(with_context(sync_directory(*context_, parent_of(path_)),
                                  fmt::format("commit {}: visible, but may not survive a power cut", path_)));
   }
-  ObjectInfo committed = object_info(key_, *file);
-  committed.changed = {};  // the rename came after
   return committed;
 }
 
@@ -420,8 +462,32 @@ int64_t LocalWriter::hand_over() {
   return sys().close(static_cast<int>(second)) < 0 ? -int64_t{errno} : 0;
 }
 
+// Where nothing is there yet it gets its name at once, without the lock of the directory: an if_version writes only
+// where something is. Else it gets that of a temporary file, to be renamed: false.
+Result<bool> LocalWriter::publish_unnamed() {
+  const auto name_it = [&](const std::string& name) {
+    return retry([&] { return sys().link_fd(fd_.get(), name.c_str()); });
+  };
+  int64_t named = name_it(path_);
+  if (named == 0) return true;
+  if (named == -EEXIST) {
+    RETURN_IF_ERROR(check_target());
+    const std::string dir = parent_of(path_);
+    std::string temp = dir + "/" + temp_name(std::string_view(path_).substr(dir.size() + 1));
+    RETURN_IF_ERROR(lock_temp(temp));  // before anybody can see it
+    named = name_it(temp);
+    if (named == 0) temp_path_ = std::move(temp);
+  }
+  if (named < 0) return sys_fail(named, "commit " + path_);
+  return false;
+}
+
 Status LocalWriter::publish() {
   using Condition = WriteOptions::Condition;
+  if (temp_path_.empty()) {
+    ASSIGN_OR_RETURN(const bool done, publish_unnamed());
+    if (done) return {};
+  }
   const bool if_version = options_.condition == Condition::kIfVersion;
   ASSIGN_OR_RETURN(const auto lock,
                    DirectoryLock::take(sys(), parent_of(path_), if_version ? LockMode::kExclusive : LockMode::kShared));
@@ -452,12 +518,14 @@ Status LocalWriter::publish_if_absent() {
 
 Status LocalWriter::suspend() {
   RETURN_IF_ERROR(check_open("suspend"));
+  RETURN_IF_ERROR(check_not_brief("suspend"));
   leave();
   return {};
 }
 
 Status LocalWriter::set_note(std::string_view note) {
   RETURN_IF_ERROR(check_open("set the note of"));
+  RETURN_IF_ERROR(check_not_brief("set the note of"));
   if (std::ssize(note) > kNoteLimitBytes) {
     return fail(ErrorCode::kInvalidArgument, "a note of {} bytes on {}: more than {}", note.size(), path_,
                 kNoteLimitBytes);
@@ -508,7 +576,8 @@ void LocalWriter::discard() {
 
 void LocalWriter::leave() {
   // A forked child may hold the descriptor too.
-  if (fd_ && generation_ == fork_generation()) unlock(sys(), fd_);
+  if (is_locked_ && generation_ == fork_generation()) unlock(sys(), fd_);
+  is_locked_ = false;
   temp_path_.clear();
   stream_.reset();
   fd_.close();

@@ -97,6 +97,7 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
   if (delta && (size > kBlockBytes || (job.options.target && !to.random_write))) find_old(job, plan);
   // For a small file, to ask how much is free costs as much as to write it.
   plan.write.size_hint_bytes = to.random_write && size <= kBlockBytes ? 0 : size;
+  plan.write.brief = size <= kBlockBytes;
   plan.write.sparse = plan.source->has_holes();
   plan.write.part_bytes = wanted_part_bytes(plan, size);
   return plan;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
@@ -54,6 +56,7 @@ class S3Writer final : public Writer {
   [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                   int64_t offset) override;
   [[nodiscard]] Result<ObjectInfo> commit(Durability durability) override;
+  [[nodiscard]] bool start_commit(Durability durability, uint64_t tag, CompletionQueue& queue) override;
   int64_t part_bytes() const override { return part_bytes_; }
   [[nodiscard]] Status suspend() override;
   std::span<const WrittenPart> parts() const override { return resumed_; }
@@ -76,10 +79,11 @@ class S3Writer final : public Writer {
   struct Shared {
     Mutex mutex;
     CondVar changed;
-    std::map<int64_t, Part> parts GUARDED_BY(mutex);  // by offset
-    Status first_error GUARDED_BY(mutex);             // of gathered parts
-    int under_way GUARDED_BY(mutex) = 0;              // all parts
-    int gathered GUARDED_BY(mutex) = 0;               // gathered ones
+    std::map<int64_t, Part> parts GUARDED_BY(mutex);      // by offset
+    Status first_error GUARDED_BY(mutex);                 // of gathered parts
+    std::optional<Result<Answer>> put GUARDED_BY(mutex);  // to what start_commit() sent
+    int under_way GUARDED_BY(mutex) = 0;                  // all parts
+    int gathered GUARDED_BY(mutex) = 0;                   // gathered ones
   };
   // A part of an existing object that the server copies.
   struct CopySource {
@@ -98,6 +102,8 @@ class S3Writer final : public Writer {
   void add_condition(Request& request) const;
   Status check_condition() const;
   tl::unexpected<Error> lost_condition(const Result<ObjectInfo>& there) const;
+  Gathered whole_content();
+  Request whole_request(const Gathered& content) const;
   Result<ObjectInfo> put_whole();
   Result<ObjectInfo> copy_whole();
   Result<ObjectInfo> complete();
@@ -438,21 +444,50 @@ Result<ObjectInfo> S3Writer::commit(Durability /*durability*/) {
   return done;
 }
 
-Result<ObjectInfo> S3Writer::put_whole() {
-  Gathered content;
+Gathered S3Writer::whole_content() {
+  MutexLock lock(gather_mutex_);
+  const Gathered& content = first_ ? first_ : gathering_;
+  return content ? content : std::make_shared<std::vector<std::byte>>();
+}
+
+Request S3Writer::whole_request(const Gathered& content) const {
+  Request request = bucket_->request(http::Method::kPut, key_);
+  request.headers = metadata_;
+  request.body = *content;
+  request.keep = content;
+  if (bucket_->checksums) request.headers.emplace_back("x-amz-checksum-crc32c", base64_crc32c(*content));
+  add_condition(request);
+  return request;
+}
+
+bool S3Writer::start_commit(Durability /*durability*/, uint64_t tag, CompletionQueue& queue) {
+  if (!check_open("commit")) return false;
   {
     MutexLock lock(gather_mutex_);
-    content = first_ ? first_ : gathering_;
-    if (!content) content = std::make_shared<std::vector<std::byte>>();
+    MutexLock upload_lock(upload_mutex_);
+    const bool is_one_put = upload_id_.empty() && !(first_ && gathering_) && !whole_copy_;
+    if (!is_one_put) return false;
   }
+  bucket_->service->start(whole_request(whole_content()), [shared = shared_, tag, &queue](Result<Answer> answer) {
+    {
+      MutexLock lock(shared->mutex);
+      shared->put.emplace(std::move(answer));
+    }
+    queue.push({.tag = tag, .status = {}});
+  });
+  return true;
+}
+
+Result<ObjectInfo> S3Writer::put_whole() {
+  const Gathered content = whole_content();
   const std::string what = "write " + url_;
-  const auto put = [&] {
-    Request request = bucket_->request(http::Method::kPut, key_);
-    request.headers = metadata_;
-    request.body = *content;
-    if (bucket_->checksums) request.headers.emplace_back("x-amz-checksum-crc32c", base64_crc32c(*content));
-    add_condition(request);
-    return with_context(bucket_->service->fetch(std::move(request)), what);
+  const auto put = [&]() -> Result<Answer> {
+    std::optional<Result<Answer>> answer;
+    {
+      MutexLock lock(shared_->mutex);
+      answer = std::exchange(shared_->put, std::nullopt);
+    }
+    return with_context(answer ? *std::move(answer) : bucket_->service->fetch(whole_request(content)), what);
   };
   ASSIGN_OR_RETURN(Answer answer, put());
   if (is_success(answer.response)) {

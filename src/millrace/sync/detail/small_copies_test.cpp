@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many small copies on few threads: every one ends once, as a copy by itself would.
+#include "millrace/sync/detail/small_copies.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "millrace/storage/fault.h"
+#include "millrace/sync/transfer_testing.h"
+
+namespace millrace::sync {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class SmallCopiesTest : public ::testing::Test {
+ protected:
+  // Starts a copy of each object below "from/", and waits until all have ended.
+  void copy_all(const Place& from, const Place& to, std::stop_token stop = {}) {
+    ended_.clear();
+    calls_ = 0;
+    const ListPage page = *from.storage->list("from/");
+    const auto engine = *TransferEngine::create();
+    for (const ObjectInfo& object : page.objects) {
+      const std::string name = object.key.substr(5);
+      engine->start({.from = from.at(object.key),
+                     .source = object,
+                     .to = to.at("to/" + name),
+                     .stop = stop,
+                     .done = [this, name](Result<TransferReport> report) {
+                       MutexLock lock(mutex_);
+                       ++calls_;
+                       ended_.insert_or_assign(name, std::move(report));
+                       changed_.notify_all();
+                     }});
+    }
+    MutexLock lock(mutex_);
+    while (calls_ < page.objects.size()) changed_.wait(mutex_);
+    EXPECT_EQ(ended_.size(), page.objects.size());
+  }
+
+  const uint64_t seed_ = test_seed();
+  Mutex mutex_;
+  CondVar changed_;
+  size_t calls_ = 0;
+  std::map<std::string, Result<TransferReport>> ended_;
+};
+
+TEST_F(SmallCopiesTest, CopyBetweenAllKinds) {
+  const std::vector<Place> places{memory_place(), local_place(), parts_place()};
+  std::map<std::string, std::string> contents{{"empty", ""}, {"large", content_of(1 << 20, seed_)}};
+  for (int i = 0; i < 300; ++i)
+    contents[fmt::format("{:03}", i)] = content_of(i * 50, seed_ + static_cast<uint64_t>(i));
+  for (const Place& from : places) {
+    for (const auto& [name, content] : contents) put(from.at("from/" + name), content);
+    for (const Place& to : places) {
+      SCOPED_TRACE(std::string(from.storage->name()) + " to " + std::string(to.storage->name()));
+      copy_all(from, to);
+      for (const auto& [name, content] : contents) {
+        const auto& report = ended_.at(name);
+        ASSERT_TRUE(report) << report.error().to_string();
+        EXPECT_TRUE(get(to.at("to/" + name)) == content) << name;
+        EXPECT_EQ(report->moved_bytes + report->copied_bytes, std::ssize(content));
+        if (!to.storage->copies_from(*from.storage)) {
+          EXPECT_EQ(report->hash, xxh3_128(content));
+        }
+        EXPECT_EQ(report->object.version, to.storage->stat("to/" + name)->version);
+      }
+    }
+  }
+}
+
+TEST_F(SmallCopiesTest, OneThatFailsSaysSoAndTheOthersGoOn) {
+  const Place from = memory_place(), to = local_place();
+  for (int i = 0; i < 100; ++i) put(from.at(fmt::format("from/{:03}", i)), "content");
+  const auto faults = std::make_shared<FaultPlan>();
+  const Error ill(ErrorCode::kPermissionDenied, "the disk is ill");
+  const std::map<std::string, FaultCall> failing{{"007", FaultCall::kOpenRead},
+                                                 {"008", FaultCall::kRead},
+                                                 {"009", FaultCall::kOpenWrite},
+                                                 {"010", FaultCall::kWrite},
+                                                 {"011", FaultCall::kCommit}};
+  for (const auto& [name, call] : failing) faults->add({.call = call, .key_part = name, .error = ill});
+  const Place bad_from{.storage = make_fault_storage(from.storage, faults)};
+  const Place bad_to{.storage = make_fault_storage(to.storage, faults)};
+  copy_all(bad_from, bad_to);
+  EXPECT_EQ(faults->hits(), 5);
+  for (const auto& [name, report] : ended_) {
+    EXPECT_EQ(report.has_value(), !failing.contains(name)) << name;
+    EXPECT_EQ(to.storage->stat("to/" + name).has_value(), report.has_value()) << name;
+    if (report) continue;
+    EXPECT_EQ(report.error().code(), ErrorCode::kPermissionDenied);
+    EXPECT_THAT(report.error().to_string(), AllOf(HasSubstr("/from/" + name + " to "), HasSubstr("the disk is ill")));
+  }
+  EXPECT_TRUE(to.storage->list_uploads("")->empty());
+}
+
+TEST_F(SmallCopiesTest, AStopEndsThem) {
+  const Place from = memory_place(), to = memory_place();
+  for (int i = 0; i < 100; ++i) put(from.at(fmt::format("from/{:03}", i)), "content");
+  std::stop_source stop;
+  stop.request_stop();
+  copy_all(from, to, stop.get_token());
+  for (const auto& [name, report] : ended_) {
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().code(), ErrorCode::kCancelled);
+  }
+  EXPECT_TRUE(to.storage->list("")->objects.empty());
+}
+
+// More than there is memory for, and more than threads.
+TEST_F(SmallCopiesTest, TakeTurnsWithMemory) {
+  const Place from = memory_place(), to = memory_place();
+  const std::string content = content_of(256 << 10, seed_);
+  for (int i = 0; i < 400; ++i) put(from.at(fmt::format("from/{:03}", i)), content);
+  copy_all(from, to);
+  for (const auto& [name, report] : ended_) EXPECT_TRUE(report && report->moved_bytes == std::ssize(content));
+  EXPECT_EQ(to.storage->list("to/")->objects.size(), 400U);
+}
+
+// Each of them waits, but not for the others: more threads come.
+TEST_F(SmallCopiesTest, ASlowTargetIsWrittenByManyThreads) {
+  const Place from = memory_place(), to = memory_place();
+  for (int i = 0; i < 64; ++i) put(from.at(fmt::format("from/{:03}", i)), "content");
+  const auto faults = std::make_shared<FaultPlan>();
+  faults->add({.call = FaultCall::kCommit, .count = FaultRule::kForever, .delay = std::chrono::milliseconds(50)});
+  const auto start = Clock::now();
+  copy_all(from, {.storage = make_fault_storage(to.storage, faults)});
+  EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(64 * 50 / 2)) << "one after the other";
+  EXPECT_EQ(to.storage->list("")->objects.size(), 64U);
+}
+
+}  // namespace
+}  // namespace millrace::sync
