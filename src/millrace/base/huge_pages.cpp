@@ -59,7 +59,7 @@ void PagesAhead::ask_until(size_t bytes) {
     const auto start = thread_time();
     advise(data_ + ready_, step, MADV_POPULATE_WRITE);
     ready_ += step;
-    if (huge_ && thread_time() - start > kTooLong) {
+    if (huge_ && step == kHugePage && thread_time() - start > kTooLong) {
       huge_ = false;
       advise(data_ + ready_, size_ - ready_, MADV_NOHUGEPAGE);
     }
