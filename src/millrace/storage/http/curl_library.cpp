@@ -2,31 +2,9 @@
 #include "millrace/storage/http/curl_library.h"
 
 #include <dlfcn.h>
-#include <malloc.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 namespace millrace::http {
 namespace {
-
-constexpr size_t kSmallestKept = 16 << 10;
-constexpr size_t kMostKept = 4 << 20;
-thread_local KeptBuffers* kept_buffers = nullptr;
-
-void* allocate(size_t size) {
-  if (size >= kSmallestKept && kept_buffers != nullptr) {
-    if (void* const block = kept_buffers->take(size)) return block;
-  }
-  return std::malloc(size);
-}
-
-void release(void* block) {
-  if (block == nullptr) return;
-  const size_t size = ::malloc_usable_size(block);
-  if (size < kSmallestKept || kept_buffers == nullptr || !kept_buffers->keep(block, size)) std::free(block);
-}
 
 Result<Curl> load_curl() {
   void* const library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
@@ -41,11 +19,13 @@ Result<Curl> load_curl() {
     complete &= target != nullptr;
   };
   Curl curl{};
-  find(curl.global_init_mem, "curl_global_init_mem");
+  find(curl.global_init, "curl_global_init");
   find(curl.easy_init, "curl_easy_init");
   find(curl.easy_setopt, "curl_easy_setopt");
   find(curl.easy_getinfo, "curl_easy_getinfo");
   find(curl.easy_strerror, "curl_easy_strerror");
+  find(curl.easy_recv, "curl_easy_recv");
+  find(curl.easy_send, "curl_easy_send");
   find(curl.easy_cleanup, "curl_easy_cleanup");
   find(curl.multi_init, "curl_multi_init");
   find(curl.multi_setopt, "curl_multi_setopt");
@@ -58,9 +38,7 @@ Result<Curl> load_curl() {
   find(curl.share_setopt, "curl_share_setopt");
   find(curl.share_cleanup, "curl_share_cleanup");
   if (!complete) return fail(ErrorCode::kUnsupported, "libcurl.so.4 lacks what http and s3 need");
-  // Where another library of the process was first, libcurl keeps what that said.
-  const CURLcode code =
-      curl.global_init_mem(CURL_GLOBAL_DEFAULT, &allocate, &release, &std::realloc, &::strdup, &std::calloc);
+  const CURLcode code = curl.global_init(CURL_GLOBAL_DEFAULT);
   if (code != CURLE_OK) {
     return fail(ErrorCode::kUnsupported, "libcurl.so.4 cannot be used: {}", curl.easy_strerror(code));
   }
@@ -73,32 +51,6 @@ Result<const Curl*> Curl::open() {
   static const Result<Curl> library = load_curl();
   if (!library) return tl::unexpected(library.error());
   return &*library;
-}
-
-KeptBuffers::KeptBuffers() {
-  kept_buffers = this;
-}
-
-KeptBuffers::~KeptBuffers() {
-  kept_buffers = nullptr;
-  for (const Block& block : blocks_) std::free(block.data);
-}
-
-void* KeptBuffers::take(size_t size) {
-  const auto fits = [&](const Block& block) { return block.size >= size && block.size <= 2 * size; };
-  const auto found = std::find_if(blocks_.rbegin(), blocks_.rend(), fits);  // what was used last is in the cache
-  if (found == blocks_.rend()) return nullptr;
-  void* const data = found->data;
-  bytes_ -= found->size;
-  blocks_.erase(std::next(found).base());
-  return data;
-}
-
-bool KeptBuffers::keep(void* block, size_t size) {
-  if (bytes_ + size > kMostKept) return false;
-  blocks_.push_back({block, size});
-  bytes_ += size;
-  return true;
 }
 
 }  // namespace millrace::http

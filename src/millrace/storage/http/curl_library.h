@@ -6,18 +6,18 @@
 
 #include <curl/curl.h>
 
-#include <vector>
-
 #include "millrace/base/status.h"
 
 namespace millrace::http {
 
 struct Curl {
-  decltype(&::curl_global_init_mem) global_init_mem;
+  decltype(&::curl_global_init) global_init;
   decltype(&::curl_easy_init) easy_init;
   decltype(&::curl_easy_setopt) easy_setopt;
   decltype(&::curl_easy_getinfo) easy_getinfo;
   decltype(&::curl_easy_strerror) easy_strerror;
+  decltype(&::curl_easy_recv) easy_recv;
+  decltype(&::curl_easy_send) easy_send;
   decltype(&::curl_easy_cleanup) easy_cleanup;
   decltype(&::curl_multi_init) multi_init;
   decltype(&::curl_multi_setopt) multi_setopt;
@@ -32,30 +32,6 @@ struct Curl {
 
   // Opened and initialised once in a process. Errors: unsupported (it is not there; what to install).
   [[nodiscard]] static Result<const Curl*> open();
-};
-
-// libcurl allocates the buffers of a transfer anew each time. While this lives on a thread, those that end there are
-// kept for those that begin there: malloc would give them back to the kernel, and the page faults of getting them again
-// cost as much as the bytes. At most 4 MiB are kept. Not thread-safe: of the thread that made it.
-class KeptBuffers {
- public:
-  KeptBuffers();
-  ~KeptBuffers();
-  KeptBuffers(const KeptBuffers&) = delete;
-  KeptBuffers& operator=(const KeptBuffers&) = delete;
-
-  // Nothing where none fits.
-  void* take(size_t size);
-  // False when it is not kept.
-  bool keep(void* block, size_t size);
-
- private:
-  struct Block {
-    void* data;
-    size_t size;
-  };
-  std::vector<Block> blocks_;
-  size_t bytes_ = 0;
 };
 
 }  // namespace millrace::http

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/storage/http/exchange.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -38,7 +40,13 @@ size_t scheme_size(std::string_view url) {
   return start.starts_with("http://") ? 7 : start == "https://" ? 8 : 0;
 }
 
-}  // namespace
+bool has_body(Method method) {
+  return method == Method::kPut || method == Method::kPost;
+}
+
+bool is_host(std::string_view header) {
+  return header.size() > 4 && header[4] == ':' && lower(header.substr(0, 4)) == "host";
+}
 
 std::string_view method_name(Method method) {
   switch (method) {
@@ -55,6 +63,8 @@ std::string_view method_name(Method method) {
   }
   return "?";
 }
+
+}  // namespace
 
 std::string describe(Method method, std::string_view url) {
   url = url.substr(0, url.find_first_of("?#"));
@@ -87,6 +97,34 @@ Status check_request(const Request& request) {
   return {};
 }
 
+std::string_view origin_of(std::string_view url) {
+  return url.substr(0, url.find_first_of("/?#", scheme_size(url)));
+}
+
+std::string head_of(const Request& request, std::string_view user_agent) {
+  const std::string_view origin = origin_of(request.url);
+  std::string_view target = std::string_view(request.url).substr(origin.size());
+  target = target.substr(0, target.find('#'));
+  const size_t scheme = scheme_size(origin);
+  std::string_view host = origin.substr(scheme);
+  const std::string_view own_port = scheme == 7 ? ":80" : ":443";
+  if (host.ends_with(own_port)) host.remove_suffix(own_port.size());
+  std::string head;
+  head.reserve(1024);
+  const auto add = [&head](auto... pieces) { (head.append(pieces), ...); };
+  add(method_name(request.method), target.starts_with('/') ? " " : " /", target, " HTTP/1.1\r\n");
+  if (std::none_of(request.headers.begin(), request.headers.end(), is_host)) add("Host: ", host, "\r\n");
+  add("User-Agent: ", user_agent, "\r\nAccept: */*\r\n");
+  for (const std::string& header : request.headers) add(header, "\r\n");
+  if (has_body(request.method)) add("Content-Length: ", fmt::format_int(request.body.size()).c_str(), "\r\n");
+  add("\r\n");
+  return head;
+}
+
+std::span<const std::byte> body_of(const Request& request) {
+  return has_body(request.method) ? request.body : std::span<const std::byte>();
+}
+
 void Exchange::watch_stop(std::function<void()> wake) {
   if (request_.stop.stop_possible()) stop_callback_.emplace(request_.stop, std::move(wake));
 }
@@ -96,46 +134,38 @@ bool Exchange::give_up(ErrorCode code, std::string_view text) {
   return false;
 }
 
+bool Exchange::take_status(std::string_view line) {
+  response_.headers.clear();
+  response_.headers.reserve(16);
+  taken_bytes_ += std::ssize(line);
+  // "HTTP/1.1 200 OK"
+  const bool is_http = line.starts_with("HTTP/1.") && line.size() >= 12 && line[8] == ' ';
+  response_.status = is_http ? number_or_minus_one<int>(line.substr(9, 3)) : -1;
+  const bool is_status = response_.status >= 100 && response_.status < 600 && (line.size() == 12 || line[12] == ' ');
+  return is_status || give_up(ErrorCode::kUnavailable, "what came is no answer in HTTP/1.1");
+}
+
 bool Exchange::take_header(std::string_view line) {
-  taken_bytes_ += static_cast<int64_t>(line.size());
-  if (body_began_) return true;  // a trailer: it must not replace what the head said
+  taken_bytes_ += std::ssize(line);
   if (taken_bytes_ > kHeadLimitBytes) {
     return give_up(ErrorCode::kResourceExhausted, fmt::format("headers of more than {} bytes", kHeadLimitBytes));
   }
-  if (line.starts_with("HTTP/")) {
-    // What came before was an interim answer, such as 100 Continue.
-    response_.headers.clear();
-    response_.headers.reserve(16);
-    announced_bytes_ = -1;
-    head_ended_ = false;
-    const size_t space = std::min(line.find(' '), line.size());
-    response_.status = number_or_minus_one<int>(trimmed(line.substr(space)).substr(0, 3));
-    return true;
-  }
-  if (head_ended_) return true;
-  if (trimmed(line).empty()) {
-    head_ended_ = true;
-    return true;
-  }
-  if ((line[0] == ' ' || line[0] == '\t') && !response_.headers.empty()) {
+  if ((line.starts_with(' ') || line.starts_with('\t')) && !response_.headers.empty()) {
     response_.headers.back().second.append(" ").append(trimmed(line));
     return true;
   }
   const size_t colon = line.find(':');
-  if (colon == line.npos) return true;
-  response_.headers.emplace_back(lower(trimmed(line.substr(0, colon))), trimmed(line.substr(colon + 1)));
-  if (response_.headers.back().first == "content-length") {
-    announced_bytes_ = number_or_minus_one<int64_t>(response_.headers.back().second);
-  }
+  if (colon != line.npos)
+    response_.headers.emplace_back(lower(trimmed(line.substr(0, colon))), trimmed(line.substr(colon + 1)));
   return true;
 }
 
-bool Exchange::begin_body() {
-  body_began_ = true;
+bool Exchange::begin_body(int64_t announced_bytes) {
+  announced_bytes_ = announced_bytes;
   const bool good = response_.status == 200 || response_.status == 206;
   into_out_ = good && !request_.out.empty();
   if (into_out_) {
-    if (announced_bytes_ <= static_cast<int64_t>(request_.out.size())) return true;
+    if (announced_bytes_ <= std::ssize(request_.out)) return true;
     return give_up(ErrorCode::kCorruption,
                    fmt::format("answered {} bytes where {} were wanted", announced_bytes_, request_.out.size()));
   }
@@ -148,38 +178,32 @@ bool Exchange::begin_body() {
 }
 
 bool Exchange::take_body(std::string_view bytes) {
-  if (!body_began_ && !begin_body()) return false;
-  const auto size = static_cast<int64_t>(bytes.size());
-  taken_bytes_ += size;
   if (into_out_) {
-    const auto room = static_cast<int64_t>(request_.out.size()) - body_bytes_;
-    if (size > room) {
+    const auto into = room();
+    if (bytes.size() > into.size()) {
       return give_up(ErrorCode::kCorruption,
                      fmt::format("more than the {} bytes that were wanted came", request_.out.size()));
     }
-    std::memcpy(request_.out.data() + body_bytes_, bytes.data(), bytes.size());
-  } else {
-    if (size > request_.body_limit_bytes - body_bytes_) {
-      return give_up(ErrorCode::kResourceExhausted,
-                     fmt::format("a body of more than the {} bytes allowed", request_.body_limit_bytes));
-    }
-    response_.body.append(bytes);
+    if (!bytes.empty()) std::memcpy(into.data(), bytes.data(), bytes.size());
+    took_into_room(bytes.size());
+    return true;
   }
-  body_bytes_ += size;
+  if (std::ssize(bytes) > request_.body_limit_bytes - body_bytes_) {
+    return give_up(ErrorCode::kResourceExhausted,
+                   fmt::format("a body of more than the {} bytes allowed", request_.body_limit_bytes));
+  }
+  response_.body.append(bytes);
+  took_into_room(bytes.size());
   return true;
 }
 
-size_t Exchange::give_body(std::span<char> into) {
-  const size_t size = std::min(into.size(), request_.body.size() - given_);
-  if (size > 0) std::memcpy(into.data(), request_.body.data() + given_, size);
-  given_ += size;
-  return size;
+std::span<std::byte> Exchange::room() const {
+  return into_out_ ? request_.out.subspan(static_cast<size_t>(body_bytes_)) : std::span<std::byte>();
 }
 
-bool Exchange::rewind() {
-  if (given_ == request_.body.size()) return false;
-  given_ = 0;
-  return true;
+void Exchange::took_into_room(size_t size) {
+  body_bytes_ += static_cast<int64_t>(size);
+  taken_bytes_ += static_cast<int64_t>(size);
 }
 
 std::string Exchange::progress() const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One request and what has come of it so far: the headers of the final answer, where its body goes, and whether it may
-// go there. Knows nothing of libcurl. Belongs to one thread at a time.
+// One request and what has come of it so far: its head, the headers of the final answer, where the answer's body goes,
+// and whether it may go there. Knows nothing of connections. Belongs to one thread at a time.
 
 #include <cstdint>
 #include <list>
@@ -16,11 +16,18 @@
 
 namespace millrace::http {
 
+class Connection;
+
 // "GET https://host/path": without user, query and fragment, which may hold secrets.
 std::string describe(Method method, std::string_view url);
-std::string_view method_name(Method method);
 // Errors: invalid_argument (no absolute http or https URL, a user in it, a header with a line end).
 [[nodiscard]] Status check_request(const Request& request);
+// "https://host:port" of such a URL.
+std::string_view origin_of(std::string_view url);
+// Everything before the body, as RFC 9112 wants it. REQUIRES: check_request() found nothing.
+std::string head_of(const Request& request, std::string_view user_agent);
+// Empty unless the method has one.
+std::span<const std::byte> body_of(const Request& request);
 
 class Exchange {
  public:
@@ -34,16 +41,22 @@ class Exchange {
   // Calls `wake` from whichever thread sets the stop token, until the exchange ends; at once when it is set already.
   void watch_stop(std::function<void()> wake);
 
-  // One line of the answer's head, with its line end. False: give up, see failure().
+  // The first line of a head; what an earlier one said, of an interim answer, is forgotten. False, as of all that
+  // follow: give up, see failure().
+  bool take_status(std::string_view line);
+  // Any other line of the head, without its line end.
   bool take_header(std::string_view line);
+  // What was taken, until take_response().
+  const Response& response() const { return response_; }
+  // The head has ended and a body follows, of so many bytes; -1: nobody says.
+  bool begin_body(int64_t announced_bytes);
   bool take_body(std::string_view bytes);
-  // Copies what follows of the request's body; 0 at its end.
-  size_t give_body(std::span<char> into);
-  // Begins the body again, for a connection that turned out to be closed. False when the server may have acted on the
-  // request already: it had all of it.
-  bool rewind();
+  // Where the next bytes of the body go, for who puts them there himself; empty when not to Request::out.
+  std::span<std::byte> room() const;
+  void took_into_room(size_t size);
+  // What came makes no sense, or ended too early.
+  bool give_up(ErrorCode code, std::string_view text);
 
-  // Why a take_ said no.
   const std::optional<Error>& failure() const { return failure_; }
   // Bytes of the answer so far, to see whether anything moves.
   int64_t taken_bytes() const { return taken_bytes_; }
@@ -61,24 +74,18 @@ class Exchange {
   std::optional<Clock::time_point> timer;                   // when the loop looks at it again
   Clock::time_point moved{};                                // when the last bytes were seen to have moved
   int64_t moved_bytes = 0;                                  // both ways, at that time
-  void* easy = nullptr;                                     // its handle while active
+  Connection* connection = nullptr;                         // while active
 
  private:
-  bool give_up(ErrorCode code, std::string_view text);
-  bool begin_body();
-
   Request request_;
   Client::Done done_;
   Response response_;
   std::optional<std::stop_callback<std::function<void()>>> stop_callback_;
   std::optional<Error> failure_;
-  bool head_ended_ = false;
-  bool body_began_ = false;
   bool into_out_ = false;
-  int64_t announced_bytes_ = -1;  // Content-Length
+  int64_t announced_bytes_ = -1;
   int64_t body_bytes_ = 0;
   int64_t taken_bytes_ = 0;
-  size_t given_ = 0;
 };
 
 using Exchanges = std::list<std::unique_ptr<Exchange>>;

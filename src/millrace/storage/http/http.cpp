@@ -12,7 +12,7 @@ namespace millrace::http {
 
 struct Loops {
   explicit Loops(const ClientOptions& options) {
-    const EasySettings settings = EasySettings::resolve(options);
+    const ConnectionSettings settings = ConnectionSettings::resolve(options);
     for (int i = 0; i < std::max(options.threads, 1); ++i) loops.push_back(std::make_unique<Loop>(settings));
   }
   // The first of those with the least to do, so that one thread serves what one can.

@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 
 // A stall is noticed after stall_timeout and at most one part of it more.
 constexpr int kLooksPerStall = 5;
+constexpr size_t kScratchBytes = 64 << 10;
 
 milliseconds look_interval(const Request& request) {
   return std::max(request.stall_timeout / kLooksPerStall, milliseconds(1));
@@ -23,7 +24,7 @@ milliseconds look_interval(const Request& request) {
 
 }  // namespace
 
-Loop::Loop(EasySettings settings) : settings_(std::move(settings)) {
+Loop::Loop(ConnectionSettings settings) : settings_(std::move(settings)) {
   settings_.loop = this;
   settings_.open_socket = &Loop::on_open_socket;
   settings_.close_socket = &Loop::on_close_socket;
@@ -68,7 +69,6 @@ void Loop::wake() {
 }
 
 void Loop::run() {
-  const KeptBuffers buffers;
   if (const Status ready = open(); !ready) {
     close();
     for (;;) {
@@ -85,9 +85,10 @@ void Loop::run() {
     fire_timers();
     begin_queued();
     run_curl_timer();
-    end_finished();
+    take_connected();
     wait_for_events();
-    end_finished();
+    take_connected();
+    go_on_later();
   }
   end_all(nullptr);
   // What a `done` started in the meantime.
@@ -115,6 +116,7 @@ Status Loop::open() {
   if (epoll_fd_ < 0 || event_fd_ < 0 || ::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, event_fd_, &event) != 0) {
     return tl::unexpected(errno_error(errno, "wait for HTTP connections"));
   }
+  scratch_.resize(kScratchBytes);
   multi_ = curl_->multi_init();
   settings_.share = curl_->share_init();
   if (multi_ == nullptr || settings_.share == nullptr) {
@@ -131,8 +133,7 @@ Status Loop::open() {
 }
 
 void Loop::close() {
-  idle_.clear();
-  easies_.clear();
+  while (!connections_.empty()) drop(*connections_.back());
   if (multi_ != nullptr) curl_->multi_cleanup(multi_);
   if (settings_.share != nullptr) curl_->share_cleanup(settings_.share);
   if (epoll_fd_ >= 0) ::close(epoll_fd_);
@@ -206,7 +207,7 @@ void Loop::look_at(Exchange& exchange, Clock::time_point now) {
     return set_timer(exchange, request.deadline);
   }
   if (exchange.place == Exchange::Place::kQueued) return set_timer(exchange, std::nullopt);
-  const int64_t moved = static_cast<Easy*>(exchange.easy)->moved_bytes();
+  const int64_t moved = exchange.connection->moved_bytes();
   if (moved != exchange.moved_bytes) {
     exchange.moved_bytes = moved;
     exchange.moved = now;
@@ -241,26 +242,52 @@ void Loop::begin_queued() {
 void Loop::begin(Exchange& exchange) {
   active_.splice(active_.end(), queued_, exchange.position);
   exchange.place = Exchange::Place::kActive;
-  if (const Status ready = prepare(exchange); !ready) return end(exchange, tl::unexpected(ready.error()));
-  exchange.moved = Clock::now();
   const Request& request = exchange.request();
+  Connection* connection = take_idle(request);
+  if (connection == nullptr) {
+    auto made = connect(exchange);
+    if (!made) return end(exchange, tl::unexpected(std::move(made).error()));
+    connection = *made;
+  }
+  connection->carry(exchange);
+  exchange.moved = Clock::now();
+  exchange.moved_bytes = 0;
   if (request.stall_timeout.count() > 0) {
     set_timer(exchange, std::min(exchange.moved + look_interval(request), request.deadline));
   }
+  if (connection->socket() >= 0) go_on_with(*connection);
 }
 
-Status Loop::prepare(Exchange& exchange) {
-  if (idle_.empty()) {
-    ASSIGN_OR_RETURN(auto easy, Easy::open(*curl_, settings_));
-    idle_.push_back(easy.get());
-    easies_.push_back(std::move(easy));
+// One that leads where the request goes, or nothing.
+Connection* Loop::take_idle(const Request& request) {
+  for (size_t i = idle_.size(); i-- > 0;) {
+    Connection* const connection = idle_[i];
+    if (!connection->leads_to(request)) continue;
+    idle_.erase(idle_.begin() + static_cast<ptrdiff_t>(i));
+    if (connection->is_usable()) return connection;
+    drop(*connection);
   }
-  Easy& easy = *idle_.back();
-  idle_.pop_back();
-  easy.prepare(exchange);
-  const CURLMcode code = curl_->multi_add_handle(multi_, easy.handle());
-  if (code == CURLM_OK) return {};
-  return tl::unexpected(exchange.error(ErrorCode::kInternal, fmt::format("curl_multi_add_handle: {}", int{code})));
+  return nullptr;
+}
+
+Result<Connection*> Loop::connect(Exchange& exchange) {
+  if (std::ssize(connections_) >= settings_.options.max_connections && !idle_.empty()) {
+    Connection& oldest = *idle_.front();
+    drop(oldest);
+  }
+  ASSIGN_OR_RETURN(auto made, Connection::open(*curl_, settings_, exchange.request()));
+  const CURLMcode code = curl_->multi_add_handle(multi_, made->handle());
+  if (code != CURLM_OK)
+    return tl::unexpected(exchange.error(ErrorCode::kInternal, fmt::format("curl_multi_add_handle: {}", int{code})));
+  return connections_.emplace_back(std::move(made)).get();
+}
+
+void Loop::drop(Connection& connection) {
+  if (connection.exchange() != nullptr) connection.release();
+  std::erase(idle_, &connection);
+  std::erase(later_, &connection);
+  curl_->multi_remove_handle(multi_, connection.handle());  // closes the socket
+  std::erase_if(connections_, [&](const auto& each) { return each.get() == &connection; });
 }
 
 void Loop::run_curl_timer() {
@@ -272,28 +299,58 @@ void Loop::run_curl_timer() {
   }
 }
 
-void Loop::end_finished() {
+void Loop::take_connected() {
   int left = 0;
   while (CURLMsg* message = curl_->multi_info_read(multi_, &left)) {
     if (message->msg != CURLMSG_DONE) continue;
-    Easy& easy = Easy::of(*curl_, message->easy_handle);
-    Exchange& exchange = *easy.exchange();
-    const CURLcode code = message->data.result;
-    if (code == CURLE_OK && !exchange.failure()) {
-      end(exchange, exchange.take_response());
+    Connection& connection = Connection::of(*curl_, message->easy_handle);
+    Exchange& exchange = *connection.exchange();
+    if (const Status connected = connection.take_connected(message->data.result, exchange); !connected) {
+      drop(connection);
+      end(exchange, tl::unexpected(connected.error()));
     } else {
-      end(exchange, tl::unexpected(easy.error(code)));
+      go_on_with(connection);
     }
   }
 }
 
-void Loop::end(Exchange& exchange, Result<Response> result) {
-  if (exchange.easy != nullptr) {
-    auto* const easy = static_cast<Easy*>(exchange.easy);
-    curl_->multi_remove_handle(multi_, easy->handle());  // of an unfinished transfer: closes the connection
-    easy->release();
-    idle_.push_back(easy);
+void Loop::go_on_with(Connection& connection) {
+  Exchange& exchange = *connection.exchange();
+  std::erase(later_, &connection);
+  switch (connection.go_on(scratch_)) {
+    case Connection::State::kWaits:
+      return watch(connection.socket(), EPOLLIN | (connection.wants_to_send() ? uint32_t{EPOLLOUT} : 0), &connection);
+    case Connection::State::kMayGoOn:
+      later_.push_back(&connection);
+      return;
+    case Connection::State::kDone:
+      if (connection.is_kept()) {
+        connection.release();
+        watch(connection.socket(), EPOLLIN, &connection);
+        idle_.push_back(&connection);
+      } else {
+        drop(connection);
+      }
+      return end(exchange, exchange.take_response());
+    case Connection::State::kFailed: {
+      Error why = connection.error();
+      drop(connection);
+      return end(exchange, tl::unexpected(std::move(why)));
+    }
+    case Connection::State::kWasClosed:
+      drop(connection);
+      queued_.splice(queued_.begin(), active_, exchange.position);
+      exchange.place = Exchange::Place::kQueued;
+      return set_timer(exchange, exchange.request().deadline);
   }
+}
+
+void Loop::go_on_later() {
+  for (Connection* const connection : std::exchange(later_, {})) go_on_with(*connection);
+}
+
+void Loop::end(Exchange& exchange, Result<Response> result) {
+  if (exchange.connection != nullptr) drop(*exchange.connection);  // in the middle of it
   set_timer(exchange, std::nullopt);
   const Client::Done done = exchange.take_done();
   switch (exchange.place) {
@@ -326,6 +383,7 @@ void Loop::end_all(const Error* why) {
 int Loop::wait_ms() {
   std::optional<Clock::time_point> next = curl_timer_;
   if (!timers_.empty()) next = next ? std::min(*next, timers_.begin()->first) : timers_.begin()->first;
+  if (!later_.empty()) return 0;
   if (!queued_.empty() && static_cast<int>(active_.size()) < settings_.options.max_connections) return 0;
   if (!next) return -1;
   const auto left = std::chrono::ceil<milliseconds>(*next - Clock::now()).count();
@@ -354,14 +412,13 @@ void Loop::handle_event(int fd, uint32_t events) {
     static_cast<void>(!::read(event_fd_, &ignored, sizeof ignored));
     return;
   }
-  Watch& watched = watches_[static_cast<size_t>(fd)];
-  if (watched.wanted == 0) {
-    // A kept connection that the server closed: libcurl sees it when it wants to use it.
-    if (watched.registered != 0) update_epoll(fd, watched, 0);
+  if (Connection* const connection = watches_[static_cast<size_t>(fd)].connection) {
+    if (connection->exchange() != nullptr) return go_on_with(*connection);
+    if (!connection->is_usable()) drop(*connection);
     return;
   }
-  // An error is found by the read or write that is waited for; told as such it would hide an answer still unread.
-  if ((events & (EPOLLERR | EPOLLHUP)) != 0) events |= watched.wanted;
+  // An error is found by the read or write that is waited for.
+  if ((events & (EPOLLERR | EPOLLHUP)) != 0) events |= watches_[static_cast<size_t>(fd)].registered;
   int what = 0;
   if ((events & EPOLLIN) != 0) what |= CURL_CSELECT_IN;
   if ((events & EPOLLOUT) != 0) what |= CURL_CSELECT_OUT;
@@ -369,19 +426,10 @@ void Loop::handle_event(int fd, uint32_t events) {
   curl_->multi_socket_action(multi_, fd, what, &running);
 }
 
-void Loop::watch(int fd, int what) {
+void Loop::watch(int fd, uint32_t events, Connection* connection) {
   if (static_cast<size_t>(fd) >= watches_.size()) watches_.resize(static_cast<size_t>(fd) + 1);
   Watch& watched = watches_[static_cast<size_t>(fd)];
-  watched.wanted = (what & CURL_POLL_IN) != 0 ? uint32_t{EPOLLIN} : 0;
-  if ((what & CURL_POLL_OUT) != 0) watched.wanted |= EPOLLOUT;
-  if (what == CURL_POLL_REMOVE) watched.wanted = 0;
-  // Left with too much: only what would wake the loop again and again matters, and that is being writable.
-  const bool enough = watched.ours && (watched.wanted | EPOLLIN) == (watched.registered | EPOLLIN) &&
-                      (watched.registered & EPOLLIN) != 0;
-  if (!enough) update_epoll(fd, watched, watched.wanted);
-}
-
-void Loop::update_epoll(int fd, Watch& watched, uint32_t events) {
+  watched.connection = connection;
   if (events == watched.registered) return;
   epoll_event event{};
   event.events = events;
@@ -392,7 +440,10 @@ void Loop::update_epoll(int fd, Watch& watched, uint32_t events) {
 }
 
 int Loop::on_socket(CURL*, curl_socket_t fd, int what, void* self, void*) {
-  static_cast<Loop*>(self)->watch(fd, what);
+  uint32_t events = (what & CURL_POLL_IN) != 0 ? uint32_t{EPOLLIN} : 0;
+  if ((what & CURL_POLL_OUT) != 0) events |= EPOLLOUT;
+  if (what == CURL_POLL_REMOVE) events = 0;
+  static_cast<Loop*>(self)->watch(fd, events, nullptr);
   return 0;
 }
 
@@ -403,22 +454,15 @@ int Loop::on_timer(CURLM*, long timeout_ms, void* self) {
   return 0;
 }
 
-curl_socket_t Loop::on_open_socket(void* self, curlsocktype, curl_sockaddr* address) {
+curl_socket_t Loop::on_open_socket(void*, curlsocktype, curl_sockaddr* address) {
   const int fd = ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-  if (fd < 0) return CURL_SOCKET_BAD;
-  auto& watches = static_cast<Loop*>(self)->watches_;
-  if (static_cast<size_t>(fd) >= watches.size()) watches.resize(static_cast<size_t>(fd) + 1);
-  watches[static_cast<size_t>(fd)] = Watch{.ours = true};
-  return fd;
+  return fd < 0 ? CURL_SOCKET_BAD : fd;
 }
 
 int Loop::on_close_socket(void* self, curl_socket_t fd) {
-  auto& loop = *static_cast<Loop*>(self);
   // A child of fork holds the socket too: without these two epoll would go on telling of it, and the server would not
   // see the end of the connection.
-  Watch& watched = loop.watches_[static_cast<size_t>(fd)];
-  loop.update_epoll(fd, watched, 0);
-  watched = Watch{};
+  static_cast<Loop*>(self)->watch(fd, 0, nullptr);
   ::shutdown(fd, SHUT_RDWR);
   return ::close(fd);
 }

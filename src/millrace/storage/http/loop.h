@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One thread that serves many exchanges: an epoll loop under libcurl's multi interface. Requests wait in it for their
-// time (not_before) and for a connection, in the order in which they came. Thread-safe: start() and load(); the rest
-// belongs to the loop's thread.
+// One thread that serves many exchanges: an epoll loop over connections, under libcurl's multi interface while they are
+// made. Requests wait in it for their time (not_before) and for a connection, in the order in which they came.
+// Connections are kept for the next requests to the same server. Thread-safe: start() and load(); the rest belongs to
+// the loop's thread.
 
 #include <atomic>
 #include <set>
 #include <utility>
 
-#include "millrace/storage/http/easy.h"
+#include "millrace/storage/http/connection.h"
 
 namespace millrace::http {
 
 class Loop {
  public:
-  explicit Loop(EasySettings settings);
+  explicit Loop(ConnectionSettings settings);
   // Cancels every exchange and waits for its `done`.
   ~Loop();
   Loop(const Loop&) = delete;
@@ -26,12 +27,10 @@ class Loop {
   int64_t load() const { return load_.load(std::memory_order_relaxed); }
 
  private:
-  // What epoll is told of a socket, and what libcurl waits for. A kept connection is left in epoll between its
-  // requests, so that a request costs no epoll_ctl.
+  // What epoll was told of a socket, and who waits for it.
   struct Watch {
-    uint32_t wanted = 0;
     uint32_t registered = 0;
-    bool ours = false;  // closed through close_socket, so that it may stay registered while nothing is wanted
+    Connection* connection = nullptr;  // nobody: libcurl, which makes a connection
   };
 
   void run();
@@ -45,9 +44,13 @@ class Loop {
   void set_timer(Exchange& exchange, std::optional<Clock::time_point> when);
   void begin_queued();
   void begin(Exchange& exchange);
-  [[nodiscard]] Status prepare(Exchange& exchange);
+  Connection* take_idle(const Request& request);
+  [[nodiscard]] Result<Connection*> connect(Exchange& exchange);
   void run_curl_timer();
-  void end_finished();
+  void take_connected();
+  void go_on_with(Connection& connection);
+  void go_on_later();
+  void drop(Connection& connection);
   void wait_for_events();
   int wait_ms();
   void wake() REQUIRES_LOCK(mutex_);
@@ -55,15 +58,13 @@ class Loop {
   void end_all(const Error* why);
 
   void handle_event(int fd, uint32_t events);
-  void watch(int fd, int what);
-  void update_epoll(int fd, Watch& watch, uint32_t events);
-  void forget(int fd);
+  void watch(int fd, uint32_t events, Connection* connection);
   static int on_socket(CURL* easy, curl_socket_t fd, int what, void* self, void* socket);
   static int on_timer(CURLM* multi, long timeout_ms, void* self);
   static curl_socket_t on_open_socket(void* self, curlsocktype purpose, curl_sockaddr* address);
   static int on_close_socket(void* self, curl_socket_t fd);
 
-  EasySettings settings_;
+  ConnectionSettings settings_;
   std::atomic<int64_t> load_{0};
 
   Mutex mutex_;
@@ -81,8 +82,10 @@ class Loop {
   int epoll_fd_ = -1;
   int event_fd_ = -1;           // wake_fd_
   std::vector<Watch> watches_;  // by descriptor
-  std::vector<std::unique_ptr<Easy>> easies_;
-  std::vector<Easy*> idle_;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::vector<Connection*> idle_;   // connected, carry nothing; the last was used last
+  std::vector<Connection*> later_;  // would go on, were it not for the others
+  std::vector<char> scratch_;
   Exchanges delayed_, queued_, active_;
   std::set<std::pair<Clock::time_point, Exchange*>> timers_;
   std::optional<Clock::time_point> curl_timer_;

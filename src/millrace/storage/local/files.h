@@ -33,6 +33,7 @@ inline constexpr std::string_view kNewNoteMark = "-note-new";
 struct TempName {
   std::string_view counter;  // with the mark of a note
   std::string_view target;   // cut where the whole name would be too long
+  bool is_note() const { return counter.ends_with(kNoteMark) || counter.ends_with(kNewNoteMark); }
 };
 std::optional<TempName> parse_temp_name(std::string_view name);
 // The path of a note of the unfinished file at `temp_path`. REQUIRES: its name is of that form.

@@ -178,17 +178,24 @@ TEST_F(LocalTest, NotesAreHiddenAndGoWithTheirWrite) {
 }
 
 TEST_F(LocalTest, ANoteWithoutItsFileIsFoundAndGoes) {
-  const auto writer = storage_->open_write("dir/object");
-  ASSERT_TRUE(writer && (*writer)->set_note("note") && (*writer)->suspend());
-  for (const std::string& name : names()) {
-    if (name.find("-note.") == name.npos) std::filesystem::remove(path("dir/" + name));
+  for (const bool resumes : {false, true}) {
+    const auto writer = storage_->open_write("dir/object");
+    ASSERT_TRUE(writer && (*writer)->set_note("note") && (*writer)->suspend());
+    for (const std::string& name : names()) {
+      if (name.find("-note.") == name.npos) std::filesystem::remove(path("dir/" + name));
+    }
+    ASSERT_EQ(names().size(), 1u);
+    const auto uploads = storage_->list_uploads("dir/");
+    ASSERT_EQ(uploads->size(), 1u);
+    EXPECT_EQ(uploads->front().key, "dir/object");
+    if (resumes) {
+      EXPECT_EQ(storage_->resume_write(uploads->front()).error().code(), ErrorCode::kNotFound)
+          << "nothing to go on with";
+    } else {
+      ASSERT_TRUE(storage_->abort_uploads(*uploads));
+    }
+    EXPECT_THAT(names(), IsEmpty());
   }
-  ASSERT_EQ(names().size(), 1u);
-  const auto uploads = storage_->list_uploads("dir/");
-  ASSERT_EQ(uploads->size(), 1u);
-  EXPECT_EQ(uploads->front().key, "dir/object");
-  ASSERT_TRUE(storage_->abort_uploads(*uploads));
-  EXPECT_THAT(names(), IsEmpty());
 }
 
 TEST_F(LocalTest, AFailedResumeKeepsWhatWasWritten) {

@@ -59,7 +59,7 @@ class UploadFinder {
     return {};
   }
 
-  // A note is no upload of its own, but for one that a power cut left without its file.
+  // A note is no upload of its own, but for one that a crash left without its file.
   Result<bool> has_owner(const std::string& path, const TempName& parsed) const {
     std::string owner = path;
     for (const std::string_view mark : {kNewNoteMark, kNoteMark}) {

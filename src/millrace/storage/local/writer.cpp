@@ -29,8 +29,10 @@
 //   set the modification time        - makes the version unique, see next_mtime_ns
 //   owner and mode, where asked for
 //   fdatasync(file)                  - the content is on the disk before its name points to it     (durable)
-//   unlink the note, if any          - so that no note is left without its file
 //   check the condition, rename      - the one step that makes it visible; or link, where nothing is there yet
+//   unlink the note, if any          - not before: what is killed in between must not be sent again. A note that a
+//   crash
+//                                      leaves without its file is an upload of its own, see uploads.cpp
 //   fsync(directory and new parents) - the name is on the disk                                     (durable)
 //
 // crash_test.cpp cuts the power before each of these calls.
@@ -117,7 +119,7 @@ class LocalWriter final : public Writer {
   Status open_abandoned_temp(const std::string& path);
   Status read_note();
   Status write_file(const std::string& path, std::string_view content) const;
-  Status remove_note();
+  void remove_note();
   Status set_attributes();
   Status preallocate(int64_t allocated);
   void open_stream();
@@ -165,6 +167,10 @@ Status LocalWriter::begin() {
 Status LocalWriter::begin_resumed(const ObjectInfo& upload) {
   ASSIGN_OR_RETURN(const std::string path, upload_path(*context_, upload, "resume"));
   RETURN_IF_ERROR(open_abandoned_temp(path));
+  if (parse_temp_name(upload.version)->is_note()) {
+    discard();
+    return fail(ErrorCode::kNotFound, "resume {}: {} is all that is left of it, a note", path_, path);
+  }
   const auto prepare = [&]() -> Status {
     RETURN_IF_ERROR(check_target());
     RETURN_IF_ERROR(read_note());
@@ -398,12 +404,12 @@ Status LocalWriter::copy_in_kernel(const LocalReader& source, int64_t source_off
 Result<ObjectInfo> LocalWriter::commit(Durability durability) {
   RETURN_IF_ERROR(check_open("commit"));
   auto file = finish_file(durability);
-  Status published = file ? remove_note() : Status(tl::unexpected<Error>(file.error()));
-  if (published) published = publish();
+  Status published = file ? publish() : Status(tl::unexpected<Error>(file.error()));
   if (!published) {
     discard();
     return tl::unexpected<Error>(std::move(published).error());
   }
+  remove_note();
   ObjectInfo committed = object_info(key_, *file);
   committed.changed = {};  // the new name came after
   if (const auto now = stat_fd(sys(), fd_, path_); now && version_of(*now) == committed.version) {
@@ -544,15 +550,13 @@ Status LocalWriter::write_file(const std::string& path, std::string_view content
   return pwrite_all(sys(), fd, path, 0, as_bytes(content));
 }
 
-Status LocalWriter::remove_note() {
+// One that stays is found by list_uploads.
+void LocalWriter::remove_note() {
   MutexLock lock(note_mutex_);
-  if (!std::exchange(has_note_, false)) return {};
+  if (!std::exchange(has_note_, false)) return;
   for (const std::string_view mark : {kNewNoteMark, kNoteMark}) {
-    const std::string path = note_path(temp_path_, mark);
-    const int64_t removed = retry([&] { return sys().unlink(path.c_str()); });
-    if (removed < 0 && removed != -ENOENT) return sys_fail(removed, "remove " + path);
+    static_cast<void>(retry([&] { return sys().unlink(note_path(temp_path_, mark).c_str()); }));
   }
-  return {};
 }
 
 Status LocalWriter::read_back(int64_t offset, std::span<std::byte> out) {
@@ -568,7 +572,7 @@ Status LocalWriter::read_back(int64_t offset, std::span<std::byte> out) {
 void LocalWriter::discard() {
   // In a child after fork the file and its lock are the parent's.
   if (!temp_path_.empty() && generation_ == fork_generation()) {
-    static_cast<void>(remove_note());
+    remove_note();
     static_cast<void>(retry([&] { return sys().unlink(temp_path_.c_str()); }));
   }
   leave();

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/http/answer_reader.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace millrace::http {
+namespace {
+
+constexpr size_t kLineLimitBytes = 256 << 10;
+constexpr int64_t kTrailerLimitBytes = 1 << 20;
+
+// Of "4, gzip, 4" each. False, and no further, when `take` says so.
+template <class Take>
+bool for_each_item(std::string_view list, const Take& take) {
+  for (;;) {
+    const size_t comma = std::min(list.find(','), list.size());
+    std::string_view item = list.substr(0, comma);
+    item.remove_prefix(std::min(item.find_first_not_of(" \t"), item.size()));
+    item = item.substr(0, item.find_last_not_of(" \t") + 1);
+    if (!take(item)) return false;
+    if (comma == list.size()) return true;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+bool equal_but_for_case(std::string_view text, std::string_view lower) {
+  return std::ranges::equal(text, lower, [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; });
+}
+
+template <class T>
+bool parse_whole(std::string_view text, int base, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  return error == std::errc() && end == text.data() + text.size() && value >= 0;
+}
+
+}  // namespace
+
+bool AnswerReader::refuse(std::string_view text) {
+  return exchange_->give_up(ErrorCode::kUnavailable, text);
+}
+
+bool AnswerReader::take(std::string_view bytes) {
+  began_ |= !bytes.empty();
+  while (!bytes.empty()) {
+    switch (part_) {
+      case Part::kDone:  // nobody asked for these
+        keeps_connection_ = false;
+        return true;
+      case Part::kUntilEnd:
+        return exchange_->take_body(bytes);
+      case Part::kCounted:
+      case Part::kChunk: {
+        const auto size = static_cast<size_t>(std::min(std::ssize(bytes), left_));
+        if (!exchange_->take_body(bytes.substr(0, size))) return false;
+        bytes.remove_prefix(size);
+        left_ -= static_cast<int64_t>(size);
+        if (left_ == 0) part_ = part_ == Part::kCounted ? Part::kDone : Part::kChunkEnd;
+        break;
+      }
+      default: {
+        const size_t end = bytes.find('\n');
+        if (part_of_line_.size() + std::min(end, bytes.size()) > kLineLimitBytes) {
+          return exchange_->give_up(ErrorCode::kResourceExhausted,
+                                    fmt::format("a line of more than {} bytes", kLineLimitBytes));
+        }
+        if (end == bytes.npos) {
+          part_of_line_ += bytes;
+          return true;
+        }
+        std::string_view line = bytes.substr(0, end);
+        if (!part_of_line_.empty()) line = part_of_line_ += line;
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        if (!take_line(line)) return false;
+        part_of_line_.clear();
+        bytes.remove_prefix(end + 1);
+      }
+    }
+  }
+  return true;
+}
+
+bool AnswerReader::take_line(std::string_view line) {
+  switch (part_) {
+    case Part::kStatus:
+      part_ = Part::kHeaders;
+      keeps_connection_ = !line.starts_with("HTTP/1.0");
+      return exchange_->take_status(line);
+    case Part::kHeaders:
+      return line.empty() ? end_head() : exchange_->take_header(line);
+    case Part::kChunkSize:
+      return take_chunk_size(line);
+    case Part::kChunkEnd:
+      part_ = Part::kChunkSize;
+      return line.empty() || refuse("a chunk is longer than it says");
+    default:  // trailers must not replace what the head said
+      line_bytes_ += std::ssize(line);
+      if (line_bytes_ > kTrailerLimitBytes) return refuse("trailers without end");
+      if (line.empty()) part_ = Part::kDone;
+      return true;
+  }
+}
+
+// How long the body is, RFC 9112 section 6.3.
+bool AnswerReader::end_head() {
+  const Response& answer = exchange_->response();
+  if (answer.status < 200) {
+    part_ = Part::kStatus;
+    return answer.status != 101 || refuse("the server wants to speak something else");
+  }
+  std::optional<int64_t> length;
+  bool is_chunked = false, is_fine = true;
+  for (const auto& [name, value] : answer.headers) {
+    if (name == "content-length") {
+      is_fine &= for_each_item(value, [&](std::string_view item) {
+        int64_t number = 0;
+        const bool is_same = parse_whole(item, 10, number) && length.value_or(number) == number;
+        length = number;
+        return is_same;
+      });
+    } else if (name == "transfer-encoding") {
+      is_chunked = equal_but_for_case(value, "chunked");
+      is_fine &= is_chunked;
+    } else if (name == "connection") {
+      for_each_item(value, [&](std::string_view item) {
+        keeps_connection_ &= !equal_but_for_case(item, "close");
+        return true;
+      });
+    }
+  }
+  if (!is_fine) return refuse("the answer's head does not say how long its body is");
+  const bool has_none =
+      exchange_->request().method == Method::kHead || answer.status == 204 || answer.status == 304 || length == 0;
+  if (is_chunked && !has_none) return begin_body(Part::kChunkSize, -1);
+  if (length && !has_none) {
+    left_ = *length;
+    return begin_body(Part::kCounted, *length);
+  }
+  if (has_none) return begin_body(Part::kDone, 0);
+  keeps_connection_ = false;
+  return begin_body(Part::kUntilEnd, -1);
+}
+
+bool AnswerReader::begin_body(Part part, int64_t announced_bytes) {
+  part_ = part;
+  return exchange_->begin_body(announced_bytes);
+}
+
+bool AnswerReader::take_chunk_size(std::string_view line) {
+  line = line.substr(0, line.find(';'));
+  line = line.substr(0, line.find_last_not_of(" \t") + 1);
+  if (!parse_whole(line, 16, left_)) return refuse("a chunk without its size");
+  part_ = left_ > 0 ? Part::kChunk : Part::kTrailers;
+  return true;
+}
+
+std::span<std::byte> AnswerReader::room() const {
+  if (part_ == Part::kCounted) {
+    const auto room = exchange_->room();
+    return room.first(std::min(room.size(), static_cast<size_t>(left_)));
+  }
+  return {};
+}
+
+void AnswerReader::took_into_room(size_t size) {
+  exchange_->took_into_room(size);
+  left_ -= static_cast<int64_t>(size);
+  if (left_ == 0) part_ = Part::kDone;
+}
+
+bool AnswerReader::take_end() {
+  keeps_connection_ = false;
+  if (part_ == Part::kUntilEnd) {
+    part_ = Part::kDone;
+    return true;
+  }
+  if (!began_) return refuse("the connection was closed before an answer came");
+  return refuse(fmt::format("the answer was cut after {}", exchange_->progress()));
+}
+
+}  // namespace millrace::http

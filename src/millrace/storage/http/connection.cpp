@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/http/connection.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+
+namespace millrace::http {
+namespace {
+
+// What is read at once while a head may begin with it: all of a small answer, and little of a large body, which would
+// have to be copied.
+constexpr size_t kSmallBodyBytes = 16 << 10;
+constexpr size_t kHeadRoomBytes = 1 << 10;
+constexpr size_t kFirstReadBytes = 4 << 10;
+constexpr size_t kTlsPieceBytes = 64 << 10;
+constexpr int kReadsInARow = 16;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string find_ca_bundle() {
+  if (std::string chosen = environment("SSL_CERT_FILE"); !chosen.empty()) return chosen;
+  for (const char* path : {
+           "/etc/ssl/certs/ca-certificates.crt",                 // Debian, Ubuntu, Arch
+           "/etc/pki/tls/certs/ca-bundle.crt",                   // Fedora, RHEL, Amazon Linux
+           "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  // the same, newer
+           "/etc/ssl/ca-bundle.pem",                             // SUSE
+           "/etc/ssl/cert.pem",                                  // Alpine
+           "/etc/pki/tls/cacert.pem",
+       }) {
+    if (::access(path, R_OK) == 0) return path;
+  }
+  return "";
+}
+
+constexpr std::string_view kTrustHint =
+    "a server whose certificate comes from an authority of its own needs a PEM file with that authority's certificate, "
+    "named by AWS_CA_BUNDLE or SSL_CERT_FILE";
+
+}  // namespace
+
+ConnectionSettings ConnectionSettings::resolve(const ClientOptions& options) {
+  ConnectionSettings settings;
+  settings.options = options;
+  settings.ca_file = options.ca_file.empty() ? find_ca_bundle() : options.ca_file;
+  // Without this libcurl looks through the environment for every request.
+  for (const char* name : {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"}) {
+    settings.proxy_from_environment |= !environment(name).empty();
+  }
+  if (settings.options.user_agent.empty()) settings.options.user_agent = "millrace/" MILLRACE_VERSION;
+  return settings;
+}
+
+Result<std::unique_ptr<Connection>> Connection::open(const Curl& curl, const ConnectionSettings& settings,
+                                                     const Request& request) {
+  std::unique_ptr<Connection> connection(new Connection(curl, settings));
+  connection->handle_ = curl.easy_init();
+  if (connection->handle_ == nullptr) return fail(ErrorCode::kResourceExhausted, "no memory for an HTTP connection");
+  connection->set_all(request);
+  return connection;
+}
+
+Connection::~Connection() {
+  if (handle_ != nullptr) curl_.easy_cleanup(handle_);
+}
+
+template <class T>
+void Connection::set(CURLoption option, T value) {
+  static_assert(std::is_pointer_v<T> || std::is_same_v<T, long>, "libcurl reads a pointer or a long");
+  // An option that this libcurl does not know changes nothing.
+  static_cast<void>(curl_.easy_setopt(handle_, option, value));
+}
+
+void Connection::set_all(const Request& request) {
+  origin_ = origin_of(request.url);
+  is_tls_ = (origin_[4] | 0x20) == 's';
+  is_direct_ = request.direct;
+  set(CURLOPT_URL, (origin_ + "/").c_str());
+  set(CURLOPT_CONNECT_ONLY, 1L);
+  set(CURLOPT_PRIVATE, this);
+  set(CURLOPT_ERRORBUFFER, error_text_.data());
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_HTTP_VERSION, long{CURL_HTTP_VERSION_1_1});
+  set(CURLOPT_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
+  set(CURLOPT_TCP_KEEPALIVE, 1L);
+  set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(settings_.options.connect_timeout.count()));
+  // Each connection asks for the addresses again and begins with another: a service with many front ends is then used
+  // through many. A numeric host needs no name server.
+  set(CURLOPT_DNS_CACHE_TIMEOUT, 0L);
+  set(CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
+  // A cancelled request must not wait for the name server's answer.
+  set(CURLOPT_QUICK_EXIT, 1L);
+  set(CURLOPT_USERAGENT, settings_.options.user_agent.c_str());  // for a proxy
+  // Through a proxy everything goes by CONNECT, so that what we send is the same everywhere.
+  set(CURLOPT_HTTPPROXYTUNNEL, 1L);
+  set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+  if (is_direct_ || !settings_.proxy_from_environment) set(CURLOPT_PROXY, "");
+  set(CURLOPT_SSLVERSION, long{CURL_SSLVERSION_TLSv1_2});
+  if (!settings_.ca_file.empty()) {
+    set(CURLOPT_CAINFO, settings_.ca_file.c_str());
+    set(CURLOPT_CAPATH, static_cast<char*>(nullptr));  // nothing else is trusted
+  }
+  set(CURLOPT_SHARE, settings_.share);
+  set(CURLOPT_OPENSOCKETFUNCTION, settings_.open_socket);
+  set(CURLOPT_OPENSOCKETDATA, settings_.loop);
+  set(CURLOPT_CLOSESOCKETFUNCTION, settings_.close_socket);
+  set(CURLOPT_CLOSESOCKETDATA, settings_.loop);
+}
+
+Connection& Connection::of(const Curl& curl, CURL* handle) {
+  char* self = nullptr;
+  curl.easy_getinfo(handle, CURLINFO_PRIVATE, &self);
+  // SAFETY: set_all() stored a Connection.
+  return *reinterpret_cast<Connection*>(self);
+}
+
+bool Connection::leads_to(const Request& request) const {
+  return request.direct == is_direct_ && origin_of(request.url) == origin_;
+}
+
+Status Connection::take_connected(CURLcode code, const Exchange& exchange) {
+  if (code != CURLE_OK) return tl::unexpected(connect_error(code, exchange));
+  curl_socket_t socket = CURL_SOCKET_BAD;
+  curl_.easy_getinfo(handle_, CURLINFO_ACTIVESOCKET, &socket);
+  socket_ = socket;
+  // The first question makes libcurl count the connection as one that is in use, and close it for nobody else.
+  std::array<char, 1> nothing;
+  size_t size = 0;
+  const bool is_open =
+      socket != CURL_SOCKET_BAD && curl_.easy_recv(handle_, nothing.data(), nothing.size(), &size) == CURLE_AGAIN;
+  if (is_open) return {};
+  return tl::unexpected(exchange.error(ErrorCode::kUnavailable, "the connection was closed at once"));
+}
+
+Error Connection::connect_error(CURLcode code, const Exchange& exchange) const {
+  long sys_errno = 0;
+  curl_.easy_getinfo(handle_, CURLINFO_OS_ERRNO, &sys_errno);
+  const std::string_view text = error_text_[0] != '\0' ? error_text_.data() : curl_.easy_strerror(code);
+  const auto error = [&](ErrorCode error_code, std::string_view message) {
+    return exchange.error(error_code, message, static_cast<int>(sys_errno));
+  };
+  switch (code) {
+    case CURLE_PEER_FAILED_VERIFICATION:
+      return error(ErrorCode::kPermissionDenied,
+                   fmt::format("the server's certificate is not trusted ({}); {}", text, kTrustHint));
+    case CURLE_SSL_CACERT_BADFILE:
+      return error(ErrorCode::kPermissionDenied, fmt::format("no certificates could be read from \"{}\" ({}); {}",
+                                                             settings_.ca_file, text, kTrustHint));
+    case CURLE_URL_MALFORMAT:
+      return error(ErrorCode::kInvalidArgument, text);
+    case CURLE_OUT_OF_MEMORY:
+      return error(ErrorCode::kResourceExhausted, text);
+    case CURLE_OPERATION_TIMEDOUT:  // the only timeout that libcurl is told of
+      return error(ErrorCode::kUnavailable,
+                   fmt::format("no connection within {} ms", settings_.options.connect_timeout.count()));
+    default:
+      return error(ErrorCode::kUnavailable, text);
+  }
+}
+
+// TLS answers with news for itself too.
+bool Connection::is_usable() {
+  std::array<char, 1> nothing;
+  return receive(nothing).would_block;
+}
+
+void Connection::carry(Exchange& exchange) {
+  exchange_ = &exchange;
+  exchange.connection = this;
+  reader_.emplace(exchange);
+  send_error_.reset();
+  const Request& request = exchange.request();
+  head_ = head_of(request, settings_.options.user_agent);
+  body_ = body_of(request);
+  if (is_tls_ && body_.size() <= kSmallBodyBytes) {  // one record of TLS for both
+    // SAFETY: bytes may be read as characters.
+    head_.append(reinterpret_cast<const char*>(body_.data()), body_.size());
+    body_ = {};
+  }
+  sent_ = 0;
+  request_bytes_ = head_.size() + body_.size();
+}
+
+void Connection::release() {
+  was_used_ = true;
+  exchange_->connection = nullptr;
+  exchange_ = nullptr;
+}
+
+bool Connection::is_kept() const {
+  return reader_->keeps_connection() && sent_ == request_bytes_;
+}
+
+int64_t Connection::moved_bytes() const {
+  return exchange_->taken_bytes() + static_cast<int64_t>(sent_);
+}
+
+Connection::State Connection::go_on(std::span<char> scratch) {
+  send();
+  const size_t wanted = exchange_->request().out.size();
+  const size_t first_read = wanted > kSmallBodyBytes ? kFirstReadBytes : kSmallBodyBytes + kHeadRoomBytes;
+  for (int i = 0; i < kReadsInARow; ++i) {
+    const auto room = reader_->room();
+    // SAFETY: bytes may be written as characters.
+    const std::span<char> into = room.empty()
+                                     ? scratch.first(wanted > 0 ? std::min(scratch.size(), first_read) : scratch.size())
+                                     : std::span(reinterpret_cast<char*>(room.data()), room.size());
+    const Moved moved = receive(into);
+    if (moved.would_block) return send_error_ ? lose(*send_error_) : State::kWaits;
+    if (moved.failed) return lose(transfer_error(moved));
+    if (moved.size == 0) return reader_->take_end() ? State::kDone : lose(*exchange_->failure());
+    if (!room.empty()) {
+      reader_->took_into_room(moved.size);
+    } else if (!reader_->take({into.data(), moved.size})) {
+      error_ = exchange_->failure();
+      return State::kFailed;
+    }
+    if (reader_->done()) return State::kDone;
+    if (!is_tls_ && moved.size < into.size() && !send_error_) return State::kWaits;  // that was all there is
+  }
+  return State::kMayGoOn;
+}
+
+// A kept connection that the server closed at the same moment. Without an answer it may have acted on all of a body.
+Connection::State Connection::lose(Error why) {
+  const bool may_have_acted = sent_ == request_bytes_ && !body_of(exchange_->request()).empty();
+  if (was_used_ && !reader_->began() && !may_have_acted) return State::kWasClosed;
+  error_ = std::move(why);
+  return State::kFailed;
+}
+
+Error Connection::transfer_error(const Moved& moved) const {
+  long sys_errno = moved.sys_errno;
+  if (is_tls_) curl_.easy_getinfo(handle_, CURLINFO_OS_ERRNO, &sys_errno);
+  const std::string text = !is_tls_                 ? std::generic_category().message(moved.sys_errno)
+                           : error_text_[0] != '\0' ? error_text_.data()
+                                                    : curl_.easy_strerror(moved.code);
+  return exchange_->error(ErrorCode::kUnavailable, fmt::format("{} (after {})", text, exchange_->progress()),
+                          static_cast<int>(sys_errno));
+}
+
+// What one call for the socket gave; `wanted` is 0 where nothing is too little.
+Connection::Moved Connection::moved_by(ssize_t size, size_t wanted) {
+  Moved moved;
+  moved.would_block = size < 0 ? errno == EAGAIN || errno == EWOULDBLOCK : static_cast<size_t>(size) < wanted;
+  moved.failed = size < 0 && !moved.would_block;
+  if (moved.failed) moved.sys_errno = errno;
+  if (size > 0) moved.size = static_cast<size_t>(size);
+  return moved;
+}
+
+Connection::Moved Connection::moved_by(CURLcode code, size_t size) {
+  return {.size = size,
+          .would_block = code == CURLE_AGAIN,
+          .failed = code != CURLE_OK && code != CURLE_AGAIN,
+          .code = code};
+}
+
+Connection::Moved Connection::receive(std::span<char> into) {
+  if (is_tls_) {
+    size_t size = 0;
+    const CURLcode code = curl_.easy_recv(handle_, into.data(), into.size(), &size);
+    return moved_by(code, size);
+  }
+  ssize_t size = 0;
+  do {
+    size = ::recv(socket_, into.data(), into.size(), 0);
+  } while (size < 0 && errno == EINTR);
+  return moved_by(size, 0);
+}
+
+Connection::Moved Connection::send_some() {
+  const std::string_view head = std::string_view(head_).substr(std::min(sent_, head_.size()));
+  const auto body = body_.subspan(std::max(sent_, head_.size()) - head_.size());
+  if (is_tls_) {  // asked again, it must be for the same bytes
+    size_t size = 0;
+    const auto piece = body.first(std::min(body.size(), kTlsPieceBytes));
+    const CURLcode code = head.empty() ? curl_.easy_send(handle_, piece.data(), piece.size(), &size)
+                                       : curl_.easy_send(handle_, head.data(), head.size(), &size);
+    return moved_by(code, size);
+  }
+  // SAFETY: sendmsg only reads what it is given.
+  std::array<iovec, 2> pieces{iovec{const_cast<char*>(head.data()), head.size()},
+                              iovec{const_cast<std::byte*>(body.data()), body.size()}};
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  ssize_t size = 0;
+  do {
+    size = ::sendmsg(socket_, &message, MSG_NOSIGNAL);
+  } while (size < 0 && errno == EINTR);
+  return moved_by(size, head.size() + body.size());
+}
+
+void Connection::send() {
+  while (wants_to_send()) {
+    const Moved moved = send_some();
+    sent_ += moved.size;
+    if (moved.failed) send_error_ = transfer_error(moved);
+    if (moved.would_block) return;
+  }
+}
+
+}  // namespace millrace::http
