@@ -637,6 +637,42 @@ TEST(HttpClient, AForkedChildHasItsOwnConnections) {
   EXPECT_EQ(server.connections(), 2);  // one of each process
 }
 
+TEST(HttpClient, AProxyOfTheEnvironmentMakesTunnels) {
+  Mutex mutex;
+  std::vector<std::string> seen;
+  // What is asked for behind CONNECT goes through the same connection: the proxy answers it itself.
+  TestServer proxy([&](const ReceivedRequest& request) {
+    MutexLock lock(mutex);
+    seen.push_back(request.method + " " + request.target);
+    return Reply{.body = request.method == "CONNECT" ? "" : "through"};
+  });
+  ASSERT_EQ(::setenv("http_proxy", proxy.url("").c_str(), 1), 0);
+  Client client;
+  for (int i = 0; i < 2; ++i) {
+    const auto answer = client.fetch(get("http://service.invalid/k?x=y"));
+    ASSERT_TRUE(answer) << answer.error().to_string();
+    EXPECT_EQ(answer->body, "through");
+  }
+  EXPECT_THAT(seen, testing::ElementsAre("CONNECT service.invalid:80", "GET /k?x=y", "GET /k?x=y"));
+  seen.clear();
+  Request direct = get(proxy.url("/direct"));
+  direct.direct = true;
+  EXPECT_TRUE(client.fetch(direct));
+  ASSERT_EQ(::setenv("no_proxy", "127.0.0.1", 1), 0);
+  EXPECT_TRUE(client.fetch(get(proxy.url("/excepted"))));
+  ::unsetenv("http_proxy");
+  ::unsetenv("no_proxy");
+  EXPECT_THAT(seen, testing::ElementsAre("GET /direct", "GET /excepted"));
+}
+
+TEST(HttpClient, AProxyThatRefusesIsUnavailable) {
+  TestServer proxy(always({.status = 403}));
+  ASSERT_EQ(::setenv("http_proxy", proxy.url("").c_str(), 1), 0);
+  const auto answer = Client().fetch(get("http://service.invalid/k"));
+  ::unsetenv("http_proxy");
+  EXPECT_FAILS(answer, ErrorCode::kUnavailable);
+}
+
 TEST(HttpClient, TlsTrustsOnlyWhatItWasTold) {
   const std::string content = test_bytes(4 << 20, 5);
   TestServer server(
