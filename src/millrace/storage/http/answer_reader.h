@@ -45,8 +45,8 @@ class AnswerReader {
   Part part_ = Part::kStatus;
   bool began_ = false;
   bool keeps_connection_ = true;
-  int64_t left_ = 0;         // bytes of the counted body, or of the chunk
-  int64_t line_bytes_ = 0;   // of lines that no limit of the exchange knows: trailers
+  int64_t left_ = 0;          // bytes of the counted body, or of the chunk
+  int64_t line_bytes_ = 0;    // of lines that no limit of the exchange knows: trailers
   std::string part_of_line_;  // the beginning of a line whose end has not come
 };
 

@@ -23,8 +23,8 @@ struct Taken {
 
 std::ostream& operator<<(std::ostream& out, const Taken& taken) {
   if (taken.refused) return out << "refused: " << static_cast<int>(*taken.refused);
-  return out << taken.status << (taken.is_done ? " done" : "") << (taken.is_kept ? " kept" : "") << " \""
-             << taken.body << "\"";
+  return out << taken.status << (taken.is_done ? " done" : "") << (taken.is_kept ? " kept" : "") << " \"" << taken.body
+             << "\"";
 }
 
 // In pieces that end at `cuts`, which rise, and into memory of the caller's where that is asked for.

@@ -206,7 +206,9 @@ int64_t Connection::moved_bytes() const {
 }
 
 Connection::State Connection::go_on(std::span<char> scratch) {
+  const bool begins = sent_ == 0;
   send();
+  if (begins && !send_error_) return State::kWaits;  // nobody answers so soon
   const size_t wanted = exchange_->request().out.size();
   const size_t first_read = wanted > kSmallBodyBytes ? kFirstReadBytes : kSmallBodyBytes + kHeadRoomBytes;
   for (int i = 0; i < kReadsInARow; ++i) {
