@@ -2,9 +2,12 @@
 #include "millrace/tokenizer/char_bpe.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "millrace/tokenizer/aligned_text.h"
 #include "millrace/tokenizer/byte_tokens.h"
+#include "millrace/tokenizer/load_threads.h"
 
 namespace millrace::tokenizer {
 namespace {
@@ -14,12 +17,64 @@ void add_symbol(MergeScratch& merge, uint32_t id, uint32_t size) {
   merge.sizes.push_back(size);
 }
 
+// Most files list their merges in the order of the tokens that they give: the `last` one again, or the next one.
+uint32_t find_joined(const Vocabulary& vocabulary, std::string_view left, std::string_view right, uint32_t last) {
+  for (const uint32_t id : {last, last + 1}) {
+    if (!vocabulary.contains(id)) continue;
+    const std::string_view token = vocabulary.token(id);
+    if (token.size() == left.size() + right.size() && token.starts_with(left) && token.ends_with(right)) return id;
+  }
+  return vocabulary.find(std::string(left).append(right));
+}
+
+// The ids of the merges that begin with the one of rank `first`.
+Status find_merges(const Vocabulary& vocabulary, const BpeSpec& spec, size_t first, std::span<Merge> merges) {
+  constexpr size_t kChunk = 32;
+  const size_t prefix = spec.continuing_subword_prefix.size();
+  std::array<std::string_view, 2 * kChunk> names;  // left and right of each merge of a chunk
+  std::array<uint32_t, 2 * kChunk> ids;
+  static_assert(names.size() <= Vocabulary::kMany);
+  uint32_t last = 0;
+  for (size_t done = 0; done < merges.size(); done += kChunk) {
+    const size_t count = std::min(kChunk, merges.size() - done);
+    for (size_t i = 0; i < count; ++i) {
+      const auto& [left, right] = spec.merges[first + done + i];
+      if (right.size() < prefix)
+        return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\" is shorter than the prefix",
+                    first + done + i, right);
+      names[2 * i] = left;
+      names[2 * i + 1] = right;
+    }
+    vocabulary.find_many(std::span(names).first(2 * count), std::span(ids).first(2 * count));
+    for (size_t i = 0; i < count; ++i) {
+      last = find_joined(vocabulary, names[2 * i], names[2 * i + 1].substr(prefix), last);
+      if (ids[2 * i] == kNoToken || ids[2 * i + 1] == kNoToken || last == kNoToken)
+        return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\", \"{}\" or the two joined is no token",
+                    first + done + i, names[2 * i], names[2 * i + 1]);
+      merges[done + i] = {ids[2 * i], ids[2 * i + 1], last};
+    }
+  }
+  return {};
+}
+
+Result<HugeVector<Merge>> find_all_merges(const Vocabulary& vocabulary, const BpeSpec& spec) {
+  HugeVector<Merge> merges(spec.merges.size());
+  const size_t parts = load_threads(merges.size());
+  std::vector<Status> found(parts);
+  in_parts(parts, [&](size_t i) {
+    const size_t begin = merges.size() * i / parts, end = merges.size() * (i + 1) / parts;
+    found[i] = find_merges(vocabulary, spec, begin, std::span(merges).subspan(begin, end - begin));
+  });
+  for (Status& status : found) RETURN_IF_ERROR(std::move(status));
+  return merges;
+}
+
 }  // namespace
 
-CharBpe::CharBpe(Vocabulary vocabulary, const BpeSpec& spec)
+CharBpe::CharBpe(Vocabulary vocabulary, std::span<const Merge> merges, const BpeSpec& spec)
     : Model(std::move(vocabulary)),
-      merges_(spec.merges.size()),
-      merge_count_(spec.merges.size()),
+      merges_(merges),
+      merge_count_(merges.size()),
       unk_token_(spec.unk_token),
       prefix_(spec.continuing_subword_prefix),
       suffix_(spec.end_of_word_suffix),
@@ -35,50 +90,8 @@ Result<std::unique_ptr<const CharBpe>> CharBpe::build(const BpeSpec& spec) {
   if (!vocabulary) return tl::unexpected(vocabulary.error());
   if (spec.merges.size() >= UINT32_MAX)
     return fail(ErrorCode::kUnsupported, "model.merges: {} merges", spec.merges.size());
-  std::unique_ptr<CharBpe> model(new CharBpe(std::move(*vocabulary), spec));
-  RETURN_IF_ERROR(model->insert_merges(spec));
-  return model;
-}
-
-Status CharBpe::insert_merges(const BpeSpec& spec) {
-  constexpr size_t kChunk = 32;
-  std::array<std::string_view, 2 * kChunk> names;  // left and right of each merge of a chunk
-  std::array<uint32_t, 2 * kChunk> ids;
-  std::array<uint32_t, kChunk> joined;
-  static_assert(names.size() <= Vocabulary::kMany);
-  uint32_t last = 0;
-  for (size_t first = 0; first < spec.merges.size(); first += kChunk) {
-    const size_t count = std::min(kChunk, spec.merges.size() - first);
-    for (size_t i = 0; i < count; ++i) {
-      const auto& [left, right] = spec.merges[first + i];
-      if (right.size() < prefix_.size())
-        return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\" is shorter than the prefix", first + i,
-                    right);
-      names[2 * i] = left;
-      names[2 * i + 1] = right;
-    }
-    vocabulary().find_many(std::span(names).first(2 * count), std::span(ids).first(2 * count));
-    for (size_t i = 0; i < count; ++i) {
-      joined[i] = last = find_joined(names[2 * i], names[2 * i + 1].substr(prefix_.size()), last);
-      if (ids[2 * i] == kNoToken || ids[2 * i + 1] == kNoToken || joined[i] == kNoToken)
-        return fail(ErrorCode::kInvalidArgument, "model.merges[{}]: \"{}\", \"{}\" or the two joined is no token",
-                    first + i, names[2 * i], names[2 * i + 1]);
-      merges_.prefetch(ids[2 * i], ids[2 * i + 1]);
-    }
-    for (size_t i = 0; i < count; ++i)
-      merges_.insert(ids[2 * i], ids[2 * i + 1], static_cast<uint32_t>(first + i), joined[i]);
-  }
-  return {};
-}
-
-// Most files list their merges in the order of the tokens that they give: the `last` one again, or the next one.
-uint32_t CharBpe::find_joined(std::string_view left, std::string_view right, uint32_t last) const {
-  for (const uint32_t id : {last, last + 1}) {
-    if (!vocabulary().contains(id)) continue;
-    const std::string_view token = vocabulary().token(id);
-    if (token.size() == left.size() + right.size() && token.starts_with(left) && token.ends_with(right)) return id;
-  }
-  return vocabulary().find(std::string(left).append(right));
+  ASSIGN_OR_RETURN(const auto merges, find_all_merges(*vocabulary, spec));
+  return std::unique_ptr<const CharBpe>(new CharBpe(std::move(*vocabulary), merges, spec));
 }
 
 Status CharBpe::encode_word(std::string_view word, Scratch& scratch, std::vector<ModelToken>& tokens) const {

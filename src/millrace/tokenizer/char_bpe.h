@@ -39,9 +39,7 @@ class CharBpe final : public Model {
   bool has_affixes() const { return !prefix_.empty() || !suffix_.empty(); }
 
  private:
-  CharBpe(Vocabulary vocabulary, const BpeSpec& spec);
-  [[nodiscard]] Status insert_merges(const BpeSpec& spec);
-  uint32_t find_joined(std::string_view left, std::string_view right, uint32_t last) const;
+  CharBpe(Vocabulary vocabulary, std::span<const Merge> merges, const BpeSpec& spec);
   [[nodiscard]] Status first_symbols(std::string_view word, Scratch& scratch) const;
   std::string_view with_affixes(std::string_view word, size_t begin, size_t end, std::string& storage) const;
   void write_unknown(uint32_t& bytes, MergeScratch& merge) const;

@@ -2,8 +2,11 @@
 #include "millrace/tokenizer/merges.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <functional>
+
+#include "millrace/tokenizer/load_threads.h"
 
 namespace millrace::tokenizer {
 namespace {
@@ -83,19 +86,51 @@ class SymbolList {
 
 }  // namespace
 
-MergeTable::MergeTable(size_t merges)
-    : mask_(std::bit_ceil(std::max(merges * 3 / 2, 2 * kLineSlots)) - 1),
+MergeTable::MergeTable(std::span<const Merge> merges)
+    : mask_(std::bit_ceil(std::max(merges.size() * 3 / 2, 2 * kLineSlots)) - 1),
       shift_(64 - std::popcount(mask_ / kLineSlots)),
       filter_shift_(64 - std::max(1, std::popcount(mask_) - 3)),
       slots_(make_huge_array<Slot>(mask_ + 1)),
-      filter_(make_huge_array<uint64_t>(size_t{1} << (64 - filter_shift_))) {}
+      filter_(make_huge_array<uint64_t>(size_t{1} << (64 - filter_shift_))) {
+  std::vector<Part> parts(load_threads(merges.size()));
+  const int part_bits = std::countr_zero(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i)
+    parts[i] = {.number = i, .hash_shift = 63 - part_bits, .end = (i + 1) * (mask_ + 1) / parts.size()};
+  in_parts(parts.size(), [&](size_t i) { fill(parts[i], merges); });
+  for (const Part& part : parts)
+    for (const uint32_t rank : part.left_over) insert(merges[rank], rank, SIZE_MAX);
+}
 
-void MergeTable::insert(uint32_t left, uint32_t right, uint32_t rank, uint32_t joined) {
-  const uint64_t inverted_key = ~(uint64_t{left} << 32 | right), h = hash(left, right);
+void MergeTable::fill(Part& part, std::span<const Merge> merges) {
+  constexpr size_t kSome = 32;  // memory is asked for so many at once
+  std::array<uint32_t, kSome> ranks;
+  size_t count = 0;
+  const auto insert_some = [&] {
+    for (const uint32_t rank : std::span(ranks).first(count))
+      if (!insert(merges[rank], rank, part.end)) part.left_over.push_back(rank);
+    count = 0;
+  };
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const Merge& merge = merges[rank];
+    if (hash(merge.left, merge.right) >> 1 >> part.hash_shift != part.number) continue;
+    prefetch(merge);
+    ranks[count++] = static_cast<uint32_t>(rank);
+    if (count == kSome) insert_some();
+  }
+  insert_some();
+}
+
+// A pair that is there already takes the new rank, as in `tokenizers`. False: no slot before `end` is free.
+bool MergeTable::insert(const Merge& merge, uint32_t rank, size_t end) {
+  const uint64_t inverted_key = ~(uint64_t{merge.left} << 32 | merge.right), h = hash(merge.left, merge.right);
   filter_[h >> filter_shift_] |= uint64_t{1} << (h & 63);
-  auto i = static_cast<size_t>(line(h) - slots_.get());
-  while (slots_[i].inverted_key != 0 && slots_[i].inverted_key != inverted_key) i = (i + 1) & mask_;
-  slots_[i] = {inverted_key, uint64_t{rank} << 32 | joined};
+  for (auto i = static_cast<size_t>(line(h) - slots_.get()); i < end; ++i) {
+    Slot& slot = slots_[i & mask_];
+    if (slot.inverted_key != 0 && slot.inverted_key != inverted_key) continue;
+    slot = {inverted_key, uint64_t{rank} << 32 | merge.joined};
+    return true;
+  }
+  return false;
 }
 
 uint64_t MergeTable::find_further(const Slot* line, uint64_t inverted_key) const {

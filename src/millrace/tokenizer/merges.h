@@ -3,17 +3,23 @@
 
 // The merge list of byte pair encoding and what it does to the symbols of one word: among the neighbours that have a
 // merge, the one of the lowest rank is joined, the leftmost of equals, until none is left. A MergeTable is immutable
-// once filled and thread-safe then; a MergeScratch belongs to one thread.
+// and thread-safe; a MergeScratch belongs to one thread.
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "millrace/tokenizer/huge_array.h"
 
 namespace millrace::tokenizer {
+
+// Two tokens that become one. Its rank is its place in the list.
+struct Merge {
+  uint32_t left, right, joined;
+};
 
 // (left id, right id) -> (rank, id of the joined token): open addressing over lines of four. A pair lies in its own
 // line or, when that is full, behind it.
@@ -27,9 +33,8 @@ class MergeTable {
   };
   static constexpr size_t kLineSlots = 4;
 
-  explicit MergeTable(size_t merges);
-  // A pair that is there already takes the new rank, as in `tokenizers`.
-  void insert(uint32_t left, uint32_t right, uint32_t rank, uint32_t joined);
+  // Large ones are made on several threads.
+  explicit MergeTable(std::span<const Merge> merges);
   // Calls visit(left, right, rank, joined) for each merge, in no order.
   template <class Visit>
   void for_each(const Visit& visit) const {
@@ -48,12 +53,6 @@ class MergeTable {
               static_cast<uint32_t>(value));
       }
     }
-  }
-  // Has memory bring what insert will look at.
-  void prefetch(uint32_t left, uint32_t right) const {
-    const uint64_t h = hash(left, right);
-    __builtin_prefetch(&filter_[h >> filter_shift_], 1);
-    __builtin_prefetch(line(h), 1);
   }
   // Where find will look, asked of memory. Most pairs that are asked for have no merge, which a small filter near the
   // processor knows: for these an empty line, so that who looks needs not ask.
@@ -82,6 +81,20 @@ class MergeTable {
  private:
   alignas(64) static constexpr Slot kEmptyLine[kLineSlots] = {};
 
+  // Slots of which one thread fills all: those of the pairs whose hashes lie in its range.
+  struct Part {
+    size_t number = 0;
+    int hash_shift = 63;
+    size_t end = 0;
+    std::vector<uint32_t> left_over;  // ranks of the merges that found no slot before the end
+  };
+  void fill(Part& part, std::span<const Merge> merges);
+  bool insert(const Merge& merge, uint32_t rank, size_t end);
+  void prefetch(const Merge& merge) const {
+    const uint64_t h = hash(merge.left, merge.right);
+    __builtin_prefetch(&filter_[h >> filter_shift_], 1);
+    __builtin_prefetch(line(h), 1);
+  }
   // The upper bits are the better ones.
   static uint64_t hash(uint32_t left, uint32_t right) { return (uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15ull; }
   const Slot* line(uint64_t h) const { return slots_.get() + (h >> shift_) * kLineSlots; }

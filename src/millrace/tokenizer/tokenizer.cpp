@@ -2,8 +2,11 @@
 #include "millrace/tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "millrace/tokenizer/huge_array.h"
+#include "millrace/tokenizer/load_threads.h"
 #include "millrace/tokenizer/pipeline.h"
 
 namespace millrace::tokenizer {
@@ -28,6 +31,19 @@ std::optional<ByteLevelPath> find_byte_level_path(const TokenizerSpec& spec, con
   auto byte_bpe = words ? ByteBpe::build(*bpe) : std::nullopt;
   if (!byte_bpe) return std::nullopt;
   return ByteLevelPath{*words, byte_level->add_prefix_space, std::move(*byte_bpe)};
+}
+
+// New memory takes longer to get than to fill, so large files are read in two parts.
+Status read_all(const RandomReader& file, std::span<std::byte> out) {
+  constexpr size_t kBytesPerToken = 20;
+  const size_t parts = std::min<size_t>(load_threads(out.size() / kBytesPerToken), 2);
+  std::array<Status, 2> read;
+  in_parts(parts, [&](size_t i) {
+    const size_t begin = out.size() * i / parts, end = out.size() * (i + 1) / parts;
+    read[i] = file.read_at(static_cast<int64_t>(begin), out.subspan(begin, end - begin));
+  });
+  RETURN_IF_ERROR(std::move(read[0]));
+  return std::move(read[1]);
 }
 
 }  // namespace
@@ -60,7 +76,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_file(const RandomReader
   RETURN_IF_ERROR(check_size(file, kMostBytes));
   const auto size = static_cast<size_t>(file.size());
   const HugeArray<char> text = make_huge_array<char>(size + 1);
-  RETURN_IF_ERROR(file.read_at(0, std::as_writable_bytes(std::span(text.get(), size))));
+  RETURN_IF_ERROR(read_all(file, std::as_writable_bytes(std::span(text.get(), size))));
   return from_json({text.get(), size}, std::move(name));
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "millrace/base/hash.h"
+#include "millrace/tokenizer/load_threads.h"
 
 namespace millrace::tokenizer {
 namespace {
@@ -18,7 +19,7 @@ constexpr uint64_t max_id(size_t tokens) {
 
 }  // namespace
 
-Result<Vocabulary> Vocabulary::build(std::span<const std::pair<std::string_view, uint32_t>> tokens, Repeats repeats) {
+Result<Vocabulary> Vocabulary::build(Tokens tokens, Repeats repeats) {
   Vocabulary vocabulary;
   uint64_t limit = 0;
   size_t bytes = 0;
@@ -35,16 +36,15 @@ Result<Vocabulary> Vocabulary::build(std::span<const std::pair<std::string_view,
   vocabulary.mask_ = slots - 1;
   vocabulary.shift_ = 64 - std::countr_zero(slots);
   vocabulary.arena_.reserve(bytes);
-  for (size_t first = 0; first < tokens.size(); first += kMany) {
-    const auto some = tokens.subspan(first, std::min(kMany, tokens.size() - first));
-    Keys keys;
-    for (size_t i = 0; i < some.size(); ++i) {
-      keys[i] = Key(some[i].first);
-      __builtin_prefetch(&vocabulary.slots_[vocabulary.first_slot(keys[i])]);
-    }
-    for (size_t i = 0; i < some.size(); ++i)
-      RETURN_IF_ERROR(vocabulary.insert(some[i].first, some[i].second, keys[i], repeats));
-  }
+  Status spelled;
+  std::vector<size_t> again;
+  const size_t parts = std::min<size_t>(load_threads(tokens.size()), 2);
+  in_parts(parts, [&](size_t part) {
+    if (part == 0) spelled = vocabulary.spell(tokens);
+    if (part + 1 == parts) again = vocabulary.fill_slots(tokens);
+  });
+  RETURN_IF_ERROR(std::move(spelled));
+  for (const size_t i : again) RETURN_IF_ERROR(vocabulary.insert_again(tokens[i].first, tokens[i].second, repeats));
   return vocabulary;
 }
 
@@ -67,8 +67,39 @@ Vocabulary::Key::Key(std::string_view token) {
   bits = bytes | (size + 1) << 56;
 }
 
-Status Vocabulary::insert(std::string_view token, uint32_t id, Key key, Repeats repeats) {
-  if (contains(id)) return fail(ErrorCode::kUnsupported, "the id {} for two tokens, one is \"{}\"", id, token);
+Status Vocabulary::spell(Tokens tokens) {
+  for (const auto& [token, id] : tokens) {
+    if (contains(id)) return fail(ErrorCode::kUnsupported, "the id {} for two tokens, one is \"{}\"", id, token);
+    tokens_[id] = {static_cast<uint32_t>(arena_.size()), static_cast<uint32_t>(token.size())};
+    arena_.append(token);
+    ++size_;
+  }
+  return {};
+}
+
+std::vector<size_t> Vocabulary::fill_slots(Tokens tokens) {
+  std::vector<size_t> again;
+  Keys keys;
+  for (size_t first = 0; first < tokens.size(); first += kMany) {
+    const auto some = tokens.subspan(first, std::min(kMany, tokens.size() - first));
+    for (size_t i = 0; i < some.size(); ++i) {
+      keys[i] = Key(some[i].first);
+      __builtin_prefetch(&slots_[first_slot(keys[i])], 1);
+    }
+    for (size_t i = 0; i < some.size(); ++i) {
+      size_t at = first_slot(keys[i]);
+      while (slots_[at].key != 0 && slots_[at].key != keys[i].bits) at = (at + 1) & mask_;
+      if (slots_[at].key != 0)
+        again.push_back(first + i);
+      else
+        slots_[at] = {keys[i].bits, some[i].second};
+    }
+  }
+  return again;
+}
+
+Status Vocabulary::insert_again(std::string_view token, uint32_t id, Repeats repeats) {
+  const Key key(token);
   size_t i = first_slot(key);
   for (; slots_[i].key != 0; i = (i + 1) & mask_) {
     if (slots_[i].key != key.bits || (!key.is_whole() && this->token(slots_[i].id) != token)) continue;
@@ -76,9 +107,6 @@ Status Vocabulary::insert(std::string_view token, uint32_t id, Key key, Repeats 
     break;
   }
   slots_[i] = {key.bits, id};
-  tokens_[id] = {static_cast<uint32_t>(arena_.size()), static_cast<uint32_t>(token.size())};
-  arena_.append(token);
-  ++size_;
   return {};
 }
 

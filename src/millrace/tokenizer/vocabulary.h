@@ -25,8 +25,8 @@ class Vocabulary {
   enum class Repeats { kRefused, kLastIsFound };
 
   // Errors: unsupported (an id twice, a token twice when that is refused, ids far above the count).
-  [[nodiscard]] static Result<Vocabulary> build(std::span<const std::pair<std::string_view, uint32_t>> tokens,
-                                                Repeats repeats = Repeats::kRefused);
+  using Tokens = std::span<const std::pair<std::string_view, uint32_t>>;
+  [[nodiscard]] static Result<Vocabulary> build(Tokens tokens, Repeats repeats = Repeats::kRefused);
 
   // The id of a token, or kNoToken.
   uint32_t find(std::string_view token) const;
@@ -76,7 +76,11 @@ class Vocabulary {
   Vocabulary() = default;
   size_t first_slot(Key key) const { return key.hash() >> shift_; }
   uint32_t find(std::string_view token, Key key) const;
-  [[nodiscard]] Status insert(std::string_view token, uint32_t id, Key key, Repeats repeats);
+  // The tokens by id, and beside that the ids by token: but for those (by place) whose key is there already, since they
+  // are the same or, of long ones, since their hashes are. These come last.
+  [[nodiscard]] Status spell(Tokens tokens);
+  std::vector<size_t> fill_slots(Tokens tokens);
+  [[nodiscard]] Status insert_again(std::string_view token, uint32_t id, Repeats repeats);
 
   HugeString arena_;
   HugeVector<Token> tokens_;  // by id
