@@ -48,6 +48,7 @@ nb::list metric_table() {
 }  // namespace
 
 NB_MODULE(_core, m) {
+  nb::set_leak_warnings(false);  // what a daemon thread still holds as Python ends is nothing that users can mend
   m.doc() = "The C++ core of Millrace. Use the names of the package `millrace`; this module is its inside.";
   m.attr("__version__") = MILLRACE_VERSION;
   register_errors(m);

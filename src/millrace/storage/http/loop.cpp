@@ -286,7 +286,11 @@ void Loop::drop(Connection& connection) {
   if (connection.exchange() != nullptr) connection.release();
   std::erase(idle_, &connection);
   std::erase(later_, &connection);
-  curl_->multi_remove_handle(multi_, connection.handle());  // closes the socket
+  if (const int fd = connection.socket(); fd >= 0) {  // libcurl before 7.85 closes it only when it cleans up
+    watch(fd, 0, nullptr);
+    ::shutdown(fd, SHUT_RDWR);
+  }
+  curl_->multi_remove_handle(multi_, connection.handle());
   std::erase_if(connections_, [&](const auto& each) { return each.get() == &connection; });
 }
 
