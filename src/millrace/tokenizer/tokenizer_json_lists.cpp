@@ -11,10 +11,13 @@
 #include <emmintrin.h>
 #endif
 
+#include "millrace/base/sync.h"
+#include "millrace/tokenizer/load_threads.h"
+
 namespace millrace::tokenizer {
 namespace {
 
-using Merge = MergesSpec::value_type;
+using MergeTexts = MergesSpec::value_type;
 
 // What a backslash and this character stand for; 0: not told here, as \u.
 constexpr std::array<char, 256> kEscapes = [] {
@@ -33,6 +36,7 @@ class ValueReader {
       : at_(text.data()), end_(text.data() + text.size()), unescaped_(unescaped) {}
 
   const char* at() const { return at_; }
+  void go_to(const char* at) { at_ = at; }
 
   // The next character but white space; 0 at the end.
   char next() {
@@ -58,7 +62,7 @@ class ValueReader {
   }
 
   // "left right".
-  bool take_merge(Merge& merge) {
+  bool take_merge(MergeTexts& merge) {
     if (!take('"')) return false;
     const char* const begin = at_;
     char c = stop();
@@ -174,14 +178,73 @@ class ValueReader {
   std::deque<std::string>& unescaped_;
 };
 
+// An entry takes up 20 to 30 bytes of most files. Memory that stays empty costs nothing.
+size_t likely_count(std::string_view json) {
+  return json.size() / 16;
+}
+
+bool read_merges(ValueReader& values, MergesSpec& merges) {
+  if (!values.take('[')) return false;
+  const bool as_pairs = values.next() == '[';
+  const auto read_pair = [&](MergeTexts& merge) {
+    return values.take('[') && values.take_string(merge.first) && values.take(',') &&
+           values.take_string(merge.second) && values.take(']');
+  };
+  do {
+    MergeTexts& merge = merges.emplace_back();
+    if (!(as_pairs ? read_pair(merge) : values.take_merge(merge))) return false;
+  } while (values.take(','));
+  return values.take(']');
+}
+
+// The merges of a large file, read by another thread while the vocabulary before them is. Where they begin is a guess,
+// which who comes there knows to be right or not.
+class MergesAhead {
+ public:
+  MergesAhead(std::string_view json, LongLists& lists) : json_(json), lists_(lists) {
+    constexpr size_t kBytesPerToken = 20;
+    if (load_threads(json.size() / kBytesPerToken) > 1) thread_ = Thread("mr-load", [this] { run(); });
+  }
+
+  // Where the list that begins at `begin` ends; nullptr, and no merges, when it was not read, or not to its end.
+  const char* end_of(const char* begin) {
+    if (!thread_.joinable()) return nullptr;
+    thread_.join();
+    if (begin == begin_ && end_ != nullptr) return end_;
+    lists_.merges.clear();
+    return nullptr;
+  }
+
+ private:
+  void run() {
+    constexpr std::string_view kKey = "\"merges\"";
+    for (size_t at = json_.size() / 4; (at = json_.find(kKey, at)) != json_.npos;) {
+      at += kKey.size();
+      ValueReader values(json_.substr(at), lists_.unescaped_merges);
+      if (!values.take(':') || values.next() != '[') continue;
+      begin_ = values.at();
+      lists_.merges.reserve(likely_count(json_));
+      if (read_merges(values, lists_.merges)) end_ = values.at();
+      return;
+    }
+  }
+
+  const std::string_view json_;
+  LongLists& lists_;
+  const char* begin_ = nullptr;
+  const char* end_ = nullptr;
+  Thread thread_;  // which has lists_.merges and unescaped_merges until it is joined
+};
+
 class ListReader {
  public:
   ListReader(std::string_view json, LongLists& lists)
-      : json_(json), lists_(lists), values_(json, lists.unescaped), copied_(json.data()) {}
+      : json_(json), lists_(lists), values_(json, lists.unescaped), copied_(json.data()), ahead_(json, lists) {}
 
   bool read() {
     const bool plain =
         read_fields([&](std::string_view key) { return key == "model" ? read_model() : values_.skip_value(); });
+    if (!merges_came_) static_cast<void>(ahead_.end_of(nullptr));
     lists_.rest.append(copied_, json_.data() + json_.size());
     return plain && !lists_.vocab.empty();
   }
@@ -218,7 +281,7 @@ class ListReader {
 
   bool read_vocab() {
     if (!lists_.vocab.empty()) return false;
-    lists_.vocab.reserve(likely_count());
+    lists_.vocab.reserve(likely_count(json_));
     return read_fields([&](std::string_view token) {
       auto& entry = lists_.vocab.emplace_back(token, 0);
       return values_.take_id(entry.second);
@@ -226,28 +289,22 @@ class ListReader {
   }
 
   bool read_merges() {
-    if (!lists_.merges.empty() || !values_.take('[')) return false;
-    lists_.merges.reserve(likely_count());
-    const bool as_pairs = values_.next() == '[';
-    do {
-      Merge& merge = lists_.merges.emplace_back();
-      if (!(as_pairs ? read_pair(merge) : values_.take_merge(merge))) return false;
-    } while (values_.take(','));
-    return values_.take(']');
+    if (merges_came_) return false;
+    merges_came_ = true;
+    if (const char* const end = ahead_.end_of(values_.at())) {
+      values_.go_to(end);
+      return true;
+    }
+    lists_.merges.reserve(likely_count(json_));
+    return tokenizer::read_merges(values_, lists_.merges);
   }
-
-  bool read_pair(Merge& merge) {
-    return values_.take('[') && values_.take_string(merge.first) && values_.take(',') &&
-           values_.take_string(merge.second) && values_.take(']');
-  }
-
-  // An entry takes up 20 to 30 bytes of most files. Memory that stays empty costs nothing.
-  size_t likely_count() const { return json_.size() / 16; }
 
   std::string_view json_;
   LongLists& lists_;
   ValueReader values_;
   const char* copied_;  // what lies before is in `rest`, but for the two lists
+  bool merges_came_ = false;
+  MergesAhead ahead_;
 };
 
 }  // namespace

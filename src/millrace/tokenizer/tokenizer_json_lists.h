@@ -2,7 +2,8 @@
 #pragma once
 
 // The vocabulary and the merges of a tokenizer.json, which are nearly all of a large one, read straight from its text:
-// a third of the time and a quarter of the memory that a JSON document of them takes. Thread-safe.
+// a third of the time and a quarter of the memory that a JSON document of them takes. Two threads share the work for a
+// large one. Thread-safe.
 
 #include <deque>
 #include <optional>
@@ -16,8 +17,8 @@ namespace millrace::tokenizer {
 struct LongLists {
   VocabularySpec vocab;
   MergesSpec merges;
-  std::deque<std::string> unescaped;  // what stands for tokens that the file writes with escapes
-  std::string rest;                   // the file with {} and [] in the place of the two
+  std::deque<std::string> unescaped, unescaped_merges;  // what stands for what the file writes with escapes
+  std::string rest;                                     // the file with {} and [] in the place of the two
 };
 
 // Nothing when the file is not what tools write: whoever reads all of it as JSON then finds out what it is. If `rest`

@@ -55,6 +55,47 @@ TEST(LongLists, AreWhatTheDocumentSays) {
   }
 }
 
+// Large enough for two threads, of which one guesses where the merges begin.
+std::string large_file(bool as_pairs, std::string_view before_model, std::string_view behind_merges) {
+  std::string vocab, merges;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string left = fmt::format("{}\\n", i), right = fmt::format("x{}", i);
+    vocab += fmt::format(R"("{}":{},"{}":{},"{}{}":{},)", left, 3 * i, right, 3 * i + 1, left, right, 3 * i + 2);
+    merges += as_pairs ? fmt::format(R"(["{}","{}"],)", left, right) : fmt::format(R"("{} {}",)", left, right);
+  }
+  vocab.pop_back();
+  merges.pop_back();
+  return fmt::format(R"({{"version":"1.0",{}"model":{{"type":"BPE","vocab":{{{}}},"merges" : [{}]{}}}}})", before_model,
+                     vocab, merges, behind_merges);
+}
+
+TEST(LongLists, OfLargeFilesAreTheSameOnTwoThreads) {
+  for (const bool as_pairs : {false, true}) {
+    const std::string file = large_file(as_pairs, "", "");
+    ASSERT_GT(file.size(), 1'000'000u);
+    const auto lists = read_long_lists(file);
+    ASSERT_TRUE(lists);
+    EXPECT_EQ(lists->merges.size(), 20'000u);
+    EXPECT_EQ(lists->vocab.size(), 60'000u);
+    EXPECT_TRUE(summary(file) == summary(as_document(file)));
+    EXPECT_TRUE(summary(file).ends_with("good"));
+  }
+  // Other lists of that name, of which the first is what is guessed, and a list that does not end.
+  const std::string padding = "\"padding\":[\"" + std::string(1'500'000, 'x') + "\"],";
+  for (const std::string_view trap :
+       {R"("other":{"merges":["a b"]},)", R"("other":{"merges":["a b"},)", R"("merges":[],)"}) {
+    const std::string file = large_file(false, padding + std::string(trap), "");
+    EXPECT_EQ(summary(file).substr(0, 200), summary(as_document(file)).substr(0, 200)) << trap;
+  }
+  for (const std::string_view behind : {R"(,"merges":["x0 x1"])", R"(,"merges":[])", ",", "]", R"(,"x":"y")"}) {
+    const std::string file = large_file(false, "", behind);
+    EXPECT_TRUE(summary(file) == summary(as_document(file))) << behind;
+  }
+  std::string cut = large_file(false, "", "");
+  cut.resize(cut.size() - 20);
+  EXPECT_TRUE(summary(cut) == summary(as_document(cut)));
+}
+
 TEST(LongLists, StrangeFilesAreLeftToTheDocument) {
   const std::string head = R"({"version":"1.0","model":{"type":"BPE","vocab":)", tail = R"(,"merges":["a b"]}})";
   for (const char* vocab :
