@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <functional>
+#include <numeric>
 
 #include "millrace/tokenizer/load_threads.h"
 
@@ -86,38 +87,53 @@ class SymbolList {
 
 }  // namespace
 
+// Merges in the order of where they will lie, more or less, and those of one place in their own: a table that is filled
+// from one end to the other needs few of its pages at a time, which takes half of the time.
+class MergeTable::PlaceOrder {
+ public:
+  struct Ranked {
+    Merge merge;
+    uint32_t rank;
+  };
+
+  explicit PlaceOrder(std::span<const Merge> merges) : merges_(merges.size()) {
+    const auto place = [](const Merge& merge) { return hash(merge.left, merge.right) >> (64 - kBits); };
+    for (const Merge& merge : merges) ++begins_[place(merge) + 1];
+    std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
+    auto next = begins_;
+    for (size_t rank = 0; rank < merges.size(); ++rank)
+      merges_[next[place(merges[rank])]++] = {merges[rank], static_cast<uint32_t>(rank)};
+  }
+
+  // Those that lie in part `i` of so many of a table, a power of two.
+  std::span<const Ranked> part(size_t i, size_t parts) const {
+    const size_t begin = begins_[i * kPlaces / parts], end = begins_[(i + 1) * kPlaces / parts];
+    return std::span(merges_).subspan(begin, end - begin);
+  }
+
+ private:
+  static constexpr int kBits = 6;  // 128 KiB each of the largest tables in use
+  static constexpr size_t kPlaces = size_t{1} << kBits;
+  std::array<uint32_t, kPlaces + 1> begins_{};
+  HugeVector<Ranked> merges_;
+};
+
 MergeTable::MergeTable(std::span<const Merge> merges)
     : mask_(std::bit_ceil(std::max(merges.size() * 3 / 2, 2 * kLineSlots)) - 1),
       shift_(64 - std::popcount(mask_ / kLineSlots)),
       filter_shift_(64 - std::max(1, std::popcount(mask_) - 3)),
       slots_(make_huge_array<Slot>(mask_ + 1)),
       filter_(make_huge_array<uint64_t>(size_t{1} << (64 - filter_shift_))) {
-  std::vector<Part> parts(load_threads(merges.size()));
-  const int part_bits = std::countr_zero(parts.size());
-  for (size_t i = 0; i < parts.size(); ++i)
-    parts[i] = {.number = i, .hash_shift = 63 - part_bits, .end = (i + 1) * (mask_ + 1) / parts.size()};
-  in_parts(parts.size(), [&](size_t i) { fill(parts[i], merges); });
-  for (const Part& part : parts)
-    for (const uint32_t rank : part.left_over) insert(merges[rank], rank, SIZE_MAX);
-}
-
-void MergeTable::fill(Part& part, std::span<const Merge> merges) {
-  constexpr size_t kSome = 32;  // memory is asked for so many at once
-  std::array<uint32_t, kSome> ranks;
-  size_t count = 0;
-  const auto insert_some = [&] {
-    for (const uint32_t rank : std::span(ranks).first(count))
-      if (!insert(merges[rank], rank, part.end)) part.left_over.push_back(rank);
-    count = 0;
-  };
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const Merge& merge = merges[rank];
-    if (hash(merge.left, merge.right) >> 1 >> part.hash_shift != part.number) continue;
-    prefetch(merge);
-    ranks[count++] = static_cast<uint32_t>(rank);
-    if (count == kSome) insert_some();
-  }
-  insert_some();
+  const PlaceOrder order(merges);
+  std::vector<std::vector<uint32_t>> left_over(load_threads(merges.size()));
+  const size_t parts = left_over.size();
+  in_parts(parts, [&](size_t i) {
+    const size_t end = (i + 1) * (mask_ + 1) / parts;
+    for (const auto& [merge, rank] : order.part(i, parts))
+      if (!insert(merge, rank, end)) left_over[i].push_back(rank);
+  });
+  for (const auto& ranks : left_over)
+    for (const uint32_t rank : ranks) insert(merges[rank], rank, SIZE_MAX);
 }
 
 // A pair that is there already takes the new rank, as in `tokenizers`. False: no slot before `end` is free.

@@ -81,20 +81,8 @@ class MergeTable {
  private:
   alignas(64) static constexpr Slot kEmptyLine[kLineSlots] = {};
 
-  // Slots of which one thread fills all: those of the pairs whose hashes lie in its range.
-  struct Part {
-    size_t number = 0;
-    int hash_shift = 63;
-    size_t end = 0;
-    std::vector<uint32_t> left_over;  // ranks of the merges that found no slot before the end
-  };
-  void fill(Part& part, std::span<const Merge> merges);
+  class PlaceOrder;
   bool insert(const Merge& merge, uint32_t rank, size_t end);
-  void prefetch(const Merge& merge) const {
-    const uint64_t h = hash(merge.left, merge.right);
-    __builtin_prefetch(&filter_[h >> filter_shift_], 1);
-    __builtin_prefetch(line(h), 1);
-  }
   // The upper bits are the better ones.
   static uint64_t hash(uint32_t left, uint32_t right) { return (uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15ull; }
   const Slot* line(uint64_t h) const { return slots_.get() + (h >> shift_) * kLineSlots; }
