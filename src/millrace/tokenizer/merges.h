@@ -79,7 +79,11 @@ class MergeTable {
   }
 
  private:
-  alignas(64) static constexpr Slot kEmptyLine[kLineSlots] = {};
+  // A pair of no tokens, which is what a lane asks for before its first merge, equals all of these, and find adds up
+  // which slots are equal: so there are more of them than in a line.
+  static constexpr Slot kEmpty{0, kNone};
+  alignas(64) static constexpr Slot kEmptyLine[2 * kLineSlots] = {kEmpty, kEmpty, kEmpty, kEmpty,
+                                                                  kEmpty, kEmpty, kEmpty, kEmpty};
 
   class PlaceOrder;
   bool insert(const Merge& merge, uint32_t rank, size_t end);

@@ -74,6 +74,11 @@ TEST(MergeTable, PairsThatCrowdAtTheEndOfAThreadsPartAreHeld) {
   expect_all(merges, random);
 }
 
+TEST(MergeTable, NoTokensHaveNoMerge) {
+  const MergeTable table({});
+  EXPECT_EQ(table.find(MergeTable::empty_line(), UINT32_MAX, UINT32_MAX), MergeTable::kNone);
+}
+
 TEST(LoadThreads, EachPartIsDoneOnce) {
   std::vector<int> done(4);
   in_parts(done.size(), [&](size_t part) { ++done[part]; });
