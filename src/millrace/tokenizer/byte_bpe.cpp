@@ -145,13 +145,11 @@ std::optional<ByteBpe> ByteBpe::build(const CharBpe& model) {
   const bool complete = std::ranges::find(bpe.byte_tokens_, kNoToken) == bpe.byte_tokens_.end();
   if (!complete && !model.drops_unknown()) return std::nullopt;
   const TokenBytes tokens(model.vocabulary());
-  const auto find_pairs = [&] { bpe.find_byte_pairs(tokens, static_cast<size_t>(model.vocabulary().id_limit())); };
-  if (bpe.ignore_merges_ && load_threads(tokens.tokens.size()) > 1) {
-    in_parts(2, [&](size_t part) { part == 0 ? find_pairs() : bpe.find_whole_words(tokens); });
-  } else {  // where merges decide which words are whole, the pairs come first
-    find_pairs();
-    bpe.find_whole_words(tokens);
-  }
+  // Where merges decide which words are whole, the pairs come first.
+  both(
+      bpe.ignore_merges_ ? tokens.tokens.size() : 0,
+      [&] { bpe.find_byte_pairs(tokens, static_cast<size_t>(model.vocabulary().id_limit())); },
+      [&] { bpe.find_whole_words(tokens); });
   return bpe;
 }
 

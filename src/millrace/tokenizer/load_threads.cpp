@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <vector>
+#include <cstdint>
 
+#include "millrace/base/executor.h"
 #include "millrace/base/sync.h"
 
 namespace millrace::tokenizer {
@@ -16,9 +17,14 @@ size_t load_threads(size_t items) {
 }
 
 void in_parts(size_t parts, const std::function<void(size_t)>& body) {
-  std::vector<Thread> threads;
-  for (size_t part = 1; part < parts; ++part) threads.emplace_back("mr-load", [&body, part] { body(part); });
-  body(0);
+  Executor executor(std::max(1, static_cast<int>(parts) - 1), "mr-load");
+  parallel_for(executor, static_cast<int64_t>(parts), [&](int64_t part) { body(static_cast<size_t>(part)); });
+}
+
+void both(size_t items, const std::function<void()>& first, const std::function<void()>& second) {
+  if (load_threads(items) > 1) return in_parts(2, [&](size_t part) { part == 0 ? first() : second(); });
+  first();
+  second();
 }
 
 }  // namespace millrace::tokenizer

@@ -35,8 +35,7 @@ std::optional<ByteLevelPath> find_byte_level_path(const TokenizerSpec& spec, con
 
 // New memory takes longer to get than to fill, so large files are read in two parts.
 Status read_all(const RandomReader& file, std::span<std::byte> out) {
-  constexpr size_t kBytesPerToken = 20;
-  const size_t parts = std::min<size_t>(load_threads(out.size() / kBytesPerToken), 2);
+  const size_t parts = std::min<size_t>(load_threads(likely_count(out.size())), 2);
   std::array<Status, 2> read;
   in_parts(parts, [&](size_t i) {
     const size_t begin = out.size() * i / parts, end = out.size() * (i + 1) / parts;

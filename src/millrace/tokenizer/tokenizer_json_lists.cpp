@@ -178,11 +178,6 @@ class ValueReader {
   std::deque<std::string>& unescaped_;
 };
 
-// An entry takes up 20 to 30 bytes of most files. Memory that stays empty costs nothing.
-size_t likely_count(std::string_view json) {
-  return json.size() / 16;
-}
-
 bool read_merges(ValueReader& values, MergesSpec& merges) {
   if (!values.take('[')) return false;
   const bool as_pairs = values.next() == '[';
@@ -202,8 +197,7 @@ bool read_merges(ValueReader& values, MergesSpec& merges) {
 class MergesAhead {
  public:
   MergesAhead(std::string_view json, LongLists& lists) : json_(json), lists_(lists) {
-    constexpr size_t kBytesPerToken = 20;
-    if (load_threads(json.size() / kBytesPerToken) > 1) thread_ = Thread("mr-load", [this] { run(); });
+    if (load_threads(likely_count(json.size())) > 1) thread_ = Thread("mr-load", [this] { run(); });
   }
 
   // Where the list that begins at `begin` ends; nullptr, and no merges, when it was not read, or not to its end.
@@ -223,7 +217,7 @@ class MergesAhead {
       ValueReader values(json_.substr(at), lists_.unescaped_merges);
       if (!values.take(':') || values.next() != '[') continue;
       begin_ = values.at();
-      lists_.merges.reserve(likely_count(json_));
+      lists_.merges.reserve(likely_count(json_.size()));
       if (read_merges(values, lists_.merges)) end_ = values.at();
       return;
     }
@@ -281,7 +275,7 @@ class ListReader {
 
   bool read_vocab() {
     if (!lists_.vocab.empty()) return false;
-    lists_.vocab.reserve(likely_count(json_));
+    lists_.vocab.reserve(likely_count(json_.size()));
     return read_fields([&](std::string_view token) {
       auto& entry = lists_.vocab.emplace_back(token, 0);
       return values_.take_id(entry.second);
@@ -295,7 +289,7 @@ class ListReader {
       values_.go_to(end);
       return true;
     }
-    lists_.merges.reserve(likely_count(json_));
+    lists_.merges.reserve(likely_count(json_.size()));
     return tokenizer::read_merges(values_, lists_.merges);
   }
 

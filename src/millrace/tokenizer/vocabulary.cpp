@@ -38,11 +38,7 @@ Result<Vocabulary> Vocabulary::build(Tokens tokens, Repeats repeats) {
   vocabulary.arena_.reserve(bytes);
   Status spelled;
   std::vector<size_t> again;
-  const size_t parts = std::min<size_t>(load_threads(tokens.size()), 2);
-  in_parts(parts, [&](size_t part) {
-    if (part == 0) spelled = vocabulary.spell(tokens);
-    if (part + 1 == parts) again = vocabulary.fill_slots(tokens);
-  });
+  both(tokens.size(), [&] { spelled = vocabulary.spell(tokens); }, [&] { again = vocabulary.fill_slots(tokens); });
   RETURN_IF_ERROR(std::move(spelled));
   for (const size_t i : again) RETURN_IF_ERROR(vocabulary.insert_again(tokens[i].first, tokens[i].second, repeats));
   return vocabulary;

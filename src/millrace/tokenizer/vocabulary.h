@@ -24,8 +24,8 @@ class Vocabulary {
   // later id be found while both ids have the token (Unigram, whose vocabulary is a list).
   enum class Repeats { kRefused, kLastIsFound };
 
-  // Errors: unsupported (an id twice, a token twice when that is refused, ids far above the count).
   using Tokens = std::span<const std::pair<std::string_view, uint32_t>>;
+  // Errors: unsupported (an id twice, a token twice when that is refused, ids far above the count).
   [[nodiscard]] static Result<Vocabulary> build(Tokens tokens, Repeats repeats = Repeats::kRefused);
 
   // The id of a token, or kNoToken.

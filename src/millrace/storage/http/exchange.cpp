@@ -48,22 +48,6 @@ bool is_host(std::string_view header) {
   return header.size() > 4 && header[4] == ':' && lower(header.substr(0, 4)) == "host";
 }
 
-std::string_view method_name(Method method) {
-  switch (method) {
-    case Method::kGet:
-      return "GET";
-    case Method::kHead:
-      return "HEAD";
-    case Method::kPut:
-      return "PUT";
-    case Method::kPost:
-      return "POST";
-    case Method::kDelete:
-      return "DELETE";
-  }
-  return "?";
-}
-
 }  // namespace
 
 std::string describe(Method method, std::string_view url) {

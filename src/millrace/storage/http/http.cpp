@@ -28,6 +28,22 @@ struct Client::Impl {
   PerProcess<Loops> loops;
 };
 
+std::string_view method_name(Method method) {
+  switch (method) {
+    case Method::kGet:
+      return "GET";
+    case Method::kHead:
+      return "HEAD";
+    case Method::kPut:
+      return "PUT";
+    case Method::kPost:
+      return "POST";
+    case Method::kDelete:
+      return "DELETE";
+  }
+  return "?";
+}
+
 std::string_view Response::header(std::string_view name) const {
   for (const auto& [key, value] : headers) {
     if (key == name) return value;

@@ -2,10 +2,11 @@
 #pragma once
 
 // The one HTTP transport: requests go in, whole answers come out, and what an answer means is the caller's business.
-// It runs on libcurl's multi interface, opened at run time on first use, with threads of its own that each serve many
-// connections. Bodies go straight from and to the caller's memory. It tries nothing again by itself, but for one case:
-// a kept connection that the server closes without a byte of answer, and then only what has no body or was not sent
-// whole. It follows no redirect and logs no header (they may hold secrets). Private to storage/.
+// libcurl, opened at run time on first use, makes the connections (names, proxies, TLS); HTTP/1.1 on them is our own,
+// with threads that each serve many of them. Bodies go straight from and to the caller's memory. It tries nothing again
+// by itself, but for one case: a kept connection that the server closes without a byte of answer, and then only what
+// has no body or was not sent whole. It follows no redirect and logs no header (they may hold secrets). Private to
+// storage/.
 
 #include <chrono>
 #include <cstdint>
@@ -24,6 +25,7 @@
 namespace millrace::http {
 
 enum class Method { kGet, kHead, kPut, kPost, kDelete };
+std::string_view method_name(Method method);  // "GET"
 
 struct Request {
   Method method = Method::kGet;

@@ -271,10 +271,7 @@ Connection* Loop::take_idle(const Request& request) {
 }
 
 Result<Connection*> Loop::connect(Exchange& exchange) {
-  if (std::ssize(connections_) >= settings_.options.max_connections && !idle_.empty()) {
-    Connection& oldest = *idle_.front();
-    drop(oldest);
-  }
+  if (std::ssize(connections_) >= settings_.options.max_connections && !idle_.empty()) drop(*idle_.front());
   ASSIGN_OR_RETURN(auto made, Connection::open(*curl_, settings_, exchange.request()));
   const CURLMcode code = curl_->multi_add_handle(multi_, made->handle());
   if (code != CURLM_OK)

@@ -30,9 +30,8 @@
 //   owner and mode, where asked for
 //   fdatasync(file)                  - the content is on the disk before its name points to it     (durable)
 //   check the condition, rename      - the one step that makes it visible; or link, where nothing is there yet
-//   unlink the note, if any          - not before: what is killed in between must not be sent again. A note that a
-//   crash
-//                                      leaves without its file is an upload of its own, see uploads.cpp
+//   unlink the note, if any          - not before: what is killed in between must not be sent again. A note without
+//                                      its file, which a crash may leave, is an upload of its own, see uploads.cpp
 //   fsync(directory and new parents) - the name is on the disk                                     (durable)
 //
 // crash_test.cpp cuts the power before each of these calls.

@@ -145,22 +145,6 @@ Place place_of(const S3Options& options, const std::string& scheme, const std::s
   return {scheme, bucket + "." + authority, ""};
 }
 
-std::string_view method_name(http::Method method) {
-  switch (method) {
-    case http::Method::kGet:
-      return "GET";
-    case http::Method::kHead:
-      return "HEAD";
-    case http::Method::kPut:
-      return "PUT";
-    case http::Method::kPost:
-      return "POST";
-    case http::Method::kDelete:
-      return "DELETE";
-  }
-  return "GET";
-}
-
 }  // namespace
 
 std::string Service::bucket_url(const std::string& bucket) const {
@@ -189,7 +173,7 @@ Result<http::Request> Service::sign(Call& call) {
   has_credentials_ = true;
   call.credentials = credentials;
   SignInput input;
-  input.method = method_name(request.method);
+  input.method = http::method_name(request.method);
   input.host = place.host;
   input.path = path;
   input.query = request.query;
