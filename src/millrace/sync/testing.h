@@ -27,7 +27,8 @@ class BentStorage final : public Storage {
   std::optional<int64_t> free_bytes;
   std::function<void(std::string_view key)> on_open;
   std::function<Status(std::span<const std::string> keys)> on_durable;
-  std::vector<ObjectInfo> left;  // unfinished ones, for list_uploads
+  std::function<void(std::span<const Operation>, CompletionQueue&)> on_submit;  // has to submit them, sooner or later
+  std::vector<ObjectInfo> left;                                                 // unfinished ones, for list_uploads
 
   std::string_view name() const override { return inner_->name(); }
   Capabilities capabilities() const override {
@@ -44,6 +45,7 @@ class BentStorage final : public Storage {
     return inner_->open_write(key, options);
   }
   void submit(std::span<const Operation> operations, CompletionQueue& queue) override {
+    if (on_submit) return on_submit(operations, queue);
     inner_->submit(operations, queue);
   }
   [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override { return inner_->stat(key); }

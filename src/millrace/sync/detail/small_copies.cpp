@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <deque>
 #include <utility>
 #include <vector>
@@ -19,6 +20,10 @@ constexpr int64_t kMostBegun = 64;
 // Another thread is woken or started once each that is at work has more than this to do: to wake one for each thing
 // that happens costs more than most of them take. Where threads wait for a slow file system, all come to be used.
 constexpr int64_t kBacklog = 4;
+// Where all sleep and this part of what has begun can be gone on with, one is called; for less, which keeps no server
+// waiting, one looks now and then.
+constexpr int64_t kIdleShare = 16;
+constexpr std::chrono::milliseconds kLookEvery{2};
 
 }  // namespace
 
@@ -66,8 +71,10 @@ struct SmallCopies::Impl final : CompletionQueue {
     return std::ssize(ready) + std::min(std::ssize(waiting), kMostBegun - begun);
   }
 
+  int64_t awake() const REQUIRES_LOCK(mutex) { return std::ssize(threads) - asleep; }
+
   void call_another() REQUIRES_LOCK(mutex) {
-    if (to_do() <= kBacklog * (std::ssize(threads) - asleep)) return;
+    if (to_do() <= (awake() > 0 ? kBacklog * awake() : std::min(kBacklog, begun / kIdleShare))) return;
     if (asleep > 0) {
       --asleep;
       ++called;
@@ -82,17 +89,32 @@ struct SmallCopies::Impl final : CompletionQueue {
       Completion next;
       {
         MutexLock lock(mutex);
-        while (to_do() == 0) {
-          ++asleep;
-          while (called == 0 && !stopping) wanted.wait(mutex);
-          if (stopping) return;
-          --called;
-        }
+        while (to_do() == 0 && !stopping) sleep();
+        if (stopping) return;
         next = take();
       }
       // SAFETY: tags are made by tag_of() only, and each comes back once.
       go_on(std::unique_ptr<Work>(std::bit_cast<Work*>(next.tag)), std::move(next.status));
     }
+  }
+
+  // Until called. While something is under way one of those that sleep watches.
+  void sleep() REQUIRES_LOCK(mutex) {
+    ++asleep;
+    while (called == 0 && !stopping) {
+      if (begun == 0 || watched) {
+        wanted.wait(mutex);
+        continue;
+      }
+      watched = true;
+      wanted.wait_until(mutex, Clock::now() + kLookEvery);
+      watched = false;
+      if (called == 0 && to_do() > kBacklog * awake()) {
+        --asleep;
+        return;
+      }
+    }
+    if (!stopping) --called;
   }
 
   // First what is to begin, so that servers have something to do. REQUIRES: to_do() > 0.
@@ -195,6 +217,7 @@ struct SmallCopies::Impl final : CompletionQueue {
   int64_t begun GUARDED_BY(mutex) = 0;                          // and not ended
   int64_t asleep GUARDED_BY(mutex) = 0;                         // threads that were not called yet
   int64_t called GUARDED_BY(mutex) = 0;                         // threads that are to wake up
+  bool watched GUARDED_BY(mutex) = false;                       // one that sleeps looks by itself what there is to do
   bool stopping GUARDED_BY(mutex) = false;
   std::vector<Thread> threads;  // changed under the mutex, by those who push
 };

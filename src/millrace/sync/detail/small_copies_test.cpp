@@ -5,9 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
+#include <thread>
+#include <vector>
 
 #include "millrace/storage/fault.h"
+#include "millrace/sync/testing.h"
 #include "millrace/sync/transfer_testing.h"
 
 namespace millrace::sync {
@@ -18,8 +22,9 @@ using ::testing::HasSubstr;
 
 class SmallCopiesTest : public ::testing::Test {
  protected:
-  // Starts a copy of each object below "from/", and waits until all have ended.
-  void copy_all(const Place& from, const Place& to, std::stop_token stop = {}) {
+  // Starts a copy of each object below "from/", does what is to be done meanwhile, and waits until all have ended.
+  void copy_all(
+      const Place& from, const Place& to, std::stop_token stop = {}, const std::function<void()>& meanwhile = [] {}) {
     ended_.clear();
     calls_ = 0;
     const ListPage page = *from.storage->list("from/");
@@ -37,9 +42,14 @@ class SmallCopiesTest : public ::testing::Test {
                        changed_.notify_all();
                      }});
     }
-    MutexLock lock(mutex_);
-    while (calls_ < page.objects.size()) changed_.wait(mutex_);
+    meanwhile();
+    wait_for(page.objects.size());
     EXPECT_EQ(ended_.size(), page.objects.size());
+  }
+
+  void wait_for(size_t copies) {
+    MutexLock lock(mutex_);
+    while (calls_ < copies) changed_.wait(mutex_);
   }
 
   const uint64_t seed_ = test_seed();
@@ -131,6 +141,35 @@ TEST_F(SmallCopiesTest, ASlowTargetIsWrittenByManyThreads) {
   copy_all(from, {.storage = make_fault_storage(to.storage, faults)});
   EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(64 * 50 / 2)) << "one after the other";
   EXPECT_EQ(to.storage->list("")->objects.size(), 64U);
+}
+
+// Nothing has happened for a while, then the server answers two requests, and no other before these are written.
+TEST_F(SmallCopiesTest, WhatWasReadIsWrittenWhileOthersWaitForTheServer) {
+  constexpr size_t kAtOnce = 64;
+  const Place inner = parts_place(), to = local_place();
+  for (int i = 0; i < 100; ++i) put(inner.at(fmt::format("from/{:03}", i)), "content");
+  const auto storage = std::make_shared<BentStorage>(inner.storage);
+  Mutex mutex;
+  CondVar asked;
+  std::vector<std::function<void()>> held;
+  storage->on_submit = [&](std::span<const Operation> operations, CompletionQueue& queue) {
+    MutexLock lock(mutex);
+    if (held.size() == kAtOnce) return inner.storage->submit(operations, queue);
+    held.push_back([&, operation = operations.front()] { inner.storage->submit(std::span(&operation, 1), queue); });
+    asked.notify_one();
+  };
+  copy_all({.storage = storage}, to, {}, [&] {
+    {
+      MutexLock lock(mutex);
+      while (held.size() < kAtOnce) asked.wait(mutex);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the threads that copy fall asleep
+    for (size_t i = 0; i < kAtOnce; ++i) {
+      if (i == 2) wait_for(2);
+      held[i]();
+    }
+  });
+  for (const auto& [name, report] : ended_) EXPECT_TRUE(report) << name;
 }
 
 }  // namespace
