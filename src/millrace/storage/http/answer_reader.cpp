@@ -130,6 +130,10 @@ bool AnswerReader::end_head() {
     }
   }
   if (!is_fine) return refuse("the answer's head does not say how long its body is");
+  if (is_chunked && length) {  // the chunks count; who says both may be two who disagree
+    length.reset();
+    keeps_connection_ = false;
+  }
   const bool has_none =
       exchange_->request().method == Method::kHead || answer.status == 204 || answer.status == 304 || length == 0;
   if (is_chunked && !has_none) return begin_body(Part::kChunkSize, -1);

@@ -88,6 +88,8 @@ const std::vector<Case>& cases() {
        done(200, "hello0123456789")},
       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nContent-Length: 9\r\nA: b\r\n\r\n",
        done(200, "x")},
+      {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+       last(200, "ok")},
       {"", refused},
       {"HTTP/1.1 2", refused},
       {"SSH-2.0-OpenSSH_9\r\n\r\n", refused},
