@@ -9,6 +9,7 @@
 #include "millrace/base/units.h"
 #include "millrace/storage/s3/s3.h"
 #include "millrace/sync/cp.h"
+#include "millrace/sync/detail/content_hash.h"
 #include "millrace/sync/detail/unpack.h"
 #include "millrace/sync/ls.h"
 #include "millrace/sync/verify.h"

@@ -5,14 +5,15 @@
 #include <chrono>
 #include <deque>
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
+#include "millrace/sync/detail/content_hash.h"
 #include "millrace/sync/detail/path_spool.h"
+#include "millrace/sync/detail/record_keeper.h"
 #include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/detail/target_layout.h"
 
@@ -23,8 +24,7 @@ using Kind = Action::Kind;
 
 constexpr size_t kActionsAhead = 32 << 10;  // planned before the first copy: most trees whole, in some 25 MB
 constexpr size_t kActionsOpen = 100 << 10;  // begun or waiting for an earlier one, because the record is in order
-constexpr int64_t kHashPieceBytes = 1 << 20;
-constexpr size_t kRemoveBatch = 1000;  // what S3 takes in one request
+constexpr size_t kRemoveBatch = 1000;       // what S3 takes in one request
 // Small files that are made durable together, since a journal commits them at once, while the next ones are copied.
 // After a kill they are copied again.
 constexpr size_t kDurableBatch = 256;
@@ -32,23 +32,7 @@ constexpr int64_t kDurableBatchBytes = 64 << 20;
 constexpr auto kDurableWait = std::chrono::seconds(1);        // for a batch to fill
 constexpr auto kReportWait = std::chrono::milliseconds(100);  // what ended is reported so late at most
 
-constexpr int kPartShare = 20;  // of the time, what saving a part of the record may take: 1/20
 constexpr auto kAbandonedAfter = std::chrono::hours(7 * 24);  // nobody uploads one object for longer
-
-// Aligned, so that a disk can write to it.
-class PageMemory {
- public:
-  explicit PageMemory(int64_t bytes) : size_(static_cast<size_t>(bytes)), data_(::operator new(size_, kPage)) {}
-  ~PageMemory() { ::operator delete(data_, kPage); }
-  PageMemory(const PageMemory&) = delete;
-  PageMemory& operator=(const PageMemory&) = delete;
-  std::span<std::byte> span() const { return {static_cast<std::byte*>(data_), size_}; }
-
- private:
-  static constexpr std::align_val_t kPage{4096};
-  const size_t size_;
-  void* const data_;
-};
 
 // Both sides listed, and merged with what the record says.
 struct Streams {
@@ -116,9 +100,10 @@ class Run {
         folders_(target.storage->capabilities().folders),
         batches_(folders_ && target.storage->capabilities().durable &&
                  options.transfer.durability == Durability::kDurable),
-        record_key_(prefix_of(target) + record_path(source)),
-        partial_key_(record_key_ + ".part"),
-        next_part_(Clock::now() + options.record_every) {}
+        record_(*target.storage, prefix_of(target) + record_path(source),
+                {.reads = options.record,
+                 .writes = options.record && !options.dry_run,
+                 .save_every = options.record_every}) {}
 
   Result<SyncReport> run() {
     const auto start = Clock::now();
@@ -127,14 +112,6 @@ class Run {
     }
     const int64_t retries = retries_of(source_, target_);
     ASSIGN_OR_RETURN(engine_, TransferEngine::create(options_.engine));
-    if (options_.record && !options_.dry_run) {
-      auto writer = RecordWriter::create();
-      if (writer) {
-        record_ = std::move(*writer);
-      } else {
-        log(LogLevel::kWarning, "no record is kept: {}", writer.error().to_string());
-      }
-    }
     streams_ = open_streams();
     phase("look");
     report_.end = prepare();
@@ -145,7 +122,7 @@ class Run {
     if (report_.end && options_.delete_extra) report_.end = delete_extra();
     save_record();
     // Files that are there and not recorded were copied by a run that was killed, and it may have left more.
-    const bool may_find = report_.copied_files > 0 || changed_record_;
+    const bool may_find = report_.copied_files > 0 || record_.has_changed();
     if (report_.end && may_find && !options_.dry_run) abort_abandoned();
     report_.retries = retries_of(source_, target_) - retries;
     report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -154,22 +131,7 @@ class Run {
 
  private:
   std::unique_ptr<Streams> open_streams() {
-    std::unique_ptr<RecordReader> reader;
-    if (record_) {  // a killed run may have left a part of its own
-      if (const auto merged = merge_records(*target_.storage, record_key_, partial_key_); !merged) {
-        log(LogLevel::kWarning, "what a killed sync had recorded is not used: {}", merged.error().to_string());
-      }
-    }
-    if (options_.record) {
-      auto opened = RecordReader::open(*target_.storage, record_key_);
-      if (opened) {
-        reader = std::move(*opened);
-      } else if (opened.error().code() != ErrorCode::kNotFound) {
-        log(LogLevel::kWarning, "the record of the last sync is not used: {}", opened.error().to_string());
-        changed_record_ = true;
-      }
-    }
-    return std::make_unique<Streams>(source_, target_, options_, std::move(reader), stop_);
+    return std::make_unique<Streams>(source_, target_, options_, record_.open_last(), stop_);
   }
 
   void phase(const char* name) {
@@ -386,7 +348,7 @@ class Run {
     }
     ObjectInfo target = slot.moved.object;
     const bool knows_change = target.changed.time_since_epoch().count() != 0;
-    if (folders_ && record_ && !knows_change) {
+    if (folders_ && options_.record && !knows_change) {
       if (auto now = target_.storage->stat(target.key); now && now->version == target.version) target = std::move(*now);
     }
     slot.entry = entry_of(action, target, slot.moved.hash);
@@ -493,15 +455,15 @@ class Run {
 
   void report(const std::vector<std::shared_ptr<Slot>>& slots) {
     for (const auto& slot : slots) finish(*slot);
-    save_part();
+    record_.save_part();
   }
 
   void finish(Slot& slot) {
     const Action& action = slot.action;
     const std::optional<RecordEntry>& entry = slot.entry ? slot.entry : action.recorded;
     const bool gone = action.kind == Kind::kDelete || action.kind == Kind::kExtra;
-    if (record_ && entry && !gone) keep(*entry);
-    if (gone ? action.recorded.has_value() : slot.entry && slot.entry != action.recorded) changed_record_ = true;
+    if (entry && !gone) record_.keep(*entry);
+    if (gone ? action.recorded.has_value() : slot.entry && slot.entry != action.recorded) record_.note_change();
     if (action.kind == Kind::kKeep || (action.kind == Kind::kDelete && !slot.error)) return;
     if (slot.error && slot.error->code() == ErrorCode::kCancelled) return;
     count(slot);
@@ -545,46 +507,19 @@ class Run {
     }
   }
 
-  void keep(const RecordEntry& entry) {
-    if (auto added = record_->add(entry); !added) {
-      log(LogLevel::kWarning, "no record is kept: {}", added.error().to_string());
-      record_.reset();
-    }
-  }
-
-  // Now and then, and seldom enough to cost little.
-  void save_part() {
-    if (!record_ || !changed_record_ || Clock::now() < next_part_) return;
-    const auto start = Clock::now();
-    if (const auto saved = record_->commit(*target_.storage, partial_key_); !saved) {
-      log(LogLevel::kWarning, "the record is not kept while the sync runs: {}", saved.error().to_string());
-      next_part_ = Clock::time_point::max();
-      return;
-    }
-    saved_part_ = true;
-    next_part_ = Clock::now() + std::max<Clock::duration>(options_.record_every, kPartShare * (Clock::now() - start));
-  }
-
   // Everything that the run did not come to stays as it was recorded.
   void save_record() {
-    if (!streams_->plan.record_problem().empty()) {
-      log(LogLevel::kWarning, "a part of the record of the last sync is lost: {}", streams_->plan.record_problem());
-      changed_record_ = true;
+    if (const auto& problem = streams_->plan.record_problem(); !problem.empty()) {
+      log(LogLevel::kWarning, "a part of the record of the last sync is lost: {}", problem);
+      record_.note_change();
     }
-    if (!record_ || !changed_record_) return;
+    if (!record_.is_to_be_saved()) return;
     for (const Action& action : ahead_) {
-      if (record_ && action.recorded) keep(*action.recorded);
+      if (action.recorded) record_.keep(*action.recorded);
     }
-    while (const auto entry = streams_->plan.rest_of_record()) {
-      if (record_) keep(*entry);
-    }
-    if (!record_) return;
+    while (const auto entry = streams_->plan.rest_of_record()) record_.keep(*entry);
     streams_.reset();
-    if (const auto saved = record_->commit(*target_.storage, record_key_); !saved) {
-      log(LogLevel::kWarning, "no record is kept: {}", saved.error().to_string());
-    } else if (saved_part_) {
-      static_cast<void>(target_.storage->remove(std::span<const std::string>(&partial_key_, 1)));
-    }
+    record_.save();
   }
 
   // What killed runs left of files that need no copy any more. Where the
@@ -658,13 +593,8 @@ class Run {
   Progress* const progress_;
   const bool folders_;  // of the target
   const bool batches_;  // small files are made durable together
-  const std::string record_key_;
-  const std::string partial_key_;  // what this run has recorded so far
-  Clock::time_point next_part_;
-  bool saved_part_ = false;
+  RecordKeeper record_;
   std::unique_ptr<Streams> streams_;
-  std::unique_ptr<RecordWriter> record_;
-  bool changed_record_ = false;
   std::deque<Action> ahead_;  // planned and not begun
   bool planned_ = false;      // nothing comes behind `ahead_`
   PathSpool deletes_;
@@ -724,24 +654,6 @@ Status SyncReport::status() const {
   }
   if (not_deleted.empty()) return {};
   return fail(ErrorCode::kInvalidArgument, "nothing was deleted: {}", not_deleted);
-}
-
-Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::stop_token stop, Progress* progress) {
-  ASSIGN_OR_RETURN(
-      const auto reader,
-      storage.open_read(object.key, {.expected_version = object.version, .known_size = object.size, .once = true}));
-  Xxh3Stream hash;
-  const PageMemory piece(std::min(reader->size(), kHashPieceBytes));
-  for (int64_t at = 0; at < reader->size();) {
-    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", reader->name());
-    const int64_t size = std::min(kHashPieceBytes, reader->size() - at);
-    const auto part = piece.span().first(static_cast<size_t>(size));
-    RETURN_IF_ERROR(reader->read_at(at, part));
-    hash.update(part);
-    at += size;
-    if (progress != nullptr) progress->add(size, 0);
-  }
-  return hash.digest();
 }
 
 Result<SyncReport> sync(const Location& source, const Location& target, const SyncOptions& options,

@@ -85,8 +85,4 @@ struct SyncReport {
 // What SyncReport::retries counts, of both sides since the process began.
 int64_t retries_of(const Location& source, const Location& target);
 
-// XXH3-128 of the version of an object that a listing or stat told. Errors: those of reading, cancelled.
-[[nodiscard]] Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::stop_token stop = {},
-                                          Progress* progress = nullptr);
-
 }  // namespace millrace::sync

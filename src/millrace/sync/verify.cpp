@@ -10,6 +10,7 @@
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/sync/cp.h"
+#include "millrace/sync/detail/content_hash.h"
 #include "millrace/sync/detail/etag_match.h"
 #include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/entries.h"

@@ -2,6 +2,7 @@
 #include "millrace/sync/detail/content_hash.h"
 
 #include <algorithm>
+#include <new>
 
 #include "millrace/sync/transfer.h"
 
@@ -10,6 +11,22 @@ namespace {
 
 // What all of them take at once, so that the second finds it in the cache.
 constexpr int64_t kSliceBytes = 64 << 10;
+constexpr int64_t kPieceBytes = 1 << 20;
+
+// Aligned, so that a disk can write to it.
+class PageMemory {
+ public:
+  explicit PageMemory(int64_t bytes) : size_(static_cast<size_t>(bytes)), data_(::operator new(size_, kPage)) {}
+  ~PageMemory() { ::operator delete(data_, kPage); }
+  PageMemory(const PageMemory&) = delete;
+  PageMemory& operator=(const PageMemory&) = delete;
+  std::span<std::byte> span() const { return {static_cast<std::byte*>(data_), size_}; }
+
+ private:
+  static constexpr std::align_val_t kPage{4096};
+  const size_t size_;
+  void* const data_;
+};
 
 }  // namespace
 
@@ -46,6 +63,24 @@ void ContentHash::end_block() {
     block_.emplace();
   }
   in_block_ = 0;
+}
+
+Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::stop_token stop, Progress* progress) {
+  ASSIGN_OR_RETURN(
+      const auto reader,
+      storage.open_read(object.key, {.expected_version = object.version, .known_size = object.size, .once = true}));
+  Xxh3Stream hash;
+  const PageMemory piece(std::min(reader->size(), kPieceBytes));
+  for (int64_t at = 0; at < reader->size();) {
+    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", reader->name());
+    const int64_t size = std::min(kPieceBytes, reader->size() - at);
+    const auto part = piece.span().first(static_cast<size_t>(size));
+    RETURN_IF_ERROR(reader->read_at(at, part));
+    hash.update(part);
+    at += size;
+    if (progress != nullptr) progress->add(size, 0);
+  }
+  return hash.digest();
 }
 
 }  // namespace millrace::sync

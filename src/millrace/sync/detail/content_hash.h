@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The hashes of content that comes in order: of the whole, of its blocks, and the checksum that a storage keeps of it,
-// in one pass over the memory.
-// Belongs to one thread.
+// The hashes of content: of what comes in order, the whole, its blocks, and the checksum that a storage keeps of it, in
+// one pass over the memory (ContentHash belongs to one thread); of an object, by reading it.
 
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "millrace/base/hash.h"
+#include "millrace/base/progress.h"
 #include "millrace/storage/checksum.h"
+#include "millrace/storage/storage.h"
 
 namespace millrace::sync {
 
@@ -39,5 +41,9 @@ class ContentHash {
   int64_t in_block_ = 0;  // bytes of the block that has not ended
   std::vector<Hash128> blocks_;
 };
+
+// XXH3-128 of the version of an object that a listing or stat told. Errors: those of reading, cancelled.
+[[nodiscard]] Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::stop_token stop = {},
+                                          Progress* progress = nullptr);
 
 }  // namespace millrace::sync
