@@ -130,18 +130,16 @@ bool AnswerReader::end_head() {
     }
   }
   if (!is_fine) return refuse("the answer's head does not say how long its body is");
-  if (is_chunked && length) {  // the chunks count; who says both may be two who disagree
-    length.reset();
-    keeps_connection_ = false;
+  if (exchange_->request().method == Method::kHead || answer.status == 204 || answer.status == 304)
+    return begin_body(Part::kDone, 0);
+  if (is_chunked) {  // the chunks count; a length beside them may be that of somebody who disagrees
+    keeps_connection_ &= !length;
+    return begin_body(Part::kChunkSize, -1);
   }
-  const bool has_none =
-      exchange_->request().method == Method::kHead || answer.status == 204 || answer.status == 304 || length == 0;
-  if (is_chunked && !has_none) return begin_body(Part::kChunkSize, -1);
-  if (length && !has_none) {
+  if (length) {
     left_ = *length;
-    return begin_body(Part::kCounted, *length);
+    return begin_body(left_ > 0 ? Part::kCounted : Part::kDone, left_);
   }
-  if (has_none) return begin_body(Part::kDone, 0);
   keeps_connection_ = false;
   return begin_body(Part::kUntilEnd, -1);
 }
