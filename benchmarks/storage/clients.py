@@ -7,7 +7,8 @@ and with TLS, where what is left is the client's own cost.
                                          [--only put_large,put_large@null,...] [--clients millrace,obstore,...]
 
 Runs are interleaved; medians of wall and CPU seconds of the client (user and system, start included) and its largest resident
-memory. Server and client share the processors, so wall times are bounded by the server. Each peer is installed from PyPI
+memory; and the CPU seconds of the whole machine meanwhile, the server's among them. Server and client share the processors,
+so wall times are bounded by the server. Each peer is installed from PyPI
 in an environment of its own below build/bench. What came down is compared with what went up.
 """
 
@@ -146,9 +147,16 @@ def environment(name: str) -> Path:
     return folder / "bin"
 
 
-def measure(command: list, env: dict[str, str], tries: int = 3) -> tuple[float, float, float]:
-    """Wall seconds, CPU seconds, MiB. One that ends by a signal is run again: obstore now and then aborts as Python goes."""
-    start = time.perf_counter()
+def busy_seconds() -> float:
+    """CPU seconds of everything that runs on this machine, since it started."""
+    user, nice, system, _idle, _iowait, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(command: list, env: dict[str, str], tries: int = 3) -> tuple[float, ...]:
+    """Wall seconds, CPU seconds, MiB, CPU seconds of the whole machine. One that ends by a signal is run again: obstore
+    now and then aborts as Python goes."""
+    start, busy = time.perf_counter(), busy_seconds()
     child = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     error = child.stderr.read()
     _, status, used = os.wait4(child.pid, 0)
@@ -157,7 +165,8 @@ def measure(command: list, env: dict[str, str], tries: int = 3) -> tuple[float, 
         return measure(command, env, tries - 1)
     if status != 0:
         raise SystemExit(f"{command}: status {status}: {error.decode()}")
-    return time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    wall, cpu = time.perf_counter() - start, used.ru_utime + used.ru_stime
+    return wall, cpu, used.ru_maxrss / 1024, busy_seconds() - busy
 
 
 def command(client: str, job: Job, server: Server, key: str, source: Path, target: Path) -> list | None:
@@ -275,7 +284,7 @@ def main() -> None:
     args = parser.parse_args()
     clients = args.clients.split(",")
     jobs = [Job.parse(name) for name in args.only.split(",")]
-    results: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    results: dict[tuple[str, str], list[tuple[float, ...]]] = {}
     with (
         tempfile.TemporaryDirectory(prefix="millrace-bench-") as temporary,
         servers(Path(temporary) / "server") as each,
@@ -291,14 +300,16 @@ def main() -> None:
                 for client in clients[first:] + clients[:first]:
                     measure_job(client, job, each[job.server], work, run, results)
                 print(f"run {run + 1} of {args.runs}: {job.name}", file=sys.stderr)
-    print("| | client | wall s | CPU s | MiB | wall, CPU of millrace to it |\n|---|---|---|---|---|---|")
+    print(
+        "| | client | wall s | CPU s | MiB | all CPU s | wall, CPU of millrace to it |\n|---|---|---|---|---|---|---|"
+    )
     for job in jobs:
         ours = [statistics.median(values) for values in zip(*results[job.name, clients[0]], strict=True)]
         for client in clients:
             if (job.name, client) in results:
-                wall, cpu, memory = (statistics.median(v) for v in zip(*results[job.name, client], strict=True))
+                wall, cpu, memory, busy = (statistics.median(v) for v in zip(*results[job.name, client], strict=True))
                 ratios = f"{ours[0] / wall:.2f}, {ours[1] / cpu:.2f}"
-                print(f"| {job.name} | {client} | {wall:.2f} | {cpu:.2f} | {memory:.0f} | {ratios} |")
+                print(f"| {job.name} | {client} | {wall:.2f} | {cpu:.2f} | {memory:.0f} | {busy:.2f} | {ratios} |")
 
 
 def measure_job(client: str, job: Job, server: Server, work: Path, run: int, results: dict) -> None:

@@ -17,9 +17,9 @@ namespace millrace::sync {
 class RecordKeeper {
  public:
   struct Options {
-    bool reads = true;
-    bool writes = true;
-    std::chrono::milliseconds save_every{10'000};
+    bool reads;
+    bool writes;
+    std::chrono::milliseconds save_every;
   };
   // The record is at `key` of `storage`, which outlives this; parts of it are at `key` + ".part".
   RecordKeeper(Storage& storage, std::string key, const Options& options);
@@ -27,7 +27,6 @@ class RecordKeeper {
   // What is known so far; nullptr: nothing that can be used.
   std::unique_ptr<RecordReader> open_last();
 
-  bool writes() const { return writer_ != nullptr; }
   // For the new record. REQUIRES: paths in byte order.
   void keep(const RecordEntry& entry);
   // The new record will say something else than the last one.
@@ -41,6 +40,8 @@ class RecordKeeper {
   void save();
 
  private:
+  bool writes() const { return writer_ != nullptr; }
+
   Storage& storage_;
   const std::string key_, part_key_;
   const Options options_;

@@ -98,7 +98,7 @@ struct SmallCopies::Impl final : CompletionQueue {
     }
   }
 
-  // Until called. While something is under way one of those that sleep watches.
+  // Until called. While something is under way one of those that sleep watches, and ends when it finds enough to do.
   void sleep() REQUIRES_LOCK(mutex) {
     ++asleep;
     while (called == 0 && !stopping) {
