@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,18 @@
 #include "millrace/base/status.h"
 
 namespace millrace {
+
+// A range of an open file, for who lets the kernel move the bytes (sendfile). It lives no longer than its reader; with
+// it goes from the page cache what was not there before.
+class FileRange {
+ public:
+  virtual ~FileRange() = default;
+  virtual int descriptor() const = 0;
+  virtual int64_t offset() const = 0;
+  virtual int64_t size() const = 0;
+  // For who has moved the bytes. Errors: corruption (changed while reading).
+  [[nodiscard]] virtual Status check_unchanged() const = 0;
+};
 
 // A pinned sequence of bytes: what is read never changes between two reads of one reader.
 class RandomReader {
@@ -33,6 +46,10 @@ class RandomReader {
   // Errors: out_of_range (past the end), corruption (changed while reading), unavailable, cancelled.
   // REQUIRES: offset >= 0.
   [[nodiscard]] virtual Status read_at(int64_t offset, std::span<std::byte> out) const = 0;
+
+  // Bytes [offset, offset + size) as a file holds them; they begin to be read into the page cache. Nothing where there
+  // is no such file. REQUIRES: the range lies within size().
+  virtual std::unique_ptr<FileRange> file_range(int64_t /*offset*/, int64_t /*size*/) const { return nullptr; }
 };
 
 class ByteSink {

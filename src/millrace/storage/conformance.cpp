@@ -9,6 +9,8 @@
 #include <random>
 #include <set>
 
+#include "millrace/base/crc32c.h"
+#include "millrace/storage/local/local.h"
 #include "millrace/storage/testing.h"
 
 namespace millrace {
@@ -620,6 +622,39 @@ TEST_P(StorageConformance, WritesPartsInAnyOrder) {
   EXPECT_EQ(done->size, size);
   EXPECT_TRUE(get("parts") == content);
   EXPECT_EQ(storage_->stat("parts")->version, done->version);
+}
+
+TEST_P(StorageConformance, WritesPartsFromAFile) {
+  const std::string content = test_bytes(17'000'000, 12);
+  const auto size = static_cast<int64_t>(content.size());
+  const TempDir dir;
+  const auto files = *open_local_storage(dir.path());
+  ASSERT_TRUE(write_object(*files, "file", content));
+  const auto file = *files->open_read("file");
+  const auto writer = *storage_->open_write("from-file", {.size_hint_bytes = size, .part_bytes = 5 << 20});
+  const int64_t part = can_.random_write ? 5 << 20 : writer->part_bytes();
+  Progress progress;
+  std::vector<std::unique_ptr<FileRange>> ranges;
+  std::vector<Operation> operations;
+  for (int64_t at = 0; at < size; at += part) {
+    ranges.push_back(file->file_range(at, std::min(part, size - at)));
+    const auto bytes = as_bytes(content).subspan(static_cast<size_t>(at), static_cast<size_t>(ranges.back()->size()));
+    operations.push_back({.tag = static_cast<uint64_t>(at),
+                          .writer = writer.get(),
+                          .offset = at,
+                          .file = ranges.back().get(),
+                          .file_crc32c = crc32c(bytes),
+                          .file_progress = &progress});
+  }
+  CompletionQueue queue;
+  storage_->submit(operations, queue);
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const Completion completion = queue.wait();
+    EXPECT_TRUE(completion.status) << completion.status.error().to_string();
+  }
+  EXPECT_EQ(progress.snapshot().bytes, size);
+  ASSERT_TRUE(writer->commit());
+  EXPECT_TRUE(get("from-file") == content);
 }
 
 TEST_P(StorageConformance, AppendsOfAnySizeAndAHeadWrittenLast) {

@@ -33,12 +33,16 @@ std::string Md5::finish() {
   return digest;
 }
 
+std::string Md5::finish_hex() {
+  std::string hex;
+  for (const char byte : finish()) hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return hex;
+}
+
 std::string md5_hex(std::span<const std::byte> bytes) {
   Md5 md5;
   md5.update(bytes);
-  std::string hex;
-  for (const char byte : md5.finish()) hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return hex;
+  return md5.finish_hex();
 }
 
 }  // namespace millrace

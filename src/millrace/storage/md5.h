@@ -18,6 +18,8 @@ class Md5 {
   void update(std::span<const std::byte> bytes);
   // The 16 bytes, and a new beginning. Empty where the system forbids MD5 (FIPS): then nothing can be proven by it.
   std::string finish();
+  // As md5_hex().
+  std::string finish_hex();
 
  private:
   struct State;

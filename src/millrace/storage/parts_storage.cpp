@@ -184,7 +184,8 @@ class PartsStorage final : public Storage {
             .metadata = true,
             .unique_versions = true,
             .reads_replaced = true,
-            .resume = true};
+            .resume = true,
+            .sends_files = true};
   }
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
                                                                 const OpenOptions& options) override {

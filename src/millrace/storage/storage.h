@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "millrace/base/io.h"
+#include "millrace/base/progress.h"
 #include "millrace/base/status.h"
 #include "millrace/base/sync.h"
 #include "millrace/storage/checksum.h"
@@ -54,6 +55,8 @@ struct Capabilities {
   bool layout = false;             // objects are laid over servers as WriteOptions says (Lustre; else a wish, ignored)
   bool resume = false;             // Writer::suspend and Storage::resume_write work
   bool notes = false;              // Writer::set_note and read_back work
+  bool sends_files = false;        // Operation::file is cheaper than to read it first
+  bool file_checksums = false;     // and Operation::file_crc32c is used
   bool folders = false;            // a key cannot be an object and a folder of others; metadata calls are cheap
 };
 
@@ -216,8 +219,11 @@ struct Operation {
   const RandomReader* reader = nullptr;
   Writer* writer = nullptr;
   int64_t offset = 0;
-  std::span<std::byte> out;         // reads
-  std::span<const std::byte> data;  // writes
+  std::span<std::byte> out;           // reads
+  std::span<const std::byte> data;    // writes
+  const FileRange* file = nullptr;    // writes, instead of `data`: what the file holds
+  uint32_t file_crc32c = 0;           // the CRC-32C of that, where Capabilities::file_checksums asks for it
+  Progress* file_progress = nullptr;  // counts its bytes as they go, and takes back what has to go again
   std::stop_token stop;
   Clock::time_point deadline = Clock::time_point::max();
   int priority = 0;  // higher runs earlier

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "millrace/storage/fault.h"
@@ -469,6 +470,36 @@ TEST_F(TransferTest, MemoryStaysUnderItsCap) {
   EXPECT_EQ(engine->memory_in_use_bytes(), 0);
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(get((i % 2 == 0 ? local_ : parts_).at("y" + std::to_string(i))) == content);
   EXPECT_FALSE(TransferEngine::create({.memory_bytes = kB}));
+}
+
+// Of a source that is a file the parts are large, and none of them is in memory here.
+TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
+  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kB});
+  const int64_t size = 33 * kB + 5, part = 2 * kB;
+  const std::string path = local_.dir->path() + "/x";
+  put(local_.at("x"), content_of(2 * kB, seed_));
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(size));
+  const ObjectInfo source = *local_.storage->stat("x");
+  const auto parts_before = parts_.service->parts_left.load();
+  leave_unfinished(*engine, local_.at("x"), parts_.at("y"), 3);
+  EXPECT_EQ(parts_before - parts_.service->parts_left, 3);
+  Progress progress;
+  const auto report = engine->copy(local_.at("x"), source, parts_.at("y"), {}, {}, &progress);
+  ASSERT_TRUE(report) << report.error().to_string();
+  EXPECT_EQ(report->resumed_bytes, 3 * part);
+  EXPECT_EQ(report->moved_bytes, size - 3 * part);
+  EXPECT_EQ(parts_before - parts_.service->parts_left, (size + part - 1) / part + 1) << "and the block hashes";
+  EXPECT_EQ(progress.snapshot().bytes, size);
+  EXPECT_EQ(engine->memory_in_use_bytes(), 0);
+  const std::string content = get(local_.at("x"));
+  EXPECT_TRUE(get(parts_.at("y")) == content);
+  EXPECT_EQ(report->hash, xxh3_128(content));
+  // What changes afterwards moves in single blocks.
+  overwrite_in_place(path);
+  const TransferReport again = copied(local_.at("x"), parts_.at("y"));
+  EXPECT_EQ(again.moved_bytes, kB);
+  EXPECT_EQ(again.copied_bytes, size - kB);
+  EXPECT_TRUE(get(parts_.at("y")) == get(local_.at("x")));
 }
 
 TEST_F(TransferTest, SmallObjectsCostNoQuestions) {

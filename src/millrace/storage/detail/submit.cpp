@@ -1,10 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/storage/detail/submit.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <utility>
+#include <vector>
 
 namespace millrace {
 namespace {
+
+// For storages that send no files themselves.
+Status write_file(Writer& writer, int64_t offset, const FileRange& file) {
+  std::vector<std::byte> content(static_cast<size_t>(file.size()));
+  for (size_t done = 0; done < content.size();) {
+    const ssize_t got = ::pread(file.descriptor(), content.data() + done, content.size() - done,
+                                file.offset() + static_cast<int64_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return tl::unexpected(errno_error(errno, "read a file that is written"));
+    if (got == 0) return fail(ErrorCode::kCorruption, "a file became shorter while it was written");
+    done += static_cast<size_t>(got);
+  }
+  return writer.write_at(offset, content);
+}
 
 class PendingOperation {
  public:
@@ -34,6 +52,11 @@ class PendingOperation {
       return fail(ErrorCode::kInvalidArgument, "operation {}: needs either a reader or a writer", operation_.tag);
     }
     if (operation_.reader != nullptr) return operation_.reader->read_at(operation_.offset, operation_.out);
+    if (operation_.file != nullptr) {
+      RETURN_IF_ERROR(write_file(*operation_.writer, operation_.offset, *operation_.file));
+      if (operation_.file_progress != nullptr) operation_.file_progress->add(operation_.file->size(), 0);
+      return {};
+    }
     return operation_.writer->write_at(operation_.offset, operation_.data);
   }
 

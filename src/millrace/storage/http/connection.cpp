@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/storage/http/connection.h"
 
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -178,17 +179,20 @@ void Connection::carry(Exchange& exchange) {
   exchange_ = &exchange;
   exchange.connection = this;
   reader_.emplace(exchange);
+  exchange.count_sent(0);
   send_error_.reset();
   const Request& request = exchange.request();
   head_ = head_of(request, settings_.options.user_agent);
-  body_ = body_of(request);
+  const bool has_body = body_bytes(request) > 0;
+  file_ = has_body ? request.file : nullptr;
+  body_ = has_body && file_ == nullptr ? request.body : std::span<const std::byte>();
   if (is_tls_ && body_.size() <= kSmallBodyBytes) {  // one record of TLS for both
     // SAFETY: bytes may be read as characters.
     head_.append(reinterpret_cast<const char*>(body_.data()), body_.size());
     body_ = {};
   }
   sent_ = 0;
-  request_bytes_ = head_.size() + body_.size();
+  request_bytes_ = head_.size() + (file_ != nullptr ? static_cast<size_t>(file_->size()) : body_.size());
 }
 
 void Connection::release() {
@@ -207,7 +211,7 @@ int64_t Connection::moved_bytes() const {
 
 Connection::State Connection::go_on(std::span<char> scratch) {
   const bool begins = sent_ == 0;
-  send();
+  send(scratch);
   if (begins && !send_error_) return State::kWaits;  // nobody answers so soon
   const size_t wanted = exchange_->request().out.size();
   const size_t first_read = wanted > kSmallBodyBytes ? kFirstReadBytes : kSmallBodyBytes + kHeadRoomBytes;
@@ -235,8 +239,9 @@ Connection::State Connection::go_on(std::span<char> scratch) {
 
 // A kept connection that the server closed at the same moment. Without an answer it may have acted on all of a body.
 Connection::State Connection::lose(Error why) {
-  const bool may_have_acted = sent_ == request_bytes_ && !body_of(exchange_->request()).empty();
-  if (was_used_ && !reader_->began() && !may_have_acted) return State::kWasClosed;
+  const bool may_have_acted = sent_ == request_bytes_ && body_bytes(exchange_->request()) > 0;
+  if (was_used_ && why.code() == ErrorCode::kUnavailable && !reader_->began() && !may_have_acted)
+    return State::kWasClosed;
   error_ = std::move(why);
   return State::kFailed;
 }
@@ -281,15 +286,14 @@ Connection::Moved Connection::receive(std::span<char> into) {
   return moved_by(size, 0);
 }
 
-Connection::Moved Connection::send_some() {
+Connection::Moved Connection::send_some(std::span<char> scratch) {
   const std::string_view head = std::string_view(head_).substr(std::min(sent_, head_.size()));
-  const auto body = body_.subspan(std::max(sent_, head_.size()) - head_.size());
-  if (is_tls_) {  // asked again, it must be for the same bytes
-    size_t size = 0;
-    const auto piece = body.first(std::min(body.size(), kTlsPieceBytes));
-    const CURLcode code = head.empty() ? curl_.easy_send(handle_, piece.data(), piece.size(), &size)
-                                       : curl_.easy_send(handle_, head.data(), head.size(), &size);
-    return moved_by(code, size);
+  if (file_ != nullptr && head.empty()) return send_file(scratch);
+  const auto body = body_.subspan(std::min(body_.size(), std::max(sent_, head_.size()) - head_.size()));
+  if (is_tls_) {
+    if (!head.empty()) return send_bytes(head);
+    // SAFETY: bytes may be read as characters.
+    return send_bytes({reinterpret_cast<const char*>(body.data()), std::min(body.size(), kTlsPieceBytes)});
   }
   // SAFETY: sendmsg only reads what it is given.
   std::array<iovec, 2> pieces{iovec{const_cast<char*>(head.data()), head.size()},
@@ -299,16 +303,53 @@ Connection::Moved Connection::send_some() {
   message.msg_iovlen = pieces.size();
   ssize_t size = 0;
   do {
-    size = ::sendmsg(socket_, &message, MSG_NOSIGNAL);
+    size = ::sendmsg(socket_, &message, MSG_NOSIGNAL | (file_ != nullptr ? MSG_MORE : 0));
   } while (size < 0 && errno == EINTR);
   return moved_by(size, head.size() + body.size());
 }
 
-void Connection::send() {
+// From the page cache into the socket; through `scratch` where TLS or a file system leaves no other way.
+Connection::Moved Connection::send_file(std::span<char> scratch) {
+  const size_t done = sent_ - head_.size();
+  const size_t left = static_cast<size_t>(file_->size()) - done;
+  off_t at = file_->offset() + static_cast<off_t>(done);
+  if (!is_tls_ && !reads_file_) {
+    ssize_t size = 0;
+    do {
+      size = ::sendfile(socket_, file_->descriptor(), &at, left);  // SIGPIPE: a Thread takes no signals
+    } while (size < 0 && errno == EINTR);
+    if (size > 0 || (size < 0 && errno != EINVAL && errno != ENOSYS)) return moved_by(size, left);
+    reads_file_ = true;  // or it has ended, as the read will show
+  }
+  ssize_t got = 0;
+  do {
+    got = ::pread(file_->descriptor(), scratch.data(), std::min(left, scratch.size()), at);
+  } while (got < 0 && errno == EINTR);
+  if (got > 0) return send_bytes(scratch.first(static_cast<size_t>(got)));
+  if (got == 0) send_error_ = exchange_->error(ErrorCode::kCorruption, "the file became shorter while it was sent");
+  return {.failed = true, .sys_errno = got < 0 ? errno : 0};
+}
+
+// With TLS, asked again, it must be for the same bytes.
+Connection::Moved Connection::send_bytes(std::span<const char> bytes) {
+  if (is_tls_) {
+    size_t size = 0;
+    const CURLcode code = curl_.easy_send(handle_, bytes.data(), bytes.size(), &size);
+    return moved_by(code, size);
+  }
+  ssize_t size = 0;
+  do {
+    size = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  } while (size < 0 && errno == EINTR);
+  return moved_by(size, bytes.size());
+}
+
+void Connection::send(std::span<char> scratch) {
   while (wants_to_send()) {
-    const Moved moved = send_some();
+    const Moved moved = send_some(scratch);
     sent_ += moved.size;
-    if (moved.failed) send_error_ = transfer_error(moved);
+    if (file_ != nullptr && sent_ > head_.size()) exchange_->count_sent(static_cast<int64_t>(sent_ - head_.size()));
+    if (moved.failed && !send_error_) send_error_ = transfer_error(moved);
     if (moved.would_block) return;
   }
 }

@@ -89,8 +89,10 @@ class Connection {
   void set_all(const Request& request);
   Error connect_error(CURLcode code, const Exchange& exchange) const;
   Moved receive(std::span<char> into);
-  void send();
-  Moved send_some();
+  void send(std::span<char> scratch);
+  Moved send_some(std::span<char> scratch);
+  Moved send_file(std::span<char> scratch);
+  Moved send_bytes(std::span<const char> bytes);
   Error transfer_error(const Moved& moved) const;
   State lose(Error why);
 
@@ -106,7 +108,9 @@ class Connection {
   Exchange* exchange_ = nullptr;
   std::optional<AnswerReader> reader_;
   std::string head_;                 // of the request; with a small body, where that costs less
-  std::span<const std::byte> body_;  // and the rest
+  std::span<const std::byte> body_;  // and the rest, or
+  const FileRange* file_ = nullptr;  // the file that holds it
+  bool reads_file_ = false;          // since the kernel cannot send from it
   size_t sent_ = 0;                  // of request_bytes_, head and body
   size_t request_bytes_ = 0;
   bool was_used_ = false;            // for an exchange before

@@ -100,13 +100,14 @@ std::string head_of(const Request& request, std::string_view user_agent) {
   if (std::none_of(request.headers.begin(), request.headers.end(), is_host)) add("Host: ", host, "\r\n");
   add("User-Agent: ", user_agent, "\r\nAccept: */*\r\n");
   for (const std::string& header : request.headers) add(header, "\r\n");
-  if (has_body(request.method)) add("Content-Length: ", fmt::format_int(request.body.size()).c_str(), "\r\n");
+  if (has_body(request.method)) add("Content-Length: ", fmt::format_int(body_bytes(request)).c_str(), "\r\n");
   add("\r\n");
   return head;
 }
 
-std::span<const std::byte> body_of(const Request& request) {
-  return has_body(request.method) ? request.body : std::span<const std::byte>();
+int64_t body_bytes(const Request& request) {
+  if (!has_body(request.method)) return 0;
+  return request.file != nullptr ? request.file->size() : std::ssize(request.body);
 }
 
 void Exchange::watch_stop(std::function<void()> wake) {
@@ -188,6 +189,11 @@ std::span<std::byte> Exchange::room() const {
 void Exchange::took_into_room(size_t size) {
   body_bytes_ += static_cast<int64_t>(size);
   taken_bytes_ += static_cast<int64_t>(size);
+}
+
+void Exchange::count_sent(int64_t bytes) {
+  if (request_.file == nullptr || request_.file_progress == nullptr) return;
+  request_.file_progress->add(bytes - std::exchange(counted_bytes_, bytes), 0);
 }
 
 std::string Exchange::progress() const {

@@ -26,8 +26,8 @@ std::string describe(Method method, std::string_view url);
 std::string_view origin_of(std::string_view url);
 // Everything before the body, as RFC 9112 wants it. REQUIRES: check_request() found nothing.
 std::string head_of(const Request& request, std::string_view user_agent);
-// Empty unless the method has one.
-std::span<const std::byte> body_of(const Request& request);
+// 0 unless the method has one.
+int64_t body_bytes(const Request& request);
 
 class Exchange {
  public:
@@ -63,6 +63,9 @@ class Exchange {
   // Body bytes so far of how many, as in "12 of 100 bytes"; for messages.
   std::string progress() const;
 
+  // So many bytes of Request::file have gone.
+  void count_sent(int64_t bytes);
+
   // An Error that begins with describe(), then `text`.
   Error error(ErrorCode code, std::string_view text, int sys_errno = 0) const;
   Response take_response();
@@ -86,6 +89,7 @@ class Exchange {
   int64_t announced_bytes_ = -1;
   int64_t body_bytes_ = 0;
   int64_t taken_bytes_ = 0;
+  int64_t counted_bytes_ = 0;  // by Request::file_progress
 };
 
 using Exchanges = std::list<std::unique_ptr<Exchange>>;

@@ -3,10 +3,10 @@
 
 // The one HTTP transport: requests go in, whole answers come out, and what an answer means is the caller's business.
 // libcurl, opened at run time on first use, makes the connections (names, proxies, TLS); HTTP/1.1 on them is our own,
-// with threads that each serve many of them. Bodies go straight from and to the caller's memory. It tries nothing again
-// by itself, but for one case: a kept connection that the server closes without a byte of answer, and then only what
-// has no body or was not sent whole. It follows no redirect and logs no header (they may hold secrets). Private to
-// storage/.
+// with threads that each serve many of them. Bodies go straight from and to the caller's memory, or from a file
+// (sendfile). It tries nothing again by itself, but for one case: a kept connection that the server closes without a
+// byte of answer, and then only what has no body or was not sent whole. It follows no redirect and logs no header (they
+// may hold secrets). Private to storage/.
 
 #include <chrono>
 #include <cstdint>
@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/io.h"
+#include "millrace/base/progress.h"
 #include "millrace/base/status.h"
 #include "millrace/base/sync.h"
 
@@ -29,17 +31,19 @@ std::string_view method_name(Method method);  // "GET"
 
 struct Request {
   Method method = Method::kGet;
-  std::string url;                   // absolute; percent-encoding is the caller's, nothing is changed on the way
-  std::vector<std::string> headers;  // "Name: value"; Content-Length and Expect are the client's
-  std::span<const std::byte> body;   // of PUT and POST
-  std::span<std::byte> out;          // where the body of a 200 or 206 goes; when empty, to Response::body
+  std::string url;                    // absolute; percent-encoding is the caller's, nothing is changed on the way
+  std::vector<std::string> headers;   // "Name: value"; Content-Length and Expect are the client's
+  std::span<const std::byte> body;    // of PUT and POST
+  const FileRange* file = nullptr;    // the body, instead of `body`
+  Progress* file_progress = nullptr;  // counts its bytes as they go; those of an answer other than 2xx are taken back
+  std::span<std::byte> out;           // where the body of a 200 or 206 goes; when empty, to Response::body
   int64_t body_limit_bytes = 8 << 20;
   Clock::time_point not_before{};  // waits until then without holding a thread or a connection
   Clock::time_point deadline = Clock::time_point::max();
   std::chrono::milliseconds stall_timeout{20'000};  // gives up when no byte moved for so long; 0: never
   bool direct = false;                              // past the proxy that the environment names
   std::stop_token stop;
-  // `body` and `out` stay alive until the answer.
+  // `body`, `file` and `out` stay alive until the answer.
 };
 
 struct Response {
@@ -65,7 +69,7 @@ struct ClientOptions {
 //   timeout           the stall timeout or the deadline
 //   permission_denied the server's certificate is not trusted
 //   cancelled         the stop token, or the client was dropped
-//   corruption        a body longer than `out`
+//   corruption        a body longer than `out`, a file that became shorter than it was
 //   resource_exhausted  a body longer than body_limit_bytes
 //   unsupported       libcurl is not installed
 //   invalid_argument  no http(s) URL, a user name in it, a header with a line end

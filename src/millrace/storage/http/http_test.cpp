@@ -5,10 +5,12 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "millrace/storage/http/test_server.h"
+#include "millrace/storage/local/local.h"
 #include "millrace/storage/testing.h"
 
 namespace millrace::http {
@@ -172,6 +174,64 @@ TEST(HttpClient, BodiesOf64MiBArriveWholeBothWays) {
     EXPECT_EQ(answer->body, "");
     EXPECT_EQ(answer->header("x-trailer"), "");
   }
+}
+
+// A file, open to be sent.
+class SentFile {
+ public:
+  explicit SentFile(const std::string& content) {
+    const auto storage = open_local_storage(directory_.path()).value();
+    EXPECT_TRUE(write_object(*storage, "file", content));
+    reader_ = storage->open_read("file").value();
+  }
+  std::string path() const { return directory_.path() + "/file"; }
+  std::unique_ptr<FileRange> range(int64_t offset, int64_t size) const { return reader_->file_range(offset, size); }
+
+ private:
+  const TempDir directory_;
+  std::unique_ptr<RandomReader> reader_;
+};
+
+Request put_file(std::string url, const FileRange& file, Progress* progress = nullptr) {
+  return Request{.method = Method::kPut, .url = std::move(url), .file = &file, .file_progress = progress};
+}
+
+TEST(HttpClient, AFileIsSentAsItIsAndCountedWhenItIsTaken) {
+  const std::string content = test_bytes(20'000'003, 6);
+  const SentFile file(content);
+  std::atomic<int> refusals = 0;
+  TestServer server([&](const ReceivedRequest& request) {
+    if (refusals-- > 0) return Reply{.status = 503, .body = "later"};
+    return Reply{.body = content.substr(4096, request.body.size()) == request.body ? "same" : "other"};
+  });
+  Client client;
+  for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{70'000}, std::ssize(content) - 4096}) {
+    SCOPED_TRACE(size);
+    const auto range = file.range(4096, size);
+    Progress progress;
+    refusals = 1;
+    const auto refused = client.fetch(put_file(server.url("/o"), *range, &progress));
+    ASSERT_TRUE(refused) << refused.error().to_string();
+    EXPECT_EQ(refused->status, 503);
+    EXPECT_EQ(progress.snapshot().bytes, 0);
+    const auto answer = client.fetch(put_file(server.url("/o"), *range, &progress));
+    ASSERT_TRUE(answer) << answer.error().to_string();
+    EXPECT_EQ(answer->body, "same");
+    EXPECT_EQ(progress.snapshot().bytes, size);
+  }
+}
+
+TEST(HttpClient, AFileThatBecameShorterIsCorruption) {
+  const SentFile file(test_bytes(20'000'000, 7));
+  TestServer server(always({.body = "taken"}));
+  Client client;
+  ASSERT_TRUE(client.fetch(put(server.url("/o"), "a connection that is kept")));
+  const auto range = file.range(0, 20'000'000);
+  std::filesystem::resize_file(file.path(), 12'345'678);
+  Progress progress;
+  EXPECT_FAILS(client.fetch(put_file(server.url("/o"), *range, &progress)), ErrorCode::kCorruption);
+  EXPECT_EQ(progress.snapshot().bytes, 0);
+  EXPECT_TRUE(client.fetch(put(server.url("/o"), "others go on")));
 }
 
 TEST(HttpClient, RangesGoWhereTheyBelong) {
@@ -675,6 +735,7 @@ TEST(HttpClient, AProxyThatRefusesIsUnavailable) {
 
 TEST(HttpClient, TlsTrustsOnlyWhatItWasTold) {
   const std::string content = test_bytes(4 << 20, 5);
+  const SentFile file(content);
   TestServer server(
       [&](const ReceivedRequest& request) {
         return request.method == "PUT" ? Reply{.body = request.body == content ? "same" : "other"}
@@ -701,6 +762,8 @@ TEST(HttpClient, TlsTrustsOnlyWhatItWasTold) {
     ASSERT_TRUE(answer) << answer.error().to_string();
     EXPECT_TRUE(buffer.bytes == content);
     EXPECT_EQ(client.fetch(put(server.url("/o"), content))->body, "same");
+    const auto range = file.range(0, std::ssize(content));
+    EXPECT_EQ(client.fetch(put_file(server.url("/o"), *range))->body, "same");
   }
 
   ASSERT_EQ(::setenv("SSL_CERT_FILE", ca_file.c_str(), 1), 0);

@@ -353,6 +353,7 @@ void Loop::go_on_later() {
 void Loop::end(Exchange& exchange, Result<Response> result) {
   if (exchange.connection != nullptr) drop(*exchange.connection);  // in the middle of it
   set_timer(exchange, std::nullopt);
+  if (!result || result->status / 100 != 2) exchange.count_sent(0);
   const Client::Done done = exchange.take_done();
   switch (exchange.place) {
     case Exchange::Place::kDelayed:

@@ -23,12 +23,14 @@ class LocalReader final : public RandomReader {
   std::string_view version() const override { return version_; }
   bool has_holes() const override { return int64_t{opened_.st_blocks} * kStatBlockBytes < opened_.st_size; }
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
+  std::unique_ptr<FileRange> file_range(int64_t offset, int64_t size) const override;
 
   const Fd& fd() const { return fd_; }
   // Errors: corruption when the file is no longer what was opened.
   [[nodiscard]] Status check_unchanged() const;
 
  private:
+  class CachedRange;
   LocalReader(std::shared_ptr<const Context> context, std::string path, Fd fd, const struct stat& opened, bool once);
   const std::shared_ptr<const Context> context_;
   const std::string path_;

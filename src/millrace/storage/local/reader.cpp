@@ -43,6 +43,38 @@ Status LocalReader::read_at(int64_t offset, std::span<std::byte> out) const {
   return check_unchanged();
 }
 
+// What was in memory before stays there: somebody uses it.
+class LocalReader::CachedRange final : public FileRange {
+ public:
+  CachedRange(const LocalReader& reader, int64_t offset, int64_t size)
+      : reader_(reader),
+        offset_(offset),
+        size_(size),
+        stays_(size == 0 || sys().cached_bytes(descriptor(), offset, size) > size / 2) {
+    if (!stays_) static_cast<void>(sys().fadvise(descriptor(), offset_, size_, POSIX_FADV_WILLNEED));
+  }
+  ~CachedRange() override {
+    if (!stays_) static_cast<void>(sys().fadvise(descriptor(), offset_, size_, POSIX_FADV_DONTNEED));
+  }
+
+  int descriptor() const override { return reader_.fd_.get(); }
+  int64_t offset() const override { return offset_; }
+  int64_t size() const override { return size_; }
+  [[nodiscard]] Status check_unchanged() const override { return reader_.check_unchanged(); }
+
+ private:
+  Syscalls& sys() const { return *reader_.context_->sys; }
+
+  const LocalReader& reader_;
+  const int64_t offset_, size_;
+  const bool stays_;
+};
+
+std::unique_ptr<FileRange> LocalReader::file_range(int64_t offset, int64_t size) const {
+  if (context_->streams->takes_all()) return nullptr;  // nothing is to come into the page cache
+  return std::make_unique<CachedRange>(*this, offset, size);
+}
+
 Status LocalReader::check_unchanged() const {
   ASSIGN_OR_RETURN(const auto now, stat_fd(*context_->sys, fd_, path_));
   if (now.st_size == opened_.st_size && mtime_ns(now) == mtime_ns(opened_)) return {};

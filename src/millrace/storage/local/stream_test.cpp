@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <mutex>
 #include <new>
 #include <set>
@@ -199,6 +200,44 @@ TEST_F(StreamTest, ZerosOverSomethingAreZeros) {
   ASSERT_TRUE((*writer)->write_at(0, zeros.bytes()));
   ASSERT_TRUE((*writer)->commit());
   EXPECT_TRUE(*read_object(*storage, "object") == zeros.text());
+}
+
+TEST_F(StreamTest, AFileRangeLeavesThePageCacheAsItWas) {
+  const auto storage = open(LocalDirect::kMeasured);
+  ASSERT_TRUE(write_object(*storage, "object", content_.text()));
+  const Fd fd = *open_fd(sys_, dir_.path() + "/object", O_RDONLY);
+  const auto cached = [&] { return sys_.cached_bytes(fd.get(), 0, std::ssize(content_.bytes())); };
+  ASSERT_EQ(sys_.fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
+  if (cached() > 0) GTEST_SKIP() << "this file system keeps its files in memory";
+  const auto reader = *storage->open_read("object", {.once = true});
+  const auto read_all_of_it = [&] {
+    std::string piece(100'000, '.');
+    for (int64_t at = 0; at < reader->size(); at += std::ssize(piece)) {
+      piece.resize(static_cast<size_t>(std::min(std::ssize(piece), reader->size() - at)));
+      ASSERT_TRUE(reader->read_at(at, std::as_writable_bytes(std::span(piece))));
+    }
+  };
+  auto range = reader->file_range(0, reader->size());
+  ASSERT_NE(range, nullptr);
+  read_all_of_it();
+  if (cached() == 0) GTEST_SKIP() << "this kernel does not tell what is cached";
+  range.reset();
+  EXPECT_EQ(cached(), 0);
+
+  read_all_of_it();
+  const int64_t before = cached();
+  range = reader->file_range(0, reader->size());
+  EXPECT_TRUE(range->check_unchanged());
+  range.reset();
+  EXPECT_EQ(cached(), before);
+
+  range = reader->file_range(4096, 10);
+  EXPECT_EQ(range->offset(), 4096);
+  EXPECT_EQ(range->size(), 10);
+  std::filesystem::resize_file(dir_.path() + "/object", 5000);
+  EXPECT_EQ(range->check_unchanged().error().code(), ErrorCode::kCorruption);
+  // Where everything is to go past the page cache nothing is to be brought into it.
+  EXPECT_EQ((*open(LocalDirect::kAlways)->open_read("object"))->file_range(0, 10), nullptr);
 }
 
 }  // namespace

@@ -88,7 +88,9 @@ class S3Storage final : public Storage {
             .list_uploads = true,
             .metadata = true,
             .durable = true,
-            .resume = true};
+            .resume = true,
+            .sends_files = true,
+            .file_checksums = bucket_->checksums};
   }
   StorageCounters counters() const override { return bucket_->service->counters(); }
   bool copies_from(const Storage& other) const override {
@@ -159,9 +161,7 @@ void S3Storage::submit(std::span<const Operation> operations, CompletionQueue& q
       continue;
     }
     const bool writes = operation.writer != nullptr && operation.reader == nullptr && !late;
-    if (writes &&
-        start_part_write(*operation.writer, operation.offset, operation.data, operation.stop, operation.deadline, done))
-      continue;
+    if (writes && start_part_write(operation, done)) continue;
     submit_operations(bucket_->process.get().executor, std::span(&operation, 1), queue);
   }
 }

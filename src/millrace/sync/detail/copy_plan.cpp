@@ -11,10 +11,15 @@ namespace {
 
 constexpr int64_t kMostParts = 10'000;                  // that S3 takes of one object
 constexpr int64_t kServerPartBytes = int64_t{1} << 30;  // costs no memory here; a few at once use a server well
+// From a file parts cost no memory either, and a server takes fewer of them with less work; a kill loses more.
+constexpr int64_t kMostFilePartBytes = 32 << 20;
+constexpr int64_t kManyParts = 32;
 
-// A part is whole blocks, so that it can be compared.
+// A part is whole blocks, so that it can be compared; to move no more than what changed it is one.
 int64_t wanted_part_bytes(const CopyPlan& plan, int64_t size) {
-  const int64_t fewest = plan.in_server ? kServerPartBytes : kBlockBytes;
+  int64_t fewest = plan.in_server ? kServerPartBytes : kBlockBytes;
+  const bool grows = plan.by_file && plan.compare == Compare::kNothing;
+  while (grows && fewest < kMostFilePartBytes && size > kManyParts * fewest) fewest *= 2;
   const int64_t blocks = (size / kMostParts + kBlockBytes) / kBlockBytes;
   return std::max(fewest, blocks * kBlockBytes);
 }
@@ -80,6 +85,7 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
   const Capabilities from = job.from.storage->capabilities();
   const Capabilities to = job.to.storage->capabilities();
   plan.in_server = !to.random_write && job.to.storage->copies_from(*job.from.storage);
+  plan.by_file = to.sends_files && !plan.in_server && size > kBlockBytes && plan.source->file_range(0, 0) != nullptr;
   if (size > kBlockBytes && !from.random_write) {
     ObjectInfo pinned = job.source;
     pinned.key = job.from.key;

@@ -30,12 +30,6 @@ int64_t parts_of(std::string_view etag) {
   return parts;
 }
 
-std::string hex(std::string_view bytes) {
-  std::string text;
-  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return text;
-}
-
 // The ETag that content gets with parts of one size.
 class EtagHash {
  public:
@@ -52,9 +46,9 @@ class EtagHash {
     }
   }
   std::string finish() {
-    if (part_bytes_ == 0) return hex(part_.finish());
+    if (part_bytes_ == 0) return part_.finish_hex();
     if (in_part_ > 0) end_part();
-    return fmt::format("{}-{}", hex(whole_.finish()), parts_);
+    return fmt::format("{}-{}", whole_.finish_hex(), parts_);
   }
 
  private:

@@ -16,10 +16,11 @@
 
 // The way of a part:
 //
-//   begin    gets memory and is read; one that is known to be the same as in the old target needs neither
+//   begin    gets memory and is read; one that is known to be the same as in the old target needs neither, nor does one
+//            that is sent from the source's file
 //   process  in the order of the parts: hashed, checked, and decided upon
-//   start    written from memory, or copied by the storage from the source or from the old target, or kept
-//   finish   counted; the memory goes back; the note says so once all before it are finished too
+//   start    written from memory or from the file, or copied by the storage from the source or from the old target, or
+//   kept finish   counted; the memory goes back; the note says so once all before it are finished too
 //
 // The thread that called does all but reading, writing and copying. Nobody waits for memory while he holds some that
 // nothing is done with, so copies that share a pool cannot block each other.
@@ -27,15 +28,18 @@
 namespace millrace::sync {
 namespace {
 
-constexpr size_t kMostSlots = 64;  // parts without memory may be under way too, but not without end
-constexpr int kMostCopies = 16;    // that are asked of a server at once
-constexpr size_t kCompareBytes = 256 << 10;
+constexpr size_t kMostSlots = 64;          // parts without memory may be under way too, but not without end
+constexpr size_t kMostFiles = 8;           // parts that are sent from a file at once
+constexpr int kMostCopies = 16;            // that are asked of a server at once
+constexpr size_t kPieceBytes = 256 << 10;  // what is read, or compared, while the processor's cache holds it
 
 enum class Action { kWrite, kFromSource, kFromOld, kKeep };
 
 // A part under way.
 struct Slot {
-  Buffer buffer;  // empty where the content does not pass here
+  Buffer buffer;                    // empty where the content does not pass here
+  std::unique_ptr<FileRange> file;  // that it is sent from, instead
+  uint32_t file_crc32c = 0;
   Action action = Action::kWrite;
   bool ready = false;  // to be processed
 };
@@ -86,7 +90,10 @@ class ObjectCopy {
   Status process(int64_t part, Slot& slot);
   Status check_content(int64_t part, Slot& slot);
   Status check_ended_blocks();
-  Action choose(int64_t part, const Slot& slot);
+  template <class Take>
+  Status for_each_piece(int64_t part, const Slot& slot, Take&& take);
+  Result<std::string> md5_of(int64_t part, const Slot& slot);
+  Result<Action> choose(int64_t part, const Slot& slot);
   bool old_is_known_content(int64_t part, const Buffer& buffer);
   bool old_is_same(int64_t part, const Buffer& buffer);
   void start(int64_t part);
@@ -164,7 +171,7 @@ Status ObjectCopy::prepare() {
   set_part_bytes(to_caps_.random_write ? kBlockBytes : plan_.write.part_bytes);
   restart_hash();
   if (is_resumable_ && to_caps_.list_uploads) {
-    auto resumed = find_resumable(job_, plan_, tools_.buffers.limit_bytes() / 2);
+    auto resumed = find_resumable(job_, plan_, plan_.by_file ? INT64_MAX : tools_.buffers.limit_bytes() / 2);
     if (resumed.writer != nullptr) RETURN_IF_ERROR(take_over(std::move(resumed)));
   }
   if (writer_ == nullptr && plan_.compare == Compare::kNothing) return open_writer();
@@ -190,7 +197,7 @@ Status ObjectCopy::open_writer() {
   takes_notes_ = is_resumable_ && to_caps_.notes;
   if (to_caps_.random_write) return {};
   int64_t bytes = writer_->part_bytes();
-  if (bytes == 0 || (bytes > tools_.buffers.limit_bytes() / 2 && !plan_.in_server)) {
+  if (bytes == 0 || (bytes > tools_.buffers.limit_bytes() / 2 && !plan_.in_server && !plan_.by_file)) {
     in_sequence_ = true;  // such parts are the writer's to gather
     is_resumable_ = false;
     bytes = kBlockBytes;
@@ -227,10 +234,17 @@ Status ObjectCopy::take_over(ResumedWrite resumed) {
 }
 
 Result<bool> ObjectCopy::is_own_part(int64_t offset, const std::string& md5) {
-  const int64_t size = std::min(part_bytes_, size_ - offset);
-  ASSIGN_OR_RETURN(const Buffer buffer, tools_.buffers.acquire(static_cast<size_t>(size), job_.stop));
-  RETURN_IF_ERROR(plan_.source->read_at(offset, buffer.span()));
-  return md5_hex(buffer.span()) == md5;
+  const int64_t part = offset / part_bytes_;
+  const int64_t size = range_of(part).size;
+  Slot slot;
+  if (plan_.by_file) {
+    slot.file = plan_.source->file_range(offset, size);
+  } else {
+    ASSIGN_OR_RETURN(slot.buffer, tools_.buffers.acquire(static_cast<size_t>(size), job_.stop));
+    RETURN_IF_ERROR(plan_.source->read_at(offset, slot.buffer.span()));
+  }
+  ASSIGN_OR_RETURN(const std::string found, md5_of(part, slot));
+  return found == md5;
 }
 
 // Reads back what the note speaks of. What is not as it should be is written again.
@@ -311,6 +325,10 @@ Result<bool> ObjectCopy::begin_part(bool may_wait) {
     slot = {.action = Action::kFromSource, .ready = true};
   } else if (size == 0) {
     slot.ready = true;
+  } else if (plan_.by_file) {
+    if (slots_.size() >= kMostFiles) return false;
+    slot.file = plan_.source->file_range(offset, size);
+    slot.ready = true;
   } else {
     const auto bytes = static_cast<size_t>(size);
     ASSIGN_OR_RETURN(slot.buffer,
@@ -337,7 +355,7 @@ Result<bool> ObjectCopy::begin_part(bool may_wait) {
 // One part alone is done here: to hand it to other threads would cost more than it gains.
 void ObjectCopy::run_operation(const Operation& operation, Storage& storage) {
   ++in_flight_;
-  if (parts_ > 1) return storage.submit(std::span(&operation, 1), queue_);
+  if (parts_ > 1 || operation.file != nullptr) return storage.submit(std::span(&operation, 1), queue_);
   Status status = operation.reader != nullptr ? operation.reader->read_at(operation.offset, operation.out)
                                               : operation.writer->write_at(operation.offset, operation.data);
   queue_.push({.tag = operation.tag, .status = std::move(status)});
@@ -352,8 +370,10 @@ Status ObjectCopy::process_ready() {
 }
 
 Status ObjectCopy::process(int64_t part, Slot& slot) {
-  if (slot.buffer) RETURN_IF_ERROR(check_content(part, slot));
-  if (slot.action == Action::kWrite) slot.action = choose(part, slot);
+  if (slot.buffer || slot.file) RETURN_IF_ERROR(check_content(part, slot));
+  if (slot.action == Action::kWrite) {
+    ASSIGN_OR_RETURN(slot.action, choose(part, slot));
+  }
   slot.ready = false;
   if (!plan_.known && !plan_.in_server) digests_.push_back(hash_->digest());
   if (slot.action == Action::kFromOld && writer_ == nullptr) {
@@ -373,7 +393,10 @@ Status ObjectCopy::process(int64_t part, Slot& slot) {
 // Hashes the part; where the source's hashes are known, holds it against them before anything is done with it.
 Status ObjectCopy::check_content(int64_t part, Slot& slot) {
   if (!is_checked()) {
-    hash_->update(slot.buffer.span());
+    RETURN_IF_ERROR(for_each_piece(part, slot, [&](std::span<const std::byte> piece) {
+      hash_->update(piece);
+      if (slot.file && to_caps_.file_checksums) slot.file_crc32c = crc32c(piece, slot.file_crc32c);
+    }));
     if (part + 1 == parts_) hash_->finish();
     if (part + 1 == parts_ && plan_.checksum && hash_->checksum() != plan_.checksum) {
       return fail(ErrorCode::kCorruption, "what came of {} has the {} {:x}, and the server keeps {:x}",
@@ -413,10 +436,34 @@ Status ObjectCopy::check_ended_blocks() {
   return {};
 }
 
-Action ObjectCopy::choose(int64_t part, const Slot& slot) {
+// Of what is in a file, small pieces, which stay in the page cache for those that follow.
+template <class Take>
+Status ObjectCopy::for_each_piece(int64_t part, const Slot& slot, Take&& take) {
+  if (!slot.file) {
+    take(slot.buffer.span());
+    return {};
+  }
+  const auto [offset, size] = range_of(part);
+  scratch_.resize(kPieceBytes);
+  for (int64_t at = 0; at < size; at += std::ssize(scratch_)) {
+    const auto piece = std::span(scratch_).first(static_cast<size_t>(std::min(size - at, std::ssize(scratch_))));
+    RETURN_IF_ERROR(plan_.source->read_at(offset + at, piece));
+    take(piece);
+  }
+  return {};
+}
+
+Result<std::string> ObjectCopy::md5_of(int64_t part, const Slot& slot) {
+  Md5 md5;
+  RETURN_IF_ERROR(for_each_piece(part, slot, [&](std::span<const std::byte> piece) { md5.update(piece); }));
+  return md5.finish_hex();
+}
+
+Result<Action> ObjectCopy::choose(int64_t part, const Slot& slot) {
   const auto [offset, size] = range_of(part);
   if (const auto held = part_md5s_.find(offset); held != part_md5s_.end()) {
-    if (md5_hex(slot.buffer.span()) == held->second) return Action::kKeep;
+    ASSIGN_OR_RETURN(const std::string md5, md5_of(part, slot));
+    if (md5 == held->second) return Action::kKeep;
   }
   if (plan_.compare == Compare::kNewContent && same_blocks(hash_->blocks(), *plan_.old_hashes, offset, size)) {
     return Action::kFromOld;
@@ -435,7 +482,7 @@ bool ObjectCopy::old_is_known_content(int64_t part, const Buffer& buffer) {
 bool ObjectCopy::old_is_same(int64_t part, const Buffer& buffer) {
   const auto [offset, size] = range_of(part);
   if (plan_.old.size < offset + size) return false;
-  scratch_.resize(kCompareBytes);
+  scratch_.resize(kPieceBytes);
   for (int64_t at = 0; at < size; at += std::ssize(scratch_)) {
     const auto bytes = static_cast<size_t>(std::min(size - at, std::ssize(scratch_)));
     if (!plan_.old_reader->read_at(offset + at, std::span(scratch_).first(bytes))) return false;
@@ -455,12 +502,16 @@ void ObjectCopy::start(int64_t part) {
                  .writer = writer_.get(),
                  .offset = offset,
                  .data = slot.buffer.span(),
+                 .file = slot.file.get(),
+                 .file_crc32c = slot.file_crc32c,
+                 .file_progress = job_.progress,
                  .stop = stop_.get_token()},
                 *job_.to.storage);
 }
 
 void ObjectCopy::start_copy(int64_t part, const RandomReader& from) {
   slots_.at(part).buffer = {};
+  slots_.at(part).file.reset();
   const auto copy = [this, part, &from] {
     const auto [offset, size] = range_of(part);
     Status status = stop_.stop_requested() ? Status(fail(ErrorCode::kCancelled, "stopped before it was copied"))
@@ -495,6 +546,7 @@ Status ObjectCopy::take_completion(Completion completion) {
   }
   if (slot.action == Action::kWrite) {
     --writes_;
+    if (slot.file) RETURN_IF_ERROR(slot.file->check_unchanged());  // before what the server makes of such bytes
   } else {
     --copies_;
     if (!completion.status && slot.action == Action::kFromOld &&
@@ -522,7 +574,8 @@ void ObjectCopy::finish(int64_t part) {
       report_.resumed_bytes += size;
       break;
   }
-  if (job_.progress != nullptr) job_.progress->add(size, 0);
+  const bool was_counted = found->second.action == Action::kWrite && found->second.file != nullptr;
+  if (job_.progress != nullptr && !was_counted) job_.progress->add(size, 0);
   slots_.erase(found);
   finished_.insert(part);
   while (!finished_.empty() && *finished_.begin() == finished_before_) {

@@ -87,9 +87,8 @@ class S3Reader final : public RandomReader {
                                                              const WriteOptions& options);
 [[nodiscard]] Result<std::unique_ptr<Writer>> resume_s3_writer(std::shared_ptr<Bucket> bucket, const ObjectInfo& upload,
                                                                const WriteOptions& options);
-// Starts the upload of a whole part from the caller's memory, without waiting; false when `writer` is not one of ours
-// or the range is no whole part.
-bool start_part_write(Writer& writer, int64_t offset, std::span<const std::byte> data, std::stop_token stop,
-                      Clock::time_point deadline, const OnDone& done);
+// Starts the upload of a whole part from the caller's memory or file, without waiting; false when the writer is not one
+// of ours or the range is no whole part. REQUIRES: a write.
+bool start_part_write(const Operation& operation, const OnDone& done);
 
 }  // namespace millrace::s3

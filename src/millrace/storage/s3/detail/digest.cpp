@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "millrace/base/crc32c.h"
 #include "millrace/storage/md5.h"
 
 namespace millrace::s3 {
@@ -42,8 +41,7 @@ std::string multipart_etag(std::span<const std::string> part_etags) {
   return fmt::format("{}-{}", md5_hex(std::as_bytes(std::span<const char>(digests))), part_etags.size());
 }
 
-std::string base64_crc32c(std::span<const std::byte> bytes) {
-  const uint32_t crc = crc32c(bytes);
+std::string base64_crc32c(uint32_t crc) {
   const std::array<unsigned char, 4> big_endian{static_cast<unsigned char>(crc >> 24),
                                                 static_cast<unsigned char>(crc >> 16),
                                                 static_cast<unsigned char>(crc >> 8), static_cast<unsigned char>(crc)};

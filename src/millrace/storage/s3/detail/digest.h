@@ -15,8 +15,8 @@ namespace millrace::s3 {
 std::string base64_md5(std::span<const std::byte> bytes);
 // The ETag of a multipart object: MD5 of the parts' digests, and their number; "" when a part's ETag is no MD5.
 std::string multipart_etag(std::span<const std::string> part_etags);
-// CRC-32C, big-endian, in base64.
-std::string base64_crc32c(std::span<const std::byte> bytes);
+// A CRC-32C, big-endian, in base64.
+std::string base64_crc32c(uint32_t crc);
 // A big-endian number of `bytes` bytes (at most 8) in base64; nothing for anything else.
 std::optional<uint64_t> parse_base64_number(std::string_view text, size_t bytes);
 

@@ -165,6 +165,8 @@ Result<http::Request> Service::sign(Call& call) {
   http::Request out;
   out.method = request.method;
   out.body = request.body;
+  out.file = request.file;
+  out.file_progress = request.file_progress;
   out.out = request.out;
   out.stop = request.stop;
   out.deadline = request.deadline;
@@ -193,7 +195,7 @@ void Service::start(Request request, Done done) {
   auto call = std::make_shared<Call>();
   call->request = std::move(request);
   call->done = std::move(done);
-  const auto bytes = static_cast<int64_t>(call->request.body.size() + call->request.out.size());
+  const auto bytes = call->request.body_bytes() + std::ssize(call->request.out);
   const std::string_view key = call->request.key;
   const uint64_t prefix = std::hash<std::string_view>()(call->request.bucket) * 31 +
                           std::hash<std::string_view>()(key.substr(0, key.rfind('/') + 1));
@@ -231,7 +233,7 @@ void Service::finish(const std::shared_ptr<Call>& call, Result<http::Response> r
     if (call->tries > 1) result.error().add_context(fmt::format("after {} tries", call->tries));
     return end(call, tl::unexpected(std::move(result).error()));
   }
-  sent_bytes_ += static_cast<int64_t>(call->request.body.size());
+  sent_bytes_ += call->request.body_bytes();
   received_bytes_ += result->received_bytes + static_cast<int64_t>(result->body.size());
   end(call, Answer{std::move(*result), call->tries});
 }

@@ -32,11 +32,15 @@ struct Request {
   Pairs query;      // not encoded
   Pairs headers;    // beside those that every request has
   std::span<const std::byte> body;
+  const FileRange* file = nullptr;    // the body, instead of `body`
+  Progress* file_progress = nullptr;  // as of http::Request
   std::span<std::byte> out;
   std::shared_ptr<const void> keep;  // what `body` and `out` lie in, if nobody else keeps it
   bool may_fail_late = false;        // a 200 may hold an <Error> in its body (complete, copy)
   std::stop_token stop;
   Clock::time_point deadline = Clock::time_point::max();
+
+  int64_t body_bytes() const { return file != nullptr ? file->size() : std::ssize(body); }
 };
 
 struct Answer {

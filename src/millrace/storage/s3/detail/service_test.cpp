@@ -10,7 +10,9 @@
 #include <map>
 #include <optional>
 
+#include "millrace/base/crc32c.h"
 #include "millrace/storage/http/test_server.h"
+#include "millrace/storage/local/local.h"
 #include "millrace/storage/md5.h"
 #include "millrace/storage/s3/detail/digest.h"
 #include "millrace/storage/testing.h"
@@ -83,6 +85,8 @@ class ServiceTest : public ::testing::Test {
     }
     const std::string path = request.target.substr(0, request.target.find('?'));
     if (request.method == "PUT") {
+      const std::string_view said = request.header("x-amz-checksum-crc32c");
+      if (!said.empty() && said != base64_crc32c(crc32c(as_bytes(request.body)))) return error_reply(400, "BadDigest");
       const auto md5 = md5_hex(as_bytes(request.body));
       if (request.target.find("partNumber=") == std::string::npos) objects_[path] = {request.body, md5};
       return {.headers = {"ETag: \"" + md5 + "\""}};
@@ -160,7 +164,7 @@ TEST_F(ServiceTest, WhatComesIsHeldAgainstWhatTheServerKeeps) {
   std::string bent = content;
   bent[50'000] ^= 4;
   const std::string etag = "ETag: \"" + md5_hex(as_bytes(content)) + "\"";
-  const std::string crc32c = "x-amz-checksum-crc32c: " + base64_crc32c(as_bytes(content));
+  const std::string crc32c = "x-amz-checksum-crc32c: " + base64_crc32c(millrace::crc32c(as_bytes(content)));
   for (const std::string& kept : {crc32c, std::string("x-amz-checksum-crc64nvme: ") + base64_crc64(content)}) {
     bend(2, is_get, {.headers = {etag, kept}, .body = bent});
     EXPECT_TRUE(*read_object(*bucket, "k") == content) << "two bad ones, then a good one";
@@ -184,6 +188,41 @@ TEST_F(ServiceTest, WhatComesIsHeldAgainstWhatTheServerKeeps) {
   for (const auto& request : requests()) {
     EXPECT_EQ(request.header("x-amz-checksum-mode").empty(), !request.header("range").empty() || !is_get(request));
   }
+}
+
+TEST_F(ServiceTest, PartsFromAFileCarryTheirChecksumAndAreSentAgain) {
+  constexpr int64_t kPart = 5 << 20;
+  const std::string content = test_bytes(kPart + 1'000'000, 1);
+  const TempDir dir;
+  const auto files = *open_local_storage(dir.path());
+  ASSERT_TRUE(write_object(*files, "file", content));
+  const auto file = *files->open_read("file");
+  const auto bucket = storage(3);
+  ASSERT_TRUE(bucket->capabilities().sends_files && bucket->capabilities().file_checksums);
+  const auto writer = *bucket->open_write("k", {.size_hint_bytes = std::ssize(content), .part_bytes = kPart});
+  bend(
+      2, [](const ReceivedRequest& request) { return request.target.find("partNumber=") != std::string::npos; },
+      error_reply(503, "SlowDown"));
+  const int64_t retries = bucket->counters().retries;
+  Progress progress;
+  CompletionQueue queue;
+  for (const bool is_right : {true, false}) {
+    for (const auto& [at, size] : {std::pair{int64_t{0}, kPart}, std::pair{kPart, int64_t{1'000'000}}}) {
+      const auto range = file->file_range(at, size);
+      const uint32_t crc = crc32c(as_bytes(content).subspan(static_cast<size_t>(at), static_cast<size_t>(size)));
+      const Operation write{.writer = writer.get(),
+                            .offset = at,
+                            .file = range.get(),
+                            .file_crc32c = is_right ? crc : crc + 1,
+                            .file_progress = &progress};
+      bucket->submit(std::span(&write, 1), queue);
+      const Status status = queue.wait().status;
+      EXPECT_EQ(status.has_value(), is_right);
+      EXPECT_THAT(status ? "BadDigest" : status.error().to_string(), HasSubstr("BadDigest"));
+    }
+    EXPECT_EQ(progress.snapshot().bytes, std::ssize(content));
+  }
+  EXPECT_EQ(bucket->counters().retries - retries, 2 + 2 * 2) << "what came damaged is sent again too";
 }
 
 TEST_F(ServiceTest, WhatLagsIsAskedASecondTime) {

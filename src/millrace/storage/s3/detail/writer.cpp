@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "millrace/base/crc32c.h"
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
 #include "millrace/storage/detail/backend.h"
@@ -15,9 +16,9 @@
 #include "millrace/storage/s3/detail/sigv4.h"
 
 // An object of up to a part is one PUT at the commit. A longer one is a multipart upload, begun with its second part.
-// Bytes come in two ways: whole parts go up from the caller's memory, in any order; all else must come in order, is
-// gathered to parts, and goes up behind the caller's back, a few parts at a time. Of gathered parts the first stays
-// here until the commit, so that a head may be written again when the rest is known.
+// Bytes come in two ways: whole parts go up from the caller's memory or file, in any order; all else must come in
+// order, is gathered to parts, and goes up behind the caller's back, a few parts at a time. Of gathered parts the first
+// stays here until the commit, so that a head may be written again when the rest is known.
 
 namespace millrace::s3 {
 namespace {
@@ -61,10 +62,9 @@ class S3Writer final : public Writer {
   [[nodiscard]] Status suspend() override;
   std::span<const WrittenPart> parts() const override { return resumed_; }
 
-  bool is_whole_part(int64_t offset, size_t size) const;
-  // Uploads a whole part from the caller's memory, without waiting.
-  void submit_part(int64_t offset, std::span<const std::byte> data, std::stop_token stop, Clock::time_point deadline,
-                   OnDone done);
+  bool is_whole_part(int64_t offset, int64_t bytes) const;
+  // Uploads a whole part from the caller's memory or file, without waiting.
+  void submit_part(const Operation& operation, OnDone done);
 
  private:
   struct Part {
@@ -72,8 +72,7 @@ class S3Writer final : public Writer {
     std::string etag;
     std::string crc;
   };
-  void start_part(int64_t offset, std::span<const std::byte> data, std::shared_ptr<const void> keep,
-                  std::stop_token stop, Clock::time_point deadline, OnDone done);
+  void start_part(const Operation& operation, std::shared_ptr<const void> keep, OnDone done);
 
   // What requests under way touch; they may outlive the writer.
   struct Shared {
@@ -137,25 +136,27 @@ Status S3Writer::check_open(std::string_view what) const {
   return fail(ErrorCode::kInvalidArgument, "{} {}: the writer belongs to the parent process", what, url_);
 }
 
-bool S3Writer::is_whole_part(int64_t offset, size_t size) const {
-  const auto bytes = static_cast<int64_t>(size);
+int64_t written_bytes(const Operation& operation) {
+  return operation.file != nullptr ? operation.file->size() : std::ssize(operation.data);
+}
+
+bool S3Writer::is_whole_part(int64_t offset, int64_t bytes) const {
   const int64_t object = options_.size_hint_bytes;
   if (offset % part_bytes_ != 0 || (object > 0 && object <= part_bytes_)) return false;
   return bytes == part_bytes_ || (bytes > 0 && bytes < part_bytes_ && offset + bytes == object);
 }
 
-void S3Writer::submit_part(int64_t offset, std::span<const std::byte> data, std::stop_token stop,
-                           Clock::time_point deadline, OnDone done) {
+void S3Writer::submit_part(const Operation& operation, OnDone done) {
   if (auto open = check_open("write"); !open) return done(std::move(open));
   bool begun = false;
   {
     MutexLock lock(upload_mutex_);
     begun = !upload_id_.empty();
   }
-  if (begun) return start_part(offset, data, nullptr, std::move(stop), deadline, std::move(done));
-  bucket_->process.get().executor.submit([this, offset, data, stop, deadline, done = std::move(done)] {
+  if (begun) return start_part(operation, nullptr, std::move(done));
+  bucket_->process.get().executor.submit([this, operation, done = std::move(done)] {
     if (auto status = begin_upload(); !status) return done(std::move(status));
-    start_part(offset, data, nullptr, stop, deadline, done);
+    start_part(operation, nullptr, done);
   });
 }
 
@@ -185,20 +186,22 @@ Status S3Writer::settle_copy() {
 }
 
 // `done` comes on a thread of the transport. REQUIRES: begin_upload() succeeded.
-void S3Writer::start_part(int64_t offset, std::span<const std::byte> data, std::shared_ptr<const void> keep,
-                          std::stop_token stop, Clock::time_point deadline, OnDone done) {
+void S3Writer::start_part(const Operation& operation, std::shared_ptr<const void> keep, OnDone done) {
+  const int64_t offset = operation.offset;
   Request request = bucket_->request(http::Method::kPut, key_);
   {
     MutexLock lock(upload_mutex_);
     request.query = {{"partNumber", std::to_string(offset / part_bytes_ + 1)}, {"uploadId", upload_id_}};
   }
-  request.body = data;
+  request.body = operation.data;
+  request.file = operation.file;
+  request.file_progress = operation.file_progress;
   request.keep = std::move(keep);
-  request.stop = std::move(stop);
-  request.deadline = deadline;
-  Part part{.size = std::ssize(data)};
+  request.stop = operation.stop;
+  request.deadline = operation.deadline;
+  Part part{.size = request.body_bytes()};
   if (bucket_->checksums) {
-    part.crc = base64_crc32c(data);
+    part.crc = base64_crc32c(operation.file != nullptr ? operation.file_crc32c : crc32c(operation.data));
     request.headers.emplace_back("x-amz-checksum-crc32c", part.crc);
   }
   {
@@ -237,7 +240,8 @@ Status S3Writer::write_at(int64_t offset, std::span<const std::byte> data) {
   {
     MutexLock lock(gather_mutex_);
     // Who said the size and comes with whole parts means to send many at once.
-    const bool direct = options_.size_hint_bytes > part_bytes_ && !gathering_ && is_whole_part(offset, data.size());
+    const bool direct =
+        options_.size_hint_bytes > part_bytes_ && !gathering_ && is_whole_part(offset, std::ssize(data));
     if (offset == end_ && !direct) return gather(data);
     if (offset == end_) end_ = end;
     const Gathered& head = first_ ? first_ : gathering_;
@@ -246,7 +250,7 @@ Status S3Writer::write_at(int64_t offset, std::span<const std::byte> data) {
       return {};
     }
   }
-  if (!is_whole_part(offset, data.size())) {
+  if (!is_whole_part(offset, std::ssize(data))) {
     return fail(ErrorCode::kInvalidArgument,
                 "write {}: {} bytes at {} are neither a whole part of {} nor the next bytes", url_, data.size(), offset,
                 part_bytes_);
@@ -255,7 +259,7 @@ Status S3Writer::write_at(int64_t offset, std::span<const std::byte> data) {
   std::optional<Status> result;
   Mutex mutex;
   CondVar changed;
-  start_part(offset, data, nullptr, {}, Clock::time_point::max(), [&](Status status) {
+  start_part({.offset = offset, .data = data}, nullptr, [&](Status status) {
     MutexLock lock(mutex);
     result.emplace(std::move(status));
     changed.notify_one();  // under the lock: whoever waits drops it
@@ -305,7 +309,7 @@ void S3Writer::start_gathered(const Gathered& part, int64_t offset) {
     MutexLock lock(shared_->mutex);
     ++shared_->gathered;
   }
-  start_part(offset, *part, part, {}, Clock::time_point::max(), [shared = shared_](Status status) {
+  start_part({.offset = offset, .data = *part}, part, [shared = shared_](Status status) {
     MutexLock lock(shared->mutex);
     --shared->gathered;
     if (!status && shared->first_error) shared->first_error = std::move(status);
@@ -455,7 +459,7 @@ Request S3Writer::whole_request(const Gathered& content) const {
   request.headers = metadata_;
   request.body = *content;
   request.keep = content;
-  if (bucket_->checksums) request.headers.emplace_back("x-amz-checksum-crc32c", base64_crc32c(*content));
+  if (bucket_->checksums) request.headers.emplace_back("x-amz-checksum-crc32c", base64_crc32c(crc32c(*content)));
   add_condition(request);
   return request;
 }
@@ -706,11 +710,10 @@ Result<std::unique_ptr<Writer>> resume_s3_writer(std::shared_ptr<Bucket> bucket,
   return writer;
 }
 
-bool start_part_write(Writer& writer, int64_t offset, std::span<const std::byte> data, std::stop_token stop,
-                      Clock::time_point deadline, const OnDone& done) {
-  auto* ours = dynamic_cast<S3Writer*>(&writer);
-  if (ours == nullptr || !ours->is_whole_part(offset, data.size())) return false;
-  ours->submit_part(offset, data, std::move(stop), deadline, done);
+bool start_part_write(const Operation& operation, const OnDone& done) {
+  auto* ours = dynamic_cast<S3Writer*>(operation.writer);
+  if (ours == nullptr || !ours->is_whole_part(operation.offset, written_bytes(operation))) return false;
+  ours->submit_part(operation, done);
   return true;
 }
 
