@@ -47,8 +47,11 @@ class RandomReader {
   // REQUIRES: offset >= 0.
   [[nodiscard]] virtual Status read_at(int64_t offset, std::span<std::byte> out) const = 0;
 
-  // Bytes [offset, offset + size) as a file holds them; they begin to be read into the page cache. Nothing where there
-  // is no such file. REQUIRES: the range lies within size().
+  // Whether most of it is a file's in this machine's page cache: to send it from there (file_range) costs less than to
+  // read it. Of what is not, the page cache is a detour.
+  virtual bool is_cached() const { return false; }
+  // Bytes [offset, offset + size) as a file holds them; what is not in the page cache begins to be read into it.
+  // Nothing where there is no such file. REQUIRES: the range lies within size().
   virtual std::unique_ptr<FileRange> file_range(int64_t /*offset*/, int64_t /*size*/) const { return nullptr; }
 };
 

@@ -55,7 +55,7 @@ struct Capabilities {
   bool layout = false;             // objects are laid over servers as WriteOptions says (Lustre; else a wish, ignored)
   bool resume = false;             // Writer::suspend and Storage::resume_write work
   bool notes = false;              // Writer::set_note and read_back work
-  bool sends_files = false;        // Operation::file is cheaper than to read it first
+  bool sends_files = false;        // Operation::file is sent without being read
   bool file_checksums = false;     // and Operation::file_crc32c is used
   bool folders = false;            // a key cannot be an object and a folder of others; metadata calls are cheap
 };

@@ -472,13 +472,15 @@ TEST_F(TransferTest, MemoryStaysUnderItsCap) {
   EXPECT_FALSE(TransferEngine::create({.memory_bytes = kB}));
 }
 
-// Of a source that is a file the parts are large, and none of them is in memory here.
+// Of a file that the page cache holds the parts are large, and none of them is in memory here.
 TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
   const auto engine = *TransferEngine::create({.memory_bytes = 2 * kB});
   const int64_t size = 33 * kB + 5, part = 2 * kB;
   const std::string path = local_.dir->path() + "/x";
-  put(local_.at("x"), content_of(2 * kB, seed_));
+  put(local_.at("x"), content_of(20 * kB, seed_));
   std::filesystem::resize_file(path, static_cast<uintmax_t>(size));
+  const std::string content = get(local_.at("x"));
+  if (!(*local_.storage->open_read("x"))->is_cached()) GTEST_SKIP() << "this kernel does not tell what is cached";
   const ObjectInfo source = *local_.storage->stat("x");
   const auto parts_before = parts_.service->parts_left.load();
   leave_unfinished(*engine, local_.at("x"), parts_.at("y"), 3);
@@ -491,7 +493,6 @@ TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
   EXPECT_EQ(parts_before - parts_.service->parts_left, (size + part - 1) / part + 1) << "and the block hashes";
   EXPECT_EQ(progress.snapshot().bytes, size);
   EXPECT_EQ(engine->memory_in_use_bytes(), 0);
-  const std::string content = get(local_.at("x"));
   EXPECT_TRUE(get(parts_.at("y")) == content);
   EXPECT_EQ(report->hash, xxh3_128(content));
   // What changes afterwards moves in single blocks.

@@ -23,6 +23,7 @@ class LocalReader final : public RandomReader {
   std::string_view version() const override { return version_; }
   bool has_holes() const override { return int64_t{opened_.st_blocks} * kStatBlockBytes < opened_.st_size; }
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
+  bool is_cached() const override;
   std::unique_ptr<FileRange> file_range(int64_t offset, int64_t size) const override;
 
   const Fd& fd() const { return fd_; }

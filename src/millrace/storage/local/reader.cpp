@@ -50,7 +50,7 @@ class LocalReader::CachedRange final : public FileRange {
       : reader_(reader),
         offset_(offset),
         size_(size),
-        stays_(size == 0 || sys().cached_bytes(descriptor(), offset, size) > size / 2) {
+        stays_(sys().cached_bytes(descriptor(), offset, size) > size / 2) {
     if (!stays_) static_cast<void>(sys().fadvise(descriptor(), offset_, size_, POSIX_FADV_WILLNEED));
   }
   ~CachedRange() override {
@@ -70,8 +70,11 @@ class LocalReader::CachedRange final : public FileRange {
   const bool stays_;
 };
 
+bool LocalReader::is_cached() const {
+  return !context_->streams->takes_all() && context_->sys->cached_bytes(fd_.get(), 0, size()) > size() / 2;
+}
+
 std::unique_ptr<FileRange> LocalReader::file_range(int64_t offset, int64_t size) const {
-  if (context_->streams->takes_all()) return nullptr;  // nothing is to come into the page cache
   return std::make_unique<CachedRange>(*this, offset, size);
 }
 

@@ -36,6 +36,8 @@ class Syscalls {
   virtual uid_t geteuid();
 
   virtual int64_t cached_bytes(int fd, off_t offset, off_t size);  // of a range; 0 where the kernel does not tell
+  // As cached_bytes, roughly: from some places of the range that can be read without waiting, or not.
+  static int64_t sampled_cached_bytes(int fd, off_t offset, off_t size);
   virtual int fadvise(int fd, off_t offset, off_t size, int advice);
   virtual int sync_file_range(int fd, off_t offset, off_t size, unsigned flags);
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMostParts = 10'000;                  // that S3 takes of one object
 constexpr int64_t kServerPartBytes = int64_t{1} << 30;  // costs no memory here; a few at once use a server well
-// From a file parts cost no memory either, and a server takes fewer of them with less work; a kill loses more.
+// From the page cache parts cost no memory either, and a server takes fewer of them with less work; a kill loses more.
 constexpr int64_t kMostFilePartBytes = 32 << 20;
 constexpr int64_t kManyParts = 32;
 
@@ -85,7 +85,7 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
   const Capabilities from = job.from.storage->capabilities();
   const Capabilities to = job.to.storage->capabilities();
   plan.in_server = !to.random_write && job.to.storage->copies_from(*job.from.storage);
-  plan.by_file = to.sends_files && !plan.in_server && size > kBlockBytes && plan.source->file_range(0, 0) != nullptr;
+  plan.by_file = to.sends_files && !plan.in_server && size > kBlockBytes && plan.source->is_cached();
   if (size > kBlockBytes && !from.random_write) {
     ObjectInfo pinned = job.source;
     pinned.key = job.from.key;
