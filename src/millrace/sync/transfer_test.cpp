@@ -485,8 +485,10 @@ TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
   const auto parts_before = parts_.service->parts_left.load();
   leave_unfinished(*engine, local_.at("x"), parts_.at("y"), 3);
   EXPECT_EQ(parts_before - parts_.service->parts_left, 3);
+  // It is gone on with though the file is no longer in the page cache, as this storage says of all of them.
+  const Location uncached{*open_local_storage(local_.dir->path(), {.direct = LocalDirect::kAlways}), "x", "x"};
   Progress progress;
-  const auto report = engine->copy(local_.at("x"), source, parts_.at("y"), {}, {}, &progress);
+  const auto report = engine->copy(uncached, source, parts_.at("y"), {}, {}, &progress);
   ASSERT_TRUE(report) << report.error().to_string();
   EXPECT_EQ(report->resumed_bytes, 3 * part);
   EXPECT_EQ(report->moved_bytes, size - 3 * part);

@@ -58,7 +58,7 @@ class LocalReader::CachedRange final : public FileRange {
       : reader_(reader),
         offset_(offset),
         size_(size),
-        stays_(sys().cached_bytes(descriptor(), offset, size) > size / 2) {
+        stays_(size == 0 || sys().cached_bytes(descriptor(), offset, size) > size / 2) {
     if (!stays_) static_cast<void>(sys().fadvise(descriptor(), offset_, size_, POSIX_FADV_WILLNEED));
   }
   ~CachedRange() override {

@@ -85,7 +85,8 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
   const Capabilities from = job.from.storage->capabilities();
   const Capabilities to = job.to.storage->capabilities();
   plan.in_server = !to.random_write && job.to.storage->copies_from(*job.from.storage);
-  plan.by_file = to.sends_files && !plan.in_server && size > kBlockBytes && plan.source->is_cached();
+  plan.has_file = to.sends_files && !plan.in_server && size > kBlockBytes && plan.source->file_range(0, 0) != nullptr;
+  plan.by_file = plan.has_file && plan.source->is_cached();
   if (size > kBlockBytes && !from.random_write) {
     ObjectInfo pinned = job.source;
     pinned.key = job.from.key;

@@ -36,7 +36,8 @@ struct CopyPlan {
   std::unique_ptr<RandomReader> source;
   std::optional<formats::BlockHashes> known;  // of the source
   std::optional<ContentChecksum> checksum;    // of the source, as its storage keeps it, where no block hashes are known
-  bool by_file = false;                       // parts are sent from the page cache, and only hashed on their way
+  bool has_file = false;                      // parts can be sent from a file, and are only hashed on their way
+  bool by_file = false;                       // and are: it is in the page cache
   bool in_server = false;                     // the target's server copies, and the content never passes here
 
   Compare compare = Compare::kNothing;

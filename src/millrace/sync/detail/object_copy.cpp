@@ -19,8 +19,8 @@
 //   begin    gets memory and is read; one that is known to be the same as in the old target needs neither, nor does one
 //            that is sent from the source's file
 //   process  in the order of the parts: hashed, checked, and decided upon
-//   start    written from memory or from the file, or copied by the storage from the source or from the old target, or
-//   kept finish   counted; the memory goes back; the note says so once all before it are finished too
+//   start    written from memory or the file, or copied by the storage from the source or from the old target, or kept
+//   finish   counted; the memory goes back; the note says so once all before it are finished too
 //
 // The thread that called does all but reading, writing and copying. Nobody waits for memory while he holds some that
 // nothing is done with, so copies that share a pool cannot block each other.
@@ -29,7 +29,7 @@ namespace millrace::sync {
 namespace {
 
 constexpr size_t kMostSlots = 64;          // parts without memory may be under way too, but not without end
-constexpr size_t kMostFiles = 8;           // parts that are sent from a file at once
+constexpr int kMostFiles = 8;              // parts that are sent from a file at once
 constexpr int kMostCopies = 16;            // that are asked of a server at once
 constexpr size_t kPieceBytes = 256 << 10;  // what is read, or compared, while the processor's cache holds it
 
@@ -171,8 +171,13 @@ Status ObjectCopy::prepare() {
   set_part_bytes(to_caps_.random_write ? kBlockBytes : plan_.write.part_bytes);
   restart_hash();
   if (is_resumable_ && to_caps_.list_uploads) {
-    auto resumed = find_resumable(job_, plan_, plan_.by_file ? INT64_MAX : tools_.buffers.limit_bytes() / 2);
-    if (resumed.writer != nullptr) RETURN_IF_ERROR(take_over(std::move(resumed)));
+    // Parts that are too large for memory were sent from a file that was in the page cache then.
+    const int64_t in_memory = tools_.buffers.limit_bytes() / 2;
+    auto resumed = find_resumable(job_, plan_, plan_.has_file ? INT64_MAX : in_memory);
+    if (resumed.writer != nullptr) {
+      plan_.by_file = plan_.by_file || resumed.writer->part_bytes() > in_memory;
+      RETURN_IF_ERROR(take_over(std::move(resumed)));
+    }
   }
   if (writer_ == nullptr && plan_.compare == Compare::kNothing) return open_writer();
   return {};
@@ -326,7 +331,7 @@ Result<bool> ObjectCopy::begin_part(bool may_wait) {
   } else if (size == 0) {
     slot.ready = true;
   } else if (plan_.by_file) {
-    if (slots_.size() >= kMostFiles) return false;
+    if (writes_ >= kMostFiles) return false;
     slot.file = plan_.source->file_range(offset, size);
     slot.ready = true;
   } else {
