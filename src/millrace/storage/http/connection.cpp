@@ -43,6 +43,15 @@ std::string find_ca_bundle() {
   return "";
 }
 
+// A system call that a signal may interrupt.
+template <class Call>
+ssize_t uninterrupted(Call&& call) {
+  for (;;) {
+    const ssize_t size = call();
+    if (size >= 0 || errno != EINTR) return size;
+  }
+}
+
 constexpr std::string_view kTrustHint =
     "a server whose certificate comes from an authority of its own needs a PEM file with that authority's certificate, "
     "named by AWS_CA_BUNDLE or SSL_CERT_FILE";
@@ -183,16 +192,17 @@ void Connection::carry(Exchange& exchange) {
   send_error_.reset();
   const Request& request = exchange.request();
   head_ = head_of(request, settings_.options.user_agent);
-  const bool has_body = body_bytes(request) > 0;
-  file_ = has_body ? request.file : nullptr;
-  body_ = has_body && file_ == nullptr ? request.body : std::span<const std::byte>();
+  const int64_t bytes = body_bytes(request);
+  request_bytes_ = head_.size() + static_cast<size_t>(bytes);
+  file_ = bytes > 0 ? request.file : nullptr;
+  reads_file_ = is_tls_;
+  body_ = bytes > 0 && file_ == nullptr ? request.body : std::span<const std::byte>();
   if (is_tls_ && body_.size() <= kSmallBodyBytes) {  // one record of TLS for both
     // SAFETY: bytes may be read as characters.
     head_.append(reinterpret_cast<const char*>(body_.data()), body_.size());
     body_ = {};
   }
   sent_ = 0;
-  request_bytes_ = head_.size() + (file_ != nullptr ? static_cast<size_t>(file_->size()) : body_.size());
 }
 
 void Connection::release() {
@@ -279,11 +289,7 @@ Connection::Moved Connection::receive(std::span<char> into) {
     const CURLcode code = curl_.easy_recv(handle_, into.data(), into.size(), &size);
     return moved_by(code, size);
   }
-  ssize_t size = 0;
-  do {
-    size = ::recv(socket_, into.data(), into.size(), 0);
-  } while (size < 0 && errno == EINTR);
-  return moved_by(size, 0);
+  return moved_by(uninterrupted([&] { return ::recv(socket_, into.data(), into.size(), 0); }), 0);
 }
 
 Connection::Moved Connection::send_some(std::span<char> scratch) {
@@ -301,11 +307,8 @@ Connection::Moved Connection::send_some(std::span<char> scratch) {
   msghdr message{};
   message.msg_iov = pieces.data();
   message.msg_iovlen = pieces.size();
-  ssize_t size = 0;
-  do {
-    size = ::sendmsg(socket_, &message, MSG_NOSIGNAL | (file_ != nullptr ? MSG_MORE : 0));
-  } while (size < 0 && errno == EINTR);
-  return moved_by(size, head.size() + body.size());
+  const int flags = MSG_NOSIGNAL | (file_ != nullptr ? MSG_MORE : 0);
+  return moved_by(uninterrupted([&] { return ::sendmsg(socket_, &message, flags); }), head.size() + body.size());
 }
 
 // From the page cache into the socket; through `scratch` where TLS or a file system leaves no other way.
@@ -313,21 +316,18 @@ Connection::Moved Connection::send_file(std::span<char> scratch) {
   const size_t done = sent_ - head_.size();
   const size_t left = static_cast<size_t>(file_->size()) - done;
   off_t at = file_->offset() + static_cast<off_t>(done);
-  if (!is_tls_ && !reads_file_) {
-    ssize_t size = 0;
-    do {
-      size = ::sendfile(socket_, file_->descriptor(), &at, left);  // SIGPIPE: a Thread takes no signals
-    } while (size < 0 && errno == EINTR);
+  if (!reads_file_) {  // SIGPIPE: a Thread takes no signals
+    const ssize_t size = uninterrupted([&] { return ::sendfile(socket_, file_->descriptor(), &at, left); });
     if (size > 0 || (size < 0 && errno != EINVAL && errno != ENOSYS)) return moved_by(size, left);
     reads_file_ = true;  // or it has ended, as the read will show
   }
-  ssize_t got = 0;
-  do {
-    got = ::pread(file_->descriptor(), scratch.data(), std::min(left, scratch.size()), at);
-  } while (got < 0 && errno == EINTR);
+  const ssize_t got =
+      uninterrupted([&] { return ::pread(file_->descriptor(), scratch.data(), std::min(left, scratch.size()), at); });
   if (got > 0) return send_bytes(scratch.first(static_cast<size_t>(got)));
-  if (got == 0) send_error_ = exchange_->error(ErrorCode::kCorruption, "the file became shorter while it was sent");
-  return {.failed = true, .sys_errno = got < 0 ? errno : 0};
+  const Error why = got < 0 ? errno_error(errno, "read the file that is sent")
+                            : Error(ErrorCode::kCorruption, "the file became shorter while it was sent");
+  send_error_ = exchange_->error(why.code(), why.message(), why.sys_errno());
+  return {.failed = true};
 }
 
 // With TLS, asked again, it must be for the same bytes.
@@ -337,11 +337,8 @@ Connection::Moved Connection::send_bytes(std::span<const char> bytes) {
     const CURLcode code = curl_.easy_send(handle_, bytes.data(), bytes.size(), &size);
     return moved_by(code, size);
   }
-  ssize_t size = 0;
-  do {
-    size = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  } while (size < 0 && errno == EINTR);
-  return moved_by(size, bytes.size());
+  return moved_by(uninterrupted([&] { return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }),
+                  bytes.size());
 }
 
 void Connection::send(std::span<char> scratch) {

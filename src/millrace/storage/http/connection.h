@@ -110,7 +110,7 @@ class Connection {
   std::string head_;                 // of the request; with a small body, where that costs less
   std::span<const std::byte> body_;  // and the rest, or
   const FileRange* file_ = nullptr;  // the file that holds it
-  bool reads_file_ = false;          // since the kernel cannot send from it
+  bool reads_file_ = false;          // since TLS, or its file system, lets the kernel not send from it
   size_t sent_ = 0;                  // of request_bytes_, head and body
   size_t request_bytes_ = 0;
   bool was_used_ = false;            // for an exchange before
