@@ -472,6 +472,22 @@ TEST_F(TransferTest, MemoryStaysUnderItsCap) {
   EXPECT_FALSE(TransferEngine::create({.memory_bytes = kB}));
 }
 
+TEST_F(TransferTest, AFileThatChangesAfterItWasHashedIsCorruption) {
+  put(local_.at("x"), content_of(3 * kB, seed_));
+  put(parts_.at("y"), "old");
+  const auto plan = std::make_shared<FaultPlan>();
+  plan->add({.call = FaultCall::kWrite, .count = FaultRule::kForever, .delay = std::chrono::milliseconds(500)});
+  const Location slow{make_fault_storage(parts_.storage, plan), "y", "y"};
+  const Thread changer("test", [path = local_.dir->path() + "/x"] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    overwrite_in_place(path);
+  });
+  const auto report = copy(local_.at("x"), slow, {.delta = false});
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code(), ErrorCode::kCorruption) << report.error().to_string();
+  EXPECT_EQ(get(parts_.at("y")), "old");
+}
+
 // Of a file that the page cache holds the parts are large, and none of them is in memory here.
 TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
   const auto engine = *TransferEngine::create({.memory_bytes = 2 * kB});
