@@ -16,7 +16,7 @@ from conftest import Millrace
 mr = pytest.importorskip("millrace")
 LOADING = dict(batch_size=32, seq_len=64, collate="pack", epochs=1)  # as three_at_once.py does
 MIB = 1 << 20
-# What no part of the budget is: code that is loaded on first use, threads, libcurl's buffers of 64 connections.
+# What no part of the budget is: code that is loaded on first use, threads, libcurl's buffers of 128 connections.
 OVERHEAD_MIB = 32
 
 

@@ -15,6 +15,7 @@
 #include "millrace/sync/detail/path_spool.h"
 #include "millrace/sync/detail/record_keeper.h"
 #include "millrace/sync/detail/sidecar.h"
+#include "millrace/sync/detail/small_copies.h"
 #include "millrace/sync/detail/target_layout.h"
 
 namespace millrace::sync {
@@ -200,7 +201,8 @@ class Run {
 
   Status copy_all() {
     phase("copy");
-    const auto at_once = static_cast<size_t>(options_.engine.objects_at_once);
+    const size_t most =
+        2 * static_cast<size_t>(std::max<int64_t>(options_.engine.objects_at_once, SmallCopies::kMostBegun));
     Executor executor(options_.engine.objects_at_once, "mr-compare");
     Status end;
     for (;;) {
@@ -212,7 +214,7 @@ class Run {
       if (!*action) break;
       begin(executor, std::move(**action));
       // Not for each that ends: the threads that copy should find something to do, and this one sleep.
-      settle(2 * at_once, 2 * at_once - at_once / 2, kActionsOpen);
+      settle(most, most - most / 4, kActionsOpen);
     }
     settle(0, 0, 0);
     conclude();

@@ -24,7 +24,7 @@ struct S3Options {
   bool check_reads = true;   // ask for the checksums that the server keeps, and hold what comes against them
   bool hedge = true;         // ask a second time for what takes far longer than its like
   int max_tries = 10;
-  int max_under_way = 64;          // requests at once
+  int max_under_way = 128;         // requests at once
   int threads = 1;                 // of the transport
   double requests_per_second = 0;  // 0: no limit
   double bytes_per_second = 0;     // of bodies, both ways; 0: no limit

@@ -14,9 +14,6 @@ namespace millrace::sync {
 namespace {
 
 constexpr int64_t kSmallBytes = 256 << 10;
-// Copies that have begun. All of them together fit into the pool, so none waits for memory that another holds while
-// nobody is left to go on with that one.
-constexpr int64_t kMostBegun = 64;
 // Another thread is woken or started once each that is at work has more than this to do: to wake one for each thing
 // that happens costs more than most of them take. Where threads wait for a slow file system, all come to be used.
 constexpr int64_t kBacklog = 4;

@@ -145,9 +145,9 @@ TEST_F(SmallCopiesTest, ASlowTargetIsWrittenByManyThreads) {
 
 // Nothing has happened for a while, then the server answers two requests, and no other before these are written.
 TEST_F(SmallCopiesTest, WhatWasReadIsWrittenWhileOthersWaitForTheServer) {
-  constexpr size_t kAtOnce = 64;
+  constexpr size_t kAtOnce = SmallCopies::kMostBegun;
   const Place inner = parts_place(), to = local_place();
-  for (int i = 0; i < 100; ++i) put(inner.at(fmt::format("from/{:03}", i)), "content");
+  for (int i = 0; i < 200; ++i) put(inner.at(fmt::format("from/{:03}", i)), "content");
   const auto storage = std::make_shared<BentStorage>(inner.storage);
   Mutex mutex;
   CondVar asked;

@@ -15,7 +15,7 @@
 namespace millrace::s3 {
 
 struct PaceLimits {
-  int max_under_way = 64;
+  int max_under_way = 128;
   double requests_per_second = 0;  // 0: no limit
   double bytes_per_second = 0;     // of bodies, both ways; 0: no limit
   double requests_per_prefix = 0;  // a second, of keys with one prefix up to the last '/'; 0: no limit
