@@ -75,6 +75,7 @@ class Exchange {
   Place place = Place::kQueued;
   std::list<std::unique_ptr<Exchange>>::iterator position;  // in the list of its place
   std::optional<Clock::time_point> timer;                   // when the loop looks at it again
+  Clock::time_point begun{};                                // when it was given a connection
   Clock::time_point moved{};                                // when the last bytes were seen to have moved
   int64_t moved_bytes = 0;                                  // both ways, at that time
   Connection* connection = nullptr;                         // while active

@@ -130,6 +130,13 @@ void CrashModel::directory_synced(int fd) {
   for (auto& [name, history] : directories_[found->second]) history = {history.back()};
 }
 
+void CrashModel::all_synced() {
+  for (File& file : files_) file.synced = file.current;
+  for (auto& [path, names] : directories_) {
+    for (auto& [name, history] : names) history = {history.back()};
+  }
+}
+
 void CrashModel::renamed(const std::string& from, const std::string& to) {
   linked(from, to);
   unlinked(from);

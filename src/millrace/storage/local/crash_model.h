@@ -33,6 +33,7 @@ class CrashModel {
   void truncated(int fd, int64_t size);
   void file_synced(int fd);
   void directory_synced(int fd);
+  void all_synced();
   void renamed(const std::string& from, const std::string& to);
   void linked(const std::string& from, const std::string& to);
   void unlinked(const std::string& path);

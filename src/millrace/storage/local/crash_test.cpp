@@ -2,11 +2,14 @@
 // The power is cut before every system call of a durable write; what is left must be the old object or the new one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <functional>
 #include <optional>
 
+#include "millrace/storage/local/durable.h"
 #include "millrace/storage/local/fault_syscalls.h"
 #include "millrace/storage/local/local.h"
 #include "millrace/storage/testing.h"
@@ -159,6 +162,72 @@ TEST(Crash, MakeDurableMakesVisibleObjectsDurable) {
     sys.crash();
     for (const auto& key : keys) ASSERT_EQ(content_after_crash(dir.path(), key), kNew);
   }
+}
+
+// Of many files the file system is written out as a whole, and none by itself, where that tells what went wrong and
+// others have not too much to write.
+class CrashOfMany : public testing::Test {
+ protected:
+  CrashOfMany() {
+    for (size_t i = 0; i < local::kFewestForAll; ++i) keys_.push_back(fmt::format("{}/b/{}", i % 3, i));
+    sys_.add({.call = "fdatasync", .count = SyscallFault::kForever, .error = EIO});
+  }
+
+  Status write_all() {
+    for (const auto& key : keys_) {
+      RETURN_IF_ERROR(write_object(*storage_, key, kNew, {.brief = true}, Durability::kVisible));
+    }
+    return storage_->make_durable(keys_);
+  }
+
+  void expect_all_after_crash() {
+    sys_.crash();
+    for (const auto& key : keys_) ASSERT_EQ(content_after_crash(dir_.path(), key), kNew) << key;
+  }
+
+  const uint64_t seed_ = test_seed();
+  TempDir dir_{TempDir::Place::kMemory};
+  FaultSyscalls sys_{seed_, dir_.path()};  // where none can be synced by itself
+  const std::shared_ptr<Storage> storage_ = *open_local_storage(dir_.path(), {.syscalls = &sys_});
+  std::vector<std::string> keys_;
+};
+
+TEST_F(CrashOfMany, AreWrittenOutInOneCall) {
+  ASSERT_TRUE(write_all());
+  expect_all_after_crash();
+}
+
+TEST_F(CrashOfMany, AreSyncedOneByOneWhereThatCallFails) {
+  sys_.clear();
+  sys_.add({.call = "syncfs", .error = EIO});
+  ASSERT_TRUE(write_all());
+  expect_all_after_crash();
+}
+
+TEST_F(CrashOfMany, WaitForNothingOfOthers) {
+  sys_.set_dirty_bytes(local::kMostDirtyBytes + 1);
+  EXPECT_FALSE(write_all());
+}
+
+TEST_F(CrashOfMany, AreNotManyWhenTheyAreFew) {
+  keys_.pop_back();
+  EXPECT_FALSE(write_all());
+}
+
+TEST_F(CrashOfMany, LieOnOneFileSystem) {
+  const TempDir elsewhere;
+  struct stat here{}, there{};
+  ASSERT_EQ(stat(dir_.path().c_str(), &here) + stat(elsewhere.path().c_str(), &there), 0);
+  if (here.st_dev == there.st_dev) GTEST_SKIP() << "all temporary folders are on one file system";
+  std::filesystem::create_directory_symlink(elsewhere.path(), dir_.path() + "/elsewhere");
+  keys_.push_back("elsewhere/x");
+  EXPECT_FALSE(write_all());
+}
+
+TEST_F(CrashOfMany, AreAllThere) {
+  ASSERT_TRUE(write_all());
+  keys_.push_back("missing");
+  EXPECT_EQ(storage_->make_durable(keys_).error().code(), ErrorCode::kNotFound);
 }
 
 // Another process made the directories and has synced nothing.

@@ -2,6 +2,7 @@
 #include "millrace/storage/local/fault_syscalls.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -174,6 +175,12 @@ int FaultSyscalls::fstat(int fd, struct stat* out) {
 int FaultSyscalls::statvfs(const char* path, struct statvfs* out) {
   return run("statvfs", path, [&] { return Syscalls::statvfs(path, out); });
 }
+// The model's file system is one of those that syncfs() writes out.
+int FaultSyscalls::statfs(const char* path, struct statfs* out) {
+  const int result = run("statfs", path, [&] { return Syscalls::statfs(path, out); });
+  if (result == 0 && has_model()) out->f_type = EXT4_SUPER_MAGIC;
+  return result;
+}
 int FaultSyscalls::ftruncate(int fd, off_t size) {
   return run(
       "ftruncate", path_of_fd(fd), [&] { return Syscalls::ftruncate(fd, size); },
@@ -206,6 +213,11 @@ int FaultSyscalls::fsync(int fd) {
         model.file_synced(fd);
         model.directory_synced(fd);
       });
+}
+int FaultSyscalls::syncfs(int fd) {
+  return run(
+      "syncfs", path_of_fd(fd), [&] { return has_model() ? 0 : Syscalls::syncfs(fd); },
+      [&](CrashModel& model) { model.all_synced(); });
 }
 int FaultSyscalls::rename(const char* from, const char* to) {
   return run(

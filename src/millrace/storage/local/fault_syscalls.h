@@ -6,6 +6,7 @@
 // through LocalOptions::syscalls. Thread-safe, but a power cut is for one thread, and for calls on one file by one
 // thread.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -52,6 +53,8 @@ class FaultSyscalls final : public Syscalls {
   int64_t calls() const;
   // After `calls` more calls the power is gone: every call fails with EIO and does nothing.
   void cut_power_after(int64_t calls);
+  // What the machine is said to have in memory only.
+  void set_dirty_bytes(int64_t bytes) { dirty_bytes_ = bytes; }
   // The power comes back, and the directory is what survived. REQUIRES: crash_root.
   void crash();
 
@@ -66,6 +69,7 @@ class FaultSyscalls final : public Syscalls {
   int lstat(const char* path, struct stat* out) override;
   int fstat(int fd, struct stat* out) override;
   int statvfs(const char* path, struct statvfs* out) override;
+  int statfs(const char* path, struct statfs* out) override;
   int ftruncate(int fd, off_t size) override;
   int fallocate(int fd, int mode, off_t offset, off_t size) override;
   int fchown(int fd, uid_t owner, gid_t group) override;
@@ -74,6 +78,8 @@ class FaultSyscalls final : public Syscalls {
   int flock(int fd, int operation) override;
   int fdatasync(int fd) override;
   int fsync(int fd) override;
+  int syncfs(int fd) override;
+  int64_t dirty_bytes() override { return dirty_bytes_; }
   int rename(const char* from, const char* to) override;
   int rename_noreplace(const char* from, const char* to) override;
   int link(const char* from, const char* to) override;
@@ -108,6 +114,7 @@ class FaultSyscalls final : public Syscalls {
   std::map<int, std::string> paths_ GUARDED_BY(mutex_);
   int64_t calls_ GUARDED_BY(mutex_) = 0;
   int64_t power_until_ GUARDED_BY(mutex_) = INT64_MAX;
+  std::atomic<int64_t> dirty_bytes_{0};
   std::optional<CrashModel> model_ GUARDED_BY(mutex_);
 };
 

@@ -41,6 +41,28 @@ std::string note_path(const std::string& temp_path, std::string_view mark);
 
 inline constexpr int64_t kStatBlockBytes = 512;  // of st_blocks
 
+class Fd {
+ public:
+  Fd() = default;
+  Fd(Syscalls& sys, int fd) : sys_(&sys), fd_(fd) {}
+  Fd(Fd&& other) noexcept : sys_(other.sys_), fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept;
+  ~Fd() { close(); }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void close();
+
+ private:
+  Syscalls* sys_ = nullptr;
+  int fd_ = -1;
+};
+
+// See durable.h.
+struct FileSystem {
+  Fd fd;
+  dev_t device = 0;
+};
+
 class ListWalk;
 class StreamPolicy;
 
@@ -50,7 +72,8 @@ inline constexpr int kSyncThreads = 8;
 
 // What a process keeps for one storage.
 struct ProcessState {
-  explicit ProcessState(int io_threads) : executor(io_threads, "mr-local-io") {}
+  ProcessState(int io_threads, FileSystem whole) : file_system(std::move(whole)), executor(io_threads, "mr-local-io") {}
+  const FileSystem file_system;  // opened before anything is written, or it would not tell of errors; durable.h
   Executor executor;
   Executor syncers{kSyncThreads, "mr-local-sync"};
   // Of a file system that was met: new files need a name from the first moment on.
@@ -91,22 +114,6 @@ int64_t retry(Call&& call) {
 inline tl::unexpected<Error> sys_fail(int64_t result, std::string_view what) {
   return tl::unexpected<Error>(errno_error(static_cast<int>(-result), what));
 }
-
-class Fd {
- public:
-  Fd() = default;
-  Fd(Syscalls& sys, int fd) : sys_(&sys), fd_(fd) {}
-  Fd(Fd&& other) noexcept : sys_(other.sys_), fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept;
-  ~Fd() { close(); }
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  void close();
-
- private:
-  Syscalls* sys_ = nullptr;
-  int fd_ = -1;
-};
 
 [[nodiscard]] Result<Fd> open_fd(Syscalls& sys, const std::string& path, int flags, mode_t mode = 0);
 [[nodiscard]] Result<struct stat> stat_path(Syscalls& sys, const std::string& path);

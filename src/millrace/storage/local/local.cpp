@@ -10,6 +10,7 @@
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/detail/submit.h"
 #include "millrace/storage/local/directories.h"
+#include "millrace/storage/local/durable.h"
 #include "millrace/storage/local/list.h"
 #include "millrace/storage/local/lustre.h"
 #include "millrace/storage/local/objects.h"
@@ -101,54 +102,16 @@ class LocalStorage final : public Storage {
     return {};
   }
 
-  Status sync_files(std::span<const std::string> paths) const;
-
   const std::shared_ptr<const Context> context_;
   const bool has_lfs_;  // when the storage was made: copies ask for each file
 };
 
-constexpr size_t kMostOpen = 256;  // files that are made durable at once
-
-// First all content is on its way to the disk, and where it lies is in the journal; then one commit of the journal and
-// few flushes of the disk serve all who wait for them.
-Status LocalStorage::sync_files(std::span<const std::string> paths) const {
-  Syscalls& sys = *context_->sys;
-  Executor& executor = context_->state->get().syncers;
-  std::vector<Result<Fd>> files(paths.size());
-  parallel_for(executor, std::ssize(paths), [&](int64_t i) {
-    auto& file = files[static_cast<size_t>(i)];
-    file = open_fd(sys, paths[static_cast<size_t>(i)], O_RDONLY | O_NONBLOCK);
-    if (file) static_cast<void>(sys.sync_file_range(file->get(), 0, 0, SYNC_FILE_RANGE_WRITE));
-  });
-  std::vector<Status> synced(paths.size());
-  parallel_for(executor, std::ssize(paths), [&](int64_t i) {
-    auto& file = files[static_cast<size_t>(i)];
-    auto& status = synced[static_cast<size_t>(i)];
-    if (!file) {
-      status = tl::unexpected<Error>(std::move(file).error());
-      return;
-    }
-    const int64_t result = retry([&] { return sys.fdatasync(file->get()); });
-    if (result < 0) status = sys_fail(result, "sync " + paths[static_cast<size_t>(i)]);
-    file->close();
-  });
-  for (auto& status : synced) RETURN_IF_ERROR(std::move(status));
-  return {};
-}
-
 Status LocalStorage::make_durable(std::span<const std::string> keys) {
   std::vector<std::string> paths;
-  std::set<std::string> directories;
   for (const std::string& key : keys) {
     ASSIGN_OR_RETURN(paths.emplace_back(), path_of(*context_, key));
-    directories.insert(parent_of(paths.back()));
   }
-  const std::span<const std::string> all(paths);
-  for (size_t at = 0; at < all.size(); at += kMostOpen) {
-    RETURN_IF_ERROR(sync_files(all.subspan(at, std::min(kMostOpen, all.size() - at))));
-  }
-  for (const std::string& dir : directories) RETURN_IF_ERROR(sync_directory(*context_, dir));
-  return {};
+  return make_files_durable(*context_, paths);
 }
 
 constexpr int kFewestThreads = 2;  // so that one slow file does not stop all others
@@ -170,8 +133,9 @@ Result<std::shared_ptr<Storage>> open_local_storage(std::string root, const Loca
   context->streams = std::make_shared<local::StreamPolicy>(options.direct);
   const int threads = options.io_threads > 0 ? options.io_threads
                                              : std::clamp(available_cpus(), local::kFewestThreads, local::kMostThreads);
-  context->state = std::make_unique<PerProcess<local::ProcessState>>(
-      [threads] { return std::make_unique<local::ProcessState>(threads); });
+  context->state = std::make_unique<PerProcess<local::ProcessState>>([threads, shared = context.get()] {
+    return std::make_unique<local::ProcessState>(threads, local::open_file_system(*shared->sys, shared->root));
+  });
   ASSIGN_OR_RETURN(const auto info, local::stat_path(*context->sys, context->root + "/."));
   static_cast<void>(info);
   return std::make_shared<local::LocalStorage>(std::move(context));

@@ -209,7 +209,14 @@ TEST_F(StreamTest, AFileRangeLeavesThePageCacheAsItWas) {
   const Fd fd = *open_fd(sys_, dir_.path() + "/object", O_RDONLY);
   ASSERT_EQ(sys_.fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
   if (sys_.cached_bytes(fd.get(), 0, size) > 0) GTEST_SKIP() << "this file system keeps its files in memory";
-  EXPECT_EQ(Syscalls::sampled_cached_bytes(fd.get(), 0, size), 0);
+  // A disk may have read what is looked at before the look is over, and the next ones with it.
+  int64_t sampled = size;
+  for (int i = 0; i < 20 && sampled > 0; ++i) {
+    ASSERT_EQ(sys_.fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
+    sampled = Syscalls::sampled_cached_bytes(fd.get(), 0, size);
+  }
+  EXPECT_EQ(sampled, 0);
+  ASSERT_EQ(sys_.fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
   const auto reader = *storage->open_read("object", {.once = true});
   EXPECT_FALSE(reader->is_cached());
   const auto read_all_of_it = [&] {

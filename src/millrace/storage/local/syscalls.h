@@ -49,6 +49,8 @@ class Syscalls {
   virtual int flock(int fd, int operation);
   virtual int fdatasync(int fd);
   virtual int fsync(int fd);
+  virtual int syncfs(int fd);
+  virtual int64_t dirty_bytes();  // of all files of the machine: not on a disk yet
 
   virtual int rename(const char* from, const char* to);
   virtual int rename_noreplace(const char* from, const char* to);  // renameat2 with RENAME_NOREPLACE

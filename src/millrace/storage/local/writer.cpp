@@ -599,6 +599,7 @@ Result<std::unique_ptr<LocalWriter>> make_writer(std::shared_ptr<const Context> 
   if (options.size_hint_bytes < 0) {
     return fail(ErrorCode::kInvalidArgument, "write {}: a size hint of {}", path, options.size_hint_bytes);
   }
+  static_cast<void>(context->state->get());  // see ProcessState::file_system
   return std::make_unique<LocalWriter>(std::move(context), std::string(key), std::move(path), options);
 }
 

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/local/durable.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "millrace/storage/local/directories.h"
+
+namespace millrace::local {
+namespace {
+
+constexpr size_t kMostOpen = 256;  // files that are made durable at once
+
+// Since Linux 5.8 syncfs() answers errors of writing that came before it.
+bool syncfs_tells_errors() {
+  struct utsname system{};
+  if (uname(&system) != 0) return false;
+  const std::string_view release = system.release;
+  int major = 0, minor = 0;
+  const auto [dot, error] = std::from_chars(release.data(), release.data() + release.size(), major);
+  if (error != std::errc() || dot == release.data() + release.size() || *dot != '.') return false;
+  std::from_chars(dot + 1, release.data() + release.size(), minor);
+  return major > 5 || (major == 5 && minor >= 8);
+}
+
+// True when all of them were written out in one call. What that call says went wrong may be of a file of others, so
+// whoever gets false asks for each.
+Result<bool> sync_file_system(const Context& context, std::span<const std::string> paths) {
+  Syscalls& sys = *context.sys;
+  const FileSystem& all = context.state->get().file_system;
+  if (!all.fd || paths.size() < kFewestForAll || sys.dirty_bytes() > kMostDirtyBytes) return false;
+  for (const std::string& path : paths) {
+    ASSIGN_OR_RETURN(const auto info, stat_path(sys, path));
+    if (info.st_dev != all.device) return false;
+  }
+  return retry([&] { return sys.syncfs(all.fd.get()); }) == 0;
+}
+
+// First all content is on its way to the disk, and where it lies is in the journal; then one commit of the journal and
+// few flushes of the disk serve all who wait for them.
+Status sync_each(const Context& context, std::span<const std::string> paths) {
+  Syscalls& sys = *context.sys;
+  Executor& executor = context.state->get().syncers;
+  std::vector<Result<Fd>> files(paths.size());
+  parallel_for(executor, std::ssize(paths), [&](int64_t i) {
+    auto& file = files[static_cast<size_t>(i)];
+    file = open_fd(sys, paths[static_cast<size_t>(i)], O_RDONLY | O_NONBLOCK);
+    if (file) static_cast<void>(sys.sync_file_range(file->get(), 0, 0, SYNC_FILE_RANGE_WRITE));
+  });
+  std::vector<Status> synced(paths.size());
+  parallel_for(executor, std::ssize(paths), [&](int64_t i) {
+    auto& file = files[static_cast<size_t>(i)];
+    auto& status = synced[static_cast<size_t>(i)];
+    if (!file) {
+      status = tl::unexpected<Error>(std::move(file).error());
+      return;
+    }
+    const int64_t result = retry([&] { return sys.fdatasync(file->get()); });
+    if (result < 0) status = sys_fail(result, "sync " + paths[static_cast<size_t>(i)]);
+    file->close();
+  });
+  for (auto& status : synced) RETURN_IF_ERROR(std::move(status));
+  return {};
+}
+
+}  // namespace
+
+FileSystem open_file_system(Syscalls& sys, const std::string& root) {
+  struct statfs kind{};
+  const std::string path = root + "/.";
+  if (!syncfs_tells_errors() || retry([&] { return sys.statfs(path.c_str(), &kind); }) < 0) return {};
+  // Others may do nothing, as FUSE, or much more.
+  if (kind.f_type != EXT4_SUPER_MAGIC && kind.f_type != XFS_SUPER_MAGIC && kind.f_type != BTRFS_SUPER_MAGIC) return {};
+  auto fd = open_fd(sys, path, O_RDONLY | O_DIRECTORY);
+  if (!fd) return {};
+  const auto info = stat_fd(sys, *fd, path);
+  if (!info) return {};
+  return {std::move(*fd), info->st_dev};
+}
+
+Status make_files_durable(const Context& context, std::span<const std::string> paths) {
+  ASSIGN_OR_RETURN(const bool all, sync_file_system(context, paths));
+  if (all) return {};
+  std::set<std::string> directories;
+  for (const std::string& path : paths) directories.insert(parent_of(path));
+  for (size_t at = 0; at < paths.size(); at += kMostOpen) {
+    RETURN_IF_ERROR(sync_each(context, paths.subspan(at, std::min(kMostOpen, paths.size() - at))));
+  }
+  for (const std::string& dir : directories) RETURN_IF_ERROR(sync_directory(context, dir));
+  return {};
+}
+
+}  // namespace millrace::local
