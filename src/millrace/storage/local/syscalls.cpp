@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cerrno>
 #include <fstream>
+#include <limits>
 #include <string>
 
 namespace millrace {
@@ -123,6 +124,7 @@ int Syscalls::syncfs(int fd) {
 }
 int64_t Syscalls::dirty_bytes() {
   std::ifstream lines("/proc/meminfo");  // "Dirty:    4 kB"
+  if (!lines) return std::numeric_limits<int64_t>::max();
   std::string name, unit;
   int64_t dirty = 0;
   for (int64_t kib = 0; lines >> name >> kib; std::getline(lines, unit)) {

@@ -50,7 +50,7 @@ class Syscalls {
   virtual int fdatasync(int fd);
   virtual int fsync(int fd);
   virtual int syncfs(int fd);
-  virtual int64_t dirty_bytes();  // of all files of the machine: not on a disk yet
+  virtual int64_t dirty_bytes();  // of all files of the machine: not on a disk yet; the most there is when nobody tells
 
   virtual int rename(const char* from, const char* to);
   virtual int rename_noreplace(const char* from, const char* to);  // renameat2 with RENAME_NOREPLACE
