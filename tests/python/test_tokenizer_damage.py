@@ -101,9 +101,9 @@ def damage(rng, spec):
         if kind == 0:
             del parent[key]
         elif kind <= 2:
-            parent[key] = rng.choice((*VALUES, *NAMES))
+            parent[key] = copy.deepcopy(rng.choice((*VALUES, *NAMES)))  # or the next damage would be in VALUES
         elif kind == 3 and isinstance(parent, dict):
-            parent[rng.choice(NAMES)] = rng.choice((*VALUES, *NAMES))
+            parent[rng.choice(NAMES)] = copy.deepcopy(rng.choice((*VALUES, *NAMES)))
         elif kind == 4 and isinstance(parent, dict):
             parent[f"{key}x"] = parent.pop(key)
         else:

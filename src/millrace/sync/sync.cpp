@@ -446,12 +446,12 @@ class Run {
       visible.push_back(slot.get());
       keys.push_back(target_.child(slot->action.path).key);
     }
-    if (target_.storage->make_durable(keys)) return;
-    for (size_t i = 0; i < keys.size(); ++i) {  // which of them?
-      auto durable = target_.storage->make_durable(std::span(keys).subspan(i, 1));
-      if (durable) continue;
-      fail_with(*visible[i], std::move(durable).error());
-      visible[i]->entry.reset();
+    const Status durable = target_.storage->make_durable(keys);
+    if (durable) return;
+    // All of them: a file system tells of an error once, and whoever asks again for one hears that it is well.
+    for (Slot* const slot : visible) {
+      fail_with(*slot, durable.error());
+      slot->entry.reset();
     }
   }
 

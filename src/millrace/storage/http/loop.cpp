@@ -248,6 +248,7 @@ void Loop::begin_queued() {
 void Loop::begin(Exchange& exchange) {
   active_.splice(active_.end(), queued_, exchange.position);
   exchange.place = Exchange::Place::kActive;
+  exchange.begun = exchange.moved = Clock::now();
   const Request& request = exchange.request();
   Connection* connection = take_idle(request);
   if (connection == nullptr) {
@@ -256,7 +257,6 @@ void Loop::begin(Exchange& exchange) {
     connection = *made;
   }
   connection->carry(exchange);
-  exchange.begun = exchange.moved = Clock::now();
   exchange.moved_bytes = 0;
   if (request.stall_timeout.count() > 0) {
     set_timer(exchange, std::min(exchange.moved + look_interval(request), request.deadline));
@@ -422,6 +422,7 @@ void Loop::wait_for_events() {
     asleep_ = false;
   }
   found_ = static_cast<size_t>(std::max(count, 0));
+  if (found_ == events.size()) found_ = active_.size();  // and more
   for (int i = 0; i < count; ++i) handle_event(events[i].data.fd, events[i].events);
 }
 

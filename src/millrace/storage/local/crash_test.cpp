@@ -204,6 +204,20 @@ TEST_F(CrashOfMany, AreSyncedOneByOneWhereThatCallFails) {
   expect_all_after_crash();
 }
 
+// What it told may have been of the next files.
+TEST_F(CrashOfMany, AreSyncedOneByOneEverAfter) {
+  sys_.clear();
+  sys_.add({.call = "syncfs", .error = EIO});
+  ASSERT_TRUE(write_all());
+  sys_.add({.call = "fdatasync", .error = EIO});
+  EXPECT_FALSE(write_all());
+}
+
+TEST_F(CrashOfMany, AreSyncedOneByOneWhereTheFileSystemWasGivenUp) {
+  sys_.add({.call = "fsync", .count = SyscallFault::kForever, .error = EROFS});
+  EXPECT_FALSE(write_all());
+}
+
 TEST_F(CrashOfMany, WaitForNothingOfOthers) {
   sys_.set_dirty_bytes(local::kMostDirtyBytes + 1);
   EXPECT_FALSE(write_all());

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMostOpen = 256;  // files that are made durable at once
 
-// Since Linux 5.8 syncfs() answers errors of writing that came before it.
+// Since Linux 5.17 syncfs() answers all errors of writing that came before it: 5.8 began with those of files' content.
 bool syncfs_tells_errors() {
   struct utsname system{};
   if (uname(&system) != 0) return false;
@@ -25,11 +25,32 @@ bool syncfs_tells_errors() {
   const auto [dot, error] = std::from_chars(release.data(), release.data() + release.size(), major);
   if (error != std::errc() || dot == release.data() + release.size() || *dot != '.') return false;
   std::from_chars(dot + 1, release.data() + release.size(), minor);
-  return major > 5 || (major == 5 && minor >= 8);
+  return major > 5 || (major == 5 && minor >= 17);
 }
 
-// True when all of them were written out in one call. What that call says went wrong may be of a file of others, so
-// whoever gets false asks for each.
+bool is_read_only(const Context& context) {
+  struct statvfs info{};
+  const std::string path = context.root + "/.";
+  return retry([&] { return context.sys->statvfs(path.c_str(), &info); }) < 0 || (info.f_flag & ST_RDONLY) != 0;
+}
+
+// An error is told once to each who holds the file system open, and may be that of a file that another thread asks for
+// a moment later. So they ask one after the other, and after an error nobody does any more.
+bool write_out(const Context& context) {
+  Syscalls& sys = *context.sys;
+  ProcessState& state = context.state->get();
+  MutexLock lock(state.file_system_mutex);
+  if (state.file_system_failed) return false;
+  const int fd = state.file_system.fd.get();
+  // Without a journal ext4 flushes the disk before it writes the last of its directories: fsync() flushes it again, and
+  // fails where the file system was given up. One that became read-only says that there was nothing to write.
+  const bool done =
+      retry([&] { return sys.syncfs(fd); }) == 0 && retry([&] { return sys.fsync(fd); }) == 0 && !is_read_only(context);
+  state.file_system_failed = !done;
+  return done;
+}
+
+// True when all of them were written out in one call; whoever gets false asks for each.
 Result<bool> sync_file_system(const Context& context, std::span<const std::string> paths) {
   Syscalls& sys = *context.sys;
   const FileSystem& all = context.state->get().file_system;
@@ -38,7 +59,7 @@ Result<bool> sync_file_system(const Context& context, std::span<const std::strin
     ASSIGN_OR_RETURN(const auto info, stat_path(sys, path));
     if (info.st_dev != all.device) return false;
   }
-  return retry([&] { return sys.syncfs(all.fd.get()); }) == 0;
+  return write_out(context);
 }
 
 // First all content is on its way to the disk, and where it lies is in the journal; then one commit of the journal and

@@ -74,6 +74,8 @@ inline constexpr int kSyncThreads = 8;
 struct ProcessState {
   ProcessState(int io_threads, FileSystem whole) : file_system(std::move(whole)), executor(io_threads, "mr-local-io") {}
   const FileSystem file_system;  // opened before anything is written, or it would not tell of errors; durable.h
+  Mutex file_system_mutex;
+  bool file_system_failed GUARDED_BY(file_system_mutex) = false;
   Executor executor;
   Executor syncers{kSyncThreads, "mr-local-sync"};
   // Of a file system that was met: new files need a name from the first moment on.

@@ -124,9 +124,9 @@ int Syscalls::syncfs(int fd) {
 }
 int64_t Syscalls::dirty_bytes() {
   std::ifstream lines("/proc/meminfo");  // "Dirty:    4 kB"
-  if (!lines) return std::numeric_limits<int64_t>::max();
   std::string name, unit;
   int64_t dirty = 0;
+  if (lines.peek() == std::ifstream::traits_type::eof()) return std::numeric_limits<int64_t>::max();
   for (int64_t kib = 0; lines >> name >> kib; std::getline(lines, unit)) {
     if (name == "Dirty:" || name == "Writeback:") dirty += kib * 1024;
   }

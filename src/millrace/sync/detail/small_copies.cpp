@@ -65,7 +65,14 @@ struct SmallCopies::Impl final : CompletionQueue {
   static uint64_t tag_of(std::unique_ptr<Work> work) { return std::bit_cast<uint64_t>(work.release()); }
 
   int64_t to_do() const REQUIRES_LOCK(mutex) {
-    return std::ssize(ready) + std::min(std::ssize(waiting), kMostBegun - begun);
+    return std::ssize(ready) + (may_begin() ? std::min(std::ssize(waiting), kMostBegun - begun) : 0);
+  }
+
+  // All that have begun fit into the pool, which may give each a block of twice its size: so none waits for memory that
+  // another holds while nobody is left to go on with that one.
+  bool may_begin() const REQUIRES_LOCK(mutex) {
+    if (waiting.empty() || begun >= kMostBegun) return false;
+    return begun == 0 || held_bytes + 2 * waiting.front()->request.source.size <= buffers.limit_bytes();
   }
 
   int64_t awake() const REQUIRES_LOCK(mutex) { return std::ssize(threads) - asleep; }
@@ -117,8 +124,9 @@ struct SmallCopies::Impl final : CompletionQueue {
   // First what is to begin, so that servers have something to do. REQUIRES: to_do() > 0.
   Completion take() REQUIRES_LOCK(mutex) {
     Completion next;
-    if (!waiting.empty() && begun < kMostBegun) {
+    if (may_begin()) {
       ++begun;
+      held_bytes += 2 * waiting.front()->request.source.size;
       next.tag = tag_of(std::move(waiting.front()));
       waiting.pop_front();
     } else {
@@ -198,10 +206,12 @@ struct SmallCopies::Impl final : CompletionQueue {
 
   void end(std::unique_ptr<Work> work, Result<TransferReport> report) {
     const auto done = std::move(work->request.done);
+    const int64_t held = 2 * work->request.source.size;
     if (!report) report.error().add_context(describe(work->request));
     work.reset();
     done(std::move(report));
     MutexLock lock(mutex);
+    held_bytes -= held;
     if (--begun == 0) ended.notify_all();
   }
 
@@ -212,6 +222,7 @@ struct SmallCopies::Impl final : CompletionQueue {
   std::deque<std::unique_ptr<Work>> waiting GUARDED_BY(mutex);  // to begin
   std::deque<Completion> ready GUARDED_BY(mutex);               // to be gone on with
   int64_t begun GUARDED_BY(mutex) = 0;                          // and not ended
+  int64_t held_bytes GUARDED_BY(mutex) = 0;                     // by those, at most
   int64_t asleep GUARDED_BY(mutex) = 0;                         // threads that were not called yet
   int64_t called GUARDED_BY(mutex) = 0;                         // threads that are to wake up
   bool watched GUARDED_BY(mutex) = false;                       // one that sleeps looks by itself what there is to do
@@ -229,8 +240,7 @@ bool SmallCopies::takes(const CopyRequest& request) const {
   const bool cheap_target = to.capabilities().random_write;
   const bool asks_target = !cheap_target && (request.options.target || to.copies_from(*request.from.storage));
   const bool asks_source = !cheap_source && request.options.posix && !request.source.posix;
-  return request.source.size <= std::min(kSmallBytes, impl_->buffers.limit_bytes() / kMostBegun) && !asks_target &&
-         !asks_source;
+  return request.source.size <= std::min(kSmallBytes, impl_->buffers.limit_bytes() / 2) && !asks_target && !asks_source;
 }
 
 void SmallCopies::start(CopyRequest request) {

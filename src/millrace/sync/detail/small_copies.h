@@ -14,8 +14,7 @@ namespace millrace::sync {
 
 class SmallCopies {
  public:
-  // Copies that have begun and not ended. All of them together fit into the pool, so none waits for memory that another
-  // holds while nobody is left to go on with that one.
+  // Copies that have begun and not ended.
   static constexpr int64_t kMostBegun = 128;
 
   // At most `most_threads` threads, which are started as they are needed. `buffers` outlives this.
