@@ -21,6 +21,7 @@ import pytest
 from conftest import Millrace
 from s3_fixture import S3
 from test_transfer import make, read
+from test_transfer_faults import mount
 
 MIB = 1 << 20
 
@@ -143,8 +144,10 @@ def test_a_bucket_that_vanishes(cloud: Millrace, s3, tmp_path: Path) -> None:
     make(tmp_path / "src", {f"{i:04}": b"x" * 1000 for i in range(300)})
     cloud("sync", "src", f"s3://{name}")
     s3.remove_buckets()
+    make(tmp_path / "back", {"0000": b"x" * 1000, "kept": b"only here"})
     failed = cloud("sync", f"s3://{name}", "back", "--delete", status=1)
     assert name in failed.err
+    assert read(tmp_path / "back") == {"0000": b"x" * 1000, "kept": b"only here"}
     failed = cloud("sync", "src", f"s3://{name}", status=1)
     assert name in failed.err and "NoSuchBucket" in failed.err
 
@@ -161,6 +164,26 @@ def test_a_bucket_that_vanishes(cloud: Millrace, s3, tmp_path: Path) -> None:
     error = child.communicate(timeout=60)[1]
     assert child.returncode == 1
     assert f"s3://{name}/big" in error
+
+
+def test_a_download_to_a_disk_that_is_full_or_read_only(cloud: Millrace, bucket: str, tmp_path: Path) -> None:
+    files = {f"{i:04}": b"%d" % i for i in range(2000)}  # a page each, which no sum of sizes tells
+    make(tmp_path / "src", files)
+    cloud("sync", "src", f"s3://{bucket}/p")
+    disk = tmp_path / "disk"
+    mount(disk, "-t", "tmpfs", "-o", "size=4m,nr_inodes=5000", "tmpfs")
+    try:
+        assert "No space left on device" in cloud("sync", f"s3://{bucket}/p", disk / "to", status=1).err
+        there = read(disk / "to")
+        assert 0 < len(there) < len(files) and there.items() <= files.items()
+        subprocess.run(["mount", "-o", "remount,size=64m,ro", disk], check=True)
+        assert "Read-only file system" in cloud("sync", f"s3://{bucket}/p", disk / "to", status=1).err
+        assert read(disk / "to") == there
+        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+        cloud("sync", f"s3://{bucket}/p", disk / "to")
+        assert read(disk / "to") == files
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
 
 
 def test_a_bucket_with_a_quota(cloud: Millrace, tmp_path: Path) -> None:

@@ -120,6 +120,66 @@ def test_posix_goes_and_comes(cloud: Millrace, bucket: str, tmp_path: Path):
     assert (back.st_mode & 0o777, back.st_mtime_ns) == (0o640, 10**18 + 123_456_789)
 
 
+def test_posix_is_kept_as_fsx_does(cloud: Millrace, s3, bucket: str, tmp_path: Path):
+    make(tmp_path / "src", {"a": b"1"})
+    (tmp_path / "src" / "a").chmod(0o640)
+    os.utime(tmp_path / "src" / "a", ns=(10**18 + 1, 10**18 + 123_456_789))
+    owner = (tmp_path / "src" / "a").stat()
+
+    def kept() -> dict[str, str]:
+        metadata = s3.client.head_object(Bucket=bucket, Key="p/a")["Metadata"]
+        return metadata | {"file-atime": metadata["file-atime"][-2:]} if metadata else {}  # it was read meanwhile
+
+    cloud("sync", "src", f"s3://{bucket}/p")
+    assert kept() == {}
+    cloud("sync", "src", f"s3://{bucket}/p", "--posix")  # though the content is there
+    attributes = {
+        "file-permissions": "0100640",
+        "file-owner": str(owner.st_uid),
+        "file-group": str(owner.st_gid),
+        "file-atime": "ns",
+        "file-mtime": "1000000000123456789ns",
+    }
+    assert kept() == attributes
+    (tmp_path / "src" / "a").chmod(0o600)
+    cloud("sync", "src", f"s3://{bucket}/p", "--posix")
+    assert kept() == attributes | {"file-permissions": "0100600"}
+    # Others keep milliseconds.
+    theirs = {"file-permissions": "0100604", "file-owner": "0", "file-group": "0", "file-mtime": "1600000000123"}
+    s3.client.put_object(Bucket=bucket, Key="theirs", Body=b"2", Metadata=theirs)
+    cloud("cp", f"s3://{bucket}/theirs", "back", "--posix")
+    back = (tmp_path / "back").stat()
+    assert (back.st_mode & 0o777, back.st_mtime_ns) == (0o604, 1_600_000_000_123_000_000)
+
+
+def test_a_public_object_needs_no_key(cloud: Millrace, s3, bucket: str, tmp_path: Path):
+    for name, acl in (("open", "public-read"), ("closed", "private")):
+        s3.client.put_object(Bucket=bucket, Key=name, Body=b"content", ACL=acl)
+    cloud.env = {k: v for k, v in cloud.env.items() if k not in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    cloud("cp", f"s3://{bucket}/open", "back", "--no-sign-request")
+    assert (tmp_path / "back").read_bytes() == b"content"
+    assert "403" in cloud.fails("cat", f"s3://{bucket}/closed", "--no-sign-request")
+
+
+def test_a_secret_is_nowhere(cloud: Millrace, s3, bucket: str, tmp_path: Path):
+    make(tmp_path / "src", {"a": b"1", "large": os.urandom(LARGE)})
+    cloud.env["AWS_SESSION_TOKEN"] = "a-token-that-is-secret"
+    said = [
+        cloud("sync", "src", f"s3://{bucket}/p", "--json", "--log", "debug"),
+        cloud("sync", f"s3://{bucket}/p", "back", "--json", "--log", "debug"),
+        cloud("ls", "--recursive", f"s3://{bucket}-no", "--json", "--log", "debug", status=1),
+    ]
+    kept = [path.read_bytes() for path in (tmp_path / "back" / ".millrace").iterdir()]
+    kept += [
+        s3.client.get_object(Bucket=bucket, Key=each["Key"])["Body"].read()
+        for each in s3.client.list_objects_v2(Bucket=bucket, Prefix="p/.millrace/")["Contents"]
+    ]
+    assert len(kept) >= 2
+    for secret in (s3.secret_key, "a-token-that-is-secret"):
+        assert not [ran for ran in said if secret in ran.out + ran.err]
+        assert not [content for content in kept if secret.encode() in content]
+
+
 def test_no_such_bucket(cloud: Millrace, tmp_path: Path):
     make(tmp_path / "src", {"a": b"1"})
     for verb in (["ls", "s3://no-such-bucket-here"], ["cp", "src/a", "s3://no-such-bucket-here/a"]):

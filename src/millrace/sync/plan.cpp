@@ -130,16 +130,20 @@ void Plan::decide_files(Action& action) const {
     action.kind = kind;
     action.reason = reason;
   };
+  const auto equal = [&](const char* reason) { say(options_.attributes ? Kind::kAttributes : Kind::kSkip, reason); };
   const ObjectInfo& source = action.source;
   const ObjectInfo& target = action.target;
   const auto& recorded = action.recorded;
   if (source.size != target.size) return say(Kind::kCopy, "another size");
-  if (options_.compare == CompareBy::kSize) return say(Kind::kSkip, "the same size");
+  if (options_.compare == CompareBy::kSize) return equal("the same size");
   if (options_.compare == CompareBy::kChecksum) return say(Kind::kCompare, "by content");
   if (recorded && recorded->size == source.size) {
     const bool same_source = is_version(recorded->source, source);
     const bool same_target = is_version(recorded->target, target);
-    if (same_source && same_target) return say(Kind::kSkip, "unchanged since the last sync");
+    if (same_source && same_target) {
+      return recorded->attributes ? say(Kind::kSkip, "unchanged since the last sync")
+                                  : equal("unchanged since the last sync");
+    }
     if (options_.compare == CompareBy::kNone) return say(Kind::kCopy, "asked for");
     if (same_source) return say(Kind::kCopy, "changed at the target since the last sync");
     if (same_target && recorded->hash && options_.cheap_source) {
@@ -150,7 +154,7 @@ void Plan::decide_files(Action& action) const {
   }
   if (options_.compare == CompareBy::kNone) return say(Kind::kCopy, "asked for");
   if (source.modified > target.modified) return say(Kind::kCopy, "newer");
-  say(Kind::kSkip, "the same size, and not newer");
+  equal("the same size, and not newer");
 }
 
 void Plan::decide_target(Action& action, const Entry& target) const {

@@ -27,19 +27,21 @@ struct PlanOptions {
   CompareBy compare = CompareBy::kUsual;
   bool delete_extra = false;    // what only the target has is removed
   bool target_folders = false;  // Capabilities::folders of the target
+  bool attributes = false;      // owner, mode and times are to be equal too
   bool cheap_source = false;    // reading the source costs much less than a transfer: it is on this machine
 };
 
 struct Action {
   enum class Kind {
     kCopy,
-    kCompare,  // the contents decide: the source against `recorded->hash` where `known_target`, else both are read
-    kSkip,     // equal
-    kDelete,   // from the target
-    kExtra,    // only the target has it; it stays
-    kPass,     // no file, passed over by policy: a link, a device, a folder marker
-    kRefuse,   // cannot be copied, and that is an error
-    kKeep,     // neither side has it now, but the record's entry may stay (`recorded`)
+    kCompare,     // the contents decide: the source against `recorded->hash` where `known_target`, else both are read
+    kAttributes,  // the contents are taken for equal; owner, mode and times decide
+    kSkip,        // equal
+    kDelete,      // from the target
+    kExtra,       // only the target has it; it stays
+    kPass,        // no file, passed over by policy: a link, a device, a folder marker
+    kRefuse,      // cannot be copied, and that is an error
+    kKeep,        // neither side has it now, but the record's entry may stay (`recorded`)
   };
   Kind kind = Kind::kCopy;
   std::string path;

@@ -21,7 +21,7 @@ constexpr size_t kBlockTarget = 64 << 10;
 constexpr size_t kBlockLimit = 1 << 20;  // a block holds at least one entry, and a key has at most 4 KiB somewhere
 constexpr int64_t kReadAheadBytes = 1 << 20;
 constexpr size_t kHeaderBytes = 16;  // of a block: bytes, entries, hash
-constexpr uint8_t kHasHash = 1;
+constexpr uint8_t kHasHash = 1, kHasAttributes = 2;
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian and copied as it is");
 
@@ -166,7 +166,9 @@ Result<std::optional<RecordEntry>> RecordReader::next() {
   entry.size = fields.number<int64_t>();
   entry.source = take_version(fields);
   entry.target = take_version(fields);
-  if (fields.number<uint8_t>() == kHasHash) {
+  const auto flags = fields.number<uint8_t>();
+  entry.attributes = (flags & kHasAttributes) != 0;
+  if ((flags & kHasHash) != 0) {
     const auto high = fields.number<uint64_t>();
     entry.hash = Hash128{high, fields.number<uint64_t>()};
   }
@@ -228,7 +230,7 @@ Status RecordWriter::add(const RecordEntry& entry) {
   append_number(block_, entry.size);
   append_version(block_, entry.source);
   append_version(block_, entry.target);
-  append_number(block_, entry.hash ? kHasHash : uint8_t{0});
+  append_number(block_, static_cast<uint8_t>((entry.hash ? kHasHash : 0) | (entry.attributes ? kHasAttributes : 0)));
   if (entry.hash) {
     append_number(block_, entry.hash->high);
     append_number(block_, entry.hash->low);

@@ -32,6 +32,7 @@ struct RecordEntry {
   int64_t size = 0;
   RecordedVersion source, target;
   std::optional<Hash128> hash;  // XXH3-128 of both; nothing where neither was read
+  bool attributes = false;      // owner, mode and times went along
   bool operator==(const RecordEntry&) const = default;
 };
 

@@ -11,6 +11,7 @@
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
+#include "millrace/sync/detail/attributes.h"
 #include "millrace/sync/detail/content_hash.h"
 #include "millrace/sync/detail/path_spool.h"
 #include "millrace/sync/detail/record_keeper.h"
@@ -55,6 +56,7 @@ struct Streams {
              {.compare = options.compare,
               .delete_extra = options.delete_extra,
               .target_folders = to.storage->capabilities().folders,
+              .attributes = options.transfer.posix,
               .cheap_source = is_here(*from.storage)}) {}
 
   static bool is_here(const Storage& storage) {
@@ -80,8 +82,9 @@ struct Totals {
   int64_t largest = 0;  // a file that is replaced stays until its successor is whole
 
   void add(const Action& action) {
-    if (action.kind != Kind::kCopy && action.kind != Kind::kCompare) return;
+    if (action.kind != Kind::kCopy && action.kind != Kind::kCompare && action.kind != Kind::kAttributes) return;
     ++files;
+    if (action.kind == Kind::kAttributes) return;  // few of them move anything
     bytes += action.size;
     if (action.kind == Kind::kCompare) return;
     grows += action.size - action.target.size;
@@ -223,7 +226,8 @@ class Run {
   }
 
   void begin(Executor& executor, Action action) {
-    const bool works = (action.kind == Kind::kCopy && !options_.dry_run) || action.kind == Kind::kCompare;
+    const bool looks = action.kind == Kind::kCompare || action.kind == Kind::kAttributes;
+    const bool works = looks || (action.kind == Kind::kCopy && !options_.dry_run);
     const auto slot = std::make_shared<Slot>();
     slot->action = std::move(action);
     open_.push_back(slot);
@@ -257,9 +261,9 @@ class Run {
     switch (action.kind) {
       case Kind::kSkip:
         slot.result = Became::kSkipped;
-        slot.entry =
-            entry_of(action, action.target,
-                     action.recorded && same_as_recorded(action) ? action.recorded->hash : std::optional<Hash128>());
+        slot.entry = entry_of(action, action.target, recorded_hash(action));
+        if (slot.entry && action.recorded)
+          slot.entry->attributes = same_as_recorded(action) && action.recorded->attributes;
         break;
       case Kind::kDelete:
         if (auto kept = deletes_.add(action.path, action.size); !kept) slot.error = std::move(kept).error();
@@ -279,6 +283,7 @@ class Run {
         break;
       case Kind::kCopy:
       case Kind::kCompare:
+      case Kind::kAttributes:
         break;
     }
   }
@@ -287,11 +292,15 @@ class Run {
     return is_version(action.recorded->source, action.source) && is_version(action.recorded->target, action.target);
   }
 
-  static std::optional<RecordEntry> entry_of(const Action& action, const ObjectInfo& target,
-                                             std::optional<Hash128> hash) {
+  static std::optional<Hash128> recorded_hash(const Action& action) {
+    return action.recorded && same_as_recorded(action) ? action.recorded->hash : std::nullopt;
+  }
+
+  std::optional<RecordEntry> entry_of(const Action& action, const ObjectInfo& target,
+                                      std::optional<Hash128> hash) const {
     if (action.source.version.empty() || target.version.empty()) return std::nullopt;
-    return RecordEntry{action.path, action.source.size, recorded_version(action.source), recorded_version(target),
-                       hash};
+    return RecordEntry{action.path, action.source.size,     recorded_version(action.source), recorded_version(target),
+                       hash,        options_.transfer.posix};
   }
 
   void fail_with(Slot& slot, Error error) {
@@ -301,20 +310,35 @@ class Run {
 
   // On a thread of the executor: compares both sides.
   bool is_to_be_copied(Slot& slot) {
+    const auto differs = stop_.stop_requested() ? fail(ErrorCode::kCancelled, "stopped") : difference(slot);
+    if (!differs) {
+      fail_with(slot, differs.error());
+      return false;
+    }
+    if (*differs != nullptr) {
+      slot.action.reason = *differs;
+      slot.entry.reset();
+      return !options_.dry_run;
+    }
+    slot.result = SyncEvent::Kind::kSkipped;
+    if (progress_ != nullptr) progress_->add(0, 1);
+    return false;
+  }
+
+  // For people, or nullptr for none.
+  Result<const char*> difference(Slot& slot) {
     Action& action = slot.action;
-    const auto equal = stop_.stop_requested() ? fail(ErrorCode::kCancelled, "stopped") : compare(slot);
-    if (!equal) {
-      fail_with(slot, equal.error());
-      return false;
-    }
-    if (*equal) {
-      slot.result = SyncEvent::Kind::kSkipped;
+    if (action.kind == Kind::kCompare) {
+      ASSIGN_OR_RETURN(const bool equal, compare(slot));
+      if (!equal) return "other content";
       action.reason = "the same content";
-      if (progress_ != nullptr) progress_->add(0, 1);
-      return false;
+    } else {
+      slot.entry = entry_of(action, action.target, recorded_hash(action));
     }
-    action.reason = "other content";
-    return !options_.dry_run;
+    if (!options_.transfer.posix) return nullptr;
+    ASSIGN_OR_RETURN(const ObjectInfo source, source_.storage->stat(action.source.key));
+    ASSIGN_OR_RETURN(const ObjectInfo target, target_.storage->stat(action.target.key));
+    return same_attributes(*target_.storage, source.posix, target.posix) ? nullptr : "other owner, mode or times";
   }
 
   void start_copy(const std::shared_ptr<Slot>& slot) {

@@ -119,6 +119,68 @@ TEST_F(SyncTest, SmallFilesAreMadeDurableTogetherBeforeTheyAreReported) {
   EXPECT_EQ(tree_of(target_), tree);
 }
 
+// Where nobody knows whose they are, only those that nobody can still be at.
+TEST_F(SyncTest, OldUploadsAreEnded) {
+  put_all(source_, {{"a", "1"}});
+  const auto bent = std::make_shared<BentStorage>(target_.storage);
+  target_.storage = bent;
+  const auto now = std::chrono::system_clock::now();
+  bent->left = {{.key = "to/young", .modified = now - std::chrono::hours(24 * 6)},
+                {.key = "to/old", .modified = now - std::chrono::hours(24 * 8)}};
+  std::vector<std::string> ended;
+  bent->on_abort = [&](std::span<const ObjectInfo> uploads) {
+    for (const ObjectInfo& upload : uploads) ended.push_back(upload.key);
+  };
+  bent->forgets_dead = true;
+  run();
+  EXPECT_THAT(ended, ElementsAre("to/old"));
+  run();
+  EXPECT_EQ(ended.size(), 1U) << "nothing was copied";
+}
+
+TEST_F(SyncTest, AttributesThatChangedGoAlong) {
+  const std::string file = dir_.path() + "/source/d/a";
+  const SyncOptions posix{.transfer = {.posix = true}};
+  const auto mode_of = [](const Location& at) {
+    const auto found = at.storage->stat(at.child("d/a").key)->posix;
+    return found ? found->mode & 07777 : 0;
+  };
+  for (const bool record : {true, false}) {
+    for (const auto& target : {*open_url(dir_.path() + fmt::format("/target-{}", record)), memory_location("to")}) {
+      SCOPED_TRACE(target.url + (record ? ", with a record" : ""));
+      target_ = target;
+      SyncOptions with = posix, without;
+      with.record = without.record = record;
+      put_all(source_, {{"d/a", "content"}});
+      ASSERT_EQ(::chmod(file.c_str(), 0640), 0);
+      run(without);
+      EXPECT_NE(mode_of(target_), 0640U);
+      run(with);  // the content is there, not its attributes
+      EXPECT_EQ(mode_of(target_), 0640U);
+      EXPECT_THAT(events_, Contains("copy d/a: other owner, mode or times"));
+      EXPECT_EQ(run(with).copied_files, 0);
+      ASSERT_EQ(::chmod(file.c_str(), 0750), 0);
+      SyncOptions dry = with;
+      dry.dry_run = true;
+      EXPECT_EQ(run(dry).copied_files, 1);
+      EXPECT_EQ(mode_of(target_), 0640U);
+      EXPECT_EQ(run(with).copied_files, 1);
+      EXPECT_EQ(mode_of(target_), 0750U);
+      if (::geteuid() == 0) {
+        ASSERT_EQ(::chown(file.c_str(), 12, 34), 0);
+        EXPECT_EQ(run(with).copied_files, 1);
+        EXPECT_EQ(target_.storage->stat(target_.child("d/a").key)->posix->group, 34U);
+      }
+      EXPECT_EQ(run(with).copied_files, 0);
+      EXPECT_EQ(run(without).copied_files, 0);
+      ASSERT_EQ(::chmod(file.c_str(), 0600), 0);
+      run(without);
+      EXPECT_EQ(run(with).copied_files, 1) << "it was recorded as equal, but not its mode";
+      EXPECT_EQ(mode_of(target_), 0600U);
+    }
+  }
+}
+
 TEST_F(SyncTest, AnEditWithTheOldTimeIsFound) {
   put_all(source_, {{"a", "old"}, {"b", "b"}});
   run();

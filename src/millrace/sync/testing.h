@@ -29,11 +29,14 @@ class BentStorage final : public Storage {
   std::function<Status(std::span<const std::string> keys)> on_durable;
   std::function<void(std::span<const Operation>, CompletionQueue&)> on_submit;  // has to submit them, sooner or later
   std::vector<ObjectInfo> left;                                                 // unfinished ones, for list_uploads
+  std::function<void(std::span<const ObjectInfo>)> on_abort;
+  bool forgets_dead = false;  // it cannot tell whose writers are dead, as S3
 
   std::string_view name() const override { return inner_->name(); }
   Capabilities capabilities() const override {
     Capabilities capabilities = inner_->capabilities();
     capabilities.free_space = capabilities.free_space || free_bytes.has_value();
+    capabilities.knows_dead = capabilities.knows_dead && !forgets_dead;
     return capabilities;
   }
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
@@ -62,6 +65,7 @@ class BentStorage final : public Storage {
     return left.empty() ? inner_->list_uploads(prefix) : left;
   }
   [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo> uploads) override {
+    if (on_abort) on_abort(uploads);
     return inner_->abort_uploads(uploads);
   }
   [[nodiscard]] Status make_durable(std::span<const std::string> keys) override {

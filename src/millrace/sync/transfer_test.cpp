@@ -521,6 +521,22 @@ TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
   EXPECT_TRUE(get(parts_.at("y")) == get(local_.at("x")));
 }
 
+TEST_F(TransferTest, PartsThatAreTooLargeForMemoryGoFromTheFile) {
+  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kB});
+  parts_.service->part_bytes = 2 * kB;
+  const std::string content = content_of(9 * kB + 5, seed_);
+  put(local_.at("x"), content);
+  const Location uncached{*open_local_storage(local_.dir->path(), {.direct = LocalDirect::kAlways}), "x", "x"};
+  leave_unfinished(*engine, uncached, parts_.at("y"), 2);
+  const auto report = engine->copy(uncached, *local_.storage->stat("x"), parts_.at("y"));
+  ASSERT_TRUE(report) << report.error().to_string();
+  EXPECT_EQ(report->resumed_bytes, 4 * kB);
+  EXPECT_EQ(report->moved_bytes, 5 * kB + 5);
+  EXPECT_TRUE(get(parts_.at("y")) == content);
+  EXPECT_EQ(report->hash, xxh3_128(content));
+  EXPECT_EQ(engine->memory_in_use_bytes(), 0);
+}
+
 TEST_F(TransferTest, SmallObjectsCostNoQuestions) {
   for (int i = 0; i < 3; ++i) put(local_.at("x"), "small");
   const int64_t opens = parts_.service->opens, lists = parts_.service->lists;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <cstdlib>
+#include <charconv>
 
 #include "millrace/base/units.h"
 #include "millrace/storage/s3/detail/settings.h"
@@ -9,39 +8,60 @@
 namespace millrace {
 namespace {
 
-// A size or a count a second; 0 when the variable is not set. MILLRACE_S3_SHARE processes have it together.
-Result<double> rate_in(const s3::Environment& environment, const std::string& name) {
+// A whole number of 1 or more; `unset` when the variable is not set.
+Result<int> count_in(const s3::Environment& environment, const std::string& name, int unset) {
+  const std::string text = environment(name);
+  if (text.empty()) return unset;
+  int count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count < 1) {
+    return fail(ErrorCode::kInvalidArgument, "{} is \"{}\", not a whole number of 1 or more", name, text);
+  }
+  return count;
+}
+
+// So many processes have the limits together.
+Result<int> share_in(const s3::Environment& environment) {
+  if (environment("MILLRACE_S3_SHARE") != "slurm") return count_in(environment, "MILLRACE_S3_SHARE", 1);
+  ASSIGN_OR_RETURN(const int tasks, count_in(environment, "SLURM_NTASKS", 0));
+  if (tasks > 0) return tasks;
+  return fail(ErrorCode::kInvalidArgument, "MILLRACE_S3_SHARE is slurm, but SLURM_NTASKS is not set: give a number");
+}
+
+// A size or a count a second; 0 when the variable is not set.
+Result<double> rate_in(const s3::Environment& environment, const std::string& name, int share) {
   const std::string text = environment(name);
   if (text.empty()) return 0.0;
   ASSIGN_OR_RETURN(const int64_t rate, with_context(parse_bytes(text), name));
-  const std::string share = environment("MILLRACE_S3_SHARE");
-  const int processes = std::max(1, std::atoi((share == "slurm" ? environment("SLURM_NTASKS") : share).c_str()));
-  return static_cast<double>(rate) / processes;
+  return static_cast<double>(rate) / share;
 }
 
 }  // namespace
 
-Result<S3Options> S3Options::from_environment() {
-  const s3::Environment environment = s3::process_environment();
-  ASSIGN_OR_RETURN(const s3::AwsConfig config, s3::load_aws_config(environment));
-  ASSIGN_OR_RETURN(const s3::S3Settings settings, s3::s3_settings(config));
+Result<S3Options> s3::s3_options(const Environment& environment) {
+  ASSIGN_OR_RETURN(const AwsConfig config, load_aws_config(environment));
+  ASSIGN_OR_RETURN(const S3Settings settings, s3_settings(config));
   S3Options options;
   options.endpoint_url = settings.endpoint_url;
   options.region = settings.region;
   options.ca_file = settings.ca_bundle;
   options.anonymous = environment("MILLRACE_S3_ANONYMOUS") == "1";
-  options.path_style = settings.addressing != s3::Addressing::kVirtual;
-  options.checksums = settings.request_checksums == s3::ChecksumUse::kWhenSupported;
-  options.check_reads = settings.response_checksums == s3::ChecksumUse::kWhenSupported;
+  options.path_style = settings.addressing != Addressing::kVirtual;
+  options.checksums = settings.request_checksums == ChecksumUse::kWhenSupported;
+  options.check_reads = settings.response_checksums == ChecksumUse::kWhenSupported;
   options.hedge = environment("MILLRACE_S3_HEDGE") != "0";
   if (settings.max_attempts > 0) options.max_tries = settings.max_attempts;
-  if (const int threads = std::atoi(environment("MILLRACE_S3_THREADS").c_str()); threads > 0) options.threads = threads;
-  if (const int most = std::atoi(environment("MILLRACE_S3_REQUESTS_AT_ONCE").c_str()); most > 0)
-    options.max_under_way = most;
-  ASSIGN_OR_RETURN(options.requests_per_second, rate_in(environment, "MILLRACE_S3_REQUESTS_PER_SECOND"));
-  ASSIGN_OR_RETURN(options.bytes_per_second, rate_in(environment, "MILLRACE_S3_BYTES_PER_SECOND"));
-  ASSIGN_OR_RETURN(options.requests_per_prefix, rate_in(environment, "MILLRACE_S3_REQUESTS_PER_PREFIX"));
+  ASSIGN_OR_RETURN(options.threads, count_in(environment, "MILLRACE_S3_THREADS", options.threads));
+  ASSIGN_OR_RETURN(options.max_under_way, count_in(environment, "MILLRACE_S3_REQUESTS_AT_ONCE", options.max_under_way));
+  ASSIGN_OR_RETURN(const int share, share_in(environment));
+  ASSIGN_OR_RETURN(options.requests_per_second, rate_in(environment, "MILLRACE_S3_REQUESTS_PER_SECOND", share));
+  ASSIGN_OR_RETURN(options.bytes_per_second, rate_in(environment, "MILLRACE_S3_BYTES_PER_SECOND", share));
+  ASSIGN_OR_RETURN(options.requests_per_prefix, rate_in(environment, "MILLRACE_S3_REQUESTS_PER_PREFIX", share));
   return options;
+}
+
+Result<S3Options> S3Options::from_environment() {
+  return s3::s3_options(s3::process_environment());
 }
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "millrace/sync/detail/attributes.h"
 #include "millrace/sync/detail/etag_match.h"
 #include "millrace/sync/detail/sidecar.h"
 
@@ -40,12 +41,6 @@ Status ask_checksum(const CopyJob& job, const ObjectInfo& pinned, CopyPlan& plan
   return tl::unexpected<Error>(checksum.error());
 }
 
-bool same_posix(const std::optional<PosixAttributes>& wanted, const std::optional<PosixAttributes>& found) {
-  if (!wanted) return true;
-  // Not the owner: what may not be given would be asked for again and again.
-  return found && wanted->mode == found->mode && wanted->modified == found->modified;
-}
-
 // Finds what the target holds, and how to compare it with the source.
 void find_old(const CopyJob& job, CopyPlan& plan) {
   Storage& storage = *job.to.storage;
@@ -68,7 +63,7 @@ void find_old(const CopyJob& job, CopyPlan& plan) {
       storage.open_read(job.to.key, {.expected_version = plan.old.version, .known_size = plan.old.size, .once = true});
   if (!reader) return;
   plan.old_reader = std::move(*reader);
-  plan.same_attributes = same_posix(plan.write.posix, plan.old.posix);
+  plan.same_attributes = same_attributes(storage, plan.write.posix, plan.old.posix);
   if (cheap_target) {
     plan.compare = plan.known ? Compare::kOldContent : Compare::kBothContents;
   } else {

@@ -28,10 +28,10 @@
 namespace millrace::sync {
 namespace {
 
-constexpr size_t kMostSlots = 64;          // parts without memory may be under way too, but not without end
-constexpr int kMostFiles = 8;              // parts that are sent from a file at once
-constexpr int kMostCopies = 16;            // that are asked of a server at once
-constexpr size_t kPieceBytes = 256 << 10;  // what is read, or compared, while the processor's cache holds it
+constexpr size_t kMostSlots = 64;           // parts without memory may be under way too, but not without end
+constexpr int kMostFiles = 8;               // parts that are sent from a file at once
+constexpr int kMostCopies = 16;             // that are asked of a server at once
+constexpr size_t kCachedBytes = 256 << 10;  // what is read, or compared, while the processor's cache holds it
 
 enum class Action { kWrite, kFromSource, kFromOld, kKeep };
 
@@ -80,6 +80,8 @@ class ObjectCopy {
   Status trust_noted(const ResumeNote& note);
   Result<bool> is_own_part(int64_t offset, const std::string& md5);
   Status open_writer();
+  int64_t most_in_memory() const { return tools_.buffers.limit_bytes() / 2; }  // of one part
+  void use_file_for(int64_t part_bytes);
   void set_part_bytes(int64_t bytes);
   void restart_hash();
 
@@ -169,18 +171,22 @@ Result<TransferReport> ObjectCopy::run() {
 Status ObjectCopy::prepare() {
   is_resumable_ = job_.options.resume && to_caps_.resume && size_ > kBlockBytes && !plan_.in_server;
   set_part_bytes(to_caps_.random_write ? kBlockBytes : plan_.write.part_bytes);
+  use_file_for(plan_.write.part_bytes);
   restart_hash();
   if (is_resumable_ && to_caps_.list_uploads) {
-    // Parts that are too large for memory were sent from a file that was in the page cache then.
-    const int64_t in_memory = tools_.buffers.limit_bytes() / 2;
-    auto resumed = find_resumable(job_, plan_, plan_.has_file ? INT64_MAX : in_memory);
+    auto resumed = find_resumable(job_, plan_, plan_.has_file ? INT64_MAX : most_in_memory());
     if (resumed.writer != nullptr) {
-      plan_.by_file = plan_.by_file || resumed.writer->part_bytes() > in_memory;
+      use_file_for(resumed.writer->part_bytes());
       RETURN_IF_ERROR(take_over(std::move(resumed)));
     }
   }
   if (writer_ == nullptr && plan_.compare == Compare::kNothing) return open_writer();
   return {};
+}
+
+// Parts that are too large for memory go from the file, be it in the page cache or not.
+void ObjectCopy::use_file_for(int64_t part_bytes) {
+  plan_.by_file = plan_.by_file || (plan_.has_file && part_bytes > most_in_memory());
 }
 
 void ObjectCopy::set_part_bytes(int64_t bytes) {
@@ -202,7 +208,8 @@ Status ObjectCopy::open_writer() {
   takes_notes_ = is_resumable_ && to_caps_.notes;
   if (to_caps_.random_write) return {};
   int64_t bytes = writer_->part_bytes();
-  if (bytes == 0 || (bytes > tools_.buffers.limit_bytes() / 2 && !plan_.in_server && !plan_.by_file)) {
+  if (!planned) use_file_for(bytes);
+  if (bytes == 0 || (bytes > most_in_memory() && !plan_.in_server && !plan_.by_file)) {
     in_sequence_ = true;  // such parts are the writer's to gather
     is_resumable_ = false;
     bytes = kBlockBytes;
@@ -449,7 +456,7 @@ Status ObjectCopy::for_each_piece(int64_t part, const Slot& slot, Take&& take) {
     return {};
   }
   const auto [offset, size] = range_of(part);
-  scratch_.resize(kPieceBytes);
+  scratch_.resize(kCachedBytes);
   for (int64_t at = 0; at < size; at += std::ssize(scratch_)) {
     const auto piece = std::span(scratch_).first(static_cast<size_t>(std::min(size - at, std::ssize(scratch_))));
     RETURN_IF_ERROR(plan_.source->read_at(offset + at, piece));
@@ -487,7 +494,7 @@ bool ObjectCopy::old_is_known_content(int64_t part, const Buffer& buffer) {
 bool ObjectCopy::old_is_same(int64_t part, const Buffer& buffer) {
   const auto [offset, size] = range_of(part);
   if (plan_.old.size < offset + size) return false;
-  scratch_.resize(kPieceBytes);
+  scratch_.resize(kCachedBytes);
   for (int64_t at = 0; at < size; at += std::ssize(scratch_)) {
     const auto bytes = static_cast<size_t>(std::min(size - at, std::ssize(scratch_)));
     if (!plan_.old_reader->read_at(offset + at, std::span(scratch_).first(bytes))) return false;

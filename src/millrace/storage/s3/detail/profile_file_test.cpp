@@ -179,6 +179,36 @@ TEST_F(AwsFiles, SettingsComeFromTheEnvironmentFirst) {
   EXPECT_EQ(read.response_checksums, ChecksumUse::kWhenRequired);
 }
 
+TEST_F(AwsFiles, LimitsAreSharedByProcesses) {
+  const auto options = [&] { return s3_options(home_.environment()).value(); };
+  EXPECT_EQ(options().bytes_per_second, 0);
+  variables_["MILLRACE_S3_BYTES_PER_SECOND"] = "100MB";
+  variables_["MILLRACE_S3_REQUESTS_PER_SECOND"] = "50";
+  EXPECT_EQ(options().bytes_per_second, 100e6);
+  variables_["MILLRACE_S3_SHARE"] = "4";
+  EXPECT_EQ(options().bytes_per_second, 25e6);
+  EXPECT_EQ(options().requests_per_second, 12.5);
+  variables_["MILLRACE_S3_SHARE"] = "slurm";
+  variables_["SLURM_NTASKS"] = "8";
+  EXPECT_EQ(options().bytes_per_second, 12.5e6);
+}
+
+TEST_F(AwsFiles, ASettingThatCannotBeUnderstoodIsAnError) {
+  const std::vector<std::pair<std::string, std::string>> wrong{
+      {"MILLRACE_S3_SHARE", "slrm"},           {"MILLRACE_S3_SHARE", "0"},    {"MILLRACE_S3_SHARE", "-2"},
+      {"MILLRACE_S3_SHARE", "slurm"},          {"MILLRACE_S3_THREADS", "2x"}, {"MILLRACE_S3_REQUESTS_AT_ONCE", "many"},
+      {"MILLRACE_S3_BYTES_PER_SECOND", "fast"}};
+  const auto before = variables_;
+  for (const auto& [name, value] : wrong) {
+    variables_ = before;
+    variables_[name] = value;
+    const auto options = s3_options(home_.environment());
+    ASSERT_FALSE(options) << name << "=" << value;
+    EXPECT_EQ(options.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(options.error().to_string(), HasSubstr(name));
+  }
+}
+
 TEST_F(AwsFiles, TheNearestEndpointWins) {
   EXPECT_EQ(settings().endpoint_url, "");
   home_.write(

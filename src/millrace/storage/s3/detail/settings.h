@@ -7,6 +7,7 @@
 
 #include "millrace/base/status.h"
 #include "millrace/storage/s3/detail/profile_file.h"
+#include "millrace/storage/s3/s3.h"
 
 namespace millrace::s3 {
 
@@ -25,5 +26,8 @@ struct S3Settings {
 
 // Errors: invalid_argument, with the name of the setting.
 [[nodiscard]] Result<S3Settings> s3_settings(const AwsConfig& config);
+
+// As S3Options::from_environment(), of this one.
+[[nodiscard]] Result<S3Options> s3_options(const Environment& environment);
 
 }  // namespace millrace::s3

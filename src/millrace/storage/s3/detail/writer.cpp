@@ -13,6 +13,7 @@
 #include "millrace/storage/s3/detail/bucket.h"
 #include "millrace/storage/s3/detail/digest.h"
 #include "millrace/storage/s3/detail/object_metadata.h"
+#include "millrace/storage/s3/detail/part_sizes.h"
 #include "millrace/storage/s3/detail/sigv4.h"
 
 // An object of up to a part is one PUT at the commit. A longer one is a multipart upload, begun with its second part.
@@ -25,7 +26,6 @@ namespace {
 
 constexpr int64_t kDefaultPartBytes = 8 << 20;
 constexpr int64_t kSmallestPartBytes = 5 << 20;  // but for the last one; S3's rule
-constexpr int64_t kMostParts = 10'000;
 constexpr int64_t kMostObjectBytes = int64_t{5} << 40;
 constexpr int64_t kMostCopyBytes = int64_t{5} << 30;  // of CopyObject and UploadPartCopy
 constexpr int kPartsUnderWay = 3;                     // gathered ones
@@ -47,7 +47,7 @@ class S3Writer final : public Writer {
         url_(bucket_->url(key_)),
         options_(options),
         metadata_(std::move(headers)),
-        part_bytes_(part_size_for(options.part_bytes, options.size_hint_bytes)),
+        parts_(part_size_for(options.part_bytes, options.size_hint_bytes), options.size_hint_bytes == 0),
         shared_(std::make_shared<Shared>()) {}
   ~S3Writer() override { drop(); }
 
@@ -58,7 +58,7 @@ class S3Writer final : public Writer {
                                   int64_t offset) override;
   [[nodiscard]] Result<ObjectInfo> commit(Durability durability) override;
   [[nodiscard]] bool start_commit(Durability durability, uint64_t tag, CompletionQueue& queue) override;
-  int64_t part_bytes() const override { return part_bytes_; }
+  int64_t part_bytes() const override { return parts_.first_bytes(); }
   [[nodiscard]] Status suspend() override;
   std::span<const WrittenPart> parts() const override { return resumed_; }
 
@@ -115,7 +115,7 @@ class S3Writer final : public Writer {
   const WriteOptions options_;
   const Pairs metadata_;
   const uint64_t generation_ = fork_generation();
-  int64_t part_bytes_;
+  const PartSizes parts_;
   const std::shared_ptr<Shared> shared_;
 
   Mutex upload_mutex_;
@@ -142,8 +142,9 @@ int64_t written_bytes(const Operation& operation) {
 
 bool S3Writer::is_whole_part(int64_t offset, int64_t bytes) const {
   const int64_t object = options_.size_hint_bytes;
-  if (offset % part_bytes_ != 0 || (object > 0 && object <= part_bytes_)) return false;
-  return bytes == part_bytes_ || (bytes > 0 && bytes < part_bytes_ && offset + bytes == object);
+  const int64_t part = parts_.size_at(offset);
+  if (!parts_.is_start(offset) || (object > 0 && object <= part)) return false;
+  return bytes == part || (bytes > 0 && bytes < part && offset + bytes == object);
 }
 
 void S3Writer::submit_part(const Operation& operation, OnDone done) {
@@ -191,7 +192,7 @@ void S3Writer::start_part(const Operation& operation, std::shared_ptr<const void
   Request request = bucket_->request(http::Method::kPut, key_);
   {
     MutexLock lock(upload_mutex_);
-    request.query = {{"partNumber", std::to_string(offset / part_bytes_ + 1)}, {"uploadId", upload_id_}};
+    request.query = {{"partNumber", std::to_string(parts_.number_at(offset))}, {"uploadId", upload_id_}};
   }
   request.body = operation.data;
   request.file = operation.file;
@@ -241,7 +242,7 @@ Status S3Writer::write_at(int64_t offset, std::span<const std::byte> data) {
     MutexLock lock(gather_mutex_);
     // Who said the size and comes with whole parts means to send many at once.
     const bool direct =
-        options_.size_hint_bytes > part_bytes_ && !gathering_ && is_whole_part(offset, std::ssize(data));
+        options_.size_hint_bytes > part_bytes() && !gathering_ && is_whole_part(offset, std::ssize(data));
     if (offset == end_ && !direct) return gather(data);
     if (offset == end_) end_ = end;
     const Gathered& head = first_ ? first_ : gathering_;
@@ -253,7 +254,7 @@ Status S3Writer::write_at(int64_t offset, std::span<const std::byte> data) {
   if (!is_whole_part(offset, std::ssize(data))) {
     return fail(ErrorCode::kInvalidArgument,
                 "write {}: {} bytes at {} are neither a whole part of {} nor the next bytes", url_, data.size(), offset,
-                part_bytes_);
+                parts_.size_at(offset));
   }
   RETURN_IF_ERROR(begin_upload());
   std::optional<Status> result;
@@ -274,14 +275,15 @@ Status S3Writer::gather(std::span<const std::byte> data) {
     if (!gathering_) {
       gathering_ = std::make_shared<std::vector<std::byte>>();
       gathering_->reserve(static_cast<size_t>(
-          first_ || options_.size_hint_bytes > part_bytes_ ? part_bytes_ : options_.size_hint_bytes));
+          first_ || options_.size_hint_bytes > part_bytes() ? parts_.size_at(end_) : options_.size_hint_bytes));
     }
-    const auto room = static_cast<size_t>(part_bytes_) - gathering_->size();
+    const auto part = static_cast<size_t>(parts_.size_at(end_ - std::ssize(*gathering_)));
+    const size_t room = part - gathering_->size();
     const auto taken = data.first(std::min(room, data.size()));
     gathering_->insert(gathering_->end(), taken.begin(), taken.end());
     end_ += std::ssize(taken);
     data = data.subspan(taken.size());
-    if (gathering_->size() == static_cast<size_t>(part_bytes_)) RETURN_IF_ERROR(hand_over_gathered());
+    if (gathering_->size() == part) RETURN_IF_ERROR(hand_over_gathered());
   }
   return {};
 }
@@ -343,7 +345,7 @@ Status S3Writer::copy_range(const RandomReader& source, int64_t source_offset, i
     MutexLock lock(gather_mutex_);
     last = last || offset != end_;
   }
-  if (size == 0 || offset % part_bytes_ != 0 || (size % part_bytes_ != 0 && !last)) {
+  if (size == 0 || !parts_.is_start(offset) || (!parts_.is_start(offset + size) && !last)) {
     return copy_through_memory(source, source_offset, size, *this, offset);
   }
   RETURN_IF_ERROR(begin_upload());
@@ -351,9 +353,11 @@ Status S3Writer::copy_range(const RandomReader& source, int64_t source_offset, i
     MutexLock lock(gather_mutex_);
     if (offset == end_ && !gathering_) end_ += size;
   }
-  const int64_t most = kMostCopyBytes / part_bytes_ * part_bytes_;
-  for (int64_t done = 0; done < size; done += most) {
-    RETURN_IF_ERROR(copy_part({object, source_offset + done, std::min(most, size - done)}, offset + done));
+  for (int64_t done = 0; done < size;) {
+    const int64_t most = parts_.start_of(parts_.number_at(offset + done + kMostCopyBytes)) - offset - done;
+    const int64_t some = std::min(most, size - done);
+    RETURN_IF_ERROR(copy_part({object, source_offset + done, some}, offset + done));
+    done += some;
   }
   return {};
 }
@@ -373,7 +377,7 @@ Status S3Writer::copy_part(const CopySource& source, int64_t offset) {
   Request request = bucket_->request(http::Method::kPut, key_);
   {
     MutexLock lock(upload_mutex_);
-    request.query = {{"partNumber", std::to_string(offset / part_bytes_ + 1)}, {"uploadId", upload_id_}};
+    request.query = {{"partNumber", std::to_string(parts_.number_at(offset))}, {"uploadId", upload_id_}};
   }
   request.headers = copy_headers(*source.reader);
   request.headers.emplace_back("x-amz-copy-source-range",
@@ -551,7 +555,7 @@ Result<ObjectInfo> S3Writer::complete() {
       if (offset != size) {
         return fail(ErrorCode::kInvalidArgument, "commit {}: nothing was written at [{}, {})", url_, size, offset);
       }
-      body += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>\"{}\"</ETag>", offset / part_bytes_ + 1, part.etag);
+      body += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>\"{}\"</ETag>", parts_.number_at(offset), part.etag);
       if (!part.crc.empty()) body += "<ChecksumCRC32C>" + part.crc + "</ChecksumCRC32C>";
       body += "</Part>";
       etags.push_back(part.etag);
@@ -660,9 +664,9 @@ Status S3Writer::resume(const ObjectInfo& upload) {
   MutexLock gather_lock(gather_mutex_);
   MutexLock lock(shared_->mutex);
   for (const PartAnswer& part : found) {
-    const int64_t offset = (part.number - 1) * part_bytes_;
+    const int64_t offset = parts_.start_of(part.number);
     // Parts of another size are not where they belong now; they will be sent again.
-    if (part.size != part_bytes_ && offset + part.size != options_.size_hint_bytes) continue;
+    if (part.size != parts_.size_at(offset) && offset + part.size != options_.size_hint_bytes) continue;
     resumed_.push_back({offset, part.size, part.etag});
     if (offset == end) end += part.size;
     shared_->parts[offset] = {.size = part.size, .etag = part.etag};
