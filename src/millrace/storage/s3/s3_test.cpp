@@ -52,5 +52,19 @@ std::vector<StorageCase> s3_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(S3, StorageConformance, ::testing::ValuesIn(s3_cases()), conformance_name);
 
+// Without a server: nobody is asked.
+TEST(S3Storage, WhatIsTooLongForAnObjectIsRefusedBeforeAByteIsSent) {
+  constexpr int64_t kMost = int64_t{5} << 40;
+  const auto storage = open_s3_storage("bucket", {.endpoint_url = "http://127.0.0.1:1", .max_tries = 1}).value();
+  const auto writer = storage->open_write("object", {.size_hint_bytes = kMost + 1});
+  ASSERT_FALSE(writer);
+  EXPECT_EQ(writer.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(writer.error().to_string(), HasSubstr("more than S3 keeps in an object"));
+  EXPECT_TRUE(storage->open_write("object", {.size_hint_bytes = kMost}));
+  const auto unknown = storage->open_write("object");
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ((*unknown)->write_at(kMost, as_bytes("x")).error().code(), ErrorCode::kResourceExhausted);
+}
+
 }  // namespace
 }  // namespace millrace
