@@ -28,8 +28,8 @@ Digest sha256(std::string_view bytes) {
   return digest;
 }
 
-// HMAC-SHA256 (RFC 2104) of many texts with one key, which is hashed once; OpenSSL's own takes three times as long, for
-// what it looks up and allocates. Not thread-safe.
+// HMAC-SHA256 (RFC 2104) of many texts with one key, which is hashed once: OpenSSL's own looks up its algorithm and
+// hashes the key for each text.
 class Hmac {
  public:
   explicit Hmac(std::string_view key) : inner_(start(key, 0x36)), outer_(start(key, 0x5c)) {}
