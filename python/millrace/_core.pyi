@@ -22,6 +22,12 @@ def set_log(callable: object | None) -> None:
 def metric_table() -> list[dict[str, str]]:
     """Every metric: name, unit, stability, help."""
 
+def metrics() -> dict[str, int]:
+    """
+    What this process has asked of servers so far, whoever asked (loaders, checkpoints, copies): requests, retries,
+    slow_downs, hedges, sent_bytes, received_bytes; docs/metrics.md says what each is.
+    """
+
 class Tokenizer:
     """
     A Hugging Face tokenizer.json: the ids that the package `tokenizers` gives. Thread-safe.
@@ -314,10 +320,18 @@ def sync(source: str, target: str, *, filters: Sequence[str] = [], delete: bool 
     Returns, raises: as cp; ValueError when nothing was deleted although it was asked for.
     """
 
-def ls(url: str, *, recursive: bool = False, filters: Sequence[str] = ()) -> list[dict[str, object]]:
+class Listing:
+    """What ls() answers: an iterator over entries; memory stays flat."""
+
+    def __iter__(self) -> Listing: ...
+
+    def __next__(self) -> dict[str, object]: ...
+
+def ls(url: str, *, recursive: bool = False, filters: Sequence[str] = ()) -> Listing:
     """
-    What is in a folder or bucket: a list of dicts with path, type ('object', 'folder' or 'other'), size, modified
-    (seconds since 1970) and version. Raises FileNotFoundError.
+    What is in a folder or bucket, one by one in byte order of the path, however many there are: dicts with path,
+    type ('object', 'folder' or 'other'), size, modified (seconds since 1970) and version. An object is listed as
+    itself. Raises FileNotFoundError.
     """
 
 def rm(url: str, *, recursive: bool = False, filters: Sequence[str] = [], force_root: bool = False, dry_run: bool = False) -> dict:

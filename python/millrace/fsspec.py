@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import itertools
 from typing import Any
 
 import fsspec
@@ -106,7 +107,7 @@ class MillraceFileSystem(AbstractFileSystem):
         return infos if detail else [info["name"] for info in infos]
 
     def _list(self, path: str) -> list[dict[str, Any]]:
-        entries = _core.ls(path)
+        entries = list(_core.ls(path))
         if self._is_object(path, entries):
             return [self._info(entries[0] | {"path": ""}, path)]
         return [self._info(entry, path) for entry in entries]
@@ -124,7 +125,7 @@ class MillraceFileSystem(AbstractFileSystem):
 
     def info(self, path, **_):
         path = self._strip_protocol(path)
-        entries = _core.ls(path)
+        entries = list(itertools.islice(_core.ls(path), 2))
         if self._is_object(path, entries):
             return self._info(entries[0] | {"path": ""}, path)
         return {"name": path, "size": 0, "type": "directory"}

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import pty
+import re
+import subprocess
 import tarfile
 import time
 from pathlib import Path
@@ -206,3 +210,93 @@ def test_stage(cloud: Millrace, bucket: str, tree: dict, tmp_path: Path):
     assert (tmp_path / "kept" / "sample.tar.gz.unpacked" / "sub" / "b.txt").read_bytes() == b"text"
     again = cloud("stage", "src", url, "--create-bucket", "--json").object("stage_summary")
     assert not again["bucket_made"] and again["moved_bytes"] == 0
+
+
+def test_a_dry_run_says_what_the_run_does(cloud: Millrace, bucket: str, tree: dict, tmp_path: Path):
+    url = f"s3://{bucket}/p"
+
+    def told_and_done(source: str, target: str) -> list[tuple]:
+        says, does = (
+            cloud("sync", source, target, "--delete", "--all", "--json", *words) for words in (["--dry-run"], [])
+        )
+        told, done = (
+            [(e["action"], e["path"], e["bytes"], e["moved_bytes"], e["reason"]) for e in ran.objects("transfer")]
+            for ran in (says, does)
+        )
+        assert told == done
+        sums = ["copied_files", "copied_bytes", "moved_bytes", "server_bytes", "saved_bytes", "deleted_files"]
+        summary, after = says.object("transfer_summary"), does.object("transfer_summary")
+        assert {name: summary[name] for name in sums} == {name: after[name] for name in sums}
+        return done
+
+    def change() -> None:
+        time.sleep(1.1)  # S3 tells whole seconds
+        with (tmp_path / "src" / "large").open("r+b") as file:
+            file.seek(LARGE // 2)
+            byte = file.read(1)[0]
+            file.seek(LARGE // 2)
+            file.write(bytes([byte ^ 1]))
+        (tmp_path / "src" / "a").touch()
+        (tmp_path / "src" / "d/b.tmp").write_bytes(os.urandom(2))
+        (tmp_path / "src" / "empty").unlink(missing_ok=True)
+        (tmp_path / "src" / "new").write_bytes(os.urandom(9 << 20))
+
+    assert all(action == "copy" and moved == size for action, _, size, moved, _ in told_and_done("src", url))
+    cloud("sync", url, "back")
+    change()
+    found = {path: (action, moved) for action, path, _, moved, _ in told_and_done("src", url)}
+    assert found["a"] == ("skip", 0), "the same content at another time"
+    assert found["large"] == ("copy", 8 << 20)
+    assert found["empty"][0] == "delete" and found["new"] == ("copy", 9 << 20)
+    assert found["d/b.tmp"] == ("copy", 2)
+    found = {path: (action, moved) for action, path, _, moved, _ in told_and_done(url, "back")}
+    assert found["large"] == ("copy", 8 << 20)
+    inside = told_and_done(url, f"s3://{bucket}/q")
+    assert sum(moved for *_, moved, _ in inside) == 0, "the server copies"
+    assert "8.39 MB of 21.0 MB, other content" in (change(), cloud("sync", "src", url, "--dry-run"))[1].out
+
+
+def test_what_was_never_finished_is_listed_ended_and_gone_on_with(
+    cloud: Millrace, s3, bucket: str, tree: dict, tmp_path: Path
+):
+    def begin(key: str) -> None:
+        s3.client.create_multipart_upload(Bucket=bucket, Key=key)
+
+    def left() -> list[str]:
+        return [each["Key"] for each in s3.client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])]
+
+    for key in ("p/large", "p/x", "p2", "q/y"):
+        begin(key)
+    assert [e["key"] for e in cloud("ls", f"s3://{bucket}/p", "--uploads", "--json").objects("upload")] == [
+        "p/large",
+        "p/x",
+    ]
+    assert "p/x" in cloud("ls", f"s3://{bucket}", "--uploads").out
+    would = cloud("rm", f"s3://{bucket}/q", "--uploads", "--dry-run", "--json")
+    assert [e["path"] for e in would.objects("removed")] == ["q/y"] and len(left()) == 4
+    assert cloud("rm", f"s3://{bucket}/q", "--uploads", "--json").object("rm_summary")["objects"] == 1
+    assert left() == ["p/large", "p/x", "p2"]
+    # One that had no part yet is used, and what it was begun without is put right.
+    (tmp_path / "src" / "large").chmod(0o640)
+    cloud("sync", "src", f"s3://{bucket}/p", "--posix")
+    assert left() == ["p/x", "p2"]
+    large = s3.client.get_object(Bucket=bucket, Key="p/large")
+    assert large["Body"].read() == tree["large"] and large["Metadata"]["file-permissions"] == "0100640"
+
+
+def test_progress_names_files_and_counts_what_failed(cloud: Millrace, bucket: str, tmp_path: Path):
+    make(tmp_path / "src", {"big.bin": os.urandom(24 << 20), "d" * 250 + "/" + "/".join(["e" * 250] * 4): b"too long"})
+    ours, theirs = pty.openpty()
+    command = [cloud.binary, "sync", "src", f"s3://{bucket}/p", "--bwlimit", "10MB"]
+    running = subprocess.Popen(command, cwd=cloud.cwd, env=cloud.env, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while piece := os.read(ours, 1 << 16):
+            shown += piece
+    os.close(ours)
+    assert running.wait(timeout=60) == 1
+    percents = [int(each) for each in re.findall(r"\n  big\.bin (\d+)%", shown.decode())]
+    assert percents == sorted(percents) and len(set(percents)) > 2, shown
+    lines = [line for line in shown.decode().splitlines() if "sync: copy" in line]
+    assert any("1 failed" in line and " of 25.2 MB" in line and "ETA" in line for line in lines), lines

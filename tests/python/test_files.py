@@ -63,7 +63,7 @@ def test_cp_ls_rm(tree: Path, tmp_path: Path):
     assert mr.cp(str(tree / "a"), str(tmp_path / "there") + "/")["copied_files"] == 1
     assert mr.cp(str(tree), str(tmp_path / "there"), recursive=True, filters=["- a"])["copied_files"] == 1
     assert names(tmp_path / "there") == ["a", "d/b"]
-    listed = mr.ls(str(tree))
+    listed = list(mr.ls(str(tree)))
     assert [(each["path"], each["type"], each["size"]) for each in listed] == [("a", "object", 1), ("d/", "folder", 0)]
     assert listed[0]["modified"] == pytest.approx((tree / "a").stat().st_mtime)
     assert [each["path"] for each in mr.ls(str(tree), recursive=True)] == ["a", "d/b"]

@@ -330,6 +330,29 @@ TEST(Progress, CountsAcrossThreads) {
   EXPECT_EQ(s.phase, "reading");
 }
 
+TEST(Progress, FilesUnderWayArePartOfTheWhole) {
+  Progress progress;
+  {
+    Progress first(&progress, "a", 100);
+    auto second = std::make_unique<Progress>(&progress, "b", 50);
+    first.add(10, 0);
+    second->add(50, 1);
+    progress.add_failed();
+    auto s = progress.snapshot();
+    EXPECT_EQ(s.bytes, 60);
+    EXPECT_EQ(s.items, 1);
+    EXPECT_EQ(s.failed, 1);
+    ASSERT_EQ(s.parts.size(), 2U);
+    EXPECT_EQ(s.parts[0].name + s.parts[1].name, "ab");
+    EXPECT_EQ(s.parts[0].bytes, 10);
+    EXPECT_EQ(s.parts[1].total_bytes, 50);
+    second.reset();
+    EXPECT_EQ(progress.snapshot().parts.size(), 1U);
+  }
+  EXPECT_TRUE(progress.snapshot().parts.empty());
+  EXPECT_EQ(progress.snapshot().bytes, 60) << "what they did stays";
+}
+
 // The bit-by-bit definition.
 uint32_t slow_crc32c(std::span<const std::byte> bytes) {
   uint32_t state = ~0u;

@@ -25,6 +25,12 @@ constexpr std::array<MetricDef, static_cast<size_t>(Metric::kCount)> kDefs{{
     {"invalid_utf8", "1", "stable", "Ill-formed UTF-8 sequences replaced by U+FFFD."},
     {"rejected", "1", "stable", "Documents left out because of an error, each with a line in a ledger."},
     {"duplicates", "1", "stable", "Documents left out because their text came before."},
+    {"requests", "1", "stable", "Requests to S3 and HTTP servers of the whole process, each try counted."},
+    {"retries", "1", "stable", "Requests that were sent again (process)."},
+    {"slow_downs", "1", "stable", "Answers that said the server has too much to do (process)."},
+    {"hedges", "1", "experimental", "Second requests for what took far longer than its like (process)."},
+    {"sent_bytes", "bytes", "stable", "Bytes of bodies sent to S3, each counted once however often it went (process)."},
+    {"received_bytes", "bytes", "stable", "Bytes of bodies that came from S3 and HTTP servers (process)."},
 }};
 
 }  // namespace
@@ -35,6 +41,11 @@ std::span<const MetricDef> metric_defs() {
 
 void Metrics::add_seconds(Metric metric, Clock::duration time) {
   add(metric, std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+}
+
+Metrics& process_metrics() {
+  static auto& metrics = *new Metrics;  // never destroyed: requests may be under way when the process ends
+  return metrics;
 }
 
 double Metrics::value(Metric metric) const {

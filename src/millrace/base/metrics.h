@@ -2,7 +2,8 @@
 #pragma once
 
 // One table of everything that is counted, read by docs/metrics.md, the CLI and Python alike. A Metrics object holds
-// one value per row; each loader, checkpointer and prepare run owns one. Thread-safe.
+// one value per row; each loader, checkpointer and prepare run owns one, and the process one for what they share.
+// Thread-safe.
 
 #include <array>
 #include <atomic>
@@ -33,6 +34,12 @@ enum class Metric : int {
   kInvalidUtf8,
   kRejected,
   kDuplicates,
+  kRequests,
+  kRetries,
+  kSlowDowns,
+  kHedges,
+  kSentBytes,
+  kReceivedBytes,
   kCount,
 };
 
@@ -61,6 +68,10 @@ class Metrics {
   const std::atomic<int64_t>& at(Metric metric) const { return values_[static_cast<size_t>(metric)]; }
   std::array<std::atomic<int64_t>, static_cast<size_t>(Metric::kCount)> values_{};
 };
+
+// Of all that this process asked of servers: the rows from kRequests on. A forked child goes on counting from its
+// parent's values.
+Metrics& process_metrics();
 
 // Adds the time from construction to destruction to one metric.
 class MetricTimer {

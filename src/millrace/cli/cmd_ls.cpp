@@ -15,6 +15,7 @@ namespace {
 struct LsArgs {
   std::string url = ".";
   sync::LsOptions options;
+  bool uploads = false;
   bool summarize = false;
   bool bytes = false;
 };
@@ -42,15 +43,28 @@ void print_entry(const sync::LsEntry& entry, const LsArgs& args, Output& out) {
                         is_file ? "" : fmt::format("  ({})", entry_kind_name(entry.kind))));
 }
 
+Status ls_uploads(const LsArgs& args, Output& out) {
+  ASSIGN_OR_RETURN(const Location at, open_url(args.url));
+  ASSIGN_OR_RETURN(const auto uploads, sync::list_uploads(at));
+  for (const ObjectInfo& upload : uploads) {
+    const std::string modified = utc_text(upload.modified);
+    out.print({{"type", "upload"}, {"key", upload.key}, {"bytes", upload.size}, {"modified", modified}},
+              fmt::format("{:<20}  {:>{}}  {}  (never finished)\n", modified, size_text(upload.size, args.bytes),
+                          args.bytes ? 15 : 9, printable(upload.key)));
+  }
+  return {};
+}
+
 Status run_ls(const LsArgs& args, Context& context) {
-  ASSIGN_OR_RETURN(const sync::LsReport report, sync::ls(
-                                                    args.url, args.options,
-                                                    [&](const sync::LsEntry& entry) -> Status {
-                                                      print_entry(entry, args, context.out);
-                                                      return {};
-                                                    },
-                                                    context.stop));
+  if (args.uploads) return ls_uploads(args, context.out);
+  ASSIGN_OR_RETURN(const auto listing, sync::Listing::open(args.url, args.options, context.stop));
+  for (;;) {
+    ASSIGN_OR_RETURN(const auto entry, listing->next());
+    if (!entry) break;
+    print_entry(*entry, args, context.out);
+  }
   if (!args.summarize) return {};
+  const sync::LsReport& report = listing->report();
   context.out.print({{"type", "ls_summary"},
                      {"url", args.url},
                      {"objects", report.objects},
@@ -72,6 +86,8 @@ void add_ls(Verbs& verbs) {
                             [args](Context& context) { return run_ls(*args, context); });
   app.add_option("URL", args->url, "A folder, bucket or object (default: the current folder)")->option_text(" ");
   app.add_flag("-r,--recursive", args->options.recursive, "Everything below, instead of one level");
+  app.add_flag("--uploads", args->uploads,
+               "Instead, what was begun at URL or below it and never finished: it takes room (and on S3 costs money)");
   app.add_flag("--summarize", args->summarize, "Count and add up at the end");
   app.add_flag("--bytes", args->bytes, "Sizes as exact numbers of bytes");
   app.add_flag("--hidden", args->options.hidden, "Also what Millrace keeps below .millrace/");

@@ -60,7 +60,12 @@ void add_rm(Verbs& verbs) {
        "millrace rm scratch --recursive --include '*.tmp' --exclude '*'"},
       [args](Context& context) { return run_rm(*args, context); }, [args] { check_rm(*args); });
   app.add_option("URL", args->url, "An object or folder")->required()->option_text(" ");
-  app.add_flag("-r,--recursive", args->options.recursive, "Everything below URL (directories of a file system stay)");
+  CLI::Option* const recursive = app.add_flag("-r,--recursive", args->options.recursive,
+                                              "Everything below URL (directories of a file system stay)");
+  app.add_flag("--uploads", args->options.uploads,
+               "Instead, what was begun at URL or below it and never finished: also what another program is still "
+               "writing to S3")
+      ->excludes(recursive);
   app.add_flag("--force-root", args->options.force_root, "Even when URL is a whole bucket or file system");
   add_filter_flags(app, args->options.filter);
   app.add_flag("--dry-run", args->options.dry_run, "Say what would be removed; remove nothing");

@@ -73,6 +73,33 @@ std::string progress_bar(double fraction, size_t room) {
   return "  [" + bar + "]";
 }
 
+std::string part_text(const Progress::Part& part) {
+  constexpr size_t kMostName = 40;
+  std::string text = printable(part.name, kMostName);
+  if (part.total_bytes > 0)
+    text += fmt::format(" {}%", 100 * std::min(part.bytes, part.total_bytes) / part.total_bytes);
+  return text;
+}
+
+// What is under way, the oldest first, as far as it goes into `width` characters, and how many more there are.
+std::string parts_text(const std::vector<Progress::Part>& parts, size_t width) {
+  for (size_t shown = parts.size();; --shown) {
+    std::string text;
+    for (size_t i = 0; i < shown; ++i) text += "  " + part_text(parts[i]);
+    if (shown < parts.size()) text += fmt::format(" and {} more", parts.size() - shown);
+    if (shown <= 1 || character_count(text) <= width) return text;
+  }
+}
+
+// At most `characters` of them.
+std::string cut(const std::string& text, size_t characters) {
+  size_t end = 0;
+  for (size_t seen = 0; end < text.size(); ++end) {
+    if (!is_continuation(text[end]) && seen++ == characters) break;
+  }
+  return text.substr(0, end);
+}
+
 std::string amount_done(int64_t done, int64_t total, std::string (*format)(int64_t)) {
   return total > 0 ? fmt::format("  {} of {}", format(done), format(total)) : "  " + format(done);
 }
@@ -195,10 +222,7 @@ Status Output::flush() {
 void Output::write_out(std::string_view text) {
   if (text.empty()) return;
   MutexLock lock(mutex_);
-  if (line_drawn_ && out_is_terminal_) {
-    line_drawn_ = false;
-    write_all(err_fd_, "\r\x1b[K");
-  }
+  if (out_is_terminal_) write_all(err_fd_, wipe());
   buffer_.append(text);
   if (out_is_terminal_ || buffer_.size() >= kBufferBytes || Clock::now() - flushed_ > kFlushAfter) flush_locked();
 }
@@ -213,13 +237,20 @@ void Output::flush_locked() {
   flushed_ = Clock::now();
 }
 
+// What takes the progress off the terminal again.
+std::string Output::wipe() {
+  std::string codes;
+  for (; lines_drawn_ > 0; --lines_drawn_) codes += lines_drawn_ > 1 ? "\r\x1b[K\x1b[A" : "\r\x1b[K";
+  return codes;
+}
+
 // A failure to write to stderr has nowhere to be reported.
 void Output::write_err(std::string_view text, bool redrawn) {
   MutexLock lock(mutex_);
-  std::string line = line_drawn_ ? "\r\x1b[K" : "";
+  std::string line = wipe();
   line += text;
   if (!redrawn && !text.empty()) line += '\n';
-  line_drawn_ = redrawn;
+  if (redrawn) lines_drawn_ = 1 + std::count(text.begin(), text.end(), '\n');
   write_all(err_fd_, line);
 }
 
@@ -295,12 +326,15 @@ std::string format_progress(const Progress::Snapshot& s, std::string_view verb, 
   if (fraction >= 0) rest += fmt::format("  {:3.0f}%", 100 * fraction);
   if (s.bytes > 0 || s.total_bytes > 0) rest += amount_done(s.bytes, s.total_bytes, format_bytes);
   if (s.items > 0 || s.total_items > 0) rest += amount_done(s.items, s.total_items, format_count);
+  if (s.failed > 0) rest += fmt::format("  {} failed", format_count(s.failed));
   if (s.bytes > 0 && s.seconds > 0) rest += "  " + format_rate(static_cast<double>(s.bytes) / s.seconds);
   if (fraction > 0 && fraction < 1) rest += "  ETA " + format_duration(s.seconds * (1 - fraction) / fraction);
-  if (width == 0) return name + rest;
-  const size_t taken = name.size() + rest.size();
+  if (width == 0) return name + rest + parts_text(s.parts, 0);
+  const size_t taken = character_count(name + rest);
   if (fraction >= 0 && taken < width) name += progress_bar(fraction, width - taken);
-  return (name + rest).substr(0, width);
+  std::string text = cut(name + rest, width);
+  if (!s.parts.empty()) text += "\n" + cut(parts_text(s.parts, width), width);
+  return text;
 }
 
 }  // namespace millrace::cli

@@ -29,7 +29,8 @@ struct OutputOptions {
   LogLevel log = LogLevel::kWarning;  // the lowest level that is printed
 };
 
-// Shows a Progress until it is dropped: on a terminal one line that is redrawn, elsewhere a line every five seconds.
+// Shows a Progress until it is dropped: on a terminal a line or two that are redrawn, elsewhere a line every five
+// seconds.
 class ProgressView {
  public:
   virtual ~ProgressView() = default;
@@ -72,6 +73,7 @@ class Output {
   void write_out(std::string_view text);
   void flush_locked() REQUIRES_LOCK(mutex_);
   void write_err(std::string_view text, bool redrawn);
+  std::string wipe() REQUIRES_LOCK(mutex_);
 
   const OutputOptions options_;
   const int out_fd_;
@@ -81,7 +83,7 @@ class Output {
   mutable Mutex mutex_;
   std::string buffer_ GUARDED_BY(mutex_);
   Clock::time_point flushed_ GUARDED_BY(mutex_);
-  bool line_drawn_ GUARDED_BY(mutex_) = false;  // a progress line stands on the terminal and must be cleared first
+  int64_t lines_drawn_ GUARDED_BY(mutex_) = 0;  // of progress, which stand on the terminal and must be cleared first
   int64_t findings_ GUARDED_BY(mutex_) = 0;
   Status failure_ GUARDED_BY(mutex_);
 };
@@ -115,9 +117,9 @@ std::string utc_text(std::chrono::sys_time<std::chrono::nanoseconds> time);
 // "1 shard", "1,200 shards".
 std::string counted(int64_t count, std::string_view noun);
 
-// "prepare  [=====>     ]  42%  1.20 GB of 2.86 GB  12,345  312 MB/s  ETA 5.3 s", at most `width` characters,
-// for which the bar gives way first;
-// width 0: no bar and no limit.
+// "sync: copy  [=====>     ]  42%  1.20 GB of 2.86 GB  12,345  2 failed  312 MB/s  ETA 5.3 s", at most `width`
+// characters, for which the bar gives way first; and on a second line "  big.tar 61%  other.tar 3% and 6 more", where
+// files are under way. Width 0: one line, no bar and no limit.
 std::string format_progress(const Progress::Snapshot& snapshot, std::string_view verb, size_t width);
 
 }  // namespace millrace::cli

@@ -166,5 +166,21 @@ TEST(ProgressLineTest, SaysWhatIsKnown) {
             "check  [====================]  100%  3 of 3");
 }
 
+TEST(ProgressLineTest, NamesWhatIsUnderWayAndCountsWhatFailed) {
+  Progress::Snapshot s{.bytes = 50, .total_bytes = 200, .items = 2, .total_items = 4, .failed = 1200, .seconds = 1};
+  s.parts = {{"gro\xc3\x9f.tar", 10, 40}};
+  EXPECT_EQ(format_progress(s, "sync", 0),
+            "sync   25%  50 B of 200 B  2 of 4  1,200 failed  50 B/s  ETA 3.00 s  groß.tar 25%");
+  s.parts.push_back({"b", 0, 10});
+  s.parts.push_back({"c", 0, 0});
+  EXPECT_THAT(format_progress(s, "sync", 0), testing::EndsWith("  groß.tar 25% and 2 more"));
+  EXPECT_THAT(format_progress(s, "sync", 79), testing::EndsWith("ETA 3.00 s\n  groß.tar 25%  b 0%  c"));
+  EXPECT_THAT(format_progress(s, "sync", 22), testing::EndsWith("\n  groß.tar 25% and 2 m"));
+  EXPECT_THAT(format_progress(s, "sync", 23), testing::EndsWith("\n  groß.tar 25%  b 0%  c"));
+  EXPECT_EQ(format_progress(s, "sync", 6), "sync  \n  groß") << "and no half of a character";
+  s.parts = {{"bad\nname", 5, 0}};
+  EXPECT_THAT(format_progress(s, "sync", 0), testing::EndsWith("  bad\\nname")) << "of unknown size";
+}
+
 }  // namespace
 }  // namespace millrace::cli

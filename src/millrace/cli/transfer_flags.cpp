@@ -54,19 +54,24 @@ std::string files_text(int64_t files, int64_t bytes) {
   return counted(files, "file") + ", " + format_bytes(bytes);
 }
 
+// "4.29 GB", or "16.8 MB of 4.29 GB" where the rest did not have to move.
+std::string size_text(const Event& event) {
+  const bool is_part = event.kind == Event::Kind::kCopied && event.moved_bytes < event.size;
+  return (is_part ? format_bytes(event.moved_bytes) + " of " : "") + format_bytes(event.size);
+}
+
 // A line each of what happened at all.
 std::string report_text(const sync::SyncReport& report, bool dry_run) {
   std::string text =
       fmt::format("{}    {}\n", dry_run ? "to copy" : "copied ", files_text(report.copied_files, report.copied_bytes));
-  if (!dry_run) {
-    text += fmt::format("moved      {} in {}, {}", format_bytes(report.moved_bytes), format_duration(report.seconds),
-                        format_rate(rate_of(report)));
-    if (report.server_bytes > 0)
-      text += fmt::format("; {} copied by the storage itself", format_bytes(report.server_bytes));
-    if (report.resumed_bytes > 0)
-      text += fmt::format("; {} moved by an earlier run", format_bytes(report.resumed_bytes));
-    text += '\n';
-    if (report.saved_bytes() > 0) text += fmt::format("saved      {}\n", format_bytes(report.saved_bytes()));
+  text += fmt::format("{}    {}", dry_run ? "to move" : "moved  ", format_bytes(report.moved_bytes));
+  if (!dry_run) text += fmt::format(" in {}, {}", format_duration(report.seconds), format_rate(rate_of(report)));
+  if (report.server_bytes > 0)
+    text += fmt::format("; {} copied by the storage itself", format_bytes(report.server_bytes));
+  if (report.resumed_bytes > 0) text += fmt::format("; {} moved by an earlier run", format_bytes(report.resumed_bytes));
+  text += '\n';
+  if (report.saved_bytes() > 0) {
+    text += fmt::format("{}    {}\n", dry_run ? "to save" : "saved  ", format_bytes(report.saved_bytes()));
   }
   if (report.skipped_files > 0) {
     text += fmt::format("skipped    {}\n", files_text(report.skipped_files, report.skipped_bytes));
@@ -168,10 +173,14 @@ void print_event(const sync::SyncEvent& event, bool all, Output& out) {
   if (!is_worth_a_line(event, all)) return;
   const std::string_view action = sync::event_name(event.kind);
   const bool has_size = event.kind != Event::Kind::kPassed && event.kind != Event::Kind::kRefused;
-  out.print(
-      {{"type", "transfer"}, {"action", action}, {"path", event.path}, {"bytes", event.size}, {"reason", event.reason}},
-      fmt::format("{:<7} {}  {}{}\n", action, printable(event.path), has_size ? format_bytes(event.size) + ", " : "",
-                  printable(event.reason)));
+  out.print({{"type", "transfer"},
+             {"action", action},
+             {"path", event.path},
+             {"bytes", event.size},
+             {"moved_bytes", event.moved_bytes},
+             {"reason", event.reason}},
+            fmt::format("{:<7} {}  {}{}\n", action, printable(event.path), has_size ? size_text(event) + ", " : "",
+                        printable(event.reason)));
 }
 
 Status run_transfer(const std::string& verb, const TransferArgs& args, const RunTransfer& run, Context& context) {

@@ -45,6 +45,14 @@ nb::list metric_table() {
   return rows;
 }
 
+nb::dict process_metrics_dict() {
+  nb::dict d;
+  for (size_t i = static_cast<size_t>(Metric::kRequests); i < metric_defs().size(); ++i) {
+    d[nb::str(metric_defs()[i].name.data())] = process_metrics().count(static_cast<Metric>(i));
+  }
+  return d;
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -56,6 +64,10 @@ NB_MODULE(_core, m) {
         "Hands log lines to callable(level: str, text: str); None drops them.");
   m.def("metric_table", &metric_table, nb::sig("def metric_table() -> list[dict[str, str]]"),
         "Every metric: name, unit, stability, help.");
+  m.def("metrics", &process_metrics_dict, nb::sig("def metrics() -> dict[str, int]"),
+        "What this process has asked of servers so far, whoever asked (loaders, checkpoints, copies): requests, "
+        "retries,\n"
+        "slow_downs, hedges, sent_bytes, received_bytes; docs/metrics.md says what each is.");
   register_tokenizer(m);
   register_chat(m);
   register_prepare(m);

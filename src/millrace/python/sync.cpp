@@ -9,7 +9,9 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <deque>
 #include <exception>
+#include <memory>
 
 #include "millrace/python/interruptible.h"
 #include "millrace/sync/cp.h"
@@ -100,23 +102,47 @@ nb::dict entry_dict(const sync::LsEntry& entry) {
   return d;
 }
 
-nb::list ls_py(const std::string& url, bool recursive, const Rules& filters) {
-  sync::LsOptions options{.recursive = recursive};
-  options.filter = filter_of(filters);
-  using Entries = std::vector<sync::LsEntry>;
-  const auto entries = interruptible<Entries>([&](std::stop_token stop) -> Result<Entries> {
-    Entries all;
-    const auto visit = [&](const sync::LsEntry& entry) -> Status {
-      all.push_back(entry);
-      return {};
-    };
-    RETURN_IF_ERROR(sync::ls(url, options, visit, stop));
-    return all;
-  });
-  nb::list list;
-  for (const sync::LsEntry& entry : entries) list.append(entry_dict(entry));
-  return list;
-}
+// What `ls` answers: an iterator that holds one page, however many entries there are.
+class PyListing {
+ public:
+  PyListing(const std::string& url, bool recursive, const Rules& filters) {
+    sync::LsOptions options{.recursive = recursive};
+    options.filter = filter_of(filters);
+    listing_ = interruptible<std::unique_ptr<sync::Listing>>(
+        [&](std::stop_token) { return sync::Listing::open(url, options, stop_.get_token()); });
+  }
+  nb::dict next() {
+    if (ahead_.empty()) fetch();
+    if (ahead_.empty()) throw nb::stop_iteration();
+    const sync::LsEntry entry = std::move(ahead_.front());
+    ahead_.pop_front();
+    return entry_dict(entry);
+  }
+
+ private:
+  static constexpr size_t kAtOnce = 1000;  // a page of S3
+
+  using Entries = std::deque<sync::LsEntry>;
+  void fetch() {
+    Entries more = interruptible<Entries>([this](std::stop_token stop) -> Result<Entries> {
+      const std::stop_callback passed_on(stop, [this] { stop_.request_stop(); });
+      MutexLock lock(mutex_);  // iterators are for one thread; of two, none may break the other
+      Entries entries;
+      while (entries.size() < kAtOnce) {
+        ASSIGN_OR_RETURN(auto entry, listing_->next());
+        if (!entry) break;
+        entries.push_back(std::move(*entry));
+      }
+      return entries;
+    });
+    for (sync::LsEntry& entry : more) ahead_.push_back(std::move(entry));
+  }
+
+  std::stop_source stop_;
+  Mutex mutex_;
+  std::unique_ptr<sync::Listing> listing_;
+  Entries ahead_;  // under the GIL
+};
 
 nb::dict rm_py(const std::string& url, bool recursive, const Rules& filters, bool force_root, bool dry_run) {
   sync::RmOptions options{.recursive = recursive, .force_root = force_root, .dry_run = dry_run};
@@ -345,13 +371,20 @@ void register_sync(nb::module_& m) {
         "    max_delete: delete nothing when it would be more files than this.\n"
         "    compare: 'usual' (recorded hashes, else size and time), 'checksum' (read both sides) or 'size'.\n"
         "Returns, raises: as cp; ValueError when nothing was deleted although it was asked for.");
-  m.def("ls", &ls_py,
-        nb::sig("def ls(url: str, *, recursive: bool = False, filters: Sequence[str] = ()) -> "
-                "list[dict[str, object]]"),
-        nb::arg("url"), nb::kw_only(), nb::arg("recursive") = false, nb::arg("filters") = Rules(),
-        "What is in a folder or bucket: a list of dicts with path, type ('object', 'folder' or 'other'), size, "
-        "modified\n"
-        "(seconds since 1970) and version. Raises FileNotFoundError.");
+  nb::class_<PyListing>(m, "Listing", "What ls() answers: an iterator over entries; memory stays flat.")
+      .def(
+          "__iter__", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def __iter__(self) -> Listing"))
+      .def("__next__", &PyListing::next, nb::sig("def __next__(self) -> dict[str, object]"));
+  m.def(
+      "ls",
+      [](const std::string& url, bool recursive, const Rules& filters) {
+        return std::make_unique<PyListing>(url, recursive, filters);
+      },
+      nb::sig("def ls(url: str, *, recursive: bool = False, filters: Sequence[str] = ()) -> Listing"), nb::arg("url"),
+      nb::kw_only(), nb::arg("recursive") = false, nb::arg("filters") = Rules(),
+      "What is in a folder or bucket, one by one in byte order of the path, however many there are: dicts with path,\n"
+      "type ('object', 'folder' or 'other'), size, modified (seconds since 1970) and version. An object is listed as\n"
+      "itself. Raises FileNotFoundError.");
   m.def("rm", &rm_py, nb::arg("url"), nb::kw_only(), nb::arg("recursive") = false, nb::arg("filters") = Rules(),
         nb::arg("force_root") = false, nb::arg("dry_run") = false,
         "Removes an object, or what is below a folder with recursive=True; the same as `millrace rm`.\n\n"

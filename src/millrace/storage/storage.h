@@ -229,16 +229,6 @@ struct Operation {
   int priority = 0;  // higher runs earlier
 };
 
-// What a storage that talks to a server has done since the process began.
-struct StorageCounters {
-  int64_t requests = 0;
-  int64_t retries = 0;     // requests that were sent again
-  int64_t slow_downs = 0;  // answers that said the server has too much to do
-  int64_t hedges = 0;      // second requests for what took too long
-  int64_t sent_bytes = 0;  // of bodies
-  int64_t received_bytes = 0;
-};
-
 // What an ordinary write may still use, and what sets that.
 struct FreeSpace {
   int64_t bytes = 0;
@@ -252,7 +242,6 @@ class Storage {
   // For messages: "file:///data", "memory:".
   virtual std::string_view name() const = 0;
   virtual Capabilities capabilities() const = 0;
-  virtual StorageCounters counters() const { return {}; }
   // Whether copy_range of a writer here takes objects of `other` without moving them through this process.
   virtual bool copies_from(const Storage& other) const { return capabilities().copy_range && this == &other; }
 

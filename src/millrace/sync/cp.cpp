@@ -4,12 +4,10 @@
 #include <chrono>
 #include <utility>
 
+#include "millrace/base/metrics.h"
+
 namespace millrace::sync {
 namespace {
-
-std::string_view name_of(std::string_view key) {
-  return key.substr(key.rfind('/') + 1);  // npos + 1 is 0
-}
 
 // Where an object named `name` goes that is copied to `url`.
 Result<Location> place_for(const std::string& url, std::string_view name) {
@@ -32,25 +30,28 @@ Result<SyncReport> cp_object(const Found& source, const std::string& target_url,
     return fail(ErrorCode::kInvalidArgument, "{} and {} are the same object", source.location.url, target.url);
   }
   if (progress != nullptr) progress->set_totals(source.object.size, 1);
-  const int64_t retries = retries_of(source.location, target);
-  if (!options.dry_run) {
-    ASSIGN_OR_RETURN(const auto engine, TransferEngine::create(options.engine));
-    auto moved = engine->copy(source.location, source.object, target, options.transfer, std::move(stop), progress);
-    if (!moved && moved.error().code() == ErrorCode::kCancelled) {
-      report.end = tl::unexpected<Error>(std::move(moved).error());
-      return report;
-    }
-    if (!moved) return tl::unexpected<Error>(std::move(moved).error());
-    if (progress != nullptr) progress->add(0, 1);
-    report.moved_bytes = moved->moved_bytes;
-    report.server_bytes = moved->copied_bytes;
-    report.resumed_bytes = moved->resumed_bytes;
+  const int64_t retries = process_metrics().count(Metric::kRetries);
+  TransferOptions transfer = options.transfer;
+  transfer.dry_run = options.dry_run;
+  ASSIGN_OR_RETURN(const auto engine, TransferEngine::create(options.engine));
+  const auto moved = engine->copy(source.location, source.object, target, transfer, std::move(stop), progress);
+  if (!moved && moved.error().code() == ErrorCode::kCancelled) {
+    report.end = tl::unexpected<Error>(moved.error());
+    return report;
   }
-  report.copied_files = 1;
-  report.copied_bytes = source.object.size;
-  report.retries = retries_of(source.location, target) - retries;
+  if (!moved) return tl::unexpected<Error>(moved.error());
+  if (progress != nullptr) progress->add(0, 1);
+  report.moved_bytes = moved->moved_bytes;
+  report.server_bytes = moved->copied_bytes;
+  report.resumed_bytes = moved->resumed_bytes;
+  (moved->unchanged ? report.skipped_files : report.copied_files) = 1;
+  (moved->unchanged ? report.skipped_bytes : report.copied_bytes) = source.object.size;
+  report.retries = process_metrics().count(Metric::kRetries) - retries;
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  if (options.on_event) options.on_event({SyncEvent::Kind::kCopied, name, "asked for", source.object.size});
+  if (options.on_event) {
+    options.on_event({moved->unchanged ? SyncEvent::Kind::kSkipped : SyncEvent::Kind::kCopied, name,
+                      moved->unchanged ? "the same content" : "asked for", source.object.size, moved->moved_bytes});
+  }
   return report;
 }
 

@@ -59,6 +59,8 @@ class EntryWalk {
 
 // "dir/" for the location of a folder, "" for a root: what keys below it begin with.
 std::string prefix_of(const Location& folder);
+// What is behind the last '/' of a key.
+std::string_view name_of(std::string_view key);
 // Whether a component of `path` is kHiddenFolder.
 bool is_hidden(std::string_view path);
 

@@ -2,39 +2,17 @@
 #include "millrace/sync/ls.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
-#include <vector>
 
 #include "millrace/sync/cp.h"
 
 namespace millrace::sync {
 namespace {
 
-using Visit = std::function<Status(const LsEntry&)>;
-
-Status show(const LsEntry& entry, const Visit& visit, LsReport& report) {
-  if (entry.is_folder) {
-    ++report.folders;
-  } else if (entry.kind == Entry::Kind::kFile) {
-    ++report.objects;
-    report.bytes += entry.info.size;
-  }
-  return visit(entry);
-}
-
-Status ls_tree(const Location& root, const LsOptions& options, const Visit& visit, std::stop_token stop,
-               LsReport& report) {
-  EntryWalk walk(root, {.hidden = options.hidden, .filter = &options.filter, .stop = std::move(stop)});
-  for (;;) {
-    ASSIGN_OR_RETURN(auto entry, walk.next());
-    if (!entry) return {};
-    RETURN_IF_ERROR(show({std::move(entry->path), false, entry->kind, std::move(entry->info)}, visit, report));
-  }
-}
-
 // The entries of one page of one level, in order.
-std::vector<LsEntry> entries_of(ListPage page, const std::string& prefix, const LsOptions& options) {
-  std::vector<LsEntry> entries;
+std::deque<LsEntry> entries_of(ListPage page, const std::string& prefix, const LsOptions& options) {
+  std::deque<LsEntry> entries;
   for (ObjectInfo& info : page.objects) {
     const Entry::Kind kind = info.kind == ObjectKind::kLink      ? Entry::Kind::kLink
                              : info.kind == ObjectKind::kSpecial ? Entry::Kind::kSpecial
@@ -43,45 +21,99 @@ std::vector<LsEntry> entries_of(ListPage page, const std::string& prefix, const 
     if (!path.empty()) entries.push_back({std::move(path), false, kind, std::move(info)});
   }
   for (const std::string& folder : page.prefixes) entries.push_back({folder.substr(prefix.size()), true, {}, {}});
-  const auto is_out = [&](const LsEntry& entry) {
+  std::erase_if(entries, [&](const LsEntry& entry) {
     if (!options.hidden && is_hidden(entry.path)) return true;
     if (!entry.is_folder) return !options.filter.allows(entry.path, false);
     return !options.filter.allows(std::string_view(entry.path).substr(0, entry.path.size() - 1), true);
-  };
-  entries.erase(std::remove_if(entries.begin(), entries.end(), is_out), entries.end());
+  });
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
   return entries;
 }
 
-Status ls_level(const Location& root, const LsOptions& options, const Visit& visit, const std::stop_token& stop,
-                LsReport& report) {
-  const std::string prefix = prefix_of(root);
-  ListOptions list{.recursive = false, .follow_links = false, .others = true};
-  do {
-    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "list {}: stopped", root.url);
-    ASSIGN_OR_RETURN(ListPage page, with_context(root.storage->list(prefix, list), "list " + root.url));
-    list.page_token = page.next_page_token;
-    for (const LsEntry& entry : entries_of(std::move(page), prefix, options)) {
-      RETURN_IF_ERROR(show(entry, visit, report));
-    }
-  } while (!list.page_token.empty());
-  return {};
-}
-
 }  // namespace
 
-Result<LsReport> ls(const std::string& url, const LsOptions& options, const Visit& visit, std::stop_token stop) {
-  ASSIGN_OR_RETURN(Found found, find(url));
-  LsReport report;
-  if (!found.is_folder) {
-    std::string name = found.object.key.substr(found.object.key.rfind('/') + 1);
-    RETURN_IF_ERROR(show({std::move(name), false, Entry::Kind::kFile, std::move(found.object)}, visit, report));
-  } else if (options.recursive) {
-    RETURN_IF_ERROR(ls_tree(found.location, options, visit, std::move(stop), report));
-  } else {
-    RETURN_IF_ERROR(ls_level(found.location, options, visit, stop, report));
+struct Listing::Impl {
+  Impl(Found what, LsOptions ls_options, std::stop_token token)
+      : found(std::move(what)), options(std::move(ls_options)), stop(std::move(token)) {
+    if (!found.is_folder) {
+      ahead.push_back({std::string(name_of(found.object.key)), false, Entry::Kind::kFile, found.object});
+    } else if (options.recursive) {
+      walk = std::make_unique<EntryWalk>(
+          found.location, WalkOptions{.hidden = options.hidden, .filter = &options.filter, .stop = stop});
+    }
+    is_last_page = !found.is_folder || options.recursive;
   }
-  return report;
+
+  Result<std::optional<LsEntry>> next() {
+    if (walk) {
+      ASSIGN_OR_RETURN(auto entry, walk->next());
+      if (!entry) return std::nullopt;
+      return LsEntry{std::move(entry->path), false, entry->kind, std::move(entry->info)};
+    }
+    while (ahead.empty()) {
+      if (is_last_page) return std::nullopt;
+      RETURN_IF_ERROR(turn());
+    }
+    std::optional<LsEntry> entry(std::move(ahead.front()));
+    ahead.pop_front();
+    return entry;
+  }
+
+  // To the next page of one level.
+  Status turn() {
+    const Location& root = found.location;
+    const std::string prefix = prefix_of(root);
+    is_last_page = true;  // after an error too
+    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "list {}: stopped", root.url);
+    ASSIGN_OR_RETURN(ListPage page, with_context(root.storage->list(prefix, level), "list " + root.url));
+    level.page_token = page.next_page_token;
+    is_last_page = level.page_token.empty();
+    ahead = entries_of(std::move(page), prefix, options);
+    return {};
+  }
+
+  void count(const LsEntry& entry) {
+    report.folders += entry.is_folder;
+    if (entry.is_folder || entry.kind != Entry::Kind::kFile) return;
+    ++report.objects;
+    report.bytes += entry.info.size;
+  }
+
+  const Found found;
+  const LsOptions options;
+  const std::stop_token stop;
+  std::unique_ptr<EntryWalk> walk;  // of a whole tree
+  ListOptions level{.recursive = false, .follow_links = false, .others = true};
+  bool is_last_page = false;  // nothing comes behind `ahead`
+  std::deque<LsEntry> ahead;
+  LsReport report;
+};
+
+Listing::Listing(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Listing::~Listing() = default;
+
+Result<std::unique_ptr<Listing>> Listing::open(const std::string& url, const LsOptions& options, std::stop_token stop) {
+  ASSIGN_OR_RETURN(Found found, find(url));
+  return std::unique_ptr<Listing>(new Listing(std::make_unique<Impl>(std::move(found), options, std::move(stop))));
+}
+
+Result<std::optional<LsEntry>> Listing::next() {
+  ASSIGN_OR_RETURN(auto entry, impl_->next());
+  if (entry) impl_->count(*entry);
+  return entry;
+}
+
+const LsReport& Listing::report() const {
+  return impl_->report;
+}
+
+Result<std::vector<ObjectInfo>> list_uploads(const Location& at) {
+  ASSIGN_OR_RETURN(auto uploads, with_context(at.storage->list_uploads(at.key), "unfinished writes below " + at.url));
+  std::erase_if(uploads, [&](const ObjectInfo& upload) {
+    return !at.key.empty() && upload.key != at.key && !upload.key.starts_with(at.key + "/");
+  });
+  std::sort(uploads.begin(), uploads.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+  return uploads;
 }
 
 }  // namespace millrace::sync

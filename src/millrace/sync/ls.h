@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What is in a folder, page by page: memory stays flat whatever its size. Thread-safe.
+// What is in a folder, page by page: memory stays flat whatever its size. And what was never finished there.
 
-#include <functional>
+#include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "millrace/sync/entries.h"
 
@@ -28,9 +30,28 @@ struct LsReport {
   int64_t folders = 0;  // one level only
 };
 
-// Calls `visit` for each entry in byte order of the path; an error it answers ends the listing and is passed on. An
-// object is listed as itself. Errors: not_found, those of the storage, cancelled.
-[[nodiscard]] Result<LsReport> ls(const std::string& url, const LsOptions& options,
-                                  const std::function<Status(const LsEntry&)>& visit, std::stop_token stop = {});
+// For one thread.
+class Listing {
+ public:
+  // Errors: not_found, those of the storage.
+  [[nodiscard]] static Result<std::unique_ptr<Listing>> open(const std::string& url, const LsOptions& options = {},
+                                                             std::stop_token stop = {});
+  ~Listing();
+
+  // The next entry in byte order of the path; nothing after the last. An object is listed as itself. Errors: those of
+  // the storage, cancelled; after an error the listing is over.
+  [[nodiscard]] Result<std::optional<LsEntry>> next();
+  // Of what came so far.
+  const LsReport& report() const;
+
+ private:
+  struct Impl;
+  explicit Listing(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// What was begun at `url` or below it and never finished (Storage::list_uploads), in order of the key: it takes room,
+// and no listing shows it. Errors: those of the storage.
+[[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(const Location& at);
 
 }  // namespace millrace::sync

@@ -8,6 +8,7 @@
 #include "millrace/sync/cp.h"
 #include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/entries.h"
+#include "millrace/sync/ls.h"
 
 namespace millrace::sync {
 namespace {
@@ -59,6 +60,7 @@ class Remover {
       return;
     }
     ++report_.failed;
+    if (progress_ != nullptr) progress_->add_failed();
     if (!report_.first_failure) report_.first_failure = std::move(status).error();
   }
 
@@ -79,11 +81,31 @@ Status remove_below(const Location& root, const RmOptions& options, const std::s
   }
 }
 
+// What another program is still writing to goes too, where the storage cannot tell that it does.
+Result<RmReport> rm_uploads(const Location& at, const RmOptions& options) {
+  RmReport report;
+  ASSIGN_OR_RETURN(const auto uploads, list_uploads(at));
+  for (const ObjectInfo& upload : uploads) {
+    const Status aborted =
+        options.dry_run ? Status() : at.storage->abort_uploads(std::span<const ObjectInfo>(&upload, 1));
+    if (!aborted) {
+      ++report.failed;
+      if (!report.first_failure) report.first_failure = aborted.error();
+      continue;
+    }
+    ++report.objects;
+    report.bytes += upload.size;
+    if (options.on_removed) options.on_removed(upload.key, upload.size);
+  }
+  return report;
+}
+
 }  // namespace
 
 Result<RmReport> rm(const std::string& url, const RmOptions& options, std::stop_token stop, Progress* progress) {
   const auto start = Clock::now();
   ASSIGN_OR_RETURN(const Location typed, open_url(url));
+  if (options.uploads) return rm_uploads(typed, options);
   if (typed.key.empty() && !options.force_root) {
     return fail(ErrorCode::kInvalidArgument, "{} is everything that {} holds: --force-root removes it all the same",
                 url, typed.storage->name());
@@ -98,7 +120,7 @@ Result<RmReport> rm(const std::string& url, const RmOptions& options, std::stop_
     remover.flush();
     RETURN_IF_ERROR(std::move(listed));
   } else {
-    remover.add(found.object.key.substr(found.object.key.rfind('/') + 1), found.object);
+    remover.add(std::string(name_of(found.object.key)), found.object);
     remover.flush();
   }
   remover.report().seconds = std::chrono::duration<double>(Clock::now() - start).count();

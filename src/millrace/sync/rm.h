@@ -16,6 +16,7 @@ namespace millrace::sync {
 struct RmOptions {
   bool recursive = false;
   bool force_root = false;  // allow everything of a bucket or file system at once
+  bool uploads = false;     // instead, what was begun and never finished at the URL or below it (list_uploads)
   bool dry_run = false;     // remove nothing; events and report say what would be
   Filter filter;            // with recursive; without rules, what Millrace keeps there goes too
   // Called for each object that was (or would be) removed, in byte order of the path below the folder, with its size.

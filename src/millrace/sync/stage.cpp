@@ -104,15 +104,17 @@ class Stage {
       if (archive != is_archive(best.path)) return archive;
       return entry.info.size < best.info.size;
     };
-    const auto visit = [&](const LsEntry& entry) -> Status {
-      if (entry.kind != Entry::Kind::kFile) return {};
-      ++source_files_;
-      source_bytes_ += entry.info.size;
-      const bool fits = options_.sample.empty() ? entry.info.size > 0 : entry.path == options_.sample;
-      if (fits && is_better(entry)) best = entry;
-      return {};
-    };
-    RETURN_IF_ERROR(ls(source_, {.recursive = true, .filter = options_.sync.filter}, visit, stop_));
+    ASSIGN_OR_RETURN(const auto listing,
+                     Listing::open(source_, {.recursive = true, .filter = options_.sync.filter}, stop_));
+    for (;;) {
+      ASSIGN_OR_RETURN(const auto entry, listing->next());
+      if (!entry) break;
+      if (entry->kind != Entry::Kind::kFile) continue;
+      const bool fits = options_.sample.empty() ? entry->info.size > 0 : entry->path == options_.sample;
+      if (fits && is_better(*entry)) best = *entry;
+    }
+    source_files_ = listing->report().objects;
+    source_bytes_ = listing->report().bytes;
     if (best.path.empty() && !options_.sample.empty()) {
       return fail(ErrorCode::kNotFound, "{} has no file {}, or a filter leaves it out", source_, options_.sample);
     }
@@ -123,7 +125,7 @@ class Stage {
   Status upload() {
     if (options_.sync.dry_run && report_.bucket_made) {  // there is nothing to compare with
       report_.upload.copied_files = source_files_;
-      report_.upload.copied_bytes = source_bytes_;
+      report_.upload.copied_bytes = report_.upload.moved_bytes = source_bytes_;
     } else {
       ASSIGN_OR_RETURN(report_.upload, sync(source_, target_, options_.sync, stop_, progress_));
       RETURN_IF_ERROR(report_.upload.status());
@@ -137,10 +139,13 @@ class Stage {
   }
 
   Status list() {
-    const auto visit = [](const LsEntry&) { return Status(); };
-    ASSIGN_OR_RETURN(const LsReport listed, ls(target_, {.recursive = true}, visit, stop_));
-    report_.objects = listed.objects;
-    report_.bytes = listed.bytes;
+    ASSIGN_OR_RETURN(const auto listing, Listing::open(target_, {.recursive = true}, stop_));
+    for (;;) {
+      ASSIGN_OR_RETURN(const auto entry, listing->next());
+      if (!entry) break;
+    }
+    report_.objects = listing->report().objects;
+    report_.bytes = listing->report().bytes;
     std::string first;
     VerifyOptions how{.effort = VerifyOptions::Effort::kRecorded, .follow_links = options_.sync.follow_links};
     how.filter = options_.sync.filter;
@@ -156,8 +161,8 @@ class Stage {
                   verified.files - verified.same, verified.files, target_, first);
     }
     did(StageStep::Kind::kList,
-        fmt::format("{} objects, {}; all {} files of the source are there", format_count(listed.objects),
-                    format_bytes(listed.bytes), format_count(verified.files)));
+        fmt::format("{} objects, {}; all {} files of the source are there", format_count(report_.objects),
+                    format_bytes(report_.bytes), format_count(verified.files)));
     return {};
   }
 

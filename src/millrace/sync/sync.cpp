@@ -10,9 +10,11 @@
 
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
+#include "millrace/base/metrics.h"
 #include "millrace/base/units.h"
 #include "millrace/sync/detail/attributes.h"
 #include "millrace/sync/detail/content_hash.h"
+#include "millrace/sync/detail/copy_plan.h"
 #include "millrace/sync/detail/path_spool.h"
 #include "millrace/sync/detail/record_keeper.h"
 #include "millrace/sync/detail/sidecar.h"
@@ -114,7 +116,7 @@ class Run {
     if (options_.lustre_layout && !options_.dry_run) {
       RETURN_IF_ERROR(lay_out_target(target_, *options_.lustre_layout));
     }
-    const int64_t retries = retries_of(source_, target_);
+    const int64_t retries = process_metrics().count(Metric::kRetries);
     ASSIGN_OR_RETURN(engine_, TransferEngine::create(options_.engine));
     streams_ = open_streams();
     phase("look");
@@ -128,7 +130,7 @@ class Run {
     // Files that are there and not recorded were copied by a run that was killed, and it may have left more.
     const bool may_find = report_.copied_files > 0 || record_.has_changed();
     if (report_.end && may_find && !options_.dry_run) abort_abandoned();
-    report_.retries = retries_of(source_, target_) - retries;
+    report_.retries = process_metrics().count(Metric::kRetries) - retries;
     report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return std::move(report_);
   }
@@ -227,7 +229,7 @@ class Run {
 
   void begin(Executor& executor, Action action) {
     const bool looks = action.kind == Kind::kCompare || action.kind == Kind::kAttributes;
-    const bool works = looks || (action.kind == Kind::kCopy && !options_.dry_run);
+    const bool works = looks || (action.kind == Kind::kCopy && (!options_.dry_run || replaces_file(action)));
     const auto slot = std::make_shared<Slot>();
     slot->action = std::move(action);
     open_.push_back(slot);
@@ -244,6 +246,10 @@ class Run {
       if (is_to_be_copied(*slot)) return start_copy(slot);
       end(*slot);
     });
+  }
+
+  static bool replaces_file(const Action& action) {
+    return !action.target.key.empty() && action.target.kind == ObjectKind::kFile;
   }
 
   // The thread that calls run() sleeps until few enough are at work.
@@ -281,7 +287,11 @@ class Run {
       case Kind::kKeep:
         slot.entry = action.recorded;
         break;
-      case Kind::kCopy:
+      case Kind::kCopy: {  // in a dry run, to where nothing is
+        TransferReport& moved = slot.moved;
+        (copies_in_server(*source_.storage, *target_.storage) ? moved.copied_bytes : moved.moved_bytes) = action.size;
+        break;
+      }
       case Kind::kCompare:
       case Kind::kAttributes:
         break;
@@ -304,6 +314,7 @@ class Run {
   }
 
   void fail_with(Slot& slot, Error error) {
+    if (progress_ != nullptr && error.code() != ErrorCode::kCancelled) progress_->add_failed();
     slot.result = SyncEvent::Kind::kFailed;
     slot.error = std::move(error);
   }
@@ -318,7 +329,7 @@ class Run {
     if (*differs != nullptr) {
       slot.action.reason = *differs;
       slot.entry.reset();
-      return !options_.dry_run;
+      return true;
     }
     slot.result = SyncEvent::Kind::kSkipped;
     if (progress_ != nullptr) progress_->add(0, 1);
@@ -344,8 +355,9 @@ class Run {
   void start_copy(const std::shared_ptr<Slot>& slot) {
     const Action& action = slot->action;
     TransferOptions transfer = options_.transfer;
-    if (!action.target.key.empty() && action.target.kind == ObjectKind::kFile) transfer.target = action.target;
-    if (batches_ && action.size <= kBlockBytes) transfer.durability = Durability::kVisible;
+    transfer.dry_run = options_.dry_run;
+    if (replaces_file(action)) transfer.target = action.target;
+    if (batches_ && action.size <= kBlockBytes && !options_.dry_run) transfer.durability = Durability::kVisible;
     slot->is_durable = transfer.durability == Durability::kDurable;
     engine_->start({.from = {source_.storage, action.source.key, source_.child(action.path).url},
                     .source = action.source,
@@ -372,13 +384,14 @@ class Run {
       slot.result = SyncEvent::Kind::kSkipped;
       action.reason = "the same content";
     }
+    if (progress_ != nullptr) progress_->add(0, 1);
+    if (options_.dry_run) return;
     ObjectInfo target = slot.moved.object;
     const bool knows_change = target.changed.time_since_epoch().count() != 0;
     if (folders_ && options_.record && !knows_change) {
       if (auto now = target_.storage->stat(target.key); now && now->version == target.version) target = std::move(*now);
     }
     slot.entry = entry_of(action, target, slot.moved.hash);
-    if (progress_ != nullptr) progress_->add(0, 1);
   }
 
   // On a thread of the executor. True for the same content.
@@ -493,7 +506,9 @@ class Run {
     if (action.kind == Kind::kKeep || (action.kind == Kind::kDelete && !slot.error)) return;
     if (slot.error && slot.error->code() == ErrorCode::kCancelled) return;
     count(slot);
-    if (options_.on_event) options_.on_event({slot.result, action.path, reason_of(slot), action.size});
+    if (options_.on_event) {
+      options_.on_event({slot.result, action.path, reason_of(slot), action.size, slot.moved.moved_bytes});
+    }
   }
 
   static std::string reason_of(const Slot& slot) { return slot.error ? slot.error->to_string() : slot.action.reason; }
@@ -604,12 +619,13 @@ class Run {
     if (status) {
       ++report_.deleted_files;
       report_.deleted_bytes += size;
-      if (options_.on_event) options_.on_event({SyncEvent::Kind::kDeleted, path, "not at the source", size});
+      if (options_.on_event) options_.on_event({SyncEvent::Kind::kDeleted, path, "not at the source", size, 0});
       return;
     }
     ++report_.failed;
+    if (progress_ != nullptr) progress_->add_failed();
     if (!report_.first_failure) report_.first_failure = status.error();
-    if (options_.on_event) options_.on_event({SyncEvent::Kind::kFailed, path, status.error().to_string(), size});
+    if (options_.on_event) options_.on_event({SyncEvent::Kind::kFailed, path, status.error().to_string(), size, 0});
   }
 
   const Location& source_;
@@ -689,12 +705,6 @@ Result<SyncReport> sync(const Location& source, const Location& target, const Sy
     return fail(ErrorCode::kInvalidArgument, "{} and {} overlap: one is inside the other", source.url, target.url);
   }
   return Run(source, target, options, std::move(stop), progress).run();
-}
-
-int64_t retries_of(const Location& source, const Location& target) {
-  const int64_t retries = target.storage->counters().retries;
-  // Buckets of one service count together.
-  return target.storage->copies_from(*source.storage) ? retries : retries + source.storage->counters().retries;
 }
 
 Result<SyncReport> sync(const std::string& source, const std::string& target, const SyncOptions& options,

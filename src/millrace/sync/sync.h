@@ -27,6 +27,7 @@ struct SyncEvent {
   std::string path;
   std::string reason;
   int64_t size = 0;
+  int64_t moved_bytes = 0;  // what of that went through this process
 };
 // "copy", "skip", "delete", "extra", "pass", "refuse", "fail".
 std::string_view event_name(SyncEvent::Kind kind);
@@ -81,8 +82,5 @@ struct SyncReport {
                                       Progress* progress = nullptr);
 [[nodiscard]] Result<SyncReport> sync(const Location& source, const Location& target, const SyncOptions& options = {},
                                       std::stop_token stop = {}, Progress* progress = nullptr);
-
-// What SyncReport::retries counts, of both sides since the process began.
-int64_t retries_of(const Location& source, const Location& target);
 
 }  // namespace millrace::sync

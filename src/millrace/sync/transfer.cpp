@@ -7,6 +7,7 @@
 #include "millrace/base/units.h"
 #include "millrace/sync/detail/object_copy.h"
 #include "millrace/sync/detail/small_copies.h"
+#include "millrace/sync/entries.h"
 
 namespace millrace::sync {
 namespace {
@@ -14,13 +15,13 @@ namespace {
 constexpr int kCopyThreads = 8;  // that wait for copies inside a storage
 constexpr std::chrono::milliseconds kStopWait{50};
 
-std::string name_of(const Location& location) {
+std::string url_of(const Location& location) {
   if (!location.url.empty()) return location.url;
   return fmt::format("{}/{}", location.storage->name(), location.key);
 }
 
 std::string describe(const Location& from, const Location& to) {
-  return fmt::format("copy {} to {}", name_of(from), name_of(to));
+  return fmt::format("copy {} to {}", url_of(from), url_of(to));
 }
 
 }  // namespace
@@ -79,8 +80,9 @@ int64_t TransferEngine::memory_in_use_bytes() const {
 
 Result<TransferReport> TransferEngine::copy(const Location& from, const ObjectInfo& source, const Location& to,
                                             const TransferOptions& options, std::stop_token stop, Progress* progress) {
+  Progress file(progress, std::string(name_of(source.key)), source.size);
   const CopyJob job{
-      .from = from, .source = source, .to = to, .options = options, .stop = std::move(stop), .progress = progress};
+      .from = from, .source = source, .to = to, .options = options, .stop = std::move(stop), .progress = &file};
   auto report = [&]() -> Result<TransferReport> {
     RETURN_IF_ERROR(impl_->enter(job.stop));
     auto copied = copy_object({.buffers = *impl_->buffers, .blocking = impl_->blocking}, job);

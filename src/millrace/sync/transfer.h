@@ -24,10 +24,11 @@ namespace millrace::sync {
 inline constexpr int64_t kBlockBytes = 8 << 20;
 
 struct TransferOptions {
-  bool delta = true;    // compare by block hashes and move what differs
-  bool resume = true;   // go on with what a killed process left, where it proves to be right
-  bool sidecar = true;  // keep block hashes beside objects that are larger than a block, where the target keeps none
-  bool posix = false;   // owner, mode and times go along
+  bool dry_run = false;  // read and compare as far as the copy would, and write nothing: the report says what would be
+  bool delta = true;     // compare by block hashes and move what differs
+  bool resume = true;    // go on with what a killed process left, where it proves to be right
+  bool sidecar = true;   // keep block hashes beside objects that are larger than a block, where the target keeps none
+  bool posix = false;    // owner, mode and times go along
   Durability durability = Durability::kDurable;
   // What a listing said lies at the target: saves a request, and a small object is compared too.
   std::optional<ObjectInfo> target;

@@ -7,12 +7,14 @@
 
 #include <filesystem>
 #include <thread>
+#include <utility>
 
 #include "millrace/storage/fault.h"
 #include "millrace/storage/local/local.h"
 #include "millrace/storage/memory.h"
 #include "millrace/sync/detail/resume_note.h"
 #include "millrace/sync/detail/sidecar.h"
+#include "millrace/sync/testing.h"
 #include "millrace/sync/transfer_testing.h"
 
 namespace millrace::sync {
@@ -258,6 +260,75 @@ TEST_F(TransferTest, AnErrorIsGoneOnFrom) {
     EXPECT_EQ(report.moved_bytes, 2 * kB);
     EXPECT_TRUE(get(to->at("y")) == content);
     EXPECT_EQ(report.hash, xxh3_128(content));
+  }
+}
+
+TEST_F(TransferTest, AnUploadWithoutAPartIsGoneOnWithAndNoneIsLeft) {
+  const std::string content = content_of(3 * kB, seed_);
+  put(memory_.at("x"), content);
+  ASSERT_TRUE((*parts_.storage->open_write("y", {.size_hint_bytes = 3 * kB}))->suspend());
+  ASSERT_EQ(parts_.storage->list_uploads("y")->size(), 1U);
+  EXPECT_EQ(copied(memory_.at("x"), parts_.at("y")).moved_bytes, 3 * kB);
+  EXPECT_TRUE(get(parts_.at("y")) == content);
+  EXPECT_THAT(*parts_.storage->list_uploads(""), IsEmpty());
+}
+
+// Nobody's lock says that another process goes on with the same upload.
+TEST_F(TransferTest, OfTwoThatGoOnWithOneUploadBothAreRight) {
+  const std::string content = content_of(6 * kB, seed_);
+  put(memory_.at("x"), content);
+  leave_unfinished(*engine_, memory_.at("x"), parts_.at("y"), 4);
+  const auto upload = parts_.storage->list_uploads("y")->front();
+  const auto bent = std::make_shared<BentStorage>(parts_.storage);
+  bool done = false;
+  bent->on_submit = [&](std::span<const Operation> operations, CompletionQueue& queue) {
+    if (!std::exchange(done, true)) {
+      EXPECT_TRUE((*parts_.storage->resume_write(upload, {}))->commit());
+    }
+    parts_.storage->submit(operations, queue);
+  };
+  Progress progress;
+  const auto report =
+      engine_->copy(memory_.at("x"), *memory_.storage->stat("x"), located(bent, "y"), {}, {}, &progress);
+  ASSERT_TRUE(report) << report.error().to_string();
+  EXPECT_TRUE(done);
+  EXPECT_EQ(report->moved_bytes, 6 * kB) << "what the other has taken is not there to go on with";
+  EXPECT_EQ(progress.snapshot().bytes, 6 * kB);
+  EXPECT_TRUE(get(parts_.at("y")) == content);
+  EXPECT_THAT(*parts_.storage->list_uploads(""), IsEmpty());
+}
+
+// A dry run says what the copy does then, and leaves all as it is.
+TEST_F(TransferTest, ADryRunForetellsTheCopy) {
+  const std::string old = content_of(6 * kB + 5, seed_);
+  std::string fresh = old;
+  fresh[static_cast<size_t>(2 * kB)] ^= 1;
+  for (Place* to : {&memory_, &local_, &parts_}) {
+    for (Place* from : {&other_memory_, &other_local_, &other_parts_}) {
+      for (const std::string& there : {std::string(), old, fresh, fresh.substr(0, static_cast<size_t>(kB))}) {
+        SCOPED_TRACE(std::string(from->storage->name()) + " to " + std::string(to->storage->name()) + ", " +
+                     std::to_string(there.size()) + " bytes there");
+        put_with_hashes(*engine_, *from, "x", fresh);
+        ASSERT_TRUE(to->storage->remove(std::vector<std::string>{"y"}));
+        if (!there.empty()) put_with_hashes(*engine_, *to, "y", there);
+        const std::string version = there.empty() ? "" : to->storage->stat("y")->version;
+        Progress progress;
+        const auto told =
+            engine_->copy(from->at("x"), *from->storage->stat("x"), to->at("y"), {.dry_run = true}, {}, &progress);
+        ASSERT_TRUE(told) << told.error().to_string();
+        EXPECT_EQ(engine_->memory_in_use_bytes(), 0);
+        EXPECT_EQ(to->storage->stat("y").has_value(), !there.empty());
+        if (!there.empty()) {
+          EXPECT_EQ(to->storage->stat("y")->version, version);
+        }
+        EXPECT_THAT(*to->storage->list_uploads(""), IsEmpty());
+        const TransferReport did = copied(from->at("x"), to->at("y"));
+        EXPECT_EQ(told->moved_bytes, did.moved_bytes);
+        EXPECT_EQ(told->copied_bytes, did.copied_bytes);
+        EXPECT_EQ(told->unchanged, did.unchanged);
+        EXPECT_TRUE(get(to->at("y")) == fresh);
+      }
+    }
   }
 }
 

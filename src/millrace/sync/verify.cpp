@@ -202,6 +202,7 @@ class Verifier {
       ++report_.files;
       report_.bytes += finding.size;
       if (progress_ != nullptr) progress_->add(0, 1);
+      if (progress_ != nullptr && finding.kind != Is::kSame) progress_->add_failed();
     }
     report_.same += finding.kind == Is::kSame;
     report_.different += finding.kind == Is::kDifferent;

@@ -6,6 +6,7 @@
 #include <random>
 #include <utility>
 
+#include "millrace/base/metrics.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/http/exchange.h"
 
@@ -18,6 +19,11 @@ using std::chrono::milliseconds;
 constexpr int64_t kPieceBytes = 8 << 20;
 constexpr int kRedirects = 10;
 constexpr milliseconds kLongestPause{10'000};
+
+void count_try(int tries) {
+  process_metrics().add(Metric::kRequests, 1);
+  if (tries > 1) process_metrics().add(Metric::kRetries, 1);
+}
 
 std::string without_query(std::string_view url) {
   return std::string(url.substr(0, url.find('?')));
@@ -152,7 +158,7 @@ class HttpRead : public std::enable_shared_from_this<HttpRead> {
   };
 
   void send(Piece& piece, Clock::time_point not_before) {
-    ++piece.tries;
+    count_try(++piece.tries);
     http::Request request{.url = object_.url, .out = piece.out, .not_before = not_before, .deadline = deadline_};
     request.headers.push_back(
         fmt::format("Range: bytes={}-{}", piece.offset, piece.offset + static_cast<int64_t>(piece.out.size()) - 1));
@@ -165,6 +171,7 @@ class HttpRead : public std::enable_shared_from_this<HttpRead> {
 
   void take(Piece& piece, Result<Response> answer) {
     Status status = answer ? object_.judge(*answer, piece.offset, piece.out.size()) : tl::unexpected(answer.error());
+    if (answer) process_metrics().add(Metric::kReceivedBytes, answer->received_bytes);
     const HttpStorageOptions& options = object_.server->options;
     if (!status && may_try_again(status.error().code()) && piece.tries < options.tries) {
       const Clock::time_point again = Clock::now() + pause_after(piece.tries, options.first_pause);
@@ -313,6 +320,7 @@ class HttpStorage final : public Storage {
     for (int tries = 1;; ++tries) {
       http::Request request{.url = object.url, .headers = {"Range: bytes=0-0"}, .out = {&first, 1}};
       request.not_before = not_before;
+      count_try(tries);
       Result<Response> answer = server_->client.fetch(std::move(request));
       if (answer && answer->status != 408 && answer->status != 429 && answer->status < 500) return answer;
       if (tries >= server_->options.tries || (!answer && !may_try_again(answer.error().code()))) {

@@ -92,7 +92,6 @@ class S3Storage final : public Storage {
             .sends_files = true,
             .file_checksums = bucket_->checksums};
   }
-  StorageCounters counters() const override { return bucket_->service->counters(); }
   bool copies_from(const Storage& other) const override {
     const auto* bucket = dynamic_cast<const S3Storage*>(&other);
     return bucket != nullptr && bucket->bucket_->service == bucket_->service;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 
+#include "millrace/sync/entries.h"
 #include "millrace/sync/transfer.h"
 
 namespace millrace::sync {
@@ -70,6 +71,7 @@ Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::sto
       const auto reader,
       storage.open_read(object.key, {.expected_version = object.version, .known_size = object.size, .once = true}));
   Xxh3Stream hash;
+  Progress file(progress, std::string(name_of(object.key)), reader->size());
   const PageMemory piece(std::min(reader->size(), kPieceBytes));
   for (int64_t at = 0; at < reader->size();) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", reader->name());
@@ -78,7 +80,7 @@ Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::sto
     RETURN_IF_ERROR(reader->read_at(at, part));
     hash.update(part);
     at += size;
-    if (progress != nullptr) progress->add(size, 0);
+    file.add(size, 0);
   }
   return hash.digest();
 }

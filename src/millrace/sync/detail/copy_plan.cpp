@@ -73,13 +73,17 @@ void find_old(const CopyJob& job, CopyPlan& plan) {
 
 }  // namespace
 
+bool copies_in_server(Storage& from, Storage& to) {
+  return !to.capabilities().random_write && to.copies_from(from);
+}
+
 Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
   CopyPlan plan;
   RETURN_IF_ERROR(open_source(job, plan));
   const int64_t size = job.source.size;
   const Capabilities from = job.from.storage->capabilities();
   const Capabilities to = job.to.storage->capabilities();
-  plan.in_server = !to.random_write && job.to.storage->copies_from(*job.from.storage);
+  plan.in_server = copies_in_server(*job.from.storage, *job.to.storage);
   plan.has_file = to.sends_files && !plan.in_server && size > kBlockBytes && plan.source->file_range(0, 0) != nullptr;
   plan.by_file = plan.has_file && plan.source->is_cached();
   if (size > kBlockBytes && !from.random_write) {

@@ -19,7 +19,7 @@ struct CopyJob {
   const Location& to;
   const TransferOptions& options;
   std::stop_token stop;
-  Progress* progress = nullptr;
+  Progress* progress = nullptr;  // of this object; may be null for plan_copy()
 };
 
 // How a part of the source is held against the same range of the old target. A storage that writes at any place is
@@ -52,6 +52,9 @@ struct CopyPlan {
 
 // Errors: those of opening the source; corruption when it is not the version or size that `job.source` says.
 [[nodiscard]] Result<CopyPlan> plan_copy(const CopyJob& job, bool delta);
+
+// Whether the target's storage copies by itself, and the content never passes here.
+bool copies_in_server(Storage& from, Storage& to);
 
 // Whether all blocks of [offset, offset + size) are the same in both. REQUIRES: the range is whole blocks of `fresh`.
 bool same_blocks(std::span<const Hash128> fresh, const formats::BlockHashes& old, int64_t offset, int64_t size);

@@ -9,6 +9,7 @@
 
 #include "millrace/base/log.h"
 #include "millrace/storage/md5.h"
+#include "millrace/sync/detail/attributes.h"
 #include "millrace/sync/detail/content_hash.h"
 #include "millrace/sync/detail/etag_match.h"
 #include "millrace/sync/detail/resumed_write.h"
@@ -35,6 +36,11 @@ constexpr size_t kCachedBytes = 256 << 10;  // what is read, or compared, while 
 
 enum class Action { kWrite, kFromSource, kFromOld, kKeep };
 
+template <class T>
+bool is_gone(const Result<T>& result) {
+  return !result && result.error().code() == ErrorCode::kNotFound;
+}
+
 // A part under way.
 struct Slot {
   Buffer buffer;                    // empty where the content does not pass here
@@ -55,8 +61,8 @@ class ObjectCopy {
         stop_with_caller_(job.stop, [this] { stop_.request_stop(); }) {}
 
   Result<TransferReport> run();
-  // The old target could not be copied from: it is worth a try without it.
-  bool failed_on_old() const { return failed_on_old_; }
+  // Of another copy that is worth it, after run() answered `report`.
+  std::optional<TransferOptions> options_of_another(const Result<TransferReport>& report) const;
 
  private:
   struct Range {
@@ -76,6 +82,7 @@ class ObjectCopy {
   bool is_same() const { return plan_.old.size == size_ && plan_.same_attributes; }
 
   Status prepare();
+  TransferReport foretold() const;
   Status take_over(ResumedWrite resumed);
   Status trust_noted(const ResumeNote& note);
   Result<bool> is_own_part(int64_t offset, const std::string& md5);
@@ -122,13 +129,16 @@ class ObjectCopy {
   CompletionQueue queue_;
   int in_flight_ = 0, writes_ = 0, copies_ = 0;  // writes_, copies_: of those in flight
 
-  std::unique_ptr<Writer> writer_;
+  std::unique_ptr<Writer> writer_;  // never in a dry run
+  bool is_open_ = false;            // something is written, or in a dry run would be
   int64_t part_bytes_ = 0;
   int64_t parts_ = 0;
   bool is_whole_blocks_ = false;
   bool in_sequence_ = false;  // the writer takes one range after the other
   bool is_resumable_ = false;
-  bool failed_on_old_ = false;
+  bool took_over_ = false;       // an upload that another process began
+  bool failed_on_old_ = false;   // the old target could not be copied from
+  bool is_upload_gone_ = false;  // somebody else completed or ended it
   std::map<int64_t, std::string> part_md5s_;
 
   std::optional<ContentHash> hash_;
@@ -150,6 +160,7 @@ class ObjectCopy {
 };
 
 Result<TransferReport> ObjectCopy::run() {
+  if (job_.options.dry_run && plan_.compare == Compare::kNothing) return foretold();
   Status moved = prepare();
   if (moved) moved = transfer();
   if (!moved) {
@@ -162,14 +173,23 @@ Result<TransferReport> ObjectCopy::run() {
     report_.hash = hash_->digest();
   }
   if (writer_ != nullptr) return commit();
-  if (job_.progress != nullptr) job_.progress->add(size_, 0);
   report_.object = plan_.old;
+  if (is_open_) return std::move(report_);
+  job_.progress->add(size_, 0);
   report_.unchanged = true;
   return std::move(report_);
 }
 
+// Of a dry run where nothing is compared.
+TransferReport ObjectCopy::foretold() const {
+  TransferReport report;
+  (plan_.in_server ? report.copied_bytes : report.moved_bytes) = size_;
+  return report;
+}
+
 Status ObjectCopy::prepare() {
-  is_resumable_ = job_.options.resume && to_caps_.resume && size_ > kBlockBytes && !plan_.in_server;
+  is_resumable_ = job_.options.resume && to_caps_.resume && size_ > kBlockBytes && !plan_.in_server &&
+                  !job_.options.dry_run;  // what is left of another copy is not touched
   set_part_bytes(to_caps_.random_write ? kBlockBytes : plan_.write.part_bytes);
   use_file_for(plan_.write.part_bytes);
   restart_hash();
@@ -180,7 +200,7 @@ Status ObjectCopy::prepare() {
       RETURN_IF_ERROR(take_over(std::move(resumed)));
     }
   }
-  if (writer_ == nullptr && plan_.compare == Compare::kNothing) return open_writer();
+  if (!is_open_ && plan_.compare == Compare::kNothing) return open_writer();
   return {};
 }
 
@@ -204,6 +224,8 @@ void ObjectCopy::restart_hash() {
 
 Status ObjectCopy::open_writer() {
   const bool planned = processed_ > 0;  // parts were decided upon, but nothing was written
+  is_open_ = true;
+  if (job_.options.dry_run) return {};
   ASSIGN_OR_RETURN(writer_, job_.to.storage->open_write(job_.to.key, plan_.write));
   takes_notes_ = is_resumable_ && to_caps_.notes;
   if (to_caps_.random_write) return {};
@@ -229,12 +251,14 @@ Status ObjectCopy::open_writer() {
 
 Status ObjectCopy::take_over(ResumedWrite resumed) {
   writer_ = std::move(resumed.writer);
+  is_open_ = took_over_ = true;
   takes_notes_ = to_caps_.notes;
   if (to_caps_.notes) return trust_noted(resumed.note);
   part_md5s_ = std::move(resumed.part_md5s);
   set_part_bytes(writer_->part_bytes());
   if (!is_whole_blocks_) plan_.compare = Compare::kNothing;
   restart_hash();
+  if (part_md5s_.empty()) return {};
   // The first part tells whether the upload is one of this content at all, or somebody else's.
   const auto& [offset, md5] = *part_md5s_.begin();
   ASSIGN_OR_RETURN(const bool own, is_own_part(offset, md5));
@@ -242,6 +266,7 @@ Status ObjectCopy::take_over(ResumedWrite resumed) {
   part_md5s_.clear();
   RETURN_IF_ERROR(writer_->suspend());
   writer_.reset();
+  is_open_ = took_over_ = false;
   return {};
 }
 
@@ -282,7 +307,7 @@ Status ObjectCopy::trust_noted(const ResumeNote& note) {
   next_ = processed_ = finished_before_ = noted_ = good;
   if (good > 0 && !plan_.known) finished_digest_ = note.digest;
   report_.resumed_bytes = std::min(good * part_bytes_, size_);
-  if (job_.progress != nullptr) job_.progress->add(report_.resumed_bytes, 0);
+  job_.progress->add(report_.resumed_bytes, 0);
   return {};
 }
 
@@ -297,7 +322,7 @@ Status ObjectCopy::transfer() {
     if (in_flight_ == 0) {
       if (!status) return status;
       if (!is_decided()) continue;
-      if (writer_ == nullptr) {
+      if (!is_open_) {
         if (is_same()) return status;
         status = open_writer();  // all blocks are the same, and still it is another object
       } else if (deferred_next_ == deferred_end_) {
@@ -388,12 +413,12 @@ Status ObjectCopy::process(int64_t part, Slot& slot) {
   }
   slot.ready = false;
   if (!plan_.known && !plan_.in_server) digests_.push_back(hash_->digest());
-  if (slot.action == Action::kFromOld && writer_ == nullptr) {
+  if (slot.action == Action::kFromOld && !is_open_) {
     deferred_end_ = ++processed_;
     slots_.erase(part);
     return {};
   }
-  if (writer_ == nullptr) {
+  if (!is_open_) {
     RETURN_IF_ERROR(open_writer());
     start_deferred();
   }
@@ -506,7 +531,7 @@ bool ObjectCopy::old_is_same(int64_t part, const Buffer& buffer) {
 void ObjectCopy::start(int64_t part) {
   Slot& slot = slots_.at(part);
   const auto [offset, size] = range_of(part);
-  if (size == 0 || slot.action == Action::kKeep) return finish(part);
+  if (size == 0 || slot.action == Action::kKeep || job_.options.dry_run) return finish(part);
   if (slot.action == Action::kFromSource) return start_copy(part, *plan_.source);
   if (slot.action == Action::kFromOld) return start_copy(part, *plan_.old_reader);
   ++writes_;
@@ -540,7 +565,7 @@ void ObjectCopy::start_copy(int64_t part, const RandomReader& from) {
 }
 
 void ObjectCopy::start_deferred() {
-  if (writer_ == nullptr) return;
+  if (!is_open_) return;
   while (deferred_next_ < deferred_end_ && copies_ < kMostCopies) {
     const int64_t part = deferred_next_++;
     slots_[part] = {.action = Action::kFromOld};
@@ -559,6 +584,7 @@ Status ObjectCopy::take_completion(Completion completion) {
   if (slot.action == Action::kWrite) {
     --writes_;
     if (slot.file) RETURN_IF_ERROR(slot.file->check_unchanged());  // before what the server makes of such bytes
+    is_upload_gone_ = is_upload_gone_ || is_gone(completion.status);
   } else {
     --copies_;
     if (!completion.status && slot.action == Action::kFromOld &&
@@ -586,8 +612,9 @@ void ObjectCopy::finish(int64_t part) {
       report_.resumed_bytes += size;
       break;
   }
-  const bool was_counted = found->second.action == Action::kWrite && found->second.file != nullptr;
-  if (job_.progress != nullptr && !was_counted) job_.progress->add(size, 0);
+  const bool was_counted =
+      found->second.action == Action::kWrite && found->second.file != nullptr && !job_.options.dry_run;
+  if (!was_counted) job_.progress->add(size, 0);
   slots_.erase(found);
   finished_.insert(part);
   while (!finished_.empty() && *finished_.begin() == finished_before_) {
@@ -613,7 +640,9 @@ void ObjectCopy::write_note() {
 // ---- the end
 
 Result<TransferReport> ObjectCopy::commit() {
-  ASSIGN_OR_RETURN(report_.object, writer_->commit(job_.options.durability));
+  auto committed = writer_->commit(job_.options.durability);
+  is_upload_gone_ = is_gone(committed);
+  ASSIGN_OR_RETURN(report_.object, std::move(committed));
   if (const auto hashes = hashes_of(report_.object.version)) {
     // The object is right without them; the next copy of it only has less to go by.
     const Status stored = store_sidecar(*job_.to.storage, job_.to.key, *hashes);
@@ -646,12 +675,33 @@ void ObjectCopy::give_up(const Error& error) {
   writer_.reset();
 }
 
+std::optional<TransferOptions> ObjectCopy::options_of_another(const Result<TransferReport>& report) const {
+  TransferOptions options = job_.options;
+  if (!report && failed_on_old_) {
+    log(LogLevel::kInfo, "{}: copied whole: {}", job_.to.url, report.error().to_string());
+    options.delta = false;
+    return options;
+  }
+  options.resume = false;
+  // Of two processes that go on with one upload, the other was done with it first.
+  if (!report && is_upload_gone_ && is_resumable_ && !to_caps_.notes) {
+    log(LogLevel::kInfo, "{}: copied again: {}", job_.to.url, report.error().to_string());
+    return options;
+  }
+  if (!report || !took_over_ || to_caps_.notes || !job_.options.posix) return std::nullopt;
+  // An upload has the attributes that it was begun with, and does not tell them.
+  const auto now = job_.to.storage->stat(job_.to.key);
+  if (!now || same_attributes(*job_.to.storage, plan_.write.posix, now->posix)) return std::nullopt;
+  options.target = *now;
+  return options;
+}
+
 // Somebody else's upload, or one of ours that was killed before it left block hashes, may be what is to be copied.
 Result<std::optional<TransferReport>> prove_unchanged(const CopyJob& job, const CopyPlan& plan) {
   if (plan.old_etag.empty()) return std::nullopt;
   ASSIGN_OR_RETURN(auto proven, prove_by_etag(*plan.source, plan.old_etag, job.stop));
   if (!proven) return std::nullopt;
-  if (job.options.sidecar && !proven->blocks.empty()) {
+  if (job.options.sidecar && !job.options.dry_run && !proven->blocks.empty()) {
     const formats::BlockHashes hashes{.object_size = plan.old.size,
                                       .object_version = plan.old.version,
                                       .object_hash = proven->hash,
@@ -660,7 +710,7 @@ Result<std::optional<TransferReport>> prove_unchanged(const CopyJob& job, const 
     const Status stored = store_sidecar(*job.to.storage, job.to.key, hashes);
     if (!stored) log(LogLevel::kWarning, "{}: no block hashes are kept: {}", job.to.url, stored.error().to_string());
   }
-  if (job.progress != nullptr) job.progress->add(plan.old.size, 0);
+  job.progress->add(plan.old.size, 0);
   return TransferReport{.object = plan.old, .hash = proven->hash, .unchanged = true};
 }
 
@@ -670,13 +720,19 @@ Result<TransferReport> copy_object(const CopyTools& tools, const CopyJob& job) {
   ASSIGN_OR_RETURN(CopyPlan plan, plan_copy(job, job.options.delta));
   ASSIGN_OR_RETURN(auto unchanged, prove_unchanged(job, plan));
   if (unchanged) return *std::move(unchanged);
-  const bool compares = plan.compare != Compare::kNothing;
   ObjectCopy copy(tools, job, std::move(plan));
   auto report = copy.run();
-  if (report || !compares || !copy.failed_on_old()) return report;
-  log(LogLevel::kInfo, "{}: copied whole: {}", job.to.url, report.error().to_string());
-  ASSIGN_OR_RETURN(plan, plan_copy(job, false));
-  return ObjectCopy(tools, job, std::move(plan)).run();
+  const auto options = copy.options_of_another(report);
+  if (!options) return report;
+  job.progress->add(-job.progress->snapshot().bytes, 0);
+  const CopyJob another{job.from, job.source, job.to, *options, job.stop, job.progress};
+  ASSIGN_OR_RETURN(plan, plan_copy(another, another.options.delta));
+  auto repeated = ObjectCopy(tools, another, std::move(plan)).run();
+  if (report && repeated) {
+    repeated->moved_bytes += report->moved_bytes;
+    repeated->resumed_bytes += report->resumed_bytes;
+  }
+  return repeated;
 }
 
 }  // namespace millrace::sync

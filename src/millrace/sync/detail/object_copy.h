@@ -16,6 +16,7 @@ struct CopyTools {
   Executor& blocking;  // for what has no asynchronous form: copies inside a storage
 };
 
+// REQUIRES: job.progress is not null.
 [[nodiscard]] Result<TransferReport> copy_object(const CopyTools& tools, const CopyJob& job);
 
 }  // namespace millrace::sync

@@ -52,8 +52,11 @@ ResumedWrite find_resumable(const CopyJob& job, const CopyPlan& plan, int64_t pa
       best = {.writer = std::move(*writer), .note = *note};
       continue;
     }
+    // One without a part, of a process that was killed before it had sent one, is better than to begin another.
     auto parts = fitting_parts(**writer, job.source.size);
-    if ((*writer)->part_bytes() > part_limit_bytes || parts.size() <= best.part_md5s.size()) {
+    const bool is_better =
+        parts.size() > best.part_md5s.size() || (best.writer == nullptr && (*writer)->parts().empty());
+    if ((*writer)->part_bytes() > part_limit_bytes || !is_better) {
       leave_alone(std::move(*writer));
       continue;
     }

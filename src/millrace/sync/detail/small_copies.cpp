@@ -240,7 +240,8 @@ bool SmallCopies::takes(const CopyRequest& request) const {
   const bool cheap_target = to.capabilities().random_write;
   const bool asks_target = !cheap_target && (request.options.target || to.copies_from(*request.from.storage));
   const bool asks_source = !cheap_source && request.options.posix && !request.source.posix;
-  return request.source.size <= std::min(kSmallBytes, impl_->buffers.limit_bytes() / 2) && !asks_target && !asks_source;
+  return request.source.size <= std::min(kSmallBytes, impl_->buffers.limit_bytes() / 2) && !asks_target &&
+         !asks_source && !request.options.dry_run;
 }
 
 void SmallCopies::start(CopyRequest request) {

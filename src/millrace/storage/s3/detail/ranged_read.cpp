@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "millrace/base/metrics.h"
 #include "millrace/storage/s3/detail/stragglers.h"
 
 namespace millrace::s3 {
@@ -136,7 +137,7 @@ class Piece : public std::enable_shared_from_this<Piece> {
       second_bytes_.resize(static_cast<size_t>(bytes));
       second_under_way_ = true;
     }
-    asked_.service.count_hedge();
+    process_metrics().add(Metric::kHedges, 1);
     send(second_bytes_, second_stop_.get_token(), &Piece::second_ended);
   }
 

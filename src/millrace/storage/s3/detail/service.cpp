@@ -6,6 +6,7 @@
 
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
+#include "millrace/base/metrics.h"
 #include "millrace/storage/s3/detail/answers.h"
 #include "millrace/storage/s3/detail/sigv4.h"
 
@@ -117,10 +118,6 @@ Result<std::shared_ptr<Service>> Service::find(const S3Options& options) {
   return service;
 }
 
-StorageCounters Service::counters() const {
-  return {requests_, retries_, slow_downs_, hedges_, sent_bytes_, received_bytes_};
-}
-
 std::shared_ptr<Stragglers> Service::stragglers() {
   if (!options_.hedge) return nullptr;
   const Process& process = process_.get();
@@ -213,7 +210,7 @@ void Service::launch(const std::shared_ptr<Call>& call) {
 
 void Service::send(const std::shared_ptr<Call>& call) {
   ++call->tries;
-  ++requests_;
+  process_metrics().add(Metric::kRequests, 1);
   auto request = sign(*call);
   if (!request) return end(call, tl::unexpected(std::move(request).error()));
   process_.get().http.start(std::move(*request), [self = shared_from_this(), call](Result<http::Response> result) {
@@ -225,7 +222,7 @@ void Service::finish(const std::shared_ptr<Call>& call, Result<http::Response> r
   if (const auto wait = wait_before_retry(*call, result)) {
     call->not_before = Clock::now() + *wait;
     if (call->not_before < call->request.deadline) {
-      ++retries_;
+      process_metrics().add(Metric::kRetries, 1);
       return launch(call);
     }
   }
@@ -233,8 +230,8 @@ void Service::finish(const std::shared_ptr<Call>& call, Result<http::Response> r
     if (call->tries > 1) result.error().add_context(fmt::format("after {} tries", call->tries));
     return end(call, tl::unexpected(std::move(result).error()));
   }
-  sent_bytes_ += call->request.body_bytes();
-  received_bytes_ += result->received_bytes + static_cast<int64_t>(result->body.size());
+  process_metrics().add(Metric::kSentBytes, call->request.body_bytes());
+  process_metrics().add(Metric::kReceivedBytes, result->received_bytes + static_cast<int64_t>(result->body.size()));
   end(call, Answer{std::move(*result), call->tries});
 }
 
@@ -259,7 +256,7 @@ std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Resu
   }
   const ErrorAnswer answer = parse_error(response.body);
   if (is_overload(response.status, answer.code)) {
-    ++slow_downs_;
+    process_metrics().add(Metric::kSlowDowns, 1);
     process_.get().pace->slow_down();
     if (Clock::now() - call.begun > kPatience) return std::nullopt;
     return wait_before(++call.slow_downs);

@@ -61,9 +61,6 @@ class Service : public std::enable_shared_from_this<Service> {
 
   // Nothing where no GET is to be asked twice: by the user's wish, or because the server has enough to do.
   std::shared_ptr<Stragglers> stragglers();
-  void count_hedge() { ++hedges_; }
-
-  StorageCounters counters() const;
   // "https://bucket.s3.eu-central-1.amazonaws.com", for messages of set-up.
   std::string bucket_url(const std::string& bucket) const;
 
@@ -91,7 +88,6 @@ class Service : public std::enable_shared_from_this<Service> {
   std::atomic<int64_t> clock_ahead_s_{0};     // of the server's clock before ours
   mutable Mutex mutex_;
   std::map<std::string, std::string> regions_ GUARDED_BY(mutex_);  // of buckets that are not where they were looked for
-  std::atomic<int64_t> requests_{0}, retries_{0}, slow_downs_{0}, hedges_{0}, sent_bytes_{0}, received_bytes_{0};
 };
 
 }  // namespace millrace::s3

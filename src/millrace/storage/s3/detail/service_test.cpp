@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "millrace/base/crc32c.h"
+#include "millrace/base/metrics.h"
 #include "millrace/storage/http/test_server.h"
 #include "millrace/storage/local/local.h"
 #include "millrace/storage/md5.h"
@@ -148,11 +149,12 @@ TEST_F(ServiceTest, WhatMayPassIsTriedAgain) {
   Reply reset = cut;
   reset.reset = true;
   for (const Reply& reply : {unwell, slow, cut, reset}) {
-    const StorageCounters before = bucket->counters();
+    const int64_t retries = process_metrics().count(Metric::kRetries);
+    const int64_t slow_downs = process_metrics().count(Metric::kSlowDowns);
     bend(3, is_get, reply);
     EXPECT_TRUE(*read_object(*bucket, "k") == content) << reply.status;
-    EXPECT_EQ(bucket->counters().retries - before.retries, 3);
-    EXPECT_EQ(bucket->counters().slow_downs - before.slow_downs, reply.status == 503 ? 3 : 0);
+    EXPECT_EQ(process_metrics().count(Metric::kRetries) - retries, 3);
+    EXPECT_EQ(process_metrics().count(Metric::kSlowDowns) - slow_downs, reply.status == 503 ? 3 : 0);
   }
 }
 
@@ -203,7 +205,7 @@ TEST_F(ServiceTest, PartsFromAFileCarryTheirChecksumAndAreSentAgain) {
   bend(
       2, [](const ReceivedRequest& request) { return request.target.find("partNumber=") != std::string::npos; },
       error_reply(503, "SlowDown"));
-  const int64_t retries = bucket->counters().retries;
+  const int64_t retries = process_metrics().count(Metric::kRetries);
   Progress progress;
   CompletionQueue queue;
   for (const bool is_right : {true, false}) {
@@ -222,7 +224,7 @@ TEST_F(ServiceTest, PartsFromAFileCarryTheirChecksumAndAreSentAgain) {
     }
     EXPECT_EQ(progress.snapshot().bytes, std::ssize(content));
   }
-  EXPECT_EQ(bucket->counters().retries - retries, 2 + 2 * 2) << "what came damaged is sent again too";
+  EXPECT_EQ(process_metrics().count(Metric::kRetries) - retries, 2 + 2 * 2) << "what came damaged is sent again too";
 }
 
 TEST_F(ServiceTest, WhatLagsIsAskedASecondTime) {
@@ -242,21 +244,21 @@ TEST_F(ServiceTest, WhatLagsIsAskedASecondTime) {
   cut.cut_after = 1'000;
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(read(content.size()) == content);
   for (const Reply& reply : {late, cut}) {
-    const int64_t before = bucket->counters().hedges;
+    const int64_t before = process_metrics().count(Metric::kHedges);
     bend(1, is_get, reply);
     const auto begin = Clock::now();
     EXPECT_TRUE(read(content.size()) == content);
     EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
-    EXPECT_EQ(bucket->counters().hedges - before, 1);
+    EXPECT_EQ(process_metrics().count(Metric::kHedges) - before, 1);
   }
   // Not for one whose like is not known, and not for many.
   EXPECT_EQ(read(10), content.substr(0, 10));
-  const int64_t before = bucket->counters().hedges;
+  const int64_t before = process_metrics().count(Metric::kHedges);
   late.delay = std::chrono::milliseconds(200);
   bend(100, is_get, late);
   for (int i = 0; i < 30; ++i) EXPECT_TRUE(read(content.size()) == content);
-  EXPECT_LE(bucket->counters().hedges - before, 8) << "one of twenty, and those known before";
-  EXPECT_GE(bucket->counters().hedges - before, 1);
+  EXPECT_LE(process_metrics().count(Metric::kHedges) - before, 8) << "one of twenty, and those known before";
+  EXPECT_GE(process_metrics().count(Metric::kHedges) - before, 1);
 }
 
 TEST_F(ServiceTest, AChecksumOfTheWholeIsAskedFor) {
@@ -324,11 +326,12 @@ TEST_F(ServiceTest, RefusedCredentialsAreAskedForOnceMore) {
 
 TEST_F(ServiceTest, ACompletionMayFailBehindA200) {
   const auto bucket = storage();
+  const int64_t retries = process_metrics().count(Metric::kRetries);
   bend(2, is_complete, {.body = "<?xml version=\"1.0\"?>\n  <Error><Code>InternalError</Code></Error>"});
   const auto written = write_object(*bucket, "k", std::string(9 << 20, 'x'));
   ASSERT_TRUE(written) << written.error().to_string();
   EXPECT_EQ(written->version, "done-2");
-  EXPECT_EQ(bucket->counters().retries, 2);
+  EXPECT_EQ(process_metrics().count(Metric::kRetries) - retries, 2);
 }
 
 TEST_F(ServiceTest, ACompletionWhoseAnswerWasLostIsLookedUp) {
