@@ -10,6 +10,9 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +97,24 @@ class Millrace:
         lines = [line for line in ran.err.splitlines() if not line.startswith("warning: ")]
         assert len(lines) == 1 and lines[0].startswith("millrace"), ran
         return lines[0]
+
+
+# A process that is started begins with the most memory of the one that started it, which pytest's would hide.
+MEASURED = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[2:])
+_, status, used = os.wait4(child.pid, 0)
+open(sys.argv[1], "w").write(str(used.ru_maxrss))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def measured(command: Sequence[object], cwd: Path, env: dict[str, str]) -> tuple[str, int]:
+    """What a program printed that ended well, and the most memory that it had, in KiB."""
+    with tempfile.NamedTemporaryFile("r") as peak:
+        around = [sys.executable, "-S", "-c", MEASURED, peak.name, *map(str, command)]
+        done = subprocess.run(around, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True, check=True)
+        return done.stdout, int(peak.read())
 
 
 @pytest.fixture(scope="session")

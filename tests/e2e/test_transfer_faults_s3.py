@@ -7,9 +7,11 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import socket
 import socketserver
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import Millrace
+from conftest import Millrace, measured
 from s3_fixture import S3
 from test_transfer import make, read
 from test_transfer_faults import mount
@@ -265,26 +267,31 @@ class Endless(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_listing_of_any_length_takes_the_same_memory(cloud: Millrace, tmp_path: Path) -> None:
+ENDLESS = "s3://endless/p/"
+LIST = f"import millrace\nfor each in millrace.ls({ENDLESS!r}, recursive=True): print(each['path'])"
+
+
+@pytest.mark.parametrize("what", ["ls", "sync", "rm", "python"])
+def test_a_listing_of_any_length_takes_the_same_memory(cloud: Millrace, tmp_path: Path, what: str) -> None:
+    command = {
+        "ls": [cloud.binary, "ls", ENDLESS, "--recursive"],
+        "sync": [cloud.binary, "sync", ENDLESS, "here", "--dry-run", "--quiet"],
+        "rm": [cloud.binary, "rm", ENDLESS, "--recursive", "--dry-run", "--quiet"],
+        "python": [sys.executable, "-c", LIST],
+    }[what]
     server = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     cloud.env["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{server.server_address[1]}"
     peaks = {}
     try:
-        for Endless.keys in (10_000, 100_000):
-            with (tmp_path / "out").open("w") as out:
-                child = subprocess.Popen(
-                    [cloud.binary, "ls", "s3://endless/p/", "--recursive"], stdout=out, env=cloud.env
-                )
-                _, status, used = os.wait4(child.pid, 0)
-            assert status == 0
-            lines = (tmp_path / "out").read_text().splitlines()
-            assert len(lines) == Endless.keys and lines[-1].endswith(f"{Endless.keys - 1:09}")
-            peaks[Endless.keys] = used.ru_maxrss
+        for Endless.keys in (50_000, 250_000):  # a sync plans 32,768 ahead
+            said, peaks[Endless.keys] = measured(command, tmp_path, cloud.env)
+            paths = re.findall(r"^.*\b(\d{9})\b", said, re.MULTILINE)
+            assert paths == [f"{i:09}" for i in range(Endless.keys)]
     finally:
         server.shutdown()
         server.server_close()
-    assert peaks[100_000] < peaks[10_000] + 8 * 1024, peaks
+    assert peaks[250_000] < peaks[50_000] + 8 * 1024, peaks
 
 
 def test_killed_again_and_again(cloud: Millrace, bucket: str, tmp_path: Path, seeded: random.Random) -> None:

@@ -293,16 +293,72 @@ TEST_F(ServiceTest, WhatCannotHelpIsNotTriedAgain) {
   EXPECT_EQ(requests().size(), 1U);
 }
 
+// As S3 says it: with a header, or in the body, or, where there is no body, with a header alone.
 TEST_F(ServiceTest, ABucketOfAnotherRegionIsFound) {
   const auto bucket = storage();
   ASSERT_TRUE(write_object(*bucket, "k", "x"));
-  Reply elsewhere = error_reply(301, "PermanentRedirect");
-  elsewhere.headers = {"x-amz-bucket-region: eu-west-7"};
-  bend(1, any, elsewhere);
-  EXPECT_TRUE(bucket->stat("k"));
-  EXPECT_THAT(std::string(requests().back().header("authorization")), HasSubstr("/eu-west-7/s3/"));
-  EXPECT_TRUE(bucket->stat("k"));
-  EXPECT_EQ(requests().size(), 4U) << "it is remembered";
+  const auto reader = bucket->open_read("k");
+  const auto header = [](Reply reply, const std::string& region) {
+    reply.headers.push_back("x-amz-bucket-region: " + region);
+    return reply;
+  };
+  Reply malformed{.status = 400};
+  malformed.body =
+      "<Error><Code>AuthorizationHeaderMalformed</Code><Message>the region is wrong</Message>"
+      "<Region>eu-west-3</Region></Error>";
+  const std::vector<std::pair<std::string, Reply>> answers{
+      {"eu-west-1", header(error_reply(301, "PermanentRedirect"), "eu-west-1")},
+      {"eu-west-2", header(error_reply(307, "TemporaryRedirect"), "eu-west-2")},
+      {"eu-west-3", malformed},
+      {"eu-west-4", header({.status = 400, .announced = 0}, "eu-west-4")},
+      {"eu-west-5", header({.status = 301, .announced = 0}, "eu-west-5")},
+  };
+  for (const auto& [region, answer] : answers) {
+    const bool has_body = !answer.body.empty();
+    const size_t before = requests().size();
+    bend(1, any, answer);
+    std::byte byte{};
+    EXPECT_TRUE(has_body ? (*reader)->read_at(0, {&byte, 1}).has_value() : bucket->stat("k").has_value()) << region;
+    EXPECT_THAT(std::string(requests()[before + 1].header("authorization")), HasSubstr("/" + region + "/s3/"));
+    const size_t learned = requests().size();
+    EXPECT_TRUE(bucket->stat("k"));
+    EXPECT_EQ(requests().size(), learned + 1) << "it is remembered";
+    EXPECT_THAT(std::string(requests().back().header("authorization")), HasSubstr("/" + region + "/s3/"));
+  }
+  // Two that send us to each other are no reason to ask for ever.
+  bend(100, any, header({.status = 301, .announced = 0}, "eu-west-9"));
+  const size_t before = requests().size();
+  EXPECT_FALSE(bucket->stat("k"));
+  EXPECT_EQ(requests().size(), before + 2);
+}
+
+// However often it is tried, and whether the server is silent, slow to answer or has too much to do.
+TEST_F(ServiceTest, ADeadlineHoldsForARequestAndAllItsTries) {
+  const auto bucket = storage();
+  const std::string content = test_bytes(100'000, 1);
+  ASSERT_TRUE(write_object(*bucket, "k", content));
+  const auto reader = bucket->open_read("k");
+  ASSERT_TRUE(reader);
+  Reply stalled{.status = 206, .headers = {"ETag: \"" + md5_hex(as_bytes(content)) + "\""}, .body = content};
+  stalled.stall_after = 10;
+  for (const Reply& reply : {Reply{.silent = true}, stalled, error_reply(503, "SlowDown"), error_reply(500, "Oops")}) {
+    bend(1000, is_get, reply);
+    std::string out(content.size(), '.');
+    CompletionQueue queue;
+    const auto begin = Clock::now();
+    const Operation read{.reader = reader->get(),
+                         .out = std::as_writable_bytes(std::span(out)),
+                         .deadline = begin + std::chrono::milliseconds(300)};
+    bucket->submit(std::span(&read, 1), queue);
+    const Completion ended = queue.wait();
+    EXPECT_FALSE(ended.status) << reply.status;
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5)) << reply.status;
+    const bool timed_out = ended.status.error().code() == ErrorCode::kTimeout;
+    EXPECT_TRUE(timed_out || ended.status.error().code() == ErrorCode::kUnavailable)
+        << ended.status.error().to_string();
+    bend(0, any, {});
+    EXPECT_EQ(*read_object(*bucket, "k"), content) << "what comes later does not suffer";
+  }
 }
 
 TEST_F(ServiceTest, AWrongClockIsCorrected) {
