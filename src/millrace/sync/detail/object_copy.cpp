@@ -29,8 +29,9 @@
 namespace millrace::sync {
 namespace {
 
-constexpr size_t kMostSlots = 64;           // parts without memory may be under way too, but not without end
-constexpr int kMostFiles = 8;               // parts that are sent from a file at once
+constexpr size_t kMostSlots = 64;  // parts without memory may be under way too, but not without end
+// Parts that are sent from a file at once: more gained nothing that was measured, and a kill loses them all.
+constexpr int kMostFiles = 4;
 constexpr int kMostCopies = 16;             // that are asked of a server at once
 constexpr size_t kCachedBytes = 256 << 10;  // what is read, or compared, while the processor's cache holds it
 

@@ -293,8 +293,8 @@ bool Service::learn_clock(Call& call, const http::Response& response, const Erro
   if (std::abs(ahead - clock_ahead_s_.load()) < kClockTolerance_s) return false;
   call.skewed = true;
   if (clock_ahead_s_.exchange(ahead) == 0) {
-    log(LogLevel::kWarning, "the clock of {} is {} s ahead of this machine's; requests are signed by it",
-        bucket_url(call.request.bucket), ahead);
+    log(LogLevel::kWarning, "the clock of {} is {} s {} this machine's; requests are signed by it",
+        bucket_url(call.request.bucket), std::abs(ahead), ahead > 0 ? "ahead of" : "behind");
   }
   return true;
 }

@@ -7,6 +7,7 @@
 #include "millrace/base/crc32c.h"
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
+#include "millrace/base/utf8.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/md5.h"
 #include "millrace/storage/s3/detail/answers.h"
@@ -680,9 +681,21 @@ Status S3Writer::resume(const ObjectInfo& upload) {
   return {};
 }
 
+// S3's own rules: said here, they name the reason, which some servers do not.
+Status check_new_key(std::string_view url, std::string_view key) {
+  constexpr size_t kMostKeyBytes = 1024;
+  if (key.size() > kMostKeyBytes) {
+    return fail(ErrorCode::kInvalidArgument, "write {}: a key of {} bytes, and S3 takes {}", url, key.size(),
+                kMostKeyBytes);
+  }
+  if (!is_utf8(key)) return fail(ErrorCode::kInvalidArgument, "write {}: a key that is not UTF-8", url);
+  return {};
+}
+
 Result<std::unique_ptr<S3Writer>> make_writer(std::shared_ptr<Bucket> bucket, std::string_view key,
                                               const WriteOptions& options) {
   RETURN_IF_ERROR(check_key(key));
+  RETURN_IF_ERROR(check_new_key(bucket->url(key), key));
   if (options.size_hint_bytes < 0) {
     return fail(ErrorCode::kInvalidArgument, "write {}: a size hint of {}", bucket->url(key), options.size_hint_bytes);
   }
