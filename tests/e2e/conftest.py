@@ -117,6 +117,17 @@ def measured(command: Sequence[object], cwd: Path, env: dict[str, str]) -> tuple
         return done.stdout, int(peak.read())
 
 
+def preloaded(source: str, folder: Path) -> dict[str, str]:
+    """The environment of a program that finds the functions of a C source before those of the system."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("c++")
+    if not compiler:
+        pytest.skip("no compiler to make a library with")
+    library = folder / "preloaded.so"
+    command = [compiler, "-x", "c", "-shared", "-fPIC", "-o", library, "-", "-ldl"]
+    subprocess.run(command, input=source, text=True, check=True)
+    return {"LD_PRELOAD": str(library)}
+
+
 @pytest.fixture(scope="session")
 def binary() -> str:
     found = os.environ.get("MILLRACE_BIN") or shutil.which("millrace")

@@ -22,7 +22,9 @@ Result<int> count_in(const s3::Environment& environment, const std::string& name
 
 // So many processes have the limits together.
 Result<int> share_in(const s3::Environment& environment) {
-  if (environment("MILLRACE_S3_SHARE") != "slurm") return count_in(environment, "MILLRACE_S3_SHARE", 1);
+  if (environment("MILLRACE_S3_SHARE") != "slurm") {
+    return with_context(count_in(environment, "MILLRACE_S3_SHARE", 1), "a number of processes, or slurm");
+  }
   ASSIGN_OR_RETURN(const int tasks, count_in(environment, "SLURM_NTASKS", 0));
   if (tasks > 0) return tasks;
   return fail(ErrorCode::kInvalidArgument, "MILLRACE_S3_SHARE is slurm, but SLURM_NTASKS is not set: give a number");
