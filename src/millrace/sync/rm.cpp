@@ -3,81 +3,32 @@
 
 #include <chrono>
 #include <utility>
-#include <vector>
 
 #include "millrace/sync/cp.h"
-#include "millrace/sync/detail/sidecar.h"
+#include "millrace/sync/detail/removal.h"
 #include "millrace/sync/entries.h"
 #include "millrace/sync/ls.h"
 
 namespace millrace::sync {
 namespace {
 
-constexpr size_t kBatchKeys = 1000;  // what S3 takes in one request
-
-class Remover {
- public:
-  Remover(Storage& storage, const RmOptions& options, Progress* progress)
-      : storage_(storage), options_(options), progress_(progress) {}
-
-  void add(std::string path, const ObjectInfo& info) {
-    paths_.push_back(std::move(path));
-    sizes_.push_back(info.size);
-    keys_.push_back(info.key);
-    if (keys_.size() == kBatchKeys) flush();
+void count(const std::string& path, int64_t size, const Status& removed, const RmOptions& options, RmReport& report) {
+  if (removed) {
+    ++report.objects;
+    report.bytes += size;
+    if (options.on_removed) options.on_removed(path, size);
+    return;
   }
+  ++report.failed;
+  if (!report.first_failure) report.first_failure = removed.error();
+}
 
-  void flush() {
-    const Status all = options_.dry_run || keys_.empty() ? Status() : storage_.remove(keys_);
-    if (!options_.dry_run) remove_sidecars();
-    for (size_t i = 0; i < keys_.size(); ++i) {
-      // The batch tells only its first failure.
-      removed(i, all ? Status() : storage_.remove(std::span<const std::string>(&keys_[i], 1)));
-    }
-    paths_.clear();
-    sizes_.clear();
-    keys_.clear();
-  }
-
-  RmReport& report() { return report_; }
-
- private:
-  // Block hashes without an object do no harm, so a failure is none.
-  void remove_sidecars() {
-    std::vector<std::string> sidecars;
-    for (size_t i = 0; i < keys_.size(); ++i) {
-      if (sizes_[i] > kBlockBytes && check_key(keys_[i])) sidecars.push_back(sidecar_key(keys_[i]));
-    }
-    if (!sidecars.empty()) static_cast<void>(storage_.remove(sidecars));
-  }
-
-  void removed(size_t i, Status status) {
-    if (progress_ != nullptr) progress_->add(0, 1);
-    if (status) {
-      ++report_.objects;
-      report_.bytes += sizes_[i];
-      if (options_.on_removed) options_.on_removed(paths_[i], sizes_[i]);
-      return;
-    }
-    ++report_.failed;
-    if (progress_ != nullptr) progress_->add_failed();
-    if (!report_.first_failure) report_.first_failure = std::move(status).error();
-  }
-
-  Storage& storage_;
-  const RmOptions& options_;
-  Progress* const progress_;
-  std::vector<std::string> paths_, keys_;
-  std::vector<int64_t> sizes_;
-  RmReport report_;
-};
-
-Status remove_below(const Location& root, const RmOptions& options, const std::stop_token& stop, Remover& remover) {
+Status remove_below(const Location& root, const RmOptions& options, const std::stop_token& stop, Removal& removal) {
   EntryWalk walk(root, {.hidden = options.filter.empty(), .filter = &options.filter, .stop = stop});
   for (;;) {
     ASSIGN_OR_RETURN(auto entry, walk.next());
     if (!entry) return {};
-    remover.add(std::move(entry->path), entry->info);
+    removal.add(std::move(entry->path), std::move(entry->info.key), entry->info.size);
   }
 }
 
@@ -88,14 +39,7 @@ Result<RmReport> rm_uploads(const Location& at, const RmOptions& options) {
   for (const ObjectInfo& upload : uploads) {
     const Status aborted =
         options.dry_run ? Status() : at.storage->abort_uploads(std::span<const ObjectInfo>(&upload, 1));
-    if (!aborted) {
-      ++report.failed;
-      if (!report.first_failure) report.first_failure = aborted.error();
-      continue;
-    }
-    ++report.objects;
-    report.bytes += upload.size;
-    if (options.on_removed) options.on_removed(upload.key, upload.size);
+    count(upload.key, upload.size, aborted, options, report);
   }
   return report;
 }
@@ -114,17 +58,23 @@ Result<RmReport> rm(const std::string& url, const RmOptions& options, std::stop_
   if (found.is_folder && !options.recursive) {
     return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive removes what is in it", url);
   }
-  Remover remover(*found.location.storage, options, progress);
+  RmReport report;
+  Removal removal(*found.location.storage, options.dry_run,
+                  [&](const std::string& path, int64_t size, const Status& removed) {
+                    if (progress != nullptr) progress->add(0, 1);
+                    if (progress != nullptr && !removed) progress->add_failed();
+                    count(path, size, removed, options, report);
+                  });
   if (found.is_folder) {
-    auto listed = remove_below(found.location, options, stop, remover);
-    remover.flush();
+    auto listed = remove_below(found.location, options, stop, removal);
+    removal.flush();
     RETURN_IF_ERROR(std::move(listed));
   } else {
-    remover.add(std::string(name_of(found.object.key)), found.object);
-    remover.flush();
+    removal.add(std::string(name_of(found.object.key)), found.object.key, found.object.size);
+    removal.flush();
   }
-  remover.report().seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  return std::move(remover.report());
+  report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return report;
 }
 
 }  // namespace millrace::sync

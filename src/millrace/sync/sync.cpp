@@ -17,7 +17,7 @@
 #include "millrace/sync/detail/copy_plan.h"
 #include "millrace/sync/detail/path_spool.h"
 #include "millrace/sync/detail/record_keeper.h"
-#include "millrace/sync/detail/sidecar.h"
+#include "millrace/sync/detail/removal.h"
 #include "millrace/sync/detail/small_copies.h"
 #include "millrace/sync/detail/target_layout.h"
 
@@ -28,7 +28,7 @@ using Kind = Action::Kind;
 
 constexpr size_t kActionsAhead = 32 << 10;  // planned before the first copy: most trees whole, in some 25 MB
 constexpr size_t kActionsOpen = 100 << 10;  // begun or waiting for an earlier one, because the record is in order
-constexpr size_t kRemoveBatch = 1000;       // what S3 takes in one request
+constexpr size_t kRemoveBatch = 1000;       // between two looks whether to stop
 // Small files that are made durable together, since a journal commits them at once, while the next ones are copied.
 // After a kill they are copied again.
 constexpr size_t kDurableBatch = 256;
@@ -591,28 +591,19 @@ class Run {
           fmt::format("{} would be deleted, more than --max-delete {}", deletes_.count(), *options_.max_delete));
     }
     phase("delete");
+    Removal removal(
+        *target_.storage, options_.dry_run,
+        [this](const std::string& path, int64_t size, const Status& removed) { deleted(path, size, removed); });
     for (;;) {
-      ASSIGN_OR_RETURN(const auto batch, deletes_.take(kRemoveBatch));
+      ASSIGN_OR_RETURN(auto batch, deletes_.take(kRemoveBatch));
       if (batch.empty()) return {};
       if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
-      std::vector<std::string> keys;
-      for (const auto& [path, size] : batch) keys.push_back(prefix_of(target_) + path);
-      const Status all = options_.dry_run ? Status() : target_.storage->remove(keys);
-      if (!options_.dry_run) remove_sidecars(batch);
-      for (size_t i = 0; i < keys.size(); ++i) {
-        deleted(batch[i].first, batch[i].second,
-                all ? Status() : target_.storage->remove(std::span<const std::string>(&keys[i], 1)));
+      for (auto& [path, size] : batch) {
+        std::string key = prefix_of(target_) + path;
+        removal.add(std::move(path), std::move(key), size);
       }
+      removal.flush();
     }
-  }
-
-  // Block hashes without an object do no harm, so a failure is none.
-  void remove_sidecars(const std::vector<std::pair<std::string, int64_t>>& batch) {
-    std::vector<std::string> keys;
-    for (const auto& [path, size] : batch) {
-      if (size > kBlockBytes) keys.push_back(sidecar_key(prefix_of(target_) + path));
-    }
-    if (!keys.empty()) static_cast<void>(target_.storage->remove(keys));
   }
 
   void deleted(const std::string& path, int64_t size, const Status& status) {
