@@ -85,10 +85,13 @@ void add_ls(Verbs& verbs) {
                              "millrace ls shards --recursive --include '*.tar' --exclude '*' --json"},
                             [args](Context& context) { return run_ls(*args, context); });
   app.add_option("URL", args->url, "A folder, bucket or object (default: the current folder)")->option_text(" ");
-  app.add_flag("-r,--recursive", args->options.recursive, "Everything below, instead of one level");
+  CLI::Option* const recursive =
+      app.add_flag("-r,--recursive", args->options.recursive, "Everything below, instead of one level");
+  CLI::Option* const summarize = app.add_flag("--summarize", args->summarize, "Count and add up at the end");
   app.add_flag("--uploads", args->uploads,
-               "Instead, what was begun at URL or below it and never finished: it takes room (and on S3 costs money)");
-  app.add_flag("--summarize", args->summarize, "Count and add up at the end");
+               "Instead, what was begun at URL or below it and never finished: it takes room (and on S3 costs money)")
+      ->excludes(recursive)
+      ->excludes(summarize);
   app.add_flag("--bytes", args->bytes, "Sizes as exact numbers of bytes");
   app.add_flag("--hidden", args->options.hidden, "Also what Millrace keeps below .millrace/");
   add_filter_flags(app, args->options.filter);

@@ -49,11 +49,11 @@ Result<RmReport> rm_uploads(const Location& at, const RmOptions& options) {
 Result<RmReport> rm(const std::string& url, const RmOptions& options, std::stop_token stop, Progress* progress) {
   const auto start = Clock::now();
   ASSIGN_OR_RETURN(const Location typed, open_url(url));
-  if (options.uploads) return rm_uploads(typed, options);
   if (typed.key.empty() && !options.force_root) {
     return fail(ErrorCode::kInvalidArgument, "{} is everything that {} holds: --force-root removes it all the same",
                 url, typed.storage->name());
   }
+  if (options.uploads) return rm_uploads(typed, options);
   ASSIGN_OR_RETURN(const Found found, find(url));
   if (found.is_folder && !options.recursive) {
     return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive removes what is in it", url);

@@ -313,8 +313,10 @@ TEST_F(TransferTest, ADryRunForetellsTheCopy) {
         if (!there.empty()) put_with_hashes(*engine_, *to, "y", there);
         const std::string version = there.empty() ? "" : to->storage->stat("y")->version;
         Progress progress;
+        const int64_t read = from->read_bytes();
         const auto told =
             engine_->copy(from->at("x"), *from->storage->stat("x"), to->at("y"), {.dry_run = true}, {}, &progress);
+        EXPECT_LT(from->read_bytes() - read, kB) << "whose hashes are known";
         ASSERT_TRUE(told) << told.error().to_string();
         EXPECT_EQ(engine_->memory_in_use_bytes(), 0);
         EXPECT_EQ(to->storage->stat("y").has_value(), !there.empty());
