@@ -375,7 +375,8 @@ def kill(pair: Pair, size: int) -> None:
 
     for up, way in ((True, UP), (False, DOWN)):
         with Line(pair.cloud.endpoint) as line:
-            first = pair.sync(up, line, once(lambda line=line, way=way: line.counts[way] > size // 2, end))
+            due = size * 0.52  # where no part ends
+            first = pair.sync(up, line, once(lambda line=line, way=way, due=due: line.counts[way] > due, end))
             before = line.counts[way] / MIB
         there = f"{pair.compare(up)}; {pair.beside(up)}" if first.struck else "not killed"
         with Line(pair.cloud.endpoint) as line:
