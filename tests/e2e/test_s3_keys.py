@@ -30,12 +30,6 @@ NAMES = [
 ]
 
 
-@pytest.fixture
-def cloud(millrace: Millrace, s3) -> Millrace:
-    millrace.env = {k: v for k, v in millrace.env.items() if not k.startswith("AWS_")} | s3.env
-    return millrace
-
-
 def keys(s3: S3, bucket: str) -> set[str]:
     """Those that the server has, but for our own, as botocore lists them."""
     pages = s3.client.get_paginator("list_objects_v2").paginate(Bucket=bucket)

@@ -21,12 +21,6 @@ LARGE = 20 << 20  # three blocks
 
 
 @pytest.fixture
-def cloud(millrace: Millrace, s3) -> Millrace:
-    millrace.env = {k: v for k, v in millrace.env.items() if not k.startswith("AWS_")} | s3.env
-    return millrace
-
-
-@pytest.fixture
 def tree(tmp_path: Path) -> dict[str, bytes]:
     files = {"a": b"1", "d/b.tmp": b"22", "empty": b"", "ä ö%2F#?&+=": b"odd", "large": os.urandom(LARGE)}
     make(tmp_path / "src", files)
@@ -282,6 +276,18 @@ def test_what_was_never_finished_is_listed_ended_and_gone_on_with(
     assert left() == ["p/x", "p2"]
     large = s3.client.get_object(Bucket=bucket, Key="p/large")
     assert large["Body"].read() == tree["large"] and large["Metadata"]["file-permissions"] == "0100640"
+
+
+def test_an_upload_of_another_program_is_left_to_it(cloud: Millrace, s3, bucket: str, tree: dict):
+    at = {"Bucket": bucket, "Key": "p/large"}
+    upload = s3.client.create_multipart_upload(**at)["UploadId"]
+    theirs = os.urandom(6 << 20)  # in a part of a size that is not ours
+    etag = s3.client.upload_part(**at, UploadId=upload, PartNumber=1, Body=theirs)["ETag"]
+    cloud("sync", "src", f"s3://{bucket}/p")
+    assert s3.client.get_object(**at)["Body"].read() == tree["large"]
+    whole = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+    s3.client.complete_multipart_upload(**at, UploadId=upload, MultipartUpload=whole)
+    assert s3.client.get_object(**at)["Body"].read() == theirs
 
 
 def test_progress_names_files_and_counts_what_failed(cloud: Millrace, bucket: str, tmp_path: Path):

@@ -56,6 +56,19 @@ class S3:
             facts,
         )
 
+    @classmethod
+    def of_environment(cls) -> S3:
+        """The one that MILLRACE_TEST_S3 names."""
+        return cls(
+            os.environ["MILLRACE_TEST_S3"],
+            os.environ["AWS_ACCESS_KEY_ID"],
+            os.environ["AWS_SECRET_ACCESS_KEY"],
+            os.environ.get("AWS_REGION", "us-east-1"),
+            os.environ.get("MILLRACE_TEST_S3_TLS"),
+            os.environ.get("MILLRACE_TEST_S3_CA"),
+            os.environ.get("MILLRACE_TEST_S3_DOMAIN"),
+        )
+
     def destroy(self) -> None:
         subprocess.run([SERVER, "destroy", self.folder], check=True, timeout=60)
 
@@ -110,16 +123,8 @@ class S3:
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     """One server for the whole session."""
-    if endpoint := os.environ.get("MILLRACE_TEST_S3"):
-        server = S3(
-            endpoint,
-            os.environ["AWS_ACCESS_KEY_ID"],
-            os.environ["AWS_SECRET_ACCESS_KEY"],
-            os.environ.get("AWS_REGION", "us-east-1"),
-            os.environ.get("MILLRACE_TEST_S3_TLS"),
-            os.environ.get("MILLRACE_TEST_S3_CA"),
-            os.environ.get("MILLRACE_TEST_S3_DOMAIN"),
-        )
+    if os.environ.get("MILLRACE_TEST_S3"):
+        server = S3.of_environment()
         yield server
         server.remove_buckets()
         return

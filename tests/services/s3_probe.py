@@ -11,41 +11,14 @@ asks the endpoint MILLRACE_TEST_S3 (with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KE
 
 from __future__ import annotations
 
-import contextlib
-import os
-import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import botocore.session
-from botocore.client import BaseClient, Config
+from botocore.client import BaseClient
 from botocore.exceptions import ClientError
+from s3_fixture import S3
 
 RACES, RACERS = 30, 4
 REFUSED = (409, 412)
-
-
-def client() -> BaseClient:
-    session = botocore.session.Session(session_vars={"config_file": (None, None, os.devnull, None)})
-    config = Config(
-        s3={"addressing_style": "path"},
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        max_pool_connections=RACERS,
-        retries={"total_max_attempts": 1},
-    )
-    region = os.environ.get("AWS_REGION", "us-east-1")
-    return session.create_client("s3", endpoint_url=os.environ["MILLRACE_TEST_S3"], region_name=region, config=config)
-
-
-@contextlib.contextmanager
-def bucket(s3: BaseClient) -> Iterator[str]:
-    name = f"millrace-probe-{uuid.uuid4().hex[:16]}"
-    s3.create_bucket(Bucket=name)
-    yield name
-    for each in s3.list_objects_v2(Bucket=name).get("Contents", []):
-        s3.delete_object(Bucket=name, Key=each["Key"])
-    s3.delete_bucket(Bucket=name)
 
 
 def is_put(s3: BaseClient, **request: object) -> bool:
@@ -77,11 +50,12 @@ def is_atomic(s3: BaseClient, name: str) -> bool:
 
 
 def main() -> None:
-    s3 = client()
-    with bucket(s3) as name:
-        wrong = is_put(s3, Bucket=name, Key="wrong", Body=b"123456789", ChecksumCRC32C="AAAAAA==")
-        print(f"MILLRACE_TEST_S3_ATOMIC={int(is_atomic(s3, name))}")
-        print(f"MILLRACE_TEST_S3_CHECKSUMS={int(not wrong)}")
+    server = S3.of_environment()
+    name, client = server.bucket(), server.client
+    wrong = is_put(client, Bucket=name, Key="wrong", Body=b"123456789", ChecksumCRC32C="AAAAAA==")
+    print(f"MILLRACE_TEST_S3_ATOMIC={int(is_atomic(client, name))}")
+    print(f"MILLRACE_TEST_S3_CHECKSUMS={int(not wrong)}")
+    server.remove_buckets()
 
 
 if __name__ == "__main__":

@@ -115,9 +115,7 @@ class PartsWriter final : public Writer {
       MutexLock lock(shared_->mutex);
       RETURN_IF_ERROR(check_open());
       if (!pending_.empty()) RETURN_IF_ERROR(put(pending_begin_, std::move(pending_)));
-      parts = std::move(shared_->uploads[id_].parts);
-      shared_->uploads.erase(id_);
-      ended_ = true;
+      parts = shared_->uploads[id_].parts;
     }
     ASSIGN_OR_RETURN(const auto writer, shared_->objects->open_write(key_, options_));
     int64_t end = 0;
@@ -126,7 +124,11 @@ class PartsWriter final : public Writer {
       RETURN_IF_ERROR(writer->write_at(offset, as_bytes(content)));
       end += std::ssize(content);
     }
-    return writer->commit(durability);
+    ASSIGN_OR_RETURN(ObjectInfo object, writer->commit(durability));
+    MutexLock lock(shared_->mutex);
+    shared_->uploads.erase(id_);
+    ended_ = true;
+    return object;
   }
 
   [[nodiscard]] Status suspend() override {

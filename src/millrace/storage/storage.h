@@ -154,9 +154,9 @@ class Writer : public ByteSink {
   [[nodiscard]] virtual Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                           int64_t offset) = 0;
   // Makes the object visible under its key, all at once, and answers what became visible. Errors: already_exists
-  // (kIfAbsent lost, kIfVersion differs), resource_exhausted, unavailable. After an error nothing is visible and
-  // nothing is left, but for one case, which the message names: the object is visible, and only the last step of
-  // making it durable failed.
+  // (kIfAbsent lost, kIfVersion differs), resource_exhausted, unavailable. After an error nothing is visible, and
+  // nothing is left when the writer is gone, but for two cases: the message says that the object is visible, and only
+  // the last step of making it durable failed; or suspend() was called, which the writer of a service can do then.
   [[nodiscard]] virtual Result<ObjectInfo> commit(Durability durability = Durability::kDurable) = 0;
 
   // Begins what commit() would wait for, where it is one request to a server: `queue` gets a completion with `tag`,
@@ -178,7 +178,8 @@ class Writer : public ByteSink {
   // Of a resumed write: reads back what an earlier process wrote, so that it can be checked before it is built upon.
   // Where notes are kept; elsewhere parts() proves the content. Errors: out_of_range (past what was written).
   [[nodiscard]] virtual Status read_back(int64_t offset, std::span<std::byte> out);
-  // Of a resumed write: the parts that it holds, where the backend knows them (else the note has to say).
+  // Of a resumed write: the parts that it holds, where the backend knows them (else the note has to say); also such as
+  // are of another size than this writer's, and of no use to it.
   virtual std::span<const WrittenPart> parts() const { return {}; }
 
  private:

@@ -33,10 +33,11 @@ Status remove_below(const Location& root, const RmOptions& options, const std::s
 }
 
 // What another program is still writing to goes too, where the storage cannot tell that it does.
-Result<RmReport> rm_uploads(const Location& at, const RmOptions& options) {
+Result<RmReport> rm_uploads(const Location& at, const RmOptions& options, const std::stop_token& stop) {
   RmReport report;
   ASSIGN_OR_RETURN(const auto uploads, list_uploads(at));
   for (const ObjectInfo& upload : uploads) {
+    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
     const Status aborted =
         options.dry_run ? Status() : at.storage->abort_uploads(std::span<const ObjectInfo>(&upload, 1));
     count(upload.key, upload.size, aborted, options, report);
@@ -53,7 +54,7 @@ Result<RmReport> rm(const std::string& url, const RmOptions& options, std::stop_
     return fail(ErrorCode::kInvalidArgument, "{} is everything that {} holds: --force-root removes it all the same",
                 url, typed.storage->name());
   }
-  if (options.uploads) return rm_uploads(typed, options);
+  if (options.uploads) return rm_uploads(typed, options, stop);
   ASSIGN_OR_RETURN(const Found found, find(url));
   if (found.is_folder && !options.recursive) {
     return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive removes what is in it", url);

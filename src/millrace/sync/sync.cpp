@@ -287,11 +287,9 @@ class Run {
       case Kind::kKeep:
         slot.entry = action.recorded;
         break;
-      case Kind::kCopy: {  // in a dry run, to where nothing is
-        TransferReport& moved = slot.moved;
-        (copies_in_server(*source_.storage, *target_.storage) ? moved.copied_bytes : moved.moved_bytes) = action.size;
+      case Kind::kCopy:  // in a dry run, to where nothing is
+        slot.moved = foretold(*source_.storage, *target_.storage, action.size);
         break;
-      }
       case Kind::kCompare:
       case Kind::kAttributes:
         break;

@@ -28,7 +28,8 @@ class BentStorage final : public Storage {
   std::function<void(std::string_view key)> on_open;
   std::function<Status(std::span<const std::string> keys)> on_durable;
   std::function<void(std::span<const Operation>, CompletionQueue&)> on_submit;  // has to submit them, sooner or later
-  std::vector<ObjectInfo> left;                                                 // unfinished ones, for list_uploads
+  std::function<void()> on_resume;
+  std::vector<ObjectInfo> left;  // unfinished ones, for list_uploads
   std::function<void(std::span<const ObjectInfo>)> on_abort;
   bool forgets_dead = false;  // it cannot tell whose writers are dead, as S3
 
@@ -46,6 +47,11 @@ class BentStorage final : public Storage {
   }
   [[nodiscard]] Result<std::unique_ptr<Writer>> open_write(std::string_view key, const WriteOptions& options) override {
     return inner_->open_write(key, options);
+  }
+  [[nodiscard]] Result<std::unique_ptr<Writer>> resume_write(const ObjectInfo& upload,
+                                                             const WriteOptions& options) override {
+    if (on_resume) on_resume();
+    return inner_->resume_write(upload, options);
   }
   void submit(std::span<const Operation> operations, CompletionQueue& queue) override {
     if (on_submit) return on_submit(operations, queue);

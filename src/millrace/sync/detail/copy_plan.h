@@ -20,6 +20,7 @@ struct CopyJob {
   const TransferOptions& options;
   std::stop_token stop;
   Progress* progress = nullptr;  // of this object; may be null for plan_copy()
+  bool again = false;            // after one that could not go on as it had planned
 };
 
 // How a part of the source is held against the same range of the old target. A storage that writes at any place is
@@ -53,8 +54,8 @@ struct CopyPlan {
 // Errors: those of opening the source; corruption when it is not the version or size that `job.source` says.
 [[nodiscard]] Result<CopyPlan> plan_copy(const CopyJob& job, bool delta);
 
-// Whether the target's storage copies by itself, and the content never passes here.
-bool copies_in_server(Storage& from, Storage& to);
+// What a copy of `size` bytes to where nothing is to be compared will report of its bytes.
+TransferReport foretold(Storage& from, Storage& to, int64_t size);
 
 // Whether all blocks of [offset, offset + size) are the same in both. REQUIRES: the range is whole blocks of `fresh`.
 bool same_blocks(std::span<const Hash128> fresh, const formats::BlockHashes& old, int64_t offset, int64_t size);

@@ -83,7 +83,6 @@ class ObjectCopy {
   bool is_same() const { return plan_.old.size == size_ && plan_.same_attributes; }
 
   Status prepare();
-  TransferReport foretold() const;
   Status take_over(ResumedWrite resumed);
   Status trust_noted(const ResumeNote& note);
   Result<bool> is_own_part(int64_t offset, const std::string& md5);
@@ -114,7 +113,7 @@ class ObjectCopy {
   void finish(int64_t part);
   void write_note();
 
-  Result<TransferReport> commit();
+  Status commit();
   void give_up(const Error& error);
   std::optional<formats::BlockHashes> hashes_of(const std::string& version) const;
 
@@ -161,9 +160,12 @@ class ObjectCopy {
 };
 
 Result<TransferReport> ObjectCopy::run() {
-  if (job_.options.dry_run && plan_.compare == Compare::kNothing) return foretold();
+  if (job_.options.dry_run && plan_.compare == Compare::kNothing) {
+    return foretold(*job_.from.storage, *job_.to.storage, size_);
+  }
   Status moved = prepare();
   if (moved) moved = transfer();
+  if (moved && writer_ != nullptr) moved = commit();
   if (!moved) {
     give_up(moved.error());
     return tl::unexpected<Error>(std::move(moved).error());
@@ -173,19 +175,11 @@ Result<TransferReport> ObjectCopy::run() {
   } else if (!plan_.in_server) {
     report_.hash = hash_->digest();
   }
-  if (writer_ != nullptr) return commit();
-  report_.object = plan_.old;
+  if (writer_ == nullptr) report_.object = plan_.old;
   if (is_open_) return std::move(report_);
   job_.progress->add(size_, 0);
   report_.unchanged = true;
   return std::move(report_);
-}
-
-// Of a dry run where nothing is compared.
-TransferReport ObjectCopy::foretold() const {
-  TransferReport report;
-  (plan_.in_server ? report.copied_bytes : report.moved_bytes) = size_;
-  return report;
 }
 
 Status ObjectCopy::prepare() {
@@ -199,6 +193,9 @@ Status ObjectCopy::prepare() {
     if (resumed.writer != nullptr) {
       use_file_for(resumed.writer->part_bytes());
       RETURN_IF_ERROR(take_over(std::move(resumed)));
+    } else if (resumed.has_vanished && !to_caps_.notes && !job_.again) {
+      is_upload_gone_ = true;
+      return fail(ErrorCode::kNotFound, "{}: what was left of an earlier copy is gone", job_.to.url);
     }
   }
   if (!is_open_ && plan_.compare == Compare::kNothing) return open_writer();
@@ -642,16 +639,17 @@ void ObjectCopy::write_note() {
 
 // ---- the end
 
-Result<TransferReport> ObjectCopy::commit() {
+Status ObjectCopy::commit() {
   auto committed = writer_->commit(job_.options.durability);
   is_upload_gone_ = is_gone(committed);
+  if (!committed && to_caps_.notes) writer_.reset();  // a file that may not be on the disk is not to be gone on with
   ASSIGN_OR_RETURN(report_.object, std::move(committed));
   if (const auto hashes = hashes_of(report_.object.version)) {
     // The object is right without them; the next copy of it only has less to go by.
     const Status stored = store_sidecar(*job_.to.storage, job_.to.key, *hashes);
     if (!stored) log(LogLevel::kWarning, "{}: no block hashes are kept: {}", job_.to.url, stored.error().to_string());
   }
-  return std::move(report_);
+  return {};
 }
 
 // What the sidecar of the new object says, where it is to have one.
@@ -685,10 +683,12 @@ std::optional<TransferOptions> ObjectCopy::options_of_another(const Result<Trans
     options.delta = false;
     return options;
   }
-  options.resume = false;
-  // Of two processes that go on with one upload, the other was done with it first.
+  options.resume = options.resume && !is_open_;
+  // Somebody else was done with the upload first: a process that goes on with it too, or one that was killed while the
+  // server completed it. What is there now may be what is to be copied.
   if (!report && is_upload_gone_ && is_resumable_ && !to_caps_.notes) {
     log(LogLevel::kInfo, "{}: copied again: {}", job_.to.url, report.error().to_string());
+    options.target.reset();
     return options;
   }
   if (!report || !took_over_ || to_caps_.notes || !job_.options.posix) return std::nullopt;
@@ -728,9 +728,9 @@ Result<TransferReport> copy_object(const CopyTools& tools, const CopyJob& job) {
   const auto options = copy.options_of_another(report);
   if (!options) return report;
   job.progress->add(-job.progress->snapshot().bytes, 0);
-  const CopyJob another{job.from, job.source, job.to, *options, job.stop, job.progress};
-  ASSIGN_OR_RETURN(plan, plan_copy(another, another.options.delta));
-  auto repeated = ObjectCopy(tools, another, std::move(plan)).run();
+  // Each goes without something that the one before it did, so there are few.
+  const CopyJob another{job.from, job.source, job.to, *options, job.stop, job.progress, true};
+  auto repeated = copy_object(tools, another);
   if (report && repeated) {
     repeated->moved_bytes += report->moved_bytes;
     repeated->resumed_bytes += report->resumed_bytes;

@@ -45,11 +45,15 @@ ResumedWrite find_resumable(const CopyJob& job, const CopyPlan& plan, int64_t pa
   for (const ObjectInfo& upload : *uploads) {
     if (upload.key != job.to.key) continue;
     auto writer = storage.resume_write(upload, plan.write);
-    if (!writer) continue;  // somebody is at it, or it is gone
+    if (!writer) {  // somebody is at it, or was done with it
+      best.has_vanished = best.has_vanished || writer.error().code() == ErrorCode::kNotFound;
+      continue;
+    }
     if (notes) {
       const auto note = parse_note((*writer)->note());
       if (!note || note->identity != identity || note->parts <= best.note.parts) continue;
-      best = {.writer = std::move(*writer), .note = *note};
+      best.writer = std::move(*writer);
+      best.note = *note;
       continue;
     }
     // One without a part, of a process that was killed before it had sent one, is better than to begin another.
@@ -61,7 +65,8 @@ ResumedWrite find_resumable(const CopyJob& job, const CopyPlan& plan, int64_t pa
       continue;
     }
     leave_alone(std::move(best.writer));
-    best = {.writer = std::move(*writer), .part_md5s = std::move(parts)};
+    best.writer = std::move(*writer);
+    best.part_md5s = std::move(parts);
   }
   return best;
 }

@@ -17,6 +17,7 @@ struct ResumedWrite {
   std::unique_ptr<Writer> writer;            // null: nothing was left
   ResumeNote note;                           // where notes are kept
   std::map<int64_t, std::string> part_md5s;  // by offset, elsewhere
+  bool has_vanished = false;                 // an upload was listed, and then was not there
 };
 
 // Leftovers of this key that belong to another copy go, where a lock proves that nobody is at them; elsewhere they

@@ -447,7 +447,7 @@ Result<ObjectInfo> S3Writer::commit(Durability /*durability*/) {
     if (copy) return copy_whole();
     return whole ? put_whole() : complete();
   });
-  if (!done) drop();
+  if (!done) return done;  // the upload goes with the writer, or is suspended
   forget_upload();
   ended_ = true;
   return done;
@@ -623,7 +623,8 @@ void S3Writer::drop() {
   if (id.empty()) return;
   Request request = bucket_->request(http::Method::kDelete, key_, {{"uploadId", id}});
   request.deadline = Clock::now() + kAbortPatience;
-  if (const auto answer = bucket_->fetch(std::move(request), "abort"); !answer) {
+  const auto answer = bucket_->fetch(std::move(request), "abort");
+  if (!answer && answer.error().code() != ErrorCode::kNotFound) {
     log(LogLevel::kWarning, "the upload of {} could not be aborted and takes up space: {}", url_,
         answer.error().to_string());
   }
@@ -666,9 +667,9 @@ Status S3Writer::resume(const ObjectInfo& upload) {
   MutexLock lock(shared_->mutex);
   for (const PartAnswer& part : found) {
     const int64_t offset = parts_.start_of(part.number);
+    resumed_.push_back({offset, part.size, part.etag});
     // Parts of another size are not where they belong now; they will be sent again.
     if (part.size != parts_.size_at(offset) && offset + part.size != options_.size_hint_bytes) continue;
-    resumed_.push_back({offset, part.size, part.etag});
     if (offset == end) end += part.size;
     shared_->parts[offset] = {.size = part.size, .etag = part.etag};
   }
