@@ -24,6 +24,9 @@ class FileRange {
   virtual int descriptor() const = 0;
   virtual int64_t offset() const = 0;
   virtual int64_t size() const = 0;
+  // Fills `out` with what it holds from its byte `at` on. Errors: corruption (the file became shorter), unavailable and
+  // others, as the system says.
+  [[nodiscard]] Status read_at(int64_t at, std::span<std::byte> out) const;
   // For who has moved the bytes. Errors: corruption (changed while reading).
   [[nodiscard]] virtual Status check_unchanged() const = 0;
 };

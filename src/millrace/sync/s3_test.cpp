@@ -142,6 +142,19 @@ TEST_F(TransferS3, WhatTheServerCompletesMeanwhileIsNotSentAgain) {
   EXPECT_THAT(*first_.storage->list_uploads(""), IsEmpty());
 }
 
+TEST_F(TransferS3, PartsThatAreTooLargeForMemoryGoFromATemporaryFile) {
+  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kB});
+  const auto bent = std::make_shared<BentStorage>(first_.storage);
+  bent->part_bytes = 2 * kB;
+  const Place memory = memory_place();
+  const std::string content = content_of(3 * kB + 1, seed_);
+  put(memory.at("x"), content);
+  const auto report = engine->copy(memory.at("x"), *memory.storage->stat("x"), located(bent, "x"));
+  ASSERT_TRUE(report) << report.error().to_string();
+  EXPECT_EQ(report->hash, xxh3_128(content));
+  EXPECT_TRUE(get(first_.at("x")) == content);
+}
+
 // As an object of another tool is, or one of ours that was killed before it left block hashes.
 TEST_F(TransferS3, AnEtagProvesWhatHasNoBlockHashes) {
   for (const int64_t size : {3 * kB + 5, 2 * kB}) {

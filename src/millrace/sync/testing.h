@@ -28,6 +28,7 @@ class BentStorage final : public Storage {
   std::function<void(std::string_view key)> on_open;
   std::function<Status(std::span<const std::string> keys)> on_durable;
   std::function<void(std::span<const Operation>, CompletionQueue&)> on_submit;  // has to submit them, sooner or later
+  int64_t part_bytes = 0;                                                       // of what is written; 0: as asked for
   std::function<void()> on_resume;
   std::vector<ObjectInfo> left;  // unfinished ones, for list_uploads
   std::function<void(std::span<const ObjectInfo>)> on_abort;
@@ -46,7 +47,9 @@ class BentStorage final : public Storage {
     return inner_->open_read(key, options);
   }
   [[nodiscard]] Result<std::unique_ptr<Writer>> open_write(std::string_view key, const WriteOptions& options) override {
-    return inner_->open_write(key, options);
+    WriteOptions asked = options;
+    if (part_bytes > 0) asked.part_bytes = part_bytes;
+    return inner_->open_write(key, asked);
   }
   [[nodiscard]] Result<std::unique_ptr<Writer>> resume_write(const ObjectInfo& upload,
                                                              const WriteOptions& options) override {

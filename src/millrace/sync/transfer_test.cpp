@@ -610,6 +610,54 @@ TEST_F(TransferTest, PartsThatAreTooLargeForMemoryGoFromTheFile) {
   EXPECT_EQ(engine->memory_in_use_bytes(), 0);
 }
 
+// From one service to another, a part is gathered in a file.
+TEST_F(TransferTest, PartsThatAreTooLargeForMemoryGoFromATemporaryFile) {
+  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kB});
+  const std::string content = content_of(9 * kB + 5, seed_);
+  const TempDir temporary;
+  const std::string usual = std::filesystem::temp_directory_path();
+  ::setenv("TMPDIR", temporary.path().c_str(), 1);
+  for (const bool with_hashes : {false, true}) {
+    SCOPED_TRACE(with_hashes);
+    parts_.service->part_bytes = 0;
+    if (with_hashes) {
+      put_with_hashes(*engine_, parts_, "x", content);
+    } else {
+      put(parts_.at("x"), content);
+    }
+    ASSERT_TRUE(other_parts_.storage->remove(std::vector<std::string>{"y"}));
+    other_parts_.service->part_bytes = 2 * kB;
+    const auto faults = std::make_shared<FaultPlan>();
+    const Location from{make_fault_storage(parts_.storage, faults), "x", "from://x"};
+    leave_unfinished(*engine, from, other_parts_.at("y"), 2);
+    if (with_hashes) faults->add({.call = FaultCall::kRead, .key_part = "x", .skip = 5, .flip_bit = true});
+    const auto report = engine->copy(from, *from.storage->stat("x"), other_parts_.at("y"));
+    ASSERT_TRUE(report) << report.error().to_string();
+    EXPECT_EQ(faults->hits(), with_hashes ? 1 : 0);
+    EXPECT_EQ(report->resumed_bytes, 4 * kB);
+    EXPECT_EQ(report->moved_bytes, 5 * kB + 5);
+    EXPECT_TRUE(get(other_parts_.at("y")) == content);
+    EXPECT_EQ(report->hash, xxh3_128(content));
+    EXPECT_EQ(engine->memory_in_use_bytes(), 0);
+    EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
+  }
+  // An error of reading ends it, and so does a folder for temporary files that is not there.
+  ASSERT_TRUE(other_parts_.storage->remove(std::vector<std::string>{"y"}));
+  const auto faults = std::make_shared<FaultPlan>();
+  faults->add(
+      {.call = FaultCall::kRead, .key_part = "x", .skip = 3, .error = Error(ErrorCode::kUnavailable, "the end")});
+  const Location from{make_fault_storage(parts_.storage, faults), "x", "from://x"};
+  const auto failed = engine->copy(from, *from.storage->stat("x"), other_parts_.at("y"));
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().to_string(), HasSubstr("the end"));
+  ::setenv("TMPDIR", (temporary.path() + "/nowhere").c_str(), 1);
+  const auto homeless = engine->copy(parts_.at("x"), *parts_.storage->stat("x"), other_parts_.at("y"));
+  ::setenv("TMPDIR", usual.c_str(), 1);
+  ASSERT_FALSE(homeless);
+  EXPECT_THAT(homeless.error().to_string(), HasSubstr("temporary files"));
+  EXPECT_EQ(engine->memory_in_use_bytes(), 0);
+}
+
 TEST_F(TransferTest, SmallObjectsCostNoQuestions) {
   for (int i = 0; i < 3; ++i) put(local_.at("x"), "small");
   const int64_t opens = parts_.service->opens, lists = parts_.service->lists;

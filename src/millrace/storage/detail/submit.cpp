@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/storage/detail/submit.h"
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <utility>
 #include <vector>
 
@@ -13,14 +10,7 @@ namespace {
 // For storages that send no files themselves.
 Status write_file(Writer& writer, int64_t offset, const FileRange& file) {
   std::vector<std::byte> content(static_cast<size_t>(file.size()));
-  for (size_t done = 0; done < content.size();) {
-    const ssize_t got = ::pread(file.descriptor(), content.data() + done, content.size() - done,
-                                file.offset() + static_cast<int64_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return tl::unexpected(errno_error(errno, "read a file that is written"));
-    if (got == 0) return fail(ErrorCode::kCorruption, "a file became shorter while it was written");
-    done += static_cast<size_t>(got);
-  }
+  RETURN_IF_ERROR(file.read_at(0, content));
   return writer.write_at(offset, content);
 }
 

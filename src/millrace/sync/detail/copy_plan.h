@@ -37,7 +37,7 @@ struct CopyPlan {
   std::unique_ptr<RandomReader> source;
   std::optional<formats::BlockHashes> known;  // of the source
   std::optional<ContentChecksum> checksum;    // of the source, as its storage keeps it, where no block hashes are known
-  bool has_file = false;                      // parts can be sent from a file, and are only hashed on their way
+  bool has_file = false;                      // parts can be sent from the source's file, and are only hashed then
   bool by_file = false;                       // and are: it is in the page cache
   bool in_server = false;                     // the target's server copies, and the content never passes here
 

@@ -14,6 +14,7 @@
 #include "millrace/sync/detail/etag_match.h"
 #include "millrace/sync/detail/resumed_write.h"
 #include "millrace/sync/detail/sidecar.h"
+#include "millrace/sync/detail/spooled_part.h"
 
 // The way of a part:
 //
@@ -70,6 +71,10 @@ class ObjectCopy {
     int64_t offset = 0;
     int64_t size = 0;
   };
+  struct WrongBlock {
+    size_t block = 0;
+    Hash128 hash;
+  };
   Range range_of(int64_t part) const {
     const int64_t offset = part * part_bytes_;
     return {offset, std::min(part_bytes_, size_ - offset)};
@@ -89,6 +94,7 @@ class ObjectCopy {
   Status open_writer();
   int64_t most_in_memory() const { return tools_.buffers.limit_bytes() / 2; }  // of one part
   void use_file_for(int64_t part_bytes);
+  Result<std::unique_ptr<FileRange>> file_of(const Range& range);
   void set_part_bytes(int64_t bytes);
   void restart_hash();
 
@@ -98,10 +104,12 @@ class ObjectCopy {
   Status process_ready();
   Status process(int64_t part, Slot& slot);
   Status check_content(int64_t part, Slot& slot);
+  Result<std::optional<WrongBlock>> find_wrong_block(int64_t part, Slot& slot);
+  Status wrong_block(const WrongBlock& wrong) const;
   Status check_ended_blocks();
   template <class Take>
-  Status for_each_piece(int64_t part, const Slot& slot, Take&& take);
-  Result<std::string> md5_of(int64_t part, const Slot& slot);
+  Status for_each_piece(const Slot& slot, Take&& take);
+  Result<std::string> md5_of(const Slot& slot);
   Result<Action> choose(int64_t part, const Slot& slot);
   bool old_is_known_content(int64_t part, const Buffer& buffer);
   bool old_is_same(int64_t part, const Buffer& buffer);
@@ -189,7 +197,7 @@ Status ObjectCopy::prepare() {
   use_file_for(plan_.write.part_bytes);
   restart_hash();
   if (is_resumable_ && to_caps_.list_uploads) {
-    auto resumed = find_resumable(job_, plan_, plan_.has_file ? INT64_MAX : most_in_memory());
+    auto resumed = find_resumable(job_, plan_, to_caps_.sends_files ? INT64_MAX : most_in_memory());
     if (resumed.writer != nullptr) {
       use_file_for(resumed.writer->part_bytes());
       RETURN_IF_ERROR(take_over(std::move(resumed)));
@@ -202,9 +210,15 @@ Status ObjectCopy::prepare() {
   return {};
 }
 
-// Parts that are too large for memory go from the file, be it in the page cache or not.
+// Parts that are too large for memory go from a file: the source, be it in the page cache or not, or a temporary one.
 void ObjectCopy::use_file_for(int64_t part_bytes) {
-  plan_.by_file = plan_.by_file || (plan_.has_file && part_bytes > most_in_memory());
+  const bool must = to_caps_.sends_files && !plan_.in_server && part_bytes > most_in_memory();
+  plan_.by_file = plan_.by_file || must;
+}
+
+Result<std::unique_ptr<FileRange>> ObjectCopy::file_of(const Range& range) {
+  if (plan_.has_file) return plan_.source->file_range(range.offset, range.size);
+  return spool_part(*job_.from.storage, *plan_.source, range.offset, range.size, tools_.buffers, job_.stop);
 }
 
 void ObjectCopy::set_part_bytes(int64_t bytes) {
@@ -269,16 +283,15 @@ Status ObjectCopy::take_over(ResumedWrite resumed) {
 }
 
 Result<bool> ObjectCopy::is_own_part(int64_t offset, const std::string& md5) {
-  const int64_t part = offset / part_bytes_;
-  const int64_t size = range_of(part).size;
+  const Range range = range_of(offset / part_bytes_);
   Slot slot;
   if (plan_.by_file) {
-    slot.file = plan_.source->file_range(offset, size);
+    ASSIGN_OR_RETURN(slot.file, file_of(range));
   } else {
-    ASSIGN_OR_RETURN(slot.buffer, tools_.buffers.acquire(static_cast<size_t>(size), job_.stop));
+    ASSIGN_OR_RETURN(slot.buffer, tools_.buffers.acquire(static_cast<size_t>(range.size), job_.stop));
     RETURN_IF_ERROR(plan_.source->read_at(offset, slot.buffer.span()));
   }
-  ASSIGN_OR_RETURN(const std::string found, md5_of(part, slot));
+  ASSIGN_OR_RETURN(const std::string found, md5_of(slot));
   return found == md5;
 }
 
@@ -353,16 +366,18 @@ Status ObjectCopy::advance() {
 Result<bool> ObjectCopy::begin_part(bool may_wait) {
   const int64_t part = next_;
   const auto [offset, size] = range_of(part);
+  // Of a dry run, a block that is another one by its hash.
+  const bool needs_no_look = job_.options.dry_run && plan_.known && plan_.compare == Compare::kRecorded;
   Slot slot;
   if (plan_.compare == Compare::kRecorded && same_blocks(plan_.known->blocks, *plan_.old_hashes, offset, size)) {
     slot = {.action = Action::kFromOld, .ready = true};
   } else if (plan_.in_server) {
     slot = {.action = Action::kFromSource, .ready = true};
-  } else if (size == 0) {
+  } else if (size == 0 || needs_no_look) {
     slot.ready = true;
   } else if (plan_.by_file) {
     if (writes_ >= kMostFiles) return false;
-    slot.file = plan_.source->file_range(offset, size);
+    ASSIGN_OR_RETURN(slot.file, file_of({offset, size}));
     slot.ready = true;
   } else {
     const auto bytes = static_cast<size_t>(size);
@@ -373,7 +388,7 @@ Result<bool> ObjectCopy::begin_part(bool may_wait) {
       slot.action = Action::kFromOld;
       slot.ready = true;
     } else if (job_.options.dry_run && plan_.known) {
-      slot = {.ready = true};  // another block by its hash: nobody needs to see it
+      slot = {.ready = true};
     }
   }
   ++next_;
@@ -430,7 +445,7 @@ Status ObjectCopy::process(int64_t part, Slot& slot) {
 // Hashes the part; where the source's hashes are known, holds it against them before anything is done with it.
 Status ObjectCopy::check_content(int64_t part, Slot& slot) {
   if (!is_checked()) {
-    RETURN_IF_ERROR(for_each_piece(part, slot, [&](std::span<const std::byte> piece) {
+    RETURN_IF_ERROR(for_each_piece(slot, [&](std::span<const std::byte> piece) {
       hash_->update(piece);
       if (slot.file && to_caps_.file_checksums) slot.file_crc32c = crc32c(piece, slot.file_crc32c);
     }));
@@ -443,63 +458,77 @@ Status ObjectCopy::check_content(int64_t part, Slot& slot) {
     return check_ended_blocks();
   }
   if (slot.action == Action::kFromOld) return {};  // was compared with them
-  const auto is_right = [&](Hash128& wrong, size_t& block) {
-    const auto content = slot.buffer.span();
-    for (size_t at = 0; at < content.size(); at += static_cast<size_t>(kBlockBytes)) {
-      block = static_cast<size_t>(range_of(part).offset / kBlockBytes) + at / static_cast<size_t>(kBlockBytes);
-      wrong = xxh3_128(content.subspan(at, std::min(content.size() - at, static_cast<size_t>(kBlockBytes))));
-      if (wrong != plan_.known->blocks[block]) return false;
-    }
-    return true;
-  };
-  Hash128 wrong;
-  size_t block = 0;
-  if (is_right(wrong, block)) return {};
-  log(LogLevel::kWarning, "{}: block {} came with other bytes than it has, and is read again", job_.from.url, block);
-  RETURN_IF_ERROR(plan_.source->read_at(range_of(part).offset, slot.buffer.span()));
-  if (is_right(wrong, block)) return {};
-  return fail(ErrorCode::kCorruption, "block {} of {} has the hash {}, not {} as {} says", block, plan_.source->name(),
-              to_hex(wrong), to_hex(plan_.known->blocks[block]), sidecar_key(job_.from.key));
+  ASSIGN_OR_RETURN(std::optional<WrongBlock> wrong, find_wrong_block(part, slot));
+  if (!wrong) return {};
+  log(LogLevel::kWarning, "{}: block {} came with other bytes than it has, and is read again", job_.from.url,
+      wrong->block);
+  if (slot.file) {
+    ASSIGN_OR_RETURN(slot.file, file_of(range_of(part)));
+  } else {
+    RETURN_IF_ERROR(plan_.source->read_at(range_of(part).offset, slot.buffer.span()));
+  }
+  ASSIGN_OR_RETURN(wrong, find_wrong_block(part, slot));
+  return wrong ? wrong_block(*wrong) : Status();
+}
+
+// REQUIRES: is_checked().
+Result<std::optional<ObjectCopy::WrongBlock>> ObjectCopy::find_wrong_block(int64_t part, Slot& slot) {
+  ContentHash content(false, true);
+  slot.file_crc32c = 0;
+  RETURN_IF_ERROR(for_each_piece(slot, [&](std::span<const std::byte> piece) {
+    content.update(piece);
+    if (slot.file && to_caps_.file_checksums) slot.file_crc32c = crc32c(piece, slot.file_crc32c);
+  }));
+  content.finish();
+  const auto block = static_cast<size_t>(range_of(part).offset / kBlockBytes);
+  for (size_t i = 0; i < content.blocks().size(); ++i) {
+    if (content.blocks()[i] != plan_.known->blocks[block + i]) return WrongBlock{block + i, content.blocks()[i]};
+  }
+  return std::nullopt;
+}
+
+Status ObjectCopy::wrong_block(const WrongBlock& wrong) const {
+  return fail(ErrorCode::kCorruption, "block {} of {} has the hash {}, not {} as {} says", wrong.block,
+              plan_.source->name(), to_hex(wrong.hash), to_hex(plan_.known->blocks[wrong.block]),
+              sidecar_key(job_.from.key));
 }
 
 Status ObjectCopy::check_ended_blocks() {
   if (!plan_.known) return {};
   for (; checked_blocks_ < hash_->blocks().size(); ++checked_blocks_) {
     if (hash_->blocks()[checked_blocks_] == plan_.known->blocks[checked_blocks_]) continue;
-    return fail(ErrorCode::kCorruption, "block {} of {} has the hash {}, not {} as {} says", checked_blocks_,
-                plan_.source->name(), to_hex(hash_->blocks()[checked_blocks_]),
-                to_hex(plan_.known->blocks[checked_blocks_]), sidecar_key(job_.from.key));
+    return wrong_block({checked_blocks_, hash_->blocks()[checked_blocks_]});
   }
   return {};
 }
 
 // Of what is in a file, small pieces, which stay in the page cache for those that follow.
 template <class Take>
-Status ObjectCopy::for_each_piece(int64_t part, const Slot& slot, Take&& take) {
+Status ObjectCopy::for_each_piece(const Slot& slot, Take&& take) {
   if (!slot.file) {
     take(slot.buffer.span());
     return {};
   }
-  const auto [offset, size] = range_of(part);
+  const int64_t size = slot.file->size();
   scratch_.resize(kCachedBytes);
   for (int64_t at = 0; at < size; at += std::ssize(scratch_)) {
     const auto piece = std::span(scratch_).first(static_cast<size_t>(std::min(size - at, std::ssize(scratch_))));
-    RETURN_IF_ERROR(plan_.source->read_at(offset + at, piece));
+    RETURN_IF_ERROR(slot.file->read_at(at, piece));
     take(piece);
   }
   return {};
 }
 
-Result<std::string> ObjectCopy::md5_of(int64_t part, const Slot& slot) {
+Result<std::string> ObjectCopy::md5_of(const Slot& slot) {
   Md5 md5;
-  RETURN_IF_ERROR(for_each_piece(part, slot, [&](std::span<const std::byte> piece) { md5.update(piece); }));
+  RETURN_IF_ERROR(for_each_piece(slot, [&](std::span<const std::byte> piece) { md5.update(piece); }));
   return md5.finish_hex();
 }
 
 Result<Action> ObjectCopy::choose(int64_t part, const Slot& slot) {
   const auto [offset, size] = range_of(part);
   if (const auto held = part_md5s_.find(offset); held != part_md5s_.end()) {
-    ASSIGN_OR_RETURN(const std::string md5, md5_of(part, slot));
+    ASSIGN_OR_RETURN(const std::string md5, md5_of(slot));
     if (md5 == held->second) return Action::kKeep;
   }
   if (plan_.compare == Compare::kNewContent && same_blocks(hash_->blocks(), *plan_.old_hashes, offset, size)) {
