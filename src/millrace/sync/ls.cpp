@@ -113,6 +113,11 @@ Result<std::vector<ObjectInfo>> list_uploads(const Location& at) {
     return !at.key.empty() && upload.key != at.key && !upload.key.starts_with(at.key + "/");
   });
   std::sort(uploads.begin(), uploads.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+  if (uploads.empty() && !at.key.empty() && at.storage->capabilities().folders) {
+    const auto there =
+        at.storage->stat(at.key);  // a slip of the hand; of a folder it says that it is none of an object
+    if (!there && there.error().code() == ErrorCode::kNotFound) return tl::unexpected<Error>(there.error());
+  }
   return uploads;
 }
 

@@ -188,9 +188,12 @@ class Run {
     if (streams_->plan.source_files() > 0 || source_.key.empty()) return {};
     const auto info = source_.storage->stat(source_.key);
     if (info) return fail(ErrorCode::kInvalidArgument, "{} is one object, not a folder: cp copies it", source_.url);
-    const bool is_missing = info.error().code() == ErrorCode::kNotFound;
-    if (is_missing && source_.storage->capabilities().folders) return tl::unexpected<Error>(info.error());
-    return {};
+    if (info.error().code() != ErrorCode::kNotFound) return {};
+    if (!source_.storage->capabilities().folders) {
+      ASSIGN_OR_RETURN(const ListPage below, source_.storage->list(prefix_of(source_), {.max_keys = 1}));
+      if (!below.objects.empty() || !below.prefixes.empty()) return {};
+    }
+    return tl::unexpected<Error>(info.error());
   }
 
   Result<std::optional<Action>> next_action() {

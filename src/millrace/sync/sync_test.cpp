@@ -270,7 +270,13 @@ TEST_F(SyncTest, AMissingSourceIsAnError) {
   EXPECT_EQ(sync(source_, target_).error().code(), ErrorCode::kNotFound);
   put(target_, "one", "1");
   EXPECT_THAT(sync(target_.child("one"), source_).error().to_string(), HasSubstr("cp copies it"));
-  EXPECT_TRUE(sync(memory_location("nothing"), target_));
+  const Location memory = memory_location("nothing");
+  EXPECT_EQ(sync(memory, target_).error().code(), ErrorCode::kNotFound);
+  put(memory, "one", "1");
+  SyncOptions none;
+  ASSERT_TRUE(none.filter.exclude("*"));
+  EXPECT_TRUE(sync(memory, target_, none)) << "something is there, though it is left out";
+  EXPECT_TRUE(sync(located(make_memory_storage("bucket"), ""), target_)) << "a bucket may be empty";
 }
 
 TEST_F(SyncTest, AListingThatFailsInTheMiddleDeletesNothing) {

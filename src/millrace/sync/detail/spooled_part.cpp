@@ -39,8 +39,8 @@ class SpooledPart final : public FileRange {
       const ssize_t put = ::pwrite(descriptor_, data.data(), data.size(), offset);
       if (put < 0 && errno == EINTR) continue;
       if (put < 0) {
-        return tl::unexpected(errno_error(
-            errno, fmt::format("keep a part of {} bytes in {}, which TMPDIR may change", size_, folder_)));
+        return tl::unexpected(
+            errno_error(errno, fmt::format("keep a part of {} bytes in {}, which TMPDIR may change", size_, folder_)));
       }
       offset += put;
       data = data.subspan(static_cast<size_t>(put));
