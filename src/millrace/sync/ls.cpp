@@ -114,8 +114,8 @@ Result<std::vector<ObjectInfo>> list_uploads(const Location& at) {
   });
   std::sort(uploads.begin(), uploads.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
   if (uploads.empty() && !at.key.empty() && at.storage->capabilities().folders) {
-    const auto there =
-        at.storage->stat(at.key);  // a slip of the hand; of a folder it says that it is none of an object
+    // A slip of the hand. Of a folder that is there stat says something else than not_found.
+    const auto there = at.storage->stat(at.key);
     if (!there && there.error().code() == ErrorCode::kNotFound) return tl::unexpected<Error>(there.error());
   }
   return uploads;

@@ -298,6 +298,22 @@ TEST_F(TransferTest, OfTwoThatGoOnWithOneUploadBothAreRight) {
   EXPECT_THAT(*parts_.storage->list_uploads(""), IsEmpty());
 }
 
+TEST_F(TransferTest, WhatCouldNotBeCompletedIsCompletedByTheNext) {
+  const std::string content = content_of(3 * kB + 1, seed_);
+  put(memory_.at("x"), content);
+  const auto plan = std::make_shared<FaultPlan>();
+  plan->add({.call = FaultCall::kCommit, .error = Error(ErrorCode::kUnavailable, "the end")});
+  const Location to{make_fault_storage(parts_.storage, plan), "y", "to://y"};
+  ASSERT_FALSE(engine_->copy(memory_.at("x"), *memory_.storage->stat("x"), to));
+  EXPECT_EQ(parts_.storage->list_uploads("y")->size(), 1U);
+  const auto report = engine_->copy(memory_.at("x"), *memory_.storage->stat("x"), to);
+  ASSERT_TRUE(report) << report.error().to_string();
+  EXPECT_EQ(report->resumed_bytes, 3 * kB + 1);
+  EXPECT_EQ(report->moved_bytes, 0);
+  EXPECT_TRUE(get(parts_.at("y")) == content);
+  EXPECT_THAT(*parts_.storage->list_uploads(""), IsEmpty());
+}
+
 // A dry run says what the copy does then, and leaves all as it is.
 TEST_F(TransferTest, ADryRunForetellsTheCopy) {
   const std::string old = content_of(6 * kB + 5, seed_);

@@ -388,7 +388,7 @@ Result<bool> ObjectCopy::begin_part(bool may_wait) {
       slot.action = Action::kFromOld;
       slot.ready = true;
     } else if (job_.options.dry_run && plan_.known) {
-      slot = {.ready = true};
+      slot = {.ready = true};  // another one, too
     }
   }
   ++next_;
