@@ -46,11 +46,11 @@ void print_entry(const sync::LsEntry& entry, const LsArgs& args, Output& out) {
 Status ls_uploads(const LsArgs& args, Output& out) {
   ASSIGN_OR_RETURN(const Location at, open_url(args.url));
   ASSIGN_OR_RETURN(const auto uploads, sync::list_uploads(at));
-  for (const ObjectInfo& upload : uploads) {
+  for (const auto& [path, is_folder, kind, upload] : uploads) {
     const std::string modified = utc_text(upload.modified);
-    out.print({{"type", "upload"}, {"key", upload.key}, {"bytes", upload.size}, {"modified", modified}},
+    out.print({{"type", "upload"}, {"path", path}, {"bytes", upload.size}, {"modified", modified}},
               fmt::format("{:<20}  {:>{}}  {}  (never finished)\n", modified, size_text(upload.size, args.bytes),
-                          args.bytes ? 15 : 9, printable(upload.key)));
+                          args.bytes ? 15 : 9, printable(path)));
   }
   return {};
 }

@@ -107,12 +107,22 @@ const LsReport& Listing::report() const {
   return impl_->report;
 }
 
-Result<std::vector<ObjectInfo>> list_uploads(const Location& at) {
-  ASSIGN_OR_RETURN(auto uploads, with_context(at.storage->list_uploads(at.key), "unfinished writes below " + at.url));
-  std::erase_if(uploads, [&](const ObjectInfo& upload) {
-    return !at.key.empty() && upload.key != at.key && !upload.key.starts_with(at.key + "/");
-  });
-  std::sort(uploads.begin(), uploads.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+Result<std::vector<LsEntry>> list_uploads(const Location& at) {
+  ASSIGN_OR_RETURN(auto found, with_context(at.storage->list_uploads(at.key), "unfinished writes below " + at.url));
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+  const std::string prefix = prefix_of(at);
+  std::vector<LsEntry> uploads;
+  for (ObjectInfo& upload : found) {
+    std::string path;
+    if (upload.key == at.key) {
+      path = name_of(upload.key);
+    } else if (upload.key.starts_with(prefix)) {
+      path = upload.key.substr(prefix.size());
+    } else {
+      continue;
+    }
+    uploads.push_back({std::move(path), false, Entry::Kind::kFile, std::move(upload)});
+  }
   if (uploads.empty() && !at.key.empty() && at.storage->capabilities().folders) {
     // A slip of the hand. Of a folder that is there stat says something else than not_found.
     const auto there = at.storage->stat(at.key);

@@ -51,7 +51,7 @@ class Listing {
 };
 
 // What was begun at `url` or below it and never finished (Storage::list_uploads), in order of the key: it takes room,
-// and no listing shows it. Errors: those of the storage.
-[[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(const Location& at);
+// and no listing shows it. Errors: those of the storage; not_found where a file system has no such path.
+[[nodiscard]] Result<std::vector<LsEntry>> list_uploads(const Location& at);
 
 }  // namespace millrace::sync

@@ -36,11 +36,11 @@ Status remove_below(const Location& root, const RmOptions& options, const std::s
 Result<RmReport> rm_uploads(const Location& at, const RmOptions& options, const std::stop_token& stop) {
   RmReport report;
   ASSIGN_OR_RETURN(const auto uploads, list_uploads(at));
-  for (const ObjectInfo& upload : uploads) {
+  for (const LsEntry& upload : uploads) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
     const Status aborted =
-        options.dry_run ? Status() : at.storage->abort_uploads(std::span<const ObjectInfo>(&upload, 1));
-    count(upload.key, upload.size, aborted, options, report);
+        options.dry_run ? Status() : at.storage->abort_uploads(std::span<const ObjectInfo>(&upload.info, 1));
+    count(upload.path, upload.info.size, aborted, options, report);
   }
   return report;
 }
