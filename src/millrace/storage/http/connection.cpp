@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/storage/http/connection.h"
 
+#include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -22,6 +23,7 @@ constexpr size_t kHeadRoomBytes = 1 << 10;
 constexpr size_t kFirstReadBytes = 4 << 10;
 constexpr size_t kTlsPieceBytes = 64 << 10;
 constexpr int kReadsInARow = 16;
+constexpr int kWakeBytes = 256 << 10;  // of a long body; with TLS, what has just come is decrypted faster
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -216,7 +218,16 @@ bool Connection::is_kept() const {
 }
 
 int64_t Connection::moved_bytes() const {
-  return exchange_->taken_bytes() + static_cast<int64_t>(sent_);
+  int waiting = 0;  // too little to wake anybody
+  if (socket_ < 0 || ::ioctl(socket_, FIONREAD, &waiting) != 0) waiting = 0;
+  return exchange_->taken_bytes() + waiting + static_cast<int64_t>(sent_);
+}
+
+void Connection::choose_wake_bytes() {
+  const bool is_long = !is_tls_ && reader_->room().size() >= 2 * size_t{kWakeBytes};
+  const int wanted = is_long ? kWakeBytes : 1;
+  if (wanted == wake_bytes_) return;
+  if (::setsockopt(socket_, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted) == 0) wake_bytes_ = wanted;
 }
 
 Connection::State Connection::go_on(std::span<char> scratch) {

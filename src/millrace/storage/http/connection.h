@@ -68,7 +68,10 @@ class Connection {
   // After kDone: whether it can carry another exchange.
   bool is_kept() const;
 
-  // Bytes sent and received for the exchange so far.
+  // After kWaits: a long body that goes to the caller's memory is told of only when much of it has come.
+  void choose_wake_bytes();
+
+  // Bytes sent and received for the exchange so far, with those that wait in the socket.
   int64_t moved_bytes() const;
 
  private:
@@ -103,6 +106,7 @@ class Connection {
   bool is_tls_ = false;
   bool is_direct_ = false;
   int socket_ = -1;
+  int wake_bytes_ = 1;  // so many make the socket readable (SO_RCVLOWAT)
   std::array<char, CURL_ERROR_SIZE> error_text_{};
 
   Exchange* exchange_ = nullptr;

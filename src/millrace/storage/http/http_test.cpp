@@ -459,17 +459,37 @@ TEST(HttpClient, AStallIsATimeout) {
 }
 
 TEST(HttpClient, ASlowAnswerIsNoStall) {
-  TestServer server(always({.body = std::string(40, 'x'), .trickle_bytes = 1, .trickle_pause = milliseconds(20)}));
-  Client client;
-  Buffer buffer(40);
-  Request request = get(server.url("/o"));
-  request.out = buffer.span();
-  request.stall_timeout = milliseconds(300);
-  const auto answer = client.fetch(request);
-  ASSERT_TRUE(answer) << answer.error().to_string();
-  EXPECT_EQ(answer->received_bytes, 40);
-  request.deadline = Clock::now() + milliseconds(200);
-  EXPECT_FAILS(client.fetch(request), ErrorCode::kTimeout);
+  // Of a long one, more has to come than does in that time before anybody is told.
+  for (const int64_t piece : {int64_t{1}, int64_t{16} << 10}) {
+    const std::string content(static_cast<size_t>(piece) * 40, 'x');
+    TestServer server(always({.body = content, .trickle_bytes = piece, .trickle_pause = milliseconds(20)}));
+    Client client;
+    Buffer buffer(content.size());
+    Request request = get(server.url("/o"));
+    request.out = buffer.span();
+    request.stall_timeout = milliseconds(200);
+    const auto answer = client.fetch(request);
+    ASSERT_TRUE(answer) << answer.error().to_string();
+    EXPECT_TRUE(buffer.bytes == content);
+    request.deadline = Clock::now() + milliseconds(200);
+    EXPECT_FAILS(client.fetch(request), ErrorCode::kTimeout);
+  }
+}
+
+TEST(HttpClient, ShortAnswersFollowLongOnes) {
+  const std::string content = test_bytes(3 << 20, 4);
+  TestServer server([&](const ReceivedRequest& request) { return serve_range(request, content); });
+  Client client({.max_connections = 1});
+  for (int i = 0; i < 60; ++i) {
+    Buffer buffer(i % 2 == 0 ? content.size() : 100);
+    Request request = get(server.url("/o"));
+    request.headers = {fmt::format("Range: bytes=0-{}", buffer.bytes.size() - 1)};
+    request.out = buffer.span();
+    request.stall_timeout = seconds(5);
+    ASSERT_TRUE(client.fetch(request)) << i;
+    ASSERT_TRUE(content.starts_with(buffer.bytes)) << i;
+  }
+  EXPECT_EQ(server.connections(), 1);
 }
 
 TEST(HttpClient, AnUploadThatNobodyReadsStalls) {

@@ -326,6 +326,7 @@ void Loop::go_on_with(Connection& connection) {
   std::erase(later_, &connection);
   switch (connection.go_on(scratch_)) {
     case Connection::State::kWaits:
+      connection.choose_wake_bytes();
       return watch(connection.socket(), EPOLLIN | (connection.wants_to_send() ? uint32_t{EPOLLOUT} : 0), &connection);
     case Connection::State::kMayGoOn:
       later_.push_back(&connection);

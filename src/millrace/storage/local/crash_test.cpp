@@ -132,7 +132,7 @@ bool write_in_two(Storage& storage, const std::string& key) {
   {
     const auto writer = storage.open_write(key);
     if (!writer || !(*writer)->write_at(0, as_bytes(kNew.substr(0, half)))) return false;
-    if (!(*writer)->set_note("half") || !(*writer)->suspend()) return false;
+    if (!(*writer)->set_note("less") || !(*writer)->set_note("half") || !(*writer)->suspend()) return false;
   }
   const auto uploads = storage.list_uploads(key);
   if (!uploads || uploads->size() != 1) return false;

@@ -177,6 +177,24 @@ TEST_F(LocalTest, NotesAreHiddenAndGoWithTheirWrite) {
   }
 }
 
+TEST_F(LocalTest, ANoteOfTheSameLengthIsWrittenOverTheLast) {
+  auto writer = storage_->open_write("object");
+  ASSERT_TRUE(writer && (*writer)->append(as_bytes("half")));
+  ASSERT_TRUE((*writer)->set_note("note 1"));
+  sys_.add({.call = "rename", .path_part = "-note", .error = EIO});
+  for (const char* note : {"note 2", "note 3"}) ASSERT_TRUE((*writer)->set_note(note));
+  EXPECT_FALSE((*writer)->set_note("longer than that"));
+  EXPECT_TRUE((*writer)->set_note("longer than that")) << "only one rename fails";
+  ASSERT_TRUE((*writer)->set_note("note 4"));
+  ASSERT_TRUE((*writer)->suspend());
+  for (const char* last : {"note 4", "note 5"}) {
+    const auto resumed = storage_->resume_write(storage_->list_uploads("")->at(0));
+    ASSERT_TRUE(resumed);
+    EXPECT_EQ((*resumed)->note(), last);
+    ASSERT_TRUE((*resumed)->set_note("note 0") && (*resumed)->set_note("note 5") && (*resumed)->suspend());
+  }
+}
+
 TEST_F(LocalTest, ANoteWithoutItsFileIsFoundAndGoes) {
   for (const bool resumes : {false, true}) {
     const auto writer = storage_->open_write("dir/object");

@@ -13,6 +13,8 @@ constexpr size_t kAlignment = 4096;                // of offset, size and memory
 constexpr size_t kPieceBytes = 1 << 20;            // smaller ones gain little, and many wait for the disk one by one
 constexpr int64_t kWrittenObjectBytes = 16 << 20;  // a smaller one may well be read soon, from memory
 constexpr int kMeasuredPieces = 4;                 // of each way
+constexpr size_t kMeasuredBytes = 2 << 20;  // of a piece that is written: the slower way is waited for, and may cost
+                                            // ten times the CPU time. A read needs length to show what it can
 constexpr double kWorthwhile = 0.9;         // of the buffered rate: direct transfers cost a tenth of the CPU time
 constexpr int64_t kBehindBytes = 32 << 20;  // written behind a stream before it is waited for and dropped
 
@@ -122,15 +124,20 @@ size_t Stream::write(int64_t offset, std::span<const std::byte> data) const {
       direct_ && is_aligned(static_cast<uint64_t>(offset)) && is_aligned(std::bit_cast<uintptr_t>(data.data()));
   if (!can) return buffered_write(offset, data, false);
   const Turn turn = policy_.next(device_, true);
+  if (!turn.measured) return turn.direct ? direct_write(offset, data) : buffered_write(offset, data, false);
+  const auto front = data.first(std::min(data.size(), kMeasuredBytes));
   const Stopwatch watch;
-  const size_t done =
-      turn.direct ? move(data, true,
-                         [&](size_t at, size_t size) {
-                           return sys_.pwrite(direct_.get(), data.data() + at, size, offset + static_cast<int64_t>(at));
-                         })
-                  : buffered_write(offset, data, turn.measured);
-  if (turn.measured && done > 0) policy_.tell(device_, true, turn.direct, done, watch.seconds());
-  return done;
+  const size_t done = turn.direct ? direct_write(offset, front) : buffered_write(offset, front, true);
+  if (done == 0) return 0;
+  policy_.tell(device_, true, turn.direct, done, watch.seconds());
+  if (done < front.size()) return done;
+  return done + direct_write(offset + static_cast<int64_t>(done), data.subspan(done));
+}
+
+size_t Stream::direct_write(int64_t offset, std::span<const std::byte> data) const {
+  return move(data, true, [&](size_t at, size_t size) {
+    return sys_.pwrite(direct_.get(), data.data() + at, size, offset + static_cast<int64_t>(at));
+  });
 }
 
 // The disk begins at once; what was written some time before is waited for and leaves the memory.

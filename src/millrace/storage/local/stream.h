@@ -3,7 +3,7 @@
 
 // Private to local/: large files that are read or written once, so that they need not stay in memory. A piece goes past
 // the page cache (O_DIRECT), or through it and is dropped behind; which is faster is measured on each file system with
-// the first pieces of real work. Thread-safe.
+// the first pieces of real work, of those that are written with their first 2 MiB. Thread-safe.
 
 #include <array>
 #include <map>
@@ -67,6 +67,7 @@ class Stream {
  private:
   template <class Span, class Call>
   size_t move(Span bytes, bool write, Call&& call) const;
+  size_t direct_write(int64_t offset, std::span<const std::byte> data) const;
   size_t buffered_read(int64_t offset, std::span<std::byte> out, bool cached) const;
   size_t buffered_write(int64_t offset, std::span<const std::byte> data, bool wait) const;
 

@@ -44,7 +44,8 @@ constexpr mode_t kNewFileMode = 0666;
 constexpr size_t kNameMaxBytes = 255;
 constexpr size_t kHoleBytes = 64 << 10;  // a shorter run of zeros saves no request to the disk
 constexpr int64_t kNoteLimitBytes = 1 << 20;
-constexpr int kResumeTries = 5;  // a listing holds the lock for a moment, to see that nobody else does
+constexpr size_t kNotePageBytes = 4096;  // nobody is killed in the middle of a page
+constexpr int kResumeTries = 5;          // a listing holds the lock for a moment, to see that nobody else does
 constexpr std::chrono::milliseconds kResumeWait{2};
 
 // The system stamps files with a clock that ticks every few ms, and inode numbers are used again at once: two objects
@@ -117,7 +118,6 @@ class LocalWriter final : public Writer {
   Result<Fd> open_temp(const std::string& temp);
   Status open_abandoned_temp(const std::string& path);
   Status read_note();
-  Status write_file(const std::string& path, std::string_view content) const;
   void remove_note();
   Status set_attributes();
   Status preallocate(int64_t allocated);
@@ -150,6 +150,8 @@ class LocalWriter final : public Writer {
   std::string resumed_note_;
   Mutex note_mutex_;
   bool has_note_ GUARDED_BY(note_mutex_) = false;
+  Fd note_fd_ GUARDED_BY(note_mutex_);             // of what this writer has set
+  size_t note_bytes_ GUARDED_BY(note_mutex_) = 0;  // of that, where it may be written over
 };
 
 Status LocalWriter::begin() {
@@ -536,17 +538,20 @@ Status LocalWriter::set_note(std::string_view note) {
                 kNoteLimitBytes);
   }
   MutexLock lock(note_mutex_);
-  has_note_ = true;
-  const std::string fresh = note_path(temp_path_, kNewNoteMark);
-  RETURN_IF_ERROR(write_file(fresh, note));
-  const int64_t renamed = retry([&] { return sys().rename(fresh.c_str(), note_path(temp_path_, kNoteMark).c_str()); });
-  if (renamed < 0) return sys_fail(renamed, "write " + fresh);
+  // Each rename over a note makes ext4 write the new one to the disk at once, which is dear for every part of a file.
+  const bool over_last = note_fd_ && note.size() == std::exchange(note_bytes_, 0) && note.size() <= kNotePageBytes;
+  if (over_last) {
+    RETURN_IF_ERROR(pwrite_all(sys(), note_fd_, note_path(temp_path_, kNoteMark), 0, as_bytes(note)));
+  } else {
+    has_note_ = true;
+    const std::string fresh = note_path(temp_path_, kNewNoteMark);
+    ASSIGN_OR_RETURN(note_fd_, open_fd(sys(), fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600));
+    RETURN_IF_ERROR(pwrite_all(sys(), note_fd_, fresh, 0, as_bytes(note)));
+    const int64_t moved = retry([&] { return sys().rename(fresh.c_str(), note_path(temp_path_, kNoteMark).c_str()); });
+    if (moved < 0) return sys_fail(moved, "write " + fresh);
+  }
+  note_bytes_ = note.size();
   return {};
-}
-
-Status LocalWriter::write_file(const std::string& path, std::string_view content) const {
-  ASSIGN_OR_RETURN(const Fd fd, open_fd(sys(), path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600));
-  return pwrite_all(sys(), fd, path, 0, as_bytes(content));
 }
 
 // One that stays is found by list_uploads.
