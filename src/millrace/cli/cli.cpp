@@ -58,6 +58,20 @@ int print_help(const std::string& text) {
   return out.flush() ? kExitDone : kExitFailed;
 }
 
+// What an option does not go with stands behind its description: in the column of names it would push that away.
+class HelpFormatter final : public CLI::Formatter {
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string all = CLI::Formatter::make_option_opts(option);
+    return all.substr(0, all.find(" Excludes:"));
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::string others;
+    for (const CLI::Option* other : option->get_excludes()) others += (others.empty() ? "" : ", ") + other->get_name();
+    const std::string description = CLI::Formatter::make_option_desc(option);
+    return others.empty() ? description : fmt::format("{}; not with {}", description, others);
+  }
+};
+
 int run_verb(const Verbs& verbs, const std::string& name) {
   const SignalStop signals;
   Output out(verbs.options());
@@ -83,6 +97,7 @@ int parse_and_run(int argc, const char* const* argv) {
   CLI::App root{std::string(kDescription), "millrace"};
   root.set_version_flag("--version", "millrace " MILLRACE_VERSION);
   root.require_subcommand(1);
+  root.formatter(std::make_shared<HelpFormatter>());
   root.get_formatter()->label("SUBCOMMAND", "VERB");
   Verbs verbs(root);
   add_cp(verbs);
