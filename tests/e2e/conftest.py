@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -146,13 +145,6 @@ def cloud(millrace: Millrace, s3) -> Millrace:
     """For s3:// on the server of the tests."""
     millrace.env = {k: v for k, v in millrace.env.items() if not k.startswith("AWS_")} | s3.env
     return millrace
-
-
-@pytest.fixture
-def seeded(request: pytest.FixtureRequest) -> random.Random:
-    seed = int(os.environ.get("MILLRACE_TEST_SEED") or random.SystemRandom().randrange(2**32))
-    print(f"MILLRACE_TEST_SEED={seed}")
-    return random.Random(seed)
 
 
 def byte_alphabet() -> list[str]:

@@ -152,11 +152,6 @@ def conversation(rng, roles=("user", "assistant")):
     return messages
 
 
-def seeded():
-    seed = int(os.environ.get("MILLRACE_TEST_SEED", random.randrange(1 << 32)))
-    return random.Random(seed), f"MILLRACE_TEST_SEED={seed}"
-
-
 def as_lists(encoded):
     ids, mask = encoded
     assert ids.dtype == np.uint32
@@ -171,14 +166,13 @@ def bos_of(name):
 @pytest.mark.filterwarnings("ignore:.*turns of a conversation")
 @pytest.mark.parametrize("tokenizer", FILES)
 @pytest.mark.parametrize("name", NATIVE)
-def test_native_templates_give_what_transformers_gives(pairs, tokenizer, name):
+def test_native_templates_give_what_transformers_gives(pairs, tokenizer, name, seeded):
     pair = pairs[tokenizer]
-    rng, seed = seeded()
     native = chat.NamedChatTemplate(name)
     for _ in range(ROUNDS):
-        messages = conversation(rng)
+        messages = conversation(seeded)
         expected = pair.expected(messages, NATIVE[name], **bos_of(name))
-        assert as_lists(native.encode(messages, pair.ours)) == expected, (seed, messages)
+        assert as_lists(native.encode(messages, pair.ours)) == expected, messages
 
 
 @pytest.mark.filterwarnings("ignore:.*turns of a conversation")
@@ -189,18 +183,17 @@ def test_native_templates_give_what_transformers_gives(pairs, tokenizer, name):
         ("llama-3", "llama3.2", {"bos_token": "<|begin_of_text|>"}),
     ],
 )
-def test_native_templates_with_the_models_own_tokenizers(name, real, tokens, caplog):
+def test_native_templates_with_the_models_own_tokenizers(name, real, tokens, caplog, seeded):
     path = pathlib.Path(os.environ.get("MILLRACE_TEST_DATA", ""), "tokenizers", real, "tokenizer.json")
     if not path.is_file():
         pytest.skip("MILLRACE_TEST_DATA is not set")
     pair = Pair(path, **tokens)
-    rng, seed = seeded()
     native = chat.NamedChatTemplate(name)
     learned = 0
     for _ in range(ROUNDS):
-        messages = conversation(rng)
+        messages = conversation(seeded)
         expected = pair.expected(messages, NATIVE[name])
-        assert as_lists(native.encode(messages, pair.ours)) == expected, (seed, messages)
+        assert as_lists(native.encode(messages, pair.ours)) == expected, messages
         learned += sum(expected[1])
     assert learned > 10 * ROUNDS
     # The old Llama-2 file finds "<s>" only at the start and behind a space.
@@ -210,29 +203,27 @@ def test_native_templates_with_the_models_own_tokenizers(name, real, tokens, cap
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_markers_change_nothing_of_what_is_published(pairs, name):
+def test_markers_change_nothing_of_what_is_published(pairs, name, seeded):
     pair = pairs["bytes"]
-    rng, seed = seeded()
     native = chat.NamedChatTemplate(name)
     for _ in range(ROUNDS):
-        messages = conversation(rng)
+        messages = conversation(seeded)
         text = pair.theirs.apply_chat_template(messages, chat_template=PUBLISHED[name], tokenize=False, **bos_of(name))
-        assert native.encode_with_text(messages, pair.ours)[0] == text, (seed, messages)
+        assert native.encode_with_text(messages, pair.ours)[0] == text, messages
 
 
 @pytest.mark.filterwarnings("ignore:.*turns of a conversation")
 @pytest.mark.parametrize("tokenizer", FILES)
 @pytest.mark.parametrize("style", STYLES)
-def test_jinja_templates_give_what_transformers_gives(pairs, tokenizer, style):
+def test_jinja_templates_give_what_transformers_gives(pairs, tokenizer, style, seeded):
     pair = pairs[tokenizer]
-    rng, seed = seeded()
     ours = chat.ChatTemplate(STYLES[style], {"bos_token": "<s>", "eos_token": "</s>"})
     for _ in range(ROUNDS):
-        messages = conversation(rng)
+        messages = conversation(seeded)
         for message in messages:
-            if rng.random() < 0.2:
-                message[rng.choice(["reasoning", "thinking", "reasoning_content"])] = rng.choice(["why", None])
-        assert as_lists(ours.encode(messages, pair.ours)) == pair.expected(messages, STYLES[style]), (seed, messages)
+            if seeded.random() < 0.2:
+                message[seeded.choice(["reasoning", "thinking", "reasoning_content"])] = seeded.choice(["why", None])
+        assert as_lists(ours.encode(messages, pair.ours)) == pair.expected(messages, STYLES[style]), messages
 
 
 def test_variables_and_tools_reach_the_template(pairs):
@@ -254,17 +245,16 @@ def test_a_turn_that_transformers_loses_is_warned_of(pairs):
             assert as_lists(template.encode(messages, pairs["trimmed"].ours)) == expected
 
 
-def test_without_markers_nothing_is_learned_unless_it_is_asked_for(pairs):
+def test_without_markers_nothing_is_learned_unless_it_is_asked_for(pairs, seeded):
     pair = pairs["bytes"]
-    rng, seed = seeded()
     with pytest.warns(UserWarning, match="no {% generation %}"):
-        _, mask = chat.ChatTemplate(PUBLISHED["chatml"]).encode(conversation(rng), pair.ours)
+        _, mask = chat.ChatTemplate(PUBLISHED["chatml"]).encode(conversation(seeded), pair.ours)
     assert not mask.any()
     between = chat.ChatTemplate(PUBLISHED["chatml"], learned="between")
     for _ in range(ROUNDS):
-        messages = conversation(rng)
+        messages = conversation(seeded)
         expected = pair.expected(messages, NATIVE["chatml"])
-        assert as_lists(between.encode(messages, pair.ours)) == expected, (seed, messages)
+        assert as_lists(between.encode(messages, pair.ours)) == expected, messages
     counting = chat.ChatTemplate(
         "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}", learned="between"
     )
@@ -344,10 +334,9 @@ def write_jsonl(path, conversations):
 
 
 @pytest.mark.filterwarnings("ignore:.*turns of a conversation")
-def test_from_jsonl_to_labels(pairs, tmp_path):
+def test_from_jsonl_to_labels(pairs, tmp_path, seeded):
     pair = pairs["bytes"]
-    rng, _ = seeded()
-    conversations = [conversation(rng) for _ in range(120)]
+    conversations = [conversation(seeded) for _ in range(120)]
     write_jsonl(tmp_path / "a.jsonl", conversations[:50])
     write_jsonl(tmp_path / "b.jsonl", conversations[50:])
     template = chat.ChatTemplate(NATIVE["chatml"])

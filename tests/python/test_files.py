@@ -73,19 +73,16 @@ def test_cp_ls_rm(tree: Path, tmp_path: Path):
     assert names(tree) == ["d/b"]
 
 
-def test_open_is_a_file(tmp_path: Path):
-    seed = int(os.environ.get("MILLRACE_TEST_SEED") or random.SystemRandom().randrange(2**32))
-    print(f"MILLRACE_TEST_SEED={seed}")
-    chance = random.Random(seed)
+def test_open_is_a_file(tmp_path: Path, seeded: random.Random):
     path = tmp_path / "object"
-    path.write_bytes(chance.randbytes(3_000_000))
+    path.write_bytes(seeded.randbytes(3_000_000))
     with mr.open(str(path)) as ours, open(path, "rb") as theirs:
         assert ours.raw.size == 3_000_000 and ours.raw.version
         for _ in range(300):
-            if chance.random() < 0.3:
-                place = chance.randrange(3_100_000)
+            if seeded.random() < 0.3:
+                place = seeded.randrange(3_100_000)
                 assert ours.seek(place) == theirs.seek(place)
-            count = chance.choice([0, 1, 100, 70_000, 500_000])
+            count = seeded.choice([0, 1, 100, 70_000, 500_000])
             assert ours.read(count) == theirs.read(count)
             assert ours.tell() == theirs.tell()
         assert ours.seek(-5, io.SEEK_END) == theirs.seek(-5, io.SEEK_END)

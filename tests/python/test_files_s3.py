@@ -33,13 +33,6 @@ def cloud(s3, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def seeded() -> random.Random:
-    seed = int(os.environ.get("MILLRACE_TEST_SEED") or random.SystemRandom().randrange(2**32))
-    print(f"MILLRACE_TEST_SEED={seed}")
-    return random.Random(seed)
-
-
-@pytest.fixture
 def fs():
     return fsspec.filesystem("millrace")
 
