@@ -292,7 +292,7 @@ class Checkpoint:
     def verify(self, threads: int = 0) -> None:
         """Reads and checks everything. Raises CorruptionError."""
 
-def cp(source: str, target: str, *, recursive: bool = False, filters: Sequence[str] = [], follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False) -> dict:
+def cp(source: str, target: str, *, recursive: bool = False, filters: Sequence[str] = [], follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> dict:
     """
     Copies an object, or what is below a folder with recursive=True; the same as `millrace cp`.
 
@@ -302,17 +302,18 @@ def cp(source: str, target: str, *, recursive: bool = False, filters: Sequence[s
         follow_links: copy what symbolic links lead to, instead of passing them over.
         posix: owner, mode and times go along.
         records: keep hashes below .millrace/ at the target.
+        memory_bytes: for parts under way; each 8 MiB are a connection to s3://, and fast networks want many.
     Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...
     Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single
         files fail the rest is copied first.
     """
 
-def sync(source: str, target: str, *, filters: Sequence[str] = [], delete: bool = False, max_delete: int | None = None, compare: str = 'usual', follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False) -> dict:
+def sync(source: str, target: str, *, filters: Sequence[str] = [], delete: bool = False, max_delete: int | None = None, compare: str = 'usual', follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> dict:
     """
     Makes `target` hold the files of `source`, moving only what differs; the same as `millrace sync`.
 
     Args:
-        filters, follow_links, posix, records: as of cp.
+        filters, follow_links, posix, records, memory_bytes: as of cp.
         delete: at the end, delete from the target what the source does not have; never after an error, nor when
             the source has no files.
         max_delete: delete nothing when it would be more files than this.
@@ -350,7 +351,7 @@ def verify(source: str, target: str, *, filters: Sequence[str] = [], recorded: b
     Returns: a dict: ok, files, bytes, same, extra, differences (paths).
     """
 
-def stage(source: str, target: str, *, create_bucket: bool = False, sample: str = '', sample_dir: str = '', filters: Sequence[str] = [], posix: bool = False, records: bool = True, dry_run: bool = False) -> dict:
+def stage(source: str, target: str, *, create_bucket: bool = False, sample: str = '', sample_dir: str = '', filters: Sequence[str] = [], posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> dict:
     """
     Uploads a folder, lists it and holds it against the source, downloads a sample, unpacks and checks it; the
     same as `millrace stage`.
@@ -359,7 +360,7 @@ def stage(source: str, target: str, *, create_bucket: bool = False, sample: str 
         create_bucket: make the bucket of `target` where there is none.
         sample: the file, by its path below `source`, that is checked; "": the smallest archive, else file.
         sample_dir: keep the sample and what it unpacks to here; "": it is removed.
-        filters, posix, records: as of cp.
+        filters, posix, records, memory_bytes: as of cp.
     Returns: a dict: that of sync, and bucket_made, objects, bytes, sample, sample_bytes, sample_members.
     Raises: as sync; millrace.CorruptionError when what is there, or the sample, is not what was sent.
     """

@@ -113,6 +113,18 @@ def test_one_unreadable_file_does_not_stop_the_rest(millrace: Millrace, tree: di
     }
 
 
+def test_memory_has_bounds(millrace: Millrace, tree: dict, tmp_path: Path):
+    for command in (("cp", "src", "dst", "--recursive"), ("sync", "src", "dst"), ("stage", "src", "dst")):
+        assert "at least 16.8 MB of memory" in millrace(*command, "--memory", "1MiB", status=1).err
+        assert (
+            "MILLRACE_MEMORY" in millrace(*command, "--memory", "1GiB", status=1, env={"MILLRACE_MEMORY": "64MiB"}).err
+        )
+        assert not (tmp_path / "dst").exists()
+    for command in (("cp", "src", "one", "--recursive"), ("sync", "src", "two"), ("stage", "src", "three")):
+        millrace(*command, "--memory", "256MiB")
+        assert read(tmp_path / command[2]) == tree
+
+
 def test_cp_folder_rules(millrace: Millrace, tree: dict, tmp_path: Path):
     millrace("cp", "src/a", "one")
     millrace("cp", "src/a", "folder/")

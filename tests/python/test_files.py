@@ -60,7 +60,9 @@ def test_stage(tree: Path, tmp_path: Path):
 
 
 def test_cp_ls_rm(tree: Path, tmp_path: Path):
-    assert mr.cp(str(tree / "a"), str(tmp_path / "there") + "/")["copied_files"] == 1
+    with pytest.raises(ValueError, match=r"at least 16\.8 MB of memory"):
+        mr.cp(str(tree / "a"), str(tmp_path / "there") + "/", memory_bytes=1 << 20)
+    assert mr.cp(str(tree / "a"), str(tmp_path / "there") + "/", memory_bytes=1 << 28)["copied_files"] == 1
     assert mr.cp(str(tree), str(tmp_path / "there"), recursive=True, filters=["- a"])["copied_files"] == 1
     assert names(tmp_path / "there") == ["a", "d/b"]
     listed = list(mr.ls(str(tree)))

@@ -110,6 +110,18 @@ def damage(rng, spec):
             parent[key] = copy.deepcopy(at(spec, other))
 
 
+def panics(tokenizer, text):
+    try:
+        tokenizer.encode(text)
+    except Exception:
+        return False
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        return True
+    return False
+
+
 def test_damaged_files(tmp_path):
     rng = random.Random(SEED)
     path = tmp_path / "tokenizer.json"
@@ -128,6 +140,9 @@ def test_damaged_files(tmp_path):
         theirs.no_truncation()
         theirs.no_padding()
         for text in ("ab a x\na,b", " aé1 "):
+            if panics(theirs, text):  # a Replace that puts something before the text, and another step behind it
+                answer(lambda: ours.encode(text))  # noqa: B023
+                continue
             what = difference(ours, theirs, text, True)
             assert what is None, f"MILLRACE_TEST_SEED={SEED}, {spec} on {text!r}: {what}"
 

@@ -22,7 +22,7 @@ void add_source_and_target(CLI::App& app, std::string& source, std::string& targ
 void add_filter_flags(CLI::App& app, sync::Filter& filter);
 // --links skip|follow.
 void add_links_flag(CLI::App& app, bool& follow);
-// --posix, --lustre-layout, --no-records, --bwlimit, --dry-run, --all and the filters: of cp, sync and stage.
+// --posix, --lustre-layout, --no-records, --bwlimit, --memory, --dry-run, --all and the filters: of cp, sync and stage.
 void add_transfer_flags(CLI::App& app, TransferArgs& args);
 
 // Prints a line for what became of a path, unless it was merely skipped and `all` is off.

@@ -59,8 +59,9 @@ Result<sync::SyncReport> whole(Result<sync::SyncReport> report) {
 }
 
 nb::dict cp_py(const std::string& source, const std::string& target, bool recursive, const Rules& filters,
-               bool follow_links, bool posix, bool records, bool dry_run) {
+               bool follow_links, bool posix, bool records, bool dry_run, int64_t memory_bytes) {
   sync::SyncOptions options;
+  options.engine.memory_bytes = memory_bytes;
   options.filter = filter_of(filters);
   options.follow_links = follow_links;
   options.transfer.posix = posix;
@@ -72,8 +73,9 @@ nb::dict cp_py(const std::string& source, const std::string& target, bool recurs
 
 nb::dict sync_py(const std::string& source, const std::string& target, const Rules& filters, bool delete_extra,
                  std::optional<int64_t> max_delete, std::string_view compare, bool follow_links, bool posix,
-                 bool records, bool dry_run) {
+                 bool records, bool dry_run, int64_t memory_bytes) {
   sync::SyncOptions options;
+  options.engine.memory_bytes = memory_bytes;
   options.filter = filter_of(filters);
   if (compare == "checksum") {
     options.compare = sync::CompareBy::kChecksum;
@@ -182,12 +184,14 @@ nb::dict verify_py(const std::string& source, const std::string& target, const R
 }
 
 nb::dict stage_py(const std::string& source, const std::string& target, bool create_bucket, const std::string& sample,
-                  const std::string& sample_dir, const Rules& filters, bool posix, bool records, bool dry_run) {
+                  const std::string& sample_dir, const Rules& filters, bool posix, bool records, bool dry_run,
+                  int64_t memory_bytes) {
   sync::StageOptions options{.create_bucket = create_bucket, .sample = sample, .sample_dir = sample_dir};
   options.sync.filter = filter_of(filters);
   options.sync.transfer.posix = posix;
   options.sync.record = options.sync.transfer.sidecar = records;
   options.sync.dry_run = dry_run;
+  options.sync.engine.memory_bytes = memory_bytes;
   const auto report = interruptible<sync::StageReport>([&](std::stop_token stop) -> Result<sync::StageReport> {
     auto done = sync::stage(source, target, options, stop);
     if (done) RETURN_IF_ERROR(done->end);
@@ -348,7 +352,7 @@ class PyWriter {
 void register_sync(nb::module_& m) {
   m.def("cp", &cp_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("recursive") = false,
         nb::arg("filters") = Rules(), nb::arg("follow_links") = false, nb::arg("posix") = false,
-        nb::arg("records") = true, nb::arg("dry_run") = false,
+        nb::arg("records") = true, nb::arg("dry_run") = false, nb::arg("memory_bytes") = sync::kTransferMemoryBytes,
         "Copies an object, or what is below a folder with recursive=True; the same as `millrace cp`.\n\n"
         "Args:\n"
         "    source, target: paths or URLs. A target that ends in '/', or is a folder, gets the object by its name.\n"
@@ -356,16 +360,17 @@ void register_sync(nb::module_& m) {
         "    follow_links: copy what symbolic links lead to, instead of passing them over.\n"
         "    posix: owner, mode and times go along.\n"
         "    records: keep hashes below .millrace/ at the target.\n"
+        "    memory_bytes: for parts under way; each 8 MiB are a connection to s3://, and fast networks want many.\n"
         "Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...\n"
         "Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single\n"
         "    files fail the rest is copied first.");
   m.def("sync", &sync_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("filters") = Rules(),
         nb::arg("delete") = false, nb::arg("max_delete") = nb::none(), nb::arg("compare") = "usual",
         nb::arg("follow_links") = false, nb::arg("posix") = false, nb::arg("records") = true,
-        nb::arg("dry_run") = false,
+        nb::arg("dry_run") = false, nb::arg("memory_bytes") = sync::kTransferMemoryBytes,
         "Makes `target` hold the files of `source`, moving only what differs; the same as `millrace sync`.\n\n"
         "Args:\n"
-        "    filters, follow_links, posix, records: as of cp.\n"
+        "    filters, follow_links, posix, records, memory_bytes: as of cp.\n"
         "    delete: at the end, delete from the target what the source does not have; never after an error, nor when\n"
         "        the source has no files.\n"
         "    max_delete: delete nothing when it would be more files than this.\n"
@@ -397,14 +402,14 @@ void register_sync(nb::module_& m) {
         "Returns: a dict: ok, files, bytes, same, extra, differences (paths).");
   m.def("stage", &stage_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("create_bucket") = false,
         nb::arg("sample") = "", nb::arg("sample_dir") = "", nb::arg("filters") = Rules(), nb::arg("posix") = false,
-        nb::arg("records") = true, nb::arg("dry_run") = false,
+        nb::arg("records") = true, nb::arg("dry_run") = false, nb::arg("memory_bytes") = sync::kTransferMemoryBytes,
         "Uploads a folder, lists it and holds it against the source, downloads a sample, unpacks and checks it; the\n"
         "same as `millrace stage`.\n\n"
         "Args:\n"
         "    create_bucket: make the bucket of `target` where there is none.\n"
         "    sample: the file, by its path below `source`, that is checked; \"\": the smallest archive, else file.\n"
         "    sample_dir: keep the sample and what it unpacks to here; \"\": it is removed.\n"
-        "    filters, posix, records: as of cp.\n"
+        "    filters, posix, records, memory_bytes: as of cp.\n"
         "Returns: a dict: that of sync, and bucket_made, objects, bytes, sample, sample_bytes, sample_members.\n"
         "Raises: as sync; millrace.CorruptionError when what is there, or the sample, is not what was sent.");
   nb::class_<PyReader>(m, "ObjectReader", "An object that is open for reading; use millrace.open.")

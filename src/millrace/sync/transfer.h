@@ -59,8 +59,11 @@ struct CopyRequest {
 // For messages: "copy URL to URL".
 std::string describe(const CopyRequest& request);
 
+inline constexpr int64_t kTransferMemoryBytes = 40 << 20;
+
 struct EngineOptions {
-  int64_t memory_bytes = 40 << 20;  // of parts under way, whatever the objects' sizes; at least two blocks
+  // Of parts under way, whatever the objects' sizes; at least two blocks. A part of a block is a connection to S3.
+  int64_t memory_bytes = kTransferMemoryBytes;
   int objects_at_once = 32;
 };
 

@@ -561,6 +561,26 @@ TEST_F(TransferTest, MemoryStaysUnderItsCap) {
   EXPECT_FALSE(TransferEngine::create({.memory_bytes = kB}));
 }
 
+TEST_F(TransferTest, MoreMemoryIsMorePartsAtOnce) {
+  const auto plan = std::make_shared<FaultPlan>();
+  const Location from{make_fault_storage(memory_.storage, plan), "x", "from://x"};
+  put(memory_.at("x"), content_of(9 * kB, seed_));
+  plan->add({.call = FaultCall::kRead, .count = FaultRule::kForever, .delay = std::chrono::milliseconds(20)});
+  for (const int64_t blocks : {2, 4, 8}) {
+    const auto engine = *TransferEngine::create({.memory_bytes = blocks * kB});
+    std::atomic<bool> done{false};
+    int64_t most = 0;
+    std::thread watcher([&] {
+      while (!done) most = std::max(most, engine->memory_in_use_bytes());
+    });
+    const auto report = engine->copy(from, *memory_.storage->stat("x"), local_.at("y"), {.delta = false});
+    done = true;
+    watcher.join();
+    EXPECT_TRUE(report) << report.error().to_string();
+    EXPECT_EQ(most, blocks * kB);
+  }
+}
+
 TEST_F(TransferTest, AFileThatChangesAfterItWasHashedIsCorruption) {
   put(local_.at("x"), content_of(3 * kB, seed_));
   put(parts_.at("y"), "old");

@@ -31,8 +31,9 @@ namespace millrace::sync {
 namespace {
 
 constexpr size_t kMostSlots = 64;  // parts without memory may be under way too, but not without end
-// Parts that are sent from a file at once: more gained nothing that was measured, and a kill loses them all.
-constexpr int kMostFiles = 4;
+// Parts that are sent from a file at once, where no more memory is allowed than usual: more gained nothing that was
+// measured, and a kill loses them all.
+constexpr int64_t kUsualFiles = 4;
 constexpr int kMostCopies = 16;             // that are asked of a server at once
 constexpr size_t kCachedBytes = 256 << 10;  // what is read, or compared, while the processor's cache holds it
 
@@ -93,6 +94,7 @@ class ObjectCopy {
   Result<bool> is_own_part(int64_t offset, const std::string& md5);
   Status open_writer();
   int64_t most_in_memory() const { return tools_.buffers.limit_bytes() / 2; }  // of one part
+  int64_t most_files() const { return std::max(kUsualFiles, most_in_memory() / part_bytes_); }
   void use_file_for(int64_t part_bytes);
   Result<std::unique_ptr<FileRange>> file_of(const Range& range);
   void set_part_bytes(int64_t bytes);
@@ -376,7 +378,7 @@ Result<bool> ObjectCopy::begin_part(bool may_wait) {
   } else if (size == 0 || needs_no_look) {
     slot.ready = true;
   } else if (plan_.by_file) {
-    if (writes_ >= kMostFiles) return false;
+    if (writes_ >= most_files()) return false;
     ASSIGN_OR_RETURN(slot.file, file_of({offset, size}));
     slot.ready = true;
   } else {
