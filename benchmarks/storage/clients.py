@@ -245,6 +245,8 @@ def command(client: str, job: Job, server: Server, key: str, source: Path, targe
     if client == "rclone":
         remote = f":s3,provider=Ceph,env_auth=true,endpoint='{server.endpoint}':bench/{key}"
         return {
+            "put": [programs / "rclone", "copy", source, remote],
+            "get": [programs / "rclone", "copy", remote, target],
             "list": [programs / "rclone", "lsf", "--recursive", "--fast-list", remote],
             "sync": [programs / "rclone", "sync", "--size-only", source, remote],
         }.get(job.verb)
