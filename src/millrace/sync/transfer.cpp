@@ -63,10 +63,12 @@ TransferEngine::TransferEngine(std::unique_ptr<Impl> impl) : impl_(std::move(imp
 TransferEngine::~TransferEngine() = default;
 
 Result<std::unique_ptr<TransferEngine>> TransferEngine::create(const EngineOptions& options) {
-  if (options.memory_bytes < 2 * kBlockBytes || options.objects_at_once < 1) {
-    return fail(ErrorCode::kInvalidArgument,
-                "transfers need at least {} of memory and one object at once, not {} and {}",
-                format_bytes(2 * kBlockBytes), format_bytes(options.memory_bytes), options.objects_at_once);
+  if (options.memory_bytes < kLeastTransferMemoryBytes) {
+    return fail(ErrorCode::kInvalidArgument, "transfers need at least {} of memory, not {}",
+                format_bytes(kLeastTransferMemoryBytes), format_bytes(options.memory_bytes));
+  }
+  if (options.objects_at_once < 1) {
+    return fail(ErrorCode::kInvalidArgument, "transfers of {} objects at once", options.objects_at_once);
   }
   auto impl = std::make_unique<Impl>(options);
   ASSIGN_OR_RETURN(impl->buffers, BufferPool::reserve(*MemoryBudget::process(), "transfers", options.memory_bytes));
