@@ -15,6 +15,7 @@
 #include "millrace/sync/detail/attributes.h"
 #include "millrace/sync/detail/content_hash.h"
 #include "millrace/sync/detail/copy_plan.h"
+#include "millrace/sync/detail/durable_batches.h"
 #include "millrace/sync/detail/path_spool.h"
 #include "millrace/sync/detail/record_keeper.h"
 #include "millrace/sync/detail/removal.h"
@@ -29,11 +30,6 @@ using Kind = Action::Kind;
 constexpr size_t kActionsAhead = 32 << 10;  // planned before the first copy: most trees whole, in some 25 MB
 constexpr size_t kActionsOpen = 100 << 10;  // begun or waiting for an earlier one, because the record is in order
 constexpr size_t kRemoveBatch = 1000;       // between two looks whether to stop
-// Small files that are made durable together, since a journal commits them at once, while the next ones are copied.
-// After a kill they are copied again.
-constexpr size_t kDurableBatch = 256;
-constexpr int64_t kDurableBatchBytes = 64 << 20;
-constexpr auto kDurableWait = std::chrono::seconds(1);        // for a batch to fill
 constexpr auto kReportWait = std::chrono::milliseconds(100);  // what ended is reported so late at most
 
 constexpr auto kAbandonedAfter = std::chrono::hours(7 * 24);  // nobody uploads one object for longer
@@ -66,17 +62,6 @@ struct Streams {
   }
 };
 
-// One action from the moment it is begun until all before it have ended.
-struct Slot {
-  Action action;
-  SyncEvent::Kind result = SyncEvent::Kind::kCopied;
-  TransferReport moved;
-  std::optional<RecordEntry> entry;  // for the record
-  std::optional<Error> error;
-  bool is_durable = true;  // a power cut does not undo it
-  bool done = false;       // the last to be set
-};
-
 struct Totals {
   int64_t files = 0;    // to copy or compare
   int64_t bytes = 0;    // of these
@@ -104,12 +89,16 @@ class Run {
         stop_(std::move(stop)),
         progress_(progress),
         folders_(target.storage->capabilities().folders),
-        batches_(folders_ && target.storage->capabilities().durable &&
+        batched_(folders_ && target.storage->capabilities().durable &&
                  options.transfer.durability == Durability::kDurable),
         record_(*target.storage, prefix_of(target) + record_path(source),
                 {.reads = options.record,
                  .writes = options.record && !options.dry_run,
-                 .save_every = options.record_every}) {}
+                 .save_every = options.record_every}),
+        batches_(target, batched_, progress, [this] {
+          MutexLock lock(mutex_);
+          changed_.notify_all();
+        }) {}
 
   Result<SyncReport> run() {
     const auto start = Clock::now();
@@ -225,8 +214,8 @@ class Run {
       settle(most, most - most / 4, kActionsOpen);
     }
     settle(0, 0, 0);
-    conclude();
-    report(wait_until_durable());
+    report(batches_.close());
+    report(batches_.wait());
     return stop_.stop_requested() ? fail(ErrorCode::kCancelled, "stopped") : std::move(end);
   }
 
@@ -314,17 +303,11 @@ class Run {
                        hash,        options_.transfer.posix};
   }
 
-  void fail_with(Slot& slot, Error error) {
-    if (progress_ != nullptr && error.code() != ErrorCode::kCancelled) progress_->add_failed();
-    slot.result = SyncEvent::Kind::kFailed;
-    slot.error = std::move(error);
-  }
-
   // On a thread of the executor: compares both sides.
   bool is_to_be_copied(Slot& slot) {
     const auto differs = stop_.stop_requested() ? fail(ErrorCode::kCancelled, "stopped") : difference(slot);
     if (!differs) {
-      fail_with(slot, differs.error());
+      slot.fail_with(differs.error(), progress_);
       return false;
     }
     if (*differs != nullptr) {
@@ -358,7 +341,7 @@ class Run {
     TransferOptions transfer = options_.transfer;
     transfer.dry_run = options_.dry_run;
     if (replaces_file(action)) transfer.target = action.target;
-    if (batches_ && action.size <= kBlockBytes && !options_.dry_run) transfer.durability = Durability::kVisible;
+    if (batched_ && action.size <= kBlockBytes && !options_.dry_run) transfer.durability = Durability::kVisible;
     slot->is_durable = transfer.durability == Durability::kDurable;
     engine_->start({.from = {source_.storage, action.source.key, source_.child(action.path).url},
                     .source = action.source,
@@ -377,7 +360,7 @@ class Run {
     Action& action = slot.action;
     if (!moved) {
       slot.is_durable = true;  // nothing is there that could be lost
-      return fail_with(slot, std::move(moved).error());
+      return slot.fail_with(std::move(moved).error(), progress_);
     }
     slot.moved = std::move(*moved);
     if (slot.moved.unchanged) {
@@ -413,16 +396,12 @@ class Run {
   // Reports those that ended, in their order.
   void settle(size_t most, size_t fewest, size_t open) {
     for (bool waits = false;;) {
-      std::vector<std::shared_ptr<Slot>> durable;
+      Slots durable;
       {
         MutexLock lock(mutex_);
-        while (!open_.empty() && open_.front()->done) {
-          ended_bytes_ += open_.front()->is_durable ? 0 : open_.front()->action.size;
-          ended_.push_back(std::move(open_.front()));
-          open_.pop_front();
-        }
-        if (is_durable_) durable = take_durable();
-        if (durable.empty() && !is_to_be_concluded()) {
+        for (; !open_.empty() && open_.front()->done; open_.pop_front()) batches_.add(std::move(open_.front()));
+        durable = batches_.take();
+        if (durable.empty() && !batches_.is_full()) {
           if (working_ <= (waits ? fewest : most) && open_.size() <= open) return;
           waits = true;
           awaited_ = fewest;
@@ -432,68 +411,11 @@ class Run {
         }
       }
       report(durable);
-      if (is_to_be_concluded()) conclude();
+      if (batches_.is_full()) report(batches_.close());
     }
   }
 
-  bool is_to_be_concluded() const {
-    return !ended_.empty() && (!batches_ || ended_.size() >= kDurableBatch || ended_bytes_ >= kDurableBatchBytes ||
-                               Clock::now() >= concluded_ + kDurableWait);
-  }
-
-  // What ended is made as durable as it is to be, on a thread of its own, and reported then.
-  void conclude() {
-    report(wait_until_durable());
-    concluded_ = Clock::now();
-    const bool all_durable =
-        std::all_of(ended_.begin(), ended_.end(), [](const auto& slot) { return slot->is_durable; });
-    if (all_durable) {
-      report(std::exchange(ended_, {}));
-      ended_bytes_ = 0;
-      return;
-    }
-    syncing_ = std::exchange(ended_, {});
-    ended_bytes_ = 0;
-    is_syncing_ = true;
-    syncer_.submit([this] {
-      make_durable(syncing_);
-      MutexLock lock(mutex_);
-      is_durable_ = true;
-      changed_.notify_all();
-    });
-  }
-
-  std::vector<std::shared_ptr<Slot>> wait_until_durable() {
-    if (!is_syncing_) return {};
-    MutexLock lock(mutex_);
-    while (!is_durable_) changed_.wait(mutex_);
-    return take_durable();
-  }
-
-  std::vector<std::shared_ptr<Slot>> take_durable() REQUIRES_LOCK(mutex_) {
-    is_durable_ = is_syncing_ = false;
-    return std::exchange(syncing_, {});
-  }
-
-  // On a thread of its own.
-  void make_durable(const std::vector<std::shared_ptr<Slot>>& slots) {
-    std::vector<Slot*> visible;
-    std::vector<std::string> keys;
-    for (const auto& slot : slots) {
-      if (slot->is_durable) continue;
-      visible.push_back(slot.get());
-      keys.push_back(target_.child(slot->action.path).key);
-    }
-    const Status durable = target_.storage->make_durable(keys);
-    if (durable) return;
-    // All of them: a file system tells of an error once, and whoever asks again for one hears that it is well.
-    for (Slot* const slot : visible) {
-      fail_with(*slot, durable.error());
-      slot->entry.reset();
-    }
-  }
-
-  void report(const std::vector<std::shared_ptr<Slot>>& slots) {
+  void report(const Slots& slots) {
     for (const auto& slot : slots) finish(*slot);
     record_.save_part();
   }
@@ -626,7 +548,7 @@ class Run {
   const std::stop_token stop_;
   Progress* const progress_;
   const bool folders_;  // of the target
-  const bool batches_;  // small files are made durable together
+  const bool batched_;  // small files are made durable together
   RecordKeeper record_;
   std::unique_ptr<Streams> streams_;
   std::deque<Action> ahead_;  // planned and not begun
@@ -636,19 +558,13 @@ class Run {
 
   Mutex mutex_;
   CondVar changed_;
-  std::deque<std::shared_ptr<Slot>> open_;    // of the thread that calls run(); `done` of each is under the mutex
-  std::vector<std::shared_ptr<Slot>> ended_;  // and not reported
-  int64_t ended_bytes_ = 0;                   // of those that are not durable
-  Clock::time_point concluded_ = Clock::now();
-  std::vector<std::shared_ptr<Slot>> syncing_;  // the syncer's while is_syncing_, until is_durable_
-  bool is_syncing_ = false;
-  bool is_durable_ GUARDED_BY(mutex_) = false;
+  std::deque<std::shared_ptr<Slot>> open_;  // of the thread that calls run(); `done` of each is under the mutex
   size_t working_ GUARDED_BY(mutex_) = 0;
   size_t awaited_ GUARDED_BY(mutex_) = 0;  // so few have to be at work for who waits
 
   // The last members: their threads end before what they use.
   std::unique_ptr<TransferEngine> engine_;
-  Executor syncer_{1, "mr-durable"};
+  DurableBatches batches_;
 };
 
 // Whether `inner` lies in `outer`, or is it.

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a sync has ended, in its order, until it is as durable as it is to be and may be reported. Small files are made
+// durable together, since a journal commits them at once, on a thread of its own while the next ones are copied.
+// Belongs to one thread, which `wake` tells to look for what is durable.
+
+#include <chrono>
+#include <functional>
+
+#include "millrace/base/executor.h"
+#include "millrace/base/sync.h"
+#include "millrace/sync/detail/slot.h"
+
+namespace millrace::sync {
+
+class DurableBatches {
+ public:
+  // Without `together` all that is added is durable already. `target` outlives this. `wake` is called on the other
+  // thread.
+  DurableBatches(const Location& target, bool together, Progress* progress, std::function<void()> wake);
+
+  void add(std::shared_ptr<Slot> slot);
+  // Whether what was added waits no longer for more: close() is to be called.
+  bool is_full() const;
+
+  // Begins to make durable what was added, once the batch before it is. Returns what may be reported: that one, and
+  // what was added where nothing of it is to be made durable.
+  Slots close();
+  // The batch that is under way, where it is durable by now; else none.
+  Slots take();
+  // The same, and waits for it.
+  Slots wait();
+
+ private:
+  void make_durable();
+
+  const Location& target_;
+  const bool together_;
+  Progress* const progress_;
+  const std::function<void()> wake_;
+  Slots added_;
+  int64_t added_bytes_ = 0;  // of those that are not durable
+  Clock::time_point closed_ = Clock::now();
+  Slots under_way_;  // the other thread's until is_durable_
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool is_durable_ GUARDED_BY(mutex_) = false;
+
+  Executor syncer_{1, "mr-durable"};  // the last member: its thread ends before what it uses
+};
+
+}  // namespace millrace::sync
