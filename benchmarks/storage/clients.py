@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """millrace beside s5cmd, obstore, rclone and awscli on one real S3 server of this machine (tests/services/s3_server): copies up
 and down, many small objects, listings, a sync with nothing to do, random ranges; and on a null server (null_server.py), plain
-and with TLS, where what is left is the client's own cost.
+and with TLS, where what is left is the client's own cost, and on one that answers after 30 ms, with 80 MiB/s a connection.
 
     python benchmarks/storage/clients.py [--runs 5] [--large-mib 1024] [--small 5000] [--kept 20000]
                                          [--only put_large,put_large@null,...] [--clients millrace,obstore,...]
@@ -40,11 +40,12 @@ PEERS = {
     "awscli": ["awscli==1.46.2"],  # its version 2, which has the CRT, is not on PyPI
     "awscrt": ["awscrt==0.38.0"],  # aws-c-s3, which is below that
 }
-# VERB_KIND, on the real server; with "@null" on the null server, with "@tls" on that through TLS.
+# VERB_KIND, on the real server; with "@null" on the null server, with "@tls" on that through TLS, with "@far" on that which
+# answers late and slowly.
 JOBS = (
     "put_large,get_large,put_small,get_small,list_kept,sync_kept,range_64,range_1024,ranges_64,ranges_1024,"
     "put_large@null,get_large@null,put_small@null,get_small@null,load_large,load_large@null,"
-    "range_64@null,range_1024@null,ranges_64@null,ranges_1024@null,put_large@tls,get_large@tls"
+    "range_64@null,range_1024@null,ranges_64@null,ranges_1024@null,put_large@tls,get_large@tls,put_large@far,get_large@far"
 )
 RANGES = 10_000
 # What the real server knows of checksums is little, so nobody sends those that it refuses.
@@ -293,7 +294,7 @@ def equal(left: Path, right: Path) -> bool:
 
 @contextlib.contextmanager
 def servers(folder: Path) -> Iterator[dict[str, Server]]:
-    """The real one, and null servers without and with TLS."""
+    """The real one, and null servers: without and with TLS, and far away."""
     program = ROOT / "tests/services/s3_server"
     printed = subprocess.run([program, "start", "--tls", folder], check=True, stdout=subprocess.PIPE, text=True).stdout
     facts = dict(line.split("=", 1) for line in printed.splitlines())
@@ -302,13 +303,13 @@ def servers(folder: Path) -> Iterator[dict[str, Server]]:
     null = [sys.executable, Path(__file__).with_name("null_server.py")]
     children = [
         subprocess.Popen([*null, *options], stdout=subprocess.PIPE, text=True)
-        for options in ([], ["--certificate", folder / "tls.pem"])
+        for options in ([], ["--certificate", folder / "tls.pem"], ["--first-byte-ms", "30", "--connection-mib", "80"])
     ]
     try:
         endpoints = [facts["S3_ENDPOINT"]] + [child.stdout.readline().strip() for child in children]
         yield {
             name: Server(endpoint, base | {"AWS_ENDPOINT_URL": endpoint, "S3_ENDPOINT_URL": endpoint})
-            for name, endpoint in zip(("real", "null", "tls"), endpoints, strict=True)
+            for name, endpoint in zip(("real", "null", "tls", "far"), endpoints, strict=True)
         }
     finally:
         for child in children:

@@ -3,7 +3,9 @@
 it needs is the client's own cost.
 
     python benchmarks/storage/null_server.py [--certificate PEM]      prints its endpoint; with a key and certificate: HTTPS
+                                             [--first-byte-ms 30] [--connection-mib 80]
 
+The last two make it answer as S3 does, as far as one machine can: late, and with so many MiB a second on each connection.
 It knows objects, ranges, multipart uploads, listings in pages and deletion in batches; nothing of signatures and owners.
 """
 
@@ -14,6 +16,7 @@ import itertools
 import socket
 import ssl
 import threading
+import time
 from bisect import bisect_left
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -156,9 +159,41 @@ class Store:
         )
 
 
+@dataclass
+class Line:
+    """What a connection is like."""
+
+    first_byte_seconds: float = 0
+    bytes_per_second: float = 0  # of bodies; 0: as fast as it goes
+
+    def send(self, connection: socket.socket, body: memoryview) -> None:
+        start = time.perf_counter()
+        step = RECEIVE_BYTES if self.bytes_per_second else max(1, len(body))
+        for begin in range(0, len(body), step):
+            connection.sendall(body[begin : begin + step])
+            self.wait(start, begin + step)
+
+    def receive(self, connection: socket.socket, body: memoryview) -> bool:
+        """False where the client went."""
+        start, filled = time.perf_counter(), 0
+        step = RECEIVE_BYTES if self.bytes_per_second else len(body)
+        while filled < len(body):
+            count = connection.recv_into(body[filled : filled + step])
+            if count == 0:
+                return False
+            filled += count
+            self.wait(start, filled)
+        return True
+
+    def wait(self, start: float, moved: int) -> None:
+        if self.bytes_per_second:
+            time.sleep(max(0, start + moved / self.bytes_per_second - time.perf_counter()))
+
+
 class Connection:
-    def __init__(self, connection: socket.socket):
+    def __init__(self, connection: socket.socket, line: Line):
         self.socket = connection
+        self.line = line
         self.buffer = bytearray(RECEIVE_BYTES)
         self.rest = b""  # of what came, behind the request before
 
@@ -178,12 +213,8 @@ class Connection:
         begun = head[end + 4 : end + 4 + length]
         body[: len(begun)] = begun
         self.rest = head[end + 4 + length :]
-        filled = len(begun)
-        while filled < length:
-            count = self.socket.recv_into(body[filled:])
-            if count == 0:
-                return None
-            filled += count
+        if not self.line.receive(self.socket, body[len(begun) :]):
+            return None
         method, target, _ = first.split(" ")
         url = urlsplit(target)
         key = unquote(url.path).lstrip("/").partition("/")[2]
@@ -197,15 +228,16 @@ class Connection:
         body = answer.body or []
         if body and len(body[0]) <= RECEIVE_BYTES:  # one packet rather than two
             head, body = head + body[0], body[1:]
+        time.sleep(self.line.first_byte_seconds)
         self.socket.sendall(head)
         for piece in body:
-            self.socket.sendall(piece)
+            self.line.send(self.socket, piece)
 
 
-def serve(connection: socket.socket, store: Store, tls: ssl.SSLContext | None) -> None:
+def serve(connection: socket.socket, store: Store, tls: ssl.SSLContext | None, line: Line) -> None:
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client = Connection(tls.wrap_socket(connection, server_side=True) if tls else connection)
+        client = Connection(tls.wrap_socket(connection, server_side=True) if tls else connection, line)
         while request := client.receive():
             client.send(store.answer(request))
     except OSError:
@@ -217,17 +249,20 @@ def serve(connection: socket.socket, store: Store, tls: ssl.SSLContext | None) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--certificate", help="PEM with key and certificate")
-    certificate = parser.parse_args().certificate
+    parser.add_argument("--first-byte-ms", type=float, default=0, help="wait so long before an answer")
+    parser.add_argument("--connection-mib", type=float, default=0, help="MiB/s of a connection (default: any)")
+    args = parser.parse_args()
+    line = Line(args.first_byte_ms / 1000, args.connection_mib * (1 << 20))
     tls = None
-    if certificate:
+    if args.certificate:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(certificate)
+        tls.load_cert_chain(args.certificate)
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     print(f"http{'s' if tls else ''}://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     store = Store()
     while True:
         connection, _ = listener.accept()
-        threading.Thread(target=serve, args=(connection, store, tls), daemon=True).start()
+        threading.Thread(target=serve, args=(connection, store, tls, line), daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ struct TransferEngine::Impl {
   const EngineOptions options;
   std::unique_ptr<BufferPool> buffers;
   Executor blocking{kCopyThreads, "mr-copy"};
+  std::atomic<int> sending{0};
   Mutex mutex;
   CondVar ended;
   int running GUARDED_BY(mutex) = 0;
@@ -87,7 +88,8 @@ Result<TransferReport> TransferEngine::copy(const Location& from, const ObjectIn
       .from = from, .source = source, .to = to, .options = options, .stop = std::move(stop), .progress = &file};
   auto report = [&]() -> Result<TransferReport> {
     RETURN_IF_ERROR(impl_->enter(job.stop));
-    auto copied = copy_object({.buffers = *impl_->buffers, .blocking = impl_->blocking}, job);
+    auto copied =
+        copy_object({.buffers = *impl_->buffers, .blocking = impl_->blocking, .sending = impl_->sending}, job);
     impl_->leave();
     return copied;
   }();

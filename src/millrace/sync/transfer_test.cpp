@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <thread>
 #include <utility>
 
@@ -628,6 +629,51 @@ TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
   EXPECT_EQ(again.moved_bytes, kB);
   EXPECT_EQ(again.copied_bytes, size - kB);
   EXPECT_TRUE(get(parts_.at("y")) == get(local_.at("x")));
+}
+
+// They take no memory, and are as many as keep a link busy, whatever else is copied; more where more memory is allowed.
+TEST_F(TransferTest, PartsOfFilesAreManyAtOnce) {
+  const std::string content = content_of(20 * kB, seed_);
+  std::ofstream(local_.dir->path() + "/x") << content;
+  if (!(*local_.storage->open_read("x"))->is_cached()) GTEST_SKIP() << "this kernel does not tell what is cached";
+  const ObjectInfo source = *local_.storage->stat("x");
+  const auto bent = std::make_shared<BentStorage>(parts_.storage);
+  Mutex mutex;
+  std::vector<std::pair<Operation, CompletionQueue*>> held;
+  bent->on_submit = [&](std::span<const Operation> operations, CompletionQueue& queue) {
+    MutexLock lock(mutex);
+    for (const Operation& operation : operations) held.emplace_back(operation, &queue);
+  };
+  // How many parts are under way at most; none ends while more begin.
+  const auto most_of = [&](int copies, int64_t memory_blocks) {
+    const auto engine = *TransferEngine::create({.memory_bytes = memory_blocks * kB});
+    const auto name = [&](int i) { return std::to_string(copies * memory_blocks) + "/" + std::to_string(i); };
+    std::atomic<int> left{copies};
+    std::vector<std::unique_ptr<Thread>> threads;
+    for (int i = 0; i < copies; ++i) {
+      threads.push_back(std::make_unique<Thread>("test", [&, i] {
+        const auto report = engine->copy(local_.at("x"), source, located(bent, name(i)));
+        EXPECT_TRUE(report) << report.error().to_string();
+        --left;
+      }));
+    }
+    size_t most = 0, seen = 0;
+    while (left > 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      MutexLock lock(mutex);
+      if (held.size() != std::exchange(seen, held.size())) continue;
+      most = std::max(most, held.size());
+      for (const auto& [operation, queue] : std::exchange(held, {})) {
+        parts_.storage->submit(std::span(&operation, 1), *queue);
+      }
+    }
+    threads.clear();
+    for (int i = 0; i < copies; ++i) EXPECT_TRUE(get(parts_.at(name(i))) == content);
+    return most;
+  };
+  EXPECT_EQ(most_of(1, 2), 16U);
+  EXPECT_EQ(most_of(1, 36), 18U);
+  EXPECT_THAT(most_of(3, 2), AllOf(Gt(15U), Le(24U))) << "16, and 4 of each that came later";
 }
 
 TEST_F(TransferTest, PartsThatAreTooLargeForMemoryGoFromTheFile) {

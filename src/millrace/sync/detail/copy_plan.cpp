@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMostParts = 10'000;                  // that S3 takes of one object
 constexpr int64_t kServerPartBytes = int64_t{1} << 30;  // costs no memory here; a few at once use a server well
 // From the page cache parts cost no memory either, and a server takes fewer of them with less work; a kill loses more.
-constexpr int64_t kMostFilePartBytes = 32 << 20;
+constexpr int64_t kMostFilePartBytes = 16 << 20;
 constexpr int64_t kManyParts = 32;
 
 // A part is whole blocks, so that it can be compared; to move no more than what changed it is one.

@@ -31,9 +31,10 @@ namespace millrace::sync {
 namespace {
 
 constexpr size_t kMostSlots = 64;  // parts without memory may be under way too, but not without end
-// Parts that are sent from a file at once, where no more memory is allowed than usual: more gained nothing that was
-// measured, and a kill loses them all.
-constexpr int64_t kUsualFiles = 4;
+// Parts that are sent from files at once, where no more memory is allowed than usual: those of a copy, and of a source
+// that needs no file of ours as many until all copies together have enough. A kill loses them all.
+constexpr int64_t kFewestFiles = 4;
+constexpr int kEnoughFiles = 16;
 constexpr int kMostCopies = 16;             // that are asked of a server at once
 constexpr size_t kCachedBytes = 256 << 10;  // what is read, or compared, while the processor's cache holds it
 
@@ -94,7 +95,10 @@ class ObjectCopy {
   Result<bool> is_own_part(int64_t offset, const std::string& md5);
   Status open_writer();
   int64_t most_in_memory() const { return tools_.buffers.limit_bytes() / 2; }  // of one part
-  int64_t most_files() const { return std::max(kUsualFiles, most_in_memory() / part_bytes_); }
+  bool may_send_file() const {
+    return writes_ < std::max(kFewestFiles, most_in_memory() / part_bytes_) ||
+           (plan_.has_file && tools_.sending < kEnoughFiles);
+  }
   void use_file_for(int64_t part_bytes);
   Result<std::unique_ptr<FileRange>> file_of(const Range& range);
   void set_part_bytes(int64_t bytes);
@@ -378,7 +382,7 @@ Result<bool> ObjectCopy::begin_part(bool may_wait) {
   } else if (size == 0 || needs_no_look) {
     slot.ready = true;
   } else if (plan_.by_file) {
-    if (writes_ >= most_files()) return false;
+    if (!may_send_file()) return false;
     ASSIGN_OR_RETURN(slot.file, file_of({offset, size}));
     slot.ready = true;
   } else {
@@ -566,6 +570,7 @@ void ObjectCopy::start(int64_t part) {
   if (slot.action == Action::kFromSource) return start_copy(part, *plan_.source);
   if (slot.action == Action::kFromOld) return start_copy(part, *plan_.old_reader);
   ++writes_;
+  if (slot.file) ++tools_.sending;
   run_operation({.tag = static_cast<uint64_t>(part) * 2 + 1,
                  .writer = writer_.get(),
                  .offset = offset,
@@ -614,7 +619,10 @@ Status ObjectCopy::take_completion(Completion completion) {
   }
   if (slot.action == Action::kWrite) {
     --writes_;
-    if (slot.file) RETURN_IF_ERROR(slot.file->check_unchanged());  // before what the server makes of such bytes
+    if (slot.file) {
+      --tools_.sending;
+      RETURN_IF_ERROR(slot.file->check_unchanged());  // before what the server makes of such bytes
+    }
     is_upload_gone_ = is_upload_gone_ || is_gone(completion.status);
   } else {
     --copies_;

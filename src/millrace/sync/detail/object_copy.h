@@ -4,6 +4,8 @@
 // One copy from its plan to its commit: parts are read, many at once, hashed in order by the thread that called, and
 // written or copied, many at once. Thread-safe between copies.
 
+#include <atomic>
+
 #include "millrace/base/buffer_pool.h"
 #include "millrace/base/executor.h"
 #include "millrace/sync/detail/copy_plan.h"
@@ -13,7 +15,8 @@ namespace millrace::sync {
 // What copies share.
 struct CopyTools {
   BufferPool& buffers;
-  Executor& blocking;  // for what has no asynchronous form: copies inside a storage
+  Executor& blocking;         // for what has no asynchronous form: copies inside a storage
+  std::atomic<int>& sending;  // parts that are sent from files now
 };
 
 // REQUIRES: job.progress is not null.

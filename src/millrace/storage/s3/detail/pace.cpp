@@ -86,4 +86,9 @@ double Pace::window() const {
   return window_;
 }
 
+int Pace::under_way() const {
+  MutexLock lock(mutex_);
+  return under_way_;
+}
+
 }  // namespace millrace::s3

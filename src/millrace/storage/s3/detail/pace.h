@@ -35,6 +35,8 @@ class Pace {
   void slow_down();
 
   double window() const;
+  // Requests that have entered and not left.
+  int under_way() const;
 
  private:
   struct Waiting {

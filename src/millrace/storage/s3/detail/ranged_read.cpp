@@ -10,13 +10,16 @@
 namespace millrace::s3 {
 namespace {
 
-// A long range is asked for in pieces, since one connection is slower than the link.
+// A long range is asked for in pieces, since one connection is slower than the link; in smaller ones where few requests
+// are under way, because the memory that they may fill is small.
 constexpr int64_t kPieceBytes = 8 << 20;
+constexpr int64_t kLeastPieceBytes = 2 << 20;
+constexpr int kEnoughRequests = 20;
 constexpr int kTriesOfContent = 3;  // where what comes is not what its checksum says
 
 // The pieces of one read; the last to end answers.
 struct Pieces {
-  Pieces(size_t count, OnDone when_done) : left(count), done(std::move(when_done)) {}
+  Pieces(int64_t count, OnDone when_done) : left(count), done(std::move(when_done)) {}
   void end(Status status) {
     bool last = false;
     {
@@ -27,7 +30,7 @@ struct Pieces {
     if (last) done(std::move(first));
   }
   Mutex mutex;
-  size_t left;
+  int64_t left;
   Status first;
   const OnDone done;
 };
@@ -60,6 +63,11 @@ Status check_answer(const Result<Answer>& answer, const PinnedObject& object, in
                 object.version);
   }
   return {};
+}
+
+// A checksum comes with whole objects only.
+bool is_checkable(const PinnedObject& object, int64_t size) {
+  return object.check && !object.version.empty() && size == object.size;
 }
 
 // What the server keeps of the whole object, against what came.
@@ -100,11 +108,7 @@ class Piece : public std::enable_shared_from_this<Piece> {
   }
 
  private:
-  // A checksum comes with whole objects only.
-  bool is_checked() const {
-    const PinnedObject& object = *asked_.object;
-    return object.check && !object.version.empty() && asked_.offset == 0 && std::ssize(asked_.out) == object.size;
-  }
+  bool is_checked() const { return is_checkable(*asked_.object, std::ssize(asked_.out)); }
 
   void send(std::span<std::byte> out, std::stop_token stop, void (Piece::*ended)(const Result<Answer>&)) {
     const PinnedObject& object = *asked_.object;
@@ -201,18 +205,28 @@ class Piece : public std::enable_shared_from_this<Piece> {
   std::vector<std::byte> second_bytes_;
 };
 
+int64_t pieces_of(int64_t size, int64_t piece_bytes) {
+  return (size + piece_bytes - 1) / piece_bytes;
+}
+
+int64_t piece_bytes_of(const Service& service, const PinnedObject& object, int64_t size) {
+  if (size <= kLeastPieceBytes || (size <= kPieceBytes && is_checkable(object, size))) return kPieceBytes;
+  const int missing = service.missing_requests(kEnoughRequests);
+  int64_t bytes = kPieceBytes;
+  while (bytes > kLeastPieceBytes && pieces_of(size, bytes) < missing) bytes /= 2;
+  return bytes;
+}
+
 }  // namespace
 
 void start_ranges(Service& service, const std::shared_ptr<const PinnedObject>& object, int64_t offset,
                   std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline, OnDone done) {
-  const auto count = static_cast<size_t>((std::ssize(out) + kPieceBytes - 1) / kPieceBytes);
-  const auto pieces = std::make_shared<Pieces>(count, std::move(done));
-  for (size_t i = 0; i < count; ++i) {
-    const auto begin = i * static_cast<size_t>(kPieceBytes);
-    const auto piece = out.subspan(begin, std::min(static_cast<size_t>(kPieceBytes), out.size() - begin));
-    std::make_shared<Piece>(
-        Piece::Asked{service, object, pieces, offset + static_cast<int64_t>(begin), piece, stop, deadline})
-        ->start();
+  const int64_t size = std::ssize(out), piece_bytes = piece_bytes_of(service, *object, size);
+  const auto pieces = std::make_shared<Pieces>(pieces_of(size, piece_bytes), std::move(done));
+  for (int64_t begin = 0; begin < size; begin += piece_bytes) {
+    const auto piece =
+        out.subspan(static_cast<size_t>(begin), static_cast<size_t>(std::min(piece_bytes, size - begin)));
+    std::make_shared<Piece>(Piece::Asked{service, object, pieces, offset + begin, piece, stop, deadline})->start();
   }
 }
 

@@ -119,9 +119,16 @@ Result<std::shared_ptr<Service>> Service::find(const S3Options& options) {
 }
 
 std::shared_ptr<Stragglers> Service::stragglers() {
-  if (!options_.hedge) return nullptr;
-  const Process& process = process_.get();
-  return process.pace->window() < options_.max_under_way ? nullptr : process.late;
+  return options_.hedge && !is_held_back() ? process_.get().late : nullptr;
+}
+
+int Service::missing_requests(int wanted) const {
+  const bool is_limited = options_.requests_per_second > 0 || options_.requests_per_prefix > 0;
+  return is_limited || is_held_back() ? 0 : std::max(0, wanted - process_.get().pace->under_way());
+}
+
+bool Service::is_held_back() const {
+  return process_.get().pace->window() < options_.max_under_way;
 }
 
 namespace {

@@ -61,6 +61,9 @@ class Service : public std::enable_shared_from_this<Service> {
 
   // Nothing where no GET is to be asked twice: by the user's wish, or because the server has enough to do.
   std::shared_ptr<Stragglers> stragglers();
+  // How many requests are missing until `wanted` are under way; none where each counts, because the user limits them or
+  // the server has enough to do.
+  int missing_requests(int wanted) const;
   // "https://bucket.s3.eu-central-1.amazonaws.com", for messages of set-up.
   std::string bucket_url(const std::string& bucket) const;
 
@@ -69,6 +72,7 @@ class Service : public std::enable_shared_from_this<Service> {
   struct Process;  // what a fork does not inherit
   explicit Service(S3Options options);
 
+  bool is_held_back() const;  // the server said lately that it has too much to do
   void launch(const std::shared_ptr<Call>& call);
   void send(const std::shared_ptr<Call>& call);
   void finish(const std::shared_ptr<Call>& call, Result<http::Response> result);

@@ -471,6 +471,57 @@ TEST_F(ServiceTest, ARangeIsWhatWasAskedForOrAnError) {
   EXPECT_FALSE(read());
 }
 
+// Where little memory waits for answers, it waits for many small ones.
+TEST_F(ServiceTest, AReadIsAsManyRequestsAsKeepALinkBusy) {
+  constexpr size_t kMiB = 1 << 20;
+  const std::string content = test_bytes(42 * kMiB, 1), etag = "e";
+  const auto bucket = storage();
+  {
+    MutexLock lock(mutex_);
+    bend_ = [&](const ReceivedRequest& request) -> std::optional<Reply> {
+      if (!is_get(request)) return std::nullopt;
+      Reply reply = serve_range(request, content);
+      reply.headers.push_back("ETag: \"" + etag + "\"");
+      reply.delay = std::chrono::milliseconds(300);
+      return reply;
+    };
+  }
+  // The sizes of the GETs that reads of so many MiB, begun one behind the other, become.
+  const auto asked = [&](Storage& from, const std::vector<size_t>& reads) {
+    const auto reader = *from.open_read("k", {.expected_version = etag, .known_size = std::ssize(content)});
+    const size_t before = requests().size();
+    std::string out(content.size(), '.');
+    CompletionQueue queue;
+    size_t offset = 1;
+    for (const size_t mib : reads) {
+      const auto into = std::as_writable_bytes(std::span(out)).subspan(offset, mib * kMiB);
+      const Operation read{.reader = reader.get(), .offset = static_cast<int64_t>(offset), .out = into};
+      from.submit(std::span(&read, 1), queue);
+      offset += mib * kMiB;
+    }
+    for (size_t i = 0; i < reads.size(); ++i) EXPECT_TRUE(queue.wait().status);
+    EXPECT_TRUE(std::string_view(out).substr(1, offset - 1) == std::string_view(content).substr(1, offset - 1));
+    std::map<size_t, size_t> sizes;
+    const auto received = requests();
+    for (const ReceivedRequest& request : std::span(received).subspan(before)) {
+      size_t first = 0, last = 0;
+      EXPECT_EQ(std::sscanf(std::string(request.header("range")).c_str(), "bytes=%zu-%zu", &first, &last), 2);
+      ++sizes[(last + 1 - first) / kMiB];
+    }
+    return sizes;
+  };
+  using Sizes = std::map<size_t, size_t>;
+  EXPECT_EQ(asked(*bucket, {8}), (Sizes{{2, 4}}));
+  EXPECT_EQ(asked(*bucket, {8, 8, 8, 8, 8}), (Sizes{{2, 20}}));
+  EXPECT_EQ(asked(*bucket, {40}), (Sizes{{2, 20}}));
+  EXPECT_EQ(asked(*bucket, {32, 8}), (Sizes{{2, 20}}));
+  EXPECT_EQ(asked(*bucket, {16, 16, 6, 3}), (Sizes{{2, 19}, {3, 1}})) << "19 and 1 are enough";
+  // Where each request counts they are few.
+  S3Options options{.endpoint_url = server_->url(""), .requests_per_second = 1000};
+  EXPECT_EQ(asked(**open_s3_storage("bucket", options), {8, 4}), (Sizes{{4, 1}, {8, 1}}));
+  EXPECT_EQ(asked(*bucket, {8}), (Sizes{{2, 4}}));
+}
+
 TEST(Pace, ShrinksOnceForABurstAndGrowsAgain) {
   Pace pace({.max_under_way = 10});
   int begun = 0;
