@@ -302,7 +302,7 @@ def cp(source: str, target: str, *, recursive: bool = False, filters: Sequence[s
         follow_links: copy what symbolic links lead to, instead of passing them over.
         posix: owner, mode and times go along.
         records: keep hashes below .millrace/ at the target.
-        memory_bytes: for parts under way; each 8 MiB are a connection to s3://, and fast networks want many.
+        memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.
     Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...
     Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single
         files fail the rest is copied first.

@@ -165,10 +165,9 @@ void add_transfer_flags(CLI::App& app, TransferArgs& args) {
          "Move at most so many bytes a second to and from s3:// (\"200MB\")")
       ->trigger_on_parse()
       ->option_text("SIZE");
-  add_size_flag(
-      app, "--memory", args.options.engine.memory_bytes,
-      "For parts under way (default: 40MiB); each 8 MiB are a connection to s3://, and fast networks want many",
-      sync::kLeastTransferMemoryBytes);
+  add_size_flag(app, "--memory", args.options.engine.memory_bytes,
+                "For parts under way (default: 40MiB); more of it is more connections to s3://, for fast networks",
+                sync::kLeastTransferMemoryBytes);
   app.add_flag("--all", args.all, "Print what is skipped or left alone too");
   app.add_flag("--dry-run", args.options.dry_run, "Say what would be done, and why; change nothing");
 }

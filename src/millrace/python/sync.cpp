@@ -360,7 +360,7 @@ void register_sync(nb::module_& m) {
         "    follow_links: copy what symbolic links lead to, instead of passing them over.\n"
         "    posix: owner, mode and times go along.\n"
         "    records: keep hashes below .millrace/ at the target.\n"
-        "    memory_bytes: for parts under way; each 8 MiB are a connection to s3://, and fast networks want many.\n"
+        "    memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.\n"
         "Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...\n"
         "Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single\n"
         "    files fail the rest is copied first.");

@@ -63,8 +63,8 @@ inline constexpr int64_t kTransferMemoryBytes = 40 << 20;
 inline constexpr int64_t kLeastTransferMemoryBytes = 2 * kBlockBytes;
 
 struct EngineOptions {
-  // Of parts under way, whatever the objects' sizes; at least kLeastTransferMemoryBytes. A part of a block is a
-  // connection to S3.
+  // Of parts under way, whatever the objects' sizes; at least kLeastTransferMemoryBytes. More of it is more
+  // connections to S3.
   int64_t memory_bytes = kTransferMemoryBytes;
   int objects_at_once = 32;
 };
