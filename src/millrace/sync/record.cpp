@@ -18,12 +18,17 @@ namespace {
 
 constexpr std::string_view kMagic = "MRSYNC\x01\n";
 constexpr size_t kBlockTarget = 64 << 10;
-constexpr size_t kBlockLimit = 1 << 20;  // a block holds at least one entry, and a key has at most 4 KiB somewhere
+constexpr int64_t kPieceBytes = 1 << 20;  // written at once, where the storage does not say
+constexpr size_t kBlockLimit = 1 << 20;   // a block holds at least one entry, and a key has at most 4 KiB somewhere
 constexpr int64_t kReadAheadBytes = 1 << 20;
 constexpr size_t kHeaderBytes = 16;  // of a block: bytes, entries, hash
 constexpr uint8_t kHasHash = 1, kHasAttributes = 2;
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian and copied as it is");
+
+Status read_error() {
+  return tl::unexpected<Error>(errno_error(errno, "read a temporary file"));
+}
 
 template <class T>
 void append_number(std::string& out, T value) {
@@ -251,24 +256,29 @@ Status RecordWriter::flush_block() {
 
 Status RecordWriter::commit(Storage& storage, const std::string& key) {
   RETURN_IF_ERROR(flush_block());
+  const int64_t end_of_blocks = std::ftell(file_);
   std::string end;
   append_number(end, uint32_t{0});
   append_number(end, uint32_t{0});
   append_number(end, entries_);
-  if (std::fflush(file_) != 0 || std::fseek(file_, 0, SEEK_SET) != 0) {
-    return tl::unexpected<Error>(errno_error(errno, "write a temporary file"));
+  Status written = put(end);
+  if (written) written = write_to(storage, key, end_of_blocks + std::ssize(end));
+  // What is added goes over the end.
+  if (std::fseek(file_, end_of_blocks, SEEK_SET) != 0 && written) written = read_error();
+  return written;
+}
+
+Status RecordWriter::write_to(Storage& storage, const std::string& key, int64_t size) const {
+  if (std::fflush(file_) != 0 || std::fseek(file_, 0, SEEK_SET) != 0) return read_error();
+  ASSIGN_OR_RETURN(const auto writer, storage.open_write(key, {.size_hint_bytes = size}));
+  // Part by part, so that there is memory of one only.
+  const int64_t part_bytes = writer->part_bytes() > 0 ? writer->part_bytes() : kPieceBytes;
+  std::vector<std::byte> part(static_cast<size_t>(std::min(part_bytes, size)));
+  for (int64_t at = 0; at < size; at += part_bytes) {
+    const auto bytes = static_cast<size_t>(std::min(part_bytes, size - at));
+    if (std::fread(part.data(), 1, bytes, file_) != bytes) return read_error();
+    RETURN_IF_ERROR(writer->write_at(at, std::span(part).first(bytes)));
   }
-  ASSIGN_OR_RETURN(const auto writer, storage.open_write(key));
-  std::vector<char> piece(1 << 20);
-  for (;;) {
-    const size_t got = std::fread(piece.data(), 1, piece.size(), file_);
-    if (got > 0) RETURN_IF_ERROR(writer->append(std::as_bytes(std::span<const char>(piece.data(), got))));
-    if (got < piece.size()) break;
-  }
-  if (std::ferror(file_) != 0 || std::fseek(file_, 0, SEEK_END) != 0) {
-    return tl::unexpected<Error>(errno_error(errno, "read a temporary file"));
-  }
-  RETURN_IF_ERROR(writer->append(as_bytes(end)));
   return writer->commit(Durability::kVisible).map([](const ObjectInfo&) {});
 }
 

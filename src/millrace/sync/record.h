@@ -82,6 +82,8 @@ class RecordWriter {
   explicit RecordWriter(std::FILE* file) : file_(file) {}
   [[nodiscard]] Status flush_block();
   [[nodiscard]] Status put(std::string_view bytes);
+  // The first `size` bytes of the file.
+  [[nodiscard]] Status write_to(Storage& storage, const std::string& key, int64_t size) const;
 
   std::FILE* const file_;
   std::string block_;
