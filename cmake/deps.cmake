@@ -19,6 +19,7 @@ pkg_check_modules(ONIGURUMA REQUIRED oniguruma)  # expressions that no scanner o
 find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)  # SHA-256, HMAC and MD5 of S3's requests; TLS of the tests' server
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)  # cluster and layout files: events with places, the twin of PyYAML's parser
 find_package(pugixml REQUIRED)           # the XML that S3 answers
+pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)  # io_uring: many transfers of local files under way on few threads
 pkg_check_modules(CURL REQUIRED libcurl) # HTTP and TLS; only the header, it is opened at run time (it brings 30 libraries)
 if(MILLRACE_TESTS)
   find_package(GTest REQUIRED)           # unit tests

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large files are written and read on one file system, way by way:
+// How files are written and read on one file system, way by way:
 //
 //   millrace_local_bench DIR [MIB] [ROUNDS]
 //
-// buffered, dropped behind (never), past the page cache (always) and as the storage chooses (measured); each with parts
-// of 8 MiB, four under way, as a copy has them; a write ends with a durable commit. `plain` is what a program does that
-// knows none of this: buffered writes and reads of the same size that stay in memory. Rounds are interleaved; a line is
-// a median. CPU is of this process, what the kernel does for it in threads of its own (writeback) is not in it.
+// Large ones: dropped behind (never), past the page cache (always) and as the storage chooses (measured), the last two
+// without io_uring too; each with parts of 8 MiB, four under way, as a copy has them; a write ends with a durable
+// commit. `plain` is what a program does that knows none of this: buffered writes and reads of the same size that stay
+// in memory. Then small pieces at random places, 256 under way: of a file that is in the page cache and of one that is
+// not, through it and past it. Rounds are interleaved; a line is a median. CPU is of this process, what the kernel does
+// for it in threads of its own (writeback) is not in it.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/resource.h>
@@ -15,6 +17,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -28,6 +31,8 @@ using namespace millrace;
 
 constexpr int64_t kPart = 8 << 20;
 constexpr int kUnderWay = 4;
+constexpr int64_t kSmallPieces = 20'000;
+constexpr int kSmallUnderWay = 256;
 
 struct Cost {
   double seconds = 0, cpu = 0;
@@ -40,6 +45,14 @@ double cpu_seconds() {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+template <class Value>
+double middle(const std::vector<Cost>& all, Value&& value) {
+  std::vector<double> values;
+  for (const Cost& cost : all) values.push_back(value(cost));
+  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
+  return values[values.size() / 2];
 }
 
 template <class T>
@@ -84,6 +97,35 @@ void move(Storage& storage, std::vector<Buffer>& buffers, int64_t bytes, Make&& 
   }
 }
 
+// `size` bytes at each of some random places.
+void read_places(Storage& storage, const RandomReader& reader, const Buffer& memory, int64_t size, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  CompletionQueue queue;
+  std::vector<Operation> operations;
+  const auto next = [&](uint64_t slot) {
+    const auto place = static_cast<int64_t>(random() % static_cast<uint64_t>(reader.size() / size)) * size;
+    return Operation{.tag = slot,
+                     .reader = &reader,
+                     .offset = place,
+                     .out = memory.span().subspan(slot << 16, static_cast<size_t>(size))};
+  };
+  for (uint64_t slot = 0; slot < kSmallUnderWay; ++slot) operations.push_back(next(slot));
+  int64_t begun = kSmallUnderWay, under_way = kSmallUnderWay;
+  storage.submit(operations, queue);
+  while (under_way > 0) {
+    queue.wait_for(static_cast<size_t>(std::min<int64_t>(under_way, 16)), Clock::now() + std::chrono::seconds(1));
+    operations.clear();
+    while (const auto done = queue.try_pop()) {
+      must(done->status);
+      --under_way;
+      if (begun == kSmallPieces) continue;
+      operations.push_back(next(done->tag));
+      ++begun, ++under_way;
+    }
+    storage.submit(operations, queue);
+  }
+}
+
 void drop_cache(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   ::fsync(fd);
@@ -104,12 +146,14 @@ int main(int argc, char** argv) {
   struct Mode {
     const char* name;
     LocalDirect direct;
-    bool stream;
+    bool stream, rings;
   };
-  const Mode modes[] = {{"plain", LocalDirect::kNever, false},
-                        {"dropped behind", LocalDirect::kNever, true},
-                        {"past the cache", LocalDirect::kAlways, true},
-                        {"measured", LocalDirect::kMeasured, true}};
+  const Mode modes[] = {{"plain", LocalDirect::kNever, false, false},
+                        {"dropped behind", LocalDirect::kNever, true, false},
+                        {"past the cache", LocalDirect::kAlways, true, true},
+                        {"past the cache, threads", LocalDirect::kAlways, true, false},
+                        {"measured", LocalDirect::kMeasured, true, true},
+                        {"measured, threads", LocalDirect::kMeasured, true, false}};
   MemoryBudget budget(int64_t{1} << 30);
   const auto pool = must(BufferPool::reserve(budget, "bench", kUnderWay * kPart));
   std::vector<Buffer> buffers;
@@ -119,7 +163,9 @@ int main(int argc, char** argv) {
   }
   std::map<std::string, std::vector<Cost>> costs;
   std::vector<std::shared_ptr<Storage>> storages;  // one a mode, so that what was measured is kept
-  for (const Mode& mode : modes) storages.push_back(must(open_local_storage(dir, {.direct = mode.direct})));
+  for (const Mode& mode : modes) {
+    storages.push_back(must(open_local_storage(dir, {.rings = mode.rings, .direct = mode.direct})));
+  }
   for (int round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < std::size(modes); ++i) {
       const Mode& mode = modes[i];
@@ -142,16 +188,49 @@ int main(int argc, char** argv) {
       must(storage.remove(std::vector<std::string>{"bench"}));
     }
   }
-  fmt::print("{:<24} {:>8} {:>12}   {} MiB, median of {}\n", "", "MB/s", "CPU-s/GB", bytes >> 20, rounds);
+  const auto seconds = [](const Cost& cost) { return cost.seconds; };
+  const auto cpu = [](const Cost& cost) { return cost.cpu; };
+  fmt::print("{:<32} {:>8} {:>12}   {} MiB, median of {}\n", "", "MB/s", "CPU-s/GB", bytes >> 20, rounds);
   for (auto& [name, all] : costs) {
-    const auto middle = [&](auto&& value) {
-      std::vector<double> values;
-      for (const Cost& cost : all) values.push_back(value(cost));
-      std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-      return values[values.size() / 2];
-    };
     const auto size = static_cast<double>(bytes);
-    fmt::print("{:<24} {:>8.0f} {:>12.4f}\n", name, size / 1e6 / middle([](const Cost& c) { return c.seconds; }),
-               middle([](const Cost& c) { return c.cpu; }) / size * 1e9);
+    fmt::print("{:<32} {:>8.0f} {:>12.4f}\n", name, size / 1e6 / middle(all, seconds), middle(all, cpu) / size * 1e9);
+  }
+  costs.clear();
+
+  {
+    const auto writer = must(storages[0]->open_write("bench", {.size_hint_bytes = bytes}));
+    move(*storages[0], buffers, bytes, [&](int64_t offset, Buffer& buffer) {
+      return Operation{.writer = writer.get(), .offset = offset, .data = buffer.span()};
+    });
+    must(writer->commit());
+  }
+  buffers.clear();
+  Buffer places = must(pool->acquire(size_t{kSmallUnderWay} << 16));
+  uint64_t seed = 0;
+  for (int round = 0; round < rounds; ++round) {
+    for (const int64_t size : {4 << 10, 16 << 10, 64 << 10}) {
+      for (const Mode& mode : {modes[2], modes[3], modes[4], modes[5]}) {
+        Storage& storage = *storages[static_cast<size_t>(std::distance(
+            std::begin(modes),
+            std::find_if(std::begin(modes), std::end(modes), [&](const Mode& one) { return one.name == mode.name; })))];
+        const auto reader = must(storage.open_read("bench"));
+        const std::string name = fmt::format("{:>2} KiB {}{}", size >> 10,
+                                             mode.direct == LocalDirect::kAlways ? "past the cache" : "not cached",
+                                             mode.rings ? "" : ", threads");
+        drop_cache(dir + "/bench");
+        costs[name].push_back(cost_of([&] { read_places(storage, *reader, places, size, ++seed); }));
+        if (mode.direct == LocalDirect::kAlways) continue;
+        drop_cache(dir + "/bench");
+        read_places(storage, *reader, places, size, seed);
+        costs[fmt::format("{:>2} KiB cached{}", size >> 10, mode.rings ? "" : ", threads")].push_back(
+            cost_of([&] { read_places(storage, *reader, places, size, seed); }));
+      }
+    }
+  }
+  must(storages[0]->remove(std::vector<std::string>{"bench"}));
+  fmt::print("{:<32} {:>8} {:>12}   at random places, median of {}\n", "", "1000/s", "CPU us", rounds);
+  for (auto& [name, all] : costs) {
+    fmt::print("{:<32} {:>8.1f} {:>12.1f}\n", name, kSmallPieces / 1e3 / middle(all, seconds),
+               middle(all, cpu) / kSmallPieces * 1e6);
   }
 }

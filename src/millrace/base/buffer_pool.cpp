@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "millrace/base/huge_pages.h"
+#include "millrace/base/per_process.h"
 #include "millrace/base/sync.h"
 #include "millrace/base/units.h"
 
@@ -50,6 +51,43 @@ constexpr size_t kHugePage = 2 << 20;
 
 std::align_val_t alignment_of(size_t capacity) {
   return std::align_val_t(capacity >= kHugePage ? kHugePage : kAlignment);
+}
+
+// The large blocks of all pools.
+struct PoolMemory {
+  Mutex mutex;
+  std::map<const std::byte*, std::span<std::byte>> blocks GUARDED_BY(mutex);  // by where they begin
+  std::map<uint64_t, std::function<void(std::span<std::byte>)>> watches GUARDED_BY(mutex);
+  uint64_t watches_begun GUARDED_BY(mutex) = 0;
+};
+
+PoolMemory& pool_memory() {
+  // Never destroyed: pools may outlive static objects.
+  static const auto& memory = *new PerProcess<PoolMemory>([] { return std::make_unique<PoolMemory>(); });
+  return memory.get();
+}
+
+std::byte* new_block(size_t capacity) {
+  auto* data = static_cast<std::byte*>(::operator new(capacity, alignment_of(capacity), std::nothrow));
+  if (data == nullptr) return nullptr;
+  prefer_huge_pages(data, capacity);
+  if (capacity >= PoolMemoryWatch::kLeastBytes) {
+    PoolMemory& memory = pool_memory();
+    MutexLock lock(memory.mutex);
+    memory.blocks[data] = {data, capacity};
+  }
+  return data;
+}
+
+void delete_block(std::byte* data, size_t capacity) {
+  if (capacity >= PoolMemoryWatch::kLeastBytes) {
+    PoolMemory& memory = pool_memory();
+    MutexLock lock(memory.mutex);
+    if (memory.blocks.erase(data) > 0) {
+      for (const auto& [id, on_release] : memory.watches) on_release({data, capacity});
+    }
+  }
+  ::operator delete(data, alignment_of(capacity));
 }
 
 int64_t machine_memory_bytes() {
@@ -95,8 +133,6 @@ struct Buffer::Owner {
   int64_t idle GUARDED_BY(mutex) = 0;
   std::multimap<size_t, std::byte*> free GUARDED_BY(mutex);
 
-  static void release(std::byte* data, size_t capacity) { ::operator delete(data, alignment_of(capacity)); }
-
   // An idle block that fits without wasting more than half of it, else a new one; nothing when the limit is reached.
   std::pair<std::byte*, size_t> take(size_t capacity) REQUIRES_LOCK(mutex) {
     const auto found = free.lower_bound(capacity);
@@ -111,18 +147,17 @@ struct Buffer::Owner {
     while (in_use + idle + static_cast<int64_t>(capacity) > limit) {
       const auto largest = std::prev(free.end());
       idle -= static_cast<int64_t>(largest->first);
-      release(largest->second, largest->first);
+      delete_block(largest->second, largest->first);
       free.erase(largest);
     }
-    auto* data = static_cast<std::byte*>(::operator new(capacity, alignment_of(capacity), std::nothrow));
+    std::byte* const data = new_block(capacity);
     if (data == nullptr) return {nullptr, 0};
-    prefer_huge_pages(data, capacity);
     in_use += static_cast<int64_t>(capacity);
     return {data, capacity};
   }
 
   ~Owner() {
-    for (const auto& [size, data] : free) release(data, size);
+    for (const auto& [size, data] : free) delete_block(data, size);
     budget->give(user, limit);
   }
 };
@@ -195,6 +230,28 @@ int64_t BufferPool::limit_bytes() const {
 int64_t BufferPool::in_use_bytes() const {
   MutexLock lock(owner_->mutex);
   return owner_->in_use;
+}
+
+PoolMemoryWatch::PoolMemoryWatch(std::function<void(std::span<std::byte>)> on_release) {
+  PoolMemory& memory = pool_memory();
+  MutexLock lock(memory.mutex);
+  id_ = ++memory.watches_begun;
+  memory.watches.emplace(id_, std::move(on_release));
+}
+
+PoolMemoryWatch::~PoolMemoryWatch() {
+  PoolMemory& memory = pool_memory();
+  MutexLock lock(memory.mutex);
+  memory.watches.erase(id_);
+}
+
+std::span<std::byte> PoolMemoryWatch::block_of(std::span<const std::byte> memory) {
+  PoolMemory& all = pool_memory();
+  MutexLock lock(all.mutex);
+  auto found = all.blocks.upper_bound(memory.data());
+  if (found == all.blocks.begin()) return {};
+  const auto block = (--found)->second;
+  return memory.data() + memory.size() <= block.data() + block.size() ? block : std::span<std::byte>();
 }
 
 }  // namespace millrace

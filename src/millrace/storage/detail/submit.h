@@ -4,6 +4,7 @@
 // How backends that serve operations with threads implement Storage::submit: the blocking calls of the reader or
 // writer, run on an Executor. Thread-safe.
 
+#include <memory>
 #include <span>
 
 #include "millrace/base/executor.h"
@@ -11,7 +12,31 @@
 
 namespace millrace {
 
-// Each operation ends with one completion, also when the executor drops it unstarted (cancelled).
+// Ends with one completion, also when it is dropped before it ran (cancelled). For one thread.
+class PendingOperation {
+ public:
+  PendingOperation(const Operation& operation, CompletionQueue& queue) : operation_(operation), queue_(queue) {}
+  ~PendingOperation();
+  PendingOperation(const PendingOperation&) = delete;
+  PendingOperation& operator=(const PendingOperation&) = delete;
+
+  const Operation& operation() const { return operation_; }
+  // Errors: cancelled, timeout (the deadline), invalid_argument.
+  [[nodiscard]] Status check_may_begin() const;
+  void run() { end(perform()); }
+  // REQUIRES: it has not ended. Whoever waits may drop the reader or writer at once.
+  void end(Status status);
+
+ private:
+  std::string_view target() const;
+  [[nodiscard]] Status perform() const;
+
+  const Operation operation_;
+  CompletionQueue& queue_;
+  bool ended_ = false;
+};
+
+void run_on(Executor& executor, std::unique_ptr<PendingOperation> pending);
 void submit_operations(Executor& executor, std::span<const Operation> operations, CompletionQueue& queue);
 
 }  // namespace millrace

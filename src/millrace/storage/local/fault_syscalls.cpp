@@ -219,6 +219,14 @@ int FaultSyscalls::syncfs(int fd) {
       "syncfs", path_of_fd(fd), [&] { return has_model() ? 0 : Syscalls::syncfs(fd); },
       [&](CrashModel& model) { model.all_synced(); });
 }
+int FaultSyscalls::setup_ring(unsigned entries, struct io_uring* out) {
+  if (has_model()) return fail_with(ENOSYS);  // whose disk is made of calls
+  return run("io_uring_setup", "", [&] { return Syscalls::setup_ring(entries, out); });
+}
+int64_t FaultSyscalls::ring_transfer(size_t size) {
+  const Verdict verdict = judge("io_uring", "", size);
+  return verdict.error != 0 ? -verdict.error : static_cast<int64_t>(verdict.size);
+}
 int FaultSyscalls::rename(const char* from, const char* to) {
   return run(
       "rename", to, [&] { return Syscalls::rename(from, to); }, [&](CrashModel& model) { model.renamed(from, to); });

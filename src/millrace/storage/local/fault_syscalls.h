@@ -28,7 +28,7 @@ struct SyscallFault {
   static constexpr int64_t kForever = INT64_MAX;
   enum class Kind {
     kError,  // the call fails with `error`
-    kShort,  // a transfer moves fewer bytes, at least one; for pread, pwrite, copy_file_range
+    kShort,  // a transfer moves fewer bytes, at least one; for pread, pwrite, copy_file_range, io_uring
     kTorn,   // a pwrite writes some of its bytes and fails with `error`
     kDelay,
   };
@@ -80,6 +80,8 @@ class FaultSyscalls final : public Syscalls {
   int fsync(int fd) override;
   int syncfs(int fd) override;
   int64_t dirty_bytes() override { return dirty_bytes_; }
+  int setup_ring(unsigned entries, struct io_uring* out) override;
+  int64_t ring_transfer(size_t size) override;  // "io_uring"
   int rename(const char* from, const char* to) override;
   int rename_noreplace(const char* from, const char* to) override;
   int link(const char* from, const char* to) override;

@@ -18,6 +18,7 @@
 
 #include "millrace/base/executor.h"
 #include "millrace/base/per_process.h"
+#include "millrace/storage/local/ring.h"
 #include "millrace/storage/local/syscalls.h"
 #include "millrace/storage/storage.h"
 
@@ -72,11 +73,13 @@ inline constexpr int kSyncThreads = 8;
 
 // What a process keeps for one storage.
 struct ProcessState {
-  ProcessState(int io_threads, FileSystem whole) : file_system(std::move(whole)), executor(io_threads, "mr-local-io") {}
+  ProcessState(Syscalls& sys, int io_threads, FileSystem whole)
+      : file_system(std::move(whole)), executor(io_threads, "mr-local-io"), rings(sys, io_threads) {}
   const FileSystem file_system;  // opened before anything is written, or it would not tell of errors; durable.h
   Mutex file_system_mutex;
   bool file_system_failed GUARDED_BY(file_system_mutex) = false;
   Executor executor;
+  Rings rings;  // what they do not do is for the executor, which outlives them
   Executor syncers{kSyncThreads, "mr-local-sync"};
   // Of a file system that was met: new files need a name from the first moment on.
   std::atomic<bool> needs_names{false};
@@ -94,6 +97,7 @@ struct Context {
   Syscalls* sys = nullptr;
   std::unique_ptr<PerProcess<ProcessState>> state;
   std::shared_ptr<StreamPolicy> streams;
+  bool rings = true;  // LocalOptions
 
   std::string path(std::string_view key) const { return root + "/" + std::string(key); }
 };

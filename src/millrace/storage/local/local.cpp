@@ -8,7 +8,6 @@
 #include <set>
 
 #include "millrace/storage/detail/backend.h"
-#include "millrace/storage/detail/submit.h"
 #include "millrace/storage/local/directories.h"
 #include "millrace/storage/local/durable.h"
 #include "millrace/storage/local/list.h"
@@ -16,6 +15,7 @@
 #include "millrace/storage/local/objects.h"
 #include "millrace/storage/local/space.h"
 #include "millrace/storage/local/stream.h"
+#include "millrace/storage/local/submit.h"
 
 namespace millrace {
 namespace local {
@@ -51,7 +51,7 @@ class LocalStorage final : public Storage {
     return open_local_writer(context_, key, options);
   }
   void submit(std::span<const Operation> operations, CompletionQueue& queue) override {
-    submit_operations(context_->state->get().executor, operations, queue);
+    submit_local(*context_, operations, queue);
   }
 
   [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override {
@@ -130,11 +130,13 @@ Result<std::shared_ptr<Storage>> open_local_storage(std::string root, const Loca
   context->root = std::move(absolute);
   context->name = "file://" + (context->root.empty() ? "/" : context->root);
   context->sys = options.syscalls != nullptr ? options.syscalls : &real_syscalls();
+  context->rings = options.rings;
   context->streams = std::make_shared<local::StreamPolicy>(options.direct);
   const int threads = options.io_threads > 0 ? options.io_threads
                                              : std::clamp(available_cpus(), local::kFewestThreads, local::kMostThreads);
   context->state = std::make_unique<PerProcess<local::ProcessState>>([threads, shared = context.get()] {
-    return std::make_unique<local::ProcessState>(threads, local::open_file_system(*shared->sys, shared->root));
+    return std::make_unique<local::ProcessState>(*shared->sys, threads,
+                                                 local::open_file_system(*shared->sys, shared->root));
   });
   ASSIGN_OR_RETURN(const auto info, local::stat_path(*context->sys, context->root + "/."));
   static_cast<void>(info);

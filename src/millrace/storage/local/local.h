@@ -29,6 +29,7 @@ enum class LocalDirect {
 
 struct LocalOptions {
   int io_threads = 0;  // that serve submit(); 0: one per available CPU, at least 2 and at most 16
+  bool rings = true;   // io_uring for submit(), where the system has it: each thread has 32 transfers under way
   LocalDirect direct = LocalDirect::kMeasured;
   Syscalls* syscalls = nullptr;  // for tests: used instead of the system's own; outlives the storage and all it opened
 };

@@ -39,7 +39,7 @@ void overwrite_file(Storage& storage, const std::string& key, std::string_view c
 // Interruptions everywhere and short transfers half of the time: nothing that a user may notice.
 void add_harmless_faults(FaultSyscalls& sys) {
   sys.add({.count = SyscallFault::kForever, .probability = 0.1, .error = EINTR});
-  for (const char* call : {"pread", "pwrite", "copy_file_range"}) {
+  for (const char* call : {"pread", "pwrite", "copy_file_range", "io_uring"}) {
     sys.add({.call = call, .count = SyscallFault::kForever, .probability = 0.5, .kind = Kind::kShort});
   }
 }
@@ -51,28 +51,29 @@ struct LocalFixture {
   std::shared_ptr<Storage> storage;
 };
 
-std::shared_ptr<Storage> make_local(bool faulty, LocalDirect direct = LocalDirect::kMeasured) {
+std::shared_ptr<Storage> make_local(bool faulty, LocalDirect direct = LocalDirect::kMeasured, bool rings = true) {
   const uint64_t seed = test_seed();
   if (faulty) std::cout << "MILLRACE_TEST_SEED=" << seed << "\n";
   auto fixture = std::make_shared<LocalFixture>(seed);
   if (faulty) add_harmless_faults(fixture->sys);
-  auto storage =
-      open_local_storage(fixture->dir.path(), {.direct = direct, .syscalls = faulty ? &fixture->sys : nullptr});
+  auto storage = open_local_storage(fixture->dir.path(),
+                                    {.rings = rings, .direct = direct, .syscalls = faulty ? &fixture->sys : nullptr});
   EXPECT_TRUE(storage);
   fixture->storage = std::move(*storage);
   Storage* const raw = fixture->storage.get();
   return std::shared_ptr<Storage>(std::move(fixture), raw);
 }
 
-StorageCase local_case(const std::string& name, bool faulty, LocalDirect direct) {
+StorageCase local_case(const std::string& name, bool faulty, LocalDirect direct, bool rings = true) {
   return {.name = name,
-          .make = [=] { return make_local(faulty, direct); },
+          .make = [=] { return make_local(faulty, direct, rings); },
           .shared_between_processes = true,
           .overwrite_in_place = overwrite_file};
 }
 INSTANTIATE_TEST_SUITE_P(Local, StorageConformance,
                          ::testing::Values(local_case("local", false, LocalDirect::kMeasured),
                                            local_case("interrupted", true, LocalDirect::kMeasured),
+                                           local_case("threads", false, LocalDirect::kMeasured, false),
                                            local_case("direct", false, LocalDirect::kAlways),
                                            local_case("directInterrupted", true, LocalDirect::kAlways),
                                            local_case("buffered", false, LocalDirect::kNever)),

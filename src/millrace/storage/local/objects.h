@@ -15,6 +15,9 @@ namespace millrace::local {
 // Reads one open file. Thread-safe.
 class LocalReader final : public RandomReader {
  public:
+  // The read as one transfer that waits for the disk alone, where it is one; after which check_unchanged() is due.
+  std::optional<Transfer> transfer(int64_t offset, std::span<std::byte> out) const;
+
   [[nodiscard]] static Result<std::unique_ptr<RandomReader>> open(std::shared_ptr<const Context> context,
                                                                   std::string_view key, const OpenOptions& options);
 
@@ -41,7 +44,15 @@ class LocalReader final : public RandomReader {
   std::optional<Stream> stream_;  // with OpenOptions::once
 };
 
-// As Storage::open_write.
+// Writes one file.
+class RingWriter : public Writer {
+ public:
+  // The write as one transfer that waits for the disk alone, where it is one; after which transferred() is due.
+  virtual std::optional<Transfer> transfer(int64_t offset, std::span<const std::byte> data) const = 0;
+  virtual void transferred(const Transfer& whole) = 0;
+};
+
+// As Storage::open_write; it is a RingWriter.
 [[nodiscard]] Result<std::unique_ptr<Writer>> open_local_writer(std::shared_ptr<const Context> context,
                                                                 std::string_view key, const WriteOptions& options);
 // As Storage::resume_write.

@@ -14,6 +14,9 @@ namespace {
 constexpr int64_t kLooks = 16;
 constexpr int64_t kLookBytes = 1 << 20;
 
+// More than that is copied out of the page cache by several threads faster than by those few that have rings.
+constexpr size_t kLargestCopied = 256 << 10;
+
 }  // namespace
 
 Result<std::unique_ptr<RandomReader>> LocalReader::open(std::shared_ptr<const Context> context, std::string_view key,
@@ -49,6 +52,13 @@ Status LocalReader::read_at(int64_t offset, std::span<std::byte> out) const {
   RETURN_IF_ERROR(
       pread_all(*context_->sys, fd_, path_, offset + static_cast<int64_t>(streamed), out.subspan(streamed)));
   return check_unchanged();
+}
+
+std::optional<Transfer> LocalReader::transfer(int64_t offset, std::span<std::byte> out) const {
+  if (out.empty() || !check_read_range(*this, offset, std::ssize(out))) return {};
+  if (stream_) return stream_->direct_transfer(offset, out, false);
+  if (out.size() > kLargestCopied) return {};
+  return Transfer{.fd = fd_.get(), .offset = offset, .memory = out};
 }
 
 // What was in memory before stays there: somebody uses it.

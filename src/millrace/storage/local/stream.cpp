@@ -50,6 +50,12 @@ Turn StreamPolicy::next(dev_t device, bool write) {
   return {.direct = contest.begun++ % 2 == 0, .measured = true};
 }
 
+bool StreamPolicy::is_direct(dev_t device, bool write) {
+  if (mode_ != LocalDirect::kMeasured) return takes_all();
+  MutexLock lock(mutex_);
+  return contests_[{device, write}].direct.value_or(false);
+}
+
 void StreamPolicy::tell(dev_t device, bool write, bool direct, size_t bytes, double seconds) {
   MutexLock lock(mutex_);
   Contest& contest = contests_[{device, write}];
@@ -78,6 +84,22 @@ Stream::Stream(Syscalls& sys, StreamPolicy& policy, const std::string& path, con
   if (found && found->st_dev == opened->st_dev && found->st_ino == opened->st_ino) direct_ = std::move(*direct);
 }
 
+bool Stream::is_cached(int64_t offset, size_t size) const {
+  const auto bytes = static_cast<int64_t>(size);
+  return sys_.cached_bytes(fd_.get(), offset, bytes) > bytes / 2;
+}
+
+bool Stream::may_be_direct(int64_t offset, std::span<const std::byte> memory) const {
+  return direct_ && is_aligned(static_cast<uint64_t>(offset)) && is_aligned(std::bit_cast<uintptr_t>(memory.data()));
+}
+
+std::optional<Transfer> Stream::direct_transfer(int64_t offset, std::span<std::byte> memory, bool write) const {
+  if (memory.size() < policy_.smallest_piece_bytes() || !is_aligned(memory.size())) return {};
+  if (!may_be_direct(offset, memory) || !policy_.is_direct(device_, write)) return {};
+  if (!write && is_cached(offset, memory.size())) return {};
+  return Transfer{.fd = direct_.get(), .is_write = write, .is_direct = true, .offset = offset, .memory = memory};
+}
+
 // The aligned front of `bytes`, past the page cache.
 template <class Span, class Call>
 size_t Stream::move(Span bytes, bool write, Call&& call) const {
@@ -94,10 +116,8 @@ size_t Stream::move(Span bytes, bool write, Call&& call) const {
 
 size_t Stream::read(int64_t offset, std::span<std::byte> out) const {
   if (out.size() < policy_.smallest_piece_bytes()) return 0;
-  const bool cached = sys_.cached_bytes(fd_.get(), offset, std::ssize(out)) > std::ssize(out) / 2;
-  const bool can = direct_ && !cached && is_aligned(static_cast<uint64_t>(offset)) &&
-                   is_aligned(std::bit_cast<uintptr_t>(out.data()));
-  if (!can) return buffered_read(offset, out, cached);
+  const bool cached = is_cached(offset, out.size());
+  if (cached || !may_be_direct(offset, out)) return buffered_read(offset, out, cached);
   const Turn turn = policy_.next(device_, false);
   const Stopwatch watch;
   const size_t done =
@@ -120,9 +140,7 @@ size_t Stream::buffered_read(int64_t offset, std::span<std::byte> out, bool cach
 
 size_t Stream::write(int64_t offset, std::span<const std::byte> data) const {
   if (data.size() < policy_.smallest_piece_bytes()) return 0;
-  const bool can =
-      direct_ && is_aligned(static_cast<uint64_t>(offset)) && is_aligned(std::bit_cast<uintptr_t>(data.data()));
-  if (!can) return buffered_write(offset, data, false);
+  if (!may_be_direct(offset, data)) return buffered_write(offset, data, false);
   const Turn turn = policy_.next(device_, true);
   if (!turn.measured) return turn.direct ? direct_write(offset, data) : buffered_write(offset, data, false);
   const auto front = data.first(std::min(data.size(), kMeasuredBytes));

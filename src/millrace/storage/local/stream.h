@@ -12,6 +12,7 @@
 
 #include "millrace/storage/local/files.h"
 #include "millrace/storage/local/local.h"
+#include "millrace/storage/local/ring.h"
 
 namespace millrace::local {
 
@@ -32,6 +33,8 @@ class StreamPolicy {
   // Objects are streams though nobody said that they are read once.
   bool takes_all() const { return mode_ == LocalDirect::kAlways; }
   Turn next(dev_t device, bool write);
+  // Whether pieces go past the page cache and need not be measured any more.
+  bool is_direct(dev_t device, bool write);
   void tell(dev_t device, bool write, bool direct, size_t bytes, double seconds);
   // It refuses direct transfers that are aligned as they should be.
   void refused(dev_t device, bool write);
@@ -64,9 +67,15 @@ class Stream {
   size_t read(int64_t offset, std::span<std::byte> out) const;
   size_t write(int64_t offset, std::span<const std::byte> data) const;
 
+  // The whole piece as one transfer past the page cache, where it would go there.
+  std::optional<Transfer> direct_transfer(int64_t offset, std::span<std::byte> memory, bool write) const;
+
  private:
   template <class Span, class Call>
   size_t move(Span bytes, bool write, Call&& call) const;
+  bool is_cached(int64_t offset, size_t size) const;
+  // Whether it can go past the page cache, but for its end.
+  bool may_be_direct(int64_t offset, std::span<const std::byte> memory) const;
   size_t direct_write(int64_t offset, std::span<const std::byte> data) const;
   size_t buffered_read(int64_t offset, std::span<std::byte> out, bool cached) const;
   size_t buffered_write(int64_t offset, std::span<const std::byte> data, bool wait) const;

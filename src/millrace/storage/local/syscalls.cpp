@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <liburing.h>
 #include <linux/fs.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
@@ -131,6 +132,26 @@ int64_t Syscalls::dirty_bytes() {
     if (name == "Dirty:" || name == "Writeback:") dirty += kib * 1024;
   }
   return dirty;
+}
+int Syscalls::setup_ring(unsigned entries, struct io_uring* out) {
+  io_uring_params params{};
+  params.flags = IORING_SETUP_COOP_TASKRUN;  // who has a ring asks for completions, and need not be interrupted
+  int result = io_uring_queue_init_params(entries, out, &params);
+  if (result == -EINVAL) {  // Linux before 5.19
+    params = {};
+    result = io_uring_queue_init_params(entries, out, &params);
+  }
+  constexpr unsigned kNeeded = IORING_FEAT_NODROP | IORING_FEAT_RW_CUR_POS | IORING_FEAT_FAST_POLL;  // Linux 5.7
+  if (result == 0 && (params.features & kNeeded) != kNeeded) {
+    io_uring_queue_exit(out);
+    result = -ENOSYS;
+  }
+  if (result == 0) return 0;
+  errno = -result;
+  return -1;
+}
+int64_t Syscalls::ring_transfer(size_t size) {
+  return static_cast<int64_t>(size);
 }
 int Syscalls::rename(const char* from, const char* to) {
   return ::rename(from, to);

@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <ctime>
 
+struct io_uring;
+
 namespace millrace {
 
 class Syscalls {
@@ -51,6 +53,10 @@ class Syscalls {
   virtual int fsync(int fd);
   virtual int syncfs(int fd);
   virtual int64_t dirty_bytes();  // of all files of the machine: not on a disk yet; the most there is when nobody tells
+
+  // io_uring_setup(2) of a ring that reads and writes and loses no completion.
+  virtual int setup_ring(unsigned entries, struct io_uring* out);
+  virtual int64_t ring_transfer(size_t size);  // one begins: the bytes to ask for, all of them; or -errno, its end
 
   virtual int rename(const char* from, const char* to);
   virtual int rename_noreplace(const char* from, const char* to);  // renameat2 with RENAME_NOREPLACE

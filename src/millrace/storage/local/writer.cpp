@@ -93,7 +93,7 @@ bool is_zero(std::span<const std::byte> bytes) {
   return std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0 && bytes.front() == std::byte{0};
 }
 
-class LocalWriter final : public Writer {
+class LocalWriter final : public RingWriter {
  public:
   LocalWriter(std::shared_ptr<const Context> context, std::string key, std::string path, const WriteOptions& options)
       : context_(std::move(context)), key_(std::move(key)), path_(std::move(path)), options_(options) {}
@@ -102,6 +102,8 @@ class LocalWriter final : public Writer {
   Status begin();
   Status begin_resumed(const ObjectInfo& upload);
   [[nodiscard]] Status write_at(int64_t offset, std::span<const std::byte> data) override;
+  std::optional<Transfer> transfer(int64_t offset, std::span<const std::byte> data) const override;
+  void transferred(const Transfer& whole) override { raise_end(whole.offset + std::ssize(whole.memory)); }
   [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                   int64_t offset) override;
   [[nodiscard]] Result<ObjectInfo> commit(Durability durability) override;
@@ -340,6 +342,14 @@ Status LocalWriter::write_at(int64_t offset, std::span<const std::byte> data) {
   RETURN_IF_ERROR(options_.sparse ? write_sparse(offset, data) : write_piece(offset, data));
   raise_end(offset + std::ssize(data));
   return {};
+}
+
+std::optional<Transfer> LocalWriter::transfer(int64_t offset, std::span<const std::byte> data) const {
+  if (!stream_ || options_.sparse || !check_open("write")) return {};
+  if (!check_write_range(path_, offset, data.size())) return {};
+  // SAFETY: a transfer that writes only reads its memory.
+  auto* const memory = const_cast<std::byte*>(data.data());
+  return stream_->direct_transfer(offset, {memory, data.size()}, true);
 }
 
 Status LocalWriter::write_piece(int64_t offset, std::span<const std::byte> data) {

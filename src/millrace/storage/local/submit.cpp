@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/local/submit.h"
+
+#include <utility>
+#include <vector>
+
+#include "millrace/storage/detail/submit.h"
+#include "millrace/storage/local/objects.h"
+
+namespace millrace::local {
+namespace {
+
+// The transfer that an operation is, where it is one.
+std::optional<Transfer> transfer_of(const Operation& operation) {
+  if ((operation.reader == nullptr) == (operation.writer == nullptr) || operation.file != nullptr) return {};
+  if (operation.reader != nullptr) {
+    const auto* reader = dynamic_cast<const LocalReader*>(operation.reader);
+    return reader != nullptr ? reader->transfer(operation.offset, operation.out) : std::nullopt;
+  }
+  const auto* writer = dynamic_cast<const RingWriter*>(operation.writer);
+  return writer != nullptr ? writer->transfer(operation.offset, operation.data) : std::nullopt;
+}
+
+class RingOperation final : public RingTask {
+ public:
+  RingOperation(std::unique_ptr<PendingOperation> pending, const Transfer& transfer, Executor& executor)
+      : pending_(std::move(pending)), transfer_(transfer), executor_(executor) {}
+
+  int priority() const override { return pending_->operation().priority; }
+
+  std::optional<Transfer> begin() override {
+    Status may_begin = pending_->check_may_begin();
+    if (may_begin) return transfer_;
+    pending_->end(std::move(may_begin));
+    return {};
+  }
+
+  void end(int64_t result) override {
+    if (result != std::ssize(transfer_.memory)) return run_on(executor_, std::move(pending_));
+    const Operation& operation = pending_->operation();
+    if (operation.reader != nullptr) {
+      pending_->end(static_cast<const LocalReader*>(operation.reader)->check_unchanged());
+    } else {
+      static_cast<RingWriter*>(operation.writer)->transferred(transfer_);
+      pending_->end({});
+    }
+  }
+
+ private:
+  std::unique_ptr<PendingOperation> pending_;
+  const Transfer transfer_;
+  Executor& executor_;
+};
+
+}  // namespace
+
+void submit_local(const Context& context, std::span<const Operation> operations, CompletionQueue& queue) {
+  ProcessState& state = context.state->get();
+  std::vector<std::unique_ptr<RingTask>> tasks;
+  for (const Operation& operation : operations) {
+    auto pending = std::make_unique<PendingOperation>(operation, queue);
+    const auto transfer = context.rings ? transfer_of(operation) : std::nullopt;
+    if (transfer && state.rings.can_serve()) {
+      tasks.push_back(std::make_unique<RingOperation>(std::move(pending), *transfer, state.executor));
+    } else {
+      run_on(state.executor, std::move(pending));
+    }
+  }
+  if (!tasks.empty()) state.rings.submit(std::move(tasks));
+}
+
+}  // namespace millrace::local
