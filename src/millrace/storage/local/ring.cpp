@@ -17,16 +17,17 @@
 
 #include "millrace/base/buffer_pool.h"
 #include "millrace/base/log.h"
+#include "millrace/base/units.h"
 #include "millrace/storage/local/files.h"
 
 namespace millrace::local {
 namespace {
 
-constexpr int kDepth = 32;       // transfers under way on one ring
-constexpr int kBatch = 8;        // that a thread takes at once, so that others get some
-constexpr unsigned kSlots = 64;  // registered buffers of a ring
+constexpr int kDepth = 32;                              // transfers under way on one ring
+constexpr int kBatch = 8;                               // that a thread takes at once, so that others get some
+constexpr unsigned kSlots = 64;                         // registered buffers of a ring
 constexpr size_t kLargestRegistered = size_t{1} << 30;  // the kernel's limit of one
-constexpr std::chrono::milliseconds kPause{1};  // when the kernel lacks memory for what is to begin
+constexpr std::chrono::milliseconds kPause{1};          // when the kernel lacks memory for what is to begin
 
 }  // namespace
 
@@ -39,7 +40,7 @@ class Rings::RegisteredBuffers {
     for (unsigned slot = 0; slot < kSlots; ++slot) free_.push_back(slot);
   }
 
-  // The slot of a registered buffer in which `memory` lies.
+  // The slot of a registered buffer in which `memory` lies. For one thread.
   std::optional<unsigned> slot_of(std::span<const std::byte> memory) {
     {
       MutexLock lock(mutex_);
@@ -50,9 +51,14 @@ class Rings::RegisteredBuffers {
       }
       if (free_.empty()) return {};
     }
-    const auto block = PoolMemoryWatch::block_of(memory);  // without the lock, since forget() is called under theirs
-    MutexLock lock(mutex_);
-    return add(block);
+    // Without the lock, since forget() is called under theirs.
+    const auto block = PoolMemoryWatch::block_of(memory);
+    if (block.empty() || block.size() > kLargestRegistered) return {};
+    const int result = add(block);
+    if (result >= 0) return static_cast<unsigned>(result);
+    log(LogLevel::kDebug, "io_uring: {} of memory cannot be registered (errno {}); each transfer pins its own",
+        format_bytes(std::ssize(block)), -result);
+    return {};
   }
 
  private:
@@ -61,18 +67,17 @@ class Rings::RegisteredBuffers {
     size_t size = 0;
   };
 
-  std::optional<unsigned> add(std::span<std::byte> block) REQUIRES_LOCK(mutex_) {
-    if (free_.empty() || block.empty() || block.size() > kLargestRegistered) return {};
+  // The slot, or -errno. REQUIRES: one is free, which only add() changes for the worse: it is for one thread.
+  int add(std::span<std::byte> block) {
+    MutexLock lock(mutex_);
     const unsigned slot = free_.back();
     if (const int error = update(slot, block); error < 0) {
       free_.clear();  // RLIMIT_MEMLOCK: 8 MiB for ordinary users. It will not get better
-      log(LogLevel::kDebug, "io_uring: {} of memory cannot be registered (errno {}); each transfer pins its own",
-          block.size(), -error);
-      return {};
+      return error;
     }
     free_.pop_back();
     slots_.emplace(block.data(), Slot{slot, block.size()});
-    return slot;
+    return static_cast<int>(slot);
   }
   // The kernel would go on with the old pages under an address that may be given out again.
   void forget(std::span<std::byte> block) {
@@ -214,6 +219,7 @@ class Rings::Worker {
     io_uring_cq_advance(&ring_, count);
     for (const auto& [ended, result] : std::span(all).first(count)) {
       if (ended == nullptr) {
+        if (result < 0) std::this_thread::sleep_for(kPause);  // then it is asked for again and again
         expect_wake();
         continue;
       }
@@ -257,7 +263,6 @@ bool Rings::can_serve() {
       if (!worker) break;
       shared_->workers.push_back(std::move(worker));
     }
-    if (shared_->workers.empty()) log(LogLevel::kDebug, "io_uring is not to be had here; threads read and write");
   }
   return !shared_->workers.empty();
 }

@@ -37,7 +37,7 @@ constexpr int64_t kMiB = 1 << 20;
 // Counts what rings are asked to move, and may let them move less or nothing.
 class RingSyscalls final : public Syscalls {
  public:
-  std::atomic<int64_t> moved{0};           // was asked for
+  std::atomic<int64_t> moved{0};            // was asked for
   std::atomic<int64_t> largest{INT32_MAX};  // bytes of a transfer; an error where negative
   bool forbid = false;
 
@@ -122,7 +122,8 @@ void RingTest::write_and_read_in_pieces(LocalDirect mode, uint64_t seed) {
   std::copy_n(as_bytes(content).data(), kSize, source.data());
   // Pieces that meet, of all kinds of lengths, in any order.
   std::vector<Operation> operations;
-  const auto writer = *storage->open_write("object", {.size_hint_bytes = 16 * kMiB});  // it is large enough to be a stream
+  const auto writer =
+      *storage->open_write("object", {.size_hint_bytes = 16 * kMiB});  // it is large enough to be a stream
   for (size_t at = 0, size = 0; at < kSize; at += size) {
     size = 1 + random() % (random() % 4 == 0 ? 2 * kMiB : 100'000);
     if (random() % 4 != 0) size += 4095 - (at + size + 4095) % 4096;  // to the end of a block, as most
@@ -146,8 +147,7 @@ void RingTest::write_and_read_in_pieces(LocalDirect mode, uint64_t seed) {
       std::vector<Operation> reads;
       for (const Operation& write : operations) {
         const auto place = static_cast<size_t>(write.offset);
-        reads.push_back(
-            {.reader = reader.get(), .offset = write.offset, .out = out.subspan(place, write.data.size())});
+        reads.push_back({.reader = reader.get(), .offset = write.offset, .out = out.subspan(place, write.data.size())});
       }
       EXPECT_THAT(run(*storage, std::move(reads)), Each(""));
       EXPECT_TRUE(as_text(out) == content);
@@ -185,7 +185,8 @@ TEST_F(RingTest, ErrorsAreThoseOfThreads) {
     const auto reader = *storage->open_read("object");
     harm();
     std::string out(1000, '.');
-    return run(*storage, {{.reader = reader.get(), .offset = 90'000, .out = std::as_writable_bytes(std::span(out))}})[0];
+    return run(*storage,
+               {{.reader = reader.get(), .offset = 90'000, .out = std::as_writable_bytes(std::span(out))}})[0];
   };
   const std::string path = dir_.path() + "/object";
   for (const int64_t size : {90'000, 90'500, 99'999}) {  // shorter than what is read, and than what was opened
@@ -303,7 +304,8 @@ class PipedRings : public RingTest {
   void submit(Rings& rings, int64_t first, int64_t count, int priority = 0) {
     std::vector<std::unique_ptr<RingTask>> tasks;
     for (int64_t i = first; i < first + count; ++i) {
-      tasks.push_back(std::make_unique<PipedTask>(pipes_[static_cast<size_t>(i)], i, priority, begun_, ended_, dropped_));
+      tasks.push_back(
+          std::make_unique<PipedTask>(pipes_[static_cast<size_t>(i)], i, priority, begun_, ended_, dropped_));
     }
     rings.submit(std::move(tasks));
   }

@@ -16,7 +16,8 @@ constexpr int kMeasuredPieces = 4;                 // of each way
 constexpr size_t kMeasuredBytes = 2 << 20;  // of a piece that is written: the slower way is waited for, and may cost
                                             // ten times the CPU time. A read needs length to show what it can
 constexpr double kWorthwhile = 0.9;         // of the buffered rate: direct transfers cost a tenth of the CPU time
-constexpr int64_t kBehindBytes = 32 << 20;  // written behind a stream before it is waited for and dropped
+constexpr size_t kLargestTransfer = size_t{1} << 30;  // the kernel moves no more than 2 GiB at once
+constexpr int64_t kBehindBytes = 32 << 20;            // written behind a stream before it is waited for and dropped
 
 bool is_aligned(uint64_t value) {
   return value % kAlignment == 0;
@@ -94,7 +95,8 @@ bool Stream::may_be_direct(int64_t offset, std::span<const std::byte> memory) co
 }
 
 std::optional<Transfer> Stream::direct_transfer(int64_t offset, std::span<std::byte> memory, bool write) const {
-  if (memory.size() < policy_.smallest_piece_bytes() || !is_aligned(memory.size())) return {};
+  if (memory.size() < policy_.smallest_piece_bytes() || memory.size() > kLargestTransfer) return {};
+  if (!is_aligned(memory.size())) return {};
   if (!may_be_direct(offset, memory) || !policy_.is_direct(device_, write)) return {};
   if (!write && is_cached(offset, memory.size())) return {};
   return Transfer{.fd = direct_.get(), .is_write = write, .is_direct = true, .offset = offset, .memory = memory};
