@@ -39,6 +39,10 @@ class Rings::RegisteredBuffers {
     if (io_uring_register_buffers_sparse(&ring_, kSlots) < 0) return;  // Linux before 5.19
     for (unsigned slot = 0; slot < kSlots; ++slot) free_.push_back(slot);
   }
+  // A forked child that holds the ring too would keep the memory with it.
+  ~RegisteredBuffers() { static_cast<void>(io_uring_unregister_buffers(&ring_)); }
+  RegisteredBuffers(const RegisteredBuffers&) = delete;
+  RegisteredBuffers& operator=(const RegisteredBuffers&) = delete;
 
   // The slot of a registered buffer in which `memory` lies. For one thread.
   std::optional<unsigned> slot_of(std::span<const std::byte> memory) {

@@ -403,6 +403,26 @@ TEST_F(RingTest, AChildHasRingsOfItsOwn) {
   EXPECT_TRUE(is_right());
 }
 
+// A child of fork holds the descriptors of its parent's rings, until it ends.
+TEST_F(RingTest, RingsThatAChildHoldsTooPinNothingWhenTheyAreGone) {
+  SKIP_WITHOUT_RINGS();
+  auto storage = open(LocalDirect::kAlways);
+  put(test_bytes(8 * kMiB, 1));
+  Buffer memory = buffer(8 * kMiB);
+  EXPECT_THAT(run(*storage, {{.reader = storage->open_read("object")->get(), .out = memory.span()}}), Each(""));
+  if (registered_buffers() == 0) GTEST_SKIP() << "no transfers past the page cache here, or no registered buffers";
+  std::vector<int> held;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry, gone) != "anon_inode:[io_uring]") continue;
+    held.push_back(::dup(std::stoi(entry.path().filename())));
+  }
+  storage.reset();
+  EXPECT_EQ(registered_buffers(), 0);
+  for (const int fd : held) ::close(fd);
+  EXPECT_FALSE(held.empty());
+}
+
 // Ordinary users may pin 8 MiB, which the rings themselves are part of.
 TEST_F(RingTest, AChildThatMayPinLittleWorksWithoutRegisteredBuffers) {
   SKIP_WITHOUT_RINGS();
