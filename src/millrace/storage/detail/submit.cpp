@@ -29,7 +29,8 @@ void PendingOperation::end(Status status) {
   queue_.push(Completion{operation_.tag, std::move(status)});
 }
 
-Status PendingOperation::check_may_begin() const {
+Status PendingOperation::check_may_begin() {
+  if (begun_) return {};
   if (operation_.stop.stop_requested()) return fail(ErrorCode::kCancelled, "{}: stopped before it began", target());
   if (Clock::now() >= operation_.deadline) {
     return fail(ErrorCode::kTimeout, "{}: the deadline passed before it began", target());
@@ -37,10 +38,11 @@ Status PendingOperation::check_may_begin() const {
   if ((operation_.reader == nullptr) == (operation_.writer == nullptr)) {
     return fail(ErrorCode::kInvalidArgument, "operation {}: needs either a reader or a writer", operation_.tag);
   }
+  begun_ = true;
   return {};
 }
 
-Status PendingOperation::perform() const {
+Status PendingOperation::perform() {
   RETURN_IF_ERROR(check_may_begin());
   if (operation_.reader != nullptr) return operation_.reader->read_at(operation_.offset, operation_.out);
   if (operation_.file != nullptr) {

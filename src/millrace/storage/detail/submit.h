@@ -21,18 +21,19 @@ class PendingOperation {
   PendingOperation& operator=(const PendingOperation&) = delete;
 
   const Operation& operation() const { return operation_; }
-  // Errors: cancelled, timeout (the deadline), invalid_argument.
-  [[nodiscard]] Status check_may_begin() const;
+  // Once it may, it has begun, and ends by itself. Errors: cancelled, timeout (the deadline), invalid_argument.
+  [[nodiscard]] Status check_may_begin();
   void run() { end(perform()); }
   // REQUIRES: it has not ended. Whoever waits may drop the reader or writer at once.
   void end(Status status);
 
  private:
   std::string_view target() const;
-  [[nodiscard]] Status perform() const;
+  [[nodiscard]] Status perform();
 
   const Operation operation_;
   CompletionQueue& queue_;
+  bool begun_ = false;
   bool ended_ = false;
 };
 

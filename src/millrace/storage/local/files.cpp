@@ -84,6 +84,10 @@ Result<Fd> open_fd(Syscalls& sys, const std::string& path, int flags, mode_t mod
   return Fd(sys, static_cast<int>(fd));
 }
 
+void wait_in_calls(const Fd& fd, int flags) {
+  static_cast<void>(::fcntl(fd.get(), F_SETFL, flags));
+}
+
 Result<struct stat> stat_path(Syscalls& sys, const std::string& path) {
   struct stat info{};
   const int64_t result = retry([&] { return sys.stat(path.c_str(), &info); });

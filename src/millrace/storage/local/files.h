@@ -122,6 +122,9 @@ inline tl::unexpected<Error> sys_fail(int64_t result, std::string_view what) {
 }
 
 [[nodiscard]] Result<Fd> open_fd(Syscalls& sys, const std::string& path, int flags, mode_t mode = 0);
+// Takes O_NONBLOCK from a file that was opened with it; `flags` are those that stay. Calls take no notice of it, but a
+// ring believes that such a file never lets it wait, and would wait for a network in its own thread.
+void wait_in_calls(const Fd& fd, int flags);
 [[nodiscard]] Result<struct stat> stat_path(Syscalls& sys, const std::string& path);
 [[nodiscard]] Result<struct stat> stat_fd(Syscalls& sys, const Fd& fd, const std::string& path);
 // Errors: corruption when the file ends before.

@@ -22,10 +22,11 @@ constexpr size_t kLargestCopied = 256 << 10;
 Result<std::unique_ptr<RandomReader>> LocalReader::open(std::shared_ptr<const Context> context, std::string_view key,
                                                         const OpenOptions& options) {
   ASSIGN_OR_RETURN(std::string path, path_of(*context, key));
-  // O_NONBLOCK: opening a pipe must not wait for its other end. It changes nothing for files.
+  // O_NONBLOCK: opening a pipe must not wait for its other end.
   ASSIGN_OR_RETURN(Fd fd, open_fd(*context->sys, path, O_RDONLY | O_NONBLOCK));
   ASSIGN_OR_RETURN(const auto info, stat_fd(*context->sys, fd, path));
   RETURN_IF_ERROR(check_is_file(info, path));
+  wait_in_calls(fd, 0);
   if (!options.expected_version.empty() && options.expected_version != version_of(info)) {
     return fail(ErrorCode::kCorruption, "open {}: version {}, not {} as expected", path, version_of(info),
                 options.expected_version);

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <map>
@@ -18,7 +17,6 @@
 #include "millrace/base/buffer_pool.h"
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
-#include "millrace/storage/local/files.h"
 
 namespace millrace::local {
 namespace {
@@ -36,11 +34,13 @@ class Rings::RegisteredBuffers {
  public:
   explicit RegisteredBuffers(io_uring& ring) : ring_(ring), watch_([this](auto block) { forget(block); }) {
     MutexLock lock(mutex_);
-    if (io_uring_register_buffers_sparse(&ring_, kSlots) < 0) return;  // Linux before 5.19
-    for (unsigned slot = 0; slot < kSlots; ++slot) free_.push_back(slot);
+    has_slots_ = io_uring_register_buffers_sparse(&ring_, kSlots) == 0;  // not on Linux before 5.19
+    for (unsigned slot = 0; has_slots_ && slot < kSlots; ++slot) free_.push_back(slot);
   }
   // A forked child that holds the ring too would keep the memory with it.
-  ~RegisteredBuffers() { static_cast<void>(io_uring_unregister_buffers(&ring_)); }
+  ~RegisteredBuffers() {
+    if (has_slots_) static_cast<void>(io_uring_unregister_buffers(&ring_));
+  }
   RegisteredBuffers(const RegisteredBuffers&) = delete;
   RegisteredBuffers& operator=(const RegisteredBuffers&) = delete;
 
@@ -99,6 +99,7 @@ class Rings::RegisteredBuffers {
   }
 
   io_uring& ring_;
+  bool has_slots_ = false;
   Mutex mutex_;
   std::map<const std::byte*, Slot> slots_ GUARDED_BY(mutex_);  // by where they begin
   std::vector<unsigned> free_ GUARDED_BY(mutex_);
@@ -107,6 +108,8 @@ class Rings::RegisteredBuffers {
 
 struct Rings::Shared {
   Shared(Syscalls& calls, int count) : sys(calls), threads(count) {}
+  // The one that has slept longest: who fell asleep just now may still be copying what it began.
+  void wake_one() REQUIRES_LOCK(mutex);  // under the lock, or it could end before it is woken
 
   Syscalls& sys;
   const int threads;
@@ -116,7 +119,7 @@ struct Rings::Shared {
   // The highest priority first, then the order of submission.
   std::map<std::pair<int, uint64_t>, std::unique_ptr<RingTask>> queue GUARDED_BY(mutex);
   uint64_t sequence GUARDED_BY(mutex) = 0;
-  std::vector<Worker*> asleep GUARDED_BY(mutex);  // wait for tasks, or for what they have under way
+  std::vector<Worker*> asleep GUARDED_BY(mutex);  // may begin more, and found nothing; the first longest ago
   std::vector<std::unique_ptr<Worker>> workers GUARDED_BY(mutex);
 };
 
@@ -162,7 +165,8 @@ class Rings::Worker {
     }
   }
 
-  // What is to begin next; false when all is done. Falls asleep where nothing is left in the queue.
+  // What is to begin next; false when all is done. Falls asleep where it could begin more than is left in the queue,
+  // and wakes another where it could not.
   bool take(std::vector<std::unique_ptr<RingTask>>& batch) {
     MutexLock lock(shared_.mutex);
     if (std::exchange(is_asleep_, false)) std::erase(shared_.asleep, this);
@@ -173,8 +177,9 @@ class Rings::Worker {
       queue.erase(queue.begin());
     }
     if (shared_.stopping) return under_way_ > 0 || !batch.empty();
-    is_asleep_ = queue.empty();
+    is_asleep_ = queue.empty() && under_way_ + std::ssize(batch) < kDepth;
     if (is_asleep_) shared_.asleep.push_back(this);
+    if (!queue.empty()) shared_.wake_one();
     return true;
   }
 
@@ -202,7 +207,7 @@ class Rings::Worker {
     io_uring_sqe_set_data(sqe, nullptr);
   }
 
-  // What is not taken now stays in the ring's memory and is taken by the next call.
+  // What the kernel does not take now stays in the ring's memory and is taken by the next call.
   void enter(bool wait) {
     const int entered = io_uring_submit_and_wait(&ring_, wait ? 1 : 0);
     if (entered < 0 && entered != -EINTR && io_uring_cq_ready(&ring_) == 0) std::this_thread::sleep_for(kPause);
@@ -213,7 +218,7 @@ class Rings::Worker {
       RingTask* task = nullptr;
       int32_t result = 0;
     };
-    std::array<Ended, 2 * kDepth> all;
+    std::array<Ended, kDepth + 1> all;  // and the wake-up
     unsigned head = 0, count = 0;
     io_uring_cqe* cqe = nullptr;
     io_uring_for_each_cqe(&ring_, head, cqe) {
@@ -244,6 +249,12 @@ class Rings::Worker {
   Thread thread_;
 };
 
+void Rings::Shared::wake_one() {
+  if (asleep.empty()) return;
+  asleep.front()->wake();
+  asleep.erase(asleep.begin());
+}
+
 Rings::Rings(Syscalls& sys, int threads) : shared_(std::make_unique<Shared>(sys, threads)) {}
 
 Rings::~Rings() {
@@ -272,17 +283,9 @@ bool Rings::can_serve() {
 }
 
 void Rings::submit(std::vector<std::unique_ptr<RingTask>> tasks) {
-  std::vector<Worker*> woken;
-  {
-    MutexLock lock(shared_->mutex);
-    for (auto& task : tasks) shared_->queue.emplace(std::pair{-task->priority(), shared_->sequence++}, std::move(task));
-    while (!shared_->asleep.empty() && std::ssize(woken) * kBatch < std::ssize(tasks)) {
-      woken.push_back(shared_->asleep.back());
-      shared_->asleep.pop_back();
-    }
-    // Under the lock, or a worker could end before it is woken.
-    for (const Worker* worker : woken) worker->wake();
-  }
+  MutexLock lock(shared_->mutex);
+  for (auto& task : tasks) shared_->queue.emplace(std::pair{-task->priority(), shared_->sequence++}, std::move(task));
+  for (ptrdiff_t taken = 0; taken < std::ssize(tasks); taken += kBatch) shared_->wake_one();
 }
 
 }  // namespace millrace::local

@@ -32,7 +32,8 @@ class RingTask {
   virtual int priority() const = 0;  // higher begins earlier
   // On a thread of the rings, as `end`. Nothing: there is nothing to move any more, and the task is dropped.
   virtual std::optional<Transfer> begin() = 0;
-  // `result`: the bytes that were moved, fewer than asked for perhaps, or -errno. Must not wait for anything.
+  // `result`: the bytes that were moved, fewer than asked for perhaps, or -errno. Must not wait, but for what
+  // the file system says of the file.
   virtual void end(int64_t result) = 0;
 };
 

@@ -82,7 +82,9 @@ Stream::Stream(Syscalls& sys, StreamPolicy& policy, const std::string& path, con
   auto direct = open_fd(sys, path, (write ? O_WRONLY : O_RDONLY) | O_DIRECT | O_NOFOLLOW | O_NONBLOCK);
   if (!direct) return;
   const auto found = stat_fd(sys, *direct, path);
-  if (found && found->st_dev == opened->st_dev && found->st_ino == opened->st_ino) direct_ = std::move(*direct);
+  if (!found || found->st_dev != opened->st_dev || found->st_ino != opened->st_ino) return;
+  wait_in_calls(*direct, O_DIRECT);
+  direct_ = std::move(*direct);
 }
 
 bool Stream::is_cached(int64_t offset, size_t size) const {

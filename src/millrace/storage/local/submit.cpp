@@ -57,10 +57,12 @@ class RingOperation final : public RingTask {
 void submit_local(const Context& context, std::span<const Operation> operations, CompletionQueue& queue) {
   ProcessState& state = context.state->get();
   std::vector<std::unique_ptr<RingTask>> tasks;
+  bool may_serve = context.rings;
   for (const Operation& operation : operations) {
     auto pending = std::make_unique<PendingOperation>(operation, queue);
-    const auto transfer = context.rings ? transfer_of(operation) : std::nullopt;
-    if (transfer && state.rings.can_serve()) {
+    const auto transfer = may_serve ? transfer_of(operation) : std::nullopt;
+    if (transfer && tasks.empty()) may_serve = state.rings.can_serve();
+    if (transfer && may_serve) {
       tasks.push_back(std::make_unique<RingOperation>(std::move(pending), *transfer, state.executor));
     } else {
       run_on(state.executor, std::move(pending));
