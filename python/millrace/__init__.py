@@ -74,7 +74,9 @@ class Loader(_core.Loader):
 
 @_atexit.register
 def _close_loaders() -> None:
-    # Threads are joined while the interpreter is whole; what a daemon thread still iterates then raises Cancelled.
+    # Threads are joined while the interpreter is whole. A daemon thread that still iterates is ended without a word: the
+    # traceback of an exception, written while Python goes, may abort the process.
+    _core.python_ends()
     for loader in list(_open_loaders):
         loader.close()
     _core.set_log(None)

@@ -16,6 +16,11 @@ class Cancelled(Exception):
 
 __version__: str
 
+def python_ends() -> None:
+    """
+    Python ends in this thread: in others, which are daemons by now, SystemExit is raised for Cancelled.
+    """
+
 def set_log(callable: object | None) -> None:
     """Hands log lines to callable(level: str, text: str); None drops them."""
 

@@ -193,6 +193,7 @@ def test_exit_with_an_open_loader_is_quick_and_clean(dataset, ending):
     for process in processes:
         _, err = process.communicate(timeout=40)
         assert process.returncode in (0, 1, 3), f"no crash at exit: {err}"
+        assert "Cancelled" not in err  # as a daemon thread's traceback
     assert time.monotonic() - begin < 30
 
 

@@ -2,6 +2,8 @@
 #include "millrace/python/errors.h"
 
 #include <cerrno>
+#include <optional>
+#include <thread>
 
 namespace millrace::python {
 
@@ -10,6 +12,8 @@ namespace {
 // Created once with the module and never freed: exceptions may be raised until the interpreter is gone.
 PyObject* corruption_error = nullptr;
 PyObject* cancelled_error = nullptr;
+
+std::optional<std::thread::id> ending_thread;  // that in which Python ends; guarded by the GIL
 
 struct PythonClass {
   PyObject* type;
@@ -37,7 +41,7 @@ PythonClass class_of(ErrorCode code) {
     case ErrorCode::kCorruption:
       return {corruption_error, 0};
     case ErrorCode::kCancelled:
-      return {cancelled_error, 0};
+      return {ending_thread && *ending_thread != std::this_thread::get_id() ? PyExc_SystemExit : cancelled_error, 0};
     case ErrorCode::kResourceExhausted:
       return {PyExc_OSError, ENOSPC};
     case ErrorCode::kInternal:
@@ -73,6 +77,9 @@ void register_errors(nb::module_& m) {
                                               PyExc_Exception, nullptr);
   m.attr("CorruptionError") = nb::handle(corruption_error);
   m.attr("Cancelled") = nb::handle(cancelled_error);
+  m.def(
+      "python_ends", [] { ending_thread = std::this_thread::get_id(); },
+      "Python ends in this thread: in others, which are daemons by now, SystemExit is raised for Cancelled.");
 }
 
 }  // namespace millrace::python
