@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small rules that no other tool checks: SPDX lines, [[nodiscard]] on what returns a Result, tests that are built, sizes."""
+"""Small rules that no other tool checks: SPDX lines, [[nodiscard]] on what returns a Result, tests that are built, sizes,
+documents that are named and exist."""
 
 import pathlib
 import re
@@ -10,6 +11,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 MAX_LINES = 800
 # A declaration in a header that returns Status or Result<...>; the attribute may stand on the line before.
 DECLARATION = re.compile(r"^\s*(?:virtual |static |inline |friend )*(?:Status|Result<.+>) +\w+\(", re.MULTILINE)
+DOCUMENT = re.compile(r"(?<![\w/])docs/[\w/-]+\.md")
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
 
 
 def tracked(*patterns: str) -> list[pathlib.Path]:
@@ -34,6 +37,14 @@ def problems():
         lists = [folder / "CMakeLists.txt" for folder in path.parents if folder.is_relative_to(ROOT / "src/millrace")]
         if not any(path.name in file.read_text() for file in lists if file.exists()):
             yield f"{path.relative_to(ROOT)}: no CMake file builds this test"
+    for path in tracked("*.cpp", "*.h", "*.py", "*.md", "dev"):
+        text = path.read_text()
+        named = [ROOT / name for name in DOCUMENT.findall(text)]
+        if path.suffix == ".md":
+            named += [path.parent / name for name in LINK.findall(text)]
+        for document in named:
+            if not document.exists():
+                yield f"{path.relative_to(ROOT)}: names {document}, which is not there"
 
 
 def main() -> int:

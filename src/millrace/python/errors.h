@@ -17,7 +17,7 @@ namespace millrace::python {
 
 namespace nb = nanobind;
 
-// Throws the exception for `error` (docs/python.md has the table).
+// Throws the exception for `error` (docs/design/python.md has the table).
 [[noreturn]] void raise(const Error& error);
 
 template <class T>
