@@ -18,6 +18,7 @@
 #include <fstream>
 #include <iostream>
 #include <random>
+#include <stop_token>
 #include <thread>
 
 #include "millrace/base/buffer_pool.h"
@@ -40,6 +41,7 @@ class RingSyscalls final : public Syscalls {
   std::atomic<int64_t> moved{0};            // was asked for
   std::atomic<int64_t> largest{INT32_MAX};  // bytes of a transfer; an error where negative
   bool forbid = false;
+  std::stop_source stop;  // asked for as a transfer begins
 
   int setup_ring(unsigned entries, struct io_uring* out) override {
     if (!forbid) return Syscalls::setup_ring(entries, out);
@@ -49,6 +51,7 @@ class RingSyscalls final : public Syscalls {
   int64_t ring_transfer(size_t size) override {
     const int64_t asked = std::min(static_cast<int64_t>(size), largest.load());
     moved += std::max<int64_t>(asked, 0);
+    stop.request_stop();
     return asked;
   }
 };
@@ -175,6 +178,19 @@ TEST_F(RingTest, WhatIsNotMovedInFullIsDoneByThreads) {
     sys_.largest = largest;
     write_and_read_in_pieces(LocalDirect::kAlways, seed);
   }
+}
+
+TEST_F(RingTest, WhatHasBegunEndsByItself) {
+  SKIP_WITHOUT_RINGS();
+  const std::string content = test_bytes(100'000, 1);
+  put(content);
+  const auto storage = open(LocalDirect::kNever);
+  const auto reader = *storage->open_read("object");
+  Buffer memory = buffer(content.size());
+  sys_.largest = 1000;  // the rest is for the threads
+  EXPECT_THAT(run(*storage, {{.reader = reader.get(), .out = memory.span(), .stop = sys_.stop.get_token()}}), Each(""));
+  EXPECT_EQ(sys_.moved, 1000);
+  EXPECT_TRUE(as_text(memory.span()) == content);
 }
 
 TEST_F(RingTest, ErrorsAreThoseOfThreads) {
