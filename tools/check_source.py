@@ -39,11 +39,11 @@ def problems():
             yield f"{path.relative_to(ROOT)}: no CMake file builds this test"
     for path in tracked("*.cpp", "*.h", "*.py", "*.md", "dev"):
         text = path.read_text()
-        named = [ROOT / name for name in DOCUMENT.findall(text)]
+        named = [(ROOT, name) for name in DOCUMENT.findall(text)]
         if path.suffix == ".md":
-            named += [path.parent / name for name in LINK.findall(text)]
-        for document in named:
-            if not document.exists():
+            named += [(path.parent, name) for name in LINK.findall(text)]
+        for folder, document in named:
+            if not (folder / document).exists():
                 yield f"{path.relative_to(ROOT)}: names {document}, which is not there"
 
 

@@ -10,8 +10,8 @@ Runs are interleaved; medians of wall and CPU seconds of the client (user and sy
 memory; of the CPU seconds of the whole machine meanwhile, the server's among them; and of the seconds in which the disk below
 TMPDIR had something to do. Server and client share the processors and the disk, so wall times are bounded by the server.
 "s5cmd+sync" waits until what came down is on the disk, as millrace does, and others do not; "disk" is no client: it copies the
-large file from that disk to that disk, which is the least that server and client together have to do. Each peer is installed from PyPI in
-an environment of its own below build/bench. What came down is compared with what went up.
+large file from that disk to that disk, which is the least that server and client together have to do. Each peer is installed
+from PyPI in an environment of its own below build/bench. What came down is compared with what went up.
 """
 
 from __future__ import annotations
@@ -150,19 +150,19 @@ DISK = """
 import mmap, os, pathlib, sys
 from concurrent.futures import ThreadPoolExecutor
 PIECE = 2 << 20
-for source in pathlib.Path(sys.argv[1]).iterdir():
-    target = pathlib.Path(sys.argv[2], source.name)
-    target.parent.mkdir()
-    size = source.stat().st_size
-    file, copy = os.open(source, os.O_RDONLY | os.O_DIRECT), os.open(target, os.O_WRONLY | os.O_CREAT | os.O_DIRECT)
-    os.posix_fallocate(copy, 0, size)
-    free = [mmap.mmap(-1, PIECE) for _ in range(16)]
-    def move(begin):
-        piece = free.pop()
-        assert os.preadv(file, [piece], begin) == PIECE == os.pwritev(copy, [piece], begin)
-        free.append(piece)
-    with ThreadPoolExecutor(len(free)) as pool: list(pool.map(move, range(0, size, PIECE)))
-    os.fdatasync(copy)
+(source,) = pathlib.Path(sys.argv[1]).iterdir()
+target = pathlib.Path(sys.argv[2], source.name)
+target.parent.mkdir()
+size = source.stat().st_size
+file, copy = os.open(source, os.O_RDONLY | os.O_DIRECT), os.open(target, os.O_WRONLY | os.O_CREAT | os.O_DIRECT)
+os.posix_fallocate(copy, 0, size)
+free = [mmap.mmap(-1, PIECE) for _ in range(16)]
+def move(begin):
+    piece = free.pop()
+    assert os.preadv(file, [piece], begin) == PIECE == os.pwritev(copy, [piece], begin)
+    free.append(piece)
+with ThreadPoolExecutor(len(free)) as pool: list(pool.map(move, range(0, size, PIECE)))
+os.fdatasync(copy)
 """
 
 

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "millrace/storage/http/test_client.h"
 #include "millrace/storage/local/local.h"

@@ -16,6 +16,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+void start_many(Client& client, int count, const std::string& url, const std::stop_source& source, Answers& answers) {
+  for (int i = 0; i < count; ++i) {
+    Request request = get(url);
+    request.stop = source.get_token();
+    client.start(std::move(request), answers.next());
+  }
+}
+
 TEST(HttpLoop, AStallIsATimeout) {
   std::atomic<int> mode = 0;
   TestServer server([&](const ReceivedRequest&) {
@@ -122,11 +130,7 @@ TEST(HttpLoop, OneTokenStopsManyRequests) {
   Client client({.max_connections = 4});
   std::stop_source source;
   Answers answers;
-  for (int i = 0; i < 500; ++i) {
-    Request request = get(server.url("/o"));
-    request.stop = source.get_token();
-    client.start(request, answers.next());
-  }
+  start_many(client, 500, server.url("/o"), source, answers);
   std::this_thread::sleep_for(milliseconds(20));
   source.request_stop();
   for (const auto& answer : answers.wait(500)) EXPECT_FAILS(answer, ErrorCode::kCancelled);
@@ -207,11 +211,7 @@ TEST(HttpLoop, ManySlowRequestsAtOnceAreServedAndStoppedInTime) {
   }
   std::stop_source source;
   Answers silent;
-  for (int i = 0; i < 50; ++i) {
-    Request request = get(server.url("/silent"));
-    request.stop = source.get_token();
-    client.start(request, silent.next());
-  }
+  start_many(client, 50, server.url("/silent"), source, silent);
   std::this_thread::sleep_for(milliseconds(50));
   const auto begin = Clock::now();
   source.request_stop();
