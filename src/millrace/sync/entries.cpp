@@ -76,7 +76,7 @@ struct EntryWalk::Impl {
     }
     if (!fetcher.joinable()) return false;
     fetcher.join();
-    ASSIGN_OR_RETURN(page, with_context(std::move(*fetched), "list " + root.url));
+    ASSIGN_OR_RETURN(page, std::move(*fetched));
     at = 0;
     list.page_token = page.next_page_token;
     if (!list.page_token.empty()) fetch();

@@ -65,7 +65,7 @@ struct Listing::Impl {
     const std::string prefix = prefix_of(root);
     is_last_page = true;  // after an error too
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "list {}: stopped", root.url);
-    ASSIGN_OR_RETURN(ListPage page, with_context(root.storage->list(prefix, level), "list " + root.url));
+    ASSIGN_OR_RETURN(ListPage page, root.storage->list(prefix, level));
     level.page_token = page.next_page_token;
     is_last_page = level.page_token.empty();
     ahead = entries_of(std::move(page), prefix, options);
