@@ -2,7 +2,7 @@
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(tl-expected REQUIRED)       # Result<T>: std::expected is C++23
-find_package(fmt REQUIRED)               # messages: <format> is missing in g++ 12; header-only, so no shared library
+find_package(fmt REQUIRED)               # messages: <format> is missing in g++ 12; its compiled half is base/fmt_library.cpp
 find_package(nlohmann_json REQUIRED)     # small JSON (manifests, records, CLI output), only in .cpp files
 find_package(simdjson REQUIRED)          # large JSON read fast: tokenizer.json, jsonl
 find_package(CLI11 REQUIRED)             # argument parsing with help, config files and completion data

@@ -46,9 +46,8 @@ struct MemoryBudget::Impl {
 namespace {
 
 constexpr size_t kAlignment = 4096;  // a page: what O_DIRECT and pinning ask for
-// Of buffers that are as large: direct transfers of huge pages take a tenth of the CPU time, and larger requests.
-constexpr size_t kHugePage = 2 << 20;
 
+// Direct transfers of huge pages take a tenth of the CPU time, and larger requests.
 std::align_val_t alignment_of(size_t capacity) {
   return std::align_val_t(capacity >= kHugePage ? kHugePage : kAlignment);
 }

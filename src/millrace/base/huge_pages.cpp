@@ -12,7 +12,6 @@ namespace millrace {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kHugePage = size_t{2} << 20;
 
 // SAFETY (both): only the value of the address is used.
 size_t to_next(const void* data, size_t page) {

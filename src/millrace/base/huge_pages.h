@@ -5,6 +5,8 @@
 
 namespace millrace {
 
+inline constexpr size_t kHugePage = size_t{2} << 20;  // bytes
+
 // Has the system back the whole huge pages within [data, data + bytes) with such where it has any: a page fault for
 // 2 MiB instead of 4 KiB, and look-ups at random places that don't wait for the page table. Only before the first
 // touch.

@@ -25,7 +25,6 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 using testing::StartsWith;
-using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 // Everything a descriptor is given while this lives.
@@ -52,10 +51,10 @@ class Redirect {
 struct Ran {
   int status = 0;
   std::string out, err;
-  std::vector<Json> objects() const {
-    std::vector<Json> found;
+  std::vector<nlohmann::json> objects() const {
+    std::vector<nlohmann::json> found;
     std::istringstream lines(out);
-    for (std::string line; std::getline(lines, line);) found.push_back(Json::parse(line));
+    for (std::string line; std::getline(lines, line);) found.push_back(nlohmann::json::parse(line));
     return found;
   }
 };
@@ -217,7 +216,7 @@ TEST_F(CliCheckpointTest, LsShowVerify) {
   ASSERT_EQ(show.objects().size(), 2U) << show.err;
   EXPECT_EQ(show.objects()[0]["state"]["epoch"], 1);
   EXPECT_EQ(show.objects()[1],
-            Json({{"type", "tensor"}, {"name", "w"}, {"dtype", "F32"}, {"shape", {2, 3}}, {"bytes", 24}}));
+            nlohmann::json({{"type", "tensor"}, {"name", "w"}, {"dtype", "F32"}, {"shape", {2, 3}}, {"bytes", 24}}));
   EXPECT_THAT(run({"ckpt", "show", root()}).out, HasSubstr("[2, 3]"));
 
   const Ran verify = run({"ckpt", "verify", root(), "--all", "--json"});

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-BlockHashes example() {
+BlockHashes example_hashes() {
   return {.object_size = 20,
           .object_version = "\"etag-2\"",
           .object_hash = xxh3_128("0123456789abcdefghij"),
@@ -19,7 +19,7 @@ BlockHashes example() {
           .blocks = {xxh3_128("01234567"), xxh3_128("89abcdef"), xxh3_128("ghij")}};
 }
 
-std::string resealed(std::string file) {
+std::string resealed_hashes(std::string file) {
   file.resize(file.size() - 16);
   std::string checksum;
   const Hash128 hash = xxh3_128(file);
@@ -36,7 +36,7 @@ ErrorCode code_of(const std::string& file) {
 
 TEST(BlockHashes, ComeBackAsTheyWere) {
   for (const int64_t size : {0, 1, 8, 9, 20}) {
-    BlockHashes hashes = example();
+    BlockHashes hashes = example_hashes();
     hashes.object_size = size;
     hashes.blocks.resize(static_cast<size_t>((size + 7) / 8));
     hashes.object_version.resize(static_cast<size_t>(size));
@@ -51,7 +51,7 @@ TEST(BlockHashes, ComeBackAsTheyWere) {
 }
 
 TEST(BlockHashes, LieAsThePageOfTheFormatShows) {
-  const std::string file = serialize_block_hashes(example());
+  const std::string file = serialize_block_hashes(example_hashes());
   ASSERT_EQ(file.size(), 120u);
   std::string checksum;
   for (const char byte : file.substr(104)) checksum += fmt::format("{:02x}", static_cast<uint8_t>(byte));
@@ -59,7 +59,7 @@ TEST(BlockHashes, LieAsThePageOfTheFormatShows) {
 }
 
 TEST(BlockHashes, AnyChangedByteIsFound) {
-  const std::string file = serialize_block_hashes(example());
+  const std::string file = serialize_block_hashes(example_hashes());
   for (size_t at = 0; at < file.size(); ++at) {
     std::string damaged = file;
     damaged[at] = static_cast<char>(damaged[at] ^ 1);
@@ -70,13 +70,13 @@ TEST(BlockHashes, AnyChangedByteIsFound) {
 }
 
 TEST(BlockHashes, CountsThatDoNotFitAreCorruption) {
-  const std::string file = serialize_block_hashes(example());
+  const std::string file = serialize_block_hashes(example_hashes());
   for (const size_t at : {12u, 16u, 17u, 23u, 24u, 31u}) {
     for (const char value : {'\x00', '\x7f', '\xff'}) {
       std::string wrong = file;
       if (std::exchange(wrong[at], value) == value) continue;
       if (at == 16 && value == 0) continue;  // fewer blocks: below
-      EXPECT_EQ(code_of(resealed(wrong)), ErrorCode::kCorruption) << at << " " << int{value};
+      EXPECT_EQ(code_of(resealed_hashes(wrong)), ErrorCode::kCorruption) << at << " " << int{value};
     }
   }
   std::string newer = file;

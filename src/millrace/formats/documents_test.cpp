@@ -133,7 +133,7 @@ TEST(Documents, AFileIsOneDocument) {
   EXPECT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
 }
 
-std::string random_text(std::mt19937_64& random) {
+std::string random_lines(std::mt19937_64& random) {
   static const std::string kPieces[] = {
       "a",        "bc",   " ",        "\t", "\r", "\n", "\r\n", "\n\n", "\v", "\f", std::string(1, '\0'),
       "\xC3\xA9", "\xFF", "long line"};
@@ -148,7 +148,7 @@ TEST(Documents, EqualTheDefinitionForAnyChunkSizeAndRestart) {
   SCOPED_TRACE("MILLRACE_TEST_SEED=" + std::to_string(seed));
   std::mt19937_64 random(seed);
   for (int round = 0; round < 4000; ++round) {
-    const std::string text = random_text(random);
+    const std::string text = random_lines(random);
     const std::string body = text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text;
     for (const auto mode : {DocumentMode::kLine, DocumentMode::kParagraph, DocumentMode::kJsonl}) {
       const DocumentOptions options{.mode = mode, .chunk_bytes = static_cast<int64_t>(1 + random() % 40)};
@@ -180,7 +180,7 @@ TEST(Documents, TheLimitDoesNotDependOnChunks) {
   SCOPED_TRACE("MILLRACE_TEST_SEED=" + std::to_string(seed));
   std::mt19937_64 random(seed);
   for (int round = 0; round < 4000; ++round) {
-    const std::string text = random_text(random);
+    const std::string text = random_lines(random);
     for (const auto mode : {DocumentMode::kLine, DocumentMode::kParagraph}) {
       const auto limit = static_cast<int64_t>(1 + random() % 20);
       const auto whole = read_documents(text, {.mode = mode, .chunk_bytes = 1 << 20, .max_document_bytes = limit});
@@ -212,7 +212,7 @@ TEST(Documents, OverTheLimitAreLeftOutAlone) {
   std::mt19937_64 random(seed);
   int left_out = 0;
   for (int round = 0; round < 4000; ++round) {
-    const std::string text = random_text(random);
+    const std::string text = random_lines(random);
     for (const auto mode : {DocumentMode::kLine, DocumentMode::kParagraph, DocumentMode::kFile}) {
       const auto limit = static_cast<size_t>(1 + random() % 20);
       const auto read = read_documents(text, {.mode = mode,

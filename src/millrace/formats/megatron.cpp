@@ -4,7 +4,7 @@
 #include <bit>
 #include <string_view>
 
-#include "millrace/base/io.h"
+#include "millrace/formats/detail/raw_bytes.h"
 
 namespace millrace::formats {
 namespace {
@@ -14,11 +14,6 @@ static_assert(std::endian::native == std::endian::little, "numbers are copied as
 constexpr std::string_view kMegatronMagic("MMIDIDX\0\0", 9);
 constexpr uint64_t kMegatronVersion = 1;
 constexpr uint8_t kInt32 = 4, kUint16 = 8;  // Megatron's codes of dtypes
-
-template <class T>
-void put(std::string& out, T value) {
-  out.append(as_text(std::as_bytes(std::span(&value, 1))));
-}
 
 }  // namespace
 

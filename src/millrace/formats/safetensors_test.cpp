@@ -25,7 +25,7 @@ const std::string kReferenceHeader =
     R"("z":{"dtype":"U8","shape":[1],"data_offsets":[24,25]},"s":{"dtype":"BOOL","shape":[],"data_offsets":[25,26]}}   )"s;
 const std::string kReferenceData = "\1\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\0\0\x80?\0\0\0@\7\1"s;
 
-Result<SafetensorsHeader> parse(std::string_view file) {
+Result<SafetensorsHeader> parse_file(std::string_view file) {
   return parse_safetensors_header(MemoryReader(as_bytes(file), "model.safetensors"));
 }
 
@@ -37,7 +37,7 @@ std::string file_of(std::string_view json, size_t data_bytes) {
 }
 
 void expect_corrupt(std::string_view file, std::string_view reason) {
-  const auto parsed = parse(file);
+  const auto parsed = parse_file(file);
   ASSERT_FALSE(parsed) << file.substr(8, 200);
   EXPECT_EQ(parsed.error().code(), ErrorCode::kCorruption);
   EXPECT_THAT(parsed.error().to_string(), HasSubstr("model.safetensors: "));
@@ -80,7 +80,7 @@ TEST(Safetensors, WritesTheReferenceBytes) {
 }
 
 TEST(Safetensors, ReadsTheReferenceFile) {
-  const auto header = parse(kReferenceHeader + kReferenceData);
+  const auto header = parse_file(kReferenceHeader + kReferenceData);
   ASSERT_TRUE(header) << header.error().to_string();
   EXPECT_EQ(header->data_offset, static_cast<int64_t>(kReferenceHeader.size()));
   EXPECT_EQ(header->data_bytes, 26);
@@ -126,7 +126,7 @@ TEST(Safetensors, AlignmentMovesTheDataOnly) {
   ASSERT_TRUE(layout);
   EXPECT_EQ(layout->header.data_offset, 4096);
   EXPECT_EQ(layout->header_bytes.size(), 4096U);
-  const auto parsed = parse(layout->header_bytes + kReferenceData);
+  const auto parsed = parse_file(layout->header_bytes + kReferenceData);
   ASSERT_TRUE(parsed) << parsed.error().to_string();
   expect_same_tensors(*parsed, layout->header);
   EXPECT_FALSE(layout_safetensors({}, {}, 0));
@@ -161,7 +161,7 @@ TEST(Safetensors, RefusesWhatIsNoHeader) {
   expect_corrupt(file_of("{} {}", 0), "not JSON");
   expect_corrupt(file_of(R"({"a)", 0), "not JSON");
   expect_corrupt(file_of("{}", 1), "tensors end at byte 10 of the file, which has 11 bytes");
-  EXPECT_TRUE(parse(file_of("{} \n\t\r", 0)));
+  EXPECT_TRUE(parse_file(file_of("{} \n\t\r", 0)));
 }
 
 TEST(Safetensors, RefusesWrongEntries) {
@@ -205,7 +205,7 @@ TEST(Safetensors, RefusesDuplicatesAndWrongMetadata) {
 }
 
 TEST(Safetensors, UnknownKeysOfAnEntryArePassedOver) {
-  const auto header = parse(file_of(
+  const auto header = parse_file(file_of(
       R"({"a":{"x":{"shape":[9,{"dtype":1}],"y":null},"dtype":"F32","z":[[],-1.5,"s",true],"shape":[1],"data_offsets":[0,4]}})",
       4));
   ASSERT_TRUE(header) << header.error().to_string();
@@ -220,8 +220,8 @@ TEST(Safetensors, RefusesHolesOverlapsAndWrongSizes) {
             a0, a1, b0, b1),
         data);
   };
-  EXPECT_TRUE(parse(file(0, 4, 4, 8, 8)));
-  EXPECT_TRUE(parse(file(4, 8, 0, 4, 8)));
+  EXPECT_TRUE(parse_file(file(0, 4, 4, 8, 8)));
+  EXPECT_TRUE(parse_file(file(4, 8, 0, 4, 8)));
   expect_corrupt(file(0, 4, 5, 9, 9), "tensor \"b\", data [5, 9): hole");
   expect_corrupt(file(0, 4, 3, 7, 7), "tensor \"b\", data [3, 7): overlap");
   expect_corrupt(file(0, 4, 0, 4, 4), "overlap");
@@ -253,7 +253,7 @@ TEST(Safetensors, EveryFlippedByteIsFoundOrKeepsTheBytes) {
     for (int flip = 1; flip < 256; ++flip) {
       std::string flipped = file;
       flipped[at] = static_cast<char>(flipped[at] ^ flip);
-      const auto parsed = parse(flipped);
+      const auto parsed = parse_file(flipped);
       if (!parsed) {
         EXPECT_EQ(parsed.error().code(), ErrorCode::kCorruption);
         continue;
@@ -276,7 +276,7 @@ TEST(Safetensors, EveryFlippedByteIsFoundOrKeepsTheBytes) {
   EXPECT_GT(passed, 0);
 }
 
-std::string random_text(std::mt19937_64& random) {
+std::string random_name(std::mt19937_64& random) {
   std::string text;
   for (uint64_t i = random() % 12; i > 0; --i) {
     constexpr uint32_t kLimits[] = {0x20, 0x80, 0x80, 0x800, 0xD800, 0x110000};
@@ -294,7 +294,7 @@ TEST(Safetensors, RandomHeadersRoundTrip) {
   for (int round = 0; round < 300; ++round) {
     std::map<std::string, TensorInfo> by_name;
     for (uint64_t n = random() % 20; n > 0; --n) {
-      TensorInfo tensor{random_text(random), static_cast<Dtype>(random() % 22), {}};
+      TensorInfo tensor{random_name(random), static_cast<Dtype>(random() % 22), {}};
       for (uint64_t d = random() % 4; d > 0; --d) tensor.shape.push_back(static_cast<int64_t>(random() % 6));
       if (tensor_bytes(tensor.dtype, tensor.shape) && tensor.name != "__metadata__") by_name[tensor.name] = tensor;
     }
@@ -302,11 +302,12 @@ TEST(Safetensors, RandomHeadersRoundTrip) {
     for (auto& [name, tensor] : by_name) tensors.push_back(tensor);
     std::shuffle(tensors.begin(), tensors.end(), random);
     std::map<std::string, std::string> metadata;
-    for (uint64_t n = random() % 3; n > 0; --n) metadata[random_text(random)] = random_text(random);
+    for (uint64_t n = random() % 3; n > 0; --n) metadata[random_name(random)] = random_name(random);
 
     const auto layout = layout_safetensors(tensors, metadata, int64_t{8} << random() % 10);
     ASSERT_TRUE(layout) << layout.error().to_string();
-    const auto parsed = parse(layout->header_bytes + std::string(static_cast<size_t>(layout->header.data_bytes), '\0'));
+    const auto parsed =
+        parse_file(layout->header_bytes + std::string(static_cast<size_t>(layout->header.data_bytes), '\0'));
     ASSERT_TRUE(parsed) << parsed.error().to_string();
     expect_same_tensors(*parsed, layout->header);
     for (const auto& [name, tensor] : by_name) {

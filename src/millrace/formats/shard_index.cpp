@@ -10,6 +10,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "millrace/formats/detail/raw_bytes.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/tar.h"
 
@@ -29,11 +30,6 @@ constexpr size_t kMaxIdsField = 4096;
 
 size_t aligned(size_t size) {
   return (size + 7) / 8 * 8;
-}
-
-template <class T>
-void put(std::string& out, T value) {
-  out.append(as_text(std::as_bytes(std::span(&value, 1))));
 }
 
 template <class T>

@@ -49,11 +49,11 @@ Status check(const std::string& archive, const ShardIndex& index) {
   MemoryReader reader(as_bytes(archive), "a.tar");
   return check_shard(reader, index);
 }
-Result<ShardIndex> parse(std::string_view file) {
+Result<ShardIndex> parse_index(std::string_view file) {
   return parse_shard_index(as_bytes(file), "a.tar.index");
 }
 
-ShardIndex example() {
+ShardIndex example_index() {
   ShardIndex index = *index_of(shard_of({{1, 2, 3}, {4, 5}}));
   index.tokenizer_hash = xxh3_128("tokenizer.json");
   index.producer = R"({"task":0})";
@@ -73,7 +73,7 @@ void expect_equal(const ShardIndex& a, const ShardIndex& b) {
 }
 
 // The file with its checksum made right again, so that only what was changed can be what is wrong.
-std::string resealed(std::string file) {
+std::string resealed_index(std::string file) {
   const Hash128 hash = xxh3_128(std::string_view(file).substr(0, file.size() - 16));
   const std::string hex = to_hex(hash);
   for (size_t i = 0; i < 16; ++i)
@@ -84,7 +84,7 @@ std::string resealed(std::string file) {
 template <class T>
 std::string with(std::string file, size_t at, T value) {
   std::memcpy(file.data() + at, &value, sizeof(value));
-  return resealed(std::move(file));
+  return resealed_index(std::move(file));
 }
 
 TEST(ShardIndex, WhatIsWrittenIsRead) {
@@ -104,22 +104,22 @@ TEST(ShardIndex, WhatIsWrittenIsRead) {
       index.hash.push_back(random());
       index.shard_size = static_cast<int64_t>(index.offset.back() + index.size.back());
     }
-    const auto read = parse(serialize_shard_index(index));
+    const auto read = parse_index(serialize_shard_index(index));
     ASSERT_TRUE(read) << read.error().to_string();
     expect_equal(*read, index);
   }
 }
 
 TEST(ShardIndex, NoCutAndNoFlippedByteIsReadAsAnIndex) {
-  const std::string file = serialize_shard_index(example());
+  const std::string file = serialize_shard_index(example_index());
   for (size_t size = 0; size < file.size(); ++size)
-    EXPECT_EQ(parse(file.substr(0, size)).error().code(), ErrorCode::kCorruption);
-  EXPECT_EQ(parse(file + '\0').error().code(), ErrorCode::kCorruption);
+    EXPECT_EQ(parse_index(file.substr(0, size)).error().code(), ErrorCode::kCorruption);
+  EXPECT_EQ(parse_index(file + '\0').error().code(), ErrorCode::kCorruption);
   for (size_t i = 0; i < file.size(); ++i) {
     for (int flip = 1; flip < 256; ++flip) {
       std::string damaged = file;
       damaged[i] = static_cast<char>(damaged[i] ^ flip);
-      const auto read = parse(damaged);
+      const auto read = parse_index(damaged);
       ASSERT_FALSE(read) << "byte " << i << " flipped with " << flip;
       const bool version = i >= 8 && i < 12;
       EXPECT_EQ(read.error().code(), version ? ErrorCode::kUnsupported : ErrorCode::kCorruption);
@@ -129,10 +129,10 @@ TEST(ShardIndex, NoCutAndNoFlippedByteIsReadAsAnIndex) {
 }
 
 TEST(ShardIndex, ADefectiveWriterIsNotFollowed) {
-  const std::string file = serialize_shard_index(example());  // header of 104 bytes, two samples
-  expect_equal(*parse(resealed(file)), example());
+  const std::string file = serialize_shard_index(example_index());  // header of 104 bytes, two samples
+  expect_equal(*parse_index(resealed_index(file)), example_index());
   const auto refused = [](const std::string& changed) {
-    const auto read = parse(changed);
+    const auto read = parse_index(changed);
     return read ? "read" : std::string(error_code_name(read.error().code())) + " " + read.error().to_string();
   };
   EXPECT_THAT(refused(with<uint32_t>(file, 8, 2)), AllOf(HasSubstr("unsupported"), HasSubstr("version 2")));
@@ -174,8 +174,8 @@ TEST(ShardIndex, OfSamplesThatAreIdsAndNothingElse) {
   const std::string file("head\1\0\2\0\3\0\4\0\5\0end", 17);
   const ShardIndex index = ids_example(file);
   const std::string stored = serialize_shard_index(index);
-  expect_equal(*parse(stored), index);
-  EXPECT_EQ(parse(stored)->kind, SampleExtentKind::kIds);
+  expect_equal(*parse_index(stored), index);
+  EXPECT_EQ(parse_index(stored)->kind, SampleExtentKind::kIds);
   EXPECT_TRUE(check_shard(MemoryReader(as_bytes(file)), index));
   for (size_t i = 0; i < file.size(); ++i) {
     std::string damaged = file;
@@ -184,13 +184,13 @@ TEST(ShardIndex, OfSamplesThatAreIdsAndNothingElse) {
   }
   ShardIndex wrong = index;
   wrong.ids_field = "u32";  // the sizes say otherwise
-  EXPECT_EQ(parse(serialize_shard_index(wrong)).error().code(), ErrorCode::kCorruption);
+  EXPECT_EQ(parse_index(serialize_shard_index(wrong)).error().code(), ErrorCode::kCorruption);
   wrong.ids_field = "token_ids.npy";
-  EXPECT_EQ(parse(serialize_shard_index(wrong)).error().code(), ErrorCode::kCorruption);
+  EXPECT_EQ(parse_index(serialize_shard_index(wrong)).error().code(), ErrorCode::kCorruption);
 }
 
 TEST(ShardIndex, TokensAreKnownOrNot) {
-  ShardIndex index = example();
+  ShardIndex index = example_index();
   EXPECT_TRUE(index.tokens_known());
   EXPECT_EQ(index.total_tokens(), 5);
   index.tokens[1] = kUnknownTokens;
@@ -219,7 +219,7 @@ std::string documented_example() {
 TEST(ShardIndex, TheFormatsPageShowsTheseBytes) {
   const std::string documented = documented_example();
   if (documented.empty()) GTEST_SKIP() << "docs/format/shard_index.md is not above the working directory";
-  EXPECT_EQ(documented, serialize_shard_index(example()));
+  EXPECT_EQ(documented, serialize_shard_index(example_index()));
 }
 
 TEST(IndexShard, FindsAndCountsIds) {

@@ -44,11 +44,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Condition = WriteOptions::Condition;
 
-template <class T>
-ErrorCode code_of(const Result<T>& result) {
-  return result ? ErrorCode::kInternal : result.error().code();  // no call under test answers internal
-}
-
 std::span<std::byte> bytes_of(std::string& text) {
   return std::as_writable_bytes(std::span<char>(text));
 }

@@ -11,11 +11,6 @@ namespace {
 
 using ::testing::IsEmpty;
 
-template <class T>
-ErrorCode code_of(const Result<T>& result) {
-  return result ? ErrorCode::kInternal : result.error().code();  // no call under test answers internal
-}
-
 // What a storage of parts and one of free places both take: whole parts of the smallest size, and a shorter last one.
 constexpr size_t kPartBytes = 5 << 20;
 constexpr size_t kTailBytes = 12'345;

@@ -11,6 +11,8 @@
 
 namespace millrace {
 
+inline constexpr int64_t kMiB = 1 << 20;
+
 // A new directory that goes with this object.
 class TempDir {
  public:
@@ -27,6 +29,12 @@ class TempDir {
 
 // `size` bytes that differ from seed to seed.
 std::string test_bytes(size_t size, uint64_t seed);
+
+// The code of an error; kInternal, which no call under test answers, where there is none.
+template <class T>
+ErrorCode code_of(const Result<T>& result) {
+  return result ? ErrorCode::kInternal : result.error().code();
+}
 
 // Runs `body` in a forked child; true when it returned true. The child never runs destructors or exit handlers, and is
 // killed when it takes longer than a minute.

@@ -14,8 +14,7 @@ namespace millrace::sync {
 namespace {
 
 constexpr int kKills = 8;
-constexpr int64_t kB = kBlockBytes;
-constexpr int64_t kSize = 7 * kB + 4321;
+constexpr int64_t kSize = 7 * kBlockBytes + 4321;
 constexpr int64_t kPartsUnderWay = 5;  // what the default memory holds
 
 TEST(TransferKill, TheNextCopyGoesOn) {
@@ -47,7 +46,7 @@ TEST(TransferKill, TheNextCopyGoesOn) {
     ASSERT_EQ(report->hash, xxh3_128(content));
     if (!report->unchanged) {
       const int64_t again = report->moved_bytes - (kSize - done);
-      EXPECT_LE(again, kPartsUnderWay * kB);
+      EXPECT_LE(again, kPartsUnderWay * kBlockBytes);
       sent_again = std::max(sent_again, again);
       gone_on_with += report->resumed_bytes > 0 ? 1 : 0;
     }
@@ -65,7 +64,7 @@ TEST(TransferKill, AServiceThatGoesAwayLosesNothing) {
   const Place from = local_place(), to = parts_place();
   const auto engine = *TransferEngine::create();
   for (int i = 0; i < 6; ++i) {
-    const std::string content = content_of(6 * kB + 1, seed + static_cast<uint64_t>(i));
+    const std::string content = content_of(6 * kBlockBytes + 1, seed + static_cast<uint64_t>(i));
     put(from.at("x"), content);
     const auto parts = static_cast<int64_t>(random() % 7);
     to.service->parts_left = parts;
@@ -76,7 +75,7 @@ TEST(TransferKill, AServiceThatGoesAwayLosesNothing) {
     const auto report = engine->copy(from.at("x"), *from.storage->stat("x"), to.at("y"));
     ASSERT_TRUE(report) << report.error().to_string();
     // The last part, of one byte, may be among them.
-    EXPECT_TRUE(report->resumed_bytes == parts * kB || report->resumed_bytes == (parts - 1) * kB + 1);
+    EXPECT_TRUE(report->resumed_bytes == parts * kBlockBytes || report->resumed_bytes == (parts - 1) * kBlockBytes + 1);
     EXPECT_TRUE(get(to.at("y")) == content);
     ASSERT_TRUE(to.storage->abort_uploads(*to.storage->list_uploads("")));
   }

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::string_view kMagic = "MRSYNC\x01\n";
 constexpr size_t kBlockTarget = 64 << 10;
-constexpr int64_t kPieceBytes = 1 << 20;  // written at once, where the storage does not say
-constexpr size_t kBlockLimit = 1 << 20;   // a block holds at least one entry, and a key has at most 4 KiB somewhere
+constexpr int64_t kRecordPieceBytes = 1 << 20;  // written at once, where the storage does not say
+constexpr size_t kBlockLimit = 1 << 20;  // a block holds at least one entry, and a key has at most 4 KiB somewhere
 constexpr int64_t kReadAheadBytes = 1 << 20;
 constexpr size_t kHeaderBytes = 16;  // of a block: bytes, entries, hash
 constexpr uint8_t kHasHash = 1, kHasAttributes = 2;
@@ -272,7 +272,7 @@ Status RecordWriter::write_to(Storage& storage, const std::string& key, int64_t 
   if (std::fflush(file_) != 0 || std::fseek(file_, 0, SEEK_SET) != 0) return read_error();
   ASSIGN_OR_RETURN(const auto writer, storage.open_write(key, {.size_hint_bytes = size}));
   // Part by part, so that there is memory of one only.
-  const int64_t part_bytes = writer->part_bytes() > 0 ? writer->part_bytes() : kPieceBytes;
+  const int64_t part_bytes = writer->part_bytes() > 0 ? writer->part_bytes() : kRecordPieceBytes;
   std::vector<std::byte> part(static_cast<size_t>(std::min(part_bytes, size)));
   for (int64_t at = 0; at < size; at += part_bytes) {
     const auto bytes = static_cast<size_t>(std::min(part_bytes, size - at));

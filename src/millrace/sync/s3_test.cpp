@@ -20,8 +20,6 @@ namespace {
 
 using ::testing::IsEmpty;
 
-constexpr int64_t kB = kBlockBytes;
-
 class TransferS3 : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -55,17 +53,17 @@ class TransferS3 : public ::testing::Test {
 };
 
 TEST_F(TransferS3, EverySizeGoesUpOverAndDown) {
-  for (const int64_t size : {int64_t{0}, int64_t{1}, kB, kB + 1, 3 * kB + 12'345}) {
+  for (const int64_t size : {int64_t{0}, int64_t{1}, kBlockBytes, kBlockBytes + 1, 3 * kBlockBytes + 12'345}) {
     SCOPED_TRACE(std::to_string(size) + " bytes");
     const std::string content = content_of(size, seed_ + static_cast<uint64_t>(size));
     put(local_.at("x"), content);
     const TransferReport up = copied(local_.at("x"), first_.at("dir/x"));
     EXPECT_EQ(up.moved_bytes, size);
     EXPECT_EQ(up.hash, xxh3_128(content));
-    EXPECT_EQ(load_sidecar(*first_.storage, *first_.storage->stat("dir/x")).has_value(), size > kB);
+    EXPECT_EQ(load_sidecar(*first_.storage, *first_.storage->stat("dir/x")).has_value(), size > kBlockBytes);
     const TransferReport over = copied(first_.at("dir/x"), second_.at("y"));
     EXPECT_EQ(over.copied_bytes, size);
-    EXPECT_EQ(load_sidecar(*second_.storage, *second_.storage->stat("y")).has_value(), size > kB);
+    EXPECT_EQ(load_sidecar(*second_.storage, *second_.storage->stat("y")).has_value(), size > kBlockBytes);
     const TransferReport down = copied(second_.at("y"), local_.at("down"));
     EXPECT_EQ(down.moved_bytes, size);
     EXPECT_TRUE(get(local_.at("down")) == content);
@@ -76,14 +74,14 @@ TEST_F(TransferS3, EverySizeGoesUpOverAndDown) {
 }
 
 TEST_F(TransferS3, OneChangedByteMovesOneBlock) {
-  std::string content = content_of(5 * kB + 7, seed_);
+  std::string content = content_of(5 * kBlockBytes + 7, seed_);
   put(local_.at("x"), content);
   copied(local_.at("x"), first_.at("x"));
   copied(first_.at("x"), local_.at("down"));
   EXPECT_TRUE(copied(local_.at("x"), first_.at("x")).unchanged);
-  for (const int64_t at : {int64_t{0}, 2 * kB + 1, 5 * kB + 6}) {
+  for (const int64_t at : {int64_t{0}, 2 * kBlockBytes + 1, 5 * kBlockBytes + 6}) {
     content[static_cast<size_t>(at)] ^= 1;
-    const int64_t block = std::min(kB, 5 * kB + 7 - at / kB * kB);
+    const int64_t block = std::min(kBlockBytes, 5 * kBlockBytes + 7 - at / kBlockBytes * kBlockBytes);
     put(local_.at("x"), content);
     EXPECT_EQ(copied(local_.at("x"), first_.at("x")).moved_bytes, block);
     EXPECT_EQ(copied(first_.at("x"), local_.at("down")).moved_bytes, block);
@@ -92,12 +90,12 @@ TEST_F(TransferS3, OneChangedByteMovesOneBlock) {
 }
 
 TEST_F(TransferS3, WhatWasLeftIsGoneOnWith) {
-  const std::string content = content_of(6 * kB + 1, seed_);
+  const std::string content = content_of(6 * kBlockBytes + 1, seed_);
   put(local_.at("x"), content);
   leave_unfinished(*engine_, local_.at("x"), first_.at("x"), 4);
   const TransferReport report = copied(local_.at("x"), first_.at("x"));
-  EXPECT_GE(report.resumed_bytes, 3 * kB + 1);
-  EXPECT_EQ(report.resumed_bytes + report.moved_bytes, 6 * kB + 1);
+  EXPECT_GE(report.resumed_bytes, 3 * kBlockBytes + 1);
+  EXPECT_EQ(report.resumed_bytes + report.moved_bytes, 6 * kBlockBytes + 1);
   EXPECT_TRUE(get(first_.at("x")) == content);
   EXPECT_THAT(*first_.storage->list_uploads(""), IsEmpty());
 }
@@ -106,16 +104,16 @@ TEST_F(TransferS3, AKilledUploadIsGoneOnWith) {
   std::mt19937_64 random(seed_);
   int64_t resumed = 0;
   for (int i = 0; i < 4; ++i) {
-    const std::string content = content_of(8 * kB + 1, random());
+    const std::string content = content_of(8 * kBlockBytes + 1, random());
     put(local_.at("x"), content);
-    const auto bytes = static_cast<int64_t>(random() % static_cast<uint64_t>(8 * kB));
+    const auto bytes = static_cast<int64_t>(random() % static_cast<uint64_t>(8 * kBlockBytes));
     const int64_t done =
         copy_until_killed(local_.at("x"), first_.at("x"), bytes, std::chrono::microseconds(random() % 9'000));
     const TransferReport report = copied(local_.at("x"), first_.at("x"));
     EXPECT_TRUE(get(first_.at("x")) == content);
     resumed += report.resumed_bytes;
     // No more than what was under way is sent again. Of all of it the server may be done between two of our questions.
-    const int64_t most = done <= 8 * kB ? 8 * kB + 1 - done + 5 * kB : INT64_MAX;
+    const int64_t most = done <= 8 * kBlockBytes ? 8 * kBlockBytes + 1 - done + 5 * kBlockBytes : INT64_MAX;
     EXPECT_LE(report.moved_bytes, most);
     EXPECT_THAT(*first_.storage->list_uploads(""), IsEmpty());
   }
@@ -124,7 +122,7 @@ TEST_F(TransferS3, AKilledUploadIsGoneOnWith) {
 
 // By another process, or for one that was killed and did not hear of it.
 TEST_F(TransferS3, WhatTheServerCompletesMeanwhileIsNotSentAgain) {
-  const std::string content = content_of(3 * kB + 1, seed_);
+  const std::string content = content_of(3 * kBlockBytes + 1, seed_);
   put(local_.at("x"), content);
   const auto plan = std::make_shared<FaultPlan>();
   plan->add({.call = FaultCall::kCommit, .error = Error(ErrorCode::kUnavailable, "the end")});
@@ -143,11 +141,11 @@ TEST_F(TransferS3, WhatTheServerCompletesMeanwhileIsNotSentAgain) {
 }
 
 TEST_F(TransferS3, PartsThatAreTooLargeForMemoryGoFromATemporaryFile) {
-  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kB});
+  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kBlockBytes});
   const auto bent = std::make_shared<BentStorage>(first_.storage);
-  bent->part_bytes = 2 * kB;
+  bent->part_bytes = 2 * kBlockBytes;
   const Place memory = memory_place();
-  const std::string content = content_of(3 * kB + 1, seed_);
+  const std::string content = content_of(3 * kBlockBytes + 1, seed_);
   put(memory.at("x"), content);
   const auto report = engine->copy(memory.at("x"), *memory.storage->stat("x"), located(bent, "x"));
   ASSERT_TRUE(report) << report.error().to_string();
@@ -157,7 +155,7 @@ TEST_F(TransferS3, PartsThatAreTooLargeForMemoryGoFromATemporaryFile) {
 
 // As an object of another tool is, or one of ours that was killed before it left block hashes.
 TEST_F(TransferS3, AnEtagProvesWhatHasNoBlockHashes) {
-  for (const int64_t size : {3 * kB + 5, 2 * kB}) {
+  for (const int64_t size : {3 * kBlockBytes + 5, 2 * kBlockBytes}) {
     const std::string content = content_of(size, seed_);
     put(local_.at("x"), content);
     copied(local_.at("x"), first_.at("x"), {.sidecar = false});

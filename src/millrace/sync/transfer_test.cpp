@@ -27,8 +27,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Le;
 
-constexpr int64_t kB = kBlockBytes;
-
 class TransferTest : public ::testing::Test {
  protected:
   TransferTest() { std::cout << "MILLRACE_TEST_SEED=" << seed_ << "\n"; }
@@ -53,7 +51,8 @@ class TransferTest : public ::testing::Test {
 };
 
 TEST_F(TransferTest, CopiesEverySizeBetweenAllKinds) {
-  const std::vector<int64_t> sizes{0, 1, kB - 1, kB, kB + 1, 2 * kB, 2 * kB + 12'345};
+  const std::vector<int64_t> sizes{
+      0, 1, kBlockBytes - 1, kBlockBytes, kBlockBytes + 1, 2 * kBlockBytes, 2 * kBlockBytes + 12'345};
   const std::vector<Place*> sources{&memory_, &local_, &parts_};
   const std::vector<Place*> targets{&memory_, &local_, &parts_, &other_memory_, &other_local_, &other_parts_};
   for (const int64_t size : sizes) {
@@ -79,7 +78,7 @@ TEST_F(TransferTest, CopiesEverySizeBetweenAllKinds) {
 }
 
 TEST_F(TransferTest, PartsThatAreNoWholeBlocksAreCopiedToo) {
-  const std::string content = content_of(2 * kB + 12'345, seed_);
+  const std::string content = content_of(2 * kBlockBytes + 12'345, seed_);
   put(local_.at("a"), content);
   for (const int64_t part_bytes : {5 << 20, 6'000'001, 30 << 20}) {  // the last: more than memory for two
     parts_.service->part_bytes = part_bytes;
@@ -92,8 +91,8 @@ TEST_F(TransferTest, PartsThatAreNoWholeBlocksAreCopiedToo) {
 }
 
 TEST_F(TransferTest, BlockHashesLieBesideLargeObjectsWithoutAnyOfTheirOwn) {
-  put(local_.at("small"), content_of(kB, seed_));
-  put(local_.at("large"), content_of(kB + 1, seed_));
+  put(local_.at("small"), content_of(kBlockBytes, seed_));
+  put(local_.at("large"), content_of(kBlockBytes + 1, seed_));
   for (Place* to : {&memory_, &other_local_, &parts_}) {
     copied(local_.at("small"), to->at("a/small"));
     copied(local_.at("large"), to->at("a/large"));
@@ -110,9 +109,9 @@ TEST_F(TransferTest, BlockHashesLieBesideLargeObjectsWithoutAnyOfTheirOwn) {
 }
 
 TEST_F(TransferTest, OneChangedByteMovesOneBlock) {
-  const std::string old = content_of(4 * kB + 77, seed_);
+  const std::string old = content_of(4 * kBlockBytes + 77, seed_);
   std::string changed = old;
-  changed[static_cast<size_t>(2 * kB + 5)] ^= 1;
+  changed[static_cast<size_t>(2 * kBlockBytes + 5)] ^= 1;
   struct Case {
     Place *from, *to;
   };
@@ -135,23 +134,23 @@ TEST_F(TransferTest, OneChangedByteMovesOneBlock) {
     const int64_t read_before = from->read_bytes();
     const TransferReport report = copied(from->at("x"), to->at("y"));
     EXPECT_TRUE(get(to->at("y")) == changed);
-    EXPECT_EQ(report.moved_bytes, kB);
-    EXPECT_EQ(report.copied_bytes, 3 * kB + 77);
+    EXPECT_EQ(report.moved_bytes, kBlockBytes);
+    EXPECT_EQ(report.copied_bytes, 3 * kBlockBytes + 77);
     EXPECT_EQ(report.hash, xxh3_128(changed));
     if (from->service) {
-      EXPECT_LT(from->read_bytes() - read_before, kB + 10'000);
+      EXPECT_LT(from->read_bytes() - read_before, kBlockBytes + 10'000);
     }
     EXPECT_FALSE(report.unchanged);
     // Off, everything moves.
-    EXPECT_EQ(copied(from->at("x"), to->at("y"), {.delta = false}).moved_bytes, 4 * kB + 77);
+    EXPECT_EQ(copied(from->at("x"), to->at("y"), {.delta = false}).moved_bytes, 4 * kBlockBytes + 77);
   }
 }
 
 TEST_F(TransferTest, LongerAndShorterTargetsAreMadeRight) {
-  const std::string longest = content_of(3 * kB + 9, seed_);
+  const std::string longest = content_of(3 * kBlockBytes + 9, seed_);
   for (Place* to : {&memory_, &other_local_, &parts_}) {
-    for (const int64_t before : {0L, 2 * kB, 3 * kB + 9}) {
-      for (const int64_t after : {kB + 1, 2 * kB, 2 * kB + 1}) {
+    for (const int64_t before : {0L, 2 * kBlockBytes, 3 * kBlockBytes + 9}) {
+      for (const int64_t after : {kBlockBytes + 1, 2 * kBlockBytes, 2 * kBlockBytes + 1}) {
         SCOPED_TRACE(std::to_string(before) + " to " + std::to_string(after) + " in " +
                      std::string(to->storage->name()));
         put_with_hashes(*engine_, *to, "y", longest.substr(0, static_cast<size_t>(before)));
@@ -159,7 +158,7 @@ TEST_F(TransferTest, LongerAndShorterTargetsAreMadeRight) {
         const TransferReport report = copied(local_.at("x"), to->at("y"));
         EXPECT_TRUE(get(to->at("y")) == longest.substr(0, static_cast<size_t>(after)));
         EXPECT_EQ(report.unchanged, before == after);
-        EXPECT_LE(report.moved_bytes, after - std::min(before, after) / kB * kB);
+        EXPECT_LE(report.moved_bytes, after - std::min(before, after) / kBlockBytes * kBlockBytes);
       }
     }
   }
@@ -170,7 +169,7 @@ TEST_F(TransferTest, AttributesGoAlongEvenWhereTheContentIsThere) {
     return std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ns));
   };
   PosixAttributes posix{.mode = 0100600, .owner = 0, .group = 0, .accessed = time(5), .modified = time(123'456'789)};
-  const std::string content = content_of(2 * kB, seed_);
+  const std::string content = content_of(2 * kBlockBytes, seed_);
   ASSERT_TRUE(write_object(*memory_.storage, "x", content, {.posix = posix}));
   EXPECT_FALSE(copied(memory_.at("x"), local_.at("y")).unchanged);
   EXPECT_NE(local_.storage->stat("y")->modified, posix.modified);
@@ -182,14 +181,14 @@ TEST_F(TransferTest, AttributesGoAlongEvenWhereTheContentIsThere) {
 }
 
 TEST_F(TransferTest, AStopIsResumedAndLosesOnlyWhatWasUnderWay) {
-  const std::string content = content_of(12 * kB + 1000, seed_);
+  const std::string content = content_of(12 * kBlockBytes + 1000, seed_);
   put(memory_.at("x"), content);
   for (Place* to : {&other_memory_, &local_, &parts_}) {
     SCOPED_TRACE(to->storage->name());
     std::stop_source stop;
     Progress progress;
     std::thread stopper([&] {
-      while (progress.snapshot().bytes < 3 * kB) std::this_thread::yield();
+      while (progress.snapshot().bytes < 3 * kBlockBytes) std::this_thread::yield();
       stop.request_stop();
     });
     const auto stopped =
@@ -209,7 +208,7 @@ TEST_F(TransferTest, AStopIsResumedAndLosesOnlyWhatWasUnderWay) {
 }
 
 TEST_F(TransferTest, AStopWhileTheLeftoverIsCheckedKeepsIt) {
-  put(memory_.at("x"), content_of(5 * kB, seed_));
+  put(memory_.at("x"), content_of(5 * kBlockBytes, seed_));
   leave_unfinished(*engine_, memory_.at("x"), local_.at("y"), 3);
   std::stop_source stop;
   stop.request_stop();
@@ -218,7 +217,7 @@ TEST_F(TransferTest, AStopWhileTheLeftoverIsCheckedKeepsIt) {
 }
 
 TEST_F(TransferTest, AnErrorAnywhereLeavesOldOrNew) {
-  const std::string old = content_of(kB + 5, seed_), fresh = content_of(2 * kB + 7, seed_ + 1);
+  const std::string old = content_of(kBlockBytes + 5, seed_), fresh = content_of(2 * kBlockBytes + 7, seed_ + 1);
   put_with_hashes(*engine_, other_parts_, "x", fresh);
   for (Place* to : {&memory_, &other_local_, &parts_}) {
     for (const bool delta : {true, false}) {
@@ -252,31 +251,31 @@ TEST_F(TransferTest, AnErrorAnywhereLeavesOldOrNew) {
 }
 
 TEST_F(TransferTest, AnErrorIsGoneOnFrom) {
-  const std::string content = content_of(6 * kB, seed_);
+  const std::string content = content_of(6 * kBlockBytes, seed_);
   put(memory_.at("x"), content);
   for (Place* to : {&local_, &parts_}) {
     leave_unfinished(*engine_, memory_.at("x"), to->at("y"), 4);
     const TransferReport report = copied(memory_.at("x"), to->at("y"));
-    EXPECT_EQ(report.resumed_bytes, 4 * kB) << to->storage->name();
-    EXPECT_EQ(report.moved_bytes, 2 * kB);
+    EXPECT_EQ(report.resumed_bytes, 4 * kBlockBytes) << to->storage->name();
+    EXPECT_EQ(report.moved_bytes, 2 * kBlockBytes);
     EXPECT_TRUE(get(to->at("y")) == content);
     EXPECT_EQ(report.hash, xxh3_128(content));
   }
 }
 
 TEST_F(TransferTest, AnUploadWithoutAPartIsGoneOnWithAndNoneIsLeft) {
-  const std::string content = content_of(3 * kB, seed_);
+  const std::string content = content_of(3 * kBlockBytes, seed_);
   put(memory_.at("x"), content);
-  ASSERT_TRUE((*parts_.storage->open_write("y", {.size_hint_bytes = 3 * kB}))->suspend());
+  ASSERT_TRUE((*parts_.storage->open_write("y", {.size_hint_bytes = 3 * kBlockBytes}))->suspend());
   ASSERT_EQ(parts_.storage->list_uploads("y")->size(), 1U);
-  EXPECT_EQ(copied(memory_.at("x"), parts_.at("y")).moved_bytes, 3 * kB);
+  EXPECT_EQ(copied(memory_.at("x"), parts_.at("y")).moved_bytes, 3 * kBlockBytes);
   EXPECT_TRUE(get(parts_.at("y")) == content);
   EXPECT_THAT(*parts_.storage->list_uploads(""), IsEmpty());
 }
 
 // Nobody's lock says that another process goes on with the same upload.
 TEST_F(TransferTest, OfTwoThatGoOnWithOneUploadBothAreRight) {
-  const std::string content = content_of(6 * kB, seed_);
+  const std::string content = content_of(6 * kBlockBytes, seed_);
   put(memory_.at("x"), content);
   leave_unfinished(*engine_, memory_.at("x"), parts_.at("y"), 4);
   const auto upload = parts_.storage->list_uploads("y")->front();
@@ -293,14 +292,14 @@ TEST_F(TransferTest, OfTwoThatGoOnWithOneUploadBothAreRight) {
       engine_->copy(memory_.at("x"), *memory_.storage->stat("x"), located(bent, "y"), {}, {}, &progress);
   ASSERT_TRUE(report) << report.error().to_string();
   EXPECT_TRUE(done);
-  EXPECT_EQ(report->moved_bytes, 6 * kB) << "what the other has taken is not there to go on with";
-  EXPECT_EQ(progress.snapshot().bytes, 6 * kB);
+  EXPECT_EQ(report->moved_bytes, 6 * kBlockBytes) << "what the other has taken is not there to go on with";
+  EXPECT_EQ(progress.snapshot().bytes, 6 * kBlockBytes);
   EXPECT_TRUE(get(parts_.at("y")) == content);
   EXPECT_THAT(*parts_.storage->list_uploads(""), IsEmpty());
 }
 
 TEST_F(TransferTest, WhatCouldNotBeCompletedIsCompletedByTheNext) {
-  const std::string content = content_of(3 * kB + 1, seed_);
+  const std::string content = content_of(3 * kBlockBytes + 1, seed_);
   put(memory_.at("x"), content);
   const auto plan = std::make_shared<FaultPlan>();
   plan->add({.call = FaultCall::kCommit, .error = Error(ErrorCode::kUnavailable, "the end")});
@@ -309,7 +308,7 @@ TEST_F(TransferTest, WhatCouldNotBeCompletedIsCompletedByTheNext) {
   EXPECT_EQ(parts_.storage->list_uploads("y")->size(), 1U);
   const auto report = engine_->copy(memory_.at("x"), *memory_.storage->stat("x"), to);
   ASSERT_TRUE(report) << report.error().to_string();
-  EXPECT_EQ(report->resumed_bytes, 3 * kB + 1);
+  EXPECT_EQ(report->resumed_bytes, 3 * kBlockBytes + 1);
   EXPECT_EQ(report->moved_bytes, 0);
   EXPECT_TRUE(get(parts_.at("y")) == content);
   EXPECT_THAT(*parts_.storage->list_uploads(""), IsEmpty());
@@ -317,12 +316,12 @@ TEST_F(TransferTest, WhatCouldNotBeCompletedIsCompletedByTheNext) {
 
 // A dry run says what the copy does then, and leaves all as it is.
 TEST_F(TransferTest, ADryRunForetellsTheCopy) {
-  const std::string old = content_of(6 * kB + 5, seed_);
+  const std::string old = content_of(6 * kBlockBytes + 5, seed_);
   std::string fresh = old;
-  fresh[static_cast<size_t>(2 * kB)] ^= 1;
+  fresh[static_cast<size_t>(2 * kBlockBytes)] ^= 1;
   for (Place* to : {&memory_, &local_, &parts_}) {
     for (Place* from : {&other_memory_, &other_local_, &other_parts_}) {
-      for (const std::string& there : {std::string(), old, fresh, fresh.substr(0, static_cast<size_t>(kB))}) {
+      for (const std::string& there : {std::string(), old, fresh, fresh.substr(0, static_cast<size_t>(kBlockBytes))}) {
         SCOPED_TRACE(std::string(from->storage->name()) + " to " + std::string(to->storage->name()) + ", " +
                      std::to_string(there.size()) + " bytes there");
         put_with_hashes(*engine_, *from, "x", fresh);
@@ -333,7 +332,7 @@ TEST_F(TransferTest, ADryRunForetellsTheCopy) {
         const int64_t read = from->read_bytes();
         const auto told =
             engine_->copy(from->at("x"), *from->storage->stat("x"), to->at("y"), {.dry_run = true}, {}, &progress);
-        EXPECT_LT(from->read_bytes() - read, kB) << "whose hashes are known";
+        EXPECT_LT(from->read_bytes() - read, kBlockBytes) << "whose hashes are known";
         ASSERT_TRUE(told) << told.error().to_string();
         EXPECT_EQ(engine_->memory_in_use_bytes(), 0);
         EXPECT_EQ(to->storage->stat("y").has_value(), !there.empty());
@@ -352,7 +351,7 @@ TEST_F(TransferTest, ADryRunForetellsTheCopy) {
 }
 
 TEST_F(TransferTest, AnotherSourceOrVersionIsNotGoneOnWith) {
-  const std::string first = content_of(4 * kB, seed_), second = content_of(4 * kB, seed_ + 1);
+  const std::string first = content_of(4 * kBlockBytes, seed_), second = content_of(4 * kBlockBytes, seed_ + 1);
   for (Place* to : {&local_, &parts_}) {
     put(memory_.at("x"), first);
     put(memory_.at("z"), second);
@@ -373,19 +372,19 @@ TEST_F(TransferTest, AnotherSourceOrVersionIsNotGoneOnWith) {
 }
 
 TEST_F(TransferTest, OfAnotherVersionOnlyEqualPartsAreKept) {
-  std::string content = content_of(4 * kB, seed_);
+  std::string content = content_of(4 * kBlockBytes, seed_);
   put(memory_.at("x"), content);
   leave_unfinished(*engine_, memory_.at("x"), parts_.at("y"), 3);
-  content[static_cast<size_t>(kB)] ^= 1;
+  content[static_cast<size_t>(kBlockBytes)] ^= 1;
   put(memory_.at("x"), content);
   const TransferReport report = copied(memory_.at("x"), parts_.at("y"));
   EXPECT_TRUE(get(parts_.at("y")) == content);
-  EXPECT_EQ(report.resumed_bytes, 2 * kB);
-  EXPECT_EQ(report.moved_bytes, 2 * kB);
+  EXPECT_EQ(report.resumed_bytes, 2 * kBlockBytes);
+  EXPECT_EQ(report.moved_bytes, 2 * kBlockBytes);
 }
 
 TEST_F(TransferTest, DamageInWhatWasLeftIsFound) {
-  const std::string content = content_of(5 * kB, seed_);
+  const std::string content = content_of(5 * kBlockBytes, seed_);
   put(memory_.at("x"), content);
   put_with_hashes(*engine_, parts_, "x", content);
   for (Place* from : {&memory_, &parts_}) {
@@ -396,7 +395,7 @@ TEST_F(TransferTest, DamageInWhatWasLeftIsFound) {
       const TransferReport report = copied(from->at("x"), local_.at("y"));
       EXPECT_TRUE(get(local_.at("y")) == content) << damage;
       // Known hashes tell which block is wrong; else nothing can be trusted.
-      EXPECT_EQ(report.resumed_bytes, from == &parts_ && damage == 0 ? kB : 0) << damage;
+      EXPECT_EQ(report.resumed_bytes, from == &parts_ && damage == 0 ? kBlockBytes : 0) << damage;
       EXPECT_EQ(report.hash, xxh3_128(content));
       ASSERT_TRUE(local_.storage->remove(std::vector<std::string>{"y"}));
     }
@@ -404,8 +403,8 @@ TEST_F(TransferTest, DamageInWhatWasLeftIsFound) {
 }
 
 TEST_F(TransferTest, AChangedSourceIsCorruption) {
-  const std::string content = content_of(6 * kB, seed_);
-  for (const int64_t size : {1000L, 6 * kB}) {
+  const std::string content = content_of(6 * kBlockBytes, seed_);
+  for (const int64_t size : {1000L, 6 * kBlockBytes}) {
     put(local_.at("x"), content.substr(0, static_cast<size_t>(size)));
     put(memory_.at("y"), "old");
     const ObjectInfo listed = *local_.storage->stat("x");
@@ -429,7 +428,7 @@ TEST_F(TransferTest, AChangedSourceIsCorruption) {
       Progress progress;
       const std::string path = local_.dir->path() + "/x";
       std::thread changer([&] {
-        while (progress.snapshot().bytes < kB) std::this_thread::yield();
+        while (progress.snapshot().bytes < kBlockBytes) std::this_thread::yield();
         overwrite_in_place(path);
       });
       const auto report = engine_->copy(local_.at("x"), *local_.storage->stat("x"), target, {}, {}, &progress);
@@ -443,7 +442,7 @@ TEST_F(TransferTest, AChangedSourceIsCorruption) {
 }
 
 TEST_F(TransferTest, AFlippedBitIsFoundAndReadAgain) {
-  const std::string content = content_of(3 * kB + 3, seed_);
+  const std::string content = content_of(3 * kBlockBytes + 3, seed_);
   put_with_hashes(*engine_, parts_, "x", content);
   const auto plan = std::make_shared<FaultPlan>();
   const Location from{make_fault_storage(parts_.storage, plan), "x", "from://x"};
@@ -475,7 +474,7 @@ TEST_F(TransferTest, AFlippedBitIsFoundAndReadAgain) {
 // As AWS keeps of what other tools uploaded.
 TEST_F(TransferTest, WithoutBlockHashesTheServersChecksumFindsAFlippedBit) {
   parts_.service->keeps_checksums = true;
-  const std::string content = content_of(3 * kB + 3, seed_);
+  const std::string content = content_of(3 * kBlockBytes + 3, seed_);
   put(parts_.at("x"), content);
   const auto plan = std::make_shared<FaultPlan>();
   const Location from{make_fault_storage(parts_.storage, plan), "x", "from://x"};
@@ -498,7 +497,7 @@ TEST_F(TransferTest, WithoutBlockHashesTheServersChecksumFindsAFlippedBit) {
 }
 
 TEST_F(TransferTest, ASidecarThatDoesNotFitIsNotTrusted) {
-  const std::string old = content_of(3 * kB, seed_), fresh = content_of(3 * kB, seed_ + 1);
+  const std::string old = content_of(3 * kBlockBytes, seed_), fresh = content_of(3 * kBlockBytes, seed_ + 1);
   put_with_hashes(*engine_, parts_, "x", old);
   const std::string sidecar = get(parts_.at(".millrace/x.blocks"));
   std::string damaged = sidecar;
@@ -510,13 +509,13 @@ TEST_F(TransferTest, ASidecarThatDoesNotFitIsNotTrusted) {
     copied(parts_.at("x"), local_.at("down"));
     EXPECT_TRUE(get(local_.at("down")) == fresh);
     put(local_.at("up"), old);
-    EXPECT_EQ(copied(local_.at("up"), parts_.at("x")).moved_bytes, 3 * kB);
+    EXPECT_EQ(copied(local_.at("up"), parts_.at("x")).moved_bytes, 3 * kBlockBytes);
     EXPECT_TRUE(get(parts_.at("x")) == old);
   }
 }
 
 TEST_F(TransferTest, AnOldTargetThatCannotBeCopiedFromIsReplacedWhole) {
-  std::string content = content_of(4 * kB, seed_);
+  std::string content = content_of(4 * kBlockBytes, seed_);
   put_with_hashes(*engine_, parts_, "y", content);
   content[0] ^= 1;
   put(local_.at("x"), content);
@@ -526,14 +525,14 @@ TEST_F(TransferTest, AnOldTargetThatCannotBeCopiedFromIsReplacedWhole) {
   const auto report = engine_->copy(local_.at("x"), *local_.storage->stat("x"), to);
   ASSERT_TRUE(report) << report.error().to_string();
   EXPECT_EQ(plan->hits(), 1);
-  EXPECT_EQ(report->moved_bytes, 4 * kB);
+  EXPECT_EQ(report->moved_bytes, 4 * kBlockBytes);
   EXPECT_TRUE(get(parts_.at("y")) == content);
   EXPECT_THAT(*parts_.storage->list_uploads(""), IsEmpty());
 }
 
 TEST_F(TransferTest, MemoryStaysUnderItsCap) {
-  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kB + 100'000, .objects_at_once = 3});
-  const std::string content = content_of(5 * kB + 1, seed_);
+  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kBlockBytes + 100'000, .objects_at_once = 3});
+  const std::string content = content_of(5 * kBlockBytes + 1, seed_);
   put(memory_.at("x"), content);
   put(memory_.at("small"), "small");
   std::atomic<bool> done{false};
@@ -556,19 +555,19 @@ TEST_F(TransferTest, MemoryStaysUnderItsCap) {
   copies.clear();
   done = true;
   watcher.join();
-  EXPECT_THAT(most.load(), AllOf(Gt(0), Le(2 * kB + 100'000)));
+  EXPECT_THAT(most.load(), AllOf(Gt(0), Le(2 * kBlockBytes + 100'000)));
   EXPECT_EQ(engine->memory_in_use_bytes(), 0);
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(get((i % 2 == 0 ? local_ : parts_).at("y" + std::to_string(i))) == content);
-  EXPECT_FALSE(TransferEngine::create({.memory_bytes = kB}));
+  EXPECT_FALSE(TransferEngine::create({.memory_bytes = kBlockBytes}));
 }
 
 TEST_F(TransferTest, MoreMemoryIsMorePartsAtOnce) {
   const auto plan = std::make_shared<FaultPlan>();
   const Location from{make_fault_storage(memory_.storage, plan), "x", "from://x"};
-  put(memory_.at("x"), content_of(9 * kB, seed_));
+  put(memory_.at("x"), content_of(9 * kBlockBytes, seed_));
   plan->add({.call = FaultCall::kRead, .count = FaultRule::kForever, .delay = std::chrono::milliseconds(20)});
   for (const int64_t blocks : {2, 4, 8}) {
-    const auto engine = *TransferEngine::create({.memory_bytes = blocks * kB});
+    const auto engine = *TransferEngine::create({.memory_bytes = blocks * kBlockBytes});
     std::atomic<bool> done{false};
     int64_t most = 0;
     std::thread watcher([&] {
@@ -578,12 +577,12 @@ TEST_F(TransferTest, MoreMemoryIsMorePartsAtOnce) {
     done = true;
     watcher.join();
     EXPECT_TRUE(report) << report.error().to_string();
-    EXPECT_EQ(most, blocks * kB);
+    EXPECT_EQ(most, blocks * kBlockBytes);
   }
 }
 
 TEST_F(TransferTest, AFileThatChangesAfterItWasHashedIsCorruption) {
-  put(local_.at("x"), content_of(3 * kB, seed_));
+  put(local_.at("x"), content_of(3 * kBlockBytes, seed_));
   put(parts_.at("y"), "old");
   const auto plan = std::make_shared<FaultPlan>();
   plan->add({.call = FaultCall::kWrite, .count = FaultRule::kForever, .delay = std::chrono::milliseconds(500)});
@@ -600,10 +599,10 @@ TEST_F(TransferTest, AFileThatChangesAfterItWasHashedIsCorruption) {
 
 // Of a file that the page cache holds the parts are large, and none of them is in memory here.
 TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
-  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kB});
-  const int64_t size = 33 * kB + 5, part = 2 * kB;
+  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kBlockBytes});
+  const int64_t size = 33 * kBlockBytes + 5, part = 2 * kBlockBytes;
   const std::string path = local_.dir->path() + "/x";
-  put(local_.at("x"), content_of(20 * kB, seed_));
+  put(local_.at("x"), content_of(20 * kBlockBytes, seed_));
   std::filesystem::resize_file(path, static_cast<uintmax_t>(size));
   const std::string content = get(local_.at("x"));
   if (!(*local_.storage->open_read("x"))->is_cached()) GTEST_SKIP() << "this kernel does not tell what is cached";
@@ -626,14 +625,14 @@ TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
   // What changes afterwards moves in single blocks.
   overwrite_in_place(path);
   const TransferReport again = copied(local_.at("x"), parts_.at("y"));
-  EXPECT_EQ(again.moved_bytes, kB);
-  EXPECT_EQ(again.copied_bytes, size - kB);
+  EXPECT_EQ(again.moved_bytes, kBlockBytes);
+  EXPECT_EQ(again.copied_bytes, size - kBlockBytes);
   EXPECT_TRUE(get(parts_.at("y")) == get(local_.at("x")));
 }
 
 // They take no memory, and are as many as keep a link busy, whatever else is copied; more where more memory is allowed.
 TEST_F(TransferTest, PartsOfFilesAreManyAtOnce) {
-  const std::string content = content_of(20 * kB, seed_);
+  const std::string content = content_of(20 * kBlockBytes, seed_);
   std::ofstream(local_.dir->path() + "/x") << content;
   if (!(*local_.storage->open_read("x"))->is_cached()) GTEST_SKIP() << "this kernel does not tell what is cached";
   const ObjectInfo source = *local_.storage->stat("x");
@@ -646,7 +645,7 @@ TEST_F(TransferTest, PartsOfFilesAreManyAtOnce) {
   };
   // How many parts are under way at most; none ends while more begin.
   const auto most_of = [&](int copies, int64_t memory_blocks) {
-    const auto engine = *TransferEngine::create({.memory_bytes = memory_blocks * kB});
+    const auto engine = *TransferEngine::create({.memory_bytes = memory_blocks * kBlockBytes});
     const auto name = [&](int i) { return std::to_string(copies * memory_blocks) + "/" + std::to_string(i); };
     std::atomic<int> left{copies};
     std::vector<std::unique_ptr<Thread>> threads;
@@ -677,16 +676,16 @@ TEST_F(TransferTest, PartsOfFilesAreManyAtOnce) {
 }
 
 TEST_F(TransferTest, PartsThatAreTooLargeForMemoryGoFromTheFile) {
-  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kB});
-  parts_.service->part_bytes = 2 * kB;
-  const std::string content = content_of(9 * kB + 5, seed_);
+  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kBlockBytes});
+  parts_.service->part_bytes = 2 * kBlockBytes;
+  const std::string content = content_of(9 * kBlockBytes + 5, seed_);
   put(local_.at("x"), content);
   const Location uncached{*open_local_storage(local_.dir->path(), {.direct = LocalDirect::kAlways}), "x", "x"};
   leave_unfinished(*engine, uncached, parts_.at("y"), 2);
   const auto report = engine->copy(uncached, *local_.storage->stat("x"), parts_.at("y"));
   ASSERT_TRUE(report) << report.error().to_string();
-  EXPECT_EQ(report->resumed_bytes, 4 * kB);
-  EXPECT_EQ(report->moved_bytes, 5 * kB + 5);
+  EXPECT_EQ(report->resumed_bytes, 4 * kBlockBytes);
+  EXPECT_EQ(report->moved_bytes, 5 * kBlockBytes + 5);
   EXPECT_TRUE(get(parts_.at("y")) == content);
   EXPECT_EQ(report->hash, xxh3_128(content));
   EXPECT_EQ(engine->memory_in_use_bytes(), 0);
@@ -694,8 +693,8 @@ TEST_F(TransferTest, PartsThatAreTooLargeForMemoryGoFromTheFile) {
 
 // From one service to another, a part is gathered in a file.
 TEST_F(TransferTest, PartsThatAreTooLargeForMemoryGoFromATemporaryFile) {
-  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kB});
-  const std::string content = content_of(9 * kB + 5, seed_);
+  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kBlockBytes});
+  const std::string content = content_of(9 * kBlockBytes + 5, seed_);
   const TempDir temporary;
   const std::string usual = std::filesystem::temp_directory_path();
   ::setenv("TMPDIR", temporary.path().c_str(), 1);
@@ -708,7 +707,7 @@ TEST_F(TransferTest, PartsThatAreTooLargeForMemoryGoFromATemporaryFile) {
       put(parts_.at("x"), content);
     }
     ASSERT_TRUE(other_parts_.storage->remove(std::vector<std::string>{"y"}));
-    other_parts_.service->part_bytes = 2 * kB;
+    other_parts_.service->part_bytes = 2 * kBlockBytes;
     const auto faults = std::make_shared<FaultPlan>();
     const Location from{make_fault_storage(parts_.storage, faults), "x", "from://x"};
     leave_unfinished(*engine, from, other_parts_.at("y"), 2);
@@ -716,8 +715,8 @@ TEST_F(TransferTest, PartsThatAreTooLargeForMemoryGoFromATemporaryFile) {
     const auto report = engine->copy(from, *from.storage->stat("x"), other_parts_.at("y"));
     ASSERT_TRUE(report) << report.error().to_string();
     EXPECT_EQ(faults->hits(), with_hashes ? 1 : 0);
-    EXPECT_EQ(report->resumed_bytes, 4 * kB);
-    EXPECT_EQ(report->moved_bytes, 5 * kB + 5);
+    EXPECT_EQ(report->resumed_bytes, 4 * kBlockBytes);
+    EXPECT_EQ(report->moved_bytes, 5 * kBlockBytes + 5);
     EXPECT_TRUE(get(other_parts_.at("y")) == content);
     EXPECT_EQ(report->hash, xxh3_128(content));
     EXPECT_EQ(engine->memory_in_use_bytes(), 0);

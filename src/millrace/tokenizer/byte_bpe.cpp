@@ -12,7 +12,7 @@ namespace millrace::tokenizer {
 namespace {
 
 // Positions in a word are 32 bits wide. A longer word is merged in parts; nothing else could hold its symbols either.
-constexpr size_t kLongestWord = size_t{1} << 31;
+constexpr size_t kLongestPiece = size_t{1} << 31;
 
 }  // namespace
 
@@ -163,8 +163,8 @@ void ByteBpe::encode_word(std::string_view word, const WordKey& key, MergeScratc
                           std::vector<uint32_t>& ids) const {
   if (const uint32_t id = find_whole_word(word, key); id != kNoToken) return ids.push_back(id);
   if (word.size() <= kShortWord) return merge_short(word, ids);
-  for (; word.size() > kLongestWord; word.remove_prefix(kLongestWord))
-    merge_long(word.substr(0, kLongestWord), scratch, ids);
+  for (; word.size() > kLongestPiece; word.remove_prefix(kLongestPiece))
+    merge_long(word.substr(0, kLongestPiece), scratch, ids);
   merge_long(word, scratch, ids);
 }
 

@@ -11,7 +11,7 @@ namespace millrace::tokenizer {
 namespace {
 
 constexpr uint32_t kCharacters = 0x10000;
-constexpr size_t kLongestWord = 2 * DirectWords::kMostIds;  // of characters of two bytes
+constexpr size_t kLongestUnit = 2 * DirectWords::kMostIds;  // of characters of two bytes
 
 // Of two or three bytes, as those between U+0080 and U+FFFF have.
 bool is_in_table(const CodePoint& c) {
@@ -28,7 +28,7 @@ CharacterWords::CharacterWords(const WordPiece& model, const PlainWords& plain, 
 
 // Each character gets its own id. Where it and the next one may begin a longer token, the model is asked.
 size_t CharacterWords::encode(std::string_view unit, uint32_t* ids) {
-  if (unit.size() > kLongestWord || !model_.takes(unit)) return 0;
+  if (unit.size() > kLongestUnit || !model_.takes(unit)) return 0;
   // SAFETY: uint8_t may alias any object.
   const auto* const text = reinterpret_cast<const uint8_t*>(unit.data());
   const uint8_t* const end = text + unit.size();

@@ -16,8 +16,6 @@ namespace {
 using ::testing::ElementsAre;
 using C = std::pair<uint32_t, int>;
 
-constexpr NormalForm kForms[] = {NormalForm::kNfc, NormalForm::kNfd, NormalForm::kNfkc, NormalForm::kNfkd};
-
 std::vector<C> normal(NormalForm form, std::string_view text) {
   std::vector<NormalizedChar> chars;
   normalize(form, text, chars);
@@ -33,7 +31,7 @@ std::string text_of(const std::vector<C>& chars) {
 }
 
 // Marks, jamo, syllables and characters with decompositions of every kind, in any order.
-std::string random_text(std::mt19937_64& random) {
+std::string random_marks(std::mt19937_64& random) {
   constexpr uint32_t kLikely[] = {'a',    'e',    'q',    0xE9,   0x1EAD,  0x212B,  0xFB01,  0x1100, 0x1161,
                                   0x11A8, 0xAC00, 0xAC01, 0x300,  0x301,   0x308,   0x316,   0x323,  0x334,
                                   0x345,  0x344,  0x93C,  0x915,  0x958,   0x9C7,   0x9BE,   0xE38,  0xE48,
@@ -72,7 +70,7 @@ TEST(NormalFormsTest, CompatibilityMayGiveManyCharacters) {
 
 TEST(NormalFormsTest, QuickCheckKnowsOrdinaryText) {
   const std::string ascii(1000, 'x');
-  for (const NormalForm form : kForms) {
+  for (const NormalForm form : kNormalForms) {
     for (const char* text : {"", "a", "12345678", "12345678\u4E2D\u6587", "\u0E01\u0E38\u0E48", "\u0915\u094D\u0937"})
       EXPECT_TRUE(is_surely_normal(form, text)) << text;
     EXPECT_TRUE(is_surely_normal(form, ascii));
@@ -91,9 +89,9 @@ TEST(NormalFormsTest, AnyTextKeepsTheLaws) {
   SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
   std::mt19937_64 random(seed);
   for (int i = 0; i < 20000; ++i) {
-    const std::string text = random_text(random);
+    const std::string text = random_marks(random);
     SCOPED_TRACE(text);
-    for (const NormalForm form : kForms) {
+    for (const NormalForm form : kNormalForms) {
       const std::vector<C> chars = normal(form, text);
       int64_t stands_for = 0;
       bool same = true;

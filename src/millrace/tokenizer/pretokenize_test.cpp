@@ -24,13 +24,13 @@ std::vector<std::string> words_of(const char* pattern, const std::string& text, 
   return words;
 }
 
-struct Golden {
+struct GoldenCuts {
   std::string text;
   std::vector<std::string> gpt2, llama3;
 };
 
 // Written by `tokenizers` 0.23.3.
-const Golden kGoldens[] = {
+const GoldenCuts kGoldens[] = {
     {"I'll've don'T 'S it'ſx",
      {"I", "'ll", "'ve", " don", "'", "T", " '", "S", " it", "'", "ſx"},
      {"I", "'ll", "'ve", " don", "'T", " '", "S", " it", "'ſ", "x"}},
@@ -49,7 +49,7 @@ const Golden kGoldens[] = {
 };
 
 TEST(Pretokenize, Golden) {
-  for (const Golden& golden : kGoldens) {
+  for (const GoldenCuts& golden : kGoldens) {
     EXPECT_EQ(words_of(kGpt2Pattern, golden.text), golden.gpt2);
     EXPECT_EQ(words_of(kLlama3Pattern, golden.text), golden.llama3);
   }
@@ -58,14 +58,14 @@ TEST(Pretokenize, Golden) {
   EXPECT_FALSE(Pretokenizer::find(R"(\w+)"));
 }
 
-const Pretokenizer* scanner = nullptr;  // of the test that runs
+const Pretokenizer* running = nullptr;  // of the test that runs
 
-// One word by the scanner, as blocks ask for it.
+// One word by `running`, as blocks ask for it.
 const uint8_t* end_by_scanner(const uint8_t* p, const uint8_t* end, const uint8_t*) {
   size_t word_end = 0;
   // SAFETY: char may alias any object.
   const std::string_view rest(reinterpret_cast<const char*>(p), static_cast<size_t>(end - p));
-  EXPECT_EQ(scanner->next_words(rest, 0, {&word_end, 1}), 1u);
+  EXPECT_EQ(running->next_words(rest, 0, {&word_end, 1}), 1u);
   return p + word_end;
 }
 
@@ -94,7 +94,7 @@ TEST(Pretokenize, BlocksFindTheWordsOfTheScanner) {
       {Grammar::kGpt2, kGpt2Pattern}, {Grammar::kLlama3, kLlama3Pattern}, {Grammar::kQwen2, kQwen2Pattern}};
   for (const auto& [grammar, pattern] : grammars) {
     const auto words = Pretokenizer::find(pattern);
-    scanner = &*words;
+    running = &*words;
     if (find_block_scan(grammar) == nullptr) GTEST_SKIP() << "this processor has no fast scan";
     for (int round = 0; round < 20000; ++round) {
       const std::string drawn = text_for_blocks(random);

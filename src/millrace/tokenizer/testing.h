@@ -9,10 +9,13 @@
 
 #include "millrace/base/testing.h"
 #include "millrace/tokenizer/byte_map.h"
+#include "millrace/tokenizer/normal_forms.h"
 
 namespace millrace::tokenizer {
 
 using Json = nlohmann::json;
+
+inline constexpr NormalForm kNormalForms[] = {NormalForm::kNfc, NormalForm::kNfd, NormalForm::kNfkc, NormalForm::kNfkd};
 
 inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";

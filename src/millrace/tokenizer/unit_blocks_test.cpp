@@ -78,7 +78,7 @@ std::vector<std::pair<uint32_t, uint32_t>> all_units(const UnitScanner& scanner,
   return result;
 }
 
-std::string random_text(std::mt19937_64& random) {
+std::string random_blocks(std::mt19937_64& random) {
   static const std::vector<std::string> kSome = {
       " ",  "\n", "a",  "b", "Z", "0", ",", ".",  "'",      "\x01",   "\t", "é",  "ж",          "中",    "国",
       "。", "、", "한", "ไ", "म", "ि", "́",  "　", "\u00a0", "\u200b", "😀", "𠀀", "\U000110bd", "\u0600"};
@@ -110,7 +110,7 @@ TEST(UnitBlocks, FindWhatIsFoundOneByOne) {
     scanner.use_blocks(kWordKinds, *scan);
     ASSERT_TRUE(scanner.uses_blocks());
     for (int i = 0; i < 3000; ++i) {
-      std::string text = random_text(random);
+      std::string text = random_blocks(random);
       // No UTF-8: it is cut somewhere, without a look behind its end.
       if (i % 4 == 0 && !text.empty()) text.resize(random() % text.size());
       if (i % 8 == 0 && !text.empty()) text[random() % text.size()] = static_cast<char>(random());

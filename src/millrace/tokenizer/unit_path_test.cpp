@@ -15,8 +15,6 @@
 namespace millrace::tokenizer {
 namespace {
 
-constexpr NormalForm kForms[] = {NormalForm::kNfc, NormalForm::kNfd, NormalForm::kNfkc, NormalForm::kNfkd};
-
 std::u32string normalized(NormalForm form, const std::u32string& text) {
   std::string bytes;
   for (const char32_t c : text) append_utf8(c, bytes);
@@ -30,7 +28,7 @@ std::u32string normalized(NormalForm form, const std::u32string& text) {
 TEST(UnitPath, NoCharacterComposesWithAsciiBehindItNorALetterBehindAscii) {
   for (char32_t c = 0x80; c < 0x10000; ++c) {
     if (c >= 0xD800 && c < 0xE000) continue;
-    for (const NormalForm form : kForms) {
+    for (const NormalForm form : kNormalForms) {
       const std::u32string character(1, c), alone = normalized(form, character);
       for (const char32_t ascii : std::u32string(U" =.a")) {
         EXPECT_EQ(normalized(form, character + ascii), alone + ascii) << static_cast<uint32_t>(c);

@@ -33,8 +33,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-constexpr int64_t kMiB = 1 << 20;
-
 // Counts what rings are asked to move, and may let them move less or nothing.
 class RingSyscalls final : public Syscalls {
  public:

@@ -17,8 +17,6 @@
 namespace millrace::local {
 namespace {
 
-constexpr int64_t kMiB = 1 << 20;
-
 // Memory as the buffer pool gives it.
 class Pages {
  public:

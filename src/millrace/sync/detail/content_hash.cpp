@@ -12,7 +12,7 @@ namespace {
 
 // What all of them take at once, so that the second finds it in the cache.
 constexpr int64_t kSliceBytes = 64 << 10;
-constexpr int64_t kPieceBytes = 1 << 20;
+constexpr int64_t kHashPieceBytes = 1 << 20;
 
 // Aligned, so that a disk can write to it.
 class PageMemory {
@@ -72,10 +72,10 @@ Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::sto
       storage.open_read(object.key, {.expected_version = object.version, .known_size = object.size, .once = true}));
   Xxh3Stream hash;
   Progress file(progress, std::string(name_of(object.key)), reader->size());
-  const PageMemory piece(std::min(reader->size(), kPieceBytes));
+  const PageMemory piece(std::min(reader->size(), kHashPieceBytes));
   for (int64_t at = 0; at < reader->size();) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", reader->name());
-    const int64_t size = std::min(kPieceBytes, reader->size() - at);
+    const int64_t size = std::min(kHashPieceBytes, reader->size() - at);
     const auto part = piece.span().first(static_cast<size_t>(size));
     RETURN_IF_ERROR(reader->read_at(at, part));
     hash.update(part);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kArchives{".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.zstd"};
 constexpr std::array<std::string_view, 4> kPacked{".gz", ".tgz", ".zst", ".zstd"};
-constexpr size_t kPieceBytes = 1 << 20;
+constexpr size_t kUnpackPieceBytes = 1 << 20;
 constexpr int64_t kCheckedBytes = 64 << 20;  // larger files are not looked into
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
@@ -49,7 +49,7 @@ Status check_form(const RandomReader& reader, std::string_view name, int64_t off
 
 // Copies the stream to its end; `sink` may be null.
 Status drain(formats::ByteStream& stream, ByteSink* sink, const std::stop_token& stop) {
-  std::vector<std::byte> piece(kPieceBytes);
+  std::vector<std::byte> piece(kUnpackPieceBytes);
   for (;;) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
     ASSIGN_OR_RETURN(const size_t got, stream.read(piece));
@@ -60,7 +60,7 @@ Status drain(formats::ByteStream& stream, ByteSink* sink, const std::stop_token&
 
 Status copy_member(const RandomReader& archive, const formats::TarMember& member, const Location& to) {
   ASSIGN_OR_RETURN(const auto writer, to.storage->open_write(to.key));
-  std::vector<std::byte> piece(static_cast<size_t>(std::min<int64_t>(member.size, kPieceBytes)));
+  std::vector<std::byte> piece(static_cast<size_t>(std::min<int64_t>(member.size, kUnpackPieceBytes)));
   for (int64_t at = 0; at < member.size; at += std::ssize(piece)) {
     const auto part = std::span(piece).first(static_cast<size_t>(std::min(member.size - at, std::ssize(piece))));
     RETURN_IF_ERROR(archive.read_at(member.data_offset + at, part));

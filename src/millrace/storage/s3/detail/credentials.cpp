@@ -20,15 +20,15 @@ using std::chrono::system_clock;
 constexpr std::chrono::minutes kRefreshBefore{5};
 constexpr std::chrono::seconds kRefreshAgain{30};
 
-struct Place {
+struct CredentialPlace {
   const char* name;
   Result<Found> (*look)(const SourceContext&);
 };
-constexpr Place kPlaces[] = {{"environment", from_environment},
-                             {"web identity", from_web_identity},
-                             {"profile", from_profile},
-                             {"container", from_container},
-                             {"instance", from_instance}};
+constexpr CredentialPlace kPlaces[] = {{"environment", from_environment},
+                                       {"web identity", from_web_identity},
+                                       {"profile", from_profile},
+                                       {"container", from_container},
+                                       {"instance", from_instance}};
 // A profile that was named in so many words is not to lose against what happens to be in the environment.
 constexpr size_t kFirstOfNamedProfile = 2;
 

@@ -5,12 +5,11 @@
 
 #include <random>
 
-#include "millrace/base/testing.h"
+#include "millrace/storage/testing.h"
 
 namespace millrace::s3 {
 namespace {
 
-constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kLongest = int64_t{5} << 40;
 
 TEST(PartSizes, AnObjectThatGrowsFitsIntoTheParts) {

@@ -473,7 +473,6 @@ TEST_F(ServiceTest, ARangeIsWhatWasAskedForOrAnError) {
 
 // Where little memory waits for answers, it waits for many small ones.
 TEST_F(ServiceTest, AReadIsAsManyRequestsAsKeepALinkBusy) {
-  constexpr size_t kMiB = 1 << 20;
   const std::string content = test_bytes(42 * kMiB, 1), etag = "e";
   const auto bucket = storage();
   {
