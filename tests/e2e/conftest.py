@@ -98,6 +98,13 @@ class Millrace:
         return lines[0]
 
 
+def kill(process: subprocess.Popen) -> bool:
+    """SIGKILL; whether that came in time, as a process that had ended already proves nothing."""
+    process.kill()
+    process.communicate()
+    return process.returncode == -signal.SIGKILL
+
+
 # A process that is started begins with the most memory of the one that started it, which pytest's would hide.
 MEASURED = """
 import os, subprocess, sys

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import LINES, Millrace, expected_ids, tokenizer_json, visible_files
+from conftest import LINES, Millrace, expected_ids, kill, tokenizer_json, visible_files
 
 DOCUMENTS = [line for line in LINES if line] + [f"line {i} of the other file" for i in range(5)]
 
@@ -245,13 +245,14 @@ def test_killed_at_random_moments(binary: str, long_work, seeded):
     folder, args, whole, seconds = long_work
     millrace = Millrace(binary, folder)
     out = folder / "killed"
+    killed = 0
     for _ in range(8):
         process = millrace.start(*args, "--out", out)
         time.sleep(seeded.uniform(0, 0.5 * seconds))
-        process.kill()
-        process.communicate()
+        killed += kill(process)
         for name, content in visible_files(out).items() if out.exists() else ():
             assert content == whole[name], name
+    assert killed > 0
     millrace(*args, "--out", out)
     assert visible_files(out) == whole
     millrace("shards", "check", out)

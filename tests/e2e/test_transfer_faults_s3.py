@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import Millrace, measured
+from conftest import Millrace, kill, measured
 from s3_fixture import S3
 from test_transfer import make, read
 from test_transfer_faults import mount
@@ -332,14 +332,15 @@ def test_killed_again_and_again(cloud: Millrace, bucket: str, tmp_path: Path, se
     files = {f"d{i % 3}/{i:02}": seeded.randbytes(seeded.choice([0, 10, 100_000, 9 * MIB])) for i in range(24)}
     make(tmp_path / "src", files)
     for source, target in (("src", f"s3://{bucket}/p"), (f"s3://{bucket}/p", "back")):
-        for _ in range(int(os.environ.get("MILLRACE_TEST_KILLS", "6"))):
+        killed = 0
+        for turn in range(int(os.environ.get("MILLRACE_TEST_KILLS", "6"))):
             child = cloud.start("sync", source, target, "--quiet")
-            time.sleep(seeded.random() * 1.2)
-            child.kill()
-            child.communicate()
+            time.sleep(seeded.random() * 1.2 if turn else 0.1)
+            killed += kill(child)
             if target == "back" and (tmp_path / "back").exists():
                 for path in (p for p in (tmp_path / "back").rglob("*") if p.is_file() and ".millrace" not in str(p)):
                     assert path.read_bytes() == files[str(path.relative_to(tmp_path / "back"))], path
+        assert killed > 0
         cloud("sync", source, target)
         cloud("verify", source, target)
     assert read(tmp_path / "back") == files

@@ -252,9 +252,8 @@ def test_long_runs(pair):
         pair.check([unit * (size // len(unit))], "long run")
 
 
+@pytest.mark.parametrize("pair", REAL, indirect=True)
 def test_a_megabyte_without_a_space(pair):
-    if not pair.real:
-        pytest.skip("the real files show it")
     rng = random.Random(SEED)
     text = "".join(rng.choices("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/", k=1_000_000))
     letters = "".join(rng.choices("abcdefgh", k=1_000_000))

@@ -126,7 +126,9 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     if os.environ.get("MILLRACE_TEST_S3"):
         server = S3.of_environment()
         yield server
-        server.remove_buckets()
+        # What ./dev started goes with all its data.
+        if not os.environ.get("MILLRACE_TEST_S3_TEMPORARY"):
+            server.remove_buckets()
         return
     server = S3.start(tmp_path_factory.mktemp("s3") / "server", "--tls")
     yield server

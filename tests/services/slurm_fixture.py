@@ -7,6 +7,7 @@ started for the session. A test that needs other nodes, or kills some, starts it
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -91,6 +92,8 @@ def slurm_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 @pytest.fixture
 def slurm(slurm_session: Slurm) -> Iterator[Slurm]:
-    """The session's cluster, left without jobs."""
-    yield slurm_session
-    slurm_session.cancel_all()
+    """The session's cluster, left without jobs. One test at a time has it, whichever of pytest's processes runs it."""
+    with open(f"{slurm_session.conf}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield slurm_session
+        slurm_session.cancel_all()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled half of {fmt}. Header-only, every source file would compile it again: 4 seconds each with -O2. Debian has
-// it as a shared library only, which a wheel could not rely on.
+// The compiled half of {fmt}. Header-only, every source file would compile it again: 4 seconds each with -O2. Debian
+// has it as a shared library only, which a wheel could not rely on.
 #include <fmt/format-inl.h>
 
 #include <locale>

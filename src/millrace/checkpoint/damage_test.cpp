@@ -64,7 +64,8 @@ class Damage : public testing::Test {
 
   void try_all(const std::string& name, bool by_restore, size_t stride) {
     const std::string good = read(name);
-    for (size_t i = 0; i < good.size(); i += stride) {
+    for (size_t i : places_to_damage(good.size() / stride)) {
+      i *= stride;
       for (const int mask : {1, 0x20, 0xFF}) {
         std::string damaged = good;
         damaged[i] = static_cast<char>(damaged[i] ^ mask);
@@ -72,7 +73,8 @@ class Damage : public testing::Test {
         if (HasFailure()) return;
       }
     }
-    for (size_t size = 0; size < good.size(); size += stride) {
+    for (size_t size : places_to_damage(good.size() / stride)) {
+      size *= stride;
       expect_found(name, good.substr(0, size), true, "size " + std::to_string(size) + " ");
       if (HasFailure()) return;
     }

@@ -203,9 +203,9 @@ class RankSaver final : public Saver {
     }
     RETURN_IF_ERROR(make_room(file_->bytes()));
 
+    const int64_t bytes = file_->bytes();
     Status storage_ready;
-    file_->snapshot(tensors, core_->image.data(), core_->executor,
-                    [&] { storage_ready = check_storage(step, file_->bytes()); });
+    file_->snapshot(tensors, core_->image.data(), core_->executor, [&] { storage_ready = check_storage(step, bytes); });
     RETURN_IF_ERROR(storage_ready);
 
     last_step_ = step;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "millrace/base/io.h"
+#include "millrace/base/testing.h"
 
 namespace millrace::formats {
 namespace {
@@ -60,7 +61,7 @@ TEST(BlockHashes, LieAsThePageOfTheFormatShows) {
 
 TEST(BlockHashes, AnyChangedByteIsFound) {
   const std::string file = serialize_block_hashes(example_hashes());
-  for (size_t at = 0; at < file.size(); ++at) {
+  for (const size_t at : places_to_damage(file.size())) {
     std::string damaged = file;
     damaged[at] = static_cast<char>(damaged[at] ^ 1);
     EXPECT_NE(code_of(damaged), ErrorCode::kInternal) << at;

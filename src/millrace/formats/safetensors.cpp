@@ -252,6 +252,20 @@ Status check_places(const SafetensorsHeader& header, std::string_view file) {
   return {};
 }
 
+Status check_header_bytes(size_t bytes) {
+  if (bytes <= static_cast<size_t>(kMaxHeaderBytes)) return {};
+  return fail(ErrorCode::kInvalidArgument, "the header takes {} bytes or more, the format's limit is {}", bytes,
+              kMaxHeaderBytes);
+}
+
+// The header is at least as long as the texts in it.
+size_t text_bytes(std::span<const TensorInfo> tensors, const std::map<std::string, std::string>& metadata) {
+  size_t bytes = 0;
+  for (const TensorInfo& tensor : tensors) bytes += tensor.name.size();
+  for (const auto& [key, value] : metadata) bytes += key.size() + value.size();
+  return bytes;
+}
+
 // Sorted as the reference writes them, with their places.
 Status place_tensors(std::vector<TensorInfo>& tensors) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
@@ -358,6 +372,7 @@ Result<SafetensorsLayout> layout_safetensors(std::vector<TensorInfo> tensors,
                                              std::map<std::string, std::string> metadata, int64_t alignment) {
   if (alignment < kLengthWord || !std::has_single_bit(static_cast<uint64_t>(alignment)))
     return fail(ErrorCode::kInvalidArgument, "alignment {} is not a power of two of at least 8", alignment);
+  RETURN_IF_ERROR(check_header_bytes(text_bytes(tensors, metadata)));  // before any of it is copied
   RETURN_IF_ERROR(place_tensors(tensors));
   ASSIGN_OR_RETURN(std::string json, header_json(tensors, metadata));
 
@@ -371,9 +386,7 @@ Result<SafetensorsLayout> layout_safetensors(std::vector<TensorInfo> tensors,
   const int64_t used = kLengthWord + static_cast<int64_t>(json.size());
   const int64_t data_offset = (used + alignment - 1) / alignment * alignment;
   const int64_t length = data_offset - kLengthWord;
-  if (length > kMaxHeaderBytes)
-    return fail(ErrorCode::kInvalidArgument, "the header takes {} bytes, the format's limit is {}", length,
-                kMaxHeaderBytes);
+  RETURN_IF_ERROR(check_header_bytes(static_cast<size_t>(length)));
   json.append(static_cast<size_t>(data_offset - used), ' ');
   for (int shift = 0; shift < 64; shift += 8) layout.header_bytes += static_cast<char>(length >> shift & 0xFF);
   layout.header_bytes += json;

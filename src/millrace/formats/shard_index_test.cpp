@@ -115,7 +115,7 @@ TEST(ShardIndex, NoCutAndNoFlippedByteIsReadAsAnIndex) {
   for (size_t size = 0; size < file.size(); ++size)
     EXPECT_EQ(parse_index(file.substr(0, size)).error().code(), ErrorCode::kCorruption);
   EXPECT_EQ(parse_index(file + '\0').error().code(), ErrorCode::kCorruption);
-  for (size_t i = 0; i < file.size(); ++i) {
+  for (const size_t i : places_to_damage(file.size())) {
     for (int flip = 1; flip < 256; ++flip) {
       std::string damaged = file;
       damaged[i] = static_cast<char>(damaged[i] ^ flip);
@@ -177,7 +177,7 @@ TEST(ShardIndex, OfSamplesThatAreIdsAndNothingElse) {
   expect_equal(*parse_index(stored), index);
   EXPECT_EQ(parse_index(stored)->kind, SampleExtentKind::kIds);
   EXPECT_TRUE(check_shard(MemoryReader(as_bytes(file)), index));
-  for (size_t i = 0; i < file.size(); ++i) {
+  for (const size_t i : places_to_damage(file.size())) {
     std::string damaged = file;
     damaged[i] ^= 1;
     EXPECT_EQ(check_shard(MemoryReader(as_bytes(damaged)), index).error().code(), ErrorCode::kCorruption) << i;

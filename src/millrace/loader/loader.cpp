@@ -474,7 +474,7 @@ Result<std::optional<Batch>> Loader::next(Clock::time_point deadline) {
   MetricTimer timer(impl.metrics, Metric::kWaitSeconds);
   MutexLock lock(impl.mutex);
   // close() may come from another thread, at interpreter exit for one; behind it there is no executor.
-  const auto stopped = [&] { return impl.stop.stop_requested(); };
+  const auto stopped = [&]() REQUIRES_LOCK(impl.mutex) { return impl.stop.stop_requested(); };
   if (!stopped()) impl.schedule_ahead();
   bool waited = false;
   while (!stopped() && (impl.queue.empty() ? !impl.ended : !impl.queue.front()->done)) {

@@ -36,7 +36,7 @@ struct Part {
   bool quoted = false;
   Place place;
   std::string operation = {};  // of ${name:-x}: ":-x"; of ${name[0]}: "[0]"; of ${#name}: "#"
-  Block commands = {};
+  Block commands;
 };
 
 struct Word {

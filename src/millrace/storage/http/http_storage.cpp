@@ -146,7 +146,10 @@ class HttpRead : public std::enable_shared_from_this<HttpRead> {
       pieces_.push_back(Piece{offset + static_cast<int64_t>(begin), part});
     }
     if (pieces_.empty()) return done_({});
-    left_ = pieces_.size();
+    {
+      MutexLock lock(mutex_);
+      left_ = pieces_.size();
+    }
     for (Piece& piece : pieces_) send(piece, {});
   }
 

@@ -152,12 +152,12 @@ class Piece : public std::enable_shared_from_this<Piece> {
     {
       MutexLock lock(mutex_);
       take_second = !status && second_is_good_;
-      first_ = std::move(status);
-      if (!*first_ && second_under_way_) return;  // it may do better
+      first_ = status;
+      if (!status && second_under_way_) return;  // it may do better
     }
     second_stop_.request_stop();
     if (take_second) std::memcpy(asked_.out.data(), second_bytes_.data(), second_bytes_.size());
-    end(take_second ? Status() : *first_);
+    end(take_second ? Status() : std::move(status));
   }
 
   void second_ended(const Result<Answer>& answer) {
