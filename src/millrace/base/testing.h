@@ -19,16 +19,31 @@ inline uint64_t test_seed() {
   return seed;
 }
 
-// The bytes of a file that a test damages one after the other: all of them. Where sanitizers make each try many times
-// dearer, every 13th from a random one on; MILLRACE_TEST_LONG=1 takes all of them there too. Thread-safe.
-inline std::vector<size_t> places_to_damage(size_t size_bytes) {
-  size_t begin = 0, step = 1;
+// Whether tests that repeat themselves do so less often: where sanitizers make each time many times dearer, unless
+// MILLRACE_TEST_LONG is set. Thread-safe.
+inline bool tests_are_brief() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  if (std::getenv("MILLRACE_TEST_LONG") == nullptr) {
-    step = 13;
-    begin = test_seed() % step;
-  }
+  return std::getenv("MILLRACE_TEST_LONG") == nullptr;
+#else
+  return false;
 #endif
+}
+
+// How often to do what a test does `all` times: a fifth of it in brief tests.
+inline int rounds(int all) {
+  return tests_are_brief() ? (all + 4) / 5 : all;
+}
+
+// Whether to leave out one of dozens of cases: brief tests take one of four, by chance. Not thread-safe.
+inline bool leave_out_case() {
+  static std::mt19937_64 random(test_seed());
+  return tests_are_brief() && random() % 4 != 0;
+}
+
+// The bytes of a file that a test damages one after the other: all of them; in brief tests every 13th from a random one
+// on. Thread-safe.
+inline std::vector<size_t> places_to_damage(size_t size_bytes) {
+  const size_t step = tests_are_brief() ? 13 : 1, begin = test_seed() % step;
   std::vector<size_t> places;
   for (size_t at = begin; at < size_bytes; at += step) places.push_back(at);
   return places;

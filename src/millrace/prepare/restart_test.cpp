@@ -106,7 +106,7 @@ TEST_F(Restart, AfterAKillLeavesNothingTwiceAndNothingHalf) {
 }
 
 TEST_F(Restart, AfterAStopGoesOnBehindTheFinishedShards) {
-  for (int turn = 0; turn < 10; ++turn) {
+  for (int turn = 0; turn < rounds(10); ++turn) {
     std::filesystem::remove_all(at("out"));
     const int64_t stop_at = static_cast<int64_t>(random_() % 1000);
     Progress progress;
@@ -157,7 +157,7 @@ TEST_F(Restart, StopsSoon) {
 TEST_F(Restart, FindsDamageAndRepairsOnlyThat) {
   done();
   const auto names = names_of(expected_);
-  for (int turn = 0; turn < 25; ++turn) {
+  for (int turn = 0; turn < rounds(25); ++turn) {
     const std::string& name = names[random_() % (names.size() - 1)];  // all but prepare.json, which sorts last
     const std::string path = at("out/" + name);
     std::string content = expected_.at(name);

@@ -575,7 +575,7 @@ TEST_F(SyncTest, RandomTrees) {
   for (const bool to_disk : {false, true}) {
     if (to_disk) target_ = *open_url(dir_.path() + "/to");
     Tree expected;
-    for (int round = 0; round < 25; ++round) {
+    for (int round = 0; round < rounds(25); ++round) {
       for (int i = 0; i < 12; ++i) {
         const std::string at = path();
         const Tree now = tree_of(source_);

@@ -100,7 +100,8 @@ void damage_leftover(const Place& place, int how) {
 
 void overwrite_in_place(const std::string& path) {
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
-  file.put('x');
+  const int first = file.peek();
+  file.seekp(0).put(static_cast<char>(first ^ 1));
 }
 
 int64_t copy_until_killed(const Location& from, const Location& to, int64_t bytes, std::chrono::microseconds after) {

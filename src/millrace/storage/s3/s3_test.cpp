@@ -44,15 +44,18 @@ std::shared_ptr<Storage> make_bucket_storage() {
   return open_s3_storage(name, test_options()).value();
 }
 
-std::vector<StorageCase> s3_cases() {
-  if (test_endpoint() == nullptr) return {};
+StorageCase s3_case() {
   // tests/services/s3_probe.py finds it out. radosgw 16 compares If-Match before it writes, and not again: of two that
   // race both are told that they won.
   const char* const atomic = std::getenv("MILLRACE_TEST_S3_ATOMIC");
   const bool is_atomic = atomic != nullptr && std::string_view(atomic) == "1";
-  return {{.name = "s3", .make = make_bucket_storage, .shared_between_processes = true, .loses_updates = !is_atomic}};
+  return {.name = "s3",
+          .missing = test_endpoint() == nullptr ? "set MILLRACE_TEST_S3 to an endpoint" : "",
+          .make = make_bucket_storage,
+          .shared_between_processes = true,
+          .loses_updates = !is_atomic};
 }
-INSTANTIATE_TEST_SUITE_P(S3, StorageConformance, ::testing::ValuesIn(s3_cases()), conformance_name);
+INSTANTIATE_TEST_SUITE_P(S3, StorageConformance, ::testing::Values(s3_case()), conformance_name);
 
 // Without a server: nobody is asked.
 TEST(S3Storage, WhatIsTooLongForAnObjectIsRefusedBeforeAByteIsSent) {
