@@ -135,8 +135,9 @@ TEST_F(Restart, StopsSoon) {
   EXPECT_EQ(prepare(options_, stop.get_token()).error().code(), ErrorCode::kCancelled);  // while checking
   expect_as_expected();
 
+  const std::string some = random_text(random_, 2000);
   std::string text;
-  while (text.size() < (48u << 20)) text += random_text(random_, 2000);
+  while (text.size() < (48u << 20)) text += some;
   write_file(at("large.txt"), text);
   options_.inputs = {at("large.txt")};
   options_.output = at("large");

@@ -239,7 +239,11 @@ TEST_F(RingTest, MemoryThatWasGivenBackIsForgotten) {
   }
   EXPECT_EQ(registered_buffers(), before);
   std::ranges::sort(places);
-  if (std::ranges::adjacent_find(places) == places.end()) GTEST_SKIP() << "no address came twice: this tested nothing";
+  const bool came_twice = std::ranges::adjacent_find(places) != places.end();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  if (!came_twice) GTEST_SKIP() << "a sanitizer's allocator keeps addresses for itself";
+#endif
+  EXPECT_TRUE(came_twice) << "this tested nothing";
 }
 
 TEST_F(RingTest, ManyPoolsBlocksAreMoreThanAreRegistered) {
