@@ -113,6 +113,47 @@ def test_one_unreadable_file_does_not_stop_the_rest(millrace: Millrace, tree: di
     }
 
 
+@pytest.fixture
+def bounded(millrace: Millrace, tmp_path: Path) -> Millrace:
+    """Millrace without root's right to read everything."""
+    if os.geteuid() == 0:
+        without = "-dac_override,-dac_read_search"
+        script = tmp_path / "bounded-millrace"
+        script.write_text(
+            f'#!/bin/sh\nexec setpriv --bounding-set={without} --inh-caps={without} {millrace.binary} "$@"\n'
+        )
+        script.chmod(0o755)
+        return Millrace(str(script), tmp_path)
+    return millrace
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o400], ids=["may not read", "may not enter"])
+def test_an_unreadable_directory_does_not_stop_the_rest(bounded: Millrace, tree: dict, tmp_path: Path, mode: int):
+    closed = {path for path in tree if path.startswith("d/")}
+    assert closed and closed != set(tree)
+    make(tmp_path / "dst", {path: b"kept" for path in closed} | {"extra": b"1"})
+    (tmp_path / "src/d").chmod(mode)
+    try:
+        synced = bounded("sync", "src", "dst", "--delete", status=1)
+        assert "src/d/" in synced.err and "permission denied" in synced.err
+        assert "may not be read" in bounded("ls", "src", "-r", status=1).err
+        assert "unreadable" in bounded("verify", "src", "dst", status=3).out
+        assert read(tmp_path / "dst") == {path: b"kept" if path in closed else tree[path] for path in tree} | {
+            "extra": b"1"
+        }
+    finally:
+        (tmp_path / "src/d").chmod(0o755)
+    bounded("sync", "src", "dst", "--delete")
+    assert read(tmp_path / "dst") == tree
+    (tmp_path / "dst/d").chmod(mode)  # the target's own
+    (tmp_path / "src/new").write_bytes(b"new")
+    try:
+        assert "d" in bounded("sync", "src", "dst", status=1).err
+        assert (tmp_path / "dst/new").read_bytes() == b"new"
+    finally:
+        (tmp_path / "dst/d").chmod(0o755)
+
+
 def test_memory_has_bounds(millrace: Millrace, tree: dict, tmp_path: Path):
     for command in (("cp", "src", "dst", "--recursive"), ("sync", "src", "dst"), ("stage", "src", "dst")):
         assert "--memory: at least 16.8 MB" in millrace(*command, "--memory", "1MiB", status=2).err

@@ -58,6 +58,42 @@ def test_what_has_only_new_times_moves_nothing(cloud: Millrace, bucket: str, tre
     cloud("verify", "src", url)
 
 
+@pytest.mark.parametrize("records", [[], ["--no-records"]], ids=["records", "none"])
+@pytest.mark.parametrize("ways", ["down", "up", "within"])
+def test_another_checkpoint_of_the_same_sizes(
+    cloud: Millrace, bucket: str, tmp_path: Path, ways: str, records: list[str]
+):
+    trees = {}
+    for step in ("100", "200"):
+        trees[step] = {"small": os.urandom(1000), "large": os.urandom(LARGE)}
+        make(tmp_path / "ck" / step, trees[step])
+        if ways != "up":
+            cloud("sync", f"ck/{step}", f"s3://{bucket}/ck/{step}")
+    source = "ck" if ways == "up" else f"s3://{bucket}/ck"
+    target = "nvme" if ways == "down" else f"s3://{bucket}/to"
+    for step in ("200", "100", "200", "100"):  # also back to what is older
+        cloud("sync", f"{source}/{step}", target, *records)
+        if ways != "down":
+            cloud("sync", target, f"back{step}", "--checksum")
+        assert read(tmp_path / (target if ways == "down" else f"back{step}")) == trees[step]
+        again = cloud("sync", f"{source}/{step}", target, *records, "--json").object("transfer_summary")
+        assert (again["copied_files"], again["moved_bytes"]) == (0, 0)
+
+
+def test_a_lost_record_fetches_nothing_again(cloud: Millrace, bucket: str, s3, tree: dict, tmp_path: Path):
+    """Of an object without block hashes its ETag proves that the file is it."""
+    s3.client.put_object(Bucket=bucket, Key="p/other", Body=tree["large"])
+    cloud("sync", "src", f"s3://{bucket}/p")
+    cloud("sync", f"s3://{bucket}/p", "back")
+    for record in (tmp_path / "back/.millrace").glob("sync-*"):
+        record.unlink()
+    again = cloud("sync", f"s3://{bucket}/p", "back", "--json").object("transfer_summary")
+    assert (again["copied_files"], again["moved_bytes"]) == (0, 0)
+    (tmp_path / "back/other").write_bytes(bytes(LARGE))
+    assert actions(cloud("sync", f"s3://{bucket}/p", "back", "--no-records", "--json"))[0] == ("copy", "other")
+    assert (tmp_path / "back/other").read_bytes() == tree["large"]
+
+
 def test_one_byte_of_a_large_file_with_its_old_time(cloud: Millrace, bucket: str, tree: dict, tmp_path: Path):
     url = f"s3://{bucket}/p"
     cloud("sync", "src", url)

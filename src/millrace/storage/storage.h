@@ -75,6 +75,9 @@ enum class ObjectKind {
   kFile,
   kLink,     // a symbolic link that was not followed: as asked, or because it leads nowhere or in a circle
   kSpecial,  // a socket, pipe or device
+  // What this user may not look at: a directory that he may not read (its key ends in '/'), a name in one that he may
+  // not enter.
+  kUnreadable,
 };
 
 struct ObjectInfo {
@@ -95,7 +98,9 @@ struct ListOptions {
   std::string page_token;  // from the page before; empty for the first page
   int64_t max_keys = 1000;
   bool follow_links = true;  // symbolic links are what they lead to; false: they are kLink
-  bool others = false;       // `objects` holds what is no file too; a link in a circle ends in '/' there
+  // `objects` holds what is no file too; a link in a circle ends in '/' there. Without it, what may not be read is an
+  // error, unless it is where the prefix begins.
+  bool others = false;
 };
 struct ListPage {
   std::vector<ObjectInfo> objects;  // in byte order of the key

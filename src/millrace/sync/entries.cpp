@@ -10,8 +10,7 @@ namespace {
 constexpr int64_t kPageKeys = 4096;
 
 Entry::Kind kind_of(const ObjectInfo& info) {
-  if (info.kind == ObjectKind::kLink) return Entry::Kind::kLink;
-  if (info.kind == ObjectKind::kSpecial) return Entry::Kind::kSpecial;
+  if (info.kind != ObjectKind::kFile) return entry_kind(info.kind);
   if (check_key(info.key)) return Entry::Kind::kFile;
   const bool is_marker =
       info.size == 0 && info.key.ends_with('/') && check_key(info.key.substr(0, info.key.size() - 1));
@@ -30,10 +29,26 @@ std::string_view entry_kind_name(Entry::Kind kind) {
       return "a symbolic link";
     case Entry::Kind::kSpecial:
       return "a socket, pipe or device";
+    case Entry::Kind::kUnreadable:
+      return "what may not be read";
     case Entry::Kind::kIllegal:
       break;
   }
   return "not a legal path";
+}
+
+Entry::Kind entry_kind(ObjectKind kind) {
+  switch (kind) {
+    case ObjectKind::kLink:
+      return Entry::Kind::kLink;
+    case ObjectKind::kSpecial:
+      return Entry::Kind::kSpecial;
+    case ObjectKind::kUnreadable:
+      return Entry::Kind::kUnreadable;
+    case ObjectKind::kFile:
+      break;
+  }
+  return Entry::Kind::kFile;
 }
 
 std::string prefix_of(const Location& folder) {

@@ -23,10 +23,11 @@ inline constexpr std::string_view kHiddenFolder = ".millrace";
 struct Entry {
   enum class Kind {
     kFile,
-    kMarker,   // an empty object "folder/", which some tools make so that a folder shows
-    kLink,     // a symbolic link that is not followed, or leads nowhere or in a circle
-    kSpecial,  // a socket, pipe or device
-    kIllegal,  // a key that no path can be: "a//b", "../a", "a/" with content
+    kMarker,      // an empty object "folder/", which some tools make so that a folder shows
+    kLink,        // a symbolic link that is not followed, or leads nowhere or in a circle
+    kSpecial,     // a socket, pipe or device
+    kUnreadable,  // ObjectKind::kUnreadable
+    kIllegal,     // a key that no path can be: "a//b", "../a", "a/" with content
   };
   Kind kind = Kind::kFile;
   std::string path;  // below the location, without '/' at its ends unless it is kMarker, kIllegal or a circle
@@ -35,6 +36,8 @@ struct Entry {
 
 // "a symbolic link", "a folder marker", ...
 std::string_view entry_kind_name(Entry::Kind kind);
+// Of what is listed, whatever its key; kFile for a file.
+Entry::Kind entry_kind(ObjectKind kind);
 
 struct WalkOptions {
   bool follow_links = false;

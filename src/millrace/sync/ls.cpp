@@ -14,9 +14,7 @@ namespace {
 std::deque<LsEntry> entries_of(ListPage page, const std::string& prefix, const LsOptions& options) {
   std::deque<LsEntry> entries;
   for (ObjectInfo& info : page.objects) {
-    const Entry::Kind kind = info.kind == ObjectKind::kLink      ? Entry::Kind::kLink
-                             : info.kind == ObjectKind::kSpecial ? Entry::Kind::kSpecial
-                                                                 : Entry::Kind::kFile;
+    const Entry::Kind kind = entry_kind(info.kind);
     std::string path = info.key.substr(prefix.size());
     if (!path.empty()) entries.push_back({std::move(path), false, kind, std::move(info)});
   }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "millrace/sync/transfer.h"
+
 namespace millrace::sync {
 
 void Plan::Above::pass(const Entry& entry) {
@@ -110,6 +112,7 @@ void Plan::decide_source(Action& action, const Entry& source, const std::optiona
     action.reason = std::move(reason);
   };
   if (source.kind == Entry::Kind::kIllegal) return say(Kind::kRefuse, "the key is no legal path");
+  if (source.kind == Entry::Kind::kUnreadable) return say(Kind::kUnreadable, "permission denied");
   if (source.kind != Entry::Kind::kFile) return say(Kind::kPass, std::string(entry_kind_name(source.kind)));
   if (options_.target_folders && source_above_.of(action.path)) {
     return say(Kind::kRefuse, "the source has a file of the name of its folder");
@@ -153,8 +156,10 @@ void Plan::decide_files(Action& action) const {
     return say(Kind::kCopy, "changed since the last sync");
   }
   if (options_.compare == CompareBy::kNone) return say(Kind::kCopy, "asked for");
-  if (source.modified > target.modified) return say(Kind::kCopy, "newer");
-  equal("the same size, and not newer");
+  if (const char* const proof = options_.proof ? options_.proof(source, target) : nullptr) return equal(proof);
+  // A copy moves only what differs. That it compares small files too is worth while where both are here.
+  const bool compares = options_.cheap_source && options_.cheap_target && source.size <= kBlockBytes;
+  say(compares ? Kind::kCompare : Kind::kCopy, "not known to be the same");
 }
 
 void Plan::decide_target(Action& action, const Entry& target) const {

@@ -17,7 +17,7 @@ namespace millrace::sync {
 
 // How two files of one path are told apart.
 enum class CompareBy {
-  kUsual,     // by the record; else by size and time
+  kUsual,     // by the record, or what else proves it; else by content
   kChecksum,  // both are read
   kSize,      // by size alone
   kNone,      // every file is copied, but for those that the record proves equal
@@ -28,7 +28,10 @@ struct PlanOptions {
   bool delete_extra = false;    // what only the target has is removed
   bool target_folders = false;  // Capabilities::folders of the target
   bool attributes = false;      // owner, mode and times are to be equal too
-  bool cheap_source = false;    // reading the source costs much less than a transfer: it is on this machine
+  // Reading a side costs much less than a transfer: it is on this machine.
+  bool cheap_source = false, cheap_target = false;
+  // What proves, without reading, that two files of one size are the same, for people; nullptr: nothing does.
+  std::function<const char*(const ObjectInfo& source, const ObjectInfo& target)> proof;
 };
 
 struct Action {
@@ -41,6 +44,7 @@ struct Action {
     kExtra,       // only the target has it; it stays
     kPass,        // no file, passed over by policy: a link, a device, a folder marker
     kRefuse,      // cannot be copied, and that is an error
+    kUnreadable,  // the source may hold anything there: an error, after which nothing is deleted
     kKeep,        // neither side has it now, but the record's entry may stay (`recorded`)
   };
   Kind kind = Kind::kCopy;

@@ -16,6 +16,7 @@
 #include "millrace/sync/detail/content_hash.h"
 #include "millrace/sync/detail/copy_plan.h"
 #include "millrace/sync/detail/durable_batches.h"
+#include "millrace/sync/detail/etag_match.h"
 #include "millrace/sync/detail/path_spool.h"
 #include "millrace/sync/detail/record_keeper.h"
 #include "millrace/sync/detail/removal.h"
@@ -55,10 +56,23 @@ struct Streams {
               .delete_extra = options.delete_extra,
               .target_folders = to.storage->capabilities().folders,
               .attributes = options.transfer.posix,
-              .cheap_source = is_here(*from.storage)}) {}
+              .cheap_source = is_here(*from.storage),
+              .cheap_target = is_here(*to.storage),
+              .proof = [from = from.storage, to = to.storage](const ObjectInfo& here, const ObjectInfo& there) {
+                return proof_of_equality(*from, here, *to, there);
+              }}) {}
 
   static bool is_here(const Storage& storage) {
     return storage.name().starts_with("file:") || storage.name().starts_with("mem:");
+  }
+
+  // Between file systems rsync's rule; between objects of S3, the MD5 that it has of them.
+  static const char* proof_of_equality(const Storage& from, const ObjectInfo& source, const Storage& to,
+                                       const ObjectInfo& target) {
+    const bool have_times = from.capabilities().folders && to.capabilities().folders;
+    if (have_times && source.modified == target.modified) return "the same size and time";
+    const std::string_view etag = etag_of(from, source);
+    return !etag.empty() && etag == etag_of(to, target) ? "the same size and ETag" : nullptr;
   }
 };
 
@@ -275,6 +289,10 @@ class Run {
         break;
       case Kind::kRefuse:
         slot.result = Became::kRefused;
+        break;
+      case Kind::kUnreadable:
+        slot.fail_with(Error(ErrorCode::kPermissionDenied, source_.child(action.path).url + ": " + action.reason),
+                       progress_);
         break;
       case Kind::kKeep:
         slot.entry = action.recorded;

@@ -192,17 +192,65 @@ TEST_F(SyncTest, AnEditWithTheOldTimeIsFound) {
   EXPECT_EQ(run().copied_files, 0);
 }
 
-TEST_F(SyncTest, WithoutARecordTimesDecide) {
+TEST_F(SyncTest, WithoutARecordContentDecides) {
   put(source_, "a", "old");
   run({.record = false});
   EXPECT_THAT(tree_of(target_, true), testing::SizeIs(1));
+  EXPECT_EQ(run({.record = false}).moved_bytes, 0);
+  EXPECT_THAT(events_, ElementsAre("skip a: the same content"));
   edit_secretly("a", "new");
-  EXPECT_EQ(run({.record = false}).copied_files, 0);
-  EXPECT_EQ(run({.compare = CompareBy::kChecksum, .record = false}).copied_files, 1);
-  EXPECT_EQ(tree_of(target_).at("a"), "new");
-  put(source_, "a", "ne2");
   EXPECT_EQ(run({.record = false}).copied_files, 1);
-  EXPECT_THAT(events_, ElementsAre("copy a: newer"));
+  EXPECT_THAT(events_, ElementsAre("copy a: other content"));
+  EXPECT_EQ(tree_of(target_).at("a"), "new");
+}
+
+// One checkpoint after another into one folder: of the same sizes, and the second may be the older one.
+TEST_F(SyncTest, AnotherTreeOfTheSameSizesReplacesTheFirst) {
+  const auto tree = [](char with) {
+    return Tree{{"meta", std::string(1, with)}, {"w/large", std::string(kBlockBytes + 1, with)}};
+  };
+  int made = 0;
+  const auto folder = [&](bool on_disk) {
+    const std::string name = fmt::format("{}", made++);
+    return on_disk ? *open_url(dir_.path() + "/" + name) : memory_location(name);
+  };
+  for (const bool from_disk : {false, true}) {
+    for (const bool to_disk : {false, true}) {
+      for (const bool record : {false, true}) {
+        SCOPED_TRACE(fmt::format("from disk {}, to disk {}, record {}", from_disk, to_disk, record));
+        const Location older = folder(from_disk), newer = folder(from_disk), target = folder(to_disk);
+        put_all(older, tree('a'));
+        put_all(newer, tree('b'));
+        target_ = target;
+        // There, over it, back, and over it again.
+        for (const Location* from : {&newer, &older, &newer, &older}) {
+          source_ = *from;
+          run({.record = record});
+          EXPECT_TRUE(tree_of(target_) == tree(from == &older ? 'a' : 'b'));
+          EXPECT_EQ(run({.record = record}).moved_bytes, 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(SyncTest, BetweenFileSystemsSizeAndTimeAreAProof) {
+  target_ = *open_url(dir_.path() + "/to");
+  put(source_, "a", "old");
+  put(target_, "a", "new");
+  const auto at = [&](const Location& side) {
+    return std::filesystem::path(side.storage->name().substr(5)) / side.child("a").key;
+  };
+  const auto time = std::filesystem::last_write_time(at(source_));
+  std::filesystem::last_write_time(at(target_), time);
+  EXPECT_EQ(run({.record = false}).copied_files, 0);
+  EXPECT_THAT(events_, ElementsAre("skip a: the same size and time"));
+  for (const int ns : {-1, 1}) {
+    put(target_, "a", "new");
+    std::filesystem::last_write_time(at(target_), time + std::chrono::nanoseconds(ns));
+    EXPECT_EQ(run({.record = false}).copied_files, 1) << ns;
+    EXPECT_EQ(tree_of(target_).at("a"), "old");
+  }
 }
 
 TEST_F(SyncTest, ANewTimeAloneMovesNothing) {
@@ -324,9 +372,8 @@ TEST_F(SyncTest, ADryRunSaysItAndChangesNothing) {
   const SyncReport dry = run({.delete_extra = true, .dry_run = true});
   const auto said = events_;
   EXPECT_EQ(tree_of(target_, true), before);
-  EXPECT_THAT(
-      said, ElementsAre("copy a: not at the target", "copy b: another size", "skip same: the same size, and not newer",
-                        "copy x: not at the target", "delete gone: not at the source"));
+  EXPECT_THAT(said, ElementsAre("copy a: not at the target", "copy b: another size", "skip same: the same content",
+                                "copy x: not at the target", "delete gone: not at the source"));
   const SyncReport wet = run({.delete_extra = true});
   EXPECT_EQ(events_, said);
   EXPECT_EQ(dry.copied_bytes, wet.copied_bytes);

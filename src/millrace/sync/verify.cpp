@@ -109,6 +109,7 @@ class Verifier {
     };
     if (action.kind == Action::Kind::kExtra) return say(Is::kExtra, action.reason);
     if (action.kind == Action::Kind::kPass) return say(Is::kPassed, action.reason);
+    if (action.kind == Action::Kind::kUnreadable) return say(Is::kUnreadable, action.reason);
     if (action.kind == Action::Kind::kRefuse) return say(Is::kMissing, action.reason);
     if (action.target.key.empty()) return say(Is::kMissing, "not at the target");
     if (action.target.kind != ObjectKind::kFile) return say(Is::kDifferent, "no file at the target");

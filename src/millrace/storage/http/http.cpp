@@ -2,6 +2,7 @@
 #include "millrace/storage/http/http.h"
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <utility>
 
@@ -9,6 +10,16 @@
 #include "millrace/storage/http/loop.h"
 
 namespace millrace::http {
+namespace {
+
+std::optional<int64_t> decimal(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+}  // namespace
 
 struct Loops {
   explicit Loops(const ClientOptions& options) {
@@ -49,6 +60,19 @@ std::string_view Response::header(std::string_view name) const {
     if (key == name) return value;
   }
   return {};
+}
+
+ContentRange Response::content_range() const {
+  std::string_view text = header("content-range");
+  if (!text.starts_with("bytes ")) return {};
+  text.remove_prefix(6);
+  const size_t slash = text.find('/'), dash = text.find('-');
+  if (slash == text.npos) return {};
+  ContentRange range{.total = decimal(text.substr(slash + 1))};
+  if (dash >= slash) return range;
+  range.first = decimal(text.substr(0, dash));
+  range.last = decimal(text.substr(dash + 1, slash - dash - 1));
+  return range;
 }
 
 Client::Client(ClientOptions options) {

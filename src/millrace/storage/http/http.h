@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -46,6 +47,11 @@ struct Request {
   // `body`, `file` and `out` stay alive until the answer.
 };
 
+// Of a 206 or 416 (RFC 9110, 14.4): "bytes 5-9/100", "bytes */100". What is '*', or no such header, is missing.
+struct ContentRange {
+  std::optional<int64_t> first, last, total;
+};
+
 struct Response {
   int status = 0;
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
@@ -54,6 +60,7 @@ struct Response {
 
   // The value of the first header of this name (lower case); "" when there is none.
   std::string_view header(std::string_view name) const;
+  ContentRange content_range() const;
 };
 
 struct ClientOptions {

@@ -43,26 +43,6 @@ std::string encoded(std::string_view key) {
   return result;
 }
 
-std::optional<int64_t> decimal(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
-}
-
-// "bytes 5-9/100", "bytes */100"; what is '*' is missing.
-struct ContentRange {
-  std::optional<int64_t> first, total;
-};
-ContentRange content_range(const Response& response) {
-  std::string_view text = response.header("content-range");
-  if (!text.starts_with("bytes ")) return {};
-  text.remove_prefix(6);
-  const size_t slash = text.find('/');
-  if (slash == text.npos) return {};
-  return {decimal(text.substr(0, text.find('-'))), decimal(text.substr(slash + 1))};
-}
-
 std::string version_of(const Response& response) {
   const std::string_view etag = response.header("etag");
   return std::string(etag.empty() ? response.header("last-modified") : etag);
@@ -116,7 +96,7 @@ struct HttpObject {
     const auto changed = [&] { return fail(ErrorCode::kCorruption, "read {}: changed while reading", name); };
     if (response.status == 412 || response.status == 416) return changed();
     if (response.status != 200 && response.status != 206) return status_error(name, response);
-    const ContentRange range = content_range(response);
+    const http::ContentRange range = response.content_range();
     if (range.total.value_or(size) != size) return changed();
     if (const std::string now = version_of(response); !now.empty() && !version.empty() && now != version) {
       return changed();
@@ -336,7 +316,7 @@ class HttpStorage final : public Storage {
   }
 
   static Status learn(HttpObject& object, const Response& response) {
-    const ContentRange range = content_range(response);
+    const http::ContentRange range = response.content_range();
     if (response.status == 416 && range.total == 0) {
       object.size = 0;
     } else if (response.status == 206 && range.first == 0 && range.total) {

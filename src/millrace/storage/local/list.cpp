@@ -18,7 +18,26 @@ bool is_gone(const Error& error) {
   return error.sys_errno() == ENOENT || error.sys_errno() == ENOTDIR;
 }
 
-enum class Kind { kFile, kDirectory, kLink, kSpecial };
+bool is_forbidden(const Error& error) {
+  return error.sys_errno() == EACCES || error.sys_errno() == EPERM;
+}
+
+enum class Kind { kFile, kDirectory, kLink, kSpecial, kUnreadable };
+
+ObjectKind object_kind(Kind kind) {
+  switch (kind) {
+    case Kind::kLink:
+      return ObjectKind::kLink;
+    case Kind::kSpecial:
+      return ObjectKind::kSpecial;
+    case Kind::kUnreadable:
+      return ObjectKind::kUnreadable;
+    case Kind::kFile:
+    case Kind::kDirectory:
+      break;
+  }
+  return ObjectKind::kFile;
+}
 
 Kind kind_of_mode(mode_t mode) {
   return S_ISREG(mode) ? Kind::kFile : S_ISDIR(mode) ? Kind::kDirectory : Kind::kSpecial;
@@ -32,6 +51,7 @@ Result<Kind> kind_of(Syscalls& sys, const std::string& path, unsigned char type,
     struct stat info{};
     const int64_t got = retry([&] { return sys.lstat(path.c_str(), &info); });
     if (got == -ENOENT || got == -ENOTDIR) return Kind::kSpecial;
+    if (got == -EACCES || got == -EPERM) return Kind::kUnreadable;
     if (got < 0) return sys_fail(got, "stat " + path);
     if (!S_ISLNK(info.st_mode)) return kind_of_mode(info.st_mode);
     type = DT_LNK;
@@ -40,6 +60,7 @@ Result<Kind> kind_of(Syscalls& sys, const std::string& path, unsigned char type,
   if (!follow_links) return Kind::kLink;
   const auto info = stat_path(sys, path);
   if (!info && (is_gone(info.error()) || info.error().sys_errno() == ELOOP)) return Kind::kLink;
+  if (!info && is_forbidden(info.error())) return Kind::kUnreadable;
   if (!info) return tl::unexpected<Error>(info.error());
   return kind_of_mode(info->st_mode);
 }
@@ -55,21 +76,21 @@ Status add_entries(Syscalls& sys, const std::string& path, std::span<const char>
     at += length;
     if (name == "." || name == "..") continue;
     ASSIGN_OR_RETURN(const Kind kind, kind_of(sys, path + "/" + name, type, options.follow_links));
-    const bool is_other = kind == Kind::kLink || kind == Kind::kSpecial;
-    if (is_other && !options.others) continue;
+    if (kind == Kind::kUnreadable && !options.others) return sys_fail(-EACCES, "stat " + path + "/" + name);
+    if (object_kind(kind) != ObjectKind::kFile && !options.others) continue;
     if (kind == Kind::kDirectory) name += '/';
-    entries.push_back({std::move(name), kind == Kind::kLink      ? ObjectKind::kLink
-                                        : kind == Kind::kSpecial ? ObjectKind::kSpecial
-                                                                 : ObjectKind::kFile});
+    entries.push_back({std::move(name), object_kind(kind)});
   }
   return {};
 }
 
 // What was asked for and is there; nothing when it was removed since its directory was read.
-Result<std::optional<ObjectInfo>> describe(const Context& context, const std::string& key, ObjectKind kind) {
+Result<std::optional<ObjectInfo>> describe(const Context& context, const std::string& key, ObjectKind kind,
+                                           bool others) {
   if (kind != ObjectKind::kFile) return ObjectInfo{.key = key, .kind = kind};
   const auto info = stat_path(*context.sys, context.path(key));
   if (!info && is_gone(info.error())) return std::nullopt;
+  if (!info && others && is_forbidden(info.error())) return ObjectInfo{.key = key, .kind = ObjectKind::kUnreadable};
   if (!info) return tl::unexpected<Error>(info.error());
   return object_info(key, *info);
 }
@@ -147,17 +168,25 @@ bool ListWalk::was_before(const std::string& key, bool descends) const {
   return key <= token && !(descends && token.starts_with(key));
 }
 
+void ListWalk::show(const std::string& dir, ObjectKind kind) {
+  levels_.push_back({dir.substr(0, dir.find_last_of('/', dir.size() - 2) + 1), {}, 0});
+  levels_.back().directory.entries.push_back({dir.substr(levels_.back().dir.size()), kind});
+  path_.enter_nothing();
+}
+
 // Leaves the level below alone when there is nothing to walk in `dir`.
 Status ListWalk::enter(const Context& context, const std::string& dir) {
-  ASSIGN_OR_RETURN(Directory directory,
-                   read_directory(*context.sys, context.path(dir.substr(0, dir.rfind('/'))),
-                                  {.follow_links = options_.follow_links, .others = options_.others}));
-  if (options_.others && path_.contains(directory)) {  // shown instead of walked
-    levels_.push_back({dir.substr(0, dir.find_last_of('/', dir.size() - 2) + 1), {}, 0});
-    levels_.back().directory.entries.push_back({dir.substr(levels_.back().dir.size()), ObjectKind::kLink});
-    path_.enter_nothing();
-  } else if (path_.enter(directory)) {
-    levels_.push_back({dir, std::move(directory), 0});
+  auto directory = read_directory(*context.sys, context.path(dir.substr(0, dir.rfind('/'))),
+                                  {.follow_links = options_.follow_links, .others = options_.others});
+  if (!directory) {
+    if (!options_.others || levels_.empty() || !is_forbidden(directory.error())) {
+      return tl::unexpected<Error>(std::move(directory).error());
+    }
+    show(dir, ObjectKind::kUnreadable);
+  } else if (options_.others && path_.contains(*directory)) {
+    show(dir, ObjectKind::kLink);
+  } else if (path_.enter(*directory)) {
+    levels_.push_back({dir, std::move(*directory), 0});
   }
   return {};
 }
@@ -188,7 +217,7 @@ Result<ListPage> ListWalk::page(const Context& context, int64_t max_keys) {
     const bool is_prefix = entry.is_directory() && entry.kind == ObjectKind::kFile;
     std::optional<ObjectInfo> object;
     if (!is_prefix) {
-      ASSIGN_OR_RETURN(object, describe(context, key, entry.kind));
+      ASSIGN_OR_RETURN(object, describe(context, key, entry.kind, options_.others));
     }
     if ((is_prefix || object) && static_cast<int64_t>(page.objects.size() + page.prefixes.size()) == max_keys) {
       page.next_page_token = last_;

@@ -64,6 +64,8 @@ class ListWalk {
     size_t at = 0;
   };
   [[nodiscard]] Status enter(const Context& context, const std::string& dir);
+  // `dir` itself instead of what is in it.
+  void show(const std::string& dir, ObjectKind kind);
   bool was_before(const std::string& key, bool descends) const;
 
   const std::string prefix_;

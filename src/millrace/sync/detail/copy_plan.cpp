@@ -41,12 +41,28 @@ Status ask_checksum(const CopyJob& job, const ObjectInfo& pinned, CopyPlan& plan
   return tl::unexpected<Error>(checksum.error());
 }
 
+// A file of the size of an object that has no block hashes may prove to be it.
+void find_etag_of_source(const CopyJob& job, CopyPlan& plan) {
+  Storage& storage = *job.to.storage;
+  if (!storage.capabilities().random_write || !job.options.target || job.options.target->size != job.source.size)
+    return;
+  const std::string_view etag = etag_of(*job.from.storage, job.source);
+  if (etag.empty() || plan.write.posix) return;
+  plan.old = *job.options.target;
+  plan.old.key = job.to.key;
+  auto reader = storage.open_read(job.to.key, {.expected_version = plan.old.version, .known_size = plan.old.size});
+  if (!reader) return;
+  plan.old_reader = std::move(*reader);
+  plan.etag = etag;
+}
+
 // Finds what the target holds, and how to compare it with the source.
 void find_old(const CopyJob& job, CopyPlan& plan) {
   Storage& storage = *job.to.storage;
   const bool cheap_target = storage.capabilities().random_write;
   const bool cheap_source = job.from.storage->capabilities().random_write;
-  if (!storage.capabilities().copy_range || (!plan.known && !cheap_source)) return;
+  if (!plan.known && !cheap_source) return find_etag_of_source(job, plan);
+  if (!storage.capabilities().copy_range) return;
   auto old = job.options.target ? Result<ObjectInfo>(*job.options.target) : storage.stat(job.to.key);
   if (!old) return;  // not there, or its trouble shows when it is written
   plan.old = std::move(*old);
@@ -55,7 +71,7 @@ void find_old(const CopyJob& job, CopyPlan& plan) {
     if (plan.old.size > kBlockBytes) plan.old_hashes = load_sidecar(storage, plan.old);
     if (!plan.old_hashes) {
       const bool may_be_it = cheap_source && plan.old.size == job.source.size && !plan.write.posix;
-      if (may_be_it) plan.old_etag = etag_of(storage, plan.old);
+      if (may_be_it) plan.etag = etag_of(storage, plan.old);
       return;
     }
   }
@@ -107,7 +123,8 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
       plan.write.posix = info.posix;
     }
   }
-  if (delta && (size > kBlockBytes || (job.options.target && !to.random_write))) find_old(job, plan);
+  const bool may_compare = size > kBlockBytes || !to.random_write || !from.random_write;
+  if (delta && (size > kBlockBytes || job.options.target) && may_compare) find_old(job, plan);
   // For a small file, to ask how much is free costs as much as to write it.
   plan.write.size_hint_bytes = to.random_write && size <= kBlockBytes ? 0 : size;
   plan.write.brief = size <= kBlockBytes;

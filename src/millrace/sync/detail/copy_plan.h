@@ -46,7 +46,8 @@ struct CopyPlan {
   std::unique_ptr<RandomReader> old_reader;
   std::optional<formats::BlockHashes> old_hashes;
   bool same_attributes = true;  // nothing but content would be written
-  std::string old_etag;         // of an object of the same size without block hashes: the source may prove to be it
+  // Of an object of the same size without block hashes, on one side: what is on the other may prove to be it.
+  std::string etag;
 
   WriteOptions write;
 };

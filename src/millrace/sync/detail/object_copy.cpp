@@ -740,10 +740,11 @@ std::optional<TransferOptions> ObjectCopy::options_of_another(const Result<Trans
 
 // Somebody else's upload, or one of ours that was killed before it left block hashes, may be what is to be copied.
 Result<std::optional<TransferReport>> prove_unchanged(const CopyJob& job, const CopyPlan& plan) {
-  if (plan.old_etag.empty()) return std::nullopt;
-  ASSIGN_OR_RETURN(auto proven, prove_by_etag(*plan.source, plan.old_etag, job.stop));
+  if (plan.etag.empty()) return std::nullopt;
+  const bool of_source = plan.old_reader != nullptr;
+  ASSIGN_OR_RETURN(auto proven, prove_by_etag(of_source ? *plan.old_reader : *plan.source, plan.etag, job.stop));
   if (!proven) return std::nullopt;
-  if (job.options.sidecar && !job.options.dry_run && !proven->blocks.empty()) {
+  if (!of_source && job.options.sidecar && !job.options.dry_run && !proven->blocks.empty()) {
     const formats::BlockHashes hashes{.object_size = plan.old.size,
                                       .object_version = plan.old.version,
                                       .object_hash = proven->hash,

@@ -238,7 +238,10 @@ bool SmallCopies::takes(const CopyRequest& request) const {
   Storage& to = *request.to.storage;
   const bool cheap_source = request.from.storage->capabilities().random_write;
   const bool cheap_target = to.capabilities().random_write;
-  const bool asks_target = !cheap_target && (request.options.target || to.copies_from(*request.from.storage));
+  // Of an object and a file of one size, the file may prove to be the object.
+  const bool may_be_it = !cheap_source && request.options.target && request.options.target->size == request.source.size;
+  const bool asks_target =
+      may_be_it || (!cheap_target && (request.options.target || to.copies_from(*request.from.storage)));
   const bool asks_source = !cheap_source && request.options.posix && !request.source.posix;
   return request.source.size <= std::min(kSmallBytes, impl_->buffers.limit_bytes() / 2) && !asks_target &&
          !asks_source && !request.options.dry_run;

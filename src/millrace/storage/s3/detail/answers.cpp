@@ -222,11 +222,11 @@ Status parse_removed(std::string_view body) {
 Result<ObjectInfo> parse_object(std::string key, const http::Response& response) {
   ObjectInfo object;
   object.key = std::move(key);
-  std::string_view size = response.header("content-length");
-  if (const std::string_view range = response.header("content-range"); !range.empty())  // bytes 0-9/100
-    size = range.substr(std::min(range.rfind('/'), range.size() - 1) + 1);
+  const std::string_view size = response.header("content-length");
   const auto end = std::from_chars(size.data(), size.data() + size.size(), object.size);
-  if (end.ec != std::errc() || end.ptr != size.data() + size.size()) {
+  const std::optional<int64_t> total = response.content_range().total;
+  if (total) object.size = *total;
+  if (!total && (end.ec != std::errc() || end.ptr != size.data() + size.size())) {
     return fail(ErrorCode::kUnavailable, "{}: the server did not say its size", object.key);
   }
   object.version = bare_etag(response.header("etag"));

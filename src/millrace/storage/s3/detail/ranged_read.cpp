@@ -35,6 +35,24 @@ struct Pieces {
   const OnDone done;
 };
 
+// A right number of bytes may be those of another range, or of an object that was replaced.
+Status check_range(const http::Response& response, const PinnedObject& object, int64_t offset, size_t size,
+                   std::string_view what) {
+  const auto [first, last, total] = response.content_range();
+  if (!first || !last || !total) {
+    return fail(ErrorCode::kUnsupported, "{}: the server does not say which bytes it sent (Content-Range is \"{}\")",
+                what, response.header("content-range"));
+  }
+  if (*first != offset || *last != offset + static_cast<int64_t>(size) - 1) {
+    return fail(ErrorCode::kCorruption, "{}: the bytes [{}, {}) came", what, *first, *last + 1);
+  }
+  if (*total != object.size) {
+    return fail(ErrorCode::kCorruption, "{}: changed while reading: it has {} bytes now, not {}", what, *total,
+                object.size);
+  }
+  return {};
+}
+
 Status check_answer(const Result<Answer>& answer, const PinnedObject& object, int64_t offset, size_t size) {
   const auto what = [&] {
     return fmt::format("read {} [{}, {})", object.url, offset, offset + static_cast<int64_t>(size));
@@ -54,11 +72,16 @@ Status check_answer(const Result<Answer>& answer, const PinnedObject& object, in
   if (response.status != 206 && !whole) {
     return fail(ErrorCode::kUnsupported, "{}: the server does not serve ranges", what());
   }
+  if (response.status == 206) RETURN_IF_ERROR(check_range(response, object, offset, size, what()));
   if (response.received_bytes != static_cast<int64_t>(size)) {
     return fail(ErrorCode::kUnavailable, "{}: {} bytes came", what(), response.received_bytes);
   }
+  if (object.version.empty()) return {};
   const std::string_view etag = bare_etag(response.header("etag"));
-  if (!object.version.empty() && !etag.empty() && etag != object.version) {
+  if (etag.empty()) {
+    return fail(ErrorCode::kUnsupported, "{}: the server does not say of which version (ETag) its bytes are", what());
+  }
+  if (etag != object.version) {
     return fail(ErrorCode::kCorruption, "{}: changed while reading: version {} came, not {}", what(), etag,
                 object.version);
   }

@@ -143,7 +143,8 @@ TEST_F(ServiceTest, WhatMayPassIsTriedAgain) {
   Reply unwell = error_reply(500, "InternalError");
   unwell.body.resize(content.size(), ' ');  // as long as what is read
   Reply slow = error_reply(503, "SlowDown");
-  Reply cut{.headers = {"ETag: \"" + md5_hex(as_bytes(content)) + "\""}, .body = content};
+  Reply cut{.headers = {"ETag: \"" + md5_hex(as_bytes(content)) + "\"", "Content-Range: bytes 0-99999/100000"},
+            .body = content};
   cut.status = 206;
   cut.cut_after = 50'000;
   Reply reset = cut;
@@ -463,12 +464,38 @@ TEST_F(ServiceTest, ARangeIsWhatWasAskedForOrAnError) {
   EXPECT_EQ(out, "2345");
   bend(9, is_get, {.body = "0123"});  // a whole answer of the right length
   EXPECT_EQ(read().error().code(), ErrorCode::kUnsupported);
-  bend(9, is_get, {.status = 206, .headers = {"ETag: \"another\""}, .body = "abcd"});
-  EXPECT_THAT(read().error().to_string(), HasSubstr("changed while reading"));
-  bend(9, is_get, {.status = 206, .body = "abc"});
-  EXPECT_EQ(read().error().code(), ErrorCode::kUnavailable);
-  bend(9, is_get, {.status = 206, .body = "abcdef"});
-  EXPECT_FALSE(read());
+  const std::string etag = "ETag: \"" + md5_hex(as_bytes("0123456789")) + "\"", another = "ETag: \"another\"";
+  const std::string right = "Content-Range: bytes 2-5/10";
+  struct Case {
+    std::vector<std::string> headers;
+    const char *body, *reason;
+  };
+  for (const auto& [headers, body, reason] : std::vector<Case>{
+           {{right, another}, "abcd", "changed while reading: version another came"},
+           {{right}, "abcd", "does not say of which version"},
+           {{etag}, "abcd", "does not say which bytes"},
+           {{etag, "Content-Range: 2-5/10"}, "abcd", "does not say which bytes"},
+           {{etag, "Content-Range: bytes */10"}, "abcd", "does not say which bytes"},
+           {{etag, "Content-Range: bytes 2-5/*"}, "abcd", "does not say which bytes"},
+           {{etag, "Content-Range: bytes 3-6/10"}, "3456", "the bytes [3, 7) came"},
+           {{etag, "Content-Range: bytes 2-4/10"}, "2345", "the bytes [2, 5) came"},
+           {{etag, "Content-Range: bytes 2-5/11"}, "2345", "it has 11 bytes now, not 10"},
+           {{etag, right}, "abc", "3 bytes came"},
+           {{etag, right}, "abcdef", "6 bytes where 4"},
+       }) {
+    bend(9, is_get, {.status = 206, .headers = headers, .body = body});
+    const Status came = read();
+    ASSERT_FALSE(came) << reason;
+    EXPECT_THAT(came.error().to_string(), HasSubstr(reason));
+  }
+  // What HEAD said of the size must hold for the bodies.
+  bend(1, [](const ReceivedRequest& request) { return request.method == "HEAD"; },
+       {.headers = {etag}, .body = "012345678"});
+  const auto shorter = bucket->open_read("k");
+  ASSERT_TRUE(shorter);
+  ASSERT_EQ((*shorter)->size(), 9);
+  EXPECT_THAT((*shorter)->read_at(2, std::as_writable_bytes(std::span<char>(out))).error().to_string(),
+              HasSubstr("it has 10 bytes now, not 9"));
 }
 
 // Where little memory waits for answers, it waits for many small ones.
