@@ -69,7 +69,7 @@ def test_prepare(millrace: Millrace, raw: Path, tokenizer: Path, tmp_path: Path)
 
 def test_tasks_and_finish(millrace: Millrace, raw: Path, tokenizer: Path, tmp_path: Path):
     prepare = ("prepare", raw, "--tokenizer", tokenizer, "--out", "shards")
-    assert "--finish shards" in millrace(*prepare, "--task", "0/2").out
+    assert "--finish shards" in millrace(*prepare, "--task", "0/2").err
     assert "00001" in millrace.fails("prepare", "--finish", "shards")
     # The second task as Slurm starts it.
     array = {"ID": "7", "MIN": "5", "MAX": "7", "STEP": "2", "COUNT": "2"}

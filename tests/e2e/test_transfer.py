@@ -113,6 +113,41 @@ def test_one_unreadable_file_does_not_stop_the_rest(millrace: Millrace, tree: di
     }
 
 
+def test_modes_are_as_cp_and_rsync_keep_them(millrace: Millrace, tmp_path: Path):
+    modes = {"run": 0o755, "private": 0o600, "read_only": 0o444, "plain": 0o644, "large": 0o750}
+    make(tmp_path / "src", {name: b"1" for name in modes} | {"large": bytes(20 << 20)})
+    for name, mode in modes.items():
+        (tmp_path / "src" / name).chmod(mode)
+
+    def there(folder: str) -> dict[str, int]:
+        return {name: (tmp_path / folder / name).stat().st_mode & 0o7777 for name in modes}
+
+    millrace("sync", "src", "dst")
+    assert there("dst") == modes
+    millrace("cp", "src", "copy", "--recursive")
+    assert there("copy") == modes
+    millrace("cp", "src/run", "one")
+    assert (tmp_path / "one").stat().st_mode & 0o7777 == 0o755
+    # What is there keeps what it has.
+    (tmp_path / "dst/run").chmod(0o700)
+    (tmp_path / "src/run").write_bytes(b"2")
+    millrace("sync", "src", "dst")
+    assert there("dst") == modes | {"run": 0o700} and (tmp_path / "dst/run").read_bytes() == b"2"
+
+
+def test_quiet_is_quiet(millrace: Millrace, tree: dict, tmp_path: Path):
+    for command in (["cp", "src/a", "one"], ["cp", "src", "two", "-r"], ["sync", "src", "dst"], ["rm", "two", "-r"]):
+        assert "would" in (said := millrace(*command, "--quiet", "--dry-run").out) or "to copy" in said, command
+        ran = millrace(*command, "--quiet")
+        assert (ran.out, ran.err) == ("", ""), command
+    assert millrace("sync", "src", "dst", "--quiet", "--json").object("transfer_summary")["skipped_files"] == len(tree)
+    (tmp_path / "dst2/a").mkdir(parents=True)
+    (tmp_path / "dst2/a/x").write_bytes(b"1")
+    ran = millrace("sync", "src", "dst2", "--quiet", status=1)
+    assert ran.out.startswith("fail    a ") and ran.out.count("\n") == 1, ran
+    assert millrace("ls", "src", "--quiet").out.count("\n") == 4
+
+
 @pytest.fixture
 def bounded(millrace: Millrace, tmp_path: Path) -> Millrace:
     """Millrace without root's right to read everything."""

@@ -80,6 +80,34 @@ def test_another_checkpoint_of_the_same_sizes(
         assert (again["copied_files"], again["moved_bytes"]) == (0, 0)
 
 
+def test_a_signed_url_is_told_to_nobody(cloud: Millrace, bucket: str, s3, tmp_path: Path):
+    s3.client.put_object(Bucket=bucket, Key="d/x.txt", Body=b"text")
+    url = s3.client.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "d/x.txt"})
+    secret = url.split("?")[1]
+    assert "ignature=" in secret
+    (tmp_path / "into").mkdir()
+    for status, *command in [
+        (0, "cp", url, "into/"),
+        (0, "cp", url, f"s3://{bucket}/copy/"),
+        (0, "cat", url),
+        (0, "ls", url, "--summarize"),
+        (0, "verify", url, "into/x.txt"),
+        (1, "cp", url.replace("ignature=", "ignature=0"), "other"),
+        (1, "cp", url, "/proc/none"),
+        (1, "sync", url, "tree"),
+        (1, "stage", url, f"s3://{bucket}/staged"),
+        (1, "rm", url),
+    ]:
+        for more in ([], ["--json", "--log", "debug"]):
+            ran = cloud(*command, *more, status=status)
+            told = (ran.out + ran.err).lower()
+            assert "signature" not in told and "expires" not in told, (command[0], told)
+    assert {path.name for path in (tmp_path / "into").iterdir()} >= {"x.txt"}
+    assert cloud("cat", f"s3://{bucket}/copy/x.txt").out == "text"
+    for endpoint in ("http://user:Secret@127.0.0.1:1", "ftp://user:Secret@host"):
+        assert "Secret" not in cloud("ls", f"s3://{bucket}", "--endpoint-url", endpoint, status=1).err
+
+
 def test_a_lost_record_fetches_nothing_again(cloud: Millrace, bucket: str, s3, tree: dict, tmp_path: Path):
     """Of an object without block hashes its ETag proves that the file is it."""
     s3.client.put_object(Bucket=bucket, Key="p/other", Body=tree["large"])

@@ -18,12 +18,12 @@ Status cat_object(const std::string& url, Context& context) {
   ASSIGN_OR_RETURN(const auto reader, at.storage->open_read(at.key));
   std::string piece;
   for (int64_t offset = 0; offset < reader->size(); offset += std::ssize(piece)) {
-    if (context.stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", url);
+    if (context.stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", at.url);
     piece.resize(static_cast<size_t>(std::min(kCatPieceBytes, reader->size() - offset)));
     RETURN_IF_ERROR(reader->read_at(offset, std::as_writable_bytes(std::span<char>(piece))));
     context.out.print_text(piece);
   }
-  context.out.print_json({{"type", "cat"}, {"url", url}, {"bytes", reader->size()}});
+  context.out.print_json({{"type", "cat"}, {"url", at.url}, {"bytes", reader->size()}});
   return {};
 }
 

@@ -70,7 +70,7 @@ Status run_ls(const LsArgs& args, Context& context) {
   if (!args.summarize) return whole;
   const sync::LsReport& report = listing->report();
   context.out.print({{"type", "ls_summary"},
-                     {"url", args.url},
+                     {"url", url_to_show(args.url)},
                      {"objects", report.objects},
                      {"bytes", report.bytes},
                      {"folders", report.folders}},

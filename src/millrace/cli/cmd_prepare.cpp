@@ -43,20 +43,20 @@ void check_prepare(PrepareArgs& args) {
 
 Status finish_folder(const std::string& url, Output& out) {
   ASSIGN_OR_RETURN(const formats::Manifest manifest, prepare::finish(url));
-  out.print({{"type", "manifest"},
-             {"output", url},
-             {"tasks", manifest.config.tasks},
-             {"shards", manifest.shards.size()},
-             {"documents", manifest.documents},
-             {"tokens", manifest.tokens},
-             {"input_bytes", manifest.input_bytes},
-             {"invalid_utf8", manifest.counts.invalid_utf8},
-             {"rejected", manifest.counts.rejected},
-             {"duplicates", manifest.counts.duplicates},
-             {"filtered", manifest.counts.filtered}},
-            fmt::format("{} complete: {}, {}, {}, {}\n", url, counted(manifest.config.tasks, "task"),
-                        counted(static_cast<int64_t>(manifest.shards.size()), "shard"),
-                        counted(manifest.documents, "document"), counted(manifest.tokens, "token")));
+  out.print_done({{"type", "manifest"},
+                  {"output", url},
+                  {"tasks", manifest.config.tasks},
+                  {"shards", manifest.shards.size()},
+                  {"documents", manifest.documents},
+                  {"tokens", manifest.tokens},
+                  {"input_bytes", manifest.input_bytes},
+                  {"invalid_utf8", manifest.counts.invalid_utf8},
+                  {"rejected", manifest.counts.rejected},
+                  {"duplicates", manifest.counts.duplicates},
+                  {"filtered", manifest.counts.filtered}},
+                 fmt::format("{} complete: {}, {}, {}, {}\n", url, counted(manifest.config.tasks, "task"),
+                             counted(static_cast<int64_t>(manifest.shards.size()), "shard"),
+                             counted(manifest.documents, "document"), counted(manifest.tokens, "token")));
   return {};
 }
 
@@ -98,30 +98,30 @@ std::string dry_run_text(const prepare::PrepareOptions& options, const prepare::
 }
 
 void print_prepare_report(const prepare::PrepareOptions& options, const prepare::PrepareReport& report, Output& out) {
-  out.print({{"type", "prepare"},
-             {"output", options.output},
-             {"task", options.task.index},
-             {"tasks", options.task.count},
-             {"dry_run", options.dry_run},
-             {"documents", report.part.documents},
-             {"tokens", report.part.tokens},
-             {"input_bytes", report.part.input_bytes},
-             {"output_bytes", report.output_bytes},
-             {"shards", report.part.shards.size()},
-             {"shards_reused", report.shards_reused},
-             {"invalid_utf8", report.part.counts.invalid_utf8},
-             {"rejected", report.part.counts.rejected},
-             {"duplicates", report.part.counts.duplicates},
-             {"filtered", report.part.counts.filtered},
-             {"read_seconds", report.read_seconds},
-             {"encode_seconds", report.encode_seconds},
-             {"write_seconds", report.write_seconds},
-             {"limited_by", report.limiting_stage()},
-             {"seconds", report.seconds},
-             {"cpu_seconds", report.cpu_seconds},
-             {"bytes_per_second", per_second(report.part.input_bytes, report.seconds)},
-             {"bytes_per_cpu_second", per_second(report.part.input_bytes, report.cpu_seconds)}},
-            options.dry_run ? dry_run_text(options, report) : prepare_text(report));
+  out.print_done({{"type", "prepare"},
+                  {"output", options.output},
+                  {"task", options.task.index},
+                  {"tasks", options.task.count},
+                  {"dry_run", options.dry_run},
+                  {"documents", report.part.documents},
+                  {"tokens", report.part.tokens},
+                  {"input_bytes", report.part.input_bytes},
+                  {"output_bytes", report.output_bytes},
+                  {"shards", report.part.shards.size()},
+                  {"shards_reused", report.shards_reused},
+                  {"invalid_utf8", report.part.counts.invalid_utf8},
+                  {"rejected", report.part.counts.rejected},
+                  {"duplicates", report.part.counts.duplicates},
+                  {"filtered", report.part.counts.filtered},
+                  {"read_seconds", report.read_seconds},
+                  {"encode_seconds", report.encode_seconds},
+                  {"write_seconds", report.write_seconds},
+                  {"limited_by", report.limiting_stage()},
+                  {"seconds", report.seconds},
+                  {"cpu_seconds", report.cpu_seconds},
+                  {"bytes_per_second", per_second(report.part.input_bytes, report.seconds)},
+                  {"bytes_per_cpu_second", per_second(report.part.input_bytes, report.cpu_seconds)}},
+                 options.dry_run ? dry_run_text(options, report) : prepare_text(report), options.dry_run);
 }
 
 Status run_prepare(const PrepareArgs& args, Context& context) {
@@ -134,8 +134,8 @@ Status run_prepare(const PrepareArgs& args, Context& context) {
   print_prepare_report(options, report, context.out);
   if (options.dry_run) return {};
   if (options.task.count == 1) return finish_folder(options.output, context.out);
-  context.out.print_text(fmt::format("task {} of {} done; after the last one: millrace prepare --finish {}\n",
-                                     options.task.index, options.task.count, options.output));
+  context.out.note(fmt::format("task {} of {} done; after the last one: millrace prepare --finish {}",
+                               options.task.index, options.task.count, options.output));
   return {};
 }
 

@@ -28,22 +28,24 @@ Status run_rm(const RmArgs& args, Context& context) {
   auto view = context.out.watch(progress, "rm");
   sync::RmOptions options = args.options;
   options.on_removed = [&](const std::string& path, int64_t size) {
-    context.out.print(
+    context.out.print_done(
         {{"type", "removed"}, {"path", path}, {"bytes", size}},
-        fmt::format("{} {}  {}\n", options.dry_run ? "would remove" : "removed", printable(path), format_bytes(size)));
+        fmt::format("{} {}  {}\n", options.dry_run ? "would remove" : "removed", printable(path), format_bytes(size)),
+        options.dry_run);
   };
   ASSIGN_OR_RETURN(const sync::RmReport report, sync::rm(args.url, options, context.stop, &progress));
   view.reset();
-  context.out.print(
+  context.out.print_done(
       {{"type", "rm_summary"},
-       {"url", args.url},
+       {"url", url_to_show(args.url)},
        {"dry_run", options.dry_run},
        {"objects", report.objects},
        {"bytes", report.bytes},
        {"failed", report.failed},
        {"seconds", report.seconds}},
       fmt::format("{}{}, {} in {}\n", options.dry_run ? "would remove " : "removed ", counted(report.objects, "object"),
-                  format_bytes(report.bytes), format_duration(report.seconds)));
+                  format_bytes(report.bytes), format_duration(report.seconds)),
+      options.dry_run);
   if (!report.first_failure) return {};
   Error error = *report.first_failure;
   return tl::unexpected(error.add_context(

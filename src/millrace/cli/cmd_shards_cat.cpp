@@ -186,7 +186,7 @@ Status run_shards_cat(CatArgs args, Context& context) {
     if (printed == args.limit) break;
   }
   if (args.sample && printed == 0) {
-    return fail(ErrorCode::kOutOfRange, "{}: no sample {}; there are {}", args.url, *args.sample, number);
+    return fail(ErrorCode::kOutOfRange, "{}: no sample {}; there are {}", url_to_show(args.url), *args.sample, number);
   }
   return {};
 }

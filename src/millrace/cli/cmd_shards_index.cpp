@@ -55,14 +55,14 @@ Status index_one(const Shard& shard, const IndexArgs& args, Context& context, Pr
     return {};
   }
   ASSIGN_OR_RETURN(const formats::ShardIndex index, build_index(shard, context, progress));
-  context.out.print({{"type", "index"},
-                     {"url", url},
-                     {"dry_run", false},
-                     {"samples", index.samples()},
-                     {"tokens", index.tokens_known() ? Json(index.total_tokens()) : Json(nullptr)},
-                     {"ids_field", index.ids_field}},
-                    fmt::format("built {}: {}, {} tokens\n", url, counted(index.samples(), "sample"),
-                                index.tokens_known() ? format_count(index.total_tokens()) : "unknown"));
+  context.out.print_done({{"type", "index"},
+                          {"url", url},
+                          {"dry_run", false},
+                          {"samples", index.samples()},
+                          {"tokens", index.tokens_known() ? Json(index.total_tokens()) : Json(nullptr)},
+                          {"ids_field", index.ids_field}},
+                         fmt::format("built {}: {}, {} tokens\n", url, counted(index.samples(), "sample"),
+                                     index.tokens_known() ? format_count(index.total_tokens()) : "unknown"));
   return {};
 }
 
@@ -78,9 +78,10 @@ Status run_shards_index(const IndexArgs& args, Context& context) {
   }
   view.reset();
   const auto kept = static_cast<int64_t>(shards.size()) - built;
-  context.out.print({{"type", "index_summary"}, {"built", built}, {"kept", kept}, {"dry_run", args.dry_run}},
-                    fmt::format("{} {}, {} there before\n", args.dry_run ? "to build:" : "built:", format_count(built),
-                                format_count(kept)));
+  context.out.print_done({{"type", "index_summary"}, {"built", built}, {"kept", kept}, {"dry_run", args.dry_run}},
+                         fmt::format("{} {}, {} there before\n",
+                                     args.dry_run ? "to build:" : "built:", format_count(built), format_count(kept)),
+                         args.dry_run);
   return {};
 }
 

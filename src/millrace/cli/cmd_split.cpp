@@ -26,16 +26,17 @@ Status run_split(const prepare::SplitOptions& options, Context& context) {
     print_split_part(context.out, part);
     table.add({part.name, format_bytes(part.bytes), format_count(part.documents)});
   }
-  context.out.print_text(table.to_string());
-  context.out.print({{"type", "split"},
-                     {"output", options.output},
-                     {"parts", report.parts.size()},
-                     {"bytes", report.bytes},
-                     {"documents", report.documents},
-                     {"dry_run", options.dry_run}},
-                    fmt::format("{}{}, {}, in {} below {}\n", options.dry_run ? "would write " : "",
-                                counted(report.documents, "document"), format_bytes(report.bytes),
-                                counted(static_cast<int64_t>(report.parts.size()), "part"), options.output));
+  context.out.print_done(
+      {{"type", "split"},
+       {"output", options.output},
+       {"parts", report.parts.size()},
+       {"bytes", report.bytes},
+       {"documents", report.documents},
+       {"dry_run", options.dry_run}},
+      table.to_string() + fmt::format("{}{}, {}, in {} below {}\n", options.dry_run ? "would write " : "",
+                                      counted(report.documents, "document"), format_bytes(report.bytes),
+                                      counted(static_cast<int64_t>(report.parts.size()), "part"), options.output),
+      options.dry_run);
   return {};
 }
 

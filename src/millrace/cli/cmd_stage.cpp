@@ -16,35 +16,35 @@ struct StageArgs : TransferArgs {
   sync::StageOptions stage;
 };
 
-void print_stage_step(const sync::StageStep& step, Output& out) {
+void print_stage_step(const sync::StageStep& step, bool dry_run, Output& out) {
   const std::string_view name = sync::step_name(step.kind);
-  out.print({{"type", "stage_step"}, {"step", name}, {"detail", step.detail}},
-            fmt::format("{:<8} {}\n", name, printable(step.detail)));
+  out.print_done({{"type", "stage_step"}, {"step", name}, {"detail", step.detail}},
+                 fmt::format("{:<8} {}\n", name, printable(step.detail)), dry_run);
 }
 
 void print_stage(const StageArgs& args, const sync::StageReport& report, Output& out) {
   const sync::SyncReport& upload = report.upload;
-  out.print({{"type", "stage_summary"},
-             {"source", args.source},
-             {"target", args.target},
-             {"dry_run", args.options.dry_run},
-             {"ok", report.end.has_value()},
-             {"bucket_made", report.bucket_made},
-             {"copied_files", upload.copied_files},
-             {"copied_bytes", upload.copied_bytes},
-             {"moved_bytes", upload.moved_bytes},
-             {"skipped_files", upload.skipped_files},
-             {"retries", upload.retries},
-             {"objects", report.objects},
-             {"bytes", report.bytes},
-             {"sample", report.sample.empty() ? Json(nullptr) : Json(report.sample)},
-             {"sample_bytes", report.sample_bytes},
-             {"sample_members", report.members},
-             {"sample_unpacked_bytes", report.unpacked_bytes},
-             {"seconds", report.seconds}},
-            report.end && !args.options.dry_run
-                ? fmt::format("staged   {} in {}\n", format_bytes(report.bytes), format_duration(report.seconds))
-                : "");
+  out.print_done({{"type", "stage_summary"},
+                  {"source", url_to_show(args.source)},
+                  {"target", url_to_show(args.target)},
+                  {"dry_run", args.options.dry_run},
+                  {"ok", report.end.has_value()},
+                  {"bucket_made", report.bucket_made},
+                  {"copied_files", upload.copied_files},
+                  {"copied_bytes", upload.copied_bytes},
+                  {"moved_bytes", upload.moved_bytes},
+                  {"skipped_files", upload.skipped_files},
+                  {"retries", upload.retries},
+                  {"objects", report.objects},
+                  {"bytes", report.bytes},
+                  {"sample", report.sample.empty() ? Json(nullptr) : Json(report.sample)},
+                  {"sample_bytes", report.sample_bytes},
+                  {"sample_members", report.members},
+                  {"sample_unpacked_bytes", report.unpacked_bytes},
+                  {"seconds", report.seconds}},
+                 report.end && !args.options.dry_run
+                     ? fmt::format("staged   {} in {}\n", format_bytes(report.bytes), format_duration(report.seconds))
+                     : "");
 }
 
 Status run_stage(const StageArgs& args, Context& context) {
@@ -52,8 +52,8 @@ Status run_stage(const StageArgs& args, Context& context) {
   auto view = context.out.watch(progress, "stage");
   sync::StageOptions options = args.stage;
   options.sync = args.options;
-  options.sync.on_event = [&](const sync::SyncEvent& event) { print_event(event, args.all, context.out); };
-  options.on_step = [&](const sync::StageStep& step) { print_stage_step(step, context.out); };
+  options.sync.on_event = [&](const sync::SyncEvent& event) { print_event(event, args, context.out); };
+  options.on_step = [&](const sync::StageStep& step) { print_stage_step(step, args.options.dry_run, context.out); };
   ASSIGN_OR_RETURN(const sync::StageReport report,
                    sync::stage(args.source, args.target, options, context.stop, &progress));
   view.reset();

@@ -67,8 +67,8 @@ Status run_verify(const VerifyArgs& args, Context& context) {
                    sync::verify(args.source, args.target, options, context.stop, &progress));
   view.reset();
   context.out.print({{"type", "verify_summary"},
-                     {"source", args.source},
-                     {"target", args.target},
+                     {"source", url_to_show(args.source)},
+                     {"target", url_to_show(args.target)},
                      {"ok", report.is_clean(options.extra)},
                      {"files", report.files},
                      {"bytes", report.bytes},

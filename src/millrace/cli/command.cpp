@@ -79,7 +79,9 @@ CLI::App& Verbs::add(CLI::App& parent, const std::string& name, const std::strin
       ->configurable(false)
       ->group("Everywhere");
   app.add_flag("--json", options_.json, "Print results as JSON, one object a line")->group("Everywhere");
-  app.add_flag("--quiet", options_.quiet, "No progress, no notes")->group("Everywhere");
+  app.add_flag("--quiet", options_.quiet,
+               "No progress, no notes, no word of what was done; errors, and what was asked to be shown, remain")
+      ->group("Everywhere");
   add_choice_flag(
       app, "--log", {"debug", "info", "warning", "error"},
       [this](const std::string& level) { options_.log = parse_log_level(level); },

@@ -169,6 +169,10 @@ void Output::print(const Json& object, std::string_view text) {
   }
 }
 
+void Output::print_done(const Json& object, std::string_view text, bool dry_run) {
+  print(object, options_.quiet && !dry_run ? std::string_view() : text);
+}
+
 void Output::print_json(const Json& object) {
   if (options_.json) write_out(json_line(object));
 }

@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 
 struct OutputOptions {
   bool json = false;
-  bool quiet = false;                 // no progress and no notes
+  bool quiet = false;                 // no progress, no notes, and no text of what was done
   LogLevel log = LogLevel::kWarning;  // the lowest level that is printed
 };
 
@@ -47,6 +47,8 @@ class Output {
 
   // One result: `object` with --json, else the lines of `text` (which ends in a newline, or is empty for nothing).
   void print(const Json& object, std::string_view text);
+  // As print(), of what a verb did: with --quiet it has no text, but where it would only have done it (a dry run).
+  void print_done(const Json& object, std::string_view text, bool dry_run = false);
   // The parts of a result that only one of the two forms has.
   void print_json(const Json& object);
   void print_text(std::string_view text);

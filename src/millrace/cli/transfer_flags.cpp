@@ -90,29 +90,29 @@ std::string report_text(const sync::SyncReport& report, bool dry_run) {
 
 void print_report(const TransferArgs& args, const sync::SyncReport& report, Output& out) {
   const bool stopped = !report.end && report.end.error().code() == ErrorCode::kCancelled;
-  out.print({{"type", "transfer_summary"},
-             {"source", args.source},
-             {"target", args.target},
-             {"dry_run", args.options.dry_run},
-             {"stopped", stopped},
-             {"copied_files", report.copied_files},
-             {"copied_bytes", report.copied_bytes},
-             {"moved_bytes", report.moved_bytes},
-             {"server_bytes", report.server_bytes},
-             {"resumed_bytes", report.resumed_bytes},
-             {"saved_bytes", report.saved_bytes()},
-             {"skipped_files", report.skipped_files},
-             {"skipped_bytes", report.skipped_bytes},
-             {"deleted_files", report.deleted_files},
-             {"deleted_bytes", report.deleted_bytes},
-             {"extra_files", report.extra_files},
-             {"passed", report.passed},
-             {"refused", report.refused},
-             {"failed", report.failed},
-             {"retries", report.retries},
-             {"seconds", report.seconds},
-             {"bytes_per_second", rate_of(report)}},
-            report_text(report, args.options.dry_run));
+  out.print_done({{"type", "transfer_summary"},
+                  {"source", url_to_show(args.source)},
+                  {"target", url_to_show(args.target)},
+                  {"dry_run", args.options.dry_run},
+                  {"stopped", stopped},
+                  {"copied_files", report.copied_files},
+                  {"copied_bytes", report.copied_bytes},
+                  {"moved_bytes", report.moved_bytes},
+                  {"server_bytes", report.server_bytes},
+                  {"resumed_bytes", report.resumed_bytes},
+                  {"saved_bytes", report.saved_bytes()},
+                  {"skipped_files", report.skipped_files},
+                  {"skipped_bytes", report.skipped_bytes},
+                  {"deleted_files", report.deleted_files},
+                  {"deleted_bytes", report.deleted_bytes},
+                  {"extra_files", report.extra_files},
+                  {"passed", report.passed},
+                  {"refused", report.refused},
+                  {"failed", report.failed},
+                  {"retries", report.retries},
+                  {"seconds", report.seconds},
+                  {"bytes_per_second", rate_of(report)}},
+                 report_text(report, args.options.dry_run), args.options.dry_run);
   if (stopped) out.note("what was done stays; the same command goes on where this one stopped");
 }
 
@@ -172,25 +172,27 @@ void add_transfer_flags(CLI::App& app, TransferArgs& args) {
   app.add_flag("--dry-run", args.options.dry_run, "Say what would be done, and why; change nothing");
 }
 
-void print_event(const sync::SyncEvent& event, bool all, Output& out) {
-  if (!is_worth_a_line(event, all)) return;
+void print_event(const sync::SyncEvent& event, const TransferArgs& args, Output& out) {
+  if (!is_worth_a_line(event, args.all)) return;
+  const bool failed = event.kind == Event::Kind::kFailed || event.kind == Event::Kind::kRefused;
   const std::string_view action = sync::event_name(event.kind);
   const bool has_size = event.kind != Event::Kind::kPassed && event.kind != Event::Kind::kRefused;
-  out.print({{"type", "transfer"},
-             {"action", action},
-             {"path", event.path},
-             {"bytes", event.size},
-             {"moved_bytes", event.moved_bytes},
-             {"reason", event.reason}},
-            fmt::format("{:<7} {}  {}{}\n", action, printable(event.path), has_size ? size_text(event) + ", " : "",
-                        printable(event.reason)));
+  out.print_done({{"type", "transfer"},
+                  {"action", action},
+                  {"path", event.path},
+                  {"bytes", event.size},
+                  {"moved_bytes", event.moved_bytes},
+                  {"reason", event.reason}},
+                 fmt::format("{:<7} {}  {}{}\n", action, printable(event.path), has_size ? size_text(event) + ", " : "",
+                             printable(event.reason)),
+                 args.options.dry_run || failed);
 }
 
 Status run_transfer(const std::string& verb, const TransferArgs& args, const RunTransfer& run, Context& context) {
   Progress progress;
   auto view = context.out.watch(progress, verb);
   sync::SyncOptions options = args.options;
-  options.on_event = [&](const Event& event) { print_event(event, args.all, context.out); };
+  options.on_event = [&](const Event& event) { print_event(event, args, context.out); };
   ASSIGN_OR_RETURN(const sync::SyncReport report, run(options, context.stop, &progress));
   view.reset();
   print_report(args, report, context.out);

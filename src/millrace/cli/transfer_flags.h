@@ -26,7 +26,7 @@ void add_links_flag(CLI::App& app, bool& follow);
 void add_transfer_flags(CLI::App& app, TransferArgs& args);
 
 // Prints a line for what became of a path, unless it was merely skipped and `all` is off.
-void print_event(const sync::SyncEvent& event, bool all, Output& out);
+void print_event(const sync::SyncEvent& event, const TransferArgs& args, Output& out);
 
 // Runs a copy: prints a line for each path that is not merely skipped, the report, and answers how it went.
 using RunTransfer = std::function<Result<sync::SyncReport>(const sync::SyncOptions&, std::stop_token, Progress*)>;

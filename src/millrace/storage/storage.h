@@ -91,6 +91,7 @@ struct ObjectInfo {
   // When anything of a file last changed, its times among it (ctime): what a restored `modified` cannot hide. Zero
   // where the backend has no such thing.
   std::chrono::sys_time<std::chrono::nanoseconds> changed{};
+  uint32_t mode = 0;  // permissions of a file (of 0777), also in listings; 0: the backend has none
 };
 
 struct ListOptions {
@@ -126,6 +127,7 @@ struct WriteOptions {
   int64_t part_bytes = 0;                       // a wish for Writer::part_bytes; 0: the backend's choice
   int stripe_count = 0;                         // Lustre: on so many servers; 0: by the size hint; -1: on all
   bool sparse = false;                          // runs of zeros become holes, where there can be any
+  uint32_t mode = 0;                            // permissions, less the umask; 0: those of any new file
   bool brief = false;                           // written and committed at once: cannot be suspended, nor noted
   std::map<std::string, std::string> metadata;  // at most 2 KiB in all, ASCII
   std::optional<PosixAttributes> posix;         // given to the object at commit; what the process may not set is left

@@ -92,7 +92,7 @@ Result<Location> open_s3(std::string_view rest, std::string_view url) {
   return Location{storage, std::move(key), std::string(url)};
 }
 
-// `scheme` + "://" + `rest`, whose key stays as it was typed.
+// `scheme` + "://" + `rest`, whose path stays as it was typed.
 Result<Location> open_http(std::string_view scheme, std::string_view rest, std::string_view url) {
   static Mutex mutex;
   static auto& storages = *new ByName;
@@ -108,10 +108,12 @@ Result<Location> open_http(std::string_view scheme, std::string_view rest, std::
     }
     storage = *std::move(opened);
   }
-  const std::string_view key = rest.substr(std::min(slash + 1, rest.size()));
-  // The query may be a signature, and `url` is for messages.
-  return Location{storage, std::string(key.substr(0, key.find('#'))),
-                  std::string(url.substr(0, url.find_first_of("?#")))};
+  const std::string_view path = rest.substr(std::min(slash + 1, rest.size()));
+  const std::string_view typed = path.substr(0, path.find('#'));
+  const size_t mark = typed.find('?');
+  Location location{storage, std::string(typed.substr(0, mark)), url_to_show(url)};
+  if (mark != typed.npos) location.storage = with_query(*storage, std::string(typed.substr(mark + 1)));
+  return location;
 }
 
 }  // namespace
@@ -121,6 +123,11 @@ Location Location::child(std::string_view name) const {
     return parent.empty() || parent.ends_with('/') ? parent + std::string(name) : parent + "/" + std::string(name);
   };
   return Location{storage, below(key), below(url)};
+}
+
+std::string url_to_show(std::string_view url) {
+  const std::string_view scheme = scheme_of(url);
+  return scheme == "http" || scheme == "https" ? http::without_secrets(url) : std::string(url);
 }
 
 Result<Location> open_url(std::string_view url) {

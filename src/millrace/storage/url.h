@@ -15,7 +15,7 @@ namespace millrace {
 struct Location {
   std::shared_ptr<Storage> storage;
   std::string key;  // empty: the root of the storage; never ends in '/'
-  std::string url;  // as typed, for messages
+  std::string url;  // as typed, for messages: url_to_show
 
   // The location of `name` below this one: key + '/' + name.
   Location child(std::string_view name) const;
@@ -26,6 +26,9 @@ struct Location {
 // and no request is made; http(s):// can be read (http/http_storage.h); mem://name/key is memory shared by this
 // process, for tests. Braces are not expanded. Errors: invalid_argument, unsupported.
 [[nodiscard]] Result<Location> open_url(std::string_view url);
+
+// What was typed, for messages and results: http::without_secrets of http(s):// URLs.
+std::string url_to_show(std::string_view url);
 
 // "shard-{00000..00009}.tar", "{a,b}/x", nested, as the webdataset package reads them (braceexpand): ranges keep zero
 // padding, {0..10..2} has a step, a backslash makes the next character literal. A pattern without braces is itself.

@@ -70,13 +70,13 @@ Result<Found> find(const std::string& url) {
   }
   const bool folders = storage.capabilities().folders;
   if (!object && object.error().code() == ErrorCode::kInvalidArgument && folders) return found;
-  if (object && folders) return fail(ErrorCode::kInvalidArgument, "{} is a file, not a folder", url);
+  if (object && folders) return fail(ErrorCode::kInvalidArgument, "{} is a file, not a folder", url_to_show(url));
   if (!object && object.error().code() != ErrorCode::kNotFound) return tl::unexpected<Error>(std::move(object).error());
   if (!folders) {
     ASSIGN_OR_RETURN(const ListPage below, storage.list(prefix_of(found.location), {.max_keys = 1}));
     if (!below.objects.empty() || !below.prefixes.empty()) return found;
   }
-  if (object) return fail(ErrorCode::kNotFound, "{}: nothing is below it", url);
+  if (object) return fail(ErrorCode::kNotFound, "{}: nothing is below it", url_to_show(url));
   return tl::unexpected<Error>(std::move(object).error());
 }
 
@@ -85,7 +85,7 @@ Result<SyncReport> cp(const std::string& source, const std::string& target, bool
   ASSIGN_OR_RETURN(const Found found, find(source));
   if (!found.is_folder) return cp_object(found, target, options, std::move(stop), progress);
   if (!recursive) {
-    return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive copies what is in it", source);
+    return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive copies what is in it", url_to_show(source));
   }
   SyncOptions all = options;
   all.compare = CompareBy::kNone;

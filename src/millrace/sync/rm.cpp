@@ -52,12 +52,12 @@ Result<RmReport> rm(const std::string& url, const RmOptions& options, std::stop_
   ASSIGN_OR_RETURN(const Location typed, open_url(url));
   if (typed.key.empty() && !options.force_root) {
     return fail(ErrorCode::kInvalidArgument, "{} is everything that {} holds: --force-root removes it all the same",
-                url, typed.storage->name());
+                typed.url, typed.storage->name());
   }
   if (options.uploads) return rm_uploads(typed, options, stop);
   ASSIGN_OR_RETURN(const Found found, find(url));
   if (found.is_folder && !options.recursive) {
-    return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive removes what is in it", url);
+    return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive removes what is in it", typed.url);
   }
   RmReport report;
   Removal removal(*found.location.storage, options.dry_run,

@@ -55,7 +55,7 @@ class Stage {
     const auto start = Clock::now();
     ASSIGN_OR_RETURN(const Found found, find(source_));
     if (!found.is_folder) {
-      return fail(ErrorCode::kInvalidArgument, "{} is one object, not a folder: cp copies it", source_);
+      return fail(ErrorCode::kInvalidArgument, "{} is one object, not a folder: cp copies it", url_to_show(source_));
     }
     report_.end = steps();
     report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -116,7 +116,8 @@ class Stage {
     source_files_ = listing->report().objects;
     source_bytes_ = listing->report().bytes;
     if (best.path.empty() && !options_.sample.empty()) {
-      return fail(ErrorCode::kNotFound, "{} has no file {}, or a filter leaves it out", source_, options_.sample);
+      return fail(ErrorCode::kNotFound, "{} has no file {}, or a filter leaves it out", url_to_show(source_),
+                  options_.sample);
     }
     report_.sample = best.path;
     return {};

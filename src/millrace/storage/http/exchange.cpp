@@ -50,15 +50,16 @@ bool is_host(std::string_view header) {
 
 }  // namespace
 
-std::string describe(Method method, std::string_view url) {
+std::string without_secrets(std::string_view url) {
   url = url.substr(0, url.find_first_of("?#"));
-  std::string text = fmt::format("{} ", method_name(method));
-  const size_t scheme = scheme_size(url);
+  const size_t scheme = url.find("://") == url.npos ? 0 : url.find("://") + 3;
   const std::string_view authority = url.substr(scheme, url.find('/', scheme) - scheme);
   const size_t user = authority.rfind('@');
-  text += url.substr(0, scheme);
-  text += url.substr(user == authority.npos ? scheme : scheme + user + 1);
-  return text;
+  return fmt::format("{}{}", url.substr(0, scheme), url.substr(user == authority.npos ? scheme : scheme + user + 1));
+}
+
+std::string describe(Method method, std::string_view url) {
+  return fmt::format("{} {}", method_name(method), without_secrets(url));
 }
 
 Status check_request(const Request& request) {

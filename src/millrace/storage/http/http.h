@@ -30,6 +30,9 @@ namespace millrace::http {
 enum class Method { kGet, kHead, kPut, kPost, kDelete };
 std::string_view method_name(Method method);  // "GET"
 
+// A URL for people: without a user's name and password, and without its query, which may be a signature.
+std::string without_secrets(std::string_view url);
+
 struct Request {
   Method method = Method::kGet;
   std::string url;                    // absolute; percent-encoding is the caller's, nothing is changed on the way

@@ -25,10 +25,6 @@ void count_try(int tries) {
   if (tries > 1) process_metrics().add(Metric::kRetries, 1);
 }
 
-std::string without_query(std::string_view url) {
-  return std::string(url.substr(0, url.find('?')));
-}
-
 // Bytes that no URL has are encoded; what is encoded already stays.
 std::string encoded(std::string_view key) {
   std::string result;
@@ -219,6 +215,8 @@ class HttpStorage final : public Storage {
  public:
   HttpStorage(std::string origin, const HttpStorageOptions& options)
       : origin_(std::move(origin)), server_(std::make_shared<HttpServer>(options)) {}
+  HttpStorage(const HttpStorage& other, std::string query)
+      : origin_(other.origin_), query_(std::move(query)), server_(other.server_) {}
 
   std::string_view name() const override { return origin_; }
   Capabilities capabilities() const override { return {}; }
@@ -278,11 +276,11 @@ class HttpStorage final : public Storage {
   }
 
   Result<HttpObject> named(std::string_view key) const {
-    RETURN_IF_ERROR(check_key(key.substr(0, key.find('?'))));
+    RETURN_IF_ERROR(check_key(key));
     HttpObject object;
     object.server = server_;
-    object.url = origin_ + "/" + encoded(key);
-    object.name = without_query(object.url);
+    object.name = origin_ + "/" + encoded(key);
+    object.url = query_.empty() ? object.name : object.name + "?" + encoded(query_);
     return object;
   }
 
@@ -343,7 +341,7 @@ class HttpStorage final : public Storage {
     } else if (location.starts_with("/")) {
       next = object.url.substr(0, object.url.find_first_of("/?", host)) + location;
     } else if (!location.empty()) {
-      const std::string path = without_query(object.url);
+      const std::string path = object.url.substr(0, object.url.find('?'));
       next = path.substr(0, path.rfind('/') + 1) + location;
     }
     if (next.empty()) return status_error(object.name, response);
@@ -354,7 +352,7 @@ class HttpStorage final : public Storage {
     return {};
   }
 
-  const std::string origin_;
+  const std::string origin_, query_;
   const std::shared_ptr<HttpServer> server_;
 };
 
@@ -366,6 +364,10 @@ Result<std::shared_ptr<Storage>> open_http_storage(std::string origin, const Htt
     return fail(ErrorCode::kInvalidArgument, "\"{}\": an origin is https://host or https://host:port", origin);
   }
   return std::make_shared<HttpStorage>(std::move(origin), options);
+}
+
+std::shared_ptr<Storage> with_query(const Storage& storage, std::string query) {
+  return std::make_shared<HttpStorage>(dynamic_cast<const HttpStorage&>(storage), std::move(query));
 }
 
 }  // namespace millrace

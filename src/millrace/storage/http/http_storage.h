@@ -3,8 +3,8 @@
 
 // Objects behind http:// and https:// URLs, for reading. Thread-safe; usable after fork.
 //
-//  - A key is what follows the host in the URL as it is typed, with its query if it has one; only bytes that no URL can
-//    have are percent-encoded. A query is in no message: it may be a signature.
+//  - A key is the path in the URL as it is typed, behind the host's '/'; only bytes that no URL can have are
+//    percent-encoded. A query belongs to the storage and is in no key, name or message: it may be a signature.
 //  - A version is the ETag, or Last-Modified where there is none. Each read asks for it (If-Match, If-Unmodified-Since)
 //    and looks at what came: an object that changed is corruption. Without either, a changed size is found.
 //  - The server has to answer ranges (unsupported otherwise). Opening costs one request; redirects are followed then,
@@ -29,5 +29,7 @@ struct HttpStorageOptions {
 // The storage of everything at `origin`: "https://host" or "http://host:port". Errors: invalid_argument.
 [[nodiscard]] Result<std::shared_ptr<Storage>> open_http_storage(std::string origin,
                                                                  const HttpStorageOptions& options = {});
+// `storage` again, over the same connections, whose URLs end in '?' and `query`. REQUIRES: open_http_storage made it.
+std::shared_ptr<Storage> with_query(const Storage& storage, std::string query);
 
 }  // namespace millrace

@@ -152,7 +152,8 @@ ObjectInfo object_info(std::string key, const struct stat& info) {
           .size = info.st_size,
           .version = version_of(info),
           .modified = std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(mtime_ns(info))),
-          .changed = std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ctime_ns(info)))};
+          .changed = std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ctime_ns(info))),
+          .mode = info.st_mode & 0777};
 }
 
 PosixAttributes posix_attributes(const struct stat& info) {

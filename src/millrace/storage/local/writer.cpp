@@ -41,6 +41,7 @@ namespace {
 
 constexpr int kTempTries = 100;
 constexpr mode_t kNewFileMode = 0666;
+constexpr mode_t kOwnerMode = 0600;  // while it is written: another process may have to go on with it
 constexpr size_t kNameMaxBytes = 255;
 constexpr size_t kHoleBytes = 64 << 10;  // a shorter run of zeros saves no request to the disk
 constexpr int64_t kNoteLimitBytes = 1 << 20;
@@ -115,6 +116,7 @@ class LocalWriter final : public RingWriter {
  private:
   Syscalls& sys() const { return *context_->sys; }
   Status check_target() const;
+  mode_t new_file_mode() const { return options_.mode != 0 ? options_.mode | kOwnerMode : kNewFileMode; }
   Result<bool> open_unnamed();
   Status create_temp();
   Result<Fd> open_temp(const std::string& temp);
@@ -241,7 +243,7 @@ Result<bool> LocalWriter::open_unnamed() {
   if (!may || !can_be_named_later || needs_names) return false;
   const std::string dir = parent_of(path_);
   for (int i = 0; i < kTempTries; ++i) {
-    auto fd = open_fd(sys(), dir.empty() ? "/" : dir, O_RDWR | O_TMPFILE, kNewFileMode);
+    auto fd = open_fd(sys(), dir.empty() ? "/" : dir, O_RDWR | O_TMPFILE, new_file_mode());
     if (fd) {
       fd_ = std::move(*fd);
       return true;
@@ -289,13 +291,13 @@ Result<Fd> LocalWriter::open_temp(const std::string& temp) {
   if (stripes && is_lustre(sys(), parent_of(temp))) {
     if (const Status made = make_striped_file(temp, *stripes); made) {
       ASSIGN_OR_RETURN(Fd fd, open_fd(sys(), temp, O_RDWR | O_NOFOLLOW));
-      static_cast<void>(retry([&] { return sys().fchmod(fd.get(), kNewFileMode & ~current_umask()); }));
+      static_cast<void>(retry([&] { return sys().fchmod(fd.get(), new_file_mode() & ~current_umask()); }));
       return fd;
     } else {
       log(LogLevel::kInfo, "{}: it gets the layout of its directory: {}", path_, made.error().to_string());
     }
   }
-  return open_fd(sys(), temp, O_RDWR | O_CREAT | O_EXCL, kNewFileMode);
+  return open_fd(sys(), temp, O_RDWR | O_CREAT | O_EXCL, new_file_mode());
 }
 
 Status LocalWriter::preallocate(int64_t allocated) {
@@ -450,6 +452,10 @@ Result<struct stat> LocalWriter::finish_file(Durability durability) {
 Status LocalWriter::set_attributes() {
   const int64_t mtime = next_mtime_ns();
   timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {mtime / 1'000'000'000, mtime % 1'000'000'000}};
+  if ((options_.mode | kOwnerMode) != options_.mode && options_.mode != 0 && !options_.posix) {
+    const int64_t changed = retry([&] { return sys().fchmod(fd_.get(), options_.mode & ~current_umask()); });
+    if (changed < 0) return sys_fail(changed, "change the mode of " + path_);
+  }
   if (const auto& posix = options_.posix) {
     if (posix->mode != 0) {
       const int64_t given = retry([&] { return sys().fchown(fd_.get(), posix->owner, posix->group); });

@@ -125,6 +125,8 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
   }
   const bool may_compare = size > kBlockBytes || !to.random_write || !from.random_write;
   if (delta && (size > kBlockBytes || job.options.target) && may_compare) find_old(job, plan);
+  // A file that is replaced keeps its permissions, a new one gets those of its source: as cp and rsync have it.
+  plan.write.mode = job.options.target && job.options.target->mode != 0 ? job.options.target->mode : job.source.mode;
   // For a small file, to ask how much is free costs as much as to write it.
   plan.write.size_hint_bytes = to.random_write && size <= kBlockBytes ? 0 : size;
   plan.write.brief = size <= kBlockBytes;

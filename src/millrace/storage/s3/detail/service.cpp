@@ -105,13 +105,15 @@ Result<std::shared_ptr<Service>> Service::find(const S3Options& options) {
     const size_t end = url.find("://");
     service->scheme_ = url.substr(0, std::min(end, url.size()));
     if (end == url.npos || (service->scheme_ != "http" && service->scheme_ != "https")) {
-      return fail(ErrorCode::kInvalidArgument, "\"{}\" is no endpoint: http://host:port or https://host is one", url);
+      return fail(ErrorCode::kInvalidArgument, "\"{}\" is no endpoint: http://host:port or https://host is one",
+                  http::without_secrets(url));
     }
     service->authority_ = url.substr(end + 3);
     while (service->authority_.ends_with('/')) service->authority_.pop_back();
     if (service->authority_.empty() || service->authority_.find_first_of("/?#@ ") != std::string::npos) {
-      return fail(ErrorCode::kInvalidArgument, "\"{}\" is no endpoint: it must name a host, and nothing behind it",
-                  url);
+      return fail(ErrorCode::kInvalidArgument,
+                  "\"{}\" is no endpoint: it must name a host, without a user before it or a path behind it",
+                  http::without_secrets(url));
     }
   }
   services.push_back(service);

@@ -29,7 +29,7 @@ Result<StsPlace> sts_place(const AwsConfig& config) {
   }
   std::string host = host_header(url);
   if (host.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "the endpoint of STS is no URL: {}", quotable(url));
+    return fail(ErrorCode::kInvalidArgument, "the endpoint of STS is no URL: {}", quotable(http::without_secrets(url)));
   }
   if (!url.ends_with('/')) url += '/';
   std::string path = url.substr(url.find('/', url.find("://") + 3));
