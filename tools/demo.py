@@ -103,6 +103,7 @@ class Run:
         self.folder.mkdir()
         self.checkpoints = self.folder / "checkpoints"
         self.ranks = ranks
+        self.known: list[int] = []  # its processes, once it writes
         shards = [str(out / "shards" / f"{task:05d}.tar") for task in range(TASKS)]
         launcher = [sys.executable]
         if ranks > 1:
@@ -133,7 +134,11 @@ class Run:
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def kill(self, process: subprocess.Popen) -> None:
-        """SIGKILL to every process of the run; torchrun's ranks are in sessions of their own."""
+        """SIGKILL to every process of the run; torchrun's ranks are in sessions of their own, and go first: to look for
+        them takes longer than a checkpoint does."""
+        for pid in self.known:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.kill()
         process.wait()
         while pids := self.processes():
@@ -158,6 +163,8 @@ class Run:
     def while_writing(self, process: subprocess.Popen) -> bool:
         """A second step's files are being written and nothing has committed them."""
         steps = list(self.checkpoints.glob("step-*"))
+        if steps and not self.known:
+            self.known = self.processes()
         return len(steps) >= 2 and any(not (s / "manifest.json").exists() and any(s.rglob("*rank-*")) for s in steps)
 
 
