@@ -322,7 +322,7 @@ def sync(source: str, target: str, *, filters: Sequence[str] = [], delete: bool 
         delete: at the end, delete from the target what the source does not have; never after an error, nor when
             the source has no files.
         max_delete: delete nothing when it would be more files than this.
-        compare: 'usual' (recorded hashes, else size and time), 'checksum' (read both sides) or 'size'.
+        compare: 'usual' (recorded hashes, else what proves two files equal), 'checksum' (read both sides) or 'size'.
     Returns, raises: as cp; ValueError when nothing was deleted although it was asked for.
     """
 

@@ -129,6 +129,9 @@ def test_modes_are_as_cp_and_rsync_keep_them(millrace: Millrace, tmp_path: Path)
     millrace("cp", "src/run", "one")
     assert (tmp_path / "one").stat().st_mode & 0o7777 == 0o755
     # What is there keeps what it has.
+    (tmp_path / "one").chmod(0o640)
+    millrace("cp", "src/run", "one")
+    assert (tmp_path / "one").stat().st_mode & 0o7777 == 0o640
     (tmp_path / "dst/run").chmod(0o700)
     (tmp_path / "src/run").write_bytes(b"2")
     millrace("sync", "src", "dst")
@@ -172,6 +175,8 @@ def test_an_unreadable_directory_does_not_stop_the_rest(bounded: Millrace, tree:
         synced = bounded("sync", "src", "dst", "--delete", status=1)
         assert "src/d/" in synced.err and "permission denied" in synced.err
         assert "may not be read" in bounded("ls", "src", "-r", status=1).err
+        assert "may not be read" in bounded("rm", "src", "-r", "--dry-run", status=1).err
+        assert bounded("sync", "src", "without", "--exclude", "d/").err == ""
         assert "unreadable" in bounded("verify", "src", "dst", status=3).out
         assert read(tmp_path / "dst") == {path: b"kept" if path in closed else tree[path] for path in tree} | {
             "extra": b"1"

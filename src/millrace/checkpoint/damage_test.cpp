@@ -64,7 +64,7 @@ class Damage : public testing::Test {
 
   void try_all(const std::string& name, bool by_restore, size_t stride) {
     const std::string good = read(name);
-    for (size_t i : places_to_damage(good.size() / stride)) {
+    for (size_t i : places_to_damage((good.size() + stride - 1) / stride)) {
       i *= stride;
       for (const int mask : {1, 0x20, 0xFF}) {
         std::string damaged = good;
@@ -73,7 +73,7 @@ class Damage : public testing::Test {
         if (HasFailure()) return;
       }
     }
-    for (size_t size : places_to_damage(good.size() / stride)) {
+    for (size_t size : places_to_damage((good.size() + stride - 1) / stride)) {
       size *= stride;
       expect_found(name, good.substr(0, size), true, "size " + std::to_string(size) + " ");
       if (HasFailure()) return;

@@ -58,16 +58,12 @@ Status ls_uploads(const LsArgs& args, Output& out) {
 Status run_ls(const LsArgs& args, Context& context) {
   if (args.uploads) return ls_uploads(args, context.out);
   ASSIGN_OR_RETURN(const auto listing, sync::Listing::open(args.url, args.options, context.stop));
-  Status whole;
   for (;;) {
     ASSIGN_OR_RETURN(const auto entry, listing->next());
     if (!entry) break;
     print_entry(*entry, args, context.out);
-    if (whole && entry->kind == sync::Entry::Kind::kUnreadable) {
-      whole = fail(ErrorCode::kPermissionDenied, "{}: {} may not be read", args.url, entry->path);
-    }
   }
-  if (!args.summarize) return whole;
+  if (!args.summarize) return {};
   const sync::LsReport& report = listing->report();
   context.out.print({{"type", "ls_summary"},
                      {"url", url_to_show(args.url)},
@@ -77,7 +73,7 @@ Status run_ls(const LsArgs& args, Context& context) {
                     fmt::format("{}, {}{}\n", counted(report.objects, "object"),
                                 args.bytes ? fmt::format("{} bytes", report.bytes) : format_bytes(report.bytes),
                                 report.folders > 0 ? ", " + counted(report.folders, "folder") : ""));
-  return whole;
+  return {};
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ void add_sync(Verbs& verbs) {
   add_source_and_target(app, args->source, args->target);
   CLI::Option* const checksum = app.add_flag_callback(
       "--checksum", [&options] { options.compare = sync::CompareBy::kChecksum; },
-      "Read both sides and compare by content (default: by recorded hashes, else by size and time)");
+      "Read both sides and compare by content (default: by recorded hashes, else by what proves two files equal: "
+      "docs/transfer.md)");
   app.add_flag_callback(
          "--size-only", [&options] { options.compare = sync::CompareBy::kSize; }, "Take files of one size for equal")
       ->excludes(checksum);

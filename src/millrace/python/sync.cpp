@@ -374,7 +374,8 @@ void register_sync(nb::module_& m) {
         "    delete: at the end, delete from the target what the source does not have; never after an error, nor when\n"
         "        the source has no files.\n"
         "    max_delete: delete nothing when it would be more files than this.\n"
-        "    compare: 'usual' (recorded hashes, else size and time), 'checksum' (read both sides) or 'size'.\n"
+        "    compare: 'usual' (recorded hashes, else what proves two files equal), 'checksum' (read both sides) or "
+        "'size'.\n"
         "Returns, raises: as cp; ValueError when nothing was deleted although it was asked for.");
   nb::class_<PyListing>(m, "Listing", "What ls() answers: an iterator over entries; memory stays flat.")
       .def(

@@ -33,6 +33,9 @@ Result<SyncReport> cp_object(const Found& source, const std::string& target_url,
   const int64_t retries = process_metrics().count(Metric::kRetries);
   TransferOptions transfer = options.transfer;
   transfer.dry_run = options.dry_run;
+  if (target.storage->capabilities().folders) {
+    if (auto there = target.storage->stat(target.key)) transfer.target = *std::move(there);
+  }
   ASSIGN_OR_RETURN(const auto engine, TransferEngine::create(options.engine));
   const auto moved = engine->copy(source.location, source.object, target, transfer, std::move(stop), progress);
   if (!moved && moved.error().code() == ErrorCode::kCancelled) {

@@ -71,6 +71,7 @@ struct Listing::Impl {
   }
 
   void count(const LsEntry& entry) {
+    if (entry.kind == Entry::Kind::kUnreadable && unreadable.empty()) unreadable = entry.path;
     report.folders += entry.is_folder;
     if (entry.is_folder || entry.kind != Entry::Kind::kFile) return;
     ++report.objects;
@@ -85,6 +86,7 @@ struct Listing::Impl {
   bool is_last_page = false;  // nothing comes behind `ahead`
   std::deque<LsEntry> ahead;
   LsReport report;
+  std::string unreadable;  // the first path of that kind
 };
 
 Listing::Listing(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -98,7 +100,9 @@ Result<std::unique_ptr<Listing>> Listing::open(const std::string& url, const LsO
 Result<std::optional<LsEntry>> Listing::next() {
   ASSIGN_OR_RETURN(auto entry, impl_->next());
   if (entry) impl_->count(*entry);
-  return entry;
+  const std::string& unreadable = impl_->unreadable;
+  if (entry || unreadable.empty()) return entry;
+  return fail(ErrorCode::kPermissionDenied, "list {}: {} may not be read", impl_->found.location.url, unreadable);
 }
 
 const LsReport& Listing::report() const {

@@ -23,11 +23,17 @@ void count(const std::string& path, int64_t size, const Status& removed, const R
   if (!report.first_failure) report.first_failure = removed.error();
 }
 
-Status remove_below(const Location& root, const RmOptions& options, const std::stop_token& stop, Removal& removal) {
+Status remove_below(const Location& root, const RmOptions& options, const std::stop_token& stop, Removal& removal,
+                    RmReport& report) {
   EntryWalk walk(root, {.hidden = options.filter.empty(), .filter = &options.filter, .stop = stop});
   for (;;) {
     ASSIGN_OR_RETURN(auto entry, walk.next());
     if (!entry) return {};
+    if (entry->kind == Entry::Kind::kUnreadable) {
+      const auto denied = fail(ErrorCode::kPermissionDenied, "{}: it may not be read", root.child(entry->path).url);
+      count(entry->path, 0, denied, options, report);
+      continue;
+    }
     removal.add(std::move(entry->path), std::move(entry->info.key), entry->info.size);
   }
 }
@@ -67,7 +73,7 @@ Result<RmReport> rm(const std::string& url, const RmOptions& options, std::stop_
                     count(path, size, removed, options, report);
                   });
   if (found.is_folder) {
-    auto listed = remove_below(found.location, options, stop, removal);
+    auto listed = remove_below(found.location, options, stop, removal, report);
     removal.flush();
     RETURN_IF_ERROR(std::move(listed));
   } else {

@@ -2,8 +2,9 @@
 #include "millrace/storage/http/answer_reader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
+
+#include "millrace/storage/http/numbers.h"
 
 namespace millrace::http {
 namespace {
@@ -27,12 +28,6 @@ bool for_each_item(std::string_view list, const Take& take) {
 
 bool equal_but_for_case(std::string_view text, std::string_view lower) {
   return std::ranges::equal(text, lower, [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; });
-}
-
-template <class T>
-bool parse_whole(std::string_view text, int base, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  return error == std::errc() && end == text.data() + text.size() && value >= 0;
 }
 
 }  // namespace
@@ -114,8 +109,8 @@ bool AnswerReader::end_head() {
   for (const auto& [name, value] : answer.headers) {
     if (name == "content-length") {
       is_fine &= for_each_item(value, [&](std::string_view item) {
-        int64_t number = 0;
-        const bool is_same = parse_whole(item, 10, number) && length.value_or(number) == number;
+        const auto number = whole_number<int64_t>(item);
+        const bool is_same = number && length.value_or(*number) == *number;
         length = number;
         return is_same;
       });
@@ -152,7 +147,9 @@ bool AnswerReader::begin_body(Part part, int64_t announced_bytes) {
 bool AnswerReader::take_chunk_size(std::string_view line) {
   line = line.substr(0, line.find(';'));
   line = line.substr(0, line.find_last_not_of(" \t") + 1);
-  if (!parse_whole(line, 16, left_)) return refuse("a chunk without its size");
+  const auto size = whole_number<int64_t>(line, 16);
+  if (!size) return refuse("a chunk without its size");
+  left_ = *size;
   part_ = left_ > 0 ? Part::kChunk : Part::kTrailers;
   return true;
 }

@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <utility>
+
+#include "millrace/storage/http/numbers.h"
 
 namespace millrace::http {
 namespace {
@@ -27,14 +28,6 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// -1 when it is no number.
-template <class T>
-T number_or_minus_one(std::string_view text) {
-  T value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : -1;
-}
-
 size_t scheme_size(std::string_view url) {
   const std::string start = lower(url.substr(0, 8));
   return start.starts_with("http://") ? 7 : start == "https://" ? 8 : 0;
@@ -52,7 +45,7 @@ bool is_host(std::string_view header) {
 
 std::string without_secrets(std::string_view url) {
   url = url.substr(0, url.find_first_of("?#"));
-  const size_t scheme = url.find("://") == url.npos ? 0 : url.find("://") + 3;
+  const size_t colon = url.find("://"), scheme = colon == url.npos ? 0 : colon + 3;
   const std::string_view authority = url.substr(scheme, url.find('/', scheme) - scheme);
   const size_t user = authority.rfind('@');
   return fmt::format("{}{}", url.substr(0, scheme), url.substr(user == authority.npos ? scheme : scheme + user + 1));
@@ -126,7 +119,7 @@ bool Exchange::take_status(std::string_view line) {
   taken_bytes_ += std::ssize(line);
   // "HTTP/1.1 200 OK"
   const bool is_http = line.starts_with("HTTP/1.") && line.size() >= 12 && line[8] == ' ';
-  response_.status = is_http ? number_or_minus_one<int>(line.substr(9, 3)) : -1;
+  response_.status = is_http ? whole_number<int>(line.substr(9, 3)).value_or(-1) : -1;
   const bool is_status = response_.status >= 100 && response_.status < 600 && (line.size() == 12 || line[12] == ' ');
   return is_status || give_up(ErrorCode::kUnavailable, "what came is no answer in HTTP/1.1");
 }

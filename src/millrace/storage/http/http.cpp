@@ -2,25 +2,14 @@
 #include "millrace/storage/http/http.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "millrace/base/per_process.h"
 #include "millrace/storage/http/loop.h"
+#include "millrace/storage/http/numbers.h"
 
 namespace millrace::http {
-namespace {
-
-std::optional<int64_t> decimal(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
-}
-
-}  // namespace
-
 struct Loops {
   explicit Loops(const ClientOptions& options) {
     const ConnectionSettings settings = ConnectionSettings::resolve(options);
@@ -68,10 +57,10 @@ ContentRange Response::content_range() const {
   text.remove_prefix(6);
   const size_t slash = text.find('/'), dash = text.find('-');
   if (slash == text.npos) return {};
-  ContentRange range{.total = decimal(text.substr(slash + 1))};
+  ContentRange range{.total = whole_number<int64_t>(text.substr(slash + 1))};
   if (dash >= slash) return range;
-  range.first = decimal(text.substr(0, dash));
-  range.last = decimal(text.substr(dash + 1, slash - dash - 1));
+  range.first = whole_number<int64_t>(text.substr(0, dash));
+  range.last = whole_number<int64_t>(text.substr(dash + 1, slash - dash - 1));
   return range;
 }
 

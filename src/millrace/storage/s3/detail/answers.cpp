@@ -2,11 +2,11 @@
 #include "millrace/storage/s3/detail/answers.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <ctime>
 #include <pugixml.hpp>
 
+#include "millrace/storage/http/numbers.h"
 #include "millrace/storage/s3/detail/digest.h"
 #include "millrace/storage/s3/detail/object_metadata.h"
 
@@ -26,9 +26,7 @@ Result<pugi::xml_node> parse_root(std::string_view body, const char* name, pugi:
 template <class Int>
 Result<Int> number_in(const pugi::xml_node& node, const char* name) {
   const std::string_view text = node.child_value(name);
-  Int value{};
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (end.ec == std::errc() && end.ptr == text.data() + text.size() && value >= 0) return value;
+  if (const auto value = http::whole_number<Int>(text)) return *value;
   return fail(ErrorCode::kUnavailable, "the server answered {} \"{}\", not a number", name, text);
 }
 
@@ -222,13 +220,10 @@ Status parse_removed(std::string_view body) {
 Result<ObjectInfo> parse_object(std::string key, const http::Response& response) {
   ObjectInfo object;
   object.key = std::move(key);
-  const std::string_view size = response.header("content-length");
-  const auto end = std::from_chars(size.data(), size.data() + size.size(), object.size);
-  const std::optional<int64_t> total = response.content_range().total;
-  if (total) object.size = *total;
-  if (!total && (end.ec != std::errc() || end.ptr != size.data() + size.size())) {
-    return fail(ErrorCode::kUnavailable, "{}: the server did not say its size", object.key);
-  }
+  auto size = response.content_range().total;
+  if (!size) size = http::whole_number<int64_t>(response.header("content-length"));
+  if (!size) return fail(ErrorCode::kUnavailable, "{}: the server did not say its size", object.key);
+  object.size = *size;
   object.version = bare_etag(response.header("etag"));
   object.modified = parse_http_time(response.header("last-modified"));
   for (const auto& [name, value] : response.headers) {
