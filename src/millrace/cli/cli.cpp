@@ -8,6 +8,7 @@
 
 #include "millrace/cli/command.h"
 #include "millrace/cli/signals.h"
+#include "millrace/storage/url.h"
 
 namespace millrace::cli {
 
@@ -76,6 +77,7 @@ int run_verb(const Verbs& verbs, const std::string& name) {
   const SignalStop signals;
   Output out(verbs.options());
   Context context{out, signals.token()};
+  const StopScope stops(signals.token());
   Status status = verbs.chosen()(context);
   const std::optional<int> signal = signals.received();
   const bool stopped = !status && status.error().code() == ErrorCode::kCancelled && signal;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "millrace/python/errors.h"
+#include "millrace/storage/url.h"
 
 namespace millrace::python {
 
@@ -21,6 +22,7 @@ T interruptible(const std::function<Result<T>(std::stop_token)>& call) {
   CondVar changed;
   bool done = false;
   Thread worker("mr-call", [&] {
+    const StopScope scope(stop.get_token());
     auto answer = call(stop.get_token());
     MutexLock lock(mutex);
     result.emplace(std::move(answer));

@@ -253,6 +253,11 @@ class Storage {
   // Whether copy_range of a writer here takes objects of `other` without moving them through this process.
   virtual bool copies_from(const Storage& other) const { return capabilities().copy_range && this == &other; }
 
+  // This storage for a caller who may stop: what is asked of a server through it, and through the readers and writers
+  // that it opens, ends as cancelled within a moment once `stop` is set, whatever the server does. Null where no server
+  // is waited for.
+  virtual std::shared_ptr<Storage> with_stop(std::stop_token) const { return nullptr; }
+
   // Errors: not_found, permission_denied, corruption (expected_version differs), invalid_argument (a directory).
   [[nodiscard]] virtual Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
                                                                         const OpenOptions& options = {}) = 0;

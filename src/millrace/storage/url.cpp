@@ -15,6 +15,8 @@
 namespace millrace {
 namespace {
 
+thread_local std::stop_token stop_of_thread;  // see StopScope
+
 // The storages that were opened are never destroyed: at the process's end, what their threads use may be gone already.
 using ByName = std::map<std::string, std::shared_ptr<Storage>, std::less<>>;
 
@@ -101,7 +103,8 @@ Result<Location> open_http(std::string_view scheme, std::string_view rest, std::
   MutexLock lock(mutex);
   auto& storage = storages[origin];
   if (!storage) {
-    auto opened = open_http_storage(origin);
+    auto opened = HttpStorageOptions::from_environment().and_then(
+        [&](const HttpStorageOptions& options) { return open_http_storage(origin, options); });
     if (!opened) {
       storages.erase(origin);
       return tl::unexpected(std::move(opened).error());
@@ -125,6 +128,17 @@ Location Location::child(std::string_view name) const {
   return Location{storage, below(key), below(url)};
 }
 
+Location Location::with_stop(const std::stop_token& stop) const {
+  Location location = *this;
+  if (auto own = stop.stop_possible() ? storage->with_stop(stop) : nullptr) location.storage = std::move(own);
+  return location;
+}
+
+StopScope::StopScope(std::stop_token stop) : before_(std::exchange(stop_of_thread, std::move(stop))) {}
+StopScope::~StopScope() {
+  stop_of_thread = std::move(before_);
+}
+
 std::string url_to_show(std::string_view url) {
   const std::string_view scheme = scheme_of(url);
   return scheme == "http" || scheme == "https" ? http::without_secrets(url) : std::string(url);
@@ -137,8 +151,10 @@ Result<Location> open_url(std::string_view url) {
   if (scheme.empty()) return open_path(url, url);
   const std::string_view rest = url.substr(scheme.size() + 3);
   if (scheme == "mem") return open_memory(rest, url);
-  if (scheme == "s3") return open_s3(rest, url);
-  if (scheme == "http" || scheme == "https") return open_http(scheme, rest, url);
+  if (scheme == "s3" || scheme == "http" || scheme == "https") {
+    auto far = scheme == "s3" ? open_s3(rest, url) : open_http(scheme, rest, url);
+    return std::move(far).map([&](const Location& location) { return location.with_stop(stop_of_thread); });
+  }
   if (scheme != "file") {
     return fail(ErrorCode::kUnsupported, "\"{}\": {}:// is not supported yet by this version", url, scheme);
   }

@@ -19,6 +19,8 @@ struct Location {
 
   // The location of `name` below this one: key + '/' + name.
   Location child(std::string_view name) const;
+  // The same with Storage::with_stop.
+  Location with_stop(const std::stop_token& stop) const;
 };
 
 // Plain paths and file:///absolute are the local file system (relative paths from the current directory, "." and ".."
@@ -26,6 +28,19 @@ struct Location {
 // and no request is made; http(s):// can be read (http/http_storage.h); mem://name/key is memory shared by this
 // process, for tests. Braces are not expanded. Errors: invalid_argument, unsupported.
 [[nodiscard]] Result<Location> open_url(std::string_view url);
+
+// While it lives, what its thread opens by URL is Storage::with_stop. For who runs a whole operation for a user, a verb
+// of the CLI or a call of Python: then Ctrl-C ends it whatever a server does, wherever it opens what it works on.
+class StopScope {
+ public:
+  explicit StopScope(std::stop_token stop);
+  ~StopScope();
+  StopScope(const StopScope&) = delete;
+  StopScope& operator=(const StopScope&) = delete;
+
+ private:
+  std::stop_token before_;
+};
 
 // What was typed, for messages and results: http::without_secrets of http(s):// URLs.
 std::string url_to_show(std::string_view url);

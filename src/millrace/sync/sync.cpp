@@ -11,6 +11,7 @@
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/base/metrics.h"
+#include "millrace/base/stop_later.h"
 #include "millrace/base/units.h"
 #include "millrace/sync/detail/attributes.h"
 #include "millrace/sync/detail/content_hash.h"
@@ -33,6 +34,7 @@ constexpr size_t kActionsOpen = 100 << 10;  // begun or waiting for an earlier o
 constexpr size_t kRemoveBatch = 1000;       // between two looks whether to stop
 constexpr auto kReportWait = std::chrono::milliseconds(100);  // what ended is reported so late at most
 
+constexpr std::chrono::milliseconds kRecordPatience(600);  // after a stop
 constexpr auto kAbandonedAfter = std::chrono::hours(7 * 24);  // nobody uploads one object for longer
 
 // Both sides listed, and merged with what the record says.
@@ -95,21 +97,23 @@ struct Totals {
 
 class Run {
  public:
-  Run(const Location& source, const Location& target, const SyncOptions& options, std::stop_token stop,
+  Run(const Location& source, const Location& target, const SyncOptions& options, const std::stop_token& stop,
       Progress* progress)
-      : source_(source),
-        target_(target),
+      : source_(source.with_stop(stop)),
+        target_(target.with_stop(stop)),
         options_(options),
-        stop_(std::move(stop)),
+        stop_(stop),
         progress_(progress),
         folders_(target.storage->capabilities().folders),
         batched_(folders_ && target.storage->capabilities().durable &&
                  options.transfer.durability == Durability::kDurable),
-        record_(*target.storage, prefix_of(target) + record_path(source),
+        record_stop_(stop_, kRecordPatience),
+        record_at_(target.with_stop(record_stop_.token())),
+        record_(*record_at_.storage, prefix_of(target) + record_path(source),
                 {.reads = options.record,
                  .writes = options.record && !options.dry_run,
                  .save_every = options.record_every}),
-        batches_(target, batched_, progress, [this] {
+        batches_(target_, batched_, progress, [this] {
           MutexLock lock(mutex_);
           changed_.notify_all();
         }) {}
@@ -560,13 +564,14 @@ class Run {
     if (options_.on_event) options_.on_event({SyncEvent::Kind::kFailed, path, status.error().to_string(), size, 0});
   }
 
-  const Location& source_;
-  const Location& target_;
+  const Location source_, target_;
   const SyncOptions& options_;
   const std::stop_token stop_;
   Progress* const progress_;
   const bool folders_;  // of the target
   const bool batched_;  // small files are made durable together
+  StopLater record_stop_;  // what was copied before a stop is written down
+  const Location record_at_;
   RecordKeeper record_;
   std::unique_ptr<Streams> streams_;
   std::deque<Action> ahead_;  // planned and not begun
@@ -630,7 +635,7 @@ Result<SyncReport> sync(const Location& source, const Location& target, const Sy
   if (overlaps) {
     return fail(ErrorCode::kInvalidArgument, "{} and {} overlap: one is inside the other", source.url, target.url);
   }
-  return Run(source, target, options, std::move(stop), progress).run();
+  return Run(source, target, options, stop, progress).run();
 }
 
 Result<SyncReport> sync(const std::string& source, const std::string& target, const SyncOptions& options,

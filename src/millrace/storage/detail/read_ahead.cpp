@@ -65,7 +65,7 @@ std::shared_ptr<ReadAhead::Window> ReadAhead::window_at(int64_t offset, int64_t 
 
 Status ReadAhead::read_directly(int64_t offset, std::span<std::byte> out) {
   const auto result = std::make_shared<Window>(offset, 0);  // for its end only
-  start_(offset, out, {}, [result](Status status) { result->finish(std::move(status)); });
+  start_(offset, out, caller_stop_, [result](Status status) { result->finish(std::move(status)); });
   return result->wait();
 }
 

@@ -21,8 +21,11 @@ class ReadAhead {
   // Starts a read without waiting; `out` lives until `done`, this object perhaps not.
   using Start = std::function<void(int64_t offset, std::span<std::byte> out, std::stop_token stop, Done done)>;
 
-  // Of an object of `size` bytes.
-  ReadAhead(int64_t size, Start start) : size_(size), start_(std::move(start)) {}
+  // Of an object of `size` bytes. With `stop` every read ends, as the one who starts it ends what is stopped.
+  ReadAhead(int64_t size, Start start, std::stop_token stop = {})
+      : size_(size), start_(std::move(start)), caller_stop_(std::move(stop)), stop_with_caller_(caller_stop_, [this] {
+          stop_.request_stop();
+        }) {}
   ~ReadAhead() { stop_.request_stop(); }
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
@@ -40,7 +43,9 @@ class ReadAhead {
 
   const int64_t size_;
   const Start start_;
-  std::stop_source stop_;
+  const std::stop_token caller_stop_;
+  std::stop_source stop_;  // of what is read ahead
+  const std::stop_callback<std::function<void()>> stop_with_caller_;
   Mutex mutex_;
   std::shared_ptr<Window> current_ GUARDED_BY(mutex_), next_ GUARDED_BY(mutex_);
   int64_t end_ GUARDED_BY(mutex_) = -1;  // of the last read

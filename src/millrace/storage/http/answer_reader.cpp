@@ -36,6 +36,21 @@ bool AnswerReader::refuse(std::string_view text) {
   return exchange_->give_up(ErrorCode::kUnavailable, text);
 }
 
+// An answer that begins with something else is told at once: its first line may never end.
+bool AnswerReader::take_beginning(std::string_view bytes) {
+  constexpr std::string_view kBegin = "HTTP/1.";
+  std::string seen = part_of_line_.substr(0, kBegin.size());
+  seen += bytes.substr(0, kBegin.size() - seen.size());
+  if (kBegin.starts_with(seen)) return true;
+  const bool is_alert = seen.starts_with("\x15\x03");                                   // RFC 8446, 5.1
+  const bool is_frame = seen.size() > 3 && seen[0] == '\0' && seen[3] == '\4';  // SETTINGS, RFC 9113, 4.1
+  if (seen.size() < 4 && (seen[0] == '\0' || seen == "\x15")) return true;        // may become one of these
+  return exchange_->give_up(ErrorCode::kUnsupported,
+                            is_alert   ? "the server speaks TLS at this port: its URL begins with https://"
+                            : is_frame ? "the server speaks HTTP/2 only"
+                                       : "what came is no answer in HTTP/1.1");
+}
+
 bool AnswerReader::take(std::string_view bytes) {
   began_ |= !bytes.empty();
   while (!bytes.empty()) {
@@ -55,6 +70,7 @@ bool AnswerReader::take(std::string_view bytes) {
         break;
       }
       default: {
+        if (part_ == Part::kStatus && !take_beginning(bytes)) return false;
         const size_t end = bytes.find('\n');
         if (part_of_line_.size() + std::min(end, bytes.size()) > kLineLimitBytes) {
           return exchange_->give_up(ErrorCode::kResourceExhausted,

@@ -35,6 +35,7 @@ class AnswerReader {
  private:
   enum class Part { kStatus, kHeaders, kCounted, kUntilEnd, kChunkSize, kChunk, kChunkEnd, kTrailers, kDone };
 
+  bool take_beginning(std::string_view bytes);
   bool take_line(std::string_view line);
   bool end_head();
   bool begin_body(Part part, int64_t announced_bytes);

@@ -69,7 +69,7 @@ const std::vector<Case>& cases() {
   const auto done = [](int status, std::string body) { return Taken{{}, true, true, status, std::move(body)}; };
   const auto last = [](int status, std::string body) { return Taken{{}, true, false, status, std::move(body)}; };
   const auto with_end = [](int status, std::string body) { return Taken{{}, false, false, status, std::move(body)}; };
-  const Taken refused{.refused = ErrorCode::kUnavailable};
+  const Taken refused{.refused = ErrorCode::kUnavailable}, foreign{.refused = ErrorCode::kUnsupported};
   static const std::vector<Case> all{
       {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", done(200, "hello")},
       {"HTTP/1.1 200\r\nCONTENT-LENGTH:5 \r\n\r\nhello", done(200, "hello")},
@@ -92,8 +92,10 @@ const std::vector<Case>& cases() {
        last(200, "ok")},
       {"", refused},
       {"HTTP/1.1 2", refused},
-      {"SSH-2.0-OpenSSH_9\r\n\r\n", refused},
-      {"HTTP/2 200 OK\r\n\r\n", refused},
+      {"SSH-2.0-OpenSSH_9\r\n\r\n", foreign},
+      {"HTTP/2 200 OK\r\n\r\n", foreign},
+      {"\x15\x03\x01 an alert of TLS that has no end of a line", foreign},
+      {std::string("\0\0\x12\x04\0\0\0\0\0 settings", 18), foreign},
       {"HTTP/1.1 2000 OK\r\n\r\n", refused},
       {"HTTP/1.1 -20 OK\r\n\r\n", refused},
       {"HTTP/1.1 101 Switching\r\n\r\n", refused},
@@ -138,6 +140,9 @@ TEST(AnswerReader, MoreThanThereIsRoomForIsCorruption) {
 TEST(AnswerReader, NothingGrowsWithoutEnd) {
   const Taken refused{.refused = ErrorCode::kResourceExhausted};
   EXPECT_EQ(take({}, "HTTP/1.1 200 OK\r\nX: " + std::string(1 << 20, 'x'), {}), refused);
+  std::string interim;
+  for (int i = 0; i < 16; ++i) interim += "HTTP/1.1 100 Continue\r\n\r\n";
+  EXPECT_EQ(take({}, interim + "HTTP/1.1 204 No\r\n\r\n", {}), Taken{.refused = ErrorCode::kUnsupported});
   std::string answer = "HTTP/1.1 200 OK\r\n";
   for (int i = 0; i < 200; ++i) answer += "X: " + std::string(10'000, 'x') + "\r\n";
   EXPECT_EQ(take({}, answer, {}), refused);

@@ -66,7 +66,9 @@ ConnectionSettings ConnectionSettings::resolve(const ClientOptions& options) {
   settings.ca_file = options.ca_file.empty() ? find_ca_bundle() : options.ca_file;
   // Without this libcurl looks through the environment for every request.
   for (const char* name : {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"}) {
-    settings.proxy_from_environment |= !environment(name).empty();
+    const std::string proxy = environment(name);
+    settings.proxy_from_environment |= !proxy.empty();
+    settings.tls_to_proxy |= proxy.starts_with("https://") || proxy.starts_with("HTTPS://");
   }
   if (settings.options.user_agent.empty()) settings.options.user_agent = "millrace/" MILLRACE_VERSION;
   return settings;
@@ -94,8 +96,8 @@ void Connection::set(CURLoption option, T value) {
 
 void Connection::set_all(const Request& request) {
   origin_ = origin_of(request.url);
-  is_tls_ = (origin_[4] | 0x20) == 's';
   is_direct_ = request.direct;
+  is_tls_ = (origin_[4] | 0x20) == 's' || (settings_.tls_to_proxy && !is_direct_);
   set(CURLOPT_URL, (origin_ + "/").c_str());
   set(CURLOPT_CONNECT_ONLY, 1L);
   set(CURLOPT_PRIVATE, this);
@@ -120,6 +122,7 @@ void Connection::set_all(const Request& request) {
   set(CURLOPT_SSLVERSION, long{CURL_SSLVERSION_TLSv1_2});
   if (!settings_.ca_file.empty()) {
     set(CURLOPT_CAINFO, settings_.ca_file.c_str());
+    set(CURLOPT_PROXY_CAINFO, settings_.ca_file.c_str());
     set(CURLOPT_CAPATH, static_cast<char*>(nullptr));  // nothing else is trusted
   }
   set(CURLOPT_SHARE, settings_.share);
@@ -161,7 +164,19 @@ Error Connection::connect_error(CURLcode code, const Exchange& exchange) const {
   const auto error = [&](ErrorCode error_code, std::string_view message) {
     return exchange.error(error_code, message, static_cast<int>(sys_errno));
   };
+  long proxy_status = 0;
+  curl_.easy_getinfo(handle_, CURLINFO_HTTP_CONNECTCODE, &proxy_status);
+  if (proxy_status == 407) {
+    return error(ErrorCode::kPermissionDenied,
+                 "the proxy wants a user's name and password (407): they stand in the proxy's URL in the environment, "
+                 "as in https_proxy=http://USER:PASSWORD@HOST:PORT");
+  }
+  if (proxy_status >= 400 && proxy_status < 500) {
+    return error(ErrorCode::kPermissionDenied, fmt::format("the proxy refuses to lead there ({})", proxy_status));
+  }
   switch (code) {
+    case CURLE_SSL_CONNECT_ERROR:
+      return tls_error(text, exchange);
     case CURLE_PEER_FAILED_VERIFICATION:
       return error(ErrorCode::kPermissionDenied,
                    fmt::format("the server's certificate is not trusted ({}); {}", text, kTrustHint));
@@ -178,6 +193,19 @@ Error Connection::connect_error(CURLcode code, const Exchange& exchange) const {
     default:
       return error(ErrorCode::kUnavailable, text);
   }
+}
+
+// A handshake that was cut may succeed the next time; one between two that cannot understand each other never will.
+Error Connection::tls_error(std::string_view text, const Exchange& exchange) const {
+  const auto says = [&](auto... words) { return ((text.find(words) != text.npos) || ...); };
+  if (says("wrong version number", "unknown protocol", "packet length", "http request", "unexpected TLS packet")) {
+    return exchange.error(ErrorCode::kUnsupported,
+                          fmt::format("the server speaks no TLS at this port: its URL begins with http:// ({})", text));
+  }
+  if (says("no application protocol", "no_application_protocol", "No supported application protocol")) {
+    return exchange.error(ErrorCode::kUnsupported, fmt::format("the server speaks HTTP/2 only ({})", text));
+  }
+  return exchange.error(ErrorCode::kUnavailable, text);
 }
 
 // TLS answers with news for itself too.

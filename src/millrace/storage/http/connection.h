@@ -19,6 +19,7 @@ struct ConnectionSettings {
   ClientOptions options;
   std::string ca_file;  // PEM; "" leaves libcurl's own
   bool proxy_from_environment = false;
+  bool tls_to_proxy = false;  // one of the proxies that the environment names is spoken to with TLS
   CURLSH* share = nullptr;  // TLS sessions
   curl_opensocket_callback open_socket = nullptr;
   curl_closesocket_callback close_socket = nullptr;
@@ -91,6 +92,7 @@ class Connection {
   void set(CURLoption option, T value);
   void set_all(const Request& request);
   Error connect_error(CURLcode code, const Exchange& exchange) const;
+  Error tls_error(std::string_view text, const Exchange& exchange) const;
   Moved receive(std::span<char> into);
   void send(std::span<char> scratch);
   Moved send_some(std::span<char> scratch);
@@ -103,7 +105,7 @@ class Connection {
   const ConnectionSettings& settings_;
   CURL* handle_ = nullptr;
   std::string origin_;
-  bool is_tls_ = false;
+  bool is_tls_ = false;  // what the socket carries goes through libcurl
   bool is_direct_ = false;
   int socket_ = -1;
   int wake_bytes_ = 1;  // so many make the socket readable (SO_RCVLOWAT)

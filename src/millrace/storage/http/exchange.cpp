@@ -12,7 +12,8 @@
 namespace millrace::http {
 namespace {
 
-constexpr int64_t kHeadLimitBytes = 1 << 20;  // S3's answers stay below 16 KiB
+constexpr int64_t kHeadLimitBytes = 1 << 20;  // of all heads; S3's answers stay below 16 KiB
+constexpr int kMostHeads = 16;                // interim answers (1xx) and the final one
 
 std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
@@ -117,6 +118,8 @@ bool Exchange::take_status(std::string_view line) {
   response_.headers.clear();
   response_.headers.reserve(16);
   taken_bytes_ += std::ssize(line);
+  if (++heads_ > kMostHeads)
+    return give_up(ErrorCode::kUnsupported, fmt::format("more than {} interim answers", kMostHeads - 1));
   // "HTTP/1.1 200 OK"
   const bool is_http = line.starts_with("HTTP/1.") && line.size() >= 12 && line[8] == ' ';
   response_.status = is_http ? whole_number<int>(line.substr(9, 3)).value_or(-1) : -1;

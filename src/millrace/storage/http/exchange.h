@@ -91,6 +91,7 @@ class Exchange {
   int64_t body_bytes_ = 0;
   int64_t taken_bytes_ = 0;
   int64_t counted_bytes_ = 0;  // by Request::file_progress
+  int heads_ = 0;
 };
 
 using Exchanges = std::list<std::unique_ptr<Exchange>>;

@@ -2,6 +2,8 @@
 #include "millrace/storage/http/http.h"
 
 #include <algorithm>
+#include <ctime>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -62,6 +64,27 @@ ContentRange Response::content_range() const {
   range.first = whole_number<int64_t>(text.substr(0, dash));
   range.last = whole_number<int64_t>(text.substr(dash + 1, slash - dash - 1));
   return range;
+}
+
+std::chrono::seconds Response::retry_after() const {
+  const std::string_view text = header("retry-after");
+  if (const auto seconds = whole_number<int32_t>(text)) return std::chrono::seconds(*seconds);
+  const Time until = parse_time(text);
+  if (until.time_since_epoch().count() == 0) return {};
+  const auto left = std::chrono::duration_cast<std::chrono::seconds>(until - std::chrono::system_clock::now());
+  return std::max(left, std::chrono::seconds(0));
+}
+
+Time time_of(int64_t seconds) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 1'000'000'000 - 1;
+  return seconds < -kMost || seconds > kMost ? Time() : Time(std::chrono::seconds(seconds));
+}
+
+Time parse_time(std::string_view text) {
+  std::tm parts{};
+  const std::string copy(text);
+  if (::strptime(copy.c_str(), "%a, %d %b %Y %H:%M:%S", &parts) == nullptr) return {};
+  return time_of(::timegm(&parts));
 }
 
 Client::Client(ClientOptions options) {

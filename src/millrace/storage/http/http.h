@@ -30,6 +30,9 @@ namespace millrace::http {
 enum class Method { kGet, kHead, kPut, kPost, kDelete };
 std::string_view method_name(Method method);  // "GET"
 
+// Bytes a second, both ways.
+inline constexpr int64_t kLowestRate = 1 << 10;
+
 // A URL for people: without a user's name and password, and without its query, which may be a signature.
 std::string without_secrets(std::string_view url);
 
@@ -45,10 +48,18 @@ struct Request {
   Clock::time_point not_before{};  // waits until then without holding a thread or a connection
   Clock::time_point deadline = Clock::time_point::max();
   std::chrono::milliseconds stall_timeout{20'000};  // gives up when no byte moved for so long; 0: never
+  // Gives up where, after so long, fewer than kLowestRate bytes moved for each further second; 0: never.
+  std::chrono::milliseconds slow_after{30'000};
   bool direct = false;                              // past the proxy that the environment names
   std::stop_token stop;
   // `body`, `file` and `out` stay alive until the answer.
 };
+
+using Time = std::chrono::sys_time<std::chrono::nanoseconds>;
+// So many seconds after 1970; the epoch where a Time does not reach (before 1678, after 2261).
+Time time_of(int64_t seconds);
+// "Sat, 21 Nov 2026 11:33:55 GMT" (RFC 9110, 5.6.7); the epoch for what is none.
+Time parse_time(std::string_view text);
 
 // Of a 206 or 416 (RFC 9110, 14.4): "bytes 5-9/100", "bytes */100". What is '*', or no such header, is missing.
 struct ContentRange {
@@ -64,6 +75,8 @@ struct Response {
   // The value of the first header of this name (lower case); "" when there is none.
   std::string_view header(std::string_view name) const;
   ContentRange content_range() const;
+  // How long the server asks to be left alone (Retry-After, RFC 9110, 10.2.3); 0 where it does not.
+  std::chrono::seconds retry_after() const;
 };
 
 struct ClientOptions {
@@ -76,12 +89,13 @@ struct ClientOptions {
 
 // Errors of a request, all with the method and the URL without its query:
 //   unavailable       no connection, reset, or cut before the end: may be tried again
-//   timeout           the stall timeout or the deadline
-//   permission_denied the server's certificate is not trusted
+//   timeout           the stall timeout, a rate below kLowestRate, or the deadline
+//   permission_denied the server's certificate is not trusted, or a proxy refuses to lead there
 //   cancelled         the stop token, or the client was dropped
 //   corruption        a body longer than `out`, a file that became shorter than it was
 //   resource_exhausted  a body longer than body_limit_bytes
-//   unsupported       libcurl is not installed
+//   unsupported       libcurl is not installed, or the server speaks something else: TLS on a port for http, or none on
+//                     one for https, or HTTP/2 only
 //   invalid_argument  no http(s) URL, a user name in it, a header with a line end
 // Thread-safe. After fork the child has connections and threads of its own; requests of the parent stay with it.
 class Client {

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <random>
 #include <utility>
 
 #include "millrace/base/metrics.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/http/exchange.h"
+#include "millrace/storage/http/numbers.h"
 
 namespace millrace {
 namespace {
@@ -70,6 +72,19 @@ milliseconds pause_after(int tries, milliseconds first) {
 
 struct HttpServer {
   explicit HttpServer(const HttpStorageOptions& options_) : options(options_), client(options_.client) {}
+
+  // When to try again what was asked `tries` times since `begun`; nothing when it is of no use.
+  std::optional<Clock::time_point> again(int tries, Clock::time_point begun, const Result<Response>& answer) const {
+    if (tries >= options.tries) return std::nullopt;
+    const Clock::duration pause = std::max<Clock::duration>(pause_after(tries, options.first_pause),
+                                                            answer ? answer->retry_after() : std::chrono::seconds(0));
+    const Clock::time_point next = Clock::now() + pause;
+    return next < begun + options.timeout ? std::optional(next) : std::nullopt;
+  }
+  void set_times(http::Request& request) const {
+    request.stall_timeout = std::min(request.stall_timeout, options.timeout);
+  }
+
   const HttpStorageOptions options;
   http::Client client;
 };
@@ -82,6 +97,7 @@ struct HttpObject {
   int64_t size = 0;
   std::string version;
   std::chrono::sys_time<std::chrono::nanoseconds> modified{};
+  std::stop_token stop;
 
   void add_conditions(http::Request& request) const {
     if (version.empty() || version.starts_with("W/")) return;  // a weak ETag never matches
@@ -113,8 +129,8 @@ struct HttpObject {
 class HttpRead : public std::enable_shared_from_this<HttpRead> {
  public:
   using Done = std::function<void(Status)>;
-  HttpRead(const HttpObject& object, Clock::time_point deadline, Done done)
-      : object_(object), deadline_(deadline), done_(std::move(done)) {}
+  HttpRead(const HttpObject& object, const std::stop_token& stop, Clock::time_point deadline, Done done)
+      : object_(object), deadline_(deadline), done_(std::move(done)), stop_with_caller_(stop, [this] { stop_.request_stop(); }) {}
 
   void start(int64_t offset, std::span<std::byte> out) {
     for (size_t begin = 0; begin < out.size(); begin += kPieceBytes) {
@@ -143,6 +159,7 @@ class HttpRead : public std::enable_shared_from_this<HttpRead> {
         fmt::format("Range: bytes={}-{}", piece.offset, piece.offset + static_cast<int64_t>(piece.out.size()) - 1));
     object_.add_conditions(request);
     request.stop = stop_.get_token();
+    object_.server->set_times(request);
     object_.server->client.start(std::move(request), [self = shared_from_this(), &piece](Result<Response> answer) {
       self->take(piece, std::move(answer));
     });
@@ -151,10 +168,9 @@ class HttpRead : public std::enable_shared_from_this<HttpRead> {
   void take(Piece& piece, Result<Response> answer) {
     Status status = answer ? object_.judge(*answer, piece.offset, piece.out.size()) : tl::unexpected(answer.error());
     if (answer) process_metrics().add(Metric::kReceivedBytes, answer->received_bytes);
-    const HttpStorageOptions& options = object_.server->options;
-    if (!status && may_try_again(status.error().code()) && piece.tries < options.tries) {
-      const Clock::time_point again = Clock::now() + pause_after(piece.tries, options.first_pause);
-      if (again < deadline_ && !stop_.stop_requested()) return send(piece, again);
+    if (!status && may_try_again(status.error().code()) && !stop_.stop_requested()) {
+      const auto again = object_.server->again(piece.tries, begun_, answer);
+      if (again && *again < deadline_) return send(piece, *again);
     }
     const bool failed = !status;
     bool last = false;
@@ -170,9 +186,10 @@ class HttpRead : public std::enable_shared_from_this<HttpRead> {
   }
 
   const HttpObject& object_;
-  const Clock::time_point deadline_;
+  const Clock::time_point begun_ = Clock::now(), deadline_;
   const Done done_;
-  std::stop_source stop_;
+  std::stop_source stop_;  // set by the caller's, and after the first error
+  const std::stop_callback<std::function<void()>> stop_with_caller_;
   std::vector<Piece> pieces_;
   Mutex mutex_;
   size_t left_ GUARDED_BY(mutex_) = 0;
@@ -190,7 +207,7 @@ class HttpReader final : public RandomReader {
     Mutex mutex;
     CondVar ended;
     std::optional<Status> answer;
-    start(offset, out, Clock::time_point::max(), [&](Status status) {
+    start(offset, out, {}, Clock::time_point::max(), [&](Status status) {
       MutexLock lock(mutex);
       answer = std::move(status);
       ended.notify_one();
@@ -200,11 +217,13 @@ class HttpReader final : public RandomReader {
     return *std::move(answer);
   }
 
-  void start(int64_t offset, std::span<std::byte> out, Clock::time_point deadline, HttpRead::Done done) const {
+  void start(int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
+             HttpRead::Done done) const {
     if (Status fine = check_read_range(*this, offset, static_cast<int64_t>(out.size())); !fine) {
       return done(std::move(fine));
     }
-    std::make_shared<HttpRead>(object_, deadline, std::move(done))->start(offset, out);
+    std::make_shared<HttpRead>(object_, stop.stop_possible() ? stop : object_.stop, deadline, std::move(done))
+        ->start(offset, out);
   }
 
  private:
@@ -215,8 +234,14 @@ class HttpStorage final : public Storage {
  public:
   HttpStorage(std::string origin, const HttpStorageOptions& options)
       : origin_(std::move(origin)), server_(std::make_shared<HttpServer>(options)) {}
-  HttpStorage(const HttpStorage& other, std::string query)
-      : origin_(other.origin_), query_(std::move(query)), server_(other.server_) {}
+  HttpStorage(const HttpStorage& other, std::string query, std::stop_token stop)
+      : origin_(other.origin_), query_(std::move(query)), server_(other.server_), stop_(std::move(stop)) {}
+  std::shared_ptr<Storage> with_stop(std::stop_token stop) const override {
+    return std::make_shared<HttpStorage>(*this, query_, std::move(stop));
+  }
+  std::shared_ptr<Storage> with_query(std::string query) const {
+    return std::make_shared<HttpStorage>(*this, std::move(query), stop_);
+  }
 
   std::string_view name() const override { return origin_; }
   Capabilities capabilities() const override { return {}; }
@@ -255,7 +280,7 @@ class HttpStorage final : public Storage {
       } else if (reader == nullptr || operation.writer != nullptr) {
         end(fail(ErrorCode::kInvalidArgument, "operation {}: needs a reader of {}", operation.tag, origin_));
       } else {
-        reader->start(operation.offset, operation.out, operation.deadline, end);
+        reader->start(operation.offset, operation.out, operation.stop, operation.deadline, end);
       }
     }
   }
@@ -279,6 +304,7 @@ class HttpStorage final : public Storage {
     RETURN_IF_ERROR(check_key(key));
     HttpObject object;
     object.server = server_;
+    object.stop = stop_;
     object.name = origin_ + "/" + encoded(key);
     object.url = query_.empty() ? object.name : object.name + "?" + encoded(query_);
     return object;
@@ -297,19 +323,23 @@ class HttpStorage final : public Storage {
 
   Result<Response> ask(const HttpObject& object) const {
     std::byte first{};
+    const Clock::time_point begun = Clock::now();
     Clock::time_point not_before{};
     for (int tries = 1;; ++tries) {
       http::Request request{.url = object.url, .headers = {"Range: bytes=0-0"}, .out = {&first, 1}};
       request.not_before = not_before;
+      request.stop = object.stop;
+      server_->set_times(request);
       count_try(tries);
       Result<Response> answer = server_->client.fetch(std::move(request));
       if (answer && answer->status != 408 && answer->status != 429 && answer->status < 500) return answer;
-      if (tries >= server_->options.tries || (!answer && !may_try_again(answer.error().code()))) {
+      const auto again = server_->again(tries, begun, answer);
+      if (!again || (!answer && !may_try_again(answer.error().code()))) {
         // More than the one byte that was asked for.
         if (!answer && answer.error().code() == ErrorCode::kCorruption) return no_ranges(object.name);
         return answer;
       }
-      not_before = Clock::now() + pause_after(tries, server_->options.first_pause);
+      not_before = *again;
     }
   }
 
@@ -354,9 +384,23 @@ class HttpStorage final : public Storage {
 
   const std::string origin_, query_;
   const std::shared_ptr<HttpServer> server_;
+  const std::stop_token stop_;
 };
 
 }  // namespace
+
+Result<HttpStorageOptions> HttpStorageOptions::from_environment() {
+  HttpStorageOptions options;
+  const char* const text = std::getenv("MILLRACE_TIMEOUT");
+  if (text == nullptr || *text == '\0') return options;
+  const auto seconds = http::whole_number<int32_t>(text);
+  if (!seconds || *seconds == 0) {
+    return fail(ErrorCode::kInvalidArgument, "MILLRACE_TIMEOUT is \"{}\", not a whole number of seconds, 1 or more", text);
+  }
+  options.timeout = std::chrono::seconds(*seconds);
+  options.client.connect_timeout = std::min(options.client.connect_timeout, options.timeout);
+  return options;
+}
 
 Result<std::shared_ptr<Storage>> open_http_storage(std::string origin, const HttpStorageOptions& options) {
   RETURN_IF_ERROR(http::check_request({.url = origin}));
@@ -367,7 +411,7 @@ Result<std::shared_ptr<Storage>> open_http_storage(std::string origin, const Htt
 }
 
 std::shared_ptr<Storage> with_query(const Storage& storage, std::string query) {
-  return std::make_shared<HttpStorage>(dynamic_cast<const HttpStorage&>(storage), std::move(query));
+  return dynamic_cast<const HttpStorage&>(storage).with_query(std::move(query));
 }
 
 }  // namespace millrace

@@ -24,6 +24,11 @@ struct HttpStorageOptions {
   http::ClientOptions client;
   int tries = 6;                               // of a request, the first included
   std::chrono::milliseconds first_pause{200};  // doubled for each further one, up to 10 s
+  // Nothing is tried again after so long; what is silent for so long has failed.
+  std::chrono::milliseconds timeout{120'000};
+
+  // What MILLRACE_TIMEOUT (whole seconds) says. Errors: invalid_argument.
+  [[nodiscard]] static Result<HttpStorageOptions> from_environment();
 };
 
 // The storage of everything at `origin`: "https://host" or "http://host:port". Errors: invalid_argument.

@@ -327,7 +327,8 @@ TEST(HttpClient, NonsenseIsUnavailable) {
     request.stall_timeout = seconds(2);
     const auto answer = client.fetch(request);
     ASSERT_FALSE(answer) << nonsense;
-    EXPECT_THAT(answer.error().code(), testing::AnyOf(ErrorCode::kUnavailable, ErrorCode::kCorruption))
+    EXPECT_THAT(answer.error().code(),
+                testing::AnyOf(ErrorCode::kUnavailable, ErrorCode::kUnsupported, ErrorCode::kCorruption))
         << answer.error().to_string();
   }
 }
@@ -367,6 +368,23 @@ TEST(HttpClient, RequestsThatCannotBeSentAreRefused) {
     request.headers = {header};
     EXPECT_FAILS(client.fetch(request), ErrorCode::kInvalidArgument);
   }
+}
+
+// Told at once and by their names, so that nobody tries them again and again.
+TEST(HttpClient, HttpAndHttpsTakenForEachOtherAreUnsupported) {
+  const TestServer plain(always({.body = "ok"})), tls(always({.body = "ok"}), {.tls = true});
+  const auto swapped = [](const TestServer& server, const std::string& scheme) {
+    return scheme + server.url("/o").substr(server.url("/o").find("://"));
+  };
+  Client client;
+  const auto begin = Clock::now();
+  const auto to_plain = client.fetch(get(swapped(plain, "https")));
+  EXPECT_FAILS(to_plain, ErrorCode::kUnsupported);
+  EXPECT_THAT(to_plain.error().to_string(), HasSubstr("http://"));
+  const auto to_tls = client.fetch(get(swapped(tls, "http")));
+  EXPECT_FAILS(to_tls, ErrorCode::kUnsupported);
+  EXPECT_THAT(to_tls.error().to_string(), HasSubstr("https://"));
+  EXPECT_LT(since(begin), seconds(5));
 }
 
 TEST(HttpClient, TlsTrustsOnlyWhatItWasTold) {

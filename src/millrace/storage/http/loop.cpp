@@ -25,7 +25,9 @@ constexpr int kUsualOf = 16;     // so many of late say what that is
 constexpr std::chrono::microseconds kShortestNap{50}, kLongestNap{1000};  // no thread sleeps for less
 
 milliseconds look_interval(const Request& request) {
-  return std::max(request.stall_timeout / kLooksPerStall, milliseconds(1));
+  milliseconds shortest = request.stall_timeout;
+  if (request.slow_after.count() > 0) shortest = std::min(shortest, request.slow_after);
+  return std::max(shortest / kLooksPerStall, milliseconds(1));
 }
 
 }  // namespace
@@ -221,6 +223,14 @@ void Loop::look_at(Exchange& exchange, Clock::time_point now) {
     return end(exchange, tl::unexpected(exchange.error(
                              ErrorCode::kTimeout, fmt::format("no byte moved for {} ms (after {} answered)",
                                                               request.stall_timeout.count(), exchange.progress()))));
+  }
+  const auto slow_for = std::chrono::duration<double>(now - exchange.begun - request.slow_after).count();
+  if (request.slow_after.count() > 0 && static_cast<double>(moved) < slow_for * kLowestRate) {
+    const auto seconds = std::chrono::duration<double>(now - exchange.begun).count();
+    return end(exchange, tl::unexpected(exchange.error(
+                             ErrorCode::kTimeout,
+                             fmt::format("too slow: {} bytes moved in {:.0f} s, fewer than {} a second", moved, seconds,
+                                         kLowestRate))));
   }
   set_timer(exchange, std::min(now + look_interval(request), request.deadline));
 }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "millrace/storage/http/test_client.h"
@@ -59,6 +60,18 @@ TEST(HttpLoop, ASlowAnswerIsNoStall) {
     request.deadline = Clock::now() + milliseconds(200);
     EXPECT_FAILS(client.fetch(request), ErrorCode::kTimeout);
   }
+}
+
+// Something moves all the time, and it would take for ever.
+TEST(HttpLoop, ATrickleIsATimeout) {
+  TestServer server(always({.body = std::string(1000, 'x'), .trickle_bytes = 1, .trickle_pause = milliseconds(20)}));
+  Request request = get(server.url("/o"));
+  request.slow_after = milliseconds(300);
+  const auto begin = Clock::now();
+  const auto answer = Client().fetch(request);
+  EXPECT_FAILS(answer, ErrorCode::kTimeout);
+  EXPECT_THAT(answer.error().to_string(), testing::HasSubstr("too slow"));
+  EXPECT_LT(since(begin), seconds(3));
 }
 
 TEST(HttpLoop, ShortAnswersFollowLongOnes) {
@@ -355,12 +368,44 @@ TEST(HttpLoop, AProxyOfTheEnvironmentMakesTunnels) {
   EXPECT_THAT(seen, testing::ElementsAre("GET /direct", "GET /excepted"));
 }
 
-TEST(HttpLoop, AProxyThatRefusesIsUnavailable) {
-  TestServer proxy(always({.status = 403}));
+// Whose certificate is trusted as a server's is; what goes through the tunnel is plain HTTP.
+TEST(HttpLoop, AProxyWithTlsLeadsToPlainServers) {
+  const std::string content = test_bytes(1 << 20, 9);
+  TestServer proxy(
+      [&](const ReceivedRequest& request) {
+        if (request.method == "CONNECT") return Reply{};
+        return request.method == "PUT" ? Reply{.body = request.body == content ? "same" : "other"}
+                                       : serve_range(request, content);
+      },
+      {.tls = true});
+  TempDir directory;
+  const std::string ca_file = directory.path() + "/ca.pem";
+  std::ofstream(ca_file) << proxy.certificate();
   ASSERT_EQ(::setenv("http_proxy", proxy.url("").c_str(), 1), 0);
-  const auto answer = Client().fetch(get("http://service.invalid/k"));
+  Client client({.ca_file = ca_file});
+  Buffer buffer(content.size());
+  Request request = get("http://service.invalid/k");
+  request.out = buffer.span();
+  const auto answer = client.fetch(request);
+  const auto sent = client.fetch(put("http://service.invalid/k", content));
   ::unsetenv("http_proxy");
-  EXPECT_FAILS(answer, ErrorCode::kUnavailable);
+  ASSERT_TRUE(answer) << answer.error().to_string();
+  EXPECT_TRUE(buffer.bytes == content);
+  ASSERT_TRUE(sent) << sent.error().to_string();
+  EXPECT_EQ(sent->body, "same");
+}
+
+TEST(HttpLoop, AProxyThatRefusesIsToldByItsAnswer) {
+  for (const auto& [status, code, word] : {std::tuple(403, ErrorCode::kPermissionDenied, "403"),
+                                           std::tuple(407, ErrorCode::kPermissionDenied, "USER:PASSWORD@"),
+                                           std::tuple(502, ErrorCode::kUnavailable, "502")}) {
+    TestServer proxy(always({.status = status}));
+    ASSERT_EQ(::setenv("http_proxy", proxy.url("").c_str(), 1), 0);
+    const auto answer = Client().fetch(get("http://service.invalid/k"));
+    ::unsetenv("http_proxy");
+    EXPECT_FAILS(answer, code);
+    EXPECT_THAT(answer.error().to_string(), testing::HasSubstr(word));
+  }
 }
 
 }  // namespace

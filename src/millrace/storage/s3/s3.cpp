@@ -97,6 +97,12 @@ class S3Storage final : public Storage {
     return bucket != nullptr && bucket->bucket_->service == bucket_->service;
   }
 
+  std::shared_ptr<Storage> with_stop(std::stop_token stop) const override {
+    auto own = std::make_shared<Bucket>(*bucket_);
+    own->stop = std::move(stop);
+    return std::make_shared<S3Storage>(std::move(own));
+  }
+
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
                                                                 const OpenOptions& options) override {
     RETURN_IF_ERROR(check_key(key));
@@ -161,7 +167,7 @@ void S3Storage::submit(std::span<const Operation> operations, CompletionQueue& q
     }
     const bool writes = operation.writer != nullptr && operation.reader == nullptr && !late;
     if (writes && start_part_write(operation, done)) continue;
-    submit_operations(bucket_->process.get().executor, std::span(&operation, 1), queue);
+    submit_operations(bucket_->state->process.get().executor, std::span(&operation, 1), queue);
   }
 }
 
@@ -230,7 +236,7 @@ Result<std::vector<ObjectInfo>> S3Storage::list_uploads(std::string_view prefix)
     ASSIGN_OR_RETURN(const Answer answer,
                      bucket_->fetch(bucket_->request(http::Method::kGet, {}, std::move(query)), what));
     ASSIGN_OR_RETURN(UploadPage page, with_context(parse_uploads(answer.response.body), what));
-    auto& process = bucket_->process.get();
+    auto& process = bucket_->state->process.get();
     MutexLock lock(process.mutex);
     for (ObjectInfo& upload : page.uploads) {
       if (!process.uploads.contains(upload.version)) uploads.push_back(std::move(upload));
@@ -263,6 +269,7 @@ Result<std::shared_ptr<Bucket>> make_bucket(const std::string& name, const S3Opt
   bucket->name = "s3://" + name;
   bucket->checksums = options.checksums;
   bucket->check_reads = options.check_reads;
+  bucket->etag_is_md5 = options.etag_is_md5;
   return bucket;
 }
 

@@ -23,7 +23,10 @@ struct S3Options {
   bool checksums = true;     // CRC-32C with every upload
   bool check_reads = true;   // ask for the checksums that the server keeps, and hold what comes against them
   bool hedge = true;         // ask a second time for what takes far longer than its like
+  bool etag_is_md5 = true;   // of a PUT that the server did not encrypt: then it proves what was stored
   int max_tries = 10;
+  // A request that fails is tried again until it is so old; one that is silent for so long fails.
+  std::chrono::milliseconds timeout{120'000};
   int max_under_way = 128;         // requests at once
   int threads = 1;                 // of the transport
   double requests_per_second = 0;  // 0: no limit

@@ -62,7 +62,7 @@ std::string key_in(const pugi::xml_node& node, const char* name, bool encoded) {
   return encoded ? url_decoded(text) : text;
 }
 
-using Time = std::chrono::sys_time<std::chrono::nanoseconds>;
+using http::Time;
 
 // "2026-11-21T11:33:55.123Z"; the epoch for what is none.
 Time parse_iso_time(const char* text) {
@@ -74,7 +74,8 @@ Time parse_iso_time(const char* text) {
     int64_t unit = 100'000'000;
     for (++rest; *rest >= '0' && *rest <= '9'; ++rest, unit /= 10) ns += (*rest - '0') * unit;
   }
-  return Time(std::chrono::seconds(::timegm(&parts)) + std::chrono::nanoseconds(ns));
+  const Time whole = http::time_of(::timegm(&parts));
+  return whole == Time() ? whole : whole + std::chrono::nanoseconds(ns);
 }
 
 ErrorCode code_of(int status, std::string_view code) {
@@ -104,13 +105,6 @@ ErrorCode code_of(int status, std::string_view code) {
 
 }  // namespace
 
-Time parse_http_time(std::string_view text) {
-  std::tm parts{};
-  const std::string copy(text);
-  if (::strptime(copy.c_str(), "%a, %d %b %Y %H:%M:%S", &parts) == nullptr) return {};
-  return Time(std::chrono::seconds(::timegm(&parts)));
-}
-
 std::string_view bare_etag(std::string_view etag) {
   if (etag.starts_with("W/")) etag.remove_prefix(2);
   if (etag.starts_with('"')) etag.remove_prefix(1);
@@ -130,6 +124,9 @@ Error error_of(const http::Response& response, std::string_view what) {
   std::string said = fmt::format("{}: the server answered {}", what, response.status);
   if (!answer.code.empty()) said += " " + answer.code;
   if (!answer.message.empty() && answer.message != answer.code) said += ": " + answer.message;
+  if (const auto wait = response.header("retry-after"); !wait.empty()) {
+    said += fmt::format(" (Retry-After: {})", wait.substr(0, kQuotedBytes));
+  }
   return Error(code_of(response.status, answer.code), std::move(said));
 }
 
@@ -225,7 +222,7 @@ Result<ObjectInfo> parse_object(std::string key, const http::Response& response)
   if (!size) return fail(ErrorCode::kUnavailable, "{}: the server did not say its size", object.key);
   object.size = *size;
   object.version = bare_etag(response.header("etag"));
-  object.modified = parse_http_time(response.header("last-modified"));
+  object.modified = http::parse_time(response.header("last-modified"));
   for (const auto& [name, value] : response.headers) {
     if (name.starts_with(kMetadataPrefix)) object.metadata[name.substr(kMetadataPrefix.size())] = value;
   }

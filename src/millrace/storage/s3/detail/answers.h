@@ -55,9 +55,6 @@ inline constexpr const char* kChecksumMode = "x-amz-checksum-mode";
 // Nothing where there is none that we compute, or where it is one of the parts' checksums.
 std::optional<ContentChecksum> checksum_of(const http::Response& response);
 
-// "Sat, 21 Nov 2026 11:33:55 GMT" (RFC 9110, 5.6.7); the epoch for what is none.
-std::chrono::sys_time<std::chrono::nanoseconds> parse_http_time(std::string_view text);
-
 // Without the quotes, and without the W/ of a weak one.
 std::string_view bare_etag(std::string_view etag);
 

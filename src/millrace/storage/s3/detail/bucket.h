@@ -16,26 +16,36 @@
 
 namespace millrace::s3 {
 
-struct Bucket {
+// What all who use a bucket have in common.
+struct BucketState {
   struct Process {
     Executor executor{4, "mr-s3-io"};  // for writes that are buffered, when they were submitted
     Mutex mutex;
     std::set<std::string> uploads GUARDED_BY(mutex);  // begun here
   };
 
+  // The server has answered a CRC-32C of ours with its own: it checks what it stores, and needs no MD5.
+  std::atomic<bool> checks_crc{false};
+  // The server compares If-Match of a PUT with the ETag without its quotes (radosgw before 18 does).
+  std::atomic<bool> bare_conditions{false};
+  PerProcess<Process> process{[] { return std::make_unique<Process>(); }};
+};
+
+// A value: with another `stop` it is the same bucket for another caller.
+struct Bucket {
   std::shared_ptr<Service> service;
+  std::shared_ptr<BucketState> state = std::make_shared<BucketState>();
+  std::stop_token stop;
   std::string bucket;
   std::string name;  // "s3://bucket"
   bool checksums = true;
   bool check_reads = true;
-  // The server compares If-Match of a PUT with the ETag without its quotes (radosgw before 18 does).
-  std::atomic<bool> bare_conditions{false};
-  PerProcess<Process> process{[] { return std::make_unique<Process>(); }};
+  bool etag_is_md5 = true;
 
   std::string url(std::string_view key) const { return fmt::format("{}/{}", name, key); }
   // A request to this bucket.
   Request request(http::Method method, std::string key = {}, Pairs query = {}) const {
-    return {.method = method, .bucket = bucket, .key = std::move(key), .query = std::move(query)};
+    return {.method = method, .bucket = bucket, .key = std::move(key), .query = std::move(query), .stop = stop};
   }
   // Waits for the answer; what is not 2xx is an error that begins with `what`.
   [[nodiscard]] Result<Answer> fetch(Request asked, std::string_view what) const;
@@ -79,6 +89,7 @@ class S3Reader final : public RandomReader {
  private:
   const std::shared_ptr<Service> service_;
   const std::shared_ptr<const PinnedObject> object_;
+  const std::stop_token stop_;
   mutable PerProcess<ReadAhead> ahead_;
 };
 

@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <utility>
 
+#include "millrace/base/log.h"
 #include "millrace/base/per_process.h"
 #include "millrace/base/sync.h"
 #include "millrace/storage/http/http.h"
@@ -40,7 +41,10 @@ Result<Credentials> look_everywhere(const SourceContext& context, size_t first) 
     if (found.credentials && found.credentials->expires <= context.now()) {
       return fail(ErrorCode::kPermissionDenied, "credentials, {}: they have expired", kPlaces[i].name);
     }
-    if (found.credentials) return std::move(*found.credentials);
+    if (found.credentials) {
+      log(LogLevel::kDebug, "credentials: {}", kPlaces[i].name);
+      return std::move(*found.credentials);
+    }
     tried += fmt::format("{}{}: {}", tried.empty() ? "" : "; ", kPlaces[i].name, found.missing);
   }
   return fail(ErrorCode::kPermissionDenied, "no credentials for S3 ({})", tried);

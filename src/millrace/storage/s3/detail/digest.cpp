@@ -13,7 +13,7 @@
 namespace millrace::s3 {
 namespace {
 
-std::string base64(std::span<const unsigned char> bytes) {
+std::string encoded(std::span<const unsigned char> bytes) {
   std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
   // SAFETY: unsigned char and char may alias; the text has room for the closing NUL.
   const int size =
@@ -27,15 +27,28 @@ std::string base64(std::span<const unsigned char> bytes) {
 std::string base64_md5(std::span<const std::byte> bytes) {
   Md5 md5;
   md5.update(bytes);
-  const std::string digest = md5.finish();
+  return base64(md5.finish());
+}
+
+std::string base64(std::string_view digest) {
   // SAFETY: char and unsigned char may alias.
-  return base64({reinterpret_cast<const unsigned char*>(digest.data()), digest.size()});
+  return encoded(std::span(reinterpret_cast<const unsigned char*>(digest.data()), digest.size()));
+}
+
+std::string hex(std::string_view digest) {
+  std::string text;
+  for (const char byte : digest) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+bool is_md5(std::string_view etag) {
+  return etag.size() == 32 && etag.find_first_not_of("0123456789abcdef") == etag.npos;
 }
 
 std::string multipart_etag(std::span<const std::string> part_etags) {
   std::string digests;
   for (const std::string& etag : part_etags) {
-    if (etag.size() != 32 || etag.find_first_not_of("0123456789abcdef") != etag.npos) return {};
+    if (!is_md5(etag)) return {};
     for (size_t i = 0; i < etag.size(); i += 2) digests += static_cast<char>(std::stoi(etag.substr(i, 2), nullptr, 16));
   }
   return fmt::format("{}-{}", md5_hex(std::as_bytes(std::span<const char>(digests))), part_etags.size());
@@ -45,7 +58,7 @@ std::string base64_crc32c(uint32_t crc) {
   const std::array<unsigned char, 4> big_endian{static_cast<unsigned char>(crc >> 24),
                                                 static_cast<unsigned char>(crc >> 16),
                                                 static_cast<unsigned char>(crc >> 8), static_cast<unsigned char>(crc)};
-  return base64(big_endian);
+  return encoded(big_endian);
 }
 
 std::optional<uint64_t> parse_base64_number(std::string_view text, size_t bytes) {

@@ -13,6 +13,11 @@
 namespace millrace::s3 {
 
 std::string base64_md5(std::span<const std::byte> bytes);
+// Of a digest of Md5::finish().
+std::string base64(std::string_view digest);
+std::string hex(std::string_view digest);
+// 32 hexadecimal digits.
+bool is_md5(std::string_view etag);
 // The ETag of a multipart object: MD5 of the parts' digests, and their number; "" when a part's ETag is no MD5.
 std::string multipart_etag(std::span<const std::string> part_etags);
 // A CRC-32C, big-endian, in base64.

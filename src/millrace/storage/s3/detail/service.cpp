@@ -15,8 +15,10 @@ namespace {
 
 // Waiting doubles from the first to the longest; of each, half is random, so that many clients spread.
 constexpr std::chrono::milliseconds kFirstWait(50), kLongestWait(5'000);
-// A server that says "slow down" is alive: we are patient, however many requests it takes.
-constexpr std::chrono::seconds kPatience(180);
+// No try is silent for longer, whatever the timeout; a slow one ends as http::Request says.
+constexpr std::chrono::milliseconds kLongestSilence(20'000), kShortestSilence(100);
+// What may fail late may be long in the making, and the server says no more meanwhile than that it lives.
+constexpr std::chrono::minutes kLatest(30);
 constexpr int64_t kClockTolerance_s = 60;
 
 Clock::duration wait_before(int failed_tries) {
@@ -34,6 +36,13 @@ bool may_pass(int status, std::string_view code) {
   return status == 500 || status == 502 || status == 504 || status == 408 || code == "RequestTimeout" ||
          code == "InternalError" || code == "OperationAborted" || code == "ConditionalRequestConflict" ||
          code == "BadDigest" || code == "XAmzContentChecksumMismatch" || code == "IncompleteBody";
+}
+
+// What may stand in a host's name.
+bool is_region(std::string_view text) {
+  return !text.empty() && text.size() <= 63 && text.front() != '-' && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+  });
 }
 
 bool may_pass(const Error& error) {
@@ -54,7 +63,8 @@ struct Service::Call {
   int failures = 0;    // that count against max_tries
   int slow_downs = 0;  // that do not
   Clock::time_point not_before{};
-  Clock::time_point begun = Clock::now();
+  Clock::time_point begun{};  // its first try
+  Clock::time_point sent{};   // its last one
   Credentials credentials;  // of the last try
   bool refreshed = false;   // credentials, after the server refused them
   bool redirected = false;  // to the bucket's region
@@ -77,6 +87,7 @@ http::ClientOptions client_options(const S3Options& options) {
   client.threads = options.threads;
   client.max_connections = std::max(1, options.max_under_way / options.threads);
   client.ca_file = options.ca_file;
+  client.connect_timeout = std::min(client.connect_timeout, options.timeout);
   return client;
 }
 
@@ -117,6 +128,9 @@ Result<std::shared_ptr<Service>> Service::find(const S3Options& options) {
     }
   }
   services.push_back(service);
+  log(LogLevel::kDebug, "S3 at {}, region {}{}", url.empty() ? "AWS" : http::without_secrets(url),
+      options.region.empty() ? "us-east-1 until the server names another" : options.region,
+      options.anonymous ? ", without credentials" : "");
   return service;
 }
 
@@ -177,6 +191,15 @@ Result<http::Request> Service::sign(Call& call) {
   out.stop = request.stop;
   out.deadline = request.deadline;
   out.not_before = call.not_before;
+  const auto begins = std::max(call.sent, call.not_before);
+  if (request.may_fail_late) {
+    out.stall_timeout = options_.timeout;
+    out.slow_after = {};
+    out.deadline = std::min(request.deadline, begins + kLatest);
+  } else {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(call.begun + options_.timeout - begins);
+    out.stall_timeout = std::clamp(left, kShortestSilence, kLongestSilence);
+  }
   ASSIGN_OR_RETURN(const Credentials credentials, credentials_.get());
   has_credentials_ = true;
   call.credentials = credentials;
@@ -218,7 +241,8 @@ void Service::launch(const std::shared_ptr<Call>& call) {
 }
 
 void Service::send(const std::shared_ptr<Call>& call) {
-  ++call->tries;
+  call->sent = Clock::now();
+  if (++call->tries == 1) call->begun = call->sent;
   process_metrics().add(Metric::kRequests, 1);
   auto request = sign(*call);
   if (!request) return end(call, tl::unexpected(std::move(request).error()));
@@ -227,13 +251,32 @@ void Service::send(const std::shared_ptr<Call>& call) {
   });
 }
 
+// For who wants to know why it hangs or is refused.
+void Service::log_try(const Call& call, const Result<http::Response>& result) {
+  const Request& request = call.request;
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - std::max(call.sent, call.not_before));
+  log(LogLevel::kDebug, "{} s3://{}/{}{}: {} after {} ms, try {}", http::method_name(request.method), request.bucket,
+      request.key, request.query.empty() ? "" : " (" + request.query.front().first + ")",
+      result ? std::to_string(result->status) : result.error().to_string(), ms.count(), call.tries);
+}
+
 void Service::finish(const std::shared_ptr<Call>& call, Result<http::Response> result) {
-  if (const auto wait = wait_before_retry(*call, result)) {
-    call->not_before = Clock::now() + *wait;
-    if (call->not_before < call->request.deadline) {
+  const Clock::time_point now = Clock::now();
+  log_try(*call, result);
+  const auto wait = wait_before_retry(*call, result);
+  if (wait) {
+    call->not_before = now + *wait;
+    const Clock::time_point last = std::min(call->request.deadline, call->begun + options_.timeout);
+    if (call->not_before < last && !is_away() && !call->request.stop.stop_requested()) {
       process_metrics().add(Metric::kRetries, 1);
       return launch(call);
     }
+  }
+  const bool is_stopped = !result && result.error().code() == ErrorCode::kCancelled;
+  if (result && result->status < 500 && result->status != 429) {
+    answered_ = now.time_since_epoch().count();
+  } else if (!is_stopped && answered_.load() < call->begun.time_since_epoch().count()) {
+    gave_up_ = now.time_since_epoch().count();
   }
   if (!result) {
     if (call->tries > 1) result.error().add_context(fmt::format("after {} tries", call->tries));
@@ -254,7 +297,8 @@ void Service::end(const std::shared_ptr<Call>& call, Result<Answer> result) {
 std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Result<http::Response>& result) {
   const auto again = [&]() -> std::optional<Clock::duration> {
     if (++call.failures >= options_.max_tries) return std::nullopt;
-    return wait_before(call.failures);
+    const auto ours = wait_before(call.failures);
+    return result ? std::max<Clock::duration>(ours, result->retry_after()) : ours;
   };
   if (!result) return may_pass(result.error()) ? again() : std::nullopt;
   const http::Response& response = *result;
@@ -267,8 +311,7 @@ std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Resu
   if (is_overload(response.status, answer.code)) {
     process_metrics().add(Metric::kSlowDowns, 1);
     process_.get().pace->slow_down();
-    if (Clock::now() - call.begun > kPatience) return std::nullopt;
-    return wait_before(++call.slow_downs);
+    return std::max<Clock::duration>(wait_before(++call.slow_downs), response.retry_after());  // alive: however many tries it takes
   }
   if (may_pass(response.status, answer.code)) return again();
   if (learn_region(call, response, answer) || learn_clock(call, response, answer) || renew_credentials(call, answer))
@@ -283,7 +326,7 @@ bool Service::learn_region(Call& call, const http::Response& response, const Err
   const bool wrong = response.status == 301 || response.status == 307 ||
                      answer.code == "AuthorizationHeaderMalformed" ||
                      (response.status == 400 && call.request.method == http::Method::kHead);
-  if (!wrong || call.redirected || region.empty()) return false;
+  if (!wrong || call.redirected || !is_region(region)) return false;
   call.redirected = true;
   MutexLock lock(mutex_);
   regions_[call.request.bucket] = region;
@@ -295,7 +338,7 @@ bool Service::learn_clock(Call& call, const http::Response& response, const Erro
   // The answer to HEAD has no body that could say why.
   const bool skewed =
       answer.code == "RequestTimeTooSkewed" || (response.status == 403 && call.request.method == http::Method::kHead);
-  const auto theirs = parse_http_time(response.header("date"));
+  const auto theirs = http::parse_time(response.header("date"));
   if (!skewed || call.skewed || theirs.time_since_epoch().count() == 0) return false;
   const auto ahead =
       std::chrono::duration_cast<std::chrono::seconds>(theirs - std::chrono::system_clock::now()).count();

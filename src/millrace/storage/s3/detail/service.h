@@ -73,8 +73,11 @@ class Service : public std::enable_shared_from_this<Service> {
   explicit Service(S3Options options);
 
   bool is_held_back() const;  // the server said lately that it has too much to do
+  // For as long as a request was tried nobody had an answer, nor since: further ones are tried once.
+  bool is_away() const { return gave_up_.load() > answered_.load(); }
   void launch(const std::shared_ptr<Call>& call);
   void send(const std::shared_ptr<Call>& call);
+  static void log_try(const Call& call, const Result<http::Response>& result);
   void finish(const std::shared_ptr<Call>& call, Result<http::Response> result);
   void end(const std::shared_ptr<Call>& call, Result<Answer> result);
   // When to try again, if that may help; learns from the answer what it says of us all (region, clock, load).
@@ -90,6 +93,7 @@ class Service : public std::enable_shared_from_this<Service> {
   PerProcess<Process> process_;
   std::atomic<bool> has_credentials_{false};  // asking for them will not take long
   std::atomic<int64_t> clock_ahead_s_{0};     // of the server's clock before ours
+  std::atomic<Clock::rep> answered_{0}, gave_up_{0};  // when that was last
   mutable Mutex mutex_;
   std::map<std::string, std::string> regions_ GUARDED_BY(mutex_);  // of buckets that are not where they were looked for
 };

@@ -30,7 +30,7 @@ constexpr int64_t kSmallestPartBytes = 5 << 20;  // but for the last one; S3's r
 constexpr int64_t kMostObjectBytes = int64_t{5} << 40;
 constexpr int64_t kMostCopyBytes = int64_t{5} << 30;  // of CopyObject and UploadPartCopy
 constexpr int kPartsUnderWay = 3;                     // gathered ones
-constexpr std::chrono::seconds kAbortPatience(10);
+constexpr std::chrono::milliseconds kAbortPatience(10'000), kStoppedAbortPatience(500);
 
 int64_t part_size_for(int64_t wish, int64_t object_bytes) {
   constexpr int64_t kMiB = 1 << 20;
@@ -39,6 +39,29 @@ int64_t part_size_for(int64_t wish, int64_t object_bytes) {
 }
 
 using Gathered = std::shared_ptr<std::vector<std::byte>>;
+
+Result<std::string> md5_of(std::span<const std::byte> data) {
+  Md5 md5;
+  md5.update(data);
+  return md5.finish();
+}
+
+Result<std::string> md5_of(const FileRange& file) {
+  std::vector<std::byte> piece(static_cast<size_t>(std::min<int64_t>(file.size(), 1 << 20)));
+  Md5 md5;
+  for (int64_t at = 0; at < file.size(); at += std::ssize(piece)) {
+    const auto out = std::span(piece).first(static_cast<size_t>(std::min(std::ssize(piece), file.size() - at)));
+    RETURN_IF_ERROR(file.read_at(at, out));
+    md5.update(out);
+  }
+  return md5.finish();
+}
+
+// Then an ETag may be anything: with keys of KMS or of the customer's.
+bool is_encrypted(const http::Response& response) {
+  const std::string_view by = response.header("x-amz-server-side-encryption");
+  return (!by.empty() && by != "AES256") || !response.header("x-amz-server-side-encryption-customer-algorithm").empty();
+}
 
 class S3Writer final : public Writer {
  public:
@@ -72,7 +95,12 @@ class S3Writer final : public Writer {
     int64_t size = 0;
     std::string etag;
     std::string crc;
+    std::string md5;  // where the server may not check the CRC-32C; as Md5::finish()
   };
+  // Headers with which the server checks the bytes that come.
+  static void add_proofs(const Part& part, Request& request);
+  // Holds what the server says that it stored against that.
+  static Status check_stored(Bucket& bucket, const Part& part, const http::Response& response, std::string_view what);
   void start_part(const Operation& operation, std::shared_ptr<const void> keep, OnDone done);
 
   // What requests under way touch; they may outlive the writer.
@@ -82,6 +110,7 @@ class S3Writer final : public Writer {
     std::map<int64_t, Part> parts GUARDED_BY(mutex);      // by offset
     Status first_error GUARDED_BY(mutex);                 // of gathered parts
     std::optional<Result<Answer>> put GUARDED_BY(mutex);  // to what start_commit() sent
+    Part put_proof GUARDED_BY(mutex);                     // of that
     int under_way GUARDED_BY(mutex) = 0;                  // all parts
     int gathered GUARDED_BY(mutex) = 0;                   // gathered ones
   };
@@ -103,10 +132,13 @@ class S3Writer final : public Writer {
   Status check_condition() const;
   tl::unexpected<Error> lost_condition(const Result<ObjectInfo>& there) const;
   Gathered whole_content();
-  Request whole_request(const Gathered& content) const;
+  Part proof_of(const Gathered& content) const;
+  Request whole_request(const Gathered& content, const Part& proof) const;
   Result<ObjectInfo> put_whole();
   Result<ObjectInfo> copy_whole();
   Result<ObjectInfo> complete();
+  Status check_whole(const http::Response& response, std::string_view etag, const std::string& expected,
+                     int64_t size) const;
   Result<ObjectInfo> written(const Answer& answer, std::string etag, int64_t size) const;
   void forget_upload();
   void drop();
@@ -130,6 +162,30 @@ class S3Writer final : public Writer {
   int64_t end_ GUARDED_BY(gather_mutex_) = 0;                       // of what came in order
   std::optional<CopySource> whole_copy_ GUARDED_BY(gather_mutex_);  // the object is this one, if nothing else comes
 };
+
+void S3Writer::add_proofs(const Part& part, Request& request) {
+  if (!part.crc.empty()) request.headers.emplace_back("x-amz-checksum-crc32c", part.crc);
+  if (!part.md5.empty()) request.headers.emplace_back("content-md5", base64(part.md5));
+}
+
+Status S3Writer::check_stored(Bucket& bucket, const Part& part, const http::Response& response,
+                              std::string_view what) {
+  const std::string_view crc = response.header("x-amz-checksum-crc32c"), etag = bare_etag(response.header("etag"));
+  if (!part.crc.empty() && !crc.empty()) {
+    if (crc != part.crc) {
+      return fail(ErrorCode::kCorruption, "{}: the server stored something else: its CRC-32C is {}, not {}", what, crc,
+                  part.crc);
+    }
+    bucket.state->checks_crc = true;
+    return {};
+  }
+  if (part.md5.empty() || !bucket.etag_is_md5 || !is_md5(etag) || is_encrypted(response)) return {};
+  if (etag == hex(part.md5)) return {};
+  return fail(ErrorCode::kCorruption,
+              "{}: the server stored something else: its ETag is {}, and the MD5 of what was sent {} (a server whose "
+              "ETags are no MD5 needs MILLRACE_S3_ETAG_IS_MD5=0)",
+              what, etag, hex(part.md5));
+}
 
 Status S3Writer::check_open(std::string_view what) const {
   if (ended_) return fail(ErrorCode::kInvalidArgument, "{} {}: it was committed before", what, url_);
@@ -155,8 +211,9 @@ void S3Writer::submit_part(const Operation& operation, OnDone done) {
     MutexLock lock(upload_mutex_);
     begun = !upload_id_.empty();
   }
-  if (begun) return start_part(operation, nullptr, std::move(done));
-  bucket_->process.get().executor.submit([this, operation, done = std::move(done)] {
+  const bool is_hashed_here = operation.file != nullptr && !bucket_->state->checks_crc;  // not on this thread
+  if (begun && !is_hashed_here) return start_part(operation, nullptr, std::move(done));
+  bucket_->state->process.get().executor.submit([this, operation, done = std::move(done)] {
     if (auto status = begin_upload(); !status) return done(std::move(status));
     start_part(operation, nullptr, done);
   });
@@ -171,7 +228,7 @@ Status S3Writer::begin_upload() {
   const std::string what = "begin the upload of " + url_;
   ASSIGN_OR_RETURN(const Answer answer, bucket_->fetch(std::move(request), what));
   ASSIGN_OR_RETURN(upload_id_, with_context(parse_upload_id(answer.response.body), what));
-  auto& process = bucket_->process.get();
+  auto& process = bucket_->state->process.get();
   MutexLock process_lock(process.mutex);
   process.uploads.insert(upload_id_);
   return {};
@@ -199,25 +256,31 @@ void S3Writer::start_part(const Operation& operation, std::shared_ptr<const void
   request.file = operation.file;
   request.file_progress = operation.file_progress;
   request.keep = std::move(keep);
-  request.stop = operation.stop;
+  if (operation.stop.stop_possible()) request.stop = operation.stop;
   request.deadline = operation.deadline;
   Part part{.size = request.body_bytes()};
-  if (bucket_->checksums) {
+  if (bucket_->checksums)
     part.crc = base64_crc32c(operation.file != nullptr ? operation.file_crc32c : crc32c(operation.data));
-    request.headers.emplace_back("x-amz-checksum-crc32c", part.crc);
+  if (!bucket_->state->checks_crc) {
+    auto md5 = operation.file != nullptr ? md5_of(*operation.file) : md5_of(operation.data);
+    if (!md5) return done(with_context(Status(tl::unexpected(std::move(md5).error())), "write " + url_));
+    part.md5 = *std::move(md5);
   }
+  add_proofs(part, request);
   {
     MutexLock lock(shared_->mutex);
     ++shared_->under_way;
   }
   bucket_->service->start(std::move(request),
-                          [shared = shared_, part = std::move(part), offset, done = std::move(done),
+                          [bucket = bucket_, shared = shared_, part = std::move(part), offset, done = std::move(done),
                            what = fmt::format("write {} at {}", url_, offset)](Result<Answer> answer) mutable {
                             Status status;
                             if (!answer)
                               status = with_context(Status(tl::unexpected(std::move(answer).error())), what);
                             else if (!is_success(answer->response))
                               status = tl::unexpected(error_of(answer->response, what));
+                            else
+                              status = check_stored(*bucket, part, answer->response, what);
                             if (status) part.etag = bare_etag(answer->response.header("etag"));
                             {
                               MutexLock lock(shared->mutex);
@@ -406,7 +469,7 @@ void S3Writer::add_condition(Request& request) const {
   if (options_.condition == Condition::kIfAbsent) request.headers.emplace_back("if-none-match", "*");
   if (options_.condition == Condition::kIfVersion) {
     request.headers.emplace_back("if-match",
-                                 bucket_->bare_conditions ? options_.version : fmt::format("\"{}\"", options_.version));
+                                 bucket_->state->bare_conditions ? options_.version : fmt::format("\"{}\"", options_.version));
   }
 }
 
@@ -459,12 +522,19 @@ Gathered S3Writer::whole_content() {
   return content ? content : std::make_shared<std::vector<std::byte>>();
 }
 
-Request S3Writer::whole_request(const Gathered& content) const {
+S3Writer::Part S3Writer::proof_of(const Gathered& content) const {
+  Part proof{.size = std::ssize(*content)};
+  if (bucket_->checksums) proof.crc = base64_crc32c(crc32c(*content));
+  if (!bucket_->state->checks_crc) proof.md5 = *md5_of(std::span<const std::byte>(*content));
+  return proof;
+}
+
+Request S3Writer::whole_request(const Gathered& content, const Part& proof) const {
   Request request = bucket_->request(http::Method::kPut, key_);
   request.headers = metadata_;
   request.body = *content;
   request.keep = content;
-  if (bucket_->checksums) request.headers.emplace_back("x-amz-checksum-crc32c", base64_crc32c(crc32c(*content)));
+  add_proofs(proof, request);
   add_condition(request);
   return request;
 }
@@ -477,10 +547,14 @@ bool S3Writer::start_commit(Durability /*durability*/, uint64_t tag, CompletionQ
     const bool is_one_put = upload_id_.empty() && !(first_ && gathering_) && !whole_copy_;
     if (!is_one_put) return false;
   }
-  bucket_->service->start(whole_request(whole_content()), [shared = shared_, tag, &queue](Result<Answer> answer) {
+  const Gathered content = whole_content();
+  Part proof = proof_of(content);
+  Request request = whole_request(content, proof);
+  bucket_->service->start(std::move(request), [shared = shared_, proof, tag, &queue](Result<Answer> answer) {
     {
       MutexLock lock(shared->mutex);
       shared->put.emplace(std::move(answer));
+      shared->put_proof = proof;
     }
     queue.push({.tag = tag, .status = {}});
   });
@@ -490,23 +564,28 @@ bool S3Writer::start_commit(Durability /*durability*/, uint64_t tag, CompletionQ
 Result<ObjectInfo> S3Writer::put_whole() {
   const Gathered content = whole_content();
   const std::string what = "write " + url_;
+  Part proof;
   const auto put = [&]() -> Result<Answer> {
     std::optional<Result<Answer>> answer;
     {
       MutexLock lock(shared_->mutex);
       answer = std::exchange(shared_->put, std::nullopt);
+      proof = shared_->put_proof;
     }
-    return with_context(answer ? *std::move(answer) : bucket_->service->fetch(whole_request(content)), what);
+    if (answer) return with_context(*std::move(answer), what);
+    proof = proof_of(content);
+    return with_context(bucket_->service->fetch(whole_request(content, proof)), what);
   };
   ASSIGN_OR_RETURN(Answer answer, put());
   if (is_success(answer.response)) {
+    RETURN_IF_ERROR(check_stored(*bucket_, proof, answer.response, what));
     return written(answer, std::string(bare_etag(answer.response.header("etag"))), std::ssize(*content));
   }
   const bool lost = answer.response.status == 412 || answer.response.status == 404;  // 404: if-match of no object
   if (!lost || options_.condition == WriteOptions::Condition::kReplace)
     return tl::unexpected(error_of(answer.response, what));
   const auto there = bucket_->head(key_);
-  if (there && there->version == options_.version && !bucket_->bare_conditions.exchange(true)) return put_whole();
+  if (there && there->version == options_.version && !bucket_->state->bare_conditions.exchange(true)) return put_whole();
   // An earlier try may have been the one that won, its answer lost.
   if (answer.tries > 1 && there && there->version == md5_hex(*content)) return there;
   return lost_condition(there);
@@ -571,6 +650,7 @@ Result<ObjectInfo> S3Writer::complete() {
   }
   request.body = as_bytes(body);
   request.headers.emplace_back("content-type", "application/xml");
+  request.headers.emplace_back("x-amz-mp-object-size", std::to_string(size));  // checked by S3
   request.may_fail_late = true;
   add_condition(request);
   const std::string what = "commit " + url_;
@@ -578,6 +658,7 @@ Result<ObjectInfo> S3Writer::complete() {
   std::string etag;
   if (is_success(answer.response)) {
     ASSIGN_OR_RETURN(etag, with_context(parse_etag(answer.response.body), what));
+    RETURN_IF_ERROR(check_whole(answer.response, etag, multipart_etag(etags), size));
   } else if (answer.response.status == 404 && answer.tries > 1) {
     // An earlier try may have done it, its answer lost: then the object is made of our parts.
     etag = multipart_etag(etags);
@@ -589,6 +670,24 @@ Result<ObjectInfo> S3Writer::complete() {
   return written(answer, std::move(etag), size);
 }
 
+// What the server put together is what was sent: its ETag says so, or its size at least.
+Status S3Writer::check_whole(const http::Response& response, std::string_view etag, const std::string& expected,
+                             int64_t size) const {
+  if (!etag.empty() && etag == expected) return {};
+  const size_t dash = etag.find('-');
+  const bool is_proof = bucket_->etag_is_md5 && !expected.empty() && dash != etag.npos && is_md5(etag.substr(0, dash)) &&
+                        !is_encrypted(response);
+  if (is_proof) {
+    return fail(ErrorCode::kCorruption, "commit {}: the server put something else together: its ETag is {}, not {}", url_,
+                etag, expected);
+  }
+  ASSIGN_OR_RETURN(const ObjectInfo there, bucket_->head(key_));
+  const bool is_ours = etag.empty() || there.version == etag;  // else it was replaced since
+  if (there.size == size || !is_ours) return {};
+  return fail(ErrorCode::kCorruption, "commit {}: the server put {} bytes together, and {} were sent", url_, there.size,
+              size);
+}
+
 // A server that does not say the new version is asked for it.
 Result<ObjectInfo> S3Writer::written(const Answer& answer, std::string etag, int64_t size) const {
   if (etag.empty()) return bucket_->head(key_);
@@ -596,7 +695,7 @@ Result<ObjectInfo> S3Writer::written(const Answer& answer, std::string etag, int
   object.key = key_;
   object.size = size;
   object.version = std::move(etag);
-  object.modified = parse_http_time(answer.response.header("date"));
+  object.modified = http::parse_time(answer.response.header("date"));
   object.metadata = options_.metadata;
   object.posix = options_.posix;
   return object;
@@ -605,7 +704,7 @@ Result<ObjectInfo> S3Writer::written(const Answer& answer, std::string etag, int
 void S3Writer::forget_upload() {
   MutexLock lock(upload_mutex_);
   if (upload_id_.empty()) return;
-  auto& process = bucket_->process.get();
+  auto& process = bucket_->state->process.get();
   MutexLock process_lock(process.mutex);
   process.uploads.erase(upload_id_);
   upload_id_.clear();
@@ -622,7 +721,8 @@ void S3Writer::drop() {
   }
   if (id.empty()) return;
   Request request = bucket_->request(http::Method::kDelete, key_, {{"uploadId", id}});
-  request.deadline = Clock::now() + kAbortPatience;
+  request.deadline = Clock::now() + (bucket_->stop.stop_requested() ? kStoppedAbortPatience : kAbortPatience);
+  request.stop = {};
   const auto answer = bucket_->fetch(std::move(request), "abort");
   if (!answer && answer.error().code() != ErrorCode::kNotFound) {
     log(LogLevel::kWarning, "the upload of {} could not be aborted and takes up space: {}", url_,
@@ -676,7 +776,7 @@ Status S3Writer::resume(const ObjectInfo& upload) {
   end_ = end;
   MutexLock upload_lock(upload_mutex_);
   upload_id_ = upload.version;
-  auto& process = bucket_->process.get();
+  auto& process = bucket_->state->process.get();
   MutexLock process_lock(process.mutex);
   process.uploads.insert(upload_id_);
   return {};
