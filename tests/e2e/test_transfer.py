@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -345,3 +346,36 @@ def test_a_layout_elsewhere_is_said_to_be_none(millrace: Millrace, tmp_path: Pat
     ran = millrace("sync", "src", "dst", "--lustre-layout", "spread")
     assert "does not lie on Lustre" in ran.err and (tmp_path / "dst" / "a").read_bytes() == b"1"
     assert "does not lie" not in millrace("sync", "src", "dst", "--lustre-layout", "all", "--dry-run").err
+
+
+def test_standard_input_becomes_an_object(millrace, tmp_path):
+    def run(*args, **options):
+        command = [millrace.binary, "cp", *args]
+        return subprocess.run(command, cwd=tmp_path, env=millrace.env, capture_output=True, timeout=60, **options)
+
+    content = os.urandom(3_000_001)
+    done = run("-", "there/file", input=content)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "there" / "file").read_bytes() == content
+    assert run("-", "there/file", input=b"").returncode == 0
+    assert (tmp_path / "there" / "file").read_bytes() == b""
+    nameless = run("-", "there/", input=b"x")
+    assert nameless.returncode == 1 and b"has no name" in nameless.stderr
+
+    # What is stopped in the middle leaves what was there.
+    reading, writing = os.pipe()
+    os.write(writing, b"half")
+    stopped = subprocess.Popen(
+        [millrace.binary, "cp", "-", "there/file"],
+        cwd=tmp_path,
+        stdin=reading,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    time.sleep(0.5)
+    stopped.send_signal(signal.SIGINT)
+    assert stopped.wait(10) == 128 + signal.SIGINT
+    assert (tmp_path / "there" / "file").read_bytes() == b""
+    assert os.listdir(tmp_path / "there") == ["file"]
+    os.close(reading)
+    os.close(writing)

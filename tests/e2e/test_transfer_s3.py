@@ -369,3 +369,9 @@ def test_progress_names_files_and_counts_what_failed(cloud: Millrace, bucket: st
     assert percents == sorted(percents) and len(set(percents)) > 2, shown
     lines = [line for line in shown.decode().splitlines() if "sync: copy" in line]
     assert any("1 failed" in line and " of 25.2 MB" in line and "ETA" in line for line in lines), lines
+
+
+def test_buckets_are_listed(cloud, s3):
+    names = [bucket["name"] for bucket in cloud("ls", "s3://", "--json").objects("bucket")]
+    assert names == sorted(names) and names
+    cloud("ls", f"s3://{names[0]}")

@@ -6,6 +6,7 @@
 #include <exception>
 #include <string_view>
 
+#include "millrace/base/open_files.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/signals.h"
 #include "millrace/storage/url.h"
@@ -74,6 +75,7 @@ class HelpFormatter final : public CLI::Formatter {
 };
 
 int run_verb(const Verbs& verbs, const std::string& name) {
+  raise_open_file_limit();
   const SignalStop signals;
   Output out(verbs.options());
   Context context{out, signals.token()};

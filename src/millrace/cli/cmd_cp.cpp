@@ -1,10 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "millrace/base/units.h"
 #include "millrace/cli/transfer_flags.h"
+#include "millrace/storage/url.h"
 #include "millrace/sync/cp.h"
 
 namespace millrace::cli {
+
+namespace {
+
+constexpr size_t kPieceBytes = 1 << 20;
+constexpr int kStopPoll_ms = 100;
+
+// Waits for what standard input gives, and for the stop. 0 at its end.
+Result<size_t> read_input(std::span<std::byte> out, const std::stop_token& stop) {
+  for (;;) {
+    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    if (::poll(&input, 1, kStopPoll_ms) == 0) continue;
+    const ssize_t size = ::read(STDIN_FILENO, out.data(), out.size());
+    if (size >= 0) return static_cast<size_t>(size);
+    if (errno != EINTR && errno != EAGAIN) return tl::unexpected(errno_error(errno, "read standard input"));
+  }
+}
+
+// `-` is standard input: what comes until its end becomes the object, or nothing does.
+Status cp_input(const TransferArgs& args, Context& context) {
+  ASSIGN_OR_RETURN(const Location to, open_url(args.target));
+  if (to.key.empty() || args.target.ends_with('/')) {
+    return fail(ErrorCode::kInvalidArgument, "{}: standard input has no name: the target needs one", to.url);
+  }
+  if (args.options.dry_run) return {};
+  const auto begin = Clock::now();
+  Progress progress;
+  auto view = context.out.watch(progress, "cp");
+  ASSIGN_OR_RETURN(const auto writer, to.storage->open_write(to.key));
+  std::vector<std::byte> piece(kPieceBytes);
+  for (;;) {
+    ASSIGN_OR_RETURN(const size_t size, read_input(piece, context.stop));
+    if (size == 0) break;
+    RETURN_IF_ERROR(writer->append(std::span(piece).first(size)));
+    progress.add(static_cast<int64_t>(size), 0);
+  }
+  ASSIGN_OR_RETURN(const ObjectInfo object, writer->commit());
+  view.reset();
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  context.out.print_done({{"type", "cp_summary"}, {"url", to.url}, {"moved_bytes", object.size}, {"seconds", seconds}},
+                         fmt::format("moved      {} in {}\n", format_bytes(object.size), format_duration(seconds)),
+                         false);
+  return {};
+}
+
+}  // namespace
 
 void add_cp(Verbs& verbs) {
   struct Args : TransferArgs {
@@ -12,10 +67,11 @@ void add_cp(Verbs& verbs) {
   };
   auto args = std::make_shared<Args>();
   CLI::App& app = verbs.add(
-      verbs.root(), "cp", "Copy an object, or a tree with --recursive",
+      verbs.root(), "cp", "Copy an object (- is standard input), or a tree with --recursive",
       {"millrace cp model.safetensors s3://bucket/models/", "millrace cp shards s3://bucket/shards --recursive",
-       "millrace cp raw/corpus.jsonl /fsx/raw/ --posix --dry-run"},
+       "millrace cp - s3://bucket/corpus.jsonl < corpus.jsonl"},
       [args](Context& context) {
+        if (args->source == "-") return cp_input(*args, context);
         return run_transfer(
             "cp", *args,
             [&](const sync::SyncOptions& options, std::stop_token stop, Progress* progress) {

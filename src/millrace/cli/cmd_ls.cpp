@@ -6,6 +6,7 @@
 
 #include "millrace/base/units.h"
 #include "millrace/cli/transfer_flags.h"
+#include "millrace/storage/s3/s3.h"
 #include "millrace/sync/ls.h"
 
 namespace millrace::cli {
@@ -55,7 +56,19 @@ Status ls_uploads(const LsArgs& args, Output& out) {
   return {};
 }
 
+Status ls_buckets(Output& out) {
+  ASSIGN_OR_RETURN(const S3Options options, S3Options::from_environment());
+  ASSIGN_OR_RETURN(const auto buckets, list_s3_buckets(options));
+  for (const ObjectInfo& bucket : buckets) {
+    const std::string made = utc_text(bucket.modified);
+    out.print({{"type", "bucket"}, {"name", bucket.key}, {"made", made}},
+              fmt::format("{:<20}  s3://{}\n", made, bucket.key));
+  }
+  return {};
+}
+
 Status run_ls(const LsArgs& args, Context& context) {
+  if (args.url == "s3://" || args.url == "s3:") return ls_buckets(context.out);
   if (args.uploads) return ls_uploads(args, context.out);
   ASSIGN_OR_RETURN(const auto listing, sync::Listing::open(args.url, args.options, context.stop));
   for (;;) {
@@ -84,7 +97,8 @@ void add_ls(Verbs& verbs) {
                             {"millrace ls s3://bucket/shards", "millrace ls /fsx/run1 --recursive --summarize",
                              "millrace ls shards --recursive --include '*.tar' --exclude '*' --json"},
                             [args](Context& context) { return run_ls(*args, context); });
-  app.add_option("URL", args->url, "A folder, bucket or object (default: the current folder)")->option_text(" ");
+  app.add_option("URL", args->url, "A folder, bucket or object; s3:// for all buckets (default: the current folder)")
+      ->option_text(" ");
   CLI::Option* const recursive =
       app.add_flag("-r,--recursive", args->options.recursive, "Everything below, instead of one level");
   CLI::Option* const summarize = app.add_flag("--summarize", args->summarize, "Count and add up at the end");

@@ -93,6 +93,12 @@ CLI::App& Verbs::add(CLI::App& parent, const std::string& name, const std::strin
          "Send requests for s3:// here (default: AWS's own)")
       ->option_text("URL")
       ->group("Everywhere");
+  app.add_option_function<int>(
+         "--timeout", [](int seconds) { setenv("MILLRACE_TIMEOUT", std::to_string(seconds).c_str(), 1); },
+         "Of requests to s3:// and http(s)://: try nothing again after so long, wait for no byte longer (default: 120)")
+      ->check(CLI::Range(1, 1'000'000))
+      ->option_text("SECONDS")
+      ->group("Everywhere");
   app.add_flag_callback(
          "--no-sign-request", [] { setenv("MILLRACE_S3_ANONYMOUS", "1", 1); }, "Ask s3:// without credentials")
       ->group("Everywhere");

@@ -65,7 +65,9 @@ std::string report_text(const sync::SyncReport& report, bool dry_run) {
   std::string text =
       fmt::format("{}    {}\n", dry_run ? "to copy" : "copied ", files_text(report.copied_files, report.copied_bytes));
   text += fmt::format("{}    {}", dry_run ? "to move" : "moved  ", format_bytes(report.moved_bytes));
-  if (!dry_run) text += fmt::format(" in {}, {}", format_duration(report.seconds), format_rate(rate_of(report)));
+  if (!dry_run)
+    text += fmt::format(" in {}, {}", format_duration(report.seconds),
+                        format_rate(report.seconds > 0 ? static_cast<double>(report.moved_bytes) / report.seconds : 0));
   if (report.server_bytes > 0)
     text += fmt::format("; {} copied by the storage itself", format_bytes(report.server_bytes));
   if (report.resumed_bytes > 0) text += fmt::format("; {} moved by an earlier run", format_bytes(report.resumed_bytes));

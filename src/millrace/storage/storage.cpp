@@ -12,6 +12,8 @@ namespace {
 // A page large enough that a backend which reads a whole directory for each page reads it seldom. Backends with a
 // smaller limit give smaller pages.
 constexpr int64_t kWalkPageKeys = 100'000;
+// S3 may answer some, where it passes over what was deleted.
+constexpr int kMostEmptyPages = 100;
 
 }  // namespace
 
@@ -107,12 +109,38 @@ Result<ObjectInfo> write_object(Storage& storage, std::string_view key, std::str
 
 Status for_each_object(Storage& storage, std::string_view prefix, const std::function<Status(const ObjectInfo&)>& visit,
                        bool recursive) {
-  ListOptions options{.recursive = recursive, .max_keys = kWalkPageKeys};
-  do {
-    ASSIGN_OR_RETURN(const ListPage page, storage.list(prefix, options));
+  ListPages pages(storage, std::string(prefix), {.recursive = recursive, .max_keys = kWalkPageKeys});
+  while (!pages.is_at_end()) {
+    ASSIGN_OR_RETURN(const ListPage page, pages.next());
     for (const ObjectInfo& object : page.objects) RETURN_IF_ERROR(visit(object));
-    options.page_token = page.next_page_token;
-  } while (!options.page_token.empty());
+  }
+  return {};
+}
+
+Result<ListPage> ListPages::next() {
+  is_at_end_ = true;
+  ASSIGN_OR_RETURN(ListPage page, storage_.list(prefix_, options_));
+  if (!page.next_page_token.empty()) RETURN_IF_ERROR(check_advance(page));
+  options_.page_token = page.next_page_token;
+  is_at_end_ = options_.page_token.empty();
+  return page;
+}
+
+Status ListPages::check_advance(const ListPage& page) {
+  const auto stands = [&](std::string_view what) {
+    return fail(ErrorCode::kUnavailable, "list {}/{}: it does not advance: {}", storage_.name(), prefix_, what);
+  };
+  if (page.next_page_token == options_.page_token) return stands("a page leads to itself");
+  if (page.objects.empty() && page.prefixes.empty()) {
+    return ++empty_pages_ <= kMostEmptyPages ? Status() : stands("page after page is empty");
+  }
+  empty_pages_ = 0;
+  // Each of the two rises over all pages. What one page has of them is its caller's business.
+  const bool repeats = (!page.objects.empty() && !last_key_.empty() && page.objects.front().key <= last_key_) ||
+                       (!page.prefixes.empty() && !last_prefix_.empty() && page.prefixes.front() <= last_prefix_);
+  if (repeats) return stands("what came before comes again");
+  if (!page.objects.empty()) last_key_ = page.objects.back().key;
+  if (!page.prefixes.empty()) last_prefix_ = page.prefixes.back();
   return {};
 }
 

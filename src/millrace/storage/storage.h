@@ -314,6 +314,27 @@ class Storage {
 [[nodiscard]] Result<ObjectInfo> write_object(Storage& storage, std::string_view key, std::string_view content,
                                               const WriteOptions& options = {},
                                               Durability durability = Durability::kDurable);
+// The pages of a listing, one after the other. For one thread at a time.
+class ListPages {
+ public:
+  // REQUIRES: `storage` outlives it.
+  ListPages(Storage& storage, std::string prefix, ListOptions options)
+      : storage_(storage), prefix_(std::move(prefix)), options_(std::move(options)) {}
+  bool is_at_end() const { return is_at_end_; }
+  // Errors: those of list; unavailable, where a page is the one before again, or empty pages never end. After an error
+  // it is at its end. REQUIRES: !is_at_end().
+  [[nodiscard]] Result<ListPage> next();
+
+ private:
+  [[nodiscard]] Status check_advance(const ListPage& page);
+
+  Storage& storage_;
+  const std::string prefix_;
+  ListOptions options_;
+  bool is_at_end_ = false;
+  int empty_pages_ = 0;                 // in a row
+  std::string last_key_, last_prefix_;  // of what came so far
+};
 // Every page of `list`, in order; a callback that answers an error stops the walk and is passed on.
 [[nodiscard]] Status for_each_object(Storage& storage, std::string_view prefix,
                                      const std::function<Status(const ObjectInfo&)>& visit, bool recursive = true);

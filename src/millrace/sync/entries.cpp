@@ -71,15 +71,14 @@ struct EntryWalk::Impl {
   Impl(const Location& location, const WalkOptions& walk_options)
       : root(location), options(walk_options), prefix(prefix_of(location)) {
     if (options.filter != nullptr) filter.emplace(*options.filter);
-    list.max_keys = kPageKeys;
-    list.follow_links = options.follow_links;
-    list.others = true;
+    const ListOptions list{.max_keys = kPageKeys, .follow_links = options.follow_links, .others = true};
+    pages.emplace(*root.storage, prefix, list);
   }
 
-  // Begins to fetch the page of `list.page_token`.
+  // Begins to fetch the next page.
   void fetch() {
     fetched.emplace(tl::unexpected(Error(ErrorCode::kInternal, "no page")));
-    fetcher = Thread("mr-list", [this] { *fetched = root.storage->list(prefix, list); });
+    fetcher = Thread("mr-list", [this] { *fetched = pages->next(); });
   }
 
   // Makes the page that was fetched the current one. False at the end.
@@ -93,8 +92,7 @@ struct EntryWalk::Impl {
     fetcher.join();
     ASSIGN_OR_RETURN(page, std::move(*fetched));
     at = 0;
-    list.page_token = page.next_page_token;
-    if (!list.page_token.empty()) fetch();
+    if (!pages->is_at_end()) fetch();
     return true;
   }
 
@@ -123,7 +121,7 @@ struct EntryWalk::Impl {
   const WalkOptions options;
   const std::string prefix;
   std::optional<FilterWalk> filter;
-  ListOptions list;
+  std::optional<ListPages> pages;
   bool started = false;
   ListPage page;
   size_t at = 0;

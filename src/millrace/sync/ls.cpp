@@ -39,7 +39,10 @@ struct Listing::Impl {
       walk = std::make_unique<EntryWalk>(
           found.location, WalkOptions{.hidden = options.hidden, .filter = &options.filter, .stop = stop});
     }
-    is_last_page = !found.is_folder || options.recursive;
+    if (found.is_folder && !options.recursive) {
+      const ListOptions level{.recursive = false, .follow_links = false, .others = true};
+      pages.emplace(*found.location.storage, prefix_of(found.location), level);
+    }
   }
 
   Result<std::optional<LsEntry>> next() {
@@ -49,7 +52,7 @@ struct Listing::Impl {
       return LsEntry{std::move(entry->path), false, entry->kind, std::move(entry->info)};
     }
     while (ahead.empty()) {
-      if (is_last_page) return std::nullopt;
+      if (!pages || pages->is_at_end()) return std::nullopt;
       RETURN_IF_ERROR(turn());
     }
     std::optional<LsEntry> entry(std::move(ahead.front()));
@@ -60,13 +63,9 @@ struct Listing::Impl {
   // To the next page of one level.
   Status turn() {
     const Location& root = found.location;
-    const std::string prefix = prefix_of(root);
-    is_last_page = true;  // after an error too
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "list {}: stopped", root.url);
-    ASSIGN_OR_RETURN(ListPage page, root.storage->list(prefix, level));
-    level.page_token = page.next_page_token;
-    is_last_page = level.page_token.empty();
-    ahead = entries_of(std::move(page), prefix, options);
+    ASSIGN_OR_RETURN(ListPage page, pages->next());
+    ahead = entries_of(std::move(page), prefix_of(root), options);
     return {};
   }
 
@@ -82,8 +81,7 @@ struct Listing::Impl {
   const LsOptions options;
   const std::stop_token stop;
   std::unique_ptr<EntryWalk> walk;  // of a whole tree
-  ListOptions level{.recursive = false, .follow_links = false, .others = true};
-  bool is_last_page = false;  // nothing comes behind `ahead`
+  std::optional<ListPages> pages;   // of one level
   std::deque<LsEntry> ahead;
   LsReport report;
   std::string unreadable;  // the first path of that kind

@@ -34,7 +34,7 @@ constexpr size_t kActionsOpen = 100 << 10;  // begun or waiting for an earlier o
 constexpr size_t kRemoveBatch = 1000;       // between two looks whether to stop
 constexpr auto kReportWait = std::chrono::milliseconds(100);  // what ended is reported so late at most
 
-constexpr std::chrono::milliseconds kRecordPatience(600);  // after a stop
+constexpr std::chrono::milliseconds kRecordPatience(600);     // after a stop
 constexpr auto kAbandonedAfter = std::chrono::hours(7 * 24);  // nobody uploads one object for longer
 
 // Both sides listed, and merged with what the record says.
@@ -411,6 +411,7 @@ class Run {
       ASSIGN_OR_RETURN(target, hash_object(*target_.storage, action.target, stop_, nullptr));
     }
     if (source == target) slot.entry = entry_of(action, action.target, source);
+    if (source != target && progress_ != nullptr) progress_->add(-action.source.size, 0);  // the copy counts it
     return source == target;
   }
 
@@ -568,8 +569,8 @@ class Run {
   const SyncOptions& options_;
   const std::stop_token stop_;
   Progress* const progress_;
-  const bool folders_;  // of the target
-  const bool batched_;  // small files are made durable together
+  const bool folders_;     // of the target
+  const bool batched_;     // small files are made durable together
   StopLater record_stop_;  // what was copied before a stop is written down
   const Location record_at_;
   RecordKeeper record_;

@@ -505,6 +505,21 @@ TEST_F(TransferTest, WithoutBlockHashesTheServersChecksumFindsAFlippedBit) {
   }
 }
 
+TEST_F(TransferTest, AnEmptyObjectBesideBlockHashesIsCorruption) {
+  put_with_hashes(*engine_, parts_, "x", content_of(3 * kBlockBytes, seed_));
+  put(parts_.at("x"), "");
+  put(local_.at("y"), "old");
+  const ObjectInfo empty = *parts_.storage->stat("x");
+  const auto refused = engine_->copy(parts_.at("x"), empty, local_.at("y"));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kCorruption);
+  EXPECT_THAT(refused.error().to_string(), HasSubstr(".millrace/x.blocks"));
+  EXPECT_EQ(get(local_.at("y")), "old");
+  ASSERT_TRUE(parts_.storage->remove(std::vector<std::string>{".millrace/x.blocks"}));
+  EXPECT_TRUE(engine_->copy(parts_.at("x"), empty, local_.at("y")));
+  EXPECT_EQ(get(local_.at("y")), "");
+}
+
 TEST_F(TransferTest, ASidecarThatDoesNotFitIsNotTrusted) {
   const std::string old = content_of(3 * kBlockBytes, seed_), fresh = content_of(3 * kBlockBytes, seed_ + 1);
   put_with_hashes(*engine_, parts_, "x", old);

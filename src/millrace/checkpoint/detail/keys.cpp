@@ -56,17 +56,16 @@ std::optional<int64_t> restart_of(std::string_view attempt) {
 Result<Level> list_level(const Location& location) {
   const std::string prefix = prefix_below(location);
   Level level;
-  ListOptions options{.recursive = false};
-  do {
-    ASSIGN_OR_RETURN(ListPage page, location.storage->list(prefix, options));
+  ListPages pages(*location.storage, prefix, {.recursive = false});
+  while (!pages.is_at_end()) {
+    ASSIGN_OR_RETURN(ListPage page, pages.next());
     for (const std::string& directory : page.prefixes)
       level.directories.push_back(directory.substr(prefix.size(), directory.size() - prefix.size() - 1));
     for (ObjectInfo& object : page.objects) {
       object.key.erase(0, prefix.size());
       level.objects.push_back(std::move(object));
     }
-    options.page_token = std::move(page.next_page_token);
-  } while (!options.page_token.empty());
+  }
   return level;
 }
 

@@ -25,16 +25,14 @@ Result<std::vector<Listed>> list_folder(const std::string& url, std::string_view
   ASSIGN_OR_RETURN(const Location folder, open_url(url.empty() ? "." : url));
   const std::string base = folder.child("").key;
   std::vector<Listed> found;
-  ListOptions options;
-  options.recursive = false;
-  do {
-    ASSIGN_OR_RETURN(ListPage page, with_context(folder.storage->list(base + std::string(head), options), url));
+  ListPages pages(*folder.storage, base + std::string(head), {.recursive = false});
+  while (!pages.is_at_end()) {
+    ASSIGN_OR_RETURN(const ListPage page, with_context(pages.next(), url));
     for (const ObjectInfo& object : page.objects) found.push_back({object.key.substr(base.size()), false});
     for (const std::string& prefix : page.prefixes) {
       found.push_back({prefix.substr(base.size(), prefix.size() - base.size() - 1), true});
     }
-    options.page_token = std::move(page.next_page_token);
-  } while (!options.page_token.empty());
+  }
   std::erase_if(found, [](const Listed& entry) { return entry.name.empty() || entry.name.front() == '.'; });
   return found;
 }

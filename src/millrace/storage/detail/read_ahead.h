@@ -23,9 +23,10 @@ class ReadAhead {
 
   // Of an object of `size` bytes. With `stop` every read ends, as the one who starts it ends what is stopped.
   ReadAhead(int64_t size, Start start, std::stop_token stop = {})
-      : size_(size), start_(std::move(start)), caller_stop_(std::move(stop)), stop_with_caller_(caller_stop_, [this] {
-          stop_.request_stop();
-        }) {}
+      : size_(size),
+        start_(std::move(start)),
+        caller_stop_(std::move(stop)),
+        stop_with_caller_(caller_stop_, [this] { stop_.request_stop(); }) {}
   ~ReadAhead() { stop_.request_stop(); }
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;

@@ -42,9 +42,9 @@ bool AnswerReader::take_beginning(std::string_view bytes) {
   std::string seen = part_of_line_.substr(0, kBegin.size());
   seen += bytes.substr(0, kBegin.size() - seen.size());
   if (kBegin.starts_with(seen)) return true;
-  const bool is_alert = seen.starts_with("\x15\x03");                                   // RFC 8446, 5.1
+  const bool is_alert = seen.starts_with("\x15\x03");                           // RFC 8446, 5.1
   const bool is_frame = seen.size() > 3 && seen[0] == '\0' && seen[3] == '\4';  // SETTINGS, RFC 9113, 4.1
-  if (seen.size() < 4 && (seen[0] == '\0' || seen == "\x15")) return true;        // may become one of these
+  if (seen.size() < 4 && (seen[0] == '\0' || seen == "\x15")) return true;      // may become one of these
   return exchange_->give_up(ErrorCode::kUnsupported,
                             is_alert   ? "the server speaks TLS at this port: its URL begins with https://"
                             : is_frame ? "the server speaks HTTP/2 only"

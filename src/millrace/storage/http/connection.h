@@ -20,7 +20,7 @@ struct ConnectionSettings {
   std::string ca_file;  // PEM; "" leaves libcurl's own
   bool proxy_from_environment = false;
   bool tls_to_proxy = false;  // one of the proxies that the environment names is spoken to with TLS
-  CURLSH* share = nullptr;  // TLS sessions
+  CURLSH* share = nullptr;    // TLS sessions
   curl_opensocket_callback open_socket = nullptr;
   curl_closesocket_callback close_socket = nullptr;
   void* loop = nullptr;  // the callbacks' first argument

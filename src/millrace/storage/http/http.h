@@ -50,7 +50,7 @@ struct Request {
   std::chrono::milliseconds stall_timeout{20'000};  // gives up when no byte moved for so long; 0: never
   // Gives up where, after so long, fewer than kLowestRate bytes moved for each further second; 0: never.
   std::chrono::milliseconds slow_after{30'000};
-  bool direct = false;                              // past the proxy that the environment names
+  bool direct = false;  // past the proxy that the environment names
   std::stop_token stop;
   // `body`, `file` and `out` stay alive until the answer.
 };

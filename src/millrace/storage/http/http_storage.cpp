@@ -83,6 +83,7 @@ struct HttpServer {
   }
   void set_times(http::Request& request) const {
     request.stall_timeout = std::min(request.stall_timeout, options.timeout);
+    request.slow_after = std::min(request.slow_after, options.timeout);
   }
 
   const HttpStorageOptions options;
@@ -130,7 +131,10 @@ class HttpRead : public std::enable_shared_from_this<HttpRead> {
  public:
   using Done = std::function<void(Status)>;
   HttpRead(const HttpObject& object, const std::stop_token& stop, Clock::time_point deadline, Done done)
-      : object_(object), deadline_(deadline), done_(std::move(done)), stop_with_caller_(stop, [this] { stop_.request_stop(); }) {}
+      : object_(object),
+        deadline_(deadline),
+        done_(std::move(done)),
+        stop_with_caller_(stop, [this] { stop_.request_stop(); }) {}
 
   void start(int64_t offset, std::span<std::byte> out) {
     for (size_t begin = 0; begin < out.size(); begin += kPieceBytes) {
@@ -395,7 +399,8 @@ Result<HttpStorageOptions> HttpStorageOptions::from_environment() {
   if (text == nullptr || *text == '\0') return options;
   const auto seconds = http::whole_number<int32_t>(text);
   if (!seconds || *seconds == 0) {
-    return fail(ErrorCode::kInvalidArgument, "MILLRACE_TIMEOUT is \"{}\", not a whole number of seconds, 1 or more", text);
+    return fail(ErrorCode::kInvalidArgument, "MILLRACE_TIMEOUT is \"{}\", not a whole number of seconds, 1 or more",
+                text);
   }
   options.timeout = std::chrono::seconds(*seconds);
   options.client.connect_timeout = std::min(options.client.connect_timeout, options.timeout);

@@ -370,23 +370,6 @@ TEST(HttpClient, RequestsThatCannotBeSentAreRefused) {
   }
 }
 
-// Told at once and by their names, so that nobody tries them again and again.
-TEST(HttpClient, HttpAndHttpsTakenForEachOtherAreUnsupported) {
-  const TestServer plain(always({.body = "ok"})), tls(always({.body = "ok"}), {.tls = true});
-  const auto swapped = [](const TestServer& server, const std::string& scheme) {
-    return scheme + server.url("/o").substr(server.url("/o").find("://"));
-  };
-  Client client;
-  const auto begin = Clock::now();
-  const auto to_plain = client.fetch(get(swapped(plain, "https")));
-  EXPECT_FAILS(to_plain, ErrorCode::kUnsupported);
-  EXPECT_THAT(to_plain.error().to_string(), HasSubstr("http://"));
-  const auto to_tls = client.fetch(get(swapped(tls, "http")));
-  EXPECT_FAILS(to_tls, ErrorCode::kUnsupported);
-  EXPECT_THAT(to_tls.error().to_string(), HasSubstr("https://"));
-  EXPECT_LT(since(begin), seconds(5));
-}
-
 TEST(HttpClient, TlsTrustsOnlyWhatItWasTold) {
   const std::string content = test_bytes(4 << 20, 5);
   const SentFile file(content);

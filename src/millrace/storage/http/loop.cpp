@@ -227,10 +227,10 @@ void Loop::look_at(Exchange& exchange, Clock::time_point now) {
   const auto slow_for = std::chrono::duration<double>(now - exchange.begun - request.slow_after).count();
   if (request.slow_after.count() > 0 && static_cast<double>(moved) < slow_for * kLowestRate) {
     const auto seconds = std::chrono::duration<double>(now - exchange.begun).count();
-    return end(exchange, tl::unexpected(exchange.error(
-                             ErrorCode::kTimeout,
-                             fmt::format("too slow: {} bytes moved in {:.0f} s, fewer than {} a second", moved, seconds,
-                                         kLowestRate))));
+    return end(exchange,
+               tl::unexpected(exchange.error(ErrorCode::kTimeout,
+                                             fmt::format("too slow: {} bytes moved in {:.0f} s, fewer than {} a second",
+                                                         moved, seconds, kLowestRate))));
   }
   set_timer(exchange, std::min(now + look_interval(request), request.deadline));
 }

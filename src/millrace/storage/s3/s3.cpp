@@ -241,8 +241,12 @@ Result<std::vector<ObjectInfo>> S3Storage::list_uploads(std::string_view prefix)
     for (ObjectInfo& upload : page.uploads) {
       if (!process.uploads.contains(upload.version)) uploads.push_back(std::move(upload));
     }
-    next.clear();
-    if (!page.next_key.empty()) next = {{"key-marker", page.next_key}, {"upload-id-marker", page.next_id}};
+    Pairs further;
+    if (!page.next_key.empty()) further = {{"key-marker", page.next_key}, {"upload-id-marker", page.next_id}};
+    if (!further.empty() && !next.empty() && page.next_key <= next[0].second && further[1] == next[1]) {
+      return fail(ErrorCode::kUnavailable, "{}: the listing does not advance", what);
+    }
+    next = std::move(further);
   } while (!next.empty());
   return uploads;
 }
@@ -279,6 +283,25 @@ Result<std::shared_ptr<Bucket>> make_bucket(const std::string& name, const S3Opt
 Result<std::shared_ptr<Storage>> open_s3_storage(const std::string& bucket, const S3Options& options) {
   ASSIGN_OR_RETURN(auto shared, s3::make_bucket(bucket, options));
   return std::make_shared<s3::S3Storage>(std::move(shared));
+}
+
+Result<std::vector<ObjectInfo>> list_s3_buckets(const S3Options& options) {
+  ASSIGN_OR_RETURN(const auto service, s3::Service::find(options));
+  std::vector<ObjectInfo> buckets;
+  std::string token;
+  do {
+    s3::Request request;
+    if (!token.empty()) request.query = {{"continuation-token", token}};
+    ASSIGN_OR_RETURN(const s3::Answer answer, with_context(service->fetch(std::move(request)), "list buckets"));
+    if (!s3::is_success(answer.response)) return tl::unexpected(s3::error_of(answer.response, "list buckets"));
+    ASSIGN_OR_RETURN(ListPage page, s3::parse_buckets(answer.response.body));
+    const bool advances = !page.objects.empty() && (buckets.empty() || buckets.back().key < page.objects.front().key);
+    if (!page.next_page_token.empty() && !advances)
+      return fail(ErrorCode::kUnavailable, "list buckets: it does not advance");
+    std::move(page.objects.begin(), page.objects.end(), std::back_inserter(buckets));
+    token = std::move(page.next_page_token);
+  } while (!token.empty());
+  return buckets;
 }
 
 Status make_s3_bucket(const std::string& bucket, const S3Options& options) {

@@ -41,6 +41,9 @@ struct S3Options {
 // No request is made. Errors: invalid_argument (a name that no bucket can have, an endpoint that is no URL).
 [[nodiscard]] Result<std::shared_ptr<Storage>> open_s3_storage(const std::string& bucket, const S3Options& options);
 
+// The buckets of whoever asks, in order of their names: `key` and `modified` of each. Errors: permission_denied.
+[[nodiscard]] Result<std::vector<ObjectInfo>> list_s3_buckets(const S3Options& options);
+
 // Makes the bucket, if it is not there. Errors: already_exists (it is somebody else's), permission_denied.
 [[nodiscard]] Status make_s3_bucket(const std::string& bucket, const S3Options& options);
 

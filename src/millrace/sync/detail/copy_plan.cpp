@@ -106,6 +106,11 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
   const int64_t size = job.source.size;
   const Capabilities from = job.from.storage->capabilities();
   const Capabilities to = job.to.storage->capabilities();
+  if (size == 0 && !from.random_write) {
+    ObjectInfo empty = job.source;
+    empty.key = job.from.key;
+    RETURN_IF_ERROR(check_not_emptied(*job.from.storage, empty));
+  }
   plan.in_server = copies_in_server(*job.from.storage, *job.to.storage);
   plan.has_file = to.sends_files && !plan.in_server && size > kBlockBytes && plan.source->file_range(0, 0) != nullptr;
   plan.by_file = plan.has_file && plan.source->is_cached();

@@ -19,6 +19,10 @@ std::string sidecar_key(std::string_view key);
 // good as none.
 std::optional<formats::BlockHashes> load_sidecar(Storage& storage, const ObjectInfo& object);
 
+// An empty object beside which block hashes of another size lie has lost its content. Errors: corruption, naming both
+// and the way out.
+[[nodiscard]] Status check_not_emptied(Storage& storage, const ObjectInfo& object);
+
 [[nodiscard]] Status store_sidecar(Storage& storage, std::string_view key, const formats::BlockHashes& hashes);
 
 }  // namespace millrace::sync

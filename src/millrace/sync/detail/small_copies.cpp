@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/open_files.h"
 #include "millrace/sync/detail/copy_plan.h"
 
 namespace millrace::sync {
@@ -65,13 +66,13 @@ struct SmallCopies::Impl final : CompletionQueue {
   static uint64_t tag_of(std::unique_ptr<Work> work) { return std::bit_cast<uint64_t>(work.release()); }
 
   int64_t to_do() const REQUIRES_LOCK(mutex) {
-    return std::ssize(ready) + (may_begin() ? std::min(std::ssize(waiting), kMostBegun - begun) : 0);
+    return std::ssize(ready) + (may_begin() ? std::min(std::ssize(waiting), most_begun - begun) : 0);
   }
 
   // All that have begun fit into the pool, which may give each a block of twice its size: so none waits for memory that
   // another holds while nobody is left to go on with that one.
   bool may_begin() const REQUIRES_LOCK(mutex) {
-    if (waiting.empty() || begun >= kMostBegun) return false;
+    if (waiting.empty() || begun >= most_begun) return false;
     return begun == 0 || held_bytes + 2 * waiting.front()->request.source.size <= buffers.limit_bytes();
   }
 
@@ -227,6 +228,8 @@ struct SmallCopies::Impl final : CompletionQueue {
   int64_t called GUARDED_BY(mutex) = 0;                         // threads that are to wake up
   bool watched GUARDED_BY(mutex) = false;                       // one that sleeps looks by itself what there is to do
   bool stopping GUARDED_BY(mutex) = false;
+  // Each may have a file open, beside the connections that they go over.
+  const int64_t most_begun = std::clamp<int64_t>(open_file_limit() / 4, 1, kMostBegun);
   std::vector<Thread> threads;  // changed under the mutex, by those who push
 };
 
@@ -242,7 +245,9 @@ bool SmallCopies::takes(const CopyRequest& request) const {
   const bool may_be_it = !cheap_source && request.options.target && request.options.target->size == request.source.size;
   const bool asks_target =
       may_be_it || (!cheap_target && (request.options.target || to.copies_from(*request.from.storage)));
-  const bool asks_source = !cheap_source && request.options.posix && !request.source.posix;
+  // Of an empty object, whether it has always been that.
+  const bool asks_source =
+      !cheap_source && (request.source.size == 0 || (request.options.posix && !request.source.posix));
   return request.source.size <= std::min(kSmallBytes, impl_->buffers.limit_bytes() / 2) && !asks_target &&
          !asks_source && !request.options.dry_run;
 }

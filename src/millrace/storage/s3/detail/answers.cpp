@@ -155,6 +155,19 @@ Result<ListPage> parse_list(std::string_view body) {
   return page;
 }
 
+Result<ListPage> parse_buckets(std::string_view body) {
+  pugi::xml_document document;
+  ASSIGN_OR_RETURN(const pugi::xml_node root, parse_root(body, "ListAllMyBucketsResult", document));
+  ListPage page;
+  for (const pugi::xml_node node : root.child("Buckets").children("Bucket")) {
+    ObjectInfo& bucket = page.objects.emplace_back();
+    bucket.key = node.child_value("Name");
+    bucket.modified = parse_iso_time(node.child_value("CreationDate"));
+  }
+  page.next_page_token = root.child_value("ContinuationToken");
+  return page;
+}
+
 Result<UploadPage> parse_uploads(std::string_view body) {
   pugi::xml_document document;
   ASSIGN_OR_RETURN(const pugi::xml_node root, parse_root(body, "ListMultipartUploadsResult", document));

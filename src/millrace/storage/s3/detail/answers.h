@@ -39,6 +39,7 @@ struct PartPage {
 };
 
 [[nodiscard]] Result<ListPage> parse_list(std::string_view body);
+[[nodiscard]] Result<ListPage> parse_buckets(std::string_view body);
 [[nodiscard]] Result<UploadPage> parse_uploads(std::string_view body);
 [[nodiscard]] Result<PartPage> parse_parts(std::string_view body);
 [[nodiscard]] Result<std::string> parse_upload_id(std::string_view body);

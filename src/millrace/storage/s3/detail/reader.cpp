@@ -12,8 +12,9 @@ S3Reader::S3Reader(std::shared_ptr<const Bucket> bucket, std::string key, int64_
       stop_(bucket->stop),
       ahead_([service = service_, object = object_, own = stop_] {
         return std::make_unique<ReadAhead>(
-            object->size, [service, object](int64_t offset, std::span<std::byte> out, const std::stop_token& stop,
-                                            ReadAhead::Done done) {
+            object->size,
+            [service, object](int64_t offset, std::span<std::byte> out, const std::stop_token& stop,
+                              ReadAhead::Done done) {
               start_ranges(*service, object, offset, out, stop, Clock::time_point::max(), std::move(done));
             },
             own);

@@ -7,6 +7,7 @@
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/base/metrics.h"
+#include "millrace/base/open_files.h"
 #include "millrace/storage/s3/detail/answers.h"
 #include "millrace/storage/s3/detail/sigv4.h"
 
@@ -65,10 +66,10 @@ struct Service::Call {
   Clock::time_point not_before{};
   Clock::time_point begun{};  // its first try
   Clock::time_point sent{};   // its last one
-  Credentials credentials;  // of the last try
-  bool refreshed = false;   // credentials, after the server refused them
-  bool redirected = false;  // to the bucket's region
-  bool skewed = false;      // the clock was corrected
+  Credentials credentials;    // of the last try
+  bool refreshed = false;     // credentials, after the server refused them
+  bool redirected = false;    // to the bucket's region
+  bool skewed = false;        // the clock was corrected
 };
 
 struct Service::Process {
@@ -85,7 +86,9 @@ namespace {
 http::ClientOptions client_options(const S3Options& options) {
   http::ClientOptions client;
   client.threads = options.threads;
-  client.max_connections = std::max(1, options.max_under_way / options.threads);
+  // The others are for the files that the bytes come from or go to.
+  const int most = std::min(options.max_under_way, open_file_limit() / 4);
+  client.max_connections = std::max(1, most / options.threads);
   client.ca_file = options.ca_file;
   client.connect_timeout = std::min(client.connect_timeout, options.timeout);
   return client;
@@ -199,6 +202,7 @@ Result<http::Request> Service::sign(Call& call) {
   } else {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(call.begun + options_.timeout - begins);
     out.stall_timeout = std::clamp(left, kShortestSilence, kLongestSilence);
+    out.slow_after = std::min(out.slow_after, options_.timeout);
   }
   ASSIGN_OR_RETURN(const Credentials credentials, credentials_.get());
   has_credentials_ = true;
@@ -254,7 +258,8 @@ void Service::send(const std::shared_ptr<Call>& call) {
 // For who wants to know why it hangs or is refused.
 void Service::log_try(const Call& call, const Result<http::Response>& result) {
   const Request& request = call.request;
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - std::max(call.sent, call.not_before));
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - std::max(call.sent, call.not_before));
   log(LogLevel::kDebug, "{} s3://{}/{}{}: {} after {} ms, try {}", http::method_name(request.method), request.bucket,
       request.key, request.query.empty() ? "" : " (" + request.query.front().first + ")",
       result ? std::to_string(result->status) : result.error().to_string(), ms.count(), call.tries);
@@ -311,7 +316,8 @@ std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Resu
   if (is_overload(response.status, answer.code)) {
     process_metrics().add(Metric::kSlowDowns, 1);
     process_.get().pace->slow_down();
-    return std::max<Clock::duration>(wait_before(++call.slow_downs), response.retry_after());  // alive: however many tries it takes
+    return std::max<Clock::duration>(wait_before(++call.slow_downs),
+                                     response.retry_after());  // alive: however many tries it takes
   }
   if (may_pass(response.status, answer.code)) return again();
   if (learn_region(call, response, answer) || learn_clock(call, response, answer) || renew_credentials(call, answer))

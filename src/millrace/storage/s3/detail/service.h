@@ -91,8 +91,8 @@ class Service : public std::enable_shared_from_this<Service> {
   std::string scheme_, authority_;
   CredentialsProvider credentials_;
   PerProcess<Process> process_;
-  std::atomic<bool> has_credentials_{false};  // asking for them will not take long
-  std::atomic<int64_t> clock_ahead_s_{0};     // of the server's clock before ours
+  std::atomic<bool> has_credentials_{false};          // asking for them will not take long
+  std::atomic<int64_t> clock_ahead_s_{0};             // of the server's clock before ours
   std::atomic<Clock::rep> answered_{0}, gave_up_{0};  // when that was last
   mutable Mutex mutex_;
   std::map<std::string, std::string> regions_ GUARDED_BY(mutex_);  // of buckets that are not where they were looked for

@@ -6,9 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include "millrace/base/crc32c.h"
 #include "millrace/base/metrics.h"
@@ -71,10 +74,11 @@ class ServiceTest : public ::testing::Test {
     setenv(name.c_str(), value.c_str(), 1);
   }
 
-  std::shared_ptr<Storage> storage(int max_tries = 10) {
+  std::shared_ptr<Storage> storage(int max_tries = 10, std::chrono::milliseconds timeout = std::chrono::minutes(2)) {
     S3Options options;
     options.endpoint_url = server_->url("");
     options.max_tries = max_tries;
+    options.timeout = timeout;
     return open_s3_storage("bucket", options).value();
   }
 
@@ -369,6 +373,160 @@ TEST_F(ServiceTest, ADeadlineHoldsForARequestAndAllItsTries) {
   }
 }
 
+// Whatever keeps a request from its answer; and those that follow do not wait so long again.
+TEST_F(ServiceTest, NothingIsTriedForLongerThanTheTimeout) {
+  using std::chrono::milliseconds;
+  const auto since = [](Clock::time_point begin) {
+    return std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
+  };
+  Reply asks_to_wait = error_reply(503, "SlowDown");
+  asks_to_wait.headers.push_back("Retry-After: 3600");
+  Reply trickle{.body = std::string(1000, 'x'), .trickle_bytes = 1, .trickle_pause = milliseconds(20)};
+  int64_t timeout_ms = 600;
+  for (const Reply& reply : {Reply{.silent = true}, trickle, error_reply(503, "SlowDown"), asks_to_wait}) {
+    const auto bucket = storage(1000, milliseconds(++timeout_ms));  // of a service of its own
+    bend(100'000, any, reply);
+    auto begin = Clock::now();
+    const auto listed = bucket->list("");
+    ASSERT_FALSE(listed);
+    EXPECT_LT(since(begin), milliseconds(3000)) << listed.error().to_string();
+    const size_t before = requests().size();
+    begin = Clock::now();
+    EXPECT_FALSE(bucket->list(""));
+    EXPECT_LT(since(begin), milliseconds(1500));
+    EXPECT_EQ(requests().size(), before + 1) << "the server is away: it is tried once";
+    bend(0, any, {});
+    EXPECT_TRUE(write_object(*bucket, "k", "x"));
+    bend(1, any, error_reply(500, "InternalError"));
+    EXPECT_TRUE(bucket->stat("k")) << "it has answered: it is tried again";
+  }
+}
+
+TEST_F(ServiceTest, RetryAfterIsObeyed) {
+  Reply busy = error_reply(503, "SlowDown");
+  busy.headers.push_back("Retry-After: 1");
+  bend(1, any, busy);
+  const auto begin = Clock::now();
+  EXPECT_TRUE(write_object(*storage(), "k", "x"));
+  EXPECT_GE(Clock::now() - begin, std::chrono::seconds(1));
+}
+
+// One that a server may name is part of a host's name.
+TEST_F(ServiceTest, ARegionIsNoHost) {
+  for (const char* region : {"evil.example/", "eu-west-1.example.com", "a b", "@host", "-x", "EU"}) {
+    const auto bucket = storage();
+    Reply moved = error_reply(301, "PermanentRedirect");
+    moved.headers.push_back(std::string("x-amz-bucket-region: ") + region);
+    bend(100, any, moved);
+    const size_t before = requests().size();
+    EXPECT_FALSE(bucket->stat("k"));
+    EXPECT_EQ(requests().size(), before + 1) << region;
+  }
+}
+
+// A server that does not answer the CRC-32C is held to the MD5 that its ETag is, and is sent that too.
+TEST_F(ServiceTest, WhatAPutStoredIsHeldAgainstWhatWasSent) {
+  const std::string content = test_bytes(9 << 20, 3);
+  const auto with = [](const std::string& header) { return Reply{.headers = {header}}; };
+  const std::string other = "ETag: \"" + md5_hex(as_bytes("other")) + "\"";
+  Reply encrypted = with(other);
+  encrypted.headers.push_back("x-amz-server-side-encryption: aws:kms");
+  Reply echoed = with(other);
+  echoed.headers.push_back("x-amz-checksum-crc32c: " + base64_crc32c(crc32c(as_bytes("small"))));
+  Reply other_crc = with(other);
+  other_crc.headers.push_back("x-amz-checksum-crc32c: " + base64_crc32c(1));
+  struct Case {
+    Reply reply;
+    bool is_good, sends_md5;
+  };
+  for (const auto& [reply, is_good, sends_md5] :
+       {Case{with(other), false, true}, Case{other_crc, false, true}, Case{encrypted, true, true},
+        Case{with("ETag: \"opaque\""), true, true}, Case{echoed, true, false}}) {
+    const auto bucket = storage();
+    bend(1, is_put, reply);
+    const auto put = write_object(*bucket, "k", "small");
+    EXPECT_EQ(put.has_value(), is_good) << reply.headers[0];
+    EXPECT_EQ(put ? ErrorCode::kCorruption : put.error().code(), ErrorCode::kCorruption);
+    EXPECT_EQ(requests().back().header("content-md5"), base64_md5(as_bytes("small")));
+    ASSERT_TRUE(write_object(*bucket, "k", "next"));
+    EXPECT_EQ(!requests().back().header("content-md5").empty(), sends_md5);
+  }
+  const auto bucket = storage();
+  bend(1, is_put, with(other));
+  const auto parts = write_object(*bucket, "k", content);
+  ASSERT_FALSE(parts);
+  EXPECT_THAT(parts.error().to_string(), HasSubstr("stored something else"));
+}
+
+// Parts that the server lost, or took from elsewhere.
+TEST_F(ServiceTest, WhatACompletionPutTogetherIsHeldAgainstWhatWasSent) {
+  const std::string content = test_bytes(9 << 20, 4);
+  const std::string first = md5_hex(as_bytes(content).first(8 << 20));
+  for (const std::string& etag : {first + "-1", first + "-2", std::string("opaque")}) {
+    const auto bucket = storage();
+    {
+      MutexLock lock(mutex_);
+      objects_["/bucket/k"] = {content.substr(0, 8 << 20), etag};
+    }
+    bend(1, is_complete,
+         {.body = "<CompleteMultipartUploadResult><ETag>\"" + etag + "\"</ETag></CompleteMultipartUploadResult>"});
+    const auto written = write_object(*bucket, "k", content);
+    ASSERT_FALSE(written) << etag;
+    EXPECT_EQ(written.error().code(), ErrorCode::kCorruption) << written.error().to_string();
+  }
+}
+
+// Dates that no nanosecond counts to are none.
+TEST(HttpTime, EndsWhereNanosecondsDo) {
+  using namespace std::chrono;
+  EXPECT_EQ(http::parse_time("Sat, 21 Nov 2026 11:33:55 GMT"), sys_days(2026y / 11 / 21) + 11h + 33min + 55s);
+  for (const char* text : {"Mon, 01 Jan 9999 00:00:00 GMT", "Mon, 01 Jan 1600 00:00:00 GMT", "soon", ""}) {
+    EXPECT_EQ(http::parse_time(text), http::Time()) << text;
+  }
+}
+
+// Whatever it waits for: an answer, the time of its next try, or one who is before it.
+TEST_F(ServiceTest, AStopEndsWhatWaitsForASilentServer) {
+  const auto bucket = storage();
+  ASSERT_TRUE(write_object(*bucket, "k", test_bytes(100'000, 1)));
+  for (const Reply& reply : {Reply{.silent = true}, error_reply(503, "SlowDown")}) {
+    std::stop_source stop;
+    const auto stoppable = bucket->with_stop(stop.get_token());
+    const auto reader = stoppable->open_read("k");
+    ASSERT_TRUE(reader);
+    const auto writer = stoppable->open_write("w");
+    ASSERT_TRUE((*writer)->append(as_bytes(std::string(20 << 20, 'x'))));
+    bend(100'000, any, reply);
+    std::vector<std::function<Status()>> calls;
+    std::array<std::byte, 10> few;
+    std::vector<std::byte> many(50'000);
+    calls.emplace_back([&] { return (*reader)->read_at(0, few); });
+    calls.emplace_back([&] { return (*reader)->read_at(0, many); });
+    calls.emplace_back([&] { return stoppable->stat("k").map([](const auto&) {}); });
+    calls.emplace_back([&] { return stoppable->list("").map([](const auto&) {}); });
+    calls.emplace_back([&] { return stoppable->remove(std::vector<std::string>{"k"}); });
+    calls.emplace_back([&] { return (*writer)->commit().map([](const auto&) {}); });
+    std::vector<Status> ended(calls.size());
+    {
+      std::vector<Thread> threads;
+      for (size_t i = 0; i < calls.size(); ++i) {
+        threads.emplace_back("call", [&, i] { ended[i] = calls[i](); });
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      stop.request_stop();
+      const auto begin = Clock::now();
+      threads.clear();
+      EXPECT_LT(Clock::now() - begin, std::chrono::seconds(1));
+    }
+    for (const Status& status : ended) {
+      ASSERT_FALSE(status);
+      EXPECT_EQ(status.error().code(), ErrorCode::kCancelled) << status.error().to_string();
+    }
+    bend(0, any, {});
+    EXPECT_TRUE(bucket->stat("k")) << "who was not stopped goes on";
+  }
+}
+
 TEST_F(ServiceTest, AWrongClockIsCorrected) {
   const auto bucket = storage();
   ASSERT_TRUE(write_object(*bucket, "k", "x"));
@@ -443,6 +601,30 @@ TEST_F(ServiceTest, AConditionWonByATryWhoseAnswerWasLostIsWon) {
     };
   }
   EXPECT_EQ(write_object(*bucket, "k", "mine", if_absent).error().code(), ErrorCode::kAlreadyExists);
+}
+
+TEST_F(ServiceTest, AListingAdvancesOrEnds) {
+  const auto bucket = storage();
+  const auto page = [](const std::string& token, const std::string& keys) {
+    return Reply{.body = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>" + token +
+                         "</NextContinuationToken>" + keys + "</ListBucketResult>"};
+  };
+  const std::string keys =
+      "<Contents><Key>a</Key><Size>1</Size></Contents><Contents><Key>b</Key><Size>1</Size></Contents>";
+  const auto walk = [&] { return for_each_object(*bucket, "", [](const ObjectInfo&) { return Status(); }); };
+  bend(1000, any, page("again", keys));
+  EXPECT_THAT(walk().error().to_string(), HasSubstr("does not advance"));
+  for (const std::string& content : {keys, std::string()}) {
+    {
+      MutexLock lock(mutex_);
+      bend_ = [&, content, i = 0](const ReceivedRequest&) mutable { return page(std::to_string(++i), content); };
+    }
+    EXPECT_THAT(walk().error().to_string(), HasSubstr("does not advance"));
+  }
+  bend(1000, any,
+       {.body = "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated><NextKeyMarker>k</NextKeyMarker>"
+                "<NextUploadIdMarker>1</NextUploadIdMarker></ListMultipartUploadsResult>"});
+  EXPECT_THAT(bucket->list_uploads("").error().to_string(), HasSubstr("does not advance"));
 }
 
 TEST_F(ServiceTest, AListingIsWholeOrAnError) {

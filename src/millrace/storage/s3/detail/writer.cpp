@@ -168,8 +168,7 @@ void S3Writer::add_proofs(const Part& part, Request& request) {
   if (!part.md5.empty()) request.headers.emplace_back("content-md5", base64(part.md5));
 }
 
-Status S3Writer::check_stored(Bucket& bucket, const Part& part, const http::Response& response,
-                              std::string_view what) {
+Status S3Writer::check_stored(Bucket& bucket, const Part& part, const http::Response& response, std::string_view what) {
   const std::string_view crc = response.header("x-amz-checksum-crc32c"), etag = bare_etag(response.header("etag"));
   if (!part.crc.empty() && !crc.empty()) {
     if (crc != part.crc) {
@@ -468,8 +467,8 @@ void S3Writer::add_condition(Request& request) const {
   using Condition = WriteOptions::Condition;
   if (options_.condition == Condition::kIfAbsent) request.headers.emplace_back("if-none-match", "*");
   if (options_.condition == Condition::kIfVersion) {
-    request.headers.emplace_back("if-match",
-                                 bucket_->state->bare_conditions ? options_.version : fmt::format("\"{}\"", options_.version));
+    request.headers.emplace_back(
+        "if-match", bucket_->state->bare_conditions ? options_.version : fmt::format("\"{}\"", options_.version));
   }
 }
 
@@ -585,7 +584,8 @@ Result<ObjectInfo> S3Writer::put_whole() {
   if (!lost || options_.condition == WriteOptions::Condition::kReplace)
     return tl::unexpected(error_of(answer.response, what));
   const auto there = bucket_->head(key_);
-  if (there && there->version == options_.version && !bucket_->state->bare_conditions.exchange(true)) return put_whole();
+  if (there && there->version == options_.version && !bucket_->state->bare_conditions.exchange(true))
+    return put_whole();
   // An earlier try may have been the one that won, its answer lost.
   if (answer.tries > 1 && there && there->version == md5_hex(*content)) return there;
   return lost_condition(there);
@@ -675,11 +675,11 @@ Status S3Writer::check_whole(const http::Response& response, std::string_view et
                              int64_t size) const {
   if (!etag.empty() && etag == expected) return {};
   const size_t dash = etag.find('-');
-  const bool is_proof = bucket_->etag_is_md5 && !expected.empty() && dash != etag.npos && is_md5(etag.substr(0, dash)) &&
-                        !is_encrypted(response);
+  const bool is_proof = bucket_->etag_is_md5 && !expected.empty() && dash != etag.npos &&
+                        is_md5(etag.substr(0, dash)) && !is_encrypted(response);
   if (is_proof) {
-    return fail(ErrorCode::kCorruption, "commit {}: the server put something else together: its ETag is {}, not {}", url_,
-                etag, expected);
+    return fail(ErrorCode::kCorruption, "commit {}: the server put something else together: its ETag is {}, not {}",
+                url_, etag, expected);
   }
   ASSIGN_OR_RETURN(const ObjectInfo there, bucket_->head(key_));
   const bool is_ours = etag.empty() || there.version == etag;  // else it was replaced since
@@ -760,6 +760,8 @@ Status S3Writer::resume(const ObjectInfo& upload) {
                      bucket_->fetch(bucket_->request(http::Method::kGet, key_, std::move(query)), what));
     ASSIGN_OR_RETURN(PartPage page, with_context(parse_parts(answer.response.body), what));
     found.insert(found.end(), page.parts.begin(), page.parts.end());
+    if (!next.empty() && page.next_number == next)
+      return fail(ErrorCode::kUnavailable, "{}: the listing does not advance", what);
     next = page.next_number;
   } while (!next.empty());
   int64_t end = 0;  // of the parts without a gap

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How many files and connections this process may have open. Thread-safe.
+
+namespace millrace {
+
+// The limit as it is now (RLIMIT_NOFILE, the soft one); at most a million.
+int open_file_limit();
+// Raises the soft limit to the hard one, as far as the system lets it. For programs: a library does not change the
+// process that it is in.
+void raise_open_file_limit();
+
+}  // namespace millrace
