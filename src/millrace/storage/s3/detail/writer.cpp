@@ -15,6 +15,7 @@
 #include "millrace/storage/s3/detail/digest.h"
 #include "millrace/storage/s3/detail/object_metadata.h"
 #include "millrace/storage/s3/detail/part_sizes.h"
+#include "millrace/storage/s3/detail/put_proof.h"
 #include "millrace/storage/s3/detail/sigv4.h"
 
 // An object of up to a part is one PUT at the commit. A longer one is a multipart upload, begun with its second part.
@@ -39,29 +40,6 @@ int64_t part_size_for(int64_t wish, int64_t object_bytes) {
 }
 
 using Gathered = std::shared_ptr<std::vector<std::byte>>;
-
-Result<std::string> md5_of(std::span<const std::byte> data) {
-  Md5 md5;
-  md5.update(data);
-  return md5.finish();
-}
-
-Result<std::string> md5_of(const FileRange& file) {
-  std::vector<std::byte> piece(static_cast<size_t>(std::min<int64_t>(file.size(), 1 << 20)));
-  Md5 md5;
-  for (int64_t at = 0; at < file.size(); at += std::ssize(piece)) {
-    const auto out = std::span(piece).first(static_cast<size_t>(std::min(std::ssize(piece), file.size() - at)));
-    RETURN_IF_ERROR(file.read_at(at, out));
-    md5.update(out);
-  }
-  return md5.finish();
-}
-
-// Then an ETag may be anything: with keys of KMS or of the customer's.
-bool is_encrypted(const http::Response& response) {
-  const std::string_view by = response.header("x-amz-server-side-encryption");
-  return (!by.empty() && by != "AES256") || !response.header("x-amz-server-side-encryption-customer-algorithm").empty();
-}
 
 class S3Writer final : public Writer {
  public:
@@ -94,13 +72,8 @@ class S3Writer final : public Writer {
   struct Part {
     int64_t size = 0;
     std::string etag;
-    std::string crc;
-    std::string md5;  // where the server may not check the CRC-32C; as Md5::finish()
+    PutProof proof;
   };
-  // Headers with which the server checks the bytes that come.
-  static void add_proofs(const Part& part, Request& request);
-  // Holds what the server says that it stored against that.
-  static Status check_stored(Bucket& bucket, const Part& part, const http::Response& response, std::string_view what);
   void start_part(const Operation& operation, std::shared_ptr<const void> keep, OnDone done);
 
   // What requests under way touch; they may outlive the writer.
@@ -110,7 +83,7 @@ class S3Writer final : public Writer {
     std::map<int64_t, Part> parts GUARDED_BY(mutex);      // by offset
     Status first_error GUARDED_BY(mutex);                 // of gathered parts
     std::optional<Result<Answer>> put GUARDED_BY(mutex);  // to what start_commit() sent
-    Part put_proof GUARDED_BY(mutex);                     // of that
+    PutProof put_proof GUARDED_BY(mutex);                 // of that
     int under_way GUARDED_BY(mutex) = 0;                  // all parts
     int gathered GUARDED_BY(mutex) = 0;                   // gathered ones
   };
@@ -132,8 +105,8 @@ class S3Writer final : public Writer {
   Status check_condition() const;
   tl::unexpected<Error> lost_condition(const Result<ObjectInfo>& there) const;
   Gathered whole_content();
-  Part proof_of(const Gathered& content) const;
-  Request whole_request(const Gathered& content, const Part& proof) const;
+  PutProof proof_of(const Gathered& content) const;
+  Request whole_request(const Gathered& content, const PutProof& proof) const;
   Result<ObjectInfo> put_whole();
   Result<ObjectInfo> copy_whole();
   Result<ObjectInfo> complete();
@@ -162,29 +135,6 @@ class S3Writer final : public Writer {
   int64_t end_ GUARDED_BY(gather_mutex_) = 0;                       // of what came in order
   std::optional<CopySource> whole_copy_ GUARDED_BY(gather_mutex_);  // the object is this one, if nothing else comes
 };
-
-void S3Writer::add_proofs(const Part& part, Request& request) {
-  if (!part.crc.empty()) request.headers.emplace_back("x-amz-checksum-crc32c", part.crc);
-  if (!part.md5.empty()) request.headers.emplace_back("content-md5", base64(part.md5));
-}
-
-Status S3Writer::check_stored(Bucket& bucket, const Part& part, const http::Response& response, std::string_view what) {
-  const std::string_view crc = response.header("x-amz-checksum-crc32c"), etag = bare_etag(response.header("etag"));
-  if (!part.crc.empty() && !crc.empty()) {
-    if (crc != part.crc) {
-      return fail(ErrorCode::kCorruption, "{}: the server stored something else: its CRC-32C is {}, not {}", what, crc,
-                  part.crc);
-    }
-    bucket.state->checks_crc = true;
-    return {};
-  }
-  if (part.md5.empty() || !bucket.etag_is_md5 || !is_md5(etag) || is_encrypted(response)) return {};
-  if (etag == hex(part.md5)) return {};
-  return fail(ErrorCode::kCorruption,
-              "{}: the server stored something else: its ETag is {}, and the MD5 of what was sent {} (a server whose "
-              "ETags are no MD5 needs MILLRACE_S3_ETAG_IS_MD5=0)",
-              what, etag, hex(part.md5));
-}
 
 Status S3Writer::check_open(std::string_view what) const {
   if (ended_) return fail(ErrorCode::kInvalidArgument, "{} {}: it was committed before", what, url_);
@@ -257,15 +207,12 @@ void S3Writer::start_part(const Operation& operation, std::shared_ptr<const void
   request.keep = std::move(keep);
   if (operation.stop.stop_possible()) request.stop = operation.stop;
   request.deadline = operation.deadline;
-  Part part{.size = request.body_bytes()};
-  if (bucket_->checksums)
-    part.crc = base64_crc32c(operation.file != nullptr ? operation.file_crc32c : crc32c(operation.data));
-  if (!bucket_->state->checks_crc) {
-    auto md5 = operation.file != nullptr ? md5_of(*operation.file) : md5_of(operation.data);
-    if (!md5) return done(with_context(Status(tl::unexpected(std::move(md5).error())), "write " + url_));
-    part.md5 = *std::move(md5);
-  }
-  add_proofs(part, request);
+  auto proof = operation.file != nullptr
+                   ? PutProof::of(*bucket_, *operation.file, operation.file_crc32c)
+                   : PutProof::of(*bucket_, operation.data, bucket_->checksums ? crc32c(operation.data) : 0);
+  if (!proof) return done(with_context(Status(tl::unexpected(std::move(proof).error())), "write " + url_));
+  proof->add_to(request);
+  Part part{.size = request.body_bytes(), .etag = {}, .proof = *std::move(proof)};
   {
     MutexLock lock(shared_->mutex);
     ++shared_->under_way;
@@ -279,7 +226,7 @@ void S3Writer::start_part(const Operation& operation, std::shared_ptr<const void
                             else if (!is_success(answer->response))
                               status = tl::unexpected(error_of(answer->response, what));
                             else
-                              status = check_stored(*bucket, part, answer->response, what);
+                              status = part.proof.check(*bucket, answer->response, what);
                             if (status) part.etag = bare_etag(answer->response.header("etag"));
                             {
                               MutexLock lock(shared->mutex);
@@ -521,19 +468,16 @@ Gathered S3Writer::whole_content() {
   return content ? content : std::make_shared<std::vector<std::byte>>();
 }
 
-S3Writer::Part S3Writer::proof_of(const Gathered& content) const {
-  Part proof{.size = std::ssize(*content)};
-  if (bucket_->checksums) proof.crc = base64_crc32c(crc32c(*content));
-  if (!bucket_->state->checks_crc) proof.md5 = *md5_of(std::span<const std::byte>(*content));
-  return proof;
+PutProof S3Writer::proof_of(const Gathered& content) const {
+  return PutProof::of(*bucket_, *content, bucket_->checksums ? crc32c(*content) : 0).value();  // reads no file
 }
 
-Request S3Writer::whole_request(const Gathered& content, const Part& proof) const {
+Request S3Writer::whole_request(const Gathered& content, const PutProof& proof) const {
   Request request = bucket_->request(http::Method::kPut, key_);
   request.headers = metadata_;
   request.body = *content;
   request.keep = content;
-  add_proofs(proof, request);
+  proof.add_to(request);
   add_condition(request);
   return request;
 }
@@ -547,7 +491,7 @@ bool S3Writer::start_commit(Durability /*durability*/, uint64_t tag, CompletionQ
     if (!is_one_put) return false;
   }
   const Gathered content = whole_content();
-  Part proof = proof_of(content);
+  const PutProof proof = proof_of(content);
   Request request = whole_request(content, proof);
   bucket_->service->start(std::move(request), [shared = shared_, proof, tag, &queue](Result<Answer> answer) {
     {
@@ -563,7 +507,7 @@ bool S3Writer::start_commit(Durability /*durability*/, uint64_t tag, CompletionQ
 Result<ObjectInfo> S3Writer::put_whole() {
   const Gathered content = whole_content();
   const std::string what = "write " + url_;
-  Part proof;
+  PutProof proof;
   const auto put = [&]() -> Result<Answer> {
     std::optional<Result<Answer>> answer;
     {
@@ -577,7 +521,7 @@ Result<ObjectInfo> S3Writer::put_whole() {
   };
   ASSIGN_OR_RETURN(Answer answer, put());
   if (is_success(answer.response)) {
-    RETURN_IF_ERROR(check_stored(*bucket_, proof, answer.response, what));
+    RETURN_IF_ERROR(proof.check(*bucket_, answer.response, what));
     return written(answer, std::string(bare_etag(answer.response.header("etag"))), std::ssize(*content));
   }
   const bool lost = answer.response.status == 412 || answer.response.status == 404;  // 404: if-match of no object
@@ -636,7 +580,7 @@ Result<ObjectInfo> S3Writer::complete() {
         return fail(ErrorCode::kInvalidArgument, "commit {}: nothing was written at [{}, {})", url_, size, offset);
       }
       body += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>\"{}\"</ETag>", parts_.number_at(offset), part.etag);
-      if (!part.crc.empty()) body += "<ChecksumCRC32C>" + part.crc + "</ChecksumCRC32C>";
+      if (!part.proof.crc.empty()) body += "<ChecksumCRC32C>" + part.proof.crc + "</ChecksumCRC32C>";
       body += "</Part>";
       etags.push_back(part.etag);
       size += part.size;
@@ -673,14 +617,8 @@ Result<ObjectInfo> S3Writer::complete() {
 // What the server put together is what was sent: its ETag says so, or its size at least.
 Status S3Writer::check_whole(const http::Response& response, std::string_view etag, const std::string& expected,
                              int64_t size) const {
-  if (!etag.empty() && etag == expected) return {};
-  const size_t dash = etag.find('-');
-  const bool is_proof = bucket_->etag_is_md5 && !expected.empty() && dash != etag.npos &&
-                        is_md5(etag.substr(0, dash)) && !is_encrypted(response);
-  if (is_proof) {
-    return fail(ErrorCode::kCorruption, "commit {}: the server put something else together: its ETag is {}, not {}",
-                url_, etag, expected);
-  }
+  ASSIGN_OR_RETURN(const bool is_proven, prove_whole(*bucket_, response, etag, expected, "commit " + url_));
+  if (is_proven) return {};
   ASSIGN_OR_RETURN(const ObjectInfo there, bucket_->head(key_));
   const bool is_ours = etag.empty() || there.version == etag;  // else it was replaced since
   if (there.size == size || !is_ours) return {};
