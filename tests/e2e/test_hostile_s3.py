@@ -5,6 +5,7 @@ import hashlib
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -253,3 +254,49 @@ def test_few_open_files_carry_many_uploads(millrace, hostile, tmp_path):
         timeout=120,
     )
     assert limited.returncode == 0, limited.stderr
+
+
+READ = """
+import millrace as mr
+with mr.open("s3://bucket/k") as file:
+    print("open", flush=True)
+    file.read()
+"""
+WRITE = """
+from millrace.fsspec import MillraceFileSystem
+with MillraceFileSystem().open("s3://bucket/k", "wb") as file:
+    print("open", flush=True)
+    file.write(bytes(1000))
+"""
+
+
+@pytest.mark.parametrize(("program", "opens"), [(READ, False), (READ, True), (WRITE, True)])
+def test_ctrl_c_ends_a_file_of_python_while_a_server_is_silent(millrace, hostile, program, opens):
+    """While it is opened, read or written; Python sees KeyboardInterrupt."""
+
+    def behave(connection: socket.socket, head: bytes) -> None:
+        if not opens or not head.startswith(b"HEAD"):
+            silent(connection, head)
+        connection.sendall(OK + b'Content-Length: 5000000\r\nETag: "e"\r\n\r\n')
+
+    server = hostile(behave)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=millrace.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        assert server.asked.wait(30)
+        if opens:
+            assert process.stdout.readline() == "open\n"
+        time.sleep(0.5)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert time.monotonic() - begin < 1.5
+        assert "KeyboardInterrupt" in err, err
+    finally:
+        process.kill()

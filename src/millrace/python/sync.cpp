@@ -211,19 +211,44 @@ nb::dict stage_py(const std::string& source, const std::string& target, bool cre
 using Buffer = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstBuffer = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+// Where an object is that is read or written by one call after the other, each of which Ctrl-C ends while a server is
+// waited for. After that the object is of no more use.
+class StoppableObject {
+ public:
+  explicit StoppableObject(const std::string& url) : location_(unwrap(open_url(url))) {
+    Location own = location_.with_stop(stop_.get_token());
+    waits_for_server_ = own.storage != location_.storage;
+    location_ = std::move(own);
+  }
+  const Location& location() const { return location_; }
+
+  // What `call` answers, which runs without the GIL.
+  template <class T>
+  T run(const std::function<Result<T>()>& call) const {
+    if (!waits_for_server_) return without_gil(call);
+    return interruptible<T>([&](const std::stop_token& stop) {
+      const std::stop_callback stop_all(stop, [all = stop_]() mutable { all.request_stop(); });
+      return call();
+    });
+  }
+
+ private:
+  std::stop_source stop_;
+  Location location_;
+  bool waits_for_server_ = false;
+};
+
 // An open object; `millrace.open` puts a file object around it.
 class PyReader {
  public:
-  explicit PyReader(const std::string& url) {
-    reader_ = without_gil([&]() -> Result<std::unique_ptr<RandomReader>> {
-      ASSIGN_OR_RETURN(location_, open_url(url));
-      return location_.storage->open_read(location_.key);
-    });
+  explicit PyReader(const std::string& url) : object_(url) {
+    const Location& at = object_.location();
+    reader_ = object_.run<std::unique_ptr<RandomReader>>([&] { return at.storage->open_read(at.key); });
   }
   int64_t read_into(int64_t offset, const Buffer& out) {
     if (offset < 0) throw nb::value_error("offset: it is negative");
     const int64_t size = std::clamp<int64_t>(reader_->size() - offset, 0, static_cast<int64_t>(out.size()));
-    without_gil([&] {
+    object_.run<void>([&] {
       return reader_->read_at(std::min(offset, reader_->size()),
                               std::as_writable_bytes(std::span<uint8_t>(out.data(), static_cast<size_t>(size))));
     });
@@ -234,7 +259,7 @@ class PyReader {
     if (offset < 0 || size < 0) throw nb::value_error("read: offset and size are not negative");
     const int64_t begin = std::min(offset, reader_->size());
     Piece piece = make_piece(std::min(size, reader_->size() - begin));
-    if (!piece.memory.empty()) without_gil([&] { return reader_->read_at(begin, piece.memory); });
+    if (!piece.memory.empty()) object_.run<void>([&] { return reader_->read_at(begin, piece.memory); });
     return std::move(piece.bytes);
   }
   // All at once, as the storage serves them best, which no one waits for one by one.
@@ -286,7 +311,7 @@ class PyReader {
     Status first;
     {
       const GilRelease release;
-      location_.storage->submit(operations, queue);
+      object_.location().storage->submit(operations, queue);
     }
     for (size_t left = operations.size(); left > 0;) {
       {
@@ -308,28 +333,26 @@ class PyReader {
     return first;
   }
 
-  Location location_;  // a reader may need its storage
+  const StoppableObject object_;  // a reader may need its storage
   std::unique_ptr<RandomReader> reader_;
 };
 
 // An object being written from its beginning to its end; it shows once it is committed, and never when it is not.
 class PyWriter {
  public:
-  explicit PyWriter(const std::string& url) {
-    writer_ = without_gil([&]() -> Result<std::unique_ptr<Writer>> {
-      ASSIGN_OR_RETURN(const Location at, open_url(url));
-      return at.storage->open_write(at.key);
-    });
+  explicit PyWriter(const std::string& url) : object_(url) {
+    const Location& at = object_.location();
+    writer_ = object_.run<std::unique_ptr<Writer>>([&] { return at.storage->open_write(at.key); });
   }
   void append(const ConstBuffer& data) {
-    without_gil([&] {
+    object_.run<void>([&] {
       MutexLock lock(mutex_);
       if (!writer_) return Status(fail(ErrorCode::kInvalidArgument, "write: it is closed"));
       return writer_->append(std::as_bytes(std::span<const uint8_t>(data.data(), data.size())));
     });
   }
   void commit() {
-    without_gil([&]() -> Status {
+    object_.run<void>([&]() -> Status {
       MutexLock lock(mutex_);
       if (!writer_) return fail(ErrorCode::kInvalidArgument, "commit: it is closed");
       const auto writer = std::move(writer_);
@@ -343,6 +366,7 @@ class PyWriter {
   }
 
  private:
+  const StoppableObject object_;
   Mutex mutex_;
   std::unique_ptr<Writer> writer_;
 };
