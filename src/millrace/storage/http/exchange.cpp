@@ -124,7 +124,9 @@ bool Exchange::take_status(std::string_view line) {
   const bool is_http = line.starts_with("HTTP/1.") && line.size() >= 12 && line[8] == ' ';
   response_.status = is_http ? whole_number<int>(line.substr(9, 3)).value_or(-1) : -1;
   const bool is_status = response_.status >= 100 && response_.status < 600 && (line.size() == 12 || line[12] == ' ');
-  return is_status || give_up(ErrorCode::kUnavailable, "what came is no answer in HTTP/1.1");
+  // Another language is no damage.
+  const ErrorCode code = line.starts_with("HTTP/1.") ? ErrorCode::kUnavailable : ErrorCode::kUnsupported;
+  return is_status || give_up(code, "what came is no answer in HTTP/1.1");
 }
 
 bool Exchange::take_header(std::string_view line) {
