@@ -78,7 +78,7 @@ def test_help_has_three_examples_that_parse(millrace: Millrace, verb: list[str],
     examples = [line.strip() for line in text.split("Examples:\n")[1].splitlines() if line.strip()]
     assert len(examples) == 3
     for example in examples:
-        words = shlex.split(example.split(" > ")[0])
+        words = shlex.split(re.split(" [<>] ", example)[0])
         assert words[: 1 + len(verb)] == ["millrace", *verb]
         # Nothing the examples name exists here; a usage error would be 2.
         # Nobody asks a service, or waits for one that would give credentials.
@@ -88,7 +88,7 @@ def test_help_has_three_examples_that_parse(millrace: Millrace, verb: list[str],
             "AWS_EC2_METADATA_DISABLED": "true",
         }
         env = millrace.env | nowhere
-        done = subprocess.run([millrace.binary, *words[1:]], cwd=tmp_path, capture_output=True, text=True, env=env)
+        done = subprocess.run([millrace.binary, *words[1:]], cwd=tmp_path, input="", capture_output=True, text=True, env=env)
         assert done.returncode in (0, 1), (example, done)
 
 
