@@ -88,7 +88,9 @@ def test_help_has_three_examples_that_parse(millrace: Millrace, verb: list[str],
             "AWS_EC2_METADATA_DISABLED": "true",
         }
         env = millrace.env | nowhere
-        done = subprocess.run([millrace.binary, *words[1:]], cwd=tmp_path, input="", capture_output=True, text=True, env=env)
+        done = subprocess.run(
+            [millrace.binary, *words[1:]], cwd=tmp_path, input="", capture_output=True, text=True, env=env
+        )
         assert done.returncode in (0, 1), (example, done)
 
 
