@@ -313,6 +313,14 @@ def cp(source: str, target: str, *, recursive: bool = False, filters: Sequence[s
         files fail the rest is copied first.
     """
 
+def mv(source: str, target: str, *, recursive: bool = False, filters: Sequence[str] = [], posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> dict:
+    """
+    cp, then removes from the source what is at the target, unless it changed meanwhile; the same as
+    `millrace mv`.
+
+    Args, returns, raises: as cp, and removed_files. A file that failed stays, links do too.
+    """
+
 def sync(source: str, target: str, *, filters: Sequence[str] = [], delete: bool = False, max_delete: int | None = None, compare: str = 'usual', follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> dict:
     """
     Makes `target` hold the files of `source`, moving only what differs; the same as `millrace sync`.

@@ -14,6 +14,7 @@ from conftest import DOCUMENTED, REPOSITORY, Millrace
 
 VERBS = [
     ["cp"],
+    ["mv"],
     ["sync"],
     ["ls"],
     ["rm"],

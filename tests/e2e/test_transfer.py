@@ -154,9 +154,9 @@ def test_quiet_is_quiet(millrace: Millrace, tree: dict, tmp_path: Path):
 
 @pytest.fixture
 def bounded(millrace: Millrace, tmp_path: Path) -> Millrace:
-    """Millrace without root's right to read everything."""
+    """Millrace without root's rights to read everything and to give files away."""
     if os.geteuid() == 0:
-        without = "-dac_override,-dac_read_search"
+        without = "-dac_override,-dac_read_search,-chown"
         script = tmp_path / "bounded-millrace"
         script.write_text(
             f'#!/bin/sh\nexec setpriv --bounding-set={without} --inh-caps={without} {millrace.binary} "$@"\n'
@@ -193,6 +193,18 @@ def test_an_unreadable_directory_does_not_stop_the_rest(bounded: Millrace, tree:
         assert (tmp_path / "dst/new").read_bytes() == b"new"
     finally:
         (tmp_path / "dst/d").chmod(0o755)
+
+
+def test_owners_that_cannot_be_given_are_told_once(bounded: Millrace, tree: dict, tmp_path: Path):
+    if os.geteuid() != 0:
+        pytest.skip("only root makes files of others")
+    for path in tree:
+        os.chown(tmp_path / "src" / path, 12345, 12345)
+    for command in (["sync", "src", "one"], ["cp", "src", "two", "-r"]):
+        ran = bounded(*command, "--posix")
+        assert ran.err.count("may not give files to others") == 1 and "12345:12345" in ran.err, ran
+        assert read(tmp_path / command[2]) == tree
+    assert bounded("sync", "src", "three").err == ""
 
 
 def test_memory_has_bounds(millrace: Millrace, tree: dict, tmp_path: Path):
@@ -346,6 +358,31 @@ def test_a_layout_elsewhere_is_said_to_be_none(millrace: Millrace, tmp_path: Pat
     ran = millrace("sync", "src", "dst", "--lustre-layout", "spread")
     assert "does not lie on Lustre" in ran.err and (tmp_path / "dst" / "a").read_bytes() == b"1"
     assert "does not lie" not in millrace("sync", "src", "dst", "--lustre-layout", "all", "--dry-run").err
+
+
+def test_a_file_and_a_folder_change_places(millrace: Millrace, tmp_path: Path):
+    """With --delete the target follows; without, it says what is in the way, and the rest arrives."""
+    make(tmp_path / "src", {"file-now": b"1", "folder-now/x": b"2", "folder-now/y/z": b"3", "other": b"4"})
+    make(tmp_path / "dst", {"file-now/old": b"a", "file-now/deep/old": b"b", "folder-now": b"c"})
+    (tmp_path / "dst" / "file-now" / "empty").mkdir()
+    (tmp_path / "src" / "empty-before").write_bytes(b"5")
+    (tmp_path / "dst" / "empty-before" / "deep").mkdir(parents=True)
+    before = read(tmp_path / "dst")
+    ran = millrace("sync", "src", "dst", "--json", status=1)
+    told = {each["path"]: (each["action"], each["reason"]) for each in ran.objects("transfer")}
+    assert told["file-now"][0] == "fail" and "directory is in its place: --delete" in told["file-now"][1]
+    assert told["folder-now/x"] == ("refuse", "at the target a file is where its folder belongs: --delete removes it")
+    assert read(tmp_path / "dst") == before | {"other": b"4"}
+    foretold = millrace("sync", "src", "dst", "--delete", "--dry-run", "--json").object("transfer_summary")
+    assert (foretold["copied_files"], foretold["deleted_files"]) == (4, 3)
+    # A file that may not go holds its folder: nothing else suffers.
+    millrace("sync", "src", "dst", "--delete", "--exclude", "old", status=1)
+    assert (tmp_path / "dst" / "file-now" / "old").read_bytes() == b"a"
+    assert (tmp_path / "dst" / "folder-now" / "y" / "z").read_bytes() == b"3"
+    millrace("sync", "src", "dst", "--delete")
+    assert read(tmp_path / "dst") == read(tmp_path / "src")
+    again = millrace("sync", "src", "dst", "--delete", "--json").object("transfer_summary")
+    assert (again["copied_files"], again["deleted_files"]) == (0, 0)
 
 
 def test_standard_input_becomes_an_object(millrace, tmp_path):

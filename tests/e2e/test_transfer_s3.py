@@ -27,6 +27,13 @@ def tree(tmp_path: Path) -> dict[str, bytes]:
     return files
 
 
+def s3_content(s3, bucket: str, prefix: str) -> dict[str, bytes]:
+    """By key, without what Millrace keeps beside the objects."""
+    listed = s3.client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+    keys = [each["Key"] for each in listed if ".millrace/" not in each["Key"]]
+    return {key: s3.client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
+
+
 def test_up_and_down(cloud: Millrace, bucket: str, tree: dict, tmp_path: Path):
     url = f"s3://{bucket}/p"
     up = cloud("sync", "src", url, "--json").object("transfer_summary")
@@ -170,6 +177,61 @@ def test_keys_that_are_no_paths(cloud: Millrace, bucket: str, s3, tmp_path: Path
         ("refuse", "x/"),
     ]
     assert read(tmp_path / "dst") == {"a": b"x", "ok": b"x"}
+
+
+def test_keys_that_are_no_paths_within_s3(cloud: Millrace, bucket: str, s3, tmp_path: Path):
+    """They can be listed, read, copied to other keys, moved and removed; "dir/" with content is an object too."""
+    content = {key: key.encode() for key in ("k/a//b", "k/./x", "k/../e", "k//f", "k/dir/", "k/dir/y", "k/ok")}
+    for key, body in content.items():
+        s3.client.put_object(Bucket=bucket, Key=key, Body=body)
+    root = f"s3://{bucket}"
+    listed = cloud("ls", f"{root}/k", "--recursive", "--json").objects("object")
+    assert sorted(each["path"] for each in listed) == sorted(key[2:] for key in content)
+    assert [each["path"] for each in cloud("ls", f"{root}/k/a//", "--json").objects("object")] == ["b"]
+    for key, body in content.items():
+        assert cloud("cat", f"{root}/{key}").out.encode() == body
+    cloud("sync", f"{root}/k", f"{root}/copy")
+    assert s3_content(s3, bucket, "copy/") == {key.replace("k/", "copy/", 1): body for key, body in content.items()}
+    again = cloud("sync", f"{root}/k", f"{root}/copy", "--json").object("transfer_summary")
+    assert (again["copied_files"], again["skipped_files"]) == (0, len(content))
+    cloud("verify", f"{root}/k", f"{root}/copy")
+    cloud("cp", f"{root}/copy/a//b", "b")
+    cloud("cp", f"{root}/copy/dir/", "d")
+    assert (tmp_path / "b").read_bytes() == b"k/a//b"
+    assert (tmp_path / "d").read_bytes() == b"k/dir/"
+    cloud("mv", f"{root}/copy/a//b", f"{root}/copy/./c")
+    cloud("rm", f"{root}/copy/dir/")
+    cloud("rm", f"{root}/copy/../e")
+    left = {"copy/./c", "copy/./x", "copy//f", "copy/dir/y", "copy/ok"}
+    assert set(s3_content(s3, bucket, "copy/")) == left
+    # What only the target has goes, whatever its key; the source is smaller now.
+    cloud("rm", f"{root}/k/a//b")
+    cloud("sync", f"{root}/k", f"{root}/copy", "--delete")
+    assert {key[5:] for key in s3_content(s3, bucket, "copy/")} == {key[2:] for key in content if key != "k/a//b"}
+    cloud("rm", f"{root}/k", "--recursive")
+    assert s3_content(s3, bucket, "k/") == {}
+
+
+def test_mv(cloud: Millrace, bucket: str, s3, tree: dict, tmp_path: Path):
+    """What has arrived is removed at the source; what failed, was left out or is no plain file stays."""
+    (tmp_path / "src" / "link").symlink_to("a")
+    cloud("mv", "src", f"s3://{bucket}/m", "--recursive", "--dry-run")
+    assert read(tmp_path / "src").keys() >= tree.keys()
+    ran = cloud("mv", "src", f"s3://{bucket}/m", "-r", "--exclude", "a", "--json").object("transfer_summary")
+    assert ran["removed_files"] == ran["copied_files"] == len(tree) - 1
+    assert {key[2:]: body for key, body in s3_content(s3, bucket, "m/").items()} == {
+        key: body for key, body in tree.items() if key != "a"
+    }
+    left = sorted(str(path.relative_to(tmp_path / "src")) for path in (tmp_path / "src").rglob("*"))
+    assert left == ["a", "link"]
+    cloud("mv", "src/a", f"s3://{bucket}/m/")
+    assert not (tmp_path / "src" / "a").exists()
+    cloud("mv", f"s3://{bucket}/m", "back", "-r")
+    assert read(tmp_path / "back") == tree
+    assert s3_content(s3, bucket, "m/") == {}
+    assert "no such" in cloud.fails("mv", f"s3://{bucket}/m/none", "x").lower()
+    assert "same object" in cloud.fails("mv", "back/a", "back/a")
+    assert read(tmp_path / "back") == tree
 
 
 def test_posix_goes_and_comes(cloud: Millrace, bucket: str, tmp_path: Path):

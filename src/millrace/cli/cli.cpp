@@ -105,6 +105,7 @@ int parse_and_run(int argc, const char* const* argv) {
   root.get_formatter()->label("SUBCOMMAND", "VERB");
   Verbs verbs(root);
   add_cp(verbs);
+  add_mv(verbs);
   add_sync(verbs);
   add_ls(verbs);
   add_rm(verbs);

@@ -15,7 +15,7 @@ constexpr int64_t kCatPieceBytes = 1 << 20;
 
 Status cat_object(const std::string& url, Context& context) {
   ASSIGN_OR_RETURN(const Location at, open_url(url));
-  ASSIGN_OR_RETURN(const auto reader, at.storage->open_read(at.key));
+  ASSIGN_OR_RETURN(const auto reader, at.storage->open_read(at.object_key()));
   std::string piece;
   for (int64_t offset = 0; offset < reader->size(); offset += std::ssize(piece)) {
     if (context.stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", at.url);

@@ -84,4 +84,26 @@ void add_cp(Verbs& verbs) {
   add_transfer_flags(app, *args);
 }
 
+void add_mv(Verbs& verbs) {
+  struct Args : TransferArgs {
+    bool recursive = false;
+  };
+  auto args = std::make_shared<Args>();
+  CLI::App& app = verbs.add(
+      verbs.root(), "mv", "Copy, then remove at SRC what has arrived (within one file system, mv(1) only renames)",
+      {"millrace mv run1/checkpoint.safetensors s3://bucket/run1/", "millrace mv s3://bucket/old s3://bucket/new -r",
+       "millrace mv logs s3://bucket/logs --recursive --exclude '*.tmp' --dry-run"},
+      [args](Context& context) {
+        return run_transfer(
+            "mv", *args,
+            [&](const sync::SyncOptions& options, std::stop_token stop, Progress* progress) {
+              return sync::mv(args->source, args->target, args->recursive, options, stop, progress);
+            },
+            context);
+      });
+  add_source_and_target(app, args->source, args->target);
+  app.add_flag("-r,--recursive", args->recursive, "Everything below SRC, to the same paths below DST");
+  add_transfer_flags(app, *args, false);
+}
+
 }  // namespace millrace::cli

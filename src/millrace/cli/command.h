@@ -50,6 +50,7 @@ class Verbs {
 
 // Each is one file, cmd_<verb>.cpp.
 void add_cp(Verbs& verbs);
+void add_mv(Verbs& verbs);
 void add_sync(Verbs& verbs);
 void add_ls(Verbs& verbs);
 void add_rm(Verbs& verbs);

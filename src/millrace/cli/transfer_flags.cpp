@@ -82,6 +82,8 @@ std::string report_text(const sync::SyncReport& report, bool dry_run) {
     text += fmt::format("{}  {}\n", dry_run ? "to delete" : "deleted  ",
                         files_text(report.deleted_files, report.deleted_bytes));
   }
+  if (report.removed_files > 0)
+    text += fmt::format("removed    {} at the source\n", counted(report.removed_files, "file"));
   if (report.extra_files > 0) text += fmt::format("left there {}\n", counted(report.extra_files, "file"));
   if (report.passed > 0) text += fmt::format("passed     {} not plain files\n", format_count(report.passed));
   if (report.refused > 0) text += fmt::format("refused    {}\n", format_count(report.refused));
@@ -108,6 +110,7 @@ void print_report(const TransferArgs& args, const sync::SyncReport& report, Outp
                   {"deleted_files", report.deleted_files},
                   {"deleted_bytes", report.deleted_bytes},
                   {"extra_files", report.extra_files},
+                  {"removed_files", report.removed_files},
                   {"passed", report.passed},
                   {"refused", report.refused},
                   {"failed", report.failed},
@@ -142,9 +145,9 @@ void add_links_flag(CLI::App& app, bool& follow) {
       "Symbolic links of SRC: pass them over with a line each, or copy what they lead to (default: skip)");
 }
 
-void add_transfer_flags(CLI::App& app, TransferArgs& args) {
+void add_transfer_flags(CLI::App& app, TransferArgs& args, bool links) {
   add_filter_flags(app, args.options.filter);
-  add_links_flag(app, args.options.follow_links);
+  if (links) add_links_flag(app, args.options.follow_links);
   app.add_flag("--posix", args.options.transfer.posix,
                "Owner, mode and times go along (in S3 as FSx for Lustre reads them)");
   add_choice_flag(

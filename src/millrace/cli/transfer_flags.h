@@ -23,7 +23,8 @@ void add_filter_flags(CLI::App& app, sync::Filter& filter);
 // --links skip|follow.
 void add_links_flag(CLI::App& app, bool& follow);
 // --posix, --lustre-layout, --no-records, --bwlimit, --memory, --dry-run, --all and the filters: of cp, sync and stage.
-void add_transfer_flags(CLI::App& app, TransferArgs& args);
+// `links`: a flag for symbolic links too.
+void add_transfer_flags(CLI::App& app, TransferArgs& args, bool links = true);
 
 // Prints a line for what became of a path, unless it was merely skipped and `all` is off.
 void print_event(const sync::SyncEvent& event, const TransferArgs& args, Output& out);

@@ -45,6 +45,7 @@ nb::dict report_dict(const sync::SyncReport& report) {
   d["deleted_files"] = report.deleted_files;
   d["deleted_bytes"] = report.deleted_bytes;
   d["extra_files"] = report.extra_files;
+  d["removed_files"] = report.removed_files;
   d["passed"] = report.passed;
   d["refused"] = report.refused;
   d["retries"] = report.retries;
@@ -58,8 +59,9 @@ Result<sync::SyncReport> whole(Result<sync::SyncReport> report) {
   return report;
 }
 
-nb::dict cp_py(const std::string& source, const std::string& target, bool recursive, const Rules& filters,
-               bool follow_links, bool posix, bool records, bool dry_run, int64_t memory_bytes) {
+nb::dict cp_or_mv(decltype(sync::cp)& verb, const std::string& source, const std::string& target, bool recursive,
+                  const Rules& filters, bool follow_links, bool posix, bool records, bool dry_run,
+                  int64_t memory_bytes) {
   sync::SyncOptions options;
   options.engine.memory_bytes = memory_bytes;
   options.filter = filter_of(filters);
@@ -68,7 +70,17 @@ nb::dict cp_py(const std::string& source, const std::string& target, bool recurs
   options.record = options.transfer.sidecar = records;
   options.dry_run = dry_run;
   return report_dict(interruptible<sync::SyncReport>(
-      [&](std::stop_token stop) { return whole(sync::cp(source, target, recursive, options, stop)); }));
+      [&](std::stop_token stop) { return whole(verb(source, target, recursive, options, stop, nullptr)); }));
+}
+
+nb::dict cp_py(const std::string& source, const std::string& target, bool recursive, const Rules& filters,
+               bool follow_links, bool posix, bool records, bool dry_run, int64_t memory_bytes) {
+  return cp_or_mv(sync::cp, source, target, recursive, filters, follow_links, posix, records, dry_run, memory_bytes);
+}
+
+nb::dict mv_py(const std::string& source, const std::string& target, bool recursive, const Rules& filters, bool posix,
+               bool records, bool dry_run, int64_t memory_bytes) {
+  return cp_or_mv(sync::mv, source, target, recursive, filters, false, posix, records, dry_run, memory_bytes);
 }
 
 nb::dict sync_py(const std::string& source, const std::string& target, const Rules& filters, bool delete_extra,
@@ -243,7 +255,7 @@ class PyReader {
  public:
   explicit PyReader(const std::string& url) : object_(url) {
     const Location& at = object_.location();
-    reader_ = object_.run<std::unique_ptr<RandomReader>>([&] { return at.storage->open_read(at.key); });
+    reader_ = object_.run<std::unique_ptr<RandomReader>>([&] { return at.storage->open_read(at.object_key()); });
   }
   int64_t read_into(int64_t offset, const Buffer& out) {
     if (offset < 0) throw nb::value_error("offset: it is negative");
@@ -342,7 +354,7 @@ class PyWriter {
  public:
   explicit PyWriter(const std::string& url) : object_(url) {
     const Location& at = object_.location();
-    writer_ = object_.run<std::unique_ptr<Writer>>([&] { return at.storage->open_write(at.key); });
+    writer_ = object_.run<std::unique_ptr<Writer>>([&] { return at.storage->open_write(at.object_key()); });
   }
   void append(const ConstBuffer& data) {
     object_.run<void>([&] {
@@ -388,6 +400,12 @@ void register_sync(nb::module_& m) {
         "Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...\n"
         "Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single\n"
         "    files fail the rest is copied first.");
+  m.def("mv", &mv_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("recursive") = false,
+        nb::arg("filters") = Rules(), nb::arg("posix") = false, nb::arg("records") = true, nb::arg("dry_run") = false,
+        nb::arg("memory_bytes") = sync::kTransferMemoryBytes,
+        "cp, then removes from the source what is at the target, unless it changed meanwhile; the same as\n"
+        "`millrace mv`.\n\n"
+        "Args, returns, raises: as cp, and removed_files. A file that failed stays, links do too.");
   m.def("sync", &sync_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("filters") = Rules(),
         nb::arg("delete") = false, nb::arg("max_delete") = nb::none(), nb::arg("compare") = "usual",
         nb::arg("follow_links") = false, nb::arg("posix") = false, nb::arg("records") = true,

@@ -156,6 +156,7 @@ class FaultStorage final : public Storage {
     RETURN_IF_ERROR(plan_->judge(FaultCall::kList, prefix).status);
     return inner_->list(prefix, options);
   }
+  [[nodiscard]] Status remove_empty_folder(std::string_view key) override { return inner_->remove_empty_folder(key); }
   [[nodiscard]] Status remove(std::span<const std::string> keys) override {
     return each(FaultCall::kRemove, keys, [&](std::span<const std::string> good) { return inner_->remove(good); });
   }

@@ -238,7 +238,7 @@ class MemoryStorage final : public Storage {
   }
 
   [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
-    RETURN_IF_ERROR(check_listing(prefix, options));
+    RETURN_IF_ERROR(check_object_listing(prefix, options));
     ListPage page;
     std::string last;
     MutexLock lock(state_->mutex);
@@ -267,7 +267,7 @@ class MemoryStorage final : public Storage {
   [[nodiscard]] Status remove(std::span<const std::string> keys) override {
     Status first;
     for (const std::string& key : keys) {
-      if (auto valid = check_key(key); !valid) {
+      if (auto valid = check_object_key(key); !valid) {
         if (first) first = std::move(valid);
         continue;
       }
@@ -279,7 +279,7 @@ class MemoryStorage final : public Storage {
 
   // What was suspended; a process that is gone took its writes with it.
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
-    RETURN_IF_ERROR(check_listing(prefix, {}));
+    RETURN_IF_ERROR(check_object_listing(prefix, {}));
     std::vector<ObjectInfo> uploads;
     MutexLock lock(state_->mutex);
     for (const auto& [upload, write] : state_->suspended) {
@@ -305,7 +305,7 @@ class MemoryStorage final : public Storage {
 
  private:
   Status check_write(std::string_view key, const WriteOptions& options) const {
-    RETURN_IF_ERROR(check_key(key));
+    RETURN_IF_ERROR(check_object_key(key));
     RETURN_IF_ERROR(check_metadata(key, options.metadata));
     if (options.size_hint_bytes < 0) {
       return fail(ErrorCode::kInvalidArgument, "write {}: a size hint of {}", key, options.size_hint_bytes);
@@ -318,7 +318,7 @@ class MemoryStorage final : public Storage {
   }
 
   Result<std::shared_ptr<const MemoryObject>> find(std::string_view key, std::string_view what) const {
-    RETURN_IF_ERROR(check_key(key));
+    RETURN_IF_ERROR(check_object_key(key));
     MutexLock lock(state_->mutex);
     const auto found = state_->objects.find(key);
     if (found == state_->objects.end()) {

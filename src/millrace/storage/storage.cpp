@@ -15,14 +15,21 @@ constexpr int64_t kWalkPageKeys = 100'000;
 // S3 may answer some, where it passes over what was deleted.
 constexpr int kMostEmptyPages = 100;
 
+Status refuse_key(std::string_view key, std::string_view why) {
+  return fail(ErrorCode::kInvalidArgument, "key \"{}\": {}", key.substr(0, 300), why);
+}
+
 }  // namespace
 
+Status check_object_key(std::string_view key) {
+  if (key.empty()) return refuse_key(key, "is empty");
+  if (key.find('\0') != key.npos) return refuse_key(key, "contains a NUL byte");
+  return {};
+}
+
 Status check_key(std::string_view key) {
-  const auto refuse = [&](std::string_view why) {
-    return fail(ErrorCode::kInvalidArgument, "key \"{}\": {}", key.substr(0, 300), why);
-  };
-  if (key.empty()) return refuse("is empty");
-  if (key.find('\0') != key.npos) return refuse("contains a NUL byte");
+  RETURN_IF_ERROR(check_object_key(key));
+  const auto refuse = [&](std::string_view why) { return refuse_key(key, why); };
   if (key.front() == '/') return refuse("begins with '/'");
   for (size_t begin = 0; begin <= key.size();) {
     const size_t end = std::min(key.find('/', begin), key.size());

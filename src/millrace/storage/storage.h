@@ -6,8 +6,10 @@
 // with their own headers); wrappers that are themselves Storages: fault.h. `open_url` in url.h finds the backend for
 // what a user typed.
 //
-// A key is a relative path with '/' between components: "run1/step-10/rank-0.safetensors". No leading '/', no empty,
-// "." or ".." component, no NUL; anything else is invalid_argument. A prefix in `list` is any leading part of a key.
+// A key is a relative path with '/' between components: "run1/step-10/rank-0.safetensors". Backends with
+// Capabilities::folders take only legal paths (check_key); object stores take any key (check_object_key), so that what
+// another program wrote can be read, copied and removed: "a//b", "./x", "dir/". Any other key is invalid_argument. A
+// prefix in `list` is any leading part of a key.
 //
 // Three rules hold for every backend, and the conformance suite (conformance.h) holds backends to them:
 //  - An open pins a version. Reads give the bytes of that version or fail with corruption ("changed while reading").
@@ -282,6 +284,10 @@ class Storage {
   // Removes the keys; a key that is not there counts as removed. Errors: the first failure, after trying all.
   [[nodiscard]] virtual Status remove(std::span<const std::string> keys) = 0;
 
+  // Removes the folders below the folder `key` that hold nothing but such folders, then `key`. Does nothing where there
+  // is no such folder. Errors: invalid_argument (a file is in it, so that it stays), permission_denied.
+  [[nodiscard]] virtual Status remove_empty_folder(std::string_view /*key*/) { return {}; }
+
   // Writes to keys that start with `prefix`, begun and neither committed nor dropped by a process that is gone
   // (knows_dead), or by any process but this one. `key` is what would have been written, `version` identifies the
   // upload, `size` is what it takes up, as far as the backend knows.
@@ -301,8 +307,11 @@ class Storage {
   [[nodiscard]] virtual Result<FreeSpace> free_space(std::string_view prefix) = 0;
 };
 
-// Errors: invalid_argument, saying what is wrong with `key`.
+// Whether `key` is a legal path: no leading '/', no empty, "." or ".." component, no NUL. Errors: invalid_argument,
+// saying what is wrong with `key`.
 [[nodiscard]] Status check_key(std::string_view key);
+// Whether `key` can name an object of an object store: not empty, no NUL. Errors: invalid_argument.
+[[nodiscard]] Status check_object_key(std::string_view key);
 
 // Before something large is written below `prefix`. Errors: resource_exhausted, saying what `what` needs, what there
 // is, what sets that, and the way out. A storage that does not know has room.

@@ -70,7 +70,7 @@ Result<Location> open_memory(std::string_view rest, std::string_view url) {
   return Location{storage, normalised_key(rest.substr(slash)), std::string(url)};
 }
 
-// The key as typed, but for a '/' at its end: "." and ".." are no directories in S3.
+// The key as typed, less one '/' at its end: "." and ".." are no directories in S3, and "a//" is not "a/".
 Result<Location> open_s3(std::string_view rest, std::string_view url) {
   static Mutex mutex;
   static auto& known = *new std::vector<std::pair<S3Options, ByName>>;
@@ -78,7 +78,8 @@ Result<Location> open_s3(std::string_view rest, std::string_view url) {
   const size_t slash = std::min(rest.find('/'), rest.size());
   const std::string bucket(rest.substr(0, slash));
   std::string key(rest.substr(std::min(slash + 1, rest.size())));
-  while (key.ends_with('/')) key.pop_back();
+  const bool has_slash = key.ends_with('/');
+  if (has_slash) key.pop_back();
   MutexLock lock(mutex);
   auto found = std::find_if(known.begin(), known.end(), [&](const auto& entry) { return entry.first == options; });
   if (found == known.end()) found = known.insert(known.end(), {options, {}});
@@ -91,7 +92,7 @@ Result<Location> open_s3(std::string_view rest, std::string_view url) {
     }
     storage = *std::move(opened);
   }
-  return Location{storage, std::move(key), std::string(url)};
+  return Location{storage, std::move(key), std::string(url), has_slash};
 }
 
 // `scheme` + "://" + `rest`, whose path stays as it was typed.
@@ -122,10 +123,15 @@ Result<Location> open_http(std::string_view scheme, std::string_view rest, std::
 }  // namespace
 
 Location Location::child(std::string_view name) const {
-  const auto below = [&](const std::string& parent) {
-    return parent.empty() || parent.ends_with('/') ? parent + std::string(name) : parent + "/" + std::string(name);
+  const auto below = [&](const std::string& parent, bool is_joined) {
+    return parent.empty() || is_joined ? parent + std::string(name) : parent + "/" + std::string(name);
   };
-  return Location{storage, below(key), below(url)};
+  // The key of "s3://bucket/a//" is "a/", a name; that of "https://host/a/" has its '/' already.
+  return Location{storage, below(key, key.ends_with('/') && !has_slash), below(url, url.ends_with('/'))};
+}
+
+std::string Location::object_key() const {
+  return has_slash && !key.empty() ? key + "/" : key;
 }
 
 Location Location::with_stop(const std::stop_token& stop) const {

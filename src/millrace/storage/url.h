@@ -14,11 +14,14 @@ namespace millrace {
 
 struct Location {
   std::shared_ptr<Storage> storage;
-  std::string key;  // empty: the root of the storage; never ends in '/'
-  std::string url;  // as typed, for messages: url_to_show
+  std::string key;         // empty: the root of the storage; of a path or an s3:// URL without the '/' at its end
+  std::string url;         // as typed, for messages: url_to_show
+  bool has_slash = false;  // an s3:// URL had that '/'
 
   // The location of `name` below this one: key + '/' + name.
   Location child(std::string_view name) const;
+  // The key of the one object that the URL names: in S3 "dir/" is another object than "dir".
+  std::string object_key() const;
   // The same with Storage::with_stop.
   Location with_stop(const std::stop_token& stop) const;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "millrace/base/metrics.h"
+#include "millrace/sync/detail/removal.h"
 
 namespace millrace::sync {
 namespace {
@@ -18,6 +19,20 @@ Result<Location> place_for(const std::string& url, std::string_view name) {
     into = !there && there.error().code() == ErrorCode::kInvalidArgument;  // a directory
   }
   return into ? target.child(name) : target;
+}
+
+Status remove_moved(const Found& source, const TransferReport& moved) {
+  Storage& storage = *source.location.storage;
+  ASSIGN_OR_RETURN(const ObjectInfo now, storage.stat(source.object.key));
+  if (now.version != source.object.version) {
+    return fail(ErrorCode::kCorruption, "{}: changed after it was copied to {}, and stays", source.location.url,
+                moved.object.key);
+  }
+  Status removed;
+  Removal removal(storage, false, [&](const std::string&, int64_t, const Status& status) { removed = status; });
+  removal.add(std::string(name_of(now.key)), now.key, now.size);
+  removal.flush();
+  return removed;
 }
 
 Result<SyncReport> cp_object(const Found& source, const std::string& target_url, const SyncOptions& options,
@@ -37,7 +52,8 @@ Result<SyncReport> cp_object(const Found& source, const std::string& target_url,
     if (auto there = target.storage->stat(target.key)) transfer.target = *std::move(there);
   }
   ASSIGN_OR_RETURN(const auto engine, TransferEngine::create(options.engine));
-  const auto moved = engine->copy(source.location, source.object, target, transfer, std::move(stop), progress);
+  const Location from{source.location.storage, source.object.key, source.location.url};
+  const auto moved = engine->copy(from, source.object, target, transfer, std::move(stop), progress);
   if (!moved && moved.error().code() == ErrorCode::kCancelled) {
     report.end = tl::unexpected<Error>(moved.error());
     return report;
@@ -51,6 +67,10 @@ Result<SyncReport> cp_object(const Found& source, const std::string& target_url,
   (moved->unchanged ? report.skipped_bytes : report.copied_bytes) = source.object.size;
   report.retries = process_metrics().count(Metric::kRetries) - retries;
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (options.remove_source && !options.dry_run) {
+    RETURN_IF_ERROR(remove_moved(source, *moved));
+    report.removed_files = 1;
+  }
   if (options.on_event) {
     options.on_event({moved->unchanged ? SyncEvent::Kind::kSkipped : SyncEvent::Kind::kCopied, name,
                       moved->unchanged ? "the same content" : "asked for", source.object.size, moved->moved_bytes});
@@ -60,11 +80,16 @@ Result<SyncReport> cp_object(const Found& source, const std::string& target_url,
 
 }  // namespace
 
-Result<Found> find(const std::string& url) {
+Result<Found> find(const std::string& url, bool prefers_folder) {
   ASSIGN_OR_RETURN(Location location, open_url(url));
   Found found{std::move(location), true, {}};
   if (found.location.key.empty()) return found;
   Storage& storage = *found.location.storage;
+  if (found.location.has_slash && !prefers_folder) {
+    if (auto marker = storage.stat(found.location.object_key())) {
+      return Found{std::move(found.location), false, *std::move(marker)};
+    }
+  }
   auto object = storage.stat(found.location.key);
   if (object && !url.ends_with('/')) {
     found.is_folder = false;
@@ -85,7 +110,7 @@ Result<Found> find(const std::string& url) {
 
 Result<SyncReport> cp(const std::string& source, const std::string& target, bool recursive, const SyncOptions& options,
                       std::stop_token stop, Progress* progress) {
-  ASSIGN_OR_RETURN(const Found found, find(source));
+  ASSIGN_OR_RETURN(const Found found, find(source, recursive));
   if (!found.is_folder) return cp_object(found, target, options, std::move(stop), progress);
   if (!recursive) {
     return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive copies what is in it", url_to_show(source));
@@ -94,6 +119,16 @@ Result<SyncReport> cp(const std::string& source, const std::string& target, bool
   all.compare = CompareBy::kNone;
   all.delete_extra = false;
   return sync(source, target, all, std::move(stop), progress);
+}
+
+Result<SyncReport> mv(const std::string& source, const std::string& target, bool recursive, const SyncOptions& options,
+                      std::stop_token stop, Progress* progress) {
+  if (options.follow_links) {
+    return fail(ErrorCode::kInvalidArgument, "mv follows no links: what they lead to is somewhere else");
+  }
+  SyncOptions moving = options;
+  moving.remove_source = true;
+  return cp(source, target, recursive, moving, std::move(stop), progress);
 }
 
 }  // namespace millrace::sync

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Copies one object or a tree, as asked, without weighing whether it is needed. Thread-safe.
+// Copies or moves one object or a tree, as asked, without weighing whether it is needed. Thread-safe.
 
 #include <stop_token>
 #include <string>
@@ -17,13 +17,21 @@ namespace millrace::sync {
                                     const SyncOptions& options = {}, std::stop_token stop = {},
                                     Progress* progress = nullptr);
 
-// What `url` is: an object, or a folder (also a bucket, a root, a prefix with something below it).
+// cp, then removes from the source what is at the target, unless it changed meanwhile. Links and what filters leave out
+// stay where they are. Nothing is removed after an error that ended the run early; a file that failed stays. Errors:
+// those of cp; invalid_argument for options.follow_links.
+[[nodiscard]] Result<SyncReport> mv(const std::string& source, const std::string& target, bool recursive,
+                                    const SyncOptions& options = {}, std::stop_token stop = {},
+                                    Progress* progress = nullptr);
+
+// What `url` is: an object, or a folder (also a bucket, a root, a prefix with something below it). In S3 "dir/" may be
+// both; then it is a folder where `prefers_folder`.
 struct Found {
   Location location;
   bool is_folder = false;
   ObjectInfo object;  // of an object
 };
 // Errors: not_found, those of open_url, stat and list.
-[[nodiscard]] Result<Found> find(const std::string& url);
+[[nodiscard]] Result<Found> find(const std::string& url, bool prefers_folder = true);
 
 }  // namespace millrace::sync

@@ -41,15 +41,22 @@ void Plan::fill_record() {
   record_ended_ = !recorded_;
 }
 
+// Where no side has folders, a key need not be a path.
+void Plan::accept_any_key(std::optional<Entry>& entry) const {
+  if (entry && entry->kind == Entry::Kind::kIllegal && !options_.target_folders) entry->kind = Entry::Kind::kFile;
+}
+
 Status Plan::fill() {
   if (!source_ && !source_ended_) {
     ASSIGN_OR_RETURN(source_, next_source_());
     source_ended_ = !source_;
+    accept_any_key(source_);
     if (source_ && source_->kind == Entry::Kind::kFile) ++source_files_;
   }
   if (!target_ && !target_ended_) {
     ASSIGN_OR_RETURN(target_, next_target_());
     target_ended_ = !target_;
+    accept_any_key(target_);
   }
   fill_record();
   return {};
@@ -119,7 +126,11 @@ void Plan::decide_source(Action& action, const Entry& source, const std::optiona
   }
   if (const auto above = target_above_.of(action.path);
       above && (options_.target_folders || *above != Entry::Kind::kFile)) {
-    return say(Kind::kRefuse, "at the target " + std::string(entry_kind_name(*above)) + " is where its folder belongs");
+    const bool is_file = *above == Entry::Kind::kFile;
+    action.after_deletes = is_file && options_.delete_extra;
+    if (action.after_deletes) return say(Kind::kCopy, "a file is where its folder belongs");
+    return say(Kind::kRefuse, "at the target " + std::string(entry_kind_name(*above)) + " is where its folder belongs" +
+                                  (is_file ? ": --delete removes it" : ""));
   }
   if (!target) return say(Kind::kCopy, "not at the target");
   if (target->kind == Entry::Kind::kFile) return decide_files(action);

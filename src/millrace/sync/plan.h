@@ -54,6 +54,7 @@ struct Action {
   ObjectInfo source, target;  // as listed; empty keys where a side has none
   std::optional<RecordEntry> recorded;
   bool known_target = false;
+  bool after_deletes = false;  // a file that is to be deleted lies where its folder belongs
 };
 
 class Plan {
@@ -88,6 +89,7 @@ class Plan {
     std::vector<std::pair<std::string, Entry::Kind>> open_;
   };
 
+  void accept_any_key(std::optional<Entry>& entry) const;
   [[nodiscard]] Status fill();
   void fill_record();
   Action decide(std::string path, std::optional<Entry> source, std::optional<Entry> target,

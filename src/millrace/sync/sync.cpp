@@ -18,6 +18,7 @@
 #include "millrace/sync/detail/copy_plan.h"
 #include "millrace/sync/detail/durable_batches.h"
 #include "millrace/sync/detail/etag_match.h"
+#include "millrace/sync/detail/moved_files.h"
 #include "millrace/sync/detail/path_spool.h"
 #include "millrace/sync/detail/record_keeper.h"
 #include "millrace/sync/detail/removal.h"
@@ -133,6 +134,8 @@ class Run {
       report_.end = copy_all();
     }
     if (report_.end && options_.delete_extra) report_.end = delete_extra();
+    if (report_.end) report_.end = copy_postponed();
+    if (report_.end && options_.remove_source && !options_.dry_run) report_.end = remove_source();
     save_record();
     // Files that are there and not recorded were copied by a run that was killed, and it may have left more.
     const bool may_find = report_.copied_files > 0 || record_.has_changed();
@@ -216,12 +219,30 @@ class Run {
 
   Status copy_all() {
     phase("copy");
+    return copy_each([this] { return next_action(); });
+  }
+
+  // What could not be copied before something at the target was deleted.
+  Status copy_postponed() {
+    after_deletes_ = true;
+    auto next = [this, at = size_t{0}]() mutable -> Result<std::optional<Action>> {
+      if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+      if (at == postponed_.size()) return std::nullopt;
+      Action& action = postponed_[at++];
+      // What is left in its place is told by the copy.
+      if (!options_.dry_run) static_cast<void>(target_.storage->remove_empty_folder(prefix_of(target_) + action.path));
+      return std::move(action);
+    };
+    return postponed_.empty() ? Status() : copy_each(next);
+  }
+
+  Status copy_each(const std::function<Result<std::optional<Action>>()>& next) {
     const size_t most =
         2 * static_cast<size_t>(std::max<int64_t>(options_.engine.objects_at_once, SmallCopies::kMostBegun));
     Executor executor(options_.engine.objects_at_once, "mr-compare");
     Status end;
     for (;;) {
-      auto action = next_action();
+      auto action = next();
       if (!action) {
         end = tl::unexpected<Error>(std::move(action).error());
         break;
@@ -238,6 +259,7 @@ class Run {
   }
 
   void begin(Executor& executor, Action action) {
+    if (action.after_deletes && !after_deletes_) return postponed_.push_back(std::move(action));
     const bool looks = action.kind == Kind::kCompare || action.kind == Kind::kAttributes;
     const bool works = looks || (action.kind == Kind::kCopy && (!options_.dry_run || replaces_file(action)));
     const auto slot = std::make_shared<Slot>();
@@ -282,7 +304,7 @@ class Run {
           slot.entry->attributes = same_as_recorded(action) && action.recorded->attributes;
         break;
       case Kind::kDelete:
-        if (auto kept = deletes_.add(action.path, action.size); !kept) slot.error = std::move(kept).error();
+        if (auto kept = deletes_.add({action.path, action.size, {}}); !kept) slot.error = std::move(kept).error();
         slot.result = slot.error ? Became::kFailed : Became::kDeleted;
         break;
       case Kind::kExtra:
@@ -382,6 +404,12 @@ class Run {
     Action& action = slot.action;
     if (!moved) {
       slot.is_durable = true;  // nothing is there that could be lost
+      if (is_folder_in_its_place(action, moved.error())) {
+        slot.is_blocked = options_.delete_extra && !after_deletes_;
+        moved = fail(ErrorCode::kInvalidArgument, "{}: a directory is in its place{}", target_.child(action.path).url,
+                     options_.delete_extra ? ", and not empty" : ": --delete removes the files in it");
+      }
+      if (slot.is_blocked) return;
       return slot.fail_with(std::move(moved).error(), progress_);
     }
     slot.moved = std::move(*moved);
@@ -398,6 +426,12 @@ class Run {
       if (auto now = target_.storage->stat(target.key); now && now->version == target.version) target = std::move(*now);
     }
     slot.entry = entry_of(action, target, slot.moved.hash);
+  }
+
+  bool is_folder_in_its_place(const Action& action, const Error& error) const {
+    if (!folders_ || error.code() != ErrorCode::kInvalidArgument) return false;
+    const auto there = target_.storage->stat(prefix_of(target_) + action.path);
+    return !there && there.error().code() == ErrorCode::kInvalidArgument;
   }
 
   // On a thread of the executor. True for the same content.
@@ -444,14 +478,17 @@ class Run {
   }
 
   void finish(Slot& slot) {
+    if (slot.is_blocked) return postponed_.push_back(std::move(slot.action));
     const Action& action = slot.action;
     const std::optional<RecordEntry>& entry = slot.entry ? slot.entry : action.recorded;
     const bool gone = action.kind == Kind::kDelete || action.kind == Kind::kExtra;
-    if (entry && !gone) record_.keep(*entry);
+    if (entry && !gone && !after_deletes_) record_.keep(*entry);  // in order: the next run finds the others equal
     if (gone ? action.recorded.has_value() : slot.entry && slot.entry != action.recorded) record_.note_change();
     if (action.kind == Kind::kKeep || (action.kind == Kind::kDelete && !slot.error)) return;
     if (slot.error && slot.error->code() == ErrorCode::kCancelled) return;
     count(slot);
+    const bool is_there = slot.result == SyncEvent::Kind::kCopied || slot.result == SyncEvent::Kind::kSkipped;
+    if (is_there && options_.remove_source) moved_.add(action.path, action.source);
     if (options_.on_event) {
       options_.on_event({slot.result, action.path, reason_of(slot), action.size, slot.moved.moved_bytes});
     }
@@ -544,12 +581,21 @@ class Run {
       ASSIGN_OR_RETURN(auto batch, deletes_.take(kRemoveBatch));
       if (batch.empty()) return {};
       if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
-      for (auto& [path, size] : batch) {
-        std::string key = prefix_of(target_) + path;
-        removal.add(std::move(path), std::move(key), size);
+      for (auto& item : batch) {
+        std::string key = prefix_of(target_) + item.path;
+        removal.add(std::move(item.path), std::move(key), item.size);
       }
       removal.flush();
     }
+  }
+
+  Status remove_source() {
+    phase("remove");
+    ASSIGN_OR_RETURN(const MovedFiles::Report removed, moved_.remove(source_, options_.filter, stop_));
+    report_.removed_files = removed.files;
+    report_.failed += removed.failed;
+    if (!report_.first_failure) report_.first_failure = removed.first_failure;
+    return {};
   }
 
   void deleted(const std::string& path, int64_t size, const Status& status) {
@@ -578,6 +624,9 @@ class Run {
   std::deque<Action> ahead_;  // planned and not begun
   bool planned_ = false;      // nothing comes behind `ahead_`
   PathSpool deletes_;
+  std::vector<Action> postponed_;  // until something in their place is deleted
+  bool after_deletes_ = false;
+  MovedFiles moved_;
   SyncReport report_;
 
   Mutex mutex_;

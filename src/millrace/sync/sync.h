@@ -38,6 +38,7 @@ struct SyncOptions {
   bool follow_links = false;                  // of the source; else links are passed over
   bool delete_extra = false;                  // remove from the target what the source does not have
   std::optional<int64_t> max_delete;          // when more would be removed, nothing is
+  bool remove_source = false;                 // at the end, remove from the source what is at the target now
   bool dry_run = false;                       // change nothing; events and report say what would be done
   std::optional<LustreLayout> lustre_layout;  // the target directory gets it before; elsewhere a warning, and nothing
   bool record = true;                         // keep and use a record at the target
@@ -59,8 +60,9 @@ struct SyncReport {
   int64_t skipped_bytes = 0;
   int64_t deleted_files = 0;
   int64_t deleted_bytes = 0;
-  int64_t extra_files = 0;  // only at the target, and left there
-  int64_t passed = 0;       // links, devices, folder markers
+  int64_t extra_files = 0;    // only at the target, and left there
+  int64_t removed_files = 0;  // from the source, with remove_source
+  int64_t passed = 0;         // links, devices, folder markers
   int64_t refused = 0;
   int64_t failed = 0;
   int64_t retries = 0;  // requests that were sent again (those of the whole process, while this ran)

@@ -73,6 +73,31 @@ TEST_F(SyncTest, ASecondRunMovesNothing) {
   EXPECT_THAT(events_, Contains("skip a: unchanged since the last sync"));
 }
 
+TEST_F(SyncTest, AMoveRemovesOnlyTheVersionThatItCopied) {
+  put_all(source_, {{"changes", "1"}, {"d/moves", "22"}, {"d/e/moves", "333"}, {"fails", "4"}});
+  const auto bent = std::make_shared<BentStorage>(target_.storage);
+  target_.storage = bent;
+  bent->on_write = [](std::string_view key) {
+    return key.ends_with("fails") ? fail(ErrorCode::kUnavailable, "the disk is ill") : Status();
+  };
+  SyncOptions moving{.compare = CompareBy::kNone, .remove_source = true};
+  moving.on_event = [&](const SyncEvent& event) {
+    if (event.path == "changes") put_all(source_, {{"changes", "1 and more"}});  // after it was copied
+  };
+  const auto report = sync(source_, target_, moving);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->copied_files, 3);
+  EXPECT_EQ(report->removed_files, 2);
+  EXPECT_EQ(report->failed, 2);
+  EXPECT_EQ(tree_of(source_), (Tree{{"changes", "1 and more"}, {"fails", "4"}}));
+  EXPECT_EQ(tree_of(target_), (Tree{{"changes", "1"}, {"d/moves", "22"}, {"d/e/moves", "333"}}));
+  EXPECT_FALSE(std::filesystem::exists(dir_.path() + "/source/d")) << "folders that became empty go";
+  bent->on_write = {};
+  moving.on_event = {};
+  EXPECT_EQ(sync(source_, target_, moving)->removed_files, 2);
+  EXPECT_EQ(tree_of(source_), Tree());
+}
+
 TEST_F(SyncTest, SmallFilesAreMadeDurableTogetherBeforeTheyAreReported) {
   Tree tree;
   for (int i = 0; i < 600; ++i) tree[fmt::format("d{}/{:03}", i % 3, i)] = "x";

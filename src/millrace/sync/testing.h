@@ -26,6 +26,7 @@ class BentStorage final : public Storage {
   std::function<void(ListPage&)> bend_page;
   std::optional<int64_t> free_bytes;
   std::function<void(std::string_view key)> on_open;
+  std::function<Status(std::string_view key)> on_write;  // when a writer is opened
   std::function<Status(std::span<const std::string> keys)> on_durable;
   std::function<void(std::span<const Operation>, CompletionQueue&)> on_submit;  // has to submit them, sooner or later
   int64_t part_bytes = 0;                                                       // of what is written; 0: as asked for
@@ -47,6 +48,7 @@ class BentStorage final : public Storage {
     return inner_->open_read(key, options);
   }
   [[nodiscard]] Result<std::unique_ptr<Writer>> open_write(std::string_view key, const WriteOptions& options) override {
+    if (on_write) RETURN_IF_ERROR(on_write(key));
     WriteOptions asked = options;
     if (part_bytes > 0) asked.part_bytes = part_bytes;
     return inner_->open_write(key, asked);

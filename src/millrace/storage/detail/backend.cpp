@@ -10,13 +10,18 @@ constexpr int64_t kCopyPieceBytes = 1 << 20;
 
 }  // namespace
 
-Status check_listing(std::string_view prefix, const ListOptions& options) {
+Status check_object_listing(std::string_view prefix, const ListOptions& options) {
   if (options.max_keys < 1) {
     return fail(ErrorCode::kInvalidArgument, "list \"{}\": max_keys is {}, not at least 1", prefix, options.max_keys);
   }
   if (prefix.find('\0') != prefix.npos) {
     return fail(ErrorCode::kInvalidArgument, "list \"{}\": the prefix contains a NUL byte", prefix);
   }
+  return {};
+}
+
+Status check_listing(std::string_view prefix, const ListOptions& options) {
+  RETURN_IF_ERROR(check_object_listing(prefix, options));
   // Only whole components can be wrong: "a/.." may be the beginning of "a/..b".
   const size_t slash = prefix.rfind('/');
   if (slash == prefix.npos) return {};

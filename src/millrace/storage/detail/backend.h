@@ -9,7 +9,9 @@
 
 namespace millrace {
 
-// Errors: invalid_argument when no key can begin with `prefix`, or max_keys < 1.
+// Errors: invalid_argument when no key of an object store can begin with `prefix`, or max_keys < 1.
+[[nodiscard]] Status check_object_listing(std::string_view prefix, const ListOptions& options);
+// The same where keys are paths: invalid_argument also when no legal path can begin with `prefix`.
 [[nodiscard]] Status check_listing(std::string_view prefix, const ListOptions& options);
 
 // Errors: invalid_argument: a negative offset, or an end that no object can have.

@@ -2,7 +2,12 @@
 #include "millrace/storage/local/directories.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 namespace millrace::local {
@@ -50,6 +55,25 @@ Status make_directories(const Context& context, const std::string& dir) {
   MutexLock lock(state.mutex);
   state.durable_directories.erase(dir);
   return {};
+}
+
+Status remove_empty_directory(const std::string& dir) {
+  Status in_the_way;
+  const auto note = [&](Status status) {
+    if (in_the_way && !status) in_the_way = std::move(status);
+  };
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    const std::string path = entry.path().string();
+    std::error_code unknown;
+    const bool is_directory = entry.symlink_status(unknown).type() == std::filesystem::file_type::directory;
+    note(is_directory ? remove_empty_directory(path)
+                      : fail(ErrorCode::kInvalidArgument, "{} is a directory that holds {}", dir, path));
+  }
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) return {};
+  RETURN_IF_ERROR(std::move(in_the_way));
+  if (!error && ::rmdir(dir.c_str()) < 0 && errno != ENOENT) error = {errno, std::generic_category()};
+  return error ? tl::unexpected<Error>(errno_error(error.value(), "remove directory " + dir)) : Status();
 }
 
 Status sync_directory(const Context& context, const std::string& dir) {

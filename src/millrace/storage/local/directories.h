@@ -16,6 +16,10 @@ namespace millrace::local {
 // user may not read is taken to be durable, and nothing above a mount point is synced.
 [[nodiscard]] Status sync_directory(const Context& context, const std::string& dir);
 
+// Removes the directories in `dir` that hold nothing but such directories, then `dir`. Follows no link. Errors:
+// invalid_argument naming a file that is in the way, permission_denied.
+[[nodiscard]] Status remove_empty_directory(const std::string& dir);
+
 // Keeps a commit of if_version apart from every other commit and removal in the directory: that one locks
 // exclusively, the others share. Where nothing can be locked the others go on, since no if_version can succeed there.
 class DirectoryLock {

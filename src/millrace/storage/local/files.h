@@ -83,6 +83,7 @@ struct ProcessState {
   Executor syncers{kSyncThreads, "mr-local-sync"};
   // Of a file system that was met: new files need a name from the first moment on.
   std::atomic<bool> needs_names{false};
+  std::atomic<bool> told_of_owners{false};  // that files keep this user as their owner
   Mutex mutex;
   // Directories whose entry in their parent is known to survive a power cut, and so on up to the root.
   std::unordered_set<std::string> durable_directories GUARDED_BY(mutex);

@@ -75,6 +75,11 @@ class LocalStorage final : public Storage {
     return first;
   }
 
+  [[nodiscard]] Status remove_empty_folder(std::string_view key) override {
+    ASSIGN_OR_RETURN(const std::string path, path_of(*context_, key));
+    return remove_empty_directory(path);
+  }
+
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
     RETURN_IF_ERROR(check_listing(prefix, {}));
     return list_local_uploads(*context_, prefix);

@@ -460,6 +460,12 @@ Status LocalWriter::set_attributes() {
     if (posix->mode != 0) {
       const int64_t given = retry([&] { return sys().fchown(fd_.get(), posix->owner, posix->group); });
       if (given < 0 && given != -EPERM && given != -EINVAL) return sys_fail(given, "change the owner of " + path_);
+      if (given < 0 && !context_->state->get().told_of_owners.exchange(true)) {
+        log(LogLevel::kWarning,
+            "{}: this user may not give files to others, so that this and further files keep the "
+            "owner they have ({}:{} was asked for)",
+            path_, posix->owner, posix->group);
+      }
       // Whoever owns it now must not lend rights that the former owner gave.
       const mode_t kept = given < 0 ? 01777 : 07777;
       const int64_t changed = retry([&] { return sys().fchmod(fd_.get(), posix->mode & kept); });

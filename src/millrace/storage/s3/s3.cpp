@@ -105,7 +105,7 @@ class S3Storage final : public Storage {
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
                                                                 const OpenOptions& options) override {
-    RETURN_IF_ERROR(check_key(key));
+    RETURN_IF_ERROR(check_object_key(key));
     if (options.known_size && !options.expected_version.empty()) {
       return std::make_unique<S3Reader>(bucket_, std::string(key), *options.known_size, options.expected_version);
     }
@@ -127,7 +127,7 @@ class S3Storage final : public Storage {
   void submit(std::span<const Operation> operations, CompletionQueue& queue) override;
 
   [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override {
-    RETURN_IF_ERROR(check_key(key));
+    RETURN_IF_ERROR(check_object_key(key));
     return bucket_->head(std::string(key));
   }
   [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) override {
@@ -141,7 +141,7 @@ class S3Storage final : public Storage {
   // A commit that S3 has answered is durable.
   [[nodiscard]] Status make_durable(std::span<const std::string> keys) override {
     for (const std::string& key : keys) {
-      RETURN_IF_ERROR(check_key(key));
+      RETURN_IF_ERROR(check_object_key(key));
       RETURN_IF_ERROR(bucket_->head(key).map([](const ObjectInfo&) {}));
     }
     return {};
@@ -172,7 +172,7 @@ void S3Storage::submit(std::span<const Operation> operations, CompletionQueue& q
 }
 
 Result<ListPage> S3Storage::list(std::string_view prefix, const ListOptions& options) {
-  RETURN_IF_ERROR(check_listing(prefix, options));
+  RETURN_IF_ERROR(check_object_listing(prefix, options));
   Pairs query{{"list-type", "2"},
               {"encoding-type", "url"},
               {"max-keys", std::to_string(std::min(options.max_keys, kMostKeys))},
@@ -211,7 +211,7 @@ Status S3Storage::remove(std::span<const std::string> keys) {
   };
   std::vector<std::string> batch;
   for (const std::string& key : keys) {
-    if (auto valid = check_key(key); !valid) {
+    if (auto valid = check_object_key(key); !valid) {
       note(std::move(valid));
       continue;
     }
@@ -226,7 +226,7 @@ Status S3Storage::remove(std::span<const std::string> keys) {
 }
 
 Result<std::vector<ObjectInfo>> S3Storage::list_uploads(std::string_view prefix) {
-  RETURN_IF_ERROR(check_listing(prefix, {}));
+  RETURN_IF_ERROR(check_object_listing(prefix, {}));
   const std::string what = "list uploads below " + bucket_->url(prefix);
   std::vector<ObjectInfo> uploads;
   Pairs next;

@@ -9,39 +9,41 @@
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/sync/record.h"
 
 namespace millrace::sync {
 
-// Paths that wait for the end of a run, with the sizes of what lies there, in a file without a name. Not thread-safe.
+// Paths that wait for the end of a run, with what lies there, in a file without a name. Not thread-safe.
 class PathSpool {
  public:
+  struct Item {
+    std::string path;
+    int64_t size = 0;
+    RecordedVersion version;
+  };
   PathSpool() = default;
   PathSpool(const PathSpool&) = delete;
   PathSpool& operator=(const PathSpool&) = delete;
   ~PathSpool() {
     if (file_ != nullptr) std::fclose(file_);
   }
-  [[nodiscard]] Status add(std::string_view path, int64_t size) {
+  [[nodiscard]] Status add(const Item& item) {
     if (file_ == nullptr) file_ = std::tmpfile();
-    const uint64_t length = path.size();
-    const bool written = file_ != nullptr && std::fwrite(&length, sizeof length, 1, file_) == 1 &&
-                         std::fwrite(&size, sizeof size, 1, file_) == 1 &&
-                         std::fwrite(path.data(), 1, path.size(), file_) == path.size();
+    const bool written = file_ != nullptr && write_text(item.path) && write_number(item.size) &&
+                         write_text(item.version.version) && write_number(item.version.changed_ns);
     if (!written) return tl::unexpected<Error>(errno_error(errno, "write a temporary file"));
     ++count_;
     return {};
   }
   int64_t count() const { return count_; }
   // Up to `limit` of what was added, from the first on; empty after the last. No more may be added.
-  [[nodiscard]] Result<std::vector<std::pair<std::string, int64_t>>> take(size_t limit) {
+  [[nodiscard]] Result<std::vector<Item>> take(size_t limit) {
     if (taken_ == 0 && file_ != nullptr) std::rewind(file_);
-    std::vector<std::pair<std::string, int64_t>> taken;
+    std::vector<Item> taken;
     while (taken.size() < limit && taken_ < count_) {
-      uint64_t length = 0;
-      auto& [path, size] = taken.emplace_back();
-      bool good = std::fread(&length, sizeof length, 1, file_) == 1 && std::fread(&size, sizeof size, 1, file_) == 1;
-      path.resize(good ? length : 0);
-      good = good && std::fread(path.data(), 1, path.size(), file_) == path.size();
+      Item& item = taken.emplace_back();
+      const bool good = read_text(item.path) && read_number(item.size) && read_text(item.version.version) &&
+                        read_number(item.version.changed_ns);
       if (!good) return tl::unexpected<Error>(errno_error(errno, "read a temporary file"));
       ++taken_;
     }
@@ -49,6 +51,19 @@ class PathSpool {
   }
 
  private:
+  bool write_number(int64_t number) { return std::fwrite(&number, sizeof number, 1, file_) == 1; }
+  bool write_text(std::string_view text) {
+    return write_number(static_cast<int64_t>(text.size())) &&
+           std::fwrite(text.data(), 1, text.size(), file_) == text.size();
+  }
+  bool read_number(int64_t& number) { return std::fread(&number, sizeof number, 1, file_) == 1; }
+  bool read_text(std::string& text) {
+    int64_t size = 0;
+    if (!read_number(size)) return false;
+    text.resize(static_cast<size_t>(size));
+    return std::fread(text.data(), 1, text.size(), file_) == text.size();
+  }
+
   std::FILE* file_ = nullptr;
   int64_t count_ = 0;
   int64_t taken_ = 0;

@@ -735,7 +735,7 @@ Status check_new_key(std::string_view url, std::string_view key) {
 
 Result<std::unique_ptr<S3Writer>> make_writer(std::shared_ptr<Bucket> bucket, std::string_view key,
                                               const WriteOptions& options) {
-  RETURN_IF_ERROR(check_key(key));
+  RETURN_IF_ERROR(check_object_key(key));
   RETURN_IF_ERROR(check_new_key(bucket->url(key), key));
   if (options.size_hint_bytes < 0) {
     return fail(ErrorCode::kInvalidArgument, "write {}: a size hint of {}", bucket->url(key), options.size_hint_bytes);

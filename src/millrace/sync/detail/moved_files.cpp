@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/sync/detail/moved_files.h"
+
+#include <utility>
+#include <vector>
+
+#include "millrace/sync/detail/removal.h"
+
+namespace millrace::sync {
+namespace {
+
+constexpr size_t kBatch = 1000;
+
+// The items of a spool in the order in which they were added.
+class Items {
+ public:
+  explicit Items(PathSpool& spool) : spool_(spool) {}
+  Result<const PathSpool::Item*> front() {
+    if (at_ == batch_.size()) {
+      ASSIGN_OR_RETURN(batch_, spool_.take(kBatch));
+      at_ = 0;
+    }
+    return at_ == batch_.size() ? nullptr : &batch_[at_];
+  }
+  void pop() { ++at_; }
+
+ private:
+  PathSpool& spool_;
+  std::vector<PathSpool::Item> batch_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+void MovedFiles::add(const std::string& path, const ObjectInfo& source) {
+  if (spooled_) spooled_ = paths_.add({path, source.size, recorded_version(source)});
+}
+
+Result<MovedFiles::Report> MovedFiles::remove(const Location& source, const Filter& filter,
+                                              const std::stop_token& stop) {
+  RETURN_IF_ERROR(std::move(spooled_));
+  Report report;
+  const auto keep = [&](Error error) {
+    ++report.failed;
+    if (!report.first_failure) report.first_failure = std::move(error);
+  };
+  Removal removal(*source.storage, false, [&](const std::string&, int64_t, const Status& removed) {
+    if (removed) {
+      ++report.files;
+    } else {
+      keep(removed.error());
+    }
+  });
+  EntryWalk walk(source, {.filter = &filter, .stop = stop});
+  Items items(paths_);
+  std::optional<Entry> entry;
+  for (;;) {
+    ASSIGN_OR_RETURN(const PathSpool::Item* const item, items.front());
+    if (item == nullptr) break;
+    while (!entry || entry->path < item->path) {
+      ASSIGN_OR_RETURN(entry, walk.next());
+      if (!entry) break;
+    }
+    if (!entry) break;  // the others are gone already
+    if (entry->path == item->path) {
+      if (is_version(item->version, entry->info)) {
+        removal.add(entry->path, entry->info.key, entry->info.size);
+      } else {
+        keep(Error(ErrorCode::kCorruption, source.child(item->path).url + ": changed after it was copied, and stays"));
+      }
+    }
+    items.pop();
+  }
+  removal.flush();
+  static_cast<void>(source.storage->remove_empty_folder(source.key));  // those that hold other files stay
+  return report;
+}
+
+}  // namespace millrace::sync
