@@ -73,6 +73,29 @@ TEST_F(SyncTest, ASecondRunMovesNothing) {
   EXPECT_THAT(events_, Contains("skip a: unchanged since the last sync"));
 }
 
+TEST_F(SyncTest, WhatVanishesMeanwhileEndsNothing) {
+  Tree tree;
+  for (int i = 0; i < 4200; ++i) tree[fmt::format("many/{:04}", i)] = "x";  // more than a page
+  put_all(source_, tree);
+  put_all(source_, {{"z/deep/1", "1"}, {"z/deep/2", "2"}});
+  put_all(target_, {{"only here", "kept"}});
+  const auto bent = std::make_shared<BentStorage>(source_.storage);
+  source_.storage = bent;
+  bent->bend_page = [&](ListPage&) { std::filesystem::remove_all(dir_.path() + "/source/z"); };
+  bent->on_open = [&](std::string_view key) {
+    if (key.ends_with("/0007")) std::filesystem::remove(dir_.path() + "/source/many/0007");
+  };
+  const SyncReport report = run({.delete_extra = true});
+  EXPECT_TRUE(report.end) << report.end.error().to_string();
+  EXPECT_EQ(report.failed, 1);
+  EXPECT_EQ(report.copied_files, 4199);
+  EXPECT_THAT(events_, Contains(HasSubstr("fail many/0007")));
+  EXPECT_THAT(report.not_deleted, HasSubstr("failed"));
+  tree.erase("many/0007");
+  tree["only here"] = "kept";
+  EXPECT_EQ(tree_of(target_), tree);
+}
+
 TEST_F(SyncTest, AMoveRemovesOnlyTheVersionThatItCopied) {
   put_all(source_, {{"changes", "1"}, {"d/moves", "22"}, {"d/e/moves", "333"}, {"fails", "4"}});
   const auto bent = std::make_shared<BentStorage>(target_.storage);
