@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "invariants.h"
-#include "millrace/storage/http/answer_reader.h"
-#include "millrace/storage/http/http.h"
-#include "millrace/storage/s3/detail/answers.h"
-#include "millrace/storage/s3/detail/profile_file.h"
-#include "millrace/storage/s3/detail/sources.h"
+#include "millrace/http/detail/response_parser.h"
+#include "millrace/http/http.h"
+#include "millrace/storage/s3/auth/profile_file.h"
+#include "millrace/storage/s3/auth/providers.h"
+#include "millrace/storage/s3/client/responses.h"
 #include "millrace/storage/url.h"
 
 namespace {
@@ -35,7 +35,7 @@ Answer read_answer(std::string_view bytes, size_t piece_bytes, bool into_memory)
   request.out = std::as_writable_bytes(std::span(memory));
   request.body_limit_bytes = 1 << 12;
   http::Exchange exchange(request, nullptr);
-  http::AnswerReader reader(exchange);
+  http::ResponseParser reader(exchange);
   while (!bytes.empty() && !reader.done()) {
     size_t size = std::min(bytes.size(), piece_bytes);
     if (const auto room = reader.room(); !room.empty()) {
@@ -78,7 +78,7 @@ bool xml(std::string_view body) {
   const bool is_buckets = s3::parse_buckets(body).has_value(), is_uploads = s3::parse_uploads(body).has_value();
   const auto parts = s3::parse_parts(body);
   if (parts) {
-    for (const s3::PartAnswer& part : parts->parts) require(part.size >= 0, "no part has a size below 0");
+    for (const s3::ListedPart& part : parts->parts) require(part.size >= 0, "no part has a size below 0");
   }
   static_cast<void>(s3::parse_removed(body));
   return page || is_buckets || is_uploads || parts || s3::parse_upload_id(body) || s3::parse_etag(body) ||

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the #includes of src/millrace to the levels of the house: a folder includes only lower levels, never a peer.
 
-Headers in a folder's detail/ are private to it, and some third-party headers stay in one folder each.
+Headers in a folder's detail/, and in S3's auth/, client/ and object/, are private to it, and some third-party headers
+stay in one folder each.
 """
 
 import pathlib
@@ -10,23 +11,24 @@ import sys
 
 LEVELS = {
     "base": 0,
-    "storage": 1, "formats": 1, "tokenizer": 1, "order": 1, "plan": 1, "slurm": 1,
-    "sync": 2, "cache": 2, "video": 2, "prepare": 2, "layout": 2,
-    "lerobot": 3, "loader": 3, "checkpoint": 3,
-    "cluster": 4, "monitor": 4, "bench": 4,
-    "cli": 5, "python": 5,
+    "http": 1, "formats": 1, "tokenizer": 1, "order": 1, "plan": 1, "slurm": 1,
+    "storage": 2,
+    "sync": 3, "cache": 3, "video": 3, "prepare": 3, "layout": 3,
+    "lerobot": 4, "loader": 4, "checkpoint": 4,
+    "cluster": 5, "monitor": 5, "bench": 5,
+    "cli": 7, "python": 7,
 }  # fmt: skip
 ONLY_IN = {
     "CLI": "cli",
     "nanobind": "python",
     "xxhash.h": "base",
     "xxh_x86dispatch.h": "base",
-    "curl": "storage",
-    "openssl": "storage",
+    "curl": "http",
     "pugixml.hpp": "storage",
     "yaml.h": "formats",
     "arrow": "formats",
 }
+PRIVATE = {"detail", "auth", "client", "object"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -42,7 +44,7 @@ def problems(root: pathlib.Path):
                 there = parts[1]
                 if there != here and LEVELS.get(there, 99) >= LEVELS[here]:
                     yield f"{path}: {here} (level {LEVELS[here]}) includes {name} (level {LEVELS.get(there)})"
-                if "detail" in parts and there != here:
+                if PRIVATE & set(parts) and there != here:
                     yield f"{path}: {name} is private to {there}"
             elif ONLY_IN.get(parts[0], here) != here:
                 yield f"{path}: <{name}> belongs in {ONLY_IN[parts[0]]} only"

@@ -47,7 +47,7 @@ def is_cpp_test(name: str, tests: set[str]) -> bool:
 def main() -> int:
     cpp, python = cpp_tests(), python_tests()
     verbs = set(re.findall(r"^([a-z_-]+)\(\)", (ROOT / "dev").read_text(), re.M))
-    conformance = (ROOT / "src/millrace/storage/conformance.h").read_text() + "".join(
+    conformance = (ROOT / "src/millrace/storage/testing/conformance.h").read_text() + "".join(
         file.read_text() for file in ROOT.glob("src/millrace/storage/**/*test*.cpp")
     )
     wrong = []

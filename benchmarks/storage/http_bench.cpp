@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a request costs the HTTP transport (storage/http), without a store behind it: the server is a forked child that
+// What a request costs the HTTP transport (http/), without a store behind it: the server is a forked child that
 // answers every GET with as many bytes of one buffer as its Range asks for, and throws away what is PUT. The figures
 // are the CPU of this process, user and system, of all its threads; the server's is not in them.
 //   ninja -C build/dev millrace_http_bench, then
@@ -23,8 +23,8 @@
 #include <fstream>
 #include <map>
 
-#include "millrace/storage/http/http.h"
-#include "millrace/storage/http/test_server.h"
+#include "millrace/http/http.h"
+#include "millrace/http/testing/test_server.h"
 
 namespace millrace::http {
 namespace {

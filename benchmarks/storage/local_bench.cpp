@@ -104,10 +104,8 @@ void read_places(Storage& storage, const RandomReader& reader, const Buffer& mem
   std::vector<Operation> operations;
   const auto next = [&](uint64_t slot) {
     const auto place = static_cast<int64_t>(random() % static_cast<uint64_t>(reader.size() / size)) * size;
-    return Operation{.tag = slot,
-                     .reader = &reader,
-                     .offset = place,
-                     .out = memory.span().subspan(slot << 16, static_cast<size_t>(size))};
+    const auto out = memory.span().subspan(slot << 16, static_cast<size_t>(size));
+    return Operation{.tag = slot, .what = Operation::Read{&reader, place, out}};
   };
   for (uint64_t slot = 0; slot < kSmallUnderWay; ++slot) operations.push_back(next(slot));
   int64_t begun = kSmallUnderWay, under_way = kSmallUnderWay;
@@ -174,7 +172,7 @@ int main(int argc, char** argv) {
       costs["write " + name].push_back(cost_of([&] {
         const auto writer = must(storage.open_write("bench", {.size_hint_bytes = mode.stream ? bytes : 0}));
         move(storage, buffers, bytes, [&](int64_t offset, Buffer& buffer) {
-          return Operation{.writer = writer.get(), .offset = offset, .data = buffer.span()};
+          return Operation{.what = Operation::Write{writer.get(), offset, buffer.span()}};
         });
         must(writer->commit());
       }));
@@ -182,7 +180,7 @@ int main(int argc, char** argv) {
       costs["read " + name].push_back(cost_of([&] {
         const auto reader = must(storage.open_read("bench", {.once = mode.stream}));
         move(storage, buffers, bytes, [&](int64_t offset, Buffer& buffer) {
-          return Operation{.reader = reader.get(), .offset = offset, .out = buffer.span()};
+          return Operation{.what = Operation::Read{reader.get(), offset, buffer.span()}};
         });
       }));
       must(storage.remove(std::vector<std::string>{"bench"}));
@@ -200,7 +198,7 @@ int main(int argc, char** argv) {
   {
     const auto writer = must(storages[0]->open_write("bench", {.size_hint_bytes = bytes}));
     move(*storages[0], buffers, bytes, [&](int64_t offset, Buffer& buffer) {
-      return Operation{.writer = writer.get(), .offset = offset, .data = buffer.span()};
+      return Operation{.what = Operation::Write{writer.get(), offset, buffer.span()}};
     });
     must(writer->commit());
   }

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,21 +14,6 @@
 #include "millrace/base/status.h"
 
 namespace millrace {
-
-// A range of an open file, for who lets the kernel move the bytes (sendfile). It lives no longer than its reader; with
-// it goes from the page cache what was not there before.
-class FileRange {
- public:
-  virtual ~FileRange() = default;
-  virtual int descriptor() const = 0;
-  virtual int64_t offset() const = 0;
-  virtual int64_t size() const = 0;
-  // Fills `out` with what it holds from its byte `at` on. Errors: corruption (the file became shorter), unavailable and
-  // others, as the system says.
-  [[nodiscard]] Status read_at(int64_t at, std::span<std::byte> out) const;
-  // For who has moved the bytes. Errors: corruption (changed while reading).
-  [[nodiscard]] virtual Status check_unchanged() const = 0;
-};
 
 // A pinned sequence of bytes: what is read never changes between two reads of one reader.
 class RandomReader {
@@ -41,21 +25,12 @@ class RandomReader {
   virtual int64_t size() const = 0;
   // Equal versions of one name mean equal bytes; opaque. Empty when the source has none.
   virtual std::string_view version() const = 0;
-  // Whether it takes up less than its size, because it has holes that read as zeros.
-  virtual bool has_holes() const { return false; }
 
   // Fills `out` with bytes [offset, offset + out.size()); never a short read. Blocks.
   // On error the content of `out` is unspecified, but nothing is still writing to it.
   // Errors: out_of_range (past the end), corruption (changed while reading), unavailable, cancelled.
   // REQUIRES: offset >= 0.
   [[nodiscard]] virtual Status read_at(int64_t offset, std::span<std::byte> out) const = 0;
-
-  // Whether most of it is a file's in this machine's page cache: to send it from there (file_range) costs less than to
-  // read it. Of what is not, the page cache is a detour.
-  virtual bool is_cached() const { return false; }
-  // Bytes [offset, offset + size) as a file holds them; what is not in the page cache begins to be read into it.
-  // Nothing where there is no such file. REQUIRES: the range lies within size().
-  virtual std::unique_ptr<FileRange> file_range(int64_t /*offset*/, int64_t /*size*/) const { return nullptr; }
 };
 
 class ByteSink {

@@ -10,7 +10,7 @@
 #include "millrace/base/buffer_pool.h"
 #include "millrace/base/units.h"
 #include "millrace/checkpoint/testing.h"
-#include "millrace/storage/fault.h"
+#include "millrace/storage/testing/fault.h"
 
 namespace millrace::checkpoint {
 namespace {

@@ -5,7 +5,7 @@
 #include <future>
 
 #include "millrace/checkpoint/testing.h"
-#include "millrace/storage/fault.h"
+#include "millrace/storage/testing/fault.h"
 
 namespace millrace::checkpoint {
 namespace {

@@ -11,8 +11,8 @@
 #include <set>
 
 #include "millrace/checkpoint/testing.h"
-#include "millrace/storage/fault.h"
-#include "millrace/storage/local/fault_syscalls.h"
+#include "millrace/storage/testing/fault.h"
+#include "millrace/storage/testing/fault_syscalls.h"
 
 namespace millrace::checkpoint {
 namespace {

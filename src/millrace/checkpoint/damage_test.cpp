@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "millrace/checkpoint/testing.h"
-#include "millrace/storage/fault.h"
+#include "millrace/storage/testing/fault.h"
 
 namespace millrace::checkpoint {
 namespace {

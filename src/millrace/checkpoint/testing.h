@@ -16,10 +16,10 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/testing/helpers.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/storage/local/local.h"
 #include "millrace/storage/memory.h"
-#include "millrace/storage/testing.h"
 
 namespace millrace::checkpoint {
 

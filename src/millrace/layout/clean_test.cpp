@@ -13,8 +13,8 @@
 #include <set>
 #include <thread>
 
+#include "millrace/base/testing/helpers.h"
 #include "millrace/layout/layout.h"
-#include "millrace/storage/testing.h"
 
 namespace millrace::layout {
 namespace {

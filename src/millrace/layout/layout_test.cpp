@@ -14,8 +14,8 @@
 #include <fstream>
 #include <thread>
 
+#include "millrace/base/testing/helpers.h"
 #include "millrace/layout/detail/tree.h"
-#include "millrace/storage/testing.h"
 
 namespace millrace::layout {
 namespace {

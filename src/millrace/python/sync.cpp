@@ -291,7 +291,7 @@ class PyReader {
       all.append(piece.bytes);
       if (piece.memory.empty()) continue;
       operations.push_back(
-          {.reader = reader_.get(), .offset = offsets[i], .out = piece.memory, .stop = stop.get_token()});
+          {.what = Operation::Read{reader_.get(), offsets[i], piece.memory}, .stop = stop.get_token()});
     }
     std::exception_ptr interrupted;
     const Status status = run_operations(operations, stop, interrupted);

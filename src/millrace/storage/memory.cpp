@@ -188,15 +188,11 @@ class MemoryStorage final : public Storage {
 
   std::string_view name() const override { return state_->name; }
   Capabilities capabilities() const override {
-    return {.random_write = true,
-            .rewrites_head = true,
+    return {.locality = Locality::kLocal,
             .conditional_write = true,
             .copy_range = true,
             .list_uploads = true,
             .knows_dead = true,
-            .metadata = true,
-            .unique_versions = true,
-            .reads_replaced = true,
             .resume = true,
             .notes = true};
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/storage/memory.h"
 
-#include "millrace/storage/conformance.h"
-#include "millrace/storage/parts_storage.h"
+#include "millrace/storage/testing/conformance.h"
+#include "millrace/storage/testing/parts_storage.h"
 
 namespace millrace {
 namespace {
@@ -15,7 +15,8 @@ INSTANTIATE_TEST_SUITE_P(Memory, StorageConformance,
 INSTANTIATE_TEST_SUITE_P(Parts, StorageConformance,
                          ::testing::Values(StorageCase{
                              .name = "parts",
-                             .make = [] { return make_parts_storage(std::make_shared<PartsService>()); }}),
+                             .make = [] { return make_parts_storage(std::make_shared<PartsService>()); },
+                             .rewrites_head = false}),
                          conformance_name);
 
 }  // namespace

@@ -32,9 +32,11 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "millrace/base/io.h"
+#include "millrace/base/local_file.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
 #include "millrace/base/sync.h"
@@ -42,24 +44,26 @@
 
 namespace millrace {
 
+enum class Locality {
+  kLocal,   // this machine's memory or a file system: reading costs less than a transfer, a stat next to nothing
+  kRemote,  // a service: each call is a request, and writes go in parts (Writer::part_bytes)
+};
+
 struct Capabilities {
-  bool random_write = false;       // write_at at any offset in any order (else: Writer::part_bytes)
-  bool rewrites_head = false;      // else: of the first part, what came in order may be written again before the commit
+  Locality locality = Locality::kRemote;
   bool conditional_write = false;  // WriteOptions::condition other than replace is atomic against other processes
   bool copy_range = false;         // Writer::copy_range moves bytes without passing through this process
   bool list_uploads = false;       // unfinished writes of dead processes can be found and aborted
   bool knows_dead = false;         // list_uploads can tell them from those of living processes
-  bool metadata = false;           // user metadata is stored and returned by stat
   bool free_space = false;         // free_space() answers
-  bool unique_versions = false;    // no two commits of one key have the same version, though the content is equal
-  bool reads_replaced = false;     // a reader goes on with its version after the object was replaced or removed
   bool durable = false;            // commit(durable) and make_durable survive a power cut (else: they mean visible)
-  bool layout = false;             // objects are laid over servers as WriteOptions says (Lustre; else a wish, ignored)
   bool resume = false;             // Writer::suspend and Storage::resume_write work
   bool notes = false;              // Writer::set_note and read_back work
-  bool sends_files = false;        // Operation::file is sent without being read
-  bool file_checksums = false;     // and Operation::file_crc32c is used
-  bool folders = false;            // a key cannot be an object and a folder of others; metadata calls are cheap
+  bool sends_files = false;        // Operation::Send does not read the bytes into memory
+  bool file_checksums = false;     // and uses its crc32c
+  bool folders = false;            // keys are paths: none is an object and a folder of others
+
+  bool is_local() const { return locality == Locality::kLocal; }
 };
 
 // What a file system keeps beside the bytes. In S3 it is the user metadata that FSx for Lustre reads and writes
@@ -124,14 +128,14 @@ struct OpenOptions {
 struct WriteOptions {
   enum class Condition { kReplace, kIfAbsent, kIfVersion };
   Condition condition = Condition::kReplace;
-  std::string version;                          // for kIfVersion
-  int64_t size_hint_bytes = 0;                  // 0: unknown. Space is checked and preallocated where that is possible
-  int64_t part_bytes = 0;                       // a wish for Writer::part_bytes; 0: the backend's choice
-  int stripe_count = 0;                         // Lustre: on so many servers; 0: by the size hint; -1: on all
-  bool sparse = false;                          // runs of zeros become holes, where there can be any
-  uint32_t mode = 0;                            // permissions, less the umask; 0: those of any new file
-  bool brief = false;                           // written and committed at once: cannot be suspended, nor noted
-  std::map<std::string, std::string> metadata;  // at most 2 KiB in all, ASCII
+  std::string version;          // for kIfVersion
+  int64_t size_hint_bytes = 0;  // 0: unknown. Space is checked and preallocated where that is possible
+  int64_t part_bytes = 0;       // a wish for Writer::part_bytes; 0: the backend's choice
+  int stripe_count = 0;         // Lustre: number of servers; 0: by the size hint, -1: all. Ignored elsewhere
+  bool sparse = false;          // runs of zeros become holes, where there can be any
+  uint32_t mode = 0;            // permissions, less the umask; 0: those of any new file
+  bool brief = false;           // written and committed at once: cannot be suspended, nor noted
+  std::map<std::string, std::string> metadata;  // at most 2 KiB in all, ASCII; unsupported where there is none
   std::optional<PosixAttributes> posix;         // given to the object at commit; what the process may not set is left
 };
 
@@ -172,7 +176,7 @@ class Writer : public ByteSink {
   // from then on commit() does not wait for it, and nothing but commit() may follow. False: commit() is to do it all.
   [[nodiscard]] virtual bool start_commit(Durability, uint64_t /*tag*/, CompletionQueue&) { return false; }
 
-  // 0: write_at takes any range (random_write). Else the size of a part: writes that begin at a multiple of it and are
+  // 0: write_at takes any range. Else the size of a part: writes that begin at a multiple of it and are
   // that long (only the object's last may be shorter) may come in any order and are not copied; of others, each must
   // begin where the one before ended. copy_range takes whole parts.
   virtual int64_t part_bytes() const { return 0; }
@@ -221,23 +225,42 @@ class CompletionQueue {
   size_t wanted_ GUARDED_BY(mutex_) = 1;  // so many wake who waits
 };
 
-// One read or one write: exactly one of `reader` and `writer` is set, and what is set and the memory stay alive until
-// the completion. An operation whose stop token is set, or whose deadline passes, before it starts ends as cancelled
-// or timeout; one that has started ends by itself.
-struct Operation {
-  uint64_t tag = 0;
+struct ReadRange {
   const RandomReader* reader = nullptr;
+  int64_t offset = 0;
+  std::span<std::byte> out;
+};
+struct WriteRange {
   Writer* writer = nullptr;
   int64_t offset = 0;
-  std::span<std::byte> out;           // reads
-  std::span<const std::byte> data;    // writes
-  const FileRange* file = nullptr;    // writes, instead of `data`: what the file holds
-  uint32_t file_crc32c = 0;           // the CRC-32C of that, where Capabilities::file_checksums asks for it
-  Progress* file_progress = nullptr;  // counts its bytes as they go, and takes back what has to go again
+  std::span<const std::byte> data;
+};
+// Writes what a file on this machine holds; the bytes need not pass through memory of this process.
+struct SendRange {
+  Writer* writer = nullptr;
+  int64_t offset = 0;
+  const FileRange* file = nullptr;
+  uint32_t crc32c = 0;           // of the bytes, where Capabilities::file_checksums asks for it
+  Progress* progress = nullptr;  // counts the bytes as they go, and takes back those that have to go again
+};
+
+// A read, a write, or a send. What it points to and the memory stay alive until the completion. An operation whose stop
+// token is set, or whose deadline passes, before it starts ends as cancelled or timeout; one that has started ends by
+// itself.
+struct Operation {
+  using Read = ReadRange;
+  using Write = WriteRange;
+  using Send = SendRange;
+
+  uint64_t tag = 0;
+  std::variant<Read, Write, Send> what;
   std::stop_token stop;
   Clock::time_point deadline = Clock::time_point::max();
   int priority = 0;  // higher runs earlier
 };
+
+// Does it on this thread, by the blocking calls of the reader or writer.
+[[nodiscard]] Status perform_operation(const Operation& operation);
 
 // What an ordinary write may still use, and what sets that.
 struct FreeSpace {

@@ -96,11 +96,11 @@ TEST(Submit, AHigherPriorityRunsEarlier) {
   CompletionQueue queue;
   GatedReader gate;
   const MemoryReader reader({}, "empty");
-  submit_operations(executor, std::vector<Operation>{{.tag = 0, .reader = &gate}}, queue);
+  submit_operations(executor, std::vector<Operation>{{.tag = 0, .what = Operation::Read{&gate}}}, queue);
   gate.wait_until_started();
   std::vector<Operation> waiting;
   for (const int priority : {1, 3, 2, 3}) {
-    waiting.push_back({.tag = waiting.size() + 1, .reader = &reader, .priority = priority});
+    waiting.push_back({.tag = waiting.size() + 1, .what = Operation::Read{&reader}, .priority = priority});
   }
   submit_operations(executor, waiting, queue);
   gate.open();
@@ -114,8 +114,10 @@ TEST(Submit, WhatIsDroppedUnstartedEndsAsCancelled) {
   GatedReader gate;
   const MemoryReader reader({}, "empty");
   auto executor = std::make_unique<Executor>(1, "test");
-  submit_operations(*executor, std::vector<Operation>{{.tag = 0, .reader = &gate}, {.tag = 1, .reader = &reader}},
-                    queue);
+  submit_operations(
+      *executor,
+      std::vector<Operation>{{.tag = 0, .what = Operation::Read{&gate}}, {.tag = 1, .what = Operation::Read{&reader}}},
+      queue);
   gate.wait_until_started();
   Thread closing("test", [&] { executor.reset(); });
   const Completion dropped = queue.wait();

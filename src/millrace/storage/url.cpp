@@ -7,10 +7,10 @@
 #include <map>
 #include <utility>
 
-#include "millrace/storage/http/http_storage.h"
 #include "millrace/storage/local/local.h"
 #include "millrace/storage/memory.h"
 #include "millrace/storage/s3/s3.h"
+#include "millrace/storage/web/http_storage.h"
 
 namespace millrace {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "millrace/storage/testing.h"
+#include "millrace/base/testing/helpers.h"
 
 namespace millrace {
 namespace {

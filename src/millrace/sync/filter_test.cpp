@@ -9,7 +9,7 @@
 #include <fstream>
 #include <set>
 
-#include "millrace/storage/testing.h"
+#include "millrace/base/testing/helpers.h"
 
 namespace millrace::sync {
 namespace {

@@ -8,7 +8,7 @@
 #include <iostream>
 #include <random>
 
-#include "millrace/sync/transfer_testing.h"
+#include "millrace/sync/testing/transfer.h"
 
 namespace millrace::sync {
 namespace {

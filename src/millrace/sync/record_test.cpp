@@ -3,8 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "millrace/base/testing/helpers.h"
 #include "millrace/storage/memory.h"
-#include "millrace/storage/testing.h"
 
 namespace millrace::sync {
 namespace {

@@ -9,11 +9,11 @@
 #include <cstdlib>
 #include <random>
 
-#include "millrace/storage/fault.h"
+#include "millrace/storage/testing/fault.h"
 #include "millrace/sync/detail/etag_match.h"
 #include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/testing.h"
-#include "millrace/sync/transfer_testing.h"
+#include "millrace/sync/testing/transfer.h"
 
 namespace millrace::sync {
 namespace {

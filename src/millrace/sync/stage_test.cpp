@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "millrace/base/testing/helpers.h"
 #include "millrace/formats/tar.h"
-#include "millrace/storage/testing.h"
 #include "millrace/sync/detail/unpack.h"
 #include "millrace/sync/testing.h"
 

@@ -59,15 +59,11 @@ struct Streams {
               .delete_extra = options.delete_extra,
               .target_folders = to.storage->capabilities().folders,
               .attributes = options.transfer.posix,
-              .cheap_source = is_here(*from.storage),
-              .cheap_target = is_here(*to.storage),
+              .cheap_source = from.storage->capabilities().is_local(),
+              .cheap_target = to.storage->capabilities().is_local(),
               .proof = [from = from.storage, to = to.storage](const ObjectInfo& here, const ObjectInfo& there) {
                 return proof_of_equality(*from, here, *to, there);
               }}) {}
-
-  static bool is_here(const Storage& storage) {
-    return storage.name().starts_with("file:") || storage.name().starts_with("mem:");
-  }
 
   // Between file systems rsync's rule; between objects of S3, the MD5 that it has of them.
   static const char* proof_of_equality(const Storage& from, const ObjectInfo& source, const Storage& to,

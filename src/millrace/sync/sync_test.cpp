@@ -11,9 +11,9 @@
 #include <random>
 #include <set>
 
-#include "millrace/storage/fault.h"
+#include "millrace/base/testing/helpers.h"
 #include "millrace/storage/local/local.h"
-#include "millrace/storage/testing.h"
+#include "millrace/storage/testing/fault.h"
 #include "millrace/sync/testing.h"
 
 namespace millrace::sync {

@@ -10,13 +10,13 @@
 #include <thread>
 #include <utility>
 
-#include "millrace/storage/fault.h"
 #include "millrace/storage/local/local.h"
 #include "millrace/storage/memory.h"
+#include "millrace/storage/testing/fault.h"
 #include "millrace/sync/detail/resume_note.h"
 #include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/testing.h"
-#include "millrace/sync/transfer_testing.h"
+#include "millrace/sync/testing/transfer.h"
 
 namespace millrace::sync {
 namespace {
@@ -629,7 +629,8 @@ TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
   put(local_.at("x"), content_of(20 * kBlockBytes, seed_));
   std::filesystem::resize_file(path, static_cast<uintmax_t>(size));
   const std::string content = get(local_.at("x"));
-  if (!(*local_.storage->open_read("x"))->is_cached()) GTEST_SKIP() << "this kernel does not tell what is cached";
+  if (!as_local_file(**local_.storage->open_read("x"))->is_cached())
+    GTEST_SKIP() << "this kernel does not tell what is cached";
   const ObjectInfo source = *local_.storage->stat("x");
   const auto parts_before = parts_.service->parts_left.load();
   leave_unfinished(*engine, local_.at("x"), parts_.at("y"), 3);
@@ -658,7 +659,8 @@ TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
 TEST_F(TransferTest, PartsOfFilesAreManyAtOnce) {
   const std::string content = content_of(20 * kBlockBytes, seed_);
   std::ofstream(local_.dir->path() + "/x") << content;
-  if (!(*local_.storage->open_read("x"))->is_cached()) GTEST_SKIP() << "this kernel does not tell what is cached";
+  if (!as_local_file(**local_.storage->open_read("x"))->is_cached())
+    GTEST_SKIP() << "this kernel does not tell what is cached";
   const ObjectInfo source = *local_.storage->stat("x");
   const auto bent = std::make_shared<BentStorage>(parts_.storage);
   Mutex mutex;

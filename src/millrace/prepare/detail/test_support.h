@@ -15,11 +15,11 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/testing/helpers.h"
 #include "millrace/base/utf8.h"
 #include "millrace/formats/shard_index.h"
 #include "millrace/formats/tar.h"
 #include "millrace/prepare/prepare.h"
-#include "millrace/storage/testing.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::prepare {

@@ -7,21 +7,36 @@
 namespace millrace {
 namespace {
 
+Status perform(const Operation::Read& read) {
+  return read.reader->read_at(read.offset, read.out);
+}
+
+Status perform(const Operation::Write& write) {
+  return write.writer->write_at(write.offset, write.data);
+}
+
 // For storages that send no files themselves.
-Status write_file(Writer& writer, int64_t offset, const FileRange& file) {
-  std::vector<std::byte> content(static_cast<size_t>(file.size()));
-  RETURN_IF_ERROR(file.read_at(0, content));
-  return writer.write_at(offset, content);
+Status perform(const Operation::Send& send) {
+  std::vector<std::byte> content(static_cast<size_t>(send.file->size()));
+  RETURN_IF_ERROR(send.file->read_at(0, content));
+  RETURN_IF_ERROR(send.writer->write_at(send.offset, content));
+  if (send.progress != nullptr) send.progress->add(send.file->size(), 0);
+  return {};
 }
 
 }  // namespace
+
+Status perform_operation(const Operation& operation) {
+  return std::visit([](const auto& what) { return perform(what); }, operation.what);
+}
 
 PendingOperation::~PendingOperation() {
   if (!ended_) end(fail(ErrorCode::kCancelled, "{}: the storage was closed", target()));
 }
 
 std::string_view PendingOperation::target() const {
-  return operation_.reader != nullptr ? operation_.reader->name() : "write";
+  const auto* read = std::get_if<Operation::Read>(&operation_.what);
+  return read != nullptr ? read->reader->name() : "write";
 }
 
 void PendingOperation::end(Status status) {
@@ -35,22 +50,13 @@ Status PendingOperation::check_may_begin() {
   if (Clock::now() >= operation_.deadline) {
     return fail(ErrorCode::kTimeout, "{}: the deadline passed before it began", target());
   }
-  if ((operation_.reader == nullptr) == (operation_.writer == nullptr)) {
-    return fail(ErrorCode::kInvalidArgument, "operation {}: needs either a reader or a writer", operation_.tag);
-  }
   begun_ = true;
   return {};
 }
 
-Status PendingOperation::perform() {
-  RETURN_IF_ERROR(check_may_begin());
-  if (operation_.reader != nullptr) return operation_.reader->read_at(operation_.offset, operation_.out);
-  if (operation_.file != nullptr) {
-    RETURN_IF_ERROR(write_file(*operation_.writer, operation_.offset, *operation_.file));
-    if (operation_.file_progress != nullptr) operation_.file_progress->add(operation_.file->size(), 0);
-    return {};
-  }
-  return operation_.writer->write_at(operation_.offset, operation_.data);
+void PendingOperation::run() {
+  Status status = check_may_begin();
+  end(status ? perform_operation(operation_) : std::move(status));
 }
 
 void run_on(Executor& executor, std::unique_ptr<PendingOperation> pending) {

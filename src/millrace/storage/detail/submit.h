@@ -21,15 +21,14 @@ class PendingOperation {
   PendingOperation& operator=(const PendingOperation&) = delete;
 
   const Operation& operation() const { return operation_; }
-  // Once it may, it has begun, and ends by itself. Errors: cancelled, timeout (the deadline), invalid_argument.
+  // Once it may, it has begun, and ends by itself. Errors: cancelled, timeout (the deadline).
   [[nodiscard]] Status check_may_begin();
-  void run() { end(perform()); }
+  void run();
   // REQUIRES: it has not ended. Whoever waits may drop the reader or writer at once.
   void end(Status status);
 
  private:
   std::string_view target() const;
-  [[nodiscard]] Status perform();
 
   const Operation operation_;
   CompletionQueue& queue_;

@@ -9,10 +9,10 @@
 #include <functional>
 #include <optional>
 
-#include "millrace/storage/local/durable.h"
-#include "millrace/storage/local/fault_syscalls.h"
+#include "millrace/base/testing/helpers.h"
+#include "millrace/storage/local/detail/durable.h"
 #include "millrace/storage/local/local.h"
-#include "millrace/storage/testing.h"
+#include "millrace/storage/testing/fault_syscalls.h"
 
 namespace millrace {
 namespace {

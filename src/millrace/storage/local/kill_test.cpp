@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "millrace/base/hash.h"
+#include "millrace/base/testing/helpers.h"
 #include "millrace/storage/local/local.h"
-#include "millrace/storage/testing.h"
 
 namespace millrace {
 namespace {

@@ -8,14 +8,14 @@
 #include <set>
 
 #include "millrace/storage/detail/backend.h"
-#include "millrace/storage/local/directories.h"
-#include "millrace/storage/local/durable.h"
-#include "millrace/storage/local/list.h"
+#include "millrace/storage/local/detail/directories.h"
+#include "millrace/storage/local/detail/durable.h"
+#include "millrace/storage/local/detail/list.h"
+#include "millrace/storage/local/detail/objects.h"
+#include "millrace/storage/local/detail/space.h"
+#include "millrace/storage/local/detail/stream.h"
+#include "millrace/storage/local/detail/submit.h"
 #include "millrace/storage/local/lustre.h"
-#include "millrace/storage/local/objects.h"
-#include "millrace/storage/local/space.h"
-#include "millrace/storage/local/stream.h"
-#include "millrace/storage/local/submit.h"
 
 namespace millrace {
 namespace local {
@@ -23,21 +23,17 @@ namespace {
 
 class LocalStorage final : public Storage {
  public:
-  explicit LocalStorage(std::shared_ptr<const Context> context) : context_(std::move(context)), has_lfs_(has_lfs()) {}
+  explicit LocalStorage(std::shared_ptr<const Context> context) : context_(std::move(context)) {}
 
   std::string_view name() const override { return context_->name; }
   Capabilities capabilities() const override {
-    return {.random_write = true,
-            .rewrites_head = true,
+    return {.locality = Locality::kLocal,
             .conditional_write = true,
             .copy_range = true,
             .list_uploads = true,
             .knows_dead = true,
             .free_space = true,
-            .unique_versions = true,
-            .reads_replaced = true,
             .durable = true,
-            .layout = has_lfs_,
             .resume = true,
             .notes = true,
             .folders = true};
@@ -108,7 +104,6 @@ class LocalStorage final : public Storage {
   }
 
   const std::shared_ptr<const Context> context_;
-  const bool has_lfs_;  // when the storage was made: copies ask for each file
 };
 
 Status LocalStorage::make_durable(std::span<const std::string> keys) {

@@ -12,9 +12,9 @@
 #include <iostream>
 #include <thread>
 
-#include "millrace/storage/conformance.h"
-#include "millrace/storage/local/fault_syscalls.h"
-#include "millrace/storage/testing.h"
+#include "millrace/base/testing/helpers.h"
+#include "millrace/storage/testing/conformance.h"
+#include "millrace/storage/testing/fault_syscalls.h"
 
 namespace millrace {
 namespace {
@@ -68,6 +68,7 @@ StorageCase local_case(const std::string& name, bool faulty, LocalDirect direct,
   return {.name = name,
           .make = [=] { return make_local(faulty, direct, rings); },
           .shared_between_processes = true,
+          .keeps_metadata = false,
           .overwrite_in_place = overwrite_file};
 }
 INSTANTIATE_TEST_SUITE_P(Local, StorageConformance,

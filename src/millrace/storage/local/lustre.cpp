@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/storage/local/lustre.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdlib>
 
 #include "millrace/base/command.h"
-#include "millrace/storage/local/files.h"
+#include "millrace/storage/local/detail/files.h"
 
 namespace millrace {
 namespace {
@@ -96,17 +93,6 @@ bool is_lustre(Syscalls& sys, const std::string& path) {
   struct statfs info{};
   if (retry([&] { return sys.statfs(path.c_str(), &info); }) < 0) return false;
   return static_cast<int64_t>(info.f_type) == kLustreMagic;
-}
-
-bool has_lfs() {
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path != nullptr ? path : "";
-  while (!rest.empty()) {
-    const std::string_view dir = rest.substr(0, rest.find(':'));
-    rest.remove_prefix(std::min(rest.size(), dir.size() + 1));
-    if (!dir.empty() && ::access((std::string(dir) + "/lfs").c_str(), X_OK) == 0) return true;
-  }
-  return false;
 }
 
 Result<std::string> run_lfs(std::vector<std::string> arguments) {

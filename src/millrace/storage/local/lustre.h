@@ -37,8 +37,6 @@ std::optional<LustreLayout> parse_lustre_layout(std::string_view name);
 namespace local {
 
 bool is_lustre(Syscalls& sys, const std::string& path);
-// Whether `lfs` is there to be run.
-bool has_lfs();
 // What `lfs ARGUMENTS` prints. Errors: not_found (no such program), unavailable (with what it said).
 [[nodiscard]] Result<std::string> run_lfs(std::vector<std::string> arguments);
 

@@ -2,7 +2,7 @@
 #include <charconv>
 
 #include "millrace/base/units.h"
-#include "millrace/storage/s3/detail/settings.h"
+#include "millrace/storage/s3/client/settings.h"
 #include "millrace/storage/s3/s3.h"
 
 namespace millrace {

@@ -5,10 +5,10 @@
 
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/detail/submit.h"
-#include "millrace/storage/s3/detail/answers.h"
-#include "millrace/storage/s3/detail/bucket.h"
-#include "millrace/storage/s3/detail/digest.h"
-#include "millrace/storage/s3/detail/settings.h"
+#include "millrace/storage/s3/client/bucket.h"
+#include "millrace/storage/s3/client/digest.h"
+#include "millrace/storage/s3/client/responses.h"
+#include "millrace/storage/s3/client/settings.h"
 
 namespace millrace {
 namespace s3 {
@@ -82,11 +82,9 @@ class S3Storage final : public Storage {
 
   std::string_view name() const override { return bucket_->name; }
   Capabilities capabilities() const override {
-    return {.rewrites_head = true,
-            .conditional_write = true,
+    return {.conditional_write = true,
             .copy_range = true,
             .list_uploads = true,
-            .metadata = true,
             .durable = true,
             .resume = true,
             .sends_files = true,
@@ -159,14 +157,14 @@ class S3Storage final : public Storage {
 void S3Storage::submit(std::span<const Operation> operations, CompletionQueue& queue) {
   for (const Operation& operation : operations) {
     const auto done = [&queue, tag = operation.tag](Status status) { queue.push({tag, std::move(status)}); };
-    const auto* reader = operation.writer == nullptr ? dynamic_cast<const S3Reader*>(operation.reader) : nullptr;
+    const auto* read = std::get_if<Operation::Read>(&operation.what);
+    const auto* reader = read != nullptr ? dynamic_cast<const S3Reader*>(read->reader) : nullptr;
     const bool late = operation.stop.stop_requested() || Clock::now() >= operation.deadline;
     if (reader != nullptr && !late) {
-      reader->start_read(operation.offset, operation.out, operation.stop, operation.deadline, done);
+      reader->start_read(read->offset, read->out, operation.stop, operation.deadline, done);
       continue;
     }
-    const bool writes = operation.writer != nullptr && operation.reader == nullptr && !late;
-    if (writes && start_part_write(operation, done)) continue;
+    if (read == nullptr && !late && start_part_write(operation, done)) continue;
     submit_operations(bucket_->state->process.get().executor, std::span(&operation, 1), queue);
   }
 }

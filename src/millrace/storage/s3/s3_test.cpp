@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <random>
 
-#include "millrace/storage/conformance.h"
-#include "millrace/storage/testing.h"
+#include "millrace/base/testing/helpers.h"
+#include "millrace/storage/testing/conformance.h"
 
 namespace millrace {
 namespace {
@@ -53,6 +53,8 @@ StorageCase s3_case() {
           .missing = test_endpoint() == nullptr ? "set MILLRACE_TEST_S3 to an endpoint" : "",
           .make = make_bucket_storage,
           .shared_between_processes = true,
+          .unique_versions = false,
+          .reads_replaced = false,
           .loses_updates = !is_atomic};
 }
 INSTANTIATE_TEST_SUITE_P(S3, StorageConformance, ::testing::Values(s3_case()), conformance_name);

@@ -44,8 +44,7 @@ Status ask_checksum(const CopyJob& job, const ObjectInfo& pinned, CopyPlan& plan
 // A file of the size of an object that has no block hashes may prove to be it.
 void find_etag_of_source(const CopyJob& job, CopyPlan& plan) {
   Storage& storage = *job.to.storage;
-  if (!storage.capabilities().random_write || !job.options.target || job.options.target->size != job.source.size)
-    return;
+  if (!storage.capabilities().is_local() || !job.options.target || job.options.target->size != job.source.size) return;
   const std::string_view etag = etag_of(*job.from.storage, job.source);
   if (etag.empty() || plan.write.posix) return;
   plan.old = *job.options.target;
@@ -59,8 +58,8 @@ void find_etag_of_source(const CopyJob& job, CopyPlan& plan) {
 // Finds what the target holds, and how to compare it with the source.
 void find_old(const CopyJob& job, CopyPlan& plan) {
   Storage& storage = *job.to.storage;
-  const bool cheap_target = storage.capabilities().random_write;
-  const bool cheap_source = job.from.storage->capabilities().random_write;
+  const bool cheap_target = storage.capabilities().is_local();
+  const bool cheap_source = job.from.storage->capabilities().is_local();
   if (!plan.known && !cheap_source) return find_etag_of_source(job, plan);
   if (!storage.capabilities().copy_range) return;
   auto old = job.options.target ? Result<ObjectInfo>(*job.options.target) : storage.stat(job.to.key);
@@ -89,7 +88,7 @@ void find_old(const CopyJob& job, CopyPlan& plan) {
 
 // The target's storage copies by itself, and the content never passes here.
 bool copies_in_server(Storage& from, Storage& to) {
-  return !to.capabilities().random_write && to.copies_from(from);
+  return !to.capabilities().is_local() && to.copies_from(from);
 }
 
 }  // namespace
@@ -106,15 +105,16 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
   const int64_t size = job.source.size;
   const Capabilities from = job.from.storage->capabilities();
   const Capabilities to = job.to.storage->capabilities();
-  if (size == 0 && !from.random_write) {
+  if (size == 0 && !from.is_local()) {
     ObjectInfo empty = job.source;
     empty.key = job.from.key;
     RETURN_IF_ERROR(check_not_emptied(*job.from.storage, empty));
   }
   plan.in_server = copies_in_server(*job.from.storage, *job.to.storage);
-  plan.has_file = to.sends_files && !plan.in_server && size > kBlockBytes && plan.source->file_range(0, 0) != nullptr;
-  plan.by_file = plan.has_file && plan.source->is_cached();
-  if (size > kBlockBytes && !from.random_write) {
+  const LocalFile* const file = as_local_file(*plan.source);
+  plan.has_file = to.sends_files && !plan.in_server && size > kBlockBytes && file != nullptr;
+  plan.by_file = plan.has_file && file->is_cached();
+  if (size > kBlockBytes && !from.is_local()) {
     ObjectInfo pinned = job.source;
     pinned.key = job.from.key;
     pinned.version = plan.source->version();
@@ -128,14 +128,14 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
       plan.write.posix = info.posix;
     }
   }
-  const bool may_compare = size > kBlockBytes || !to.random_write || !from.random_write;
+  const bool may_compare = size > kBlockBytes || !to.is_local() || !from.is_local();
   if (delta && (size > kBlockBytes || job.options.target) && may_compare) find_old(job, plan);
   // A file that is replaced keeps its permissions, a new one gets those of its source: as cp and rsync have it.
   plan.write.mode = job.options.target && job.options.target->mode != 0 ? job.options.target->mode : job.source.mode;
   // For a small file, to ask how much is free costs as much as to write it.
-  plan.write.size_hint_bytes = to.random_write && size <= kBlockBytes ? 0 : size;
+  plan.write.size_hint_bytes = to.is_local() && size <= kBlockBytes ? 0 : size;
   plan.write.brief = size <= kBlockBytes;
-  plan.write.sparse = plan.source->has_holes();
+  plan.write.sparse = file != nullptr && file->has_holes();
   plan.write.part_bytes = wanted_part_bytes(plan, size);
   return plan;
 }

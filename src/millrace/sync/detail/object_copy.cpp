@@ -199,7 +199,7 @@ Result<TransferReport> ObjectCopy::run() {
 Status ObjectCopy::prepare() {
   is_resumable_ = job_.options.resume && to_caps_.resume && size_ > kBlockBytes && !plan_.in_server &&
                   !job_.options.dry_run;  // what is left of another copy is not touched
-  set_part_bytes(to_caps_.random_write ? kBlockBytes : plan_.write.part_bytes);
+  set_part_bytes(to_caps_.is_local() ? kBlockBytes : plan_.write.part_bytes);
   use_file_for(plan_.write.part_bytes);
   restart_hash();
   if (is_resumable_ && to_caps_.list_uploads) {
@@ -223,7 +223,7 @@ void ObjectCopy::use_file_for(int64_t part_bytes) {
 }
 
 Result<std::unique_ptr<FileRange>> ObjectCopy::file_of(const Range& range) {
-  if (plan_.has_file) return plan_.source->file_range(range.offset, range.size);
+  if (plan_.has_file) return as_local_file(*plan_.source)->file_range(range.offset, range.size);
   return spool_part(*job_.from.storage, *plan_.source, range.offset, range.size, tools_.buffers, job_.stop);
 }
 
@@ -234,7 +234,7 @@ void ObjectCopy::set_part_bytes(int64_t bytes) {
 }
 
 void ObjectCopy::restart_hash() {
-  const bool keeps_blocks = !to_caps_.random_write && size_ > kBlockBytes && job_.options.sidecar;
+  const bool keeps_blocks = !to_caps_.is_local() && size_ > kBlockBytes && job_.options.sidecar;
   hash_.emplace(!plan_.known, plan_.known || keeps_blocks || plan_.compare == Compare::kNewContent,
                 plan_.checksum ? std::optional(plan_.checksum->kind) : std::nullopt);
   checked_blocks_ = 0;
@@ -246,7 +246,7 @@ Status ObjectCopy::open_writer() {
   if (job_.options.dry_run) return {};
   ASSIGN_OR_RETURN(writer_, job_.to.storage->open_write(job_.to.key, plan_.write));
   takes_notes_ = is_resumable_ && to_caps_.notes;
-  if (to_caps_.random_write) return {};
+  if (to_caps_.is_local()) return {};
   int64_t bytes = writer_->part_bytes();
   if (!planned) use_file_for(bytes);
   if (bytes == 0 || (bytes > most_in_memory() && !plan_.in_server && !plan_.by_file)) {
@@ -401,9 +401,7 @@ Result<bool> ObjectCopy::begin_part(bool may_wait) {
   Slot& placed = slots_[part] = std::move(slot);
   if (!placed.ready) {
     run_operation({.tag = static_cast<uint64_t>(part) * 2,
-                   .reader = plan_.source.get(),
-                   .offset = offset,
-                   .out = placed.buffer.span(),
+                   .what = Operation::Read{plan_.source.get(), offset, placed.buffer.span()},
                    .stop = stop_.get_token()},
                   *job_.from.storage);
   }
@@ -413,10 +411,9 @@ Result<bool> ObjectCopy::begin_part(bool may_wait) {
 // One part alone is done here: to hand it to other threads would cost more than it gains.
 void ObjectCopy::run_operation(const Operation& operation, Storage& storage) {
   ++in_flight_;
-  if (parts_ > 1 || operation.file != nullptr) return storage.submit(std::span(&operation, 1), queue_);
-  Status status = operation.reader != nullptr ? operation.reader->read_at(operation.offset, operation.out)
-                                              : operation.writer->write_at(operation.offset, operation.data);
-  queue_.push({.tag = operation.tag, .status = std::move(status)});
+  const bool sends = std::holds_alternative<Operation::Send>(operation.what);
+  if (parts_ > 1 || sends) return storage.submit(std::span(&operation, 1), queue_);
+  queue_.push({.tag = operation.tag, .status = perform_operation(operation)});
 }
 
 Status ObjectCopy::process_ready() {
@@ -571,15 +568,13 @@ void ObjectCopy::start(int64_t part) {
   if (slot.action == Action::kFromOld) return start_copy(part, *plan_.old_reader);
   ++writes_;
   if (slot.file) ++tools_.sending;
-  run_operation({.tag = static_cast<uint64_t>(part) * 2 + 1,
-                 .writer = writer_.get(),
-                 .offset = offset,
-                 .data = slot.buffer.span(),
-                 .file = slot.file.get(),
-                 .file_crc32c = slot.file_crc32c,
-                 .file_progress = job_.progress,
-                 .stop = stop_.get_token()},
-                *job_.to.storage);
+  Operation write{.tag = static_cast<uint64_t>(part) * 2 + 1, .stop = stop_.get_token()};
+  if (slot.file) {
+    write.what = Operation::Send{writer_.get(), offset, slot.file.get(), slot.file_crc32c, job_.progress};
+  } else {
+    write.what = Operation::Write{writer_.get(), offset, slot.buffer.span()};
+  }
+  run_operation(write, *job_.to.storage);
 }
 
 void ObjectCopy::start_copy(int64_t part, const RandomReader& from) {
@@ -693,7 +688,7 @@ Status ObjectCopy::commit() {
 
 // What the sidecar of the new object says, where it is to have one.
 std::optional<formats::BlockHashes> ObjectCopy::hashes_of(const std::string& version) const {
-  const bool wanted = job_.options.sidecar && !to_caps_.random_write && size_ > kBlockBytes && !version.empty();
+  const bool wanted = job_.options.sidecar && !to_caps_.is_local() && size_ > kBlockBytes && !version.empty();
   if (!wanted || (plan_.in_server && !plan_.known)) return std::nullopt;
   formats::BlockHashes hashes{.object_size = size_, .object_version = version, .block_bytes = kBlockBytes};
   hashes.object_hash = plan_.known ? plan_.known->object_hash : hash_->digest();

@@ -158,12 +158,12 @@ struct SmallCopies::Impl final : CompletionQueue {
     work->next = Work::Next::kWrite;
     const RandomReader& source = *work->plan.source;
     if (!work->content) return write(std::move(work));
-    if (asked.from.storage->capabilities().random_write) {  // to hand it over would cost more than to read it
+    if (asked.from.storage->capabilities().is_local()) {  // to hand it over would cost more than to read it
       Status read = source.read_at(0, work->content.span());
       return go_on(std::move(work), std::move(read));
     }
     const std::shared_ptr<Storage> storage = asked.from.storage;
-    Operation read{.reader = &source, .out = work->content.span(), .stop = asked.stop};
+    Operation read{.what = Operation::Read{&source, 0, work->content.span()}, .stop = asked.stop};
     read.tag = tag_of(std::move(work));
     storage->submit(std::span(&read, 1), *this);
   }
@@ -239,8 +239,8 @@ SmallCopies::~SmallCopies() = default;
 
 bool SmallCopies::takes(const CopyRequest& request) const {
   Storage& to = *request.to.storage;
-  const bool cheap_source = request.from.storage->capabilities().random_write;
-  const bool cheap_target = to.capabilities().random_write;
+  const bool cheap_source = request.from.storage->capabilities().is_local();
+  const bool cheap_target = to.capabilities().is_local();
   // Of an object and a file of one size, the file may prove to be the object.
   const bool may_be_it = !cheap_source && request.options.target && request.options.target->size == request.source.size;
   const bool asks_target =

@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "millrace/storage/fault.h"
+#include "millrace/storage/testing/fault.h"
 #include "millrace/sync/testing.h"
-#include "millrace/sync/transfer_testing.h"
+#include "millrace/sync/testing/transfer.h"
 
 namespace millrace::sync {
 namespace {

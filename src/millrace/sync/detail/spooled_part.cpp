@@ -77,9 +77,7 @@ Result<std::unique_ptr<FileRange>> spool_part(Storage& storage, const RandomRead
       if (!buffer) status = tl::unexpected<Error>(std::move(buffer).error());
       if (!buffer || !*buffer) break;
       const Operation read{.tag = static_cast<uint64_t>(next),
-                           .reader = &source,
-                           .offset = offset + next,
-                           .out = buffer->span(),
+                           .what = Operation::Read{&source, offset + next, buffer->span()},
                            .stop = stop};
       under_way[next] = *std::move(buffer);
       storage.submit(std::span(&read, 1), queue);

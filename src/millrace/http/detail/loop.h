@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One thread that serves many exchanges: an epoll loop over connections, under libcurl's multi interface while they are
+// made. Requests wait in it for their time (not_before) and for a connection, in the order in which they came.
+// Connections are kept for the next requests to the same server. Thread-safe: start() and load(); the rest belongs to
+// the loop's thread.
+
+#include <atomic>
+#include <set>
+#include <utility>
+
+#include "millrace/http/detail/connection.h"
+
+namespace millrace::http {
+
+class Loop {
+ public:
+  explicit Loop(ConnectionSettings settings);
+  // Cancels every exchange and waits for its `done`.
+  ~Loop();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  void start(Request request, Client::Done done);
+  // Exchanges that have not ended.
+  int64_t load() const { return load_.load(std::memory_order_relaxed); }
+
+ private:
+  // What epoll was told of a socket, and who waits for it.
+  struct Watch {
+    uint32_t registered = 0;
+    Connection* connection = nullptr;  // nobody: libcurl, which makes a connection
+  };
+
+  void run();
+  [[nodiscard]] Status open();
+  void close();
+  bool take_arrivals();
+  void take_in(std::unique_ptr<Exchange> exchange);
+  void end_stopped();
+  void fire_timers();
+  void look_at(Exchange& exchange, Clock::time_point now);
+  void set_timer(Exchange& exchange, std::optional<Clock::time_point> when);
+  void begin_queued();
+  void begin(Exchange& exchange);
+  Connection* take_idle(const Request& request);
+  [[nodiscard]] Result<Connection*> connect(Exchange& exchange);
+  void run_curl_timer();
+  void take_connected();
+  void go_on_with(Connection& connection);
+  void go_on_later();
+  void drop(Connection& connection);
+  void nap();
+  void wait_for_events();
+  int wait_ms();
+  void wake() REQUIRES_LOCK(mutex_);
+  void end(Exchange& exchange, Result<Response> result);
+  void end_all(const Error* why);
+
+  void handle_event(int fd, uint32_t events);
+  void watch(int fd, uint32_t events, Connection* connection);
+  static int on_socket(CURL* easy, curl_socket_t fd, int what, void* self, void* socket);
+  static int on_timer(CURLM* multi, long timeout_ms, void* self);
+  static curl_socket_t on_open_socket(void* self, curlsocktype purpose, curl_sockaddr* address);
+  static int on_close_socket(void* self, curl_socket_t fd);
+
+  ConnectionSettings settings_;
+  std::atomic<int64_t> load_{0};
+
+  Mutex mutex_;
+  Exchanges arrived_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  bool asleep_ GUARDED_BY(mutex_) = false;
+  bool running_ GUARDED_BY(mutex_) = false;        // the thread takes what arrives
+  bool stops_pending_ GUARDED_BY(mutex_) = false;  // a stop token was set
+  int wake_fd_ GUARDED_BY(mutex_) = -1;
+  Thread thread_;
+
+  // Of the thread.
+  const Curl* curl_ = nullptr;
+  CURLM* multi_ = nullptr;
+  int epoll_fd_ = -1;
+  int event_fd_ = -1;           // wake_fd_
+  std::vector<Watch> watches_;  // by descriptor
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::vector<Connection*> idle_;   // connected, carry nothing; the last was used last
+  std::vector<Connection*> later_;  // would go on, were it not for the others
+  std::vector<char> scratch_;
+  Exchanges delayed_, queued_, active_;
+  std::set<std::pair<Clock::time_point, Exchange*>> timers_;
+  std::optional<Clock::time_point> curl_timer_;
+  Clock::duration usual_{};  // what a request took of late
+  size_t found_ = 0;         // sockets where something had happened, at the last look
+};
+
+}  // namespace millrace::http

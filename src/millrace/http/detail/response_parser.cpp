@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/http/detail/response_parser.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "millrace/http/numbers.h"
+
+namespace millrace::http {
+namespace {
+
+constexpr size_t kLineLimitBytes = 256 << 10;
+constexpr int64_t kTrailerLimitBytes = 1 << 20;
+
+// Of "4, gzip, 4" each. False, and no further, when `take` says so.
+template <class Take>
+bool for_each_item(std::string_view list, const Take& take) {
+  for (;;) {
+    const size_t comma = std::min(list.find(','), list.size());
+    std::string_view item = list.substr(0, comma);
+    item.remove_prefix(std::min(item.find_first_not_of(" \t"), item.size()));
+    item = item.substr(0, item.find_last_not_of(" \t") + 1);
+    if (!take(item)) return false;
+    if (comma == list.size()) return true;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+bool equal_but_for_case(std::string_view text, std::string_view lower) {
+  return std::ranges::equal(text, lower, [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; });
+}
+
+}  // namespace
+
+bool ResponseParser::refuse(std::string_view text) {
+  return exchange_->give_up(ErrorCode::kUnavailable, text);
+}
+
+// An answer that begins with something else is told at once: its first line may never end.
+bool ResponseParser::take_beginning(std::string_view bytes) {
+  constexpr std::string_view kBegin = "HTTP/1.";
+  std::string seen = part_of_line_.substr(0, kBegin.size());
+  seen += bytes.substr(0, kBegin.size() - seen.size());
+  if (kBegin.starts_with(seen)) return true;
+  const bool is_alert = seen.starts_with("\x15\x03");                           // RFC 8446, 5.1
+  const bool is_frame = seen.size() > 3 && seen[0] == '\0' && seen[3] == '\4';  // SETTINGS, RFC 9113, 4.1
+  if (seen.size() < 4 && (seen[0] == '\0' || seen == "\x15")) return true;      // may become one of these
+  return exchange_->give_up(ErrorCode::kUnsupported,
+                            is_alert   ? "the server speaks TLS at this port: its URL begins with https://"
+                            : is_frame ? "the server speaks HTTP/2 only"
+                                       : "what came is no answer in HTTP/1.1");
+}
+
+bool ResponseParser::take(std::string_view bytes) {
+  began_ |= !bytes.empty();
+  while (!bytes.empty()) {
+    switch (part_) {
+      case Part::kDone:  // nobody asked for these
+        keeps_connection_ = false;
+        return true;
+      case Part::kUntilEnd:
+        return exchange_->take_body(bytes);
+      case Part::kCounted:
+      case Part::kChunk: {
+        const auto size = static_cast<size_t>(std::min(std::ssize(bytes), left_));
+        if (!exchange_->take_body(bytes.substr(0, size))) return false;
+        bytes.remove_prefix(size);
+        left_ -= static_cast<int64_t>(size);
+        if (left_ == 0) part_ = part_ == Part::kCounted ? Part::kDone : Part::kChunkEnd;
+        break;
+      }
+      default: {
+        if (part_ == Part::kStatus && !take_beginning(bytes)) return false;
+        const size_t end = bytes.find('\n');
+        if (part_of_line_.size() + std::min(end, bytes.size()) > kLineLimitBytes) {
+          return exchange_->give_up(ErrorCode::kResourceExhausted,
+                                    fmt::format("a line of more than {} bytes", kLineLimitBytes));
+        }
+        if (end == bytes.npos) {
+          part_of_line_ += bytes;
+          return true;
+        }
+        std::string_view line = bytes.substr(0, end);
+        if (!part_of_line_.empty()) line = part_of_line_ += line;
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        if (!take_line(line)) return false;
+        part_of_line_.clear();
+        bytes.remove_prefix(end + 1);
+      }
+    }
+  }
+  return true;
+}
+
+bool ResponseParser::take_line(std::string_view line) {
+  switch (part_) {
+    case Part::kStatus:
+      part_ = Part::kHeaders;
+      keeps_connection_ = !line.starts_with("HTTP/1.0");
+      return exchange_->take_status(line);
+    case Part::kHeaders:
+      return line.empty() ? end_head() : exchange_->take_header(line);
+    case Part::kChunkSize:
+      return take_chunk_size(line);
+    case Part::kChunkEnd:
+      part_ = Part::kChunkSize;
+      return line.empty() || refuse("a chunk is longer than it says");
+    default:  // trailers must not replace what the head said
+      line_bytes_ += std::ssize(line);
+      if (line_bytes_ > kTrailerLimitBytes) return refuse("trailers without end");
+      if (line.empty()) part_ = Part::kDone;
+      return true;
+  }
+}
+
+// How long the body is, RFC 9112 section 6.3.
+bool ResponseParser::end_head() {
+  const Response& answer = exchange_->response();
+  if (answer.status < 200) {
+    part_ = Part::kStatus;
+    return answer.status != 101 || refuse("the server wants to speak something else");
+  }
+  std::optional<int64_t> length;
+  bool is_chunked = false, is_fine = true;
+  for (const auto& [name, value] : answer.headers) {
+    if (name == "content-length") {
+      is_fine &= for_each_item(value, [&](std::string_view item) {
+        const auto number = whole_number<int64_t>(item);
+        const bool is_same = number && length.value_or(*number) == *number;
+        length = number;
+        return is_same;
+      });
+    } else if (name == "transfer-encoding") {
+      is_chunked = equal_but_for_case(value, "chunked");
+      is_fine &= is_chunked;
+    } else if (name == "connection") {
+      for_each_item(value, [&](std::string_view item) {
+        keeps_connection_ &= !equal_but_for_case(item, "close");
+        return true;
+      });
+    }
+  }
+  if (!is_fine) return refuse("the answer's head does not say how long its body is");
+  if (exchange_->request().method == Method::kHead || answer.status == 204 || answer.status == 304)
+    return begin_body(Part::kDone, 0);
+  if (is_chunked) {  // the chunks count; a length beside them may be that of somebody who disagrees
+    keeps_connection_ &= !length;
+    return begin_body(Part::kChunkSize, -1);
+  }
+  if (length) {
+    left_ = *length;
+    return begin_body(left_ > 0 ? Part::kCounted : Part::kDone, left_);
+  }
+  keeps_connection_ = false;
+  return begin_body(Part::kUntilEnd, -1);
+}
+
+bool ResponseParser::begin_body(Part part, int64_t announced_bytes) {
+  part_ = part;
+  return exchange_->begin_body(announced_bytes);
+}
+
+bool ResponseParser::take_chunk_size(std::string_view line) {
+  line = line.substr(0, line.find(';'));
+  line = line.substr(0, line.find_last_not_of(" \t") + 1);
+  const auto size = whole_number<int64_t>(line, 16);
+  if (!size) return refuse("a chunk without its size");
+  left_ = *size;
+  part_ = left_ > 0 ? Part::kChunk : Part::kTrailers;
+  return true;
+}
+
+std::span<std::byte> ResponseParser::room() const {
+  if (part_ == Part::kCounted) {
+    const auto room = exchange_->room();
+    return room.first(std::min(room.size(), static_cast<size_t>(left_)));
+  }
+  return {};
+}
+
+void ResponseParser::took_into_room(size_t size) {
+  exchange_->took_into_room(size);
+  left_ -= static_cast<int64_t>(size);
+  if (left_ == 0) part_ = Part::kDone;
+}
+
+bool ResponseParser::take_end() {
+  keeps_connection_ = false;
+  if (part_ == Part::kUntilEnd) {
+    part_ = Part::kDone;
+    return true;
+  }
+  if (!began_) return refuse("the connection was closed before an answer came");
+  return refuse(fmt::format("the answer was cut after {}", exchange_->progress()));
+}
+
+}  // namespace millrace::http

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/local/detail/durable.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "millrace/storage/local/detail/directories.h"
+
+namespace millrace::local {
+namespace {
+
+constexpr size_t kMostOpen = 256;  // files that are made durable at once
+
+// Since Linux 5.17 syncfs() answers all errors of writing that came before it: 5.8 began with those of files' content.
+bool syncfs_tells_errors() {
+  struct utsname system{};
+  if (uname(&system) != 0) return false;
+  const std::string_view release = system.release;
+  int major = 0, minor = 0;
+  const auto [dot, error] = std::from_chars(release.data(), release.data() + release.size(), major);
+  if (error != std::errc() || dot == release.data() + release.size() || *dot != '.') return false;
+  std::from_chars(dot + 1, release.data() + release.size(), minor);
+  return major > 5 || (major == 5 && minor >= 17);
+}
+
+bool is_read_only(const Context& context) {
+  struct statvfs info{};
+  const std::string path = context.root + "/.";
+  return retry([&] { return context.sys->statvfs(path.c_str(), &info); }) < 0 || (info.f_flag & ST_RDONLY) != 0;
+}
+
+// An error is told once to each who holds the file system open, and may be that of a file that another thread asks for
+// a moment later. So they ask one after the other, and after an error nobody does any more.
+bool write_out(const Context& context) {
+  Syscalls& sys = *context.sys;
+  ProcessState& state = context.state->get();
+  MutexLock lock(state.file_system_mutex);
+  if (state.file_system_failed) return false;
+  const int fd = state.file_system.fd.get();
+  // Without a journal ext4 flushes the disk before it writes the last of its directories: fsync() flushes it again, and
+  // fails where the file system was given up. One that became read-only says that there was nothing to write.
+  const bool done =
+      retry([&] { return sys.syncfs(fd); }) == 0 && retry([&] { return sys.fsync(fd); }) == 0 && !is_read_only(context);
+  state.file_system_failed = !done;
+  return done;
+}
+
+// True when all of them were written out in one call; whoever gets false asks for each.
+Result<bool> sync_file_system(const Context& context, std::span<const std::string> paths) {
+  Syscalls& sys = *context.sys;
+  const FileSystem& all = context.state->get().file_system;
+  if (!all.fd || paths.size() < kFewestForAll || sys.dirty_bytes() > kMostDirtyBytes) return false;
+  for (const std::string& path : paths) {
+    ASSIGN_OR_RETURN(const auto info, stat_path(sys, path));
+    if (info.st_dev != all.device) return false;
+  }
+  return write_out(context);
+}
+
+// First all content is on its way to the disk, and where it lies is in the journal; then one commit of the journal and
+// few flushes of the disk serve all who wait for them.
+Status sync_each(const Context& context, std::span<const std::string> paths) {
+  Syscalls& sys = *context.sys;
+  Executor& executor = context.state->get().syncers;
+  std::vector<Result<Fd>> files(paths.size());
+  parallel_for(executor, std::ssize(paths), [&](int64_t i) {
+    auto& file = files[static_cast<size_t>(i)];
+    file = open_fd(sys, paths[static_cast<size_t>(i)], O_RDONLY | O_NONBLOCK);
+    if (file) static_cast<void>(sys.sync_file_range(file->get(), 0, 0, SYNC_FILE_RANGE_WRITE));
+  });
+  std::vector<Status> synced(paths.size());
+  parallel_for(executor, std::ssize(paths), [&](int64_t i) {
+    auto& file = files[static_cast<size_t>(i)];
+    auto& status = synced[static_cast<size_t>(i)];
+    if (!file) {
+      status = tl::unexpected<Error>(std::move(file).error());
+      return;
+    }
+    const int64_t result = retry([&] { return sys.fdatasync(file->get()); });
+    if (result < 0) status = sys_fail(result, "sync " + paths[static_cast<size_t>(i)]);
+    file->close();
+  });
+  for (auto& status : synced) RETURN_IF_ERROR(std::move(status));
+  return {};
+}
+
+}  // namespace
+
+FileSystem open_file_system(Syscalls& sys, const std::string& root) {
+  struct statfs kind{};
+  const std::string path = root + "/.";
+  if (!syncfs_tells_errors() || retry([&] { return sys.statfs(path.c_str(), &kind); }) < 0) return {};
+  // Others may do nothing, as FUSE, or much more.
+  if (kind.f_type != EXT4_SUPER_MAGIC && kind.f_type != XFS_SUPER_MAGIC && kind.f_type != BTRFS_SUPER_MAGIC) return {};
+  auto fd = open_fd(sys, path, O_RDONLY | O_DIRECTORY);
+  if (!fd) return {};
+  const auto info = stat_fd(sys, *fd, path);
+  if (!info) return {};
+  return {std::move(*fd), info->st_dev};
+}
+
+Status make_files_durable(const Context& context, std::span<const std::string> paths) {
+  ASSIGN_OR_RETURN(const bool all, sync_file_system(context, paths));
+  if (all) return {};
+  std::set<std::string> directories;
+  for (const std::string& path : paths) directories.insert(parent_of(path));
+  for (size_t at = 0; at < paths.size(); at += kMostOpen) {
+    RETURN_IF_ERROR(sync_each(context, paths.subspan(at, std::min(kMostOpen, paths.size() - at))));
+  }
+  for (const std::string& dir : directories) RETURN_IF_ERROR(sync_directory(context, dir));
+  return {};
+}
+
+}  // namespace millrace::local

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/local/detail/files.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+
+namespace millrace::local {
+namespace {
+
+constexpr int64_t kNsPerSecond = 1'000'000'000;
+
+// A file system or mount without flock answers one of these (NFS refuses exclusive locks on directories with EBADF).
+bool means_no_locks(int64_t result) {
+  return result == -ENOSYS || result == -EOPNOTSUPP || result == -ENOLCK || result == -EINVAL || result == -EBADF;
+}
+
+Result<bool> lock_fd(Syscalls& sys, const Fd& fd, const std::string& path, int operation) {
+  const int64_t result = retry([&] { return sys.flock(fd.get(), operation); });
+  if (result == -EWOULDBLOCK) return false;
+  if (means_no_locks(result)) {
+    return fail(ErrorCode::kUnsupported, "lock {}: this file system has no flock", path);
+  }
+  if (result < 0) return sys_fail(result, "lock " + path);
+  return true;
+}
+
+int flock_operation(LockMode mode) {
+  return mode == LockMode::kShared ? LOCK_SH : LOCK_EX;
+}
+
+}  // namespace
+
+Result<std::string> path_of(const Context& context, std::string_view key) {
+  RETURN_IF_ERROR(check_key(key));
+  if (key.starts_with(kTempPrefix) || key.find("/" + std::string(kTempPrefix)) != key.npos) {
+    return fail(ErrorCode::kInvalidArgument, "key \"{}\": names beginning with {} are for unfinished writes", key,
+                kTempPrefix);
+  }
+  return context.path(key);
+}
+
+std::optional<TempName> parse_temp_name(std::string_view name) {
+  if (!name.starts_with(kTempPrefix)) return std::nullopt;
+  size_t begin = kTempPrefix.size();  // of a field
+  for (int field = 0; field < 3; ++field) {
+    const size_t dot = name.find('.', begin);
+    if (dot == name.npos) return std::nullopt;
+    begin = dot + 1;
+  }
+  const size_t dot = name.find('.', begin);
+  if (dot == name.npos || dot + 1 == name.size()) return std::nullopt;
+  return TempName{.counter = name.substr(begin, dot - begin), .target = name.substr(dot + 1)};
+}
+
+std::string note_path(const std::string& temp_path, std::string_view mark) {
+  const size_t name_begin = temp_path.rfind('/') + 1;
+  const auto parsed = parse_temp_name(std::string_view(temp_path).substr(name_begin));
+  std::string path = temp_path;
+  return path.insert(temp_path.size() - parsed->target.size() - 1, mark);
+}
+
+std::string parent_of(const std::string& path) {
+  return path.substr(0, path.rfind('/'));
+}
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+  if (this != &other) {
+    close();
+    sys_ = other.sys_;
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+void Fd::close() {
+  if (fd_ >= 0) sys_->close(std::exchange(fd_, -1));  // never again after EINTR: Linux has closed it
+}
+
+Result<Fd> open_fd(Syscalls& sys, const std::string& path, int flags, mode_t mode) {
+  const int64_t fd = retry([&] { return sys.open(path.c_str(), flags | O_CLOEXEC, mode); });
+  if (fd < 0) return sys_fail(fd, "open " + path);
+  return Fd(sys, static_cast<int>(fd));
+}
+
+void wait_in_calls(const Fd& fd, int flags) {
+  static_cast<void>(::fcntl(fd.get(), F_SETFL, flags));
+}
+
+Result<struct stat> stat_path(Syscalls& sys, const std::string& path) {
+  struct stat info{};
+  const int64_t result = retry([&] { return sys.stat(path.c_str(), &info); });
+  if (result < 0) return sys_fail(result, "stat " + path);
+  return info;
+}
+
+Result<struct stat> stat_fd(Syscalls& sys, const Fd& fd, const std::string& path) {
+  struct stat info{};
+  const int64_t result = retry([&] { return sys.fstat(fd.get(), &info); });
+  if (result < 0) return sys_fail(result, "stat " + path);
+  return info;
+}
+
+Status pread_all(Syscalls& sys, const Fd& fd, const std::string& path, int64_t offset, std::span<std::byte> out) {
+  for (size_t done = 0; done < out.size();) {
+    const int64_t got = retry(
+        [&] { return sys.pread(fd.get(), out.data() + done, out.size() - done, offset + static_cast<int64_t>(done)); });
+    if (got < 0) return sys_fail(got, fmt::format("read {} [{}, {})", path, offset, offset + std::ssize(out)));
+    if (got == 0) {
+      return fail(ErrorCode::kCorruption, "read {} [{}, {}): changed while reading: it ends at {}", path, offset,
+                  offset + std::ssize(out), offset + static_cast<int64_t>(done));
+    }
+    done += static_cast<size_t>(got);
+  }
+  return {};
+}
+
+Status pwrite_all(Syscalls& sys, const Fd& fd, const std::string& path, int64_t offset,
+                  std::span<const std::byte> data) {
+  for (size_t done = 0; done < data.size();) {
+    int64_t put = retry([&] {
+      return sys.pwrite(fd.get(), data.data() + done, data.size() - done, offset + static_cast<int64_t>(done));
+    });
+    if (put == 0) put = -EIO;  // no file system does this; without it the loop would not end
+    if (put < 0) return sys_fail(put, fmt::format("write {} [{}, {})", path, offset, offset + std::ssize(data)));
+    done += static_cast<size_t>(put);
+  }
+  return {};
+}
+
+Status check_is_file(const struct stat& info, const std::string& path) {
+  if (S_ISREG(info.st_mode)) return {};
+  return fail(ErrorCode::kInvalidArgument, "{} is {}, not a file", path,
+              S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket");
+}
+
+int64_t mtime_ns(const struct stat& info) {
+  return info.st_mtim.tv_sec * kNsPerSecond + info.st_mtim.tv_nsec;
+}
+
+int64_t ctime_ns(const struct stat& info) {
+  return info.st_ctim.tv_sec * kNsPerSecond + info.st_ctim.tv_nsec;
+}
+
+std::string version_of(const struct stat& info) {
+  return fmt::format("{:x}-{:x}-{:x}-{:x}", info.st_dev, info.st_ino, info.st_size, mtime_ns(info));
+}
+
+ObjectInfo object_info(std::string key, const struct stat& info) {
+  return {.key = std::move(key),
+          .size = info.st_size,
+          .version = version_of(info),
+          .modified = std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(mtime_ns(info))),
+          .changed = std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ctime_ns(info))),
+          .mode = info.st_mode & 0777};
+}
+
+PosixAttributes posix_attributes(const struct stat& info) {
+  const auto time = [](const timespec& at) {
+    return std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(at.tv_sec * kNsPerSecond) +
+                                                           std::chrono::nanoseconds(at.tv_nsec));
+  };
+  return {.mode = info.st_mode,
+          .owner = info.st_uid,
+          .group = info.st_gid,
+          .accessed = time(info.st_atim),
+          .modified = time(info.st_mtim)};
+}
+
+Result<bool> try_lock(Syscalls& sys, const Fd& fd, const std::string& path, LockMode mode) {
+  return lock_fd(sys, fd, path, flock_operation(mode) | LOCK_NB);
+}
+
+Status wait_lock(Syscalls& sys, const Fd& fd, const std::string& path, LockMode mode) {
+  return lock_fd(sys, fd, path, flock_operation(mode)).map([](bool) {});
+}
+
+void unlock(Syscalls& sys, const Fd& fd) {
+  static_cast<void>(retry([&] { return sys.flock(fd.get(), LOCK_UN); }));
+}
+
+}  // namespace millrace::local

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Private to local/: listings and the leftovers of dead writers. Thread-safe.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/storage/local/detail/files.h"
+
+namespace millrace::local {
+
+// One name in a directory.
+struct DirectoryEntry {
+  std::string name;  // of a directory: with '/' at the end, so that byte order of names is byte order of keys
+  ObjectKind kind = ObjectKind::kFile;
+  bool is_directory() const { return name.ends_with('/'); }
+};
+struct Directory {
+  uint64_t device = 0, inode = 0;
+  std::vector<DirectoryEntry> entries;  // in byte order
+};
+// As in ListOptions.
+struct DirectoryOptions {
+  bool follow_links = true;
+  bool others = false;
+};
+// Unfinished writes are listed too. A directory that does not exist is empty.
+[[nodiscard]] Result<Directory> read_directory(Syscalls& sys, const std::string& path,
+                                               const DirectoryOptions& options = {});
+
+// The directories on the way from the start of a walk, so that a link to one of them ends the way instead of looping.
+class WalkPath {
+ public:
+  bool contains(const Directory& directory) const;
+  // False when the directory is on the path already, or empty.
+  bool enter(const Directory& directory);
+  // For what leaves without having been a directory.
+  void enter_nothing() { inodes_.emplace_back(0, 0); }
+  void leave() { inodes_.pop_back(); }
+
+ private:
+  std::vector<std::pair<uint64_t, uint64_t>> inodes_;
+};
+
+// "a/b/" of "a/b/c", the directory in which keys with this prefix lie; "" for the root.
+std::string_view directory_part(std::string_view prefix);
+
+// A listing between two of its pages: the directories on its way, so that the next page does not read them again. For
+// one thread at a time.
+class ListWalk {
+ public:
+  // Starts behind `options.page_token`.
+  ListWalk(std::string_view prefix, const ListOptions& options) : prefix_(prefix), options_(options) {}
+  [[nodiscard]] Result<ListPage> page(const Context& context, int64_t max_keys);
+  // Whether the page after the last one is what these ask for.
+  bool continues(std::string_view prefix, const ListOptions& options) const;
+
+ private:
+  struct Level {
+    std::string dir;  // "" or ends in '/'
+    Directory directory;
+    size_t at = 0;
+  };
+  [[nodiscard]] Status enter(const Context& context, const std::string& dir);
+  // `dir` itself instead of what is in it.
+  void show(const std::string& dir, ObjectKind kind);
+  bool was_before(const std::string& key, bool descends) const;
+
+  const std::string prefix_;
+  const ListOptions options_;
+  bool started_ = false;
+  std::vector<Level> levels_;
+  WalkPath path_;
+  std::string last_;  // the key or prefix that the last page ended with
+};
+
+// As Storage::list, list_uploads, abort_uploads; arguments are checked.
+[[nodiscard]] Result<ListPage> list_objects(const Context& context, std::string_view prefix,
+                                            const ListOptions& options);
+[[nodiscard]] Result<std::vector<ObjectInfo>> list_local_uploads(const Context& context, std::string_view prefix);
+// The path of an upload that list_uploads found. Errors: invalid_argument when it cannot have been.
+[[nodiscard]] Result<std::string> upload_path(const Context& context, const ObjectInfo& upload, std::string_view what);
+[[nodiscard]] Status abort_local_uploads(const Context& context, std::span<const ObjectInfo> uploads);
+
+}  // namespace millrace::local

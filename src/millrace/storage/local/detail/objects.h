@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Private to local/: one object being read, one being written.
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "millrace/storage/local/detail/files.h"
+#include "millrace/storage/local/detail/stream.h"
+
+namespace millrace::local {
+
+// Reads one open file. Thread-safe.
+class LocalReader final : public RandomReader, public LocalFile {
+ public:
+  // The read as one transfer that waits for the disk alone, where it is one; after which check_unchanged() is due.
+  std::optional<Transfer> transfer(int64_t offset, std::span<std::byte> out) const;
+
+  [[nodiscard]] static Result<std::unique_ptr<RandomReader>> open(std::shared_ptr<const Context> context,
+                                                                  std::string_view key, const OpenOptions& options);
+
+  std::string_view name() const override { return path_; }
+  int64_t size() const override { return opened_.st_size; }
+  std::string_view version() const override { return version_; }
+  bool has_holes() const override { return int64_t{opened_.st_blocks} * kStatBlockBytes < opened_.st_size; }
+  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
+  bool is_cached() const override;
+  std::unique_ptr<FileRange> file_range(int64_t offset, int64_t size) const override;
+
+  const Fd& fd() const { return fd_; }
+  // Errors: corruption when the file is no longer what was opened.
+  [[nodiscard]] Status check_unchanged() const;
+
+ private:
+  class CachedRange;
+  LocalReader(std::shared_ptr<const Context> context, std::string path, Fd fd, const struct stat& opened, bool once);
+  const std::shared_ptr<const Context> context_;
+  const std::string path_;
+  const Fd fd_;
+  const struct stat opened_;
+  const std::string version_;
+  std::optional<Stream> stream_;  // with OpenOptions::once
+};
+
+// Writes one file.
+class RingWriter : public Writer {
+ public:
+  // The write as one transfer that waits for the disk alone, where it is one; after which transferred() is due.
+  virtual std::optional<Transfer> transfer(int64_t offset, std::span<const std::byte> data) const = 0;
+  virtual void transferred(const Transfer& whole) = 0;
+};
+
+// As Storage::open_write; it is a RingWriter.
+[[nodiscard]] Result<std::unique_ptr<Writer>> open_local_writer(std::shared_ptr<const Context> context,
+                                                                std::string_view key, const WriteOptions& options);
+// As Storage::resume_write.
+[[nodiscard]] Result<std::unique_ptr<Writer>> resume_local_writer(std::shared_ptr<const Context> context,
+                                                                  const ObjectInfo& upload,
+                                                                  const WriteOptions& options);
+
+}  // namespace millrace::local

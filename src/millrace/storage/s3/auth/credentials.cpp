@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/s3/auth/credentials.h"
+
+#include <algorithm>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include "millrace/base/log.h"
+#include "millrace/base/per_process.h"
+#include "millrace/base/sync.h"
+#include "millrace/http/http.h"
+#include "millrace/storage/s3/auth/providers.h"
+#include "millrace/storage/s3/client/settings.h"
+
+namespace millrace::s3 {
+namespace {
+
+using std::chrono::system_clock;
+
+constexpr std::chrono::minutes kRefreshBefore{5};
+constexpr std::chrono::seconds kRefreshAgain{30};
+
+struct CredentialPlace {
+  const char* name;
+  Result<Found> (*look)(const ProviderContext&);
+};
+constexpr CredentialPlace kPlaces[] = {{"environment", from_environment},
+                                       {"web identity", from_web_identity},
+                                       {"profile", from_profile},
+                                       {"container", from_container},
+                                       {"instance", from_instance}};
+// A profile that was named in so many words is not to lose against what happens to be in the environment.
+constexpr size_t kFirstOfNamedProfile = 2;
+
+Result<Credentials> look_everywhere(const ProviderContext& context, size_t first) {
+  std::string tried;
+  for (size_t i = first; i < std::size(kPlaces); ++i) {
+    ASSIGN_OR_RETURN(Found found,
+                     with_context(kPlaces[i].look(context), fmt::format("credentials, {}", kPlaces[i].name)));
+    if (found.credentials && found.credentials->expires <= context.now()) {
+      return fail(ErrorCode::kPermissionDenied, "credentials, {}: they have expired", kPlaces[i].name);
+    }
+    if (found.credentials) {
+      log(LogLevel::kDebug, "credentials: {}", kPlaces[i].name);
+      return std::move(*found.credentials);
+    }
+    tried += fmt::format("{}{}: {}", tried.empty() ? "" : "; ", kPlaces[i].name, found.missing);
+  }
+  return fail(ErrorCode::kPermissionDenied, "no credentials for S3 ({})", tried);
+}
+
+}  // namespace
+
+struct CredentialsProvider::Impl {
+  // Of one process. One load at a time: whoever set `loading` owns it.
+  struct State {
+    ~State() { stop.request_stop(); }
+
+    Mutex mutex;
+    CondVar changed;
+    std::optional<Credentials> current GUARDED_BY(mutex);
+    system_clock::time_point refresh_at GUARDED_BY(mutex);
+    bool loading GUARDED_BY(mutex) = false;
+    std::optional<Error> failure GUARDED_BY(mutex);  // of the last load
+    std::unique_ptr<http::Client> client;            // the loader's; made when first needed
+    std::stop_source stop;
+    Thread refresher GUARDED_BY(mutex);  // last, so that it has ended before anything else goes
+  };
+
+  explicit Impl(CredentialsOptions with) : options(std::move(with)), state([] { return std::make_unique<State>(); }) {}
+
+  Result<Credentials> load(State& mine) const {
+    ASSIGN_OR_RETURN(const AwsConfig config, load_aws_config(options.environment, options.profile));
+    if (!mine.client) {
+      http::ClientOptions client;
+      client.ca_file = options.ca_file;
+      if (client.ca_file.empty()) {
+        ASSIGN_OR_RETURN(const S3Settings settings, s3_settings(config));
+        client.ca_file = settings.ca_bundle;
+      }
+      mine.client = std::make_unique<http::Client>(client);
+    }
+    const ProviderContext context{config, *mine.client, options.now, options.container_host, mine.stop.get_token()};
+    return look_everywhere(context, options.profile.empty() ? 0 : kFirstOfNamedProfile);
+  }
+
+  void finish(State& mine, Result<Credentials> loaded) const {
+    const MutexLock lock(mine.mutex);
+    const auto now = options.now();
+    if (loaded) {
+      mine.current = std::move(*loaded);
+      mine.failure.reset();
+      // Those that live only minutes are used for half of them.
+      const auto expires = mine.current->expires;
+      mine.refresh_at = expires == system_clock::time_point::max()
+                            ? expires
+                            : std::max(expires - kRefreshBefore, now + (expires - now) / 2);
+    } else {
+      mine.failure = std::move(loaded).error();
+      mine.refresh_at = now + kRefreshAgain;
+    }
+    mine.loading = false;
+    mine.changed.notify_all();
+  }
+
+  void refresh_behind(State& mine) const REQUIRES_LOCK(mine.mutex) {
+    mine.loading = true;
+    mine.refresher = Thread("mr-credentials", [this, &mine] { finish(mine, load(mine)); });
+  }
+
+  // The answer; or nothing, and then the caller has to load.
+  std::optional<Result<Credentials>> current_or_turn(State& mine) const {
+    const MutexLock lock(mine.mutex);
+    for (bool waited = false;; waited = true) {
+      const auto now = options.now();
+      if (mine.current && now < mine.current->expires) {
+        if (now >= mine.refresh_at && !mine.loading) refresh_behind(mine);
+        return *mine.current;
+      }
+      if (!mine.loading) {
+        if (waited && mine.failure) return tl::unexpected(*mine.failure);
+        mine.loading = true;
+        return std::nullopt;
+      }
+      mine.changed.wait(mine.mutex);
+    }
+  }
+
+  const CredentialsOptions options;
+  PerProcess<State> state;
+};
+
+CredentialsProvider::CredentialsProvider(CredentialsOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
+CredentialsProvider::~CredentialsProvider() = default;
+
+Result<Credentials> CredentialsProvider::get() {
+  if (impl_->options.anonymous) return Credentials();
+  Impl::State& mine = impl_->state.get();
+  if (auto known = impl_->current_or_turn(mine)) return std::move(*known);
+  Result<Credentials> loaded = impl_->load(mine);
+  impl_->finish(mine, loaded);
+  return loaded;
+}
+
+void CredentialsProvider::refused(const Credentials& credentials) {
+  Impl::State& mine = impl_->state.get();
+  const MutexLock lock(mine.mutex);
+  if (mine.current && mine.current->access_key == credentials.access_key &&
+      mine.current->session_token == credentials.session_token) {
+    mine.current.reset();
+  }
+}
+
+}  // namespace millrace::s3

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The single places that credentials come from. Each call asks anew; keeping is CredentialsProvider's work. Functions
+// are thread-safe and block; none puts a secret into an error.
+
+#include <chrono>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+
+#include "millrace/base/status.h"
+#include "millrace/http/http.h"
+#include "millrace/storage/s3/auth/profile_file.h"
+#include "millrace/storage/s3/auth/sigv4.h"
+
+namespace millrace::s3 {
+
+struct ProviderContext {
+  const AwsConfig& config;
+  http::Client& http;
+  std::function<std::chrono::system_clock::time_point()> now;
+  std::string container_host;
+  std::stop_token stop;
+};
+
+// Nothing there is no error: then `missing` says what was looked for.
+struct Found {
+  std::optional<Credentials> credentials;
+  std::string missing;
+};
+
+[[nodiscard]] Result<Found> from_environment(const ProviderContext& context);
+[[nodiscard]] Result<Found> from_web_identity(const ProviderContext& context);
+[[nodiscard]] Result<Found> from_profile(const ProviderContext& context);
+[[nodiscard]] Result<Found> from_container(const ProviderContext& context);
+[[nodiscard]] Result<Found> from_instance(const ProviderContext& context);
+
+// --- what a profile may ask for
+
+struct RoleRequest {
+  std::string role_arn;
+  std::string session_name;  // "" for one of ours
+  std::string external_id;
+  std::string duration_seconds;
+};
+[[nodiscard]] Result<Credentials> assume_role(const ProviderContext& context, const RoleRequest& role,
+                                              const Credentials& source);
+// Reads the token from its file each time: whoever renews it writes it there.
+[[nodiscard]] Result<Credentials> assume_role_with_web_identity(const ProviderContext& context, const RoleRequest& role,
+                                                                const std::string& token_file);
+[[nodiscard]] Result<Credentials> sso_role_credentials(const ProviderContext& context, const std::string& profile_name,
+                                                       const ProfileSection& profile);
+[[nodiscard]] Result<Credentials> credentials_of_process(const ProviderContext& context, const std::string& command);
+
+// --- shared by the sources
+
+// Sends it, and again after a failure that may pass: no answer, 429 or 5xx.
+[[nodiscard]] Result<http::Response> fetch_patiently(const ProviderContext& context, http::Request request,
+                                                     int attempts, std::chrono::milliseconds time_limit);
+
+// The names under which an answer in JSON holds the parts.
+struct JsonNames {
+  const char* access_key = "AccessKeyId";
+  const char* secret_key = "SecretAccessKey";
+  const char* session_token = "Token";
+  const char* expires = "Expiration";
+};
+// `what` is for messages, which never quote the text.
+[[nodiscard]] Result<Credentials> credentials_from_json(std::string_view text, const JsonNames& names,
+                                                        std::string_view what);
+
+// "2026-11-21T12:00:00Z", also with a fraction, an offset, or "UTC" at the end.
+std::optional<std::chrono::system_clock::time_point> parse_time(std::string_view text);
+
+// A text of others for our messages: one line, not long, and with each of `secrets` blacked out.
+std::string quotable(std::string_view text, std::initializer_list<std::string_view> secrets = {});
+
+}  // namespace millrace::s3

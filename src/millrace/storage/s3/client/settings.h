@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the environment and the profile say about S3 beside credentials. A value.
+
+#include <string>
+
+#include "millrace/base/status.h"
+#include "millrace/storage/s3/auth/profile_file.h"
+#include "millrace/storage/s3/s3.h"
+
+namespace millrace::s3 {
+
+enum class Addressing { kAuto, kPath, kVirtual };
+enum class ChecksumUse { kWhenSupported, kWhenRequired };
+
+struct S3Settings {
+  std::string region;        // "" when none is set
+  std::string endpoint_url;  // "" for AWS's own
+  Addressing addressing = Addressing::kAuto;
+  std::string ca_bundle;  // "" for the system's
+  int max_attempts = 0;   // of a request, the first one counted; 0 when not set
+  ChecksumUse request_checksums = ChecksumUse::kWhenSupported;
+  ChecksumUse response_checksums = ChecksumUse::kWhenSupported;
+};
+
+// Errors: invalid_argument, with the name of the setting.
+[[nodiscard]] Result<S3Settings> s3_settings(const AwsConfig& config);
+
+// As S3Options::from_environment(), of this one.
+[[nodiscard]] Result<S3Options> s3_options(const Environment& environment);
+
+}  // namespace millrace::s3

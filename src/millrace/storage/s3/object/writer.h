@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One object being written to a bucket: what its parts (writer.cpp) and its commit (commit.cpp) share.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/storage/s3/client/bucket.h"
+#include "millrace/storage/s3/object/part_sizes.h"
+#include "millrace/storage/s3/object/put_proof.h"
+
+// An object of up to a part is one PUT at the commit. A longer one is a multipart upload, begun with its second part.
+// Bytes come in two ways: whole parts go up from the caller's memory or file, in any order; all else must come in
+// order, is gathered to parts, and goes up behind the caller's back, a few parts at a time. Of gathered parts the first
+// stays here until the commit, so that a head may be written again when the rest is known.
+
+namespace millrace::s3 {
+
+using Gathered = std::shared_ptr<std::vector<std::byte>>;
+
+// The size of a part: the caller's wish or 8 MiB, at least 5 MiB (S3's rule), so that 10,000 parts suffice.
+int64_t part_size_for(int64_t wish, int64_t object_bytes);
+
+// A write or send to one part.
+struct PartWrite {
+  Writer* writer = nullptr;
+  int64_t offset = 0;
+  std::span<const std::byte> data;
+  Operation::Send sent;  // with a file: instead of `data`
+  std::stop_token stop;
+  Clock::time_point deadline = Clock::time_point::max();
+
+  int64_t size() const { return sent.file != nullptr ? sent.file->size() : std::ssize(data); }
+};
+class S3Writer final : public Writer {
+ public:
+  S3Writer(std::shared_ptr<Bucket> bucket, std::string key, const WriteOptions& options, Pairs headers)
+      : bucket_(std::move(bucket)),
+        key_(std::move(key)),
+        url_(bucket_->url(key_)),
+        options_(options),
+        metadata_(std::move(headers)),
+        parts_(part_size_for(options.part_bytes, options.size_hint_bytes), options.size_hint_bytes == 0),
+        shared_(std::make_shared<Shared>()) {}
+  ~S3Writer() override { drop(); }
+
+  Status resume(const ObjectInfo& upload);
+
+  [[nodiscard]] Status write_at(int64_t offset, std::span<const std::byte> data) override;
+  [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
+                                  int64_t offset) override;
+  [[nodiscard]] Result<ObjectInfo> commit(Durability durability) override;
+  [[nodiscard]] bool start_commit(Durability durability, uint64_t tag, CompletionQueue& queue) override;
+  int64_t part_bytes() const override { return parts_.first_bytes(); }
+  [[nodiscard]] Status suspend() override;
+  std::span<const WrittenPart> parts() const override { return resumed_; }
+
+  bool is_whole_part(int64_t offset, int64_t bytes) const;
+  // Uploads a whole part from the caller's memory or file, without waiting.
+  void submit_part(const PartWrite& write, OnDone done);
+
+ private:
+  struct Part {
+    int64_t size = 0;
+    std::string etag;
+    PutProof proof;
+  };
+  void start_part(const PartWrite& write, std::shared_ptr<const void> keep, OnDone done);
+
+  // What requests under way touch; they may outlive the writer.
+  struct Shared {
+    Mutex mutex;
+    CondVar changed;
+    std::map<int64_t, Part> parts GUARDED_BY(mutex);      // by offset
+    Status first_error GUARDED_BY(mutex);                 // of gathered parts
+    std::optional<Result<Answer>> put GUARDED_BY(mutex);  // to what start_commit() sent
+    PutProof put_proof GUARDED_BY(mutex);                 // of that
+    int under_way GUARDED_BY(mutex) = 0;                  // all parts
+    int gathered GUARDED_BY(mutex) = 0;                   // gathered ones
+  };
+  // A part of an existing object that the server copies.
+  struct CopySource {
+    const S3Reader* reader;
+    int64_t offset, size;
+  };
+
+  Status check_open(std::string_view what) const;
+  Status begin_upload();
+  Status gather(std::span<const std::byte> data) REQUIRES_LOCK(gather_mutex_);
+  Status hand_over_gathered() REQUIRES_LOCK(gather_mutex_);
+  void start_gathered(const Gathered& part, int64_t offset);
+  Status settle_copy();
+  Status copy_part(const CopySource& source, int64_t offset);
+  Status wait_for_parts();
+  void add_condition(Request& request) const;
+  Status check_condition() const;
+  tl::unexpected<Error> lost_condition(const Result<ObjectInfo>& there) const;
+  Gathered whole_content();
+  PutProof proof_of(const Gathered& content) const;
+  Request whole_request(const Gathered& content, const PutProof& proof) const;
+  Result<ObjectInfo> put_whole();
+  Result<ObjectInfo> copy_whole();
+  Result<ObjectInfo> complete();
+  Status check_whole(const http::Response& response, std::string_view etag, const std::string& expected,
+                     int64_t size) const;
+  Result<ObjectInfo> written(const Answer& answer, std::string etag, int64_t size) const;
+  void forget_upload();
+  void drop();
+
+  const std::shared_ptr<Bucket> bucket_;
+  const std::string key_, url_;
+  const WriteOptions options_;
+  const Pairs metadata_;
+  const uint64_t generation_ = fork_generation();
+  const PartSizes parts_;
+  const std::shared_ptr<Shared> shared_;
+
+  Mutex upload_mutex_;
+  std::string upload_id_ GUARDED_BY(upload_mutex_);
+  bool ended_ = false;
+  std::vector<WrittenPart> resumed_;
+
+  Mutex gather_mutex_;
+  Gathered first_ GUARDED_BY(gather_mutex_);                        // the first part, once it is full
+  Gathered gathering_ GUARDED_BY(gather_mutex_);                    // the part that grows
+  int64_t end_ GUARDED_BY(gather_mutex_) = 0;                       // of what came in order
+  std::optional<CopySource> whole_copy_ GUARDED_BY(gather_mutex_);  // the object is this one, if nothing else comes
+};
+
+// Of CopyObject and UploadPartCopy.
+inline constexpr int64_t kMostCopyBytes = int64_t{5} << 30;
+// The headers that name the version of `source` to be copied.
+Pairs copy_headers(const S3Reader& source);
+Error copy_error(const http::Response& response, const S3Reader& source, const std::string& what);
+
+}  // namespace millrace::s3

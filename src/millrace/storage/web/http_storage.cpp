@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/web/http_storage.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <random>
+#include <utility>
+
+#include "millrace/base/metrics.h"
+#include "millrace/http/numbers.h"
+#include "millrace/storage/detail/backend.h"
+
+namespace millrace {
+namespace {
+
+using http::Response;
+using std::chrono::milliseconds;
+
+constexpr int64_t kPieceBytes = 8 << 20;
+constexpr int kRedirects = 10;
+constexpr milliseconds kLongestPause{10'000};
+
+void count_try(int tries) {
+  process_metrics().add(Metric::kRequests, 1);
+  if (tries > 1) process_metrics().add(Metric::kRetries, 1);
+}
+
+// Bytes that no URL has are encoded; what is encoded already stays.
+std::string encoded(std::string_view key) {
+  std::string result;
+  for (const char c : key) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte <= ' ' || byte >= 0x7f || c == '"' || c == '<' || c == '>' || c == '#') {
+      result += fmt::format("%{:02X}", byte);
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+std::string version_of(const Response& response) {
+  const std::string_view etag = response.header("etag");
+  return std::string(etag.empty() ? response.header("last-modified") : etag);
+}
+
+bool may_try_again(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout;
+}
+
+tl::unexpected<Error> status_error(std::string_view name, const Response& response) {
+  const int status = response.status;
+  const ErrorCode code = status == 404 || status == 410                    ? ErrorCode::kNotFound
+                         : status == 401 || status == 403 || status == 407 ? ErrorCode::kPermissionDenied
+                         : status == 408 || status == 429 || status >= 500 ? ErrorCode::kUnavailable
+                                                                           : ErrorCode::kUnsupported;
+  return fail(code, "read {}: the server answered {}", name, status);
+}
+
+tl::unexpected<Error> no_ranges(std::string_view name) {
+  return fail(ErrorCode::kUnsupported, "read {}: the server does not answer ranges", name);
+}
+
+// The pause before try number `tries` + 1: between half of it and all of it, so that many do not come back together.
+milliseconds pause_after(int tries, milliseconds first) {
+  thread_local std::minstd_rand random(std::random_device{}());
+  const int64_t longest = std::min(first.count() << std::min(tries - 1, 20), kLongestPause.count());
+  return milliseconds(longest / 2 + static_cast<int64_t>(random() % static_cast<uint64_t>(longest / 2 + 1)));
+}
+
+struct HttpServer {
+  explicit HttpServer(const HttpStorageOptions& options_) : options(options_), client(options_.client) {}
+
+  // When to try again what was asked `tries` times since `begun`; nothing when it is of no use.
+  std::optional<Clock::time_point> again(int tries, Clock::time_point begun, const Result<Response>& answer) const {
+    if (tries >= options.tries) return std::nullopt;
+    const Clock::duration pause = std::max<Clock::duration>(pause_after(tries, options.first_pause),
+                                                            answer ? answer->retry_after() : std::chrono::seconds(0));
+    const Clock::time_point next = Clock::now() + pause;
+    return next < begun + options.timeout ? std::optional(next) : std::nullopt;
+  }
+  void set_times(http::Request& request) const {
+    request.stall_timeout = std::min(request.stall_timeout, options.timeout);
+    request.slow_after = std::min(request.slow_after, options.timeout);
+  }
+
+  const HttpStorageOptions options;
+  http::Client client;
+};
+
+// What a reader is pinned to.
+struct HttpObject {
+  std::shared_ptr<HttpServer> server;
+  std::string url;   // where the redirects led
+  std::string name;  // as typed, without query
+  int64_t size = 0;
+  std::string version;
+  std::chrono::sys_time<std::chrono::nanoseconds> modified{};
+  std::stop_token stop;
+
+  void add_conditions(http::Request& request) const {
+    if (version.empty() || version.starts_with("W/")) return;  // a weak ETag never matches
+    request.headers.push_back((version.starts_with('"') ? "If-Match: " : "If-Unmodified-Since: ") + version);
+  }
+
+  Status judge(const Response& response, int64_t offset, size_t bytes) const {
+    const auto changed = [&] { return fail(ErrorCode::kCorruption, "read {}: changed while reading", name); };
+    if (response.status == 412 || response.status == 416) return changed();
+    if (response.status != 200 && response.status != 206) return status_error(name, response);
+    const http::ContentRange range = response.content_range();
+    if (range.total.value_or(size) != size) return changed();
+    if (const std::string now = version_of(response); !now.empty() && !version.empty() && now != version) {
+      return changed();
+    }
+    if (response.status == 200 && (offset != 0 || static_cast<int64_t>(bytes) != size)) return no_ranges(name);
+    if (response.status == 206 && range.first.value_or(-1) != offset) {
+      return fail(ErrorCode::kCorruption, "read {}: another range than [{}, {}) came", name, offset,
+                  offset + static_cast<int64_t>(bytes));
+    }
+    if (response.received_bytes != static_cast<int64_t>(bytes)) {
+      return fail(ErrorCode::kUnavailable, "read {}: {} of {} bytes came", name, response.received_bytes, bytes);
+    }
+    return {};
+  }
+};
+
+// One read under way, in pieces; `done` is called once, when nothing writes to the memory any more.
+class HttpRead : public std::enable_shared_from_this<HttpRead> {
+ public:
+  using Done = std::function<void(Status)>;
+  HttpRead(const HttpObject& object, const std::stop_token& stop, Clock::time_point deadline, Done done)
+      : object_(object),
+        deadline_(deadline),
+        done_(std::move(done)),
+        stop_with_caller_(stop, [this] { stop_.request_stop(); }) {}
+
+  void start(int64_t offset, std::span<std::byte> out) {
+    for (size_t begin = 0; begin < out.size(); begin += kPieceBytes) {
+      const std::span<std::byte> part = out.subspan(begin, std::min<size_t>(out.size() - begin, kPieceBytes));
+      pieces_.push_back(Piece{offset + static_cast<int64_t>(begin), part});
+    }
+    if (pieces_.empty()) return done_({});
+    {
+      MutexLock lock(mutex_);
+      left_ = pieces_.size();
+    }
+    for (Piece& piece : pieces_) send(piece, {});
+  }
+
+ private:
+  struct Piece {
+    int64_t offset = 0;
+    std::span<std::byte> out;
+    int tries = 0;
+  };
+
+  void send(Piece& piece, Clock::time_point not_before) {
+    count_try(++piece.tries);
+    http::Request request{.url = object_.url, .out = piece.out, .not_before = not_before, .deadline = deadline_};
+    request.headers.push_back(
+        fmt::format("Range: bytes={}-{}", piece.offset, piece.offset + static_cast<int64_t>(piece.out.size()) - 1));
+    object_.add_conditions(request);
+    request.stop = stop_.get_token();
+    object_.server->set_times(request);
+    object_.server->client.start(std::move(request), [self = shared_from_this(), &piece](Result<Response> answer) {
+      self->take(piece, std::move(answer));
+    });
+  }
+
+  void take(Piece& piece, Result<Response> answer) {
+    Status status = answer ? object_.judge(*answer, piece.offset, piece.out.size()) : tl::unexpected(answer.error());
+    if (answer) process_metrics().add(Metric::kReceivedBytes, answer->received_bytes);
+    if (!status && may_try_again(status.error().code()) && !stop_.stop_requested()) {
+      const auto again = object_.server->again(piece.tries, begun_, answer);
+      if (again && *again < deadline_) return send(piece, *again);
+    }
+    const bool failed = !status;
+    bool last = false;
+    Status result;
+    {
+      MutexLock lock(mutex_);
+      if (failed && status_) status_ = std::move(status);
+      last = --left_ == 0;
+      if (last) result = std::move(status_);
+    }
+    if (last) return done_(std::move(result));
+    if (failed) stop_.request_stop();  // the others are of no use any more
+  }
+
+  const HttpObject& object_;
+  const Clock::time_point begun_ = Clock::now(), deadline_;
+  const Done done_;
+  std::stop_source stop_;  // set by the caller's, and after the first error
+  const std::stop_callback<std::function<void()>> stop_with_caller_;
+  std::vector<Piece> pieces_;
+  Mutex mutex_;
+  size_t left_ GUARDED_BY(mutex_) = 0;
+  Status status_ GUARDED_BY(mutex_);
+};
+
+class HttpReader final : public RandomReader {
+ public:
+  explicit HttpReader(HttpObject object) : object_(std::move(object)) {}
+  std::string_view name() const override { return object_.name; }
+  int64_t size() const override { return object_.size; }
+  std::string_view version() const override { return object_.version; }
+
+  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override {
+    Mutex mutex;
+    CondVar ended;
+    std::optional<Status> answer;
+    start(offset, out, {}, Clock::time_point::max(), [&](Status status) {
+      MutexLock lock(mutex);
+      answer = std::move(status);
+      ended.notify_one();
+    });
+    MutexLock lock(mutex);
+    while (!answer) ended.wait(mutex);
+    return *std::move(answer);
+  }
+
+  void start(int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
+             HttpRead::Done done) const {
+    if (Status fine = check_read_range(*this, offset, static_cast<int64_t>(out.size())); !fine) {
+      return done(std::move(fine));
+    }
+    std::make_shared<HttpRead>(object_, stop.stop_possible() ? stop : object_.stop, deadline, std::move(done))
+        ->start(offset, out);
+  }
+
+ private:
+  const HttpObject object_;
+};
+
+class HttpStorage final : public Storage {
+ public:
+  HttpStorage(std::string origin, const HttpStorageOptions& options)
+      : origin_(std::move(origin)), server_(std::make_shared<HttpServer>(options)) {}
+  HttpStorage(const HttpStorage& other, std::string query, std::stop_token stop)
+      : origin_(other.origin_), query_(std::move(query)), server_(other.server_), stop_(std::move(stop)) {}
+  std::shared_ptr<Storage> with_stop(std::stop_token stop) const override {
+    return std::make_shared<HttpStorage>(*this, query_, std::move(stop));
+  }
+  std::shared_ptr<Storage> with_query(std::string query) const {
+    return std::make_shared<HttpStorage>(*this, std::move(query), stop_);
+  }
+
+  std::string_view name() const override { return origin_; }
+  Capabilities capabilities() const override { return {}; }
+
+  [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
+                                                                const OpenOptions& options) override {
+    ASSIGN_OR_RETURN(HttpObject object, named(key));
+    if (options.known_size && !options.expected_version.empty()) {
+      object.size = *options.known_size;
+      object.version = options.expected_version;
+      return std::make_unique<HttpReader>(std::move(object));
+    }
+    RETURN_IF_ERROR(look_up(object));
+    if (!options.expected_version.empty() && options.expected_version != object.version) {
+      return fail(ErrorCode::kCorruption, "open {}: version {}, not {} as expected", object.name, object.version,
+                  options.expected_version);
+    }
+    return std::make_unique<HttpReader>(std::move(object));
+  }
+
+  [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override {
+    ASSIGN_OR_RETURN(HttpObject object, named(key));
+    RETURN_IF_ERROR(look_up(object));
+    return ObjectInfo{.key = std::string(key), .size = object.size, .version = object.version};
+  }
+
+  // Operations start in the order in which they came, whatever their priority.
+  void submit(std::span<const Operation> operations, CompletionQueue& queue) override {
+    for (const Operation& operation : operations) {
+      const auto end = [&queue, tag = operation.tag](Status status) { queue.push({tag, std::move(status)}); };
+      const auto* read = std::get_if<Operation::Read>(&operation.what);
+      const auto* reader = read != nullptr ? dynamic_cast<const HttpReader*>(read->reader) : nullptr;
+      if (operation.stop.stop_requested()) {
+        end(fail(ErrorCode::kCancelled, "{}: stopped before it began", origin_));
+      } else if (Clock::now() >= operation.deadline) {
+        end(fail(ErrorCode::kTimeout, "{}: the deadline passed before it began", origin_));
+      } else if (reader == nullptr) {
+        end(fail(ErrorCode::kInvalidArgument, "operation {}: needs a reader of {}", operation.tag, origin_));
+      } else {
+        reader->start(read->offset, read->out, operation.stop, operation.deadline, end);
+      }
+    }
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<Writer>> open_write(std::string_view, const WriteOptions&) override {
+    return read_only("write");
+  }
+  [[nodiscard]] Result<ListPage> list(std::string_view, const ListOptions&) override { return read_only("list"); }
+  [[nodiscard]] Status remove(std::span<const std::string>) override { return read_only("remove"); }
+  [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view) override { return read_only("list"); }
+  [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo>) override { return read_only("remove"); }
+  [[nodiscard]] Status make_durable(std::span<const std::string>) override { return read_only("write"); }
+  [[nodiscard]] Result<FreeSpace> free_space(std::string_view) override { return read_only("write"); }
+
+ private:
+  tl::unexpected<Error> read_only(std::string_view what) const {
+    return fail(ErrorCode::kUnsupported, "{} {}: plain HTTP can only be read, object by object", what, origin_);
+  }
+
+  Result<HttpObject> named(std::string_view key) const {
+    RETURN_IF_ERROR(check_key(key));
+    HttpObject object;
+    object.server = server_;
+    object.stop = stop_;
+    object.name = origin_ + "/" + encoded(key);
+    object.url = query_.empty() ? object.name : object.name + "?" + encoded(query_);
+    return object;
+  }
+
+  // Size and version, by asking for the first byte: a HEAD would not say whether ranges are answered, and a URL that
+  // was signed for GET refuses it.
+  Status look_up(HttpObject& object) const {
+    for (int redirects = 0; redirects <= kRedirects; ++redirects) {
+      ASSIGN_OR_RETURN(const Response response, ask(object));
+      if (response.status / 100 != 3) return learn(object, response);
+      RETURN_IF_ERROR(follow(object, response));
+    }
+    return fail(ErrorCode::kUnavailable, "read {}: more than {} redirects", object.name, kRedirects);
+  }
+
+  Result<Response> ask(const HttpObject& object) const {
+    std::byte first{};
+    const Clock::time_point begun = Clock::now();
+    Clock::time_point not_before{};
+    for (int tries = 1;; ++tries) {
+      http::Request request{.url = object.url, .headers = {"Range: bytes=0-0"}, .out = {&first, 1}};
+      request.not_before = not_before;
+      request.stop = object.stop;
+      server_->set_times(request);
+      count_try(tries);
+      Result<Response> answer = server_->client.fetch(std::move(request));
+      if (answer && answer->status != 408 && answer->status != 429 && answer->status < 500) return answer;
+      const auto again = server_->again(tries, begun, answer);
+      if (!again || (!answer && !may_try_again(answer.error().code()))) {
+        // More than the one byte that was asked for.
+        if (!answer && answer.error().code() == ErrorCode::kCorruption) return no_ranges(object.name);
+        return answer;
+      }
+      not_before = *again;
+    }
+  }
+
+  static Status learn(HttpObject& object, const Response& response) {
+    const http::ContentRange range = response.content_range();
+    if (response.status == 416 && range.total == 0) {
+      object.size = 0;
+    } else if (response.status == 206 && range.first == 0 && range.total) {
+      object.size = *range.total;
+    } else if (response.status == 200) {
+      object.size = response.received_bytes;  // 0 or 1
+    } else if (response.status == 206) {
+      return fail(ErrorCode::kUnsupported, "read {}: the server does not say how long it is", object.name);
+    } else {
+      return status_error(object.name, response);
+    }
+    object.version = version_of(response);
+    return {};
+  }
+
+  static Status follow(HttpObject& object, const Response& response) {
+    const std::string location(response.header("location"));
+    const size_t host = object.url.find("://") + 3;
+    std::string next;
+    if (location.starts_with("http://") || location.starts_with("https://")) {
+      next = location;
+    } else if (location.starts_with("//")) {
+      next = object.url.substr(0, host - 2) + location;
+    } else if (location.starts_with("/")) {
+      next = object.url.substr(0, object.url.find_first_of("/?", host)) + location;
+    } else if (!location.empty()) {
+      const std::string path = object.url.substr(0, object.url.find('?'));
+      next = path.substr(0, path.rfind('/') + 1) + location;
+    }
+    if (next.empty()) return status_error(object.name, response);
+    if (object.url.starts_with("https://") && !next.starts_with("https://")) {
+      return fail(ErrorCode::kPermissionDenied, "read {}: redirected from https to http", object.name);
+    }
+    object.url = encoded(next.substr(0, next.find('#')));
+    return {};
+  }
+
+  const std::string origin_, query_;
+  const std::shared_ptr<HttpServer> server_;
+  const std::stop_token stop_;
+};
+
+}  // namespace
+
+Result<HttpStorageOptions> HttpStorageOptions::from_environment() {
+  HttpStorageOptions options;
+  const char* const text = std::getenv("MILLRACE_TIMEOUT");
+  if (text == nullptr || *text == '\0') return options;
+  const auto seconds = http::whole_number<int32_t>(text);
+  if (!seconds || *seconds == 0) {
+    return fail(ErrorCode::kInvalidArgument, "MILLRACE_TIMEOUT is \"{}\", not a whole number of seconds, 1 or more",
+                text);
+  }
+  options.timeout = std::chrono::seconds(*seconds);
+  options.client.connect_timeout = std::min(options.client.connect_timeout, options.timeout);
+  return options;
+}
+
+Result<std::shared_ptr<Storage>> open_http_storage(std::string origin, const HttpStorageOptions& options) {
+  RETURN_IF_ERROR(http::check_request({.url = origin}));
+  if (origin.find_first_of("/?#", origin.find("://") + 3) != origin.npos) {
+    return fail(ErrorCode::kInvalidArgument, "\"{}\": an origin is https://host or https://host:port", origin);
+  }
+  return std::make_shared<HttpStorage>(std::move(origin), options);
+}
+
+std::shared_ptr<Storage> with_query(const Storage& storage, std::string query) {
+  return dynamic_cast<const HttpStorage&>(storage).with_query(std::move(query));
+}
+
+}  // namespace millrace

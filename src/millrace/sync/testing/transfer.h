@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the tests of transfers share: storages of each kind, content, and copies that do not end. Not thread-safe.
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "millrace/base/testing/helpers.h"
+#include "millrace/storage/testing/parts_storage.h"
+#include "millrace/sync/transfer.h"
+
+namespace millrace::sync {
+
+struct Place {
+  std::shared_ptr<Storage> storage;
+  std::shared_ptr<TempDir> dir;           // of a local one
+  std::shared_ptr<PartsService> service;  // of one with S3's shape
+
+  Location at(const std::string& key) const { return {storage, key, std::string(storage->name()) + "/" + key}; }
+  int64_t read_bytes() const { return service ? service->read_bytes.load() : 0; }
+};
+
+Place memory_place();
+Place local_place();
+Place parts_place();
+
+std::string content_of(int64_t size, uint64_t seed);
+void put(const Location& at, const std::string& content);
+std::string get(const Location& at);
+// As `put`, and where the storage keeps block hashes, with them.
+void put_with_hashes(TransferEngine& engine, const Place& place, const std::string& key, const std::string& content);
+
+// Copies `parts` parts, and then nothing more can be written.
+void leave_unfinished(TransferEngine& engine, const Location& from, const Location& to, int64_t parts);
+// Of the one leftover below a local place: 0 changes a byte of its second block, 1 one of its note, 2 takes the note
+// away.
+void damage_leftover(const Place& place, int how);
+// Changes the first byte of a file, and so its time.
+void overwrite_in_place(const std::string& path);
+
+// A child copies, and is killed with -9 a moment after it told that so many bytes are done. The answer is how many
+// were.
+int64_t copy_until_killed(const Location& from, const Location& to, int64_t bytes, std::chrono::microseconds after);
+
+}  // namespace millrace::sync
