@@ -8,6 +8,7 @@
 #include "millrace/base/units.h"
 #include "millrace/cli/plan_flags.h"
 #include "millrace/plan/catalogue.h"
+#include "millrace/plan/instances.h"
 #include "millrace/plan/nodes.h"
 
 namespace millrace::cli {
@@ -69,7 +70,7 @@ std::string yes_or_no(const std::optional<bool>& value) {
 Status run_plan_nodes(const NodesArgs& args, Context& context) {
   plan::NodesOptions options = args.options;
   if (!args.instance.empty()) {
-    if (const auto instance = plan::find_instance(args.instance)) options.gpus_per_node = instance->gpus;
+    if (const auto instance = plan::find_gpu_instance(args.instance)) options.gpus_per_node = instance->gpus;
   }
   ASSIGN_OR_RETURN(plan::NodesPlan plan, plan::plan_nodes(options));
   ASSIGN_OR_RETURN(const std::optional<plan::Price> price, node_price(args, plan.why));
