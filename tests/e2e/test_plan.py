@@ -295,7 +295,20 @@ def test_the_published_measurements_of_the_docs(millrace: Millrace):
     page = (REPOSITORY / "docs" / "plan.md").read_text()
     rows = re.findall(r"^\| `(--tokens .*?)` \| (\d+) \| ([\d.]+) to ([\d.]+) \| ([\d., ]+) \|", page, re.MULTILINE)
     assert len(rows) == 5
-    model = "--memory 95GiB --parameters 8.03B --layers 32 --hidden 4096 --vocabulary 128256 --zero 3".split()
+    model = [
+        "--memory",
+        "95GiB",
+        "--parameters",
+        "8.03B",
+        "--layers",
+        "32",
+        "--hidden",
+        "4096",
+        "--vocabulary",
+        "128256",
+        "--zero",
+        "3",
+    ]
     for flags, batch, low, high, measured in rows:
         answer = millrace("plan", "batch", *model, *flags.split(), "--json").object("plan_batch")
         for end, shown in (("low", low), ("high", high)):

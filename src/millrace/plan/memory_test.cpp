@@ -166,7 +166,7 @@ TEST(PlanBatch, TheRangeContainsWhatWasMeasured) {
   }
 }
 
-// torchtitan's docs/performance.md of 2024-04 (395a526): Llama 2 on 64 A100 of 80 GB, and what ran out of memory.
+// torchtitan's performance page of 2024-04 (commit 395a526): Llama 2 on 64 A100 of 80 GB, and what ran out of memory.
 TEST(PlanBatch, WhatRanAndWhatDidNot) {
   const double gib = find_gpu("a100-80gb")->memory_mib.value / 1024;
   EXPECT_LT(total_gib(kLlama13b, 64, 2, Recompute::kNone).low, gib);
