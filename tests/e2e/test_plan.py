@@ -279,6 +279,7 @@ def test_commands_of_advice_and_pack_are_taken_by_slurm(millrace: Millrace, slur
         ["eta", "--micro", "4"],
         ["nodes", "--nodes", "4"],
         ["nodes", "--nodes", "4", "--model", "a:wait=1"],
+        ["nodes", "--nodes", "4", "--models", "2", "--instance", "p9.huge"],
         ["pack", "--job", "gpus=1"],
         ["pack", "--instance", "p5e.48xlarge", "--job", "gpus=x"],
         ["advise", "--target", "8", "--steps", "1"],

@@ -92,6 +92,23 @@ struct KindKey {
   auto operator<=>(const KindKey&) const = default;
 };
 
+// How a job asks for the nodes of one kind among `all` of the partition, when gres.conf gives its GPUs no type.
+void add_constraint(const std::map<KindKey, std::vector<KindNode>>& all, const KindKey& key,
+                    plan::Partition& partition) {
+  if (!key.type.empty() || all.size() == 1) return;
+  const auto has = [&](const KindNode& each) { return contains(each.node->features, key.gpu); };
+  const bool only_these = std::all_of(all.begin(), all.end(), [&](const auto& kind) {
+    const auto& nodes = kind.second;
+    return kind.first.gpu == key.gpu ? std::all_of(nodes.begin(), nodes.end(), has)
+                                     : std::none_of(nodes.begin(), nodes.end(), has);
+  });
+  if (only_these) {
+    partition.constraint = key.gpu;
+  } else {
+    partition.among_others = true;
+  }
+}
+
 void add_kinds(const slurm::Cluster& cluster, const slurm::Partition& from, GpuNames& names,
                std::vector<plan::Partition>& to) {
   const bool preempted = is_preempted(cluster, from);
@@ -115,6 +132,7 @@ void add_kinds(const slurm::Cluster& cluster, const slurm::Partition& from, GpuN
                               .preempted = preempted};
     for (const KindNode& each : nodes) partition.free_gpus.push_back(free_gpus(*each.node, each.gpus));
     if (from.max_time_s) partition.max_time_s = static_cast<double>(*from.max_time_s);
+    add_constraint(kinds, key, partition);
     add_jobs(cluster, nodes, partition);
     to.push_back(std::move(partition));
   }

@@ -56,6 +56,22 @@ TEST(PlanPartitionsOfSlurm, AKindIsWhatTheNodeSays) {
               UnorderedElementsAre("t4 1x8", "rtx4090 2x4", "mi300x 2x4", "rtx5090 1x4"));
 }
 
+// Without types in gres.conf, `--gpus-per-node=4` alone may get any node of the partition.
+TEST(PlanPartitionsOfSlurm, AJobAsksForTheKindThatIsMeant) {
+  const auto mixed = cluster({node("n1", "gpu:4", {"ib", "rtx3090"}), node("n2", "gpu:4", {"ib", "a6000"}),
+                              node("t4-1", "gpu:4", {"ib"}), node("n3", "gpu:l4:4", {"ib"})});
+  GpuNames none;
+  std::map<std::string, std::pair<std::string, bool>> asked;
+  for (const plan::Partition& each : partitions_of(mixed, none)) asked[each.gpu] = {each.constraint, each.among_others};
+  using Asked = std::pair<std::string, bool>;
+  EXPECT_EQ(asked["rtx3090"], Asked("rtx3090", false));
+  EXPECT_EQ(asked["a6000"], Asked("a6000", false));
+  EXPECT_EQ(asked["t4"], Asked("", true));
+  EXPECT_EQ(asked["l4"], Asked("", false));  // --gpus-per-node=l4:4
+  const auto alone = partitions_of(cluster({node("n1", "gpu:4", {"rtx3090"})}), none);
+  EXPECT_EQ(Asked(alone[0].constraint, alone[0].among_others), Asked("", false));
+}
+
 TEST(PlanPartitionsOfSlurm, OneNodeHoldsSeveralKinds) {
   slurm::Node both = node("n1", "gpu:rtx4090:2,gpu:rtx3090:4");
   both.gres_used = slurm::parse_gres("gpu:rtx4090:2,gpu:rtx3090:1");

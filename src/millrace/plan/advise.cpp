@@ -45,6 +45,7 @@ std::string sbatch_command(const AdviceJob& job, const Partition& partition, con
   std::string command =
       fmt::format("sbatch --partition={} --nodes={} --ntasks-per-node=1 --gpus-per-node={}{}", partition.name,
                   where.nodes, partition.gpu_type.empty() ? "" : partition.gpu_type + ":", where.gpus_per_node);
+  if (!partition.constraint.empty()) command += fmt::format(" --constraint={}", partition.constraint);
   if (partition.cpus_per_node > 0)
     command += fmt::format(" --cpus-per-task={}", std::max<int64_t>(1, partition.cpus_per_node * where.gpus_per_node /
                                                                            partition.gpus_per_node));
@@ -132,6 +133,10 @@ std::optional<Advice> try_one(const AdviceJob& job, const Partition& partition, 
   add_limits(partition, advice, time_s);
   advice.sbatch = sbatch_command(job, partition, *where, time_s);
   if (!gpu.bf16) advice.notes.push_back(fmt::format("the {} has no bf16", gpu.name));
+  if (partition.among_others)
+    advice.notes.emplace_back(
+        "the partition has GPUs of other kinds too, and their gres no types: keep to these nodes with --nodelist or "
+        "--exclude");
   if (partition.preempted)
     advice.notes.emplace_back("jobs here are preempted: save often, and let --requeue continue the run");
   return advice;

@@ -13,6 +13,7 @@ namespace {
 
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 using testing::SizeIs;
 
 // The guide's three kinds of node: two are full, one is free and slow.
@@ -74,6 +75,21 @@ TEST(PlanAdvise, OfEqualCostsTheFasterIsPicked) {
     EXPECT_GT(plan->all.size(), 3U);
     EXPECT_EQ(plan->all[*plan->cheapest].batch.gpus, 8) << price;
     EXPECT_FALSE(plan->all[*plan->cheapest].wait_s);  // unknown for all: the running time decides
+  }
+}
+
+TEST(PlanAdvise, TheCommandKeepsToTheKind) {
+  std::vector<Partition> lab = *parse_partitions(kLab);
+  lab.resize(2);
+  lab[0].constraint = "rtx4090";
+  lab[1].among_others = true;
+  const auto plan = advise(guide_job(), lab);
+  ASSERT_TRUE(plan);
+  for (const Advice& advice : plan->all) {
+    const bool first = advice.partition == "gpu4090";
+    EXPECT_EQ(advice.sbatch.find(" --constraint=rtx4090") != std::string::npos, first);
+    EXPECT_THAT(advice.notes,
+                testing::Conditional(first, Not(Contains(HasSubstr("--nodelist"))), Contains(HasSubstr("--nodelist"))));
   }
 }
 

@@ -174,6 +174,11 @@ TEST(PlanBatch, WhatRanAndWhatDidNot) {
   EXPECT_LT(total_gib(kLlama70b, 64, 1, Recompute::kSelective).low, gib);
   EXPECT_LT(total_gib(kLlama70b, 64, 2, Recompute::kFull).high, gib);
   EXPECT_GT(total_gib(kLlama70b, 64, 2, Recompute::kSelective).low, gib);  // out of memory
+  // GR00T N1, full fine-tuning on a 4090: out of memory at batch 1 (NVIDIA/Isaac-GR00T#153); LoRA ran on a 3090 (#52).
+  PresetOptions groot{.shape = {.parameters = 2'192'584'944, .trainable = 1}, .per_sample_gib = 0.1};
+  EXPECT_EQ(plan_of(*preset_model(groot), find_gpu("rtx4090")->memory_mib.value / 1024).max_high, 0);
+  groot.shape.trainable = 0.001171;
+  EXPECT_GE(plan_of(*preset_model(groot), find_gpu("rtx3090")->memory_mib.value / 1024).max_low, 24);
 }
 
 TEST(PlanBatch, AnswersThatCannotBeAreRefused) {
