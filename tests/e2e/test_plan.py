@@ -14,13 +14,14 @@ from slurm_fixture import Slurm
 
 
 def test_batch_by_the_guides_constants(millrace: Millrace):
-    answer = millrace("plan", "batch", "--gpu", "l40s", "--json").object("plan_batch")
+    guide = ["--preset", "groot-guide"]
+    answer = millrace("plan", "batch", "--gpu", "l40s", *guide, "--json").object("plan_batch")
     assert (answer["max_low"], answer["max_high"]) == (31, 31)  # 34 by the number on the box
     assert [level["batch_low"] for level in answer["levels"]] == [22, 25, 29]
-    text = millrace("plan", "batch", "--gpu", "rtx2080ti").out
+    text = millrace("plan", "batch", "--gpu", "rtx2080ti", *guide).out
     assert "5 + 2 + 4 x 1.2 = 11.8 of 11 GB (107 %): it does not fit" in text
     # Constants of one's own are not the guide's, so its table is not held against them.
-    assert "table" not in millrace("plan", "batch", "--gpu", "rtx2080ti", "--per-sample", "1GiB").out
+    assert "table" not in millrace("plan", "batch", "--gpu", "rtx2080ti", *guide, "--per-sample", "1GiB").out
 
 
 def test_batch_is_calibrated_by_measured_points(millrace: Millrace):
@@ -36,8 +37,55 @@ def test_batch_is_calibrated_by_measured_points(millrace: Millrace):
     )
 
 
+def test_no_model_no_answer(millrace: Millrace):
+    """Another model's constants answer for nobody, and what is missing is named."""
+    asked = millrace.fails("plan", "batch", "--gpu", "l40s", status=2)
+    assert "--parameters" in asked and "--measured" in asked and "--preset groot-guide" in asked
+    assert "--vocabulary" in millrace.fails("plan", "batch", "--gpu", "l40s", "--parameters", "3B", status=2)
+    assert "second batch size" in millrace.fails("plan", "batch", "--gpu", "l40s", "--measured", "8:21GiB", status=2)
+    assert "together" in millrace.fails("plan", "batch", "--gpu", "l40s", "--fixed", "9GiB", status=2)
+    given = ["--fixed", "9GiB", "--per-sample", "2GiB", "--memory", "31GiB"]
+    assert millrace("plan", "batch", *given, "--json").object("plan_batch")["max_low"] == 10
+    one = ["--measured", "4:17GiB", "--per-sample", "2GiB", "--memory", "31GiB"]
+    assert millrace("plan", "batch", *one, "--json").object("plan_batch")["max_low"] == 10
+    # A fixed size beside a preset would be passed over in silence.
+    model = ["--parameters", "3B", "--per-sample", "1GiB", "--fixed", "9GiB"]
+    assert "--fixed" in millrace.fails("plan", "batch", "--gpu", "l40s", *model, status=2)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["batch", "--gpu", "l40s", "--measured", "8:21.3", "--measured", "4:14.8"],
+        ["batch", "--gpu", "l40s", "--fixed", "9", "--per-sample", "2GiB"],
+        ["batch", "--gpu", "l40s", "--fixed", "9GiB", "--per-sample", "2"],
+        ["batch", "--memory", "48", "--preset", "groot-guide"],
+        ["batch", "--gpu", "l40s", "--preset", "groot-guide", "--overhead", "2"],
+        ["checkpoint", "--size", "5"],
+        ["checkpoint", "--size", "5GB", "--quota", "23.8"],
+        ["checkpoint", "--size", "5GB", "--bandwidth", "7.03"],
+        ["checkpoint", "--size", "5GB", "--stall", "60"],
+        ["eta", "--steps", "10", "--sample-time", "130"],
+        ["eta", "--steps", "10", "--sample-time", "130ms", "--gradient-bytes", "14", "--network", "50GB/s"],
+        ["eta", "--steps", "10", "--sample-time", "130ms", "--sample-bytes", "3MB", "--read-rate", "2"],
+        ["pack", "--node", "gpus=8,cpus=32,memory=500", "--job", "gpus=1"],
+    ],
+    ids=" ".join,
+)
+def test_a_number_without_a_unit_is_refused(millrace: Millrace, args: list[str]):
+    assert "has no unit" in millrace.fails("plan", *args, status=2)
+
+
+def test_answers_that_cannot_be_are_refused(millrace: Millrace):
+    batch = ["plan", "batch", "--gpu", "l40s"]
+    assert "above 0" in millrace.fails(*batch, "--fixed", "9GiB", "--per-sample", "0", status=2)
+    assert "cannot be" in millrace.fails(*batch, "--fixed", "9GiB", "--per-sample", "21B")
+    assert "cannot be" in millrace.fails(*batch, "--measured", "8:10GiB", "--measured", "9:20GiB")
+    assert "no model" in millrace.fails(*batch, "--parameters", "7", "--per-sample", "1GiB", status=2)
+
+
 def test_presets_shards_and_recompute_lower_the_need(millrace: Millrace):
-    model = ["--parameters", "7B", "--layers", 32, "--hidden", 4096, "--tokens", 2048]
+    model = ["--parameters", "7B", "--layers", 32, "--hidden", 4096, "--tokens", 2048, "--vocabulary", 32000]
 
     def most(*flags: object) -> int:
         ran = millrace("plan", "batch", "--gpu", "h100", *model, *flags, "--json")
@@ -137,6 +185,7 @@ LAB = {
     ]
 }  # fmt: skip
 JOB = ["--range", "120:144", "--steps", 10000, "--sample-time", "130ms", "--measured-on", "rtx4090"]
+JOB += ["--preset", "groot-guide"]
 
 
 def test_advice_from_a_file(millrace: Millrace, tmp_path: Path):
@@ -182,6 +231,12 @@ def test_a_real_slurm_is_read(millrace: Millrace, slurm: Slurm, tmp_path: Path):
     slurm.run("scancel", jobs[1])
     ran = millrace("plan", "advise", "--from-slurm", "--partition", "small", *JOB, "--json", env=slurm.env)
     assert all(0 < each["wait_s"]["high"] <= 600 for each in ran.objects("plan_advice"))
+    ran = millrace("plan", "gpus", "--from-slurm", "--gpu-of", "l40s=a6000", "--json", env=slurm.env)
+    assert {each["known_as"] for each in ran.objects("plan_partition")} == {"h200", "a6000"}
+    ran = millrace("plan", "gpus", "--from-slurm", "--gpu-of", "n1=mi300x", "--json", env=slurm.env)
+    main = [each for each in ran.objects("plan_partition") if each["partition"] == "main"]
+    assert {(each["known_as"], each["nodes"]) for each in main} == {("h200", 3), ("mi300x", 1)}
+    assert "it names no node" in millrace.fails("plan", "gpus", "--from-slurm", "--gpu-of", "n99=t4", env=slurm.env)
     assert "no partition with GPUs is called 'none'" in millrace.fails(
         "plan", "gpus", "--from-slurm", "--partition", "none", env=slurm.env
     )
@@ -220,9 +275,11 @@ def test_commands_of_advice_and_pack_are_taken_by_slurm(millrace: Millrace, slur
         ["batch", "--gpu", "t4", "--measured", "8"],
         ["effective-batch", "--gpus", "4"],
         ["effective-batch", "--range", "9:1", "--gpus", "4"],
+        ["batch", "--gpu", "t4"],
         ["eta", "--micro", "4"],
         ["nodes", "--nodes", "4"],
         ["nodes", "--nodes", "4", "--model", "a:wait=1"],
+        ["nodes", "--nodes", "4", "--models", "2", "--instance", "p9.huge"],
         ["pack", "--job", "gpus=1"],
         ["pack", "--instance", "p5e.48xlarge", "--job", "gpus=x"],
         ["advise", "--target", "8", "--steps", "1"],
@@ -232,6 +289,33 @@ def test_commands_of_advice_and_pack_are_taken_by_slurm(millrace: Millrace, slur
 )
 def test_wrong_usage(millrace: Millrace, args: list[str]):
     assert "--help" in millrace.fails("plan", *args, status=2)
+
+
+def test_the_published_measurements_of_the_docs(millrace: Millrace):
+    """Each row of the table prints the range that stands there, and the range contains what was measured."""
+    page = (REPOSITORY / "docs" / "plan.md").read_text()
+    rows = re.findall(r"^\| `(--tokens .*?)` \| (\d+) \| ([\d.]+) to ([\d.]+) \| ([\d., ]+) \|", page, re.MULTILINE)
+    assert len(rows) == 5
+    model = [
+        "--memory",
+        "95GiB",
+        "--parameters",
+        "8.03B",
+        "--layers",
+        "32",
+        "--hidden",
+        "4096",
+        "--vocabulary",
+        "128256",
+        "--zero",
+        "3",
+    ]
+    for flags, batch, low, high, measured in rows:
+        answer = millrace("plan", "batch", *model, *flags.split(), "--json").object("plan_batch")
+        for end, shown in (("low", low), ("high", high)):
+            total = answer["overhead_gib"] + answer["fixed_gib"][end] + int(batch) * answer["per_sample_gib"][end]
+            assert total == pytest.approx(float(shown), abs=0.051), flags
+        assert all(float(low) <= float(peak) <= float(high) for peak in measured.split(",")), flags
 
 
 def test_the_docs_show_what_is_printed(millrace: Millrace, tmp_path: Path):

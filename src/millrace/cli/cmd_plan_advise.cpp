@@ -143,11 +143,12 @@ void add_plan_advise(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<AdviseArgs>();
   CLI::App& app = verbs.add(
       plan, "advise", "Where to run a job: what starts now, what is done first, what costs least",
-      {"millrace plan advise --from-slurm --range 120:144 --steps 10000 --sample-time 130ms --measured-on rtx4090",
+      {"millrace plan advise --from-slurm --range 120:144 --steps 10000 --sample-time 130ms --measured-on rtx4090 "
+       "--preset groot-guide",
        "millrace plan advise --partitions lab.json --target 128 --steps 10000 --sample-time 130ms --measured-on l40s "
-       "--max-gpus 8",
+       "--max-gpus 8 --measured 4:14.8GiB --measured 8:21.3GiB",
        "millrace plan advise --from-slurm --target 256 --steps 50000 --preset full-adamw --parameters 1B --layers 24 "
-       "--hidden 2048 --tokens 2048"},
+       "--hidden 2048 --tokens 2048 --vocabulary 32000"},
       [args](Context& context) { return run_plan_advise(*args, context); }, [args] { check_advise(*args); });
   plan::EtaOptions& eta = args->job.eta;
   add_partition_flags(app, args->partitions);

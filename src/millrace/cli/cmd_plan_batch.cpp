@@ -19,13 +19,9 @@ struct BatchArgs {
   PlanFlags flags;
   std::string gpu_name;
   std::optional<plan::Gpu> gpu;
-  int64_t memory_bytes = 0;
+  double memory_bytes = 0;
   MemoryFlags memory;
 };
-
-double gib_of(int64_t bytes) {
-  return static_cast<double>(bytes) / kGib;
-}
 
 void check_batch(BatchArgs& args) {
   if (args.gpu_name.empty() && args.memory_bytes == 0) throw CLI::ValidationError("--gpu", "is required, or --memory");
@@ -40,16 +36,16 @@ std::string batch_text(int64_t low, int64_t high) {
 Status run_batch(const BatchArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const plan::MemoryModel model, memory_model(args.memory));
   std::string gpu_id, source = plan::kGiven;
-  double usable_gib = gib_of(args.memory_bytes);
+  double usable_gib = args.memory_bytes / kGib;
   if (args.gpu) gpu_id = args.gpu->id;
   if (args.gpu && args.memory_bytes == 0) {
     usable_gib = args.gpu->memory_mib.value / 1024;
     source = fmt::format("{:.0f} MiB of the {}: {}", args.gpu->memory_mib.value, args.gpu->name,
                          args.gpu->memory_mib.source_text());
   }
-  plan::BatchPlan plan = plan::plan_batch(model, usable_gib);
+  ASSIGN_OR_RETURN(plan::BatchPlan plan, plan::plan_batch(model, usable_gib));
   plan.why.terms.insert(plan.why.terms.begin(), {"usable", plan::Range::point(usable_gib), "GiB", source});
-  if (model.basis == "guide constants") {
+  if (model.basis == plan::kGuideBasis) {
     for (std::string& note : plan::guide_disagreements(gpu_id)) plan.why.notes.push_back(std::move(note));
   }
   Json levels = Json::array();
@@ -91,11 +87,14 @@ void add_plan_batch(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<BatchArgs>();
   CLI::App& app = verbs.add(
       plan, "batch", "The largest batch that fits a GPU, and three careful ones",
-      {"millrace plan batch --gpu l40s", "millrace plan batch --gpu rtx4090 --measured 4:14.8GiB --measured 8:21.3GiB",
-       "millrace plan batch --gpu h100 --preset lora --parameters 7B --layers 32 --hidden 4096 --tokens 2048"},
+      {"millrace plan batch --gpu l40s --preset groot-guide",
+       "millrace plan batch --gpu rtx4090 --measured 4:14.8GiB --measured 8:21.3GiB",
+       "millrace plan batch --gpu h100 --preset lora --parameters 7B --layers 32 --hidden 4096 --tokens 2048 "
+       "--vocabulary 32000"},
       [args](Context& context) { return run_batch(*args, context); }, [args] { check_batch(*args); });
   app.add_option("--gpu", args->gpu_name, "Of `plan gpus`; a MIG slice is h100-nvl:1g.12gb")->option_text("NAME");
-  add_size_flag(app, "--memory", args->memory_bytes, "Memory of the GPU, instead of the catalogue's");
+  add_parsed_flag(app, "--memory", args->memory_bytes, "SIZE", "Memory of the GPU, instead of the catalogue's",
+                  parse_positive_size);
   add_memory_flags(app, args->memory);
   add_explain_flag(app, args->flags);
 }

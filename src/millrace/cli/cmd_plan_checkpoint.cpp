@@ -78,7 +78,7 @@ void add_plan_checkpoint(Verbs& verbs, CLI::App& plan) {
       [args](Context& context) { return run_plan_checkpoint(*args, context); },
       [args] { args->options.kind = args->kind; });
   plan::CheckpointOptions& options = args->options;
-  add_parsed_flag(app, "--parameters", options.parameters, "N", "Of the model: 70B", parse_amount);
+  add_parsed_flag(app, "--parameters", options.parameters, "N", "Of the model: 70B", parse_parameters);
   std::vector<std::string> kinds;
   for (const plan::CheckpointKind& kind : plan::checkpoint_kinds()) kinds.emplace_back(kind.name);
   add_choice_flag(

@@ -7,6 +7,7 @@
 #include "millrace/base/units.h"
 #include "millrace/cli/plan_flags.h"
 #include "millrace/plan/eta.h"
+#include "millrace/plan/instances.h"
 
 namespace millrace::cli {
 
@@ -25,11 +26,11 @@ void check_eta(EtaArgs& args) {
   if (!args.measured_on.empty())
     args.options.measured_on = usage_value("--measured-on", plan::find_gpu(args.measured_on));
   if (!args.instance.empty()) {
-    const plan::Instance instance = usage_value("--instance", plan::find_instance(args.instance));
+    const plan::Instance instance = usage_value("--instance", plan::find_gpu_instance(args.instance));
     if (!args.options.gpu) args.options.gpu = usage_value("--instance", plan::find_gpu(instance.gpu_id));
     if (args.options.network_bytes_per_s == 0) {
       args.options.network_bytes_per_s =
-          static_cast<double>(instance.network_gbps) * 1e9 / 8 / static_cast<double>(instance.gpus);
+          static_cast<double>(instance.network_mbps) * 1e6 / 8 / static_cast<double>(instance.gpus);
     }
   }
 }
@@ -130,14 +131,15 @@ void add_plan_eta(Verbs& verbs, CLI::App& plan) {
       ->option_text("NAME");
   app.add_option("--gpu", args->gpu, "The GPU that it will run on")->option_text("NAME");
   add_parsed_flag(app, "--parameters", options.parameters, "N", "Of the model, when nothing was measured",
-                  parse_amount);
+                  parse_parameters);
   add_parsed_flag(app, "--tokens", options.tokens, "N", "A sample", parse_amount);
   add_parsed_flag(app, "--utilisation", options.utilisation, "LOW:HIGH", "Of the GPU's peak (default: 0.3:0.5)",
                   parse_range);
   app.add_flag("--recompute", options.recompute, "Activations are computed again");
   add_parsed_flag(app, "--sample-bytes", options.sample_bytes, "SIZE", "Read for one sample", parse_size);
   add_parsed_flag(app, "--read-rate", options.read_bytes_per_s, "RATE", "Of reading, all ranks together", parse_rate);
-  add_parsed_flag(app, "--gradient-bytes", options.gradient_bytes, "SIZE", "Exchanged a step", parse_size);
+  add_parsed_flag(app, "--gradient-bytes", options.gradient_bytes, "SIZE",
+                  "Of the whole model, exchanged a step; each GPU has its part of --model-parallel", parse_size);
   add_parsed_flag(app, "--network", options.network_bytes_per_s, "RATE", "Of one GPU (default: the instance's share)",
                   parse_rate);
   add_parsed_flag(app, "--checkpoint-bytes", options.checkpoint_bytes, "SIZE", "Of one checkpoint", parse_size);

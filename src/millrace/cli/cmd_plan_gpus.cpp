@@ -8,6 +8,7 @@
 #include "millrace/base/units.h"
 #include "millrace/cli/plan_partitions.h"
 #include "millrace/plan/catalogue.h"
+#include "millrace/plan/instances.h"
 
 namespace millrace::cli {
 
@@ -105,7 +106,7 @@ Result<std::vector<InstanceRow>> instance_rows(const GpusArgs& args, const plan:
                                     [&](const plan::Gpu& gpu) { return gpu.id == instance.gpu_id; });
     if (!wanted) continue;
     ASSIGN_OR_RETURN(plan::Gpu gpu, plan::find_gpu(instance.gpu_id));
-    rows.push_back({instance, std::move(gpu), plan::find_price(book, instance.id)});
+    rows.push_back({instance, std::move(gpu), plan::find_price(book, instance.name)});
   }
   std::stable_sort(rows.begin(), rows.end(), [&](const InstanceRow& a, const InstanceRow& b) {
     return a.value(measure_of(args.by), by_price(args)) > b.value(measure_of(args.by), by_price(args));
@@ -131,32 +132,33 @@ Status run_instances(const GpusArgs& args, Context& context) {
   plan::Why why;
   explain_convention(why);
   why.terms.push_back({"instances", plan::Range::point(static_cast<double>(rows.size())), "",
-                       fmt::format("{} ({})", plan::instance_source().text, plan::instance_source().date)});
+                       fmt::format("{} ({})", plan::source_of("ec2").text, plan::source_of("ec2").date)});
   for (const InstanceRow& row : rows) {
     const plan::Instance& each = row.instance;
+    const double network_gbps = static_cast<double>(each.network_mbps) / 1000;
     const double tflops = row.value(plan::Measure::kTflops, false),
                  gpu_gib = row.value(plan::Measure::kMemory, false) / 1024;
     context.out.print_json({{"type", "plan_instance"},
-                            {"instance", each.id},
+                            {"instance", each.name},
                             {"gpu", each.gpu_id},
                             {"gpus", each.gpus},
                             {"tflops", tflops},
                             {"gpu_memory_gib", gpu_gib},
                             {"vcpus", each.vcpus},
-                            {"memory_gib", each.memory_gib},
+                            {"memory_gib", each.memory_mib / 1024},
                             {"nvme_gb", each.nvme_gb},
-                            {"network_gbps", each.network_gbps},
+                            {"network_gbps", network_gbps},
                             {"efa_interfaces", each.efa_interfaces},
                             {"usd_per_hour", row.price ? Json(row.price->usd_per_hour) : Json(nullptr)},
                             {"price_source", row.price ? Json(row.price->source) : Json(nullptr)}});
-    table.add({std::string(each.id), format_count(each.gpus), std::string(each.gpu_id), number_text(tflops),
-               number_text(gpu_gib), format_count(each.vcpus), format_count(each.memory_gib),
-               format_count(each.nvme_gb), format_count(each.network_gbps), format_count(each.efa_interfaces),
+    table.add({std::string(each.name), format_count(each.gpus), std::string(each.gpu_id), number_text(tflops),
+               number_text(gpu_gib), format_count(each.vcpus), format_count(each.memory_mib / 1024),
+               format_count(each.nvme_gb), number_text(network_gbps), format_count(each.efa_interfaces),
                row.price ? number_text(row.price->usd_per_hour) : "-",
                row.price ? number_text(row.value(plan::Measure::kTflops, true)) : "-"});
     if (row.price)
       why.terms.push_back(
-          {fmt::format("{} price", each.id), plan::Range::point(row.price->usd_per_hour), "USD an hour",
+          {fmt::format("{} price", each.name), plan::Range::point(row.price->usd_per_hour), "USD an hour",
            fmt::format("{} {}: {} ({})", row.price->region, row.price->purchase, row.price->source, book.name())});
   }
   why.notes.emplace_back(
@@ -214,7 +216,7 @@ Status run_existing(const GpusArgs& args, Context& context) {
                row.gpu ? number_text(tflops) : "-", row.gpu ? number_text(row.gpu->memory_mib.value / 1024) : "-"});
     if (!row.gpu)
       known.why.notes.push_back(fmt::format("{}: the catalogue does not know '{}'; name it with --gpu-of {}=GPU",
-                                            each.name, each.gpu, each.name));
+                                            each.name, each.gpu, each.gpu_type.empty() ? each.name : each.gpu_type));
   }
   explain_convention(known.why);
   context.out.print_text(rows.empty() ? "no partition that is up has GPUs\n" : table.to_string());

@@ -8,6 +8,7 @@
 #include "millrace/base/units.h"
 #include "millrace/cli/plan_flags.h"
 #include "millrace/plan/catalogue.h"
+#include "millrace/plan/instances.h"
 #include "millrace/plan/nodes.h"
 
 namespace millrace::cli {
@@ -18,6 +19,7 @@ struct NodesArgs {
   PlanFlags flags;
   plan::NodesOptions options;
   int64_t models = 0;
+  int64_t gpus_per_node = 0;  // 0: the instance's, or the planner's default
   std::vector<std::string> wishes;
   std::string instance, region, purchase;
 };
@@ -41,6 +43,11 @@ void check_nodes(NodesArgs& args) {
   for (const std::string& text : args.wishes) args.options.models.push_back(parse_wish(text));
   for (int64_t i = 1; i <= args.models; ++i) args.options.models.push_back({.name = fmt::format("model{}", i)});
   if (args.options.models.empty()) throw CLI::ValidationError("--models", "is required, or --model");
+  if (args.gpus_per_node > 0) {
+    args.options.gpus_per_node = args.gpus_per_node;
+  } else if (!args.instance.empty()) {
+    args.options.gpus_per_node = usage_value("--instance", plan::find_gpu_instance(args.instance)).gpus;
+  }
 }
 
 // What an hour of a node costs; nothing when no instance is named or the book does not have it.
@@ -67,10 +74,7 @@ std::string yes_or_no(const std::optional<bool>& value) {
 }
 
 Status run_plan_nodes(const NodesArgs& args, Context& context) {
-  plan::NodesOptions options = args.options;
-  if (!args.instance.empty()) {
-    if (const auto instance = plan::find_instance(args.instance)) options.gpus_per_node = instance->gpus;
-  }
+  const plan::NodesOptions& options = args.options;
   ASSIGN_OR_RETURN(plan::NodesPlan plan, plan::plan_nodes(options));
   ASSIGN_OR_RETURN(const std::optional<plan::Price> price, node_price(args, plan.why));
   TextTable table({{"model"},
@@ -132,7 +136,7 @@ void add_plan_nodes(Verbs& verbs, CLI::App& plan) {
   app.add_option("--model", args->wishes, "One model; keys: weight, min, max, multiple; may be repeated")
       ->option_text("NAME:weight=W,min=N");
   add_count("--spares", options.spares, "Nodes to keep free (default: 0)");
-  add_count("--gpus-per-node", options.gpus_per_node, "GPUs of a node (default: the instance's, or 8)");
+  add_count("--gpus-per-node", args->gpus_per_node, "GPUs of a node (default: the instance's, or 8)");
   add_count("--model-parallel", options.model_parallel, "GPUs that hold one copy: tensor x pipeline x context");
   add_count("--global-batch", options.global_batch, "Samples a step of each model");
   app.add_option("--instance", args->instance, "Type of the nodes, for their GPUs and price")->option_text("TYPE");

@@ -7,6 +7,7 @@
 #include "millrace/base/units.h"
 #include "millrace/cli/plan_flags.h"
 #include "millrace/plan/catalogue.h"
+#include "millrace/plan/instances.h"
 #include "millrace/plan/pack.h"
 
 namespace millrace::cli {
@@ -40,9 +41,9 @@ void check_pack(PackArgs& args) {
   plan::PackOptions& options = args.options;
   if (args.instance.empty() == args.node.empty()) throw CLI::ValidationError("--node", "is required, or --instance");
   if (!args.instance.empty()) {
-    const plan::Instance instance = usage_value("--instance", plan::find_instance(args.instance));
+    const plan::Instance instance = usage_value("--instance", plan::find_gpu_instance(args.instance));
     options.node = {instance.gpus, instance.vcpus,
-                    static_cast<int64_t>(kSchedulable * 1024 * static_cast<double>(instance.memory_gib)),
+                    static_cast<int64_t>(kSchedulable * static_cast<double>(instance.memory_mib)),
                     1000 * instance.nvme_gb};
     if (options.gpu_type.empty()) options.gpu_type = instance.gpu_id;
   } else {
@@ -102,7 +103,7 @@ Status run_plan_pack(const PackArgs& args, Context& context) {
   ASSIGN_OR_RETURN(plan::PackPlan plan, plan::plan_pack(args.options));
   if (!args.instance.empty()) {
     for (plan::Term& term : plan.why.terms)
-      term.source = std::string(plan::instance_source().text) +
+      term.source = std::string(plan::source_of("ec2").text) +
                     (term.name == "memory" ? ", 95 % of it as ParallelCluster's RealMemory" : "");
   }
   print_jobs(plan, context);

@@ -27,6 +27,13 @@ std::optional<std::pair<double, std::string_view>> leading_number(std::string_vi
 
 using Unit = std::pair<std::string_view, double>;
 
+// Refuses what `flag` would take for the smallest unit in silence.
+void check_unit(const std::string& flag, const std::string& text, std::string_view example) {
+  const auto number = leading_number(text);
+  if (number && number->second.empty() && number->first > 0)
+    throw CLI::ValidationError(flag, fmt::format("'{}' has no unit; write for example {}", text, example));
+}
+
 template <size_t N>
 double parse_with_units(const std::string& flag, const std::string& text, const std::array<Unit, N>& units,
                         std::string_view example) {
@@ -135,7 +142,16 @@ double parse_amount(const std::string& flag, const std::string& text) {
   return parse_with_units(flag, text, kUnits, "70B, 3.5M or 1200");
 }
 
+double parse_parameters(const std::string& flag, const std::string& text) {
+  constexpr double kLeast = 1e5;
+  const double parameters = parse_amount(flag, text);
+  if (parameters < kLeast)
+    throw CLI::ValidationError(flag, fmt::format("'{}': no model is so small; write for example 7B or 350M", text));
+  return parameters;
+}
+
 double parse_seconds(const std::string& flag, const std::string& text) {
+  check_unit(flag, text, "140ms, 2s, 5m, 3h or 2d");
   static constexpr std::array<Unit, 7> kUnits{
       {{"", 1}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86400}}};
   return parse_with_units(flag, text, kUnits, "140ms, 2s, 5m, 3h or 2d");
@@ -174,12 +190,20 @@ plan::Range parse_range(const std::string& flag, const std::string& text) {
 
 double parse_rate(const std::string& flag, const std::string& text) {
   static constexpr std::array<Unit, 3> kBits{{{"Mbps", 1e6 / 8}, {"Gbps", 1e9 / 8}, {"Tbps", 1e12 / 8}}};
+  check_unit(flag, text, "7.03GB/s or 3200Gbps");
   if (text.ends_with("bps")) return parse_with_units(flag, text, kBits, "7.03GB/s or 3200Gbps");
   return parse_size(flag, text.ends_with("/s") ? text.substr(0, text.size() - 2) : text);
 }
 
 double parse_size(const std::string& flag, const std::string& text) {
+  check_unit(flag, text, "21.3GiB or 500MB");
   return static_cast<double>(usage_value(flag, parse_bytes(text)));
+}
+
+double parse_positive_size(const std::string& flag, const std::string& text) {
+  const double bytes = parse_size(flag, text);
+  if (!(bytes > 0)) throw CLI::ValidationError(flag, fmt::format("'{}' is no size above 0", text));
+  return bytes;
 }
 
 int64_t parse_count(const std::string& flag, const std::string& text, int64_t low) {

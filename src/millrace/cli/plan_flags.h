@@ -50,12 +50,17 @@ std::pair<int64_t, int64_t> parse_whole_range(const std::string& flag, const std
 std::vector<int64_t> parse_whole_list(const std::string& flag, const std::string& text);
 // "0.3:0.5" or "0.4".
 plan::Range parse_range(const std::string& flag, const std::string& text);
-// "140ms", "2s", "5m", "3h", "2d"; a bare number is seconds.
+// The number of a model's parameters: as an amount, from 100,000 on, since "7" is a forgotten "B".
+double parse_parameters(const std::string& flag, const std::string& text);
+// Times, rates and sizes have a unit: a bare number is refused (but 0), since nobody means 21.3 bytes.
+// "140ms", "2s", "5m", "3h", "2d".
 double parse_seconds(const std::string& flag, const std::string& text);
 // Bytes a second: "7.03GB/s", "500MB", "3200Gbps".
 double parse_rate(const std::string& flag, const std::string& text);
 // "5GB", as a double.
 double parse_size(const std::string& flag, const std::string& text);
+// A size above 0.
+double parse_positive_size(const std::string& flag, const std::string& text);
 // A whole number from `low` on.
 int64_t parse_count(const std::string& flag, const std::string& text, int64_t low = 0);
 // "NAME:key=value,key=value" or "key=value,...": the name (may be empty) and the pairs in order.

@@ -3,14 +3,14 @@
 
 #include <fmt/format.h>
 
-#include "millrace/base/units.h"
+#include <algorithm>
 
 namespace millrace::cli {
 
 namespace {
 
-double gib_of(int64_t bytes) {
-  return static_cast<double>(bytes) / 1073741824.0;
+double gib_of(double bytes) {
+  return bytes / 1073741824.0;
 }
 
 // "8:21.3GiB"
@@ -19,12 +19,44 @@ plan::Measured parse_measured(const std::string& text) {
   if (colon == std::string::npos)
     throw CLI::ValidationError("--measured", fmt::format("'{}' is no BATCH:SIZE, for example 8:21.3GiB", text));
   const auto [batch, end] = parse_whole_range("--measured", text.substr(0, colon));
-  return {batch, gib_of(usage_value("--measured", parse_bytes(text.substr(colon + 1))))};
+  return {batch, gib_of(parse_positive_size("--measured", text.substr(colon + 1)))};
 }
 
-// The guide's constants, with those that were given in their place.
+bool has_shape(const plan::ModelShape& shape) {
+  return shape.parameters > 0 || shape.layers > 0 || shape.hidden > 0 || shape.tokens > 0 || shape.images > 0;
+}
+
+bool same_batch(const std::vector<plan::Measured>& points) {
+  return std::all_of(points.begin(), points.end(),
+                     [&](const plan::Measured& point) { return point.batch == points[0].batch; });
+}
+
+// Without a preset: enough is measured or given, or the model's facts are asked for.
+void check_given(const MemoryFlags& args) {
+  const bool measured = !args.points.empty() && (!same_batch(args.points) || args.per_sample_bytes > 0);
+  if (measured || (args.fixed_bytes >= 0 && args.per_sample_bytes > 0)) return;
+  const char* what = !args.points.empty() ? "a second batch size is required, or --per-sample"
+                     : args.fixed_bytes >= 0 || args.per_sample_bytes > 0
+                         ? "--fixed and --per-sample are required together"
+                         : "what the model takes is required";
+  throw CLI::ValidationError(
+      args.points.empty() ? "--parameters" : "--measured",
+      fmt::format("{}. Give its facts (--parameters 3B --layers 32 --hidden 4096 --tokens 2048 --vocabulary 32000), or "
+                  "two measured peaks (--measured 4:14.8GiB --measured 8:21.3GiB), or --fixed SIZE and --per-sample "
+                  "SIZE; the constants of the GR00T guide are --preset {}",
+                  what, kGuidePreset));
+}
+
+// The guide's constants, or none, with those that were given in their place.
 plan::MemoryModel constant_model(const MemoryFlags& args) {
   plan::MemoryModel model = plan::guide_model();
+  if (args.preset.empty()) {
+    model = {.basis = "given constants", .overhead_gib = plan::kDefaultOverheadGib, .confidence = "low"};
+    model.why.terms = {{"fixed", {}, "GiB", plan::kGiven},
+                       {"per_sample", {}, "GiB", plan::kGiven},
+                       {"overhead", plan::Range::point(model.overhead_gib), "GiB",
+                        "context of 0.5 to 1 GiB, NCCL buffers and fragmentation"}};
+  }
   const auto replace = [&](const char* name, double gib) {
     for (plan::Term& term : model.why.terms) {
       if (term.name == name) term = {name, plan::Range::point(gib), "GiB", plan::kGiven};
@@ -38,9 +70,9 @@ plan::MemoryModel constant_model(const MemoryFlags& args) {
   return model;
 }
 
-void add_shape_flags(CLI::App& app, plan::PresetOptions& options, double& trainable) {
+void add_shape_flags(CLI::App& app, plan::PresetOptions& options, double& trainable, int64_t& vocabulary) {
   plan::ModelShape& shape = options.shape;
-  add_parsed_flag(app, "--parameters", shape.parameters, "N", "Of the whole model: 3B, 350M", parse_amount);
+  add_parsed_flag(app, "--parameters", shape.parameters, "N", "Of the whole model: 3B, 350M", parse_parameters);
   app.add_option("--trainable", trainable, "Share of the parameters that are trained (default: the preset's)")
       ->check(CLI::Range(1e-6, 1.0))
       ->option_text("SHARE");
@@ -52,17 +84,23 @@ void add_shape_flags(CLI::App& app, plan::PresetOptions& options, double& traina
   add_count("--tokens", shape.tokens, "Text tokens a sample");
   add_count("--images", shape.images, "Images a sample: cameras x frames");
   add_count("--image-tokens", shape.image_tokens, "Tokens an image");
-  add_count("--vocabulary", shape.vocabulary, "Entries of the output layer (default: logits are not counted)");
+  app.add_option("--vocabulary", vocabulary, "Entries of the output layer; 0 for a model without logits")
+      ->check(CLI::Range(int64_t{0}, kMaxCount))
+      ->option_text("N");
+  app.add_flag("--fused-loss", options.fused_loss,
+               "The loss is compiled, or fused with the output layer: no FP32 copy of the logits");
   app.add_option("--zero", options.zero_stage, "ZeRO stage: 1 optimizer, 2 gradients too, 3 or FSDP weights too")
       ->check(CLI::Range(0, 3))
       ->option_text("0-3");
   add_count("--shards", options.shards, "Ranks that share one model's state");
   add_choice_flag(
-      app, "--recompute", {"none", "full"},
+      app, "--recompute", {"none", "selective", "full"},
       [&options](const std::string& word) {
-        options.recompute = word == "full" ? plan::Recompute::kFull : plan::Recompute::kNone;
+        options.recompute = word == "full"        ? plan::Recompute::kFull
+                            : word == "selective" ? plan::Recompute::kSelective
+                                                  : plan::Recompute::kNone;
       },
-      "Activations that are kept: all, or one a layer");
+      "Computed again in backward: nothing, all but attention and every other matrix product, whole layers");
 }
 
 }  // namespace
@@ -71,15 +109,23 @@ void check_memory_flags(MemoryFlags& args) {
   args.points.clear();
   for (const std::string& text : args.measured) args.points.push_back(parse_measured(text));
   if (args.trainable > 0) args.options.shape.trainable = args.trainable;
+  if (args.vocabulary >= 0) args.options.shape.vocabulary = args.vocabulary;
   if (args.per_sample_bytes > 0) args.options.per_sample_gib = gib_of(args.per_sample_bytes);
   if (args.overhead_bytes >= 0) args.options.overhead_gib = gib_of(args.overhead_bytes);
-  if (args.preset.empty() && args.options.shape.parameters > 0) args.preset = "full-adamw";
-  if (!args.preset.empty()) args.options.preset = args.preset;
+  if (args.preset.empty() && has_shape(args.options.shape)) args.preset = "full-adamw";
+  if (args.preset.empty()) return check_given(args);
+  if (args.preset == kGuidePreset) return;
+  if (args.fixed_bytes >= 0) {
+    throw CLI::ValidationError(
+        "--fixed", fmt::format("is what the preset {} counts from --parameters; leave one of them out", args.preset));
+  }
+  args.options.preset = args.preset;
+  usage_value("--preset", plan::preset_model(args.options));
 }
 
 Result<plan::MemoryModel> memory_model(const MemoryFlags& args) {
   plan::MemoryModel model = constant_model(args);
-  if (!args.preset.empty()) {
+  if (!args.preset.empty() && args.preset != kGuidePreset) {
     ASSIGN_OR_RETURN(model, plan::preset_model(args.options));
   }
   if (args.points.empty()) return model;
@@ -89,13 +135,17 @@ Result<plan::MemoryModel> memory_model(const MemoryFlags& args) {
 void add_memory_flags(CLI::App& app, MemoryFlags& args) {
   std::vector<std::string> names;
   for (const plan::Preset& preset : plan::presets()) names.emplace_back(preset.name);
+  names.emplace_back(kGuidePreset);
   add_choice_flag(
       app, "--preset", names, [&args](const std::string& name) { args.preset = name; },
-      "Count weights, gradients and optimizer so (default: the GR00T guide's 5 + 2 + 1.2 GiB a sample)");
-  add_shape_flags(app, args.options, args.trainable);
-  add_size_flag(app, "--per-sample", args.per_sample_bytes, "Activations of one sample");
-  add_size_flag(app, "--fixed", args.fixed_bytes, "Weights and the rest, instead of the guide's 5 GiB");
-  add_size_flag(app, "--overhead", args.overhead_bytes, "Context, NCCL buffers, fragmentation (default: 2GiB)");
+      "Count weights, gradients and optimizer so; groot-guide is 5 + 2 + 1.2 GiB a sample (default: full-adamw)");
+  add_shape_flags(app, args.options, args.trainable, args.vocabulary);
+  add_parsed_flag(app, "--per-sample", args.per_sample_bytes, "SIZE", "Activations of one sample, instead of a formula",
+                  parse_positive_size);
+  add_parsed_flag(app, "--fixed", args.fixed_bytes, "SIZE", "Weights, gradients and optimizer, instead of a preset",
+                  parse_size);
+  add_parsed_flag(app, "--overhead", args.overhead_bytes, "SIZE",
+                  "Context, NCCL buffers, fragmentation (default: 2GiB)", parse_size);
   app.add_option("--measured", args.measured, "A batch and its peak of allocated memory; may be repeated")
       ->option_text("BATCH:SIZE");
 }

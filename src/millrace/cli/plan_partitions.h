@@ -3,6 +3,8 @@
 
 // Partitions for `millrace plan`, from a file or from the Slurm that this machine belongs to.
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,7 @@ namespace millrace::cli {
 struct PartitionFlags {
   std::string file;
   bool from_slurm = false;
-  std::vector<std::string> gpu_of;  // "PARTITION=GPU", for gres without a type
+  std::vector<std::string> gpu_of;  // "NAME=GPU": of nodes (a host list), of a type in gres.conf, or of a partition
   std::vector<std::string> only;    // names
 };
 
@@ -24,15 +26,38 @@ void add_partition_flags(CLI::App& app, PartitionFlags& flags);
 // Throws for both or, when `required`, neither.
 void check_partition_flags(const PartitionFlags& flags, bool required);
 
-// A partition for each kind of GPU in each of Slurm's partitions that is up. `gpu` is the type of the gres, or a
-// feature of the nodes or the partition's name where the catalogue knows that.
-std::vector<plan::Partition> partitions_of(const slurm::Cluster& cluster);
+// What --gpu-of says, and which of it was needed.
+class GpuNames {
+ public:
+  // Error: invalid_argument, a host list that is none.
+  [[nodiscard]] static Result<GpuNames> of(const std::vector<std::string>& flags);
+
+  // The GPU that `name` (a node, a type, a partition) was given; nothing for another name.
+  std::optional<std::string> find(const std::string& name);
+  // Error: not_found, a flag that named none of what was looked up.
+  [[nodiscard]] Status check_all_used() const;
+
+ private:
+  struct Given {
+    std::string flag;
+    std::string gpu;
+    bool used = false;
+  };
+  std::vector<Given> given_;
+  std::map<std::string, size_t, std::less<>> by_name_;  // index of given_
+};
+
+// A partition for each kind of GPU in each of Slurm's partitions that is up: nodes of one partition, and GPUs of one
+// node, may be of several. A kind is what `names` says of the node or of the type of its gres; else the type, or a
+// feature of the node, where the catalogue knows it; else what `names` says of the partition; else the name of the node
+// ("gpu4090-03") or of the partition, where the catalogue knows it.
+std::vector<plan::Partition> partitions_of(const slurm::Cluster& cluster, GpuNames& names);
 
 struct KnownPartitions {
   std::vector<plan::Partition> partitions;
   plan::Why why;  // where they are from
 };
-// Errors: those of reading the file or asking Slurm; not_found, a name of --partition that is none.
+// Errors: those of reading the file or asking Slurm; not_found, a name of --partition or --gpu-of that is none.
 [[nodiscard]] Result<KnownPartitions> known_partitions(const PartitionFlags& flags, const std::stop_token& stop);
 
 }  // namespace millrace::cli

@@ -45,6 +45,7 @@ std::string sbatch_command(const AdviceJob& job, const Partition& partition, con
   std::string command =
       fmt::format("sbatch --partition={} --nodes={} --ntasks-per-node=1 --gpus-per-node={}{}", partition.name,
                   where.nodes, partition.gpu_type.empty() ? "" : partition.gpu_type + ":", where.gpus_per_node);
+  if (!partition.constraint.empty()) command += fmt::format(" --constraint={}", partition.constraint);
   if (partition.cpus_per_node > 0)
     command += fmt::format(" --cpus-per-task={}", std::max<int64_t>(1, partition.cpus_per_node * where.gpus_per_node /
                                                                            partition.gpus_per_node));
@@ -54,8 +55,8 @@ std::string sbatch_command(const AdviceJob& job, const Partition& partition, con
 }
 
 // The micro batch of the recommended level; the largest that fits where that is none.
-int64_t micro_batch(const MemoryModel& memory, const Gpu& gpu) {
-  const BatchPlan plan = plan_batch(memory, gpu.memory_mib.value / 1024);
+Result<int64_t> micro_batch(const MemoryModel& memory, const Gpu& gpu) {
+  ASSIGN_OR_RETURN(const BatchPlan plan, plan_batch(memory, gpu.memory_mib.value / 1024));
   const int64_t recommended = plan.levels[1].batch_low;
   return recommended > 0 ? recommended : plan.max_low;
 }
@@ -132,6 +133,10 @@ std::optional<Advice> try_one(const AdviceJob& job, const Partition& partition, 
   add_limits(partition, advice, time_s);
   advice.sbatch = sbatch_command(job, partition, *where, time_s);
   if (!gpu.bf16) advice.notes.push_back(fmt::format("the {} has no bf16", gpu.name));
+  if (partition.among_others)
+    advice.notes.emplace_back(
+        "the partition has GPUs of other kinds too, and their gres no types: keep to these nodes with --nodelist or "
+        "--exclude");
   if (partition.preempted)
     advice.notes.emplace_back("jobs here are preempted: save often, and let --requeue continue the run");
   return advice;
@@ -145,7 +150,7 @@ Status try_partition(const AdviceJob& job, const Partition& partition, AdvicePla
                     partition.name, partition.gpu));
     return {};
   }
-  const int64_t micro = micro_batch(job.memory, *gpu);
+  ASSIGN_OR_RETURN(const int64_t micro, micro_batch(job.memory, *gpu));
   if (micro == 0) {
     plan.why.notes.push_back(fmt::format("{}: passed over, not even one sample is sure to fit {:.1f} GiB of the {}",
                                          partition.name, gpu->memory_mib.value / 1024, gpu->name));
@@ -165,19 +170,23 @@ Status try_partition(const AdviceJob& job, const Partition& partition, AdvicePla
   return {};
 }
 
-// The index with the least `key`, of those that have one; of equal ones the soonest done.
+constexpr double kRounding = 1e-9;
+// Estimates that differ by less are a tie: whole steps alone make costs differ that are the same.
+constexpr double kCostTie = 0.01;
+
+bool is_faster(const Advice& a, const Advice& b) {
+  return std::pair(finish_s(a).high, a.eta.total_s.high) < std::pair(finish_s(b).high, b.eta.total_s.high);
+}
+
+// The fastest of those whose `key` is within `tie` of the least.
 template <class Key>
-std::optional<size_t> least(const std::vector<Advice>& all, Key key) {
-  std::optional<size_t> best;
+std::optional<size_t> least(const std::vector<Advice>& all, double tie, Key key) {
   double lowest = kUnknown;
+  for (const Advice& each : all) lowest = std::min(lowest, key(each).value_or(kUnknown));
+  std::optional<size_t> best;
   for (size_t i = 0; i < all.size(); ++i) {
     const std::optional<double> value = key(all[i]);
-    if (!value) continue;
-    const double rounding = 1e-9 * *value;
-    const bool sooner = best && finish_s(all[i]).high < finish_s(all[*best]).high;
-    if (best && (*value > lowest + rounding || (*value >= lowest - rounding && !sooner))) continue;
-    best = i;
-    lowest = *value;
+    if (value && *value <= lowest * (1 + tie) && (!best || is_faster(all[i], all[*best]))) best = i;
   }
   return best;
 }
@@ -192,18 +201,19 @@ Result<AdvicePlan> advise(const AdviceJob& job, const std::vector<Partition>& pa
                 plan.why.notes.empty() ? "" : ": ", plan.why.notes.empty() ? "" : plan.why.notes[0]);
   }
   const auto total = [](const Advice& advice) { return advice.eta.total_s.high; };
-  plan.start_now = least(
-      plan.all, [&](const Advice& advice) { return advice.starts_now ? std::optional(total(advice)) : std::nullopt; });
-  plan.fastest = least(plan.all, [&](const Advice& advice) {
+  plan.start_now = least(plan.all, kRounding, [&](const Advice& advice) {
+    return advice.starts_now ? std::optional(total(advice)) : std::nullopt;
+  });
+  plan.fastest = least(plan.all, kRounding, [&](const Advice& advice) {
     return advice.wait_s ? std::optional(finish_s(advice).high) : std::nullopt;
   });
   if (!plan.fastest) {
-    plan.fastest = least(plan.all, [&](const Advice& advice) { return std::optional(total(advice)); });
+    plan.fastest = least(plan.all, kRounding, [&](const Advice& advice) { return std::optional(total(advice)); });
     plan.why.notes.emplace_back("no wait is known: fastest is by the running time alone");
   }
   plan.priced =
       std::any_of(plan.all.begin(), plan.all.end(), [](const Advice& advice) { return advice.eta.usd.has_value(); });
-  plan.cheapest = least(plan.all, [&](const Advice& advice) -> std::optional<double> {
+  plan.cheapest = least(plan.all, kCostTie, [&](const Advice& advice) -> std::optional<double> {
     if (!plan.priced) return advice.eta.gpu_hours.high;
     return advice.eta.usd ? std::optional(advice.eta.usd->high) : std::nullopt;
   });
@@ -225,7 +235,7 @@ Result<AdvicePlan> advise(const AdviceJob& job, const std::vector<Partition>& pa
   }
   why.formulas.insert(why.formulas.begin(),
                       "start now = free GPUs and nobody waiting; fastest = least wait + time, upper ends; cheapest = "
-                      "least cost, upper end");
+                      "least cost, upper end; costs within 1 % are a tie, which the faster wins");
   why.formulas.insert(why.formulas.begin() + 1, "wait <= limits of the jobs that run on the nodes that are needed");
   why.notes.insert(why.notes.begin(), plan.why.notes.begin(), plan.why.notes.end());
   plan.why = std::move(why);

@@ -13,6 +13,7 @@ namespace {
 
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 using testing::SizeIs;
 
 // The guide's three kinds of node: two are full, one is free and slow.
@@ -58,6 +59,37 @@ TEST(PlanAdvise, StartNowFastestCheapest) {
       EXPECT_FALSE(advice.wait_s);
       EXPECT_THAT(advice.sbatch, HasSubstr("--gpus-per-node=l40s:"));
     }
+  }
+}
+
+// Perfect scaling makes every number of GPUs cost the same, but for whole steps.
+TEST(PlanAdvise, OfEqualCostsTheFasterIsPicked) {
+  AdviceJob job = guide_job();
+  job.eta.steps = 9'973;
+  for (const char* price : {"", R"(, "usd_per_gpu_hour": 2)"}) {
+    const auto lab = parse_partitions(
+        R"({"partitions": [{"name": "a", "gpu": "rtx4090", "gpus_per_node": 8, "nodes": 1, "pending_jobs": 1)" +
+        std::string(price) + "}]}");
+    const auto plan = advise(job, *lab);
+    ASSERT_TRUE(plan) << plan.error().to_string();
+    EXPECT_GT(plan->all.size(), 3U);
+    EXPECT_EQ(plan->all[*plan->cheapest].batch.gpus, 8) << price;
+    EXPECT_FALSE(plan->all[*plan->cheapest].wait_s);  // unknown for all: the running time decides
+  }
+}
+
+TEST(PlanAdvise, TheCommandKeepsToTheKind) {
+  std::vector<Partition> lab = *parse_partitions(kLab);
+  lab.resize(2);
+  lab[0].constraint = "rtx4090";
+  lab[1].among_others = true;
+  const auto plan = advise(guide_job(), lab);
+  ASSERT_TRUE(plan);
+  for (const Advice& advice : plan->all) {
+    const bool first = advice.partition == "gpu4090";
+    EXPECT_EQ(advice.sbatch.find(" --constraint=rtx4090") != std::string::npos, first);
+    EXPECT_THAT(advice.notes,
+                testing::Conditional(first, Not(Contains(HasSubstr("--nodelist"))), Contains(HasSubstr("--nodelist"))));
   }
 }
 
@@ -109,7 +141,7 @@ TEST(PlanPartitions, JobsTakePartOfANodeOrWholeOnes) {
 
 // No advice is better than the one that is given.
 TEST(PlanAdvise, ThePicksAreTheBestOfAll) {
-  constexpr double kRounding = 1 + 1e-6;
+  constexpr double kRounding = 1 + 1e-6, kTie = 1.01 * kRounding;
   const uint64_t seed = test_seed();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
@@ -145,7 +177,11 @@ TEST(PlanAdvise, ThePicksAreTheBestOfAll) {
                   (advice.wait_s->high + advice.eta.total_s.high) * kRounding);
       }
       if (advice.eta.usd) {
-        ASSERT_LE(plan->all[*plan->cheapest].eta.usd->high, advice.eta.usd->high * kRounding);
+        const Advice& cheapest = plan->all[*plan->cheapest];
+        ASSERT_LE(cheapest.eta.usd->high, advice.eta.usd->high * kTie);
+        if (advice.eta.usd->high <= cheapest.eta.usd->high && !advice.wait_s && !cheapest.wait_s) {
+          ASSERT_LE(cheapest.eta.total_s.high, advice.eta.total_s.high);
+        }
       }
       ASSERT_EQ(advice.where.nodes * advice.where.gpus_per_node, advice.batch.gpus);
     }

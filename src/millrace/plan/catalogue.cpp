@@ -5,49 +5,58 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cctype>
 #include <cmath>
 #include <utility>
+
+#include "millrace/plan/detail/table.h"
 
 namespace millrace::plan {
 
 namespace {
 
-// What names shorten to, without the maker, the family and punctuation. The longest that a name contains decides.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 32> kAliases{{
-    {"b300", "b300"},
-    {"b200", "b200"},
-    {"h200", "h200"},
-    {"h100sxm", "h100-sxm"},
-    {"h10080gbhbm3", "h100-sxm"},
-    {"h100", "h100-sxm"},
-    {"h100nvl", "h100-nvl"},
-    {"h100pcie", "h100-pcie"},
-    {"pro6000", "rtxpro6000"},
-    {"6000blackwell", "rtxpro6000"},
-    {"l40s", "l40s"},
-    {"a10080gb", "a100-80gb"},
-    {"a100sxm80gb", "a100-80gb"},
-    {"a100sxm480gb", "a100-80gb"},
-    {"a100pcie80gb", "a100-80gb"},
-    {"a10080", "a100-80gb"},
-    {"a10040gb", "a100-40gb"},
-    {"a100sxm440gb", "a100-40gb"},
-    {"a100", "a100-40gb"},
-    {"4090", "rtx4090"},
-    {"v10032gb", "v100-32gb"},
-    {"v100sxm232gb", "v100-32gb"},
-    {"v100sxm32gb", "v100-32gb"},
-    {"v10016gb", "v100-16gb"},
-    {"v100", "v100-16gb"},
-    {"l4", "l4"},
-    {"a10g", "a10g"},
-    {"t4", "t4"},
-    {"4070", "rtx4070"},
-    {"2080ti", "rtx2080ti"},
-    {"rtx2080ti", "rtx2080ti"},
-    {"a100sxm4", "a100-40gb"},
-}};
+constexpr std::string_view kGpuColumns =
+    "id,name,memory_mib,memory_source,tflops,tflops_source,gb_per_s,gb_per_s_source,capability,bf16,mig_gb,aliases,"
+    "note";
+
+// What a name shortens to, without the maker, the family and punctuation. The longest that a name contains decides.
+struct Alias {
+  std::string_view text;
+  size_t gpu;  // index of Catalogue::gpus
+};
+
+struct Catalogue {
+  std::vector<Gpu> gpus;
+  std::vector<Alias> aliases;
+};
+
+Catalogue read_catalogue() {
+  Catalogue catalogue;
+  for (const data::Row& row : data::rows_of(data::k_gpus, kGpuColumns)) {
+    const auto figure = [&](size_t at) { return Figure{data::number(row[at]), &source_of(row[at + 1])}; };
+    for (std::string_view names = row[11]; !names.empty();) {
+      const std::string_view name = names.substr(0, names.find(' '));
+      catalogue.aliases.push_back({name, catalogue.gpus.size()});
+      names.remove_prefix(std::min(names.size(), name.size() + 1));
+    }
+    catalogue.gpus.push_back({.id = std::string(row[0]),
+                              .name = std::string(row[1]),
+                              .memory_mib = figure(2),
+                              .tflops = figure(4),
+                              .bandwidth_gb_per_s = figure(6),
+                              .compute_capability = row[8],
+                              .bf16 = row[9] == "yes",
+                              .mig_gb = data::number(row[10]),
+                              .note = std::string(row[12])});
+  }
+  return catalogue;
+}
+
+const Catalogue& catalogue() {
+  static const Catalogue kCatalogue = read_catalogue();
+  return kCatalogue;
+}
 
 std::string plain(std::string_view name) {
   std::string text;
@@ -58,25 +67,32 @@ std::string plain(std::string_view name) {
   return text;
 }
 
+bool is_digit(char c) {
+  return std::isdigit(static_cast<unsigned char>(c)) != 0;
+}
+
+// Whether what follows an alias leaves it the same GPU: "l4" is not in "l40", nor "a100" in "a1000"; a 4070 Ti, a 2080
+// Super or the 4090 of a laptop are other GPUs.
+bool ends_a_name(std::string_view alias, std::string_view rest) {
+  if (rest.empty()) return true;
+  if (is_digit(alias.back()) && is_digit(rest.front())) return false;
+  constexpr std::array<std::string_view, 3> kOthers{"ti", "super", "laptop"};
+  return std::none_of(kOthers.begin(), kOthers.end(), [&](std::string_view word) { return rest.starts_with(word); });
+}
+
 const Gpu* whole_gpu(std::string_view name) {
   const std::string text = plain(name);
-  const auto of_id = [](std::string_view id) {
-    return &*std::find_if(gpus().begin(), gpus().end(), [&](const Gpu& gpu) { return gpu.id == id; });
-  };
   for (const Gpu& gpu : gpus()) {
     if (plain(gpu.id) == text) return &gpu;
   }
-  const std::pair<std::string_view, std::string_view>* best = nullptr;
-  for (const auto& alias : kAliases) {
-    const size_t at = text.find(alias.first);
-    // "l4" is not in "l40", nor "a100" in "a1000".
-    const bool ends =
-        at != std::string::npos && (at + alias.first.size() == text.size() ||
-                                    std::isdigit(static_cast<unsigned char>(text[at + alias.first.size()])) == 0 ||
-                                    std::isdigit(static_cast<unsigned char>(alias.first.back())) == 0);
-    if (ends && (best == nullptr || alias.first.size() > best->first.size())) best = &alias;
+  const Alias* best = nullptr;
+  for (const Alias& alias : catalogue().aliases) {
+    const size_t at = text.find(alias.text);
+    if (at == std::string::npos || !ends_a_name(alias.text, std::string_view(text).substr(at + alias.text.size())))
+      continue;
+    if (best == nullptr || alias.text.size() > best->text.size()) best = &alias;
   }
-  return best == nullptr ? nullptr : of_id(best->second);
+  return best == nullptr ? nullptr : &catalogue().gpus[best->gpu];
 }
 
 // Instances of compute (of 7) and of memory (of 8), as NVIDIA's guide to MIG has them for A100 and later.
@@ -88,27 +104,10 @@ constexpr std::array<Profile, 6> kProfiles{{{1, 1}, {1, 2}, {2, 2}, {3, 4}, {4, 
 constexpr Source kMig{"mig", "a share of the whole GPU: compute of 7, memory of 8, by NVIDIA's guide to MIG", "2026-02",
                       "unconfirmed"};
 
-// GPUs that MIG can cut, with the GB by which their profiles are named: an eighth of 94 is "12gb".
-constexpr std::array<std::pair<std::string_view, double>, 8> kSliceable{{{"a100-40gb", 40},
-                                                                         {"a100-80gb", 80},
-                                                                         {"h100-sxm", 80},
-                                                                         {"h100-nvl", 94},
-                                                                         {"h100-pcie", 80},
-                                                                         {"h200", 141},
-                                                                         {"b200", 180},
-                                                                         {"b300", 288}}};
-
-// 0: it cannot be cut.
-double nominal_gb(const Gpu& gpu) {
-  const auto found =
-      std::find_if(kSliceable.begin(), kSliceable.end(), [&](const auto& each) { return each.first == gpu.id; });
-  return found == kSliceable.end() ? 0 : found->second;
-}
-
 Gpu slice_of(const Gpu& gpu, const Profile& profile) {
   Gpu slice = gpu;
   const double memory = profile.memory / 8.0, compute = profile.compute / 7.0;
-  const auto gigabytes = std::lround(nominal_gb(gpu) * memory);
+  const auto gigabytes = std::lround(gpu.mig_gb * memory);
   const std::string name = fmt::format("{}g.{}gb", profile.compute, gigabytes);
   slice.id = gpu.id + ":" + name;
   slice.name = fmt::format("{} MIG {}", gpu.name, name);
@@ -142,13 +141,13 @@ std::optional<SliceName> slice_name(std::string_view name) {
 
 Result<Gpu> find_slice(std::string_view name, const SliceName& wanted) {
   const Gpu* whole = whole_gpu(wanted.gpu);
-  if (whole == nullptr || nominal_gb(*whole) == 0) {
+  if (whole == nullptr || whole->mig_gb == 0) {
     return fail(ErrorCode::kNotFound, "'{}': say of which GPU it is a slice, for example h100-nvl:1g.12gb", name);
   }
   const Profile* best = nullptr;
   double least = 0;
   for (const Profile& profile : kProfiles) {
-    const double off = std::abs(wanted.gigabytes - nominal_gb(*whole) * profile.memory / 8);
+    const double off = std::abs(wanted.gigabytes - whole->mig_gb * profile.memory / 8);
     if (profile.compute == wanted.compute && (best == nullptr || off < least)) {
       best = &profile;
       least = off;
@@ -175,6 +174,23 @@ double value_by(const Gpu& gpu, Measure by) {
 
 }  // namespace
 
+std::span<const Gpu> gpus() {
+  return catalogue().gpus;
+}
+
+const Source& source_of(std::string_view name) {
+  static const std::vector<Source> kSources = [] {
+    std::vector<Source> sources;
+    for (const data::Row& row : data::rows_of(data::k_sources, "id,date,confidence,text"))
+      sources.push_back({.name = row[0], .text = row[3], .date = row[1], .confidence = row[2]});
+    return sources;
+  }();
+  const auto found =
+      std::find_if(kSources.begin(), kSources.end(), [&](const Source& each) { return each.name == name; });
+  assert(found != kSources.end());
+  return *found;
+}
+
 std::string Figure::source_text() const {
   return source == nullptr ? "given" : fmt::format("{} ({}), {}", source->text, source->date, source->confidence);
 }
@@ -187,15 +203,6 @@ Result<Gpu> find_gpu(std::string_view name) {
   return fail(ErrorCode::kNotFound, "'{}' is not in the catalogue; there are {}", name, ids);
 }
 
-Result<Instance> find_instance(std::string_view id) {
-  for (const Instance& instance : instances()) {
-    if (instance.id == id) return instance;
-  }
-  std::string ids;
-  for (const Instance& instance : instances()) ids += fmt::format("{}{}", ids.empty() ? "" : ", ", instance.id);
-  return fail(ErrorCode::kNotFound, "'{}' is not in the catalogue; there are {}", id, ids);
-}
-
 std::vector<Term> terms_of(const Gpu& gpu) {
   return {{gpu.id + " memory", Range::point(gpu.memory_mib.value), "MiB", gpu.memory_mib.source_text()},
           {gpu.id + " TFLOPS", Range::point(gpu.tflops.value), "dense 16-bit", gpu.tflops.source_text()},
@@ -205,7 +212,7 @@ std::vector<Term> terms_of(const Gpu& gpu) {
 
 std::vector<Gpu> mig_slices(const Gpu& gpu) {
   std::vector<Gpu> slices;
-  if (nominal_gb(gpu) == 0) return slices;
+  if (gpu.mig_gb == 0) return slices;
   for (const Profile& profile : kProfiles) slices.push_back(slice_of(gpu, profile));
   return slices;
 }

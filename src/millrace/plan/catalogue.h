@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GPUs and cloud instances, each figure with its source. One convention: TFLOPS are dense 16-bit tensor operations
-// (bf16; fp16 where there is no bf16) accumulated in FP32, never sparse and never of the shader cores; memory is what a
-// driver or the cloud's own table counts in MiB, not the number on the box. Functions are pure and thread-safe.
+// GPUs, each figure with its source (data/gpus.csv, data/sources.csv). One convention: TFLOPS are dense 16-bit tensor
+// operations (bf16; fp16 where there is no bf16) accumulated in FP32, never sparse and never of the shader cores;
+// memory is what a driver or the cloud's own table counts in MiB, not the number on the box. Functions are pure and
+// thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -40,29 +41,17 @@ struct Gpu {
   Figure bandwidth_gb_per_s;
   std::string_view compute_capability;
   bool bf16 = true;
+  double mig_gb = 0;  // by which the profiles of MIG are named: 94 of "1g.12gb"; 0: MIG cannot cut it
   std::string note;
 };
 
-struct Instance {
-  std::string_view id;      // "p5e.48xlarge"
-  std::string_view gpu_id;  // of the catalogue
-  int64_t gpus = 0;
-  int64_t vcpus = 0;
-  int64_t memory_gib = 0;
-  int64_t nvme_gb = 0;
-  int64_t network_gbps = 0;
-  int64_t efa_interfaces = 0;  // 0: no EFA
-};
-
 std::span<const Gpu> gpus();
-std::span<const Instance> instances();
-const Source& instance_source();  // of every figure of instances()
+// Of sources.csv. REQUIRES: there is one of that name.
+const Source& source_of(std::string_view name);
 
 // By id, or by what a driver, a shop or a Slurm calls it: "NVIDIA H100 80GB HBM3", "gpul40s", "rtx4090",
 // "h100_1g.12gb" and "h100-nvl:1g.12gb" for MIG slices. Error: not_found, with what comes nearest.
 [[nodiscard]] Result<Gpu> find_gpu(std::string_view name);
-// Error: not_found.
-[[nodiscard]] Result<Instance> find_instance(std::string_view id);
 
 // Memory, TFLOPS and bandwidth with their sources, for an answer's Why.
 std::vector<Term> terms_of(const Gpu& gpu);

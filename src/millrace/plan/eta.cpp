@@ -87,6 +87,11 @@ double checkpoint_cost_s(const EtaOptions& options) {
   return options.checkpoint_bytes > 0 ? options.checkpoint_bytes / options.write_bytes_per_s : 0;
 }
 
+// Each GPU exchanges the gradients of its part of the model.
+double gradient_bytes_of_gpu(const EtaOptions& options) {
+  return options.gradient_bytes / static_cast<double>(options.model_parallel);
+}
+
 void explain_eta(const EtaOptions& options, const EtaPlan& plan, Why& why) {
   why.formulas.emplace_back(
       "step = max(accumulation x micro x t_sample, t_read) + exposed sync + checkpoint / steps between");
@@ -109,7 +114,8 @@ void explain_eta(const EtaOptions& options, const EtaPlan& plan, Why& why) {
     why.notes.emplace_back("reading is not counted: give --sample-bytes and --read-rate");
   }
   if (options.gradient_bytes > 0) {
-    why.formulas.emplace_back("sync = 2 (n - 1) / n x gradient bytes / network, hidden behind computing at best");
+    why.formulas.emplace_back(
+        "sync = 2 (n - 1) / n x gradient bytes / model parallel / network, n copies; hidden behind computing at best");
     why.terms.push_back({"sync", plan.sync_s, "s a step", "by the formula: a ring's all-reduce"});
   } else if (options.gpus > 1) {
     why.notes.emplace_back(
@@ -146,7 +152,7 @@ Result<EtaPlan> plan_eta(const EtaOptions& options) {
   plan.exposed_read_s = {std::max(0.0, plan.read_s - plan.compute_s.high),
                          std::max(0.0, plan.read_s - plan.compute_s.low)};
   if (options.gradient_bytes > 0)
-    plan.sync_s.high = 2 * (copies - 1) / copies * options.gradient_bytes / options.network_bytes_per_s;
+    plan.sync_s.high = 2 * (copies - 1) / copies * gradient_bytes_of_gpu(options) / options.network_bytes_per_s;
   if (options.checkpoint_every_steps > 0)
     plan.checkpoint_s = checkpoint_cost_s(options) / options.checkpoint_every_steps;
   plan.step_s = {std::max(plan.compute_s.low, plan.read_s) + plan.checkpoint_s,

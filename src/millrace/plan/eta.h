@@ -33,7 +33,7 @@ struct EtaOptions {
 
   double sample_bytes = 0;         // read for one sample; 0: not counted
   double read_bytes_per_s = 0;     // by all ranks together
-  double gradient_bytes = 0;       // exchanged a step; 0: not counted
+  double gradient_bytes = 0;       // of the whole model, exchanged a step; 0: not counted
   double network_bytes_per_s = 0;  // of one GPU
   double checkpoint_bytes = 0;     // 0: no checkpoints, unless a stall is given
   double write_bytes_per_s = 0;

@@ -40,6 +40,17 @@ TEST(PlanEta, EveryTermIsCounted) {
   EXPECT_EQ(plan_of(options).steps, 3334);
 }
 
+// Each GPU of a copy holds a part of the model, and exchanges the gradients of that part with its peers in other
+// copies.
+TEST(PlanEta, GradientsAreSharedByModelParallelism) {
+  EtaOptions options{.steps = 1, .gpus = 16, .sample_s = 1, .gradient_bytes = 16e9, .network_bytes_per_s = 1e9};
+  EXPECT_NEAR(plan_of(options).sync_s.high, 2 * 15.0 / 16 * 16, 1e-9);
+  options.model_parallel = 4;
+  EXPECT_NEAR(plan_of(options).sync_s.high, 2 * 3.0 / 4 * 16 / 4, 1e-9);
+  options.model_parallel = 16;  // one copy: nobody to exchange with
+  EXPECT_EQ(plan_of(options).sync_s.high, 0);
+}
+
 TEST(PlanEta, FromTheModelsSize) {
   const EtaOptions options{.steps = 1,
                            .micro = 1,

@@ -9,18 +9,14 @@
 #include <set>
 #include <tuple>
 
+#include "millrace/plan/detail/table.h"
+
 namespace millrace::plan {
 
 namespace {
 
-constexpr double kGib = 1073741824.0;
 constexpr double kGuideBaseGib = 5, kGuideOverheadGib = 2, kGuidePerSampleGib = 1.2;
 constexpr const char* kGuide = "GPU strategy guide (GR00T), its constants";
-constexpr int64_t kMaxBatch = 1'000'000;
-// An activation formula leaves out what frameworks keep besides: its upper end is this much more.
-constexpr double kPriorMargin = 1.25;
-constexpr const char* kActivations =
-    "activation memory of a transformer layer with fused attention, Korthikanti et al. 2022 (arXiv 2205.05198)";
 
 struct LevelName {
   std::string_view name;
@@ -32,68 +28,7 @@ constexpr std::array<LevelName, 3> kLevels{{{"conservative", 0.75}, {"recommende
 int64_t largest_batch(double room_gib, double fixed_gib, double per_sample_gib) {
   // 1.2 x 10 must fit into 12 though 1.2 is no binary number.
   const double count = std::floor((room_gib - fixed_gib) / per_sample_gib + 1e-9);
-  return std::clamp<int64_t>(static_cast<int64_t>(std::clamp(count, 0.0, 1e12)), 0, kMaxBatch);
-}
-
-double shard_of(int stage, int from_stage, int64_t shards) {
-  return stage >= from_stage ? 1.0 / static_cast<double>(shards) : 1.0;
-}
-
-Status check_options(const PresetOptions& options, const Preset* preset) {
-  if (preset == nullptr) {
-    std::string names;
-    for (const Preset& each : presets()) names += fmt::format("{}{}", names.empty() ? "" : ", ", each.name);
-    return fail(ErrorCode::kInvalidArgument, "no preset is called '{}'; there are {}", options.preset, names);
-  }
-  const ModelShape& shape = options.shape;
-  if (shape.parameters <= 0)
-    return fail(ErrorCode::kInvalidArgument, "the number of parameters is missing (--parameters 3B)");
-  if (options.zero_stage < 0 || options.zero_stage > 3 || options.shards < 1) {
-    return fail(ErrorCode::kInvalidArgument, "a ZeRO stage is 0 to 3, and 1 or more ranks share the state");
-  }
-  const double trainable = shape.trainable.value_or(preset->trainable);
-  if (!(trainable > 0 && trainable <= 1)) {
-    return fail(ErrorCode::kInvalidArgument,
-                "the preset {} needs the share of parameters that are trained (--trainable 0.3)", preset->name);
-  }
-  const bool has_shape = shape.layers > 0 && shape.hidden > 0 && shape.tokens + shape.images * shape.image_tokens > 0;
-  if (!options.per_sample_gib && !has_shape) {
-    return fail(ErrorCode::kInvalidArgument,
-                "memory for one sample needs layers, hidden size and tokens, or a size (--layers 32 --hidden 4096 "
-                "--tokens 4096, or --per-sample 1.2GiB)");
-  }
-  return {};
-}
-
-Range activation_gib(const PresetOptions& options, Why& why) {
-  const ModelShape& shape = options.shape;
-  const auto hidden = static_cast<double>(shape.hidden), layers = static_cast<double>(shape.layers);
-  const auto tokens = static_cast<double>(shape.tokens + shape.images * shape.image_tokens);
-  const bool full = options.recompute == Recompute::kFull;
-  // With recompute each layer keeps its input, and one layer at a time is whole.
-  const double per_token = full ? 2 * hidden * layers + 34 * hidden : 34 * hidden * layers;
-  // 16-bit logits, their copy in FP32.
-  const double logits = 6.0 * static_cast<double>(shape.vocabulary);
-  const double gib = tokens * (per_token + logits) / kGib;
-  why.formulas.emplace_back(full ? "per_sample = tokens x ((2 x layers + 34) x hidden + 6 x vocabulary) bytes"
-                                 : "per_sample = tokens x (34 x layers x hidden + 6 x vocabulary) bytes");
-  why.formulas.emplace_back("tokens = text tokens + images x image tokens");
-  const auto count = [](int64_t value) { return Range::point(static_cast<double>(value)); };
-  why.terms.push_back({"text tokens", count(shape.tokens), "", kGiven});
-  if (shape.images > 0) {
-    why.terms.push_back({"images", count(shape.images), "", kGiven});
-    why.terms.push_back({"image tokens", count(shape.image_tokens), "", kGiven});
-  }
-  why.terms.push_back({"layers", count(shape.layers), "", kGiven});
-  why.terms.push_back({"hidden", count(shape.hidden), "", kGiven});
-  why.terms.push_back(
-      {"vocabulary", count(shape.vocabulary), "", shape.vocabulary > 0 ? kGiven : "not given: logits are not counted"});
-  why.terms.push_back({full ? "2 and 34" : "34", Range::point(34), "B a token, layer and hidden unit", kActivations});
-  why.terms.push_back({"margin",
-                       {1, kPriorMargin},
-                       "x per_sample",
-                       "Millrace's own choice for an activation formula that was not measured"});
-  return {gib, gib * kPriorMargin};
+  return static_cast<int64_t>(std::clamp(count, 0.0, 1e12));
 }
 
 struct Line {
@@ -129,21 +64,10 @@ std::string confidence_of(size_t points, double residual, double largest) {
   return residual <= 0.10 * largest ? "medium" : "low";
 }
 
-struct GuideRow {
-  std::string_view gpu_id;
-  std::string_view name;
-  double gib;
-  std::array<int64_t, 3> batches;
-};
-constexpr std::array<GuideRow, 4> kGuideTable{{{"rtx2080ti", "2080 Ti, and the MIG slice of 11 GB", 11, {2, 4, 6}},
-                                               {"rtx4070", "4070", 12, {3, 5, 7}},
-                                               {"rtx4090", "4090", 24, {6, 10, 14}},
-                                               {"l40s", "L40S", 48, {12, 16, 20}}}};
-
 }  // namespace
 
 MemoryModel guide_model() {
-  MemoryModel model{.basis = "guide constants",
+  MemoryModel model{.basis = kGuideBasis,
                     .fixed_gib = Range::point(kGuideBaseGib),
                     .per_sample_gib = Range::point(kGuidePerSampleGib),
                     .overhead_gib = kGuideOverheadGib,
@@ -152,67 +76,8 @@ MemoryModel guide_model() {
                      {"per_sample", model.per_sample_gib, "GiB", kGuide},
                      {"overhead", Range::point(model.overhead_gib), "GiB", kGuide}};
   model.why.notes.emplace_back(
-      "the guide's 5 GiB are weights alone: full fine-tuning with AdamW needs 16 to 18 bytes a parameter besides "
-      "(--preset full-adamw); measure two batches and give them with --measured");
-  return model;
-}
-
-std::span<const Preset> presets() {
-  static constexpr std::array<Preset, 4> kPresets{{
-      {"full-adamw", "every parameter, bf16 with FP32 master copy and moments", 2, {2, 4}, 4, 8, 1},
-      {"lora", "frozen bf16 weights, adapters of 1 % trained as full-adamw", 2, {2, 4}, 4, 8, 0.01},
-      {"frozen-backbone", "frozen bf16 weights, a given share trained as full-adamw", 2, {2, 4}, 4, 8, 0},
-      {"adamw-8bit", "every parameter, FP32 master copy, moments of 8 bits", 2, {2, 4}, 4, 2, 1},
-  }};
-  return kPresets;
-}
-
-Result<MemoryModel> preset_model(const PresetOptions& options) {
-  const auto found =
-      std::find_if(presets().begin(), presets().end(), [&](const Preset& each) { return each.name == options.preset; });
-  const Preset* preset = found == presets().end() ? nullptr : &*found;
-  RETURN_IF_ERROR(check_options(options, preset));
-  const double trainable = options.shape.trainable.value_or(preset->trainable);
-  const double parameters = options.shape.parameters;
-
-  MemoryModel model{.basis = std::string(preset->name), .overhead_gib = options.overhead_gib, .confidence = "low"};
-  const Range weights = Range::point(preset->weight_bytes * shard_of(options.zero_stage, 3, options.shards));
-  const Range gradients = preset->gradient_bytes * (trainable * shard_of(options.zero_stage, 2, options.shards));
-  const Range optimizer = Range::point((preset->master_bytes + preset->moment_bytes) * trainable *
-                                       shard_of(options.zero_stage, 1, options.shards));
-  model.fixed_gib = (weights + gradients + optimizer) * (parameters / kGib);
-
-  Why& why = model.why;
-  why.formulas.emplace_back(
-      "fixed = parameters x (weight bytes / s3 + trainable x (gradient bytes / s2 + optimizer bytes / s1)); "
-      "s1, s2, s3 = shards from ZeRO stage 1, 2, 3 on");
-  const std::string source = fmt::format("preset {}: {}", preset->name, preset->what);
-  why.terms.push_back({"parameters", Range::point(parameters), "", kGiven});
-  why.terms.push_back(
-      {"trainable", Range::point(trainable), "of the parameters", options.shape.trainable ? kGiven : source});
-  why.terms.push_back({"weight bytes", Range::point(preset->weight_bytes), "B a parameter", source});
-  why.terms.push_back(
-      {"gradient bytes", preset->gradient_bytes, "B a trained parameter", source + "; 2 in bf16, 4 in FP32"});
-  why.terms.push_back({"optimizer bytes", Range::point(preset->master_bytes + preset->moment_bytes),
-                       "B a trained parameter",
-                       fmt::format("{}; {} of the master copy, {} of the moments", source, preset->master_bytes,
-                                   preset->moment_bytes)});
-  why.terms.push_back({"ZeRO stage", Range::point(options.zero_stage), "", kGiven});
-  why.terms.push_back({"shards", Range::point(static_cast<double>(options.shards)), "ranks", kGiven});
-  why.terms.push_back({"overhead", Range::point(options.overhead_gib), "GiB",
-                       "context of 0.5 to 1 GiB, NCCL buffers and fragmentation; the guide's 2"});
-  if (options.per_sample_gib) {
-    model.per_sample_gib = Range::point(*options.per_sample_gib);
-    why.terms.push_back({"per_sample", model.per_sample_gib, "GiB", kGiven});
-  } else {
-    model.per_sample_gib = activation_gib(options, why);
-    why.terms.push_back({"per_sample", model.per_sample_gib, "GiB", "by the formula"});
-  }
-  why.terms.push_back({"fixed", model.fixed_gib, "GiB", "by the formula"});
-  if (options.zero_stage == 3)
-    why.notes.emplace_back("stage 3 gathers one layer's weights at a time besides; that is in the overhead");
-  why.notes.emplace_back(
-      "no peak was measured: run two batch sizes for some steps and give their peaks with --measured");
+      "the guide's constants are GR00T's, and its 5 GiB are weights alone: full fine-tuning with AdamW needs 16 to 18 "
+      "bytes a parameter besides (--preset full-adamw); measure two batches and give them with --measured");
   return model;
 }
 
@@ -233,6 +98,11 @@ Result<MemoryModel> calibrate(const MemoryModel& prior, std::span<const Measured
         {fmt::format("peak at batch {}", point.batch), Range::point(point.gib), "GiB", "measured"});
   }
   if (batches.size() == 1) {
+    if (!(prior.per_sample_gib.high > 0)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "one measured batch size cannot tell fixed from per-sample memory: measure a second one (--measured "
+                  "twice), or give the memory of a sample (--per-sample) or the model (--parameters and the rest)");
+    }
     // The slope stays the prior's: steep means little is fixed, and the other way round.
     double mean = 0;
     for (const Measured& point : points) mean += point.gib / static_cast<double>(points.size());
@@ -253,6 +123,13 @@ Result<MemoryModel> calibrate(const MemoryModel& prior, std::span<const Measured
                   "measured memory does not grow with the batch; give peaks that the framework allocated, since "
                   "nvidia-smi also shows what it keeps in its cache");
     }
+    if (line.fixed + 2 * line.residual < 0) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "the measured peaks leave {:.1f} GiB for weights and optimizer, which cannot be: are the units right, "
+          "and is each the peak of a fresh run?",
+          line.fixed);
+    }
     model.basis = "measured";
     model.residual_gib = line.residual;
     model.confidence = confidence_of(points.size(), line.residual, largest);
@@ -272,7 +149,10 @@ Result<MemoryModel> calibrate(const MemoryModel& prior, std::span<const Measured
   return model;
 }
 
-BatchPlan plan_batch(const MemoryModel& model, double usable_gib) {
+Result<BatchPlan> plan_batch(const MemoryModel& model, double usable_gib) {
+  if (!(model.per_sample_gib.low > 0))
+    return fail(ErrorCode::kInvalidArgument,
+                "a sample that takes no memory cannot be: give its size (--per-sample 1GiB)");
   BatchPlan plan{.usable_gib = usable_gib, .why = model.why};
   // The ends that belong together: one measured batch ties a steep line to little fixed memory.
   const auto fits = [&](double memory_gib) {
@@ -283,6 +163,12 @@ BatchPlan plan_batch(const MemoryModel& model, double usable_gib) {
     return std::pair{std::min(a, b), std::max(a, b)};
   };
   std::tie(plan.max_low, plan.max_high) = fits(usable_gib);
+  if (plan.max_high > kMaxBatch) {
+    return fail(ErrorCode::kInvalidArgument,
+                "{} samples on one GPU, of {:.3g} MiB each, cannot be (the most that is answered is {}): are the units "
+                "right?",
+                plan.max_high, model.per_sample_gib.low * 1024, kMaxBatch);
+  }
   for (const LevelName& each : kLevels) {
     const auto [low, high] = fits(usable_gib * each.utilisation);
     const Range used =
@@ -301,11 +187,25 @@ BatchPlan plan_batch(const MemoryModel& model, double usable_gib) {
   return plan;
 }
 
+std::span<const GuideRow> guide_table() {
+  static const std::vector<GuideRow> kTable = [] {
+    std::vector<GuideRow> table;
+    for (const data::Row& row :
+         data::rows_of(data::k_guide_batches, "gpu,name,gb,conservative,recommended,aggressive")) {
+      table.push_back(
+          {row[0], row[1], data::number(row[2]), {data::whole(row[3]), data::whole(row[4]), data::whole(row[5])}});
+    }
+    return table;
+  }();
+  return kTable;
+}
+
 std::vector<std::string> guide_disagreements(std::string_view gpu_id) {
   std::vector<std::string> notes;
+  const std::span<const GuideRow> table = guide_table();
   const auto row =
-      std::find_if(kGuideTable.begin(), kGuideTable.end(), [&](const GuideRow& each) { return each.gpu_id == gpu_id; });
-  if (row == kGuideTable.end()) return notes;
+      std::find_if(table.begin(), table.end(), [&](const GuideRow& each) { return each.gpu_id == gpu_id; });
+  if (row == table.end()) return notes;
   const int64_t most = largest_batch(row->gib - kGuideOverheadGib, kGuideBaseGib, kGuidePerSampleGib);
   notes.push_back(
       fmt::format("the guide's own formula gives floor(({:.0f} - 5 - 2) / 1.2) = {} for the {:.0f} GB on the box ({}); "

@@ -23,8 +23,10 @@ struct Release {
 // Nodes of one kind; a partition of a Slurm that mixes kinds is several of these.
 struct Partition {
   std::string name;
-  std::string gpu;       // as it is called there; find_gpu() may know it
-  std::string gpu_type;  // of gres.conf, for --gpus-per-node; empty: untyped
+  std::string gpu;            // as it is called there; find_gpu() may know it
+  std::string gpu_type;       // of gres.conf, for --gpus-per-node; empty: untyped
+  std::string constraint;     // a feature that these nodes alone of the partition have, for --constraint; empty: none
+  bool among_others = false;  // the partition has GPUs of other kinds, and neither type nor constraint picks these
   int64_t gpus_per_node = 0;
   int64_t cpus_per_node = 0;
   int64_t memory_mib = 0;          // a node; 0: not known

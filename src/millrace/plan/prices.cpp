@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/plan/catalogue.h"
+#include "millrace/plan/detail/table.h"
+#include "millrace/plan/instances.h"
 
 namespace millrace::plan {
 
@@ -32,7 +34,7 @@ Result<Price> price_of(const Json& entry, size_t number) {
   price.usd_per_hour = usd->get<double>();
   if (const auto gpus = entry.find("gpus"); gpus != entry.end() && gpus->is_number_integer()) {
     price.gpus = gpus->get<int64_t>();
-  } else if (const auto instance = find_instance(price.item)) {
+  } else if (const Instance* instance = find_instance(price.item); instance != nullptr) {
     price.gpus = instance->gpus;
   }
   if (price.gpus <= 0) return wrong("has no \"gpus\" of 1 or more");
@@ -42,12 +44,19 @@ Result<Price> price_of(const Json& entry, size_t number) {
 }  // namespace
 
 const PriceBook& builtin_prices() {
-  static const PriceBook kBook{
-      .date = "2024-12",
-      .source = "Millrace's built-in prices",
-      .prices = {
-          {"p5e.48xlarge", "us-east-2", "capacity-block", 43.26, 8, "AWS's page on capacity blocks, late 2024"},
-          {"p5e.48xlarge", "ap-southeast-3", "capacity-block", 34.60, 8, "cluster guide: 2,768 USD an hour for 80"}}};
+  static const PriceBook kBook = [] {
+    const Source& source = source_of("prices");
+    PriceBook book{.date = std::string(source.date), .source = std::string(source.text), .prices = {}};
+    for (const data::Row& row : data::rows_of(data::k_prices, "item,gpus,usd_per_hour,region,purchase,source")) {
+      book.prices.push_back({.item = std::string(row[0]),
+                             .region = std::string(row[3]),
+                             .purchase = std::string(row[4]),
+                             .usd_per_hour = data::number(row[2]),
+                             .gpus = data::whole(row[1]),
+                             .source = std::string(row[5])});
+    }
+    return book;
+  }();
   return kBook;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Prices come from a dated book only: the small one below, or one of the user's. Pure functions.
+// Prices come from a dated book only: the small one of data/prices.csv, or one of the user's. Pure functions.
 
 #include <optional>
 #include <string>

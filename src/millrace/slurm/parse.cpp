@@ -155,6 +155,29 @@ std::string Node::gpu_type() const {
   return found == gres.end() ? "" : found->type;
 }
 
+std::vector<GpuKind> Node::gpu_kinds() const {
+  std::vector<GpuKind> kinds;
+  const auto kind_of = [&](const std::string& type) {
+    return std::find_if(kinds.begin(), kinds.end(), [&](const GpuKind& each) { return each.type == type; });
+  };
+  for (const Gres& each : gres) {
+    if (each.name != "gpu") continue;
+    const auto found = kind_of(each.type);
+    if (found == kinds.end()) {
+      kinds.push_back({.type = each.type, .count = each.count});
+    } else {
+      found->count += each.count;
+    }
+  }
+  for (const Gres& each : gres_used) {
+    const auto found = each.name == "gpu" ? kind_of(each.type) : kinds.end();
+    if (found != kinds.end()) found->used += each.count;
+  }
+  // What is used is untyped in some versions: of a single kind it is plain which.
+  if (kinds.size() == 1) kinds[0].used = gpus_used();
+  return kinds;
+}
+
 Record parse_record(std::string_view line) {
   Record record;
   std::string* value = nullptr;

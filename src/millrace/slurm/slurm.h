@@ -26,6 +26,13 @@ struct Gres {
   int64_t count = 0;
 };
 
+// GPUs of one type in a node, which may hold several.
+struct GpuKind {
+  std::string type;  // empty: untyped
+  int64_t count = 0;
+  int64_t used = 0;
+};
+
 struct Node {
   std::string name;
   std::string state;          // "MIXED+CLOUD", as printed
@@ -41,6 +48,7 @@ struct Node {
   int64_t gpus() const;
   int64_t gpus_used() const;
   std::string gpu_type() const;  // of the first GPUs; empty: untyped or none
+  std::vector<GpuKind> gpu_kinds() const;
 };
 
 struct Partition {

@@ -30,6 +30,18 @@ constexpr std::string_view kNewNodes =
     "NodeName=mig Gres=gpu:h100_1g.12gb:7,gpu:h100_3g.47gb:1,shard:8 State=IDLE+DRAIN+NOT_RESPONDING CPUTot=64\n"
     "NodeName=dead Gres=(null) State=DOWN* CPUTot=4\n";
 
+TEST(SlurmNode, GpusAreCountedByType) {
+  Node node{.gres = parse_gres("gpu:h200:4(S:0),gpu:h200:4(S:1),gpu:l40s:2,nic:2"),
+            .gres_used = parse_gres("gpu:h200:3(IDX:0-2),gpu:l40s:1(IDX:8)")};
+  const auto kinds = node.gpu_kinds();
+  ASSERT_EQ(kinds.size(), 2U);
+  EXPECT_EQ(std::tuple(kinds[0].type, kinds[0].count, kinds[0].used), std::tuple("h200", 8, 3));
+  EXPECT_EQ(std::tuple(kinds[1].type, kinds[1].count, kinds[1].used), std::tuple("l40s", 2, 1));
+  node = {.gres = parse_gres("gpu:h200:8"), .gres_used = parse_gres("gpu:5")};
+  EXPECT_EQ(node.gpu_kinds()[0].used, 5);
+  EXPECT_TRUE(Node{}.gpu_kinds().empty());
+}
+
 TEST(SlurmNodes, OldAndNewVersions) {
   const auto old = parse_nodes(kOldNode);
   ASSERT_TRUE(old);
