@@ -51,7 +51,7 @@ class S3Writer final : public Writer {
         shared_(std::make_shared<Shared>()) {}
   ~S3Writer() override { drop(); }
 
-  Status resume(const ObjectInfo& upload);
+  [[nodiscard]] Status resume(const ObjectInfo& upload);
 
   [[nodiscard]] Status write_at(int64_t offset, std::span<const std::byte> data) override;
   [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
@@ -91,26 +91,26 @@ class S3Writer final : public Writer {
     int64_t offset, size;
   };
 
-  Status check_open(std::string_view what) const;
-  Status begin_upload();
-  Status gather(std::span<const std::byte> data) REQUIRES_LOCK(gather_mutex_);
-  Status hand_over_gathered() REQUIRES_LOCK(gather_mutex_);
+  [[nodiscard]] Status check_open(std::string_view what) const;
+  [[nodiscard]] Status begin_upload();
+  [[nodiscard]] Status gather(std::span<const std::byte> data) REQUIRES_LOCK(gather_mutex_);
+  [[nodiscard]] Status hand_over_gathered() REQUIRES_LOCK(gather_mutex_);
   void start_gathered(const Gathered& part, int64_t offset);
-  Status settle_copy();
-  Status copy_part(const CopySource& source, int64_t offset);
-  Status wait_for_parts();
+  [[nodiscard]] Status settle_copy();
+  [[nodiscard]] Status copy_part(const CopySource& source, int64_t offset);
+  [[nodiscard]] Status wait_for_parts();
   void add_condition(Request& request) const;
-  Status check_condition() const;
+  [[nodiscard]] Status check_condition() const;
   tl::unexpected<Error> lost_condition(const Result<ObjectInfo>& there) const;
   Gathered whole_content();
   PutProof proof_of(const Gathered& content) const;
   Request whole_request(const Gathered& content, const PutProof& proof) const;
-  Result<ObjectInfo> put_whole();
-  Result<ObjectInfo> copy_whole();
-  Result<ObjectInfo> complete();
-  Status check_whole(const http::Response& response, std::string_view etag, const std::string& expected,
-                     int64_t size) const;
-  Result<ObjectInfo> written(const Answer& answer, std::string etag, int64_t size) const;
+  [[nodiscard]] Result<ObjectInfo> put_whole();
+  [[nodiscard]] Result<ObjectInfo> copy_whole();
+  [[nodiscard]] Result<ObjectInfo> complete();
+  [[nodiscard]] Status check_whole(const http::Response& response, std::string_view etag, const std::string& expected,
+                                   int64_t size) const;
+  [[nodiscard]] Result<ObjectInfo> written(const Answer& answer, std::string etag, int64_t size) const;
   void forget_upload();
   void drop();
 
