@@ -150,8 +150,8 @@ int main(int argc, char** argv) {
                         {"dropped behind", LocalDirect::kNever, true, false},
                         {"past the cache", LocalDirect::kAlways, true, true},
                         {"past the cache, threads", LocalDirect::kAlways, true, false},
-                        {"measured", LocalDirect::kMeasured, true, true},
-                        {"measured, threads", LocalDirect::kMeasured, true, false}};
+                        {"by file system", LocalDirect::kByFileSystem, true, true},
+                        {"by file system, threads", LocalDirect::kByFileSystem, true, false}};
   MemoryBudget budget(int64_t{1} << 30);
   const auto pool = must(BufferPool::reserve(budget, "bench", kUnderWay * kPart));
   std::vector<Buffer> buffers;

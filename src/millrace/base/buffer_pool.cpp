@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "millrace/base/huge_pages.h"
-#include "millrace/base/per_process.h"
 #include "millrace/base/sync.h"
 #include "millrace/base/units.h"
 
@@ -52,40 +51,13 @@ std::align_val_t alignment_of(size_t capacity) {
   return std::align_val_t(capacity >= kHugePage ? kHugePage : kAlignment);
 }
 
-// The large blocks of all pools.
-struct PoolMemory {
-  Mutex mutex;
-  std::map<const std::byte*, std::span<std::byte>> blocks GUARDED_BY(mutex);  // by where they begin
-  std::map<uint64_t, std::function<void(std::span<std::byte>)>> watches GUARDED_BY(mutex);
-  uint64_t watches_begun GUARDED_BY(mutex) = 0;
-};
-
-PoolMemory& pool_memory() {
-  // Never destroyed: pools may outlive static objects.
-  static const auto& memory = *new PerProcess<PoolMemory>([] { return std::make_unique<PoolMemory>(); });
-  return memory.get();
-}
-
 std::byte* new_block(size_t capacity) {
   auto* data = static_cast<std::byte*>(::operator new(capacity, alignment_of(capacity), std::nothrow));
-  if (data == nullptr) return nullptr;
-  prefer_huge_pages(data, capacity);
-  if (capacity >= PoolMemoryWatch::kLeastBytes) {
-    PoolMemory& memory = pool_memory();
-    MutexLock lock(memory.mutex);
-    memory.blocks[data] = {data, capacity};
-  }
+  if (data != nullptr) prefer_huge_pages(data, capacity);
   return data;
 }
 
 void delete_block(std::byte* data, size_t capacity) {
-  if (capacity >= PoolMemoryWatch::kLeastBytes) {
-    PoolMemory& memory = pool_memory();
-    MutexLock lock(memory.mutex);
-    if (memory.blocks.erase(data) > 0) {
-      for (const auto& [id, on_release] : memory.watches) on_release({data, capacity});
-    }
-  }
   ::operator delete(data, alignment_of(capacity));
 }
 
@@ -229,28 +201,6 @@ int64_t BufferPool::limit_bytes() const {
 int64_t BufferPool::in_use_bytes() const {
   MutexLock lock(owner_->mutex);
   return owner_->in_use;
-}
-
-PoolMemoryWatch::PoolMemoryWatch(std::function<void(std::span<std::byte>)> on_release) {
-  PoolMemory& memory = pool_memory();
-  MutexLock lock(memory.mutex);
-  id_ = ++memory.watches_begun;
-  memory.watches.emplace(id_, std::move(on_release));
-}
-
-PoolMemoryWatch::~PoolMemoryWatch() {
-  PoolMemory& memory = pool_memory();
-  MutexLock lock(memory.mutex);
-  memory.watches.erase(id_);
-}
-
-std::span<std::byte> PoolMemoryWatch::block_of(std::span<const std::byte> memory) {
-  PoolMemory& all = pool_memory();
-  MutexLock lock(all.mutex);
-  auto found = all.blocks.upper_bound(memory.data());
-  if (found == all.blocks.begin()) return {};
-  const auto block = (--found)->second;
-  return memory.data() + memory.size() <= block.data() + block.size() ? block : std::span<std::byte>();
 }
 
 }  // namespace millrace

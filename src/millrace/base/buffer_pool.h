@@ -3,11 +3,10 @@
 
 // Memory under one cap. A MemoryBudget is the cap of the process (or of a test); a BufferPool is one user's reservation
 // inside it (loader, checkpoint, transfers), so that none can starve another. Buffers are page-aligned and recycled.
-// Thread-safe. A pool must outlive nothing: buffers keep what they need alive.
+// Thread-safe. A pool may be destroyed while its buffers are in use.
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -80,24 +79,6 @@ class BufferPool {
  private:
   explicit BufferPool(std::shared_ptr<Buffer::Owner> owner) : owner_(std::move(owner)) {}
   std::shared_ptr<Buffer::Owner> owner_;
-};
-
-// Hears of each block of memory of at least kLeastBytes before its pool gives it back to the system: for those who have
-// told a device or the kernel of it by address. In a child after fork it hears of nothing.
-class PoolMemoryWatch {
- public:
-  static constexpr size_t kLeastBytes = 1 << 20;
-  // `on_release` may be called from any thread, until the destructor returns; it must not use pools.
-  explicit PoolMemoryWatch(std::function<void(std::span<std::byte> block)> on_release);
-  ~PoolMemoryWatch();
-  PoolMemoryWatch(const PoolMemoryWatch&) = delete;
-  PoolMemoryWatch& operator=(const PoolMemoryWatch&) = delete;
-
-  // The block of such a pool that `memory` lies in; empty for all other memory.
-  static std::span<std::byte> block_of(std::span<const std::byte> memory);
-
- private:
-  uint64_t id_ = 0;
 };
 
 }  // namespace millrace

@@ -47,7 +47,8 @@ std::string normalised_key(std::string_view path) {
 }
 
 Result<Location> open_path(std::string_view path, std::string_view url) {
-  static const auto& files = *new Result<std::shared_ptr<Storage>>(open_local_storage("/"));
+  static const auto& files = *new Result<std::shared_ptr<Storage>>(local_direct_from_environment().and_then(
+      [](LocalDirect direct) { return open_local_storage("/", {.direct = direct}); }));
   if (!files) return tl::unexpected<Error>(files.error());
   std::string absolute(path);
   if (!path.starts_with('/')) {

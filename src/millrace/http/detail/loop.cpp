@@ -17,12 +17,6 @@ using std::chrono::milliseconds;
 // A stall is noticed after stall_timeout and at most one part of it more.
 constexpr int kLooksPerStall = 5;
 constexpr size_t kScratchBytes = 64 << 10;
-// See Loop::nap().
-constexpr size_t kManyActive = 32;
-constexpr size_t kFewShare = 8;  // at so much of them something happens at a time: few
-constexpr int kNapShare = 128;   // of what a request takes
-constexpr int kUsualOf = 16;     // so many of late say what that is
-constexpr std::chrono::microseconds kShortestNap{50}, kLongestNap{1000};  // no thread sleeps for less
 
 milliseconds look_interval(const Request& request) {
   milliseconds shortest = request.stall_timeout;
@@ -380,7 +374,6 @@ void Loop::end(Exchange& exchange, Result<Response> result) {
       queued_.erase(exchange.position);
       break;
     case Exchange::Place::kActive:
-      usual_ += (Clock::now() - exchange.begun - usual_) / kUsualOf;
       active_.erase(exchange.position);
       break;
   }
@@ -410,16 +403,7 @@ int Loop::wait_ms() {
   return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
 }
 
-// Where many requests are under way and little happens at a time, a thread that wakes up for each of these things costs
-// more than they do. So it waits for some to come together, for a small part of what a request takes.
-void Loop::nap() {
-  const bool many = active_.size() >= kManyActive && queued_.empty() && later_.empty();
-  const auto share = std::min<Clock::duration>(usual_ / kNapShare, kLongestNap);
-  if (many && found_ * kFewShare < active_.size() && share >= kShortestNap) std::this_thread::sleep_for(share);
-}
-
 void Loop::wait_for_events() {
-  nap();
   int timeout_ms = wait_ms();
   {
     MutexLock lock(mutex_);
@@ -432,8 +416,6 @@ void Loop::wait_for_events() {
     MutexLock lock(mutex_);
     asleep_ = false;
   }
-  found_ = static_cast<size_t>(std::max(count, 0));
-  if (found_ == events.size()) found_ = active_.size();  // and more
   for (int i = 0; i < count; ++i) handle_event(events[i].data.fd, events[i].events);
 }
 

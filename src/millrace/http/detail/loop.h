@@ -51,7 +51,6 @@ class Loop {
   void go_on_with(Connection& connection);
   void go_on_later();
   void drop(Connection& connection);
-  void nap();
   void wait_for_events();
   int wait_ms();
   void wake() REQUIRES_LOCK(mutex_);
@@ -90,8 +89,6 @@ class Loop {
   Exchanges delayed_, queued_, active_;
   std::set<std::pair<Clock::time_point, Exchange*>> timers_;
   std::optional<Clock::time_point> curl_timer_;
-  Clock::duration usual_{};  // what a request took of late
-  size_t found_ = 0;         // sockets where something had happened, at the last look
 };
 
 }  // namespace millrace::http

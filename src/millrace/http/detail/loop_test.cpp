@@ -203,7 +203,6 @@ TEST(HttpLoop, ManySmallRequestsShareFewConnections) {
   }
 }
 
-// The loop naps between the events of so many requests that take so long.
 TEST(HttpLoop, ManySlowRequestsAtOnceAreServedAndStoppedInTime) {
   TestServer server([](const ReceivedRequest& request) {
     return Reply{.body = request.target,

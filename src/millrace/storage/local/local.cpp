@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 
@@ -119,6 +120,15 @@ constexpr int kMostThreads = 16;   // one file system serves no more at once fas
 
 }  // namespace
 }  // namespace local
+
+Result<LocalDirect> local_direct_from_environment() {
+  const char* const value = std::getenv("MILLRACE_DIRECT_IO");
+  const std::string_view mode = value != nullptr ? value : "";
+  if (mode.empty() || mode == "auto") return LocalDirect::kByFileSystem;
+  if (mode == "never") return LocalDirect::kNever;
+  if (mode == "always") return LocalDirect::kAlways;
+  return fail(ErrorCode::kInvalidArgument, "MILLRACE_DIRECT_IO is \"{}\", not auto, never or always", mode);
+}
 
 Result<std::shared_ptr<Storage>> open_local_storage(std::string root, const LocalOptions& options) {
   std::error_code error;

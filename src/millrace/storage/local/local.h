@@ -22,17 +22,20 @@ class Syscalls;
 
 // How large files that are read or written once are moved (OpenOptions::once, a large WriteOptions::size_hint_bytes).
 enum class LocalDirect {
-  kMeasured,  // past the page cache (O_DIRECT) or through it, as each file system is faster with
-  kNever,     // through it, and dropped behind
-  kAlways,    // past it, whatever is aligned for that
+  kByFileSystem,  // past the page cache (O_DIRECT) on ext4, XFS, F2FS and Lustre, through it elsewhere
+  kNever,         // through it, and dropped behind
+  kAlways,        // past it, whatever is aligned for that
 };
 
 struct LocalOptions {
   int io_threads = 0;  // that serve submit(); 0: one per available CPU, at least 2 and at most 16
   bool rings = true;   // io_uring for submit(), where the system has it: each thread has 32 transfers under way
-  LocalDirect direct = LocalDirect::kMeasured;
+  LocalDirect direct = LocalDirect::kByFileSystem;
   Syscalls* syscalls = nullptr;  // for tests: used instead of the system's own; outlives the storage and all it opened
 };
+
+// MILLRACE_DIRECT_IO: "auto" (as when it is not set), "never" or "always". Errors: invalid_argument.
+[[nodiscard]] Result<LocalDirect> local_direct_from_environment();
 
 // The storage of all files below `root`. Errors: not_found, invalid_argument (not a directory), permission_denied.
 [[nodiscard]] Result<std::shared_ptr<Storage>> open_local_storage(std::string root, const LocalOptions& options = {});

@@ -51,7 +51,7 @@ struct LocalFixture {
   std::shared_ptr<Storage> storage;
 };
 
-std::shared_ptr<Storage> make_local(bool faulty, LocalDirect direct = LocalDirect::kMeasured, bool rings = true) {
+std::shared_ptr<Storage> make_local(bool faulty, LocalDirect direct = LocalDirect::kByFileSystem, bool rings = true) {
   const uint64_t seed = test_seed();
   if (faulty) std::cout << "MILLRACE_TEST_SEED=" << seed << "\n";
   auto fixture = std::make_shared<LocalFixture>(seed);
@@ -72,9 +72,9 @@ StorageCase local_case(const std::string& name, bool faulty, LocalDirect direct,
           .overwrite_in_place = overwrite_file};
 }
 INSTANTIATE_TEST_SUITE_P(Local, StorageConformance,
-                         ::testing::Values(local_case("local", false, LocalDirect::kMeasured),
-                                           local_case("interrupted", true, LocalDirect::kMeasured),
-                                           local_case("threads", false, LocalDirect::kMeasured, false),
+                         ::testing::Values(local_case("local", false, LocalDirect::kByFileSystem),
+                                           local_case("interrupted", true, LocalDirect::kByFileSystem),
+                                           local_case("threads", false, LocalDirect::kByFileSystem, false),
                                            local_case("direct", false, LocalDirect::kAlways),
                                            local_case("directInterrupted", true, LocalDirect::kAlways),
                                            local_case("buffered", false, LocalDirect::kNever)),

@@ -73,7 +73,6 @@ Result<std::optional<std::string>> show_lustre_layout(const std::string& path, S
 namespace local {
 namespace {
 
-constexpr int64_t kLustreMagic = 0x0BD00BD0;  // statfs.f_type
 constexpr std::chrono::seconds kLfsLimit{30};
 
 struct SizeClass {

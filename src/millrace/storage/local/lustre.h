@@ -36,6 +36,8 @@ std::optional<LustreLayout> parse_lustre_layout(std::string_view name);
 
 namespace local {
 
+inline constexpr int64_t kLustreMagic = 0x0BD00BD0;  // statfs.f_type
+
 bool is_lustre(Syscalls& sys, const std::string& path);
 // What `lfs ARGUMENTS` prints. Errors: not_found (no such program), unavailable (with what it said).
 [[nodiscard]] Result<std::string> run_lfs(std::vector<std::string> arguments);

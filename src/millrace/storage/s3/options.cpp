@@ -61,7 +61,6 @@ Result<S3Options> s3::s3_options(const Environment& environment) {
   ASSIGN_OR_RETURN(const int share, share_in(environment));
   ASSIGN_OR_RETURN(options.requests_per_second, rate_in(environment, "MILLRACE_S3_REQUESTS_PER_SECOND", share));
   ASSIGN_OR_RETURN(options.bytes_per_second, rate_in(environment, "MILLRACE_S3_BYTES_PER_SECOND", share));
-  ASSIGN_OR_RETURN(options.requests_per_prefix, rate_in(environment, "MILLRACE_S3_REQUESTS_PER_PREFIX", share));
   return options;
 }
 

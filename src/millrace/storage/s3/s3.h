@@ -31,7 +31,6 @@ struct S3Options {
   int threads = 1;                 // of the transport
   double requests_per_second = 0;  // 0: no limit
   double bytes_per_second = 0;     // of bodies, both ways; 0: no limit
-  double requests_per_prefix = 0;  // a second, of keys with one prefix up to their last '/'; 0: no limit
   bool operator==(const S3Options&) const = default;
 
   // From the environment and the profile files: docs/s3.md lists them. Errors: invalid_argument.

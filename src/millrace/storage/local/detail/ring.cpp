@@ -3,7 +3,6 @@
 
 #include <liburing.h>
 #include <sys/eventfd.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,97 +13,14 @@
 #include <thread>
 #include <utility>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/log.h"
-#include "millrace/base/units.h"
-
 namespace millrace::local {
 namespace {
 
-constexpr int kDepth = 32;                              // transfers under way on one ring
-constexpr int kBatch = 8;                               // that a thread takes at once, so that others get some
-constexpr unsigned kSlots = 64;                         // registered buffers of a ring
-constexpr size_t kLargestRegistered = size_t{1} << 30;  // the kernel's limit of one
-constexpr std::chrono::milliseconds kPause{1};          // when the kernel lacks memory for what is to begin
+constexpr int kDepth = 32;  // transfers under way on one ring
+constexpr int kBatch = 8;   // transfers that a thread takes at once, so that the other threads get some
+constexpr std::chrono::milliseconds kPause{1};  // when the kernel lacks memory for a transfer
 
 }  // namespace
-
-// Pins the memory of pools once for all transfers, instead of for each, and remembers what a ring has been told of.
-class Rings::RegisteredBuffers {
- public:
-  explicit RegisteredBuffers(io_uring& ring) : ring_(ring), watch_([this](auto block) { forget(block); }) {
-    MutexLock lock(mutex_);
-    has_slots_ = io_uring_register_buffers_sparse(&ring_, kSlots) == 0;  // not on Linux before 5.19
-    for (unsigned slot = 0; has_slots_ && slot < kSlots; ++slot) free_.push_back(slot);
-  }
-  // A forked child that holds the ring too would keep the memory with it.
-  ~RegisteredBuffers() {
-    if (has_slots_) static_cast<void>(io_uring_unregister_buffers(&ring_));
-  }
-  RegisteredBuffers(const RegisteredBuffers&) = delete;
-  RegisteredBuffers& operator=(const RegisteredBuffers&) = delete;
-
-  // The slot of a registered buffer in which `memory` lies. For one thread.
-  std::optional<unsigned> slot_of(std::span<const std::byte> memory) {
-    {
-      MutexLock lock(mutex_);
-      auto known = slots_.upper_bound(memory.data());
-      if (known != slots_.begin()) {
-        const auto& [block, slot] = *--known;
-        if (memory.data() + memory.size() <= block + slot.size) return slot.number;
-      }
-      if (free_.empty()) return {};
-    }
-    // Without the lock, since forget() is called under theirs.
-    const auto block = PoolMemoryWatch::block_of(memory);
-    if (block.empty() || block.size() > kLargestRegistered) return {};
-    const int result = add(block);
-    if (result >= 0) return static_cast<unsigned>(result);
-    log(LogLevel::kDebug, "io_uring: {} of memory cannot be registered (errno {}); each transfer pins its own",
-        format_bytes(std::ssize(block)), -result);
-    return {};
-  }
-
- private:
-  struct Slot {
-    unsigned number = 0;
-    size_t size = 0;
-  };
-
-  // The slot, or -errno. REQUIRES: one is free, which only add() changes for the worse: it is for one thread.
-  int add(std::span<std::byte> block) {
-    MutexLock lock(mutex_);
-    const unsigned slot = free_.back();
-    if (const int error = update(slot, block); error < 0) {
-      free_.clear();  // RLIMIT_MEMLOCK: 8 MiB for ordinary users. It will not get better
-      return error;
-    }
-    free_.pop_back();
-    slots_.emplace(block.data(), Slot{slot, block.size()});
-    return static_cast<int>(slot);
-  }
-  // The kernel would go on with the old pages under an address that may be given out again.
-  void forget(std::span<std::byte> block) {
-    MutexLock lock(mutex_);
-    const auto found = slots_.find(block.data());
-    if (found == slots_.end()) return;
-    static_cast<void>(update(found->second.number, {}));
-    free_.push_back(found->second.number);
-    slots_.erase(found);
-  }
-  int update(unsigned slot, std::span<std::byte> block) {
-    const iovec range{.iov_base = block.data(), .iov_len = block.size()};
-    const __u64 tag = 0;
-    return io_uring_register_buffers_update_tag(&ring_, slot, &range, &tag, 1);
-  }
-
-  io_uring& ring_;
-  bool has_slots_ = false;
-  Mutex mutex_;
-  std::map<const std::byte*, Slot> slots_ GUARDED_BY(mutex_);  // by where they begin
-  std::vector<unsigned> free_ GUARDED_BY(mutex_);
-  const PoolMemoryWatch watch_;  // the last: it calls while all others live
-};
 
 struct Rings::Shared {
   Shared(Syscalls& calls, int count) : sys(calls), threads(count) {}
@@ -132,7 +48,6 @@ class Rings::Worker {
   }
   ~Worker() {
     if (thread_.joinable()) thread_.join();
-    buffers_.reset();
     if (is_open_) io_uring_queue_exit(&ring_);
     if (wake_fd_ >= 0) ::close(wake_fd_);
   }
@@ -148,7 +63,6 @@ class Rings::Worker {
     wake_fd_ = ::eventfd(0, EFD_CLOEXEC);
     is_open_ = wake_fd_ >= 0 && shared_.sys.setup_ring(2 * kDepth, &ring_) == 0;
     if (!is_open_) return false;
-    buffers_.emplace(ring_);
     thread_ = Thread("mr-local-ring", [this] { run(); });
     return true;
   }
@@ -186,17 +100,17 @@ class Rings::Worker {
   void begin(std::unique_ptr<RingTask> task) {
     const auto transfer = task->begin();
     if (!transfer) return;
-    const auto [fd, is_write, is_direct, offset, memory] = *transfer;
+    const auto [fd, is_write, offset, memory] = *transfer;
     const int64_t asked = shared_.sys.ring_transfer(memory.size());
     if (asked < 0) return task->end(asked);
     io_uring_sqe* const sqe = io_uring_get_sqe(&ring_);  // there are twice as many as are ever used
     const auto size = static_cast<unsigned>(asked);
-    const auto slot = is_direct ? buffers_->slot_of(memory) : std::nullopt;
     const auto at = static_cast<__u64>(offset);
-    if (slot && is_write) io_uring_prep_write_fixed(sqe, fd, memory.data(), size, at, static_cast<int>(*slot));
-    if (slot && !is_write) io_uring_prep_read_fixed(sqe, fd, memory.data(), size, at, static_cast<int>(*slot));
-    if (!slot && is_write) io_uring_prep_write(sqe, fd, memory.data(), size, at);
-    if (!slot && !is_write) io_uring_prep_read(sqe, fd, memory.data(), size, at);
+    if (is_write) {
+      io_uring_prep_write(sqe, fd, memory.data(), size, at);
+    } else {
+      io_uring_prep_read(sqe, fd, memory.data(), size, at);
+    }
     io_uring_sqe_set_data(sqe, task.release());
     ++under_way_;
   }
@@ -245,7 +159,6 @@ class Rings::Worker {
   uint64_t wakes_ = 0;  // read from there by the kernel
   int under_way_ = 0;
   bool is_asleep_ = false;  // is in Shared::asleep, or was taken out by who woke it
-  std::optional<RegisteredBuffers> buffers_;
   Thread thread_;
 };
 

@@ -20,7 +20,6 @@ namespace millrace::local {
 struct Transfer {
   int fd = -1;
   bool is_write = false;
-  bool is_direct = false;  // the descriptor goes past the page cache: memory of a pool is registered for it
   int64_t offset = 0;
   std::span<std::byte> memory;  // of a write: it is only read
 };
@@ -51,7 +50,6 @@ class Rings {
 
  private:
   class Worker;
-  class RegisteredBuffers;
   struct Shared;
   const std::unique_ptr<Shared> shared_;
 };

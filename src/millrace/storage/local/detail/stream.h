@@ -2,13 +2,12 @@
 #pragma once
 
 // Private to local/: large files that are read or written once, so that they need not stay in memory. A piece goes past
-// the page cache (O_DIRECT), or through it and is dropped behind; which is faster is measured on each file system with
-// the first pieces of real work, of those that are written with their first 2 MiB. Thread-safe.
+// the page cache (O_DIRECT) on the file systems of disks, and through it elsewhere, after which it is dropped from the
+// cache. Thread-safe.
 
-#include <array>
-#include <map>
+#include <cstdint>
 #include <optional>
-#include <utility>
+#include <set>
 
 #include "millrace/storage/local/detail/files.h"
 #include "millrace/storage/local/detail/ring.h"
@@ -16,44 +15,25 @@
 
 namespace millrace::local {
 
-// The way of one piece.
-struct Turn {
-  bool direct = false;
-  bool measured = false;  // tell how it went
-};
-
-// What is known of each file system (by device, for reads and writes apart).
+// Which way large pieces go.
 class StreamPolicy {
  public:
   explicit StreamPolicy(LocalDirect mode) : mode_(mode) {}
 
-  // What is worth a way of its own: an object that is written, or read once, and a piece of it.
+  // The smallest object (written, or read once) and the smallest piece of it that are streamed.
   int64_t smallest_object_bytes(bool write) const;
   size_t smallest_piece_bytes() const;
   // Objects are streams though nobody said that they are read once.
   bool takes_all() const { return mode_ == LocalDirect::kAlways; }
-  Turn next(dev_t device, bool write);
-  // Whether pieces go past the page cache and need not be measured any more.
-  bool is_direct(dev_t device, bool write);
-  void tell(dev_t device, bool write, bool direct, size_t bytes, double seconds);
+  // Whether pieces go past the page cache. `type` is statfs.f_type.
+  bool is_direct(dev_t device, int64_t type);
   // It refuses direct transfers that are aligned as they should be.
-  void refused(dev_t device, bool write);
+  void note_refusal(dev_t device);
 
  private:
-  struct Way {
-    int pieces = 0;  // that were measured
-    double bytes = 0, seconds = 0;
-    double rate() const { return bytes / seconds; }
-  };
-  struct Contest {
-    std::array<Way, 2> ways;  // buffered, direct
-    int begun = 0;
-    std::optional<bool> direct;  // decided
-  };
-
   const LocalDirect mode_;
   Mutex mutex_;
-  std::map<std::pair<dev_t, bool>, Contest> contests_ GUARDED_BY(mutex_);
+  std::set<dev_t> refusing_ GUARDED_BY(mutex_);
 };
 
 // One open file as a stream. Moves what it can and answers how much; the rest, and every error, is left to the caller,
@@ -72,19 +52,20 @@ class Stream {
 
  private:
   template <class Span, class Call>
-  size_t move(Span bytes, bool write, Call&& call) const;
+  size_t move(Span bytes, Call&& call) const;
   bool is_cached(int64_t offset, size_t size) const;
-  // Whether it can go past the page cache, but for its end.
-  bool may_be_direct(int64_t offset, std::span<const std::byte> memory) const;
+  // Whether the piece goes past the page cache, but for its end.
+  bool goes_direct(int64_t offset, std::span<const std::byte> memory) const;
   size_t direct_write(int64_t offset, std::span<const std::byte> data) const;
   size_t buffered_read(int64_t offset, std::span<std::byte> out, bool cached) const;
-  size_t buffered_write(int64_t offset, std::span<const std::byte> data, bool wait) const;
+  size_t buffered_write(int64_t offset, std::span<const std::byte> data) const;
 
   Syscalls& sys_;
   StreamPolicy& policy_;
   const Fd& fd_;
   Fd direct_;  // empty where it cannot be had
   dev_t device_ = 0;
+  int64_t file_system_ = 0;  // statfs.f_type
 };
 
 }  // namespace millrace::local

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <unordered_map>
 
 #include "millrace/base/sync.h"
 
@@ -18,7 +17,6 @@ struct RequestLimits {
   int max_under_way = 128;
   double requests_per_second = 0;  // 0: no limit
   double bytes_per_second = 0;     // of bodies, both ways; 0: no limit
-  double requests_per_prefix = 0;  // a second, of keys with one prefix up to the last '/'; 0: no limit
 };
 
 class ConcurrencyLimiter {
@@ -26,9 +24,9 @@ class ConcurrencyLimiter {
   explicit ConcurrencyLimiter(const RequestLimits& limits) : limits_(limits), window_(limits.max_under_way) {}
 
   // Runs `go` now or, when the window is full, from a later leave(); `go` gets the moment before which the limits ask
-  // it not to begin. `prefix` is a hash of the bucket and what comes before the key's last '/'.
+  // it not to begin.
   using Go = std::function<void(Clock::time_point not_before)>;
-  void enter(int64_t bytes, uint64_t prefix, Go go);
+  void enter(int64_t bytes, Go go);
   // A request is over.
   void leave();
   // The server says that it has too much to do; the request stays under way, to be tried again.
@@ -41,10 +39,9 @@ class ConcurrencyLimiter {
  private:
   struct Waiting {
     int64_t bytes;
-    uint64_t prefix;
     Go go;
   };
-  Clock::time_point reserve(int64_t bytes, uint64_t prefix) REQUIRES_LOCK(mutex_);
+  Clock::time_point reserve(int64_t bytes) REQUIRES_LOCK(mutex_);
 
   const RequestLimits limits_;
   mutable Mutex mutex_;
@@ -52,7 +49,6 @@ class ConcurrencyLimiter {
   int under_way_ GUARDED_BY(mutex_) = 0;
   Clock::time_point shrunk_ GUARDED_BY(mutex_){};
   Clock::time_point next_request_ GUARDED_BY(mutex_){}, next_byte_ GUARDED_BY(mutex_){};
-  std::unordered_map<uint64_t, Clock::time_point> next_of_prefix_ GUARDED_BY(mutex_);
   std::deque<Waiting> waiting_ GUARDED_BY(mutex_);
 };
 

@@ -74,8 +74,8 @@ struct Service::Call {
 
 struct Service::Process {
   Process(const http::ClientOptions& client, const RequestLimits& limits)
-      : pace(std::make_shared<ConcurrencyLimiter>(limits)), http(client) {}
-  const std::shared_ptr<ConcurrencyLimiter> pace;
+      : limiter(std::make_shared<ConcurrencyLimiter>(limits)), http(client) {}
+  const std::shared_ptr<ConcurrencyLimiter> limiter;
   const std::shared_ptr<RequestHedger> late = std::make_shared<RequestHedger>();
   Executor credentials_thread{1, "mr-s3-auth"};
   http::Client http;
@@ -94,8 +94,8 @@ http::ClientOptions client_options(const S3Options& options) {
   return client;
 }
 
-RequestLimits pace_limits(const S3Options& options) {
-  return {options.max_under_way, options.requests_per_second, options.bytes_per_second, options.requests_per_prefix};
+RequestLimits request_limits(const S3Options& options) {
+  return {options.max_under_way, options.requests_per_second, options.bytes_per_second};
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ RequestLimits pace_limits(const S3Options& options) {
 Service::Service(S3Options options)
     : options_(std::move(options)),
       credentials_({.anonymous = options_.anonymous}),
-      process_([this] { return std::make_unique<Process>(client_options(options_), pace_limits(options_)); }) {}
+      process_([this] { return std::make_unique<Process>(client_options(options_), request_limits(options_)); }) {}
 
 Result<std::shared_ptr<Service>> Service::find(const S3Options& options) {
   // Never destroyed: requests may be under way when the process ends.
@@ -142,12 +142,12 @@ std::shared_ptr<RequestHedger> Service::stragglers() {
 }
 
 int Service::missing_requests(int wanted) const {
-  const bool is_limited = options_.requests_per_second > 0 || options_.requests_per_prefix > 0;
-  return is_limited || is_held_back() ? 0 : std::max(0, wanted - process_.get().pace->under_way());
+  const bool is_limited = options_.requests_per_second > 0;
+  return is_limited || is_held_back() ? 0 : std::max(0, wanted - process_.get().limiter->under_way());
 }
 
 bool Service::is_held_back() const {
-  return process_.get().pace->window() < options_.max_under_way;
+  return process_.get().limiter->window() < options_.max_under_way;
 }
 
 namespace {
@@ -229,10 +229,7 @@ void Service::start(Request request, Done done) {
   call->request = std::move(request);
   call->done = std::move(done);
   const auto bytes = call->request.body_bytes() + std::ssize(call->request.out);
-  const std::string_view key = call->request.key;
-  const uint64_t prefix = std::hash<std::string_view>()(call->request.bucket) * 31 +
-                          std::hash<std::string_view>()(key.substr(0, key.rfind('/') + 1));
-  process_.get().pace->enter(bytes, prefix, [self = shared_from_this(), call](Clock::time_point not_before) {
+  process_.get().limiter->enter(bytes, [self = shared_from_this(), call](Clock::time_point not_before) {
     call->not_before = not_before;
     self->launch(call);
   });
@@ -294,9 +291,9 @@ void Service::finish(const std::shared_ptr<Call>& call, Result<http::Response> r
 
 void Service::end(const std::shared_ptr<Call>& call, Result<Answer> result) {
   const Done done = std::move(call->done);
-  const auto pace = process_.get().pace;
+  const auto limiter = process_.get().limiter;
   done(std::move(result));
-  pace->leave();
+  limiter->leave();
 }
 
 std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Result<http::Response>& result) {
@@ -315,7 +312,7 @@ std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Resu
   const ErrorResponse answer = parse_error(response.body);
   if (is_overload(response.status, answer.code)) {
     process_metrics().add(Metric::kSlowDowns, 1);
-    process_.get().pace->slow_down();
+    process_.get().limiter->slow_down();
     return std::max<Clock::duration>(wait_before(++call.slow_downs),
                                      response.retry_after());  // alive: however many tries it takes
   }

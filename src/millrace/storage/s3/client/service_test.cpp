@@ -734,45 +734,31 @@ TEST_F(ServiceTest, AReadIsAsManyRequestsAsKeepALinkBusy) {
 }
 
 TEST(ConcurrencyLimiter, ShrinksOnceForABurstAndGrowsAgain) {
-  ConcurrencyLimiter pace({.max_under_way = 10});
+  ConcurrencyLimiter limiter({.max_under_way = 10});
   int begun = 0;
-  for (int i = 0; i < 12; ++i) pace.enter(0, 0, [&](Clock::time_point) { ++begun; });
+  for (int i = 0; i < 12; ++i) limiter.enter(0, [&](Clock::time_point) { ++begun; });
   EXPECT_EQ(begun, 10);
-  for (int i = 0; i < 5; ++i) pace.slow_down();
-  EXPECT_DOUBLE_EQ(pace.window(), 6) << "answers to one burst count once";
-  for (int i = 0; i < 4; ++i) pace.leave();
+  for (int i = 0; i < 5; ++i) limiter.slow_down();
+  EXPECT_DOUBLE_EQ(limiter.window(), 6) << "answers to one burst count once";
+  for (int i = 0; i < 4; ++i) limiter.leave();
   EXPECT_EQ(begun, 10) << "as many as the smaller window are still under way";
-  for (int i = 0; i < 2; ++i) pace.leave();
+  for (int i = 0; i < 2; ++i) limiter.leave();
   EXPECT_EQ(begun, 12);
   for (int i = 0; i < 200; ++i) {
-    pace.enter(0, 0, [](Clock::time_point) {});
-    pace.leave();
+    limiter.enter(0, [](Clock::time_point) {});
+    limiter.leave();
   }
-  EXPECT_DOUBLE_EQ(pace.window(), 10);
+  EXPECT_DOUBLE_EQ(limiter.window(), 10);
 }
 
 TEST(ConcurrencyLimiter, KeepsTheLimitsOfTheUser) {
-  ConcurrencyLimiter pace({.max_under_way = 1000, .requests_per_second = 100, .bytes_per_second = 1e6});
+  ConcurrencyLimiter limiter({.max_under_way = 1000, .requests_per_second = 100, .bytes_per_second = 1e6});
   Clock::time_point last{};
   const auto begin = Clock::now();
-  for (int i = 0; i < 101; ++i) pace.enter(0, 0, [&](Clock::time_point at) { last = at; });
+  for (int i = 0; i < 101; ++i) limiter.enter(0, [&](Clock::time_point at) { last = at; });
   EXPECT_GE(last - begin, std::chrono::milliseconds(850)) << "100 a second, after a burst of a tenth";
-  for (int i = 0; i < 3; ++i) pace.enter(1'000'000, 0, [&](Clock::time_point at) { last = at; });
+  for (int i = 0; i < 3; ++i) limiter.enter(1'000'000, [&](Clock::time_point at) { last = at; });
   EXPECT_GE(last - begin, std::chrono::milliseconds(1'850));
-}
-
-TEST(ConcurrencyLimiter, APrefixHasARateOfItsOwn) {
-  ConcurrencyLimiter pace({.max_under_way = 100'000, .requests_per_prefix = 100});
-  std::array<Clock::time_point, 2> last{};
-  const auto begin = Clock::now();
-  for (int i = 0; i < 101; ++i) pace.enter(0, 7, [&](Clock::time_point at) { last[0] = at; });
-  pace.enter(0, 8, [&](Clock::time_point at) { last[1] = at; });
-  EXPECT_GE(last[0] - begin, std::chrono::milliseconds(850));
-  EXPECT_LT(last[1] - begin, std::chrono::milliseconds(500));
-  // Many prefixes are forgotten when nothing is asked of them any more, and only then.
-  for (uint64_t prefix = 100; prefix < 30'000; ++prefix) pace.enter(0, prefix, [](Clock::time_point) {});
-  pace.enter(0, 7, [&](Clock::time_point at) { last[1] = at; });
-  EXPECT_GT(last[1], last[0]);
 }
 
 }  // namespace
