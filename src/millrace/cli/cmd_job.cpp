@@ -173,7 +173,8 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
   app.add_option("--stage", args.stage, "Copied to every node before the start; may be repeated")
       ->option_text("URL=DIR")
       ->allow_extra_args(false);
-  app.add_option("--save", args.save, "Copied after a good end; may be repeated")
+  app.add_option("--save", args.save,
+                 "Every node's DIR: copied at the end and after a limit, brought back at the start; may be repeated")
       ->option_text("DIR=URL")
       ->allow_extra_args(false);
   app.add_option("--input", spec.inputs, "preprocess: raw text; groot: the dataset")
@@ -186,7 +187,16 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
   number("--tasks-at-once", spec.tasks_at_once, 0, "preprocess: of which run at one time, 0 for all (default: 0)");
   app.add_option("--folder", spec.folder, "storage-test: the shared folder")->option_text("DIR");
   number("--file-mib", spec.file_mib, 4, "storage-test: MiB that each node writes (default: 4096)");
-  number("--batch-size", spec.batch_size, 1, "groot: samples of a GPU (default: 16)");
+  number("--files", spec.files, 1,
+         "storage-test: empty files that each node makes, looks at and removes (default: 1000)");
+  app.add_option("--base-model", spec.base_model, "groot: what is tuned (default: nvidia/GR00T-N1.7-3B)")
+      ->option_text("MODEL");
+  app.add_option("--embodiment", spec.embodiment,
+                 "groot: the robot, as Isaac-GR00T names it; new_embodiment for one of your own")
+      ->option_text("TAG");
+  app.add_option("--modality-config", spec.modality_config, "groot: Python file that registers a new embodiment")
+      ->option_text("FILE");
+  number("--global-batch-size", spec.global_batch_size, 1, "groot: samples of a step over all GPUs (default: 64)");
   number("--max-steps", spec.max_steps, 1, "groot: steps (default: 10000)");
   number("--save-steps", spec.save_steps, 1, "groot: steps between checkpoints (default: 1000)");
 }
