@@ -17,6 +17,7 @@ import pytest
 from conftest import REPOSITORY, Millrace, tokenizer_json
 from slurm_fixture import Slurm
 
+CORPUS = Path(__file__).parent / "corpus"
 CORRECT = sorted((Path(__file__).parent / "jobs").iterdir())
 KINDS = {
     "train": [
@@ -63,6 +64,21 @@ def test_what_is_written_passes_all_checkers(millrace: Millrace, tmp_path: Path,
     if shutil.which("shellcheck"):
         done = subprocess.run(["shellcheck", script], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
+
+
+def test_public_scripts_get_the_findings_that_are_true(millrace: Millrace):
+    """Each script was written after what one public project's scripts do; each finding on it was read and found true."""
+    scripts = sorted(path for path in CORPUS.iterdir() if path.name != "findings.txt")
+    assert len(scripts) >= 30
+    for script in scripts:
+        subprocess.run(["bash", "-n", script], check=True)
+    ran = millrace("job", "lint", *scripts, "--json", "--fail-on", "never")
+    found = [
+        f"{Path(each['file']).name}:{each['line']} {each['rule']} {each['severity']}"
+        for each in ran.objects("lint")
+        if each["severity"] != "note"
+    ]
+    assert found == (CORPUS / "findings.txt").read_text().splitlines()
 
 
 def test_lint_prints_text_json_and_sarif(millrace: Millrace, tmp_path: Path):

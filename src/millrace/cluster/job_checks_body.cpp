@@ -345,11 +345,13 @@ bool is_known_environment(std::string_view name) {
          std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view each) { return name.starts_with(each); });
 }
 
+// One finding for all of them: where a script is filled in from outside there are many.
 void check_undefined(const Job& job, const JobContext&, JobReport& report) {
   if (!job.not_followed().empty()) return;  // the names may come from there
   std::set<std::string_view> defined;
   for (const Definition& each : job.definitions()) defined.insert(each.assignment->name);
-  std::set<std::string> told;
+  std::vector<std::string> names;
+  Place first;
   for (const Command& command : job.commands()) {
     shell::visit_words(*command.statement, [&](const Word& word) {
       for (const Part& part : word.parts) {
@@ -357,13 +359,19 @@ void check_undefined(const Job& job, const JobContext&, JobReport& report) {
         if (job.guarded_names().count(part.text) > 0 || defined.count(part.text) > 0 ||
             job.other_names().count(part.text) > 0 || is_known_environment(part.text))
           continue;
-        if (!told.insert(part.text).second) continue;
-        report.add("SB32", part.place, fmt::format("nothing in the script gives {} a value", part.text),
-                   fmt::format("Set it, or write ${{{}:?}} where it comes from outside.", part.text),
-                   Severity::kWarning);
+        if (std::find(names.begin(), names.end(), part.text) != names.end()) continue;
+        if (names.empty()) first = part.place;
+        names.push_back(part.text);
       }
     });
   }
+  if (names.empty()) return;
+  constexpr size_t kMost = 4;
+  std::string list = names[0];
+  for (size_t i = 1; i < std::min(names.size(), kMost); ++i) list += ", " + names[i];
+  if (names.size() > kMost) list += fmt::format(" and {} more", names.size() - kMost);
+  report.add("SB32", first, fmt::format("nothing in the script gives {} a value", list),
+             fmt::format("Set it, or write ${{{}:?}} where it comes from outside.", names[0]), Severity::kWarning);
 }
 
 // A value that cannot be empty and holds nothing to be split at.
@@ -371,20 +379,38 @@ bool is_plain_value(const Job& job, const Part& part) {
   if (part.text.starts_with("SLURM_") || part.text == "?" || part.text == "!" || part.text == "#" || part.text == "$" ||
       part.operation == "#")
     return true;
-  if (part.operation.starts_with(":?")) return true;
+  if (part.operation.starts_with(":?") || part.operation.starts_with("+") || part.operation.starts_with(":+"))
+    return true;
   const auto value = job.value({"", part.place, {part}});
   if (value) return !value->empty() && value->find_first_of(" \t\n*?") == std::string::npos;
   const Definition* known = job.definition(part.text);
   if (known == nullptr) return false;
   const auto& parts = known->assignment->value.parts;
+  // "/fsx/hosts_$SLURM_JOB_ID"
+  bool has_text = false;
+  const bool of_slurm = std::all_of(parts.begin(), parts.end(), [&](const Part& each) {
+    has_text = has_text || (each.kind == Part::Kind::kText && !each.text.empty());
+    return each.kind == Part::Kind::kText ? each.text.find_first_of(" \t\n*?") == std::string::npos
+                                          : each.kind == Part::Kind::kVariable && each.text.starts_with("SLURM_");
+  });
+  if (of_slurm && has_text && job.other_names().count(part.text) == 0) return true;
   return parts.size() == 1 &&
          (parts[0].kind == Part::Kind::kArithmetic || (parts[0].kind == Part::Kind::kVariable && parts[0].text == "?"));
+}
+
+// `[ $N -gt 0 ]` with nothing in N is false, and bash says so.
+bool compares_numbers(const Statement& statement) {
+  return std::any_of(statement.words.begin(), statement.words.end(), [](const Word& word) {
+    static const std::set<std::string_view> kOperators = {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"};
+    return kOperators.count(word.source) > 0;
+  });
 }
 
 void check_unquoted(const Job& job, const JobContext&, JobReport& report) {
   static const std::set<std::string_view> kBites = {"rm", "mv", "cp", "cd", "[", "test", "rsync"};
   for (const Command& command : job.commands()) {
     if (kBites.count(command.statement->name()) == 0 || command.in_step) continue;
+    if (compares_numbers(*command.statement)) continue;
     for (const Word& word : command.statement->words) {
       const auto bare = std::find_if(word.parts.begin(), word.parts.end(), [&](const Part& part) {
         const bool expands = part.kind == Part::Kind::kVariable || part.kind == Part::Kind::kCommand;

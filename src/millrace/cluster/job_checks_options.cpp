@@ -17,14 +17,15 @@ std::string_view folder_of(std::string_view path) {
   return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash == 0 ? 1 : slash);
 }
 
-// The place where the script itself makes `folder`.
-const shell::Statement* made_by(const Job& job, std::string_view folder) {
+// The place where the script itself makes `folder`, or one below it, for which `folder` may have been there before.
+const shell::Statement* made_by(const Job& job, std::string_view folder, bool& itself) {
   for (const Command& command : job.commands()) {
     if (command.statement->name() != "mkdir") continue;
     for (const shell::Word& word : command.statement->words) {
       const auto path = job.value(word);
-      if (path && !path->starts_with('-') && (*path == folder || path->starts_with(std::string(folder) + "/")))
-        return command.statement;
+      if (!path || path->starts_with('-')) continue;
+      itself = *path == folder || *path == std::string(folder) + "/";
+      if (itself || path->starts_with(std::string(folder) + "/")) return command.statement;
     }
   }
   return nullptr;
@@ -35,11 +36,13 @@ void check_log_folders(const Job& job, const JobContext&, JobReport& report) {
     if (option.name != "output" && option.name != "error") continue;
     const std::string_view folder = folder_of(option.value);
     if (folder.empty() || folder == "/") continue;
-    if (const shell::Statement* maker = made_by(job, folder); maker != nullptr) {
+    bool itself = false;
+    if (const shell::Statement* maker = made_by(job, folder, itself); maker != nullptr) {
       report.add("SB01", option.place,
                  fmt::format("{} is made in line {} of the script, after Slurm has tried to open the log", folder,
                              maker->place.line),
-                 fmt::format("Run `mkdir -p {}` before sbatch.", folder));
+                 fmt::format("Run `mkdir -p {}` before sbatch.", folder),
+                 itself ? std::nullopt : std::optional(Severity::kWarning));
     } else if (contains(folder, "%")) {
       // %x and %u are known before the job is; its number is not.
       const bool by_number = contains(folder, "%j") || contains(folder, "%J") || contains(folder, "%A");

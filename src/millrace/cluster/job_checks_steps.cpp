@@ -91,7 +91,15 @@ void check_accelerate(const Job& job, const Launch& launch, JobReport& report) {
       "Add --num_machines, --num_processes, --machine_rank and --main_process_ip, or a --config_file that has them.");
 }
 
+// One process of JAX drives all GPUs of its node.
+bool is_jax(const Job& job) {
+  return std::any_of(job.definitions().begin(), job.definitions().end(), [](const Definition& each) {
+    return each.assignment->name.starts_with("JAX_") || each.assignment->name.starts_with("XLA_");
+  });
+}
+
 void check_plain_python(const Job& job, const Launch& launch, JobReport& report) {
+  if (is_jax(job)) return;
   const int64_t gpus = job.gpus_per_node();
   const bool starts_its_own = std::any_of(launch.command.begin(), launch.command.end(), [](const Word& word) {
     return word.source.starts_with("--num-gpus") || word.source.starts_with("--num_gpus") ||
@@ -105,7 +113,7 @@ void check_plain_python(const Job& job, const Launch& launch, JobReport& report)
   const int64_t tasks = step_tasks_per_node(job, launch).value_or(1);
   const bool per_task = job.options().has("gpus-per-task");
   if (tasks != gpus && !per_task) {
-    // JAX, Lightning and mp.spawn may want just that.
+    // Lightning and mp.spawn may want just that.
     report.add("SB13", place_of(launch, option),
                fmt::format("{} task{} a node of plain python for {} GPUs", tasks, tasks == 1 ? "" : "s", gpus),
                "Use --ntasks-per-node=GPUs with srun python, unless the program starts its own processes.",

@@ -162,6 +162,7 @@ const std::vector<Case>& cases() {
       {"SB32", job("cp \"$NOWHERE\" /tmp\n"), 3, job("cp \"${NOWHERE:?}\" /tmp\n")},
       {"SB32", job("for ((i = 0; i < 3; ++i)); do cp \"$i\" \"$k\" /tmp; done\n"), 3,
        job("for ((i = 0; i < 3; ++i)); do cp \"$i\" /tmp; done\n")},
+      {"SB32", job("N=$(ls)\n[ $N = a ]\n"), 4, job("N=$(ls)\n[ $N -gt 0 ]\n[ -z ${N+x} ]\n")},
       {"SB32", job("echo $A $B\n"), 3,
        job(": \"${A:=x}\" \"${B:?}\"\n[ -z \"$C\" ] || echo $C\necho $A $B $SLURMD_NODENAME\n")},
       {"SB32", job("D=$(mktemp -d)\nrm -r $D\n"), 4, job("D=$(mktemp -d)\nrm -r \"$D\"\nN=$((1 + 2))\n[ $N -eq 3 ]\n")},
