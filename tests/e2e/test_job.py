@@ -66,6 +66,28 @@ def test_what_is_written_passes_all_checkers(millrace: Millrace, tmp_path: Path,
         assert done.returncode == 0, done.stdout
 
 
+SPEC = """\
+region: us-east-2
+instance: p5.48xlarge
+count: 4
+subnet: subnet-0aaaaaaaaaaaabbbb
+head_subnet: subnet-0aaaaaaaaaaaacccc
+storage: [{mount: /fsx, id: fs-0123456789abcdef0}]
+"""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "nccl"])  # pyxis is for the setup script to install
+def test_what_is_written_for_a_cluster_that_was_written_passes(millrace: Millrace, tmp_path: Path, kind: str):
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    cluster = tmp_path / "cluster.yaml"
+    millrace("cluster", "new", tmp_path / "spec.yaml", "--out", cluster)
+    script = tmp_path / "job.sbatch"
+    script.write_text(write(millrace, kind, "--cluster", cluster, *KINDS[kind]))
+    ran = millrace("job", "lint", script, "--cluster", cluster, "--fail-on", "warning")
+    assert ran.out.startswith("1 file: 0 errors, 0 warnings, 0 notes"), ran.out
+    assert "has 4 nodes" in millrace.fails("job", "new", "validate", "--nodes", 5, "--cluster", cluster)
+
+
 def test_public_scripts_get_the_findings_that_are_true(millrace: Millrace):
     """Each script was written after what one public project's scripts do; each finding on it was read and found true."""
     scripts = sorted(path for path in CORPUS.iterdir() if path.name != "findings.txt")

@@ -146,6 +146,10 @@ bool sets(const Job& job, std::string_view name) {
                      [&](const Definition& each) { return each.assignment->name == name; });
 }
 
+bool trains(const Job& job) {
+  return std::any_of(job.launches().begin(), job.launches().end(), [](const Launch& each) { return each.training; });
+}
+
 void check_cpus(const Job& job, const JobContext& context, JobReport& report) {
   const bool by_environment = sets(job, "SRUN_CPUS_PER_TASK");
   const Option* asked = job.options().find("cpus-per-task");
@@ -170,7 +174,7 @@ void check_cpus(const Job& job, const JobContext& context, JobReport& report) {
   if (*cpus * tasks > partition->cpus) {
     report.add("SB14", asked->place, fmt::format("{} x {} CPUs of a node that has {}", tasks, *cpus, partition->cpus),
                {}, Severity::kError);
-  } else if (job.exclusive() && *cpus * tasks * 4 < partition->cpus * 3) {
+  } else if (trains(job) && job.exclusive() && *cpus * tasks * 4 < partition->cpus * 3) {
     report.add("SB14", asked->place,
                fmt::format("{} x {} = {} of the node's {} CPUs, and the others stay idle", tasks, *cpus, *cpus * tasks,
                            partition->cpus),
@@ -370,6 +374,7 @@ bool is_mounted(const ClusterFacts& cluster, std::string_view path) {
 void check_mount_of(std::string_view path, Place place, const ClusterFacts& cluster,
                     std::map<std::string, int64_t>& told, JobReport& report) {
   if (path.size() < 2 || path[0] != '/' || is_system_path(top_of(path)) || is_mounted(cluster, path)) return;
+  if (top_of(path).find_first_of("*?[") != std::string::npos) return;  // a pattern, of --exclude for instance
   if (told[top_of(path)]++ > 0) return;
   std::string mounts;
   for (const std::string& mount : cluster.mounts) mounts += (mounts.empty() ? "" : ", ") + mount;

@@ -68,6 +68,9 @@ void write_header(const JobSpec& spec, ScriptText& out) {
     out.option("mem", "0");
   } else if (!spec.mem_per_gpu.empty()) {
     out.option(spec.gpus_per_node > 0 ? "mem-per-gpu" : "mem", spec.mem_per_gpu);
+  } else if (array) {
+    // prepare takes 256 MiB and 64 MiB a thread; a tokenizer of a large vocabulary comes on top.
+    out.option("mem", fmt::format("{}G", 2 + cpus_per_task(spec) / 8));
   }
   out.option("time", spec.time);
   if (is_training(spec) && spec.signal_s > 0) out.option("signal", fmt::format("B:USR1@{}", spec.signal_s));
@@ -366,6 +369,42 @@ std::string shell_quoted(std::string_view text) {
     }
   }
   return out + '\'';
+}
+
+namespace {
+
+Status choose_partition(JobSpec& spec, const ClusterFacts& cluster, const ClusterFacts::Partition*& out) {
+  out = nullptr;
+  std::string names;
+  for (const ClusterFacts::Partition& each : cluster.partitions) {
+    names += (names.empty() ? "" : ", ") + each.name;
+    if (each.name == spec.partition || (spec.partition.empty() && cluster.partitions.size() == 1)) out = &each;
+  }
+  if (out == nullptr && !spec.partition.empty())
+    return fail(ErrorCode::kInvalidArgument, "--partition: {} has no partition {}; it has {}", cluster.source,
+                spec.partition, names);
+  return {};
+}
+
+}  // namespace
+
+Status fit_to_cluster(JobSpec& spec, const ClusterFacts& cluster, Chosen chosen) {
+  const ClusterFacts::Partition* partition = nullptr;
+  RETURN_IF_ERROR(choose_partition(spec, cluster, partition));
+  if (partition == nullptr) return {};
+  if (partition->nodes > 0 && spec.nodes > partition->nodes)
+    return fail(ErrorCode::kInvalidArgument, "--nodes: {} has {} nodes in {}, not {}", cluster.source, partition->nodes,
+                partition->name, spec.nodes);
+  spec.wait_all_nodes = spec.wait_all_nodes || (partition->dynamic && spec.nodes > 1);
+  if (!partition->known_instance) return {};
+  const bool wants_gpus = spec.gpus_per_node > 0;
+  if (wants_gpus && !chosen.gpus && partition->gpus > 0) spec.gpus_per_node = partition->gpus;
+  if (wants_gpus && spec.gpu_type.empty()) spec.gpu_type = partition->gpu_type;
+  spec.efa = spec.efa || partition->efa_interfaces > 0;
+  if (chosen.cpus || partition->cpus == 0) return {};
+  const int64_t share = partition->cpus / std::max<int64_t>(1, wants_gpus ? partition->gpus : 1);
+  spec.cpus_per_gpu = spec.exclusive || wants_gpus ? share : std::min(spec.cpus_per_gpu, share);
+  return {};
 }
 
 Result<std::string> write_job(const JobSpec& wanted) {

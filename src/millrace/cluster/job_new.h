@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/cluster/job_lint.h"
 
 namespace millrace::cluster {
 
@@ -61,6 +62,15 @@ struct JobSpec {
   std::string base_model = "nvidia/GR00T-N1.7-3B", embodiment, modality_config;
   int64_t global_batch_size = 64, max_steps = 10000, save_steps = 1000;
 };
+
+// What a person has chosen, which a cluster does not change.
+struct Chosen {
+  bool gpus = false, cpus = false;
+};
+// Takes from the cluster what was not chosen: the GPUs of a node and their type, its CPUs, EFA, whether nodes boot for
+// the job. Where the nodes of the partition are not known, or several partitions are there and none is named, that
+// stays as it is. Errors: invalid_argument (no such partition, or fewer nodes than asked for).
+[[nodiscard]] Status fit_to_cluster(JobSpec& spec, const ClusterFacts& cluster, Chosen chosen);
 
 // Errors: invalid_argument, which names the flag of `millrace job new` that is missing or wrong.
 [[nodiscard]] Result<std::string> write_job(const JobSpec& spec);

@@ -68,6 +68,60 @@ TEST(JobNew, WhatIsWrittenPassesTheLint) {
   }
 }
 
+TEST(JobNew, WhatIsFittedToAClusterPassesTheLintWithIt) {
+  ClusterFacts cluster{.source = "c.yaml",
+                       .partitions = {{.name = "gpu",
+                                       .instance = "p5e.48xlarge",
+                                       .nodes = 4,
+                                       .gpus = 8,
+                                       .gpu_type = "h200",
+                                       .cpus = 192,
+                                       .efa_interfaces = 32,
+                                       .dynamic = true,
+                                       .known_instance = true}},
+                       .mounts = {"/fsx"},
+                       .memory_scheduling = true};
+  for (JobSpec spec : all_specs()) {
+    spec.partition.clear();
+    spec.gpu_type.clear();
+    spec.image.clear();  // who installs pyxis, the file does not say
+    spec.nodes = std::min<int64_t>(spec.nodes, 2);
+    if (spec.signal_s == 0) continue;  // SB07 is the chooser's
+    ASSERT_TRUE(fit_to_cluster(spec, cluster, {}));
+    const std::string text = *write_job(spec);
+    const ScriptFile file{"job.sbatch", text};
+    std::string findings;
+    for (const Finding& finding : lint_jobs(std::span(&file, 1), {&cluster, nullptr}))
+      findings += finding_text(finding);
+    EXPECT_EQ(findings, "") << text;
+  }
+}
+
+TEST(JobNew, AClusterGivesWhatIsNotChosen) {
+  ClusterFacts cluster{
+      .source = "c.yaml",
+      .partitions = {
+          {.name = "a", .nodes = 4},
+          {.name = "b", .nodes = 4, .gpus = 4, .gpu_type = "l4", .cpus = 96, .dynamic = true, .known_instance = true}}};
+  JobSpec spec = spec_of(JobKind::kTrain);
+  ASSERT_TRUE(fit_to_cluster(spec, cluster, {}));
+  EXPECT_EQ(spec.gpus_per_node, 8) << "which partition is not said";
+  spec.partition = "b";
+  spec.nodes = 2;
+  ASSERT_TRUE(fit_to_cluster(spec, cluster, {.gpus = true}));
+  EXPECT_EQ(spec.gpus_per_node, 8);
+  EXPECT_EQ(spec.cpus_per_gpu, 24);
+  EXPECT_TRUE(spec.wait_all_nodes);
+  EXPECT_FALSE(spec.efa);
+  ASSERT_TRUE(fit_to_cluster(spec, cluster, {}));
+  EXPECT_EQ(spec.gpus_per_node, 4);
+  EXPECT_EQ(spec.gpu_type, "l4");
+  spec.nodes = 5;
+  EXPECT_THAT(fit_to_cluster(spec, cluster, {}).error().message(), HasSubstr("4 nodes in b"));
+  spec.partition = "c";
+  EXPECT_THAT(fit_to_cluster(spec, cluster, {}).error().message(), HasSubstr("it has a, b"));
+}
+
 TEST(JobNew, WordsOfTheUserStayOneWord) {
   JobSpec spec = spec_of(JobKind::kTrain);
   spec.command = {"train.py", "a b", "$(rm -rf x)", "it's"};
