@@ -325,6 +325,33 @@ def test_a_job_saves_at_its_limit_whatever_the_ranks_need(
     assert not list((tmp_path / "logs").glob("ranks-*"))
 
 
+HANGING = """
+import pathlib, signal, sys, time
+started = pathlib.Path(sys.argv[1]) / "started"
+if started.exists():
+    sys.exit(0)
+signal.signal(signal.SIGTERM, lambda *_: None)
+started.touch()
+time.sleep(600)
+"""
+
+
+def test_a_save_that_hangs_does_not_cost_the_requeue(millrace: Millrace, slurm: Slurm, tmp_path: Path):
+    env = job_environment(millrace, tmp_path, slurm)
+    (tmp_path / "hang.py").write_text(HANGING)
+    script = tmp_path / "train.sbatch"
+    millrace(
+        "job", "new", "train", "--launcher", "srun", "--gpus", 1, "--cpus-per-gpu", 1, "--time", 10, "--monitor", 0,
+        "--signal", 4, "--log-dir", tmp_path / "logs", "--out", script, "--", "python3", tmp_path / "hang.py", tmp_path,
+    )  # fmt: skip
+    job = submit(script, env)
+    wait_for((tmp_path / "started").exists)
+    slurm.run("scancel", "--batch", "--signal=USR1", job)
+    assert slurm.wait(job, timeout_s=120) == "COMPLETED"
+    assert slurm.job(job)["Restarts"] == "1"
+    assert "requeued before all was saved" in (tmp_path / f"logs/train-{job}.log").read_text()
+
+
 @has_torchrun
 def test_torchrun_by_itself_would_lose_the_checkpoint(millrace: Millrace, slurm: Slurm, tmp_path: Path):
     """What the generated script is for: the same program and torchrun, without it."""
