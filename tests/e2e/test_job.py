@@ -325,6 +325,37 @@ def test_a_job_saves_at_its_limit_whatever_the_ranks_need(
     assert not list((tmp_path / "logs").glob("ranks-*"))
 
 
+@has_torchrun
+def test_the_example_is_told_by_the_job_and_goes_on(millrace: Millrace, slurm: Slurm, tmp_path: Path):
+    """examples/pretrain_lm.py on two ranks: saved at the limit, status 75, requeued, trained to its last step."""
+    env = torchrun_environment(millrace, tmp_path, slurm)
+    env["PYTHONPATH"] = str(REPOSITORY / "python")
+    (tmp_path / "tokenizer.json").write_text(tokenizer_json())
+    for part in range(2):
+        (tmp_path / f"{part}.txt").write_text("the mill turns slowly over the river\n" * 2000)
+    for task in range(2):
+        millrace(
+            "prepare", tmp_path / "0.txt", tmp_path / "1.txt", "--tokenizer", tmp_path / "tokenizer.json",
+            "--out", tmp_path / "shards", "--task", f"{task}/2",
+        )  # fmt: skip
+    shards = sorted((tmp_path / "shards").glob("*.tar"))
+    script, log = tmp_path / "train.sbatch", tmp_path / "steps.jsonl"
+    steps = 400
+    millrace(
+        "job", "new", "train", "--nodes", 1, "--gpus", 2, "--cpus-per-gpu", 1, "--time", 10, "--monitor", 0,
+        "--log-dir", tmp_path / "logs", "--out", script, "--", REPOSITORY / "examples/pretrain_lm.py",
+        "--shards", *shards, "--valid", 1, "--tokenizer", tmp_path / "tokenizer.json", "--out", tmp_path / "run",
+        "--log-file", log, "--steps", steps, "--save-every", steps, "--batch-size", 1, "--seq-len", 16, "--dim", 8,
+        "--layers", 1, "--heads", 1,
+    )  # fmt: skip
+    job = submit(script, env)
+    wait_for(lambda: log.exists() and log.read_text().count("\n") > 1)
+    slurm.run("scancel", "--batch", "--signal=USR1", job)
+    assert slurm.wait(job, timeout_s=180) == "COMPLETED", (tmp_path / f"logs/train-{job}.log").read_text()
+    assert "requeue after exit status 75, start 0" in (tmp_path / f"logs/train-{job}.log").read_text()
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == list(range(1, steps + 1))
+
+
 HANGING = """
 import pathlib, signal, sys, time
 started = pathlib.Path(sys.argv[1]) / "started"
@@ -347,8 +378,7 @@ def test_a_save_that_hangs_does_not_cost_the_requeue(millrace: Millrace, slurm: 
     job = submit(script, env)
     wait_for((tmp_path / "started").exists)
     slurm.run("scancel", "--batch", "--signal=USR1", job)
-    assert slurm.wait(job, timeout_s=120) == "COMPLETED"
-    assert slurm.job(job)["Restarts"] == "1"
+    wait_for(lambda: slurm.job(job)["Restarts"] == "1")
     assert "requeued before all was saved" in (tmp_path / f"logs/train-{job}.log").read_text()
 
 
