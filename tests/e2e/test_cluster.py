@@ -57,6 +57,48 @@ def test_the_guide_is_red(millrace: Millrace):
     millrace("cluster", "lint", file, "--fail-on", "never")
 
 
+MINIMAL = """\
+Region: us-east-1
+Image:
+  Os: alinux2023
+HeadNode:
+  InstanceType: t3.micro
+  Networking:
+    SubnetId: subnet-0123456789abcdef0
+  Ssh:
+    KeyName: my-key
+Scheduling:
+  Scheduler: slurm
+  SlurmQueues:
+  - Name: queue1
+    ComputeResources:
+    - Name: c5large
+      Instances:
+      - InstanceType: c5.large
+      MinCount: 0
+      MaxCount: 10
+    Networking:
+      SubnetIds:
+      - subnet-0123456789abcdef0
+"""
+
+
+def test_the_smallest_file_is_warned_of_what_matters(millrace: Millrace, tmp_path: Path):
+    """What ParallelCluster's own documentation begins with: SSH from everywhere matters, advice for GPU nodes does not."""
+    file = tmp_path / "cluster.yaml"
+
+    def severities(text: str) -> dict[str, str]:
+        file.write_text(text)
+        return {
+            one["rule"]: one["severity"]
+            for one in millrace("cluster", "lint", file, "--json", "--fail-on", "never").objects("lint")
+        }
+
+    assert severities(MINIMAL) == {"PC61": "warning", "PC48": "note", "PC53": "note"}
+    gpus = severities(MINIMAL.replace("c5.large", "g5.12xlarge"))
+    assert (gpus["PC48"], gpus["PC53"]) == ("warning", "warning")
+
+
 def test_facts_and_scripts_are_held_against_the_file(millrace: Millrace, tmp_path: Path):
     spec, facts, script = tmp_path / "spec.yaml", tmp_path / "facts.yaml", tmp_path / "job.sbatch"
     spec.write_text(SPEC)

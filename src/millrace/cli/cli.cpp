@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <csignal>
 #include <exception>
+#include <span>
+#include <string>
 #include <string_view>
 
+#include "millrace/base/edit_distance.h"
 #include "millrace/base/open_files.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/signals.h"
@@ -41,14 +44,52 @@ std::string usage_message(const CLI::App& verb, const CLI::ParseError& error) {
                      is_flag ? "flags go behind one of the verbs" : "there are", names);
 }
 
+// "--nodez" of "--nodez=2", "-z" of "-zq"; empty for what is no flag: "-", "-5", "--", a value.
+std::string_view flag_in(std::string_view argument) {
+  if (argument.size() < 2 || argument[0] != '-' || (argument[1] >= '0' && argument[1] <= '9')) return {};
+  if (argument[1] == '-') return argument.size() > 2 ? argument.substr(0, argument.find('=')) : std::string_view();
+  return argument.substr(0, 2);
+}
+
+std::string nearest_flag(const CLI::App& verb, std::string_view wrong) {
+  constexpr size_t kNear = 3;
+  std::string nearest;
+  size_t fewest = kNear + 1;
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      const size_t distance = edit_distance("--" + name, wrong);
+      if (distance >= fewest || distance * 2 > name.size()) continue;
+      fewest = distance;
+      nearest = "--" + name;
+    }
+  }
+  return nearest;
+}
+
+// A flag that the verb does not have leaves its value behind as an argument, or takes one that was meant for something
+// else, and the parser then complains of those. Empty when all flags are known.
+std::string unknown_flag(const CLI::App& verb, std::span<const char* const> arguments) {
+  for (const std::string_view argument : arguments) {
+    if (argument == "--") break;
+    const std::string flag(flag_in(argument));
+    if (flag.empty() || verb.get_option_no_throw(flag) != nullptr) continue;
+    const std::string nearest = nearest_flag(verb, flag);
+    return fmt::format("unknown flag '{}'{}", flag, nearest.empty() ? "" : fmt::format("; {} is meant?", nearest));
+  }
+  return {};
+}
+
 // Parsing stopped before the flags were looked at, so the one that matters now is searched by hand.
 bool asks_for_json(int argc, const char* const* argv) {
   return std::any_of(argv, argv + argc, [](const char* argument) { return std::string_view(argument) == "--json"; });
 }
 
-int usage_error(const CLI::App& root, const CLI::ParseError& error, bool json) {
+int usage_error(const CLI::App& root, const CLI::ParseError& error, std::span<const char* const> arguments, bool json) {
   std::string name;
-  const std::string message = usage_message(typed_verb(root, name), error);
+  const CLI::App& verb = typed_verb(root, name);
+  const bool has_verbs = !verb.get_subcommands([](const CLI::App*) { return true; }).empty();
+  std::string message = has_verbs ? std::string() : unknown_flag(verb, arguments);
+  if (message.empty()) message = usage_message(verb, error);
   Output out({.json = json});
   out.error(name, Error(ErrorCode::kInvalidArgument, message + " (see '" + name + " --help')"));
   return out.flush() ? kExitUsage : kExitFailed;
@@ -135,7 +176,7 @@ int parse_and_run(int argc, const char* const* argv) {
   } catch (const CLI::CallForVersion& version) {
     return print_help(std::string(version.what()) + "\n");
   } catch (const CLI::ParseError& error) {
-    return usage_error(root, error, asks_for_json(argc, argv));
+    return usage_error(root, error, {argv + 1, argv + std::max(argc, 1)}, asks_for_json(argc, argv));
   }
   std::string name;
   typed_verb(root, name);

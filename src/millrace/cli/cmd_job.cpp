@@ -50,8 +50,8 @@ Status run_job_lint(const JobLintArgs& args, Context& context) {
 }
 
 struct JobNewArgs {
-  std::string kind, out, time;
-  std::optional<int64_t> gpus;
+  std::string kind, out, time, cluster_file;
+  std::optional<int64_t> gpus, cpus_per_gpu;
   std::string log_dir = "logs";
   bool shared = false;
   std::vector<std::string> stage, save;
@@ -89,6 +89,7 @@ void complete_job_spec(JobNewArgs& args) {
   spec.kind = kind->kind;
   spec.time = args.time.empty() ? std::string(kind->time) : args.time;
   spec.gpus_per_node = args.gpus.value_or(kind->gpus);
+  spec.cpus_per_gpu = args.cpus_per_gpu.value_or(spec.cpus_per_gpu);
   spec.exclusive = kind->exclusive && !args.shared;
   spec.log_dir = std::filesystem::absolute(args.log_dir).lexically_normal().string();
   for (const std::string& text : args.stage) spec.stage.push_back(parse_copy("--stage", text));
@@ -104,9 +105,18 @@ Status write_script(const std::string& path, const std::string& text) {
 }
 
 Status run_job_new(const JobNewArgs& args, Context& context) {
-  ASSIGN_OR_RETURN(const std::string text, cluster::write_job(args.spec));
+  cluster::JobSpec spec = args.spec;
+  std::optional<cluster::ClusterFacts> facts;
+  if (!args.cluster_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string file, read_lint_input(args.cluster_file));
+    ASSIGN_OR_RETURN(facts, cluster::read_cluster_facts(args.cluster_file, file));
+    RETURN_IF_ERROR(
+        cluster::fit_to_cluster(spec, *facts, {.gpus = args.gpus.has_value(), .cpus = args.cpus_per_gpu.has_value()}));
+  }
+  ASSIGN_OR_RETURN(const std::string text, cluster::write_job(spec));
   const cluster::ScriptFile file{args.out.empty() ? args.kind : args.out, text};
-  for (const Finding& finding : cluster::lint_jobs(std::span(&file, 1))) context.out.note(finding_text(finding));
+  for (const Finding& finding : cluster::lint_jobs(std::span(&file, 1), {facts ? &*facts : nullptr, nullptr}))
+    context.out.note(finding_text(finding));
   const Json object{{"type", "job_script"},
                     {"kind", args.kind},
                     {"path", args.out.empty() ? Json(nullptr) : Json(args.out)},
@@ -149,8 +159,13 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
       ->check(CLI::Range(int64_t{0}, int64_t{16}))
       ->option_text("N");
   app.add_option("--gpu-type", spec.gpu_type, "As Slurm names it, such as h200 (default: any)")->option_text("TYPE");
-  number("--cpus-per-gpu", spec.cpus_per_gpu, 1,
-         "CPUs for each GPU, or for the task where there are none (default: 12)");
+  app.add_option("--cpus-per-gpu", args.cpus_per_gpu,
+                 "CPUs for each GPU, or for the task where there are none (default: 12)")
+      ->check(CLI::Range(int64_t{1}, kMaxCount))
+      ->option_text("N");
+  app.add_option("--cluster", args.cluster_file,
+                 "ParallelCluster file: what is not said of GPUs, CPUs, EFA and nodes that boot is as there")
+      ->option_text("FILE");
   app.add_option("--time", args.time, "Time limit (default: 24:00:00; less for tests and preprocess)")
       ->option_text("LIMIT");
   app.add_option("--log-dir", args.log_dir, "Folder of the logs, which every node sees (default: logs)")
@@ -173,7 +188,8 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
   app.add_option("--stage", args.stage, "Copied to every node before the start; may be repeated")
       ->option_text("URL=DIR")
       ->allow_extra_args(false);
-  app.add_option("--save", args.save, "Copied after a good end; may be repeated")
+  app.add_option("--save", args.save,
+                 "Every node's DIR: copied at the end and after a limit, brought back at the start; may be repeated")
       ->option_text("DIR=URL")
       ->allow_extra_args(false);
   app.add_option("--input", spec.inputs, "preprocess: raw text; groot: the dataset")
@@ -186,7 +202,16 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
   number("--tasks-at-once", spec.tasks_at_once, 0, "preprocess: of which run at one time, 0 for all (default: 0)");
   app.add_option("--folder", spec.folder, "storage-test: the shared folder")->option_text("DIR");
   number("--file-mib", spec.file_mib, 4, "storage-test: MiB that each node writes (default: 4096)");
-  number("--batch-size", spec.batch_size, 1, "groot: samples of a GPU (default: 16)");
+  number("--files", spec.files, 1,
+         "storage-test: empty files that each node makes, looks at and removes (default: 1000)");
+  app.add_option("--base-model", spec.base_model, "groot: what is tuned (default: nvidia/GR00T-N1.7-3B)")
+      ->option_text("MODEL");
+  app.add_option("--embodiment", spec.embodiment,
+                 "groot: the robot, as Isaac-GR00T names it; new_embodiment for one of your own")
+      ->option_text("TAG");
+  app.add_option("--modality-config", spec.modality_config, "groot: Python file that registers a new embodiment")
+      ->option_text("FILE");
+  number("--global-batch-size", spec.global_batch_size, 1, "groot: samples of a step over all GPUs (default: 64)");
   number("--max-steps", spec.max_steps, 1, "groot: steps (default: 10000)");
   number("--save-steps", spec.save_steps, 1, "groot: steps between checkpoints (default: 1000)");
 }
@@ -230,7 +255,7 @@ void add_job(Verbs& verbs) {
       {"millrace job new train --nodes 4 --gpus 8 --out train.sbatch -- train.py --resume latest",
        "millrace job new preprocess --input '/fsx/raw/*.txt' --tokenizer tokenizer.json --output s3://b/shards --tasks "
        "32",
-       "millrace job new storage-test --nodes 2 --folder /fsx/bench"},
+       "millrace job new storage-test --nodes 2 --folder /fsx/bench --cluster cluster.yaml"},
       [spec](Context& context) { return run_job_new(*spec, context); }, [spec] { complete_job_spec(*spec); });
   add_job_new_flags(fresh, *spec);
   auto args = std::make_shared<JobLintArgs>();

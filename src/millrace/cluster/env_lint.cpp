@@ -105,12 +105,15 @@ void check_name(const Look& look) {
   if (!is_table_prefix(name)) return;
   const EnvName* known = find_env_name(name);
   if (known == nullptr) {
+    if (look.variable.expanded) return;  // the script itself
     const std::string_view nearest = nearest_env_name(name);
     const std::string fix = name == "NCCL_COMM_TIMEOUT_SECONDS"
                                 ? "The timeout is init_process_group(timeout=...) of torch."
                             : nearest.empty() ? ""
                                               : fmt::format("Write {}, if that is meant.", nearest);
-    return look.add("EN01", fmt::format("nothing reads {}", name), fix);
+    // Without a name that may be meant it can be one of a plug-in that is not known here.
+    return look.add("EN01", fmt::format("nothing reads {}", name), fix,
+                    fix.empty() ? std::optional(Severity::kWarning) : std::nullopt);
   }
   if (!known->gone.empty())
     look.add("EN02", fmt::format("{}: {}", name, known->gone), fmt::format("Use {}.", known->use_instead));
@@ -139,7 +142,7 @@ void check_buffers(const Look& look) {
   if (!buffer && !look.is("NCCL_P2P_NET_CHUNKSIZE")) return;
   const int64_t most = buffer ? 8 << 20 : 512 << 10;
   const int64_t size = parse_whole(look.text()).value_or(0);
-  if (size > most) {
+  if (size > most && (buffer || look.context.efa)) {
     look.add("EN05", fmt::format("{} bytes, and the plugin's own value is {}", size, most));
   } else if (size > 0 && (size & (size - 1)) != 0) {
     look.add("EN05", fmt::format("{} is no power of two", size));
@@ -149,7 +152,15 @@ void check_buffers(const Look& look) {
 void check_interfaces(const Look& look) {
   if (!look.is("NCCL_SOCKET_IFNAME") && !look.is("NCCL_IB_HCA") && !look.is("GLOO_SOCKET_IFNAME")) return;
   const std::string value = look.text();
-  const bool classic = value.starts_with("eth") || value.starts_with("=eth") || contains(value, ",eth");
+  std::string_view rest = value;
+  if (rest.starts_with('^')) return;  // those that are left out
+  if (rest.starts_with('=')) rest.remove_prefix(1);
+  bool classic = !rest.empty();
+  while (!rest.empty()) {
+    const std::string_view one = rest.substr(0, rest.find(','));
+    classic = classic && one.starts_with("eth");
+    rest.remove_prefix(std::min(rest.size(), one.size() + 1));
+  }
   if (classic) look.add("EN06", fmt::format("{} is a name that newer instance types and systems do not have", value));
 }
 
@@ -157,6 +168,7 @@ void check_debug_file(const Look& look) {
   if (!look.is("NCCL_DEBUG_FILE")) return;
   const std::string value = look.variable.value.value_or(look.variable.written);
   if (is_any_of(value, {"/dev/stdout", "/dev/stderr", "stdout", "stderr"})) return;
+  if (!look.variable.in_batch && contains(value, "$")) return;  // a task's own name
   for (size_t at = value.find('%'); at != std::string::npos; at = value.find('%', at + 2)) {
     const char token = at + 1 < value.size() ? value[at + 1] : ' ';
     if (token != 'h' && token != 'p' && token != '%')
@@ -193,7 +205,8 @@ void check_idle(const Look& look) {
 }
 
 void check_switched_off(const Look& look) {
-  const bool off = is_any_of(look.variable.name, {"NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"});
+  const bool off = is_any_of(look.variable.name, {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"}) ||
+                   (look.is("NCCL_IB_DISABLE") && !look.context.efa);  // EFA is no InfiniBand
   if (off && look.text() == "1") look.add("EN10", fmt::format("{}=1 switches a fast way off", look.variable.name));
 }
 
@@ -234,10 +247,20 @@ bool is_secret_name(std::string_view name) {
   return is_any_of(name, {"HF_TOKEN", "PASSWORD", "AWS_SESSION_TOKEN", "WANDB_KEY"});
 }
 
+// "<Your Token>", "xxxx", "your_token_here", "changeme"
+bool is_placeholder(std::string_view value) {
+  std::string lower(value);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const std::string_view sign : {"<", ">", " ", "your", "xxx", "changeme", "replace", "todo", "...", "***"}) {
+    if (contains(lower, sign)) return true;
+  }
+  return false;
+}
+
 void check_secrets(const Look& look) {
   constexpr size_t kShortest = 8;  // what is shorter is a placeholder or a switch
   const bool literal = look.variable.in_script && look.variable.value && look.text().size() >= kShortest &&
-                       !look.text().starts_with('/');
+                       !look.text().starts_with('/') && !is_placeholder(look.text());
   if (literal && is_secret_name(look.variable.name))
     look.add("EN16", fmt::format("the value of {} stands here in clear", look.variable.name));
 }
@@ -252,6 +275,15 @@ void check_plugin_path(const Look& look) {
   if (contains(look.variable.written, "/opt/aws-ofi-nccl"))
     look.add("EN18",
              fmt::format("{} leads to /opt/aws-ofi-nccl, where older installers put the plugin", look.variable.name));
+}
+
+// A variable of the script alone: a secret is one all the same, and one of NCCL's was meant to be exported.
+void check_local(const Look& look) {
+  check_secrets(look);
+  const EnvName* known = is_table_prefix(look.variable.name) ? find_env_name(look.variable.name) : nullptr;
+  if (known != nullptr && !look.variable.expanded)
+    look.add("EN01", fmt::format("{} is set and not exported, so no program sees it", look.variable.name),
+             fmt::format("Write export {}.", look.variable.name), Severity::kWarning);
 }
 
 constexpr void (*kEnvChecks[])(const Look&) = {
@@ -306,7 +338,8 @@ std::vector<EnvVariable> variables_of(const Job& job) {
   for (const Definition& each : job.definitions()) {
     const shell::Assignment& assignment = *each.assignment;
     out.push_back({assignment.name, job.value(assignment.value), assignment.value.source, assignment.place, true,
-                   job.is_batch() && !each.in_step && !each.prefix});
+                   job.is_batch() && !each.in_step && !each.prefix, each.exported || job.exports(assignment.name),
+                   job.expands(assignment.name)});
   }
   add_exports(job.options(), out);
   for (const Launch& launch : job.launches()) add_exports(launch.options, out);
@@ -355,7 +388,12 @@ std::vector<Finding> check_environment(std::string_view file, std::span<const En
   EnvContext known = context;
   known.efa = context.efa || context.has_efa.value_or(false) || uses_efa(variables);
   for (const EnvVariable& variable : variables) {
-    for (const auto check : kEnvChecks) check({variable, known, report});
+    const Look look{variable, known, report};
+    if (!variable.exported && !context.all_exported) {
+      check_local(look);
+      continue;
+    }
+    for (const auto check : kEnvChecks) check(look);
   }
   return std::move(report.findings());
 }
@@ -403,6 +441,7 @@ std::vector<Finding> lint_environment(const ScriptFile& file, const EnvContext& 
   const Job job(file.name, file.text);
   EnvContext known = context;
   if (known.nodes == 0) known.nodes = job.nodes();
+  known.all_exported = !job.is_batch();
   auto findings = check_environment(file.name, variables_of(job), known);
   apply_job_suppressions(job, all_job_rules(), findings);
   sort_findings(findings);

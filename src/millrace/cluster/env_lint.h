@@ -29,6 +29,8 @@ struct EnvVariable {
   Place place;
   bool in_script = false;  // not in a running environment
   bool in_batch = false;   // in the batch shell of a job, so that all tasks get the same
+  bool exported = true;    // programs see it
+  bool expanded = false;   // the script uses the value itself
 };
 
 struct EnvContext {
@@ -36,6 +38,7 @@ struct EnvContext {
   bool efa = false;                  // the traffic goes over EFA
   std::optional<bool> has_efa = {};  // of the instance type, where it is known
   std::string instance = {};
+  bool all_exported = false;  // a file of variables, that is sourced with `set -a` or read by another program
 };
 
 // What a job's text sets, `env A=1 ...` and `srun --export=A=1` too.

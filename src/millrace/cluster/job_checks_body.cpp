@@ -32,16 +32,28 @@ const Part* expansion_of(const Statement& statement, std::initializer_list<std::
   return found;
 }
 
+// accelerate and torchrun look at no machine rank when the rendezvous is c10d.
+bool gives_ranks_itself(const Statement& statement) {
+  bool found = false;
+  shell::visit_words(statement, [&](const Word& word) {
+    found = found || (contains(word.source, "rdzv") && contains(word.source, "c10d")) || word.source == "c10d";
+  });
+  return found;
+}
+
 void check_batch_ranks(const Job& job, const JobContext&, JobReport& report) {
-  if (!job.is_batch()) return;
+  if (!job.is_batch() || job.runs_itself()) return;
   for (const Command& command : job.commands()) {
     if (command.in_step) continue;
     const Part* rank = expansion_of(*command.statement, {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"});
     if (rank == nullptr) continue;
     const bool guard = command.statement->name() == "[" || command.statement->kind == StatementKind::kTest;
+    const bool unused = gives_ranks_itself(*command.statement);
     report.add("SB02", rank->place, fmt::format("{} is always 0 here, in the batch shell", rank->text),
-               guard ? "Leave the test out: the batch shell runs once, on the first node." : "",
-               guard ? std::optional(Severity::kWarning) : std::nullopt);
+               guard    ? "Leave the test out: the batch shell runs once, on the first node."
+               : unused ? "Leave the rank out: the c10d rendezvous numbers the machines itself."
+                        : "",
+               guard || unused ? std::optional(Severity::kWarning) : std::nullopt);
   }
 }
 
@@ -70,8 +82,9 @@ bool may_fail_unnoticed(const Statement& before) {
 void check_lost_status(const Job& job, const JobContext&, JobReport& report) {
   bool errexit = !job.script().lines.empty() && contains(job.script().lines[0], "bash -e");
   for (const Command& command : job.commands()) {
+    if (command.in_step) continue;  // another shell
     if (const int change = errexit_change(*command.statement); change != 0) errexit = change > 0;
-    if (!errexit || command.scope.before == nullptr || command.in_step) continue;
+    if (!errexit || command.scope.before == nullptr) continue;
     const Part* status = expansion_of(*command.statement, {"?"});
     if (status == nullptr || !may_fail_unnoticed(*command.scope.before)) continue;
     report.add("SB03", status->place,
@@ -88,6 +101,16 @@ void check_continuations(const Job& job, const JobContext&, JobReport& report) {
 
 // --- traps and monitors
 
+// A trap that has to run while the step goes on: for the signal that Slurm sends before the limit. One that cleans up
+// after TERM may as well run when the step has gone.
+bool must_run_in_time(const Job& job, std::string_view trapped) {
+  const std::string_view asked = job.options().value("signal");
+  const auto bare = [](std::string_view name) { return name.starts_with("SIG") ? name.substr(3) : name; };
+  if (bare(trapped) == "USR1" || bare(trapped) == "USR2") return true;
+  const std::string_view name = asked.substr(0, asked.find('@'));
+  return name.starts_with("B:") && bare(name.substr(2)) == bare(trapped);
+}
+
 void check_traps(const Job& job, const JobContext&, JobReport& report) {
   if (!job.is_batch()) return;
   const Statement* trap = nullptr;
@@ -97,9 +120,7 @@ void check_traps(const Job& job, const JobContext&, JobReport& report) {
     if (command.statement->name() == "wait") waits = true;
     if (command.statement->name() != "trap" || words.size() < 3 || command.in_step) continue;
     for (size_t i = 2; i < words.size(); ++i) {
-      const std::string signal = words[i].text();
-      if (signal != "EXIT" && signal != "ERR" && signal != "0" && signal != "DEBUG" && signal != "RETURN")
-        trap = command.statement;
+      if (must_run_in_time(job, words[i].text())) trap = command.statement;
     }
   }
   if (trap == nullptr) return;
@@ -263,8 +284,8 @@ void check_first_line(const Job& job, const JobContext&, JobReport& report) {
 
 bool is_known_environment(std::string_view name) {
   static constexpr std::array<std::string_view, 19> kPrefixes = {
-      "SLURM_", "SBATCH_", "SRUN_", "CUDA_", "NCCL_", "FI_", "TORCH",  "PYTORCH_", "OMP_",     "OMPI_",
-      "AWS_",   "LC_",     "XDG_",  "BASH",  "PMIX_", "HF_", "WANDB_", "CONDA",    "MILLRACE_"};
+      "SLURM", "SBATCH_", "SRUN_", "CUDA_", "NCCL_", "FI_", "TORCH",  "PYTORCH_", "OMP_",     "OMPI_",
+      "AWS_",  "LC_",     "XDG_",  "BASH",  "PMIX_", "HF_", "WANDB_", "CONDA",    "MILLRACE_"};
   static const std::set<std::string_view> kNames = {"HOME",
                                                     "USER",
                                                     "PATH",
@@ -324,27 +345,33 @@ bool is_known_environment(std::string_view name) {
          std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view each) { return name.starts_with(each); });
 }
 
+// One finding for all of them: where a script is filled in from outside there are many.
 void check_undefined(const Job& job, const JobContext&, JobReport& report) {
   if (!job.not_followed().empty()) return;  // the names may come from there
   std::set<std::string_view> defined;
   for (const Definition& each : job.definitions()) defined.insert(each.assignment->name);
-  std::set<std::string> told;
+  std::vector<std::string> names;
+  Place first;
   for (const Command& command : job.commands()) {
     shell::visit_words(*command.statement, [&](const Word& word) {
       for (const Part& part : word.parts) {
         if (part.kind != Part::Kind::kVariable || !shell::is_name(part.text) || command.in_step) continue;
-        const bool guarded = part.operation.starts_with(":") || part.operation.starts_with("-") ||
-                             part.operation.starts_with("+") || part.operation.starts_with("?");
-        if (guarded || defined.count(part.text) > 0 || job.other_names().count(part.text) > 0 ||
-            is_known_environment(part.text))
+        if (job.guarded_names().count(part.text) > 0 || defined.count(part.text) > 0 ||
+            job.other_names().count(part.text) > 0 || is_known_environment(part.text))
           continue;
-        if (!told.insert(part.text).second) continue;
-        report.add("SB32", part.place, fmt::format("nothing in the script gives {} a value", part.text),
-                   fmt::format("Set it, or write ${{{}:?}} where it comes from outside.", part.text),
-                   Severity::kWarning);
+        if (std::find(names.begin(), names.end(), part.text) != names.end()) continue;
+        if (names.empty()) first = part.place;
+        names.push_back(part.text);
       }
     });
   }
+  if (names.empty()) return;
+  constexpr size_t kMost = 4;
+  std::string list = names[0];
+  for (size_t i = 1; i < std::min(names.size(), kMost); ++i) list += ", " + names[i];
+  if (names.size() > kMost) list += fmt::format(" and {} more", names.size() - kMost);
+  report.add("SB32", first, fmt::format("nothing in the script gives {} a value", list),
+             fmt::format("Set it, or write ${{{}:?}} where it comes from outside.", names[0]), Severity::kWarning);
 }
 
 // A value that cannot be empty and holds nothing to be split at.
@@ -352,20 +379,38 @@ bool is_plain_value(const Job& job, const Part& part) {
   if (part.text.starts_with("SLURM_") || part.text == "?" || part.text == "!" || part.text == "#" || part.text == "$" ||
       part.operation == "#")
     return true;
-  if (part.operation.starts_with(":?")) return true;
+  if (part.operation.starts_with(":?") || part.operation.starts_with("+") || part.operation.starts_with(":+"))
+    return true;
   const auto value = job.value({"", part.place, {part}});
   if (value) return !value->empty() && value->find_first_of(" \t\n*?") == std::string::npos;
   const Definition* known = job.definition(part.text);
   if (known == nullptr) return false;
   const auto& parts = known->assignment->value.parts;
+  // "/fsx/hosts_$SLURM_JOB_ID"
+  bool has_text = false;
+  const bool of_slurm = std::all_of(parts.begin(), parts.end(), [&](const Part& each) {
+    has_text = has_text || (each.kind == Part::Kind::kText && !each.text.empty());
+    return each.kind == Part::Kind::kText ? each.text.find_first_of(" \t\n*?") == std::string::npos
+                                          : each.kind == Part::Kind::kVariable && each.text.starts_with("SLURM_");
+  });
+  if (of_slurm && has_text && job.other_names().count(part.text) == 0) return true;
   return parts.size() == 1 &&
          (parts[0].kind == Part::Kind::kArithmetic || (parts[0].kind == Part::Kind::kVariable && parts[0].text == "?"));
+}
+
+// `[ $N -gt 0 ]` with nothing in N is false, and bash says so.
+bool compares_numbers(const Statement& statement) {
+  return std::any_of(statement.words.begin(), statement.words.end(), [](const Word& word) {
+    static const std::set<std::string_view> kOperators = {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"};
+    return kOperators.count(word.source) > 0;
+  });
 }
 
 void check_unquoted(const Job& job, const JobContext&, JobReport& report) {
   static const std::set<std::string_view> kBites = {"rm", "mv", "cp", "cd", "[", "test", "rsync"};
   for (const Command& command : job.commands()) {
     if (kBites.count(command.statement->name()) == 0 || command.in_step) continue;
+    if (compares_numbers(*command.statement)) continue;
     for (const Word& word : command.statement->words) {
       const auto bare = std::find_if(word.parts.begin(), word.parts.end(), [&](const Part& part) {
         const bool expands = part.kind == Part::Kind::kVariable || part.kind == Part::Kind::kCommand;

@@ -17,14 +17,15 @@ std::string_view folder_of(std::string_view path) {
   return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash == 0 ? 1 : slash);
 }
 
-// The place where the script itself makes `folder`.
-const shell::Statement* made_by(const Job& job, std::string_view folder) {
+// The place where the script itself makes `folder`, or one below it, for which `folder` may have been there before.
+const shell::Statement* made_by(const Job& job, std::string_view folder, bool& itself) {
   for (const Command& command : job.commands()) {
     if (command.statement->name() != "mkdir") continue;
     for (const shell::Word& word : command.statement->words) {
       const auto path = job.value(word);
-      if (path && !path->starts_with('-') && (*path == folder || path->starts_with(std::string(folder) + "/")))
-        return command.statement;
+      if (!path || path->starts_with('-')) continue;
+      itself = *path == folder || *path == std::string(folder) + "/";
+      if (itself || path->starts_with(std::string(folder) + "/")) return command.statement;
     }
   }
   return nullptr;
@@ -35,14 +36,19 @@ void check_log_folders(const Job& job, const JobContext&, JobReport& report) {
     if (option.name != "output" && option.name != "error") continue;
     const std::string_view folder = folder_of(option.value);
     if (folder.empty() || folder == "/") continue;
-    if (const shell::Statement* maker = made_by(job, folder); maker != nullptr) {
+    bool itself = false;
+    if (const shell::Statement* maker = made_by(job, folder, itself); maker != nullptr) {
       report.add("SB01", option.place,
                  fmt::format("{} is made in line {} of the script, after Slurm has tried to open the log", folder,
                              maker->place.line),
-                 fmt::format("Run `mkdir -p {}` before sbatch.", folder));
+                 fmt::format("Run `mkdir -p {}` before sbatch.", folder),
+                 itself ? std::nullopt : std::optional(Severity::kWarning));
     } else if (contains(folder, "%")) {
+      // %x and %u are known before the job is; its number is not.
+      const bool by_number = contains(folder, "%j") || contains(folder, "%J") || contains(folder, "%A");
       report.add("SB01", option.place,
-                 fmt::format("Slurm does not make folders, so the pattern in {} names one that is not there", folder));
+                 fmt::format("Slurm does not make folders, so {} must be there under its full name", folder), {},
+                 by_number ? std::nullopt : std::optional(Severity::kWarning));
     } else if (folder.front() != '/') {
       report.add("SB01", option.place,
                  fmt::format("{} is looked for in the folder where sbatch is run, and nothing makes it there", folder),
@@ -218,11 +224,12 @@ void check_gpu_request(const Job& job, const JobContext& context, JobReport& rep
 void check_memory(const Job& job, const JobContext& context, JobReport& report) {
   const Options& options = job.options();
   const bool asked = options.has("mem") || options.has("mem-per-gpu") || options.has("mem-per-cpu");
-  if (asked || !job.is_batch()) return;
+  const bool counted = context.cluster != nullptr && context.cluster->memory_scheduling;
+  if (asked || !job.is_batch() || !counted) return;
   if (const Option* exclusive = options.find("exclusive"); exclusive != nullptr) {
     report.add("SB15", exclusive->place, "--exclusive without --mem=0: all GPUs and CPUs, and only the default memory",
                "Add --mem=0.");
-  } else if (context.cluster != nullptr && context.cluster->memory_scheduling) {
+  } else {
     report.add("SB15", job_place(job),
                fmt::format("{} schedules memory, and this job asks for none, so it takes a node's whole memory",
                            context.cluster->source));
@@ -327,8 +334,18 @@ void check_pins(const Job& job, const JobContext& context, JobReport& report) {
   }
 }
 
+// A script that this one writes.
+bool in_here_document(const Job& job, int64_t line) {
+  const auto& documents = job.script().here_documents;
+  return std::any_of(documents.begin(), documents.end(), [&](const shell::HereDocument& each) {
+    return line >= each.place.line && line < each.place.line + std::count(each.body.begin(), each.body.end(), '\n');
+  });
+}
+
 void check_sbatch_lines(const Job& job, const JobContext&, JobReport& report) {
-  for (const shell::Problem& each : job.sbatch().unread) report.add("SB33", each.place, each.message);
+  for (const shell::Problem& each : job.sbatch().unread) {
+    if (!in_here_document(job, each.place.line)) report.add("SB33", each.place, each.message);
+  }
   for (const shell::Problem& each : job.sbatch().rejected) report.add("SB34", each.place, each.message);
   for (const Option& option : job.options().all()) {
     if (option.known || option.name == "auto-resume") continue;

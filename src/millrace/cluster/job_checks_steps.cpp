@@ -24,8 +24,31 @@ Place place_of(const Launch& launch, const Option* option) {
   return option != nullptr ? option->place : launch.statement->place;
 }
 
+// Of one step on one node; nothing where it is not said, or not in numbers.
+std::optional<int64_t> step_tasks_per_node(const Job& job, const Launch& launch) {
+  if (launch.options.has("ntasks-per-node")) return launch.options.number("ntasks-per-node");
+  if (launch.options.has("ntasks")) {
+    const auto tasks = launch.options.number("ntasks");
+    const int64_t nodes = launch.options.number("nodes").value_or(job.nodes());
+    if (!tasks || nodes == 0) return std::nullopt;
+    return (*tasks + nodes - 1) / nodes;
+  }
+  return job.tasks_per_node() > 0 ? std::optional(job.tasks_per_node()) : std::nullopt;
+}
+
+// Some other step of the script does it rightly: this one stands in the branch for one node.
+bool has_srun_torchrun(const Job& job) {
+  return std::any_of(job.launches().begin(), job.launches().end(),
+                     [](const Launch& each) { return each.srun && each.kind == Launch::Kind::kTorchrun; });
+}
+
+bool names_hosts(std::span<const Word> words) {
+  return std::any_of(words.begin(), words.end(),
+                     [](const Word& word) { return word.source.starts_with('-') && contains(word.source, "host"); });
+}
+
 void check_torchrun(const Job& job, const Launch& launch, JobReport& report) {
-  const int64_t tasks = step_number(job, launch, "ntasks-per-node").value_or(job.tasks_per_node());
+  const int64_t tasks = step_tasks_per_node(job, launch).value_or(1);
   const Option* option = launch.options.find("ntasks-per-node");
   if (option == nullptr) option = job.options().find("ntasks-per-node");
   if (launch.srun && tasks > 1) {
@@ -33,7 +56,7 @@ void check_torchrun(const Job& job, const Launch& launch, JobReport& report) {
                fmt::format("{} tasks a node, each of which starts torchrun's whole set of processes", tasks),
                "Use --ntasks-per-node=1 with torchrun.");
   }
-  if (!launch.srun && job.nodes() > 1) {
+  if (!launch.srun && job.nodes() > 1 && !job.runs_itself() && !has_srun_torchrun(job)) {
     report.add("SB13", launch.statement->place, fmt::format("torchrun runs on the first of {} nodes only", job.nodes()),
                "Start it with srun, one task a node.");
   }
@@ -43,11 +66,40 @@ void check_torchrun(const Job& job, const Launch& launch, JobReport& report) {
   const auto processes = parse_whole(count);
   if (word != nullptr && processes && job.gpus_per_node() > 0 && *processes != job.gpus_per_node()) {
     report.add("SB13", word->place, fmt::format("{} processes a node for {} GPUs", *processes, job.gpus_per_node()),
-               "Make both equal.");
+               "Make both equal.", *processes < job.gpus_per_node() ? std::optional(Severity::kWarning) : std::nullopt);
   }
 }
 
+// It starts one machine's processes; how many machines there are stands in its flags or in its configuration file.
+void check_accelerate(const Job& job, const Launch& launch, JobReport& report) {
+  const bool launches =
+      launch.program == "accelerate" && launch.command.size() > 1 && launch.command[1].source == "launch";
+  if (!launches || job.nodes() < 2 || names_hosts(launch.command) || job.runs_itself()) return;
+  if (!launch.srun)
+    return report.add("SB13", launch.statement->place,
+                      fmt::format("accelerate runs on the first of {} nodes only", job.nodes()),
+                      "Start it with srun, one task a node.");
+  static constexpr std::string_view kMachines[] = {"--num_machines", "--num-machines"},
+                                    kConfig[] = {"--config_file", "--config-file"};
+  std::string machines, config;
+  const bool said = argument_after(launch.command, kMachines, machines, job) != nullptr;
+  if (argument_after(launch.command, kConfig, config, job) != nullptr && !said) return;
+  if (said && parse_whole(machines) != 1) return;
+  report.add(
+      "SB13", launch.statement->place,
+      fmt::format("accelerate launch for one machine, on {} nodes: each node trains by itself", job.nodes()),
+      "Add --num_machines, --num_processes, --machine_rank and --main_process_ip, or a --config_file that has them.");
+}
+
+// One process of JAX drives all GPUs of its node.
+bool is_jax(const Job& job) {
+  return std::any_of(job.definitions().begin(), job.definitions().end(), [](const Definition& each) {
+    return each.assignment->name.starts_with("JAX_") || each.assignment->name.starts_with("XLA_");
+  });
+}
+
 void check_plain_python(const Job& job, const Launch& launch, JobReport& report) {
+  if (is_jax(job)) return;
   const int64_t gpus = job.gpus_per_node();
   const bool starts_its_own = std::any_of(launch.command.begin(), launch.command.end(), [](const Word& word) {
     return word.source.starts_with("--num-gpus") || word.source.starts_with("--num_gpus") ||
@@ -58,12 +110,14 @@ void check_plain_python(const Job& job, const Launch& launch, JobReport& report)
   if (!launch.srun || gpus < 2 || own_count) return;
   const Option* option = launch.options.find("ntasks-per-node");
   if (option == nullptr) option = job.options().find("ntasks-per-node");
-  const int64_t tasks =
-      step_number(job, launch, "ntasks-per-node").value_or(std::max<int64_t>(1, job.tasks_per_node()));
+  const int64_t tasks = step_tasks_per_node(job, launch).value_or(1);
   const bool per_task = job.options().has("gpus-per-task");
   if (tasks != gpus && !per_task) {
+    // Lightning and mp.spawn may want just that.
     report.add("SB13", place_of(launch, option),
-               fmt::format("{} task{} a node of plain python for {} GPUs", tasks, tasks == 1 ? "" : "s", gpus));
+               fmt::format("{} task{} a node of plain python for {} GPUs", tasks, tasks == 1 ? "" : "s", gpus),
+               "Use --ntasks-per-node=GPUs with srun python, unless the program starts its own processes.",
+               Severity::kWarning);
   }
 }
 
@@ -71,13 +125,14 @@ void check_launchers(const Job& job, const JobContext&, JobReport& report) {
   for (const Launch& launch : job.launches()) {
     if (launch.kind == Launch::Kind::kTorchrun) check_torchrun(job, launch, report);
     if (launch.kind == Launch::Kind::kPython && launch.training) check_plain_python(job, launch, report);
+    check_accelerate(job, launch, report);
   }
   const bool calls_others = !job.not_followed().empty() ||
                             std::any_of(job.commands().begin(), job.commands().end(), [](const Command& command) {
                               const std::string name = command.statement->name();
                               return contains(name, "/") || name == "bash" || name == "sh" || name == "submitit" ||
                                      name == "pdsh" || name == "clush" || name == "ssh" || name == "salloc" ||
-                                     name == "ray";
+                                     name == "ray" || names_hosts(command.statement->words);
                             });
   if (job.is_batch() && job.nodes() > 1 && job.launches().empty() && !calls_others) {
     report.add("SB13", job.options().find("nodes")->place,
@@ -89,6 +144,10 @@ void check_launchers(const Job& job, const JobContext&, JobReport& report) {
 bool sets(const Job& job, std::string_view name) {
   return std::any_of(job.definitions().begin(), job.definitions().end(),
                      [&](const Definition& each) { return each.assignment->name == name; });
+}
+
+bool trains(const Job& job) {
+  return std::any_of(job.launches().begin(), job.launches().end(), [](const Launch& each) { return each.training; });
 }
 
 void check_cpus(const Job& job, const JobContext& context, JobReport& report) {
@@ -115,7 +174,7 @@ void check_cpus(const Job& job, const JobContext& context, JobReport& report) {
   if (*cpus * tasks > partition->cpus) {
     report.add("SB14", asked->place, fmt::format("{} x {} CPUs of a node that has {}", tasks, *cpus, partition->cpus),
                {}, Severity::kError);
-  } else if (job.exclusive() && *cpus * tasks * 4 < partition->cpus * 3) {
+  } else if (trains(job) && job.exclusive() && *cpus * tasks * 4 < partition->cpus * 3) {
     report.add("SB14", asked->place,
                fmt::format("{} x {} = {} of the node's {} CPUs, and the others stay idle", tasks, *cpus, *cpus * tasks,
                            partition->cpus),
@@ -155,6 +214,45 @@ bool has_fixed_port(std::string_view value) {
   return parse_whole(value).value_or(0) > 0;
 }
 
+bool draws_lots(const Word& word) {
+  return std::any_of(word.parts.begin(), word.parts.end(), [](const shell::Part& part) {
+    const bool arithmetic = part.kind == shell::Part::Kind::kArithmetic && contains(part.text, "RANDOM");
+    return arithmetic || (part.kind == shell::Part::Kind::kVariable && part.text == "RANDOM");
+  });
+}
+
+// $RANDOM itself, from 0 on; not an expression that keeps it in a range.
+bool is_bare_random(const Word& word) {
+  return std::any_of(word.parts.begin(), word.parts.end(), [](const shell::Part& part) {
+    return part.kind == shell::Part::Kind::kVariable && part.text == "RANDOM";
+  });
+}
+
+constexpr std::string_view kPortFlags[] = {"--master_port",   "--master-port",       "--rdzv_endpoint",
+                                           "--rdzv-endpoint", "--main_process_port", "--main-process-port"};
+
+void check_random_port(const Word& word, std::string_view name, bool in_step, JobReport& report) {
+  if (in_step && draws_lots(word)) {
+    report.add("SB37", word.place, fmt::format("every task draws another number for {}", name),
+               "Derive the port from SLURM_JOB_ID, in the batch shell.");
+  } else if (is_bare_random(word)) {
+    report.add("SB19", word.place,
+               fmt::format("$RANDOM for {} may be below 1024, which only root may bind, or another job's", name));
+  }
+}
+
+void check_random_ports(const Job& job, const JobContext&, JobReport& report) {
+  for (const Definition& each : job.definitions()) {
+    if (each.assignment->name == "MASTER_PORT")
+      check_random_port(each.assignment->value, "MASTER_PORT", each.in_step, report);
+  }
+  for (const Command& command : job.commands()) {
+    std::string value;
+    const Word* word = argument_after(command.statement->words, kPortFlags, value, job);
+    if (word != nullptr) check_random_port(*word, "the rendezvous", command.in_step, report);
+  }
+}
+
 void check_ports(const Job& job, const JobContext&, JobReport& report) {
   if (job.exclusive() || !job.is_batch()) return;
   for (const Definition& definition : job.definitions()) {
@@ -164,14 +262,63 @@ void check_ports(const Job& job, const JobContext&, JobReport& report) {
                  fmt::format("MASTER_PORT={} for every job that shares the node", *value));
     }
   }
-  static constexpr std::string_view kNames[] = {"--master_port", "--master-port", "--rdzv_endpoint", "--rdzv-endpoint"};
   for (const Launch& launch : job.launches()) {
     std::string value;
-    const Word* word = argument_after(launch.command, kNames, value, job);
+    const Word* word = argument_after(launch.command, kPortFlags, value, job);
     if (word != nullptr && has_fixed_port(value)) {
       report.add("SB19", word->place,
                  fmt::format("the port in {} is the same for every job that shares the node", word->text()));
     }
+  }
+}
+
+// --- where the nodes meet
+
+bool is_this_host(std::string_view address) {
+  if (address.starts_with("tcp://")) address.remove_prefix(6);
+  const std::string_view host = address.substr(0, address.rfind(':'));
+  for (const std::string_view each : {"localhost", "127.0.0.1", "0.0.0.0", "[::1]"}) {
+    if (host == each || address == each) return true;
+  }
+  return false;
+}
+
+bool has_word(std::span<const Word> words, std::string_view wanted) {
+  return std::any_of(words.begin(), words.end(), [&](const Word& word) { return word.source == wanted; });
+}
+
+// One that says that it is for one node means it: the nodes then work side by side.
+void check_meeting_of(const Job& job, const Launch& launch, JobReport& report) {
+  static constexpr std::string_view kNodes[] = {"--nnodes", "--num_machines", "--num-machines"},
+                                    kAddresses[] = {"--rdzv_endpoint", "--rdzv-endpoint",   "--master_addr",
+                                                    "--master-addr",   "--main_process_ip", "--main-process-ip"};
+  std::string nodes, address;
+  const bool said = argument_after(launch.command, kNodes, nodes, job) != nullptr;
+  if (said && (nodes == "1" || nodes == "1:1")) return;
+  const auto severity = said ? std::nullopt : std::optional(Severity::kWarning);
+  const Word* word = argument_after(launch.command, kAddresses, address, job);
+  if (word != nullptr && is_this_host(address)) {
+    report.add("SB37", word->place, fmt::format("on each of {} nodes {} is that node itself", job.nodes(), address), {},
+               severity);
+  } else if (launch.kind == Launch::Kind::kTorchrun && has_word(launch.command, "--standalone")) {
+    report.add("SB37", launch.statement->place,
+               fmt::format("--standalone on {} nodes: each trains by itself", job.nodes()), {}, severity);
+  }
+}
+
+void check_meeting(const Job& job, const JobContext&, JobReport& report) {
+  if (job.nodes() < 2) return;
+  bool spread = false;
+  for (const Launch& launch : job.launches()) {
+    if (!launch.srun || launch.options.number("nodes") == 1) continue;
+    spread = spread || launch.training;
+    check_meeting_of(job, launch, report);
+  }
+  for (const Definition& each : job.definitions()) {
+    const auto value = job.value(each.assignment->value);
+    if (spread && each.assignment->name == "MASTER_ADDR" && value && is_this_host(*value))
+      report.add("SB37", each.assignment->place,
+                 fmt::format("on each of {} nodes {} is that node itself", job.nodes(), *value));
   }
 }
 
@@ -227,10 +374,17 @@ bool is_mounted(const ClusterFacts& cluster, std::string_view path) {
 void check_mount_of(std::string_view path, Place place, const ClusterFacts& cluster,
                     std::map<std::string, int64_t>& told, JobReport& report) {
   if (path.size() < 2 || path[0] != '/' || is_system_path(top_of(path)) || is_mounted(cluster, path)) return;
+  if (top_of(path).find_first_of("*?[") != std::string::npos) return;  // a pattern, of --exclude for instance
   if (told[top_of(path)]++ > 0) return;
   std::string mounts;
   for (const std::string& mount : cluster.mounts) mounts += (mounts.empty() ? "" : ", ") + mount;
   report.add("SB18", place, fmt::format("{} is on no file system that {} mounts ({})", path, cluster.source, mounts));
+}
+
+bool has_container(const Job& job) {
+  return job.options().has("container-image") ||
+         std::any_of(job.launches().begin(), job.launches().end(),
+                     [](const Launch& launch) { return launch.options.has("container-image"); });
 }
 
 void check_mounts(const Job& job, const JobContext& context, JobReport& report) {
@@ -247,6 +401,7 @@ void check_mounts(const Job& job, const JobContext& context, JobReport& report) 
       rest.remove_prefix(std::min(rest.size(), one.size() + 1));
     }
   }
+  if (has_container(job)) return;  // the other paths are those inside
   for (const Command& command : job.commands()) {
     shell::visit_words(*command.statement, [&](const Word& word) {
       const auto path = job.value(word);
@@ -314,9 +469,9 @@ void check_efa_share(const Job& job, const JobContext& context, JobReport& repor
   }
 }
 
-constexpr JobCheck kStepChecks[] = {
-    check_launchers, check_cpus,  check_dead_ranks,        check_mpi,      check_ports, check_storage_tests,
-    check_mounts,    check_homes, check_array_checkpoints, check_efa_share};
+constexpr JobCheck kStepChecks[] = {check_launchers, check_cpus,         check_dead_ranks,        check_mpi,
+                                    check_ports,     check_random_ports, check_meeting,           check_storage_tests,
+                                    check_mounts,    check_homes,        check_array_checkpoints, check_efa_share};
 
 }  // namespace
 

@@ -80,6 +80,25 @@ std::string interpreter_of(std::string_view text) {
   return {};
 }
 
+// "-x", "-gx" of declare.
+bool exports_by_flag(const Statement& statement) {
+  return std::any_of(statement.words.begin(), statement.words.end(), [](const Word& word) {
+    return word.source.size() > 1 && word.source[0] == '-' && contains(word.source, "x");
+  });
+}
+
+void add_arithmetic_names(std::string_view text, std::set<std::string>& names) {
+  std::string current;
+  for (const char c : std::string(text) + " ") {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_') {
+      current += c;
+    } else {
+      if (shell::is_name(current)) names.insert(current);
+      current.clear();
+    }
+  }
+}
+
 }  // namespace
 
 std::string_view base_name(std::string_view path) {
@@ -104,10 +123,14 @@ void Job::collect(const shell::Block& block, bool in_step) {
     const std::string name = statement.name();
     const bool declares = is_word_of(name, {"export", "declare", "local", "readonly", "typeset"});
     const bool prefix = !statement.words.empty() && !declares;
+    const bool exported = prefix || name == "export" || (declares && exports_by_flag(statement));
     for (const shell::Assignment& assignment : statement.assignments) {
-      definitions_.push_back({&assignment, &statement, name == "export" || prefix, in_step, prefix});
+      definitions_.push_back({&assignment, &statement, exported, in_step, prefix});
+      if (exported && !prefix) exported_names_.insert(assignment.name);
     }
     collect_names(statement);
+    collect_exports(statement);
+    collect_expansions(statement);
     collect_launch(statement, scope, in_step);
   });
 }
@@ -141,17 +164,48 @@ void Job::collect_names(const Statement& statement) {
       if (shell::is_name(word.text())) other_names_.insert(word.text());
     }
   }
-  if (statement.kind == Kind::kArithmetic || name == "let") {
-    std::string current;
-    for (const char c : statement.words[0].source + " ") {
-      if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_') {
-        current += c;
-      } else {
-        if (shell::is_name(current)) other_names_.insert(current);
-        current.clear();
-      }
+  const bool counts = statement.kind == Kind::kFor && !statement.words.empty() &&
+                      statement.words[0].source.starts_with("((");  // for ((i = 0; ...))
+  if (statement.kind == Kind::kArithmetic || counts) add_arithmetic_names(statement.words[0].source, other_names_);
+  for (size_t i = 1; name == "let" && i < statement.words.size(); ++i)
+    add_arithmetic_names(statement.words[i].source, other_names_);
+}
+
+void Job::collect_exports(const Statement& statement) {
+  const std::string name = statement.name();
+  if (name == "export" || ((name == "declare" || name == "typeset") && exports_by_flag(statement))) {
+    for (const Word& word : statement.words) {
+      if (shell::is_name(word.text())) exported_names_.insert(word.text());
     }
   }
+  if (name != "set") return;
+  for (const Word& word : statement.words) {
+    const std::string text = word.text();
+    const bool flag = text.size() > 1 && text[0] == '-' && text[1] != '-' && contains(text, "a");
+    exports_all_ = exports_all_ || flag || text == "allexport";
+  }
+}
+
+void Job::collect_expansions(const Statement& statement) {
+  const std::string name = statement.name();
+  const bool tests = name == "[" || name == "test" || statement.kind == Statement::Kind::kTest;
+  const bool for_emptiness =
+      tests && std::any_of(statement.words.begin(), statement.words.end(), [](const Word& word) {
+        return is_word_of(word.source, {"-z", "-n", "-v"}) || word.source == "\"\"" || word.source == "''";
+      });
+  const auto add_part = [&](const Part& part) {
+    if (part.kind == Part::Kind::kArithmetic) add_arithmetic_names(part.text, expanded_names_);
+    if (part.kind != Part::Kind::kVariable || !shell::is_name(part.text)) return;
+    const std::string_view operation = part.operation;
+    const char first = operation.empty() ? ' ' : operation[operation[0] == ':' && operation.size() > 1 ? 1 : 0];
+    if (first == '=') other_names_.insert(part.text);
+    if (for_emptiness || (first != ' ' && contains("-?+=", std::string_view(&first, 1))))
+      guarded_names_.insert(part.text);
+    expanded_names_.insert(part.text);
+  };
+  shell::visit_words(statement, [&](const Word& word) {
+    for (const Part& part : word.parts) add_part(part);
+  });
 }
 
 void Job::collect_launch(const Statement& statement, const Scope& scope, bool in_step) {
@@ -165,6 +219,9 @@ void Job::collect_launch(const Statement& statement, const Scope& scope, bool in
   if (!srun && !direct) return;
   Launch launch{.statement = &statement, .scope = scope, .srun = srun, .options = {}, .command = {}, .program = {}};
   const std::span<const Word> words = std::span(statement.words).subspan(first);
+  runs_itself_ = runs_itself_ || (srun && std::any_of(words.begin(), words.end(), [](const Word& word) {
+                                    return contains(word.source, "$0") || contains(word.source, "BASH_SOURCE");
+                                  }));
   size_t at = first;
   if (srun) {
     CommandLine line = read_command_line(words);

@@ -67,6 +67,14 @@ class Job {
   const std::vector<Definition>& definitions() const { return definitions_; }
   // Names that get a value in other ways: loops, read, mapfile, getopts, arithmetic.
   const std::set<std::string>& other_names() const { return other_names_; }
+  // The script itself says that they may come from outside: ${NAME:-x}, ${NAME:?}, [ -z "$NAME" ].
+  const std::set<std::string>& guarded_names() const { return guarded_names_; }
+  // Programs see what is assigned to the name: export, declare -x, set -a.
+  bool exports(const std::string& name) const { return exports_all_ || exported_names_.count(name) > 0; }
+  // The script uses the name's value itself.
+  bool expands(const std::string& name) const { return expanded_names_.count(name) > 0; }
+  // A step runs this very script again ($0), so its lines run in the tasks too.
+  bool runs_itself() const { return runs_itself_; }
   // The names of functions, with where each is defined.
   const std::map<std::string, const shell::Statement*>& functions() const { return functions_; }
   // It sources a file or evaluates text, so names may come from there.
@@ -93,6 +101,8 @@ class Job {
   void collect(const shell::Block& block, bool in_step);
   void move_exported_functions();
   void collect_names(const shell::Statement& statement);
+  void collect_exports(const shell::Statement& statement);
+  void collect_expansions(const shell::Statement& statement);
   void collect_launch(const shell::Statement& statement, const shell::Scope& scope, bool in_step);
   void read_resources();
 
@@ -104,7 +114,8 @@ class Job {
   std::vector<Command> commands_;
   std::vector<Launch> launches_;
   std::vector<Definition> definitions_;
-  std::set<std::string> other_names_;
+  std::set<std::string> other_names_, guarded_names_, exported_names_, expanded_names_;
+  bool exports_all_ = false, runs_itself_ = false;
   std::map<std::string, const shell::Statement*> functions_;
   std::vector<const shell::Statement*> not_followed_;
   int64_t nodes_ = 0, tasks_per_node_ = 0, gpus_per_node_ = 0;

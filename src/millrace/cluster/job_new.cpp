@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "millrace/cluster/job_script.h"
 #include "millrace/cluster/shell/job_options.h"
 
 namespace millrace::cluster {
@@ -32,25 +33,8 @@ std::string option_value(std::string_view value) {
   return out + '"';
 }
 
-class ScriptText {
- public:
-  void option(std::string_view name, std::string_view value = {}) {
-    text_ += fmt::format("#SBATCH --{}{}{}\n", name, value.empty() ? "" : "=", option_value(value));
-  }
-  void option(std::string_view name, int64_t value) { option(name, fmt::format("{}", value)); }
-  void line(std::string_view line) { (text_ += line) += '\n'; }
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string text_ = "#!/bin/bash\n";
-};
-
 bool is_training(const JobSpec& spec) {
   return spec.kind == JobKind::kTrain || spec.kind == JobKind::kGroot;
-}
-
-bool has_torchrun(const JobSpec& spec) {
-  return spec.kind == JobKind::kTrain && spec.torchrun;
 }
 
 // One task a node for what starts its own processes, else one a GPU.
@@ -84,6 +68,9 @@ void write_header(const JobSpec& spec, ScriptText& out) {
     out.option("mem", "0");
   } else if (!spec.mem_per_gpu.empty()) {
     out.option(spec.gpus_per_node > 0 ? "mem-per-gpu" : "mem", spec.mem_per_gpu);
+  } else if (array) {
+    // prepare takes 256 MiB and 64 MiB a thread; a tokenizer of a large vocabulary comes on top.
+    out.option("mem", fmt::format("{}G", 2 + cpus_per_task(spec) / 8));
   }
   out.option("time", spec.time);
   if (is_training(spec) && spec.signal_s > 0) out.option("signal", fmt::format("B:USR1@{}", spec.signal_s));
@@ -101,8 +88,16 @@ void write_header(const JobSpec& spec, ScriptText& out) {
   out.line("");
 }
 
-constexpr std::string_view kCpus = "--cpus-per-task=\"$SLURM_CPUS_PER_TASK\"";
-constexpr std::string_view kOnEachNode = "srun --ntasks=\"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1";
+}  // namespace
+
+void ScriptText::option(std::string_view name, std::string_view value) {
+  text_ += fmt::format("#SBATCH --{}{}{}\n", name, value.empty() ? "" : "=", option_value(value));
+}
+
+Launcher launcher_of(const JobSpec& spec) {
+  if (spec.torchrun) return Launcher::kTorchrun;
+  return spec.kind == JobKind::kGroot ? Launcher::kSingle : Launcher::kSrun;
+}
 
 std::string joined(const std::vector<std::string>& words) {
   std::string out;
@@ -123,10 +118,27 @@ void write_network(const JobSpec& spec, ScriptText& out) {
   out.line("");
 }
 
-std::string container_flags(const JobSpec& spec) {
+namespace {
+
+// `path` lies below what a mount "SRC:DST[:FLAGS]" shows in the container.
+bool is_mounted(std::string_view mount, std::string_view path) {
+  const size_t colon = mount.find(':');
+  std::string_view shown = colon == std::string_view::npos ? mount : mount.substr(colon + 1);
+  shown = shown.substr(0, shown.find(':'));
+  return path == shown || (path.starts_with(shown) && path[shown.size()] == '/');
+}
+
+}  // namespace
+
+std::string container_flags(const JobSpec& spec, std::string_view also) {
   if (spec.image.empty()) return {};
   std::string mounts;
-  for (const std::string& mount : spec.mounts) mounts += (mounts.empty() ? "" : ",") + mount;
+  bool mounted = also.empty();
+  for (const std::string& mount : spec.mounts) {
+    mounts += (mounts.empty() ? "" : ",") + mount;
+    mounted = mounted || is_mounted(mount, also);
+  }
+  if (!mounted) mounts += fmt::format("{}{}:{}", mounts.empty() ? "" : ",", also, also);
   const std::string with_mounts = mounts.empty() ? "" : " --container-mounts=" + shell_quoted(mounts);
   return " --container-image=" + shell_quoted(spec.image) + with_mounts;
 }
@@ -135,105 +147,13 @@ void write_staging(const JobSpec& spec, ScriptText& out) {
   if (spec.stage.empty()) return;
   out.line("# To every node; what is there already is left alone.");
   for (const Copy& copy : spec.stage) {
-    out.line(fmt::format("{} {} \\\n  millrace sync {} {}", kOnEachNode, kCpus, shell_quoted(copy.source),
+    out.line(fmt::format("{} {} \\\n  millrace sync {} {}", kOnEachNode, kStepCpus, shell_quoted(copy.source),
                          shell_quoted(copy.target)));
   }
   out.line("");
 }
 
-void write_monitor(const JobSpec& spec, ScriptText& out) {
-  if (spec.monitor_s == 0 || spec.gpus_per_node == 0) return;
-  out.line("# One on every node, beside the training; a file of its own for each node and start.");
-  out.line("# shellcheck disable=SC2016  # the names are the task's");
-  out.line(fmt::format("{} --overlap --cpus-per-task=1 bash -c \\", kOnEachNode));
-  out.line(fmt::format(
-      "  'exec nvidia-smi --query-gpu=timestamp,index,utilization.gpu,memory.used,temperature.gpu,power.draw "
-      "--format=csv -l {} \\",
-      spec.monitor_s));
-  out.line("    >\"$1-$SLURMD_NODENAME-${SLURM_RESTART_COUNT:-0}.csv\"' monitor \\");
-  out.line(fmt::format("  {}\"/gpu-$SLURM_JOB_ID\" &", shell_quoted(spec.log_dir)));
-  out.line("monitor=$!");
-  out.line("trap 'kill \"$monitor\" 2>/dev/null || true' EXIT");
-  out.line("");
-}
-
-void write_rendezvous(ScriptText& out) {
-  out.line("MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)");
-  out.line("MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))  # another for each job that shares the node");
-  out.line("export MASTER_ADDR MASTER_PORT");
-  out.line("");
-}
-
-void write_step(const JobSpec& spec, ScriptText& out) {
-  const std::string flags = fmt::format("{} --kill-on-bad-exit=1{}", kCpus, container_flags(spec));
-  if (has_torchrun(spec)) {
-    out.line(fmt::format("srun {} \\", flags));
-    out.line(fmt::format("  torchrun --nnodes=\"$SLURM_JOB_NUM_NODES\" --nproc_per_node={} --rdzv_backend=c10d \\",
-                         std::max<int64_t>(1, spec.gpus_per_node)));
-    out.line(
-        "    --rdzv_id=\"$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}\" --rdzv_endpoint=\"$MASTER_ADDR:$MASTER_PORT\" \\");
-    out.line(fmt::format("    {} &", joined(spec.command)));
-  } else if (spec.kind == JobKind::kGroot) {
-    out.line(fmt::format("srun {} \\\n  {} &", flags, joined(spec.command)));
-  } else {
-    out.line("# The ranks are known inside the tasks only.");
-    out.line("# shellcheck disable=SC2016");
-    out.line(fmt::format("srun {} \\", flags));
-    out.line("  bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS exec \"$@\"' task \\");
-    out.line(fmt::format("  {} &", joined(spec.command)));
-  }
-  out.line("step=$!");
-}
-
-// A trap runs only while the shell waits, and ends the wait: so wait until the step is gone.
-void write_waiting(const JobSpec& spec, ScriptText& out) {
-  out.line("");
-  if (spec.signal_s > 0) {
-    out.line("limit=0 ended=0");
-    out.line("# shellcheck disable=SC2317  # called by the trap");
-    out.line("before_limit() {");
-    out.line("  limit=1");
-    out.line("  kill -TERM \"$step\" 2>/dev/null || true  # srun gives it to every task, which saves and ends");
-    out.line("}");
-    out.line("trap before_limit USR1");
-    out.line("# shellcheck disable=SC2317");
-    out.line("end() {  # preempted or cancelled: Slurm itself decides whether it runs again");
-    out.line("  ended=1");
-    out.line("  kill -TERM \"$step\" 2>/dev/null || true");
-    out.line("}");
-    out.line("trap end TERM");
-  }
-  out.line("while kill -0 \"$step\" 2>/dev/null; do wait \"$step\" || true; done");
-  out.line("code=0");
-  out.line("wait \"$step\" || code=$?");
-  out.line("");
-  if (spec.signal_s > 0) {
-    out.line("# 75: the program stopped early with its state saved and wants to run again.");
-    out.line(
-        "if [ \"$ended\" -eq 0 ] && { [ \"$code\" -eq 75 ] || { [ \"$limit\" -eq 1 ] && [ \"$code\" -ne 0 ]; }; }; "
-        "then");
-    out.line("  echo \"requeue after exit status $code, start ${SLURM_RESTART_COUNT:-0}\"");
-    out.line("  scontrol requeue \"$SLURM_JOB_ID\"");
-    out.line("  exit 0");
-    out.line("fi");
-  }
-  if (!spec.save.empty()) {
-    out.line("if [ \"$code\" -eq 0 ]; then");
-    for (const Copy& copy : spec.save)
-      out.line(fmt::format("  millrace sync {} {}", shell_quoted(copy.source), shell_quoted(copy.target)));
-    out.line("fi");
-  }
-  out.line("exit \"$code\"");
-}
-
-void write_training(const JobSpec& spec, ScriptText& out) {
-  write_network(spec, out);
-  if (spec.kind == JobKind::kTrain) write_rendezvous(out);
-  write_staging(spec, out);
-  write_monitor(spec, out);
-  write_step(spec, out);
-  write_waiting(spec, out);
-}
+namespace {
 
 void write_preprocess(const JobSpec& spec, ScriptText& out) {
   out.line(
@@ -242,7 +162,7 @@ void write_preprocess(const JobSpec& spec, ScriptText& out) {
       "#     sbatch --dependency=afterok:ID --kill-on-invalid-dep=yes --time=30 --wrap 'millrace prepare --finish {}'",
       spec.output));
   write_staging(spec, out);
-  out.line(fmt::format("srun {}{} \\", kCpus, container_flags(spec)));
+  out.line(fmt::format("srun {}{} \\", kStepCpus, container_flags(spec)));
   out.line(fmt::format("  millrace prepare {} --tokenizer {} --out {} \\", joined(spec.inputs),
                        shell_quoted(spec.tokenizer), shell_quoted(spec.output)));
   const std::string more = joined(spec.command);
@@ -254,7 +174,7 @@ void write_validation(const JobSpec& spec, ScriptText& out) {
   out.line("check() {  # check WHAT COMMAND...: on every node");
   out.line("  echo \"=== $1\"");
   out.line("  shift");
-  out.line(fmt::format("  {} {} --label \"$@\" || failed=1", kOnEachNode, kCpus));
+  out.line(fmt::format("  {} {} --label \"$@\" || failed=1", kOnEachNode, kStepCpus));
   out.line("}");
   out.line("# shellcheck disable=SC2016  # the names are the task's");
   out.line(
@@ -277,14 +197,56 @@ void write_nccl(const JobSpec& spec, ScriptText& out) {
   out.line("failed=0");
   out.line("for test in all_reduce all_gather broadcast reduce reduce_scatter alltoall; do");
   out.line("  echo \"=== $test\"");
-  out.line(fmt::format("  srun --mpi=pmix {}{} \\", kCpus, container_flags(spec)));
+  out.line(fmt::format("  srun --mpi=pmix {}{} \\", kStepCpus, container_flags(spec)));
   out.line("    \"${NCCL_TESTS:-/opt/nccl-tests/build}/${test}_perf\" -b 8 -e 4G -f 2 -g 1 -n 50 || failed=1");
   out.line("done");
   out.line("exit \"$failed\"");
 }
 
-// Each task writes a file and reads the one of the next task, which another node has written where there are several.
+// Each task works on what the next task has made, which another node has where there are several.
+constexpr std::string_view kStorageFunctions =
+    R"sh(# Random, as file systems that compress (LZ4 on Lustre) write zeros in no time. Where there is openssl a core makes
+# gigabytes a second, else some hundred megabytes.
+# shellcheck disable=SC2317  # called in the tasks
+random_bytes() {
+  if command -v openssl >/dev/null; then
+    openssl enc -aes-128-ctr -nosalt -K "$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" -iv 0 </dev/zero 2>/dev/null
+  else
+    cat /dev/urandom
+  fi
+}
+# shellcheck disable=SC2317
+storage_task() {  # write|read|create|stat|remove FOLDER DIRECT BLOCKS FILES: one task's part; prints nanoseconds
+  local mine=$2/$SLURM_PROCID next=$2/$(((SLURM_PROCID + 1) % SLURM_NTASKS)) begin i
+  begin=$(date +%s%N)
+  case $1 in
+    write) random_bytes | dd of="$mine" bs=4M count="$4" iflag=fullblock ${3:+oflag="$3"} conv=fsync status=none ;;
+    read) dd if="$next" of=/dev/null bs=4M ${3:+iflag="$3"} status=none ;;
+    create) mkdir "$mine.files" && for ((i = 0; i < $5; ++i)); do : >"$mine.files/$i" || return; done ;;
+    stat) for ((i = 0; i < $5; ++i)); do [ -f "$next.files/$i" ] || return; done ;;
+    remove) rm -r "$mine.files" ;;
+  esac || return
+  echo $(($(date +%s%N) - begin))
+}
+export -f random_bytes storage_task
+)sh";
+
+constexpr std::string_view kStorageMeasure = R"sh(# All tasks at once; the slowest counts.
+measure() {  # measure WHAT AMOUNT UNIT
+  # shellcheck disable=SC2016  # the names are the task's
+  srun STEP_CPUS bash -c 'storage_task "$@"' storage "$1" "$folder" "$direct" BLOCKS FILES |
+    awk -v what="$1" -v amount="$2" -v unit="$3" '
+      $1 > ns { ns = $1 }
+      END { if (ns > 0) printf "%-6s %d %s in %.2f s: %.1f %s/s\n", what, amount, unit, ns / 1e9, amount * 1e9 / ns, unit }'
+}
+echo "$SLURM_NTASKS tasks on $SLURM_JOB_NUM_NODES nodes, ${direct:-through the page cache}"
+measure write $((SLURM_NTASKS * MIB)) MiB
+measure read $((SLURM_NTASKS * MIB)) MiB
+for what in create stat remove; do measure "$what" $((SLURM_NTASKS * FILES)) files; done
+)sh";
+
 void write_storage_test(const JobSpec& spec, ScriptText& out) {
+  constexpr int64_t kBlockMib = 4;
   out.line(fmt::format("folder={}/millrace-storage-test-$SLURM_JOB_ID", shell_quoted(spec.folder)));
   out.line("mkdir \"$folder\"");
   out.line("trap 'rm -r \"$folder\"' EXIT");
@@ -292,59 +254,76 @@ void write_storage_test(const JobSpec& spec, ScriptText& out) {
   out.line("direct=direct");
   out.line("dd if=/dev/zero of=\"$folder/probe\" bs=4096 count=1 oflag=direct status=none 2>/dev/null || direct=");
   out.line("");
-  out.line("measure() {  # measure write|read: all tasks at once, then the sum");
-  out.line("  local begin end");
-  out.line("  begin=$(date +%s%N)");
-  out.line("  # shellcheck disable=SC2016  # the names are the task's");
-  out.line(fmt::format("  srun {} bash -c '", kCpus));
-  out.line("    if [ \"$1\" = write ]; then");
-  out.line(
-      "      exec dd if=/dev/zero of=\"$2/$SLURM_PROCID\" bs=4M count=\"$3\" ${4:+oflag=\"$4\"} conv=fsync "
-      "status=none");
-  out.line("    fi");
-  out.line(
-      "    exec dd if=\"$2/$(((SLURM_PROCID + 1) % SLURM_NTASKS))\" of=/dev/null bs=4M ${4:+iflag=\"$4\"} status=none");
-  out.line(fmt::format("  ' storage \"$1\" \"$folder\" {} \"$direct\"", std::max<int64_t>(1, spec.file_mib / 4)));
-  out.line("  end=$(date +%s%N)");
-  out.line(fmt::format("  awk -v what=\"$1\" -v mib=$((SLURM_NTASKS * {})) -v ns=$((end - begin)) \\",
-                       std::max<int64_t>(4, spec.file_mib / 4 * 4)));
-  out.line("    'BEGIN { printf \"%-5s %d MiB in %.2f s: %.1f MiB/s\\n\", what, mib, ns / 1e9, mib * 1e9 / ns }'");
-  out.line("}");
-  out.line("echo \"$SLURM_NTASKS tasks on $SLURM_JOB_NUM_NODES nodes, ${direct:-through the page cache}\"");
-  out.line("measure write");
-  out.line("measure read");
+  out.lines(kStorageFunctions);
+  out.line("");
+  const int64_t blocks = std::max<int64_t>(1, spec.file_mib / kBlockMib);
+  const std::pair<std::string_view, std::string> values[] = {{"STEP_CPUS", std::string(kStepCpus)},
+                                                             {"BLOCKS", std::to_string(blocks)},
+                                                             {"MIB", std::to_string(blocks * kBlockMib)},
+                                                             {"FILES", std::to_string(spec.files)}};
+  std::string text(kStorageMeasure);
+  for (const auto& [name, value] : values) text = replaced(text, name, value);
+  out.lines(text);
 }
 
-// The fine-tuning script of Isaac-GR00T N1.5, which starts a process for each GPU by itself.
+// What Isaac-GR00T N1.7 fine-tunes with, on one node: by torchrun for several GPUs, and for one by python alone, which
+// its README does.
 std::vector<std::string> groot_command(const JobSpec& spec) {
   const auto number = [](int64_t value) { return fmt::format("{}", value); };
-  return {"python",         "scripts/gr00t_finetune.py",
-          "--dataset-path", spec.inputs[0],
-          "--output-dir",   spec.output,
-          "--num-gpus",     number(spec.gpus_per_node),
-          "--batch-size",   number(spec.batch_size),
-          "--max-steps",    number(spec.max_steps),
-          "--save-steps",   number(spec.save_steps),
-          "--resume"};
+  std::vector<std::string> command;
+  if (spec.gpus_per_node == 1) command.emplace_back("python3");
+  for (const std::string& word : std::initializer_list<std::string>{
+           "gr00t/experiment/launch_finetune.py", "--base-model-path", spec.base_model, "--dataset-path",
+           spec.inputs[0], "--embodiment-tag", spec.embodiment, "--output-dir", spec.output, "--num-gpus",
+           number(spec.gpus_per_node), "--global-batch-size", number(spec.global_batch_size), "--max-steps",
+           number(spec.max_steps), "--save-steps", number(spec.save_steps)}) {
+    command.push_back(word);
+  }
+  if (!spec.modality_config.empty()) {
+    command.emplace_back("--modality-config-path");
+    command.push_back(spec.modality_config);
+  }
+  return command;
+}
+
+Status need(bool given, std::string_view flag, std::string_view what) {
+  if (given) return {};
+  return fail(ErrorCode::kInvalidArgument, "{} is missing: {}", flag, what);
+}
+
+Status check_torchrun_command(const std::string& first) {
+  if (first.starts_with("python"))
+    return fail(ErrorCode::kInvalidArgument, "COMMAND: torchrun takes the script and its arguments, without {}", first);
+  if (first.starts_with('-') && first != "-m")
+    return fail(ErrorCode::kInvalidArgument,
+                "COMMAND: {} stands where the script should; begin with the script, or with -m MODULE", first);
+  return {};
+}
+
+Status check_groot(const JobSpec& spec) {
+  if (spec.nodes > 1)
+    return fail(ErrorCode::kInvalidArgument, "--nodes: the fine-tuning script of GR00T runs on one node");
+  if (!spec.command.empty()) return {};
+  RETURN_IF_ERROR(need(!spec.inputs.empty(), "--input", "the LeRobot dataset, in version 2 with its modality.json"));
+  RETURN_IF_ERROR(need(!spec.output.empty(), "--output", "the folder of the checkpoints"));
+  RETURN_IF_ERROR(need(!spec.embodiment.empty(), "--embodiment",
+                       "the robot, as Isaac-GR00T names it; new_embodiment for one of your own"));
+  std::string tag = spec.embodiment;
+  std::transform(tag.begin(), tag.end(), tag.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (tag == "new_embodiment")
+    RETURN_IF_ERROR(need(!spec.modality_config.empty(), "--modality-config",
+                         "the Python file that registers the new embodiment's cameras, states and actions"));
+  if (spec.gpus_per_node > 0 && spec.global_batch_size % spec.gpus_per_node != 0)
+    return fail(ErrorCode::kInvalidArgument, "--global-batch-size: {} samples cannot be divided among {} GPUs",
+                spec.global_batch_size, spec.gpus_per_node);
+  return {};
 }
 
 Status check_spec(const JobSpec& spec) {
-  const auto need = [](bool given, std::string_view flag, std::string_view what) -> Status {
-    if (given) return {};
-    return fail(ErrorCode::kInvalidArgument, "{} is missing: {}", flag, what);
-  };
   RETURN_IF_ERROR(need(spec.log_dir.starts_with('/'), "--log-dir", "the whole path of a folder that every node sees"));
   if (spec.kind == JobKind::kTrain) RETURN_IF_ERROR(need(!spec.command.empty(), "COMMAND", "what to run, behind --"));
-  if (has_torchrun(spec) && spec.command[0].starts_with("python")) {
-    return fail(ErrorCode::kInvalidArgument, "COMMAND: torchrun takes the script and its arguments, without {}",
-                spec.command[0]);
-  }
-  if (spec.kind == JobKind::kGroot && spec.command.empty()) {
-    RETURN_IF_ERROR(need(!spec.inputs.empty(), "--input", "the LeRobot dataset"));
-    RETURN_IF_ERROR(need(!spec.output.empty(), "--output", "the folder of the checkpoints"));
-  }
-  if (spec.kind == JobKind::kGroot && spec.nodes > 1)
-    return fail(ErrorCode::kInvalidArgument, "--nodes: the fine-tuning script of GR00T runs on one node");
+  if (spec.kind == JobKind::kTrain && spec.torchrun) RETURN_IF_ERROR(check_torchrun_command(spec.command[0]));
+  if (spec.kind == JobKind::kGroot) RETURN_IF_ERROR(check_groot(spec));
   if (spec.kind == JobKind::kStorage)
     RETURN_IF_ERROR(need(spec.folder.starts_with('/'), "--folder", "the whole path of the shared folder to test"));
   if (spec.kind == JobKind::kPreprocess) {
@@ -368,6 +347,13 @@ Status check_spec(const JobSpec& spec) {
 
 }  // namespace
 
+std::string replaced(std::string_view text, std::string_view what, std::string_view with) {
+  std::string out(text);
+  for (size_t at = out.find(what); at != std::string::npos; at = out.find(what, at + with.size()))
+    out.replace(at, what.size(), with);
+  return out;
+}
+
 std::string shell_quoted(std::string_view text) {
   constexpr std::string_view kSafe = "-._/:=,@%+^";
   const bool safe = !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
@@ -385,10 +371,49 @@ std::string shell_quoted(std::string_view text) {
   return out + '\'';
 }
 
+namespace {
+
+Status choose_partition(JobSpec& spec, const ClusterFacts& cluster, const ClusterFacts::Partition*& out) {
+  out = nullptr;
+  std::string names;
+  for (const ClusterFacts::Partition& each : cluster.partitions) {
+    names += (names.empty() ? "" : ", ") + each.name;
+    if (each.name == spec.partition || (spec.partition.empty() && cluster.partitions.size() == 1)) out = &each;
+  }
+  if (out == nullptr && !spec.partition.empty())
+    return fail(ErrorCode::kInvalidArgument, "--partition: {} has no partition {}; it has {}", cluster.source,
+                spec.partition, names);
+  return {};
+}
+
+}  // namespace
+
+Status fit_to_cluster(JobSpec& spec, const ClusterFacts& cluster, Chosen chosen) {
+  const ClusterFacts::Partition* partition = nullptr;
+  RETURN_IF_ERROR(choose_partition(spec, cluster, partition));
+  if (partition == nullptr) return {};
+  if (partition->nodes > 0 && spec.nodes > partition->nodes)
+    return fail(ErrorCode::kInvalidArgument, "--nodes: {} has {} nodes in {}, not {}", cluster.source, partition->nodes,
+                partition->name, spec.nodes);
+  spec.wait_all_nodes = spec.wait_all_nodes || (partition->dynamic && spec.nodes > 1);
+  if (!partition->known_instance) return {};
+  const bool wants_gpus = spec.gpus_per_node > 0;
+  if (wants_gpus && !chosen.gpus && partition->gpus > 0) spec.gpus_per_node = partition->gpus;
+  if (wants_gpus && spec.gpu_type.empty()) spec.gpu_type = partition->gpu_type;
+  spec.efa = spec.efa || partition->efa_interfaces > 0;
+  if (chosen.cpus || partition->cpus == 0) return {};
+  const int64_t share = partition->cpus / std::max<int64_t>(1, wants_gpus ? partition->gpus : 1);
+  spec.cpus_per_gpu = spec.exclusive || wants_gpus ? share : std::min(spec.cpus_per_gpu, share);
+  return {};
+}
+
 Result<std::string> write_job(const JobSpec& wanted) {
   RETURN_IF_ERROR(check_spec(wanted));
   JobSpec spec = wanted;
-  if (spec.kind == JobKind::kGroot && spec.command.empty()) spec.command = groot_command(spec);
+  if (spec.kind == JobKind::kGroot) {
+    spec.torchrun = spec.command.empty() && spec.gpus_per_node > 1;
+    if (spec.command.empty()) spec.command = groot_command(spec);
+  }
   ScriptText out;
   write_header(spec, out);
   switch (spec.kind) {

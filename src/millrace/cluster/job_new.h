@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/cluster/job_lint.h"
 
 namespace millrace::cluster {
 
@@ -16,8 +17,8 @@ enum class JobKind {
   kPreprocess,  // an array of `millrace prepare --task`
   kValidate,    // GPUs, NVLink and EFA of every node
   kNccl,        // nccl-tests over all nodes
-  kStorage,     // write and read rates of a shared folder, each file read on another node
-  kGroot,       // fine-tuning of GR00T, whose script starts its own processes
+  kStorage,     // rates of data and of small files in a shared folder, read on another node than wrote them
+  kGroot,       // fine-tuning of Isaac-GR00T N1.7 on one node
 };
 
 struct Copy {
@@ -44,7 +45,9 @@ struct JobSpec {
   std::string image;            // of pyxis; empty: no container
   std::vector<std::string> mounts;
   std::vector<Copy> stage;  // to every node before the start
-  std::vector<Copy> save;   // by the first node after a good end
+  // Every node's part: out at the end and after a limit, back at the start.
+  std::vector<Copy> save;
+  // train: with torchrun the script and its arguments, or "-m" and a module.
   std::vector<std::string> command;
 
   // preprocess
@@ -53,10 +56,21 @@ struct JobSpec {
   std::string tokenizer, output;
   // storage-test
   std::string folder;
-  int64_t file_mib = 4096;
+  int64_t file_mib = 4096;  // of each task
+  int64_t files = 1000;     // empty ones of each task
   // groot: the dataset is inputs[0], the checkpoints go to output; a command of one's own replaces all of it
-  int64_t batch_size = 16, max_steps = 10000, save_steps = 1000;
+  std::string base_model = "nvidia/GR00T-N1.7-3B", embodiment, modality_config;
+  int64_t global_batch_size = 64, max_steps = 10000, save_steps = 1000;
 };
+
+// What a person has chosen, which a cluster does not change.
+struct Chosen {
+  bool gpus = false, cpus = false;
+};
+// Takes from the cluster what was not chosen: the GPUs of a node and their type, its CPUs, EFA, whether nodes boot for
+// the job. Where the nodes of the partition are not known, or several partitions are there and none is named, that
+// stays as it is. Errors: invalid_argument (no such partition, or fewer nodes than asked for).
+[[nodiscard]] Status fit_to_cluster(JobSpec& spec, const ClusterFacts& cluster, Chosen chosen);
 
 // Errors: invalid_argument, which names the flag of `millrace job new` that is missing or wrong.
 [[nodiscard]] Result<std::string> write_job(const JobSpec& spec);

@@ -144,6 +144,11 @@ constexpr Rule kJobRules[] = {
      "Without -C each task reads back what its own node has just written, which still is in that node's memory; "
      "without -e the write ends before the data has left it.",
      "Add -C -e to ior, and more data than a node has memory.", "IOR documentation"},
+    {"SB37", Severity::kError, kJobModule, "all tasks meet at one address",
+     "localhost, and a port that every task draws by itself, is another place on every node: each waits for the others "
+     "until its timeout, or trains alone.",
+     "Use the first host of `scontrol show hostnames \"$SLURM_JOB_NODELIST\"`, and a port from SLURM_JOB_ID.",
+     "torchrun documentation"},
     {"SH01", Severity::kError, kShellModule, "bash can read the script",
      "bash stops here when it gets here, hours into the job maybe; the rules see nothing of what follows.",
      "Close what is open; `bash -n` says the same.", "bash"},

@@ -104,14 +104,28 @@ bool asks_for_memory(const ScriptNeeds& script) {
   });
 }
 
+// Somewhere jobs share a node by its GPUs. Elsewhere what jobs lose by sharing is little, and so is the advice.
+bool shares_gpu_nodes(const Cluster& cluster) {
+  bool found = false;
+  each_resource(cluster, [&](const Queue&, const Resource& resource) {
+    for (const Instance* instance : resource.known) found = found || instance->gpus > 1;
+  });
+  return found;
+}
+
+Severity severity_by_gpus(const Cluster& cluster) {
+  return shares_gpu_nodes(cluster) ? Severity::kWarning : Severity::kNote;
+}
+
 void check_memory(const Cluster& cluster, Report& report) {
   if (cluster.queues.empty()) return;
   const std::optional<bool> memory = bool_at(cluster.slurm_settings, "EnableMemoryBasedScheduling");
   const yaml::Place place = cluster.slurm_settings == nullptr ? place_of(cluster.root, "Scheduling")
                                                               : place_of(*cluster.scheduling, "SlurmSettings");
   if (memory != true) {
-    if (!all_exclusive(cluster))
-      report.add("PC48", place, "Slurm does not count memory: jobs that share a node can take it from each other");
+    if (all_exclusive(cluster)) return;
+    report.add("PC48", severity_by_gpus(cluster), place,
+               "Slurm does not count memory: jobs that share a node can take it from each other");
     return;
   }
   if (has_default_memory(cluster)) return;
@@ -153,7 +167,7 @@ void check_database(const Cluster& cluster, Report& report) {
   const Node* database = at(cluster.slurm_settings, "Database");
   const Node* external = at(cluster.slurm_settings, "ExternalSlurmdbd");
   if (database == nullptr && external == nullptr) {
-    report.add("PC53",
+    report.add("PC53", severity_by_gpus(cluster),
                cluster.slurm_settings == nullptr ? place_of(cluster.root, "Scheduling")
                                                  : place_of(*cluster.scheduling, "SlurmSettings"),
                "no accounting database");
