@@ -62,7 +62,11 @@ class Tokenizer:
         """
 
     def decode(self, ids: numpy.typing.ArrayLike, skip_special_tokens: bool = True) -> str:
-        """The text of ids, as `tokenizers` decodes it."""
+        """
+        The text of ids, as `tokenizers` decodes it: ids from 0 to 2^32 - 1 that have no token give no text.
+
+        Raises TypeError (not an integer) or ValueError (negative, or above 32 bits), naming the place.
+        """
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a token as the file spells it, or None."""
@@ -82,7 +86,9 @@ class Tokenizer:
     def hash(self) -> str:
         """XXH3-128 of the file's bytes, hexadecimal."""
 
-    def __reduce__(self) -> tuple: ...
+    def __getstate__(self) -> tuple[str, str]: ...
+
+    def __setstate__(self, arg: tuple[str, str], /) -> None: ...
 
     def __repr__(self) -> str: ...
 
