@@ -17,6 +17,7 @@ namespace millrace::prepare {
 namespace {
 
 constexpr int64_t kMaxParts = 100'000;  // part names have five digits
+constexpr size_t kCompareBytes = 1 << 20;
 
 // One file of the split, being written. With no folder, it only counts.
 class SplitFile {
@@ -27,6 +28,7 @@ class SplitFile {
       ASSIGN_OR_RETURN(file.writer_, folder->storage->open_write(folder->child(name).key));
     }
     file.part_.name = std::move(name);
+    file.folder_ = folder;
     return file;
   }
 
@@ -42,21 +44,54 @@ class SplitFile {
     return write(text);
   }
 
-  Result<SplitReport::Part> commit() {
-    if (writer_) RETURN_IF_ERROR(writer_->commit(Durability::kVisible));
+  // A file of this name and content stays as it is. Errors: already_exists (of other content, and not `replace`).
+  Result<SplitReport::Part> commit(bool replace, const std::stop_token& stop) {
+    if (!writer_) return std::move(part_);
+    ASSIGN_OR_RETURN(const Found found, look(stop));
+    if (found == Found::kOther && !replace) {
+      return fail(ErrorCode::kAlreadyExists,
+                  "{}: it is there with other content; give another folder, or --replace to write it again",
+                  folder_->child(part_.name).url);
+    }
+    if (found != Found::kSame) RETURN_IF_ERROR(writer_->commit(Durability::kVisible));
     return std::move(part_);
   }
 
  private:
+  enum class Found { kNone, kSame, kOther };
+
+  // What is there by this name.
+  Result<Found> look(const std::stop_token& stop) {
+    const Location at = folder_->child(part_.name);
+    auto opened = at.storage->open_read(at.key);
+    if (!opened && opened.error().code() == ErrorCode::kNotFound) return Found::kNone;
+    if (!opened) return tl::unexpected(std::move(opened).error());
+    if ((*opened)->size() != part_.bytes) return Found::kOther;
+    const StoppableReader reader(*std::move(opened), stop);
+    Xxh3Stream there;
+    std::vector<std::byte> piece(kCompareBytes);
+    for (int64_t offset = 0; offset < reader.size();) {
+      const auto bytes = std::span(piece).first(
+          static_cast<size_t>(std::min(reader.size() - offset, static_cast<int64_t>(piece.size()))));
+      RETURN_IF_ERROR(reader.read_at(offset, bytes));
+      there.update(bytes);
+      offset += std::ssize(bytes);
+    }
+    return there.digest() == hash_.digest() ? Found::kSame : Found::kOther;
+  }
+
   Status write(std::string_view text) {
     part_.bytes += static_cast<int64_t>(text.size());
     tail_.append(text.substr(text.size() - std::min<size_t>(text.size(), 2)));
     if (tail_.size() > 2) tail_.erase(0, tail_.size() - 2);
+    hash_.update(as_bytes(text));
     return writer_ ? writer_->append(as_bytes(text)) : Status();
   }
 
+  const Location* folder_ = nullptr;
   std::unique_ptr<Writer> writer_;
   SplitReport::Part part_;
+  Xxh3Stream hash_;
   std::string tail_;    // its last two bytes
   int64_t input_ = -1;  // that the last text came from
 };
@@ -64,8 +99,13 @@ class SplitFile {
 // All files of a split: the parts, one after the other, and beside them the one for validation.
 class SplitFiles {
  public:
-  SplitFiles(const Location* folder, const SplitOptions& options, const std::vector<std::string>& names)
-      : folder_(folder), options_(options), names_(names), parts_(static_cast<size_t>(options.parts)) {}
+  SplitFiles(const Location* folder, const SplitOptions& options, const std::vector<std::string>& names,
+             std::stop_token stop)
+      : folder_(folder),
+        options_(options),
+        names_(names),
+        stop_(std::move(stop)),
+        parts_(static_cast<size_t>(options.parts)) {}
 
   Status begin() {
     if (names_.size() > parts_) {
@@ -109,7 +149,7 @@ class SplitFiles {
 
  private:
   Status commit(SplitFile& file) {
-    ASSIGN_OR_RETURN(SplitReport::Part part, file.commit());
+    ASSIGN_OR_RETURN(SplitReport::Part part, file.commit(options_.replace, stop_));
     report_.bytes += part.bytes;
     report_.documents += part.documents;
     report_.parts.push_back(std::move(part));
@@ -119,6 +159,7 @@ class SplitFiles {
   const Location* folder_;
   const SplitOptions& options_;
   const std::vector<std::string>& names_;
+  const std::stop_token stop_;
   const size_t parts_;
   size_t part_number_ = 0;
   std::optional<SplitFile> part_, validation_;
@@ -248,6 +289,7 @@ Status check_output(const Location& folder, const std::vector<std::string>& name
   const std::string base = folder.child("").key;
   for (const Input& input : inputs) {
     const Location& at = input.location;
+    if (!at.storage) continue;  // standard input
     if (at.storage->name() == folder.storage->name() && at.key.starts_with(base) &&
         own.contains(at.key.substr(base.size()))) {
       return fail(ErrorCode::kInvalidArgument,
@@ -287,18 +329,23 @@ Result<SplitReport> split(const SplitOptions& options, std::stop_token stop, Pro
   }
   ASSIGN_OR_RETURN(const Location folder, open_url(options.output));
   ASSIGN_OR_RETURN(const std::vector<std::string> urls, expand_inputs(options.inputs));
-  ASSIGN_OR_RETURN(const std::vector<Input> inputs, pin_inputs(urls));
+  ASSIGN_OR_RETURN(const std::vector<Input> inputs, pin_inputs(urls, Task{}, stop));
+  const int64_t total = total_bytes(inputs);
+  if (total == 0) return fail(ErrorCode::kInvalidArgument, "{}: there is no text to split", options.inputs.front());
+  RETURN_IF_ERROR(check_inputs(
+      inputs, {.mode = options.documents, .text_field = options.text_field},
+      {.mode = options.documents, .json_as_text = options.json_as_text, .max_invalid_utf8 = options.max_invalid_utf8},
+      stop));
   ASSIGN_OR_RETURN(const bool tables, are_tables(inputs, stop));
   const std::vector<std::string> names = file_names(options, tables);
   RETURN_IF_ERROR(check_output(folder, names, inputs));
-  const int64_t total = total_bytes(inputs);
   if (!options.dry_run) RETURN_IF_ERROR(check_space(folder, total));
 
   Progress unwatched;
   Progress& watched = progress != nullptr ? *progress : unwatched;
   watched.set_totals(total, 0);
   watched.set_phase("split");
-  SplitFiles files(options.dry_run ? nullptr : &folder, options, names);
+  SplitFiles files(options.dry_run ? nullptr : &folder, options, names, stop);
   RETURN_IF_ERROR(files.begin());
   Splitter splitter(options, total, files, std::move(stop), watched);
   for (const Input& input : inputs) RETURN_IF_ERROR(splitter.add(input));
