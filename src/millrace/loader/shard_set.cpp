@@ -12,8 +12,10 @@ constexpr std::string_view kTarSuffix = ".tar";
 constexpr std::string_view kIdsSuffix = ".bin";
 constexpr int64_t kIndexLimitBytes = int64_t{16} << 30;  // an index is read whole
 
-void add_entries(const Location& folder, const std::vector<formats::ShardEntry>& entries, std::vector<Shard>& shards) {
-  for (const auto& entry : entries) shards.push_back({folder.child(entry.name), entry});
+void add_entries(const Location& folder, const formats::Manifest& manifest, std::vector<Shard>& shards) {
+  for (const auto& entry : manifest.shards) {
+    shards.push_back({folder.child(entry.name), entry, manifest.config.tokenizer_hash, manifest.config.id_limit});
+  }
 }
 
 struct FolderContent {
@@ -43,21 +45,21 @@ Status add_folder(const Location& folder, std::vector<Shard>& shards) {
   const auto json = read_object(*folder.storage, manifest_at.key);
   if (json) {
     ASSIGN_OR_RETURN(const formats::Manifest manifest, formats::parse_manifest(*json, manifest_at.url));
-    add_entries(folder, manifest.shards, shards);
+    add_entries(folder, manifest, shards);
     return {};
   }
   if (json.error().code() != ErrorCode::kNotFound) return tl::unexpected(json.error());
   ASSIGN_OR_RETURN(const FolderContent content, read_folder(folder));
   if (!content.parts.empty()) {
     ASSIGN_OR_RETURN(const formats::Manifest manifest, with_context(formats::join_parts(content.parts), folder.url));
-    add_entries(folder, manifest.shards, shards);
+    add_entries(folder, manifest, shards);
     return {};
   }
   if (content.tars.empty()) {
     return fail(ErrorCode::kNotFound, "{}: no shards there (looked for {}, part-*.json and *.tar)", folder.url,
                 formats::kManifestName);
   }
-  for (const std::string& name : content.tars) shards.push_back({folder.child(name), std::nullopt});
+  for (const std::string& name : content.tars) shards.push_back({.location = folder.child(name)});
   return {};
 }
 
@@ -70,7 +72,7 @@ Result<std::vector<Shard>> find_shards(const std::vector<std::string>& urls) {
     for (const std::string& name : names) {
       ASSIGN_OR_RETURN(Location location, open_url(name));
       if (name.ends_with(kTarSuffix) || name.ends_with(kIdsSuffix)) {
-        shards.push_back({std::move(location), std::nullopt});
+        shards.push_back({.location = std::move(location)});
       } else {
         RETURN_IF_ERROR(add_folder(location, shards));
       }

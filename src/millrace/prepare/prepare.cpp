@@ -130,10 +130,12 @@ Result<SampleFormat> sample_format(const PrepareOptions& options,
   return format;
 }
 
-formats::ShardConfig shard_config(const PrepareOptions& options, const SampleFormat& format, Hash128 tokenizer_hash) {
+formats::ShardConfig shard_config(const PrepareOptions& options, const SampleFormat& format,
+                                  const tokenizer::Tokenizer& tokenizer) {
   return {.tasks = options.task.count,
           .format = std::string(output_format_name(options.format)),
-          .tokenizer_hash = tokenizer_hash,
+          .tokenizer_hash = tokenizer.hash(),
+          .id_limit = static_cast<int64_t>(tokenizer.id_limit()),
           .ids_field = format.ids_field,
           .block_documents = options.block_documents,
           .text = format.text,
@@ -198,7 +200,7 @@ Result<PrepareReport> prepare_task(const PrepareOptions& options, PipelineOption
   const double read = counted.seconds(Metric::kReadSeconds), encode = counted.seconds(Metric::kEncodeSeconds),
                write = counted.seconds(Metric::kWriteSeconds);
   TaskRun run(options, pipeline, std::move(folder), std::move(inputs), tokenizer,
-              shard_config(options, format, tokenizer->hash()), format, std::move(stop),
+              shard_config(options, format, *tokenizer), format, std::move(stop),
               progress != nullptr ? *progress : unwatched, counted);
   ASSIGN_OR_RETURN(PrepareReport report, run.run());
   report.read_seconds = counted.seconds(Metric::kReadSeconds) - read;
