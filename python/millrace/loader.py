@@ -39,13 +39,18 @@ class BatchIterator(Iterator[B]):
 
     def __init__(self, loader: Passes[B]) -> None:
         self._loader = loader
-        self.begun = False
+        # Which iteration this is. The loader keeps it, not this object: a cycle would keep its memory.
+        self._key = object()
+        self._begun = False
 
     def __iter__(self) -> BatchIterator[B]:
         return self
 
     def __next__(self) -> B:
-        return self._loader._next_of(self)
+        if not self._begun:
+            self._begun = True
+            return self._loader._first_of(self._key)
+        return self._loader._next_of(self._key)
 
 
 class Passes(ABC, Generic[B]):
@@ -59,7 +64,7 @@ class Passes(ABC, Generic[B]):
     def __init__(self, reader: _core.BatchReader, epochs: int | None) -> None:
         self._reader = reader
         self._epochs = epochs
-        self._current: BatchIterator[B] | None = None  # that which has given a batch last
+        self._iteration: object = None  # the key of that which has begun last
         self._stays = True  # the next `for` goes on from here
         self._loaded = False  # a state was, and no batch given since
         self._between = False  # next() has said that the pass is over, or a state was loaded
@@ -196,14 +201,14 @@ class Passes(ABC, Generic[B]):
         self._loaded = self._between = False
         return batch
 
-    def _next_of(self, iterator: BatchIterator[B]) -> B:
-        if iterator is self._current:
-            self._stays = False
-            return self._next()
-        if iterator.begun:
+    def _next_of(self, iteration: object) -> B:
+        if iteration is not self._iteration:
             raise RuntimeError("another iteration of this loader has begun; two at a time need two loaders")
-        iterator.begun = True
-        self._current = iterator
+        self._stays = False
+        return self._next()
+
+    def _first_of(self, iteration: object) -> B:
+        self._iteration = iteration
         stays, self._stays = self._stays, False
         if self._begin_asked_pass() or self._epochs is None:
             return self._next()
