@@ -8,7 +8,7 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,12 @@ class Passes(ABC, Generic[B]):
 
     def __bool__(self) -> bool:
         return True
+
+    def __getitem__(self, index: object) -> NoReturn:
+        # What torch's DataLoader asks for.
+        raise TypeError(
+            "a loader gives its batches in order only; in a DataLoader belongs mr.torch.as_iterable(loader)"
+        )
 
     def set_epoch(self, epoch: int) -> None:
         """The next `for` gives pass `epoch`, counted from 0: with `epochs=1`, the epoch of that number.
