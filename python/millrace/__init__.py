@@ -9,9 +9,11 @@
 import atexit as _atexit
 import importlib as _importlib
 import logging as _logging
-import weakref as _weakref
+import typing as _typing
 
-from millrace import _core
+from millrace import _core, results
+from millrace._arguments import plain as _plain
+from millrace._arguments import plain_methods as _plain_methods
 from millrace._core import (
     Cancelled,
     CorruptionError,
@@ -31,9 +33,20 @@ from millrace._core import (
     verify,
 )
 from millrace.io import open
+from millrace.loader import Batch, Loader
+from millrace.loader import open_loaders as _open_loaders
+
+if _typing.TYPE_CHECKING:
+    from millrace import chat, fsspec, torch
+else:  # checkers have these signatures from _core.pyi
+    cp, finish, ls, prepare, rm, split, stage, sync, verify = map(
+        _plain, (cp, finish, ls, prepare, rm, split, stage, sync, verify)
+    )
+    _plain_methods(Tokenizer, ("from_file", "encode", "encode_batch", "encode_with_offsets", "decode"))
 
 __all__ = [
     "EXIT_REQUEUE",
+    "Batch",
     "Cancelled",
     "CorruptionError",
     "Loader",
@@ -49,6 +62,7 @@ __all__ = [
     "mv",
     "open",
     "prepare",
+    "results",
     "rm",
     "split",
     "stage",
@@ -62,16 +76,6 @@ EXIT_REQUEUE = 75
 
 _logger = _logging.getLogger("millrace")
 _core.set_log(lambda level, text: _logger.log(getattr(_logging, level.upper()), text))
-
-_open_loaders: _weakref.WeakSet = _weakref.WeakSet()
-
-
-class Loader(_core.Loader):
-    __doc__ = _core.Loader.__doc__
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        _open_loaders.add(self)
 
 
 @_atexit.register

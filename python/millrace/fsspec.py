@@ -18,6 +18,7 @@ from fsspec.spec import AbstractFileSystem
 
 from millrace import _core
 from millrace.io import BUFFER_BYTES, ObjectFile
+from millrace.results import ListEntry
 
 
 class _ObjectWriter(io.RawIOBase):
@@ -89,7 +90,7 @@ class MillraceFileSystem(AbstractFileSystem):
         parent = (rest if mark else path).rpartition("/")[0]
         return scheme + mark + parent if mark else parent or "/"
 
-    def _info(self, entry: dict[str, Any], folder: str) -> dict[str, Any]:
+    def _info(self, entry: ListEntry, folder: str) -> dict[str, Any]:
         name = folder.rstrip("/") + "/" + entry["path"].rstrip("/") if entry["path"] else folder
         if entry["type"] == "folder":
             return {"name": name, "size": 0, "type": "directory"}
@@ -109,11 +110,11 @@ class MillraceFileSystem(AbstractFileSystem):
     def _list(self, path: str) -> list[dict[str, Any]]:
         entries = list(_core.ls(path))
         if self._is_object(path, entries):
-            return [self._info(entries[0] | {"path": ""}, path)]
+            return [self._info({**entries[0], "path": ""}, path)]
         return [self._info(entry, path) for entry in entries]
 
     @staticmethod
-    def _is_object(path: str, entries: list[dict[str, Any]]) -> bool:
+    def _is_object(path: str, entries: list[ListEntry]) -> bool:
         # An object is listed as itself.
         if len(entries) != 1 or entries[0]["type"] == "folder" or path.rpartition("/")[2] != entries[0]["path"]:
             return False
@@ -127,7 +128,7 @@ class MillraceFileSystem(AbstractFileSystem):
         path = self._strip_protocol(path)
         entries = list(itertools.islice(_core.ls(path), 2))
         if self._is_object(path, entries):
-            return self._info(entries[0] | {"path": ""}, path)
+            return self._info({**entries[0], "path": ""}, path)
         return {"name": path, "size": 0, "type": "directory"}
 
     def modified(self, path):

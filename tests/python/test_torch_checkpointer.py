@@ -411,6 +411,42 @@ def test_names_must_fit(tmp_path):
         restored(tmp_path, {"d": {"model": TinyModel()}})
 
 
+def test_only_some_entries_strictly(tmp_path):
+    model = torch.nn.Linear(3, 2)
+    saved = {"model": model, "optim": torch.optim.AdamW(model.parameters()), "step": 7}
+    with mr.torch.Checkpointer(tmp_path) as ckpt:  # a pathlib.Path
+        ckpt.save(1, saved).wait()
+        with pytest.raises(ValueError, match="unexpected: optim"):
+            ckpt.restore({"model": torch.nn.Linear(3, 2)})
+        for only in ("model", ["model"]):
+            other = torch.nn.Linear(3, 2)
+            assert ckpt.restore({"model": other}, only=only) == 1
+            assert torch.equal(other.weight, model.weight)
+        live = {"model": torch.nn.Linear(3, 2), "step": 1}
+        ckpt.restore(live, only=("step",))
+        assert live["step"] == 7 and not torch.equal(live["model"].weight, model.weight)
+        with pytest.raises(ValueError, match=r"missing: model\.0\.weight"):
+            ckpt.restore({"model": torch.nn.Sequential(torch.nn.Linear(3, 2))}, only="model")
+        with pytest.raises(ValueError, match="has no 'modle'; it has model"):
+            ckpt.restore({"model": other}, only="modle")
+        with pytest.raises(ValueError, match="missing: other"):
+            ckpt.restore({"other": other}, only="other")
+
+
+def test_a_restore_of_nothing_says_so(tmp_path, recwarn):
+    model = torch.nn.Linear(3, 2)
+    with mr.torch.Checkpointer(str(tmp_path)) as ckpt:
+        ckpt.save(1, {"model": model, "step": 7}).wait()
+        ckpt.restore({"model": torch.nn.Linear(3, 2), "step": 1}, strict=False)
+        ckpt.restore({"step": 1}, strict=False)
+        assert not recwarn.list
+        with pytest.warns(RuntimeWarning, match="nothing of 'modle' is restored from step 1: it has model, step"):
+            ckpt.restore({"modle": model}, strict=False)
+        wrapped = torch.nn.Sequential(torch.nn.Linear(3, 2))  # its names have a "0." in front
+        with pytest.warns(RuntimeWarning, match="of 'model' no name fits"):
+            ckpt.restore({"model": wrapped, "step": 1}, strict=False)
+
+
 def test_a_damaged_step_falls_back_to_the_one_before(tmp_path):
     with mr.torch.Checkpointer(tmp_path) as checkpointer:
         assert checkpointer.restore({"x": torch.zeros(3)}) is None

@@ -17,7 +17,8 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("millrace.torch needs PyTorch: pip install torch", name="torch") from error
 
 from .checkpointer import Checkpointer, Save
+from .iterable import as_iterable
 from .loader import Loader
 from .state import PerRank
 
-__all__ = ["Checkpointer", "Loader", "PerRank", "Save"]
+__all__ = ["Checkpointer", "Loader", "PerRank", "Save", "as_iterable"]

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,7 +46,7 @@ class Checkpointer:
 
     def __init__(
         self,
-        root: str,
+        root: str | os.PathLike[str],
         *,
         keep_last: int = 0,
         keep_every: int = 0,
@@ -56,7 +57,7 @@ class Checkpointer:
         memory_bytes: int = 0,
         commit_timeout: float = 600.0,
     ) -> None:
-        self._root = str(root)
+        self._root = os.fspath(root)
         self._rank, self._world_size = resolve_rank(rank, world_size, process_group)
         self._process_group = process_group
         self._threads = threads
@@ -98,7 +99,7 @@ class Checkpointer:
 
         Waits while the save before is still under way, and raises its error when nobody waited for it. Raises TypeError
         naming the path of a value that cannot be stored (nothing is ever pickled), ValueError (the step, names),
-        FileExistsError (the step was committed by a newer attempt), OSError (no space, no memory).
+        FileExistsError (the step was committed by a newer attempt), OSError (no space), MemoryError.
         """
         start = time.perf_counter()
         with _no_garbage_collection():
@@ -119,12 +120,21 @@ class Checkpointer:
         rank_document = tree.dump({"$dict": encoded.rank_state}) if encoded.rank_state else "null"
         return self._saver.save(step, tensors, document, rank_document)
 
-    def restore(self, state: dict[str, Any], step: int | None = None, *, strict: bool = True) -> int | None:
+    def restore(
+        self,
+        state: dict[str, Any],
+        step: int | None = None,
+        *,
+        strict: bool = True,
+        only: str | Collection[str] | None = None,
+    ) -> int | None:
         """Brings `state`, a dict as given to save(), to what was saved. Returns the step, None when there is none.
 
         step: which one; default: the newest good one. A damaged step is skipped with a warning that names it.
         strict: a name that only `state` or only the checkpoint has raises ValueError, listing all of them; otherwise
-            such names are left alone.
+            such names are left alone, and an entry of `state` of which nothing was restored is a RuntimeWarning.
+        only: these entries of `state`, as ("model",): the others stay as they are, and what else the checkpoint has is
+            neither read nor missed. strict holds inside of them.
 
         Tensors, arrays, dicts and lists are filled in place; other plain values are put into the dict or list around
         them; objects get load_state_dict(). Dtypes are converted as torch's load_state_dict does, shapes must be
@@ -135,6 +145,7 @@ class Checkpointer:
         or every step, is damaged), NotImplementedError (written by a newer version). After an error the values in
         `state` are unspecified.
         """
+        only = (only,) if isinstance(only, str) else only
         failures: list[str] = []
         if step is not None:
             steps = [step]
@@ -142,7 +153,7 @@ class Checkpointer:
             steps, failures = self._group.from_rank0(self._rank, self._candidates)
             self._warn(failures)
         for candidate in steps:
-            failure = self._restore_step(state, candidate, strict, may_skip=step is None)
+            failure = self._restore_step(state, candidate, strict, only, may_skip=step is None)
             if failure is None:
                 return candidate
             failures.append(failure)
@@ -209,12 +220,14 @@ class Checkpointer:
         good = [info["step"] for info in reversed(found) if info["damage"] is None]
         return good, [f"step {info['step']}: {info['damage']}" for info in found if info["damage"] is not None]
 
-    def _restore_step(self, state: dict[str, Any], step: int, strict: bool, may_skip: bool) -> str | None:
+    def _restore_step(
+        self, state: dict[str, Any], step: int, strict: bool, only: Collection[str] | None, may_skip: bool
+    ) -> str | None:
         """None when `state` is restored on all ranks; else what is damaged, when another step may be tried."""
         error: Exception | None = None
         try:
             restorer = Restorer(_core.Checkpoint(self._root, step), self._rank, strict)
-            restorer.plan(state)
+            restorer.plan(state, only)
             restorer.load(self._threads)
         except Exception as caught:  # the other ranks must hear of it before it is raised
             error = caught

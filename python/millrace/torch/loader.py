@@ -3,26 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
+import numpy.typing as npt
 import torch
 
 import millrace
+from millrace.loader import Passes, State, StrPath
 
 from .dist import resolve_rank
 
 Batch = dict[str, torch.Tensor]
 
 
-class Loader:
+class Loader(Passes[Batch]):
     """Batches of millrace.Loader as torch tensors.
 
     Takes every argument of `millrace.Loader` and one more:
 
     device: None or a CPU device gives tensors that share the loader's memory, without a copy. A CUDA device gives
-    tensors
-        there: each batch is copied to pinned memory and from there by a side stream, one batch ahead of training.
+        tensors there: each batch is copied to pinned memory and from there by a side stream, one batch ahead of training.
 
     `rank` and `world_size` default to those of torch.distributed when it is initialised, else to the environment's RANK
     and WORLD_SIZE, else to 0 of 1.
@@ -30,51 +31,62 @@ class Loader:
     Yields dicts: "input_ids" and "labels", int64 [batch, seq_len], and "attention_mask" (collate="pad") or
     "position_ids" (collate="pack"), int64 [batch, seq_len]. Raises what `millrace.Loader` raises.
 
-    Not thread-safe. Owns threads: close() it or use it as a context manager. Pickling carries the arguments, not the
-    position; `state_dict()` carries the position.
+    Owns threads: close() it or use it as a context manager. Pickling carries the arguments, not the position;
+    `state_dict()` carries the position.
     """
 
     def __init__(
         self,
-        shards: Any,
+        shards: StrPath | Sequence[StrPath],
         *,
-        device: torch.device | str | None = None,
+        seq_len: int,
+        batch_size: int | None = None,
+        global_batch_size: int | None = None,
+        collate: Literal["pad", "pack"] = "pad",
+        shuffle: bool = True,
+        seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        **options: Any,
+        epochs: int | None = None,
+        drop_last: bool = True,
+        uneven_ranks: bool = False,
+        pad_id: int = 0,
+        dtype: str | npt.DTypeLike | torch.dtype = "int64",
+        num_threads: int = 0,
+        memory_bytes: int = 0,
+        ids_field: str = "",
+        tokenizer: millrace.Tokenizer | StrPath | None = None,
+        vocab_size: int | None = None,
+        carry_state: bool = False,
+        device: torch.device | str | int | None = None,
     ) -> None:
-        self._config = dict(options, shards=shards, device=device, rank=rank, world_size=world_size)
+        self._asked_rank = (rank, world_size)
         rank, world_size = resolve_rank(rank, world_size)
-        self._inner = millrace.Loader(shards, rank=rank, world_size=world_size, **options)
-        self._ahead: _DeviceCopies | None = None
-        if device is not None and torch.device(device).type != "cpu":
-            self._ahead = _DeviceCopies(self._inner, torch.device(device))
+        arrays = millrace.Loader(
+            shards, seq_len=seq_len, batch_size=batch_size, global_batch_size=global_batch_size, collate=collate,
+            shuffle=shuffle, seed=seed, rank=rank, world_size=world_size, epochs=epochs, drop_last=drop_last,
+            uneven_ranks=uneven_ranks, pad_id=pad_id, dtype=dtype, num_threads=num_threads, memory_bytes=memory_bytes,
+            ids_field=ids_field, tokenizer=tokenizer, vocab_size=vocab_size, carry_state=carry_state,
+        )  # fmt: skip
+        self._open(arrays, device)
 
-    def __iter__(self) -> Iterator[Batch]:
-        return self
+    def _open(self, arrays: millrace.Loader, device: torch.device | str | int | None) -> None:
+        super().__init__(arrays._reader, arrays._epochs)
+        self._device = None if device is None else torch.device(device)
+        on_device = self._device is not None and self._device.type != "cpu"
+        self._ahead = _DeviceCopies(self._reader, self._device) if on_device and self._device else None
 
-    def __next__(self) -> Batch:
+    def _take(self) -> Batch:
         if self._ahead is not None:
             return next(self._ahead)
-        return {name: torch.from_numpy(array) for name, array in next(self._inner).items()}
+        return {name: torch.from_numpy(array) for name, array in next(self._reader).items()}
 
-    def state_dict(self) -> dict[str, Any]:
-        """The position behind the last batch returned, the same on all ranks; loads at any world size."""
-        return self._inner.state_dict() if self._ahead is None else self._ahead.state
+    def _position(self) -> State:
+        return self._reader.state_dict() if self._ahead is None else self._ahead.state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues where `state` was taken. Raises ValueError when it belongs to other data or another order."""
-        self._inner.load_state_dict(state)
+    def _moved(self) -> None:
         if self._ahead is not None:
             self._ahead.restart()
-
-    def stats(self) -> dict[str, Any]:
-        """Counters of millrace.Loader: among them how long next() waited for data."""
-        return self._inner.stats()
-
-    def close(self) -> None:
-        """Stops the loader's threads."""
-        self._inner.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -82,12 +94,16 @@ class Loader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self._config,)
+    def __getstate__(self) -> tuple[dict[str, Any], Any, Any]:
+        return self._reader.config(), self._asked_rank, self._device
 
-
-def _unpickle(config: dict[str, Any]) -> Loader:
-    return Loader(**config)
+    def __setstate__(self, state: tuple[dict[str, Any], Any, Any]) -> None:
+        arguments, self._asked_rank, device = state
+        # A rank that was found in this process may be another one there.
+        arguments["rank"], arguments["world_size"] = resolve_rank(*self._asked_rank)
+        arrays = millrace.Loader.__new__(millrace.Loader)
+        arrays.__setstate__(arguments)
+        self._open(arrays, device)
 
 
 class _DeviceCopies:
@@ -101,14 +117,21 @@ class _DeviceCopies:
 
     def restart(self) -> None:
         """Forgets the batch that is ahead: the loader stands somewhere else now."""
-        self._next: tuple[Batch, dict[str, Any]] | None = None
-        self.state: dict[str, Any] = self._inner.state_dict()
+        self._next: tuple[Batch, State] | None = None
+        self._state: State | None = None  # asked for when it is needed: that opens the dataset
+
+    @property
+    def state(self) -> State:
+        """Behind the batch that was returned last."""
+        state = self._inner.state_dict() if self._state is None else self._state
+        self._state = state
+        return state
 
     def __next__(self) -> Batch:
         ready = self._next or self._copy()
         if ready is None:
             raise StopIteration
-        batch, self.state = ready
+        batch, self._state = ready
         consumer = torch.cuda.current_stream(self._device)
         consumer.wait_stream(self._stream)
         for tensor in batch.values():
@@ -116,7 +139,7 @@ class _DeviceCopies:
         self._next = self._copy()
         return batch
 
-    def _copy(self) -> tuple[Batch, dict[str, Any]] | None:
+    def _copy(self) -> tuple[Batch, State] | None:
         arrays = next(self._inner, None)
         if arrays is None:
             return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -40,24 +40,48 @@ class Restorer:
         self._rooms: dict[int, str] = {}  # storage address -> the name that is loaded straight into it
         self._filled: set[tuple[str, int]] = set()  # (name, address) of tied tensors are loaded once
         self._alive: list[Value] = []  # so that no address is used twice
-        self._finish: list[Callable[[], None]] = []
+        self._finish: list[Callable[[], object]] = []
         self._problems: list[str] = []
+        self._matched = 0  # values of `state` that the checkpoint has
 
-    def plan(self, state: dict[str, Any]) -> None:
-        """Raises ValueError listing every missing and unexpected name and every shape that differs."""
+    def plan(self, state: dict[str, Any], only: Collection[str] | None = None) -> None:
+        """Raises ValueError listing every missing and unexpected name and every shape that differs. Without strict, warns
+        of each entry of `state` of which nothing is restored. only: the entries that are looked at."""
         items = dict(tree.dict_items(tree.parse(self._checkpoint.state)) or [])
-        self._rank_nodes = self._read_rank_nodes(state)
-        for key in items.keys() - state.keys():
-            self._problem(f"unexpected: {key}")
-        for key, live in list(state.items()):
-            if key not in items:
-                self._problem(f"missing: {key}")
-            else:
-                self._put(state, key, self._value(items[key], live, (key,), True))
+        wanted = state
+        if only is not None:
+            for key in only:
+                if key not in state:
+                    raise ValueError(f"only: the state to restore has no '{key}'; it has {', '.join(map(str, state))}")
+            items = {key: node for key, node in items.items() if key in only}
+            wanted = {key: value for key, value in state.items() if key in only}
+        self._rank_nodes = self._read_rank_nodes(wanted)
+        self._plan(items, wanted, state)
         if self._problems:
             shown = "\n  ".join(sorted(self._problems)[:20])
             more = f"\n  and {len(self._problems) - 20} more" if len(self._problems) > 20 else ""
             raise ValueError(f"step {self._checkpoint.step} does not fit the state to restore:\n  {shown}{more}")
+
+    def _plan(self, items: dict[Any, Node], wanted: dict[str, Any], state: dict[str, Any]) -> None:
+        for key in items.keys() - wanted.keys():
+            self._problem(f"unexpected: {key}")
+        for key, live in wanted.items():
+            before = self._matched
+            if key not in items:
+                self._problem(f"missing: {key}")
+            else:
+                self._put(state, key, self._value(items[key], live, (key,), True))
+            if self._matched == before and not self._strict:
+                self._say_nothing_fits(key, list(items))
+
+    def _say_nothing_fits(self, key: str, stored: list[str]) -> None:
+        has = (
+            f"of '{key}' no name fits"
+            if key in stored
+            else f"it has {', '.join(sorted(map(str, stored))) or 'nothing'}"
+        )
+        message = f"strict=False: nothing of '{key}' is restored from step {self._checkpoint.step}: {has}"
+        warnings.warn(message, RuntimeWarning, stacklevel=6)
 
     def load(self, threads: int) -> None:
         """Reads and verifies all bytes."""
@@ -99,6 +123,7 @@ class Restorer:
             return self._dict(node, items, live, path, in_place)
         if isinstance(node, list) or tag == "$tuple":
             return self._sequence(node if tag is None else node[tag], live, path, tag is None, in_place)
+        self._matched += 1
         return tree.decode_scalar(node, path)
 
     def _per_rank(self, node: Node, live: Any, path: Path) -> Any:
@@ -131,12 +156,14 @@ class Restorer:
         # Only an optimizer's own tensors are loaded into: other objects may keep tensors whose shape changes.
         rooms = _optimizer_rooms(target) if isinstance(target, torch.optim.Optimizer) else _ABSENT
         value = self._value(node["state"], rooms, path, False)
+        self._matched += 1
         self._finish.append(lambda: target.load_state_dict(value))
         return live
 
     def _module(self, node: Node, module: torch.nn.Module, path: Path) -> None:
         stored = dict(tree.dict_items(node) or [])
         values = module.state_dict()
+        self._matched += not stored and not values
         for key in stored.keys() - values.keys():
             self._problem(f"unexpected: {format_path((*path, key))}")
         for key, live in values.items():
@@ -148,6 +175,7 @@ class Restorer:
 
     def _dict(self, node: Node, items: list[tuple[Node, Node]], live: Any, path: Path, in_place: bool) -> Any:
         known = live if isinstance(live, dict) else {}
+        self._matched += not items
         values: dict[Any, Any] = tree.make_dict(node, [])
         for key_node, value_node in items:
             key = tree.decode_scalar(key_node, path) if tree.tag_of(key_node) != "$tuple" else self._key(key_node, path)
@@ -172,6 +200,7 @@ class Restorer:
 
     def _sequence(self, nodes: list[Node], live: Any, path: Path, is_list: bool, in_place: bool) -> Any:
         known = live if isinstance(live, (list, tuple)) else ()
+        self._matched += not nodes
         values = [
             self._value(node, known[at] if at < len(known) else _ABSENT, (*path, Index(at)), in_place)
             for at, node in enumerate(nodes)
@@ -203,6 +232,7 @@ class Restorer:
                 f"differs: {format_path(path)} has shape {list(shape)} as stored and {list(box.global_shape)} here"
             )
             return live
+        self._matched += 1
         if box.nbytes == 0:
             return live
         room = self._room(name, box.local, box.dtype == dtype, dtype)

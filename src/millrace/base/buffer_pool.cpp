@@ -16,6 +16,10 @@
 
 namespace millrace {
 
+tl::unexpected<Error> no_memory(std::string message) {
+  return tl::unexpected(Error(ErrorCode::kResourceExhausted, std::move(message), ENOMEM));
+}
+
 struct MemoryBudget::Impl {
   int64_t cap = 0;
   mutable Mutex mutex;
@@ -27,9 +31,9 @@ struct MemoryBudget::Impl {
     if (bytes > cap - reserved) {
       std::string held;
       for (const auto& [name, amount] : users) held += fmt::format(" {} holds {};", name, format_bytes(amount));
-      return fail(ErrorCode::kResourceExhausted,
-                  "{} asks for {} of memory, {} of {} are free;{} raise MILLRACE_MEMORY or ask for less", user,
-                  format_bytes(bytes), format_bytes(cap - reserved), format_bytes(cap), held);
+      return no_memory(
+          fmt::format("{} asks for {} of memory, {} of {} are free;{} raise MILLRACE_MEMORY or ask for less", user,
+                      format_bytes(bytes), format_bytes(cap - reserved), format_bytes(cap), held));
     }
     reserved += bytes;
     users[user] += bytes;
@@ -166,8 +170,8 @@ BufferPool::~BufferPool() = default;
 Result<Buffer> BufferPool::try_acquire(size_t size_bytes) {
   const size_t capacity = std::max<size_t>((size_bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
   if (static_cast<int64_t>(capacity) > owner_->limit) {
-    return fail(ErrorCode::kResourceExhausted, "{} needs one buffer of {}, its whole reservation is {}", owner_->user,
-                format_bytes(static_cast<int64_t>(capacity)), format_bytes(owner_->limit));
+    return no_memory(fmt::format("{} needs one buffer of {}, its whole reservation is {}", owner_->user,
+                                 format_bytes(static_cast<int64_t>(capacity)), format_bytes(owner_->limit)));
   }
   Buffer buffer;
   MutexLock lock(owner_->mutex);

@@ -16,6 +16,9 @@
 
 namespace millrace {
 
+// What does not fit into memory, as opposed to a disk: resource_exhausted, with ENOMEM.
+[[nodiscard]] tl::unexpected<Error> no_memory(std::string message);
+
 class Buffer;
 
 class MemoryBudget {

@@ -253,8 +253,8 @@ class RankSaver final : public Saver {
     const int64_t needed = (bytes + kPage - 1) / kPage * kPage;
     const int64_t cap = core_->options.memory_bytes;
     if (cap > 0 && needed > cap)
-      return fail(ErrorCode::kResourceExhausted, "the snapshot needs {} of memory, memory_bytes allows {}",
-                  format_bytes(needed), format_bytes(cap));
+      return no_memory(fmt::format("the snapshot needs {} of memory, memory_bytes allows {}", format_bytes(needed),
+                                   format_bytes(cap)));
     if (static_cast<int64_t>(core_->image.size()) >= needed) return {};
     core_->image = Buffer();
     core_->pool.reset();

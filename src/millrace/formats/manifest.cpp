@@ -85,6 +85,7 @@ class Fields {
     if (!hash) wrong(key, "32 hexadecimal digits");
     return hash.value_or(Hash128{});
   }
+  int64_t count_or_0(const char* key) { return object_.contains(key) ? count(key) : 0; }
   const Json& object(const char* key) { return at(key); }
   template <class T, class Read>
   std::vector<T> list(const char* key, Read read) {
@@ -123,28 +124,30 @@ class Fields {
 };
 
 Json to_json(const ShardConfig& config) {
-  return {{"tasks", config.tasks},
-          {"output", config.format},
-          {"tokenizer_hash", to_hex(config.tokenizer_hash)},
-          {"ids_field", config.ids_field},
-          {"block_documents", config.block_documents},
-          {"text", config.text},
-          {"shard_bytes", config.shard_bytes},
-          {"documents", config.documents},
-          {"text_field", config.text_field},
-          {"chat", config.chat},
-          {"refuse_control_text", config.refuse_control_text},
-          {"add_special_tokens", config.add_special_tokens},
-          {"bos", config.bos},
-          {"eos", config.eos},
-          {"on_error", config.rules.skip_errors ? "skip" : "fail"},
-          {"strict_utf8", config.rules.strict_utf8},
-          {"max_document_bytes", config.rules.max_document_bytes},
-          {"dedup", config.rules.dedup},
-          {"min_bytes", config.rules.min_bytes},
-          {"max_bytes", config.rules.max_bytes},
-          {"min_tokens", config.rules.min_tokens},
-          {"max_tokens", config.rules.max_tokens}};
+  Json json = {{"tasks", config.tasks},
+               {"output", config.format},
+               {"tokenizer_hash", to_hex(config.tokenizer_hash)},
+               {"ids_field", config.ids_field},
+               {"block_documents", config.block_documents},
+               {"text", config.text},
+               {"shard_bytes", config.shard_bytes},
+               {"documents", config.documents},
+               {"text_field", config.text_field},
+               {"chat", config.chat},
+               {"refuse_control_text", config.refuse_control_text},
+               {"add_special_tokens", config.add_special_tokens},
+               {"bos", config.bos},
+               {"eos", config.eos},
+               {"on_error", config.rules.skip_errors ? "skip" : "fail"},
+               {"strict_utf8", config.rules.strict_utf8},
+               {"max_document_bytes", config.rules.max_document_bytes},
+               {"dedup", config.rules.dedup},
+               {"min_bytes", config.rules.min_bytes},
+               {"max_bytes", config.rules.max_bytes},
+               {"min_tokens", config.rules.min_tokens},
+               {"max_tokens", config.rules.max_tokens}};
+  if (config.id_limit > 0) json["id_limit"] = config.id_limit;
+  return json;
 }
 DocumentRules read_rules(Fields& fields) {
   const std::string on_error = fields.text("on_error");
@@ -162,6 +165,7 @@ ShardConfig read_config(Fields& fields) {
   ShardConfig config{.tasks = fields.count("tasks"),
                      .format = fields.text("output"),
                      .tokenizer_hash = fields.hash("tokenizer_hash"),
+                     .id_limit = fields.count_or_0("id_limit"),
                      .ids_field = fields.text("ids_field"),
                      .block_documents = fields.count("block_documents"),
                      .text = fields.boolean("text"),

@@ -31,6 +31,7 @@ struct ShardConfig {
   int64_t tasks = 1;
   std::string format;  // "webdataset", "megatron", "tokens"
   Hash128 tokenizer_hash;
+  int64_t id_limit = 0;         // 1 + the tokenizer's largest id; 0 when not known
   std::string ids_field;        // "token_ids.npy"; of shards that hold nothing but ids "u16" or "u32"
   int64_t block_documents = 0;  // so many documents share a member; 0: each has its own
   bool text = true;             // text.txt is written

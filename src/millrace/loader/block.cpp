@@ -55,6 +55,14 @@ Status parse_ids(const order::Sample& sample, std::string_view ids_field, std::s
   return formats::parse_ids(ids_field, field->data, ids, shard);
 }
 
+Status check_ids(std::span<const uint32_t> ids, int64_t limit, std::string_view shard, std::string_view key) {
+  if (limit == 0 || ids.empty()) return {};
+  const uint32_t largest = *std::max_element(ids.begin(), ids.end());
+  if (largest < limit) return {};
+  return fail(ErrorCode::kInvalidArgument, "{}: sample {} holds the id {}, vocab_size is {}", shard, key, largest,
+              limit);
+}
+
 // Packs the mask of a sample of `tokens` ids into bits, the lowest of a byte first; all ones when it has none, which
 // `masked` then says.
 Status parse_mask(const order::Sample& sample, size_t tokens, const std::string& shard, uint8_t* bits, bool& masked) {
@@ -104,6 +112,7 @@ Status Block::read_window(order::SampleSource& source, int64_t number, std::stri
                          return fail(ErrorCode::kCorruption, "{}: sample {} holds {} ids, its index says {}", shard,
                                      sample.key, ids.size(), expected);
                        }
+                       RETURN_IF_ERROR(check_ids(ids, id_limit_, shard, sample.key));
                        if (!ids.empty()) std::memcpy(arena + starts_[place], ids.data(), ids.size() * sizeof ids[0]);
                        bool masked = false;
                        RETURN_IF_ERROR(parse_mask(sample, ids.size(), shard, mask_at(place), masked));

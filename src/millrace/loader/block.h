@@ -34,13 +34,17 @@ class Block {
   // Where the ids go. REQUIRES: arena.size() >= bytes().
   void set_arena(Buffer arena) { arena_ = std::move(arena); }
 
+  // Ids from `limit` on are an error; 0: none is.
+  void set_id_limit(int64_t limit) { id_limit_ = limit; }
+
   // Reads window `number` of the block; what went wrong is kept for the units that need it.
   void decode_window(order::SampleSource& source, int64_t number, std::string_view ids_field, std::stop_token stop,
                      Metrics& metrics);
 
   // Appends the pieces of a unit: sample `index` in trained order, or, with pack_seq_len > 0, row `index`.
   // Errors: of reading a window that the unit has a part in: those of SampleSource::read, corruption when a sample has
-  // other than the indexed number of ids, lacks the field or has a damaged mask. REQUIRES: every window was decoded.
+  // other than the indexed number of ids, lacks the field or has a damaged mask, invalid_argument for an id at or above
+  // the limit. REQUIRES: every window was decoded.
   [[nodiscard]] Status pieces(int64_t index, int64_t pack_seq_len, std::vector<Piece>& out) const;
 
  private:
@@ -59,6 +63,7 @@ class Block {
   std::vector<int64_t> starts_;           // token offsets in trained order, one more than samples
   std::vector<Status> window_status_;     // each written by the thread that decoded the window
   std::vector<uint8_t> window_masked_;    // likewise: 1 when a sample of the window has a mask
+  int64_t id_limit_ = 0;
   Buffer arena_;
 };
 

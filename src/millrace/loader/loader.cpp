@@ -67,6 +67,7 @@ using detail::Unit;
 namespace {
 
 constexpr int64_t kMaxDepth = 64;
+constexpr int64_t kMaxEpochs = 1'000'000;
 constexpr int64_t kKeptByUser = 2;  // batches the user is expected to hold at once: the last one and the one before
 
 // Earlier batches first.
@@ -82,6 +83,15 @@ int64_t default_memory(const MemoryBudget& budget) {
   return std::min<int64_t>(1 << 30, budget.cap_bytes() / 4);
 }
 
+tl::unexpected<Error> closed_error() {
+  return fail(ErrorCode::kCancelled, "the loader is closed");
+}
+
+tl::unexpected<Error> endless_error() {
+  return fail(ErrorCode::kInvalidArgument,
+              "an endless loader has no passes; give epochs, the number of them in a pass");
+}
+
 }  // namespace
 
 struct Loader::Impl {
@@ -93,8 +103,14 @@ struct Loader::Impl {
 
   ~Impl() { stop_threads(); }
 
-  Status open();
-  Status cut_windows();
+  Status ensure_open();
+  Status open() REQUIRES_LOCK(opening);
+  Result<std::shared_ptr<const std::vector<order::Window>>> cut_windows(int64_t window_samples) const;
+  Status move_to(const order::OrderState& state) REQUIRES_LOCK(opening);
+  Status check_order(const order::OrderState& state) REQUIRES_LOCK(opening);
+  Status reserve_memory() REQUIRES_LOCK(opening);
+  Result<int64_t> units_of(uint64_t number) REQUIRES_LOCK(mutex);
+  Result<int64_t> batches_of(uint64_t pass) REQUIRES_LOCK(mutex);
   Status start_epoch(uint64_t number) REQUIRES_LOCK(mutex);
   void schedule_ahead() REQUIRES_LOCK(mutex);
   bool schedule_next() REQUIRES_LOCK(mutex);
@@ -107,9 +123,11 @@ struct Loader::Impl {
   void collate(const std::shared_ptr<Job>& job);
   Result<Batch> make_batch(const Job& job);
   BatchMemory batch_memory(int64_t bytes);
-  void reset();
+  void restart();
   void stop_threads();
+  void take_over(const Impl& parent);
 
+  bool is_whole(int64_t count) const { return count == global_batch || (!options.drop_last && count > 0); }
   int64_t pack_seq_len() const { return options.collate == Collate::kPack ? options.seq_len : 0; }
   int64_t row_bytes() const {
     return options.seq_len * static_cast<int64_t>(id_bytes(options.id_type) * batch_arrays(options.collate).size());
@@ -120,20 +138,23 @@ struct Loader::Impl {
   const uint64_t generation;
   Metrics metrics;
 
-  // The consumer's: where training stands. Read after a fork, so kept out of the mutex.
-  order::OrderState at;
-  bool opened = false;
+  Mutex opening;  // while the dataset is opened, or the loader moved to another state; taken before `mutex`
+  std::atomic<bool> opened{false};
   std::atomic<bool> closed{false};
+  std::optional<order::OrderState> resume GUARDED_BY(opening);  // of the parent, in a child after a fork
 
   // Set by open(), constant afterwards.
   std::unique_ptr<ShardSource> source;
-  std::vector<order::Window> windows;
   std::unique_ptr<BufferPool> block_pool, batch_pool;
   int64_t most_batches = 2;  // that fit the batch pool beside what the user keeps
   std::string field;
 
   Mutex mutex;
   CondVar changed;
+  order::OrderState at GUARDED_BY(mutex);  // behind the batch that next() returned last
+  std::shared_ptr<const std::vector<order::Window>> windows GUARDED_BY(mutex);
+  uint64_t starts GUARDED_BY(mutex) = 0;  // of the threads
+  int64_t to_skip GUARDED_BY(mutex) = 0;  // global batches that are passed over before the next one
   std::stop_source stop GUARDED_BY(mutex);
   std::shared_ptr<const order::EpochOrder> order GUARDED_BY(mutex);
   uint64_t epoch GUARDED_BY(mutex) = 0;
@@ -144,15 +165,37 @@ struct Loader::Impl {
   std::map<std::pair<int64_t, int64_t>, std::shared_ptr<LiveBlock>> live GUARDED_BY(mutex);  // by (lane, block)
   std::atomic<int64_t> depth{2};
   std::atomic<bool> warned_copies{false};
-  std::unique_ptr<Executor> executor;  // last: its threads use everything above
+  // Last: its threads use everything above. There is one unless `stop` was requested.
+  std::unique_ptr<Executor> executor GUARDED_BY(mutex);
 };
 
-Status Loader::Impl::open() {
+// Without the parent's lock, which nobody would release.
+MILLRACE_ANNOTATE(no_thread_safety_analysis)
+void Loader::Impl::take_over(const Impl& parent) {
+  if (parent.opened) resume = parent.at;
+}
+
+Status Loader::Impl::ensure_open() {
   if (opened) return {};
+  MutexLock lock(opening);
+  if (opened) return {};
+  RETURN_IF_ERROR(open());
+  if (resume) {
+    RETURN_IF_ERROR(move_to(*resume));
+  } else {
+    restart();
+  }
+  opened = true;
+  return {};
+}
+
+Status Loader::Impl::open() {
   ShardSourceOptions source_options;
   source_options.urls = options.shards;
   source_options.ids_field = options.ids_field;
   source_options.threads = options.threads;
+  source_options.tokenizer_hash = options.tokenizer_hash;
+  source_options.vocab_size = options.vocab_size;
   ASSIGN_OR_RETURN(source, open_shard_source(source_options, metrics));
   field = source->ids_field();
 
@@ -167,10 +210,17 @@ Status Loader::Impl::open() {
   }
   order::OrderOptions wanted = options.order;
   wanted.pack_seq_len = pack_seq_len();
+  const order::OrderOptions resolved = order::resolve_options(wanted, samples, tokens);
+  ASSIGN_OR_RETURN(auto cut, cut_windows(resolved.window_samples));
+  RETURN_IF_ERROR(reserve_memory());
+  MutexLock lock(mutex);
   at.source = source->identity();
-  at.options = order::resolve_options(wanted, samples, tokens);
-  RETURN_IF_ERROR(cut_windows());
+  at.options = resolved;
+  windows = std::move(cut);
+  return {};
+}
 
+Status Loader::Impl::reserve_memory() {
   const auto budget = MemoryBudget::process();
   const int64_t memory = options.memory_bytes > 0 ? options.memory_bytes : default_memory(*budget);
   const int64_t rank_rows = (global_batch + options.world_size - 1) / options.world_size;
@@ -178,30 +228,88 @@ Status Loader::Impl::open() {
   const int64_t wanted_batches = std::min(kMaxDepth, std::max<int64_t>(memory / 4 / batch_bytes, 4)) + kKeptByUser;
   const int64_t for_batches = wanted_batches * batch_bytes;
   if (for_batches >= memory) {
-    return fail(ErrorCode::kResourceExhausted,
-                "the loader's memory of {} does not hold its batches ({} each); raise memory_bytes to {} or more",
-                format_bytes(memory), format_bytes(batch_bytes), format_bytes(for_batches * 2));
+    return no_memory(
+        fmt::format("the loader's memory of {} does not hold its batches ({} each); raise memory_bytes to {} or more",
+                    format_bytes(memory), format_bytes(batch_bytes), format_bytes(for_batches * 2)));
   }
   most_batches = wanted_batches - kKeptByUser;
   ASSIGN_OR_RETURN(batch_pool, BufferPool::reserve(*budget, "loader batches", for_batches));
   ASSIGN_OR_RETURN(block_pool, BufferPool::reserve(*budget, "loader read-ahead", memory - for_batches));
-  executor = std::make_unique<Executor>(options.threads, "mr-loader");
-  opened = true;
   return {};
 }
 
-// The windows `at.options` asks for, with a sum of tokens each: what stays in memory is small beside the indexes.
-Status Loader::Impl::cut_windows() {
-  windows = order::cut_windows(source->shard_samples(), at.options.window_samples);
-  for (order::Window& window : windows) {
+// Windows with a sum of tokens each: what stays in memory is small beside the indexes.
+Result<std::shared_ptr<const std::vector<order::Window>>> Loader::Impl::cut_windows(int64_t window_samples) const {
+  auto cut = std::make_shared<std::vector<order::Window>>(order::cut_windows(source->shard_samples(), window_samples));
+  for (order::Window& window : *cut) {
     ASSIGN_OR_RETURN(const auto lengths, source->lengths(window.shard, window.first, window.samples));
     window.tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   }
+  return cut;
+}
+
+// Errors: invalid_argument, naming what differs between `state` and this loader.
+Status Loader::Impl::check_order(const order::OrderState& state) {
+  std::string differs;
+  const auto compare = [&](std::string_view what, const auto& there, const auto& here) {
+    if (there != here) differs += fmt::format(" {} is {} in the state and {} here;", what, there, here);
+  };
+  compare("the dataset", state.source, source->identity());
+  compare("seed", state.options.seed, options.order.seed);
+  compare("shuffle", state.options.shuffle, options.order.shuffle);
+  compare("packed seq_len", state.options.pack_seq_len, pack_seq_len());
+  if (differs.empty()) return {};
+  return fail(ErrorCode::kInvalidArgument, "this loader state belongs to another order:{}", differs);
+}
+
+// Forgets what was read ahead; the next batch is the one that `state` names. A thread that waits in next() goes on
+// waiting, for that batch.
+Status Loader::Impl::move_to(const order::OrderState& state) {
+  RETURN_IF_ERROR(check_order(state));
+  bool same_windows = false;
+  {
+    MutexLock lock(mutex);
+    same_windows = state.options.window_samples == at.options.window_samples;
+  }
+  // Another version may have chosen other windows: they are the state's, so that the order goes on as it was.
+  std::shared_ptr<const std::vector<order::Window>> cut;
+  if (!same_windows) {
+    ASSIGN_OR_RETURN(cut, cut_windows(state.options.window_samples));
+  }
+  stop_threads();
+  {
+    MutexLock lock(mutex);
+    at = state;
+    if (cut != nullptr) windows = std::move(cut);
+  }
+  restart();
   return {};
 }
 
+Result<int64_t> Loader::Impl::units_of(uint64_t number) {
+  if (order != nullptr && epoch == number) return order->units();
+  if (at.options.pack_seq_len == 0) {
+    const auto samples = source->shard_samples();
+    return std::accumulate(samples.begin(), samples.end(), int64_t{0});
+  }
+  ASSIGN_OR_RETURN(const auto other, order::EpochOrder::create(*windows, at.options, number));
+  return other.units();
+}
+
+Result<int64_t> Loader::Impl::batches_of(uint64_t pass) {
+  const bool all_equal = at.options.pack_seq_len == 0;
+  const int64_t different = all_equal ? 1 : options.epochs;
+  int64_t batches = 0;
+  for (int64_t i = 0; i < different; ++i) {
+    ASSIGN_OR_RETURN(const int64_t units,
+                     units_of(pass * static_cast<uint64_t>(options.epochs) + static_cast<uint64_t>(i)));
+    batches += options.drop_last ? units / global_batch : (units + global_batch - 1) / global_batch;
+  }
+  return all_equal ? batches * options.epochs : batches;
+}
+
 Status Loader::Impl::start_epoch(uint64_t number) {
-  ASSIGN_OR_RETURN(auto made, order::EpochOrder::create(windows, at.options, number));
+  ASSIGN_OR_RETURN(auto made, order::EpochOrder::create(*windows, at.options, number));
   order = std::make_shared<const order::EpochOrder>(std::move(made));
   epoch = number;
   live.clear();
@@ -240,15 +348,20 @@ bool Loader::Impl::schedule_next() {
   return true;
 }
 
-// False at the end of the last epoch, and on an error, which the job at the back then carries.
+// False at the end of a pass, and on an error, which the job at the back then carries.
 bool Loader::Impl::begin_job() {
   auto job = std::make_shared<Job>();
   for (;;) {
     const int64_t left = order == nullptr ? 0 : order->units() - position;
     job->count = std::min(global_batch, left);
-    if (order != nullptr && job->count > 0 && (job->count == global_batch || !options.drop_last)) break;
+    if (order != nullptr && is_whole(job->count)) {
+      if (to_skip == 0) break;
+      --to_skip;
+      position += job->count;
+      continue;
+    }
     const uint64_t next = order == nullptr ? epoch : epoch + 1;
-    if (options.epochs > 0 && next >= static_cast<uint64_t>(options.epochs)) {
+    if (options.epochs > 0 && order != nullptr && next % static_cast<uint64_t>(options.epochs) == 0) {
       ended = true;
       changed.notify_all();
       return false;
@@ -267,6 +380,7 @@ bool Loader::Impl::begin_job() {
       return false;
     }
   }
+  to_skip = options.step_stride - 1;
   job->number = job_number++;
   job->epoch = epoch;
   job->position = position;
@@ -285,12 +399,13 @@ Result<LiveBlock*> Loader::Impl::live_block(const order::EpochOrder::Place& plac
   if (!arena) {
     const bool others_will_free = std::any_of(queue.begin(), queue.end(), [&](const auto& j) { return j->scheduled; });
     if (others_will_free) return nullptr;
-    return fail(ErrorCode::kResourceExhausted,
-                "one batch needs more than the {} that the loader may read ahead (lane blocks of about {}); raise "
-                "memory_bytes",
-                format_bytes(block_pool->limit_bytes()), format_bytes(planned->bytes()));
+    return no_memory(
+        fmt::format("one batch needs more than the {} that the loader may read ahead (lane blocks of about {}); raise "
+                    "memory_bytes",
+                    format_bytes(block_pool->limit_bytes()), format_bytes(planned->bytes())));
   }
   planned->set_arena(std::move(arena));
+  planned->set_id_limit(options.vocab_size);
   auto block = std::make_shared<LiveBlock>();
   block->block = std::move(planned);
   block->windows_left = block->block->windows();
@@ -363,6 +478,7 @@ Result<Batch> Loader::Impl::make_batch(const Job& job) {
   batch.type = options.id_type;
   batch.epoch = job.epoch;
   batch.position = job.position;
+  batch.next_position = job.position + job.count;
   const auto specs = batch_arrays(options.collate);
   const int64_t array_bytes = batch.rows * options.seq_len * static_cast<int64_t>(id_bytes(options.id_type));
   const BatchMemory memory = batch_memory(array_bytes * static_cast<int64_t>(specs.size()));
@@ -409,34 +525,52 @@ BatchMemory Loader::Impl::batch_memory(int64_t bytes) {
 
 void Loader::Impl::stop_threads() {
   if (generation != fork_generation()) return;
+  std::unique_ptr<Executor> ending;
   {
     MutexLock lock(mutex);
     stop.request_stop();
+    ending = std::move(executor);
     changed.notify_all();
   }
-  executor.reset();
+  ending.reset();
   MutexLock lock(mutex);
   queue.clear();
   live.clear();
 }
 
-// Forgets everything that was read ahead; the next batch is the one `at` names.
-void Loader::Impl::reset() {
-  stop_threads();
+// Threads anew, which begin with the batch that `at` names. REQUIRES: there are none.
+void Loader::Impl::restart() {
   MutexLock lock(mutex);
+  if (closed) return;
   stop = std::stop_source();
   order.reset();
   epoch = at.epoch;
   position = at.position;
+  to_skip = options.first_step;
   ended = false;
-  if (opened) executor = std::make_unique<Executor>(options.threads, "mr-loader");
+  executor = std::make_unique<Executor>(options.threads, "mr-loader");
+  ++starts;
+  changed.notify_all();
 }
 
-Loader::Loader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Loader::Loader(std::unique_ptr<Impl> impl) : impl_(impl.release()) {}
 
 Loader::~Loader() {
+  Impl* const impl = impl_;
   // In a child after fork the threads and whatever they held locked are the parent's.
-  if (impl_ && impl_->generation != fork_generation()) static_cast<void>(impl_.release());
+  if (impl->generation == fork_generation()) delete impl;
+}
+
+// What this process uses: in a child after a fork something new, which goes on from the parent's state. The parent's is
+// left as it is, since its locks may be held by threads that the child does not have.
+Loader::Impl& Loader::here() {
+  Impl* impl = impl_;
+  if (impl->generation == fork_generation()) return *impl;
+  auto fresh = std::make_unique<Impl>(impl->options);
+  fresh->closed = impl->closed.load();
+  fresh->take_over(*impl);
+  if (impl_.compare_exchange_strong(impl, fresh.get())) return *fresh.release();
+  return *impl;  // another thread was first
 }
 
 Result<std::unique_ptr<Loader>> Loader::create(const LoaderOptions& given) {
@@ -449,41 +583,44 @@ Result<std::unique_ptr<Loader>> Loader::create(const LoaderOptions& given) {
   if ((options.batch_size > 0) == (options.global_batch_size > 0)) {
     return bad("give batch_size (samples a rank) or global_batch_size (over all ranks), above 0, and only one of them");
   }
+  if (options.global_batch_size % options.world_size != 0 && !options.uneven_ranks) {
+    return bad(
+        fmt::format("global_batch_size {} is no multiple of the {} ranks, so that some would train on more rows than "
+                    "others; choose {} or {}, or ask for it with uneven_ranks",
+                    options.global_batch_size, options.world_size,
+                    std::max<int64_t>(options.global_batch_size / options.world_size, 1) * options.world_size,
+                    (options.global_batch_size / options.world_size + 1) * options.world_size));
+  }
   if (options.seq_len < 1) return bad("seq_len must be at least 1");
-  if (options.epochs < 0 || options.threads < 0 || options.memory_bytes < 0) return bad("a count is negative");
+  if (options.epochs > kMaxEpochs) return bad(fmt::format("a pass has at most {} epochs", kMaxEpochs));
+  if (options.epochs < 0 || options.threads < 0 || options.memory_bytes < 0 || options.vocab_size < 0) {
+    return bad("a count is negative");
+  }
+  if (options.step_stride < 1 || options.first_step < 0) return bad("step_stride is at least 1, first_step 0");
   if (options.threads == 0) options.threads = default_threads();
   return std::unique_ptr<Loader>(new Loader(std::make_unique<Impl>(options)));
 }
 
 Result<std::optional<Batch>> Loader::next(Clock::time_point deadline) {
-  if (impl_->generation != fork_generation()) {
-    auto fresh = std::make_unique<Impl>(impl_->options);
-    fresh->closed = impl_->closed.load();
-    const order::OrderState state = impl_->at;
-    const bool was_open = impl_->opened;
-    static_cast<void>(impl_.release());
-    impl_ = std::move(fresh);
-    if (was_open) RETURN_IF_ERROR(load_state(order::serialize_state(state)));
-  }
-  Impl& impl = *impl_;
-  if (impl.closed) return fail(ErrorCode::kCancelled, "the loader is closed");
-  if (!impl.opened) {
-    RETURN_IF_ERROR(impl.open());
-    impl.reset();
-  }
+  Impl& impl = here();
+  if (impl.closed) return closed_error();
+  RETURN_IF_ERROR(impl.ensure_open());
   MetricTimer timer(impl.metrics, Metric::kWaitSeconds);
   MutexLock lock(impl.mutex);
-  // close() may come from another thread, at interpreter exit for one; behind it there is no executor.
-  const auto stopped = [&]() REQUIRES_LOCK(impl.mutex) { return impl.stop.stop_requested(); };
-  if (!stopped()) impl.schedule_ahead();
   bool waited = false;
-  while (!stopped() && (impl.queue.empty() ? !impl.ended : !impl.queue.front()->done)) {
+  for (uint64_t scheduled = 0;;) {
+    // close() may come from another thread, at interpreter exit for one; behind it there is no executor.
+    if (impl.closed) return closed_error();
+    if (!impl.stop.stop_requested()) {  // else another thread moves the loader, and starts it again
+      if (scheduled != impl.starts) impl.schedule_ahead();
+      scheduled = impl.starts;
+      if (impl.queue.empty() ? impl.ended : impl.queue.front()->done) break;
+    }
     waited = true;
     if (!impl.changed.wait_until(impl.mutex, deadline) && Clock::now() >= deadline) {
       return fail(ErrorCode::kTimeout, "no batch is ready yet");
     }
   }
-  if (stopped()) return fail(ErrorCode::kCancelled, "the loader is closed");
   if (impl.queue.empty()) return std::nullopt;
   const std::shared_ptr<Job> job = impl.queue.front();
   if (job->error) return tl::unexpected(*job->error);
@@ -499,54 +636,93 @@ Result<std::optional<Batch>> Loader::next(Clock::time_point deadline) {
 }
 
 Result<std::string> Loader::state() {
-  RETURN_IF_ERROR(impl_->open());
-  return order::serialize_state(impl_->at);
+  Impl& impl = here();
+  RETURN_IF_ERROR(impl.ensure_open());
+  MutexLock lock(impl.mutex);
+  return order::serialize_state(impl.at);
+}
+
+Result<std::string> Loader::state_behind(uint64_t epoch, int64_t next_position) {
+  Impl& impl = here();
+  RETURN_IF_ERROR(impl.ensure_open());
+  MutexLock lock(impl.mutex);
+  order::OrderState state = impl.at;
+  state.epoch = epoch;
+  state.position = next_position;
+  return order::serialize_state(state);
 }
 
 Status Loader::load_state(std::string_view text) {
   ASSIGN_OR_RETURN(const order::OrderState state, order::parse_state(text));
-  Impl& impl = *impl_;
-  if (impl.closed) return fail(ErrorCode::kCancelled, "the loader is closed");
-  RETURN_IF_ERROR(impl.open());
-  std::string differs;
-  const auto compare = [&](std::string_view what, const auto& there, const auto& here) {
-    if (there != here) differs += fmt::format(" {} is {} in the state and {} here;", what, there, here);
-  };
-  compare("the dataset", state.source, impl.at.source);
-  compare("seed", state.options.seed, impl.options.order.seed);
-  compare("shuffle", state.options.shuffle, impl.options.order.shuffle);
-  compare("packed seq_len", state.options.pack_seq_len, impl.pack_seq_len());
-  if (!differs.empty())
-    return fail(ErrorCode::kInvalidArgument, "this loader state belongs to another order:{}", differs);
-  const bool same_windows = state.options == impl.at.options;
-  impl.at = state;
-  if (!same_windows) {
-    // Another version chose the windows: take the state's, so that the order goes on as it was.
-    RETURN_IF_ERROR(impl.cut_windows());
+  Impl& impl = here();
+  if (impl.closed) return closed_error();
+  RETURN_IF_ERROR(impl.ensure_open());
+  MutexLock lock(impl.opening);
+  return impl.move_to(state);
+}
+
+Status Loader::start_pass(uint64_t number) {
+  Impl& impl = here();
+  if (impl.closed) return closed_error();
+  if (impl.options.epochs == 0) return endless_error();
+  RETURN_IF_ERROR(impl.ensure_open());
+  MutexLock lock(impl.opening);
+  order::OrderState state;
+  {
+    MutexLock inner(impl.mutex);
+    state = impl.at;
   }
-  impl.reset();
-  return {};
+  state.epoch = number * static_cast<uint64_t>(impl.options.epochs);
+  state.position = 0;
+  return impl.move_to(state);
+}
+
+Result<Loader::Pass> Loader::pass() {
+  Impl& impl = here();
+  if (impl.options.epochs == 0) return endless_error();
+  RETURN_IF_ERROR(impl.ensure_open());
+  MutexLock lock(impl.mutex);
+  const auto epochs = static_cast<uint64_t>(impl.options.epochs);
+  Pass pass{.number = impl.at.epoch / epochs};
+  ASSIGN_OR_RETURN(pass.batches, impl.batches_of(pass.number));
+  ASSIGN_OR_RETURN(const int64_t units, impl.units_of(impl.at.epoch));
+  const int64_t left = units - impl.at.position;
+  pass.over = (impl.at.epoch + 1) % epochs == 0 && !impl.is_whole(std::min(left, impl.global_batch));
+  return pass;
+}
+
+Result<int64_t> Loader::pass_batches(uint64_t number) {
+  Impl& impl = here();
+  if (impl.options.epochs == 0) return endless_error();
+  RETURN_IF_ERROR(impl.ensure_open());
+  MutexLock lock(impl.mutex);
+  return impl.batches_of(number);
 }
 
 Result<int64_t> Loader::epoch_units() {
-  RETURN_IF_ERROR(impl_->open());
-  ASSIGN_OR_RETURN(const auto order, order::EpochOrder::create(impl_->windows, impl_->at.options, impl_->at.epoch));
-  return order.units();
+  Impl& impl = here();
+  RETURN_IF_ERROR(impl.ensure_open());
+  MutexLock lock(impl.mutex);
+  return impl.units_of(impl.at.epoch);
 }
 
 void Loader::close() {
-  impl_->closed = true;
-  impl_->stop_threads();
+  Impl& impl = here();
+  {
+    MutexLock lock(impl.mutex);
+    impl.closed = true;
+  }
+  impl.stop_threads();
 }
 
 const Metrics& Loader::metrics() const {
-  return impl_->metrics;
+  return impl_.load()->metrics;
 }
 const LoaderOptions& Loader::options() const {
-  return impl_->options;
+  return impl_.load()->options;
 }
 int64_t Loader::prefetch_depth() const {
-  return impl_->depth;
+  return impl_.load()->depth;
 }
 
 }  // namespace millrace::loader

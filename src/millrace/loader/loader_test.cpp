@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <map>
 #include <random>
 #include <set>
@@ -21,6 +23,7 @@
 namespace millrace::loader {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // A folder of shards in memory. Token ids say where they come from: sample n holds n * 1000 + 0, 1, 2, ...
@@ -32,7 +35,7 @@ struct Dataset {
 };
 
 Dataset make_dataset(const std::string& name, std::vector<int> shard_samples, uint64_t seed, bool json = false,
-                     bool with_index = true) {
+                     bool with_index = true, Hash128 tokenizer = {}) {
   std::mt19937_64 random(seed);
   Dataset data{"mem://" + name, {}};
   for (size_t i = 0; i < shard_samples.size(); ++i) {
@@ -52,8 +55,9 @@ Dataset make_dataset(const std::string& name, std::vector<int> shard_samples, ui
     const Location at = data.shard(i);
     EXPECT_TRUE(write_object(*at.storage, at.key, tar));
     if (!with_index) continue;
-    const auto index = formats::index_shard(MemoryReader(as_bytes(tar), "tar"));
+    auto index = formats::index_shard(MemoryReader(as_bytes(tar), "tar"));
     EXPECT_TRUE(index) << index.error().to_string();
+    index->tokenizer_hash = tokenizer;
     EXPECT_TRUE(write_object(*at.storage, at.key + ".index", formats::serialize_shard_index(*index)));
   }
   return data;
@@ -101,6 +105,7 @@ Steps run(LoaderOptions options, int64_t world_size, int64_t steps = 1 << 30, co
   for (int64_t r = 0; r < world_size; ++r) {
     options.rank = r;
     options.world_size = world_size;
+    options.uneven_ranks = true;
     ranks.push_back(make(options));
     if (!state.empty()) {
       const Status loaded = ranks.back()->load_state(state);
@@ -300,6 +305,7 @@ TEST(Loader, TooLittleMemorySaysHowMuchIsNeeded) {
   const auto batch = make(options)->next();
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(batch.error().sys_errno(), ENOMEM);
   EXPECT_THAT(batch.error().to_string(), HasSubstr("memory_bytes"));
 }
 
@@ -318,6 +324,165 @@ TEST(Loader, BadOptionsAndMissingShardsAreNamed) {
   EXPECT_THAT(batch.error().to_string(), HasSubstr("00001.tar"));
   LoaderOptions large = options_for(data, 11);
   EXPECT_THAT(make(large)->next().error().to_string(), HasSubstr("drop_last"));
+}
+
+TEST(Loader, PassesFollowEachOther) {
+  const Dataset data = make_dataset("passes", {40, 45}, 2);
+  for (const Collate collate : {Collate::kPad, Collate::kPack}) {
+    LoaderOptions options = options_for(data, 6);
+    options.collate = collate;
+    options.epochs = 4;
+    const Steps expected = run(options, 1);
+    options.epochs = 2;
+    auto loader = make(options);
+    Steps steps;
+    for (uint64_t number = 0; number < 2; ++number) {
+      EXPECT_EQ(loader->pass()->number, number);
+      EXPECT_FALSE(loader->pass()->over);
+      const size_t before = steps.size();
+      while (const auto batch = take(*loader)) add_rows(*batch, steps.emplace_back());
+      EXPECT_FALSE(take(*loader)) << "the end of a pass stays one";
+      EXPECT_EQ(static_cast<int64_t>(steps.size() - before), loader->pass()->batches);
+      EXPECT_EQ(loader->pass()->batches, *loader->pass_batches(number));
+      EXPECT_TRUE(loader->pass()->over);
+      const std::string end = *loader->state();
+      auto other = make(options);
+      ASSERT_TRUE(other->load_state(end));
+      EXPECT_TRUE(other->pass()->over);
+      EXPECT_FALSE(take(*other));
+      ASSERT_TRUE(loader->start_pass(number + 1));
+    }
+    EXPECT_EQ(steps, expected);
+    ASSERT_TRUE(loader->start_pass(0));
+    std::multiset<std::vector<int64_t>> again;
+    add_rows(*take(*loader), again);
+    EXPECT_EQ(again, expected[0]);
+  }
+  LoaderOptions endless = options_for(data, 6);
+  endless.epochs = 0;
+  EXPECT_EQ(make(endless)->pass().error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(make(endless)->start_pass(1).error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(Loader, StridesShareAPassOut) {
+  const Dataset data = make_dataset("strides", {40, 45}, 2);
+  for (const bool drop_last : {true, false}) {
+    LoaderOptions options = options_for(data, 6);
+    options.drop_last = drop_last;
+    options.epochs = 2;
+    auto whole = make(options);
+    ASSERT_TRUE(take(*whole));
+    const std::string state = *whole->state();
+    Steps expected;
+    while (const auto batch = take(*whole)) add_rows(*batch, expected.emplace_back());
+    std::vector<std::unique_ptr<Loader>> parts;
+    for (int64_t i = 0; i < 3; ++i) {
+      options.first_step = i;
+      options.step_stride = 3;
+      parts.push_back(make(options));
+      ASSERT_TRUE(parts.back()->load_state(state));
+    }
+    Steps joined;
+    for (size_t turn = 0;; ++turn) {
+      const auto batch = take(*parts[turn % 3]);
+      if (!batch) break;
+      add_rows(*batch, joined.emplace_back());
+    }
+    EXPECT_EQ(joined, expected);
+    for (auto& part : parts) EXPECT_FALSE(take(*part));
+  }
+}
+
+TEST(Loader, ABatchSaysTheStateBehindIt) {
+  const Dataset data = make_dataset("behind", {40, 45}, 2);
+  LoaderOptions options = options_for(data, 6);
+  options.epochs = 2;
+  auto loader = make(options);
+  while (const auto batch = take(*loader)) {
+    EXPECT_EQ(*loader->state_behind(batch->epoch, batch->next_position), *loader->state());
+  }
+}
+
+TEST(Loader, FirstCallsOfManyThreadsOpenTheDatasetOnce) {
+  const Dataset data = make_dataset("first-calls", {30, 20}, 2);
+  LoaderOptions options = options_for(data, 5);
+  for (int round = 0; round < rounds(30); ++round) {
+    auto loader = make(options);
+    std::vector<Thread> threads;
+    std::atomic<int64_t> batches = 0;
+    for (int i = 0; i < 2; ++i) {
+      threads.emplace_back("consumer", [&] {
+        while (take(*loader)) ++batches;
+      });
+    }
+    threads.emplace_back("units", [&] {
+      for (int i = 0; i < 20; ++i) EXPECT_EQ(*loader->epoch_units(), 50);
+    });
+    threads.emplace_back("state", [&] { EXPECT_TRUE(loader->state()); });
+    threads.emplace_back("pass", [&] { EXPECT_EQ(loader->pass()->batches, 10); });
+    threads.clear();
+    EXPECT_EQ(batches, 10) << "each batch is given to one thread";
+  }
+}
+
+TEST(Loader, AStateMayBeLoadedWhileAnotherThreadWaits) {
+  const Dataset data = make_dataset("move", {30, 20}, 2);
+  LoaderOptions options = options_for(data, 5);
+  options.epochs = 0;
+  auto loader = make(options);
+  const std::string start = *loader->state();
+  std::atomic<bool> done = false;
+  std::vector<Thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back("consumer", [&] {
+      while (!done) ASSERT_TRUE(take(*loader));
+    });
+  }
+  for (int round = 0; round < rounds(60); ++round) {
+    ASSERT_TRUE(loader->load_state(start));
+    ASSERT_TRUE(loader->epoch_units());
+  }
+  done = true;
+}
+
+TEST(Loader, TwoTokenizersInOneLoaderAreRefused) {
+  const Hash128 one{1, 2}, two{3, 4};
+  const Dataset first = make_dataset("tokenizer-one", {10}, 2, false, true, one);
+  const Dataset second = make_dataset("tokenizer-two", {10}, 2, false, true, two);
+  const Dataset unknown = make_dataset("tokenizer-unknown", {10}, 2);
+  LoaderOptions options = options_for(first, 4);
+  options.shards = {first.url, second.url};
+  const auto both = make(options)->next();
+  EXPECT_EQ(both.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(both.error().to_string(), AllOf(HasSubstr(first.url), HasSubstr(second.url), HasSubstr(to_hex(two))));
+  options.shards = {first.url, unknown.url};
+  EXPECT_TRUE(make(options)->next());
+  options.shards = {first.url};
+  options.tokenizer_hash = one;
+  EXPECT_TRUE(make(options)->next());
+  options.tokenizer_hash = two;
+  EXPECT_THAT(make(options)->next().error().to_string(), HasSubstr("the loader was given " + to_hex(two)));
+}
+
+TEST(Loader, AnIdOutsideTheVocabularyIsNamed) {
+  const Dataset data = make_dataset("vocabulary", {10}, 2);  // ids up to 9,039
+  LoaderOptions options = options_for(data, 10);
+  options.vocab_size = 10000;
+  EXPECT_TRUE(make(options)->next());
+  options.vocab_size = 5000;
+  const auto batch = make(options)->next();
+  EXPECT_EQ(batch.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(batch.error().to_string(), HasSubstr("vocab_size is 5000"));
+}
+
+TEST(Loader, AGlobalBatchIsAMultipleOfTheRanks) {
+  const Dataset data = make_dataset("uneven", {10}, 2);
+  LoaderOptions options = options_for(data, 8);
+  options.world_size = 3;
+  EXPECT_THAT(Loader::create(options).error().to_string(),
+              AllOf(HasSubstr("choose 6 or 9"), HasSubstr("uneven_ranks")));
+  options.uneven_ranks = true;
+  EXPECT_TRUE(Loader::create(options));
 }
 
 TEST(Loader, CloseEndsItAndADeadlinePasses) {

@@ -32,8 +32,10 @@ tl::unexpected<Error> packed(std::string_view url) {
               url);
 }
 
-void add_entries(const Location& folder, const std::vector<formats::ShardEntry>& entries, std::vector<Shard>& shards) {
-  for (const auto& entry : entries) shards.push_back({folder.child(entry.name), entry});
+void add_entries(const Location& folder, const formats::Manifest& manifest, std::vector<Shard>& shards) {
+  for (const auto& entry : manifest.shards) {
+    shards.push_back({folder.child(entry.name), entry, manifest.config.tokenizer_hash, manifest.config.id_limit});
+  }
 }
 
 struct FolderContent {
@@ -64,14 +66,14 @@ Status add_folder(const Location& folder, std::vector<Shard>& shards) {
   const auto json = read_object(*folder.storage, manifest_at.key);
   if (json) {
     ASSIGN_OR_RETURN(const formats::Manifest manifest, formats::parse_manifest(*json, manifest_at.url));
-    add_entries(folder, manifest.shards, shards);
+    add_entries(folder, manifest, shards);
     return {};
   }
   if (json.error().code() != ErrorCode::kNotFound) return tl::unexpected(json.error());
   ASSIGN_OR_RETURN(const FolderContent content, read_folder(folder));
   if (!content.parts.empty()) {
     ASSIGN_OR_RETURN(const formats::Manifest manifest, with_context(formats::join_parts(content.parts), folder.url));
-    add_entries(folder, manifest.shards, shards);
+    add_entries(folder, manifest, shards);
     return {};
   }
   // Beside shards that can be read, too: what is left out would not be missed.
@@ -87,7 +89,7 @@ Status add_folder(const Location& folder, std::vector<Shard>& shards) {
     return fail(ErrorCode::kNotFound, "{}: no shards there (looked for {}, part-*.json and *.tar)", folder.url,
                 formats::kManifestName);
   }
-  for (const std::string& name : content.tars) shards.push_back({folder.child(name), std::nullopt});
+  for (const std::string& name : content.tars) shards.push_back({.location = folder.child(name)});
   return {};
 }
 
@@ -102,7 +104,7 @@ Status add_pattern(const std::string& pattern, std::vector<Shard>& shards) {
     if (match.folder) {
       RETURN_IF_ERROR(add_folder(location, shards));
     } else {
-      shards.push_back({std::move(location), std::nullopt});
+      shards.push_back({.location = std::move(location)});
     }
   }
   if (shards.size() > before) return {};
@@ -120,7 +122,7 @@ Status add_url(const std::string& url, std::vector<Shard>& shards) {
   if (wildcard && !location.storage->stat(location.key)) return add_pattern(url, shards);
   if (is_packed(url)) return packed(url);
   if (!is_shard(url)) return add_folder(location, shards);
-  shards.push_back({std::move(location), std::nullopt});
+  shards.push_back({.location = std::move(location)});
   return {};
 }
 

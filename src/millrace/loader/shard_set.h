@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/hash.h"
 #include "millrace/base/status.h"
 #include "millrace/formats/manifest.h"
 #include "millrace/formats/shard_index.h"
@@ -17,6 +18,8 @@ namespace millrace::loader {
 struct Shard {
   Location location;
   std::optional<formats::ShardEntry> entry;  // what a manifest or part record says of it
+  Hash128 tokenizer_hash;                    // as these say; zeros when there is none, or it is not known
+  int64_t id_limit = 0;                      // 1 + the tokenizer's largest id; 0 when not known
 };
 
 // Braces and globs (storage/glob.h; in byte order) are expanded. Names ending in ".tar" or ".bin" are shards; anything

@@ -70,6 +70,8 @@ class OpenShards final : public ShardSource {
       : shards_(std::move(shards)),
         name_(options.urls.size() == 1 ? options.urls[0] : fmt::format("{} and others", options.urls[0])),
         field_(options.ids_field),
+        tokenizer_hash_(options.tokenizer_hash),
+        vocab_size_(options.vocab_size),
         metrics_(metrics),
         indexes_(options.index_cache_bytes),
         readers_(kOpenReaders),
@@ -84,6 +86,7 @@ class OpenShards final : public ShardSource {
 
   Status open(int threads) {
     std::vector<Hash128> hashes(shards_.size());
+    std::vector<Hash128> tokenizers(shards_.size());
     std::vector<std::optional<Error>> errors(shards_.size());
     samples_.resize(shards_.size());
     Executor executor(threads, "mr-open");
@@ -92,6 +95,7 @@ class OpenShards final : public ShardSource {
       if (shards_[at].entry) {
         samples_[at] = shards_[at].entry->samples;
         hashes[at] = shards_[at].entry->hash;
+        tokenizers[at] = shards_[at].tokenizer_hash;
         return;
       }
       const auto found = index(i);
@@ -101,6 +105,7 @@ class OpenShards final : public ShardSource {
       }
       samples_[at] = (*found)->samples();
       hashes[at] = (*found)->shard_hash;
+      tokenizers[at] = (*found)->tokenizer_hash;
     });
     std::string lines;
     for (size_t i = 0; i < shards_.size(); ++i) {
@@ -108,6 +113,7 @@ class OpenShards final : public ShardSource {
       const std::string& key = shards_[i].location.key;
       lines += fmt::format("{} {} {}\n", key.substr(key.rfind('/') + 1), samples_[i], to_hex(hashes[i]));
     }
+    RETURN_IF_ERROR(check_tokenizers(tokenizers));
     identity_ = to_hex(xxh3_128(lines));
     if (field_.empty() && !shards_.empty()) {
       ASSIGN_OR_RETURN(const IndexPtr first, index(0));
@@ -157,6 +163,36 @@ class OpenShards final : public ShardSource {
   }
 
  private:
+  // Ids of two tokenizers are no text of any. Shards that do not say theirs (foreign ones) pass.
+  Status check_tokenizers(std::span<const Hash128> tokenizers) const {
+    const auto url = [&](size_t i) -> const std::string& { return shards_[i].location.url; };
+    size_t first = shards_.size();
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      if (const int64_t limit = shards_[i].id_limit; vocab_size_ > 0 && limit > vocab_size_) {
+        return fail(ErrorCode::kInvalidArgument, "{}: its tokenizer has ids up to {}, vocab_size is {}", url(i),
+                    limit - 1, vocab_size_);
+      }
+      if (tokenizers[i] == Hash128{}) continue;
+      if (tokenizer_hash_ && tokenizers[i] != *tokenizer_hash_) {
+        return fail(ErrorCode::kInvalidArgument, "{}: made with the tokenizer {}, the loader was given {}", url(i),
+                    to_hex(tokenizers[i]), to_hex(*tokenizer_hash_));
+      }
+      if (first == shards_.size()) first = i;
+      if (tokenizers[i] != tokenizers[first]) {
+        return fail(
+            ErrorCode::kInvalidArgument,
+            "{} was made with the tokenizer {} and {} with {}: their ids do not mean the same. Prepare them with "
+            "one tokenizer, or give each its own loader",
+            url(first), to_hex(tokenizers[first]), url(i), to_hex(tokenizers[i]));
+      }
+    }
+    if (tokenizer_hash_ && first == shards_.size()) {
+      log(LogLevel::kWarning,
+          "{}: no shard says which tokenizer made it, so that it cannot be held against the one given", name_);
+    }
+    return {};
+  }
+
   // Storage of one sample's names and views, used again for the next.
   struct SampleParts {
     std::string key;
@@ -258,6 +294,8 @@ class OpenShards final : public ShardSource {
   const std::vector<Shard> shards_;
   const std::string name_;
   std::string field_;
+  const std::optional<Hash128> tokenizer_hash_;
+  const int64_t vocab_size_;
   std::string identity_;
   std::vector<int64_t> samples_;
   Metrics& metrics_;

@@ -135,10 +135,12 @@ Result<SampleFormat> sample_format(const PrepareOptions& options,
   return format;
 }
 
-formats::ShardConfig shard_config(const PrepareOptions& options, const SampleFormat& format, Hash128 tokenizer_hash) {
+formats::ShardConfig shard_config(const PrepareOptions& options, const SampleFormat& format,
+                                  const tokenizer::Tokenizer& tokenizer) {
   return {.tasks = options.task.count,
           .format = std::string(output_format_name(options.format)),
-          .tokenizer_hash = tokenizer_hash,
+          .tokenizer_hash = tokenizer.hash(),
+          .id_limit = static_cast<int64_t>(tokenizer.id_limit()),
           .ids_field = format.ids_field,
           .block_documents = options.block_documents,
           .text = format.text,
@@ -206,8 +208,8 @@ Result<PrepareReport> prepare_task(const PrepareOptions& options, PipelineOption
   Metrics& counted = metrics != nullptr ? *metrics : unshared;
   const double read = counted.seconds(Metric::kReadSeconds), encode = counted.seconds(Metric::kEncodeSeconds),
                write = counted.seconds(Metric::kWriteSeconds);
-  TaskRun run(options, pipeline, std::move(folder), inputs, tokenizer, shard_config(options, format, tokenizer->hash()),
-              format, stop, progress != nullptr ? *progress : unwatched, counted);
+  TaskRun run(options, pipeline, std::move(folder), inputs, tokenizer, shard_config(options, format, *tokenizer), format,
+              stop, progress != nullptr ? *progress : unwatched, counted);
   ASSIGN_OR_RETURN(PrepareReport report, run.run());
   if (options.dry_run) {
     ASSIGN_OR_RETURN(report.estimate, estimate_task(inputs, format, tokenizer,

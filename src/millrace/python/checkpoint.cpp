@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "millrace/python/interruptible.h"
+#include "millrace/python/results.h"
 
 // The checkpoint engine as millrace.torch uses it: tensors are given by address, since who owns them is torch's
 // business.
@@ -104,11 +105,11 @@ void close_saver(PySaver& self) {
   self.saver.reset();
 }
 
-nb::list list_steps(const std::string& root) {
+nb::typed<nb::list, StepInfo> list_steps(const std::string& root) {
   const auto location = unwrap(open_url(root));
-  nb::list list;
+  nb::typed<nb::list, StepInfo> list;
   for (const auto& info : without_gil([&] { return checkpoint::list_steps(location); })) {
-    nb::dict d;
+    StepInfo d;
     d["step"] = info.step;
     d["attempt"] = info.attempt;
     d["world_size"] = info.world_size;
@@ -166,7 +167,7 @@ void register_checkpoint(nb::module_& m) {
         return checkpoint::assign_writers(bytes, world_size);
       },
       nb::arg("bytes"), nb::arg("world_size"), "Which rank writes each of the replicated tensors, balanced by bytes.");
-  m.def("list_steps", &list_steps, nb::arg("root"), nb::sig("def list_steps(root: str) -> list[dict]"),
+  m.def("list_steps", &list_steps, nb::arg("root"),
         "Committed steps, ascending: step, attempt, world_size, tensors, bytes, committed (Unix seconds), damage (str "
         "or None).");
 

@@ -53,7 +53,8 @@ PythonClass class_of(ErrorCode code) {
 }  // namespace
 
 void raise(const Error& error) {
-  const PythonClass python = class_of(error.code());
+  const bool no_memory = error.code() == ErrorCode::kResourceExhausted && error.sys_errno() == ENOMEM;
+  const PythonClass python = no_memory ? PythonClass{PyExc_MemoryError, 0} : class_of(error.code());
   const std::string text = error.to_string();
   if (python.default_errno != 0) {
     const int number = error.sys_errno() != 0 ? error.sys_errno() : python.default_errno;

@@ -4,12 +4,12 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
-#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include <variant>
+#include <array>
 
 #include "millrace/python/arrays.h"
+#include "millrace/python/path_arg.h"
 
 namespace millrace::python {
 
@@ -19,10 +19,14 @@ using loader::Batch;
 using loader::Loader;
 using loader::LoaderOptions;
 
-using OneOrMany = std::variant<std::string, std::vector<std::string>>;
-
 struct PyLoader {
   std::unique_ptr<Loader> loader;
+  bool carry_state = false;  // in each batch
+};
+
+// NB_OBJECT: a dict whose type a checker knows.
+class BatchDict : public nb::dict {
+  NB_OBJECT_DEFAULT(BatchDict, nb::dict, "dict[str, numpy.typing.NDArray[numpy.int64]]", PyDict_Check)
 };
 
 loader::IdType parse_id_type(std::string_view name) {
@@ -31,16 +35,14 @@ loader::IdType parse_id_type(std::string_view name) {
   raise(Error(ErrorCode::kInvalidArgument, fmt::format("dtype is 'int64' or 'int32', not '{}'", name)));
 }
 
-void init(PyLoader* self, OneOrMany shards, int64_t seq_len, std::optional<int64_t> batch_size,
+void init(PyLoader* self, OneOrManyPaths shards, int64_t seq_len, std::optional<int64_t> batch_size,
           std::optional<int64_t> global_batch_size, std::string_view collate, bool shuffle, uint64_t seed, int64_t rank,
-          int64_t world_size, std::optional<int64_t> epochs, bool drop_last, int64_t pad_id, std::string_view dtype,
-          int num_threads, int64_t memory_bytes, std::string ids_field) {
+          int64_t world_size, std::optional<int64_t> epochs, bool drop_last, bool uneven_ranks, int64_t pad_id,
+          std::string_view dtype, int num_threads, int64_t memory_bytes, std::string ids_field,
+          std::string_view tokenizer_hash, int64_t vocab_size, bool carry_state, int64_t first_step,
+          int64_t step_stride) {
   LoaderOptions options;
-  if (auto* one = std::get_if<std::string>(&shards)) {
-    options.shards = {std::move(*one)};
-  } else {
-    options.shards = std::move(std::get<std::vector<std::string>>(shards));
-  }
+  options.shards = to_paths(std::move(shards));
   options.batch_size = batch_size.value_or(0);
   options.global_batch_size = global_batch_size.value_or(0);
   options.seq_len = seq_len;
@@ -57,7 +59,15 @@ void init(PyLoader* self, OneOrMany shards, int64_t seq_len, std::optional<int64
   options.threads = num_threads;
   options.memory_bytes = memory_bytes;
   options.ids_field = std::move(ids_field);
-  new (self) PyLoader{unwrap(Loader::create(options))};
+  options.uneven_ranks = uneven_ranks;
+  if (!tokenizer_hash.empty()) {
+    options.tokenizer_hash = hash128_from_hex(tokenizer_hash);
+    if (!options.tokenizer_hash) raise(Error(ErrorCode::kInvalidArgument, "tokenizer_hash is 32 hexadecimal digits"));
+  }
+  options.vocab_size = vocab_size;
+  options.first_step = first_step;
+  options.step_stride = step_stride;
+  new (self) PyLoader{unwrap(Loader::create(options)), carry_state};
 }
 
 template <class Id>
@@ -67,18 +77,21 @@ nb::object array_of(const Batch& batch, const Batch::Array& array, const nb::cap
   return nb::cast(nb::ndarray<nb::numpy, Id>(reinterpret_cast<Id*>(array.data), 2, shape, owner));
 }
 
-nb::dict batch_dict(const Batch& batch) {
-  nb::dict d;
+BatchDict batch_dict(const Batch& batch, bool carry_state) {
+  BatchDict d;
   const nb::capsule owner = keep_alive(batch.memory);
   for (const Batch::Array& array : batch.arrays) {
     d[nb::str(array.name.data(), array.name.size())] = batch.type == loader::IdType::kInt64
                                                            ? array_of<int64_t>(batch, array, owner)
                                                            : array_of<int32_t>(batch, array, owner);
   }
+  if (carry_state) {
+    d["loader_state"] = to_array(std::vector<int64_t>{static_cast<int64_t>(batch.epoch), batch.next_position});
+  }
   return d;
 }
 
-nb::dict next(PyLoader& self) {
+BatchDict next(PyLoader& self) {
   for (;;) {
     std::optional<Result<std::optional<Batch>>> answer;
     {
@@ -91,7 +104,7 @@ nb::dict next(PyLoader& self) {
     }
     const auto batch = unwrap(std::move(*answer));
     if (!batch) throw nb::stop_iteration();
-    return batch_dict(*batch);
+    return batch_dict(*batch, self.carry_state);
   }
 }
 
@@ -104,10 +117,11 @@ void load_state_dict(PyLoader& self, nb::dict state) {
   without_gil([&] { return self.loader->load_state(text); });
 }
 
-// Pickling carries the configuration only: the copy starts at the beginning, with threads of its own.
-nb::tuple reduce(nb::handle self) {
-  const LoaderOptions& o = nb::cast<PyLoader&>(self).loader->options();
+// The arguments, from which the same loader can be made at its beginning.
+nb::dict config_of(PyLoader& self) {
+  const LoaderOptions& o = self.loader->options();
   nb::dict config;
+  config["shards"] = nb::cast(o.shards);
   config["seq_len"] = o.seq_len;
   config["batch_size"] = o.batch_size > 0 ? nb::cast(o.batch_size) : nb::none();
   config["global_batch_size"] = o.global_batch_size > 0 ? nb::cast(o.global_batch_size) : nb::none();
@@ -123,8 +137,18 @@ nb::tuple reduce(nb::handle self) {
   config["num_threads"] = o.threads;
   config["memory_bytes"] = o.memory_bytes;
   config["ids_field"] = o.ids_field;
-  const nb::object make = nb::module_::import_("functools").attr("partial")(self.type(), **config);
-  return nb::make_tuple(make, nb::make_tuple(nb::cast(o.shards)));
+  config["uneven_ranks"] = o.uneven_ranks;
+  config["tokenizer_hash"] = o.tokenizer_hash ? to_hex(*o.tokenizer_hash) : std::string();
+  config["vocab_size"] = o.vocab_size;
+  config["carry_state"] = self.carry_state;
+  config["first_step"] = o.first_step;
+  config["step_stride"] = o.step_stride;
+  return config;
+}
+
+nb::tuple pass_of(PyLoader& self) {
+  const Loader::Pass pass = without_gil([&] { return self.loader->pass(); });
+  return nb::make_tuple(pass.number, pass.over, pass.batches);
 }
 
 nb::dict stats(PyLoader& self) {
@@ -154,60 +178,50 @@ nb::dict stats(PyLoader& self) {
 
 }  // namespace
 
+// What is under millrace.Loader (python/millrace/loader.py, which has the arguments' meaning): no pass begins by
+// itself.
 void register_loader(nb::module_& m) {
-  nb::class_<PyLoader>(
-      m, "Loader", nb::is_weak_referenceable(), nb::dynamic_attr(),
-      "Shards in, batches out: C++ threads read, verify, decode and collate ahead of the training loop.\n\n"
-      "Iterating gives dicts of NumPy arrays [rows, seq_len] that own their memory (no copies): 'input_ids', 'labels' "
-      "(-100 on\n"
-      "padding and where a sample's loss_mask.npy is 0; not shifted, as Hugging Face models expect) and "
-      "'attention_mask' (pad) or 'position_ids' (pack; 0 at "
-      "the start of\n"
-      "each sample, whose first label is -100). The order of samples depends on the data, the seed and the epoch only, "
-      "never on\n"
-      "the number of ranks. One consumer at a time; use it in a `with` block or call close().")
+  nb::class_<PyLoader>(m, "BatchReader", "Shards in, batches out; millrace.Loader is the way to use it. Thread-safe.")
       .def("__init__", &init, nb::arg("shards"), nb::kw_only(), nb::arg("seq_len"), nb::arg("batch_size") = nb::none(),
            nb::arg("global_batch_size") = nb::none(), nb::arg("collate") = "pad", nb::arg("shuffle") = true,
            nb::arg("seed") = 0, nb::arg("rank") = 0, nb::arg("world_size") = 1, nb::arg("epochs") = nb::none(),
-           nb::arg("drop_last") = true, nb::arg("pad_id") = 0, nb::arg("dtype") = "int64", nb::arg("num_threads") = 0,
-           nb::arg("memory_bytes") = 0, nb::arg("ids_field") = "",
-           "Args:\n"
-           "    shards: a folder that `prepare` wrote, a tar, a brace pattern of tars, or a list of these.\n"
-           "    seq_len: tokens in a row.\n"
-           "    batch_size: rows for each rank; or global_batch_size: rows over all ranks.\n"
-           "    collate: 'pad' (a row is one sample, cut or padded) or 'pack' (samples laid end to end, none lost).\n"
-           "    epochs: None: no end.\n"
-           "    drop_last: False: an epoch's last batch may be smaller, down to no rows on some ranks.\n"
-           "    num_threads: 0: the CPUs of this process over its local ranks, at most 8.\n"
-           "    memory_bytes: cap for reading ahead and for batches; 0: 1 GiB or a quarter of MILLRACE_MEMORY.\n"
-           "Raises: ValueError. Files are opened by the first batch.")
-      .def("__iter__", [](nb::handle self) { return nb::borrow(self); })
-      .def("__next__", &next, nb::sig("def __next__(self) -> dict[str, numpy.typing.NDArray]"),
-           "Raises StopIteration behind the last epoch, CorruptionError for a damaged shard, FileNotFoundError, "
-           "OSError\n"
-           "(memory_bytes too small), Cancelled (closed).")
+           nb::arg("drop_last") = true, nb::arg("uneven_ranks") = false, nb::arg("pad_id") = 0,
+           nb::arg("dtype") = "int64", nb::arg("num_threads") = 0, nb::arg("memory_bytes") = 0,
+           nb::arg("ids_field") = "", nb::arg("tokenizer_hash") = "", nb::arg("vocab_size") = 0,
+           nb::arg("carry_state") = false, nb::arg("first_step") = 0, nb::arg("step_stride") = 1)
+      .def(
+          "__iter__", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def __iter__(self) -> BatchReader"))
+      .def("__next__", &next)
       .def(
           "state_dict", [](PyLoader& self) { return json_loads(without_gil([&] { return self.loader->state(); })); },
-          nb::sig("def state_dict(self) -> dict"),
-          "Where training stands, counted by what next() returned: a small dict that json can write, equal on all "
-          "ranks.")
-      .def("load_state_dict", &load_state_dict, nb::arg("state"),
-           "Goes on from a state, at any world size and batch size. Raises ValueError naming what differs.")
-      .def_prop_ro(
-          "epoch_units", [](PyLoader& self) { return without_gil([&] { return self.loader->epoch_units(); }); },
-          "Rows of the current epoch over all ranks.")
-      .def("stats", &stats, nb::sig("def stats(self) -> dict[str, float]"),
-           "Counters so far; docs/metrics.md names them.")
+          nb::sig("def state_dict(self) -> dict[str, typing.Any]"))
       .def(
-          "close",
-          [](PyLoader& self) {
-            const GilRelease release;
-            self.loader->close();
+          "state_behind",
+          [](PyLoader& self, uint64_t epoch, int64_t next_position) {
+            return json_loads(without_gil([&] { return self.loader->state_behind(epoch, next_position); }));
           },
-          "Stops the threads and frees what was read ahead. Arrays that were returned stay valid.")
-      .def("__reduce__", &reduce)
-      .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
-      .def("__exit__", [](PyLoader& self, nb::args) {
+          nb::arg("epoch"), nb::arg("next_position"),
+          nb::sig("def state_behind(self, epoch: int, next_position: int) -> dict[str, typing.Any]"),
+          "The state of whoever has used the batch whose 'loader_state' holds these two.")
+      .def("load_state_dict", &load_state_dict, nb::arg("state"))
+      .def(
+          "start_pass",
+          [](PyLoader& self, uint64_t number) { without_gil([&] { return self.loader->start_pass(number); }); },
+          nb::arg("number"), "The next batch is the first of this pass.")
+      .def("pass_info", &pass_of, nb::sig("def pass_info(self) -> tuple[int, bool, int]"),
+           "Of the pass under way: its number, whether it is over, how many batches all of it has.")
+      .def(
+          "pass_batches",
+          [](PyLoader& self, uint64_t number) {
+            return without_gil([&] { return self.loader->pass_batches(number); });
+          },
+          nb::arg("number"))
+      .def_prop_ro("epoch_units",
+                   [](PyLoader& self) { return without_gil([&] { return self.loader->epoch_units(); }); })
+      .def("stats", &stats, nb::sig("def stats(self) -> dict[str, float]"))
+      .def("config", &config_of, nb::sig("def config(self) -> dict[str, typing.Any]"),
+           "The arguments of the constructor.")
+      .def("close", [](PyLoader& self) {
         const GilRelease release;
         self.loader->close();
       });

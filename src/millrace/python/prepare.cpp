@@ -8,6 +8,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "millrace/python/interruptible.h"
+#include "millrace/python/path_arg.h"
+#include "millrace/python/results.h"
 
 namespace millrace::python {
 
@@ -20,8 +22,8 @@ void add_counts(nb::dict& d, const formats::DocumentCounts& counts) {
   d["filtered"] = counts.filtered;
 }
 
-nb::dict part_dict(const formats::PartRecord& part) {
-  nb::dict d;
+PrepareResult part_dict(const formats::PartRecord& part) {
+  PrepareResult d;
   nb::list shards;
   for (const auto& shard : part.shards) {
     nb::dict s;
@@ -41,19 +43,19 @@ nb::dict part_dict(const formats::PartRecord& part) {
   return d;
 }
 
-nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std::string out,
-                    std::optional<std::pair<int64_t, int64_t>> task, std::string_view format, std::string ids,
-                    bool text, int64_t block_documents, int64_t shard_bytes, std::string_view documents,
-                    std::string text_field, std::string chat, bool refuse_control_text, bool add_special_tokens,
-                    std::string bos, std::string eos, bool strict, int64_t max_document_bytes,
-                    std::string_view on_error, int64_t max_errors, bool dedup, int64_t dedup_memory_bytes,
-                    int64_t min_bytes, int64_t max_bytes, int64_t min_tokens, int64_t max_tokens, int threads,
-                    bool json_as_text, double max_invalid_utf8, bool replace, bool dry_run) {
+PrepareResult prepare_py(OneOrManyPaths inputs, PathArg tokenizer, PathArg out,
+                         std::optional<std::pair<int64_t, int64_t>> task, std::string_view format, std::string ids,
+                         bool text, int64_t block_documents, int64_t shard_bytes, std::string_view documents,
+                         std::string text_field, std::string chat, bool refuse_control_text, bool add_special_tokens,
+                         std::string bos, std::string eos, bool strict, int64_t max_document_bytes,
+                         std::string_view on_error, int64_t max_errors, bool dedup, int64_t dedup_memory_bytes,
+                         int64_t min_bytes, int64_t max_bytes, int64_t min_tokens, int64_t max_tokens, int threads,
+                         bool json_as_text, double max_invalid_utf8, bool replace, bool dry_run) {
   if (on_error != "fail" && on_error != "skip") throw nb::value_error("on_error: expected 'fail' or 'skip'");
   prepare::PrepareOptions options;
-  options.inputs = std::move(inputs);
-  options.tokenizer = std::move(tokenizer);
-  options.output = std::move(out);
+  options.inputs = to_paths(std::move(inputs));
+  options.tokenizer = std::move(tokenizer.text);
+  options.output = std::move(out.text);
   if (task) {
     options.task = {task->first, task->second};
   } else if (const auto slurm = unwrap(prepare::task_from_slurm())) {
@@ -92,7 +94,7 @@ nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std:
         if (options.task.count == 1 && !dry_run) RETURN_IF_ERROR(prepare::finish(options.output));
         return done;
       });
-  nb::dict d = part_dict(report.part);
+  PrepareResult d = part_dict(report.part);
   d["output_bytes"] = report.output_bytes;
   if (report.estimate) {
     d["expected_documents"] = report.estimate->documents;
@@ -110,9 +112,9 @@ nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std:
   return d;
 }
 
-nb::dict finish_py(const std::string& out) {
-  const auto manifest = without_gil([&] { return prepare::finish(out); });
-  nb::dict d;
+FinishResult finish_py(const PathArg& out) {
+  const auto manifest = without_gil([&] { return prepare::finish(out.text); });
+  FinishResult d;
   d["shards"] = manifest.shards.size();
   d["documents"] = manifest.documents;
   d["tokens"] = manifest.tokens;
@@ -121,12 +123,13 @@ nb::dict finish_py(const std::string& out) {
   return d;
 }
 
-nb::list split_py(std::vector<std::string> inputs, std::string out, int64_t parts, std::string_view documents,
-                  std::string text_field, double validation, uint64_t seed, int64_t max_document_bytes,
-                  bool json_as_text, double max_invalid_utf8, bool replace, bool dry_run) {
+nb::typed<nb::list, SplitPart> split_py(OneOrManyPaths inputs, PathArg out, int64_t parts, std::string_view documents,
+                                        std::string text_field, double validation, uint64_t seed,
+                                        int64_t max_document_bytes, bool json_as_text, double max_invalid_utf8,
+                                        bool replace, bool dry_run) {
   prepare::SplitOptions options;
-  options.inputs = std::move(inputs);
-  options.output = std::move(out);
+  options.inputs = to_paths(std::move(inputs));
+  options.output = std::move(out.text);
   options.parts = parts;
   options.documents = unwrap(formats::parse_document_mode(documents));
   options.text_field = std::move(text_field);
@@ -139,9 +142,9 @@ nb::list split_py(std::vector<std::string> inputs, std::string out, int64_t part
   options.dry_run = dry_run;
   const auto report =
       interruptible<prepare::SplitReport>([&](std::stop_token stop) { return prepare::split(options, stop); });
-  nb::list list;
+  nb::typed<nb::list, SplitPart> list;
   for (const auto& part : report.parts) {
-    nb::dict d;
+    SplitPart d;
     d["name"] = part.name;
     d["bytes"] = part.bytes;
     d["documents"] = part.documents;

@@ -1,4 +1,16 @@
 _core.__prefix__:
+    from millrace.results import (
+        FinishResult,
+        ListEntry,
+        PrepareResult,
+        RemoveResult,
+        SplitPart,
+        StageResult,
+        StepInfo,
+        TransferResult,
+        VerifyResult,
+    )
+
     class CorruptionError(OSError):
         """Bytes are not what they were said to be: a damaged or changed file."""
 

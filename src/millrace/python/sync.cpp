@@ -14,6 +14,8 @@
 #include <memory>
 
 #include "millrace/python/interruptible.h"
+#include "millrace/python/path_arg.h"
+#include "millrace/python/results.h"
 #include "millrace/sync/cp.h"
 #include "millrace/sync/ls.h"
 #include "millrace/sync/rm.h"
@@ -32,8 +34,9 @@ sync::Filter filter_of(const Rules& rules) {
   return filter;
 }
 
-nb::dict report_dict(const sync::SyncReport& report) {
-  nb::dict d;
+template <class Dict>
+Dict report_dict(const sync::SyncReport& report) {
+  Dict d;
   d["copied_files"] = report.copied_files;
   d["copied_bytes"] = report.copied_bytes;
   d["moved_bytes"] = report.moved_bytes;
@@ -59,9 +62,9 @@ Result<sync::SyncReport> whole(Result<sync::SyncReport> report) {
   return report;
 }
 
-nb::dict cp_or_mv(decltype(sync::cp)& verb, const std::string& source, const std::string& target, bool recursive,
-                  const Rules& filters, bool follow_links, bool posix, bool records, bool dry_run,
-                  int64_t memory_bytes) {
+TransferResult cp_or_mv(decltype(sync::cp)& verb, const PathArg& source, const PathArg& target, bool recursive,
+                        const Rules& filters, bool follow_links, bool posix, bool records, bool dry_run,
+                        int64_t memory_bytes) {
   sync::SyncOptions options;
   options.engine.memory_bytes = memory_bytes;
   options.filter = filter_of(filters);
@@ -69,23 +72,23 @@ nb::dict cp_or_mv(decltype(sync::cp)& verb, const std::string& source, const std
   options.transfer.posix = posix;
   options.record = options.transfer.sidecar = records;
   options.dry_run = dry_run;
-  return report_dict(interruptible<sync::SyncReport>(
-      [&](std::stop_token stop) { return whole(verb(source, target, recursive, options, stop, nullptr)); }));
+  return report_dict<TransferResult>(interruptible<sync::SyncReport>(
+      [&](std::stop_token stop) { return whole(verb(source.text, target.text, recursive, options, stop, nullptr)); }));
 }
 
-nb::dict cp_py(const std::string& source, const std::string& target, bool recursive, const Rules& filters,
-               bool follow_links, bool posix, bool records, bool dry_run, int64_t memory_bytes) {
+TransferResult cp_py(const PathArg& source, const PathArg& target, bool recursive, const Rules& filters,
+                     bool follow_links, bool posix, bool records, bool dry_run, int64_t memory_bytes) {
   return cp_or_mv(sync::cp, source, target, recursive, filters, follow_links, posix, records, dry_run, memory_bytes);
 }
 
-nb::dict mv_py(const std::string& source, const std::string& target, bool recursive, const Rules& filters, bool posix,
-               bool records, bool dry_run, int64_t memory_bytes) {
+TransferResult mv_py(const PathArg& source, const PathArg& target, bool recursive, const Rules& filters, bool posix,
+                     bool records, bool dry_run, int64_t memory_bytes) {
   return cp_or_mv(sync::mv, source, target, recursive, filters, false, posix, records, dry_run, memory_bytes);
 }
 
-nb::dict sync_py(const std::string& source, const std::string& target, const Rules& filters, bool delete_extra,
-                 std::optional<int64_t> max_delete, std::string_view compare, bool follow_links, bool posix,
-                 bool records, bool dry_run, int64_t memory_bytes) {
+TransferResult sync_py(const PathArg& source, const PathArg& target, const Rules& filters, bool delete_extra,
+                       std::optional<int64_t> max_delete, std::string_view compare, bool follow_links, bool posix,
+                       bool records, bool dry_run, int64_t memory_bytes) {
   sync::SyncOptions options;
   options.engine.memory_bytes = memory_bytes;
   options.filter = filter_of(filters);
@@ -102,12 +105,12 @@ nb::dict sync_py(const std::string& source, const std::string& target, const Rul
   options.transfer.posix = posix;
   options.record = options.transfer.sidecar = records;
   options.dry_run = dry_run;
-  return report_dict(interruptible<sync::SyncReport>(
-      [&](std::stop_token stop) { return whole(sync::sync(source, target, options, stop)); }));
+  return report_dict<TransferResult>(interruptible<sync::SyncReport>(
+      [&](std::stop_token stop) { return whole(sync::sync(source.text, target.text, options, stop)); }));
 }
 
-nb::dict entry_dict(const sync::LsEntry& entry) {
-  nb::dict d;
+ListEntry entry_dict(const sync::LsEntry& entry) {
+  ListEntry d;
   d["path"] = entry.path;
   d["type"] = entry.is_folder ? "folder" : entry.kind == sync::Entry::Kind::kFile ? "object" : "other";
   d["size"] = entry.info.size;
@@ -125,7 +128,7 @@ class PyListing {
     listing_ = interruptible<std::unique_ptr<sync::Listing>>(
         [&](std::stop_token) { return sync::Listing::open(url, options, stop_.get_token()); });
   }
-  nb::dict next() {
+  ListEntry next() {
     if (ahead_.empty()) fetch();
     if (ahead_.empty()) throw nb::stop_iteration();
     const sync::LsEntry entry = std::move(ahead_.front());
@@ -158,21 +161,21 @@ class PyListing {
   Entries ahead_;  // under the GIL
 };
 
-nb::dict rm_py(const std::string& url, bool recursive, const Rules& filters, bool force_root, bool dry_run) {
+RemoveResult rm_py(const PathArg& url, bool recursive, const Rules& filters, bool force_root, bool dry_run) {
   sync::RmOptions options{.recursive = recursive, .force_root = force_root, .dry_run = dry_run};
   options.filter = filter_of(filters);
   const auto report = interruptible<sync::RmReport>([&](std::stop_token stop) -> Result<sync::RmReport> {
-    auto done = sync::rm(url, options, stop);
+    auto done = sync::rm(url.text, options, stop);
     if (done && done->first_failure) return tl::unexpected(*done->first_failure);
     return done;
   });
-  nb::dict d;
+  RemoveResult d;
   d["objects"] = report.objects;
   d["bytes"] = report.bytes;
   return d;
 }
 
-nb::dict verify_py(const std::string& source, const std::string& target, const Rules& filters, bool recorded) {
+VerifyResult verify_py(const PathArg& source, const PathArg& target, const Rules& filters, bool recorded) {
   sync::VerifyOptions options;
   options.filter = filter_of(filters);
   if (recorded) options.effort = sync::VerifyOptions::Effort::kRecorded;
@@ -184,8 +187,8 @@ nb::dict verify_py(const std::string& source, const std::string& target, const R
     }
   };
   const auto report = interruptible<sync::VerifyReport>(
-      [&](std::stop_token stop) { return sync::verify(source, target, options, stop); });
-  nb::dict d;
+      [&](std::stop_token stop) { return sync::verify(source.text, target.text, options, stop); });
+  VerifyResult d;
   d["ok"] = report.is_clean(false);
   d["files"] = report.files;
   d["bytes"] = report.bytes;
@@ -195,21 +198,21 @@ nb::dict verify_py(const std::string& source, const std::string& target, const R
   return d;
 }
 
-nb::dict stage_py(const std::string& source, const std::string& target, bool create_bucket, const std::string& sample,
-                  const std::string& sample_dir, const Rules& filters, bool posix, bool records, bool dry_run,
-                  int64_t memory_bytes) {
-  sync::StageOptions options{.create_bucket = create_bucket, .sample = sample, .sample_dir = sample_dir};
+StageResult stage_py(const PathArg& source, const PathArg& target, bool create_bucket, const std::string& sample,
+                     const PathArg& sample_dir, const Rules& filters, bool posix, bool records, bool dry_run,
+                     int64_t memory_bytes) {
+  sync::StageOptions options{.create_bucket = create_bucket, .sample = sample, .sample_dir = sample_dir.text};
   options.sync.filter = filter_of(filters);
   options.sync.transfer.posix = posix;
   options.sync.record = options.sync.transfer.sidecar = records;
   options.sync.dry_run = dry_run;
   options.sync.engine.memory_bytes = memory_bytes;
   const auto report = interruptible<sync::StageReport>([&](std::stop_token stop) -> Result<sync::StageReport> {
-    auto done = sync::stage(source, target, options, stop);
+    auto done = sync::stage(source.text, target.text, options, stop);
     if (done) RETURN_IF_ERROR(done->end);
     return done;
   });
-  nb::dict d = report_dict(report.upload);
+  auto d = report_dict<StageResult>(report.upload);
   d["bucket_made"] = report.bucket_made;
   d["objects"] = report.objects;
   d["bytes"] = report.bytes;
@@ -422,14 +425,15 @@ void register_sync(nb::module_& m) {
   nb::class_<PyListing>(m, "Listing", "What ls() answers: an iterator over entries; memory stays flat.")
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def __iter__(self) -> Listing"))
-      .def("__next__", &PyListing::next, nb::sig("def __next__(self) -> dict[str, object]"));
+      .def("__next__", &PyListing::next);
   m.def(
       "ls",
-      [](const std::string& url, bool recursive, const Rules& filters) {
-        return std::make_unique<PyListing>(url, recursive, filters);
+      [](const PathArg& url, bool recursive, const Rules& filters) {
+        return std::make_unique<PyListing>(url.text, recursive, filters);
       },
-      nb::sig("def ls(url: str, *, recursive: bool = False, filters: Sequence[str] = ()) -> Listing"), nb::arg("url"),
-      nb::kw_only(), nb::arg("recursive") = false, nb::arg("filters") = Rules(),
+      nb::sig(
+          "def ls(url: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = ()) -> Listing"),
+      nb::arg("url"), nb::kw_only(), nb::arg("recursive") = false, nb::arg("filters") = Rules(),
       "What is in a folder or bucket, one by one in byte order of the path, however many there are: dicts with path,\n"
       "type ('object', 'folder' or 'other'), size, modified (seconds since 1970) and version. An object is listed as\n"
       "itself. Raises FileNotFoundError.");

@@ -14,6 +14,7 @@
 
 #include "millrace/base/huge_pages.h"
 #include "millrace/python/arrays.h"
+#include "millrace/python/path_arg.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::python {
@@ -155,7 +156,7 @@ void register_tokenizer(nb::module_& m) {
   nb::class_<PyTokenizer>(m, "Tokenizer",
                           "A Hugging Face tokenizer.json: the ids that the package `tokenizers` gives. Thread-safe.")
       .def_static(
-          "from_file", [](const std::string& url) { return without_gil([&] { return from_file(url); }); },
+          "from_file", [](const PathArg& url) { return without_gil([&] { return from_file(url.text); }); },
           nb::arg("path"),
           "Reads a tokenizer.json (a path or URL).\n\nRaises FileNotFoundError, ValueError (not a tokenizer.json) or "
           "NotImplementedError, naming the component that this version does not have.")

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "millrace/base/buffer_pool.h"
 #include "millrace/base/hash.h"
 #include "millrace/base/status.h"
 #include "millrace/base/units.h"
@@ -44,11 +45,10 @@ class TextSet {
     const size_t slots = slots_.empty() ? kFirstSlots : 2 * slots_.size();
     // While it grows, the old half is there too.
     if (slots + slots_.size() > max_slots_) {
-      return fail(
-          ErrorCode::kResourceExhausted,
+      return no_memory(fmt::format(
           "{} different documents are as many as finding duplicates may remember in {}; give it more memory, or "
           "the run more tasks",
-          format_count(static_cast<int64_t>(size_)), format_bytes(static_cast<int64_t>(max_slots_ * sizeof(Hash128))));
+          format_count(static_cast<int64_t>(size_)), format_bytes(static_cast<int64_t>(max_slots_ * sizeof(Hash128)))));
     }
     std::vector<Hash128> larger(slots);
     for (const Hash128 hash : slots_) {

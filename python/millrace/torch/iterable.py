@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loader inside a torch DataLoader."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+import millrace
+from millrace.loader import State, make_reader
+
+from .dist import initialized
+from .loader import Batch, Loader
+
+_SKIP = "first_step"  # in the state of a worker: batches of other workers before its next one
+
+
+def as_iterable(loader: millrace.Loader | Loader, *, left_alone: bool = False) -> LoaderDataset:
+    """`loader` as the dataset of a torch DataLoader, the one form that may sit in there:
+
+        DataLoader(mr.torch.as_iterable(loader), batch_size=None, num_workers=2)
+
+    Batches come ready, so `batch_size` is None. The workers share each pass out, batch by batch, and the DataLoader gives
+    the batches in the loader's order. What the loader's own threads do needs no workers: they are worth it only where
+    Python works on each batch.
+
+    left_alone: with more than one process Accelerate (and so the Trainer of transformers) shards again what is sharded
+        already, and half of the rows are lost. So this raises there, unless it is told that Accelerate leaves the
+        DataLoader alone: it is not prepared, or has the attribute `_is_accelerate_prepared = True`.
+
+    The state behind a batch that came from a worker is `loader.state_dict(batch)`, with carry_state=True; before the
+    DataLoader is iterated, loader.load_state_dict(state) has it go on from there, with any number of workers.
+
+    Raises TypeError (no loader), ValueError (a loader with device=...), RuntimeError (several processes of Accelerate).
+    """
+    return LoaderDataset(loader, left_alone)
+
+
+class LoaderDataset(IterableDataset[Any]):
+    """What as_iterable() gives."""
+
+    def __init__(self, loader: millrace.Loader | Loader, left_alone: bool) -> None:
+        if not isinstance(loader, (millrace.Loader, Loader)):
+            raise TypeError(f"as_iterable: a millrace.Loader or millrace.torch.Loader, not {type(loader).__name__}")
+        if isinstance(loader, Loader) and loader._ahead is not None:
+            raise ValueError(
+                "as_iterable: the loader copies to a device, which workers cannot; make it without device="
+            )
+        self._loader = loader
+        self._left_alone = left_alone
+        self._refuse_accelerate()
+        self._rest_only = False  # a state of ours was loaded: the next iteration gives what is left of its pass
+        self._start: _Start | None = None  # in a worker that was spawned: that of the loader in the parent
+        self._share: _WorkerShare | None = None
+        # By worker, shared with them: 1 + _moves of the loader when it last began a pass, and which pass comes next.
+        self._begun = torch.zeros((_MOST_WORKERS, 2), dtype=torch.int64).share_memory_()
+        loader._workers_began = self._workers_began
+
+    def __iter__(self) -> Iterator[Any]:
+        self._refuse_accelerate()
+        if get_worker_info() is not None:
+            return self._own_share().begin()
+        rest_only, self._rest_only = self._rest_only, False
+        return _rest(self._loader) if rest_only else iter(self._loader)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def state_dict(self) -> State:
+        """As torchdata's StatefulDataLoader asks for it: in a worker, of that worker."""
+        return self._loader.state_dict() if get_worker_info() is None else self._own_share().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if get_worker_info() is not None:
+            self._own_share().restored = dict(state)
+            return
+        if _SKIP in state:
+            raise ValueError("as_iterable: this state is of one worker of several; load it with as many workers")
+        self._loader.load_state_dict(state)
+        self._rest_only = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For a worker that is spawned. Pickled loaders start at their beginning, so the position goes along.
+        return {**self.__dict__, "_share": None, "_start": self._loader._next_start()}
+
+    def _own_share(self) -> _WorkerShare:
+        info = get_worker_info()
+        assert info is not None
+        if self._share is None or self._share.number != info.id:
+            start = self._start or self._loader._next_start()
+            self._share = _WorkerShare(self._loader, start, self._begun[info.id], info.id, info.num_workers)
+        return self._share
+
+    def _workers_began(self) -> bool:
+        return bool((self._begun[:, 0] == self._loader._moves + 1).any())
+
+    def _refuse_accelerate(self) -> None:
+        processes = 1 if self._left_alone else _accelerate_processes()
+        if processes > 1:
+            raise RuntimeError(
+                f"as_iterable: Accelerate has {processes} processes, and would shard again what this loader has sharded. "
+                "Iterate over the loader itself, without a DataLoader; or see to it that Accelerate leaves the DataLoader "
+                "alone, and say left_alone=True (docs/frameworks.md)"
+            )
+
+
+class _WorkerShare:
+    """Every n-th batch of a loader, in worker `number` of n."""
+
+    def __init__(self, loader: Any, start: _Start, begun: torch.Tensor, number: int, workers: int) -> None:
+        self.number = number
+        self.restored: State | None = None  # by load_state_dict, for the next pass
+        self._start = start
+        self._begun = begun
+        config = loader._reader.config()
+        threads = max(1, config["num_threads"] // workers)
+        self._config = {**config, "first_step": number, "step_stride": workers, "num_threads": threads}
+        self._as_tensors = isinstance(loader, Loader)
+        self._reader: Any = None
+        self._skip = number  # batches of the other workers before the next one of this one
+
+    def begin(self) -> Iterator[Any]:
+        """The next pass. Not lazy: it is counted, for the worker that comes after this one."""
+        restored, self.restored = self.restored, None
+        self._skip = self.number if restored is None else restored.pop(_SKIP)
+        self._reader = make_reader(**{**self._config, "first_step": self._skip})
+        if restored is None:
+            self._go_to_next_pass()
+        else:
+            self._reader.load_state_dict(restored)
+        pass_now = self._reader.pass_info()[0] if self._config["epochs"] is not None else 0
+        self._begun[0], self._begun[1] = self._start[2] + 1, pass_now + 1
+        return self._batches(self._reader)
+
+    def state_dict(self) -> State:
+        state = self._start[0] if self._reader is None else self._reader.state_dict()
+        return {**(state or {}), _SKIP: self._skip}
+
+    def _go_to_next_pass(self) -> None:
+        state, number, moves = self._start
+        if state is not None:
+            self._reader.load_state_dict(state)
+        if int(self._begun[0]) == moves + 1:
+            if self._config["epochs"] is None:
+                raise RuntimeError(
+                    "the workers have begun with this endless loader before, and only they know how far it came: call "
+                    "loader.load_state_dict(loader.state_dict(batch)), with the last batch that was used, or use no workers"
+                )
+            number = int(self._begun[1])
+        elif number is None and self._config["epochs"] is not None:
+            now, over, _ = self._reader.pass_info()
+            number = now + 1 if over else None
+        if number is not None:
+            self._reader.start_pass(number)
+
+    def _batches(self, reader: Any) -> Iterator[Any]:
+        workers = self._config["step_stride"]
+        for arrays in reader:
+            self._skip = workers - 1
+            yield {name: torch.from_numpy(a) for name, a in arrays.items()} if self._as_tensors else arrays
+
+
+_Start = tuple[State | None, int | None, int]  # as Passes._next_start gives it
+_MOST_WORKERS = 4096
+
+
+def _rest(loader: Any) -> Iterator[Batch]:
+    """What is left of the pass that a loader is in, perhaps nothing."""
+    while True:
+        try:
+            yield next(loader)
+        except StopIteration:
+            return
+
+
+def _accelerate_processes() -> int:
+    """As many as there are or, before that is known, as there may be: ranks that did not call init_process_group, in a
+    process that imported Accelerate or was started by it."""
+    state = sys.modules.get("accelerate.state")
+    known = {} if state is None else state.PartialState._shared_state
+    if "num_processes" in known:
+        return int(known["num_processes"])
+    launched = "ACCELERATE_MIXED_PRECISION" in os.environ
+    expected = launched or (state is not None and not initialized())
+    return int(os.environ.get("WORLD_SIZE", "1")) if expected and get_worker_info() is None else 1

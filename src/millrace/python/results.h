@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the package's functions answer: dicts, whose keys python/millrace/results.py tells to type checkers.
+
+#include <nanobind/nanobind.h>
+
+namespace millrace::python {
+
+namespace nb = nanobind;
+
+class PrepareResult : public nb::dict {
+  NB_OBJECT_DEFAULT(PrepareResult, nb::dict, "PrepareResult", PyDict_Check)
+};
+class FinishResult : public nb::dict {
+  NB_OBJECT_DEFAULT(FinishResult, nb::dict, "FinishResult", PyDict_Check)
+};
+class SplitPart : public nb::dict {
+  NB_OBJECT_DEFAULT(SplitPart, nb::dict, "SplitPart", PyDict_Check)
+};
+class TransferResult : public nb::dict {
+  NB_OBJECT_DEFAULT(TransferResult, nb::dict, "TransferResult", PyDict_Check)
+};
+class ListEntry : public nb::dict {
+  NB_OBJECT_DEFAULT(ListEntry, nb::dict, "ListEntry", PyDict_Check)
+};
+class RemoveResult : public nb::dict {
+  NB_OBJECT_DEFAULT(RemoveResult, nb::dict, "RemoveResult", PyDict_Check)
+};
+class VerifyResult : public nb::dict {
+  NB_OBJECT_DEFAULT(VerifyResult, nb::dict, "VerifyResult", PyDict_Check)
+};
+class StageResult : public nb::dict {
+  NB_OBJECT_DEFAULT(StageResult, nb::dict, "StageResult", PyDict_Check)
+};
+class StepInfo : public nb::dict {
+  NB_OBJECT_DEFAULT(StepInfo, nb::dict, "StepInfo", PyDict_Check)
+};
+
+}  // namespace millrace::python

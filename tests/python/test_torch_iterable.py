@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""mr.torch.as_iterable inside torch's DataLoader: workers share a pass out, and nothing is given twice or lost."""
+
+import itertools
+import sys
+import types
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from torch.utils.data import DataLoader  # noqa: E402
+
+import millrace as mr  # noqa: E402
+
+
+def options(**more):
+    return dict(global_batch_size=64, seq_len=16, seed=4, **more)
+
+
+def ids(batch) -> list:
+    return batch["input_ids"].tolist()
+
+
+@pytest.fixture(scope="module")
+def epochs(dataset):
+    with mr.Loader(dataset.tars, **options(epochs=1)) as loader:
+        return [[ids(batch) for batch in loader] for _ in range(4)]
+
+
+@pytest.mark.parametrize("make", [mr.Loader, mr.torch.Loader])
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_passes_come_in_the_loaders_order(dataset, epochs, make, workers):
+    with make(dataset.tars, **options(epochs=1)) as loader:
+        data = DataLoader(mr.torch.as_iterable(loader), batch_size=None, num_workers=workers)
+        assert len(data) == len(epochs[0])
+        for epoch in range(3):
+            assert [ids(batch) for batch in data] == epochs[epoch]
+
+
+@pytest.mark.parametrize("more", [dict(persistent_workers=True), dict(multiprocessing_context="spawn")], ids=str)
+def test_kinds_of_workers(dataset, epochs, more):
+    with mr.Loader(dataset.tars, **options(epochs=1)) as loader:
+        next(loader)  # a spawned worker goes on from here, too
+        data = DataLoader(mr.torch.as_iterable(loader), batch_size=None, num_workers=2, **more)
+        assert [ids(batch) for batch in data] == epochs[0][1:]
+        assert [ids(batch) for batch in data] == epochs[1]
+
+
+def test_a_pass_that_was_left_early_is_over_in_workers_too(dataset, epochs):
+    with mr.Loader(dataset.tars, **options(epochs=1)) as loader:
+        data = DataLoader(mr.torch.as_iterable(loader), batch_size=None, num_workers=2)
+        assert [ids(batch) for batch in itertools.islice(data, 2)] == epochs[0][:2]
+        assert [ids(batch) for batch in data] == epochs[1]
+
+
+def test_the_state_is_that_of_the_batch_that_was_used(dataset, epochs):
+    with mr.Loader(dataset.tars, **options(epochs=1, carry_state=True)) as loader:
+        data = DataLoader(mr.torch.as_iterable(loader), batch_size=None, num_workers=2)
+        used = list(itertools.islice(data, 3))[-1]  # more were fetched
+        with pytest.raises(RuntimeError, match=r"state_dict\(batch\)"):
+            loader.state_dict()
+        state = loader.state_dict(used)
+    for workers in (0, 1, 2):
+        with mr.Loader(dataset.tars, **options(epochs=1)) as loader:
+            loader.load_state_dict(state)
+            data = DataLoader(mr.torch.as_iterable(loader), batch_size=None, num_workers=workers)
+            assert [ids(batch) for batch in data] == epochs[0][3:]
+            assert [ids(batch) for batch in data] == epochs[1]
+
+
+def test_an_endless_loader_in_workers_does_not_begin_again(dataset, epochs):
+    with mr.Loader(dataset.tars, **options(carry_state=True)) as loader:
+        data = DataLoader(mr.torch.as_iterable(loader), batch_size=None, num_workers=2)
+        used = list(itertools.islice(data, 3))
+        assert [ids(batch) for batch in used] == epochs[0][:3]
+        with pytest.raises(RuntimeError, match="used"):
+            next(iter(data))
+        loader.load_state_dict(loader.state_dict(used[-1]))
+        assert ids(next(iter(data))) == epochs[0][3]
+
+
+def test_what_cannot_sit_in_a_dataloader_says_so(dataset):
+    for epochs in (None, 1):
+        with mr.Loader(dataset.tars, **options(epochs=epochs)) as loader, pytest.raises(TypeError, match="as_iterable"):
+            next(iter(DataLoader(loader)))
+    with pytest.raises(TypeError, match="not list"):
+        mr.torch.as_iterable([loader])
+
+
+def accelerate_state(processes):
+    facts = {} if processes is None else {"num_processes": processes}
+    return types.SimpleNamespace(PartialState=types.SimpleNamespace(_shared_state=facts))
+
+
+def test_several_processes_of_accelerate_are_refused(dataset, monkeypatch):
+    with mr.Loader(dataset.tars, **options()) as loader:
+        monkeypatch.setitem(sys.modules, "accelerate.state", accelerate_state(2))
+        with pytest.raises(RuntimeError, match="has 2 processes"):
+            mr.torch.as_iterable(loader)
+        mr.torch.as_iterable(loader, left_alone=True)
+        monkeypatch.setitem(sys.modules, "accelerate.state", accelerate_state(1))
+        made = mr.torch.as_iterable(loader)
+        monkeypatch.setitem(sys.modules, "accelerate.state", accelerate_state(2))
+        with pytest.raises(RuntimeError, match="has 2 processes"):  # it came later
+            iter(made)
+        monkeypatch.setitem(sys.modules, "accelerate.state", accelerate_state(None))
+        mr.torch.as_iterable(loader)
+        monkeypatch.setenv("WORLD_SIZE", "2")  # ranks that may yet become its processes
+        with pytest.raises(RuntimeError, match="has 2 processes"):
+            mr.torch.as_iterable(loader)
