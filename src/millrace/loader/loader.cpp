@@ -5,7 +5,6 @@
 #include <atomic>
 #include <deque>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "millrace/base/buffer_pool.h"
@@ -127,7 +126,7 @@ struct Loader::Impl {
 
   // Set by open(), constant afterwards.
   std::unique_ptr<ShardSource> source;
-  std::vector<order::Window> windows;
+  std::shared_ptr<const order::WindowTable> windows;
   std::unique_ptr<BufferPool> block_pool, batch_pool;
   int64_t most_batches = 2;  // that fit the batch pool beside what the user keeps
   std::string field;
@@ -160,11 +159,7 @@ Status Loader::Impl::open() {
   int64_t samples = 0;
   for (const int64_t n : shard_samples) samples += n;
   if (samples == 0) return fail(ErrorCode::kInvalidArgument, "{}: no samples", source->name());
-  int64_t tokens = 0;
-  for (size_t shard = 0; shard < shard_samples.size(); ++shard) {
-    ASSIGN_OR_RETURN(const auto lengths, source->lengths(static_cast<int64_t>(shard), 0, shard_samples[shard]));
-    tokens = std::accumulate(lengths.begin(), lengths.end(), tokens);
-  }
+  ASSIGN_OR_RETURN(const int64_t tokens, source->total_tokens());
   order::OrderOptions wanted = options.order;
   wanted.pack_seq_len = pack_seq_len();
   at.source = source->identity();
@@ -190,13 +185,21 @@ Status Loader::Impl::open() {
   return {};
 }
 
-// The windows `at.options` asks for, with a sum of tokens each: what stays in memory is small beside the indexes.
+// The windows `at.options` asks for. When packing their tokens decide where rows lie, so all lengths are read, once.
 Status Loader::Impl::cut_windows() {
-  windows = order::cut_windows(source->shard_samples(), at.options.window_samples);
-  for (order::Window& window : windows) {
-    ASSIGN_OR_RETURN(const auto lengths, source->lengths(window.shard, window.first, window.samples));
-    window.tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  const auto shard_samples = source->shard_samples();
+  const int64_t window_samples = at.options.window_samples;
+  const bool packed = at.options.pack_seq_len > 0;
+  ASSIGN_OR_RETURN(auto table, order::WindowTable::create(shard_samples, window_samples, packed));
+  if (packed) {
+    std::vector<Status> read(shard_samples.size());
+    Executor readers(options.threads, "mr-open");
+    parallel_for(readers, static_cast<int64_t>(read.size()), [&](int64_t shard) {
+      read[static_cast<size_t>(shard)] = source->window_tokens(shard, window_samples, table.shard_tokens(shard));
+    });
+    for (const Status& status : read) RETURN_IF_ERROR(status);
   }
+  windows = std::make_shared<const order::WindowTable>(std::move(table));
   return {};
 }
 
