@@ -71,6 +71,15 @@ def test_megatron(millrace: Millrace, documents, tokenizer: Path, tmp_path: Path
     assert loaded(tmp_path / "out") == expected
     millrace("shards", "check", "out")
     before = visible_files(tmp_path / "out")
+    idx = shards[1].with_suffix(".idx")
+    good = idx.read_bytes()
+    for damaged in (good[:60] + bytes([good[60] ^ 1]) + good[61:], good[:-1], good + b"x"):
+        idx.write_bytes(damaged)
+        report = millrace("shards", "check", "out", status=3)
+        assert f"{idx.name}: from byte" in report.out and "1 damaged" in report.out
+    idx.unlink()
+    assert f"{idx.name}: missing" in millrace("shards", "check", "out", status=3).out
+    idx.write_bytes(good)
     shards[0].with_suffix(".idx").write_bytes(b"damaged")
     report = millrace("prepare", "raw.txt", "--tokenizer", tokenizer, "--out", "out", *flags, "--json")
     assert report.object("prepare")["shards_reused"] == len(shards) - 1

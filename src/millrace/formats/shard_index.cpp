@@ -176,6 +176,28 @@ std::string serialize_shard_index(const ShardIndex& index) {
   return out;
 }
 
+Result<Hash128> write_shard_index(
+    ByteSink& out, const ShardFacts& facts, int64_t samples,
+    const std::function<Status(IndexColumn column, const VisitValues& visit)>& visit_column) {
+  Xxh3Stream hash;
+  size_t size = 0;
+  const auto append = [&](std::span<const std::byte> bytes) {
+    hash.update(bytes);
+    size += bytes.size();
+    return out.append(bytes);
+  };
+  RETURN_IF_ERROR(append(as_bytes(index_header(facts, samples))));
+  for (const IndexColumn column :
+       {IndexColumn::kOffset, IndexColumn::kSize, IndexColumn::kHash, IndexColumn::kTokens}) {
+    RETURN_IF_ERROR(visit_column(column, append));
+  }
+  RETURN_IF_ERROR(append(as_bytes(std::string(aligned_to_8(size) - size, '\0'))));
+  std::string checksum;
+  put_index_hash(checksum, hash.digest());
+  RETURN_IF_ERROR(append(as_bytes(checksum)));
+  return hash.digest();
+}
+
 Result<ShardIndex> parse_shard_index(std::span<const std::byte> file, std::string_view source) {
   ASSIGN_OR_RETURN(IndexHeader header, parse_index_header(file, static_cast<int64_t>(file.size()), source));
   const size_t body = file.size() - kIndexChecksumBytes;

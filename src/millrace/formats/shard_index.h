@@ -5,6 +5,7 @@
 // (docs/format/shard_index.md). Named like the shard with ".index" appended. Values; thread-safe to read.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -49,6 +50,14 @@ struct ShardRows {
   int64_t samples() const { return static_cast<int64_t>(offset.size()); }
 };
 
+// The columns of an index in the order in which they lie in its file, and how wide their values are.
+enum class IndexColumn : size_t { kOffset = 0, kSize = 1, kHash = 2, kTokens = 3 };
+inline constexpr size_t kIndexColumns = 4;
+inline constexpr size_t kIndexRowBytes = 28;
+constexpr int64_t index_value_bytes(IndexColumn column) {
+  return column == IndexColumn::kTokens ? sizeof(uint32_t) : sizeof(uint64_t);
+}
+
 // A whole index in memory. IndexPages (index_pages.h) reads one of any size.
 struct ShardIndex : ShardFacts, ShardRows {
   int64_t total_tokens() const;  // 0 when unknown
@@ -57,6 +66,12 @@ struct ShardIndex : ShardFacts, ShardRows {
 
 // REQUIRES: the columns are equally long, `producer` is at most 64 KiB and `ids_field` 4 KiB.
 std::string serialize_shard_index(const ShardIndex& index);
+// Writes the index of a shard whose rows are not in memory: `visit_column` gives all values of a column, piece by
+// piece, as they lie in memory. Answers the XXH3-128 of what was written. Errors: those of `out` and `visit_column`.
+using VisitValues = std::function<Status(std::span<const std::byte> values)>;
+[[nodiscard]] Result<Hash128> write_shard_index(
+    ByteSink& out, const ShardFacts& facts, int64_t samples,
+    const std::function<Status(IndexColumn column, const VisitValues& visit)>& visit_column);
 // Errors: corruption (own checksum, cut, extents that overlap, leave the shard or are not what `kind` says),
 // unsupported (a version this build does not know). `source` is for messages.
 [[nodiscard]] Result<ShardIndex> parse_shard_index(std::span<const std::byte> file, std::string_view source);

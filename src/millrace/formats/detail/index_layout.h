@@ -16,18 +16,10 @@ namespace millrace::formats {
 
 inline constexpr size_t kIndexFixedHeader = 80;
 inline constexpr size_t kIndexChecksumBytes = 16;
-inline constexpr size_t kIndexRowBytes = 28;
 inline constexpr size_t kIndexMaxHeader = kIndexFixedHeader + (4 << 10) + (64 << 10) + 8;
 
 constexpr size_t aligned_to_8(size_t size) {
   return (size + 7) / 8 * 8;
-}
-
-// In the order in which they lie in the file.
-enum class IndexColumn : size_t { kOffset = 0, kSize = 1, kHash = 2, kTokens = 3 };
-inline constexpr size_t kIndexColumns = 4;
-constexpr int64_t index_value_bytes(IndexColumn column) {
-  return column == IndexColumn::kTokens ? sizeof(uint32_t) : sizeof(uint64_t);
 }
 
 struct IndexHeader {

@@ -77,6 +77,17 @@ Status MemberWriter::append(int64_t document, std::string_view text, std::span<c
   });
 }
 
+namespace {
+
+// Gives back what one large document grew scratch memory to.
+template <class Scratch>
+void release(Scratch& scratch) {
+  constexpr size_t kKeptBytes = 4 << 20;
+  if (scratch.capacity() * sizeof scratch[0] > kKeptBytes) scratch = Scratch();
+}
+
+}  // namespace
+
 template <class Write>
 Status MemberWriter::member(std::string_view field, std::string& out, Write write) {
   name_.resize(key_bytes_);
@@ -115,6 +126,9 @@ Status SampleEncoder::encode(Batch& batch) {
   if (slice.ends_chunk() && slice.chunk->left_out) {
     batch.dropped.push_back({slice.end().document, slice.chunk->left_out});
   }
+  release(ids_);
+  release(repaired_);
+  release(field_);
   return {};
 }
 

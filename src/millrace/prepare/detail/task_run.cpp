@@ -8,6 +8,7 @@
 #include <set>
 
 #include "millrace/base/log.h"
+#include "millrace/formats/megatron.h"
 #include "millrace/prepare/detail/folder.h"
 
 namespace millrace::prepare {
@@ -171,7 +172,7 @@ bool TaskRun::is_own_file(std::string_view name) const {
     if (digits == 0) return false;
     name.remove_prefix(digits);
   }
-  if (name == kMegatronSuffix) return format_.output == OutputFormat::kMegatron;
+  if (name == formats::kMegatronIndexSuffix) return format_.output == OutputFormat::kMegatron;
   const std::string_view suffix = shard_suffix(format_.output);
   if (!name.starts_with(suffix)) return false;
   name.remove_prefix(suffix.size());
@@ -275,7 +276,7 @@ Status TaskRun::open_shard() {
 
 Status TaskRun::drop(const Dropped& dropped, std::string_view source) {
   RETURN_IF_ERROR(open_shard());
-  shard_->drop(dropped, source);
+  RETURN_IF_ERROR(shard_->drop(dropped, source));
   if (!dropped.rejected) return {};
   metrics_.add(Metric::kRejected, 1);
   const formats::LeftOut& at = *dropped.rejected;
