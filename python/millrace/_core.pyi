@@ -120,7 +120,7 @@ class ChatShard:
         Writes the shard, which must not be there, and its index; is empty afterwards. Raises FileExistsError.
         """
 
-def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str = 'npy', text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, dry_run: bool = False) -> dict:
+def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str | None = None, text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, dry_run: bool = False, strip: bool = False) -> dict:
     """
     Tokenises raw text into shards; the same as `millrace prepare`.
 
@@ -131,7 +131,8 @@ def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int,
         out: the folder of the shards.
         task: (i, n): do part i of n, 0-based. None: the Slurm array task, else everything.
         format: 'webdataset' (tar), 'megatron' (bin and idx) or 'tokens' (llm.c's token files).
-        ids: of tar shards: 'npy' (token_ids.npy, uint32), 'json' (token_ids.json) or 'raw' (token_ids.u16 or .u32).
+        ids: of tar shards: 'npy' (token_ids.npy, uint32), 'json' (token_ids.json) or 'raw' (token_ids.u16 or .u32);
+            None: 'npy'. Other formats have their own form of ids and take none.
         text: write text.txt beside the ids.
         block_documents: of tar shards: the ids of so many documents in one member; 0: one each.
         shard_bytes: start a new shard at this size; 0: one shard a task.
@@ -140,6 +141,7 @@ def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int,
         chat: 'chatml', 'llama-3' or 'llama-2' (documents='jsonl'): each line is a conversation, written through this
             template with loss_mask.npy; refuse_control_text makes the template's marks in a message an error.
         bos, eos: tokens to put around every document beside what the post-processor adds.
+        strip: take white space from both ends of a document, as str.strip(); what is empty then is left out.
         strict: ill-formed UTF-8 is an error, instead of being replaced by U+FFFD.
         on_error: 'fail', or 'skip': leave the document out and write it to SHARD.rejected.jsonl; more than
             max_errors of a task fail it all the same.

@@ -86,6 +86,14 @@ def test_megatron(millrace: Millrace, documents, tokenizer: Path, tmp_path: Path
     assert visible_files(tmp_path / "out") == before
 
 
+def test_a_choice_that_a_format_does_not_leave_is_refused(millrace: Millrace, documents, tokenizer: Path):
+    prepare = ("prepare", "raw.txt", "--tokenizer", tokenizer, "--out", "out", "--ids", "npy")
+    for more in (("--format", "megatron"), ("--format", "tokens"), ("--block", 8)):
+        assert "--ids" in millrace.fails(*prepare, *more, status=2)
+    with pytest.raises(ValueError, match="own form of ids"):
+        mr.prepare(["raw.txt"], tokenizer=str(tokenizer), out="out", format="tokens", ids="npy")
+
+
 def test_token_files(millrace: Millrace, documents, tokenizer: Path, tmp_path: Path):
     flags = ("--format", "tokens", "--bos", "<|end|>", "--shard-size", "40KB")
     millrace("prepare", "raw.txt", "--tokenizer", tokenizer, "--out", "out", *flags)
