@@ -39,8 +39,8 @@ from millrace.loader import open_loaders as _open_loaders
 if _typing.TYPE_CHECKING:
     from millrace import chat, fsspec, torch
 else:  # checkers have these signatures from _core.pyi
-    cp, finish, ls, prepare, rm, split, stage, sync, verify = map(
-        _plain, (cp, finish, ls, prepare, rm, split, stage, sync, verify)
+    cp, finish, ls, mv, prepare, rm, split, stage, sync, verify = map(
+        _plain, (cp, finish, ls, mv, prepare, rm, split, stage, sync, verify)
     )
     _plain_methods(Tokenizer, ("from_file", "encode", "encode_batch", "encode_with_offsets", "decode"))
 

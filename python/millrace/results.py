@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 
 class DocumentCounts(TypedDict):
@@ -37,6 +37,10 @@ class PrepareResult(DocumentCounts):
     limited_by: str
     seconds: float
     cpu_seconds: float
+    expected_documents: NotRequired[int]  # these four of a dry run
+    expected_tokens: NotRequired[int]
+    expected_output_bytes: NotRequired[int]
+    sampled_bytes: NotRequired[int]
 
 
 class FinishResult(DocumentCounts):
@@ -57,7 +61,7 @@ class SplitPart(TypedDict):
 
 
 class TransferResult(TypedDict):
-    """Of millrace.cp and millrace.sync."""
+    """Of millrace.cp, millrace.mv and millrace.sync."""
 
     copied_files: int
     copied_bytes: int
@@ -70,6 +74,7 @@ class TransferResult(TypedDict):
     deleted_files: int
     deleted_bytes: int
     extra_files: int
+    removed_files: int
     passed: int
     refused: int
     retries: int

@@ -454,6 +454,11 @@ def test_a_preprocess_array_prepares_all(millrace: Millrace, slurm: Slurm, tmp_p
     logs = sorted(path.name for path in (tmp_path / "logs").iterdir())
     assert logs == [f"preprocess-{job}_{task}.log" for task in range(3)]
     assert millrace("prepare", "--finish", tmp_path / "shards", "--json").object("manifest")["documents"] == 400
+    # One task alone, submitted again.
+    (tmp_path / "shards/part-00002-of-00003.json").unlink()
+    again = submit(script, env, "--array=2")
+    wait_for(lambda: not slurm.run("squeue", "-h", "-j", again).strip(), 120)
+    assert millrace("prepare", "--finish", tmp_path / "shards", "--json").object("manifest")["documents"] == 400
 
 
 def test_a_storage_test_says_its_rates(millrace: Millrace, slurm: Slurm, tmp_path: Path):

@@ -79,6 +79,13 @@ def test_tasks_and_finish(millrace: Millrace, raw: Path, tokenizer: Path, tmp_pa
     manifest = millrace("prepare", "--finish", "shards", "--json").object("manifest")
     assert (manifest["tasks"], manifest["documents"]) == (2, len(DOCUMENTS))
     assert [s["text"] for s in samples(millrace, tmp_path / "shards")] == DOCUMENTS
+    # One of them again, as an array of one number.
+    (tmp_path / "shards/part-00001-of-00002.json").unlink()
+    lone = {"ID": "1", "MIN": "1", "MAX": "1", "STEP": "1", "COUNT": "1"}
+    again = millrace(*prepare, "--json", env={f"SLURM_ARRAY_TASK_{key}": value for key, value in lone.items()})
+    report = again.object("prepare")
+    assert (report["task"], report["tasks"], report["shards_reused"]) == (1, 2, 1)
+    assert (tmp_path / "shards/part-00001-of-00002.json").exists()
     # Another number of tasks, or tokenizer, does not mix in.
     assert "tasks" in millrace.fails(*prepare, "--task", "0/3")
     other = tmp_path / "other.json"

@@ -71,10 +71,27 @@ def test_megatron(millrace: Millrace, documents, tokenizer: Path, tmp_path: Path
     assert loaded(tmp_path / "out") == expected
     millrace("shards", "check", "out")
     before = visible_files(tmp_path / "out")
+    idx = shards[1].with_suffix(".idx")
+    good = idx.read_bytes()
+    for damaged in (good[:60] + bytes([good[60] ^ 1]) + good[61:], good[:-1], good + b"x"):
+        idx.write_bytes(damaged)
+        report = millrace("shards", "check", "out", status=3)
+        assert f"{idx.name}: from byte" in report.out and "1 damaged" in report.out
+    idx.unlink()
+    assert f"{idx.name}: missing" in millrace("shards", "check", "out", status=3).out
+    idx.write_bytes(good)
     shards[0].with_suffix(".idx").write_bytes(b"damaged")
     report = millrace("prepare", "raw.txt", "--tokenizer", tokenizer, "--out", "out", *flags, "--json")
     assert report.object("prepare")["shards_reused"] == len(shards) - 1
     assert visible_files(tmp_path / "out") == before
+
+
+def test_a_choice_that_a_format_does_not_leave_is_refused(millrace: Millrace, documents, tokenizer: Path):
+    prepare = ("prepare", "raw.txt", "--tokenizer", tokenizer, "--out", "out", "--ids", "npy")
+    for more in (("--format", "megatron"), ("--format", "tokens"), ("--block", 8)):
+        assert "--ids" in millrace.fails(*prepare, *more, status=2)
+    with pytest.raises(ValueError, match="own form of ids"):
+        mr.prepare(["raw.txt"], tokenizer=str(tokenizer), out="out", format="tokens", ids="npy")
 
 
 def test_token_files(millrace: Millrace, documents, tokenizer: Path, tmp_path: Path):

@@ -35,8 +35,10 @@ void check_prepare(PrepareArgs& args) {
   if (args.options.inputs.empty()) throw CLI::ValidationError("INPUT", "name the raw text, or --finish URL");
   if (args.options.tokenizer.empty()) throw CLI::RequiredError("--tokenizer");
   if (args.options.output.empty()) throw CLI::RequiredError("--out");
-  if (!args.task) args.task = usage_value("SLURM_ARRAY_TASK_ID", prepare::task_from_slurm());
-  args.options.task = args.task.value_or(prepare::Task{});
+  if (!args.options.ids_format.empty() &&
+      (args.options.format != prepare::OutputFormat::kWebDataset || args.options.block_documents > 0)) {
+    throw CLI::ValidationError("--ids", "is for tar shards without --block; other formats have their own form of ids");
+  }
   args.options.text = !args.no_text;
   args.options.add_special_tokens = !args.no_special_tokens;
 }
@@ -140,7 +142,12 @@ void print_prepare_report(const prepare::PrepareOptions& options, const prepare:
 
 Status run_prepare(const PrepareArgs& args, Context& context) {
   if (!args.finish.empty()) return finish_folder(args.finish, context.out);
-  const prepare::PrepareOptions& options = args.options;
+  prepare::PrepareOptions options = args.options;
+  std::optional<prepare::Task> task = args.task;
+  if (!task) {
+    ASSIGN_OR_RETURN(task, prepare::task_from_slurm(options.output));
+  }
+  options.task = task.value_or(prepare::Task{});
   Progress progress;
   auto view = context.out.watch(progress, "prepare");
   ASSIGN_OR_RETURN(const prepare::PrepareReport report, prepare::prepare(options, context.stop, &progress));
@@ -174,6 +181,8 @@ void add_output_flags(CLI::App& app, PrepareArgs& args) {
 
 // Which documents are taken.
 void add_selection_flags(CLI::App& app, prepare::PrepareOptions& options) {
+  app.add_flag("--strip", options.rules.strip,
+               "Without the white space at a document's ends, as Python's str.strip(); leave out what is empty then");
   app.add_flag("--strict", options.rules.strict_utf8, "Invalid UTF-8 is an error, instead of being replaced");
   add_choice_flag(
       app, "--on-error", {"fail", "skip"},

@@ -11,6 +11,8 @@
 #include "millrace/base/units.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/watched_reader.h"
+#include "millrace/formats/index_pages.h"
+#include "millrace/formats/megatron.h"
 #include "millrace/formats/tar.h"
 
 namespace millrace::cli {
@@ -48,31 +50,62 @@ Result<int64_t> count_samples(const RandomReader& reader) {
   }
 }
 
-Status check_against_entry(const Shard& shard, const StoredIndex& stored) {
+Status check_against_entry(const Shard& shard, const formats::IndexPages& pages) {
   if (!shard.entry) return {};
-  if (stored.hash != shard.entry->index_hash) {
+  if (pages.file_hash() != shard.entry->index_hash) {
     return fail(ErrorCode::kCorruption, "{}: not the index that the manifest names", index_location(shard).url);
   }
-  if (stored.index.shard_hash != shard.entry->hash) {
+  if (pages.facts().shard_hash != shard.entry->hash) {
     return fail(ErrorCode::kCorruption, "{}: its index and the manifest name different content", shard.location.url);
   }
   return {};
 }
 
+// A file of ids without a head is Megatron's, whose readers need the .idx beside it.
+Status check_megatron(const Shard& shard, const formats::IndexPages& pages, const RandomReader& index_file) {
+  const int64_t width = pages.facts().ids_field == "u16" ? sizeof(uint16_t) : sizeof(uint32_t);
+  const std::string_view suffix = ".bin";
+  if (pages.facts().kind != formats::SampleExtentKind::kIds || !shard.location.key.ends_with(suffix) ||
+      pages.facts().shard_size != pages.total_tokens() * width) {
+    return {};
+  }
+  const auto beside = [&](const std::string& name) {
+    return name.substr(0, name.size() - suffix.size()) + std::string(formats::kMegatronIndexSuffix);
+  };
+  const auto file = shard.location.storage->open_read(beside(shard.location.key));
+  if (!file && file.error().code() == ErrorCode::kNotFound) {
+    return fail(ErrorCode::kCorruption, "{}: missing, and Megatron-LM reads {} by it; run prepare again",
+                beside(shard.location.url), shard.location.url);
+  }
+  if (!file) return tl::unexpected(file.error());
+  return formats::check_megatron_index(**file, pages.samples(), static_cast<size_t>(width),
+                                       [&](const auto& visit) { return pages.visit_tokens(index_file, visit); });
+}
+
+Status check_indexed(const Shard& shard, const RandomReader& reader, const RandomReader& index_file,
+                     ShardCheck& result) {
+  ASSIGN_OR_RETURN(const formats::IndexPages pages, formats::IndexPages::open(index_file));
+  result.indexed = true;
+  result.samples = pages.samples();
+  RETURN_IF_ERROR(check_against_entry(shard, pages));
+  if (const Status idx = check_megatron(shard, pages, index_file); !idx) {
+    if (!is_damage(shard, idx.error())) return idx;
+    result.damage.push_back(idx.error());
+  }
+  return formats::check_shard(reader, pages, index_file);
+}
+
 Status check_one(const Shard& shard, std::stop_token stop, Progress& progress, ShardCheck& result) {
   ASSIGN_OR_RETURN(const auto reader, open_watched(shard, std::move(stop), progress));
   result.bytes = reader->size();
-  ASSIGN_OR_RETURN(const std::optional<StoredIndex> stored, read_index(shard));
-  if (!stored) {
-    // Only for entries of a manifest an index is owed.
-    if (shard.entry) result.damage.emplace_back(ErrorCode::kNotFound, index_location(shard).url + ": missing");
-    ASSIGN_OR_RETURN(result.samples, count_samples(*reader));
-    return {};
-  }
-  result.indexed = true;
-  result.samples = stored->index.samples();
-  RETURN_IF_ERROR(check_against_entry(shard, *stored));
-  return formats::check_shard(*reader, stored->index);
+  const Location index_at = index_location(shard);
+  const auto index_file = index_at.storage->open_read(index_at.key);
+  if (index_file) return check_indexed(shard, *reader, **index_file, result);
+  if (index_file.error().code() != ErrorCode::kNotFound) return tl::unexpected(index_file.error());
+  // Only for entries of a manifest an index is owed.
+  if (shard.entry) result.damage.emplace_back(ErrorCode::kNotFound, index_at.url + ": missing");
+  ASSIGN_OR_RETURN(result.samples, count_samples(*reader));
+  return {};
 }
 
 std::vector<ShardCheck> check_all(const std::vector<Shard>& shards, std::stop_token stop, Progress& progress) {

@@ -166,7 +166,8 @@ void write_preprocess(const JobSpec& spec, ScriptText& out) {
   out.line(fmt::format("  millrace prepare {} --tokenizer {} --out {} \\", joined(spec.inputs),
                        shell_quoted(spec.tokenizer), shell_quoted(spec.output)));
   const std::string more = joined(spec.command);
-  out.line(fmt::format("  --task \"$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT\"{}{}", more.empty() ? "" : " ", more));
+  // Not SLURM_ARRAY_TASK_COUNT, which is 1 when one task is submitted again.
+  out.line(fmt::format("  --task \"$SLURM_ARRAY_TASK_ID/{}\"{}{}", spec.tasks, more.empty() ? "" : " ", more));
 }
 
 void write_validation(const JobSpec& spec, ScriptText& out) {

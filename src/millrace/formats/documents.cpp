@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "millrace/formats/parquet.h"
@@ -264,6 +266,41 @@ int64_t document_line(const DocumentChunk& chunk, size_t i) {
 
 int64_t line_of(const DocumentChunk& chunk, size_t at) {
   return chunk.first_line + count_lines(std::string_view(chunk.text).substr(0, at));
+}
+
+namespace {
+
+// The code unit of a "\uXXXX" that `text` begins with.
+std::optional<uint32_t> escaped_unit(std::string_view text) {
+  if (!text.starts_with("\\u") || text.size() < 6) return std::nullopt;
+  uint32_t unit = 0;
+  const auto [end, error] = std::from_chars(text.data() + 2, text.data() + 6, unit, 16);
+  return error == std::errc() && end == text.data() + 6 ? std::optional(unit) : std::nullopt;
+}
+bool is_in(std::optional<uint32_t> unit, uint32_t begin, uint32_t end) {
+  return unit && *unit >= begin && *unit < end;
+}
+
+}  // namespace
+
+int64_t append_whole_surrogates(std::string_view line, std::string& out) {
+  int64_t replaced = 0;
+  while (!line.empty()) {
+    const size_t plain = std::min(line.find('\\'), line.size());
+    out += line.substr(0, plain);
+    line.remove_prefix(plain);
+    const auto unit = escaped_unit(line);
+    size_t size = unit ? 6 : std::min<size_t>(line.size(), 2);
+    if (is_in(unit, 0xD800, 0xDC00) && is_in(escaped_unit(line.substr(6)), 0xDC00, 0xE000)) size = 12;
+    if (size == 6 && is_in(unit, 0xD800, 0xE000)) {
+      out += "\\ufffd";
+      ++replaced;
+    } else {
+      out += line.substr(0, size);
+    }
+    line.remove_prefix(size);
+  }
+  return replaced;
 }
 
 Result<std::string> jsonl_text(std::string_view line, std::string_view field) {

@@ -105,6 +105,10 @@ int64_t document_line(const DocumentChunk& chunk, size_t i);
 // Line number (1-based) of a byte of a chunk of text, for messages.
 int64_t line_of(const DocumentChunk& chunk, size_t at);
 
+// Appends a line of JSON to `out` with each escape that is half a surrogate pair (\ud800 to \udfff alone) replaced by
+// \ufffd. Returns the number of replacements.
+int64_t append_whole_surrogates(std::string_view line, std::string& out);
+
 // The string at `field` ("text", or "meta.body" for nested objects) of one JSON object in valid UTF-8.
 // Errors: invalid_argument (not JSON, no such field, not a string; a number beyond 64 bits, half a surrogate pair).
 [[nodiscard]] Result<std::string> jsonl_text(std::string_view line, std::string_view field);

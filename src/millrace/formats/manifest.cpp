@@ -86,6 +86,7 @@ class Fields {
     return hash.value_or(Hash128{});
   }
   int64_t count_or_0(const char* key) { return object_.contains(key) ? count(key) : 0; }
+  bool true_or_absent(const char* key) { return object_.contains(key) && boolean(key); }
   const Json& object(const char* key) { return at(key); }
   template <class T, class Read>
   std::vector<T> list(const char* key, Read read) {
@@ -123,7 +124,7 @@ class Fields {
   std::string error_;
 };
 
-Json to_json(const ShardConfig& config) {
+Json config_to_json(const ShardConfig& config) {
   Json json = {{"tasks", config.tasks},
                {"output", config.format},
                {"tokenizer_hash", to_hex(config.tokenizer_hash)},
@@ -149,6 +150,11 @@ Json to_json(const ShardConfig& config) {
   if (config.id_limit > 0) json["id_limit"] = config.id_limit;
   return json;
 }
+Json to_json(const ShardConfig& config) {
+  Json json = config_to_json(config);
+  if (config.rules.strip) json["strip"] = true;  // younger than version 1's first files
+  return json;
+}
 DocumentRules read_rules(Fields& fields) {
   const std::string on_error = fields.text("on_error");
   fields.check(on_error == "skip" || on_error == "fail", "on_error", "\"fail\" or \"skip\"");
@@ -159,7 +165,8 @@ DocumentRules read_rules(Fields& fields) {
           .min_bytes = fields.count("min_bytes"),
           .max_bytes = fields.count("max_bytes"),
           .min_tokens = fields.count("min_tokens"),
-          .max_tokens = fields.count("max_tokens")};
+          .max_tokens = fields.count("max_tokens"),
+          .strip = fields.true_or_absent("strip")};
 }
 ShardConfig read_config(Fields& fields) {
   ShardConfig config{.tasks = fields.count("tasks"),
@@ -327,10 +334,13 @@ Result<ShardConfig> parse_shard_config(std::string_view json, std::string_view s
 
 std::string explain_difference(const ShardConfig& there, const ShardConfig& here) {
   const Json a = to_json(there), b = to_json(here);
+  Json all = a;
+  all.update(b);
   std::string text;
-  for (const auto& [key, value] : a.items()) {
-    if (value == b[key]) continue;
-    text += fmt::format("{}{}: {} there, {} here", text.empty() ? "" : "\n", key, dump(value, -1), dump(b[key], -1));
+  for (const auto& [key, unused] : all.items()) {
+    const Json was = a.value(key, Json()), is = b.value(key, Json());
+    if (was == is) continue;
+    text += fmt::format("{}{}: {} there, {} here", text.empty() ? "" : "\n", key, dump(was, -1), dump(is, -1));
   }
   return text;
 }

@@ -23,6 +23,7 @@ struct DocumentRules {
   bool dedup = false;                      // texts that came before in the task are left out
   int64_t min_bytes = 0, max_bytes = 0;    // so are those with fewer or more bytes of text
   int64_t min_tokens = 0, max_tokens = 0;  // or ids, all that are written
+  bool strip = false;                      // white space at both ends of a text goes, as Python's str.strip() has it
   bool operator==(const DocumentRules&) const = default;
 };
 

@@ -5,16 +5,32 @@
 // Thread-safe.
 
 #include <cstdint>
+#include <functional>
 #include <span>
-#include <string>
+#include <string_view>
+
+#include "millrace/base/io.h"
+#include "millrace/base/status.h"
 
 namespace millrace::formats {
+
+inline constexpr std::string_view kMegatronIndexSuffix = ".idx";  // in the place of ".bin"
 
 // How wide Megatron-LM takes ids to be for a vocabulary: 2 bytes (uint16) below 65,500 entries, else 4 (int32).
 inline constexpr int64_t kMegatronNarrowVocabulary = 65'500;
 
-// Of documents back to back in a `.bin`, one sequence each: `tokens` ids of `width` bytes, 2 or 4.
-// REQUIRES: each count is below 2^31.
-std::string serialize_megatron_index(std::span<const uint32_t> tokens, size_t width);
+// Calls `visit` with the token counts of all documents, run by run, the same each time.
+using VisitTokens = std::function<Status(const std::function<Status(std::span<const uint32_t> tokens)>& visit)>;
+
+// Writes the `.idx` of `documents` that lie back to back in a `.bin`, one sequence each, with ids of `width` bytes, 2
+// or
+// 4. Asks for the counts twice. Errors: those of `out` and `visit_tokens`. REQUIRES: each count is below 2^31.
+[[nodiscard]] Status write_megatron_index(ByteSink& out, int64_t documents, size_t width,
+                                          const VisitTokens& visit_tokens);
+
+// Holds an `.idx` against what write_megatron_index writes, block by block.
+// Errors: corruption (another content or size, naming the byte), those of reading.
+[[nodiscard]] Status check_megatron_index(const RandomReader& file, int64_t documents, size_t width,
+                                          const VisitTokens& visit_tokens);
 
 }  // namespace millrace::formats

@@ -4,154 +4,95 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cassert>
 #include <cstring>
 #include <numeric>
 
+#include "millrace/formats/detail/index_layout.h"
 #include "millrace/formats/detail/raw_bytes.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/tar.h"
 
 namespace millrace::formats {
-namespace {
 
-static_assert(std::endian::native == std::endian::little, "columns are copied as they lie in the file");
+namespace detail {
 
-// Layout version 1, as docs/format/shard_index.md draws it. The offsets of published versions never change.
-constexpr std::string_view kIndexMagic = "MLRINDEX";
-constexpr uint32_t kIndexVersion = 1;
-constexpr size_t kFixedHeader = 80;
-constexpr size_t kChecksumBytes = 16;
-constexpr size_t kRowBytes = 28;
-constexpr size_t kMaxProducer = 64 << 10;
-constexpr size_t kMaxIdsField = 4096;
-
-size_t aligned(size_t size) {
-  return (size + 7) / 8 * 8;
-}
-
-template <class T>
-void put_column(std::string& out, const std::vector<T>& column) {
-  out.append(as_text(std::as_bytes(std::span(column))));
-  out.resize(aligned(out.size()), '\0');
-}
-
-// The canonical form, most significant byte first: a dump of the file reads like xxhsum's output.
-void put_hash(std::string& out, Hash128 hash) {
-  for (const uint64_t half : {hash.high, hash.low}) {
-    for (int shift = 56; shift >= 0; shift -= 8) out += static_cast<char>(half >> shift & 255);
-  }
-}
-
-// Takes fields off the front of bytes whose size was checked before.
-class IndexCursor {
- public:
-  explicit IndexCursor(std::span<const std::byte> bytes) : rest_(bytes) {}
-
-  template <class T>
-  T take() {
-    T value;
-    std::memcpy(&value, rest_.data(), sizeof(T));
-    rest_ = rest_.subspan(sizeof(T));
-    return value;
-  }
-  Hash128 take_hash() {
-    std::array<uint64_t, 2> halves{};
-    for (uint64_t& half : halves) {
-      for (int i = 0; i < 8; ++i) half = half << 8 | take<uint8_t>();
-    }
-    return {halves[0], halves[1]};
-  }
-  std::string take_text(size_t size) {
-    std::string text(as_text(rest_.first(size)));
-    rest_ = rest_.subspan(size);
-    return text;
-  }
-  template <class T>
-  void take_column(std::vector<T>& column, size_t count) {
-    column.resize(count);
-    if (count != 0) std::memcpy(column.data(), rest_.data(), count * sizeof(T));
-    rest_ = rest_.subspan(aligned(count * sizeof(T)));
-  }
-
- private:
-  std::span<const std::byte> rest_;
-};
-
-tl::unexpected<Error> bad_index(std::string_view source, std::string_view reason) {
-  return fail(ErrorCode::kCorruption, "{}: {}", source, reason);
-}
-
-// Whether an extent has the size that its kind asks for.
-bool whole_extent(const ShardIndex& index, size_t i) {
-  const uint64_t offset = index.offset[i];
-  const uint64_t size = index.size[i];
-  if (index.kind == SampleExtentKind::kMembers)
-    return (offset | size) % static_cast<uint64_t>(kTarBlock) == 0 && size != 0;
-  return size == index.tokens[i] * (index.ids_field == "u16" ? sizeof(uint16_t) : sizeof(uint32_t));
-}
-
-Status check_extents(const ShardIndex& index, std::string_view source) {
-  const auto shard_size = static_cast<uint64_t>(index.shard_size);
-  uint64_t end = 0;
-  for (size_t i = 0; i < index.offset.size(); ++i) {
-    const uint64_t offset = index.offset[i];
-    const uint64_t size = index.size[i];
-    if (!whole_extent(index, i) || offset < end || offset > shard_size || size > shard_size - offset) {
-      return fail(
-          ErrorCode::kCorruption,
-          "{}: sample {} is said to lie at [{}, {} + {}): not a whole sample, or over its neighbour, or outside "
-          "the shard",
-          source, i, offset, offset, size);
-    }
-    end = offset + size;
-  }
-  return {};
-}
-
-// Reads a shard front to back, hashes all of it, and hands out one extent after the other. What is before `begin` comes
-// last.
+// Reads a shard front to back in blocks, hashes all of it, and hands out one extent after the other. What is before
+// `begin` comes last.
 class HashedShard {
  public:
-  explicit HashedShard(const RandomReader& shard, int64_t begin = 0) : shard_(shard), begin_(begin), at_(begin) {}
+  explicit HashedShard(const RandomReader& shard, int64_t begin = 0)
+      : shard_(shard), begin_(begin), limit_(shard.size()), at_(begin) {}
 
   // Valid until the next call. REQUIRES: begin is not before the end of the extent before, end is inside the shard.
   Result<std::span<const std::byte>> extent(int64_t begin, int64_t end) {
-    RETURN_IF_ERROR(pass(begin));
-    RETURN_IF_ERROR(read(end - begin));
-    return buffer_;
+    RETURN_IF_ERROR(load(begin, end));
+    return std::span<const std::byte>(buffer_).subspan(static_cast<size_t>(begin - at_),
+                                                       static_cast<size_t>(end - begin));
   }
 
   Result<Hash128> finish() {
-    RETURN_IF_ERROR(pass(shard_.size()));
+    RETURN_IF_ERROR(load(limit_, limit_));
+    buffer_.clear();
     at_ = 0;
-    RETURN_IF_ERROR(pass(begin_));
+    limit_ = begin_;
+    RETURN_IF_ERROR(load(limit_, limit_));
     return hash_.digest();
   }
 
  private:
-  static constexpr int64_t kPiece = 1 << 20;
+  static constexpr int64_t kBlock = 1 << 20;
 
-  Status pass(int64_t end) {
-    while (at_ < end) RETURN_IF_ERROR(read(std::min(end - at_, kPiece)));
-    return {};
-  }
-  Status read(int64_t size) {
-    buffer_.resize(static_cast<size_t>(size));
-    RETURN_IF_ERROR(shard_.read_at(at_, buffer_));
-    hash_.update(buffer_);
-    at_ += size;
+  int64_t loaded() const { return at_ + static_cast<int64_t>(buffer_.size()); }
+
+  // Reads on until the buffer holds [begin, end); what is before `begin` leaves it.
+  Status load(int64_t begin, int64_t end) {
+    while (loaded() < end) {
+      const int64_t kept = std::min(begin, loaded());
+      buffer_.erase(buffer_.begin(), buffer_.begin() + (kept - at_));
+      at_ = kept;
+      const int64_t next = loaded();
+      const int64_t wanted = std::max(kBlock, begin <= next ? end - next : 0);
+      const size_t behind = buffer_.size();
+      buffer_.resize(behind + static_cast<size_t>(std::min(wanted, limit_ - next)));
+      const auto fresh = std::span(buffer_).subspan(behind);
+      RETURN_IF_ERROR(shard_.read_at(next, fresh));
+      hash_.update(fresh);
+    }
     return {};
   }
 
   const RandomReader& shard_;
   const int64_t begin_;
-  std::vector<std::byte> buffer_;
+  int64_t limit_;                  // what is read ends there
+  int64_t at_;                     // of the buffer, in the shard
+  std::vector<std::byte> buffer_;  // was hashed
   Xxh3Stream hash_;
-  int64_t at_;
 };
+
+}  // namespace detail
+
+namespace {
+
+using detail::HashedShard;
+
+static_assert(std::endian::native == std::endian::little, "columns are copied as they lie in the file");
+
+template <class T>
+void put_column(std::string& out, const std::vector<T>& column) {
+  out.append(as_text(std::as_bytes(std::span(column))));
+  out.resize(aligned_to_8(out.size()), '\0');
+}
+
+// Whether an extent has the size that its kind asks for.
+bool whole_extent(const ShardFacts& facts, const ShardRows& rows, size_t i) {
+  const uint64_t offset = rows.offset[i];
+  const uint64_t size = rows.size[i];
+  if (facts.kind == SampleExtentKind::kMembers)
+    return (offset | size) % static_cast<uint64_t>(kTarBlock) == 0 && size != 0;
+  return size == rows.tokens[i] * (facts.ids_field == "u16" ? sizeof(uint16_t) : sizeof(uint32_t));
+}
 
 // Where an extent lies, for messages.
 struct ExtentPlace {
@@ -224,75 +165,74 @@ bool ShardIndex::tokens_known() const {
 
 std::string serialize_shard_index(const ShardIndex& index) {
   assert(index.size.size() == index.offset.size() && index.tokens.size() == index.offset.size() &&
-         index.hash.size() == index.offset.size() && index.producer.size() <= kMaxProducer &&
-         index.ids_field.size() <= kMaxIdsField);
-  const size_t header = aligned(kFixedHeader + index.ids_field.size() + index.producer.size());
-  std::string out;
-  out.reserve(header + aligned(index.offset.size() * kRowBytes) + kChecksumBytes);
-  out.append(kIndexMagic);
-  put(out, kIndexVersion);
-  put(out, static_cast<uint32_t>(header));
-  put(out, static_cast<uint64_t>(index.shard_size));
-  put(out, static_cast<uint64_t>(index.samples()));
-  put_hash(out, index.shard_hash);
-  put_hash(out, index.tokenizer_hash);
-  put(out, static_cast<uint32_t>(index.ids_field.size()));
-  put(out, static_cast<uint32_t>(index.producer.size()));
-  put(out, static_cast<uint32_t>(index.kind));
-  put(out, uint32_t{0});
-  out.append(index.ids_field).append(index.producer);
-  out.resize(header, '\0');
+         index.hash.size() == index.offset.size());
+  std::string out = index_header(index, index.samples());
+  out.reserve(out.size() + aligned_to_8(index.offset.size() * kIndexRowBytes) + kIndexChecksumBytes);
   put_column(out, index.offset);
   put_column(out, index.size);
   put_column(out, index.hash);
   put_column(out, index.tokens);
-  put_hash(out, xxh3_128(out));
+  put_index_hash(out, xxh3_128(out));
   return out;
 }
 
+Result<Hash128> write_shard_index(
+    ByteSink& out, const ShardFacts& facts, int64_t samples,
+    const std::function<Status(IndexColumn column, const VisitValues& visit)>& visit_column) {
+  Xxh3Stream hash;
+  size_t size = 0;
+  const auto append = [&](std::span<const std::byte> bytes) {
+    hash.update(bytes);
+    size += bytes.size();
+    return out.append(bytes);
+  };
+  RETURN_IF_ERROR(append(as_bytes(index_header(facts, samples))));
+  for (const IndexColumn column :
+       {IndexColumn::kOffset, IndexColumn::kSize, IndexColumn::kHash, IndexColumn::kTokens}) {
+    RETURN_IF_ERROR(visit_column(column, append));
+  }
+  RETURN_IF_ERROR(append(as_bytes(std::string(aligned_to_8(size) - size, '\0'))));
+  std::string checksum;
+  put_index_hash(checksum, hash.digest());
+  RETURN_IF_ERROR(append(as_bytes(checksum)));
+  return hash.digest();
+}
+
 Result<ShardIndex> parse_shard_index(std::span<const std::byte> file, std::string_view source) {
-  if (file.size() < kFixedHeader + kChecksumBytes || !as_text(file).starts_with(kIndexMagic)) {
-    return bad_index(source, "not a shard index, or cut in its header");
-  }
-  IndexCursor cursor(file.subspan(kIndexMagic.size()));
-  if (const auto version = cursor.take<uint32_t>(); version != kIndexVersion) {
-    return fail(ErrorCode::kUnsupported, "{}: shard index version {}; this build reads version {}", source, version,
-                kIndexVersion);
-  }
-  const size_t body = file.size() - kChecksumBytes;
-  if (IndexCursor(file.subspan(body)).take_hash() != xxh3_128(file.first(body))) {
-    return bad_index(source, "the shard index does not have the checksum it states: cut or damaged");
-  }
-  // Behind the checksum only a defective writer can be wrong; what follows keeps such a file from being read out of
-  // bounds.
+  ASSIGN_OR_RETURN(IndexHeader header, parse_index_header(file, static_cast<int64_t>(file.size()), source));
+  const size_t body = file.size() - kIndexChecksumBytes;
+  if (take_index_hash(file.subspan(body)) != xxh3_128(file.first(body))) return bad_index_checksum(source);
   ShardIndex index;
-  const size_t header = cursor.take<uint32_t>();
-  index.shard_size = static_cast<int64_t>(cursor.take<uint64_t>());
-  const auto samples = cursor.take<uint64_t>();
-  index.shard_hash = cursor.take_hash();
-  index.tokenizer_hash = cursor.take_hash();
-  const size_t ids_field = cursor.take<uint32_t>();
-  const size_t producer = cursor.take<uint32_t>();
-  const auto kind = cursor.take<uint32_t>();
-  const auto reserved = cursor.take<uint32_t>();
-  if (index.shard_size < 0 || kind > static_cast<uint32_t>(SampleExtentKind::kIds) || reserved != 0 ||
-      ids_field > kMaxIdsField || producer > kMaxProducer || header != aligned(kFixedHeader + ids_field + producer) ||
-      header > body || samples > body / kRowBytes || header + aligned(samples * kRowBytes) != body) {
-    return bad_index(source, "the shard index states sizes that do not fit together");
-  }
-  index.kind = static_cast<SampleExtentKind>(kind);
-  index.ids_field = cursor.take_text(ids_field);
-  index.producer = cursor.take_text(producer);
-  cursor.take_text(header - kFixedHeader - ids_field - producer);
-  cursor.take_column(index.offset, samples);
-  cursor.take_column(index.size, samples);
-  cursor.take_column(index.hash, samples);
-  cursor.take_column(index.tokens, samples);
-  if (index.kind == SampleExtentKind::kIds && index.ids_field != "u16" && index.ids_field != "u32") {
-    return bad_index(source, "the samples are ids, and not said to be u16 or u32");
-  }
-  RETURN_IF_ERROR(check_extents(index, source));
+  static_cast<ShardFacts&>(index) = std::move(header.facts);
+  const auto take_column = [&](IndexColumn column, auto& values) {
+    values.resize(static_cast<size_t>(header.samples));
+    if (values.empty()) return;
+    std::memcpy(values.data(), file.data() + header.column_at(column), values.size() * sizeof values[0]);
+  };
+  take_column(IndexColumn::kOffset, index.offset);
+  take_column(IndexColumn::kSize, index.size);
+  take_column(IndexColumn::kHash, index.hash);
+  take_column(IndexColumn::kTokens, index.tokens);
+  RETURN_IF_ERROR(check_rows(index, index, 0, source));
   return index;
+}
+
+Status check_rows(const ShardFacts& facts, const ShardRows& rows, int64_t first, std::string_view source,
+                  uint64_t end) {
+  const auto shard_size = static_cast<uint64_t>(facts.shard_size);
+  for (size_t i = 0; i < rows.offset.size(); ++i) {
+    const uint64_t offset = rows.offset[i];
+    const uint64_t size = rows.size[i];
+    if (!whole_extent(facts, rows, i) || offset < end || offset > shard_size || size > shard_size - offset) {
+      return fail(
+          ErrorCode::kCorruption,
+          "{}: sample {} is said to lie at [{}, {} + {}): not a whole sample, or over its neighbour, or outside "
+          "the shard",
+          source, first + static_cast<int64_t>(i), offset, offset, size);
+    }
+    end = offset + size;
+  }
+  return {};
 }
 
 Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view ids_field) {
@@ -330,31 +270,64 @@ Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view ids_f
   return index;
 }
 
-Status check_shard(const RandomReader& shard, const ShardIndex& index) {
-  if (shard.size() != index.shard_size) {
-    return fail(ErrorCode::kCorruption, "{}: {} bytes, and its index says {}: cut, or another shard", shard.name(),
-                shard.size(), index.shard_size);
-  }
-  RETURN_IF_ERROR(check_extents(index, shard.name()));
-  const bool members = index.kind == SampleExtentKind::kMembers;
-  HashedShard bytes(shard, members || index.offset.empty() ? 0 : static_cast<int64_t>(index.offset[0]));
+struct ShardCheck::Impl {
+  const RandomReader& shard;
+  const ShardFacts& facts;
+  std::optional<detail::HashedShard> bytes;
+  int64_t samples = 0;
   std::string last_key;
-  for (size_t i = 0; i < index.offset.size(); ++i) {
-    const auto begin = static_cast<int64_t>(index.offset[i]);
-    const ExtentPlace place{shard.name(), static_cast<int64_t>(i), begin};
-    ASSIGN_OR_RETURN(const auto extent, bytes.extent(begin, begin + static_cast<int64_t>(index.size[i])));
-    if (xxh3_64(extent) != index.hash[i]) return bad_sample(place, "its bytes do not have the hash in the index");
-    if (!members) continue;
+
+  // Beginning where the hash of the shard does.
+  HashedShard& open(int64_t first_offset) {
+    if (!bytes) bytes.emplace(shard, facts.kind == SampleExtentKind::kMembers ? 0 : first_offset);
+    return *bytes;
+  }
+
+  Status add_sample(int64_t begin, int64_t size, uint64_t hash) {
+    const ExtentPlace place{shard.name(), samples++, begin};
+    ASSIGN_OR_RETURN(const auto extent, open(begin).extent(begin, begin + size));
+    if (xxh3_64(extent) != hash) return bad_sample(place, "its bytes do not have the hash in the index");
+    if (facts.kind != SampleExtentKind::kMembers) return {};
     ASSIGN_OR_RETURN(SampleContent content, walk_sample(extent, {}, place));
     if (content.key == last_key) return bad_sample(place, "it is a part of the sample before");
     last_key = std::move(content.key);
+    return {};
   }
-  ASSIGN_OR_RETURN(const Hash128 hash, bytes.finish());
-  if (hash != index.shard_hash) {
-    return fail(ErrorCode::kCorruption, "{}: damaged outside its samples: its bytes do not have the hash in the index",
-                shard.name());
+};
+
+ShardCheck::ShardCheck(const RandomReader& shard, const ShardFacts& facts)
+    : impl_(new Impl{.shard = shard, .facts = facts}) {}
+ShardCheck::~ShardCheck() = default;
+
+Status ShardCheck::begin() {
+  const RandomReader& shard = impl_->shard;
+  const ShardFacts& facts = impl_->facts;
+  if (shard.size() == facts.shard_size) return {};
+  return fail(ErrorCode::kCorruption, "{}: {} bytes, and its index says {}: cut, or another shard", shard.name(),
+              shard.size(), facts.shard_size);
+}
+
+Status ShardCheck::add(const ShardRows& rows) {
+  for (size_t i = 0; i < rows.offset.size(); ++i) {
+    RETURN_IF_ERROR(
+        impl_->add_sample(static_cast<int64_t>(rows.offset[i]), static_cast<int64_t>(rows.size[i]), rows.hash[i]));
   }
   return {};
+}
+
+Status ShardCheck::finish() {
+  ASSIGN_OR_RETURN(const Hash128 hash, impl_->open(0).finish());
+  if (hash == impl_->facts.shard_hash) return {};
+  return fail(ErrorCode::kCorruption, "{}: damaged outside its samples: its bytes do not have the hash in the index",
+              impl_->shard.name());
+}
+
+Status check_shard(const RandomReader& shard, const ShardIndex& index) {
+  ShardCheck check(shard, index);
+  RETURN_IF_ERROR(check.begin());
+  RETURN_IF_ERROR(check_rows(index, index, 0, shard.name()));
+  RETURN_IF_ERROR(check.add(index));
+  return check.finish();
 }
 
 }  // namespace millrace::formats

@@ -5,6 +5,8 @@
 // (docs/format/shard_index.md). Named like the shard with ".index" appended. Values; thread-safe to read.
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,7 +27,8 @@ enum class SampleExtentKind : uint32_t {
   kIds = 1,      // ids and nothing else; `ids_field` is how they are written, "u16" or "u32"
 };
 
-struct ShardIndex {
+// What an index says of its shard as a whole.
+struct ShardFacts {
   SampleExtentKind kind = SampleExtentKind::kMembers;
   int64_t shard_size = 0;  // bytes of the shard's file
   // XXH3-128 of the whole file; of one of kIds, of the bytes from the first sample on and then those before it, since a
@@ -35,20 +38,40 @@ struct ShardIndex {
   std::string ids_field;   // "token_ids.npy"; empty when the shard has none
   // A small JSON object of whoever wrote the index (`prepare`: configuration and place in the input); at most 64 KiB.
   std::string producer = "{}";
+};
 
-  // One entry a sample, in shard order. Extents [offset, offset + size) are what `kind` says and do not overlap.
+// One entry a sample, in shard order. Extents [offset, offset + size) are what `kind` says and do not overlap.
+struct ShardRows {
   std::vector<uint64_t> offset;
   std::vector<uint64_t> size;
   std::vector<uint32_t> tokens;
   std::vector<uint64_t> hash;  // XXH3-64 of the extent
 
   int64_t samples() const { return static_cast<int64_t>(offset.size()); }
+};
+
+// The columns of an index in the order in which they lie in its file, and how wide their values are.
+enum class IndexColumn : size_t { kOffset = 0, kSize = 1, kHash = 2, kTokens = 3 };
+inline constexpr size_t kIndexColumns = 4;
+inline constexpr size_t kIndexRowBytes = 28;
+constexpr int64_t index_value_bytes(IndexColumn column) {
+  return column == IndexColumn::kTokens ? sizeof(uint32_t) : sizeof(uint64_t);
+}
+
+// A whole index in memory. IndexPages (index_pages.h) reads one of any size.
+struct ShardIndex : ShardFacts, ShardRows {
   int64_t total_tokens() const;  // 0 when unknown
   bool tokens_known() const;     // there is a field with ids, and every sample's were counted
 };
 
 // REQUIRES: the columns are equally long, `producer` is at most 64 KiB and `ids_field` 4 KiB.
 std::string serialize_shard_index(const ShardIndex& index);
+// Writes the index of a shard whose rows are not in memory: `visit_column` gives all values of a column, piece by
+// piece, as they lie in memory. Answers the XXH3-128 of what was written. Errors: those of `out` and `visit_column`.
+using VisitValues = std::function<Status(std::span<const std::byte> values)>;
+[[nodiscard]] Result<Hash128> write_shard_index(
+    ByteSink& out, const ShardFacts& facts, int64_t samples,
+    const std::function<Status(IndexColumn column, const VisitValues& visit)>& visit_column);
 // Errors: corruption (own checksum, cut, extents that overlap, leave the shard or are not what `kind` says),
 // unsupported (a version this build does not know). `source` is for messages.
 [[nodiscard]] Result<ShardIndex> parse_shard_index(std::span<const std::byte> file, std::string_view source);
@@ -58,9 +81,31 @@ std::string serialize_shard_index(const ShardIndex& index);
 // Errors: those of SampleReader and of the ids; invalid_argument (no such field, or neither .npy nor .json).
 [[nodiscard]] Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view ids_field = {});
 
+// Holds rows, the first of them number `first` of the shard, against what the format promises; the sample before ends
+// at byte `end`. Errors: corruption (extents that overlap, leave the shard or are not what `kind` says). `source` is
+// for messages.
+[[nodiscard]] Status check_rows(const ShardFacts& facts, const ShardRows& rows, int64_t first, std::string_view source,
+                                uint64_t end = 0);
+
 // Holds a shard against its index: size, every sample's hash, that the extents hold whole samples, and the whole
 // file's hash.
 // Errors: corruption naming the shard, the sample's number and offset; those of read_at.
 [[nodiscard]] Status check_shard(const RandomReader& shard, const ShardIndex& index);
+
+// The same for rows that come in runs: begin, add for each run, finish; behind an error nothing more. The shard is read
+// once, in blocks of 1 MiB. Belongs to one thread.
+class ShardCheck {
+ public:
+  // REQUIRES: both outlive it.
+  ShardCheck(const RandomReader& shard, const ShardFacts& facts);
+  ~ShardCheck();
+  [[nodiscard]] Status begin();
+  [[nodiscard]] Status add(const ShardRows& rows);  // REQUIRES: check_rows of them, and they follow those before
+  [[nodiscard]] Status finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace millrace::formats

@@ -17,13 +17,12 @@ Result<std::unique_ptr<Block>> Block::plan(order::SampleSource& source, order::E
                                            std::span<const uint32_t> trained_order) {
   auto planned = std::make_unique<Block>();
   const auto samples = static_cast<size_t>(block.samples);
-  std::vector<uint32_t> lengths;
-  lengths.reserve(samples);
+  int64_t first = 0;
   for (const order::Window& window : block.windows) {
-    planned->first_in_window_.push_back(static_cast<int64_t>(lengths.size()));
-    ASSIGN_OR_RETURN(const auto part, source.lengths(window.shard, window.first, window.samples));
-    lengths.insert(lengths.end(), part.begin(), part.end());
+    planned->first_in_window_.push_back(first);
+    first += window.samples;
   }
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> lengths, source.lengths(block.windows));
   planned->trained_place_.resize(samples);
   planned->starts_.resize(samples + 1);
   for (size_t place = 0; place < samples; ++place) {

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <deque>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "millrace/base/buffer_pool.h"
@@ -105,7 +104,7 @@ struct Loader::Impl {
 
   Status ensure_open();
   Status open() REQUIRES_LOCK(opening);
-  Result<std::shared_ptr<const std::vector<order::Window>>> cut_windows(int64_t window_samples) const;
+  Result<std::shared_ptr<const order::WindowTable>> cut_windows(int64_t window_samples) const;
   Status move_to(const order::OrderState& state) REQUIRES_LOCK(opening);
   Status check_order(const order::OrderState& state) REQUIRES_LOCK(opening);
   Status reserve_memory() REQUIRES_LOCK(opening);
@@ -152,7 +151,7 @@ struct Loader::Impl {
   Mutex mutex;
   CondVar changed;
   order::OrderState at GUARDED_BY(mutex);  // behind the batch that next() returned last
-  std::shared_ptr<const std::vector<order::Window>> windows GUARDED_BY(mutex);
+  std::shared_ptr<const order::WindowTable> windows GUARDED_BY(mutex);
   uint64_t starts GUARDED_BY(mutex) = 0;  // of the threads
   int64_t to_skip GUARDED_BY(mutex) = 0;  // global batches that are passed over before the next one
   std::stop_source stop GUARDED_BY(mutex);
@@ -203,11 +202,7 @@ Status Loader::Impl::open() {
   int64_t samples = 0;
   for (const int64_t n : shard_samples) samples += n;
   if (samples == 0) return fail(ErrorCode::kInvalidArgument, "{}: no samples", source->name());
-  int64_t tokens = 0;
-  for (size_t shard = 0; shard < shard_samples.size(); ++shard) {
-    ASSIGN_OR_RETURN(const auto lengths, source->lengths(static_cast<int64_t>(shard), 0, shard_samples[shard]));
-    tokens = std::accumulate(lengths.begin(), lengths.end(), tokens);
-  }
+  ASSIGN_OR_RETURN(const int64_t tokens, source->total_tokens());
   order::OrderOptions wanted = options.order;
   wanted.pack_seq_len = pack_seq_len();
   const order::OrderOptions resolved = order::resolve_options(wanted, samples, tokens);
@@ -238,14 +233,20 @@ Status Loader::Impl::reserve_memory() {
   return {};
 }
 
-// Windows with a sum of tokens each: what stays in memory is small beside the indexes.
-Result<std::shared_ptr<const std::vector<order::Window>>> Loader::Impl::cut_windows(int64_t window_samples) const {
-  auto cut = std::make_shared<std::vector<order::Window>>(order::cut_windows(source->shard_samples(), window_samples));
-  for (order::Window& window : *cut) {
-    ASSIGN_OR_RETURN(const auto lengths, source->lengths(window.shard, window.first, window.samples));
-    window.tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+// The windows of `window_samples` each. When packing their tokens decide where rows lie, so all lengths are read, once.
+Result<std::shared_ptr<const order::WindowTable>> Loader::Impl::cut_windows(int64_t window_samples) const {
+  const auto shard_samples = source->shard_samples();
+  const bool packed = pack_seq_len() > 0;
+  ASSIGN_OR_RETURN(auto table, order::WindowTable::create(shard_samples, window_samples, packed));
+  if (packed) {
+    std::vector<Status> read(shard_samples.size());
+    Executor readers(options.threads, "mr-open");
+    parallel_for(readers, static_cast<int64_t>(read.size()), [&](int64_t shard) {
+      read[static_cast<size_t>(shard)] = source->window_tokens(shard, window_samples, table.shard_tokens(shard));
+    });
+    for (const Status& status : read) RETURN_IF_ERROR(status);
   }
-  return cut;
+  return std::make_shared<const order::WindowTable>(std::move(table));
 }
 
 // Errors: invalid_argument, naming what differs between `state` and this loader.
@@ -272,7 +273,7 @@ Status Loader::Impl::move_to(const order::OrderState& state) {
     same_windows = state.options.window_samples == at.options.window_samples;
   }
   // Another version may have chosen other windows: they are the state's, so that the order goes on as it was.
-  std::shared_ptr<const std::vector<order::Window>> cut;
+  std::shared_ptr<const order::WindowTable> cut;
   if (!same_windows) {
     ASSIGN_OR_RETURN(cut, cut_windows(state.options.window_samples));
   }
@@ -292,7 +293,7 @@ Result<int64_t> Loader::Impl::units_of(uint64_t number) {
     const auto samples = source->shard_samples();
     return std::accumulate(samples.begin(), samples.end(), int64_t{0});
   }
-  ASSIGN_OR_RETURN(const auto other, order::EpochOrder::create(*windows, at.options, number));
+  ASSIGN_OR_RETURN(const auto other, order::EpochOrder::create(windows, at.options, number));
   return other.units();
 }
 
@@ -309,7 +310,7 @@ Result<int64_t> Loader::Impl::batches_of(uint64_t pass) {
 }
 
 Status Loader::Impl::start_epoch(uint64_t number) {
-  ASSIGN_OR_RETURN(auto made, order::EpochOrder::create(*windows, at.options, number));
+  ASSIGN_OR_RETURN(auto made, order::EpochOrder::create(windows, at.options, number));
   order = std::make_shared<const order::EpochOrder>(std::move(made));
   epoch = number;
   live.clear();

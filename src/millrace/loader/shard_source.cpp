@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <list>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -16,6 +14,8 @@
 #include "millrace/base/units.h"
 #include "millrace/formats/shard_index.h"
 #include "millrace/formats/tar.h"
+#include "millrace/loader/index_cache.h"
+#include "millrace/loader/recent_map.h"
 #include "millrace/loader/shard_set.h"
 
 namespace millrace::loader {
@@ -25,43 +25,6 @@ namespace {
 constexpr int64_t kReadBytes = 8 << 20;  // one read covers at most this much, or one sample that is larger
 constexpr size_t kOpenReaders = 128;     // file handles kept per source
 
-// A small map that forgets what was used longest ago once its total weight is over a limit. Not thread-safe.
-template <class Value>
-class RecentMap {
- public:
-  explicit RecentMap(int64_t limit) : limit_(limit) {}
-
-  Value find(int64_t key) {
-    const auto found = places_.find(key);
-    if (found == places_.end()) return {};
-    entries_.splice(entries_.begin(), entries_, found->second);
-    return found->second->value;
-  }
-  void insert(int64_t key, Value value, int64_t weight) {
-    if (places_.contains(key)) return;
-    entries_.push_front({key, std::move(value), weight});
-    places_[key] = entries_.begin();
-    total_ += weight;
-    while (total_ > limit_ && entries_.size() > 1) {
-      total_ -= entries_.back().weight;
-      places_.erase(entries_.back().key);
-      entries_.pop_back();
-    }
-  }
-
- private:
-  struct Entry {
-    int64_t key;
-    Value value;
-    int64_t weight;
-  };
-  int64_t limit_;
-  int64_t total_ = 0;
-  std::list<Entry> entries_;
-  std::map<int64_t, typename std::list<Entry>::iterator> places_;
-};
-
-using IndexPtr = std::shared_ptr<const formats::ShardIndex>;
 using ReaderPtr = std::shared_ptr<const RandomReader>;
 
 class OpenShards final : public ShardSource {
@@ -73,9 +36,8 @@ class OpenShards final : public ShardSource {
         tokenizer_hash_(options.tokenizer_hash),
         vocab_size_(options.vocab_size),
         metrics_(metrics),
-        indexes_(options.index_cache_bytes),
+        indexes_(shards_, options.index_cache_bytes, [this](int64_t shard) { return build_index(shard); }),
         readers_(kOpenReaders),
-        built_(shards_.size()),
         versions_(shards_.size()) {}
 
   std::string_view name() const override { return name_; }
@@ -98,14 +60,14 @@ class OpenShards final : public ShardSource {
         tokenizers[at] = shards_[at].tokenizer_hash;
         return;
       }
-      const auto found = index(i);
+      const auto found = indexes_.open(i);
       if (!found) {
         errors[at] = found.error();
         return;
       }
       samples_[at] = (*found)->samples();
-      hashes[at] = (*found)->shard_hash;
-      tokenizers[at] = (*found)->tokenizer_hash;
+      hashes[at] = (*found)->facts().shard_hash;
+      tokenizers[at] = (*found)->facts().tokenizer_hash;
     });
     std::string lines;
     for (size_t i = 0; i < shards_.size(); ++i) {
@@ -116,36 +78,64 @@ class OpenShards final : public ShardSource {
     RETURN_IF_ERROR(check_tokenizers(tokenizers));
     identity_ = to_hex(xxh3_128(lines));
     if (field_.empty() && !shards_.empty()) {
-      ASSIGN_OR_RETURN(const IndexPtr first, index(0));
-      field_ = first->ids_field;
+      ASSIGN_OR_RETURN(const OpenIndex* first, indexes_.open(0));
+      field_ = first->facts().ids_field;
     }
     return {};
   }
 
-  Result<std::vector<uint32_t>> lengths(int64_t shard, int64_t first, int64_t count) override {
-    ASSIGN_OR_RETURN(const IndexPtr index, this->index(shard));
-    if (!index->tokens_known()) {
-      return fail(ErrorCode::kUnsupported, "{}: its samples hold no token ids (a field such as token_ids.npy or .json)",
-                  shards_[static_cast<size_t>(shard)].location.url);
+  Result<int64_t> total_tokens() override {
+    int64_t tokens = 0;
+    for (size_t shard = 0; shard < shards_.size(); ++shard) {
+      if (const auto& entry = shards_[shard].entry) {
+        tokens += entry->tokens;
+        continue;
+      }
+      ASSIGN_OR_RETURN(const OpenIndex* index, counted_index(static_cast<int64_t>(shard)));
+      tokens += index->total_tokens();
     }
-    const auto begin = index->tokens.begin() + first;
-    return std::vector<uint32_t>(begin, begin + count);
+    return tokens;
+  }
+
+  Status window_tokens(int64_t shard, int64_t window_samples, std::span<int64_t> tokens) override {
+    ASSIGN_OR_RETURN(const OpenIndex* index, counted_index(shard));
+    RETURN_IF_ERROR(check_samples(shard, *index));
+    std::fill(tokens.begin(), tokens.end(), 0);
+    int64_t at = 0;
+    return indexes_.visit_tokens(shard, [&](std::span<const uint32_t> run) -> Status {
+      for (const uint32_t count : run) tokens[static_cast<size_t>(at++ / window_samples)] += count;
+      return {};
+    });
+  }
+
+  Result<std::vector<uint32_t>> lengths(std::span<const order::Window> windows) override {
+    for (const order::Window& window : windows) {
+      ASSIGN_OR_RETURN(const OpenIndex* index, counted_index(window.shard));
+      RETURN_IF_ERROR(check_samples(window.shard, *index));
+    }
+    ASSIGN_OR_RETURN(const auto rows, indexes_.rows(windows));
+    std::vector<uint32_t> lengths;
+    for (const formats::ShardRows& part : rows) lengths.insert(lengths.end(), part.tokens.begin(), part.tokens.end());
+    return lengths;
   }
 
   Status read(int64_t shard, int64_t first, int64_t count, std::stop_token stop,
               const std::function<Status(int64_t, const order::Sample&)>& visit) override {
-    ASSIGN_OR_RETURN(const IndexPtr index, this->index(shard));
-    ASSIGN_OR_RETURN(const ReaderPtr reader, this->reader(shard, index->shard_size));
+    ASSIGN_OR_RETURN(const OpenIndex* index, indexes_.open(shard));
+    RETURN_IF_ERROR(check_samples(shard, *index));
+    const order::Window window{.shard = shard, .first = first, .samples = count};
+    ASSIGN_OR_RETURN(const auto found, indexes_.rows({&window, 1}, stop));
+    const formats::ShardRows& rows = found.front();
+    ASSIGN_OR_RETURN(const ReaderPtr reader, this->reader(shard, index->facts().shard_size));
+    const auto end_of = [&](size_t i) { return rows.offset[i] + rows.size[i]; };
+    const auto samples = static_cast<size_t>(count);
     std::vector<std::byte> bytes;
     SampleParts parts;
-    for (int64_t at = first; at < first + count;) {
+    for (size_t at = 0; at < samples;) {
       if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", reader->name());
-      const auto begin = index->offset[static_cast<size_t>(at)];
-      int64_t last = at + 1;
-      const auto end_of = [&](int64_t i) {
-        return index->offset[static_cast<size_t>(i)] + index->size[static_cast<size_t>(i)];
-      };
-      while (last < first + count && end_of(last) - begin <= static_cast<uint64_t>(kReadBytes)) ++last;
+      const uint64_t begin = rows.offset[at];
+      size_t last = at + 1;
+      while (last < samples && end_of(last) - begin <= static_cast<uint64_t>(kReadBytes)) ++last;
       bytes.resize(end_of(last - 1) - begin);
       {
         MetricTimer timer(metrics_, Metric::kReadSeconds);
@@ -153,10 +143,10 @@ class OpenShards final : public ShardSource {
       }
       metrics_.add(Metric::kReadBytes, static_cast<int64_t>(bytes.size()));
       for (; at < last; ++at) {
-        const auto extent = std::span(bytes).subspan(index->offset[static_cast<size_t>(at)] - begin,
-                                                     index->size[static_cast<size_t>(at)]);
-        RETURN_IF_ERROR(take_apart(*index, *reader, at, extent, parts));
-        RETURN_IF_ERROR(visit(at - first, {parts.key, parts.fields}));
+        const auto extent = std::span(bytes).subspan(rows.offset[at] - begin, rows.size[at]);
+        const SamplePlace place{first + static_cast<int64_t>(at), rows.offset[at], rows.hash[at]};
+        RETURN_IF_ERROR(take_apart(index->facts(), *reader, place, extent, parts));
+        RETURN_IF_ERROR(visit(static_cast<int64_t>(at), {parts.key, parts.fields}));
       }
     }
     return {};
@@ -201,24 +191,29 @@ class OpenShards final : public ShardSource {
     std::vector<order::Field> fields;
   };
 
-  static Status take_apart(const formats::ShardIndex& index, const RandomReader& reader, int64_t number,
+  struct SamplePlace {
+    int64_t number;  // in the shard
+    uint64_t offset;
+    uint64_t hash;
+  };
+
+  static Status take_apart(const formats::ShardFacts& facts, const RandomReader& reader, const SamplePlace& place,
                            std::span<const std::byte> extent, SampleParts& parts) {
-    const auto n = static_cast<size_t>(number);
-    if (xxh3_64(extent) != index.hash[n]) {
+    if (xxh3_64(extent) != place.hash) {
       return fail(
           ErrorCode::kCorruption,
           "{}: sample {} at byte {} does not match its hash in the index; `millrace shards check` lists all damage",
-          reader.name(), number, index.offset[n]);
+          reader.name(), place.number, place.offset);
     }
     parts.fields.clear();
-    if (index.kind == formats::SampleExtentKind::kIds) {
-      parts.key = fmt::format("{}", number);
-      parts.fields.push_back({index.ids_field, extent});
+    if (facts.kind == formats::SampleExtentKind::kIds) {
+      parts.key = fmt::format("{}", place.number);
+      parts.fields.push_back({facts.ids_field, extent});
       return {};
     }
     for (size_t at = 0; at < extent.size();) {
       ASSIGN_OR_RETURN(const formats::TarView view, formats::next_tar_view(extent, at, parts.long_name, reader.name(),
-                                                                           static_cast<int64_t>(index.offset[n])));
+                                                                           static_cast<int64_t>(place.offset)));
       auto split = formats::split_sample_name(view.name);
       if (!split) continue;
       if (parts.fields.empty()) parts.key.assign(split->key);
@@ -253,30 +248,24 @@ class OpenShards final : public ShardSource {
     return reader;
   }
 
-  Result<IndexPtr> index(int64_t shard) {
-    const auto at = static_cast<size_t>(shard);
-    {
-      MutexLock lock(mutex_);
-      if (built_[at]) return built_[at];
-      if (auto found = indexes_.find(shard)) return found;
-    }
-    const Shard& s = shards_[at];
-    ASSIGN_OR_RETURN(auto stored, read_index(s));
-    if (!stored) {
-      if (!s.entry) return build_index(shard);
-      return fail(ErrorCode::kNotFound, "{}: missing, though the manifest names it", index_location(s).url);
-    }
-    if (s.entry && stored->hash != s.entry->index_hash) {
-      return fail(ErrorCode::kCorruption, "{}: not the index that the manifest names", index_location(s).url);
-    }
-    IndexPtr index = std::make_shared<const formats::ShardIndex>(std::move(stored->index));
-    MutexLock lock(mutex_);
-    indexes_.insert(shard, index, stored->size_bytes);
-    return index;
+  // Errors: unsupported when its samples were not counted.
+  Result<const OpenIndex*> counted_index(int64_t shard) {
+    ASSIGN_OR_RETURN(const OpenIndex* index, indexes_.open(shard));
+    if (index->tokens_known()) return index;
+    return fail(ErrorCode::kUnsupported, "{}: its samples hold no token ids (a field such as token_ids.npy or .json)",
+                shard_name(shard));
+  }
+
+  // A manifest may count other samples than the index that it names.
+  Status check_samples(int64_t shard, const OpenIndex& index) const {
+    const int64_t samples = samples_[static_cast<size_t>(shard)];
+    if (samples == index.samples()) return {};
+    return fail(ErrorCode::kCorruption, "{}: {} samples, and the manifest counts {}",
+                index_location(shards_[static_cast<size_t>(shard)]).url, index.samples(), samples);
   }
 
   // A foreign shard: its index is kept in memory for as long as the source lives, since building it reads every byte.
-  Result<IndexPtr> build_index(int64_t shard) {
+  Result<formats::ShardIndex> build_index(int64_t shard) {
     ASSIGN_OR_RETURN(const ReaderPtr reader, this->reader(shard, -1));
     if (!reader->name().ends_with(".tar")) {
       return fail(ErrorCode::kNotFound, "{}: there is no index beside it, and only that tells its samples apart",
@@ -284,11 +273,7 @@ class OpenShards final : public ShardSource {
     }
     log(LogLevel::kWarning, "{}: no index beside it; reading its {} to build one (`millrace shards index` keeps it)",
         reader->name(), format_bytes(reader->size()));
-    ASSIGN_OR_RETURN(auto built, formats::index_shard(*reader, field_));
-    IndexPtr index = std::make_shared<const formats::ShardIndex>(std::move(built));
-    MutexLock lock(mutex_);
-    built_[static_cast<size_t>(shard)] = index;
-    return index;
+    return formats::index_shard(*reader, field_);
   }
 
   const std::vector<Shard> shards_;
@@ -299,10 +284,9 @@ class OpenShards final : public ShardSource {
   std::string identity_;
   std::vector<int64_t> samples_;
   Metrics& metrics_;
+  IndexCache indexes_;
   Mutex mutex_;
-  RecentMap<IndexPtr> indexes_ GUARDED_BY(mutex_);
   RecentMap<ReaderPtr> readers_ GUARDED_BY(mutex_);
-  std::vector<IndexPtr> built_ GUARDED_BY(mutex_);
   std::vector<std::string> versions_ GUARDED_BY(mutex_);  // of each shard's first open
 };
 

@@ -17,7 +17,8 @@ constexpr int64_t kMaxWindowSamples = 256;
 constexpr int64_t kMaxLanes = 32;
 constexpr int64_t kMinLaneWindows = 4;
 constexpr int64_t kLaneLimit = 65536;  // options may come from a state: no table is sized by an unchecked number
-constexpr int64_t kBlockSampleLimit = int64_t{1} << 31;  // a permutation holds 32-bit numbers
+constexpr int64_t kWindowLimit = (int64_t{1} << 32) - 1;  // an order holds 32-bit numbers of them
+constexpr int64_t kBlockSampleLimit = int64_t{1} << 31;   // a permutation holds 32-bit numbers
 
 // What a stream of random numbers is for; part of its key.
 constexpr uint64_t kWindowsStream = 1;
@@ -73,12 +74,12 @@ Status check_options(const OrderOptions& options) {
   return {};
 }
 
-Status check_windows(std::span<const Window> windows, const OrderOptions& options) {
-  if (windows.empty()) return fail(ErrorCode::kInvalidArgument, "order: no windows; the dataset has no samples");
-  int64_t samples = 0, tokens = 0;
-  for (const Window& window : windows) {
-    if (window.samples < 1 || window.tokens < 0 || __builtin_add_overflow(samples, window.samples, &samples) ||
-        __builtin_add_overflow(tokens, window.tokens, &tokens))
+Status check_windows(const WindowTable& windows, const OrderOptions& options) {
+  if (windows.size() == 0) return fail(ErrorCode::kInvalidArgument, "order: no windows; the dataset has no samples");
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < windows.size() && options.pack_seq_len > 0; ++i) {
+    const Window window = windows.window(i);
+    if (window.tokens < 0 || __builtin_add_overflow(tokens, window.tokens, &tokens))
       return fail(ErrorCode::kInvalidArgument, "order: a window of shard {} with {} samples and {} tokens",
                   window.shard, window.samples, window.tokens);
   }
@@ -107,47 +108,81 @@ OrderOptions resolve_options(const OrderOptions& options, int64_t samples, int64
   return resolved;
 }
 
-std::vector<Window> cut_windows(std::span<const int64_t> shard_samples, int64_t window_samples) {
-  std::vector<Window> windows;
-  for (size_t shard = 0; shard < shard_samples.size(); ++shard)
-    for (int64_t first = 0; first < shard_samples[shard]; first += window_samples)
-      windows.push_back({.shard = static_cast<int64_t>(shard),
-                         .first = first,
-                         .samples = std::min(window_samples, shard_samples[shard] - first)});
-  return windows;
+Result<WindowTable> WindowTable::create(std::span<const int64_t> shard_samples, int64_t window_samples,
+                                        bool with_lengths) {
+  WindowTable table;
+  table.window_samples_ = window_samples;
+  table.shard_samples_.assign(shard_samples.begin(), shard_samples.end());
+  table.first_windows_.reserve(shard_samples.size() + 1);
+  int64_t windows = 0, total = 0;
+  for (const int64_t samples : shard_samples) {
+    table.first_windows_.push_back(windows);
+    const int64_t more = samples / window_samples + (samples % window_samples != 0);
+    if (samples < 0 || __builtin_add_overflow(total, samples, &total) || more > kWindowLimit - windows)
+      return fail(ErrorCode::kInvalidArgument,
+                  "order: a shard of {} samples gives too many windows of {}; an order holds {}", samples,
+                  window_samples, kWindowLimit);
+    windows += more;
+  }
+  table.first_windows_.push_back(windows);
+  if (with_lengths) table.tokens_.resize(static_cast<size_t>(windows));
+  return table;
 }
 
-Result<EpochOrder> EpochOrder::create(std::span<const Window> windows, const OrderOptions& options, uint64_t epoch) {
+Window WindowTable::window(int64_t number) const {
+  const auto behind = std::upper_bound(first_windows_.begin(), first_windows_.end(), number);
+  const auto shard = static_cast<size_t>(behind - first_windows_.begin() - 1);
+  const int64_t first = (number - first_windows_[shard]) * window_samples_;
+  return {.shard = static_cast<int64_t>(shard),
+          .first = first,
+          .samples = std::min(window_samples_, shard_samples_[shard] - first),
+          .tokens = tokens_.empty() ? 0 : tokens_[static_cast<size_t>(number)]};
+}
+
+std::span<int64_t> WindowTable::shard_tokens(int64_t shard) {
+  const auto at = static_cast<size_t>(shard);
+  return std::span(tokens_).subspan(static_cast<size_t>(first_windows_[at]),
+                                    static_cast<size_t>(first_windows_[at + 1] - first_windows_[at]));
+}
+
+Result<EpochOrder> EpochOrder::create(std::shared_ptr<const WindowTable> windows, const OrderOptions& options,
+                                      uint64_t epoch) {
   RETURN_IF_ERROR(check_options(options));
-  RETURN_IF_ERROR(check_windows(windows, options));
+  RETURN_IF_ERROR(check_windows(*windows, options));
   EpochOrder order;
   order.options_ = options;
   order.epoch_ = epoch;
-  const auto lanes = static_cast<size_t>(options.lanes);
-
-  std::vector<size_t> dealt(windows.size());
-  std::iota(dealt.begin(), dealt.end(), size_t{0});
-  if (options.shuffle) RandomStream({options.seed, epoch, kWindowsStream}).shuffle(dealt);
-  order.lane_windows_.resize(lanes);
-  for (auto& lane : order.lane_windows_) lane.reserve(windows.size() / lanes + 1);
-  for (size_t i = 0; i < dealt.size(); ++i) order.lane_windows_[i % lanes].push_back(windows[dealt[i]]);
-
+  order.windows_ = std::move(windows);
+  order.dealt_.resize(static_cast<size_t>(order.windows_->size()));
+  std::iota(order.dealt_.begin(), order.dealt_.end(), 0U);
+  if (options.shuffle) RandomStream({options.seed, epoch, kWindowsStream}).shuffle(order.dealt_);
   RETURN_IF_ERROR(order.build_blocks());
   order.build_breaks();
   return order;
 }
 
+Window EpochOrder::lane_window(int64_t lane, int64_t i) const {
+  return windows_->window(dealt_[static_cast<size_t>(i * options_.lanes + lane)]);
+}
+
+int64_t EpochOrder::lane_size(int64_t lane) const {
+  return (windows_->size() - lane + options_.lanes - 1) / options_.lanes;
+}
+
 Status EpochOrder::build_blocks() {
-  lane_blocks_.resize(lane_windows_.size());
-  lane_units_.resize(lane_windows_.size());
-  for (size_t lane = 0; lane < lane_windows_.size(); ++lane) {
-    const auto& windows = lane_windows_[lane];
-    for (size_t first = 0; first < windows.size();) {
-      BlockEntry entry{.first_window = static_cast<int64_t>(first), .first_row = lane_units_[lane]};
-      const size_t end = first + std::min(windows.size() - first, static_cast<size_t>(options_.block_windows));
+  const auto lanes = static_cast<size_t>(options_.lanes);
+  lane_blocks_.resize(lanes);
+  lane_units_.resize(lanes);
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    const int64_t windows = lane_size(static_cast<int64_t>(lane));
+    lane_blocks_[lane].reserve(static_cast<size_t>(windows / options_.block_windows + 1));
+    for (int64_t first = 0; first < windows;) {
+      BlockEntry entry{.first_window = first, .first_row = lane_units_[lane]};
+      const int64_t end = first + std::min(windows - first, options_.block_windows);
       for (; first < end; ++first) {
-        entry.samples += windows[first].samples;
-        entry.tokens += windows[first].tokens;
+        const Window window = lane_window(static_cast<int64_t>(lane), first);
+        entry.samples += window.samples;
+        entry.tokens += window.tokens;
       }
       if (entry.samples > kBlockSampleLimit)
         return fail(ErrorCode::kInvalidArgument, "order: a block of {} samples; at most 2^31", entry.samples);
@@ -198,14 +233,11 @@ EpochOrder::Place EpochOrder::place(int64_t position) const {
 }
 
 EpochOrder::Block EpochOrder::block(int64_t lane, int64_t number) const {
-  const auto& windows = lane_windows_[static_cast<size_t>(lane)];
   const BlockEntry& entry = lane_blocks_[static_cast<size_t>(lane)][static_cast<size_t>(number)];
-  const auto begin = windows.begin() + entry.first_window;
-  return {.windows = {begin, begin + std::min(windows.end() - begin, options_.block_windows)},
-          .samples = entry.samples,
-          .tokens = entry.tokens,
-          .units = entry.units,
-          .first_row = entry.first_row};
+  Block block{.samples = entry.samples, .tokens = entry.tokens, .units = entry.units, .first_row = entry.first_row};
+  const int64_t end = entry.first_window + std::min(lane_size(lane) - entry.first_window, options_.block_windows);
+  for (int64_t i = entry.first_window; i < end; ++i) block.windows.push_back(lane_window(lane, i));
+  return block;
 }
 
 std::vector<uint32_t> EpochOrder::permutation(int64_t lane, int64_t number) const {

@@ -16,6 +16,7 @@
 // Values and const methods; thread-safe.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,15 +51,35 @@ struct OrderOptions {
 // fewer than 4 windows.
 OrderOptions resolve_options(const OrderOptions& options, int64_t samples, int64_t tokens);
 
-// Windows of `window_samples` (the last of a shard may be shorter) in canonical order; `tokens` is left 0.
-// REQUIRES: window_samples >= 1.
-std::vector<Window> cut_windows(std::span<const int64_t> shard_samples, int64_t window_samples);
+// The windows of a dataset in canonical order: `window_samples` consecutive samples of a shard, the last of a shard may
+// be shorter. With lengths it takes 8 bytes a window, without none.
+class WindowTable {
+ public:
+  // `with_lengths`: the tokens of every window follow (shard_tokens). Errors: invalid_argument (more than 2^32 - 1
+  // windows, which no order holds). REQUIRES: window_samples >= 1.
+  [[nodiscard]] static Result<WindowTable> create(std::span<const int64_t> shard_samples, int64_t window_samples,
+                                                  bool with_lengths);
+  int64_t size() const { return first_windows_.back(); }
+  int64_t window_samples() const { return window_samples_; }
+  // REQUIRES: 0 <= number < size().
+  Window window(int64_t number) const;
+  // Where the tokens of each window of a shard are put, 0 before. Shards may be filled by several threads at once.
+  // REQUIRES: created with lengths.
+  std::span<int64_t> shard_tokens(int64_t shard);
+
+ private:
+  WindowTable() = default;
+  int64_t window_samples_ = 1;
+  std::vector<int64_t> shard_samples_;
+  std::vector<int64_t> first_windows_;  // number of each shard's first window, and of all windows
+  std::vector<int64_t> tokens_;         // of each window; empty without lengths
+};
 
 class EpochOrder {
  public:
-  // `windows` in canonical order. Errors: invalid_argument (packing without lengths, no windows, bad options).
-  [[nodiscard]] static Result<EpochOrder> create(std::span<const Window> windows, const OrderOptions& options,
-                                                 uint64_t epoch);
+  // Takes 4 bytes a window and 40 a block. Errors: invalid_argument (packing without lengths, no windows, bad options).
+  [[nodiscard]] static Result<EpochOrder> create(std::shared_ptr<const WindowTable> windows,
+                                                 const OrderOptions& options, uint64_t epoch);
 
   // Positions in this epoch.
   int64_t units() const { return units_; }
@@ -89,7 +110,7 @@ class EpochOrder {
  private:
   // How the tables behind these methods are laid out is the implementation's choice.
   struct BlockEntry {
-    int64_t first_window = 0;  // in lane_windows_
+    int64_t first_window = 0;  // in its lane
     int64_t first_row = 0;
     int64_t samples = 0;
     int64_t tokens = 0;
@@ -109,7 +130,11 @@ class EpochOrder {
 
   OrderOptions options_;
   uint64_t epoch_ = 0;
-  std::vector<std::vector<Window>> lane_windows_;
+  // The i-th window of a lane, and how many it has.
+  Window lane_window(int64_t lane, int64_t i) const;
+  int64_t lane_size(int64_t lane) const;
+  std::shared_ptr<const WindowTable> windows_;
+  std::vector<uint32_t> dealt_;  // numbers of windows as they are dealt, the i-th to lane i mod lanes
   std::vector<std::vector<BlockEntry>> lane_blocks_;
   std::vector<int64_t> lane_units_;
   std::vector<std::pair<int64_t, int64_t>> breaks_;  // (row, positions before it): 0, then where a lane ends

@@ -88,11 +88,12 @@ class Trainer {
   };
 
   EpochOrder make(std::vector<int64_t> shards, uint64_t epoch) const {
-    auto windows = cut_windows(shards, options_.window_samples);
-    for (Window& window : windows)
-      for (int64_t i = window.first; !lengths_.empty() && i < window.first + window.samples; ++i)
-        window.tokens += lengths_[static_cast<size_t>(window.shard)][static_cast<size_t>(i)];
-    auto order = EpochOrder::create(windows, options_, epoch);
+    WindowTable windows = *WindowTable::create(shards, options_.window_samples, !lengths_.empty());
+    for (size_t shard = 0; shard < lengths_.size(); ++shard)
+      for (size_t i = 0; i < lengths_[shard].size(); ++i)
+        windows.shard_tokens(static_cast<int64_t>(shard))[i / static_cast<size_t>(options_.window_samples)] +=
+            lengths_[shard][i];
+    auto order = EpochOrder::create(std::make_shared<WindowTable>(std::move(windows)), options_, epoch);
     if (!order) throw std::runtime_error(order.error().to_string());
     return *std::move(order);
   }
@@ -497,8 +498,17 @@ TEST(Order, WithoutShufflingItIsTheCanonicalOrder) {
 
 TEST(Order, WindowsAreCutShardByShard) {
   const std::vector<int64_t> shards = {5, 0, 2};
-  EXPECT_THAT(cut_windows(shards, 2), ElementsAre(Window{0, 0, 2}, Window{0, 2, 2}, Window{0, 4, 1}, Window{2, 0, 2}));
-  EXPECT_TRUE(cut_windows({}, 2).empty());
+  const WindowTable table = *WindowTable::create(shards, 2, /*with_lengths=*/false);
+  std::vector<Window> windows;
+  for (int64_t i = 0; i < table.size(); ++i) windows.push_back(table.window(i));
+  EXPECT_THAT(windows, ElementsAre(Window{0, 0, 2}, Window{0, 2, 2}, Window{0, 4, 1}, Window{2, 0, 2}));
+  EXPECT_EQ(WindowTable::create({}, 2, false)->size(), 0);
+  // A manifest may say anything: no table is sized by it unchecked.
+  const int64_t huge = int64_t{1} << 62;
+  const std::vector<int64_t> too_many = {huge}, negative = {-1}, overflow = {huge, huge};
+  EXPECT_EQ(WindowTable::create(overflow, huge, true).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(WindowTable::create(too_many, 2, true).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(WindowTable::create(negative, 2, true).error().code(), ErrorCode::kInvalidArgument);
 }
 
 TEST(Order, OptionsAreResolvedFromTheSizeAlone) {
@@ -517,10 +527,16 @@ TEST(Order, OptionsAreResolvedFromTheSizeAlone) {
 }
 
 TEST(Order, RefusesWhatItCannotOrder) {
-  const std::vector<Window> windows = {{0, 0, 4, 100}, {0, 4, 4, 0}};
+  const auto table = [](std::vector<int64_t> shards, int64_t window_samples, std::vector<int64_t> tokens) {
+    WindowTable windows = *WindowTable::create(shards, window_samples, true);
+    for (size_t shard = 0, at = 0; shard < shards.size(); ++shard)
+      for (int64_t& count : windows.shard_tokens(static_cast<int64_t>(shard))) count = tokens[at++];
+    return std::make_shared<const WindowTable>(std::move(windows));
+  };
+  const auto windows = table({8}, 4, {100, 0});
   const OrderOptions good{.lanes = 2, .window_samples = 4, .block_windows = 2, .pack_seq_len = 8};
   ASSERT_TRUE(EpochOrder::create(windows, good, 0));
-  const auto reason = [&](std::span<const Window> given, OrderOptions options) {
+  const auto reason = [&](const std::shared_ptr<const WindowTable>& given, OrderOptions options) {
     const auto order = EpochOrder::create(given, options, 0);
     EXPECT_FALSE(order);
     EXPECT_EQ(order.error().code(), ErrorCode::kInvalidArgument);
@@ -531,18 +547,17 @@ TEST(Order, RefusesWhatItCannotOrder) {
     edit(options);
     return options;
   };
-  EXPECT_THAT(reason({}, good), HasSubstr("no windows"));
+  EXPECT_THAT(reason(table({}, 4, {}), good), HasSubstr("no windows"));
   EXPECT_THAT(reason(windows, with([](auto& o) { o.lanes = 0; })), HasSubstr("0 lanes"));
   EXPECT_THAT(reason(windows, with([](auto& o) { o.lanes = int64_t{1} << 60; })), HasSubstr("lanes"));
   EXPECT_THAT(reason(windows, with([](auto& o) { o.block_windows = 0; })), HasSubstr("0 windows a block"));
   EXPECT_THAT(reason(windows, with([](auto& o) { o.pack_seq_len = -1; })), HasSubstr("-1 tokens"));
   EXPECT_THAT(reason(windows, with([](auto& o) { o.shuffle = false; })), HasSubstr("without shuffling"));
-  EXPECT_THAT(reason(std::span(windows).subspan(1), good), HasSubstr("lengths are unknown"));
-  EXPECT_THAT(reason(std::vector<Window>{{0, 0, 0, 5}}, good), HasSubstr("a window of shard 0"));
-  EXPECT_THAT(reason(std::vector<Window>{{0, 0, 1, -5}}, good), HasSubstr("a window of shard 0"));
+  EXPECT_THAT(reason(table({8}, 4, {0, 0}), good), HasSubstr("lengths are unknown"));
+  EXPECT_THAT(reason(table({1}, 4, {-5}), good), HasSubstr("a window of shard 0"));
   const int64_t huge = int64_t{1} << 62;
-  EXPECT_THAT(reason(std::vector<Window>{{0, 0, huge, 5}, {0, huge, huge, 5}}, good), HasSubstr("a window of shard 0"));
-  EXPECT_THAT(reason(std::vector<Window>{{0, 0, huge, 5}}, good), HasSubstr("at most 2^31"));
+  EXPECT_THAT(reason(table({1, 1}, 1, {huge, huge}), good), HasSubstr("a window of shard 1"));
+  EXPECT_THAT(reason(table({huge}, huge, {5}), good), HasSubstr("at most 2^31"));
 }
 
 TEST(Order, HugeOptionsAreHarmless) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/order/order.h"
 
 namespace millrace::order {
 
@@ -44,9 +45,16 @@ class SampleSource {
   // Samples of each shard, in canonical order.
   virtual std::span<const int64_t> shard_samples() const = 0;
 
-  // Tokens of samples [first, first + count) of a shard. May read the shard's index.
-  // Errors: unsupported (lengths are unknown: the samples hold no token ids), those of reading the index.
-  [[nodiscard]] virtual Result<std::vector<uint32_t>> lengths(int64_t shard, int64_t first, int64_t count) = 0;
+  // Tokens of all samples. Errors: unsupported (lengths are unknown: the samples hold no token ids).
+  [[nodiscard]] virtual Result<int64_t> total_tokens() = 0;
+
+  // Tokens of every `window_samples` samples of a shard, the last window may be shorter. Reads the lengths of all its
+  // samples. Errors: unsupported, those of reading the index. REQUIRES: `tokens` has an element a window.
+  [[nodiscard]] virtual Status window_tokens(int64_t shard, int64_t window_samples, std::span<int64_t> tokens) = 0;
+
+  // Tokens of each sample of `windows`, laid end to end. What it costs depends on these windows alone.
+  // Errors: unsupported, those of reading the index.
+  [[nodiscard]] virtual Result<std::vector<uint32_t>> lengths(std::span<const Window> windows) = 0;
 
   // Reads samples [first, first + count) of a shard and visits each, in order; `index` counts from 0. A visit that
   // answers an error ends the read with that error. Bytes are verified where a hash is known.

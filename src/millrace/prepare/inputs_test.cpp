@@ -25,7 +25,10 @@ TEST(Task, ParsesIndexAndCount) {
 
 class SlurmArray : public ::testing::Test {
  protected:
-  SlurmArray() { clear(); }
+  SlurmArray() {
+    clear();
+    forget_folder();
+  }
   ~SlurmArray() override { clear(); }
   static void clear() {
     for (const char* name : {"ID", "MIN", "MAX", "STEP", "COUNT"}) ::unsetenv(variable(name).c_str());
@@ -34,7 +37,23 @@ class SlurmArray : public ::testing::Test {
   static Result<std::optional<Task>> task(const std::map<const char*, const char*>& values) {
     clear();
     for (const auto& [name, value] : values) ::setenv(variable(name).c_str(), value, 1);
-    return task_from_slurm();
+    return task_from_slurm("mem://slurm-array");
+  }
+  static Result<std::optional<Task>> lone(const char* id) {
+    return task({{"ID", id}, {"MIN", id}, {"MAX", id}, {"STEP", "1"}, {"COUNT", "1"}});
+  }
+  static void write(const std::string& name, std::string_view content) {
+    const Location at = open_url("mem://slurm-array/" + name).value();
+    ASSERT_TRUE(write_object(*at.storage, at.key, content));
+  }
+  static void forget_folder() {
+    const Location at = open_url("mem://slurm-array").value();
+    std::vector<std::string> keys;
+    ASSERT_TRUE(for_each_object(*at.storage, "", [&](const ObjectInfo& object) -> Status {
+      keys.push_back(object.key);
+      return {};
+    }));
+    ASSERT_TRUE(at.storage->remove(keys));
   }
 };
 
@@ -59,6 +78,27 @@ TEST_F(SlurmArray, ThatCannotBeCountedIsRefused) {
                                                        {{"ID", "4"}, {"MIN", "0"}, {"MAX", "9"}, {"STEP", "0"}}}) {
     EXPECT_FALSE(task(values));
   }
+}
+
+TEST_F(SlurmArray, OfFewerTasksThanTheFolderHasRunsSomeAgain) {
+  EXPECT_EQ(lone("0").value(), (Task{0, 1}));
+  EXPECT_EQ(lone("1").value(), (Task{0, 1}));
+  EXPECT_THAT(lone("2").error().message(), HasSubstr("name the task by hand"));
+  write(std::string(formats::kConfigName), formats::serialize_shard_config({.tasks = 10}));
+  EXPECT_EQ(lone("2").value(), (Task{2, 10}));
+  EXPECT_EQ(lone("0").value(), (Task{0, 10}));
+  EXPECT_EQ(lone("10").value(), (Task{9, 10}));
+  EXPECT_THAT(lone("11").error().message(), HasSubstr("10 tasks"));
+  EXPECT_EQ(task({{"ID", "5"}, {"MIN", "1"}, {"MAX", "9"}, {"STEP", "1"}, {"COUNT", "3"}}).value(), (Task{5, 10}));
+  EXPECT_EQ(task({{"ID", "6"}, {"MIN", "5"}, {"MAX", "7"}, {"COUNT", "3"}}).value(), (Task{6, 10}));
+  // The whole array counts as ever, and one of more tasks is none of this folder's.
+  EXPECT_EQ(task({{"ID", "10"}, {"MIN", "1"}, {"MAX", "10"}, {"COUNT", "10"}}).value(), (Task{9, 10}));
+  EXPECT_EQ(task({{"ID", "2"}, {"MIN", "0"}, {"MAX", "19"}, {"COUNT", "20"}}).value(), (Task{2, 20}));
+  // In an array that counted from 1, task 3 is the one with index 2.
+  write(formats::part_name(3, 10), "{}");
+  EXPECT_EQ(lone("3").value(), (Task{2, 10}));
+  write(formats::part_name(2, 10), "{}");
+  EXPECT_EQ(lone("3").value(), (Task{3, 10})) << "both are finished: it is checked again";
 }
 
 class Inputs : public ::testing::Test {

@@ -40,11 +40,13 @@ PrepareOptions random_options(std::mt19937_64& random) {
   PrepareOptions options;
   options.documents = formats::DocumentMode::kJsonl;
   options.format = static_cast<OutputFormat>(random() % 3);
-  options.ids_format = std::vector<std::string>{"npy", "json", "raw"}[random() % 3];
   options.text = random() % 2 == 0;
   if (options.format == OutputFormat::kWebDataset && random() % 2 == 0) {
     options.block_documents = 1 + static_cast<int64_t>(random() % 20);
+  } else if (options.format == OutputFormat::kWebDataset) {
+    options.ids_format = std::vector<std::string>{"", "npy", "json", "raw"}[random() % 4];
   }
+  options.rules.strip = random() % 2 == 0;
   options.shard_bytes = random() % 4 == 0 ? 0 : 2'000 + static_cast<int64_t>(random() % 30'000);
   options.rules.skip_errors = true;
   options.rules.max_document_bytes = random() % 2 == 0 ? 1000 : 64 << 20;
@@ -130,6 +132,9 @@ TEST_F(Options, ThatContradictEachOtherAreRefused) {
   };
   using ::testing::HasSubstr;
   EXPECT_THAT(refused([](auto& o) { o.ids_format = "csv"; }), HasSubstr("npy, json or raw"));
+  EXPECT_THAT(refused([](auto& o) { o.ids_format = "npy", o.format = OutputFormat::kTokens; }),
+              HasSubstr("tokens have their own form"));
+  EXPECT_THAT(refused([](auto& o) { o.ids_format = "raw", o.block_documents = 8; }), HasSubstr("blocks of documents"));
   EXPECT_THAT(refused([](auto& o) { o.block_documents = -1; }), HasSubstr("negative"));
   EXPECT_THAT(refused([](auto& o) { o.rules.min_bytes = 5, o.rules.max_bytes = 4; }), HasSubstr("5 to 4"));
   EXPECT_THAT(refused([](auto& o) { o.rules.max_tokens = -1; }), HasSubstr("0 to -1"));

@@ -35,8 +35,15 @@ Status check_options(const PrepareOptions& options) {
     return fail(ErrorCode::kInvalidArgument, "task {}/{}: there is no such task", options.task.index,
                 options.task.count);
   }
-  if (options.ids_format != "npy" && options.ids_format != "json" && options.ids_format != "raw") {
-    return fail(ErrorCode::kInvalidArgument, "ids format \"{}\": expected npy, json or raw", options.ids_format);
+  const std::string& ids = options.ids_format;
+  if (!ids.empty() && ids != "npy" && ids != "json" && ids != "raw") {
+    return fail(ErrorCode::kInvalidArgument, "ids format \"{}\": expected npy, json or raw", ids);
+  }
+  if (!ids.empty() && (options.format != OutputFormat::kWebDataset || options.block_documents > 0)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "ids format \"{}\": {} have their own form of ids; only webdataset shards of one document a sample "
+                "leave a choice",
+                ids, options.block_documents > 0 ? "blocks of documents" : output_format_name(options.format));
   }
   if (options.shard_bytes < 0 || options.threads < 0) {
     return fail(ErrorCode::kInvalidArgument, "shard bytes ({}) and threads ({}) cannot be negative",
@@ -53,6 +60,7 @@ Status check_options(const PrepareOptions& options) {
           "have a place for it");
     }
     if (options.documents != formats::DocumentMode::kJsonl) return wrong("conversations are lines of jsonl");
+    if (options.rules.strip) return wrong("what white space a conversation has is the chat template's business");
     if (!options.bos.empty() || !options.eos.empty()) {
       return wrong("what stands around a conversation is the chat template's business, not bos or eos");
     }
@@ -112,6 +120,7 @@ Result<SampleFormat> sample_format(const PrepareOptions& options,
   const std::string_view raw = format.id_width == 2 ? "u16" : "u32";
   format.ids_field = format.raw_ids()              ? std::string(raw)
                      : options.ids_format == "raw" ? fmt::format("token_ids.{}", raw)
+                     : options.ids_format.empty()  ? "token_ids.npy"
                                                    : "token_ids." + options.ids_format;
   format.text = options.text && !format.raw_ids();
 

@@ -29,9 +29,11 @@ struct Task {
 [[nodiscard]] Result<Task> parse_task(std::string_view text);
 // From SLURM_ARRAY_TASK_ID: index = (ID - SLURM_ARRAY_TASK_MIN) / STEP and count = (MAX - MIN) / STEP + 1, where STEP
 // is SLURM_ARRAY_TASK_STEP or 1; so --array=0-9, 1-10 and 0-18:2 are all ten tasks. Nothing when there is no array.
-// Errors: invalid_argument (variables that do not fit together, or a list such as --array=1,5,9 that the rule cannot
-// number: SLURM_ARRAY_TASK_COUNT differs).
-[[nodiscard]] Result<std::optional<Task>> task_from_slurm();
+// An array of fewer tasks than the folder `output` was begun with runs some of those again: ID is the number of one,
+// counted from 0, or from 1 when only the task before is unfinished; so --array=2 and --array=2,5 work too.
+// Errors: invalid_argument (variables that do not fit together; a list, or one number above 1, in a folder that does
+// not say how many tasks there are), those of reading the folder.
+[[nodiscard]] Result<std::optional<Task>> task_from_slurm(const std::string& output);
 
 // What a shard is.
 enum class OutputFormat {
@@ -52,8 +54,9 @@ struct PrepareOptions {
   Task task;
 
   OutputFormat format = OutputFormat::kWebDataset;
-  // Of kWebDataset: "npy": token_ids.npy (uint32), "json": token_ids.json, "raw": token_ids.u16 or .u32, little-endian.
-  std::string ids_format = "npy";
+  // Of kWebDataset without blocks: "npy": token_ids.npy (uint32), "json": token_ids.json, "raw": token_ids.u16 or .u32,
+  // little-endian. Empty: "npy", or what the format has.
+  std::string ids_format;
   bool text = true;  // write text.txt too; not where many documents share a member
   // Of kWebDataset: the ids of so many documents in one member, for shards hardly larger than their ids; 0: one each.
   int64_t block_documents = 0;

@@ -299,6 +299,39 @@ TEST_F(Prepare, ADocumentOverTheLimitIsNamedAndNothingIsLeft) {
   EXPECT_THAT(out_names(), IsEmpty());
 }
 
+TEST_F(Prepare, HalfASurrogatePairIsRepairedAndCounted) {
+  add_input("a.jsonl", R"({"text": "a\ud800b \ud83d\ude00 \udc00\ud800 \\ud800 c", "other": "\udfff"})"
+                       "\n");
+  options_.documents = formats::DocumentMode::kJsonl;
+  const PrepareReport report = done();
+  EXPECT_EQ(report.part.counts.invalid_utf8, 4);
+  EXPECT_EQ(read_shard(out("00000.tar"), "00000.tar").value().at(0).fields.at("text.txt"),
+            "a\xEF\xBF\xBD"
+            "b \xF0\x9F\x98\x80 \xEF\xBF\xBD\xEF\xBF\xBD \\ud800 c");
+  options_.output = at("strict");
+  options_.rules.strict_utf8 = true;
+  EXPECT_THAT(refused().to_string(), AllOf(HasSubstr("a.jsonl"), HasSubstr("line 1"), HasSubstr("half a surrogate")));
+}
+
+TEST_F(Prepare, StrippedIsAsPythonStrips) {
+  // What str.isspace() is true for, each at both ends; and what looks like it (zero width space, BOM) stays.
+  std::string spaces = "\t\v\f\r\x1c\x1d\x1e\x1f \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000";
+  for (uint32_t c = 0x2000; c <= 0x200A; ++c) append_utf8(c, spaces);
+  EXPECT_EQ(stripped(spaces + "a " + spaces + "b" + spaces), "a " + spaces + "b");
+  EXPECT_EQ(stripped(spaces), "");
+  EXPECT_EQ(stripped(""), "");
+  for (const std::string kept : {"\u200b", "\ufeff", "\u00e0", "\u2010", "\u3001"}) EXPECT_EQ(stripped(kept), kept);
+  add_input("a.txt", "  the in \t\n\u3000\u3000\nx\n");
+  options_.rules.strip = true;
+  const PrepareReport report = done();
+  EXPECT_EQ(report.part.counts.filtered, 1);
+  const auto samples = read_shard(out("00000.tar"), "00000.tar").value();
+  ASSERT_EQ(samples.size(), 2U);
+  EXPECT_EQ(samples[0].fields.at("text.txt"), "the in");
+  options_.rules.strip = false;
+  EXPECT_THAT(refused().to_string(), HasSubstr("strip: true there"));
+}
+
 TEST_F(Prepare, OtherSettingsInOneFolderAreRefused) {
   add_input("a.txt", "the\n");
   done();

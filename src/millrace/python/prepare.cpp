@@ -44,13 +44,14 @@ PrepareResult part_dict(const formats::PartRecord& part) {
 }
 
 PrepareResult prepare_py(OneOrManyPaths inputs, PathArg tokenizer, PathArg out,
-                         std::optional<std::pair<int64_t, int64_t>> task, std::string_view format, std::string ids,
-                         bool text, int64_t block_documents, int64_t shard_bytes, std::string_view documents,
-                         std::string text_field, std::string chat, bool refuse_control_text, bool add_special_tokens,
-                         std::string bos, std::string eos, bool strict, int64_t max_document_bytes,
-                         std::string_view on_error, int64_t max_errors, bool dedup, int64_t dedup_memory_bytes,
-                         int64_t min_bytes, int64_t max_bytes, int64_t min_tokens, int64_t max_tokens, int threads,
-                         bool json_as_text, double max_invalid_utf8, bool replace, bool dry_run) {
+                         std::optional<std::pair<int64_t, int64_t>> task, std::string_view format,
+                         std::optional<std::string> ids, bool text, int64_t block_documents, int64_t shard_bytes,
+                         std::string_view documents, std::string text_field, std::string chat, bool refuse_control_text,
+                         bool add_special_tokens, std::string bos, std::string eos, bool strict,
+                         int64_t max_document_bytes, std::string_view on_error, int64_t max_errors, bool dedup,
+                         int64_t dedup_memory_bytes, int64_t min_bytes, int64_t max_bytes, int64_t min_tokens,
+                         int64_t max_tokens, int threads, bool json_as_text, double max_invalid_utf8, bool replace,
+                         bool dry_run, bool strip) {
   if (on_error != "fail" && on_error != "skip") throw nb::value_error("on_error: expected 'fail' or 'skip'");
   prepare::PrepareOptions options;
   options.inputs = to_paths(std::move(inputs));
@@ -58,11 +59,11 @@ PrepareResult prepare_py(OneOrManyPaths inputs, PathArg tokenizer, PathArg out,
   options.output = std::move(out.text);
   if (task) {
     options.task = {task->first, task->second};
-  } else if (const auto slurm = unwrap(prepare::task_from_slurm())) {
+  } else if (const auto slurm = unwrap(prepare::task_from_slurm(options.output))) {
     options.task = *slurm;
   }
   options.format = unwrap(prepare::parse_output_format(format));
-  options.ids_format = std::move(ids);
+  options.ids_format = ids.value_or("");
   options.text = text;
   options.block_documents = block_documents;
   options.documents = unwrap(formats::parse_document_mode(documents));
@@ -83,6 +84,7 @@ PrepareResult prepare_py(OneOrManyPaths inputs, PathArg tokenizer, PathArg out,
   options.rules.max_bytes = max_bytes;
   options.rules.min_tokens = min_tokens;
   options.rules.max_tokens = max_tokens;
+  options.rules.strip = strip;
   options.threads = threads;
   options.json_as_text = json_as_text;
   options.max_invalid_utf8 = max_invalid_utf8;
@@ -158,7 +160,7 @@ nb::typed<nb::list, SplitPart> split_py(OneOrManyPaths inputs, PathArg out, int6
 void register_prepare(nb::module_& m) {
   m.def(
       "prepare", &prepare_py, nb::arg("inputs"), nb::kw_only(), nb::arg("tokenizer"), nb::arg("out"),
-      nb::arg("task") = nb::none(), nb::arg("format") = "webdataset", nb::arg("ids") = "npy", nb::arg("text") = true,
+      nb::arg("task") = nb::none(), nb::arg("format") = "webdataset", nb::arg("ids") = nb::none(), nb::arg("text") = true,
       nb::arg("block_documents") = 0, nb::arg("shard_bytes") = 0, nb::arg("documents") = "line",
       nb::arg("text_field") = "text", nb::arg("chat") = "", nb::arg("refuse_control_text") = false,
       nb::arg("add_special_tokens") = true, nb::arg("bos") = "", nb::arg("eos") = "", nb::arg("strict") = false,
@@ -166,7 +168,7 @@ void register_prepare(nb::module_& m) {
       nb::arg("dedup") = false, nb::arg("dedup_memory_bytes") = 1 << 30, nb::arg("min_bytes") = 0,
       nb::arg("max_bytes") = 0, nb::arg("min_tokens") = 0, nb::arg("max_tokens") = 0, nb::arg("threads") = 0,
       nb::arg("json_as_text") = false, nb::arg("max_invalid_utf8") = 0.001, nb::arg("replace") = false,
-      nb::arg("dry_run") = false,
+      nb::arg("dry_run") = false, nb::arg("strip") = false,
       "Tokenises raw text into shards; the same as `millrace prepare`.\n\n"
       "Args:\n"
       "    inputs: paths or URLs; globs and braces are expanded, folders stand for all files below them, '@list.txt'\n"
@@ -176,7 +178,8 @@ void register_prepare(nb::module_& m) {
       "    task: (i, n): do part i of n, 0-based. None: the Slurm array task, else everything.\n"
       "    format: 'webdataset' (tar), 'megatron' (bin and idx) or 'tokens' (llm.c's token files).\n"
       "    ids: of tar shards: 'npy' (token_ids.npy, uint32), 'json' (token_ids.json) or 'raw' (token_ids.u16 or "
-      ".u32).\n"
+      ".u32);\n"
+      "        None: 'npy'. Other formats have their own form of ids and take none.\n"
       "    text: write text.txt beside the ids.\n"
       "    block_documents: of tar shards: the ids of so many documents in one member; 0: one each.\n"
       "    shard_bytes: start a new shard at this size; 0: one shard a task.\n"
@@ -186,6 +189,7 @@ void register_prepare(nb::module_& m) {
       "this\n"
       "        template with loss_mask.npy; refuse_control_text makes the template's marks in a message an error.\n"
       "    bos, eos: tokens to put around every document beside what the post-processor adds.\n"
+      "    strip: take white space from both ends of a document, as str.strip(); what is empty then is left out.\n"
       "    strict: ill-formed UTF-8 is an error, instead of being replaced by U+FFFD.\n"
       "    on_error: 'fail', or 'skip': leave the document out and write it to SHARD.rejected.jsonl; more than\n"
       "        max_errors of a task fail it all the same.\n"

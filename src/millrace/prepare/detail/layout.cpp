@@ -34,7 +34,7 @@ class TarLayout final : public ShardLayout {
   Result<Laid> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) override {
     return Laid{bytes, back_to_back(samples, at)};
   }
-  Result<std::string> end(const formats::ShardIndex&) override {
+  Result<std::string> end(int64_t) override {
     std::string end;
     formats::append_tar_end(end);
     return end;
@@ -63,7 +63,7 @@ class BlockLayout final : public ShardLayout {
     return laid;
   }
 
-  Result<std::string> end(const formats::ShardIndex&) override {
+  Result<std::string> end(int64_t) override {
     out_.clear();
     if (!tokens_.empty()) RETURN_IF_ERROR(end_block());
     formats::append_tar_end(out_);
@@ -94,36 +94,28 @@ class BlockLayout final : public ShardLayout {
   std::string array_, out_;
 };
 
-class MegatronLayout final : public ShardLayout {
+// Of a Megatron shard: ids and nothing else.
+class BareLayout final : public ShardLayout {
  public:
-  explicit MegatronLayout(size_t width) : width_(width) {}
   Result<Laid> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) override {
     return Laid{bytes, back_to_back(samples, at)};
   }
-  Result<std::string> end(const formats::ShardIndex&) override { return std::string(); }
-  std::optional<std::string> side_file(const formats::ShardIndex& index) const override {
-    return formats::serialize_megatron_index(index.tokens, width_);
-  }
-
- private:
-  const size_t width_;
+  Result<std::string> end(int64_t) override { return std::string(); }
 };
 
 class TokenFileLayout final : public ShardLayout {
  public:
   explicit TokenFileLayout(size_t width) : width_(width) {}
   size_t head_bytes() const override { return formats::kTokenFileHead; }
-  std::string head(const formats::ShardIndex& index) const override {
-    return formats::token_file_head(index.total_tokens(), width_);
-  }
+  std::string head(int64_t tokens) const override { return formats::token_file_head(tokens, width_); }
   Result<Laid> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) override {
     return Laid{bytes, back_to_back(samples, at)};
   }
-  Result<std::string> end(const formats::ShardIndex& index) override {
-    if (index.total_tokens() > formats::kMaxTokenFileTokens) {
+  Result<std::string> end(int64_t tokens) override {
+    if (tokens > formats::kMaxTokenFileTokens) {
       return fail(ErrorCode::kResourceExhausted,
                   "a token file counts its tokens in 32 bits, and here are {}; give a shard size",
-                  format_count(index.total_tokens()));
+                  format_count(tokens));
     }
     return std::string();
   }
@@ -135,7 +127,7 @@ class TokenFileLayout final : public ShardLayout {
 }  // namespace
 
 std::unique_ptr<ShardLayout> make_layout(const SampleFormat& format) {
-  if (format.output == OutputFormat::kMegatron) return std::make_unique<MegatronLayout>(format.id_width);
+  if (format.output == OutputFormat::kMegatron) return std::make_unique<BareLayout>();
   if (format.output == OutputFormat::kTokens) return std::make_unique<TokenFileLayout>(format.id_width);
   if (format.block_documents == 0) return std::make_unique<TarLayout>();
   return std::make_unique<BlockLayout>(format.task, format.block_documents, format.id_width);
@@ -146,7 +138,7 @@ std::string_view shard_suffix(OutputFormat format) {
 }
 
 std::string side_file_name(std::string_view shard) {
-  return std::string(shard.substr(0, shard.size() - 4)) + std::string(kMegatronSuffix);
+  return std::string(shard.substr(0, shard.size() - 4)) + std::string(formats::kMegatronIndexSuffix);
 }
 
 }  // namespace millrace::prepare

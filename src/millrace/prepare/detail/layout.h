@@ -6,19 +6,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "millrace/base/status.h"
-#include "millrace/formats/shard_index.h"
 #include "millrace/prepare/detail/samples.h"
 
 namespace millrace::prepare {
-
-inline constexpr std::string_view kMegatronSuffix = ".idx";  // for the ".bin" of a shard
 
 // What to write next, and where in the file each sample will be.
 struct Laid {
@@ -32,13 +28,12 @@ class ShardLayout {
 
   // Bytes at the front that are known at the end only: they are left free, and written by head().
   virtual size_t head_bytes() const { return 0; }
-  virtual std::string head(const formats::ShardIndex&) const { return {}; }
+  virtual std::string head(int64_t /*tokens*/) const { return {}; }
   // `bytes` holds exactly what the encoder made of `samples`; the file has `at` bytes.
   [[nodiscard]] virtual Result<Laid> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) = 0;
-  // What comes behind the last sample. Errors: resource_exhausted (more than the format can say).
-  [[nodiscard]] virtual Result<std::string> end(const formats::ShardIndex& index) = 0;
-  // A file beside the shard's that its readers need: what is put in place of ".bin", and the content.
-  virtual std::optional<std::string> side_file(const formats::ShardIndex&) const { return std::nullopt; }
+  // What comes behind the last of the samples, that have `tokens` together. Errors: resource_exhausted (more than the
+  // format can say).
+  [[nodiscard]] virtual Result<std::string> end(int64_t tokens) = 0;
 };
 
 std::unique_ptr<ShardLayout> make_layout(const SampleFormat& format);

@@ -11,10 +11,12 @@ namespace millrace::prepare {
 
 namespace {
 
-// Large documents enter one by one: their text, ids and members are under way at once.
-constexpr int64_t kMinBytesInFlight = 64 << 20;
+// Of text under way at once. A byte of it takes up to nine: with its ids twice and the members made of both. A larger
+// document enters alone.
+constexpr int64_t kMinBytesInFlight = 16 << 20;
+constexpr int64_t kThreadBytesInFlight = 6 << 20;
 // What a slice of large documents grew to is given back to the system.
-constexpr size_t kMaxSpareBytes = 32 << 20;
+constexpr size_t kMaxSpareBytes = 4 << 20;
 
 }  // namespace
 
@@ -128,7 +130,8 @@ Result<std::optional<formats::DocumentChunk>> Pipeline::read_chunk(formats::Docu
 
 bool Pipeline::enqueue(Slice slice) {
   const int64_t max_slices = 2 * options_.threads + 2;
-  const int64_t max_bytes = std::max(kMinBytesInFlight, max_slices * options_.chunk_bytes);
+  const int64_t max_bytes =
+      std::max({kMinBytesInFlight, options_.threads * kThreadBytesInFlight, max_slices * options_.chunk_bytes});
   const int64_t bytes = slice.bytes();
   MutexLock lock(mutex_);
   const auto full = [&]() REQUIRES_LOCK(mutex_) {

@@ -77,6 +77,54 @@ Status MemberWriter::append(int64_t document, std::string_view text, std::span<c
   });
 }
 
+namespace {
+
+// The bytes of the white-space character that `text` begins with, 0 when it does not: str.isspace() of Python.
+size_t white_space_size(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (text.empty()) return 0;
+  if (byte(0) < 0x80) return byte(0) == ' ' || (byte(0) >= 9 && byte(0) <= 13) || (byte(0) >= 28 && byte(0) <= 31);
+  if (text.starts_with("\xC2\x85") || text.starts_with("\xC2\xA0")) return 2;
+  if (text.size() < 3) return 0;
+  if (text.starts_with("\xE2\x80")) {
+    return byte(2) <= 0x8A || byte(2) == 0xA8 || byte(2) == 0xA9 || byte(2) == 0xAF ? 3 : 0;
+  }
+  for (const std::string_view wide : {"\xE1\x9A\x80", "\xE2\x81\x9F", "\xE3\x80\x80"}) {
+    if (text.starts_with(wide)) return 3;
+  }
+  return 0;
+}
+
+// The bytes of the character that `text` ends with. REQUIRES: valid UTF-8, not empty.
+size_t last_character_size(std::string_view text) {
+  size_t size = 1;
+  while ((static_cast<unsigned char>(text[text.size() - size]) & 0xC0) == 0x80) ++size;
+  return size;
+}
+
+}  // namespace
+
+std::string_view stripped(std::string_view text) {
+  while (const size_t size = white_space_size(text)) text.remove_prefix(size);
+  while (!text.empty()) {
+    const size_t size = last_character_size(text);
+    if (white_space_size(text.substr(text.size() - size)) == 0) break;
+    text.remove_suffix(size);
+  }
+  return text;
+}
+
+namespace {
+
+// Gives back what one large document grew scratch memory to.
+template <class Scratch>
+void release(Scratch& scratch) {
+  constexpr size_t kKeptBytes = 4 << 20;
+  if (scratch.capacity() * sizeof scratch[0] > kKeptBytes) scratch = Scratch();
+}
+
+}  // namespace
+
 template <class Write>
 Status MemberWriter::member(std::string_view field, std::string& out, Write write) {
   name_.resize(key_bytes_);
@@ -115,6 +163,9 @@ Status SampleEncoder::encode(Batch& batch) {
   if (slice.ends_chunk() && slice.chunk->left_out) {
     batch.dropped.push_back({slice.end().document, slice.chunk->left_out});
   }
+  release(ids_);
+  release(repaired_);
+  release(field_);
   return {};
 }
 
@@ -132,7 +183,8 @@ Status SampleEncoder::encode_document(const Slice& slice, size_t i, Batch& batch
     return value < least || (most > 0 && value > most);
   };
   const int64_t document = slice.first_document + static_cast<int64_t>(i);
-  if (outside(text.size(), format_.rules.min_bytes, format_.rules.max_bytes)) {
+  if (format_.rules.strip) text = stripped(text);
+  if ((format_.rules.strip && text.empty()) || outside(text.size(), format_.rules.min_bytes, format_.rules.max_bytes)) {
     batch.dropped.push_back({document, std::nullopt});
     return {};
   }
@@ -181,8 +233,24 @@ Result<std::string_view> SampleEncoder::text_of(const Slice& slice, size_t i) {
   }
   const std::string_view text = repaired(raw);
   if (chat_ || format_.documents != formats::DocumentMode::kJsonl || !slice.chunk->rows.empty()) return text;
-  ASSIGN_OR_RETURN(field_, formats::jsonl_text(text, format_.text_field));
-  return repaired(field_);  // an escape may stand for half a surrogate pair
+  return field_of(text);
+}
+
+// The text of a line of JSON. Half a surrogate pair, which no UTF-8 can hold, is repaired as ill-formed bytes are.
+Result<std::string_view> SampleEncoder::field_of(std::string_view line) {
+  auto found = formats::jsonl_text(line, format_.text_field);
+  if (!found) {
+    std::string whole;
+    const int64_t halves = formats::append_whole_surrogates(line, whole);
+    if (halves > 0 && format_.rules.strict_utf8) {
+      return fail(ErrorCode::kInvalidArgument, "an escape is half a surrogate pair, which is no valid Unicode");
+    }
+    if (halves > 0) found = formats::jsonl_text(whole, format_.text_field);
+    invalid_utf8_ += static_cast<uint32_t>(halves);
+  }
+  if (!found) return tl::unexpected(std::move(found).error());
+  field_ = std::move(*found);
+  return std::string_view(field_);
 }
 
 std::string_view SampleEncoder::repaired(std::string_view text) {

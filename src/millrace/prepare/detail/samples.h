@@ -89,6 +89,9 @@ struct SampleFormat {
   bool raw_ids() const { return output != OutputFormat::kWebDataset || block_documents > 0; }
 };
 
+// `text`, valid UTF-8, without the white space at its ends that Python's str.strip() takes away.
+std::string_view stripped(std::string_view text);
+
 // Makes the members of samples. Belongs to one thread.
 class MemberWriter {
  public:
@@ -123,6 +126,7 @@ class SampleEncoder {
   [[nodiscard]] Status encode_document(const Slice& slice, size_t i, Batch& batch);
   [[nodiscard]] Status encode_ids(std::string_view text);
   [[nodiscard]] Result<std::string_view> text_of(const Slice& slice, size_t i);
+  [[nodiscard]] Result<std::string_view> field_of(std::string_view line);
   std::string_view repaired(std::string_view text);
 
   const SampleFormat format_;

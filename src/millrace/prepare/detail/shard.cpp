@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/prepare/detail/shard.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "millrace/base/log.h"
+#include "millrace/formats/index_pages.h"
+#include "millrace/formats/megatron.h"
 #include "millrace/formats/tar.h"
 #include "millrace/prepare/detail/inputs.h"
 
@@ -11,7 +14,7 @@ namespace millrace::prepare {
 
 namespace {
 
-constexpr int64_t kMaxIndexBytes = int64_t{4} << 30;
+constexpr int64_t kLedgerBlock = 1 << 20;
 
 nlohmann::json position_to_json(const Position& at) {
   return {{"input", at.input}, {"offset", at.offset}, {"line", at.line}, {"document", at.document}};
@@ -36,32 +39,48 @@ bool means_rewrite(const Error& error) {
   }
 }
 
-Status check_beside(const Location& at, Hash128 hash) {
-  ASSIGN_OR_RETURN(const std::string bytes, read_object(*at.storage, at.key, kMaxIndexBytes));
-  if (xxh3_128(bytes) == hash) return {};
+Status check_ledger(const Location& at, Hash128 hash) {
+  ASSIGN_OR_RETURN(const auto file, at.storage->open_read(at.key));
+  Xxh3Stream found;
+  std::vector<std::byte> block;
+  for (int64_t offset = 0; offset < file->size(); offset += static_cast<int64_t>(block.size())) {
+    block.resize(static_cast<size_t>(std::min(file->size() - offset, kLedgerBlock)));
+    RETURN_IF_ERROR(file->read_at(offset, block));
+    found.update(block);
+  }
+  if (found.digest() == hash) return {};
   return fail(ErrorCode::kCorruption, "{}: it is not what was written with its shard", at.url);
+}
+
+Status check_side_file(const Location& at, const formats::IndexPages& pages, const RandomReader& index_file) {
+  ASSIGN_OR_RETURN(const auto file, at.storage->open_read(at.key));
+  const size_t width = pages.facts().ids_field == "u16" ? sizeof(uint16_t) : sizeof(uint32_t);
+  return formats::check_megatron_index(*file, pages.samples(), width,
+                                       [&](const auto& visit) { return pages.visit_tokens(index_file, visit); });
 }
 
 Result<FinishedShard> check_finished_shard(const Location& folder, const std::string& name, const SampleFormat& format,
                                            const std::string& run, const Position& begin, std::stop_token stop) {
   const Location index_at = folder.child(name + std::string(kIndexSuffix));
-  ASSIGN_OR_RETURN(const std::string bytes, read_object(*index_at.storage, index_at.key, kMaxIndexBytes));
-  ASSIGN_OR_RETURN(const formats::ShardIndex index, formats::parse_shard_index(as_bytes(bytes), index_at.url));
-  const std::optional<ShardOrigin> origin = parse_origin(index.producer);
+  ASSIGN_OR_RETURN(const auto index_file, index_at.storage->open_read(index_at.key));
+  ASSIGN_OR_RETURN(const formats::IndexPages pages, formats::IndexPages::open(*index_file));
+  const formats::ShardFacts& facts = pages.facts();
+  const std::optional<ShardOrigin> origin = parse_origin(facts.producer);
   if (!origin || origin->run != run || origin->begin != begin) {
     return fail(ErrorCode::kInvalidArgument, "{}: it was made from other inputs or settings", index_at.url);
   }
   if (origin->ledger_hash != Hash128{}) {
-    RETURN_IF_ERROR(check_beside(folder.child(name + std::string(kLedgerSuffix)), origin->ledger_hash));
+    RETURN_IF_ERROR(check_ledger(folder.child(name + std::string(kLedgerSuffix)), origin->ledger_hash));
   }
-  if (const auto side_file = make_layout(format)->side_file(index)) {
-    RETURN_IF_ERROR(check_beside(folder.child(side_file_name(name)), xxh3_128(*side_file)));
+  if (format.output == OutputFormat::kMegatron) {
+    RETURN_IF_ERROR(check_side_file(folder.child(side_file_name(name)), pages, *index_file));
   }
   const Location shard_at = folder.child(name);
   ASSIGN_OR_RETURN(auto opened, shard_at.storage->open_read(shard_at.key));
-  RETURN_IF_ERROR(formats::check_shard(StoppableReader(std::move(opened), std::move(stop)), index));
+  const StoppableReader shard(std::move(opened), std::move(stop));
+  RETURN_IF_ERROR(formats::check_shard(shard, pages, *index_file));
   return FinishedShard{
-      {name, index.shard_size, index.samples(), index.total_tokens(), index.shard_hash, xxh3_128(bytes)}, *origin};
+      {name, facts.shard_size, pages.samples(), pages.total_tokens(), facts.shard_hash, pages.file_hash()}, *origin};
 }
 
 }  // namespace
@@ -111,6 +130,8 @@ ShardWriter::ShardWriter(Location folder, std::string name, const SampleFormat& 
     : folder_(std::move(folder)),
       name_(std::move(name)),
       raw_ids_(format.raw_ids()),
+      megatron_(format.output == OutputFormat::kMegatron),
+      id_width_(format.id_width),
       layout_(make_layout(format)),
       writer_(std::move(writer)),
       metrics_(metrics),
@@ -131,8 +152,8 @@ Status ShardWriter::write(std::string_view bytes) {
   MetricTimer timer(metrics_, Metric::kWriteSeconds);
   const auto at = static_cast<uint64_t>(size_);
   std::string_view hashed = bytes;
-  if (raw_ids_ && !index_.offset.empty() && at < index_.offset.front()) {  // the first block's head
-    const auto before = std::min<size_t>(bytes.size(), index_.offset.front() - at);
+  if (raw_ids_ && rows_.samples() > 0 && at < rows_.first_offset()) {  // the first block's head
+    const auto before = std::min<size_t>(bytes.size(), rows_.first_offset() - at);
     before_samples_ += bytes.substr(0, before);
     hashed.remove_prefix(before);
   }
@@ -147,10 +168,7 @@ Status ShardWriter::append(std::string_view bytes, std::span<const Sample> sampl
   ASSIGN_OR_RETURN(const Laid laid, layout_->add(bytes, samples, static_cast<uint64_t>(size_)));
   int64_t tokens = 0, invalid_utf8 = 0;
   for (size_t i = 0; i < samples.size(); ++i) {
-    index_.offset.push_back(laid.offsets[i]);
-    index_.size.push_back(samples[i].size);
-    index_.tokens.push_back(samples[i].tokens);
-    index_.hash.push_back(samples[i].hash);
+    RETURN_IF_ERROR(rows_.add(laid.offsets[i], samples[i].size, samples[i].tokens, samples[i].hash));
     tokens += samples[i].tokens;
     invalid_utf8 += samples[i].invalid_utf8;
   }
@@ -162,54 +180,71 @@ Status ShardWriter::append(std::string_view bytes, std::span<const Sample> sampl
   return write(laid.bytes);
 }
 
-void ShardWriter::drop(const Dropped& dropped, std::string_view source) {
+Status ShardWriter::drop(const Dropped& dropped, std::string_view source) {
   if (!dropped.rejected) {
     ++counts_.filtered;
-    return;
+    return {};
   }
   ++counts_.rejected;
   const formats::LeftOut& place = *dropped.rejected;
-  const nlohmann::json line = {
+  const nlohmann::json object = {
       {"input", source}, {"offset", place.offset}, {"line", place.line}, {"reason", place.reason}};
-  ledger_ += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const std::string line = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  if (!ledger_) {
+    ASSIGN_OR_RETURN(ledger_, folder_.storage->open_write(folder_.child(name_ + std::string(kLedgerSuffix)).key));
+  }
+  ledger_hash_.update(as_bytes(line));
+  return ledger_->append(as_bytes(line));
 }
 
 Status ShardWriter::end_file() {
-  ASSIGN_OR_RETURN(const std::string end, layout_->end(index_));
+  ASSIGN_OR_RETURN(const std::string end, layout_->end(rows_.total_tokens()));
   RETURN_IF_ERROR(write(end));
-  std::string head = layout_->head(index_);
+  std::string head = layout_->head(rows_.total_tokens());
   if (!head.empty()) RETURN_IF_ERROR(writer_->write_at(0, as_bytes(head)));
   hash_.update(as_bytes(head + before_samples_));
-  index_.shard_size = size_;
-  index_.shard_hash = hash_.digest();
+  facts_.shard_size = size_;
+  facts_.shard_hash = hash_.digest();
   return {};
 }
 
+Status ShardWriter::write_side_file() {
+  ASSIGN_OR_RETURN(const auto file, folder_.storage->open_write(folder_.child(side_file_name(name_)).key));
+  RETURN_IF_ERROR(formats::write_megatron_index(*file, rows_.samples(), id_width_,
+                                                [&](const auto& visit) { return rows_.visit_tokens(visit); }));
+  return file->commit().map([](const ObjectInfo&) {});
+}
+
+Result<Hash128> ShardWriter::write_index() {
+  ASSIGN_OR_RETURN(const auto file, folder_.storage->open_write(folder_.child(name_ + std::string(kIndexSuffix)).key));
+  ASSIGN_OR_RETURN(const Hash128 hash, formats::write_shard_index(*file, facts_, rows_.samples(),
+                                                                  [&](formats::IndexColumn column, const auto& visit) {
+                                                                    return rows_.visit(column, visit);
+                                                                  }));
+  RETURN_IF_ERROR(file->commit());
+  return hash;
+}
+
 Result<FinishedShard> ShardWriter::finish(ShardOrigin origin, Hash128 tokenizer_hash, const std::string& ids_field) {
-  index_.kind = raw_ids_ ? formats::SampleExtentKind::kIds : formats::SampleExtentKind::kMembers;
-  index_.tokenizer_hash = tokenizer_hash;
-  index_.ids_field = ids_field;
+  facts_.kind = raw_ids_ ? formats::SampleExtentKind::kIds : formats::SampleExtentKind::kMembers;
+  facts_.tokenizer_hash = tokenizer_hash;
+  facts_.ids_field = ids_field;
   RETURN_IF_ERROR(end_file());
   origin.counts = counts_;
-  if (!ledger_.empty()) origin.ledger_hash = xxh3_128(ledger_);
-  index_.producer = serialize_origin(origin);
-  const std::string index_bytes = formats::serialize_shard_index(index_);
+  if (ledger_) origin.ledger_hash = ledger_hash_.digest();
+  facts_.producer = serialize_origin(origin);
 
   MetricTimer timer(metrics_, Metric::kWriteSeconds);
   // The index of a shard that is replaced goes first: a shard and an index that are both there belong together.
-  const std::string index_key = folder_.child(name_ + std::string(kIndexSuffix)).key;
-  const std::string ledger_key = folder_.child(name_ + std::string(kLedgerSuffix)).key;
-  const std::vector<std::string> old = {index_key, ledger_key};
+  const std::vector<std::string> old = {folder_.child(name_ + std::string(kIndexSuffix)).key,
+                                        folder_.child(name_ + std::string(kLedgerSuffix)).key};
   RETURN_IF_ERROR(folder_.storage->remove(old));
   RETURN_IF_ERROR(writer_->commit());
-  if (!ledger_.empty()) RETURN_IF_ERROR(write_object(*folder_.storage, ledger_key, ledger_));
-  if (const auto side_file = layout_->side_file(index_)) {
-    RETURN_IF_ERROR(write_object(*folder_.storage, folder_.child(side_file_name(name_)).key, *side_file));
-  }
-  RETURN_IF_ERROR(write_object(*folder_.storage, index_key, index_bytes));
-  return FinishedShard{
-      {name_, size_, index_.samples(), index_.total_tokens(), index_.shard_hash, xxh3_128(index_bytes)},
-      std::move(origin)};
+  if (ledger_) RETURN_IF_ERROR(ledger_->commit());
+  if (megatron_) RETURN_IF_ERROR(write_side_file());
+  ASSIGN_OR_RETURN(const Hash128 index_hash, write_index());
+  return FinishedShard{{name_, size_, rows_.samples(), rows_.total_tokens(), facts_.shard_hash, index_hash},
+                       std::move(origin)};
 }
 
 }  // namespace millrace::prepare

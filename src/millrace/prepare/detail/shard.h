@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One shard of a task: written, or found finished by an earlier run. Its index is written after it and says where in
-// the inputs it begins and ends, so the chain of shards is the task's journal. A ShardWriter belongs to one thread.
+// One shard of a task: written, or found finished by an earlier run, in memory that does not depend on its size. Its
+// index is written after it and says where in the inputs it begins and ends, so the chain of shards is the task's
+// journal. A ShardWriter belongs to one thread.
 
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "millrace/formats/manifest.h"
 #include "millrace/formats/shard_index.h"
 #include "millrace/prepare/detail/layout.h"
+#include "millrace/prepare/detail/row_spool.h"
 #include "millrace/prepare/detail/samples.h"
 #include "millrace/storage/url.h"
 
@@ -57,7 +59,8 @@ class ShardWriter {
   // `bytes` holds exactly what the encoder made of `samples`.
   [[nodiscard]] Status append(std::string_view bytes, std::span<const Sample> samples);
   // A document that gave no sample: counted, and written to the ledger when it was rejected.
-  void drop(const Dropped& dropped, std::string_view source);
+  // Errors: those of writing the ledger.
+  [[nodiscard]] Status drop(const Dropped& dropped, std::string_view source);
   void add_duplicate() { ++counts_.duplicates; }
 
   // Of the samples themselves; what decides when a shard is full.
@@ -72,20 +75,25 @@ class ShardWriter {
               Metrics& metrics);
   [[nodiscard]] Status write(std::string_view bytes);
   [[nodiscard]] Status end_file();
+  [[nodiscard]] Status write_side_file();
+  [[nodiscard]] Result<Hash128> write_index();
 
   const Location folder_;
   const std::string name_;
-  const bool raw_ids_;
+  const bool raw_ids_, megatron_;
+  const size_t id_width_;
   const std::unique_ptr<ShardLayout> layout_;
   std::unique_ptr<Writer> writer_;
   Metrics& metrics_;
   int64_t size_ = 0;
   int64_t sample_bytes_ = 0;
   formats::DocumentCounts counts_;
-  std::string ledger_;
+  std::unique_ptr<Writer> ledger_;  // opened at the first rejection
+  Xxh3Stream ledger_hash_;
   Xxh3Stream hash_;
   std::string before_samples_;  // of a file of raw ids: hashed last
-  formats::ShardIndex index_;
+  formats::ShardFacts facts_;
+  RowSpool rows_;
 };
 
 }  // namespace millrace::prepare

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "millrace/base/log.h"
+#include "millrace/formats/megatron.h"
 #include "millrace/prepare/detail/estimate.h"
 #include "millrace/prepare/detail/folder.h"
 
@@ -199,7 +200,7 @@ bool TaskRun::is_own_file(std::string_view name) const {
     if (digits == 0) return false;
     name.remove_prefix(digits);
   }
-  if (name == kMegatronSuffix) return format_.output == OutputFormat::kMegatron;
+  if (name == formats::kMegatronIndexSuffix) return format_.output == OutputFormat::kMegatron;
   const std::string_view suffix = shard_suffix(format_.output);
   if (!name.starts_with(suffix)) return false;
   name.remove_prefix(suffix.size());
@@ -318,7 +319,7 @@ Status TaskRun::open_shard() {
 Status TaskRun::drop(const Dropped& dropped, const Slice& slice) {
   const Input& input = inputs_[static_cast<size_t>(slice.input)];
   RETURN_IF_ERROR(open_shard());
-  shard_->drop(dropped, input.name);
+  RETURN_IF_ERROR(shard_->drop(dropped, input.name));
   if (!dropped.rejected) return {};
   metrics_.add(Metric::kRejected, 1);
   const formats::LeftOut& at = *dropped.rejected;
