@@ -124,7 +124,7 @@ class Fields {
   std::string error_;
 };
 
-Json config_to_json(const ShardConfig& config) {
+Json to_json(const ShardConfig& config) {
   Json json = {{"tasks", config.tasks},
                {"output", config.format},
                {"tokenizer_hash", to_hex(config.tokenizer_hash)},
@@ -148,10 +148,6 @@ Json config_to_json(const ShardConfig& config) {
                {"min_tokens", config.rules.min_tokens},
                {"max_tokens", config.rules.max_tokens}};
   if (config.id_limit > 0) json["id_limit"] = config.id_limit;
-  return json;
-}
-Json to_json(const ShardConfig& config) {
-  Json json = config_to_json(config);
   if (config.rules.strip) json["strip"] = true;  // younger than version 1's first files
   return json;
 }

@@ -22,9 +22,8 @@ inline constexpr int64_t kMegatronNarrowVocabulary = 65'500;
 // Calls `visit` with the token counts of all documents, run by run, the same each time.
 using VisitTokens = std::function<Status(const std::function<Status(std::span<const uint32_t> tokens)>& visit)>;
 
-// Writes the `.idx` of `documents` that lie back to back in a `.bin`, one sequence each, with ids of `width` bytes, 2
-// or
-// 4. Asks for the counts twice. Errors: those of `out` and `visit_tokens`. REQUIRES: each count is below 2^31.
+// Writes the `.idx` of `documents` that lie back to back in a `.bin`, one sequence each, with ids of `width` bytes (2
+// or 4). Asks for the counts twice. Errors: those of `out` and `visit_tokens`. REQUIRES: each count is below 2^31.
 [[nodiscard]] Status write_megatron_index(ByteSink& out, int64_t documents, size_t width,
                                           const VisitTokens& visit_tokens);
 

@@ -120,9 +120,7 @@ struct IndexCache::Fetch {
       for (const IndexPages::Range& range : target.index->pages->ranges(target.key.second)) {
         const auto size = static_cast<size_t>(range.size);
         operations[shards[static_cast<size_t>(target.key.first)].location.storage.get()].push_back(
-            {.reader = target.reader.get(),
-             .offset = range.offset,
-             .out = std::span(target.bytes).subspan(at, size),
+            {.what = Operation::Read{target.reader.get(), range.offset, std::span(target.bytes).subspan(at, size)},
              .stop = stop});
         at += size;
       }

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "millrace/base/testing.h"
-#include "millrace/storage/testing/fault.h"
 #include "millrace/storage/memory.h"
+#include "millrace/storage/testing/fault.h"
 
 namespace millrace::loader {
 namespace {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "millrace/base/buffer_pool.h"

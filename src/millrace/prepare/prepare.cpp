@@ -217,8 +217,8 @@ Result<PrepareReport> prepare_task(const PrepareOptions& options, PipelineOption
   Metrics& counted = metrics != nullptr ? *metrics : unshared;
   const double read = counted.seconds(Metric::kReadSeconds), encode = counted.seconds(Metric::kEncodeSeconds),
                write = counted.seconds(Metric::kWriteSeconds);
-  TaskRun run(options, pipeline, std::move(folder), inputs, tokenizer, shard_config(options, format, *tokenizer), format,
-              stop, progress != nullptr ? *progress : unwatched, counted);
+  TaskRun run(options, pipeline, std::move(folder), inputs, tokenizer, shard_config(options, format, *tokenizer),
+              format, stop, progress != nullptr ? *progress : unwatched, counted);
   ASSIGN_OR_RETURN(PrepareReport report, run.run());
   if (options.dry_run) {
     ASSIGN_OR_RETURN(report.estimate, estimate_task(inputs, format, tokenizer,

@@ -160,8 +160,8 @@ nb::typed<nb::list, SplitPart> split_py(OneOrManyPaths inputs, PathArg out, int6
 void register_prepare(nb::module_& m) {
   m.def(
       "prepare", &prepare_py, nb::arg("inputs"), nb::kw_only(), nb::arg("tokenizer"), nb::arg("out"),
-      nb::arg("task") = nb::none(), nb::arg("format") = "webdataset", nb::arg("ids") = nb::none(), nb::arg("text") = true,
-      nb::arg("block_documents") = 0, nb::arg("shard_bytes") = 0, nb::arg("documents") = "line",
+      nb::arg("task") = nb::none(), nb::arg("format") = "webdataset", nb::arg("ids") = nb::none(),
+      nb::arg("text") = true, nb::arg("block_documents") = 0, nb::arg("shard_bytes") = 0, nb::arg("documents") = "line",
       nb::arg("text_field") = "text", nb::arg("chat") = "", nb::arg("refuse_control_text") = false,
       nb::arg("add_special_tokens") = true, nb::arg("bos") = "", nb::arg("eos") = "", nb::arg("strict") = false,
       nb::arg("max_document_bytes") = 64 << 20, nb::arg("on_error") = "fail", nb::arg("max_errors") = 1000,

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "millrace/base/io.h"
 #include "millrace/base/units.h"
+#include "millrace/formats/megatron.h"
 #include "millrace/formats/shard_index.h"
 #include "millrace/prepare/detail/layout.h"
 
@@ -48,9 +50,14 @@ class Sampler {
 
   // For inputs of so many bytes in all.
   Result<Estimate> scaled(int64_t input_bytes) {
-    ASSIGN_OR_RETURN(const std::string end, layout_->end(index_));
+    ASSIGN_OR_RETURN(const std::string end, layout_->end(seen_.tokens));
     int64_t written = at_ + std::ssize(end) + std::ssize(formats::serialize_shard_index(index_));
-    if (const auto side_file = layout_->side_file(index_)) written += std::ssize(*side_file);
+    if (format_.output == OutputFormat::kMegatron) {
+      MemorySink side_file;
+      RETURN_IF_ERROR(formats::write_megatron_index(side_file, std::ssize(index_.tokens), format_.id_width,
+                                                    [&](const auto& visit) { return visit(index_.tokens); }));
+      written += std::ssize(side_file.bytes());
+    }
     const double factor = file_bytes_ > 0 ? static_cast<double>(input_bytes) / static_cast<double>(file_bytes_) : 0;
     const auto times = [&](int64_t value) { return static_cast<int64_t>(factor * static_cast<double>(value) + 0.5); };
     return Estimate{.sampled_bytes = file_bytes_,
