@@ -94,9 +94,9 @@ void check_time(const Job& job, const JobContext&, JobReport& report) {
   const Option* time = job.options().find("time");
   if (time == nullptr)
     return report.add("SB06", job_place(job), "no --time: the partition's limit holds, which may be none");
-  if (is_unlimited(time->value))
+  if (slurm::is_unlimited(time->value))
     return report.add("SB06", time->place, "--time=UNLIMITED: a job that hangs holds its nodes until somebody looks");
-  if (!parse_time_limit(time->value)) {
+  if (!slurm::parse_time_limit(time->value)) {
     report.add("SB34", time->place, fmt::format("'{}' is no time limit", time->value),
                "Write minutes, HH:MM:SS or D-HH:MM:SS.");
   }
@@ -105,7 +105,7 @@ void check_time(const Job& job, const JobContext&, JobReport& report) {
 // --- signals and requeue
 
 bool is_long_training(const Job& job) {
-  const auto limit = parse_time_limit(job.options().value("time"));
+  const auto limit = slurm::parse_time_limit(job.options().value("time"));
   const bool trains =
       std::any_of(job.launches().begin(), job.launches().end(), [](const Launch& launch) { return launch.training; });
   return limit && *limit >= kHour && trains;
@@ -197,7 +197,7 @@ void check_gpu_request(const Job& job, const JobContext& context, JobReport& rep
   }
   const Option* asked = job.gpu_option();
   if (asked == nullptr) return;
-  if (parse_whole(job.gpu_type())) {
+  if (slurm::parse_whole(job.gpu_type())) {
     report.add("SB11", asked->place, fmt::format("'{}' has the count before the type", asked->value));
   }
   constexpr int64_t kMostInAnyServer = 16;
@@ -209,7 +209,7 @@ void check_gpu_request(const Job& job, const JobContext& context, JobReport& rep
     return;
   }
   if (!job.gpu_type().empty() && !partition->gpu_type.empty() && job.gpu_type() != partition->gpu_type &&
-      !parse_whole(job.gpu_type())) {
+      !slurm::parse_whole(job.gpu_type())) {
     report.add("SB11", asked->place,
                fmt::format("the nodes of {} have GPUs of type {}, not {}", partition->name, partition->gpu_type,
                            job.gpu_type()));
@@ -297,7 +297,7 @@ void check_dependencies(const Job& job, const JobContext&, JobReport& report) {
   check_dependency(job.options(), report);
   for (const Command& command : job.commands()) {
     if (command.statement->name() == "sbatch")
-      check_dependency(read_command_line(command.statement->words).options, report);
+      check_dependency(slurm::read_command_line(command.statement->words).options, report);
   }
 }
 
@@ -349,7 +349,7 @@ void check_sbatch_lines(const Job& job, const JobContext&, JobReport& report) {
   for (const shell::Problem& each : job.sbatch().rejected) report.add("SB34", each.place, each.message);
   for (const Option& option : job.options().all()) {
     if (option.known || option.name == "auto-resume") continue;
-    const std::string_view nearest = nearest_sbatch_option(option.name);
+    const std::string_view nearest = slurm::nearest_sbatch_option(option.name);
     if (nearest.empty()) {
       report.add("SB34", option.place,
                  fmt::format("sbatch itself knows no option --{}; a plug-in of the site may", option.name), {},
@@ -364,7 +364,7 @@ void check_sbatch_lines(const Job& job, const JobContext&, JobReport& report) {
   for (const Option& option : job.options().all()) {
     const bool number = std::find(std::begin(kNumbers), std::end(kNumbers), option.name) != std::end(kNumbers);
     const bool typed_gpus = option.name == "gpus-per-task" && contains(option.value, ":");
-    if (number && option.has_value && !typed_gpus && !parse_whole(option.value)) {
+    if (number && option.has_value && !typed_gpus && !slurm::parse_whole(option.value)) {
       report.add("SB34", option.place, fmt::format("--{} wants a number, not '{}'", option.name, option.value),
                  contains(option.value, "$")
                      ? "sbatch expands no variables in #SBATCH lines; pass the option on sbatch's command line."

@@ -63,7 +63,7 @@ void check_torchrun(const Job& job, const Launch& launch, JobReport& report) {
   std::string count;
   static constexpr std::string_view kNames[] = {"--nproc_per_node", "--nproc-per-node"};
   const Word* word = argument_after(launch.command, kNames, count, job);
-  const auto processes = parse_whole(count);
+  const auto processes = slurm::parse_whole(count);
   if (word != nullptr && processes && job.gpus_per_node() > 0 && *processes != job.gpus_per_node()) {
     report.add("SB13", word->place, fmt::format("{} processes a node for {} GPUs", *processes, job.gpus_per_node()),
                "Make both equal.", *processes < job.gpus_per_node() ? std::optional(Severity::kWarning) : std::nullopt);
@@ -84,7 +84,7 @@ void check_accelerate(const Job& job, const Launch& launch, JobReport& report) {
   std::string machines, config;
   const bool said = argument_after(launch.command, kMachines, machines, job) != nullptr;
   if (argument_after(launch.command, kConfig, config, job) != nullptr && !said) return;
-  if (said && parse_whole(machines) != 1) return;
+  if (said && slurm::parse_whole(machines) != 1) return;
   report.add(
       "SB13", launch.statement->place,
       fmt::format("accelerate launch for one machine, on {} nodes: each node trains by itself", job.nodes()),
@@ -211,7 +211,7 @@ void check_mpi(const Job& job, const JobContext& context, JobReport& report) {
 bool has_fixed_port(std::string_view value) {
   const size_t colon = value.rfind(':');
   if (colon != std::string_view::npos) value.remove_prefix(colon + 1);
-  return parse_whole(value).value_or(0) > 0;
+  return slurm::parse_whole(value).value_or(0) > 0;
 }
 
 bool draws_lots(const Word& word) {

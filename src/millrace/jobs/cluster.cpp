@@ -12,6 +12,8 @@ namespace millrace::jobs {
 
 namespace {
 
+using namespace pcluster;
+
 // The type that ParallelCluster gives the GPUs of an instance family in gres.conf.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kGpuTypes = {{{"p5e.", "h200"},
                                                                                       {"p5en.", "h200"},

@@ -124,7 +124,7 @@ void check_channels(const Look& look) {
                                       "NCCL_MIN_P2P_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS"}))
     return;
   constexpr int64_t kMost = 64, kMostOverEfa = 32;
-  const int64_t count = parse_whole(look.text()).value_or(0);
+  const int64_t count = slurm::parse_whole(look.text()).value_or(0);
   if (count > kMost) {
     look.add("EN03", fmt::format("{} channels: NCCL has at most {}", count, kMost));
   } else if (look.context.efa && count > kMostOverEfa) {
@@ -141,7 +141,7 @@ void check_buffers(const Look& look) {
   const bool buffer = look.is("NCCL_BUFFSIZE");
   if (!buffer && !look.is("NCCL_P2P_NET_CHUNKSIZE")) return;
   const int64_t most = buffer ? 8 << 20 : 512 << 10;
-  const int64_t size = parse_whole(look.text()).value_or(0);
+  const int64_t size = slurm::parse_whole(look.text()).value_or(0);
   if (size > most && (buffer || look.context.efa)) {
     look.add("EN05", fmt::format("{} bytes, and the plugin's own value is {}", size, most));
   } else if (size > 0 && (size & (size - 1)) != 0) {
@@ -214,7 +214,7 @@ void check_levels(const Look& look) {
   if (!is_any_of(look.variable.name, {"NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_P2P_PXN_LEVEL"}) ||
       look.is("NCCL_P2P_PXN_LEVEL"))
     return;
-  if (parse_whole(look.text())) look.add("EN11", fmt::format("{}={}", look.variable.name, look.text()));
+  if (slurm::parse_whole(look.text())) look.add("EN11", fmt::format("{}={}", look.variable.name, look.text()));
 }
 
 void check_debug_level(const Look& look) {
@@ -408,7 +408,7 @@ void read_running(std::vector<EnvVariable>& variables, EnvContext& context) {
     return found == variables.end() ? nullptr : &*found;
   };
   const EnvVariable* nodes = find("SLURM_JOB_NUM_NODES");
-  if (nodes != nullptr && context.nodes == 0) context.nodes = parse_whole(*nodes->value).value_or(0);
+  if (nodes != nullptr && context.nodes == 0) context.nodes = slurm::parse_whole(*nodes->value).value_or(0);
   const bool batch = find("SLURM_JOB_ID") != nullptr && find("SLURM_STEP_ID") == nullptr;
   for (EnvVariable& each : variables)
     each.in_batch = batch && each.name != "CUDA_VISIBLE_DEVICES";  // Slurm itself sets that

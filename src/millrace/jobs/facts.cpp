@@ -111,7 +111,7 @@ Job::Job(std::string file, std::string_view text) : file_(std::move(file)), text
   is_shell_ = interpreter.empty() || is_word_of(interpreter, {"bash", "sh", "dash", "ksh", "zsh"});
   script_ = shell::parse(is_shell_ ? std::string_view(text_) : std::string_view());
   if (!is_shell_) script_.lines = shell::split_lines(text_);
-  sbatch_ = read_sbatch_lines(script_.lines);
+  sbatch_ = slurm::read_sbatch_lines(script_.lines);
   collect(script_.statements, false);
   move_exported_functions();
   read_resources();
@@ -224,7 +224,7 @@ void Job::collect_launch(const Statement& statement, const Scope& scope, bool in
                                   }));
   size_t at = first;
   if (srun) {
-    CommandLine line = read_command_line(words);
+    CommandLine line = slurm::read_command_line(words);
     launch.options = std::move(line.options);
     at = skip_wrappers(statement.words, first + line.command);
   }
@@ -307,12 +307,12 @@ std::string Job::known_prefix(const Word& word) const {
 void Job::read_resources() {
   const Options& asked = options();
   const std::string_view nodes = asked.value("nodes");
-  nodes_ = parse_whole(nodes.substr(0, nodes.find_first_of("-,"))).value_or(0);
+  nodes_ = slurm::parse_whole(nodes.substr(0, nodes.find_first_of("-,"))).value_or(0);
   tasks_per_node_ = asked.number("ntasks-per-node").value_or(0);
   const int64_t tasks = asked.number("ntasks").value_or(0);
   if (tasks_per_node_ == 0 && tasks > 0 && nodes_ > 0) tasks_per_node_ = (tasks + nodes_ - 1) / nodes_;
   if (tasks_per_node_ == 0 && tasks > 0 && nodes_ == 0) tasks_per_node_ = tasks;
-  for (const Gres& gres : parse_gres(asked.value("gres"))) {
+  for (const slurm::Gres& gres : slurm::parse_gres(asked.value("gres"))) {
     if (gres.name != "gpu") continue;
     gpus_per_node_ = gres.count;
     gpu_type_ = gres.type;
@@ -321,7 +321,7 @@ void Job::read_resources() {
   const auto take = [&](std::string_view name, auto per_node) {
     const Option* option = asked.find(name);
     if (option == nullptr) return;
-    const Gres gpus = parse_gpus(option->value);
+    const slurm::Gres gpus = slurm::parse_gpus(option->value);
     gpus_per_node_ = per_node(gpus.count);
     gpu_type_ = gpus.type;
     gpu_option_ = option;

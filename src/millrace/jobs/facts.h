@@ -18,6 +18,12 @@
 
 namespace millrace::jobs {
 
+using shell::Place;
+using slurm::CommandLine;
+using slurm::Option;
+using slurm::Options;
+using slurm::SbatchLines;
+
 // A command with its place in the script's structure. `inside`: the text of `srun bash -c '...'` it stands in, else
 // null.
 struct Command {

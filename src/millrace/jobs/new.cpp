@@ -335,7 +335,7 @@ Status check_spec(const JobSpec& spec) {
   const bool needs_gpus =
       spec.kind != JobKind::kTrain && spec.kind != JobKind::kPreprocess && spec.kind != JobKind::kStorage;
   if (needs_gpus) RETURN_IF_ERROR(need(spec.gpus_per_node > 0, "--gpus", "how many GPUs a node has"));
-  if (!parse_time_limit(spec.time))
+  if (!slurm::parse_time_limit(spec.time))
     return fail(ErrorCode::kInvalidArgument, "--time: '{}' is no time limit; write minutes, HH:MM:SS or D-HH:MM:SS",
                 spec.time);
   for (const std::string& each :

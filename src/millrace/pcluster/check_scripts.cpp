@@ -73,10 +73,10 @@ void check_mounts_of_scripts(const Cluster& cluster, Report& report) {
   }
 }
 
-std::optional<int64_t> gpus_per_node(const Option& option) {
-  if (option.name == "gpus-per-node") return parse_gpus(option.value).count;
+std::optional<int64_t> gpus_per_node(const slurm::Option& option) {
+  if (option.name == "gpus-per-node") return slurm::parse_gpus(option.value).count;
   if (option.name != "gres") return std::nullopt;
-  for (const Gres& gres : parse_gres(option.value)) {
+  for (const slurm::Gres& gres : slurm::parse_gres(option.value)) {
     if (gres.name == "gpu") return gres.count;
   }
   return std::nullopt;
@@ -88,7 +88,7 @@ void check_shared_nodes(const Cluster& cluster, Report& report) {
     for (const Resource& resource : queue.resources) most = std::max(most, resource.gpus());
     if (bool_at(queue.node, "JobExclusiveAllocation") != true || most == 0) continue;
     for (const ScriptNeeds& script : cluster.scripts) {
-      for (const Option& option : script.options) {
+      for (const slurm::Option& option : script.options) {
         const std::optional<int64_t> gpus = gpus_per_node(option);
         if (!gpus || *gpus >= most) continue;
         add_at(report, "PC55", Severity::kWarning, script, option.place,
@@ -100,11 +100,12 @@ void check_shared_nodes(const Cluster& cluster, Report& report) {
 }
 
 // "1g.10gb", "mig-3g.40gb", and what the guides call "mig".
-bool is_mig(const Option& option) {
+bool is_mig(const slurm::Option& option) {
   if (option.name != "gres" && !option.name.starts_with("gpus")) return false;
-  const std::vector<Gres> asked =
-      option.name == "gres" ? parse_gres(option.value) : std::vector<Gres>{parse_gpus(option.value)};
-  return std::any_of(asked.begin(), asked.end(), [](const Gres& gres) {
+  const std::vector<slurm::Gres> asked = option.name == "gres"
+                                             ? slurm::parse_gres(option.value)
+                                             : std::vector<slurm::Gres>{slurm::parse_gpus(option.value)};
+  return std::any_of(asked.begin(), asked.end(), [](const slurm::Gres& gres) {
     const std::string_view type = gres.type;
     const size_t g = type.find("g.");
     const bool slice = g != std::string_view::npos && g > 0 && type[g - 1] >= '1' && type[g - 1] <= '7';
@@ -124,7 +125,7 @@ void check_image(const Cluster& cluster, Report& report) {
   const bool own_image = at(&cluster.root, {"Image", "CustomAmi"}) != nullptr || names_pyxis(cluster.root);
   for (const ScriptNeeds& script : cluster.scripts) {
     bool told = false;
-    for (const Option& option : script.options) {
+    for (const slurm::Option& option : script.options) {
       const bool pyxis = option.name.starts_with("container-") && option.name != "container-id";
       if (pyxis && pyxis_off && !own_image && !std::exchange(told, true)) {
         add_at(report, "PC59", Severity::kWarning, script, option.place,

@@ -99,7 +99,7 @@ bool all_exclusive(const Cluster& cluster) {
 }
 
 bool asks_for_memory(const ScriptNeeds& script) {
-  return std::any_of(script.options.begin(), script.options.end(), [](const Option& option) {
+  return std::any_of(script.options.begin(), script.options.end(), [](const slurm::Option& option) {
     return option.name == "mem" || option.name == "mem-per-cpu" || option.name == "mem-per-gpu";
   });
 }

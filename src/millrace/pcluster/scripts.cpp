@@ -42,12 +42,12 @@ bool is_slurm_command(std::string_view name) {
 ScriptNeeds read_needs(const Script& script) {
   const shell::Script parsed = shell::parse(script.text);
   ScriptNeeds needs{.file = script.file};
-  const SbatchLines sbatch = read_sbatch_lines(parsed.lines);
+  const slurm::SbatchLines sbatch = slurm::read_sbatch_lines(parsed.lines);
   needs.options = sbatch.options.all();
-  for (const Option& option : needs.options) add_folders(option.value, true, option.place, needs.folders);
+  for (const slurm::Option& option : needs.options) add_folders(option.value, true, option.place, needs.folders);
   shell::visit(parsed.statements, [&](const shell::Statement& statement, const shell::Scope&) {
     if (is_slurm_command(statement.name())) {
-      const CommandLine line = read_command_line(statement.words);
+      const slurm::CommandLine line = slurm::read_command_line(statement.words);
       needs.options.insert(needs.options.end(), line.options.all().begin(), line.options.all().end());
     }
     shell::visit_words(statement, [&](const shell::Word& word) { add_word(word, needs.folders); });

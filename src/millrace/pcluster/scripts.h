@@ -19,7 +19,7 @@ struct NamedFolder {
 
 struct ScriptNeeds {
   std::string file;
-  std::vector<Option> options;  // of #SBATCH lines, and of srun, sbatch and salloc
+  std::vector<slurm::Option> options;  // of #SBATCH lines, and of srun, sbatch and salloc
   std::vector<NamedFolder> folders;
 };
 
