@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as a batch script and as the output of env: they are linted, and every finding stands in the text.
 #include "invariants.h"
-#include "millrace/cluster/env_lint.h"
-#include "millrace/cluster/job_lint.h"
+#include "millrace/jobs/env_lint.h"
+#include "millrace/jobs/lint.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace millrace::cluster;
+  using namespace millrace;
+  using namespace millrace::jobs;
   using millrace::tokenizer::require;
   // SAFETY: char may alias any object.
   const std::string_view text(reinterpret_cast<const char*>(data), size);

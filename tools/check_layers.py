@@ -11,11 +11,11 @@ import sys
 
 LEVELS = {
     "base": 0,
-    "http": 1, "formats": 1, "tokenizer": 1, "order": 1, "plan": 1, "slurm": 1,
-    "storage": 2,
+    "http": 1, "formats": 1, "tokenizer": 1, "order": 1, "plan": 1, "lint": 1, "shell": 1,
+    "storage": 2, "slurm": 2,
     "sync": 3, "cache": 3, "video": 3, "prepare": 3, "layout": 3,
-    "lerobot": 4, "loader": 4, "checkpoint": 4,
-    "cluster": 5, "monitor": 5, "bench": 5,
+    "lerobot": 4, "loader": 4, "checkpoint": 4, "pcluster": 4,
+    "jobs": 5, "monitor": 5, "bench": 5,
     "cli": 7, "python": 7,
 }  # fmt: skip
 ONLY_IN = {

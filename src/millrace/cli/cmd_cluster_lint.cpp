@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "millrace/cli/lint_flags.h"
-#include "millrace/cluster/config/lint.h"
-#include "millrace/cluster/config/rules.h"
+#include "millrace/pcluster/lint.h"
+#include "millrace/pcluster/rules.h"
 
 namespace millrace::cli {
 
@@ -14,14 +14,14 @@ namespace {
 
 struct ClusterLintArgs {
   LintFlags lint;
-  cluster::ConfigLintOptions options;
+  pcluster::ConfigLintOptions options;
   std::string facts_file;
   std::vector<std::string> scripts;
 };
 
 // The rules about comments that silence belong to what can be found.
 std::vector<Rule> all_cluster_rules() {
-  const auto rules = cluster::config_rules(), more = suppression_rules();
+  const auto rules = pcluster::config_rules(), more = suppression_rules();
   std::vector<Rule> all(rules.begin(), rules.end());
   all.insert(all.end(), more.begin(), more.end());
   return all;
@@ -31,7 +31,7 @@ Status run_cluster_lint(const ClusterLintArgs& args, Context& context) {
   const std::vector<Rule> rules = all_cluster_rules();
   ASSIGN_OR_RETURN(const bool answered, answer_about_rules(args.lint, rules, context));
   if (answered) return {};
-  cluster::ConfigLintOptions options = args.options;
+  pcluster::ConfigLintOptions options = args.options;
   if (!args.facts_file.empty()) {
     ASSIGN_OR_RETURN(options.facts, read_lint_input(args.facts_file));
     options.facts_file = args.facts_file;
@@ -44,7 +44,7 @@ Status run_cluster_lint(const ClusterLintArgs& args, Context& context) {
   for (const std::string& file : args.lint.files) {
     ASSIGN_OR_RETURN(const std::string text, read_lint_input(file));
     options.file = file;
-    ASSIGN_OR_RETURN(std::vector<Finding> found, cluster::lint_config(text, options));
+    ASSIGN_OR_RETURN(std::vector<Finding> found, pcluster::lint_config(text, options));
     std::move(found.begin(), found.end(), std::back_inserter(findings));
   }
   print_findings(args.lint, rules, std::move(findings), static_cast<int64_t>(args.lint.files.size()), context);
@@ -65,7 +65,7 @@ void add_cluster_lint(Verbs& verbs, CLI::App& group) {
   app.add_option_function<std::string>(
          "--pcluster",
          [args](const std::string& text) {
-           args->options.version = usage_value("--pcluster", cluster::parse_version(text));
+           args->options.version = usage_value("--pcluster", pcluster::parse_version(text));
          },
          "The version of ParallelCluster that is to take the files (default: 3.12)")
       ->option_text("VERSION");

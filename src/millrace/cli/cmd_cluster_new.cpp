@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/cli/lint_flags.h"
-#include "millrace/cluster/config/new.h"
+#include "millrace/pcluster/new.h"
 
 namespace millrace::cli {
 
@@ -15,7 +15,7 @@ namespace {
 
 struct ClusterNewArgs {
   std::string spec, out;
-  cluster::Version version;
+  pcluster::Version version;
   bool force = false;
 };
 
@@ -32,7 +32,7 @@ Status write_new_file(const std::string& path, const std::string& text, bool for
 
 Status run_cluster_new(const ClusterNewArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const std::string spec, read_lint_input(args.spec));
-  ASSIGN_OR_RETURN(const std::string text, cluster::new_config(spec, args.spec, args.version));
+  ASSIGN_OR_RETURN(const std::string text, pcluster::new_config(spec, args.spec, args.version));
   if (args.out.empty()) {
     context.out.print({{"type", "cluster_file"}, {"pcluster", to_string(args.version)}, {"text", text}}, text);
     return {};
@@ -58,7 +58,7 @@ void add_cluster_new(Verbs& verbs, CLI::App& group) {
   app.add_flag("--force", args->force, "Replace the file that is there");
   app.add_option_function<std::string>(
          "--pcluster",
-         [args](const std::string& text) { args->version = usage_value("--pcluster", cluster::parse_version(text)); },
+         [args](const std::string& text) { args->version = usage_value("--pcluster", pcluster::parse_version(text)); },
          "The version of ParallelCluster to write for (default: 3.12)")
       ->option_text("VERSION");
 }

@@ -10,10 +10,10 @@
 #include <optional>
 
 #include "millrace/cli/lint_flags.h"
-#include "millrace/cluster/env_lint.h"
-#include "millrace/cluster/job_cluster.h"
-#include "millrace/cluster/job_lint.h"
-#include "millrace/cluster/job_new.h"
+#include "millrace/jobs/cluster.h"
+#include "millrace/jobs/env_lint.h"
+#include "millrace/jobs/lint.h"
+#include "millrace/jobs/new.h"
 
 namespace millrace::cli {
 
@@ -25,27 +25,27 @@ struct JobLintArgs {
 };
 
 Status run_job_lint(const JobLintArgs& args, Context& context) {
-  ASSIGN_OR_RETURN(const bool answered, answer_about_rules(args.lint, cluster::all_job_rules(), context));
+  ASSIGN_OR_RETURN(const bool answered, answer_about_rules(args.lint, jobs::all_job_rules(), context));
   if (answered) return {};
   std::vector<std::string> texts;
   for (const std::string& path : args.lint.files) {
     ASSIGN_OR_RETURN(std::string text, read_lint_input(path));
     texts.push_back(std::move(text));
   }
-  std::vector<cluster::ScriptFile> files;
+  std::vector<jobs::ScriptFile> files;
   for (size_t i = 0; i < texts.size(); ++i) files.push_back({args.lint.files[i], texts[i]});
-  std::optional<cluster::ClusterFacts> cluster_facts;
+  std::optional<jobs::ClusterFacts> cluster_facts;
   if (!args.cluster_file.empty()) {
     ASSIGN_OR_RETURN(const std::string text, read_lint_input(args.cluster_file));
-    ASSIGN_OR_RETURN(cluster_facts, cluster::read_cluster_facts(args.cluster_file, text));
+    ASSIGN_OR_RETURN(cluster_facts, jobs::read_cluster_facts(args.cluster_file, text));
   }
-  std::optional<cluster::PlanFacts> plan_facts;
+  std::optional<jobs::PlanFacts> plan_facts;
   if (!args.plan_file.empty()) {
     ASSIGN_OR_RETURN(const std::string text, read_lint_input(args.plan_file));
-    ASSIGN_OR_RETURN(plan_facts, cluster::read_plan_facts(args.plan_file, text));
+    ASSIGN_OR_RETURN(plan_facts, jobs::read_plan_facts(args.plan_file, text));
   }
-  const cluster::JobContext known{cluster_facts ? &*cluster_facts : nullptr, plan_facts ? &*plan_facts : nullptr};
-  print_findings(args.lint, cluster::all_job_rules(), cluster::lint_jobs(files, known), std::ssize(files), context);
+  const jobs::JobContext known{cluster_facts ? &*cluster_facts : nullptr, plan_facts ? &*plan_facts : nullptr};
+  print_findings(args.lint, jobs::all_job_rules(), jobs::lint_jobs(files, known), std::ssize(files), context);
   return {};
 }
 
@@ -55,25 +55,25 @@ struct JobNewArgs {
   std::string log_dir = "logs";
   bool shared = false;
   std::vector<std::string> stage, save;
-  cluster::JobSpec spec;
+  jobs::JobSpec spec;
 };
 
 struct KindDefaults {
   std::string_view name;
-  cluster::JobKind kind;
+  jobs::JobKind kind;
   std::string_view time;
   int64_t gpus;
   bool exclusive;
 };
-constexpr KindDefaults kJobKinds[] = {{"train", cluster::JobKind::kTrain, "24:00:00", 8, true},
-                                      {"preprocess", cluster::JobKind::kPreprocess, "4:00:00", 0, false},
-                                      {"validate", cluster::JobKind::kValidate, "30:00", 8, true},
-                                      {"nccl", cluster::JobKind::kNccl, "1:00:00", 8, true},
-                                      {"storage-test", cluster::JobKind::kStorage, "1:00:00", 0, true},
-                                      {"groot", cluster::JobKind::kGroot, "24:00:00", 8, true}};
+constexpr KindDefaults kJobKinds[] = {{"train", jobs::JobKind::kTrain, "24:00:00", 8, true},
+                                      {"preprocess", jobs::JobKind::kPreprocess, "4:00:00", 0, false},
+                                      {"validate", jobs::JobKind::kValidate, "30:00", 8, true},
+                                      {"nccl", jobs::JobKind::kNccl, "1:00:00", 8, true},
+                                      {"storage-test", jobs::JobKind::kStorage, "1:00:00", 0, true},
+                                      {"groot", jobs::JobKind::kGroot, "24:00:00", 8, true}};
 
 // "SRC=DST"
-cluster::Copy parse_copy(const std::string& flag, const std::string& text) {
+jobs::Copy parse_copy(const std::string& flag, const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
     throw CLI::ValidationError(flag, "'" + text + "' is not SRC=DST");
@@ -83,7 +83,7 @@ cluster::Copy parse_copy(const std::string& flag, const std::string& text) {
 
 // What the flags leave open follows from the kind.
 void complete_job_spec(JobNewArgs& args) {
-  cluster::JobSpec& spec = args.spec;
+  jobs::JobSpec& spec = args.spec;
   const auto* kind = std::find_if(std::begin(kJobKinds), std::end(kJobKinds),
                                   [&](const KindDefaults& each) { return each.name == args.kind; });
   spec.kind = kind->kind;
@@ -105,17 +105,17 @@ Status write_script(const std::string& path, const std::string& text) {
 }
 
 Status run_job_new(const JobNewArgs& args, Context& context) {
-  cluster::JobSpec spec = args.spec;
-  std::optional<cluster::ClusterFacts> facts;
+  jobs::JobSpec spec = args.spec;
+  std::optional<jobs::ClusterFacts> facts;
   if (!args.cluster_file.empty()) {
     ASSIGN_OR_RETURN(const std::string file, read_lint_input(args.cluster_file));
-    ASSIGN_OR_RETURN(facts, cluster::read_cluster_facts(args.cluster_file, file));
+    ASSIGN_OR_RETURN(facts, jobs::read_cluster_facts(args.cluster_file, file));
     RETURN_IF_ERROR(
-        cluster::fit_to_cluster(spec, *facts, {.gpus = args.gpus.has_value(), .cpus = args.cpus_per_gpu.has_value()}));
+        jobs::fit_to_cluster(spec, *facts, {.gpus = args.gpus.has_value(), .cpus = args.cpus_per_gpu.has_value()}));
   }
-  ASSIGN_OR_RETURN(const std::string text, cluster::write_job(spec));
-  const cluster::ScriptFile file{args.out.empty() ? args.kind : args.out, text};
-  for (const Finding& finding : cluster::lint_jobs(std::span(&file, 1), {facts ? &*facts : nullptr, nullptr}))
+  ASSIGN_OR_RETURN(const std::string text, jobs::write_job(spec));
+  const jobs::ScriptFile file{args.out.empty() ? args.kind : args.out, text};
+  for (const Finding& finding : jobs::lint_jobs(std::span(&file, 1), {facts ? &*facts : nullptr, nullptr}))
     context.out.note(finding_text(finding));
   const Json object{{"type", "job_script"},
                     {"kind", args.kind},
@@ -137,7 +137,7 @@ Status run_job_new(const JobNewArgs& args, Context& context) {
 }
 
 void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
-  cluster::JobSpec& spec = args.spec;
+  jobs::JobSpec& spec = args.spec;
   const auto number = [&app](const char* flag, int64_t& value, int64_t least, const char* description) {
     app.add_option(flag, value, description)->check(CLI::Range(least, kMaxCount))->option_text("N");
   };
@@ -218,7 +218,7 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
 
 struct EnvLintArgs {
   LintFlags lint;
-  cluster::EnvContext environment;
+  jobs::EnvContext environment;
 };
 
 std::string own_environment() {
@@ -228,19 +228,19 @@ std::string own_environment() {
 }
 
 Status run_env_lint(const EnvLintArgs& args, Context& context) {
-  ASSIGN_OR_RETURN(const bool answered, answer_about_rules(args.lint, cluster::all_env_rules(), context));
+  ASSIGN_OR_RETURN(const bool answered, answer_about_rules(args.lint, jobs::all_env_rules(), context));
   if (answered) return {};
   std::vector<Finding> findings;
   if (args.lint.files.empty()) {
-    findings = cluster::lint_environment({"environment", own_environment()}, args.environment);
+    findings = jobs::lint_environment({"environment", own_environment()}, args.environment);
     for (Finding& finding : findings) finding.line = 0;  // it has no lines
   }
   for (const std::string& path : args.lint.files) {
     ASSIGN_OR_RETURN(const std::string text, read_lint_input(path));
-    const auto found = cluster::lint_environment({path, text}, args.environment);
+    const auto found = jobs::lint_environment({path, text}, args.environment);
     findings.insert(findings.end(), found.begin(), found.end());
   }
-  print_findings(args.lint, cluster::all_env_rules(), std::move(findings),
+  print_findings(args.lint, jobs::all_env_rules(), std::move(findings),
                  std::max<int64_t>(1, std::ssize(args.lint.files)), context);
   return {};
 }

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/findings.h"
 #include "millrace/cli/command.h"
+#include "millrace/lint/findings.h"
 
 namespace millrace::cli {
 

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What job scripts are held against: a cluster file and a plan. Pure functions of the files' text; thread-safe.
+
+#include <string>
+#include <string_view>
+
+#include "millrace/base/status.h"
+#include "millrace/jobs/lint.h"
+
+namespace millrace::jobs {
+
+// A ParallelCluster file: its queues as partitions, its mounts. `name` is what findings call it. Errors:
+// invalid_argument where it is no YAML, or has no queues.
+[[nodiscard]] Result<ClusterFacts> read_cluster_facts(std::string_view name, std::string_view text);
+
+// The lines that `millrace plan nodes --json` prints. Errors: invalid_argument where there is no plan_model among them.
+[[nodiscard]] Result<PlanFacts> read_plan_facts(std::string_view name, std::string_view text);
+
+}  // namespace millrace::jobs

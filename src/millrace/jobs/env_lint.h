@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Rules EN01 to EN18 for the variables of NCCL, libfabric, the OFI plugin and torch, wherever they are set: a job
+// script, a script that is sourced, or the output of `env`. Pure functions; thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/jobs/facts.h"
+#include "millrace/jobs/lint.h"
+#include "millrace/lint/findings.h"
+
+namespace millrace::jobs {
+
+std::span<const Rule> env_rules();
+// EN and those about ignoring.
+std::span<const Rule> all_env_rules();
+
+// One variable that is set.
+struct EnvVariable {
+  std::string name;
+  std::optional<std::string> value;  // nothing where it is not known before the script runs
+  std::string written;               // the value as it stands in the text
+  Place place;
+  bool in_script = false;  // not in a running environment
+  bool in_batch = false;   // in the batch shell of a job, so that all tasks get the same
+  bool exported = true;    // programs see it
+  bool expanded = false;   // the script uses the value itself
+};
+
+struct EnvContext {
+  int64_t nodes = 0;                 // 0: not known
+  bool efa = false;                  // the traffic goes over EFA
+  std::optional<bool> has_efa = {};  // of the instance type, where it is known
+  std::string instance = {};
+  bool all_exported = false;  // a file of variables, that is sourced with `set -a` or read by another program
+};
+
+// What a job's text sets, `env A=1 ...` and `srun --export=A=1` too.
+std::vector<EnvVariable> variables_of(const Job& job);
+// The lines NAME=value of `env`; nothing when the text is something else.
+std::optional<std::vector<EnvVariable>> parse_environment(std::string_view text);
+
+std::vector<Finding> check_environment(std::string_view file, std::span<const EnvVariable> variables,
+                                       const EnvContext& context);
+
+// A script or the output of `env`, which is told by its lines; suppressions applied, sorted. Any bytes are taken.
+std::vector<Finding> lint_environment(const ScriptFile& file, const EnvContext& context);
+
+// --- names (env_names.cpp)
+
+struct EnvName {
+  std::string_view name;
+  std::string_view gone = {};  // "removed in 2.5" or "deprecated since 2.17"; empty: in use
+  std::string_view use_instead = {};
+};
+// Null when no program reads such a variable.
+const EnvName* find_env_name(std::string_view name);
+// It begins like one that the table should know.
+bool is_table_prefix(std::string_view name);
+// The known name with the fewest letters to change; "" when none is near.
+std::string_view nearest_env_name(std::string_view name);
+
+}  // namespace millrace::jobs

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a job script does, as far as it can be read: its options, its variables, the commands it launches and where.
+// Built once for all rules. Not copyable: pointers lead into the script it owns. Thread-safe once built.
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/shell/shell.h"
+#include "millrace/slurm/options.h"
+
+namespace millrace::jobs {
+
+using shell::Place;
+using slurm::CommandLine;
+using slurm::Option;
+using slurm::Options;
+using slurm::SbatchLines;
+
+// A command with its place in the script's structure. `inside`: the text of `srun bash -c '...'` it stands in, else
+// null.
+struct Command {
+  const shell::Statement* statement;
+  shell::Scope scope;
+  bool in_step = false;  // runs in the tasks of a step, not in the batch shell
+};
+
+// One srun, or a launcher that starts itself everywhere (mpirun, torchrun without srun).
+struct Launch {
+  const shell::Statement* statement;
+  shell::Scope scope;
+  bool srun = false;
+  Options options;                   // of srun
+  std::vector<shell::Word> command;  // without launcher options, env and the like; may be empty
+  enum class Kind { kOther, kPython, kTorchrun, kMillrace, kShell } kind = Kind::kOther;
+  std::string program;    // the base name of the command's first word
+  bool training = false;  // by its words: train, finetune, checkpoints
+};
+
+struct Definition {
+  const shell::Assignment* assignment;
+  const shell::Statement* statement;
+  bool exported = false;
+  bool in_step = false;
+  bool prefix = false;  // A=1 before a command: for it alone
+};
+
+class Job {
+ public:
+  Job(std::string file, std::string_view text);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  const std::string& file() const { return file_; }
+  const std::string& text() const { return text_; }
+  const shell::Script& script() const { return script_; }
+  const SbatchLines& sbatch() const { return sbatch_; }
+  const Options& options() const { return sbatch_.options; }
+  // It has #SBATCH lines: its body is the batch shell, which runs once on the first node.
+  bool is_batch() const { return sbatch_.any(); }
+  // Its interpreter is one that reads shell; of others only the #SBATCH lines are looked at.
+  bool is_shell() const { return is_shell_; }
+
+  const std::vector<Command>& commands() const { return commands_; }
+  const std::vector<Launch>& launches() const { return launches_; }
+  const std::vector<Definition>& definitions() const { return definitions_; }
+  // Names that get a value in other ways: loops, read, mapfile, getopts, arithmetic.
+  const std::set<std::string>& other_names() const { return other_names_; }
+  // The script itself says that they may come from outside: ${NAME:-x}, ${NAME:?}, [ -z "$NAME" ].
+  const std::set<std::string>& guarded_names() const { return guarded_names_; }
+  // Programs see what is assigned to the name: export, declare -x, set -a.
+  bool exports(const std::string& name) const { return exports_all_ || exported_names_.count(name) > 0; }
+  // The script uses the name's value itself.
+  bool expands(const std::string& name) const { return expanded_names_.count(name) > 0; }
+  // A step runs this very script again ($0), so its lines run in the tasks too.
+  bool runs_itself() const { return runs_itself_; }
+  // The names of functions, with where each is defined.
+  const std::map<std::string, const shell::Statement*>& functions() const { return functions_; }
+  // It sources a file or evaluates text, so names may come from there.
+  const std::vector<const shell::Statement*>& not_followed() const { return not_followed_; }
+
+  // A word's value as far as the script itself says it; nothing when a part comes from elsewhere.
+  std::optional<std::string> value(const shell::Word& word, int depth = 0) const;
+  // The beginning of it that is known: "/fsx2/model" of "/fsx2/model${ID}/x" where ID is not known.
+  std::string known_prefix(const shell::Word& word) const;
+  // The only value that a name is given, when there is one.
+  const Definition* definition(std::string_view name) const;
+
+  // --- what is asked for; 0 when it is not said
+  int64_t nodes() const { return nodes_; }
+  int64_t tasks_per_node() const { return tasks_per_node_; }
+  int64_t gpus_per_node() const { return gpus_per_node_; }
+  std::string_view gpu_type() const { return gpu_type_; }
+  bool exclusive() const { return options().has("exclusive"); }
+  bool is_array() const { return options().has("array"); }
+  // The option that asks for GPUs; null when none does.
+  const Option* gpu_option() const { return gpu_option_; }
+
+ private:
+  void collect(const shell::Block& block, bool in_step);
+  void move_exported_functions();
+  void collect_names(const shell::Statement& statement);
+  void collect_exports(const shell::Statement& statement);
+  void collect_expansions(const shell::Statement& statement);
+  void collect_launch(const shell::Statement& statement, const shell::Scope& scope, bool in_step);
+  void read_resources();
+
+  std::string file_, text_;
+  shell::Script script_;
+  std::deque<shell::Script> nested_;  // of bash -c '...'; a deque keeps pointers into it good
+  SbatchLines sbatch_;
+  bool is_shell_ = true;
+  std::vector<Command> commands_;
+  std::vector<Launch> launches_;
+  std::vector<Definition> definitions_;
+  std::set<std::string> other_names_, guarded_names_, exported_names_, expanded_names_;
+  bool exports_all_ = false, runs_itself_ = false;
+  std::map<std::string, const shell::Statement*> functions_;
+  std::vector<const shell::Statement*> not_followed_;
+  int64_t nodes_ = 0, tasks_per_node_ = 0, gpus_per_node_ = 0;
+  std::string gpu_type_;
+  const Option* gpu_option_ = nullptr;
+};
+
+// "/usr/bin/python3" -> "python3"
+std::string_view base_name(std::string_view path);
+// `needle` is somewhere in `text`.
+inline bool contains(std::string_view text, std::string_view needle) {
+  return text.find(needle) != std::string_view::npos;
+}
+
+}  // namespace millrace::jobs

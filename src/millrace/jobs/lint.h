@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Rules for batch scripts, checked offline: SB for what Slurm and the shell make of them, EN (env_lint.h) for the
+// environment they set. Pure functions of the files given; thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/lint/findings.h"
+
+namespace millrace::jobs {
+
+// Where the jobs will run, as a cluster file or a running Slurm says. What is 0 or empty is not known.
+struct ClusterFacts {
+  struct Partition {
+    std::string name;
+    std::string instance;  // EC2 type
+    int64_t nodes = 0;     // at most
+    int64_t gpus = 0;      // a node
+    std::string gpu_type;  // as gres names it
+    int64_t cpus = 0;      // a node
+    int64_t efa_interfaces = 0;
+    bool dynamic = false;  // nodes come and go
+    bool known_instance = false;
+  };
+  std::string source;  // the file's name, for messages
+  std::vector<Partition> partitions;
+  std::vector<std::string> mounts;  // shared, absolute
+  bool memory_scheduling = false;
+  bool containers = false;  // something installs pyxis
+  bool hyperpod = false;
+};
+
+// How many nodes each model or job was given.
+struct PlanFacts {
+  struct Allocation {
+    std::string name;
+    int64_t nodes = 0;
+  };
+  std::string source;
+  std::vector<Allocation> allocations;
+};
+
+struct JobContext {
+  const ClusterFacts* cluster = nullptr;
+  const PlanFacts* plan = nullptr;
+};
+
+struct ScriptFile {
+  std::string name;  // as findings name it
+  std::string_view text;
+};
+
+// SB01 to SB37 and SH01 to SH04, by id.
+std::span<const Rule> job_rules();
+// All rules that lint_jobs may find: SB, SH, EN and those about ignoring.
+std::span<const Rule> all_job_rules();
+
+// Each script by itself and all together (SB23); suppressions applied, sorted. Any bytes are taken.
+std::vector<Finding> lint_jobs(std::span<const ScriptFile> files, const JobContext& context = {});
+
+}  // namespace millrace::jobs

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Writes batch scripts that the rules of job_lint.h find nothing in. A pure function; thread-safe.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/jobs/lint.h"
+
+namespace millrace::jobs {
+
+enum class JobKind {
+  kTrain,       // a command on all GPUs, told before its limit, requeued, resumed
+  kPreprocess,  // an array of `millrace prepare --task`
+  kValidate,    // GPUs, NVLink and EFA of every node
+  kNccl,        // nccl-tests over all nodes
+  kStorage,     // rates of data and of small files in a shared folder, read on another node than wrote them
+  kGroot,       // fine-tuning of Isaac-GR00T N1.7 on one node
+};
+
+struct Copy {
+  std::string source, target;  // as `millrace sync` takes them
+};
+
+struct JobSpec {
+  JobKind kind = JobKind::kTrain;
+  std::string name;  // empty: after the kind
+  std::string partition, account;
+  int64_t nodes = 1;
+  int64_t gpus_per_node = 8;  // 0: none are asked for
+  std::string gpu_type;       // "h200"; empty: any
+  int64_t cpus_per_gpu = 12;  // per task where there are no GPUs
+  std::string time = "24:00:00";
+  std::string log_dir;      // absolute; must exist when the job is submitted
+  bool exclusive = true;    // whole nodes with all memory
+  std::string mem_per_gpu;  // where nodes are shared; empty: the partition's default
+  bool torchrun = true;     // else one task a GPU
+  bool efa = false;
+  bool wait_all_nodes = false;  // for nodes that boot for the job
+  int64_t monitor_s = 60;       // between two samples of the GPUs of each node; 0: no monitor
+  int64_t signal_s = 300;       // before the time limit; 0: no signal, no requeue
+  std::string image;            // of pyxis; empty: no container
+  std::vector<std::string> mounts;
+  std::vector<Copy> stage;  // to every node before the start
+  // Every node's part: out at the end and after a limit, back at the start.
+  std::vector<Copy> save;
+  // train: with torchrun the script and its arguments, or "-m" and a module.
+  std::vector<std::string> command;
+
+  // preprocess
+  int64_t tasks = 10, tasks_at_once = 0;  // 0: all
+  std::vector<std::string> inputs;
+  std::string tokenizer, output;
+  // storage-test
+  std::string folder;
+  int64_t file_mib = 4096;  // of each task
+  int64_t files = 1000;     // empty ones of each task
+  // groot: the dataset is inputs[0], the checkpoints go to output; a command of one's own replaces all of it
+  std::string base_model = "nvidia/GR00T-N1.7-3B", embodiment, modality_config;
+  int64_t global_batch_size = 64, max_steps = 10000, save_steps = 1000;
+};
+
+// What a person has chosen, which a cluster does not change.
+struct Chosen {
+  bool gpus = false, cpus = false;
+};
+// Takes from the cluster what was not chosen: the GPUs of a node and their type, its CPUs, EFA, whether nodes boot for
+// the job. Where the nodes of the partition are not known, or several partitions are there and none is named, that
+// stays as it is. Errors: invalid_argument (no such partition, or fewer nodes than asked for).
+[[nodiscard]] Status fit_to_cluster(JobSpec& spec, const ClusterFacts& cluster, Chosen chosen);
+
+// Errors: invalid_argument, which names the flag of `millrace job new` that is missing or wrong.
+[[nodiscard]] Result<std::string> write_job(const JobSpec& spec);
+
+// `text` as one word of a shell: as it is where that is safe, else in single quotes.
+std::string shell_quoted(std::string_view text);
+
+}  // namespace millrace::jobs

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/jobs/new.h"
+
+#include <gmock/gmock.h>
+
+#include "millrace/jobs/lint.h"
+
+namespace millrace::jobs {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+JobSpec spec_of(JobKind kind) {
+  JobSpec spec{.kind = kind, .log_dir = "/fsx/logs"};
+  spec.command = {"train.py", "--resume", "latest"};
+  if (kind != JobKind::kTrain) spec.command.clear();
+  spec.inputs = {"/fsx/raw/*.txt"};
+  spec.tokenizer = "/fsx/tokenizer.json";
+  spec.output = "s3://bucket/shards";
+  spec.folder = "/fsx/bench mark";
+  spec.embodiment = "libero_sim";
+  if (kind == JobKind::kPreprocess || kind == JobKind::kStorage) spec.gpus_per_node = 0;
+  return spec;
+}
+
+// Everything that a spec may ask for, kind by kind, without what a kind refuses.
+std::vector<JobSpec> all_specs() {
+  std::vector<JobSpec> all;
+  for (const JobKind kind : {JobKind::kTrain, JobKind::kPreprocess, JobKind::kValidate, JobKind::kNccl,
+                             JobKind::kStorage, JobKind::kGroot}) {
+    all.push_back(spec_of(kind));
+    JobSpec full = spec_of(kind);
+    full.name = "a \"b\" #1";
+    full.partition = "gpu";
+    full.account = "team";
+    full.nodes = kind == JobKind::kGroot ? 1 : 4;
+    if (full.gpus_per_node > 0) full.gpu_type = "h200";
+    full.exclusive = false;
+    full.mem_per_gpu = "200G";
+    full.efa = full.wait_all_nodes = true;
+    full.image = "/fsx/images/a b.sqsh";
+    full.mounts = {"/fsx:/fsx", "/nvme:/nvme"};
+    full.stage = {{"s3://b/data", "/nvme/data"}};
+    full.save = {{"/fsx/out", "s3://b/out"}};
+    all.push_back(full);
+    full.torchrun = false;
+    if (kind == JobKind::kTrain) full.command = {"python", "train.py", "--resume", "it's", "$HOME"};
+    full.signal_s = full.monitor_s = 0;
+    full.efa = false;
+    all.push_back(full);
+  }
+  return all;
+}
+
+TEST(JobNew, WhatIsWrittenPassesTheLint) {
+  for (const JobSpec& spec : all_specs()) {
+    const auto text = write_job(spec);
+    ASSERT_TRUE(text) << text.error().to_string();
+    const ScriptFile file{"job.sbatch", *text};
+    std::string findings;
+    for (const Finding& finding : lint_jobs(std::span(&file, 1))) {
+      // The command is the user's; without a signal a long job is theirs to answer for.
+      if (finding.rule->id == "SB07" && spec.signal_s == 0) continue;
+      findings += finding_text(finding);
+    }
+    EXPECT_EQ(findings, "") << *text;
+  }
+}
+
+TEST(JobNew, WhatIsFittedToAClusterPassesTheLintWithIt) {
+  ClusterFacts cluster{.source = "c.yaml",
+                       .partitions = {{.name = "gpu",
+                                       .instance = "p5e.48xlarge",
+                                       .nodes = 4,
+                                       .gpus = 8,
+                                       .gpu_type = "h200",
+                                       .cpus = 192,
+                                       .efa_interfaces = 32,
+                                       .dynamic = true,
+                                       .known_instance = true}},
+                       .mounts = {"/fsx"},
+                       .memory_scheduling = true};
+  for (JobSpec spec : all_specs()) {
+    spec.partition.clear();
+    spec.gpu_type.clear();
+    spec.image.clear();  // who installs pyxis, the file does not say
+    spec.nodes = std::min<int64_t>(spec.nodes, 2);
+    if (spec.signal_s == 0) continue;  // SB07 is the chooser's
+    ASSERT_TRUE(fit_to_cluster(spec, cluster, {}));
+    const std::string text = *write_job(spec);
+    const ScriptFile file{"job.sbatch", text};
+    std::string findings;
+    for (const Finding& finding : lint_jobs(std::span(&file, 1), {&cluster, nullptr}))
+      findings += finding_text(finding);
+    EXPECT_EQ(findings, "") << text;
+  }
+}
+
+TEST(JobNew, AClusterGivesWhatIsNotChosen) {
+  ClusterFacts cluster{
+      .source = "c.yaml",
+      .partitions = {
+          {.name = "a", .nodes = 4},
+          {.name = "b", .nodes = 4, .gpus = 4, .gpu_type = "l4", .cpus = 96, .dynamic = true, .known_instance = true}}};
+  JobSpec spec = spec_of(JobKind::kTrain);
+  ASSERT_TRUE(fit_to_cluster(spec, cluster, {}));
+  EXPECT_EQ(spec.gpus_per_node, 8) << "which partition is not said";
+  spec.partition = "b";
+  spec.nodes = 2;
+  ASSERT_TRUE(fit_to_cluster(spec, cluster, {.gpus = true}));
+  EXPECT_EQ(spec.gpus_per_node, 8);
+  EXPECT_EQ(spec.cpus_per_gpu, 24);
+  EXPECT_TRUE(spec.wait_all_nodes);
+  EXPECT_FALSE(spec.efa);
+  ASSERT_TRUE(fit_to_cluster(spec, cluster, {}));
+  EXPECT_EQ(spec.gpus_per_node, 4);
+  EXPECT_EQ(spec.gpu_type, "l4");
+  spec.nodes = 5;
+  EXPECT_THAT(fit_to_cluster(spec, cluster, {}).error().message(), HasSubstr("4 nodes in b"));
+  spec.partition = "c";
+  EXPECT_THAT(fit_to_cluster(spec, cluster, {}).error().message(), HasSubstr("it has a, b"));
+}
+
+TEST(JobNew, WordsOfTheUserStayOneWord) {
+  JobSpec spec = spec_of(JobKind::kTrain);
+  spec.command = {"train.py", "a b", "$(rm -rf x)", "it's"};
+  EXPECT_THAT(*write_job(spec), HasSubstr("train.py 'a b' '$(rm -rf x)' 'it'\\''s' &"));
+  EXPECT_EQ(shell_quoted(""), "''");
+}
+
+TEST(JobNew, WhatIsMissingIsNamed) {
+  JobSpec spec;
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("--log-dir"));
+  spec.log_dir = "/l";
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("COMMAND"));
+  spec.command = {"python", "train.py"};
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("without python"));
+  spec.kind = JobKind::kPreprocess;
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("--input"));
+  spec = spec_of(JobKind::kGroot);
+  spec.nodes = 2;
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("one node"));
+  spec = spec_of(JobKind::kTrain);
+  spec.command = {"--max-restarts=3", "train.py"};
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("--max-restarts=3"));
+  spec.command = {"-m", "pkg.train", "--resume"};
+  EXPECT_THAT(*write_job(spec), HasSubstr("-m pkg.train --resume &"));
+  spec.time = "1h";
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("1h"));
+  spec.time = "60";
+  spec.name = "a\nb";
+  EXPECT_FALSE(write_job(spec));
+}
+
+TEST(JobNew, GrootIsStartedAsN17Wants) {
+  JobSpec spec = spec_of(JobKind::kGroot);
+  spec.output = "/fsx/out";
+  const std::string many = *write_job(spec);
+  EXPECT_THAT(many, HasSubstr("torchrun --nnodes"));
+  EXPECT_THAT(many, HasSubstr("gr00t/experiment/launch_finetune.py --base-model-path nvidia/GR00T-N1.7-3B"));
+  EXPECT_THAT(many, HasSubstr("--embodiment-tag libero_sim --output-dir /fsx/out --num-gpus 8 --global-batch-size 64"));
+  spec.gpus_per_node = 1;
+  EXPECT_THAT(*write_job(spec), HasSubstr("python3 gr00t/experiment/launch_finetune.py"));
+  EXPECT_THAT(*write_job(spec), Not(HasSubstr("torchrun --nnodes")));
+  spec.embodiment = "NEW_EMBODIMENT";
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("--modality-config"));
+  spec.modality_config = "/fsx/robot.py";
+  EXPECT_THAT(*write_job(spec), HasSubstr("--modality-config-path /fsx/robot.py"));
+  spec.embodiment.clear();
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("--embodiment"));
+  spec = spec_of(JobKind::kGroot);
+  spec.global_batch_size = 20;
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("20 samples cannot be divided among 8 GPUs"));
+  spec.command = {"bash", "tune.sh"};
+  EXPECT_THAT(*write_job(spec), HasSubstr("task \\\n  bash tune.sh &"));
+}
+
+// A container sees the folder in which the ranks leave their status.
+TEST(JobNew, ContainersSeeTheLogFolder) {
+  JobSpec spec = spec_of(JobKind::kTrain);
+  spec.image = "/i.sqsh";
+  EXPECT_THAT(*write_job(spec), HasSubstr("--container-mounts=/fsx/logs:/fsx/logs"));
+  spec.mounts = {"/data:/d", "/fsx:/fsx"};
+  EXPECT_THAT(*write_job(spec), HasSubstr("--container-mounts=/data:/d,/fsx:/fsx \\"));
+  spec.mounts = {"/fsx:/fs"};
+  EXPECT_THAT(*write_job(spec), HasSubstr("--container-mounts=/fsx:/fs,/fsx/logs:/fsx/logs"));
+}
+
+TEST(JobNew, LaunchersGetTheTasksTheyWant) {
+  JobSpec spec = spec_of(JobKind::kTrain);
+  EXPECT_THAT(*write_job(spec), HasSubstr("--ntasks-per-node=1\n"));
+  EXPECT_THAT(*write_job(spec), HasSubstr("--cpus-per-task=96\n"));
+  spec.torchrun = false;
+  EXPECT_THAT(*write_job(spec), HasSubstr("--ntasks-per-node=8\n"));
+  EXPECT_THAT(*write_job(spec), HasSubstr("--cpus-per-task=12\n"));
+  EXPECT_THAT(*write_job(spec), Not(HasSubstr("torchrun")));
+}
+
+}  // namespace
+}  // namespace millrace::jobs

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a rule is made of: a function that looks at the cluster and says what it found. Private to cluster/config.
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "millrace/pcluster/model.h"
+
+namespace millrace::pcluster {
+
+class Report {
+ public:
+  explicit Report(std::string file) : file_(std::move(file)) {}
+
+  // REQUIRES: a rule of config_rules().
+  Finding& add(std::string_view rule, const yaml::Place& at, std::string message);
+  Finding& add(std::string_view rule, Severity severity, const yaml::Place& at, std::string message);
+
+  std::vector<Finding> findings;
+
+ private:
+  std::string file_;
+};
+
+using Check = void (*)(const Cluster& cluster, Report& report);
+
+// The schema: PC01 to PC06 as far as they are about single keys, PC63, and the values that other rules name.
+void check_schema(const Cluster& cluster, Report& report);
+
+std::span<const Check> file_checks();     // names, counts, versions, systems, tags, IAM, logs
+std::span<const Check> compute_checks();  // queues, reservations, instances
+std::span<const Check> network_checks();  // subnets, EFA, placement, security groups
+std::span<const Check> storage_checks();  // volumes and file systems
+std::span<const Check> slurm_checks();    // what Slurm is told
+std::span<const Check> script_checks();   // what job scripts assume
+
+// Calls `look` with every compute resource and its queue.
+template <class Look>
+void each_resource(const Cluster& cluster, Look&& look) {
+  for (const Queue& queue : cluster.queues) {
+    for (const Resource& resource : queue.resources) look(queue, resource);
+  }
+}
+
+}  // namespace millrace::pcluster

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What an AWS account holds and a cluster file cannot say, from a file beside it (docs/cluster.md has an example).
+// Values.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+
+namespace millrace::pcluster {
+
+struct ReservationFacts {
+  std::optional<int64_t> count;  // instances
+  bool capacity_block = false;   // else on demand
+  std::string zone;              // empty: not known, as below
+  std::string instance_type;
+  std::optional<double> hours;  // a block's length
+};
+
+struct SubnetFacts {
+  std::optional<int64_t> prefix;  // 20 of a /20
+  std::string zone;
+  std::optional<bool> is_public;
+};
+
+struct Facts {
+  std::string cluster_name;
+  std::map<std::string, ReservationFacts, std::less<>> reservations;  // by id
+  std::map<std::string, SubnetFacts, std::less<>> subnets;            // by id
+  std::map<std::string, bool, std::less<>> security_groups;           // by id: lets all traffic to itself through
+  std::map<std::string, std::string, std::less<>> buckets;            // by name: region
+  std::string key_type;                                               // of the SSH key: "rsa", "ed25519"
+  std::optional<bool> jobs_share_nodes;
+  std::optional<double> longest_job_hours;
+};
+
+// Errors: invalid_argument with the line, for what is no YAML, an unknown key or a wrong type.
+[[nodiscard]] Result<Facts> parse_facts(std::string_view text, std::string_view file);
+
+}  // namespace millrace::pcluster

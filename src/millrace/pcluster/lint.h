@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Checks a ParallelCluster file without an AWS account: its schema, and the rules of rules.h. Thread-safe.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/lint/findings.h"
+#include "millrace/pcluster/version.h"
+
+namespace millrace::pcluster {
+
+// A job script that runs on the cluster: scripts.h says what of it is read.
+struct Script {
+  std::string file;  // its name in findings
+  std::string text;
+};
+
+struct ConfigLintOptions {
+  std::string file;          // its name in findings
+  Version version;           // of the ParallelCluster that is to take the file
+  std::string cluster_name;  // empty: not known
+  std::string facts_file;    // its name in errors
+  std::string facts;         // what the account holds (facts.h), as YAML; empty: nothing is known
+  std::vector<Script> scripts;
+};
+
+// Findings by place, those that comments silence marked. Errors: invalid_argument where the facts cannot be read.
+[[nodiscard]] Result<std::vector<Finding>> lint_config(std::string_view text, const ConfigLintOptions& options);
+
+}  // namespace millrace::pcluster

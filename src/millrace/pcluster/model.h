@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A ParallelCluster file as the rules look at it: its queues, nodes and storage with defaults filled in, each with the
+// YAML that it came from. What has a wrong type is as if it were not there; the schema has spoken of it. Points into
+// the document and must not outlive it.
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/formats/yaml/yaml.h"
+#include "millrace/pcluster/facts.h"
+#include "millrace/pcluster/instances.h"
+#include "millrace/pcluster/lint.h"
+#include "millrace/pcluster/scripts.h"
+
+namespace millrace::pcluster {
+
+// --- steps through YAML; each takes and gives null for what is not there --------------------------------------------
+const yaml::Node* at(const yaml::Node* node, std::initializer_list<std::string_view> path);
+const yaml::Node* at(const yaml::Node* node, std::string_view key);
+std::string_view text_at(const yaml::Node* node, std::string_view key);
+std::optional<bool> bool_at(const yaml::Node* node, std::string_view key);
+std::optional<int64_t> int_at(const yaml::Node* node, std::string_view key);
+const std::vector<yaml::Node>& items_at(const yaml::Node* node, std::string_view key);
+// Of the key where it is there, else of the mapping.
+yaml::Place place_of(const yaml::Node& node, std::string_view key);
+
+struct Resource {
+  const yaml::Node* node = nullptr;
+  std::string name;
+  std::vector<const yaml::Node*> types;  // InstanceType, or those of Instances
+  std::vector<const Instance*> known;    // of these, those in the table
+  bool is_list = false;                  // Instances
+  int64_t min_count = 0;
+  int64_t max_count = 10;
+  bool efa = false;
+  bool smt = true;
+  const yaml::Node* reservation_id = nullptr;     // its own, or the queue's
+  const yaml::Node* reservation_group = nullptr;  // likewise
+  const yaml::Node* placement = nullptr;          // likewise
+
+  bool reserved() const { return reservation_id != nullptr || reservation_group != nullptr; }
+  // Of the known types; 0 where none is known.
+  int64_t gpus() const;
+  int64_t addresses() const;
+};
+
+struct Queue {
+  const yaml::Node* node = nullptr;
+  std::string name;
+  std::string_view capacity_type = "ONDEMAND";
+  std::vector<Resource> resources;
+  std::vector<const yaml::Node*> subnets;
+  const yaml::Node* networking = nullptr;
+
+  bool capacity_block() const { return capacity_type == "CAPACITY_BLOCK"; }
+};
+
+struct Storage {
+  const yaml::Node* node = nullptr;
+  std::string name;
+  std::string mount;  // with a slash in front
+  std::string_view type;
+  const yaml::Node* settings = nullptr;  // of its type
+  bool existing = false;                 // named by an id
+};
+
+struct Cluster {
+  const yaml::Document& document;
+  const yaml::Node& root;
+  const ConfigLintOptions& options;
+  Facts facts;
+  const yaml::Node* head = nullptr;
+  const yaml::Node* scheduling = nullptr;
+  const yaml::Node* slurm_settings = nullptr;
+  bool slurm = false;
+  std::vector<Queue> queues;
+  std::vector<Storage> storages;
+  std::vector<ScriptNeeds> scripts;
+
+  int64_t max_nodes() const;
+  int64_t max_gpus() const;
+};
+
+Cluster read_cluster(const yaml::Document& document, const ConfigLintOptions& options, Facts facts);
+
+// "SlurmQueues" that was written at the top of the file counts as if it were in Scheduling, so that all that is wrong
+// is said at once. Null where there are none.
+const yaml::Node* find_queues(const yaml::Node& root);
+
+// The settings section that goes with a StorageType: "FsxLustreSettings"; empty for an unknown type.
+std::string_view settings_of(std::string_view storage_type);
+
+}  // namespace millrace::pcluster

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Writes a ParallelCluster file from a dozen lines (docs/cluster.md lists the keys): nodes that are reserved stay up,
+// EFA and NVMe are used, permissions are those of the buckets, storage outlives the cluster. Thread-safe.
+
+#include <string>
+#include <string_view>
+
+#include "millrace/pcluster/version.h"
+
+namespace millrace::pcluster {
+
+// The oldest ParallelCluster that takes what is written.
+inline constexpr Version kOldestForNew{3, 8, 0};
+
+// What is written has neither errors nor warnings of lint_config for `version`. Errors: invalid_argument with place and
+// reason for a spec that cannot be read, or of which no cluster can be made.
+[[nodiscard]] Result<std::string> new_config(std::string_view spec, std::string_view spec_file, const Version& version);
+
+}  // namespace millrace::pcluster

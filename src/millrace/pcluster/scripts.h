@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a job script asks of its cluster, from the parsed script: variables and files that it includes are not followed.
+// Values and pure functions; thread-safe.
+
+#include <string>
+#include <vector>
+
+#include "millrace/pcluster/lint.h"
+#include "millrace/slurm/options.h"
+
+namespace millrace::pcluster {
+
+struct NamedFolder {
+  std::string folder;  // "/fsx1" of "cp /fsx1/data", "--out=/fsx1" and "> /fsx1/log"
+  shell::Place place;
+};
+
+struct ScriptNeeds {
+  std::string file;
+  std::vector<slurm::Option> options;  // of #SBATCH lines, and of srun, sbatch and salloc
+  std::vector<NamedFolder> folders;
+};
+
+ScriptNeeds read_needs(const Script& script);
+
+}  // namespace millrace::pcluster
