@@ -62,7 +62,11 @@ class Tokenizer:
         """
 
     def decode(self, ids: numpy.typing.ArrayLike, skip_special_tokens: bool = True) -> str:
-        """The text of ids, as `tokenizers` decodes it."""
+        """
+        The text of ids, as `tokenizers` decodes it: ids from 0 to 2^32 - 1 that have no token give no text.
+
+        Raises TypeError (not an integer) or ValueError (negative, or above 32 bits), naming the place.
+        """
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a token as the file spells it, or None."""
@@ -82,7 +86,9 @@ class Tokenizer:
     def hash(self) -> str:
         """XXH3-128 of the file's bytes, hexadecimal."""
 
-    def __reduce__(self) -> tuple: ...
+    def __getstate__(self) -> tuple[str, str]: ...
+
+    def __setstate__(self, arg: tuple[str, str], /) -> None: ...
 
     def __repr__(self) -> str: ...
 
@@ -120,13 +126,13 @@ class ChatShard:
         Writes the shard, which must not be there, and its index; is empty afterwards. Raises FileExistsError.
         """
 
-def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str | None = None, text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, dry_run: bool = False, strip: bool = False) -> dict:
+def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str | None = None, text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, json_as_text: bool = False, max_invalid_utf8: float = 0.001, replace: bool = False, dry_run: bool = False, strip: bool = False) -> dict:
     """
     Tokenises raw text into shards; the same as `millrace prepare`.
 
     Args:
-        inputs: paths or URLs; globs and braces are expanded, folders stand for their files, '@list.txt' for the
-            lines of that file. Text, jsonl or Parquet, plain, gzip or zstd.
+        inputs: paths or URLs; globs and braces are expanded, folders stand for all files below them, '@list.txt'
+            for the lines of that file, '-' for standard input. Text, jsonl or Parquet, plain, gzip or zstd.
         tokenizer: a tokenizer.json.
         out: the folder of the shards.
         task: (i, n): do part i of n, 0-based. None: the Slurm array task, else everything.
@@ -147,8 +153,14 @@ def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int,
             max_errors of a task fail it all the same.
         dedup: leave out texts that came before in the task.
         min_bytes, max_bytes, min_tokens, max_tokens: leave out documents of another length; a max of 0 is none.
-    Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...
-    Raises: FileNotFoundError, ValueError, OSError (no space), NotImplementedError (the tokenizer).
+        json_as_text: lines or paragraphs of JSON are meant, instead of being an error.
+        max_invalid_utf8: refuse a file with more ill-formed UTF-8 sequences a byte than this; 1 takes any.
+        replace: write a finished task again when its inputs are others now, instead of raising.
+        dry_run: write nothing, and tell from a sample how much it will be.
+    Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...; of a dry run
+        also expected_documents, expected_tokens, expected_output_bytes and sampled_bytes.
+    Raises: FileNotFoundError, ValueError, FileExistsError (finished from other inputs), OSError (no space),
+        NotImplementedError (the tokenizer).
     """
 
 def finish(out: str) -> dict:
@@ -156,11 +168,11 @@ def finish(out: str) -> dict:
     Joins the part records of all tasks into manifest.json. Raises FileNotFoundError naming the missing parts.
     """
 
-def split(inputs: Sequence[str], *, out: str, parts: int, documents: str = 'line', text_field: str = 'text', validation: float = 0.0, seed: int = 0) -> list:
+def split(inputs: Sequence[str], *, out: str, parts: int, documents: str = 'line', text_field: str = 'text', validation: float = 0.0, seed: int = 0, max_document_bytes: int = 67108864, json_as_text: bool = False, max_invalid_utf8: float = 0.001, replace: bool = False, dry_run: bool = False) -> list:
     """
     Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace split`.
 
-    `validation` is the share of the documents, chosen by the hash of their text and `seed`, that goes to a file of its own.
+    `validation` is the share of the documents, chosen by the hash of their text and `seed`, that goes to a file of its own. `replace` writes parts again that are there with other content, instead of raising FileExistsError; the rest as in prepare.
     """
 
 class Loader:

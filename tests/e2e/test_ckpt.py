@@ -51,7 +51,9 @@ def test_verify(millrace: Millrace, root: Path):
 
 
 def test_no_checkpoints(millrace: Millrace, tmp_path: Path):
-    assert "no checkpoints" in millrace("ckpt", "ls", tmp_path / "none").out
-    assert millrace("ckpt", "ls", tmp_path / "none", "--json").objects() == []
+    assert "no checkpoints" in millrace.fails("ckpt", "ls", tmp_path / "none")
+    assert [each["type"] for each in millrace("ckpt", "ls", tmp_path / "none", "--json", status=1).objects()] == [
+        "error"
+    ]
     for verb in ("show", "verify"):
         assert "no checkpoints" in millrace.fails("ckpt", verb, tmp_path / "none")

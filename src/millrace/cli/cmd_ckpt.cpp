@@ -35,9 +35,14 @@ Json step_json(const checkpoint::StepInfo& info) {
   return object;
 }
 
+tl::unexpected<Error> no_checkpoints(const std::string& root) {
+  return fail(ErrorCode::kNotFound, "{}: no checkpoints there", root);
+}
+
 Status run_ckpt_ls(const CkptArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const Location root, open_url(args.root));
   ASSIGN_OR_RETURN(const auto steps, checkpoint::list_steps(root));
+  if (steps.empty()) return no_checkpoints(args.root);
   TextTable table({{"step", true}, {"attempt"}, {"ranks", true}, {"tensors", true}, {"bytes", true}, {"committed"}});
   std::string damage;
   for (const checkpoint::StepInfo& info : steps) {
@@ -51,15 +56,14 @@ Status run_ckpt_ls(const CkptArgs& args, Context& context) {
                  format_bytes(info.bytes), utc_text(info.committed)});
     }
   }
-  context.out.print_text(steps.empty() ? fmt::format("no checkpoints below {}\n", args.root)
-                                       : table.to_string() + damage);
+  context.out.print_text(table.to_string() + damage);
   return {};
 }
 
 // Steps that `args` names: one, all, or the newest. Errors: not_found.
 Result<std::vector<checkpoint::StepInfo>> chosen_steps(const CkptArgs& args, const Location& root) {
   ASSIGN_OR_RETURN(auto steps, checkpoint::list_steps(root));
-  if (steps.empty()) return fail(ErrorCode::kNotFound, "{}: no checkpoints there", args.root);
+  if (steps.empty()) return no_checkpoints(args.root);
   if (args.all) return steps;
   if (!args.step) return std::vector{steps.back()};
   const auto found =

@@ -93,37 +93,51 @@ std::string prepare_text(const prepare::PrepareReport& report) {
 }
 
 std::string dry_run_text(const prepare::PrepareOptions& options, const prepare::PrepareReport& report) {
-  return fmt::format("would read {} in {} and write shards of task {} of {} below {}\n",
-                     format_bytes(report.part.input_bytes),
-                     counted(static_cast<int64_t>(report.part.inputs.size()), "file"), options.task.index,
-                     options.task.count, options.output);
+  const prepare::Estimate& estimate = *report.estimate;
+  const double times = report.part.input_bytes > 0
+                           ? static_cast<double>(estimate.output_bytes) / static_cast<double>(report.part.input_bytes)
+                           : 0;
+  return fmt::format(
+      "would read {} in {} and write shards of task {} of {} below {}\n"
+      "expected: {}, {}, {} on disk ({:.1f} times the input), told from {}\n{}",
+      format_bytes(report.part.input_bytes), counted(static_cast<int64_t>(report.part.inputs.size()), "file"),
+      options.task.index, options.task.count, options.output, counted(estimate.documents, "document"),
+      counted(estimate.tokens, "token"), format_bytes(estimate.output_bytes), times,
+      estimate.sampled_bytes == report.part.input_bytes ? "all of it" : format_bytes(estimate.sampled_bytes) + " of it",
+      estimate.advice.empty() ? "" : estimate.advice + "\n");
 }
 
 void print_prepare_report(const prepare::PrepareOptions& options, const prepare::PrepareReport& report, Output& out) {
-  out.print_done({{"type", "prepare"},
-                  {"output", options.output},
-                  {"task", options.task.index},
-                  {"tasks", options.task.count},
-                  {"dry_run", options.dry_run},
-                  {"documents", report.part.documents},
-                  {"tokens", report.part.tokens},
-                  {"input_bytes", report.part.input_bytes},
-                  {"output_bytes", report.output_bytes},
-                  {"shards", report.part.shards.size()},
-                  {"shards_reused", report.shards_reused},
-                  {"invalid_utf8", report.part.counts.invalid_utf8},
-                  {"rejected", report.part.counts.rejected},
-                  {"duplicates", report.part.counts.duplicates},
-                  {"filtered", report.part.counts.filtered},
-                  {"read_seconds", report.read_seconds},
-                  {"encode_seconds", report.encode_seconds},
-                  {"write_seconds", report.write_seconds},
-                  {"limited_by", report.limiting_stage()},
-                  {"seconds", report.seconds},
-                  {"cpu_seconds", report.cpu_seconds},
-                  {"bytes_per_second", per_second(report.part.input_bytes, report.seconds)},
-                  {"bytes_per_cpu_second", per_second(report.part.input_bytes, report.cpu_seconds)}},
-                 options.dry_run ? dry_run_text(options, report) : prepare_text(report), options.dry_run);
+  Json object = {{"type", "prepare"},
+                 {"output", options.output},
+                 {"task", options.task.index},
+                 {"tasks", options.task.count},
+                 {"dry_run", options.dry_run},
+                 {"documents", report.part.documents},
+                 {"tokens", report.part.tokens},
+                 {"input_bytes", report.part.input_bytes},
+                 {"output_bytes", report.output_bytes},
+                 {"shards", report.part.shards.size()},
+                 {"shards_reused", report.shards_reused},
+                 {"invalid_utf8", report.part.counts.invalid_utf8},
+                 {"rejected", report.part.counts.rejected},
+                 {"duplicates", report.part.counts.duplicates},
+                 {"filtered", report.part.counts.filtered},
+                 {"read_seconds", report.read_seconds},
+                 {"encode_seconds", report.encode_seconds},
+                 {"write_seconds", report.write_seconds},
+                 {"limited_by", report.limiting_stage()},
+                 {"seconds", report.seconds},
+                 {"cpu_seconds", report.cpu_seconds},
+                 {"bytes_per_second", per_second(report.part.input_bytes, report.seconds)},
+                 {"bytes_per_cpu_second", per_second(report.part.input_bytes, report.cpu_seconds)}};
+  if (report.estimate) {
+    object["expected_documents"] = report.estimate->documents;
+    object["expected_tokens"] = report.estimate->tokens;
+    object["expected_output_bytes"] = report.estimate->output_bytes;
+    object["sampled_bytes"] = report.estimate->sampled_bytes;
+  }
+  out.print_done(object, options.dry_run ? dry_run_text(options, report) : prepare_text(report), options.dry_run);
 }
 
 Status run_prepare(const PrepareArgs& args, Context& context) {
@@ -214,6 +228,7 @@ void add_prepare(Verbs& verbs) {
       ->option_text("I/N");
   add_output_flags(app, *args);
   add_document_flags(app, options.documents, options.text_field, options.rules.max_document_bytes);
+  add_text_flags(app, options.json_as_text, options.max_invalid_utf8);
   CLI::Option* const documents = app.get_option("--documents");
   add_choice_flag(
       app, "--chat", {"chatml", "llama-3", "llama-2"},
@@ -231,7 +246,9 @@ void add_prepare(Verbs& verbs) {
   app.add_option("--threads", options.threads, "Worker threads (default: the CPUs of this process)")
       ->check(CLI::Range(1, 4096))
       ->option_text("N");
-  app.add_flag("--dry-run", options.dry_run, "Say what would be done; write nothing");
+  app.add_flag("--replace", options.replace, "Write a finished task again when its inputs are others now");
+  app.add_flag("--dry-run", options.dry_run,
+               "Say what would be done, and from a sample how much it will be; write nothing");
 }
 
 }  // namespace millrace::cli

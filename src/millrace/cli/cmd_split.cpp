@@ -56,12 +56,14 @@ void add_split(Verbs& verbs) {
       ->check(CLI::Range(1, 1'000'000))
       ->option_text("N");
   add_document_flags(app, options->documents, options->text_field, options->max_document_bytes);
+  add_text_flags(app, options->json_as_text, options->max_invalid_utf8);
   app.add_option(
          "--validation", options->validation,
          "Put this share of the documents, chosen by their text, into a file of their own (0.01: one of a hundred)")
       ->check(CLI::Range(0.0, 0.999999))
       ->option_text("SHARE");
   app.add_option("--seed", options->seed, "Choose others for validation (default: 0)")->option_text("N");
+  app.add_flag("--replace", options->replace, "Write parts again that are there with other content");
   app.add_flag("--dry-run", options->dry_run, "Say what would be written; write nothing");
 }
 

@@ -131,7 +131,7 @@ CLI::Option* add_choice_flag(CLI::App& app, const std::string& flag, const std::
 }
 
 void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls) {
-  app.add_option("URL", urls, "Folders of shards, shards (*.tar, *.bin) or brace patterns of them")
+  app.add_option("URL", urls, "Folders of shards, shards (*.tar, *.bin), globs or brace patterns of them")
       ->required()
       ->option_text(" ");
 }
@@ -146,6 +146,14 @@ void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string&
                  "Field of a jsonl object, or column of a table, that holds the text (default: text)")
       ->option_text("NAME");
   add_size_flag(app, "--max-document-bytes", max_document_bytes, "A longer document is an error (default: 64MiB)");
+}
+
+void add_text_flags(CLI::App& app, bool& json_as_text, double& max_invalid_utf8) {
+  app.add_flag("--json-as-text", json_as_text, "Lines or paragraphs of JSON are meant, braces and all");
+  app.add_option("--max-invalid-utf8", max_invalid_utf8,
+                 "Refuse a file with more ill-formed UTF-8 sequences a byte than this (default: 0.001; 1: none)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->option_text("SHARE");
 }
 
 void apply_config_file(CLI::App& app, const std::string& path) {

@@ -89,10 +89,12 @@ void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls);
 // --documents, --text-field and --max-document-bytes.
 void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string& text_field,
                         int64_t& max_document_bytes);
+// --json-as-text and --max-invalid-utf8.
+void add_text_flags(CLI::App& app, bool& json_as_text, double& max_invalid_utf8);
 // Of what is counted: 2^53, as records have it.
 inline constexpr int64_t kMaxCount = int64_t{1} << 53;
 inline constexpr const char* kInputHelp =
-    "Text, jsonl or Parquet, also gzip or zstd: files, folders, globs, brace patterns, @FILE for a list";
+    "Text, jsonl or Parquet, also gzip or zstd: files, folders, globs, brace patterns, @FILE for a list, - for stdin";
 
 // Reads the options of `app` that the command line left open from a TOML file: keys at the top, or in a section named
 // like the verb ("[prepare]", "[shards.check]"); sections of other verbs are passed over.

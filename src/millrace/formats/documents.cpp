@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "millrace/formats/parquet.h"
+#include "millrace/formats/text_check.h"
 
 namespace millrace::formats {
 namespace {
@@ -109,6 +110,13 @@ int64_t count_lines(std::string_view text) {
   return lines + std::count(text.begin(), text.end(), '\n');
 }
 
+Status refuse_file_of_other_format(const RandomReader& file) {
+  std::array<char, kOtherFormatHead> bytes{};
+  const auto head = std::span(bytes).first(static_cast<size_t>(std::min<int64_t>(file.size(), std::ssize(bytes))));
+  RETURN_IF_ERROR(file.read_at(0, std::as_writable_bytes(head)));
+  return refuse_other_format(file.name(), {head.data(), head.size()});
+}
+
 tl::unexpected<Error> not_jsonl(std::string_view field, std::string_view reason) {
   return fail(ErrorCode::kInvalidArgument, "field '{}': {}", field, reason);
 }
@@ -137,6 +145,7 @@ Result<std::unique_ptr<DocumentSource>> open_documents(const RandomReader& file,
     return fail(ErrorCode::kInvalidArgument, "{}: each row of a table is a document; it is not cut by {}", file.name(),
                 document_mode_name(options.mode));
   }
+  RETURN_IF_ERROR(refuse_file_of_other_format(file));
   ASSIGN_OR_RETURN(auto stream, open_stream(file, begin));
   return std::make_unique<DocumentReader>(std::move(stream), options, begin, line);
 }

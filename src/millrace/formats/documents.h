@@ -70,8 +70,8 @@ class DocumentSource {
 
 // The documents of `file` from `begin`, which must be a chunk's `end`, a document's place (document_offset) or 0;
 // `line` is the one it is in. `file` must outlive the source. A file that begins as Parquet does is read as a table,
-// whose rows are the documents. Errors: those of open_stream and open_table; invalid_argument (a table cut by
-// paragraph).
+// whose rows are the documents. Errors: those of open_stream, open_table and refuse_other_format (text_check.h);
+// invalid_argument (a table cut by paragraph).
 [[nodiscard]] Result<std::unique_ptr<DocumentSource>> open_documents(const RandomReader& file,
                                                                      const DocumentOptions& options, int64_t begin = 0,
                                                                      int64_t line = 1);

@@ -2,7 +2,10 @@
 #include "millrace/loader/shard_set.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
+
+#include "millrace/storage/glob.h"
 
 namespace millrace::loader {
 
@@ -10,7 +13,24 @@ namespace {
 
 constexpr std::string_view kTarSuffix = ".tar";
 constexpr std::string_view kIdsSuffix = ".bin";
+// Archives that are packed: a shard is read at any place, and packed data only from its front.
+constexpr std::array<std::string_view, 6> kPackedEndings = {".tar.gz",  ".tgz",    ".tar.zst",
+                                                            ".tar.bz2", ".tar.xz", ".tar.lz4"};
 constexpr int64_t kIndexLimitBytes = int64_t{16} << 30;  // an index is read whole
+
+bool is_shard(std::string_view name) {
+  return name.ends_with(kTarSuffix) || name.ends_with(kIdsSuffix);
+}
+
+bool is_packed(std::string_view name) {
+  return std::ranges::any_of(kPackedEndings, [name](std::string_view ending) { return name.ends_with(ending); });
+}
+
+tl::unexpected<Error> packed(std::string_view url) {
+  return fail(ErrorCode::kUnsupported,
+              "{}: it is packed, and a shard is read at any place; unpack it (gzip -d, zstd -d) and give the .tar",
+              url);
+}
 
 void add_entries(const Location& folder, const std::vector<formats::ShardEntry>& entries, std::vector<Shard>& shards) {
   for (const auto& entry : entries) shards.push_back({folder.child(entry.name), entry});
@@ -18,7 +38,7 @@ void add_entries(const Location& folder, const std::vector<formats::ShardEntry>&
 
 struct FolderContent {
   std::vector<formats::PartRecord> parts;
-  std::vector<std::string> tars;
+  std::vector<std::string> tars, packed;
 };
 
 Result<FolderContent> read_folder(const Location& folder) {
@@ -27,6 +47,7 @@ Result<FolderContent> read_folder(const Location& folder) {
   const auto visit = [&](const ObjectInfo& object) -> Status {
     const std::string name = object.key.substr(prefix.size());
     if (name.ends_with(kTarSuffix)) content.tars.push_back(name);
+    if (is_packed(name)) content.packed.push_back(name);
     if (name.starts_with("part-") && name.ends_with(".json")) {
       ASSIGN_OR_RETURN(const std::string json, read_object(*folder.storage, object.key));
       ASSIGN_OR_RETURN(formats::PartRecord part, formats::parse_part(json, folder.child(name).url));
@@ -53,11 +74,53 @@ Status add_folder(const Location& folder, std::vector<Shard>& shards) {
     add_entries(folder, manifest.shards, shards);
     return {};
   }
+  // Beside shards that can be read, too: what is left out would not be missed.
+  if (!content.packed.empty()) return packed(folder.child(content.packed.front()).url);
   if (content.tars.empty()) {
+    if (!folder.key.empty() && folder.storage->stat(folder.key)) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "{}: it is a file, and no shard by its name: *.tar and *.bin are, and folders of them; millrace prepare "
+          "makes them of text",
+          folder.url);
+    }
     return fail(ErrorCode::kNotFound, "{}: no shards there (looked for {}, part-*.json and *.tar)", folder.url,
                 formats::kManifestName);
   }
   for (const std::string& name : content.tars) shards.push_back({folder.child(name), std::nullopt});
+  return {};
+}
+
+// What a glob matches and is no shard, such as the index beside one, is passed over, but for packed archives.
+Status add_pattern(const std::string& pattern, std::vector<Shard>& shards) {
+  ASSIGN_OR_RETURN(const std::vector<Match> matches, find_matches(pattern));
+  const size_t before = shards.size();
+  for (const Match& match : matches) {
+    if (is_packed(match.url)) return packed(match.url);
+    if (!match.folder && !is_shard(match.url)) continue;
+    ASSIGN_OR_RETURN(Location location, open_url(match.url));
+    if (match.folder) {
+      RETURN_IF_ERROR(add_folder(location, shards));
+    } else {
+      shards.push_back({std::move(location), std::nullopt});
+    }
+  }
+  if (shards.size() > before) return {};
+  if (matches.empty()) return fail(ErrorCode::kNotFound, "{}: no file matches", pattern);
+  return fail(ErrorCode::kNotFound, "{}: no shard matches (*.tar, *.bin), though {} does", pattern,
+              matches.front().url);
+}
+
+Status add_url(const std::string& url, std::vector<Shard>& shards) {
+  ASSIGN_OR_RETURN(Location location, open_url(url));
+  // A URL's '?' begins its query.
+  const bool wildcard =
+      url.find_first_of(kWildcards) != std::string::npos && !url.starts_with("http:") && !url.starts_with("https:");
+  // A file is taken by its name first, so "a[1].tar" needs no escape.
+  if (wildcard && !location.storage->stat(location.key)) return add_pattern(url, shards);
+  if (is_packed(url)) return packed(url);
+  if (!is_shard(url)) return add_folder(location, shards);
+  shards.push_back({std::move(location), std::nullopt});
   return {};
 }
 
@@ -67,14 +130,7 @@ Result<std::vector<Shard>> find_shards(const std::vector<std::string>& urls) {
   std::vector<Shard> shards;
   for (const std::string& pattern : urls) {
     ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_braces(pattern));
-    for (const std::string& name : names) {
-      ASSIGN_OR_RETURN(Location location, open_url(name));
-      if (name.ends_with(kTarSuffix) || name.ends_with(kIdsSuffix)) {
-        shards.push_back({std::move(location), std::nullopt});
-      } else {
-        RETURN_IF_ERROR(add_folder(location, shards));
-      }
-    }
+    for (const std::string& name : names) RETURN_IF_ERROR(add_url(name, shards));
   }
   return shards;
 }

@@ -19,9 +19,10 @@ struct Shard {
   std::optional<formats::ShardEntry> entry;  // what a manifest or part record says of it
 };
 
-// Names ending in ".tar" or ".bin", with braces expanded, are shards; anything else is a folder, whose manifest, else
-// complete set of part records, else *.tar files say what belongs to it. Shards are not opened. Errors: not_found (a
-// folder without shards, a missing part), corruption (a manifest or part record), those of storage.
+// Braces and globs (storage/glob.h; in byte order) are expanded. Names ending in ".tar" or ".bin" are shards; anything
+// else is a folder, whose manifest, else complete set of part records, else *.tar files say what belongs to it. Shards
+// are not opened. Errors: not_found (no match, a folder without shards, a missing part), unsupported (a packed
+// archive), invalid_argument (another file), corruption (a manifest or part record), those of storage.
 [[nodiscard]] Result<std::vector<Shard>> find_shards(const std::vector<std::string>& urls);
 
 struct StoredIndex {

@@ -34,6 +34,13 @@ Result<formats::Manifest> finish(const std::string& output) {
     return fail(ErrorCode::kNotFound, "{}: no part record (part-I-of-N.json) in it; no task has finished here", output);
   }
   ASSIGN_OR_RETURN(formats::Manifest manifest, with_context(formats::join_parts(parts), output));
+  if (manifest.documents == 0) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "{}: no task wrote a document ({} rejected, {} duplicates, {} of another length in {} bytes of input), so "
+        "there is nothing to train on; look at the inputs and the filters",
+        output, manifest.counts.rejected, manifest.counts.duplicates, manifest.counts.filtered, manifest.input_bytes);
+  }
   for (const formats::ShardEntry& shard : manifest.shards) {
     std::vector<std::string> names = {shard.name, shard.name + std::string(kIndexSuffix)};
     if (manifest.config.format == output_format_name(OutputFormat::kMegatron)) {

@@ -130,9 +130,20 @@ TEST_F(Inputs, AreSortedWithoutDuplicates) {
   EXPECT_THAT(expand({"raw/b.txt", "raw/a.txt", "raw/b.txt", "raw/*.txt"}), ElementsAre("raw/a.txt", "raw/b.txt"));
 }
 
-TEST_F(Inputs, FoldersStandForTheFilesDirectlyInThem) {
-  EXPECT_THAT(expand({"raw"}), ElementsAre("raw/a.txt", "raw/b.txt", "raw/c.md"));
-  EXPECT_THAT(expand({"raw/"}), ElementsAre("raw/a.txt", "raw/b.txt", "raw/c.md"));
+TEST_F(Inputs, FoldersStandForTheFilesBelowThem) {
+  write_file(at("raw/_SUCCESS"), "");
+  for (const char* name : {"raw", "raw/"}) {
+    EXPECT_THAT(expand({name}), ElementsAre("raw/a.txt", "raw/b.txt", "raw/c.md", "raw/deep/d.txt", "raw/deep/e.md"));
+  }
+}
+
+TEST_F(Inputs, AreTheSameHoweverTheyAreSpelled) {
+  EXPECT_THAT(expand({"raw/a.txt", "./raw/a.txt", "raw/../raw//a.txt"}), ElementsAre("raw/a.txt"));
+  EXPECT_EQ(expand_inputs({at("raw/a.txt"), "file://" + at("raw/a.txt")}).value().size(), 1u);
+}
+
+TEST_F(Inputs, MayBeInAnyFolder) {
+  EXPECT_THAT(expand({"**/*.md"}), ElementsAre("raw/c.md", "raw/deep/e.md"));
 }
 
 TEST_F(Inputs, PatternsMatchComponentByComponent) {

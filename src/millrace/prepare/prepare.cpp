@@ -9,6 +9,7 @@
 
 #include "millrace/base/log.h"
 #include "millrace/formats/megatron.h"
+#include "millrace/prepare/detail/estimate.h"
 #include "millrace/prepare/detail/prepare_task.h"
 #include "millrace/prepare/detail/task_run.h"
 
@@ -77,6 +78,10 @@ Status check_options(const PrepareOptions& options) {
   }
   if (options.max_errors < 0 || options.dedup_memory_bytes < 0) {
     return wrong("the number of errors and the memory for duplicates cannot be negative");
+  }
+  if (!(options.max_invalid_utf8 >= 0 && options.max_invalid_utf8 <= 1)) {
+    return fail(ErrorCode::kInvalidArgument, "{} as the share of ill-formed UTF-8: expected 0 to 1",
+                options.max_invalid_utf8);
   }
   return {};
 }
@@ -189,12 +194,16 @@ Result<PrepareReport> prepare_task(const PrepareOptions& options, PipelineOption
   RETURN_IF_ERROR(check_options(options));
   ASSIGN_OR_RETURN(Location folder, open_url(options.output));
   ASSIGN_OR_RETURN(const std::vector<std::string> all, expand_inputs(options.inputs));
-  std::vector<std::string> own;
-  for (auto i = static_cast<size_t>(options.task.index); i < all.size(); i += static_cast<size_t>(options.task.count)) {
-    own.push_back(all[i]);
+  ASSIGN_OR_RETURN(const std::vector<Input> inputs, pin_inputs(all, options.task, stop));
+  RETURN_IF_ERROR(check_inputs(
+      inputs, {.mode = options.documents, .text_field = options.text_field},
+      {.mode = options.documents, .json_as_text = options.json_as_text, .max_invalid_utf8 = options.max_invalid_utf8},
+      stop));
+  // A task of several may have no text; finish() sees whether none of them has.
+  if (options.task.count == 1 && total_bytes(inputs) == 0) {
+    return fail(ErrorCode::kInvalidArgument, "{}: there is no text to prepare, as {}", options.inputs.front(),
+                all.size() == 1 ? "the file is empty" : fmt::format("all {} files are empty", all.size()));
   }
-  ASSIGN_OR_RETURN(std::vector<Input> inputs, pin_inputs(own));
-  RETURN_IF_ERROR(check_tables(inputs, {.mode = options.documents, .text_field = options.text_field}, stop));
   ASSIGN_OR_RETURN(const auto tokenizer, load_tokenizer(options.tokenizer));
 
   ASSIGN_OR_RETURN(const SampleFormat format, sample_format(options, tokenizer));
@@ -206,10 +215,12 @@ Result<PrepareReport> prepare_task(const PrepareOptions& options, PipelineOption
   Metrics& counted = metrics != nullptr ? *metrics : unshared;
   const double read = counted.seconds(Metric::kReadSeconds), encode = counted.seconds(Metric::kEncodeSeconds),
                write = counted.seconds(Metric::kWriteSeconds);
-  TaskRun run(options, pipeline, std::move(folder), std::move(inputs), tokenizer,
-              shard_config(options, format, tokenizer->hash()), format, std::move(stop),
-              progress != nullptr ? *progress : unwatched, counted);
+  TaskRun run(options, pipeline, std::move(folder), inputs, tokenizer, shard_config(options, format, tokenizer->hash()),
+              format, stop, progress != nullptr ? *progress : unwatched, counted);
   ASSIGN_OR_RETURN(PrepareReport report, run.run());
+  if (options.dry_run) {
+    ASSIGN_OR_RETURN(report.estimate, estimate_task(inputs, format, tokenizer, stop));
+  }
   report.read_seconds = counted.seconds(Metric::kReadSeconds) - read;
   report.encode_seconds = (counted.seconds(Metric::kEncodeSeconds) - encode) / pipeline.threads;
   report.write_seconds = counted.seconds(Metric::kWriteSeconds) - write;

@@ -45,8 +45,9 @@ enum class OutputFormat {
 std::string_view output_format_name(OutputFormat format);
 
 struct PrepareOptions {
-  // URLs; globs (*, ?, []) and braces are expanded, folders stand for the files in them, "@list.txt" for the lines of
-  // that file; sorted by name. Text, jsonl or Parquet, plain, gzip or zstd, as each file's first bytes say.
+  // URLs; globs (*, ?, [], ** for any folders) and braces are expanded, folders stand for all files below them, "-" for
+  // standard input, "@list.txt" for the lines of that file; sorted by name. Text, jsonl or Parquet, plain, gzip or
+  // zstd, as each file's first bytes say.
   std::vector<std::string> inputs;
   std::string tokenizer;  // URL of a tokenizer.json
   std::string output;     // URL of a folder
@@ -63,6 +64,8 @@ struct PrepareOptions {
 
   formats::DocumentMode documents = formats::DocumentMode::kLine;
   std::string text_field = "text";  // for jsonl, also inside objects ("meta.body"); the column of a table
+  bool json_as_text = false;        // JSON read as lines or paragraphs is meant, not an error
+  double max_invalid_utf8 = 0.001;  // a file with more ill-formed sequences a byte than this is an error; 1: none is
   // Each jsonl line is a conversation ("messages"; tokenizer/chat.h), written through this template ("chatml",
   // "llama-3", "llama-2") with "loss_mask.npy", which says what of it is learned. Another text_field than "text" names
   // the list.
@@ -76,13 +79,24 @@ struct PrepareOptions {
   int64_t dedup_memory_bytes = 1 << 30;
 
   int threads = 0;       // 0: available_cpus()
+  bool replace = false;  // what the task wrote before from other inputs, and finished
   bool dry_run = false;  // answer what would be done; write nothing
+};
+
+// What a task will come to, told from the front of some of its inputs. Duplicates, which no sample shows, are counted.
+struct Estimate {
+  int64_t sampled_bytes = 0;  // of the inputs as they are stored; when it is all, documents and tokens are exact
+  int64_t documents = 0;
+  int64_t tokens = 0;
+  int64_t output_bytes = 0;  // of the shards and the files beside them
+  std::string advice;        // when the shards will be much larger than the text: which flags avoid that
 };
 
 struct PrepareReport {
   formats::PartRecord part;
-  int64_t shards_reused = 0;  // found finished, checked and kept
-  int64_t output_bytes = 0;   // of all shards of the task
+  int64_t shards_reused = 0;         // found finished, checked and kept
+  int64_t output_bytes = 0;          // of all shards of the task
+  std::optional<Estimate> estimate;  // of a dry run
   double seconds = 0;
   double cpu_seconds = 0;  // of this process
   // What each stage of this run was at work, in seconds; the longest is what limits the run. Encoding is the time of
@@ -93,15 +107,17 @@ struct PrepareReport {
 
 // Runs one task: reads the task's inputs (input i belongs to task i mod count, i in sorted order), writes shards, their
 // indexes and the part record. A shard is visible only whole. Run again, it checks the shards that are there by hash,
-// keeps them and goes on behind them; with nothing left to do it changes nothing. Errors: not_found (an input, the
-// tokenizer, a bos or eos it does not have), invalid_argument (a bad document: file, line, byte offset; an output
-// folder that other options wrote: each difference), resource_exhausted (a document over the limit; more errors than
+// keeps them and goes on behind them; with nothing left to do it changes nothing. Inputs are the same when their names
+// (below the folder they share), sizes and times, or versions in a bucket, are. Errors: not_found (an input, the
+// tokenizer, a bos or eos it does not have), invalid_argument (a bad document: file, line, byte offset; a file that is
+// no text; inputs without a byte; an output folder that other options wrote: each difference), already_exists (the task
+// was finished from other inputs, and not `replace`), resource_exhausted (a document over the limit; more errors than
 // max_errors; no space; dedup's memory), unsupported (tokenizer; Parquet without its library), cancelled.
 [[nodiscard]] Result<PrepareReport> prepare(const PrepareOptions& options, std::stop_token stop = {},
                                             Progress* progress = nullptr, Metrics* metrics = nullptr);
 
 // Joins the part records of `output` into manifest.json (again and again gives the same bytes).
-// Errors: not_found naming the missing parts, those of join_parts.
+// Errors: not_found naming the missing parts, invalid_argument (no document in any of them), those of join_parts.
 [[nodiscard]] Result<formats::Manifest> finish(const std::string& output);
 
 struct SplitOptions {
@@ -115,6 +131,9 @@ struct SplitOptions {
   double validation = 0;
   uint64_t seed = 0;
   int64_t max_document_bytes = 64 << 20;
+  bool json_as_text = false;  // these two as in PrepareOptions
+  double max_invalid_utf8 = 0.001;
+  bool replace = false;  // parts that are there with other content
   bool dry_run = false;
 };
 struct SplitReport {
@@ -127,10 +146,11 @@ struct SplitReport {
   int64_t bytes = 0;
   int64_t documents = 0;
 };
-// Cuts the inputs, laid end to end as they are stored, into `parts` files of nearly equal bytes ("part-00003.txt", or
-// ".jsonl") without breaking a document: a document belongs to the part its first byte falls into. Text is kept
-// unchanged, unpacked; a table's rows become lines {"text": ...}. Files are replaced atomically, existing ones with
-// other content only when `parts` names of this run. Errors: as prepare.
+// Cuts the inputs, their text laid end to end, into `parts` files of nearly equal bytes ("part-00003.txt", or ".jsonl")
+// without breaking a document: a document belongs to the part its first byte falls into. How long the text of packed
+// files and tables is, the front of up to 32 of them tells. Text is kept
+// unchanged, unpacked; a table's rows become lines {"text": ...}. Each file appears whole; one that is there already
+// with the same content is left. Errors: as prepare; already_exists (with other content, and not `replace`).
 [[nodiscard]] Result<SplitReport> split(const SplitOptions& options, std::stop_token stop = {},
                                         Progress* progress = nullptr);
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "millrace/base/log.h"
 #include "millrace/formats/npy.h"
 #include "millrace/prepare/detail/prepare_task.h"
 #include "millrace/prepare/detail/test_support.h"
@@ -24,6 +25,7 @@ class Prepare : public ::testing::Test {
     options_.tokenizer = at("tokenizer.json");
     options_.output = at("out");
     options_.threads = 2;
+    options_.max_invalid_utf8 = 1;  // random text has many
   }
   std::string at(std::string_view name) const { return root_.path() + "/" + std::string(name); }
   void add_input(const std::string& name, std::string_view text) {
@@ -200,7 +202,7 @@ TEST_F(Prepare, TasksShareTheInputsAndFinishJoinsThem) {
   EXPECT_EQ(manifest.error().code(), ErrorCode::kNotFound);
   EXPECT_THAT(manifest.error().to_string(), HasSubstr("part-00001-of-00003.json"));
   options_.task = {1, 3};
-  EXPECT_EQ(done().part.inputs[1].name, at("raw/4.txt"));
+  EXPECT_EQ(done().part.inputs[1].name, "4.txt");
   manifest = finish(at("out"));
   ASSERT_TRUE(manifest) << manifest.error().to_string();
   EXPECT_EQ(manifest->documents, 10);
@@ -395,6 +397,110 @@ TEST_F(Prepare, ADryRunWritesNothing) {
   EXPECT_EQ(done().shards_reused, 1);
   options_.text = false;
   EXPECT_EQ(refused().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(Prepare, ADryRunForetellsWhatComes) {
+  std::mt19937_64 random(4);
+  for (int i = 0; i < 20; ++i) add_input(fmt::format("{}.txt", i), random_text(random, 500));
+  for (const OutputFormat format : {OutputFormat::kWebDataset, OutputFormat::kMegatron, OutputFormat::kTokens}) {
+    options_.format = format;
+    options_.output = at(output_format_name(format));
+    options_.dry_run = true;
+    const Estimate expected = done().estimate.value();
+    options_.dry_run = false;
+    const PrepareReport found = done();
+    EXPECT_FALSE(found.estimate);
+    // 16 of the 20 files are looked at, each from its front to its end.
+    EXPECT_LT(expected.sampled_bytes, found.part.input_bytes);
+    int64_t written = 0;
+    for (const auto& [name, content] : folder_content(options_.output)) {
+      if (!name.ends_with(".json")) written += std::ssize(content);
+    }
+    const auto near = [](int64_t a, int64_t b) { return std::abs(a - b) <= b / 10; };
+    EXPECT_TRUE(near(expected.documents, found.part.documents)) << expected.documents;
+    EXPECT_TRUE(near(expected.tokens, found.part.tokens)) << expected.tokens;
+    EXPECT_TRUE(near(expected.output_bytes, written)) << expected.output_bytes << " " << written;
+  }
+}
+
+TEST_F(Prepare, ADryRunOfLittleIsExact) {
+  add_input("a.txt", "the\nin\nthen\n");
+  options_.dry_run = true;
+  const Estimate expected = done().estimate.value();
+  options_.dry_run = false;
+  const PrepareReport found = done();
+  EXPECT_EQ(expected.sampled_bytes, found.part.input_bytes);
+  EXPECT_EQ(expected.documents, found.part.documents);
+  EXPECT_EQ(expected.tokens, found.part.tokens);
+}
+
+TEST_F(Prepare, ShardsMuchLargerThanTheirTextAreToldAndHowToAvoidThem) {
+  std::string text;
+  while (text.size() < (3u << 20) / 2) text += "a short line\n";
+  add_input("a.txt", text);
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); }, LogLevel::kWarning);
+  done();
+  EXPECT_THAT(lines, ElementsAre(AllOf(HasSubstr("158 times"), HasSubstr("--block"), HasSubstr("--no-text"))));
+  options_.dry_run = true;
+  EXPECT_THAT(done().estimate->advice, HasSubstr("--block"));
+  lines.clear();
+  options_.dry_run = false;
+  options_.block_documents = 100;
+  options_.output = at("blocks");
+  done();
+  EXPECT_THAT(lines, IsEmpty());
+  set_log_sink({}, LogLevel::kWarning);
+}
+
+TEST_F(Prepare, WithoutADocumentIsNotFinished) {
+  add_input("empty.txt", "");
+  EXPECT_THAT(refused().message(), HasSubstr("empty"));
+  EXPECT_THAT(out_names(), IsEmpty());
+
+  options_.inputs.clear();
+  add_input("blank.txt", "\n  \n");
+  done();
+  const auto manifest = finish(at("out"));
+  ASSERT_FALSE(manifest);
+  EXPECT_EQ(manifest.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(at("out/manifest.json")));
+}
+
+TEST_F(Prepare, ATaskWithoutTextIsOneOfMany) {
+  add_input("a.txt", "the\n");
+  add_input("empty.txt", "");
+  for (int64_t task = 0; task < 3; ++task) {
+    options_.task = {task, 3};
+    done();
+  }
+  EXPECT_EQ(finish(at("out")).value().documents, 1);
+}
+
+TEST_F(Prepare, WhatIsNoTextIsRefusedBeforeAnythingIsWritten) {
+  options_.max_invalid_utf8 = PrepareOptions().max_invalid_utf8;
+  const auto expect_refused = [&](std::string_view content, const char* text) {
+    options_.inputs.clear();
+    add_input("good.txt", "the\n");
+    add_input("odd.txt", content);
+    EXPECT_THAT(refused().to_string(), AllOf(HasSubstr("odd.txt"), HasSubstr(text)));
+    EXPECT_THAT(out_names(), IsEmpty());
+  };
+  expect_refused("PAR1 and no end", "cut");
+  expect_refused("{\"text\": \"the\"}\n", "--documents jsonl");
+  std::string latin;
+  while (latin.size() < 10'000) latin += "caf\xE9 cr\xE8me\n";
+  expect_refused(latin, "iconv");
+}
+
+TEST_F(Prepare, ATextThatTurnsIntoAnotherIsFoundOnTheWay) {
+  options_.max_invalid_utf8 = PrepareOptions().max_invalid_utf8;
+  std::string text;
+  while (text.size() < (1u << 20)) text += "caffe creme\n";
+  while (text.size() < (2u << 20)) text += "caf\xE9 cr\xE8me\n";
+  add_input("a.txt", text);
+  EXPECT_THAT(refused().to_string(), AllOf(HasSubstr("a.txt"), HasSubstr("iconv")));
+  EXPECT_FALSE(std::filesystem::exists(at("out/part-00000-of-00001.json")));
 }
 
 TEST_F(Prepare, ProgressAndMetricsAddUp) {

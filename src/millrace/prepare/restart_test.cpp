@@ -12,8 +12,9 @@
 namespace millrace::prepare {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
+using ::testing::HasSubstr;
 
 // A task of about ten shards, and what an undisturbed run makes of it.
 class Restart : public ::testing::Test {
@@ -26,6 +27,7 @@ class Restart : public ::testing::Test {
     options_.tokenizer = at("tokenizer.json");
     options_.threads = 2;
     options_.shard_bytes = 250'000;
+    options_.max_invalid_utf8 = 1;  // random text has many
     expect_undisturbed();
   }
   void expect_undisturbed() {
@@ -80,6 +82,7 @@ TEST_F(Restart, AfterAKillLeavesNothingTwiceAndNothingHalf) {
       // Over the shards of the turn before, which are then of other inputs.
       write_file(at("raw/0.txt"), random_text(random_, 300));
       expect_undisturbed();
+      options_.replace = true;
     }
     std::chrono::microseconds pause(1000);
     // Kill it again and again until one run comes through; the pauses grow, so that one does.
@@ -174,9 +177,71 @@ TEST_F(Restart, FindsDamageAndRepairsOnlyThat) {
   }
 }
 
-TEST_F(Restart, WithOtherInputsStartsAgainAndLeavesNoneOfTheOldShards) {
+TEST_F(Restart, WithOtherInputsIsRefused) {
   done();
   ASSERT_TRUE(finish(at("out")));
+  const auto before = folder_content(at("out"));
+  write_file(at("raw/1.txt"), "only the one\n");
+  write_file(at("raw/9.txt"), "another\n");
+  std::filesystem::remove(at("raw/3.txt"));
+  for (const bool dry_run : {false, true}) {
+    options_.dry_run = dry_run;
+    const auto report = prepare(options_);
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().code(), ErrorCode::kAlreadyExists);
+    EXPECT_THAT(report.error().message(), AllOf(HasSubstr("1.txt has changed"), HasSubstr("9.txt is new"),
+                                                HasSubstr("3.txt is gone"), HasSubstr("--replace")));
+  }
+  EXPECT_TRUE(folder_content(at("out")) == before);
+}
+
+// The whole folder is the same whatever the inputs are called, where they lie and on which inode.
+TEST_F(Restart, KnowsItsInputsByNameSizeAndTime) {
+  options_.rules.skip_errors = true;
+  options_.rules.max_document_bytes = 500;  // so that there are ledgers
+  options_.max_errors = 1'000'000;
+  write_file(at("raw/deep/4.txt"), random_text(random_, 300));
+  expect_undisturbed();
+  ASSERT_TRUE(std::ranges::any_of(names_of(expected_), [](const auto& name) { return name.ends_with(".jsonl"); }));
+  done();
+
+  const auto copy = [&](const std::string& to) {  // as cp -p does
+    for (const auto& [name, content] : folder_content(at("raw"))) {
+      write_file(at(to + "/" + name), content);
+      std::filesystem::last_write_time(at(to + "/" + name), std::filesystem::last_write_time(at("raw/" + name)));
+    }
+  };
+  copy("elsewhere/copied");
+  const auto current = std::filesystem::current_path();
+  std::filesystem::current_path(at("raw"));
+  for (const std::vector<std::string>& inputs :
+       std::vector<std::vector<std::string>>{{at("elsewhere/copied")},
+                                             {at("raw//../raw/./")},
+                                             {"file://" + at("raw")},
+                                             {"."},
+                                             {"./*.txt", "0.txt", at("raw/deep/4.txt")}}) {
+    SCOPED_TRACE(inputs.front());
+    options_.inputs = inputs;
+    options_.output = at("out");
+    EXPECT_EQ(done().shards_reused, shards_);
+    expect_as_expected();
+    options_.output = at("fresh");
+    done();
+    EXPECT_TRUE(folder_content(at("fresh")) == expected_);
+    std::filesystem::remove_all(at("fresh"));
+  }
+  std::filesystem::current_path(current);
+
+  std::filesystem::last_write_time(at("raw/0.txt"), std::filesystem::file_time_type::clock::now());
+  options_.inputs = {at("raw")};
+  options_.output = at("out");
+  EXPECT_EQ(prepare(options_).error().code(), ErrorCode::kAlreadyExists);
+}
+
+TEST_F(Restart, WithOtherInputsAndReplaceStartsAgainAndLeavesNoneOfTheOldShards) {
+  done();
+  ASSERT_TRUE(finish(at("out")));
+  options_.replace = true;
   std::filesystem::remove(at("raw/3.txt"));
   write_file(at("raw/1.txt"), "only the one\n");
   EXPECT_EQ(done().shards_reused, 0);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -17,6 +18,9 @@ namespace millrace::prepare {
 namespace {
 
 constexpr int64_t kMaxParts = 100'000;  // part names have five digits
+constexpr size_t kCompareBytes = 1 << 20;
+constexpr int64_t kExpansionSample = 8 << 20;  // of text, from the front of a packed file
+constexpr size_t kExpansionInputs = 32;        // so many are looked into
 
 // One file of the split, being written. With no folder, it only counts.
 class SplitFile {
@@ -27,6 +31,7 @@ class SplitFile {
       ASSIGN_OR_RETURN(file.writer_, folder->storage->open_write(folder->child(name).key));
     }
     file.part_.name = std::move(name);
+    file.folder_ = folder;
     return file;
   }
 
@@ -42,21 +47,54 @@ class SplitFile {
     return write(text);
   }
 
-  Result<SplitReport::Part> commit() {
-    if (writer_) RETURN_IF_ERROR(writer_->commit(Durability::kVisible));
+  // A file of this name and content stays as it is. Errors: already_exists (of other content, and not `replace`).
+  Result<SplitReport::Part> commit(bool replace, const std::stop_token& stop) {
+    if (!writer_) return std::move(part_);
+    ASSIGN_OR_RETURN(const Found found, look(stop));
+    if (found == Found::kOther && !replace) {
+      return fail(ErrorCode::kAlreadyExists,
+                  "{}: it is there with other content; give another folder, or --replace to write it again",
+                  folder_->child(part_.name).url);
+    }
+    if (found != Found::kSame) RETURN_IF_ERROR(writer_->commit(Durability::kVisible));
     return std::move(part_);
   }
 
  private:
+  enum class Found { kNone, kSame, kOther };
+
+  // What is there by this name.
+  Result<Found> look(const std::stop_token& stop) {
+    const Location at = folder_->child(part_.name);
+    auto opened = at.storage->open_read(at.key);
+    if (!opened && opened.error().code() == ErrorCode::kNotFound) return Found::kNone;
+    if (!opened) return tl::unexpected(std::move(opened).error());
+    if ((*opened)->size() != part_.bytes) return Found::kOther;
+    const StoppableReader reader(*std::move(opened), stop);
+    Xxh3Stream there;
+    std::vector<std::byte> piece(kCompareBytes);
+    for (int64_t offset = 0; offset < reader.size();) {
+      const auto bytes = std::span(piece).first(
+          static_cast<size_t>(std::min(reader.size() - offset, static_cast<int64_t>(piece.size()))));
+      RETURN_IF_ERROR(reader.read_at(offset, bytes));
+      there.update(bytes);
+      offset += std::ssize(bytes);
+    }
+    return there.digest() == hash_.digest() ? Found::kSame : Found::kOther;
+  }
+
   Status write(std::string_view text) {
     part_.bytes += static_cast<int64_t>(text.size());
     tail_.append(text.substr(text.size() - std::min<size_t>(text.size(), 2)));
     if (tail_.size() > 2) tail_.erase(0, tail_.size() - 2);
+    hash_.update(as_bytes(text));
     return writer_ ? writer_->append(as_bytes(text)) : Status();
   }
 
+  const Location* folder_ = nullptr;
   std::unique_ptr<Writer> writer_;
   SplitReport::Part part_;
+  Xxh3Stream hash_;
   std::string tail_;    // its last two bytes
   int64_t input_ = -1;  // that the last text came from
 };
@@ -64,8 +102,13 @@ class SplitFile {
 // All files of a split: the parts, one after the other, and beside them the one for validation.
 class SplitFiles {
  public:
-  SplitFiles(const Location* folder, const SplitOptions& options, const std::vector<std::string>& names)
-      : folder_(folder), options_(options), names_(names), parts_(static_cast<size_t>(options.parts)) {}
+  SplitFiles(const Location* folder, const SplitOptions& options, const std::vector<std::string>& names,
+             std::stop_token stop)
+      : folder_(folder),
+        options_(options),
+        names_(names),
+        stop_(std::move(stop)),
+        parts_(static_cast<size_t>(options.parts)) {}
 
   Status begin() {
     if (names_.size() > parts_) {
@@ -109,7 +152,7 @@ class SplitFiles {
 
  private:
   Status commit(SplitFile& file) {
-    ASSIGN_OR_RETURN(SplitReport::Part part, file.commit());
+    ASSIGN_OR_RETURN(SplitReport::Part part, file.commit(options_.replace, stop_));
     report_.bytes += part.bytes;
     report_.documents += part.documents;
     report_.parts.push_back(std::move(part));
@@ -119,6 +162,7 @@ class SplitFiles {
   const Location* folder_;
   const SplitOptions& options_;
   const std::vector<std::string>& names_;
+  const std::stop_token stop_;
   const size_t parts_;
   size_t part_number_ = 0;
   std::optional<SplitFile> part_, validation_;
@@ -127,10 +171,13 @@ class SplitFiles {
 
 class Splitter {
  public:
+  // `total`: bytes of text of all inputs, as text_sizes foretells them.
   Splitter(const SplitOptions& options, int64_t total, SplitFiles& files, std::stop_token stop, Progress& progress)
       : options_(options), total_(total), files_(files), stop_(std::move(stop)), progress_(progress) {}
 
-  Status add(const Input& input) {
+  // `text_size`: what the input becomes.
+  Status add(const Input& input, int64_t text_size) {
+    expansion_ = input.size > 0 ? static_cast<double>(text_size) / static_cast<double>(input.size) : 1;
     ASSIGN_OR_RETURN(const auto reader, open_input(input, stop_));
     ASSIGN_OR_RETURN(const auto documents,
                      formats::open_documents(*reader, {.mode = options_.documents,
@@ -145,7 +192,7 @@ class Splitter {
       file_bytes_ = chunk->file_bytes;
     }
     progress_.add(input.size - file_bytes_, 0);
-    input_begin_ += input.size;
+    input_begin_ += text_size;
     ++input_;
     return {};
   }
@@ -182,13 +229,14 @@ class Splitter {
     return files_.append(validation, text.substr(begin), documents, input_);
   }
 
-  // Where in the files as they are stored, laid end to end, a document begins; a guess inside a packed chunk.
+  // Where in the text of all inputs, laid end to end, a document begins; of packed files and tables a guess.
   int64_t place_of(const formats::DocumentChunk& chunk, size_t i) const {
     const auto begin = static_cast<int64_t>(chunk.documents[i].begin);
     if (chunk.rows.empty() && chunk.file_bytes == chunk.end) return input_begin_ + chunk.offset + begin;
     const double share = static_cast<double>(begin) / static_cast<double>(chunk.text.size());
-    return input_begin_ + file_bytes_ +
-           static_cast<int64_t>(share * static_cast<double>(chunk.file_bytes - file_bytes_));
+    const double stored =
+        static_cast<double>(file_bytes_) + share * static_cast<double>(chunk.file_bytes - file_bytes_);
+    return input_begin_ + static_cast<int64_t>(expansion_ * stored);
   }
 
   // Part p has the bytes [total p / N, total (p + 1) / N); `at` never goes back.
@@ -206,8 +254,9 @@ class Splitter {
   const std::stop_token stop_;
   Progress& progress_;
   int64_t input_ = 0;        // its number
-  int64_t input_begin_ = 0;  // of the inputs laid end to end
+  int64_t input_begin_ = 0;  // of the texts laid end to end
   int64_t file_bytes_ = 0;   // of the input, before the chunk
+  double expansion_ = 1;     // bytes of its text for each of its own
   size_t part_ = 0;
 };
 
@@ -248,6 +297,7 @@ Status check_output(const Location& folder, const std::vector<std::string>& name
   const std::string base = folder.child("").key;
   for (const Input& input : inputs) {
     const Location& at = input.location;
+    if (!at.storage) continue;  // standard input
     if (at.storage->name() == folder.storage->name() && at.key.starts_with(base) &&
         own.contains(at.key.substr(base.size()))) {
       return fail(ErrorCode::kInvalidArgument,
@@ -272,6 +322,50 @@ Result<bool> are_tables(std::span<const Input> inputs, const std::stop_token& st
   return first.value_or(false);
 }
 
+// The text that the front of a packed file or table becomes, for each byte of the file.
+Result<double> expansion_of(const Input& input, const SplitOptions& options, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const auto reader, open_input(input, stop));
+  ASSIGN_OR_RETURN(const auto documents,
+                   formats::open_documents(*reader, {.mode = options.documents,
+                                                     .text_field = options.text_field,
+                                                     .max_document_bytes = options.max_document_bytes}));
+  int64_t text = 0, file = 0;
+  while (text < kExpansionSample) {
+    ASSIGN_OR_RETURN(const auto chunk, documents->next());
+    if (!chunk) {
+      file = input.size;
+      break;
+    }
+    text += std::ssize(chunk->text);
+    file = chunk->file_bytes;
+  }
+  return file > 0 ? static_cast<double>(text) / static_cast<double>(file) : 1;
+}
+
+// Bytes of text in each input: of plain text its size; of packed files and tables a guess from the front of some.
+Result<std::vector<int64_t>> text_sizes(std::span<const Input> inputs, const SplitOptions& options, bool tables,
+                                        const std::stop_token& stop) {
+  std::vector<size_t> packed;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    ASSIGN_OR_RETURN(const auto reader, open_input(inputs[i], stop));
+    ASSIGN_OR_RETURN(const bool is_packed, formats::is_packed(*reader));
+    if (tables || is_packed) packed.push_back(i);
+  }
+  std::vector<int64_t> sizes;
+  for (const Input& input : inputs) sizes.push_back(input.size);
+  const size_t samples = std::min(packed.size(), kExpansionInputs);
+  double expansion = 1;  // of the sampled one at or before each
+  for (size_t k = 0, sample = 0; k < packed.size(); ++k) {
+    const Input& input = inputs[packed[k]];
+    if (k == sample * packed.size() / samples) {
+      ASSIGN_OR_RETURN(expansion, expansion_of(input, options, stop));
+      ++sample;
+    }
+    sizes[packed[k]] = static_cast<int64_t>(expansion * static_cast<double>(input.size));
+  }
+  return sizes;
+}
+
 }  // namespace
 
 Result<SplitReport> split(const SplitOptions& options, std::stop_token stop, Progress* progress) {
@@ -287,21 +381,29 @@ Result<SplitReport> split(const SplitOptions& options, std::stop_token stop, Pro
   }
   ASSIGN_OR_RETURN(const Location folder, open_url(options.output));
   ASSIGN_OR_RETURN(const std::vector<std::string> urls, expand_inputs(options.inputs));
-  ASSIGN_OR_RETURN(const std::vector<Input> inputs, pin_inputs(urls));
+  ASSIGN_OR_RETURN(const std::vector<Input> inputs, pin_inputs(urls, Task{}, stop));
+  const int64_t total = total_bytes(inputs);
+  if (total == 0) return fail(ErrorCode::kInvalidArgument, "{}: there is no text to split", options.inputs.front());
+  RETURN_IF_ERROR(check_inputs(
+      inputs, {.mode = options.documents, .text_field = options.text_field},
+      {.mode = options.documents, .json_as_text = options.json_as_text, .max_invalid_utf8 = options.max_invalid_utf8},
+      stop));
   ASSIGN_OR_RETURN(const bool tables, are_tables(inputs, stop));
   const std::vector<std::string> names = file_names(options, tables);
   RETURN_IF_ERROR(check_output(folder, names, inputs));
-  const int64_t total = total_bytes(inputs);
-  if (!options.dry_run) RETURN_IF_ERROR(check_space(folder, total));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, text_sizes(inputs, options, tables, stop));
+  const int64_t text = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  // What was told from the front of packed files may be too much.
+  if (!options.dry_run) RETURN_IF_ERROR(check_space(folder, std::max(total, text / 10 * 9)));
 
   Progress unwatched;
   Progress& watched = progress != nullptr ? *progress : unwatched;
   watched.set_totals(total, 0);
   watched.set_phase("split");
-  SplitFiles files(options.dry_run ? nullptr : &folder, options, names);
+  SplitFiles files(options.dry_run ? nullptr : &folder, options, names, stop);
   RETURN_IF_ERROR(files.begin());
-  Splitter splitter(options, total, files, std::move(stop), watched);
-  for (const Input& input : inputs) RETURN_IF_ERROR(splitter.add(input));
+  Splitter splitter(options, text, files, std::move(stop), watched);
+  for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(splitter.add(inputs[i], sizes[i]));
   return files.finish();
 }
 

@@ -7,12 +7,16 @@
 namespace millrace::prepare {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class Split : public ::testing::Test {
  protected:
-  Split() { options_.output = at("out"); }
+  Split() {
+    options_.output = at("out");
+    options_.max_invalid_utf8 = 1;  // random text has many
+  }
   std::string at(std::string_view name) const { return root_.path() + "/" + std::string(name); }
   void add_input(const std::string& name, std::string_view text) {
     write_file(at(name), text);
@@ -57,7 +61,34 @@ TEST_F(Split, CutsInFrontOfTheDocumentThatBeginsInTheNextPart) {
   EXPECT_EQ(report.bytes, 16);
 }
 
+TEST_F(Split, LeavesPartsThatAreThereUnlessToldToReplaceThem) {
+  add_input("a.txt", "one\ntwo\nthree\n");
+  options_.parts = 2;
+  done();
+  const auto before = folder_content(at("out"));
+  done();  // the same again
+  write_file(at("a.txt"), "ONE\ntwo\nthree\n");
+  const auto report = split(options_);
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code(), ErrorCode::kAlreadyExists);
+  EXPECT_THAT(report.error().message(), AllOf(HasSubstr("part-00000.txt"), HasSubstr("--replace")));
+  EXPECT_TRUE(folder_content(at("out")) == before);
+  options_.replace = true;
+  done();
+  EXPECT_EQ(read_file(at("out/part-00000.txt")), "ONE\ntwo\n");
+}
+
+TEST_F(Split, OfNoTextIsRefused) {
+  add_input("empty.txt", "");
+  EXPECT_EQ(split(options_).error().code(), ErrorCode::kInvalidArgument);
+  options_.max_invalid_utf8 = SplitOptions().max_invalid_utf8;
+  add_input("a.txt", "BZh91AY&SY and so on");
+  EXPECT_THAT(split(options_).error().message(), HasSubstr("bzip2 -d"));
+  EXPECT_FALSE(std::filesystem::exists(at("out")));
+}
+
 TEST_F(Split, InputsDoNotRunIntoEachOther) {
+  options_.replace = true;
   add_input("a.txt", "one");
   add_input("b.txt", "");
   add_input("c.txt", "\xEF\xBB\xBFtwo\n");

@@ -48,7 +48,7 @@ nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std:
                     bool add_special_tokens, std::string bos, std::string eos, bool strict, int64_t max_document_bytes,
                     std::string_view on_error, int64_t max_errors, bool dedup, int64_t dedup_memory_bytes,
                     int64_t min_bytes, int64_t max_bytes, int64_t min_tokens, int64_t max_tokens, int threads,
-                    bool dry_run, bool strip) {
+                    bool json_as_text, double max_invalid_utf8, bool replace, bool dry_run, bool strip) {
   if (on_error != "fail" && on_error != "skip") throw nb::value_error("on_error: expected 'fail' or 'skip'");
   prepare::PrepareOptions options;
   options.inputs = std::move(inputs);
@@ -83,6 +83,9 @@ nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std:
   options.rules.max_tokens = max_tokens;
   options.rules.strip = strip;
   options.threads = threads;
+  options.json_as_text = json_as_text;
+  options.max_invalid_utf8 = max_invalid_utf8;
+  options.replace = replace;
   options.dry_run = dry_run;
   const auto report =
       interruptible<prepare::PrepareReport>([&](std::stop_token stop) -> Result<prepare::PrepareReport> {
@@ -92,6 +95,12 @@ nb::dict prepare_py(std::vector<std::string> inputs, std::string tokenizer, std:
       });
   nb::dict d = part_dict(report.part);
   d["output_bytes"] = report.output_bytes;
+  if (report.estimate) {
+    d["expected_documents"] = report.estimate->documents;
+    d["expected_tokens"] = report.estimate->tokens;
+    d["expected_output_bytes"] = report.estimate->output_bytes;
+    d["sampled_bytes"] = report.estimate->sampled_bytes;
+  }
   d["shards_reused"] = report.shards_reused;
   d["read_seconds"] = report.read_seconds;
   d["encode_seconds"] = report.encode_seconds;
@@ -114,7 +123,8 @@ nb::dict finish_py(const std::string& out) {
 }
 
 nb::list split_py(std::vector<std::string> inputs, std::string out, int64_t parts, std::string_view documents,
-                  std::string text_field, double validation, uint64_t seed) {
+                  std::string text_field, double validation, uint64_t seed, int64_t max_document_bytes,
+                  bool json_as_text, double max_invalid_utf8, bool replace, bool dry_run) {
   prepare::SplitOptions options;
   options.inputs = std::move(inputs);
   options.output = std::move(out);
@@ -123,6 +133,11 @@ nb::list split_py(std::vector<std::string> inputs, std::string out, int64_t part
   options.text_field = std::move(text_field);
   options.validation = validation;
   options.seed = seed;
+  options.max_document_bytes = max_document_bytes;
+  options.json_as_text = json_as_text;
+  options.max_invalid_utf8 = max_invalid_utf8;
+  options.replace = replace;
+  options.dry_run = dry_run;
   const auto report =
       interruptible<prepare::SplitReport>([&](std::stop_token stop) { return prepare::split(options, stop); });
   nb::list list;
@@ -139,53 +154,64 @@ nb::list split_py(std::vector<std::string> inputs, std::string out, int64_t part
 }  // namespace
 
 void register_prepare(nb::module_& m) {
-  m.def("prepare", &prepare_py, nb::arg("inputs"), nb::kw_only(), nb::arg("tokenizer"), nb::arg("out"),
-        nb::arg("task") = nb::none(), nb::arg("format") = "webdataset", nb::arg("ids") = nb::none(),
-        nb::arg("text") = true, nb::arg("block_documents") = 0, nb::arg("shard_bytes") = 0,
-        nb::arg("documents") = "line", nb::arg("text_field") = "text", nb::arg("chat") = "",
-        nb::arg("refuse_control_text") = false, nb::arg("add_special_tokens") = true, nb::arg("bos") = "",
-        nb::arg("eos") = "", nb::arg("strict") = false, nb::arg("max_document_bytes") = 64 << 20,
-        nb::arg("on_error") = "fail", nb::arg("max_errors") = 1000, nb::arg("dedup") = false,
-        nb::arg("dedup_memory_bytes") = 1 << 30, nb::arg("min_bytes") = 0, nb::arg("max_bytes") = 0,
-        nb::arg("min_tokens") = 0, nb::arg("max_tokens") = 0, nb::arg("threads") = 0, nb::arg("dry_run") = false,
-        nb::arg("strip") = false,
-        "Tokenises raw text into shards; the same as `millrace prepare`.\n\n"
-        "Args:\n"
-        "    inputs: paths or URLs; globs and braces are expanded, folders stand for their files, '@list.txt' for the\n"
-        "        lines of that file. Text, jsonl or Parquet, plain, gzip or zstd.\n"
-        "    tokenizer: a tokenizer.json.\n"
-        "    out: the folder of the shards.\n"
-        "    task: (i, n): do part i of n, 0-based. None: the Slurm array task, else everything.\n"
-        "    format: 'webdataset' (tar), 'megatron' (bin and idx) or 'tokens' (llm.c's token files).\n"
-        "    ids: of tar shards: 'npy' (token_ids.npy, uint32), 'json' (token_ids.json) or 'raw' (token_ids.u16 or "
-        ".u32);\n"
-        "        None: 'npy'. Other formats have their own form of ids and take none.\n"
-        "    text: write text.txt beside the ids.\n"
-        "    block_documents: of tar shards: the ids of so many documents in one member; 0: one each.\n"
-        "    shard_bytes: start a new shard at this size; 0: one shard a task.\n"
-        "    documents: 'line', 'paragraph', 'file' or 'jsonl'; a row of a Parquet table is always one.\n"
-        "    text_field: the field of a jsonl object ('meta.body' inside objects) or the column of a table.\n"
-        "    chat: 'chatml', 'llama-3' or 'llama-2' (documents='jsonl'): each line is a conversation, written through "
-        "this\n"
-        "        template with loss_mask.npy; refuse_control_text makes the template's marks in a message an error.\n"
-        "    bos, eos: tokens to put around every document beside what the post-processor adds.\n"
-        "    strip: take white space from both ends of a document, as str.strip(); what is empty then is left out.\n"
-        "    strict: ill-formed UTF-8 is an error, instead of being replaced by U+FFFD.\n"
-        "    on_error: 'fail', or 'skip': leave the document out and write it to SHARD.rejected.jsonl; more than\n"
-        "        max_errors of a task fail it all the same.\n"
-        "    dedup: leave out texts that came before in the task.\n"
-        "    min_bytes, max_bytes, min_tokens, max_tokens: leave out documents of another length; a max of 0 is none.\n"
-        "Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...\n"
-        "Raises: FileNotFoundError, ValueError, OSError (no space), NotImplementedError (the tokenizer).");
+  m.def(
+      "prepare", &prepare_py, nb::arg("inputs"), nb::kw_only(), nb::arg("tokenizer"), nb::arg("out"),
+      nb::arg("task") = nb::none(), nb::arg("format") = "webdataset", nb::arg("ids") = nb::none(),
+      nb::arg("text") = true, nb::arg("block_documents") = 0, nb::arg("shard_bytes") = 0, nb::arg("documents") = "line",
+      nb::arg("text_field") = "text", nb::arg("chat") = "", nb::arg("refuse_control_text") = false,
+      nb::arg("add_special_tokens") = true, nb::arg("bos") = "", nb::arg("eos") = "", nb::arg("strict") = false,
+      nb::arg("max_document_bytes") = 64 << 20, nb::arg("on_error") = "fail", nb::arg("max_errors") = 1000,
+      nb::arg("dedup") = false, nb::arg("dedup_memory_bytes") = 1 << 30, nb::arg("min_bytes") = 0,
+      nb::arg("max_bytes") = 0, nb::arg("min_tokens") = 0, nb::arg("max_tokens") = 0, nb::arg("threads") = 0,
+      nb::arg("json_as_text") = false, nb::arg("max_invalid_utf8") = 0.001, nb::arg("replace") = false,
+      nb::arg("dry_run") = false, nb::arg("strip") = false,
+      "Tokenises raw text into shards; the same as `millrace prepare`.\n\n"
+      "Args:\n"
+      "    inputs: paths or URLs; globs and braces are expanded, folders stand for all files below them, '@list.txt'\n"
+      "        for the lines of that file, '-' for standard input. Text, jsonl or Parquet, plain, gzip or zstd.\n"
+      "    tokenizer: a tokenizer.json.\n"
+      "    out: the folder of the shards.\n"
+      "    task: (i, n): do part i of n, 0-based. None: the Slurm array task, else everything.\n"
+      "    format: 'webdataset' (tar), 'megatron' (bin and idx) or 'tokens' (llm.c's token files).\n"
+      "    ids: of tar shards: 'npy' (token_ids.npy, uint32), 'json' (token_ids.json) or 'raw' (token_ids.u16 or "
+      ".u32);\n"
+      "        None: 'npy'. Other formats have their own form of ids and take none.\n"
+      "    text: write text.txt beside the ids.\n"
+      "    block_documents: of tar shards: the ids of so many documents in one member; 0: one each.\n"
+      "    shard_bytes: start a new shard at this size; 0: one shard a task.\n"
+      "    documents: 'line', 'paragraph', 'file' or 'jsonl'; a row of a Parquet table is always one.\n"
+      "    text_field: the field of a jsonl object ('meta.body' inside objects) or the column of a table.\n"
+      "    chat: 'chatml', 'llama-3' or 'llama-2' (documents='jsonl'): each line is a conversation, written through "
+      "this\n"
+      "        template with loss_mask.npy; refuse_control_text makes the template's marks in a message an error.\n"
+      "    bos, eos: tokens to put around every document beside what the post-processor adds.\n"
+      "    strip: take white space from both ends of a document, as str.strip(); what is empty then is left out.\n"
+      "    strict: ill-formed UTF-8 is an error, instead of being replaced by U+FFFD.\n"
+      "    on_error: 'fail', or 'skip': leave the document out and write it to SHARD.rejected.jsonl; more than\n"
+      "        max_errors of a task fail it all the same.\n"
+      "    dedup: leave out texts that came before in the task.\n"
+      "    min_bytes, max_bytes, min_tokens, max_tokens: leave out documents of another length; a max of 0 is none.\n"
+      "    json_as_text: lines or paragraphs of JSON are meant, instead of being an error.\n"
+      "    max_invalid_utf8: refuse a file with more ill-formed UTF-8 sequences a byte than this; 1 takes any.\n"
+      "    replace: write a finished task again when its inputs are others now, instead of raising.\n"
+      "    dry_run: write nothing, and tell from a sample how much it will be.\n"
+      "Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...; of a dry run\n"
+      "    also expected_documents, expected_tokens, expected_output_bytes and sampled_bytes.\n"
+      "Raises: FileNotFoundError, ValueError, FileExistsError (finished from other inputs), OSError (no space),\n"
+      "    NotImplementedError (the tokenizer).");
   m.def("finish", &finish_py, nb::arg("out"),
         "Joins the part records of all tasks into manifest.json. Raises FileNotFoundError naming the missing parts.");
   m.def(
       "split", &split_py, nb::arg("inputs"), nb::kw_only(), nb::arg("out"), nb::arg("parts"),
       nb::arg("documents") = "line", nb::arg("text_field") = "text", nb::arg("validation") = 0.0, nb::arg("seed") = 0,
+      nb::arg("max_document_bytes") = 64 << 20, nb::arg("json_as_text") = false, nb::arg("max_invalid_utf8") = 0.001,
+      nb::arg("replace") = false, nb::arg("dry_run") = false,
       "Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace "
       "split`.\n\n"
       "`validation` is the share of the documents, chosen by the hash of their text and `seed`, that goes to a file of "
-      "its own.");
+      "its own. `replace` writes parts again that are there with other content, instead of raising FileExistsError; "
+      "the "
+      "rest as in prepare.");
 }
 
 }  // namespace millrace::python

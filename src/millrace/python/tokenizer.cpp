@@ -2,10 +2,15 @@
 #include "millrace/python/tokenizer.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
+
+#include <filesystem>
+#include <limits>
+#include <new>
 
 #include "millrace/base/huge_pages.h"
 #include "millrace/python/arrays.h"
@@ -19,11 +24,31 @@ using tokenizer::Encoder;
 using tokenizer::Offset;
 using tokenizer::Tokenizer;
 
-Result<std::shared_ptr<PyTokenizer>> from_file(const std::string& url) {
+Result<std::shared_ptr<const Tokenizer>> load(const std::string& url) {
   ASSIGN_OR_RETURN(const Location location, open_url(url));
   ASSIGN_OR_RETURN(const auto file, location.storage->open_read(location.key));
-  ASSIGN_OR_RETURN(auto loaded, Tokenizer::from_file(*file, url));
-  return std::make_shared<PyTokenizer>(std::move(loaded), url);
+  return Tokenizer::from_file(*file, url);
+}
+
+// Where another process finds it, whatever its current directory is.
+std::string place_of(const std::string& url) {
+  if (url.find("://") != std::string::npos) return url;
+  std::error_code error;
+  const auto path = std::filesystem::absolute(url, error);
+  return error ? url : path.string();
+}
+
+Result<std::shared_ptr<PyTokenizer>> from_file(const std::string& url) {
+  ASSIGN_OR_RETURN(auto tokenizer, load(url));
+  return std::make_shared<PyTokenizer>(std::move(tokenizer), url, place_of(url));
+}
+
+// A pickle carries the file's place and hash. Another file in that place would give other ids.
+Result<std::shared_ptr<const Tokenizer>> load_pickled(const std::string& place, const std::string& hash) {
+  ASSIGN_OR_RETURN(auto tokenizer, with_context(load(place), "unpickle a tokenizer"));
+  if (to_hex(tokenizer->hash()) == hash) return tokenizer;
+  return fail(ErrorCode::kCorruption, "unpickle a tokenizer: {} has changed since it was pickled (hash {}, then {})",
+              place, to_hex(tokenizer->hash()), hash);
 }
 
 nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::str text, bool add_special_tokens) {
@@ -51,22 +76,29 @@ nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_t
   std::vector<int64_t> offsets{0};
   std::vector<char> scratch;
   nb::handle has_surrogates;
-  without_gil([&] {
-    return self.with_encoder([&](Encoder& encoder) -> Status {
-      for (size_t i = 0; i < views.size(); ++i) {
-        std::string_view text;
-        if (!views[i].utf8(scratch, text)) {
-          has_surrogates = alive[i];
-          return {};
-        }
-        // A text of so many bytes has fewer ids, of four bytes each.
-        if (ids.data() == reserved) pages.reach(ids.size() * sizeof(uint32_t) + text.size());
-        RETURN_IF_ERROR(encoder.encode(text, {add_special_tokens}, ids));
-        offsets.push_back(static_cast<int64_t>(ids.size()));
+  size_t next = 0;
+  const auto encode_until = [&](Encoder& encoder, Clock::time_point deadline) -> Status {
+    while (next < views.size() && !has_surrogates.is_valid()) {
+      std::string_view text;
+      if (!views[next].utf8(scratch, text)) {
+        has_surrogates = alive[next];
+        return {};
       }
-      return {};
+      // A text of so many bytes has fewer ids, of four bytes each.
+      if (ids.data() == reserved) pages.reach(ids.size() * sizeof(uint32_t) + text.size());
+      RETURN_IF_ERROR(encoder.encode(text, {add_special_tokens}, ids));
+      offsets.push_back(static_cast<int64_t>(ids.size()));
+      ++next;
+      if (Clock::now() >= deadline) return {};
+    }
+    return {};
+  };
+  while (next < views.size() && !has_surrogates.is_valid()) {
+    without_gil([&] {
+      return self.with_encoder([&](Encoder& encoder) { return encode_until(encoder, Clock::now() + kSignalPoll); });
     });
-  });
+    check_signals();
+  }
   if (has_surrogates.is_valid()) utf8_of(has_surrogates);  // says which
   return nb::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
 }
@@ -87,13 +119,32 @@ nb::tuple encode_with_offsets(PyTokenizer& self, nb::str text, bool add_special_
                         nb::ndarray<nb::numpy, int64_t>(data, 2, shape, keep_alive(std::move(offsets))));
 }
 
+// Integers of Python, NumPy and torch; what only converts to one (1.5, "7", True) is none.
+uint32_t id_of(nb::handle value, size_t place) {
+  const auto refuse = [&](const char* reason) {
+    return fmt::format("ids[{}] is {}, which is no token id: {}", place, nb::cast<std::string>(nb::repr(value)),
+                       reason);
+  };
+  if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) {
+    throw nb::type_error(refuse("ids are integers").c_str());
+  }
+  const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
+  if (!number.is_valid()) throw nb::python_error();
+  int overflow = 0;
+  const long long id = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  if (overflow != 0 || id < 0 || id > std::numeric_limits<uint32_t>::max()) {
+    throw nb::value_error(refuse("ids are 0 to 2^32 - 1").c_str());
+  }
+  return static_cast<uint32_t>(id);
+}
+
 std::string decode(PyTokenizer& self, nb::object ids, bool skip_special_tokens) {
   std::vector<uint32_t> values;
   nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> array;
   if (nb::try_cast(ids, array, false)) {
     values.assign(array.data(), array.data() + array.size());
   } else {
-    for (nb::handle id : ids) values.push_back(nb::cast<uint32_t>(nb::int_(id)));
+    for (nb::handle id : ids) values.push_back(id_of(id, values.size()));
   }
   return without_gil([&] { return self.get().decode(values, skip_special_tokens); });
 }
@@ -123,7 +174,8 @@ void register_tokenizer(nb::module_& m) {
            "Ids, uint32 [n], and the bytes [begin, end) of the text's UTF-8 that each stands for, int64 [n, 2].")
       .def("decode", &decode, nb::arg("ids"), nb::arg("skip_special_tokens") = true,
            nb::sig("def decode(self, ids: numpy.typing.ArrayLike, skip_special_tokens: bool = True) -> str"),
-           "The text of ids, as `tokenizers` decodes it.")
+           "The text of ids, as `tokenizers` decodes it: ids from 0 to 2^32 - 1 that have no token give no text.\n\n"
+           "Raises TypeError (not an integer) or ValueError (negative, or above 32 bits), naming the place.")
       .def(
           "token_to_id", [](PyTokenizer& self, std::string_view token) { return self.get().token_to_id(token); },
           nb::arg("token"), "The id of a token as the file spells it, or None.")
@@ -139,10 +191,11 @@ void register_tokenizer(nb::module_& m) {
       .def_prop_ro(
           "hash", [](PyTokenizer& self) { return to_hex(self.get().hash()); },
           "XXH3-128 of the file's bytes, hexadecimal.")
-      .def("__reduce__",
-           [](PyTokenizer& self) {
-             const nb::object from = nb::module_::import_("millrace._core").attr("Tokenizer").attr("from_file");
-             return nb::make_tuple(from, nb::make_tuple(self.source()));
+      .def("__getstate__", [](PyTokenizer& self) { return std::make_pair(self.place(), to_hex(self.get().hash())); })
+      .def("__setstate__",
+           [](PyTokenizer& self, const std::pair<std::string, std::string>& state) {
+             auto loaded = without_gil([&] { return load_pickled(state.first, state.second); });
+             new (&self) PyTokenizer(std::move(loaded), state.first, state.first);
            })
       .def("__repr__", [](PyTokenizer& self) {
         return fmt::format("<millrace.Tokenizer {} ({} tokens)>", self.source(), self.get().vocab_size());

@@ -18,12 +18,14 @@ namespace millrace::python {
 // A Tokenizer with the encoders of the threads that are calling it: kept, so that their word caches stay warm.
 class PyTokenizer {
  public:
-  PyTokenizer(std::shared_ptr<const tokenizer::Tokenizer> tokenizer, std::string source)
-      : tokenizer_(std::move(tokenizer)), source_(std::move(source)) {}
+  // `source` is the file as it was named, `place` where any process finds it.
+  PyTokenizer(std::shared_ptr<const tokenizer::Tokenizer> tokenizer, std::string source, std::string place)
+      : tokenizer_(std::move(tokenizer)), source_(std::move(source)), place_(std::move(place)) {}
 
   const tokenizer::Tokenizer& get() const { return *tokenizer_; }
   const std::shared_ptr<const tokenizer::Tokenizer>& shared() const { return tokenizer_; }
   const std::string& source() const { return source_; }
+  const std::string& place() const { return place_; }
 
   // Calls use(encoder), which may fail.
   template <class Use>
@@ -45,7 +47,7 @@ class PyTokenizer {
 
  private:
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
-  std::string source_;
+  std::string source_, place_;
   Mutex mutex_;
   std::vector<std::unique_ptr<tokenizer::Encoder>> idle_ GUARDED_BY(mutex_);
 };

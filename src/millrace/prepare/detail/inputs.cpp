@@ -1,81 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/prepare/detail/inputs.h"
 
-#include <fnmatch.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "millrace/base/log.h"
 #include "millrace/formats/parquet.h"
-#include "millrace/prepare/prepare.h"
+#include "millrace/prepare/detail/standard_input.h"
+#include "millrace/storage/glob.h"
 
 namespace millrace::prepare {
 
 namespace {
 
-constexpr std::string_view kWildcards = "*?[";
 constexpr int64_t kMaxListBytes = int64_t{1} << 30;
 
-struct Listed {
-  std::string name;  // relative to the folder
-  bool folder = false;
-};
-
-// What lies directly in the folder `url` (empty: the current one) and starts with `head`; hidden names are left out.
-Result<std::vector<Listed>> list_folder(const std::string& url, std::string_view head = {}) {
-  ASSIGN_OR_RETURN(const Location folder, open_url(url.empty() ? "." : url));
-  const std::string base = folder.child("").key;
-  std::vector<Listed> found;
-  ListPages pages(*folder.storage, base + std::string(head), {.recursive = false});
-  while (!pages.is_at_end()) {
-    ASSIGN_OR_RETURN(const ListPage page, with_context(pages.next(), url));
-    for (const ObjectInfo& object : page.objects) found.push_back({object.key.substr(base.size()), false});
-    for (const std::string& prefix : page.prefixes) {
-      found.push_back({prefix.substr(base.size(), prefix.size() - base.size() - 1), true});
-    }
-  }
-  std::erase_if(found, [](const Listed& entry) { return entry.name.empty() || entry.name.front() == '.'; });
-  return found;
-}
-
-// Files only, directly in the folder.
+// Files only, however deep below the folder.
 Status add_folder(const std::string& url, std::vector<std::string>& urls) {
-  const std::string base = url.ends_with('/') ? url : url + "/";
-  ASSIGN_OR_RETURN(const std::vector<Listed> entries, list_folder(base));
-  for (const Listed& entry : entries) {
-    if (!entry.folder) urls.push_back(base + entry.name);
+  ASSIGN_OR_RETURN(const FolderFiles files, files_below(url));
+  urls.insert(urls.end(), files.urls.begin(), files.urls.end());
+  if (!files.passed.empty()) {
+    log(LogLevel::kWarning, "{}: {} below it are passed over, as names that begin with '_' are no data ({}{})", url,
+        files.passed.size() == 1 ? "a file" : fmt::format("{} files", files.passed.size()), files.passed.front(),
+        files.passed.size() == 1 ? "" : ", ...");
   }
   return {};
 }
 
-// Expands the first component of `pattern` that has a wildcard; `from` is where the search for it begins.
-Status add_matches(const std::string& pattern, size_t from, std::vector<std::string>& urls) {
-  const size_t wildcard = pattern.find_first_of(kWildcards, from);
-  if (wildcard == std::string::npos) {
-    auto info = open_url(pattern).and_then([](const Location& at) { return at.storage->stat(at.key); });
-    if (info) urls.push_back(pattern);
-    return {};
-  }
-  const size_t slash = pattern.rfind('/', wildcard);
-  const size_t begin = slash == std::string::npos ? 0 : slash + 1;
-  const size_t end = std::min(pattern.find('/', wildcard), pattern.size());
-  const std::string folder = pattern.substr(0, begin);
-  const std::string component = pattern.substr(begin, end - begin);
-  ASSIGN_OR_RETURN(const std::vector<Listed> entries, list_folder(folder, component.substr(0, wildcard - begin)));
-  for (const Listed& entry : entries) {
-    if (::fnmatch(component.c_str(), entry.name.c_str(), FNM_PERIOD) != 0) continue;
-    const std::string path = folder + entry.name;
-    if (end < pattern.size()) {
-      if (entry.folder) RETURN_IF_ERROR(add_matches(path + pattern.substr(end), path.size(), urls));
-    } else if (entry.folder) {
-      RETURN_IF_ERROR(add_folder(path, urls));
+Status add_matches(const std::string& pattern, std::vector<std::string>& urls) {
+  ASSIGN_OR_RETURN(const std::vector<Match> matches, find_matches(pattern));
+  for (const Match& match : matches) {
+    if (match.folder) {
+      RETURN_IF_ERROR(add_folder(match.url, urls));
     } else {
-      urls.push_back(path);
+      urls.push_back(match.url);
     }
   }
   return {};
 }
 
 Status add_input(const std::string& url, std::vector<std::string>& urls) {
+  if (url == kStandardInput) {
+    urls.push_back(url);
+    return {};
+  }
   ASSIGN_OR_RETURN(const Location at, open_url(url));
   if (!at.key.empty()) {
     // A file is taken by its name first, so "a[1].txt" needs no escape.
@@ -88,10 +57,10 @@ Status add_input(const std::string& url, std::vector<std::string>& urls) {
   }
   const size_t before = urls.size();
   const bool pattern = url.find_first_of(kWildcards) != std::string::npos;
-  RETURN_IF_ERROR(pattern ? add_matches(url, 0, urls) : add_folder(url, urls));
+  RETURN_IF_ERROR(pattern ? add_matches(url, urls) : add_folder(url, urls));
   if (urls.size() > before) return {};
   if (pattern) return fail(ErrorCode::kNotFound, "{}: no file matches", url);
-  return fail(ErrorCode::kNotFound, "{}: no such file, nor a folder with files directly in it", url);
+  return fail(ErrorCode::kNotFound, "{}: no such file, nor a folder with files below it", url);
 }
 
 // "@list.txt" stands for the lines of that file; anything else for itself ("./@name" is a file with such a name).
@@ -111,6 +80,93 @@ Result<std::vector<std::string>> read_list(const std::string& input) {
   return lines;
 }
 
+// The storage and the key, which are the same however a file is spelled.
+struct Place {
+  std::string storage, key;
+  auto operator<=>(const Place&) const = default;
+};
+
+Result<Place> place_of(const std::string& url) {
+  if (url == kStandardInput) return Place{"", url};
+  ASSIGN_OR_RETURN(const Location at, open_url(url));
+  return Place{std::string(at.storage->name()), at.key};
+}
+
+// The length of the folder, with the '/' at its end, that all keys lie in.
+size_t common_folder(std::span<const Place> places) {
+  const std::string& first = places.front().key;
+  size_t common = first.size();
+  for (const Place& place : places) {
+    const auto differs = std::mismatch(first.begin(), first.begin() + static_cast<ptrdiff_t>(common), place.key.begin(),
+                                       place.key.end());
+    common = static_cast<size_t>(differs.first - first.begin());
+  }
+  const size_t slash = first.substr(0, common).rfind('/');
+  return slash == std::string::npos ? 0 : slash + 1;
+}
+
+// What the records call each of `urls`.
+Result<std::vector<std::string>> stable_names(std::span<const std::string> urls) {
+  std::vector<Place> places;
+  for (const std::string& url : urls) {
+    ASSIGN_OR_RETURN(Place place, place_of(url));
+    places.push_back(std::move(place));
+  }
+  if (places.empty()) return std::vector<std::string>();
+  const bool one_storage =
+      std::ranges::all_of(places, [&](const Place& place) { return place.storage == places.front().storage; });
+  const size_t common = one_storage ? common_folder(places) : 0;
+  std::vector<std::string> names;
+  for (const Place& place : places) {
+    // The query of a URL may be a signature, which is a secret and another one every time.
+    const std::string key = place.storage.starts_with("http") ? place.key.substr(0, place.key.find('?')) : place.key;
+    names.push_back(one_storage ? key.substr(std::min(common, key.size())) : fmt::format("{} {}", place.storage, key));
+  }
+  return names;
+}
+
+Result<Input> pin_standard_input(const Task& task, const std::stop_token& stop) {
+  if (task.count > 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                "standard input (\"-\") cannot be shared by {} tasks: write it to files, or run one task", task.count);
+  }
+  ASSIGN_OR_RETURN(SpooledInput spooled, spool_standard_input(stop));
+  Input input;
+  input.location.url = kStandardInput;
+  input.size = spooled.reader->size();
+  input.identity = to_hex(spooled.hash);
+  input.held = std::move(spooled.reader);
+  return input;
+}
+
+Result<Input> pin_input(const std::string& url) {
+  ASSIGN_OR_RETURN(Location location, open_url(url));
+  ASSIGN_OR_RETURN(const auto reader, location.storage->open_read(location.key));
+  Input input{.size = reader->size(), .version = std::string(reader->version())};
+  input.identity = input.version;
+  if (location.storage->capabilities().folders) {
+    ASSIGN_OR_RETURN(const ObjectInfo info, location.storage->stat(location.key));
+    if (info.version != input.version) return fail(ErrorCode::kCorruption, "{}: it changes while it is opened", url);
+    input.identity = fmt::format("{}", info.modified.time_since_epoch().count());
+  }
+  input.location = std::move(location);
+  return input;
+}
+
+Status check_input(const Input& input, const formats::DocumentOptions& options, const formats::TextRules& rules,
+                   const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const auto reader, open_input(input, stop));
+  ASSIGN_OR_RETURN(const bool table, formats::is_parquet(*reader));
+  if (table) return formats::open_documents(*reader, options).map([](const auto&) {});
+  ASSIGN_OR_RETURN(const auto stream, formats::open_stream(*reader));
+  std::string head(formats::kTextHead, '\0');
+  ASSIGN_OR_RETURN(const size_t size, stream->read(std::as_writable_bytes(std::span(head))));
+  // Of a packed file nothing but what is packed says what it is.
+  const bool whole = size < head.size();
+  head.resize(size);
+  return formats::check_text(reader->name(), head, whole, rules);
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> expand_inputs(const std::vector<std::string>& inputs) {
@@ -123,28 +179,34 @@ Result<std::vector<std::string>> expand_inputs(const std::vector<std::string>& i
       for (const std::string& name : names) RETURN_IF_ERROR(add_input(name, urls));
     }
   }
-  std::sort(urls.begin(), urls.end());
-  urls.erase(std::unique(urls.begin(), urls.end()), urls.end());
-  return urls;
+  std::vector<std::pair<Place, std::string>> placed;
+  for (std::string& url : urls) {
+    ASSIGN_OR_RETURN(Place place, place_of(url));
+    placed.emplace_back(std::move(place), std::move(url));
+  }
+  std::ranges::stable_sort(placed, {}, &std::pair<Place, std::string>::first);
+  std::vector<std::string> sorted;
+  for (size_t i = 0; i < placed.size(); ++i) {
+    if (i == 0 || placed[i].first != placed[i - 1].first) sorted.push_back(std::move(placed[i].second));
+  }
+  return sorted;
 }
 
-Result<std::vector<Input>> pin_inputs(std::span<const std::string> urls) {
+Result<std::vector<Input>> pin_inputs(std::span<const std::string> urls, const Task& task,
+                                      const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, stable_names(urls));
   std::vector<Input> inputs;
-  for (const std::string& url : urls) {
-    ASSIGN_OR_RETURN(Location location, open_url(url));
-    ASSIGN_OR_RETURN(const auto reader, location.storage->open_read(location.key));
-    inputs.push_back({std::move(location), reader->size(), std::string(reader->version())});
+  for (auto i = static_cast<size_t>(task.index); i < urls.size(); i += static_cast<size_t>(task.count)) {
+    ASSIGN_OR_RETURN(Input input, urls[i] == kStandardInput ? pin_standard_input(task, stop) : pin_input(urls[i]));
+    input.name = names[i];
+    inputs.push_back(std::move(input));
   }
   return inputs;
 }
 
-Status check_tables(std::span<const Input> inputs, const formats::DocumentOptions& options,
-                    const std::stop_token& stop) {
-  for (const Input& input : inputs) {
-    ASSIGN_OR_RETURN(const auto reader, open_input(input, stop));
-    ASSIGN_OR_RETURN(const bool table, formats::is_parquet(*reader));
-    if (table) RETURN_IF_ERROR(formats::open_documents(*reader, options));
-  }
+Status check_inputs(std::span<const Input> inputs, const formats::DocumentOptions& options,
+                    const formats::TextRules& rules, const std::stop_token& stop) {
+  for (const Input& input : inputs) RETURN_IF_ERROR(check_input(input, options, rules, stop));
   return {};
 }
 
@@ -160,6 +222,7 @@ Status StoppableReader::read_at(int64_t offset, std::span<std::byte> out) const 
 }
 
 Result<std::unique_ptr<RandomReader>> open_input(const Input& input, std::stop_token stop) {
+  if (input.held) return std::make_unique<StoppableReader>(input.held, std::move(stop));
   OpenOptions options;
   options.expected_version = input.version;
   ASSIGN_OR_RETURN(auto reader, input.location.storage->open_read(input.location.key, options));

@@ -2,13 +2,16 @@
 #include "millrace/prepare/detail/task_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "millrace/base/log.h"
 #include "millrace/formats/megatron.h"
+#include "millrace/prepare/detail/estimate.h"
 #include "millrace/prepare/detail/folder.h"
 
 namespace millrace::prepare {
@@ -17,8 +20,11 @@ namespace {
 
 // Raised when the same settings and inputs begin to give other bytes: shards of an earlier build are then not
 // continued.
-constexpr int kWriterVersion = 2;
+constexpr int kWriterVersion = 3;
 constexpr int64_t kLoggedRejections = 5;
+constexpr double kSureShare = 0.9;           // of what a sample foretells: less free space than that is too little
+constexpr int64_t kSizeSeenBytes = 1 << 20;  // of text, before the output is held against it
+constexpr int64_t kCountedBytes = formats::kTextHead;  // of an input, before its share of ill-formed UTF-8 counts
 
 std::string run_hash(const formats::PartRecord& part) {
   formats::PartRecord asked;
@@ -26,6 +32,28 @@ std::string run_hash(const formats::PartRecord& part) {
   asked.config = part.config;
   asked.inputs = part.inputs;
   return to_hex(xxh3_128(fmt::format("{} {}", kWriterVersion, formats::serialize_part(asked))));
+}
+
+// "a.txt is new, b.txt has changed, c.txt is gone", shortened.
+std::string explain_inputs(std::span<const formats::InputEntry> there, std::span<const formats::InputEntry> here) {
+  constexpr size_t kNamed = 3;
+  std::vector<std::string> differences;
+  std::map<std::string_view, const formats::InputEntry*> before;
+  for (const formats::InputEntry& entry : there) before[entry.name] = &entry;
+  for (const formats::InputEntry& entry : here) {
+    const auto found = before.find(entry.name);
+    if (found == before.end()) {
+      differences.push_back(entry.name + " is new");
+    } else {
+      if (*found->second != entry) differences.push_back(entry.name + " has changed");
+      before.erase(found);
+    }
+  }
+  for (const auto& [name, entry] : before) differences.push_back(std::string(name) + " is gone");
+  if (differences.empty()) return "written by another version of Millrace";
+  const size_t rest = differences.size() - std::min(differences.size(), kNamed);
+  differences.resize(differences.size() - rest);
+  return fmt::format("{}{}", fmt::join(differences, ", "), rest > 0 ? fmt::format(", and {} more", rest) : "");
 }
 
 }  // namespace
@@ -48,7 +76,7 @@ TaskRun::TaskRun(const PrepareOptions& options, const PipelineOptions& pipeline,
   part_.config = std::move(config);
   for (const Input& input : inputs_) {
     input_begin_.push_back(part_.input_bytes);
-    part_.inputs.push_back({input.location.url, input.size, input.version});
+    part_.inputs.push_back({input.name, input.size, input.identity});
     part_.input_bytes += input.size;
   }
   input_begin_.push_back(part_.input_bytes);
@@ -60,6 +88,7 @@ Result<PrepareReport> TaskRun::run() {
   progress_.set_totals(part_.input_bytes, 0);
   progress_.set_phase("check");
   RETURN_IF_ERROR(compare_config());
+  if (!options_.replace) RETURN_IF_ERROR(refuse_other_inputs());
   RETURN_IF_ERROR(keep_finished_shards());
   if (!options_.dry_run) RETURN_IF_ERROR(write_what_is_missing());
   PrepareReport report;
@@ -140,8 +169,21 @@ Status TaskRun::keep_finished_shards() {
   return {};
 }
 
+// Whether what is left to do will fit, told from a sample as this format lays it out. An error in the sample is the
+// run's to report; the text then has to fit as it is.
+Status TaskRun::check_room() {
+  if (!folder_.storage->capabilities().free_space || part_.input_bytes == 0) return {};
+  const int64_t left = part_.input_bytes - progress_bytes_;
+  const auto estimate = estimate_task(inputs_, format_, tokenizer_, stop_);
+  if (!estimate) return check_space(folder_, left);
+  const double share = static_cast<double>(left) / static_cast<double>(part_.input_bytes);
+  const auto needed = static_cast<int64_t>(kSureShare * share * static_cast<double>(estimate->output_bytes));
+  // What duplicates leave out, a sample does not know.
+  return check_space(folder_, format_.rules.dedup ? std::min(needed, left) : needed);
+}
+
 Status TaskRun::write_what_is_missing() {
-  if (!at_end()) RETURN_IF_ERROR(check_space(folder_, part_.input_bytes - progress_bytes_));
+  if (!at_end()) RETURN_IF_ERROR(check_room());
   RETURN_IF_ERROR(abort_leftovers());
   RETURN_IF_ERROR(forget_other_inputs());
   progress_.set_phase("prepare");
@@ -193,15 +235,29 @@ Status TaskRun::abort_leftovers() {
   return folder_.storage->abort_uploads(*uploads);
 }
 
+// The part record of a task that was finished from other inputs; nothing when there is none.
+Result<std::optional<formats::PartRecord>> TaskRun::finished_from_other_inputs() {
+  ASSIGN_OR_RETURN(const auto json, read_if_there(folder_, part_name_));
+  if (!json) return std::optional<formats::PartRecord>();
+  auto there = formats::parse_part(*json, part_name_);
+  if (!there || run_hash(*there) == run_) return std::optional<formats::PartRecord>();
+  return std::optional(std::move(*there));
+}
+
+Status TaskRun::refuse_other_inputs() {
+  ASSIGN_OR_RETURN(const auto there, finished_from_other_inputs());
+  if (!there) return {};
+  return fail(ErrorCode::kAlreadyExists,
+              "{}: task {} of {} is finished there, from other inputs ({}); give another folder, or --replace to write "
+              "it again from these",
+              folder_.url, part_.task, part_.config.tasks, explain_inputs(there->inputs, part_.inputs));
+}
+
 // A part record of other inputs would name shards that are about to be replaced, and so would a manifest joined from
 // it.
 Status TaskRun::forget_other_inputs() {
-  ASSIGN_OR_RETURN(const auto json, read_if_there(folder_, part_name_));
-  if (!json) return {};
-  const auto there = formats::parse_part(*json, part_name_);
-  if (!there || run_hash(*there) == run_) return {};
-  log(LogLevel::kWarning, "{}: the inputs of task {} changed since it was done; it is done again from the start",
-      folder_.url, part_.task);
+  ASSIGN_OR_RETURN(const auto there, finished_from_other_inputs());
+  if (!there) return {};
   const std::vector<std::string> keys = {folder_.child(formats::kManifestName).key, folder_.child(part_name_).key};
   return folder_.storage->remove(keys);
 }
@@ -274,13 +330,14 @@ Status TaskRun::open_shard() {
   return {};
 }
 
-Status TaskRun::drop(const Dropped& dropped, std::string_view source) {
+Status TaskRun::drop(const Dropped& dropped, const Slice& slice) {
+  const Input& input = inputs_[static_cast<size_t>(slice.input)];
   RETURN_IF_ERROR(open_shard());
-  RETURN_IF_ERROR(shard_->drop(dropped, source));
+  RETURN_IF_ERROR(shard_->drop(dropped, input.name));
   if (!dropped.rejected) return {};
   metrics_.add(Metric::kRejected, 1);
   const formats::LeftOut& at = *dropped.rejected;
-  const auto place = fmt::format("{}: line {}, offset {}: {}", source, at.line, at.offset, at.reason);
+  const auto place = fmt::format("{}: line {}, offset {}: {}", slice.source, at.line, at.offset, at.reason);
   if (++rejected_ > options_.max_errors) {
     return fail(ErrorCode::kInvalidArgument, "more than {} documents had to be rejected; the last is {}",
                 options_.max_errors, place);
@@ -289,6 +346,28 @@ Status TaskRun::drop(const Dropped& dropped, std::string_view source) {
   if (rejected_ == kLoggedRejections)
     log(LogLevel::kWarning, "further ones are in the ledgers only (*{})", kLedgerSuffix);
   return {};
+}
+
+// Looks at what is written so far, before more follows.
+Status TaskRun::count_text(const Batch& batch) {
+  if (batch.slice.input != counted_.input) counted_ = {.input = batch.slice.input};
+  for (const Sample& sample : batch.samples) {
+    counted_.invalid_utf8 += sample.invalid_utf8;
+    seen_.tokens += sample.tokens;
+  }
+  seen_.documents += std::ssize(batch.samples);
+  seen_.text_bytes += batch.slice.bytes();
+  seen_.sample_bytes += std::ssize(batch.bytes);
+  counted_.bytes += batch.slice.bytes();
+  if (seen_.text_bytes >= kSizeSeenBytes && !size_told_) {
+    size_told_ = true;
+    if (const std::string advice = size_advice(format_, seen_); !advice.empty()) log(LogLevel::kWarning, "{}", advice);
+  }
+  // The front of each input was looked at; what follows may be another text.
+  const bool ends = batch.slice.ends_chunk() && counted_.bytes >= kCountedBytes;
+  if (!ends) return {};
+  return formats::check_invalid_utf8(batch.slice.source, counted_.invalid_utf8, counted_.bytes,
+                                     options_.max_invalid_utf8);
 }
 
 // True when the rest of the batch is in a shard that is finished already; the task then stands behind that shard.
@@ -301,10 +380,11 @@ Result<bool> TaskRun::write_batch(const Batch& batch) {
   // What was dropped before `document` belongs to the shard that is open there.
   const auto drop_before = [&](int64_t document) -> Status {
     for (; dropped != batch.dropped.end() && dropped->document < document; ++dropped) {
-      RETURN_IF_ERROR(drop(*dropped, slice.source));
+      RETURN_IF_ERROR(drop(*dropped, slice));
     }
     return {};
   };
+  RETURN_IF_ERROR(count_text(batch));
   for (size_t i = 0; i < samples.size();) {
     RETURN_IF_ERROR(drop_before(samples[i].document));
     if (duplicate[i]) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "millrace/base/progress.h"
+#include "millrace/prepare/detail/estimate.h"
 #include "millrace/prepare/detail/inputs.h"
 #include "millrace/prepare/detail/pipeline.h"
 #include "millrace/prepare/detail/shard.h"
@@ -41,6 +42,8 @@ class TaskRun {
   [[nodiscard]] Status settle_config();
   bool is_own_file(std::string_view name) const;
   [[nodiscard]] Status abort_leftovers();
+  [[nodiscard]] Result<std::optional<formats::PartRecord>> finished_from_other_inputs();
+  [[nodiscard]] Status refuse_other_inputs();
   [[nodiscard]] Status forget_other_inputs();
   [[nodiscard]] Status remove_other_shards();
 
@@ -50,13 +53,15 @@ class TaskRun {
   void add_shard(const FinishedShard& shard);
 
   // Shards that are written.
+  [[nodiscard]] Status check_room();
   [[nodiscard]] Status write_what_is_missing();
   [[nodiscard]] Status write_shards();
   [[nodiscard]] Status remember_kept_texts();
   [[nodiscard]] Result<bool> write_batch(const Batch& batch);
   [[nodiscard]] Result<std::vector<bool>> find_duplicates(std::span<const Sample> samples);
   [[nodiscard]] Status open_shard();
-  [[nodiscard]] Status drop(const Dropped& dropped, std::string_view source);
+  [[nodiscard]] Status drop(const Dropped& dropped, const Slice& slice);
+  [[nodiscard]] Status count_text(const Batch& batch);
   bool full(int64_t bytes) const { return options_.shard_bytes > 0 && bytes >= options_.shard_bytes; }
   [[nodiscard]] Status end_shard();
 
@@ -79,6 +84,12 @@ class TaskRun {
   Position shard_begin_;  // of the shard being written
   std::unique_ptr<ShardWriter> shard_;
   tokenizer::MaskTrouble trouble_;
+  struct {
+    int64_t input = -1;
+    int64_t bytes = 0, invalid_utf8 = 0;
+  } counted_;      // of the input that is written, by this run
+  SizeSeen seen_;  // by this run
+  bool size_told_ = false;
   int64_t rejected_ = 0;  // in shards of the task, finished or being written
   TextSet texts_;         // when duplicates are looked for
   Position remembered_;   // texts before it are in texts_

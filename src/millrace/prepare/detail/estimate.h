@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a task will come to: told from a sample before it runs, and how large its shards are beside their text.
+// Thread-safe.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+
+#include "millrace/prepare/detail/inputs.h"
+#include "millrace/prepare/detail/samples.h"
+
+namespace millrace::prepare {
+
+// Reads and encodes about 4 MiB from the front of up to 16 inputs and scales by their bytes. Errors: as a run's, of the
+// documents that are looked at.
+[[nodiscard]] Result<Estimate> estimate_task(std::span<const Input> inputs, const SampleFormat& format,
+                                             std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
+                                             const std::stop_token& stop);
+
+// Sums over documents.
+struct SizeSeen {
+  int64_t documents = 0;
+  int64_t tokens = 0;
+  int64_t text_bytes = 0;    // as they were read
+  int64_t sample_bytes = 0;  // in the shard
+};
+// What to say when the shards are much larger than the text because of how small documents lie in them, and which flags
+// avoid that; empty when they are not.
+std::string size_advice(const SampleFormat& format, const SizeSeen& seen);
+
+}  // namespace millrace::prepare

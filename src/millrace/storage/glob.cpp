@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/glob.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <span>
+
+#include "millrace/storage/url.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kAnyFolders = "**";
+
+std::vector<std::string> components(std::string_view path) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    if (end > begin) names.emplace_back(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+// What lies in the folder `url` (empty: the current one, else with '/' at its end) and starts with `head`.
+Result<std::vector<Match>> list_folder(const std::string& url, std::string_view head, bool recursive) {
+  ASSIGN_OR_RETURN(const Location folder, open_url(url.empty() ? "." : url));
+  const std::string base = folder.child("").key;
+  std::vector<Match> found;
+  ListPages pages(*folder.storage, base + std::string(head), {.recursive = recursive});
+  while (!pages.is_at_end()) {
+    ASSIGN_OR_RETURN(const ListPage page, with_context(pages.next(), url));
+    for (const ObjectInfo& object : page.objects) found.push_back({object.key.substr(base.size()), false});
+    for (const std::string& prefix : page.prefixes) {
+      found.push_back({prefix.substr(base.size(), prefix.size() - base.size() - 1), true});
+    }
+  }
+  std::erase_if(found, [](const Match& match) { return match.url.empty(); });
+  return found;
+}
+
+bool is_match(const std::string& pattern, const std::string& name) {
+  return ::fnmatch(pattern.c_str(), name.c_str(), FNM_PERIOD) == 0;
+}
+
+// Whether the path is what the pattern names, or lies in such a folder.
+bool is_match(std::span<const std::string> pattern, std::span<const std::string> path) {
+  if (pattern.empty()) return std::ranges::none_of(path, [](const auto& name) { return name.starts_with('.'); });
+  if (path.empty()) return false;
+  if (pattern.front() != kAnyFolders) {
+    return is_match(pattern.front(), path.front()) && is_match(pattern.subspan(1), path.subspan(1));
+  }
+  if (is_match(pattern.subspan(1), path)) return true;
+  return !path.front().starts_with('.') && is_match(pattern, path.subspan(1));
+}
+
+// `from` is where the search for the first component with a wildcard begins.
+Status add_matches(const std::string& pattern, size_t from, std::vector<Match>& matches) {
+  const size_t wildcard = pattern.find_first_of(kWildcards, from);
+  if (wildcard == std::string::npos) {
+    ASSIGN_OR_RETURN(const Location at, open_url(pattern));
+    if (at.storage->stat(at.key)) matches.push_back({pattern, false});
+    return {};
+  }
+  const size_t slash = pattern.rfind('/', wildcard);
+  const size_t begin = slash == std::string::npos ? 0 : slash + 1;
+  const size_t end = std::min(pattern.find('/', wildcard), pattern.size());
+  const std::string folder = pattern.substr(0, begin);
+  const std::string component = pattern.substr(begin, end - begin);
+  if (component == kAnyFolders) {
+    const std::vector<std::string> rest = components(std::string_view(pattern).substr(begin));
+    ASSIGN_OR_RETURN(const std::vector<Match> files, list_folder(folder, {}, /*recursive=*/true));
+    for (const Match& file : files) {
+      if (is_match(rest, components(file.url))) matches.push_back({folder + file.url, false});
+    }
+    return {};
+  }
+  const std::string_view head = std::string_view(component).substr(0, wildcard - begin);
+  ASSIGN_OR_RETURN(const std::vector<Match> entries, list_folder(folder, head, /*recursive=*/false));
+  for (const Match& entry : entries) {
+    if (!is_match(component, entry.url)) continue;
+    const std::string path = folder + entry.url;
+    if (pattern.find_first_not_of('/', end) == std::string::npos) {
+      if (end == pattern.size() || entry.folder) matches.push_back({path, entry.folder});
+    } else if (entry.folder) {
+      RETURN_IF_ERROR(add_matches(path + pattern.substr(end), path.size(), matches));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<Match>> find_matches(const std::string& pattern) {
+  std::vector<Match> matches;
+  RETURN_IF_ERROR(add_matches(pattern, 0, matches));
+  std::ranges::sort(matches, {}, &Match::url);
+  return matches;
+}
+
+Result<FolderFiles> files_below(const std::string& url) {
+  const std::string base = url.ends_with('/') ? url : url + "/";
+  ASSIGN_OR_RETURN(const std::vector<Match> files, list_folder(base, {}, /*recursive=*/true));
+  FolderFiles found;
+  for (const Match& file : files) {
+    const std::vector<std::string> names = components(file.url);
+    const auto begins_with = [&](char c) {
+      return std::ranges::any_of(names, [c](const std::string& name) { return name.starts_with(c); });
+    };
+    if (begins_with('.')) continue;
+    (begins_with('_') ? found.passed : found.urls).push_back(base + file.url);
+  }
+  std::ranges::sort(found.urls);
+  return found;
+}
+
+}  // namespace millrace
