@@ -182,6 +182,16 @@ def test_no_space_left(millrace: Millrace, tokenizer: Path, tmp_path: Path):
         assert "space" in line
         assert not tars(visible_files(small))
         assert "space" in millrace.fails("split", "big.txt", "--out", small / "parts", "--parts", 2)
+        # What counts is the output: tar members of tiny documents are refused before one is written,
+        (tmp_path / "tiny.txt").write_text("ab\n" * 30_000)
+        line = millrace.fails("prepare", "tiny.txt", "--tokenizer", tokenizer, "--out", small / "tiny")
+        assert "it needs" in line and "are free" in line
+        assert not visible_files(small)
+        # and text of which little is taken is not.
+        (tmp_path / "long.txt").write_text("the " * 500 + "\n" + "the same line again and again\n" * 100_000)
+        words = ("--tokenizer", tokenizer, "--format", "megatron", "--min-bytes", "1000")
+        report = millrace("prepare", "long.txt", *words, "--out", small / "long", "--json").object("prepare")
+        assert report["documents"] == 1
     finally:
         subprocess.run(["umount", str(small)], check=True)
 

@@ -241,3 +241,21 @@ def test_duplicates_and_lengths(millrace: Millrace, tokenizer: Path, tmp_path: P
         "prepare", "b.txt", "--tokenizer", tokenizer, "--out", "m", "--dedup", "--dedup-memory", "64KB"
     )
     assert "different documents" in said
+
+
+def test_split_balances_packed_and_plain_inputs(millrace: Millrace, seeded, tmp_path: Path):
+    """By text: a packed file is as much work as the text in it."""
+    line = " ".join(seeded.choice(["the", "thorn", "cat", "inn"]) for _ in range(12))
+    text = "".join(f"{i} {line}\n" for i in range(30_000))
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "b.txt").write_text(text)
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(text.encode()))
+    assert (tmp_path / "a.txt.gz").stat().st_size < len(text) / 5
+    parts = millrace("split", "a.txt.gz", "b.txt", "c.txt.gz", "--parts", 6, "--out", "raw", "--json").objects(
+        "split_part"
+    )
+    assert len(parts) == 6 and sum(part["documents"] for part in parts) == 90_000
+    sizes = [part["bytes"] for part in parts]
+    assert max(sizes) < 1.25 * min(sizes), sizes
+    joined = "".join(path.read_text() for path in sorted((tmp_path / "raw").iterdir()))
+    assert joined == 3 * text

@@ -179,6 +179,13 @@ Status pass_over(ByteStream& stream, int64_t bytes) {
 
 }  // namespace
 
+Result<bool> is_packed(const RandomReader& file) {
+  std::array<std::byte, 4> bytes{};
+  ASSIGN_OR_RETURN(const size_t size, FileCursor(file).read(bytes));
+  const auto head = std::span(bytes).first(size);
+  return is_gzip(head) || is_zstd(head);
+}
+
 Result<std::unique_ptr<ByteStream>> open_stream(const RandomReader& file, int64_t begin) {
   std::array<std::byte, 4> bytes{};
   ASSIGN_OR_RETURN(const size_t size, FileCursor(file).read(bytes));

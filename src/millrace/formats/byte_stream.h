@@ -29,6 +29,9 @@ class ByteStream {
   virtual int64_t file_bytes() const = 0;
 };
 
+// Whether a file begins as gzip or zstd do. Errors: those of read_at.
+[[nodiscard]] Result<bool> is_packed(const RandomReader& file);
+
 // From byte `begin` of the unpacked content; a packed file is unpacked up to there. `file` must outlive the stream.
 // Errors: those of read; out_of_range (the content ends before `begin`).
 [[nodiscard]] Result<std::unique_ptr<ByteStream>> open_stream(const RandomReader& file, int64_t begin = 0);

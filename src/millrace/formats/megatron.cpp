@@ -91,6 +91,11 @@ Status write_megatron_index(ByteSink& out, int64_t documents, size_t width, cons
   return blocks.flush();
 }
 
+int64_t megatron_index_bytes(int64_t documents) {
+  constexpr int64_t kHead = 34;
+  return kHead + 12 * documents + 8 * (documents + 1);
+}
+
 Status check_megatron_index(const RandomReader& file, int64_t documents, size_t width,
                             const VisitTokens& visit_tokens) {
   ComparingSink sink(file);

@@ -27,6 +27,9 @@ using VisitTokens = std::function<Status(const std::function<Status(std::span<co
 [[nodiscard]] Status write_megatron_index(ByteSink& out, int64_t documents, size_t width,
                                           const VisitTokens& visit_tokens);
 
+// The size of that file.
+int64_t megatron_index_bytes(int64_t documents);
+
 // Holds an `.idx` against what write_megatron_index writes, block by block.
 // Errors: corruption (another content or size, naming the byte), those of reading.
 [[nodiscard]] Status check_megatron_index(const RandomReader& file, int64_t documents, size_t width,

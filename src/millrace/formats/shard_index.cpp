@@ -176,6 +176,11 @@ std::string serialize_shard_index(const ShardIndex& index) {
   return out;
 }
 
+int64_t shard_index_bytes(int64_t samples) {
+  const size_t rows = aligned_to_8(static_cast<size_t>(samples) * kIndexRowBytes);
+  return static_cast<int64_t>(kIndexFixedHeader + rows + kIndexChecksumBytes);
+}
+
 Result<Hash128> write_shard_index(
     ByteSink& out, const ShardFacts& facts, int64_t samples,
     const std::function<Status(IndexColumn column, const VisitValues& visit)>& visit_column) {

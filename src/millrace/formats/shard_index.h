@@ -66,6 +66,8 @@ struct ShardIndex : ShardFacts, ShardRows {
 
 // REQUIRES: the columns are equally long, `producer` is at most 64 KiB and `ids_field` 4 KiB.
 std::string serialize_shard_index(const ShardIndex& index);
+// The size of an index, but for the names in its header.
+int64_t shard_index_bytes(int64_t samples);
 // Writes the index of a shard whose rows are not in memory: `visit_column` gives all values of a column, piece by
 // piece, as they lie in memory. Answers the XXH3-128 of what was written. Errors: those of `out` and `visit_column`.
 using VisitValues = std::function<Status(std::span<const std::byte> values)>;

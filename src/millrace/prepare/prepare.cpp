@@ -221,12 +221,7 @@ Result<PrepareReport> prepare_task(const PrepareOptions& options, PipelineOption
               format, stop, progress != nullptr ? *progress : unwatched, counted);
   ASSIGN_OR_RETURN(PrepareReport report, run.run());
   if (options.dry_run) {
-    ASSIGN_OR_RETURN(report.estimate, estimate_task(inputs, format, tokenizer,
-                                                    {.mode = options.documents,
-                                                     .text_field = options.text_field,
-                                                     .max_document_bytes = options.rules.max_document_bytes,
-                                                     .leave_out_long = options.rules.skip_errors},
-                                                    stop));
+    ASSIGN_OR_RETURN(report.estimate, estimate_task(inputs, format, tokenizer, stop));
   }
   report.read_seconds = counted.seconds(Metric::kReadSeconds) - read;
   report.encode_seconds = (counted.seconds(Metric::kEncodeSeconds) - encode) / pipeline.threads;

@@ -146,8 +146,9 @@ struct SplitReport {
   int64_t bytes = 0;
   int64_t documents = 0;
 };
-// Cuts the inputs, laid end to end as they are stored, into `parts` files of nearly equal bytes ("part-00003.txt", or
-// ".jsonl") without breaking a document: a document belongs to the part its first byte falls into. Text is kept
+// Cuts the inputs, their text laid end to end, into `parts` files of nearly equal bytes ("part-00003.txt", or ".jsonl")
+// without breaking a document: a document belongs to the part its first byte falls into. How long the text of packed
+// files and tables is, the front of up to 32 of them tells. Text is kept
 // unchanged, unpacked; a table's rows become lines {"text": ...}. Each file appears whole; one that is there already
 // with the same content is left. Errors: as prepare; already_exists (with other content, and not `replace`).
 [[nodiscard]] Result<SplitReport> split(const SplitOptions& options, std::stop_token stop = {},

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -18,6 +19,8 @@ namespace {
 
 constexpr int64_t kMaxParts = 100'000;  // part names have five digits
 constexpr size_t kCompareBytes = 1 << 20;
+constexpr int64_t kExpansionSample = 8 << 20;  // of text, from the front of a packed file
+constexpr size_t kExpansionInputs = 32;        // so many are looked into
 
 // One file of the split, being written. With no folder, it only counts.
 class SplitFile {
@@ -168,10 +171,13 @@ class SplitFiles {
 
 class Splitter {
  public:
+  // `total`: bytes of text of all inputs, as text_sizes foretells them.
   Splitter(const SplitOptions& options, int64_t total, SplitFiles& files, std::stop_token stop, Progress& progress)
       : options_(options), total_(total), files_(files), stop_(std::move(stop)), progress_(progress) {}
 
-  Status add(const Input& input) {
+  // `text_size`: what the input becomes.
+  Status add(const Input& input, int64_t text_size) {
+    expansion_ = input.size > 0 ? static_cast<double>(text_size) / static_cast<double>(input.size) : 1;
     ASSIGN_OR_RETURN(const auto reader, open_input(input, stop_));
     ASSIGN_OR_RETURN(const auto documents,
                      formats::open_documents(*reader, {.mode = options_.documents,
@@ -186,7 +192,7 @@ class Splitter {
       file_bytes_ = chunk->file_bytes;
     }
     progress_.add(input.size - file_bytes_, 0);
-    input_begin_ += input.size;
+    input_begin_ += text_size;
     ++input_;
     return {};
   }
@@ -223,13 +229,14 @@ class Splitter {
     return files_.append(validation, text.substr(begin), documents, input_);
   }
 
-  // Where in the files as they are stored, laid end to end, a document begins; a guess inside a packed chunk.
+  // Where in the text of all inputs, laid end to end, a document begins; of packed files and tables a guess.
   int64_t place_of(const formats::DocumentChunk& chunk, size_t i) const {
     const auto begin = static_cast<int64_t>(chunk.documents[i].begin);
     if (chunk.rows.empty() && chunk.file_bytes == chunk.end) return input_begin_ + chunk.offset + begin;
     const double share = static_cast<double>(begin) / static_cast<double>(chunk.text.size());
-    return input_begin_ + file_bytes_ +
-           static_cast<int64_t>(share * static_cast<double>(chunk.file_bytes - file_bytes_));
+    const double stored =
+        static_cast<double>(file_bytes_) + share * static_cast<double>(chunk.file_bytes - file_bytes_);
+    return input_begin_ + static_cast<int64_t>(expansion_ * stored);
   }
 
   // Part p has the bytes [total p / N, total (p + 1) / N); `at` never goes back.
@@ -247,8 +254,9 @@ class Splitter {
   const std::stop_token stop_;
   Progress& progress_;
   int64_t input_ = 0;        // its number
-  int64_t input_begin_ = 0;  // of the inputs laid end to end
+  int64_t input_begin_ = 0;  // of the texts laid end to end
   int64_t file_bytes_ = 0;   // of the input, before the chunk
+  double expansion_ = 1;     // bytes of its text for each of its own
   size_t part_ = 0;
 };
 
@@ -314,6 +322,50 @@ Result<bool> are_tables(std::span<const Input> inputs, const std::stop_token& st
   return first.value_or(false);
 }
 
+// The text that the front of a packed file or table becomes, for each byte of the file.
+Result<double> expansion_of(const Input& input, const SplitOptions& options, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const auto reader, open_input(input, stop));
+  ASSIGN_OR_RETURN(const auto documents,
+                   formats::open_documents(*reader, {.mode = options.documents,
+                                                     .text_field = options.text_field,
+                                                     .max_document_bytes = options.max_document_bytes}));
+  int64_t text = 0, file = 0;
+  while (text < kExpansionSample) {
+    ASSIGN_OR_RETURN(const auto chunk, documents->next());
+    if (!chunk) {
+      file = input.size;
+      break;
+    }
+    text += std::ssize(chunk->text);
+    file = chunk->file_bytes;
+  }
+  return file > 0 ? static_cast<double>(text) / static_cast<double>(file) : 1;
+}
+
+// Bytes of text in each input: of plain text its size; of packed files and tables a guess from the front of some.
+Result<std::vector<int64_t>> text_sizes(std::span<const Input> inputs, const SplitOptions& options, bool tables,
+                                        const std::stop_token& stop) {
+  std::vector<size_t> packed;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    ASSIGN_OR_RETURN(const auto reader, open_input(inputs[i], stop));
+    ASSIGN_OR_RETURN(const bool is_packed, formats::is_packed(*reader));
+    if (tables || is_packed) packed.push_back(i);
+  }
+  std::vector<int64_t> sizes;
+  for (const Input& input : inputs) sizes.push_back(input.size);
+  const size_t samples = std::min(packed.size(), kExpansionInputs);
+  double expansion = 1;  // of the sampled one at or before each
+  for (size_t k = 0, sample = 0; k < packed.size(); ++k) {
+    const Input& input = inputs[packed[k]];
+    if (k == sample * packed.size() / samples) {
+      ASSIGN_OR_RETURN(expansion, expansion_of(input, options, stop));
+      ++sample;
+    }
+    sizes[packed[k]] = static_cast<int64_t>(expansion * static_cast<double>(input.size));
+  }
+  return sizes;
+}
+
 }  // namespace
 
 Result<SplitReport> split(const SplitOptions& options, std::stop_token stop, Progress* progress) {
@@ -339,7 +391,10 @@ Result<SplitReport> split(const SplitOptions& options, std::stop_token stop, Pro
   ASSIGN_OR_RETURN(const bool tables, are_tables(inputs, stop));
   const std::vector<std::string> names = file_names(options, tables);
   RETURN_IF_ERROR(check_output(folder, names, inputs));
-  if (!options.dry_run) RETURN_IF_ERROR(check_space(folder, total));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, text_sizes(inputs, options, tables, stop));
+  const int64_t text = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  // What was told from the front of packed files may be too much.
+  if (!options.dry_run) RETURN_IF_ERROR(check_space(folder, std::max(total, text / 10 * 9)));
 
   Progress unwatched;
   Progress& watched = progress != nullptr ? *progress : unwatched;
@@ -347,8 +402,8 @@ Result<SplitReport> split(const SplitOptions& options, std::stop_token stop, Pro
   watched.set_phase("split");
   SplitFiles files(options.dry_run ? nullptr : &folder, options, names, stop);
   RETURN_IF_ERROR(files.begin());
-  Splitter splitter(options, total, files, std::move(stop), watched);
-  for (const Input& input : inputs) RETURN_IF_ERROR(splitter.add(input));
+  Splitter splitter(options, text, files, std::move(stop), watched);
+  for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(splitter.add(inputs[i], sizes[i]));
   return files.finish();
 }
 

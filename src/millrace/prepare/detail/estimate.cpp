@@ -51,13 +51,8 @@ class Sampler {
   // For inputs of so many bytes in all.
   Result<Estimate> scaled(int64_t input_bytes) {
     ASSIGN_OR_RETURN(const std::string end, layout_->end(seen_.tokens));
-    int64_t written = at_ + std::ssize(end) + std::ssize(formats::serialize_shard_index(index_));
-    if (format_.output == OutputFormat::kMegatron) {
-      MemorySink side_file;
-      RETURN_IF_ERROR(formats::write_megatron_index(side_file, std::ssize(index_.tokens), format_.id_width,
-                                                    [&](const auto& visit) { return visit(index_.tokens); }));
-      written += std::ssize(side_file.bytes());
-    }
+    int64_t written = at_ + std::ssize(end) + formats::shard_index_bytes(seen_.documents);
+    if (format_.output == OutputFormat::kMegatron) written += formats::megatron_index_bytes(seen_.documents);
     const double factor = file_bytes_ > 0 ? static_cast<double>(input_bytes) / static_cast<double>(file_bytes_) : 0;
     const auto times = [&](int64_t value) { return static_cast<int64_t>(factor * static_cast<double>(value) + 0.5); };
     return Estimate{.sampled_bytes = file_bytes_,
@@ -74,13 +69,7 @@ class Sampler {
     RETURN_IF_ERROR(encoder_.encode(batch));
     ASSIGN_OR_RETURN(const Laid laid, layout_->add(batch.bytes, batch.samples, static_cast<uint64_t>(at_)));
     at_ += std::ssize(laid.bytes);
-    for (size_t i = 0; i < batch.samples.size(); ++i) {
-      index_.offset.push_back(laid.offsets[i]);
-      index_.size.push_back(batch.samples[i].size);
-      index_.tokens.push_back(batch.samples[i].tokens);
-      index_.hash.push_back(batch.samples[i].hash);
-      seen_.tokens += batch.samples[i].tokens;
-    }
+    for (const Sample& sample : batch.samples) seen_.tokens += sample.tokens;
     seen_.documents += std::ssize(batch.samples);
     seen_.text_bytes += batch.slice.bytes();
     seen_.sample_bytes += std::ssize(batch.bytes);
@@ -90,7 +79,6 @@ class Sampler {
   const SampleFormat format_;
   SampleEncoder encoder_;
   const std::unique_ptr<ShardLayout> layout_;
-  formats::ShardIndex index_;
   SizeSeen seen_;
   int64_t at_ = 0;  // bytes of the shard
   int64_t file_bytes_ = 0;
@@ -99,8 +87,11 @@ class Sampler {
 }  // namespace
 
 Result<Estimate> estimate_task(std::span<const Input> inputs, const SampleFormat& format,
-                               std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
-                               const formats::DocumentOptions& documents, const std::stop_token& stop) {
+                               std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const std::stop_token& stop) {
+  const formats::DocumentOptions documents{.mode = format.documents,
+                                           .text_field = format.text_field,
+                                           .max_document_bytes = format.rules.max_document_bytes,
+                                           .leave_out_long = format.rules.skip_errors};
   Sampler sampler(format, std::move(tokenizer));
   const size_t count = std::min(kSampledInputs, inputs.size());
   for (size_t i = 0; i < count; ++i) {

@@ -19,7 +19,7 @@ namespace millrace::prepare {
 // documents that are looked at.
 [[nodiscard]] Result<Estimate> estimate_task(std::span<const Input> inputs, const SampleFormat& format,
                                              std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
-                                             const formats::DocumentOptions& documents, const std::stop_token& stop);
+                                             const std::stop_token& stop);
 
 // Sums over documents.
 struct SizeSeen {

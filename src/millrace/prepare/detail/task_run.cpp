@@ -22,7 +22,8 @@ namespace {
 // continued.
 constexpr int kWriterVersion = 3;
 constexpr int64_t kLoggedRejections = 5;
-constexpr int64_t kSizeSeenBytes = 1 << 20;            // of text, before the output is held against it
+constexpr double kSureShare = 0.9;           // of what a sample foretells: less free space than that is too little
+constexpr int64_t kSizeSeenBytes = 1 << 20;  // of text, before the output is held against it
 constexpr int64_t kCountedBytes = formats::kTextHead;  // of an input, before its share of ill-formed UTF-8 counts
 
 std::string run_hash(const formats::PartRecord& part) {
@@ -168,8 +169,21 @@ Status TaskRun::keep_finished_shards() {
   return {};
 }
 
+// Whether what is left to do will fit, told from a sample as this format lays it out. An error in the sample is the
+// run's to report; the text then has to fit as it is.
+Status TaskRun::check_room() {
+  if (!folder_.storage->capabilities().free_space || part_.input_bytes == 0) return {};
+  const int64_t left = part_.input_bytes - progress_bytes_;
+  const auto estimate = estimate_task(inputs_, format_, tokenizer_, stop_);
+  if (!estimate) return check_space(folder_, left);
+  const double share = static_cast<double>(left) / static_cast<double>(part_.input_bytes);
+  const auto needed = static_cast<int64_t>(kSureShare * share * static_cast<double>(estimate->output_bytes));
+  // What duplicates leave out, a sample does not know.
+  return check_space(folder_, format_.rules.dedup ? std::min(needed, left) : needed);
+}
+
 Status TaskRun::write_what_is_missing() {
-  if (!at_end()) RETURN_IF_ERROR(check_space(folder_, part_.input_bytes - progress_bytes_));
+  if (!at_end()) RETURN_IF_ERROR(check_room());
   RETURN_IF_ERROR(abort_leftovers());
   RETURN_IF_ERROR(forget_other_inputs());
   progress_.set_phase("prepare");

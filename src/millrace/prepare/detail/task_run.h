@@ -53,6 +53,7 @@ class TaskRun {
   void add_shard(const FinishedShard& shard);
 
   // Shards that are written.
+  [[nodiscard]] Status check_room();
   [[nodiscard]] Status write_what_is_missing();
   [[nodiscard]] Status write_shards();
   [[nodiscard]] Status remember_kept_texts();
