@@ -27,7 +27,12 @@ Result<std::shared_ptr<PyTokenizer>> from_file(const std::string& url) {
   return std::make_shared<PyTokenizer>(std::move(loaded), url);
 }
 
-nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::str text, bool add_special_tokens) {
+// Checks its argument itself: the Python function that does so for others costs as much as a short text.
+nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::handle text, bool add_special_tokens) {
+  if (!PyUnicode_Check(text.ptr())) {
+    const std::string given = nb::type_name(text.type()).c_str();
+    throw nb::type_error(fmt::format("Tokenizer.encode(): text is str, not {}", given).c_str());
+  }
   const std::string_view view = utf8_of(text);
   std::vector<uint32_t> ids;
   without_gil([&] {
