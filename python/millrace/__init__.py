@@ -42,7 +42,7 @@ else:  # checkers have these signatures from _core.pyi
     cp, finish, ls, mv, prepare, rm, split, stage, sync, verify = map(
         _plain, (cp, finish, ls, mv, prepare, rm, split, stage, sync, verify)
     )
-    _plain_methods(Tokenizer, ("from_file", "encode", "encode_batch", "encode_with_offsets", "decode"))
+    _plain_methods(Tokenizer, ("from_file", "encode_batch", "encode_with_offsets", "decode"))
 
 __all__ = [
     "EXIT_REQUEUE",

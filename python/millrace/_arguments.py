@@ -61,6 +61,8 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
     def parameter(argument: ast.arg, kind: Any, default: ast.expr | None) -> inspect.Parameter:
         value = inspect.Parameter.empty
+        if isinstance(default, ast.expr) and not isinstance(default, ast.Call):
+            value = ast.literal_eval(default)  # of a signature that was written by hand
         if isinstance(default, ast.Call):
             value = defaults[ast.literal_eval(default.args[0])]
         annotation = ast.unparse(argument.annotation) if argument.annotation else inspect.Parameter.empty

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from typing import Literal, overload
 
@@ -101,12 +102,14 @@ def _reopened(url: str, position: int | None) -> ObjectFile:
 
 
 @overload
-def open(url: str, mode: Literal["rb"] = ..., *, buffering: Literal[0]) -> ObjectFile: ...  # type: ignore[overload-overlap]
+def open(url: str | os.PathLike[str], mode: Literal["rb"] = ..., *, buffering: Literal[0]) -> ObjectFile: ...  # type: ignore[overload-overlap]
 @overload
-def open(url: str, mode: Literal["rb"] = ..., *, buffering: int = ...) -> io.BufferedReader: ...
+def open(url: str | os.PathLike[str], mode: Literal["rb"] = ..., *, buffering: int = ...) -> io.BufferedReader: ...
 @overload
-def open(url: str, mode: Literal["r", "rt"], *, buffering: int = ..., encoding: str = ...) -> io.TextIOWrapper: ...
-def open(url: str, mode: str = "rb", *, buffering: int = BUFFER_BYTES, encoding: str = "utf-8"):
+def open(
+    url: str | os.PathLike[str], mode: Literal["r", "rt"], *, buffering: int = ..., encoding: str = ...
+) -> io.TextIOWrapper: ...
+def open(url: str | os.PathLike[str], mode: str = "rb", *, buffering: int = BUFFER_BYTES, encoding: str = "utf-8"):
     """Opens an object for reading: a seekable file object with read-ahead.
 
     Args:
@@ -118,7 +121,7 @@ def open(url: str, mode: str = "rb", *, buffering: int = BUFFER_BYTES, encoding:
     """
     if mode not in ("rb", "r", "rt"):
         raise ValueError(f"mode {mode!r}: objects are opened for reading, with 'rb' or 'r'")
-    raw = ObjectFile(url)
+    raw = ObjectFile(os.fspath(url))
     if buffering == 0 and mode == "rb":
         return raw
     buffered = io.BufferedReader(raw, max(buffering, 1))

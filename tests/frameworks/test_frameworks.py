@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -28,6 +29,7 @@ GLOBAL_BATCH, SEQ_LEN = 32, 16
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory) -> str:
     """200 documents: an epoch is 6 steps of 32, so that 8 steps cross its end."""
+    sys.path.append(str(SCRIPT.parents[1] / "python"))
     from test_torch_loader import byte_tokenizer
 
     folder = tmp_path_factory.mktemp("frameworks")
@@ -77,6 +79,21 @@ def run(world: int, *arguments: str) -> list:
         assert process.returncode == 0, err[-3000:]
         answers.append(json.loads(out[out.index("[[") :]))
     return answers
+
+
+def test_the_page_shows_what_is_run():
+    """Each line of the classes and calls on docs/frameworks.md is one of exact.py."""
+    page = (SCRIPT.parents[2] / "docs/frameworks.md").read_text()
+    of_frameworks = "Accelerator|Trainer|Callback|Stateful"
+    blocks = [b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if re.search(of_frameworks, b)]
+    assert len(blocks) == 4
+    ours = {
+        re.sub("arguments\\.out|folder", "", line.split("  #")[0].strip()) for line in SCRIPT.read_text().splitlines()
+    }
+    for line in "\n".join(blocks).splitlines():
+        shown = re.sub("arguments\\.out|folder", "", line.split("  #")[0].strip())
+        own = re.match(r"import|from|loader = |data = |def train|if resume|for batch in loader|class (\w+)\(", shown)
+        assert own or not shown or shown in ours, line
 
 
 def needs(framework: str) -> None:

@@ -52,7 +52,12 @@ Result<std::shared_ptr<const Tokenizer>> load_pickled(const std::string& place, 
               place, to_hex(tokenizer->hash()), hash);
 }
 
-nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::str text, bool add_special_tokens) {
+// Checks its argument itself: the Python function that does so for others costs as much as a short text.
+nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::handle text, bool add_special_tokens) {
+  if (!PyUnicode_Check(text.ptr())) {
+    const std::string given = nb::type_name(text.type()).c_str();
+    throw nb::type_error(fmt::format("Tokenizer.encode(): text is str, not {}", given).c_str());
+  }
   const std::string_view view = utf8_of(text);
   std::vector<uint32_t> ids;
   without_gil([&] {

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs mypy and pyright over every ```python block of the README and the docs, as a reader's editor would.
+
+    tools/check_snippets.py          # exits with 1 when one of them finds an error
+
+A block is a file. The exceptions of the project's own settings do not hold: what a user sees is what is checked.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BIN = pathlib.Path(sys.executable).parent
+
+
+def blocks() -> dict[str, str]:
+    """File name -> code, padded so that line numbers are those of the page."""
+    found = {}
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = page.read_text()
+        for match in re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            line = text.count("\n", 0, match.start(1))
+            name = re.sub(r"\W", "_", str(page.relative_to(ROOT))) + f"_{line + 1}.py"
+            found[name] = "\n" * line + match.group(1)
+    return found
+
+
+def main() -> int:
+    snippets = blocks()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for file, code in snippets.items():
+            (folder / file).write_text(code)
+        files = [str(folder / file) for file in snippets]
+        mypy = [BIN / "mypy", "--no-error-summary", "--ignore-missing-imports", "--config-file=", "--cache-dir", folder / "cache",
+                "--python-executable", sys.executable, *files]  # fmt: skip
+        pyright = [BIN / "basedpyright", "--level", "error", "--pythonpath", sys.executable, "-p", folder]
+        (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard", "reportMissingImports": false}')
+        answers = [subprocess.run(list(map(str, command)), cwd=folder).returncode for command in (mypy, pyright)]
+    print(f"{len(snippets)} snippets")
+    return int(any(answers) or not snippets)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
