@@ -322,45 +322,9 @@ std::optional<int64_t> parse_time_limit(std::string_view text) {
   return (parts[0] * 60 + parts[1]) * 60 + parts[2];
 }
 
-namespace {
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const size_t end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
-Gres gres_of(std::span<const std::string_view> parts, std::string name) {
-  Gres gres{std::move(name), "", 1};
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const auto count = parse_whole(parts[i].substr(0, parts[i].find('(')));
-    if (count && i + 1 == parts.size()) {
-      gres.count = *count;
-    } else if (gres.type.empty()) {
-      gres.type = std::string(parts[i]);
-    }
-  }
-  return gres;
-}
-
-}  // namespace
-
-std::vector<Gres> parse_gres(std::string_view text) {
-  std::vector<Gres> out;
-  for (std::string_view each : split(text, ',')) {
-    if (each.starts_with("gres/")) each.remove_prefix(5);
-    const std::vector<std::string_view> parts = split(each, ':');
-    if (!parts[0].empty()) out.push_back(gres_of(std::span(parts).subspan(1), std::string(parts[0])));
-  }
-  return out;
-}
-
 Gres parse_gpus(std::string_view text) {
-  return gres_of(split(split(text, ',')[0], ':'), "gpu");
+  const auto found = parse_gres("gpu:" + std::string(text.substr(0, text.find(','))));
+  return found.empty() ? Gres{"gpu", "", 1} : found.front();
 }
 
 }  // namespace millrace::slurm

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "millrace/shell/shell.h"
+#include "millrace/slurm/slurm.h"
 
 namespace millrace::slurm {
 
@@ -72,13 +73,7 @@ std::optional<int64_t> parse_whole(std::string_view text);
 std::optional<int64_t> parse_time_limit(std::string_view text);
 bool is_unlimited(std::string_view text);
 
-struct Gres {
-  std::string name, type;  // type may be empty
-  int64_t count = 1;
-};
-// "gpu:h200:8,nvme:1"; of "gpu:8:h200" count stays 1 and type is "8". Also "8" and "h200:8" of the --gpus options,
-// whose `name` is "gpu".
-std::vector<Gres> parse_gres(std::string_view text);
+// "8" and "h200:8" of the --gpus options, whose `name` is "gpu".
 Gres parse_gpus(std::string_view text);
 
 }  // namespace millrace::slurm

@@ -216,9 +216,9 @@ std::vector<Gres> parse_gres(std::string_view text) {
       count = item.substr(at + 1);
       item = item.substr(0, at);
     }
-    const size_t colon = item.find(':');
-    found.push_back({.name = std::string(item.substr(0, colon)),
-                     .type = colon == std::string_view::npos ? "" : std::string(item.substr(colon + 1)),
+    const std::vector<std::string_view> parts = split(item, ':');
+    found.push_back({.name = std::string(parts[0]),
+                     .type = std::string(parts.size() > 1 ? parts[1] : ""),
                      .count = number_of(count)});
   }
   return found;

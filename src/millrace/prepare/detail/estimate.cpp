@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "millrace/base/io.h"
 #include "millrace/base/units.h"
 #include "millrace/formats/megatron.h"
 #include "millrace/formats/shard_index.h"
