@@ -3,10 +3,24 @@ The C++ core of Millrace. Use the names of the package `millrace`; this module i
 """
 
 from collections.abc import Sequence
+import os
+from typing import Any
 
 import numpy
 import numpy.typing
 
+
+from millrace.results import (
+    FinishResult,
+    ListEntry,
+    PrepareResult,
+    RemoveResult,
+    SplitPart,
+    StageResult,
+    StepInfo,
+    TransferResult,
+    VerifyResult,
+)
 
 class CorruptionError(OSError):
     """Bytes are not what they were said to be: a damaged or changed file."""
@@ -39,7 +53,7 @@ class Tokenizer:
     """
 
     @staticmethod
-    def from_file(path: str) -> Tokenizer:
+    def from_file(path: str | os.PathLike[str]) -> Tokenizer:
         """
         Reads a tokenizer.json (a path or URL).
 
@@ -126,7 +140,7 @@ class ChatShard:
         Writes the shard, which must not be there, and its index; is empty afterwards. Raises FileExistsError.
         """
 
-def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str | None = None, text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, json_as_text: bool = False, max_invalid_utf8: float = 0.001, replace: bool = False, dry_run: bool = False, strip: bool = False) -> dict:
+def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, tokenizer: str | os.PathLike[str], out: str | os.PathLike[str], task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str | None = None, text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, json_as_text: bool = False, max_invalid_utf8: float = 0.001, replace: bool = False, dry_run: bool = False, strip: bool = False) -> PrepareResult:
     """
     Tokenises raw text into shards; the same as `millrace prepare`.
 
@@ -163,77 +177,57 @@ def prepare(inputs: Sequence[str], *, tokenizer: str, out: str, task: tuple[int,
         NotImplementedError (the tokenizer).
     """
 
-def finish(out: str) -> dict:
+def finish(out: str | os.PathLike[str]) -> FinishResult:
     """
     Joins the part records of all tasks into manifest.json. Raises FileNotFoundError naming the missing parts.
     """
 
-def split(inputs: Sequence[str], *, out: str, parts: int, documents: str = 'line', text_field: str = 'text', validation: float = 0.0, seed: int = 0, max_document_bytes: int = 67108864, json_as_text: bool = False, max_invalid_utf8: float = 0.001, replace: bool = False, dry_run: bool = False) -> list:
+def split(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, out: str | os.PathLike[str], parts: int, documents: str = 'line', text_field: str = 'text', validation: float = 0.0, seed: int = 0, max_document_bytes: int = 67108864, json_as_text: bool = False, max_invalid_utf8: float = 0.001, replace: bool = False, dry_run: bool = False) -> list[SplitPart]:
     """
     Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace split`.
 
     `validation` is the share of the documents, chosen by the hash of their text and `seed`, that goes to a file of its own. `replace` writes parts again that are there with other content, instead of raising FileExistsError; the rest as in prepare.
     """
 
-class Loader:
+class BatchReader:
     """
-    Shards in, batches out: C++ threads read, verify, decode and collate ahead of the training loop.
-
-    Iterating gives dicts of NumPy arrays [rows, seq_len] that own their memory (no copies): 'input_ids', 'labels' (-100 on
-    padding and where a sample's loss_mask.npy is 0; not shifted, as Hugging Face models expect) and 'attention_mask' (pad) or 'position_ids' (pack; 0 at the start of
-    each sample, whose first label is -100). The order of samples depends on the data, the seed and the epoch only, never on
-    the number of ranks. One consumer at a time; use it in a `with` block or call close().
+    Shards in, batches out; millrace.Loader is the way to use it. Thread-safe.
     """
 
-    def __init__(self, shards: str | Sequence[str], *, seq_len: int, batch_size: int | None = None, global_batch_size: int | None = None, collate: str = 'pad', shuffle: bool = True, seed: int = 0, rank: int = 0, world_size: int = 1, epochs: int | None = None, drop_last: bool = True, pad_id: int = 0, dtype: str = 'int64', num_threads: int = 0, memory_bytes: int = 0, ids_field: str = '') -> None:
+    def __init__(self, shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, seq_len: int, batch_size: int | None = None, global_batch_size: int | None = None, collate: str = 'pad', shuffle: bool = True, seed: int = 0, rank: int = 0, world_size: int = 1, epochs: int | None = None, drop_last: bool = True, uneven_ranks: bool = False, pad_id: int = 0, dtype: str = 'int64', num_threads: int = 0, memory_bytes: int = 0, ids_field: str = '', tokenizer_hash: str = '', vocab_size: int = 0, carry_state: bool = False, first_step: int = 0, step_stride: int = 1) -> None: ...
+
+    def __iter__(self) -> BatchReader: ...
+
+    def __next__(self) -> dict[str, numpy.typing.NDArray[numpy.int64]]: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def state_behind(self, epoch: int, next_position: int) -> dict[str, Any]:
         """
-        Args:
-            shards: a folder that `prepare` wrote, a tar, a brace pattern of tars, or a list of these.
-            seq_len: tokens in a row.
-            batch_size: rows for each rank; or global_batch_size: rows over all ranks.
-            collate: 'pad' (a row is one sample, cut or padded) or 'pack' (samples laid end to end, none lost).
-            epochs: None: no end.
-            drop_last: False: an epoch's last batch may be smaller, down to no rows on some ranks.
-            num_threads: 0: the CPUs of this process over its local ranks, at most 8.
-            memory_bytes: cap for reading ahead and for batches; 0: 1 GiB or a quarter of MILLRACE_MEMORY.
-        Raises: ValueError. Files are opened by the first batch.
+        The state of whoever has used the batch whose 'loader_state' holds these two.
         """
 
-    def __iter__(self) -> object: ...
+    def load_state_dict(self, state: dict) -> None: ...
 
-    def __next__(self) -> dict[str, numpy.typing.NDArray]:
-        """
-        Raises StopIteration behind the last epoch, CorruptionError for a damaged shard, FileNotFoundError, OSError
-        (memory_bytes too small), Cancelled (closed).
-        """
+    def start_pass(self, number: int) -> None:
+        """The next batch is the first of this pass."""
 
-    def state_dict(self) -> dict:
+    def pass_info(self) -> tuple[int, bool, int]:
         """
-        Where training stands, counted by what next() returned: a small dict that json can write, equal on all ranks.
+        Of the pass under way: its number, whether it is over, how many batches all of it has.
         """
 
-    def load_state_dict(self, state: dict) -> None:
-        """
-        Goes on from a state, at any world size and batch size. Raises ValueError naming what differs.
-        """
+    def pass_batches(self, number: int) -> int: ...
 
     @property
-    def epoch_units(self) -> int:
-        """Rows of the current epoch over all ranks."""
+    def epoch_units(self) -> int: ...
 
-    def stats(self) -> dict[str, float]:
-        """Counters so far; docs/metrics.md names them."""
+    def stats(self) -> dict[str, float]: ...
 
-    def close(self) -> None:
-        """
-        Stops the threads and frees what was read ahead. Arrays that were returned stay valid.
-        """
+    def config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
 
-    def __reduce__(self) -> tuple: ...
-
-    def __enter__(self) -> object: ...
-
-    def __exit__(self, *args) -> None: ...
+    def close(self) -> None: ...
 
 def make_attempt(root: str) -> str:
     """
@@ -243,7 +237,7 @@ def make_attempt(root: str) -> str:
 def assign_writers(bytes: Sequence[int], world_size: int) -> list[int]:
     """Which rank writes each of the replicated tensors, balanced by bytes."""
 
-def list_steps(root: str) -> list[dict]:
+def list_steps(root: str) -> list[StepInfo]:
     """
     Committed steps, ascending: step, attempt, world_size, tensors, bytes, committed (Unix seconds), damage (str or None).
     """
@@ -311,7 +305,7 @@ class Checkpoint:
     def verify(self, threads: int = 0) -> None:
         """Reads and checks everything. Raises CorruptionError."""
 
-def cp(source: str, target: str, *, recursive: bool = False, filters: Sequence[str] = [], follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> dict:
+def cp(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = [], follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> TransferResult:
     """
     Copies an object, or what is below a folder with recursive=True; the same as `millrace cp`.
 
@@ -327,7 +321,15 @@ def cp(source: str, target: str, *, recursive: bool = False, filters: Sequence[s
         files fail the rest is copied first.
     """
 
-def sync(source: str, target: str, *, filters: Sequence[str] = [], delete: bool = False, max_delete: int | None = None, compare: str = 'usual', follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> dict:
+def mv(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = [], posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> TransferResult:
+    """
+    cp, then removes from the source what is at the target, unless it changed meanwhile; the same as
+    `millrace mv`.
+
+    Args, returns, raises: as cp, and removed_files. A file that failed stays, links do too.
+    """
+
+def sync(source: str | os.PathLike[str], target: str | os.PathLike[str], *, filters: Sequence[str] = [], delete: bool = False, max_delete: int | None = None, compare: str = 'usual', follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> TransferResult:
     """
     Makes `target` hold the files of `source`, moving only what differs; the same as `millrace sync`.
 
@@ -345,16 +347,16 @@ class Listing:
 
     def __iter__(self) -> Listing: ...
 
-    def __next__(self) -> dict[str, object]: ...
+    def __next__(self) -> ListEntry: ...
 
-def ls(url: str, *, recursive: bool = False, filters: Sequence[str] = ()) -> Listing:
+def ls(url: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = ()) -> Listing:
     """
     What is in a folder or bucket, one by one in byte order of the path, however many there are: dicts with path,
     type ('object', 'folder' or 'other'), size, modified (seconds since 1970) and version. An object is listed as
     itself. Raises FileNotFoundError.
     """
 
-def rm(url: str, *, recursive: bool = False, filters: Sequence[str] = [], force_root: bool = False, dry_run: bool = False) -> dict:
+def rm(url: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = [], force_root: bool = False, dry_run: bool = False) -> RemoveResult:
     """
     Removes an object, or what is below a folder with recursive=True; the same as `millrace rm`.
 
@@ -362,7 +364,7 @@ def rm(url: str, *, recursive: bool = False, filters: Sequence[str] = [], force_
     whole bucket or file system without force_root.
     """
 
-def verify(source: str, target: str, *, filters: Sequence[str] = [], recorded: bool = False) -> dict:
+def verify(source: str | os.PathLike[str], target: str | os.PathLike[str], *, filters: Sequence[str] = [], recorded: bool = False) -> VerifyResult:
     """
     Compares two trees, or two objects, by content; the same as `millrace verify`.
 
@@ -370,7 +372,7 @@ def verify(source: str, target: str, *, filters: Sequence[str] = [], recorded: b
     Returns: a dict: ok, files, bytes, same, extra, differences (paths).
     """
 
-def stage(source: str, target: str, *, create_bucket: bool = False, sample: str = '', sample_dir: str = '', filters: Sequence[str] = [], posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> dict:
+def stage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, create_bucket: bool = False, sample: str = '', sample_dir: str | os.PathLike[str] = '', filters: Sequence[str] = [], posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> StageResult:
     """
     Uploads a folder, lists it and holds it against the source, downloads a sample, unpacks and checks it; the
     same as `millrace stage`.
