@@ -186,7 +186,7 @@ class Loader:
     def __init__(self, shards: str | Sequence[str], *, seq_len: int, batch_size: int | None = None, global_batch_size: int | None = None, collate: str = 'pad', shuffle: bool = True, seed: int = 0, rank: int = 0, world_size: int = 1, epochs: int | None = None, drop_last: bool = True, pad_id: int = 0, dtype: str = 'int64', num_threads: int = 0, memory_bytes: int = 0, ids_field: str = '') -> None:
         """
         Args:
-            shards: a folder that `prepare` wrote, a tar, a brace pattern of tars, or a list of these.
+            shards: a folder that `prepare` wrote, a tar, a glob or brace pattern of tars, or a list of these.
             seq_len: tokens in a row.
             batch_size: rows for each rank; or global_batch_size: rows over all ranks.
             collate: 'pad' (a row is one sample, cut or padded) or 'pack' (samples laid end to end, none lost).

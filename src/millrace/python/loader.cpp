@@ -172,7 +172,7 @@ void register_loader(nb::module_& m) {
            nb::arg("drop_last") = true, nb::arg("pad_id") = 0, nb::arg("dtype") = "int64", nb::arg("num_threads") = 0,
            nb::arg("memory_bytes") = 0, nb::arg("ids_field") = "",
            "Args:\n"
-           "    shards: a folder that `prepare` wrote, a tar, a brace pattern of tars, or a list of these.\n"
+           "    shards: a folder that `prepare` wrote, a tar, a glob or brace pattern of tars, or a list of these.\n"
            "    seq_len: tokens in a row.\n"
            "    batch_size: rows for each rank; or global_batch_size: rows over all ranks.\n"
            "    collate: 'pad' (a row is one sample, cut or padded) or 'pack' (samples laid end to end, none lost).\n"
