@@ -205,7 +205,7 @@ def test_bad_documents_go_to_the_ledger(millrace: Millrace, tokenizer: Path, tmp
     (tmp_path / "b.jsonl").write_text("{\n[\n")
     nothing = ["prepare", "b.jsonl", *base[2:], "--on-error", "skip", "--out", "nothing", "--json"]
     for _ in range(2):
-        report = millrace(*nothing).object("prepare")
+        report = millrace(*nothing, status=1).object("prepare")  # a dataset without a document is not finished
         assert (report["documents"], report["rejected"]) == (0, 2)
 
 

@@ -244,7 +244,9 @@ TEST_F(CliCheckpointTest, DamageIsAFinding) {
 }
 
 TEST_F(CliTest, AFolderWithoutCheckpoints) {
-  EXPECT_EQ(run({"ckpt", "ls", path("none")}).status, kExitFailed);
+  const Ran ls = run({"ckpt", "ls", path("none")});
+  EXPECT_EQ(ls.status, kExitFailed);
+  EXPECT_NE(ls.err.find(path("none") + ": no checkpoints there"), std::string::npos) << ls.err;
   EXPECT_EQ(run({"ckpt", "verify", path("none")}).status, kExitFailed);
 }
 

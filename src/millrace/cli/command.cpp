@@ -150,7 +150,7 @@ void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string&
 
 void add_text_flags(CLI::App& app, bool& json_as_text, double& max_invalid_utf8) {
   app.add_flag("--json-as-text", json_as_text, "Lines or paragraphs of JSON are meant, braces and all");
-  app.add_option("--max-invalid-utf8", max_invalid_utf8,
+  app.add_option("--max-invalid", max_invalid_utf8,
                  "Refuse a file with more ill-formed UTF-8 sequences a byte than this (default: 0.001; 1: none)")
       ->check(CLI::Range(0.0, 1.0))
       ->option_text("SHARE");

@@ -90,7 +90,7 @@ void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls);
 // --documents, --text-field and --max-document-bytes.
 void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string& text_field,
                         int64_t& max_document_bytes);
-// --json-as-text and --max-invalid-utf8.
+// --json-as-text and --max-invalid.
 void add_text_flags(CLI::App& app, bool& json_as_text, double& max_invalid_utf8);
 // Of what is counted: 2^53, as records have it.
 inline constexpr int64_t kMaxCount = int64_t{1} << 53;

@@ -186,7 +186,7 @@ Status check_invalid_utf8(std::string_view name, int64_t invalid, int64_t bytes,
   return fail(
       ErrorCode::kInvalidArgument,
       "{}: {} sequences in {} bytes are no UTF-8, more than a share of {}; convert it (iconv -f WINDOWS-1252 -t "
-      "UTF-8, if that is what it is), or take it with U+FFFD for each (--max-invalid-utf8 1)",
+      "UTF-8, if that is what it is), or take it with U+FFFD for each (--max-invalid 1)",
       name, invalid, bytes, max_share);
 }
 

@@ -49,6 +49,7 @@ PrepareOptions random_options(std::mt19937_64& random) {
   options.rules.strip = random() % 2 == 0;
   options.shard_bytes = random() % 4 == 0 ? 0 : 2'000 + static_cast<int64_t>(random() % 30'000);
   options.rules.skip_errors = true;
+  options.max_invalid_utf8 = 1;
   options.rules.max_document_bytes = random() % 2 == 0 ? 1000 : 64 << 20;
   options.rules.dedup = random() % 2 == 0;
   if (random() % 2 == 0) options.rules.min_bytes = 3;

@@ -384,11 +384,11 @@ Result<SplitReport> split(const SplitOptions& options, std::stop_token stop, Pro
   ASSIGN_OR_RETURN(const std::vector<Input> inputs, pin_inputs(urls, Task{}, stop));
   const int64_t total = total_bytes(inputs);
   if (total == 0) return fail(ErrorCode::kInvalidArgument, "{}: there is no text to split", options.inputs.front());
+  ASSIGN_OR_RETURN(const bool tables, are_tables(inputs, stop));
   RETURN_IF_ERROR(check_inputs(
       inputs, {.mode = options.documents, .text_field = options.text_field},
       {.mode = options.documents, .json_as_text = options.json_as_text, .max_invalid_utf8 = options.max_invalid_utf8},
       stop));
-  ASSIGN_OR_RETURN(const bool tables, are_tables(inputs, stop));
   const std::vector<std::string> names = file_names(options, tables);
   RETURN_IF_ERROR(check_output(folder, names, inputs));
   ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, text_sizes(inputs, options, tables, stop));

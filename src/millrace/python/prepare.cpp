@@ -167,7 +167,7 @@ void register_prepare(nb::module_& m) {
       nb::arg("max_document_bytes") = 64 << 20, nb::arg("on_error") = "fail", nb::arg("max_errors") = 1000,
       nb::arg("dedup") = false, nb::arg("dedup_memory_bytes") = 1 << 30, nb::arg("min_bytes") = 0,
       nb::arg("max_bytes") = 0, nb::arg("min_tokens") = 0, nb::arg("max_tokens") = 0, nb::arg("threads") = 0,
-      nb::arg("json_as_text") = false, nb::arg("max_invalid_utf8") = 0.001, nb::arg("replace") = false,
+      nb::arg("json_as_text") = false, nb::arg("max_invalid") = 0.001, nb::arg("replace") = false,
       nb::arg("dry_run") = false, nb::arg("strip") = false,
       "Tokenises raw text into shards; the same as `millrace prepare`.\n\n"
       "Args:\n"
@@ -196,7 +196,7 @@ void register_prepare(nb::module_& m) {
       "    dedup: leave out texts that came before in the task.\n"
       "    min_bytes, max_bytes, min_tokens, max_tokens: leave out documents of another length; a max of 0 is none.\n"
       "    json_as_text: lines or paragraphs of JSON are meant, instead of being an error.\n"
-      "    max_invalid_utf8: refuse a file with more ill-formed UTF-8 sequences a byte than this; 1 takes any.\n"
+      "    max_invalid: refuse a file with more ill-formed UTF-8 sequences a byte than this; 1 takes any.\n"
       "    replace: write a finished task again when its inputs are others now, instead of raising.\n"
       "    dry_run: write nothing, and tell from a sample how much it will be.\n"
       "Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...; of a dry run\n"
@@ -208,7 +208,7 @@ void register_prepare(nb::module_& m) {
   m.def(
       "split", &split_py, nb::arg("inputs"), nb::kw_only(), nb::arg("out"), nb::arg("parts"),
       nb::arg("documents") = "line", nb::arg("text_field") = "text", nb::arg("validation") = 0.0, nb::arg("seed") = 0,
-      nb::arg("max_document_bytes") = 64 << 20, nb::arg("json_as_text") = false, nb::arg("max_invalid_utf8") = 0.001,
+      nb::arg("max_document_bytes") = 64 << 20, nb::arg("json_as_text") = false, nb::arg("max_invalid") = 0.001,
       nb::arg("replace") = false, nb::arg("dry_run") = false,
       "Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace "
       "split`.\n\n"
