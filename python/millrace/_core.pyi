@@ -140,7 +140,7 @@ class ChatShard:
         Writes the shard, which must not be there, and its index; is empty afterwards. Raises FileExistsError.
         """
 
-def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, tokenizer: str | os.PathLike[str], out: str | os.PathLike[str], task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str | None = None, text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, json_as_text: bool = False, max_invalid_utf8: float = 0.001, replace: bool = False, dry_run: bool = False, strip: bool = False) -> PrepareResult:
+def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, tokenizer: str | os.PathLike[str], out: str | os.PathLike[str], task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str | None = None, text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, json_as_text: bool = False, max_invalid: float = 0.001, replace: bool = False, dry_run: bool = False, strip: bool = False) -> PrepareResult:
     """
     Tokenises raw text into shards; the same as `millrace prepare`.
 
@@ -168,7 +168,7 @@ def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
         dedup: leave out texts that came before in the task.
         min_bytes, max_bytes, min_tokens, max_tokens: leave out documents of another length; a max of 0 is none.
         json_as_text: lines or paragraphs of JSON are meant, instead of being an error.
-        max_invalid_utf8: refuse a file with more ill-formed UTF-8 sequences a byte than this; 1 takes any.
+        max_invalid: refuse a file with more ill-formed UTF-8 sequences a byte than this; 1 takes any.
         replace: write a finished task again when its inputs are others now, instead of raising.
         dry_run: write nothing, and tell from a sample how much it will be.
     Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...; of a dry run
@@ -182,7 +182,7 @@ def finish(out: str | os.PathLike[str]) -> FinishResult:
     Joins the part records of all tasks into manifest.json. Raises FileNotFoundError naming the missing parts.
     """
 
-def split(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, out: str | os.PathLike[str], parts: int, documents: str = 'line', text_field: str = 'text', validation: float = 0.0, seed: int = 0, max_document_bytes: int = 67108864, json_as_text: bool = False, max_invalid_utf8: float = 0.001, replace: bool = False, dry_run: bool = False) -> list[SplitPart]:
+def split(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, out: str | os.PathLike[str], parts: int, documents: str = 'line', text_field: str = 'text', validation: float = 0.0, seed: int = 0, max_document_bytes: int = 67108864, json_as_text: bool = False, max_invalid: float = 0.001, replace: bool = False, dry_run: bool = False) -> list[SplitPart]:
     """
     Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace split`.
 

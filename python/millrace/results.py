@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, TypedDict
 
 
 class DocumentCounts(TypedDict):
@@ -20,7 +20,16 @@ class ShardResult(TypedDict):
     tokens: int
 
 
-class PrepareResult(DocumentCounts):
+class Forecast(TypedDict, total=False):
+    """What a dry run adds, told from a sample."""
+
+    expected_documents: int
+    expected_tokens: int
+    expected_output_bytes: int
+    sampled_bytes: int
+
+
+class PrepareResult(DocumentCounts, Forecast):
     """Of millrace.prepare."""
 
     task: int
@@ -37,10 +46,6 @@ class PrepareResult(DocumentCounts):
     limited_by: str
     seconds: float
     cpu_seconds: float
-    expected_documents: NotRequired[int]  # these four of a dry run
-    expected_tokens: NotRequired[int]
-    expected_output_bytes: NotRequired[int]
-    sampled_bytes: NotRequired[int]
 
 
 class FinishResult(DocumentCounts):

@@ -324,7 +324,7 @@ def test_a_listing_of_any_length_takes_the_same_memory(cloud: Millrace, tmp_path
 
 def test_killed_again_and_again(cloud: Millrace, bucket: str, tmp_path: Path, seeded: random.Random) -> None:
     """kill -9 at random moments of a sync up and one down, hundreds of times in ./dev soak; then one run is enough."""
-    files = {f"d{i % 3}/{i:02}": seeded.randbytes(seeded.choice([0, 10, 100_000, 9 * MIB])) for i in range(24)}
+    files = {f"d{i % 3}/{i:02}": seeded.randbytes([0, 10, 100_000, 9 * MIB][i % 4]) for i in range(32)}
     make(tmp_path / "src", files)
     for source, target in (("src", f"s3://{bucket}/p"), (f"s3://{bucket}/p", "back")):
         killed = 0

@@ -75,11 +75,17 @@ def test_paths_and_results(dataset, tmp_path):
         "StageResult": mr.stage(source, tmp_path / "staged"),
         "RemoveResult": mr.rm(tmp_path / "copy", recursive=True),
     }
+    foretold = mr.prepare(source / "a.txt", tokenizer=dataset.tokenizer, out=tmp_path / "none", dry_run=True)
+    assert set(foretold) == set(typing.get_type_hints(mr.results.PrepareResult))
+    assert mr.mv(tmp_path / "out", tmp_path / "moved", recursive=True).keys() == results["TransferResult"].keys()
     assert mr.cp(source / "a.txt", tmp_path / "b.txt").keys() == results["TransferResult"].keys()
     for name, result in results.items():
-        declared = typing.get_type_hints(getattr(mr.results, name))
-        assert set(result) == set(declared), name
+        typed = getattr(mr.results, name)
+        declared = typing.get_type_hints(typed)
+        assert typed.__required_keys__ <= set(result) <= set(declared), name
         for key, kind in declared.items():
+            if key not in result:
+                continue
             plain = typing.get_origin(kind) or kind
             assert plain is typing.Literal or isinstance(result[key], plain), (name, key, result[key])
     with mr.open(source / "a.txt", "r") as file:

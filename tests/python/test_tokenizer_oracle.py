@@ -345,7 +345,9 @@ def test_ill_formed_bytes_become_what_python_makes_of_them(tmp_path):
     documents = [ill_formed(rng) for _ in range(200)]
     for i, document in enumerate(documents):
         (tmp_path / "raw" / f"{i:04d}.txt").write_bytes(document)
-    mr.prepare([str(tmp_path / "raw")], tokenizer=str(tokenizer), out=str(tmp_path / "out"), documents="file")
+    mr.prepare(
+        [str(tmp_path / "raw")], tokenizer=str(tokenizer), out=str(tmp_path / "out"), documents="file", max_invalid=1
+    )
     with tarfile.open(tmp_path / "out" / "00000.tar") as tar:
         members = {member.name.split(".", 1)[1] + member.name: tar.extractfile(member).read() for member in tar}
     texts = [text.decode() for name, text in sorted(members.items()) if name.startswith("text")]
