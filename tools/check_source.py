@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small rules that no other tool checks: SPDX lines, [[nodiscard]] on what returns a Result, tests that are built, sizes,
-documents that are named and exist."""
+documents that are named and exist, rooms that the map has."""
 
 import pathlib
 import re
@@ -47,8 +47,17 @@ def problems():
                 yield f"{path.relative_to(ROOT)}: names {document}, which is not there"
 
 
+def unlisted_rooms():
+    """The map is true: every room of the house stands in it."""
+    for document in ("HACKING.md", "docs/design/index.md"):
+        text = (ROOT / document).read_text()
+        for room in sorted(path.parent.name for path in tracked("src/millrace/*/CMakeLists.txt")):
+            if (ROOT / "src/millrace" / room).is_dir() and f"{room}/" not in text:
+                yield f"{document}: does not say what is in src/millrace/{room}/"
+
+
 def main() -> int:
-    found = list(problems())
+    found = [*problems(), *unlisted_rooms()]
     print(*found, sep="\n", file=sys.stderr) if found else None
     return 1 if found else 0
 
