@@ -106,5 +106,21 @@ def test_several_processes_of_accelerate_are_refused(dataset, monkeypatch):
         monkeypatch.setitem(sys.modules, "accelerate.state", accelerate_state(None))
         mr.torch.as_iterable(loader)
         monkeypatch.setenv("WORLD_SIZE", "2")  # ranks that may yet become its processes
+        monkeypatch.setenv("RANK", "1")
         with pytest.raises(RuntimeError, match="has 2 processes"):
             mr.torch.as_iterable(loader)
+
+
+def test_ranks_with_a_process_group_are_refused_before_an_accelerator_is_made(dataset, monkeypatch):
+    """Each rank refuses at once, so that none waits for another."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with mr.Loader(dataset.tars, **options()) as loader:
+            monkeypatch.setitem(sys.modules, "accelerate.state", accelerate_state(None))
+            mr.torch.as_iterable(loader)
+            monkeypatch.setattr(torch.distributed, "get_world_size", lambda group=None: 2)
+            with pytest.raises(RuntimeError, match="has 2 processes"):
+                mr.torch.as_iterable(loader)
+    finally:
+        monkeypatch.undo()
+        torch.distributed.destroy_process_group()

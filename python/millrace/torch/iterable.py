@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 import millrace
 from millrace.loader import State, make_reader
 
-from .dist import initialized
+from .dist import resolve_rank
 from .loader import Batch, Loader
 
 _SKIP = "first_step"  # in the state of a worker: batches of other workers before its next one
@@ -179,12 +179,13 @@ def _rest(loader: Any) -> Iterator[Batch]:
 
 
 def _accelerate_processes() -> int:
-    """As many as there are or, before that is known, as there may be: ranks that did not call init_process_group, in a
-    process that imported Accelerate or was started by it."""
+    """As many as there are or, before Accelerate knows, as there may be: the ranks of a process that imported Accelerate
+    or was started by it."""
     state = sys.modules.get("accelerate.state")
     known = {} if state is None else state.PartialState._shared_state
     if "num_processes" in known:
         return int(known["num_processes"])
-    launched = "ACCELERATE_MIXED_PRECISION" in os.environ
-    expected = launched or (state is not None and not initialized())
-    return int(os.environ.get("WORLD_SIZE", "1")) if expected and get_worker_info() is None else 1
+    may_be_used = state is not None or "ACCELERATE_MIXED_PRECISION" in os.environ
+    if not may_be_used or get_worker_info() is not None:
+        return 1
+    return resolve_rank(None, None)[1]
