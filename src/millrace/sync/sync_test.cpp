@@ -119,6 +119,9 @@ TEST_F(SyncTest, AMoveRemovesOnlyTheVersionThatItCopied) {
   moving.on_event = {};
   EXPECT_EQ(sync(source_, target_, moving)->removed_files, 2);
   EXPECT_EQ(tree_of(source_), Tree());
+  std::filesystem::create_directory(dir_.path() + "/source");
+  EXPECT_EQ(sync(source_, target_, moving)->removed_files, 0);
+  EXPECT_TRUE(std::filesystem::exists(dir_.path() + "/source")) << "there was nothing to move";
 }
 
 TEST_F(SyncTest, SmallFilesAreMadeDurableTogetherBeforeTheyAreReported) {

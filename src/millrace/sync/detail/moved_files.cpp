@@ -72,7 +72,8 @@ Result<MovedFiles::Report> MovedFiles::remove(const Location& source, const Filt
     items.pop();
   }
   removal.flush();
-  static_cast<void>(source.storage->remove_empty_folder(source.key));  // those that hold other files stay
+  // Folders that hold other files stay, and so does a source that was empty before.
+  if (report.files > 0) static_cast<void>(source.storage->remove_empty_folder(source.key));
   return report;
 }
 
