@@ -98,27 +98,200 @@ def test_rank_comes_from_the_environment(shards, monkeypatch):
         mr.torch.Loader(shards, rank=1, **options)
 
 
-def test_device_copies_run_one_batch_ahead(shards, monkeypatch):
-    """The look-ahead with the CPU in the part of the device: what is fetched ahead is not in the state."""
+class Late:
+    """The CPU in the part of a device whose copies are done as late as they may be: when an event is waited for."""
 
-    class Stream:
-        def __init__(self, device): ...
-        def wait_stream(self, other): ...
-        def __enter__(self): ...
-        def __exit__(self, *exception): ...
+    def __init__(self):
+        self.queue = []  # copies and events, in order
+        self.made = []  # pinned buffers
+        self.inside = False
 
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
-    copies = sys.modules["millrace.torch.loader"]._DeviceCopies
+    def side_stream(self):
+        outer = self
+
+        class Inside:
+            def __enter__(self):
+                outer.inside = True
+
+            def __exit__(self, *exception):
+                outer.inside = False
+
+        return Inside()
+
+    def pinned(self, size):
+        self.made.append(torch.zeros(size, dtype=torch.uint8))
+        return self.made[-1]
+
+    def empty_like(self, value):
+        return torch.full_like(value, 77)
+
+    def copy(self, target, pinned):
+        assert self.inside
+        assert any(buffer.untyped_storage().data_ptr() == pinned.untyped_storage().data_ptr() for buffer in self.made)
+        self.queue.append((target, pinned))
+
+    def other(self, value):
+        return value.clone()
+
+    def record(self):
+        assert self.inside
+        event = LateEvent(self)
+        self.queue.append(event)
+        return event
+
+    def hand_over(self, event, tensors):
+        event.synchronize()
+        assert not self.inside and list(tensors)
+
+
+class LateEvent:
+    def __init__(self, device):
+        self.device, self.done = device, False
+
+    def synchronize(self):
+        while not self.done:
+            first = self.device.queue.pop(0)
+            if isinstance(first, LateEvent):
+                first.done = True
+            else:
+                first[0].copy_(first[1])
+
+
+@pytest.fixture
+def device_copies():
+    """The look-ahead, with the CPU in the part of the device."""
+    return lambda inner: device_module().DeviceCopies(inner, Late())
+
+
+def device_module():
+    return sys.modules["millrace.torch.device"]
+
+
+def test_two_pinned_buffers_serve_all_batches():
+    """A copy that is under way reads its buffer, so that is not written before."""
+    device = Late()
+    ring = device_module().PinnedRing(device)
+    begun = []
+    for number in range(5):
+        batch = {"ids": torch.full((3, 5), number), "pixels": [torch.full((number + 1, 2), number, dtype=torch.uint8)]}
+        begun.append((number, *ring.begin(batch)))
+        batch["ids"].zero_()  # who gave it may use it again at once
+    for number, moved, event in begun:
+        event.synchronize()
+        assert torch.equal(moved["ids"], torch.full((3, 5), number))
+        assert torch.equal(moved["pixels"][0], torch.full((number + 1, 2), number, dtype=torch.uint8))
+    assert len(device.made) == 2
+
+
+def test_a_larger_batch_gets_a_larger_buffer_and_what_was_returned_stays():
+    device = Late()
+    ring = device_module().PinnedRing(device)
+    kept = [
+        (size, ring.to_device({"x": torch.arange(size, dtype=torch.float64)})["x"]) for size in (8, 8, 90, 70, 8, 80)
+    ]
+    for size, tensor in kept:
+        assert torch.equal(tensor, torch.arange(size, dtype=torch.float64))
+        assert all(tensor.untyped_storage().data_ptr() != b.untyped_storage().data_ptr() for b in device.made)
+    assert [buffer.numel() for buffer in device.made] == [64, 64, 768, 576, 640]
+
+
+def test_copies_begun_before_an_error_keep_their_buffer():
+    device = Late()
+    ring = device_module().PinnedRing(device)
+    targets, original = [], device.empty_like
+
+    def fails_at_the_second(value):
+        if value.dtype == torch.int32:
+            raise torch.cuda.OutOfMemoryError("no memory on the device")
+        targets.append(original(value))
+        return targets[-1]
+
+    device.empty_like = fails_at_the_second
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        ring.begin({"a": torch.full((4,), 1), "b": torch.full((4,), 2, dtype=torch.int32)})
+    for value in (3, 4, 5):
+        ring.begin({"a": torch.full((4,), value)})
+    assert torch.equal(targets[0], torch.full((4,), 1))
+
+
+def test_whatever_a_batch_holds_comes_to_the_device():
+    device = Late()
+    odd = torch.arange(12).view(3, 4).t()
+    batch = {
+        "array": np.arange(6, dtype=np.int32).reshape(2, 3), "flags": np.array([True, False]), "none": np.zeros((0, 4)),
+        "texts": ["a", "b"], "times": np.array(["2026-01-01"], dtype="datetime64[D]"), "gaps": [None, np.ones(3)],
+        "nested": {"x": torch.ones(2, dtype=torch.bfloat16)}, "odd": odd, "scalar": torch.tensor(7.5),
+        "complex": torch.tensor([1 + 2j]), "objects": [{"a": 1}],
+    }  # fmt: skip
+    moved = device_module().PinnedRing(device).to_device(batch)
+    assert list(moved) == list(batch)
+    assert torch.equal(moved["array"], torch.arange(6, dtype=torch.int32).view(2, 3))
+    assert moved["flags"].tolist() == [True, False] and moved["none"].shape == (0, 4)
+    assert moved["texts"] == ["a", "b"] and moved["times"] is batch["times"] and moved["objects"] == [{"a": 1}]
+    assert moved["gaps"][0] is None and torch.equal(moved["gaps"][1], torch.ones(3, dtype=torch.float64))
+    assert torch.equal(moved["nested"]["x"], torch.ones(2, dtype=torch.bfloat16))
+    assert torch.equal(moved["odd"], odd) and moved["odd"].data_ptr() != odd.data_ptr()
+    assert moved["scalar"] == 7.5 and moved["complex"].tolist() == [1 + 2j]
+
+
+def test_device_copies_run_one_batch_ahead(shards, device_copies):
+    """What is fetched ahead is not in the state."""
     options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
     with mr.Loader(shards, **options) as plain, mr.Loader(shards, **options) as inner:
-        ahead = copies(inner, torch.device("cpu"))
+        ahead = device_copies(inner)
         assert ahead.state == plain.state_dict()
         for expected in plain:
             assert torch.equal(next(ahead)["input_ids"], torch.from_numpy(expected["input_ids"]))
             assert ahead.state == plain.state_dict()
         with pytest.raises(StopIteration):
             next(ahead)
+
+
+def test_an_error_of_the_batch_ahead_loses_no_batch_and_moves_no_state(shards, device_copies):
+    options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
+    with mr.Loader(shards, **options) as plain, mr.Loader(shards, **options) as inner:
+
+        class Stalls:
+            """Each batch is preceded by a stall."""
+
+            due = False
+
+            def __next__(self):
+                self.due = not self.due
+                if self.due:
+                    raise TimeoutError("no batch")
+                return next(inner)
+
+            def state_dict(self):
+                return inner.state_dict()
+
+        ahead = device_copies(Stalls())
+        for expected in plain:
+            before, stalls = ahead.state, 0
+            while True:
+                try:
+                    batch = next(ahead)
+                    break
+                except TimeoutError:
+                    stalls += 1
+                    assert ahead.state == before
+            assert stalls > 0
+            assert torch.equal(batch["input_ids"], torch.from_numpy(expected["input_ids"]))
+            assert ahead.state == plain.state_dict()
+
+
+def test_samples_are_copied_ahead(tmp_path, device_copies):
+    from sample_tars import picture_tars
+
+    tars = picture_tars(tmp_path, shards=2, each=20)
+    fields = {"image": mr.image("jpg;png;webp"), "cls": mr.integer(), "txt": mr.text()}
+    options = dict(fields=fields, batch_size=4, seed=7, epochs=1)
+    with mr.torch.SampleLoader(tars, **options) as plain, mr.torch.SampleLoader(tars, **options) as loader:
+        loader._ahead = device_copies(sys.modules["millrace.torch.samples"]._Tensors(loader))
+        assert loader.state_dict() == plain.state_dict()
+        for expected in plain:
+            batch = next(loader)
+            assert batch["__key__"] == expected["__key__"] and batch["txt"] == expected["txt"]
+            assert torch.equal(batch["cls"], expected["cls"])
+            assert all(map(torch.equal, batch["image"], expected["image"]))
+            assert loader.state_dict() == plain.state_dict()
