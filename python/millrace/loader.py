@@ -136,8 +136,14 @@ class Passes(ABC, Generic[B]):
     def _position(self) -> State:
         """The state behind the last batch that was returned."""
 
+    def _pause(self) -> None:
+        """The reader is about to get another position: nobody else may take batches from it meanwhile."""
+
     def _moved(self) -> None:
         """The reader has a new position."""
+
+    def _settle(self) -> None:
+        """Takes a reader that is ahead of what was returned back there; what was fetched ahead is fetched again."""
 
     def __iter__(self) -> BatchIterator[B]:
         return BatchIterator(self)
@@ -191,6 +197,7 @@ class Passes(ABC, Generic[B]):
         trains three passes, with any number of resumes. Raises ValueError (an endless loader)."""
         if self._asked_pass is not None:
             return self._asked_pass
+        self._settle()
         number, over = self._reader.pass_info()
         return number + over
 
@@ -224,6 +231,7 @@ class Passes(ABC, Generic[B]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a state, at any world size and batch size. Raises ValueError naming what differs."""
+        self._pause()
         self._reader.load_state_dict(dict(state))
         self._stays = self._loaded = True
         self._asked_pass = None
@@ -233,14 +241,15 @@ class Passes(ABC, Generic[B]):
     def set_weights(self, weights: Sequence[float]) -> None:
         """From the next batch on, these weights of a mixture, one for each source. They are part of the state. Drops what
         was read ahead. Call it on every rank at the same batch. Raises ValueError (no mixture; wrong weights)."""
-        self._reader.load_state_dict(self._position())  # the reader may be ahead of what was returned
+        self._to_position()
         self._reader.set_weights([float(weight) for weight in weights])
         self._used = None
         self._sent()
 
     @property
     def step(self) -> int:
-        """The number of the next batch; with `device=`, of the one that is copied next. Steps are the batches of a pass
+        """The number of the next batch; where batches are fetched ahead of what next() returns (`device=`,
+        `workers=`), of the one that is fetched next. Steps are the batches of a pass
         from 0 on, at this batch size, skipped ones counted; of an endless loader of one dataset, those of the whole
         run."""
         return self._reader.step
@@ -264,7 +273,7 @@ class Passes(ABC, Generic[B]):
         """Leaves out steps [begin, end) of the current pass, such as those around a spike of the loss: load a state from
         before them, call this on every rank, and go on. It is part of the state. Drops what was read ahead.
         Raises ValueError (no such steps)."""
-        self._reader.load_state_dict(self._position())  # the reader may be ahead of what was returned
+        self._to_position()
         self._reader.skip(operator.index(begin), operator.index(end))
         self._used = None
         self._sent()
@@ -287,6 +296,7 @@ class Passes(ABC, Generic[B]):
     def close(self) -> None:
         """Stops the threads and frees batches that were read ahead. Returned batches stay valid."""
         self._reader.close()
+        self._moved()
 
     def _state_behind(self, batch: Mapping[str, Any]) -> State:
         if STATE_KEY not in batch:
@@ -317,6 +327,7 @@ class Passes(ABC, Generic[B]):
         return self._next()
 
     def _first_of(self, iteration: object) -> B:
+        self._settle()
         self._iteration = iteration
         stays, self._stays = self._stays, False
         if self._begin_asked_pass() or self._is_endless:
@@ -334,7 +345,13 @@ class Passes(ABC, Generic[B]):
         self._start_pass(number)
         return True
 
+    def _to_position(self) -> None:
+        """Takes a reader that is ahead of what was returned back there."""
+        self._pause()
+        self._reader.load_state_dict(self._position())
+
     def _start_pass(self, number: int) -> None:
+        self._pause()
         self._reader.start_pass(number)
         self._between = False
         self._sent()
@@ -350,7 +367,7 @@ class Passes(ABC, Generic[B]):
         number = self._asked_pass
         if number is None and not self._stays and not self._is_endless:
             number = self._reader.pass_info()[0] + 1
-        return (self._reader.state_dict() if self._touched else None), number, self._moves
+        return (self._position() if self._touched else None), number, self._moves
 
 
 def source_arguments(

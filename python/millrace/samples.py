@@ -481,11 +481,10 @@ class SampleLoader(Passes[SampleBatch]):
     def _moved(self) -> None:
         self._batches.restart()
 
-    def _first_of(self, iteration: object) -> SampleBatch:
-        if self._batches.is_ahead:  # the reader stands behind batches that were not returned
-            self._reader.load_state_dict(self._position())
+    def _settle(self) -> None:
+        if self._batches.is_ahead:
+            self._to_position()
             self._batches.restart()
-        return super()._first_of(iteration)
 
     def close(self) -> None:
         """Stops the threads and processes and frees batches that were read ahead. Returned batches stay valid."""

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """millrace.torch.Loader against millrace.Loader: the same numbers, in the same memory."""
 
+import contextlib
+import gc
 import json
 import pickle
 import sys
+import threading
 
 import pytest
 
@@ -104,19 +107,18 @@ class Late:
     def __init__(self):
         self.queue = []  # copies and events, in order
         self.made = []  # pinned buffers
-        self.inside = False
+        self.lock = threading.RLock()
+        self.stream = threading.local()  # as in CUDA, a thread has a current stream of its own
 
+    @property
+    def inside(self):
+        return getattr(self.stream, "is_side", False)
+
+    @contextlib.contextmanager
     def side_stream(self):
-        outer = self
-
-        class Inside:
-            def __enter__(self):
-                outer.inside = True
-
-            def __exit__(self, *exception):
-                outer.inside = False
-
-        return Inside()
+        self.stream.is_side = True
+        yield
+        self.stream.is_side = False
 
     def pinned(self, size):
         self.made.append(torch.zeros(size, dtype=torch.uint8))
@@ -128,7 +130,8 @@ class Late:
     def copy(self, target, pinned):
         assert self.inside
         assert any(buffer.untyped_storage().data_ptr() == pinned.untyped_storage().data_ptr() for buffer in self.made)
-        self.queue.append((target, pinned))
+        with self.lock:
+            self.queue.append((target, pinned))
 
     def other(self, value):
         return value.clone()
@@ -136,7 +139,8 @@ class Late:
     def record(self):
         assert self.inside
         event = LateEvent(self)
-        self.queue.append(event)
+        with self.lock:
+            self.queue.append(event)
         return event
 
     def hand_over(self, event, tensors):
@@ -149,12 +153,13 @@ class LateEvent:
         self.device, self.done = device, False
 
     def synchronize(self):
-        while not self.done:
-            first = self.device.queue.pop(0)
-            if isinstance(first, LateEvent):
-                first.done = True
-            else:
-                first[0].copy_(first[1])
+        with self.device.lock:
+            while not self.done:
+                first = self.device.queue.pop(0)
+                if isinstance(first, LateEvent):
+                    first.done = True
+                else:
+                    first[0].copy_(first[1])
 
 
 @pytest.fixture
@@ -234,7 +239,7 @@ def test_whatever_a_batch_holds_comes_to_the_device():
     assert moved["scalar"] == 7.5 and moved["complex"].tolist() == [1 + 2j]
 
 
-def test_device_copies_run_one_batch_ahead(shards, device_copies):
+def test_device_copies_run_ahead(shards, device_copies):
     """What is fetched ahead is not in the state."""
     options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
     with mr.Loader(shards, **options) as plain, mr.Loader(shards, **options) as inner:
@@ -243,8 +248,111 @@ def test_device_copies_run_one_batch_ahead(shards, device_copies):
         for expected in plain:
             assert torch.equal(next(ahead)["input_ids"], torch.from_numpy(expected["input_ids"]))
             assert ahead.state == plain.state_dict()
-        with pytest.raises(StopIteration):
-            next(ahead)
+        for _ in range(2):
+            with pytest.raises(StopIteration):
+                next(ahead)
+
+
+def test_no_more_batches_than_asked_for_are_fetched_ahead(device_copies):
+    class Counted:
+        given = 0
+        fetched = threading.Semaphore(0)
+
+        def __next__(self):
+            self.given += 1
+            self.fetched.release()
+            return {"x": np.array([self.given])}
+
+        def state_dict(self):
+            return {"given": self.given}
+
+    inner = Counted()
+    ahead = device_copies(inner)
+    for number in range(1, 5):
+        assert next(ahead)["x"].tolist() == [number] and ahead.state == {"given": number}
+        for _ in range(3 if number == 1 else 1):
+            assert inner.fetched.acquire(timeout=60)
+        assert not inner.fetched.acquire(timeout=0.05)
+    ahead.pause()
+    assert not ahead._shared.changed._is_owned() and ahead._thread is None
+    # A pause loses nothing.
+    assert [next(ahead)["x"].item() for _ in range(4)] == [5, 6, 7, 8]
+    ahead.restart()
+    assert ahead.state == {"given": inner.given}
+
+
+def test_the_thread_ends_with_its_loader(device_copies):
+    class Endless:
+        def __next__(self):
+            return {"x": np.zeros(1)}
+
+        def state_dict(self):
+            return {}
+
+    ahead = device_copies(Endless())
+    next(ahead)
+    thread = ahead._thread
+    del ahead
+    gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def on_a_device(loader, copies):
+    """A loader of this module as if it had been opened with device=."""
+    inner = sys.modules["millrace.torch.samples"]._Tensors(loader) if hasattr(loader, "_batches") else loader._reader
+    loader._ahead = copies(inner)
+    return loader
+
+
+def values(batches):
+    return [batch["input_ids"].tolist() for batch in batches]
+
+
+def test_a_loader_for_a_device_moves_like_another(shards, device_copies):
+    """Passes, a `for` that is left, states, skips and provenance, with batches under way."""
+    options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
+    with mr.torch.Loader(shards, **options) as plain, mr.torch.Loader(shards, **options) as loader:
+        on_a_device(loader, device_copies)
+        steps = len(plain)
+        assert steps > 6 and len(loader) == steps
+        for each in (plain, loader):
+            each.taken = [next(each), next(each)]
+            each.taken += [batch for _, batch in zip(range(2), each, strict=False)]
+            assert each.next_pass == 0
+            each.taken += list(each)  # the next pass, as the `for` before was left
+            each.state = each.state_dict()
+            assert each.next_pass == 2
+            each.taken += [next(iter(each))]
+            each.load_state_dict(each.state)
+            each.taken += [next(each)]
+            each.skip(2, 4)
+            each.taken += list(each)
+        assert values(loader.taken) == values(plain.taken) and loader.state == plain.state
+        assert loader.state_dict() == plain.state_dict()
+
+
+def test_next_pass_is_told_from_where_training_is(shards, device_copies):
+    """Not from where the reader is, which may have reached the end."""
+    options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
+    with mr.torch.Loader(shards, **options) as loader:
+        on_a_device(loader, device_copies)
+        steps = len(loader)
+        for _ in range(steps - 1):
+            last = next(loader)
+        assert loader.next_pass == 0
+        rest = list(loader)  # goes on in this pass
+        assert len(rest) == 1 and not torch.equal(rest[0]["input_ids"], last["input_ids"])
+        assert loader.next_pass == 1
+
+
+def test_close_ends_a_wait_of_the_thread(tmp_path, shards, device_copies):
+    loader = on_a_device(mr.torch.Loader(shards, batch_size=4, seq_len=SEQ_LEN), device_copies)
+    next(loader)
+    thread = loader._ahead._thread
+    loader.close()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_an_error_of_the_batch_ahead_loses_no_batch_and_moves_no_state(shards, device_copies):

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, cast
@@ -141,45 +144,109 @@ class PinnedRing:
 
 
 class DeviceCopies:
-    """Iterates over device copies of a loader's batches, one copy under way ahead of the one returned."""
+    """Iterates over device copies of a loader's batches. A thread of its own fetches batches and begins their copies, up
+    to `ahead` of them beyond the last one returned, so that next() finds a copy under way or done.
 
-    def __init__(self, inner: Any, copies: Copies) -> None:
+    Not thread-safe: one thread iterates. That thread calls pause() before the loader is given another position, and
+    restart() after. `inner` is used by the thread only, but for state_dict() while it is paused.
+    """
+
+    def __init__(self, inner: Any, copies: Copies, ahead: int = 2) -> None:
         self._inner = inner
+        self._ring = PinnedRing(copies, ahead + 1)
         self._copies = copies
-        self._ring = PinnedRing(copies)
-        self.restart()
+        self._most = ahead
+        self._thread: threading.Thread | None = None
+        self._stop: Callable[[], object]  # of that thread
+        self._shared = _Shared()
+        self._state: State | None = None  # behind the last returned batch; None: where `inner` is
 
-    def restart(self) -> None:
-        """Forgets the batch ahead: the loader has a new position."""
-        self._next: tuple[dict[str, Any], Event, State] | None = None
-        self._state: State | None = None  # deferred, because it opens the dataset
+    @property
+    def is_ahead(self) -> bool:
+        """Whether batches were fetched that were not returned."""
+        return bool(self._shared.items) or self._thread is not None
 
     @property
     def state(self) -> State:
         """The state behind the last returned batch."""
-        state: State = self._inner.state_dict() if self._state is None else self._state
-        self._state = state
-        return state
+        if self._state is None:
+            self._state = self._inner.state_dict()
+        return self._state
+
+    def pause(self) -> None:
+        """Returns when nothing is being fetched any more, at the latest when the batch being fetched is there."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stop()  # once, though it would be called again when this object goes
+            thread.join()
+
+    def restart(self) -> None:
+        """Forgets the batches ahead: the loader has a new position."""
+        self.pause()
+        self._shared = _Shared()
+        self._state = None
 
     def __next__(self) -> dict[str, Any]:
-        if self._next is None:
-            self._state = self.state  # before anything is fetched ahead
-            self._next = self._copy()
-        if self._next is None:
-            raise StopIteration
-        batch, event, state = self._next
-        ahead = self._copy()  # when it raises, the next call returns this batch, and the state stays before it
+        if self._thread is None and not self._shared.items:
+            _ = self.state  # before anything is fetched ahead
+            self._start()
+        shared = self._shared
+        with shared.changed:
+            while not shared.items:
+                shared.changed.wait()
+            item = shared.items.popleft()
+            shared.changed.notify_all()
+        if isinstance(item, BaseException):
+            # The thread has ended. The next call asks the loader again.
+            self.pause()
+            raise item
+        batch, event, state = item
         self._copies.hand_over(event, tensors_of(batch))
-        self._next, self._state = ahead, state
+        self._state = state
         return batch
 
-    def _copy(self) -> tuple[dict[str, Any], Event, State] | None:
-        arrays = next(self._inner, None)
-        if arrays is None:
-            return None
-        batch, event = self._ring.begin(arrays)
-        # Training has not seen the batch ahead, so each batch carries the state behind it.
-        return batch, event, self._inner.state_dict()
+    def _start(self) -> None:
+        self._shared = shared = _Shared()
+        arguments = (shared, self._inner, self._ring, self._most)
+        # The thread knows neither this object nor the loader around it, so both can be collected while it waits.
+        self._thread = threading.Thread(target=_feed, args=arguments, name="mr-device", daemon=True)
+        self._stop = weakref.finalize(self, shared.stop)
+        self._thread.start()
+
+
+class _Shared:
+    """What the thread that feeds a device and the thread that trains know of each other."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        # In order: (batch, event, the state behind it), and at the end what ended the thread.
+        self.items: deque[tuple[dict[str, Any], Event, State] | BaseException] = deque()
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        with self.changed:
+            self.is_stopped = True
+            self.changed.notify_all()
+
+
+def _feed(shared: _Shared, inner: Any, ring: PinnedRing, most: int) -> None:
+    item: tuple[dict[str, Any], Event, State] | BaseException
+    while True:
+        with shared.changed:
+            while len(shared.items) >= most and not shared.is_stopped:
+                shared.changed.wait()
+            if shared.is_stopped:
+                return
+        try:
+            # Training has not seen this batch, so the state behind it goes with it.
+            item = (*ring.begin(next(inner)), inner.state_dict())
+        except BaseException as error:
+            item = error
+        with shared.changed:
+            shared.items.append(item)
+            shared.changed.notify_all()
+        if isinstance(item, BaseException):
+            return
 
 
 def copies_of(inner: Any, device: torch.device | None) -> DeviceCopies | None:

@@ -24,8 +24,8 @@ class Loader(Passes[Batch]):
     Takes every argument of `millrace.Loader` and one more:
 
     device: None or a CPU device gives tensors that share the loader's memory, without a copy. A CUDA device gives
-        tensors there: each batch is laid into pinned memory, two buffers that are made once, and copied from there by a
-        side stream, one batch ahead of training.
+        tensors there: a thread lays each batch into pinned memory, three buffers that are made once, and copies it from
+        there on a side stream, two batches ahead of training. The current stream waits for the copy, not the caller.
 
     `rank` and `world_size` default to those of torch.distributed when it is initialised, else to the environment's RANK
     and WORLD_SIZE, else to 0 of 1.
@@ -100,8 +100,17 @@ class Loader(Passes[Batch]):
     def _position(self) -> State:
         return self._reader.state_dict() if self._ahead is None else self._ahead.state
 
+    def _pause(self) -> None:
+        if self._ahead is not None:
+            self._ahead.pause()
+
     def _moved(self) -> None:
         if self._ahead is not None:
+            self._ahead.restart()
+
+    def _settle(self) -> None:
+        if self._ahead is not None and self._ahead.is_ahead:
+            self._to_position()
             self._ahead.restart()
 
     def __enter__(self) -> Loader:

@@ -33,16 +33,16 @@ def as_tensors(value: Any) -> Any:
 
 
 class _Tensors:
-    """The batches of a SampleLoader as tensors, for DeviceCopies."""
+    """The batches of a SampleLoader as tensors, for DeviceCopies. Does not keep the loader, which keeps this."""
 
     def __init__(self, loader: SampleLoader) -> None:
-        self._loader = loader
+        self._batches = loader._batches
 
     def __next__(self) -> SampleBatch:
-        return self._loader._take_arrays()
+        return next(self._batches)
 
     def state_dict(self) -> State:
-        return self._loader._batches.state
+        return self._batches.state
 
 
 class SampleLoader(millrace.samples.SampleLoader):
@@ -51,8 +51,8 @@ class SampleLoader(millrace.samples.SampleLoader):
     Takes every argument of `millrace.SampleLoader` and one more:
 
     device: None or a CPU device gives tensors that share the loader's memory, without a copy. A CUDA device gives
-        tensors there: each batch is laid into pinned memory, two buffers that are made once, and copied from there by a
-        side stream, one batch ahead of training.
+        tensors there: a thread lays each batch into pinned memory, three buffers that are made once, and copies it from
+        there on a side stream, two batches ahead of training. The current stream waits for the copy, not the caller.
 
     `rank` and `world_size` default to those of torch.distributed when it is initialised, else to the environment's RANK
     and WORLD_SIZE, else to 0 of 1. `map` and `map_batch` get arrays; what they give may be tensors.
@@ -109,9 +109,6 @@ class SampleLoader(millrace.samples.SampleLoader):
         self._device = None if device is None else torch.device(device)
         self._ahead = copies_of(_Tensors(self), self._device)
 
-    def _take_arrays(self) -> SampleBatch:
-        return super()._take()
-
     def _take(self) -> SampleBatch:
         if self._ahead is not None:
             return next(self._ahead)
@@ -120,10 +117,27 @@ class SampleLoader(millrace.samples.SampleLoader):
     def _position(self) -> State:
         return super()._position() if self._ahead is None else self._ahead.state
 
+    def _pause(self) -> None:
+        if self._ahead is not None:
+            self._ahead.pause()
+
     def _moved(self) -> None:
-        super()._moved()
         if self._ahead is not None:
             self._ahead.restart()
+        super()._moved()
+
+    def _settle(self) -> None:
+        if self._ahead is None:
+            super()._settle()
+        elif self._ahead.is_ahead:
+            self._to_position()
+            self._moved()
+
+    def close(self) -> None:
+        """Stops the threads and processes and frees batches that were read ahead. Returned batches stay valid."""
+        self._reader.close()  # ends a wait of the thread that copies
+        self._moved()
+        super().close()
 
     def __getstate__(self) -> tuple[Any, ...]:
         return super().__getstate__(), self._asked_rank, self._device
