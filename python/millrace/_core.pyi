@@ -2,7 +2,7 @@
 The C++ core of Millrace. Use the names of the package `millrace`; this module is its inside.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import os
 from typing import Any
 
@@ -320,6 +320,11 @@ class PendingSave:
     @property
     def done(self) -> bool: ...
 
+    def filled(self, failure: str | None = None) -> None:
+        """
+        What fill() began is done; or, with a reason, never will be, and the save fails.
+        """
+
     @property
     def status(self) -> dict[str, str]:
         """
@@ -339,11 +344,13 @@ class Saver:
     One rank's way to write checkpoints; millrace.torch.Checkpointer is the way to use it.
     """
 
-    def __init__(self, root: str, *, attempt: str, rank: int = 0, world_size: int = 1, threads: int = 0, memory_bytes: int = 0, reserve_bytes: int = 0, commit_timeout: float = 600.0, keep: tuple[int, int, int, str, bool, float, int] = (0, 0, 0, '', False, 0.0, 0), tiers: Sequence[tuple[str, tuple[int, int, int, str, bool, float, int], int, bool]] = [], save_every: int = 0, tier_timeout: float = 120.0) -> None: ...
+    def __init__(self, root: str, *, attempt: str, rank: int = 0, world_size: int = 1, threads: int = 0, memory_bytes: int = 0, reserve_bytes: int = 0, commit_timeout: float = 600.0, keep: tuple[int, int, int, str, bool, float, int] = (0, 0, 0, '', False, 0.0, 0), tiers: Sequence[tuple[str, tuple[int, int, int, str, bool, float, int], int, bool]] = [], save_every: int = 0, tier_timeout: float = 120.0, pin: bool = False) -> None: ...
 
-    def save(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], state: str, rank_state: str = 'null', metrics: Mapping[str, float] = {}) -> PendingSave:
+    def save(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], state: str, rank_state: str = 'null', metrics: Mapping[str, float] = {}, fill: Callable[[int, int, list[tuple[int, int, int]]], object] | None = None) -> PendingSave:
         """
-        Copies the tensors, given as (name, dtype, global_shape, offset, shape, data_ptr), and returns a PendingSave.
+        Copies the tensors, given as (name, dtype, global_shape, offset, shape, data_ptr), and returns a
+        PendingSave. Tensors with data_ptr 0 are filled in by the caller: fill(image, bytes, [(tensor, address,
+        bytes)]) begins that, and PendingSave.filled() says when it is done.
         """
 
     def save_part(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], rank_state: str = 'null') -> PendingSave:

@@ -19,10 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 import millrace
 from millrace import _core
 
 from . import state as tree
+from .device_image import Copies, CudaCopies, DeviceImage
 from .dist import Group, resolve_rank
 from .restore import Restorer
 from .share import Share
@@ -158,6 +161,7 @@ class Checkpointer:
             commit_timeout=commit_timeout,
             save_every=save_every,
             tier_timeout=tier_timeout,
+            pin=torch.cuda.is_available(),
         )
         self._open()
 
@@ -178,6 +182,8 @@ class Checkpointer:
         self._healer: threading.Thread | None = None  # mends what the last restore found damaged
         self._opened: _core.Checkpoint | None = None  # rank 0's, on the way from the listing to the restore
         self._staging = Staging()
+        self._copies: Copies = CudaCopies()
+        self._is_capped = self._options["memory_bytes"] > 0
         self._last: Save | None = None
         self._stalls = [0, 0.0, 0.0]  # saves, seconds in all, seconds of the last one
 
@@ -257,15 +263,37 @@ class Checkpointer:
     def _save(self, step: int, encoded: tree.Encoded, metrics: Mapping[str, float]) -> Save:
         names = self._names_to_write(encoded)
         boxes = [encoded.boxes[name] for name in names]
-        dense = self._staging.to_cpu(zip(names, boxes, strict=True))
+        values = [box.local for box in boxes]
+        # What is on a device goes from there into the image. A state above memory_bytes has none: it is staged.
+        taken = [
+            not self._is_capped and self._copies.takes(value) and box.nbytes > 0
+            for box, value in zip(boxes, values, strict=True)
+        ]
+        staged = [(name, box) for name, box, is_taken in zip(names, boxes, taken, strict=True) if not is_taken]
+        dense = self._staging.to_cpu(staged)
+        addresses = map(address, dense)
         tensors = [
-            (name, box.dtype, box.global_shape, box.offset, box.shape, address(value))
-            for name, box, value in zip(names, boxes, dense, strict=True)
+            (name, box.dtype, box.global_shape, box.offset, box.shape, 0 if is_taken else next(addresses))
+            for name, box, is_taken in zip(names, boxes, taken, strict=True)
         ]
         document = tree.dump(encoded.state) if self._rank == 0 else "null"
         rank_document = tree.dump({"$dict": encoded.rank_state}) if encoded.rank_state else "null"
         measured = {name: float(value) for name, value in metrics.items()}
-        return self._saver.save(step, tensors, document, rank_document, measured)
+        if not any(taken):
+            return self._saver.save(step, tensors, document, rank_document, measured)
+        image = DeviceImage(self._copies, values)
+        try:
+            save = self._saver.save(step, tensors, document, rank_document, measured, image.fill)
+        except BaseException:
+            image.end()  # before the image's memory is used again
+            raise
+        try:
+            image.end()
+        except BaseException as error:
+            save.filled(f"the copy from the device failed: {error}")
+            raise
+        save.filled()
+        return save
 
     def restore(
         self,

@@ -53,6 +53,16 @@ struct TensorToSave {
   const std::byte* data = nullptr;  // the box's elements, dense row-major; read during save() only
 };
 
+// Where the elements of a tensor without `data` belong in the image of a save: `bytes`, dense row-major.
+struct ImagePlace {
+  size_t tensor = 0;  // of those given to save()
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+};
+// Begins to fill the places, as copies from a device do, and returns; PendingSave::filled() says when that is done.
+// Called on the thread of save(), with the memory that holds them all. After an error nothing may write there any more.
+using FillImage = std::function<Status(std::span<std::byte> image, std::span<const ImagePlace> places)>;
+
 // What a program measured at a step, by name. Values that are not finite are never stored, so they are never the best.
 using StepMetrics = std::map<std::string, double, std::less<>>;
 
@@ -94,6 +104,8 @@ struct SaverOptions {
   // Snapshot memory to take at create() and to touch in the background, so that the first save stops training no longer
   // than the others. As much as this rank's file will have; 0: the first save takes and touches it.
   int64_t reserve_bytes = 0;
+  // Pins the snapshot memory for CUDA devices, that of `reserve_bytes` in the background, if there is a driver.
+  bool pin = false;
   std::chrono::milliseconds commit_timeout{600'000};  // how long to wait for the other ranks of a step
   KeepRules keep{};                                   // of the root, applied after each commit
   // Tiers nearer than the root, nearest first. The nearest is written from the snapshot, the others from its files, or
@@ -126,6 +138,9 @@ class PendingSave {
   std::string folder() const;         // of the step, below each tier: "step-000000000100"
   virtual int64_t bytes() const = 0;  // of this rank's file
   virtual bool done() const = 0;      // in all tiers, well or badly
+  // The places of FillImage hold their elements; or why they never will: then the save fails so in every tier. Called
+  // once for a save with a FillImage; the save waits for it, without a limit of its own.
+  virtual void filled(Status status) = 0;
   // SaverOptions::tiers in their order, then the root: 1 without tiers.
   virtual size_t tiers() const = 0;
   virtual const std::string& tier_url(size_t tier) const = 0;
@@ -161,10 +176,12 @@ class Saver {
   // A save that is larger than `memory_bytes` is given up after `stop`: cancelled, and the step is whole or
   // nowhere.
   // `metrics` are rank 0's and become the manifest's, for KeepRules::best.
+  // With `fill`, tensors may come without `data`: the caller fills their places in the image by himself, also after
+  // save() has returned. Not for a save that is larger than `memory_bytes` (unsupported).
   [[nodiscard]] virtual Result<std::shared_ptr<PendingSave>> save(int64_t step, std::span<const TensorToSave> tensors,
                                                                   std::string state, std::string rank_state,
-                                                                  StepMetrics metrics = {},
-                                                                  std::stop_token stop = {}) = 0;
+                                                                  StepMetrics metrics = {}, std::stop_token stop = {},
+                                                                  const FillImage& fill = {}) = 0;
   // A save in two halves, for callers that hear from the other ranks by themselves. save_part() is save() but for the
   // commit: its PendingSave ends when this rank's part is durable. commit() of rank 0 then commits the step, as soon as
   // the parts of all ranks are there. A part that is not committed before the next save is removed by a later sweep.

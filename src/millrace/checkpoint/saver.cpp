@@ -13,6 +13,7 @@
 #include "millrace/base/buffer_pool.h"
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
+#include "millrace/base/pinned.h"
 #include "millrace/base/published.h"
 #include "millrace/base/sync.h"
 #include "millrace/base/units.h"
@@ -46,13 +47,14 @@ void touch_pages(std::span<std::byte> memory, const std::stop_token& stop) {
 
 // The memory of a snapshot and the threads that fill and hash it. A save that hangs in storage keeps its own.
 struct Workspace {
-  explicit Workspace(int threads) : executor(helper_threads(threads), "mr-ckpt") {}
+  Workspace(int threads, bool pin) : executor(helper_threads(threads), "mr-ckpt"), is_pinned(pin) {}
 
   // Memory for an image of `bytes`: what the last save used, unless this one needs more.
   Status make_room(int64_t bytes) {
     constexpr int64_t kPage = 4096;
     const int64_t needed = (bytes + kPage - 1) / kPage * kPage;
     if (static_cast<int64_t>(image.size()) >= needed) return {};
+    pinned = PinnedRange();
     image = Buffer();
     pool.reset();
     ASSIGN_OR_RETURN(pool, BufferPool::reserve(*MemoryBudget::process(), "checkpoint", needed));
@@ -60,10 +62,25 @@ struct Workspace {
     return {};
   }
 
+  // Without it copies from a device are right, too, but each stops the thread that asks for it.
+  void pin_image() {
+    if (!is_pinned || pinned) return;
+    if (auto range = PinnedRange::pin(image.span())) {
+      pinned = std::move(*range);
+    } else if (range.error().code() != ErrorCode::kUnavailable) {
+      is_pinned = false;
+      if (range.error().code() != ErrorCode::kUnsupported)
+        log(LogLevel::kWarning, "checkpoint: saves from a GPU will stop training for longer: {}",
+            range.error().to_string());
+    }
+  }
+
   Executor executor;
   std::unique_ptr<BufferPool> pool;
   // Of the rank's file, or what it goes through; kept from save to save, so that its pages are there.
   Buffer image;
+  bool is_pinned;  // as far as the driver does it
+  PinnedRange pinned;
 };
 
 // One folder of checkpoints. Its saves end one after the other, so `sweep` belongs to the save that ends.
@@ -247,6 +264,7 @@ class TierJob {
   RankPlaces places() const { return RankPlaces::of_new(core_->options.world_size); }
 
   Result<WrittenRecord> write_image() {
+    RETURN_IF_ERROR(while_waiting([&] { return save_->wait_filled(); }));
     RETURN_IF_ERROR(check_tier());
     const SaverOptions& options = core_->options;
     MetricTimer timer(core_->metrics, Metric::kWriteSeconds);
@@ -416,7 +434,7 @@ class RankSaver final : public Saver {
  public:
   RankSaver(Location root, const SaverOptions& options)
       : core_(std::make_shared<Core>(std::move(root), options)),
-        work_(std::make_shared<Workspace>(options.threads)),
+        work_(std::make_shared<Workspace>(options.threads, options.pin)),
         last_of_tier_(core_->tiers.size()) {}
 
   ~RankSaver() override {
@@ -441,15 +459,16 @@ class RankSaver final : public Saver {
 
   [[nodiscard]] Result<std::shared_ptr<PendingSave>> save(int64_t step, std::span<const TensorToSave> tensors,
                                                           std::string state, std::string rank_state,
-                                                          StepMetrics metrics, std::stop_token stop) override {
-    return start(step, tensors, {std::move(state), std::move(rank_state), std::move(metrics)}, stop);
+                                                          StepMetrics metrics, std::stop_token stop,
+                                                          const FillImage& fill) override {
+    return start(step, tensors, {std::move(state), std::move(rank_state), std::move(metrics)}, stop, fill);
   }
 
   [[nodiscard]] Result<std::shared_ptr<PendingSave>> save_part(int64_t step, std::span<const TensorToSave> tensors,
                                                                std::string rank_state, std::stop_token stop) override {
     if (core_->tiers.size() > 1)
       return fail(ErrorCode::kUnsupported, "save_part: a Saver with tiers commits each of them by itself; use save()");
-    return start(step, tensors, {std::nullopt, std::move(rank_state)}, stop);
+    return start(step, tensors, {std::nullopt, std::move(rank_state)}, stop, {});
   }
 
   [[nodiscard]] Status commit(int64_t step, std::string state, StepMetrics metrics) override {
@@ -477,8 +496,11 @@ class RankSaver final : public Saver {
   Status reserve(int64_t bytes) {
     const int64_t cap = core_->options.memory_bytes;
     RETURN_IF_ERROR(work_->make_room(cap > 0 ? std::min(bytes, cap) : bytes));
-    toucher_ = Thread("mr-ckpt-touch",
-                      [work = work_, stop = touching_.get_token()] { touch_pages(work->image.span(), stop); });
+    if (core_->options.pin) PinnedRange::see_context();
+    toucher_ = Thread("mr-ckpt-touch", [work = work_, stop = touching_.get_token()] {
+      touch_pages(work->image.span(), stop);
+      if (!stop.stop_requested()) work->pin_image();
+    });
     return {};
   }
 
@@ -489,14 +511,14 @@ class RankSaver final : public Saver {
   };
 
   Result<std::shared_ptr<PendingSave>> start(int64_t step, std::span<const TensorToSave> tensors, Documents documents,
-                                             const std::stop_token& stop) {
+                                             const std::stop_token& stop, const FillImage& fill) {
     if (generation_ != fork_generation()) return tl::unexpected<Error>(forked_error(step));
     MutexLock lock(mutex_);
     const StallTimer stall(core_->metrics);
     RETURN_IF_ERROR(take_failure());
     if (core_->part.has_value()) core_->tiers[0].sweep = true;  // never committed
     core_->part.reset();
-    RETURN_IF_ERROR(check_arguments(step, tensors));
+    RETURN_IF_ERROR(check_arguments(step, tensors, fill != nullptr));
     if (documents.state) RETURN_IF_ERROR(check_state(step, *documents.state));
     RETURN_IF_ERROR(check_state(step, documents.rank_state));
     RETURN_IF_ERROR(clean_metrics(step, documents.metrics));
@@ -505,10 +527,18 @@ class RankSaver final : public Saver {
     }
     stop_touching();
     const int64_t bytes = file_->bytes();
-    if (work_.use_count() > 1) work_ = std::make_shared<Workspace>(core_->options.threads);  // one hangs in storage
+    if (work_.use_count() > 1)  // one hangs in storage
+      work_ = std::make_shared<Workspace>(core_->options.threads, core_->options.pin);
     const int64_t cap = core_->options.memory_bytes;
-    if (cap > 0 && bytes > cap) return start_through(step, tensors, std::move(documents), stop);
+    if (cap > 0 && bytes > cap) {
+      if (fill) return fail(ErrorCode::kUnsupported, "step {}: a save above memory_bytes from a device", step);
+      return start_through(step, tensors, std::move(documents), stop);
+    }
     RETURN_IF_ERROR(work_->make_room(bytes));
+    if (fill) {
+      work_->pin_image();
+      RETURN_IF_ERROR(fill(work_->image.span(), file_->places(tensors, work_->image.data())));
+    }
 
     Status storage_ready;
     file_->snapshot(tensors, work_->image.data(), work_->executor, [&] {
@@ -517,7 +547,7 @@ class RankSaver final : public Saver {
     RETURN_IF_ERROR(storage_ready);
 
     last_step_ = step;
-    return launch(step, std::move(documents));
+    return launch(step, std::move(documents), nullptr, fill != nullptr);
   }
 
   // The tensors are written from where they are, through the memory that is allowed.
@@ -542,8 +572,8 @@ class RankSaver final : public Saver {
   }
 
   // A thread for each tier.
-  std::shared_ptr<Save> launch(int64_t step, Documents documents, const std::shared_ptr<LiveTensors>& live = nullptr)
-      REQUIRES_LOCK(mutex_) {
+  std::shared_ptr<Save> launch(int64_t step, Documents documents, const std::shared_ptr<LiveTensors>& live = nullptr,
+                               bool is_filled_later = false) REQUIRES_LOCK(mutex_) {
     const bool tiered = core_->tiers.size() > 1;
     const auto save =
         std::make_shared<Save>(step, file_->bytes(), core_->places_of(step),
@@ -555,6 +585,7 @@ class RankSaver final : public Saver {
                                                   publish_add(Published::kSavesUnderWay, -1);
                                                   publish_add(Published::kUnwrittenBytes, -bytes);
                                                 }});
+    if (is_filled_later) save->expect_fill();
     publish_add(Published::kSaves, 1);
     publish_add(Published::kSavesUnderWay, 1);
     publish_add(Published::kUnwrittenBytes, file_->bytes());
@@ -636,14 +667,15 @@ class RankSaver final : public Saver {
     return {};
   }
 
-  Status check_arguments(int64_t step, std::span<const TensorToSave> tensors) const REQUIRES_LOCK(mutex_) {
+  Status check_arguments(int64_t step, std::span<const TensorToSave> tensors, bool is_filled_later) const
+      REQUIRES_LOCK(mutex_) {
     if (step < 0) return fail(ErrorCode::kInvalidArgument, "step {} is negative", step);
     if (step <= last_step_)
       return fail(ErrorCode::kInvalidArgument, "step {} does not come after step {}, the last one saved", step,
                   last_step_);
     for (const TensorToSave& tensor : tensors) {
       const bool empty = std::find(tensor.box.shape.begin(), tensor.box.shape.end(), 0) != tensor.box.shape.end();
-      if (tensor.data == nullptr && !empty)
+      if (tensor.data == nullptr && !empty && !is_filled_later)
         return fail(ErrorCode::kInvalidArgument, "tensor '{}' has no data", tensor.name);
     }
     return {};

@@ -67,7 +67,7 @@ checkpoint::KeepRules keep_rules(const KeepEntry& entry) {
 
 void init_saver(PySaver* self, const std::string& root, std::string attempt, int64_t rank, int64_t world_size,
                 int threads, int64_t memory_bytes, int64_t reserve_bytes, double commit_timeout, const KeepEntry& keep,
-                const std::vector<TierEntry>& tiers, int64_t save_every, double tier_timeout) {
+                const std::vector<TierEntry>& tiers, int64_t save_every, double tier_timeout, bool pin) {
   checkpoint::SaverOptions options;
   options.attempt = std::move(attempt);
   options.rank = rank;
@@ -75,6 +75,7 @@ void init_saver(PySaver* self, const std::string& root, std::string attempt, int
   options.threads = threads;
   options.memory_bytes = memory_bytes;
   options.reserve_bytes = reserve_bytes;
+  options.pin = pin;
   options.commit_timeout = to_ms(commit_timeout);
   options.keep = keep_rules(keep);
   options.save_every = save_every;
@@ -98,13 +99,51 @@ std::vector<checkpoint::TensorToSave> tensors_to_save(const std::vector<SaveEntr
   return tensors;
 }
 
+// Calls a Python function where the core wants its image filled; what it raises is kept for the caller of save().
+class PyFill {
+ public:
+  explicit PyFill(nb::object function) : function_(std::move(function)) {}
+  Status operator()(std::span<std::byte> image, std::span<const checkpoint::ImagePlace> places) {
+    const nb::gil_scoped_acquire gil;
+    const auto address = [](const std::byte* data) { return reinterpret_cast<uintptr_t>(data); };
+    try {
+      std::vector<std::tuple<size_t, uintptr_t, int64_t>> wanted;
+      wanted.reserve(places.size());
+      for (const auto& place : places) wanted.emplace_back(place.tensor, address(place.data), place.bytes);
+      function_(address(image.data()), image.size(), wanted);
+    } catch (nb::python_error& error) {
+      raised_ = std::make_unique<nb::python_error>(std::move(error));
+      return fail(ErrorCode::kCancelled, "the image was not filled");
+    }
+    return {};
+  }
+  void rethrow() {
+    if (raised_) throw nb::python_error(std::move(*raised_));
+  }
+
+ private:
+  nb::object function_;
+  std::unique_ptr<nb::python_error> raised_;
+};
+
 std::shared_ptr<PendingSave> save(PySaver& self, int64_t step, const std::vector<SaveEntry>& entries, std::string state,
-                                  std::string rank_state, const std::map<std::string, double>& metrics) {
+                                  std::string rank_state, const std::map<std::string, double>& metrics,
+                                  const nb::object& fill) {
   const auto tensors = tensors_to_save(entries);
   Saver& saver = self.get();
+  PyFill filler(fill);
   const auto start = [&](const std::stop_token& stop) {
-    return saver.save(step, tensors, std::move(state), std::move(rank_state), {metrics.begin(), metrics.end()}, stop);
+    return saver.save(step, tensors, std::move(state), std::move(rank_state), {metrics.begin(), metrics.end()}, stop,
+                      fill.is_none() ? checkpoint::FillImage() : std::ref(filler));
   };
+  if (!fill.is_none()) {
+    auto pending = [&] {
+      const GilRelease release;
+      return start({});
+    }();
+    filler.rethrow();
+    return unwrap(std::move(pending));
+  }
   // A thread for the call would lengthen the stop of a save that only copies.
   if (self.is_capped) return interruptible<std::shared_ptr<PendingSave>>(start);
   return without_gil([&] { return start({}); });
@@ -380,6 +419,13 @@ void register_checkpoint(nb::module_& m) {
       .def_prop_ro("step", &PendingSave::step)
       .def_prop_ro("bytes", &PendingSave::bytes, "Of this rank's file.")
       .def_prop_ro("done", &PendingSave::done)
+      .def(
+          "filled",
+          [](PendingSave& self, const std::optional<std::string>& failure) {
+            self.filled(failure ? Status(fail(ErrorCode::kInternal, "step {}: {}", self.step(), *failure)) : Status());
+          },
+          nb::arg("failure") = nb::none(),
+          "What fill() began is done; or, with a reason, never will be, and the save fails.")
       .def_prop_ro("status", &save_status, nb::sig("def status(self) -> dict[str, str]"),
                    "By tier, nearest first, the root last: 'pending', 'durable', 'failed', or 'skipped' (save_every).")
       .def("wait", &wait, nb::arg("timeout") = nb::none(), nb::arg("tier") = nb::none(),
@@ -395,11 +441,19 @@ void register_checkpoint(nb::module_& m) {
       .def("__init__", &init_saver, nb::arg("root"), nb::kw_only(), nb::arg("attempt"), nb::arg("rank") = 0,
            nb::arg("world_size") = 1, nb::arg("threads") = 0, nb::arg("memory_bytes") = 0, nb::arg("reserve_bytes") = 0,
            nb::arg("commit_timeout") = 600.0, nb::arg("keep") = KeepEntry{},
-           nb::arg("tiers") = std::vector<TierEntry>(), nb::arg("save_every") = 0, nb::arg("tier_timeout") = 120.0)
-      .def("save", &save, nb::arg("step"), nb::arg("tensors"), nb::arg("state"), nb::arg("rank_state") = "null",
-           nb::arg("metrics") = std::map<std::string, double>(),
-           "Copies the tensors, given as (name, dtype, global_shape, offset, shape, data_ptr), and returns a "
-           "PendingSave.")
+           nb::arg("tiers") = std::vector<TierEntry>(), nb::arg("save_every") = 0, nb::arg("tier_timeout") = 120.0,
+           nb::arg("pin") = false)
+      .def(
+          "save", &save, nb::arg("step"), nb::arg("tensors"), nb::arg("state"), nb::arg("rank_state") = "null",
+          nb::arg("metrics") = std::map<std::string, double>(), nb::arg("fill") = nb::none(),
+          nb::sig("def save(self, step: int, tensors: collections.abc.Sequence[tuple[str, str, "
+                  "collections.abc.Sequence[int], collections.abc.Sequence[int], collections.abc.Sequence[int], int]], "
+                  "state: str, rank_state: str = 'null', metrics: collections.abc.Mapping[str, float] = {}, "
+                  "fill: collections.abc.Callable[[int, int, list[tuple[int, int, int]]], object] | None = None) -> "
+                  "PendingSave"),
+          "Copies the tensors, given as (name, dtype, global_shape, offset, shape, data_ptr), and returns a\n"
+          "PendingSave. Tensors with data_ptr 0 are filled in by the caller: fill(image, bytes, [(tensor, address,\n"
+          "bytes)]) begins that, and PendingSave.filled() says when it is done.")
       .def("save_part", &save_part, nb::arg("step"), nb::arg("tensors"), nb::arg("rank_state") = "null",
            "save() without the commit: the PendingSave ends when this rank's part is durable.")
       .def(

@@ -73,8 +73,19 @@ void RankFile::copy_range(std::span<const TensorToSave> tensors, int64_t begin, 
     const int64_t low = std::max(begin, info->begin), high = std::min(end, info->end);
     if (low >= high) continue;
     const std::byte* source = tensors[order_[static_cast<size_t>(info - infos.begin())]].data;
-    stream_copy(out + (low - begin), source + (low - info->begin), static_cast<size_t>(high - low));
+    if (source != nullptr)
+      stream_copy(out + (low - begin), source + (low - info->begin), static_cast<size_t>(high - low));
   }
+}
+
+std::vector<ImagePlace> RankFile::places(std::span<const TensorToSave> tensors, std::byte* image) const {
+  std::vector<ImagePlace> places;
+  const auto& infos = layout_.header.tensors;
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (tensors[order_[i]].data != nullptr || infos[i].begin == infos[i].end) continue;
+    places.push_back({order_[i], image + layout_.header.data_offset + infos[i].begin, infos[i].end - infos[i].begin});
+  }
+  return places;
 }
 
 void RankFile::snapshot(std::span<const TensorToSave> tensors, std::byte* image, Executor& executor,

@@ -180,6 +180,23 @@ std::shared_ptr<const WrittenRecord> Save::wait_first_part() {
   return first_part_;
 }
 
+void Save::expect_fill() {
+  MutexLock lock(mutex_);
+  filled_.reset();
+}
+
+void Save::filled(Status status) {
+  MutexLock lock(mutex_);
+  if (!filled_) filled_ = std::move(status);
+  changed_.notify_all();
+}
+
+Status Save::wait_filled() {
+  MutexLock lock(mutex_);
+  while (!filled_) wait_a_while();
+  return *filled_;
+}
+
 void Save::hold_image(size_t tier) {
   MutexLock lock(mutex_);
   tiers_[tier].reads_image = true;

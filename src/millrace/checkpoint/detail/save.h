@@ -39,6 +39,7 @@ class Save final : public PendingSave {
   int64_t step() const override { return step_; }
   int64_t bytes() const override { return bytes_; }
   bool done() const override { return done_; }
+  void filled(Status status) override;
   size_t tiers() const override { return places_.size(); }
   const std::string& tier_url(size_t tier) const override { return places_[tier].url; }
   TierState state(size_t tier) const override;
@@ -63,6 +64,11 @@ class Save final : public PendingSave {
   // True for the first call: a save that several tiers have counts once.
   bool claim_success() { return !claimed_.exchange(true); }
   bool goes_to(size_t tier) const { return places_[tier].asked; }
+
+  // filled() will be called. REQUIRES: nobody knows this object yet.
+  void expect_fill();
+  // Waits for filled(), if it was expected.
+  [[nodiscard]] Status wait_filled();
 
   // The nearest tier has this rank's file, or (nullptr) it failed; then the others write from the image, too.
   void first_part_ended(std::shared_ptr<const WrittenRecord> part);
@@ -103,6 +109,7 @@ class Save final : public PendingSave {
   CondVar changed_;
   std::vector<Tier> tiers_ GUARDED_BY(mutex_);
   bool reported_ GUARDED_BY(mutex_) = false;
+  std::optional<Status> filled_ GUARDED_BY(mutex_) = Status();  // nullopt: not yet
   bool first_part_known_ GUARDED_BY(mutex_) = false;
   std::shared_ptr<const WrittenRecord> first_part_ GUARDED_BY(mutex_);
 };
