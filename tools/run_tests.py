@@ -98,10 +98,16 @@ def run_ctest(name: str, folder: str, arguments: list[str]) -> int:
     return run_suite(name, "ctest", [*command, "--output-junit", str(RESULTS / f"{name}.xml"), *arguments])
 
 
+def own_folder(name: str) -> list[str]:
+    """Where pytest's temporary files go in a run of ./dev: its own folder has a longer path than sockets may have."""
+    run = os.environ.get("MILLRACE_TEST_RUN")
+    return [f"--basetemp={run}/{name}"] if run else []
+
+
 def run_pytest(name: str, arguments: list[str]) -> int:
     junit = [f"--junitxml={RESULTS / name}.xml", "-o", "junit_family=xunit1"]
     junit += ["-o", "junit_logging=all", "-o", "junit_log_passing_tests=false"]
-    return run_suite(name, "pytest", [sys.executable, "-m", "pytest", *junit, *arguments])
+    return run_suite(name, "pytest", [sys.executable, "-m", "pytest", *own_folder("p"), *junit, *arguments])
 
 
 def node_id(case: ElementTree.Element) -> str:
@@ -143,10 +149,11 @@ def passes_alone(failure: Failure, environment: dict[str, str]) -> bool:
     for number in range(1, RUNS_ALONE + 1):
         print(f"run {number} of {RUNS_ALONE}, alone: {failure.test}", file=sys.stderr, flush=True)
         log = RESULTS / f"alone-{failure.suite}.log"
+        command = failure.command + (own_folder("a") if "pytest" in failure.command else [])
         with log.open("ab") as out:
             try:
                 # Its own limit ends a test that hangs; this one ends what escapes that.
-                status = subprocess.run(failure.command, cwd=ROOT, env=given, stdout=out, stderr=out, timeout=900)
+                status = subprocess.run(command, cwd=ROOT, env=given, stdout=out, stderr=out, timeout=900)
             except subprocess.TimeoutExpired:
                 return False
         if status.returncode != 0:

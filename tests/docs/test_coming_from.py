@@ -15,6 +15,8 @@ import pytest
 from pages import DOCS, ROOT, run_page
 from PIL import Image
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from pages import DOCS, blocks, run_page
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 

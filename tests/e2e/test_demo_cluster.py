@@ -19,6 +19,8 @@ import pytest
 from conftest import REPOSITORY
 from s3_fixture import S3
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 pytest.importorskip("torch", reason="torch is not installed")
 
 

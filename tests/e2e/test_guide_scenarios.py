@@ -15,6 +15,8 @@ from conftest import REPOSITORY, Millrace, tokenizer_json
 from s3_fixture import S3
 from slurm_fixture import Slurm
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 EXAMPLES = REPOSITORY / "examples"
 FOLDERS = ["llm-80-nodes", "groot-university", "robot-data-hyperpod"]
 

@@ -17,6 +17,8 @@ import pytest
 from conftest import REPOSITORY, Millrace, tokenizer_json
 from slurm_fixture import Slurm
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 CORPUS = Path(__file__).parent / "corpus"
 CORRECT = sorted((Path(__file__).parent / "jobs").iterdir())
 KINDS = {

@@ -14,6 +14,8 @@ import pytest
 from conftest import Millrace
 from slurm_fixture import Slurm
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 # Names and limits of QOS, then of accounts.
 QOS = {
     "short": "MaxWall=10",

@@ -22,9 +22,10 @@ import pytest
 from conftest import REPOSITORY, Millrace, tokenizer_json
 from slurm_fixture import CLUSTER, Slurm
 
-pytestmark = pytest.mark.skipif(
-    not (Path(sys.executable).parent / "torchrun").exists(), reason="torch is not installed"
-)
+pytestmark = [
+    pytest.mark.skipif(not (Path(sys.executable).parent / "torchrun").exists(), reason="torch is not installed"),
+    pytest.mark.timeout(600),  # many processes: minutes on a busy machine
+]
 STEPS = 60
 
 

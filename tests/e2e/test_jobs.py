@@ -15,6 +15,8 @@ import pytest
 from conftest import Millrace
 from slurm_fixture import Slurm
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 SECRETS = ("hf_PLANTEDabcdefgh", "plantedvalue12345", "planted-password", "AKIAPLANTED012345678")
 
 

@@ -19,6 +19,8 @@ pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 CAMERAS = ["observation.images.front", "observation.images.wrist"]
 VECTORS = ["observation.state", "action"]
 

@@ -26,6 +26,8 @@ from botocore.client import BaseClient
 from conftest import Millrace, kill
 from s3_fixture import S3
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 NOBODY = 65534
 
 

@@ -16,6 +16,8 @@ from s3_fixture import S3
 from slurm_fixture import Slurm
 from test_link import Linked, within
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 
 @pytest.fixture
 def linked(millrace: Millrace, s3: S3, tmp_path: Path) -> Callable[..., Linked]:

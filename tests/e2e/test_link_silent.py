@@ -12,9 +12,12 @@ import time
 import urllib.parse
 from pathlib import Path
 
+import pytest
 from conftest import Millrace, kill
 from s3_fixture import S3
 from test_link import Linked, within
+
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
 
 
 class SilentProxy:

@@ -10,9 +10,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from conftest import Millrace, kill
 from s3_fixture import S3
 from slurm_fixture import Slurm
+
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
 
 
 def make_tree(root: Path, count: int, size: int = 1000) -> dict[str, bytes]:

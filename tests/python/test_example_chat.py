@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "finetune_chat.py"

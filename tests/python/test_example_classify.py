@@ -11,6 +11,8 @@ import pytest
 from PIL import Image
 from sample_tars import write_tar
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "classify_images.py"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("pyarrow")
 

@@ -18,6 +18,8 @@ pytest.importorskip("pyarrow")
 from robot_sets import make
 from test_torch_loader import byte_tokenizer
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_vla.py"
 STEPS, SAVE_EVERY = 10, 3
 

@@ -22,6 +22,8 @@ READER = """
 import hashlib, json, sys
 import millrace as mr
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 arguments = json.loads(sys.argv[1])
 digest = hashlib.sha256()
 with mr.Loader(batch_size=8, seq_len=64, seed=5, epochs=1, **arguments) as loader:

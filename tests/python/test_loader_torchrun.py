@@ -16,6 +16,8 @@ import json, os, sys
 import millrace as mr
 import millrace.torch
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 kinds, out, before, steps = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 rank = os.environ["RANK"]
 found, states = {}, json.load(open(before)) if before else {}

@@ -18,6 +18,8 @@ pytest.importorskip("pyarrow")
 
 from robot_sets import CAMERAS, make
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 FPS = 30
 WINDOWS = {"action": [i / FPS for i in range(8)], CAMERAS[0]: [-1 / FPS, 0]}
 

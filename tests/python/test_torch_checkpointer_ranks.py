@@ -14,6 +14,8 @@ from checkpoint_helpers import TinyModel, bits, data_files, flip_byte_of, header
 
 import millrace as mr  # noqa: E402
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 
 def two_rank_state(rank, scale=1.0):
     from torch.distributed.device_mesh import init_device_mesh

@@ -17,6 +17,7 @@ import millrace as mr  # noqa: E402
 pytestmark = [
     pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch has no torch.distributed"),
     pytest.mark.filterwarnings("ignore"),
+    pytest.mark.timeout(600),  # many processes: minutes on a busy machine
 ]
 
 

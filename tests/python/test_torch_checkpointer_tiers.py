@@ -14,6 +14,8 @@ from checkpoint_helpers import TinyModel, bits, data_files, flip_last_byte, trai
 
 import millrace as mr  # noqa: E402
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 
 def trained(seed, steps=2):
     model = TinyModel(seed)

@@ -22,7 +22,10 @@ from checkpoint_helpers import TinyModel, bits, data_files, flip_byte_of, flip_l
 
 import millrace as mr  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # DCP warns that one process saves alone
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # DCP warns that one process saves alone
+    pytest.mark.timeout(600),  # many processes: minutes on a busy machine
+]
 
 
 def training_state(seed):

@@ -15,6 +15,8 @@ from checkpoint_helpers import bits, data_files, flip_byte_of, header_of  # noqa
 
 import millrace as mr  # noqa: E402
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 SIZES = (1, 2, 4)
 
 
