@@ -195,7 +195,6 @@ class DeviceCopies:
             while not shared.items:
                 shared.changed.wait()
             item = shared.items.popleft()
-            shared.changed.notify_all()
         if isinstance(item, BaseException):
             # The thread has ended. The next call asks the loader again.
             self.pause()
@@ -203,6 +202,8 @@ class DeviceCopies:
         batch, event, state = item
         self._copies.hand_over(event, tensors_of(batch))
         self._state = state
+        with shared.changed:
+            shared.changed.notify_all()  # last: the thread that wakes takes the GIL
         return batch
 
     def _start(self) -> None:
