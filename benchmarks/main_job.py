@@ -5,9 +5,9 @@
   load      millrace.Loader                      against  webdataset + DataLoader, with 0 and 2 workers
   save      the stop of training for a save      against  torch.save + fsync
 
-Runs alternate; medians of --runs. Ratios of prepare and load are per CPU-second (user + system, all processes): wall clocks
-lie on shared machines. Where prepare is concerned, ours counts the whole process, start and tokenizer included, and the recipe's
-counts its loop only; where loading is, imports are left out on both sides.
+Runs alternate; medians of --runs. Ratios of prepare and load are per CPU-second (user + system, all processes),
+because wall time varies on shared machines. For prepare, ours counts the whole process with its start, the recipe's
+its loop only. For load, imports are left out on both sides.
 """
 
 import argparse
@@ -163,7 +163,7 @@ def main() -> None:
         train_tokenizer(files, tokenizer)
         for mode, ids in (("line", "json"), ("line", "npy"), ("paragraph", "json"), ("paragraph", "npy")):
             rows.append(bench_prepare(raw, tokenizer, work, mode, ids, args.runs))
-        # The last runs left paragraphs: json ids in recipe/, npy ids in ours/. What both loaders read is the same text.
+        # The last runs left paragraphs: json ids in recipe/, npy ids in ours/. Both loaders read the same text.
         for workers in (0, 2):
             rows.append(bench_load(work, workers, work / "ours", "npy ids against json ids", args.runs))
         rows.append(bench_load(work, 2, work / "recipe", "the recipe's own shards", args.runs))

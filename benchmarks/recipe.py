@@ -2,8 +2,8 @@
 """The field's usual way to do the stages of the main job, as main_job.py measures it: one Python process a task with
 `tokenizers` and webdataset's TarWriter, webdataset with DataLoader workers, torch.save.
 
-Run as `recipe.py STAGE ...`; prints one JSON object: seconds and cpu_seconds of the work itself, imports and the loading of
-the tokenizer left out.
+Run as `recipe.py STAGE ...`; prints one JSON object: seconds and cpu_seconds of the work, without imports and the
+loading of the tokenizer.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def prepare(args) -> dict:
 
 
 def write(args) -> dict:
-    """The writer alone: what `prepare` writes, with ids that are there already."""
+    """The writer alone: the output of `prepare`, from ready ids."""
     import numpy
     import webdataset
     from tokenizers import Tokenizer

@@ -24,3 +24,10 @@ find_program(MILLRACE_CCACHE ccache)
 if(MILLRACE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${MILLRACE_CCACHE})
 endif()
+
+# What goes to other machines: no path of this one, no function of a linked archive that could take another's place, and
+# none that is not used (the archives are compiled so that the linker can tell).
+if(MILLRACE_BUNDLE)
+  target_compile_options(millrace_flags INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
+  target_link_options(millrace_flags INTERFACE -Wl,--exclude-libs,ALL -Wl,--gc-sections)
+endif()

@@ -5,7 +5,7 @@
     python examples/pretrain_lm.py --tokenizer tokenizer.json --shards shards/*.tar --valid 1 --out run
     torchrun --nproc-per-node 2 examples/pretrain_lm.py ...        # the same on several ranks (NCCL on GPUs, else gloo)
 
-Run the same command again to go on from the newest checkpoint. On SIGTERM or SIGUSR1 it saves, waits until the
+Run the same command again to continue from the newest checkpoint. On SIGTERM or SIGUSR1 it saves, waits until the
 checkpoint is durable, and exits with status 75: run me again. With a fixed number of threads and ranks, the losses
 after a resume are those of a run that was never stopped, to the last bit.
 """
@@ -45,41 +45,58 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x)
 
 
-class Block(nn.Module):
+class Attention(nn.Module):
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
-        hidden = 64 * math.ceil(8 * dim / 3 / 64)
         self.heads = heads
-        self.attention_norm, self.mlp_norm = RMSNorm(dim), RMSNorm(dim)
-        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
-        self.attention_out = nn.Linear(dim, dim, bias=False)
-        self.gate_up = nn.Linear(dim, 2 * hidden, bias=False)
-        self.down = nn.Linear(hidden, dim, bias=False)
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(dim, dim, bias=False) for _ in range(4))
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
         batch, seq, dim = x.shape
-        qkv = self.qkv(self.attention_norm(x)).view(batch, seq, 3, self.heads, -1)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each [batch, heads, seq, head_dim]
+        shape = (batch, seq, self.heads, dim // self.heads)
+        q, k, v = (p(x).view(shape).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
         attended = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, attn_mask=mask)
-        x = x + self.attention_out(attended.transpose(1, 2).reshape(batch, seq, dim))
-        gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
-        return x + self.down(F.silu(gate) * up)
+        return self.o_proj(attended.transpose(1, 2).reshape(batch, seq, dim))
+
+
+class MLP(nn.Module):
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj = nn.Linear(dim, hidden, bias=False), nn.Linear(dim, hidden, bias=False)
+        self.down_proj = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Block(nn.Module):
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.input_layernorm, self.post_attention_layernorm = RMSNorm(dim), RMSNorm(dim)
+        self.self_attn, self.mlp = Attention(dim, heads), MLP(dim, hidden_size(dim))
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask)
+        return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class Transformer(nn.Module):
-    """ids and positions [batch, seq] int64 -> the mean loss over the labels that are not -100."""
+    """ids and positions [batch, seq] int64 -> the mean loss over the labels that are not -100.
+
+    Its tensors have the names that transformers gives a Llama's, so that `millrace ckpt export` writes what it loads.
+    """
 
     def __init__(self, vocabulary: int, dim: int, layers: int, heads: int) -> None:
         super().__init__()
-        self.embed = nn.Embedding(vocabulary, dim)
-        self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(layers))
-        self.norm = RMSNorm(dim)
-        self.head = nn.Linear(dim, vocabulary, bias=False)
-        self.head.weight = self.embed.weight
+        embed = nn.Embedding(vocabulary, dim)
+        blocks = nn.ModuleList(Block(dim, heads) for _ in range(layers))
+        self.model = nn.ModuleDict({"embed_tokens": embed, "layers": blocks, "norm": RMSNorm(dim)})
+        self.lm_head = nn.Linear(dim, vocabulary, bias=False)
+        self.lm_head.weight = embed.weight
         self.head_dim = dim // heads
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                scale = (2 * layers) ** -0.5 if name.endswith(("attention_out.weight", "down.weight")) else 1.0
+                scale = (2 * layers) ** -0.5 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
                 nn.init.normal_(parameter, std=0.02 * scale)
 
     def forward(self, ids: Tensor, positions: Tensor, labels: Tensor) -> Tensor:
@@ -89,13 +106,34 @@ class Transformer(nn.Module):
         # Packed rows hold several documents; a token sees those before it in its own document.
         document = (positions == 0).cumsum(dim=1)
         mask = (document[:, :, None] == document[:, None, :]).tril()[:, None]
-        x = self.embed(ids)
-        for block in self.blocks:
+        x = self.model["embed_tokens"](ids)
+        for block in self.model["layers"]:  # type: ignore[union-attr]
             x = block(x, cos, sin, mask)
-        logits = self.head(self.norm(x))[:, :-1].float()
-        # What follows a document's last token is the next document, which nothing here could predict.
+        logits = self.lm_head(self.model["norm"](x))[:, :-1].float()
+        # A document's last token is followed by the next document, which cannot be predicted.
         targets = labels[:, 1:].masked_fill(positions[:, 1:] == 0, -100)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
+
+
+def hidden_size(dim: int) -> int:
+    return 64 * math.ceil(8 * dim / 3 / 64)
+
+
+def write_model_files(folder: Path, args: argparse.Namespace, vocabulary: int) -> None:
+    """What transformers wants beside the weights: `millrace ckpt export ... --like FOLDER` copies it."""
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocabulary,
+        "hidden_size": args.dim, "intermediate_size": hidden_size(args.dim), "num_hidden_layers": args.layers,
+        "num_attention_heads": args.heads, "num_key_value_heads": args.heads, "hidden_act": "silu",
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": args.seq_len,
+        "tie_word_embeddings": True, "attention_bias": False, "mlp_bias": False, "bos_token_id": None,
+        "eos_token_id": None, "torch_dtype": "float32",
+    }  # fmt: skip
+    tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": args.seq_len}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer, indent=2) + "\n")
+    (folder / "tokenizer.json").write_bytes(Path(args.tokenizer).read_bytes())
 
 
 def arguments() -> argparse.Namespace:
@@ -106,7 +144,28 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--tokenizer", required=True, help="the tokenizer.json of the shards")
     parser.add_argument("--out", required=True, help="folder or URL for checkpoints")
-    parser.add_argument("--log-file", type=Path, help="file that gets one JSON line a step")
+    parser.add_argument(
+        "--tier",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="a place nearer than --out, which gets each checkpoint first; the nearest first, may be repeated; "
+        "variables such as $TMPDIR are those of the node",
+    )
+    parser.add_argument("--cache", metavar="DIR", help="folder on a disk of the node for what is read of remote shards")
+    parser.add_argument("--cache-bytes", default="0", metavar="SIZE", help="its limit (0: half of the disk)")
+    parser.add_argument(
+        "--model-files",
+        type=Path,
+        metavar="DIR",
+        help="folder that gets config.json and the tokenizer, for `millrace ckpt export ... --like DIR`",
+    )
+    parser.add_argument(
+        "--log-file",
+        type=Path,
+        help="file that gets one JSON line a step, before the step is saved: a save's stall is in the next line",
+    )
+    parser.add_argument("--record", help="folder of the run's record, which `millrace runs` reads")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--save-every", type=int, default=20, help="steps between checkpoints, each with a validation")
     parser.add_argument("--keep-last", type=int, default=2, help="checkpoints that stay")
@@ -123,6 +182,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 where autocast finds it safe")
     args = parser.parse_args()
+    args.tier, args.cache = [os.path.expandvars(url) for url in args.tier], os.path.expandvars(args.cache or "") or None
     if len(args.valid) == 1 and args.valid[0].isdigit():
         held_out = int(args.valid[0])
         if not 0 < held_out < len(args.shards):
@@ -145,17 +205,27 @@ class Trainer:
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         torch.manual_seed(args.seed)  # the same first weights on all ranks
         vocabulary = mr.Tokenizer.from_file(args.tokenizer).id_limit
+        if args.model_files is not None and self.rank == 0:
+            write_model_files(args.model_files, args, vocabulary)
         self.model: nn.Module = Transformer(vocabulary, args.dim, args.layers, args.heads).to(device)
         if self.world > 1:
             self.model = nn.parallel.DistributedDataParallel(self.model)
         torch.manual_seed(args.seed + self.rank)
         self.optim = torch.optim.AdamW(self.model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
         self.loader = self.open_loader(args.shards, shuffle=True, seed=args.seed)
-        self.checkpointer = mr.torch.Checkpointer(args.out, keep_last=args.keep_last)
+        tiers = [mr.torch.Tier(url) for url in args.tier]
+        self.checkpointer = mr.torch.Checkpointer(args.out, keep_last=args.keep_last, tiers=tiers)
+        self.record: mr.Run | None = None
+        if args.record is not None:
+            self.record = mr.Run(
+                args.record, config=vars(args), loader=self.loader, checkpointer=self.checkpointer, rank=self.rank
+            )
         self.told_to_stop = False  # set by a signal, on this rank only
 
     def open_loader(self, shards: list[str], **options: Any) -> mr.torch.Loader:
         args = self.args
+        if args.cache is not None:
+            options |= {"cache": args.cache, "cache_bytes": args.cache_bytes}
         return mr.torch.Loader(
             shards, batch_size=args.batch_size, seq_len=args.seq_len, collate="pack", device=self.device, **options
         )
@@ -167,7 +237,7 @@ class Trainer:
         return {"model": self.model, "optim": self.optim, "loader": self.loader, "rng": mr.torch.PerRank(rng)}
 
     def resume(self) -> int:
-        """The step to go on from; 0 at the first start."""
+        """The step from which to continue; 0 at the first start."""
         state: dict[str, Any] = self.state()
         step = self.checkpointer.restore(state)
         rng = state["rng"].value
@@ -215,11 +285,11 @@ class Trainer:
                 file.write(json.dumps(line) + "\n")
 
     def run(self) -> int:
-        """Trains to the last step. Answers the exit status."""
+        """Trains to the last step. Returns the exit status."""
         args = self.args
         first = step = self.resume()
         stop = False
-        waited = stalled = 0.0
+        waited = stalled = stall = 0.0
         line: dict[str, Any] = {}
         begin = time.perf_counter()
         save: mr.torch.Save | None = None
@@ -232,15 +302,24 @@ class Trainer:
             seconds = time.perf_counter() - start
             tokens = batch["input_ids"].numel() * self.world
             line = {"step": step, "loss": loss, "loss_hex": loss.hex(), "tokens_per_s": tokens / seconds,
-                    "data_wait_s": data_wait, "save_stall_s": 0.0}  # fmt: skip
-            if step % args.save_every == 0 or step == args.steps or stop:
-                save = self.checkpointer.save(step, self.state())
-                line["save_stall_s"] = self.checkpointer.stats()["last_stall_seconds"]
+                    "data_wait_s": data_wait, "save_stall_s": stall}  # fmt: skip
+            saving = step % args.save_every == 0 or step == args.steps or stop
+            if saving:
                 line["valid_loss"] = None if stop else self.validate()
+            # Before the save begins: a checkpoint is committed in the background, and a run that is killed right
+            # then goes on behind this step and does not write its line again.
             self.log(line)
-            waited, stalled = waited + data_wait, stalled + float(line["save_stall_s"])
+            if self.record is not None:
+                self.record.log(step, loss=loss, lr=learning_rate(args, step - 1), tokens_per_s=line["tokens_per_s"])
+            stall = 0.0
+            if saving:
+                save = self.checkpointer.save(step, self.state())
+                stall = self.checkpointer.stats()["last_stall_seconds"]
+            waited, stalled = waited + data_wait, stalled + stall
         if save is not None:
             save.wait()
+        if self.record is not None:
+            self.record.close("completed" if step == args.steps else "requeue")
         if self.rank == 0 and step == first:
             print(f"nothing to do: step {step} of {args.steps} is in {args.out}")
         elif self.rank == 0:

@@ -4,13 +4,13 @@
 #include <array>
 
 #include "invariants.h"
+#include "millrace/chat/chat.h"
 #include "millrace/formats/documents.h"
 #include "millrace/formats/manifest.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/safetensors.h"
 #include "millrace/formats/shard_index.h"
 #include "millrace/formats/tar.h"
-#include "millrace/tokenizer/chat.h"
 
 namespace {
 
@@ -121,7 +121,7 @@ bool documents(std::string_view file) {
 
 bool json_line(std::string_view file) {
   const bool is_text = jsonl_text(file, "text").has_value();
-  const bool is_chat = tokenizer::parse_chat(file).has_value();
+  const bool is_chat = chat::parse_chat(file).has_value();
   return is_text || is_chat;
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds docs/semantics.md against the tests: each promise names tests that exist.
+"""Checks docs/semantics.md against the tests: each promise names tests that exist.
 
 A row's last column names them in backticks: `room.`, `room.Suite`, `room.Suite.Test`, a suite or a test by itself,
 where `...` stands for anything; a file below tests/ or a function in one; a verb of ./dev; what a conformance suite is

@@ -41,12 +41,12 @@ def allowed(entry: dict[str, str], name: str, reason: str) -> bool:
     )
 
 
-def main() -> int:
+def check(files: list[str]) -> int:
     entries = tomllib.loads(LIST.read_text())["skip"]
     ran = listed = 0
     unlisted: Counter[str] = Counter()
     example: dict[str, str] = {}
-    for file in sys.argv[1:]:
+    for file in files:
         for name, reason in results(file):
             if reason is None:
                 ran += 1
@@ -62,4 +62,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(check(sys.argv[1:]))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small rules that no other tool checks: SPDX lines, [[nodiscard]] on what returns a Result, tests that are built, sizes,
-documents that are named and exist, rooms that the map has."""
+documents that are named and exist, names of test files, rooms that the map has."""
 
 import pathlib
 import re
@@ -12,7 +12,6 @@ MAX_LINES = 800
 # A declaration in a header that returns Status or Result<...>; the attribute may stand on the line before.
 DECLARATION = re.compile(r"^\s*(?:virtual |static |inline |friend )*(?:Status|Result<.+>) +\w+\(", re.MULTILINE)
 DOCUMENT = re.compile(r"(?<![\w/])docs/[\w/-]+\.md")
-LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
 
 
 def tracked(*patterns: str) -> list[pathlib.Path]:
@@ -39,16 +38,22 @@ def problems():
             yield f"{path.relative_to(ROOT)}: no CMake file builds this test"
     for path in tracked("*.cpp", "*.h", "*.py", "*.md", "dev"):
         text = path.read_text()
-        named = [(ROOT, name) for name in DOCUMENT.findall(text)]
-        if path.suffix == ".md":
-            named += [(path.parent, name) for name in LINK.findall(text)]
-        for folder, document in named:
-            if not (folder / document).exists():
+        for document in DOCUMENT.findall(text):
+            if not (ROOT / document).exists():
                 yield f"{path.relative_to(ROOT)}: names {document}, which is not there"
 
 
+def shared_names():
+    """Test files of one name: pytest imports a file by its name alone, so the second one fails."""
+    seen: dict[str, pathlib.Path] = {}
+    for path in tracked("tests/test_*.py", "tests/**/test_*.py"):
+        if path.name in seen:
+            yield f"{path.relative_to(ROOT)}: {seen[path.name].relative_to(ROOT)} has the same name; rename one"
+        seen[path.name] = path
+
+
 def unlisted_rooms():
-    """The map is true: every room of the house stands in it."""
+    """Rooms that a map does not list."""
     for document in ("HACKING.md", "docs/design/index.md"):
         text = (ROOT / document).read_text()
         for room in sorted(path.parent.name for path in tracked("src/millrace/*/CMakeLists.txt")):
@@ -57,7 +62,7 @@ def unlisted_rooms():
 
 
 def main() -> int:
-    found = [*problems(), *unlisted_rooms()]
+    found = [*problems(), *shared_names(), *unlisted_rooms()]
     print(*found, sep="\n", file=sys.stderr) if found else None
     return 1 if found else 0
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has clang read the lock annotations (GUARDED_BY and its kin, base/sync.h), which g++ takes no notice of.
+"""Runs clang's check of lock annotations (GUARDED_BY and others of base/sync.h), which g++ ignores.
 
     check_thread_safety.py BUILD CLANG
 
-BUILD has a compile_commands.json for g++; each of its product files is parsed with CLANG, and nothing is written.
+BUILD has a compile_commands.json for g++; CLANG parses each of its product files and writes no output.
 """
 
 import concurrent.futures
@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 
-# Options of g++ that say where the output goes, each with a value of its own.
+# Options of g++ for output files, each with a value.
 OUTPUT = {"-o", "-MF", "-MT"}
 
 
@@ -41,7 +41,7 @@ def locks(file: str) -> bool:
 def main() -> int:
     build, clang = pathlib.Path(sys.argv[1]), sys.argv[2]
     entries = json.loads((build / "compile_commands.json").read_text())
-    # Only rooms that have a lock. Tests wait for what they started and annotate nothing; nanobind's own sources are not ours.
+    # Only rooms that have a lock. Tests have no annotations, and nanobind's sources are not ours.
     chosen = [e for e in entries if "_test" not in e["output"] and "nanobind" not in e["output"] and locks(e["file"])]
 
     def run(entry: dict[str, str]) -> subprocess.CompletedProcess[str]:

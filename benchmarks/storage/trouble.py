@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What moves and what survives when something goes wrong, millrace beside s5cmd, rclone and awscli on one real S3 server of
-this machine (tests/services/s3_server): one byte of a large file changes; a client is killed halfway and run again; the
-server dies, stands still, has too much to do, or the line to it fails every tenth request.
+"""Bytes that move and data that survive when something goes wrong: millrace beside s5cmd, rclone and awscli on one
+real S3 server of this
+machine (tests/services/s3_server): one byte of a large file changes; a client is killed halfway and run again; the
+server dies, halts, is overloaded, or the connection fails every tenth request.
 
     python benchmarks/storage/trouble.py [--only change,kill,faults] [--clients millrace,s5cmd,rclone,awscli] [--runs 1]
                                          [--large-mib 2048] [--kill-mib 4096] [--fault-mib 64]
 
-Every client runs its sync verb with its defaults, each job on a server of its own. Bytes are counted outside of the client,
-by a proxy that speaks HTTP; where the server itself fails, nothing is between. What arrived is compared byte by byte, up
-by botocore, which the development environment has. Seconds are those of one run beside proxy and server.
+Every client runs its sync verb with its defaults, each job on a new server. Bytes are counted outside of the client,
+by a proxy that speaks HTTP; where the server itself fails, there is no proxy. Content that arrived is compared byte
+by byte, uploads by botocore, which the development environment has. Seconds are those of one run beside proxy and
+server.
 """
 
 from __future__ import annotations
@@ -194,7 +196,7 @@ def start(folder: Path, *options: str) -> str:
 
 @contextlib.contextmanager
 def cloud(folder: Path, *options: str) -> Iterator[Cloud]:
-    """A server of one's own, with a bucket."""
+    """A new server with a bucket."""
     try:
         facts = dict(line.split("=", 1) for line in start(folder, "--size-gib", "64", *options).splitlines())
         env, endpoint = client_environment(facts, folder), facts["S3_ENDPOINT"]
@@ -255,7 +257,7 @@ def run(line: list, env: dict[str, str], strike: Strike) -> Done:
 
 @dataclass
 class Pair:
-    """A folder, what a client makes of it in the bucket, and what it brings back."""
+    """A folder, its copy in the bucket, and the copy that comes back."""
 
     client: str
     cloud: Cloud
@@ -302,7 +304,7 @@ class Pair:
             return "missing"
 
     def beside(self, up: bool) -> str:
-        """What lies there that is none of the files."""
+        """Entries that are none of the files."""
         names, s3 = {file.name for file in self.source.iterdir()}, self.cloud.s3
         if not up:
             files = [path for path in self.back.rglob("*") if path.is_file() and path.name not in names]
@@ -332,7 +334,7 @@ def row(*cells: object) -> None:
 
 
 def flip(file: Path, keep_time: bool) -> None:
-    """One byte in the middle, at a later second than what was before."""
+    """Changes one byte in the middle, at a later second than the last change."""
     time.sleep(1.1)
     before = file.stat()
     with file.open("r+b") as content:

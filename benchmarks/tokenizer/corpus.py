@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distinct real text from what installed Debian and Python packages hold: prose.jsonl, code.jsonl, multilingual.jsonl.
 
-Paragraphs that were seen before are left out (licences, generated tables), so that a word cache meets the repetition that text
-has and no more. One document a line: {"text": ...}; at most 64 kB of one file are one document.
+Repeated paragraphs are left out (licences, generated tables), so that a word cache meets the usual repetition of text
+only. One document a line: {"text": ...}; at most 64 kB of one file are one document.
 
     python benchmarks/tokenizer/corpus.py OUT [--mb 100]
 """

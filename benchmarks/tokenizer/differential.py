@@ -42,7 +42,7 @@ def files(folder, only):
 
 
 def decode_difference(ours, theirs, ids, skip):
-    """What differs in the text of `ids`; nothing where `tokenizers` panics."""
+    """The difference in the text of `ids`; None when `tokenizers` panics."""
     expected = answer(lambda: theirs.decode(ids, skip_special_tokens=skip))
     found = answer(lambda: ours.decode(ids, skip_special_tokens=skip))
     return None if expected is None or found == expected else f"decoded: {found!r}, not {expected!r}"
@@ -57,7 +57,7 @@ def cases(rng, specials, id_limit, count):
 
 
 def compare(path, count, rng):
-    """How many of `count` strings differ, and the first of them made short."""
+    """The number of `count` strings that differ, and the first of them, shortened."""
     ours, theirs = mr.Tokenizer.from_file(str(path)), hf.Tokenizer.from_file(str(path))
     theirs.no_truncation()
     theirs.no_padding()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One engine over one corpus, in a process of its own: what encode.py starts in the environment of each peer.
+"""Runs one engine over one corpus in its own process. encode.py starts it in the environment of each peer.
 
     python engines.py ENGINE TOKENIZER_JSON CORPUS_JSONL MB
 
 Prints one JSON object: seconds to load, MB per CPU-second of the first and of the second pass into one flat buffer of ids (of
-Python lists where an engine has nothing flat), a hash of the ids, resident memory.
+Python lists where an engine has no flat one), a hash of the ids, resident memory.
 """
 
 import hashlib

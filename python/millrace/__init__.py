@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Millrace: the I/O engine for training. Raw text to shards, shards to batches, checkpoints out and back.
 
-`millrace.torch` (tensors, checkpoints of torch state) loads on first use; nothing else here needs torch. `millrace.chat`
-(conversations as ids and masks) does too, and imports jinja2 when a template is first rendered; so does
-`millrace.fsspec`, which needs the package fsspec.
+`millrace.torch` (tensors, checkpoints of torch state) loads on first use; no other module here needs torch.
+`millrace.chat` (conversations as ids and masks) loads on first use too, and imports jinja2 when a template is first
+rendered. So do `millrace.lerobot`, `millrace.link` and `millrace.fsspec`, which needs the package fsspec.
 """
 
 import atexit as _atexit
@@ -32,12 +32,18 @@ from millrace._core import (
     sync,
     verify,
 )
+from millrace.dataset import Dataset
+from millrace.fields import Field, array, blob, image, integer, json, msgpack, npz, raw, text, tokens
 from millrace.io import open
-from millrace.loader import Batch, Loader
+from millrace.loader import Batch, Loader, Source
 from millrace.loader import open_loaders as _open_loaders
+from millrace.run import Run
+from millrace.samples import SampleLoader
+from millrace.sources import SampleSource
+from millrace.webdataset import WebDataset
 
 if _typing.TYPE_CHECKING:
-    from millrace import chat, fsspec, torch
+    from millrace import chat, episodes, fsspec, lerobot, link, safetensors, slurm, torch, video
 else:  # checkers have these signatures from _core.pyi
     cp, finish, ls, mv, prepare, rm, split, stage, sync, verify = map(
         _plain, (cp, finish, ls, mv, prepare, rm, split, stage, sync, verify)
@@ -49,26 +55,49 @@ __all__ = [
     "Batch",
     "Cancelled",
     "CorruptionError",
+    "Dataset",
+    "Field",
     "Loader",
+    "Run",
+    "SampleLoader",
+    "SampleSource",
+    "Source",
     "Tokenizer",
+    "WebDataset",
     "__version__",
+    "array",
+    "blob",
     "chat",
     "cp",
+    "episodes",
     "finish",
     "fsspec",
+    "image",
+    "integer",
+    "json",
+    "lerobot",
+    "link",
     "ls",
     "metric_table",
     "metrics",
+    "msgpack",
     "mv",
+    "npz",
     "open",
     "prepare",
+    "raw",
     "results",
     "rm",
+    "safetensors",
+    "slurm",
     "split",
     "stage",
     "sync",
+    "text",
+    "tokens",
     "torch",
     "verify",
+    "video",
 ]
 
 #: Exit status of a job that saved its state and wants to be run again.
@@ -80,8 +109,8 @@ _core.set_log(lambda level, text: _logger.log(getattr(_logging, level.upper()), 
 
 @_atexit.register
 def _close_loaders() -> None:
-    # Threads are joined while the interpreter is whole. A daemon thread that still iterates is ended without a word: the
-    # traceback of an exception, written while Python goes, may abort the process.
+    # Joins threads while the interpreter is whole. Ends a daemon thread that still iterates silently: the traceback
+    # of an exception, written while Python ends, may abort the process.
     _core.python_ends()
     for loader in list(_open_loaders):
         loader.close()
@@ -89,6 +118,6 @@ def _close_loaders() -> None:
 
 
 def __getattr__(name: str):
-    if name in ("chat", "fsspec", "torch"):
+    if name in ("chat", "episodes", "fsspec", "lerobot", "link", "safetensors", "slurm", "torch", "video"):
         return _importlib.import_module(f"millrace.{name}")
     raise AttributeError(f"module 'millrace' has no attribute {name!r}")

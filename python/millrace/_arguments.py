@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of the extension module as Python shows its own: with a signature, and with one line for a wrong argument.
+"""Gives functions of the extension module a signature, and errors of one line for a wrong argument.
 
-The extension answers a wrong argument with its whole signature and all types that it was given. `plain(function)` is the
-same function, except that the TypeError names the argument.
+For a wrong argument the extension prints its whole signature and all given types. `plain(function)` is the same
+function, but its TypeError names the argument.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ _SIMPLE: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _fits(annotation: ast.expr, value: Any) -> bool:
-    """Whether a value may be what an annotation says; what this does not know fits."""
+    """Whether a value fits an annotation; unknown annotations fit."""
     if isinstance(annotation, ast.BinOp):
         return _fits(annotation.left, value) or _fits(annotation.right, value)
     if isinstance(annotation, ast.Constant):

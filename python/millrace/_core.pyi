@@ -2,7 +2,7 @@
 The C++ core of Millrace. Use the names of the package `millrace`; this module is its inside.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import os
 from typing import Any
 
@@ -11,8 +11,15 @@ import numpy.typing
 
 
 from millrace.results import (
+    DownloadResult,
+    EpisodesResult,
     FinishResult,
+    LinkReleaseResult,
+    LinkRestoreResult,
+    LinkStatusResult,
+    LinkWaitResult,
     ListEntry,
+    MadeDatasetResult,
     PrepareResult,
     RemoveResult,
     SplitPart,
@@ -43,8 +50,8 @@ def metric_table() -> list[dict[str, str]]:
 
 def metrics() -> dict[str, int]:
     """
-    What this process has asked of servers so far, whoever asked (loaders, checkpoints, copies): requests, retries,
-    slow_downs, hedges, sent_bytes, received_bytes; docs/metrics.md says what each is.
+    The requests of this process to servers so far (loaders, checkpoints, copies): requests, retries,
+    slow_downs, hedges, sent_bytes, received_bytes; docs/metrics.md explains each.
     """
 
 class Tokenizer:
@@ -65,9 +72,9 @@ class Tokenizer:
         Ids of one text: uint32 [n]. Raises UnicodeEncodeError for lone surrogates.
         """
 
-    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]:
+    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True, *, threads: int = 1) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]:
         """
-        Ids of all texts end to end, uint32 [total], and where each begins, int64 [len(texts) + 1]: text i has ids[offsets[i]:offsets[i + 1]].
+        Ids of all texts end to end, uint32 [total], and where each begins, int64 [len(texts) + 1]: text i has ids[offsets[i]:offsets[i + 1]]. With several threads the ids are the same, and take twice the memory for a moment. Raises ValueError (threads below 1), UnicodeEncodeError (lone surrogates).
         """
 
     def encode_with_offsets(self, text: str, add_special_tokens: bool = True) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]:
@@ -154,7 +161,7 @@ def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
         ids: of tar shards: 'npy' (token_ids.npy, uint32), 'json' (token_ids.json) or 'raw' (token_ids.u16 or .u32);
             None: 'npy'. Other formats have their own form of ids and take none.
         text: write text.txt beside the ids.
-        block_documents: of tar shards: the ids of so many documents in one member; 0: one each.
+        block_documents: of tar shards: the number of documents whose ids share one member; 0: one each.
         shard_bytes: start a new shard at this size; 0: one shard a task.
         documents: 'line', 'paragraph', 'file' or 'jsonl'; a row of a Parquet table is always one.
         text_field: the field of a jsonl object ('meta.body' inside objects) or the column of a table.
@@ -170,7 +177,7 @@ def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
         json_as_text: lines or paragraphs of JSON are meant, instead of being an error.
         max_invalid: refuse a file with more ill-formed UTF-8 sequences a byte than this; 1 takes any.
         replace: write a finished task again when its inputs are others now, instead of raising.
-        dry_run: write nothing, and tell from a sample how much it will be.
+        dry_run: write no file, and estimate the output from a sample.
     Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...; of a dry run
         also expected_documents, expected_tokens, expected_output_bytes and sampled_bytes.
     Raises: FileNotFoundError, ValueError, FileExistsError (finished from other inputs), OSError (no space),
@@ -189,35 +196,60 @@ def split(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, 
     `validation` is the share of the documents, chosen by the hash of their text and `seed`, that goes to a file of its own. `replace` writes parts again that are there with other content, instead of raising FileExistsError; the rest as in prepare.
     """
 
+class DatasetReader:
+    """Samples of shards by number; millrace.Dataset is the way to use it."""
+
+    def __init__(self, shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], ids_field: str = '', cache: str = '', cache_bytes: str = '0') -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, number: int) -> dict[str, str | bytes]: ...
+
+    def read_ids(self, number: int) -> numpy.typing.NDArray[numpy.uint32]: ...
+
 class BatchReader:
     """
     Shards in, batches out; millrace.Loader is the way to use it. Thread-safe.
     """
 
-    def __init__(self, shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, seq_len: int, batch_size: int | None = None, global_batch_size: int | None = None, collate: str = 'pad', shuffle: bool = True, seed: int = 0, rank: int = 0, world_size: int = 1, epochs: int | None = None, drop_last: bool = True, uneven_ranks: bool = False, pad_id: int = 0, dtype: str = 'int64', num_threads: int = 0, memory_bytes: int = 0, ids_field: str = '', tokenizer_hash: str = '', vocab_size: int = 0, carry_state: bool = False, first_step: int = 0, step_stride: int = 1) -> None: ...
+    def __init__(self, shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, seq_len: int, batch_size: int | None = None, global_batch_size: int | None = None, collate: str = 'pad', shuffle: bool = True, seed: int = 0, rank: int = 0, world_size: int = 1, epochs: int | None = None, drop_last: bool = True, fill_last: str = '', uneven_ranks: bool = False, pad_id: int = 0, dtype: str = 'int64', num_threads: int = 0, memory_bytes: int = 0, ids_field: str = '', tokenizer_hash: str = '', vocab_size: int = 0, carry_state: bool = False, carry_source: bool = False, carry_documents: bool = False, sources: Sequence[tuple[Sequence[str], str]] = [], weights: Sequence[tuple[int, Sequence[float]]] = [], stop: str = 'endless', on_bad: str = 'raise', max_bad: int = 1000, first_step: int = 0, step_stride: int = 1, cache: str = '', cache_bytes: str = '0', stall_seconds: float = 120.0, on_stall: str = 'warn', numa: bool = True, fields: object | None = None, rows: list = []) -> None: ...
 
     def __iter__(self) -> BatchReader: ...
 
-    def __next__(self) -> dict[str, numpy.typing.NDArray[numpy.int64]]: ...
+    def __next__(self) -> dict[str, Any]: ...
 
     def state_dict(self) -> dict[str, Any]: ...
 
     def state_behind(self, epoch: int, next_position: int) -> dict[str, Any]:
-        """
-        The state of whoever has used the batch whose 'loader_state' holds these two.
-        """
+        """The state behind the batch whose 'loader_state' holds these two."""
 
     def load_state_dict(self, state: dict) -> None: ...
 
     def start_pass(self, number: int) -> None:
         """The next batch is the first of this pass."""
 
-    def pass_info(self) -> tuple[int, bool, int]:
-        """
-        Of the pass under way: its number, whether it is over, how many batches all of it has.
-        """
+    def pass_info(self) -> tuple[int, bool]:
+        """Of the pass under way: its number, whether it is over."""
 
     def pass_batches(self, number: int) -> int: ...
+
+    def set_weights(self, weights: Sequence[float]) -> None:
+        """From the next batch on, these weights of a mixture."""
+
+    def provenance(self, step: int, states: Sequence[str]) -> list[list[list[tuple[int, str, int, int, int, str]]]]: ...
+
+    def quarantined(self) -> list[tuple[int, int, str]]: ...
+
+    def reject(self, rows: Sequence[tuple[Sequence[int], str]]) -> None:
+        """
+        Rows that are bad: of each its line of '__places__' and the reason. From the next load_state_dict() on others take their places.
+        """
+
+    @property
+    def step(self) -> int: ...
+
+    def skip(self, begin: int, end: int) -> None:
+        """Leaves out steps [begin, end)."""
 
     @property
     def epoch_units(self) -> int: ...
@@ -229,21 +261,54 @@ class BatchReader:
 
     def close(self) -> None: ...
 
-def make_attempt(root: str) -> str:
+def row_reader(datasets: Sequence[tuple[str, str, Sequence[int], Sequence[int]]], *, weights: Sequence[tuple[int, Sequence[float]]] = [], stop: str = 'endless', batch_size: int | None = None, global_batch_size: int | None = None, shuffle: bool = True, seed: int = 0, rank: int = 0, world_size: int = 1, epochs: int | None = None, drop_last: bool = True, fill_last: str = '', uneven_ranks: bool = False) -> BatchReader:
     """
-    The name of a new attempt below `root`; one rank makes it and tells the others.
+    A BatchReader whose batches are numbers of rows of episodes; millrace.lerobot.Loader is the way to use it.
+    """
+
+def save_tensors(url: str, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], metadata: Mapping[str, str], durable: bool, threads: int = 0) -> None:
+    """
+    Writes one safetensors file of whole tensors, given as (name, dtype, global_shape, offset, shape, data_ptr).
+    """
+
+class TensorFile:
+    """One safetensors file, opened for reading."""
+
+    def __init__(self, url: str) -> None: ...
+
+    @property
+    def metadata(self) -> dict[str, str]: ...
+
+    @property
+    def tensors(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """name -> (dtype, shape), in the order of their bytes."""
+
+    def load(self, targets: Sequence[tuple[str, Sequence[int], Sequence[int], int]], threads: int = 0) -> None:
+        """Fills (name, offset, shape, data_ptr). Verifies no hash."""
+
+def make_attempt(root: str, nonce: str = '') -> str:
+    """
+    The name of a new attempt below `root`; one rank makes it and tells the others, or all make the same with a nonce that they agree on.
     """
 
 def assign_writers(bytes: Sequence[int], world_size: int) -> list[int]:
     """Which rank writes each of the replicated tensors, balanced by bytes."""
 
-def list_steps(root: str) -> list[StepInfo]:
+def copy_step(sources: Sequence[str], target: str, step: int, rank: int | None = None, attempt: str = '', keep: tuple[int, int, int, str, bool, float, int] = (0, 0, 0, '', False, 0.0, 0), timeout: float = 600.0) -> int:
     """
-    Committed steps, ascending: step, attempt, world_size, tensors, bytes, committed (Unix seconds), damage (str or None).
+    Copies a committed step, verified; with `rank` only its part, and rank 0 commits. Returns how many parts were copied.
     """
 
+def list_steps(root: str) -> list[StepInfo]:
+    """
+    Committed steps, ascending: step, attempt, world_size, tensors, bytes, committed (Unix seconds), damage (str or None), newer (whether a newer version wrote it).
+    """
+
+def list_step_numbers(root: str) -> list[int]:
+    """The steps that have a folder, ascending, committed or not."""
+
 class PendingSave:
-    """One save on its way to durability."""
+    """One save under way."""
 
     @property
     def step(self) -> int: ...
@@ -255,9 +320,23 @@ class PendingSave:
     @property
     def done(self) -> bool: ...
 
-    def wait(self, timeout: float | None = None) -> None:
+    def filled(self, failure: str | None = None) -> None:
         """
-        Waits until the step is committed and durable. Raises TimeoutError after `timeout` seconds, and what went wrong.
+        What fill() began is done; or, with a reason, never will be, and the save fails.
+        """
+
+    @property
+    def status(self) -> dict[str, str]:
+        """
+        By tier, nearest first, the root last: 'pending', 'durable', 'failed', or 'skipped' (save_every).
+        """
+
+    def wait(self, timeout: float | None = None, tier: str | os.PathLike[str] | None = None) -> None:
+        """
+        Waits until the step is committed and durable in `tier`, as the Checkpointer got it; by default in every tier.
+        `tier` may also be the URL in the bucket that a link (millrace.link) of this machine keeps in step with a
+        tier's folder: then it waits until all files of the step are proven to be there.
+        Raises TimeoutError after `timeout` seconds, and what went wrong.
         """
 
 class Saver:
@@ -265,12 +344,22 @@ class Saver:
     One rank's way to write checkpoints; millrace.torch.Checkpointer is the way to use it.
     """
 
-    def __init__(self, root: str, *, attempt: str, rank: int = 0, world_size: int = 1, threads: int = 0, memory_bytes: int = 0, commit_timeout: float = 600.0, keep_last: int = 0, keep_every: int = 0) -> None: ...
+    def __init__(self, root: str, *, attempt: str, rank: int = 0, world_size: int = 1, threads: int = 0, memory_bytes: int = 0, reserve_bytes: int = 0, commit_timeout: float = 600.0, keep: tuple[int, int, int, str, bool, float, int] = (0, 0, 0, '', False, 0.0, 0), tiers: Sequence[tuple[str, tuple[int, int, int, str, bool, float, int], int, bool]] = [], save_every: int = 0, tier_timeout: float = 120.0, pin: bool = False) -> None: ...
 
-    def save(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], state: str, rank_state: str = 'null') -> PendingSave:
+    def save(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], state: str, rank_state: str = 'null', metrics: Mapping[str, float] = {}, fill: Callable[[int, int, list[tuple[int, int, int]]], object] | None = None) -> PendingSave:
         """
-        Copies the tensors, given as (name, dtype, global_shape, offset, shape, data_ptr), and returns a PendingSave.
+        Copies the tensors, given as (name, dtype, global_shape, offset, shape, data_ptr), and returns a
+        PendingSave. Tensors with data_ptr 0 are filled in by the caller: fill(image, bytes, [(tensor, address,
+        bytes)]) begins that, and PendingSave.filled() says when it is done.
         """
+
+    def save_part(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], rank_state: str = 'null') -> PendingSave:
+        """
+        save() without the commit: the PendingSave ends when this rank's part is durable.
+        """
+
+    def commit(self, step: int, state: str) -> None:
+        """Rank 0: commits a step whose parts were all saved by save_part()."""
 
     def metrics(self) -> dict[str, float]: ...
 
@@ -280,10 +369,16 @@ class Saver:
 class Checkpoint:
     """One committed step, opened for reading."""
 
-    def __init__(self, root: str, step: int) -> None: ...
+    def __init__(self, root: str | Sequence[str], step: int, tier_timeout: float = 0.0) -> None:
+        """
+        root: a folder of checkpoints, or its tiers, nearest first. tier_timeout: seconds without an answer after which a load goes on from the next tier; 0: it waits.
+        """
 
     @property
     def step(self) -> int: ...
+
+    @property
+    def attempt(self) -> str: ...
 
     @property
     def world_size(self) -> int: ...
@@ -297,9 +392,18 @@ class Checkpoint:
     def tensors(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """name -> (dtype, shape)."""
 
+    @property
+    def boxes(self) -> dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
+        """name -> (offset, shape) of each box that it was saved as."""
+
     def load(self, targets: Sequence[tuple[str, Sequence[int], Sequence[int], int]], threads: int = 0) -> None:
         """
         Fills (name, offset, shape, data_ptr) with verified bytes. Raises CorruptionError naming file and tensor.
+        """
+
+    def heal(self) -> int:
+        """
+        Writes files that loads of this object found damaged back into their tiers. Returns how many.
         """
 
     def verify(self, threads: int = 0) -> None:
@@ -337,9 +441,9 @@ def sync(source: str | os.PathLike[str], target: str | os.PathLike[str], *, filt
         filters, follow_links, posix, records, memory_bytes: as of cp.
         delete: at the end, delete from the target what the source does not have; never after an error, nor when
             the source has no files.
-        max_delete: delete nothing when it would be more files than this.
+        max_delete: delete no file when there would be more than this.
         compare: 'usual' (recorded hashes, else what proves two files equal), 'checksum' (read both sides) or 'size'.
-    Returns, raises: as cp; ValueError when nothing was deleted although it was asked for.
+    Returns, raises: as cp; ValueError when a requested deletion was refused.
     """
 
 class Listing:
@@ -386,6 +490,58 @@ def stage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, cre
     Raises: as sync; millrace.CorruptionError when what is there, or the sample, is not what was sent.
     """
 
+def link_status(path: str | os.PathLike[str]) -> LinkStatusResult:
+    """
+    What the link that `path` lies in did, what waits and what went wrong; the same as `millrace link status`.
+
+    Returns: a dict: name, directory, url, running, behind_s (seconds), files, error, problems, conflicts, ...
+    Raises: FileNotFoundError (`path` lies in no link).
+    """
+
+def link_statuses() -> list[LinkStatusResult]:
+    """The same of each link of this user and machine, by name."""
+
+def link_wait(path: str | os.PathLike[str], *, timeout: float | None = None) -> LinkWaitResult:
+    """
+    Returns when every file below `path` is proven to be in the bucket, in the version that it has; the same as
+    `millrace link wait`.
+
+    Args:
+        path: a file or a folder of a link that a process runs on this machine.
+        timeout: seconds; None: for ever.
+    Returns: a dict: files, bytes, proofs (how many files by which proof), seconds.
+    Raises: FileNotFoundError (no such path, or it lies in no link), TimeoutError (it names the first file that
+        is not there yet), ConnectionError (files wait, and no process runs the link).
+    """
+
+def link_release(path: str | os.PathLike[str], *, older_than: float = 0.0, keep_free: float = 0.0, pins: Sequence[str] = (), next_use: Sequence[str | os.PathLike[str]] = (), dry_run: bool = False) -> LinkReleaseResult:
+    """
+    Gives the blocks of files back whose content is proven to be in the bucket; the same as
+    `millrace link release`.
+
+    Args:
+        path: a file or a folder of a link.
+        older_than: only files that nobody used for so many seconds.
+        keep_free: stop when this share of the file system is free, 0 to 1; 0: all that may go.
+        pins: rsync's patterns of files that stay, beside those of the link.
+        next_use: paths or URLs in the order of their next use; with keep_free they go last, the latest used first.
+    Returns: a dict: files, bytes, left (files that stay), reasons (why, by path, of 1000 of them), free_share.
+    Raises: FileNotFoundError, PermissionError (root, who would read zeros), NotImplementedError (a file system
+        without holes or attributes).
+    """
+
+def link_restore(path: str | os.PathLike[str], *, order: Sequence[str | os.PathLike[str]] = (), dry_run: bool = False) -> LinkRestoreResult:
+    """
+    Brings the content of released files back; the same as `millrace link restore`.
+
+    Args:
+        path: a file or a folder of a link.
+        order: paths or URLs of files that come first, in this order.
+    Returns: a dict: files, bytes.
+    Raises: FileNotFoundError, OSError (no space), ConnectionError; when single files fail the rest is brought
+        first.
+    """
+
 class ObjectReader:
     """An object that is open for reading; use millrace.open."""
 
@@ -420,3 +576,327 @@ class ObjectWriter:
 
     def discard(self) -> None:
         """Leaves nothing behind."""
+
+class Episode:
+    """The rows of one episode."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, column: str) -> numpy.typing.NDArray[numpy.floating] | list[str]:
+        """
+        A column by its name: an array [rows] of a number column, a list of a text column. Raises: KeyError.
+        """
+
+    @property
+    def name(self) -> str:
+        """Below the dataset's folder, without the ending."""
+
+    @property
+    def numbers(self) -> numpy.typing.NDArray[numpy.floating]:
+        """float32 or float64 [rows, columns], read-only."""
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns of `numbers`."""
+
+    @property
+    def text_columns(self) -> list[str]:
+        """Names of the text columns."""
+
+class Episodes:
+    """
+    The episodes of a packed file, of a folder with episodes.mrpack, or of NPZ files of convert: one,
+    those of a folder or those of a pattern. Files are mapped. Thread-safe; usable after fork;
+    pickled as its path.
+
+    Raises: FileNotFoundError, millrace.CorruptionError, NotImplementedError (a URL of another
+        machine; NPZ files of other programs).
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, i: int) -> Episode:
+        """
+        The episode; negative numbers count from the end. Raises: IndexError, millrace.CorruptionError.
+        """
+
+    def window(self, i: int, start: int, rows: int) -> numpy.typing.NDArray[numpy.floating]:
+        """
+        Rows [start, start + rows) of the number columns of episode i: [rows, columns], read-only, without a
+        copy.
+
+        Raises: IndexError (the episode does not have these rows), millrace.CorruptionError.
+        """
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def names(self) -> list[str]:
+        """Of each episode, below the dataset's folder, without the ending."""
+
+    @property
+    def lengths(self) -> numpy.typing.NDArray[numpy.int64]:
+        """int64 [len(self)]: rows of each episode. Opens every NPZ file."""
+
+    @property
+    def numbers(self) -> numpy.typing.NDArray[numpy.floating]:
+        """
+        Of a packed file: the rows of all episodes one behind the other, [rows, columns], read-only.
+        Raises: AttributeError (NPZ files).
+        """
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the number columns."""
+
+    @property
+    def text_columns(self) -> list[str]:
+        """Names of the text columns."""
+
+    @property
+    def dtype(self) -> numpy.dtype[numpy.floating]:
+        """Of the numbers: float32 or float64."""
+
+    def __reduce__(self) -> tuple: ...
+
+def read_csv_episode(path: str | os.PathLike[str], *, dtype: str = 'float32', delimiter: str | None = None, decimal: str = '.', header: str = 'auto', empty: str = 'error', text: Sequence[str] = []) -> Episode:
+    """
+    One CSV file as arrays. Numbers are what float() makes of csv.reader's cells, then rounded to dtype; the
+    arguments are those of convert.
+
+    Raises: millrace.CorruptionError (with file:line:column), FileNotFoundError, ValueError.
+    """
+
+def convert_episodes(source: str | os.PathLike[str], *, to: str = 'npz', out: str | os.PathLike[str] | None = None, compress: bool = False, dtype: str = 'float32', delimiter: str | None = None, decimal: str = '.', header: str = 'auto', empty: str = 'error', text: Sequence[str] = [], threads: int = 0, dry_run: bool = False) -> EpisodesResult:
+    """
+    Converts CSV episodes; the same as `millrace episodes convert`. Files that are converted already are kept.
+
+    Args:
+        source: a folder, a CSV file or a pattern; also s3://.
+        to: 'npz' (a file for each CSV file) or 'packed' (one file for all).
+        out: the folder of NPZ files, or the packed file. None: beside the CSV files.
+        compress: NPZ members by deflate; they cannot be mapped.
+        dtype: of the numbers, 'float32' or 'float64'.
+        delimiter: None: the commonest of , ; | and tab in the header.
+        decimal: '.' or ','.
+        header: 'yes', 'no' (columns c0, c1, ...) or 'auto': refuse a first row that looks like data.
+        empty: 'nan' takes an empty cell of a number column as NaN.
+        text: columns that are text, whatever their cells look like.
+        threads: 0: one for each CPU.
+        dry_run: read and check every file, and write none.
+    Returns: a dict: converted, kept, failed (a list of file and error), rows, output_bytes, kinds, rounded, ...
+    Raises: FileNotFoundError (no CSV file), FileExistsError (the packed file's name is taken), OSError (no
+        space). Errors of single files are in `failed`.
+    """
+
+def run_facts(folder: str) -> str:
+    """
+    User, host, job, git and environment of a training in `folder`, without secrets, as JSON.
+    """
+
+def remember_run(folder: str) -> None:
+    """Names a record's folder in the ledger. Raises OSError."""
+
+def without_secrets(text: str) -> str:
+    """`text` with what looks like a secret replaced by <removed>."""
+
+def words_without_secrets(words: Sequence[str]) -> list[str]:
+    """
+    The same for the words of a command: the word behind `--token` is removed too.
+    """
+
+def names_secret(name: str) -> bool:
+    """Whether a setting of this name holds a secret."""
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C of the bytes."""
+
+def find_files(patterns: Sequence[str]) -> list[str]:
+    """
+    The files that braces and wildcards name, in byte order. Raises FileNotFoundError.
+    """
+
+class VideoReader:
+    """
+    Frames of an MP4 or MOV file by their numbers, in the order they are shown, from 0.
+
+    Args:
+        path: path or URL; of s3:// only the packets of the frames that are asked for are read.
+        threads: of the decoder.
+    Raises: millrace.CorruptionError (naming the file and frame), FileNotFoundError,
+        NotImplementedError (FFmpeg is missing: what to install; another container or codec).
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, threads: int = 1) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int) -> numpy.typing.NDArray[numpy.uint8]:
+        """uint8 [height, width, 3], RGB. Raises: IndexError."""
+
+    def frames(self, numbers: Sequence[int], *, layout: str = 'hwc') -> numpy.typing.NDArray[numpy.uint8]:
+        """
+        Frames in any order, also repeated; those near each other are decoded together.
+
+        Returns: uint8 [len(numbers), height, width, 3], RGB; with layout='chw' [len(numbers), 3, height, width].
+        Raises: ValueError (no such frame), millrace.CorruptionError.
+        """
+
+    def planes(self, number: int) -> numpy.typing.NDArray[numpy.uint8]:
+        """
+        The decoded planes one behind the other, uint8 [bytes]: of yuv420p Y, then U and V of half the size.
+        """
+
+    def frame_near(self, seconds: float, tolerance_s: float = 0.0001) -> int:
+        """
+        The number of the frame nearest to a time, the earlier of two equally near.
+
+        Raises: ValueError, unless it is less than tolerance_s away.
+        """
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def height(self) -> int: ...
+
+    @property
+    def codec(self) -> str: ...
+
+    @property
+    def pixel_format(self) -> str: ...
+
+    @property
+    def fps(self) -> tuple[int, int]:
+        """
+        Frames a second as numerator and denominator: exact where all frames last as long, else the mean.
+        """
+
+    @property
+    def time_base(self) -> tuple[int, int]:
+        """Seconds of a tick, as numerator and denominator."""
+
+    @property
+    def pts(self) -> numpy.typing.NDArray[numpy.int64]:
+        """int64 [frames]: ticks."""
+
+    @property
+    def key_frames(self) -> list[bool]:
+        """Whether each frame is a key frame."""
+
+    @property
+    def has_b_frames(self) -> bool:
+        """Whether frames are decoded in another order than they are shown in."""
+
+def lerobot_convert(source: str | os.PathLike[str], target: str | os.PathLike[str], *, to: str, modality: str | None = None, dry_run: bool = False) -> MadeDatasetResult:
+    """
+    Makes a dataset of version `to` of one of another version; the same as `millrace lerobot convert`.
+
+    Args:
+        source: the dataset's folder, a path or URL; it is only read.
+        target: a new folder on this machine. A call that was stopped is continued by the same call.
+        to: '2.1', '3.0' or 'groot': 2.1 with modality.json and GR00T's stats.json.
+        modality: for 'groot', the text of a spec with lines such as state.arm = observation.state[0:5];
+            None: the source's modality.json, else one that is proposed from names.
+        dry_run: count what would be made, and write nothing.
+    Returns: a dict: output, version, episodes, frames, files, reused, cut_episodes, copied_videos,
+        encoded_videos, min_psnr_db, inherited (rules that source and result break),
+        proposed (lines of a spec).
+    Raises: FileExistsError, ValueError, millrace.CorruptionError naming the damaged file, NotImplementedError (a
+        library is missing).
+    """
+
+def lerobot_split(source: str | os.PathLike[str], target: str | os.PathLike[str], *, episodes: str | Sequence[int] | None = None, parts: dict | None = None, fractions: dict | None = None, dry_run: bool = False) -> list[MadeDatasetResult]:
+    """
+    Makes datasets of some episodes of one; the same as `millrace lerobot split`.
+
+    Args:
+        source, target, dry_run: as of convert.
+        episodes: those of the dataset `target`: "0-9,12" or a sequence of numbers.
+        parts: names and episodes, {"train": range(80), "val": "80-99"}, of datasets below `target`.
+        fractions: names and fractions of the episodes in their order, {"train": 0.9, "val": 0.1}.
+    Returns: a list of dicts as of convert, one for each dataset. Raises as convert.
+    """
+
+def lerobot_merge(sources: Sequence[str | os.PathLike[str]], target: str | os.PathLike[str], *, to: str | None = None, dry_run: bool = False) -> MadeDatasetResult:
+    """
+    Makes one dataset of several with the same features and fps; the same as `millrace lerobot merge`.
+
+    Args:
+        sources: the datasets in the order of their episodes.
+        target, dry_run: as of convert.
+        to: the version to write; None: that of the sources.
+    Returns, raises: as convert.
+    """
+
+def lerobot_delete(source: str | os.PathLike[str], target: str | os.PathLike[str], episodes: str | Sequence[int], *, dry_run: bool = False) -> MadeDatasetResult:
+    """
+    Makes a dataset without some episodes of another; the same as `millrace lerobot delete`.
+
+    Args:
+        source, target, dry_run: as of convert.
+        episodes: those to leave out: "3,7-9" or a sequence of numbers.
+    Returns, raises: as convert.
+    """
+
+def lerobot_download(name: str, *, out: str | os.PathLike[str] = '', revision: str = '', include: Sequence[str] = [], exclude: Sequence[str] = [], replace: bool = False, dry_run: bool = False, memory_bytes: int = 41943040) -> DownloadResult:
+    """
+    Gets a dataset from the Hugging Face Hub, checked and pinned to one commit; the same as
+    `millrace lerobot download`. A call that was stopped or killed continues when it is made again.
+
+    Args:
+        name: a name of the organisation lerobot, 'org/name', or 'hf://datasets/org/name[@revision]'.
+        out: a path or URL; "": the name, in the current folder.
+        revision: a tag, branch or commit; "": the newest version tag, or main where there is none.
+        include, exclude: patterns of rsync; with include only what matches one, and nothing that exclude matches.
+        replace: where `out` holds another commit, bring this one and remove the files that it does not have.
+        memory_bytes: as of millrace.sync.
+    Returns: a dict: repo, revision, commit, output, copied_files, copied_bytes, skipped_files, warnings, ...
+    Raises: FileNotFoundError (no such dataset or revision, or a private one), PermissionError (gated, a refused
+        token), FileExistsError (`out` holds another commit), ConnectionError, millrace.CorruptionError, OSError.
+    """
+
+class LeRobotFeed:
+    """
+    Rows of a robot dataset; millrace.lerobot.Dataset is the way to use it. Thread-safe.
+    """
+
+    def __init__(self, url: str | os.PathLike[str], *, episodes: Sequence[int] | None = None, cameras: Sequence[str] | None = None, delta_timestamps: Mapping[str, Sequence[float]] = {}, delta_rows: Mapping[str, Sequence[int]] = {}, tolerance_s: float = 0.0001, skip_first: int = 0, skip_last: int = 0, float_pictures: bool = False, channels_last: bool = False, size: tuple[int, int] = (0, 0), fit: str = 'crop', cache: str = '', cache_bytes: str = '0', threads: int = 0, most_decoders: int = 32, row_bytes: int = 1073741824) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, rows: Sequence[int]) -> dict[str, Any]:
+        """
+        The rows with these numbers as arrays [len(rows), ...] and lists of texts, by name.
+        """
+
+    @property
+    def fps(self) -> float: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def episodes(self) -> list[int]: ...
+
+    @property
+    def first_rows(self) -> list[int]:
+        """Of each episode, and behind them the number of rows."""
+
+    @property
+    def skipped_rows(self) -> int: ...
+
+    def read_text(self, path: str) -> str | None:
+        """A file of the dataset by its path there; None: there is none."""
+
+    @property
+    def cameras(self) -> list[str]: ...
+
+    @property
+    def tasks(self) -> list[str]: ...
+
+    @property
+    def features(self) -> dict[str, dict[str, Any]]: ...

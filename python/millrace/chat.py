@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from millrace import _core
 
-__all__ = ["ChatTemplate", "Encoded", "NamedChatTemplate", "template_names", "write_chat_shards"]
+__all__ = ["ChatTemplate", "Encoded", "NamedChatTemplate", "PreferencePairs", "template_names", "write_chat_shards"]
 
 Message = Mapping[str, Any]
 Encoded = tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]
@@ -49,8 +49,8 @@ def template_names() -> list[str]:
 class NamedChatTemplate:
     """A native template: see `template_names()`.
 
-    refuse_control_text: raise ValueError for a message whose text holds what the template writes between messages. As
-        in `transformers` such text becomes the token otherwise.
+    refuse_control_text: raise ValueError for a message that contains the template's own marks. Otherwise, as in
+        `transformers`, such text becomes the token.
     """
 
     def __init__(self, name: str, *, refuse_control_text: bool = False) -> None:
@@ -83,9 +83,9 @@ class ChatTemplate:
 
     template: the text. special_tokens: `bos_token`, `eos_token` and so on, as a tokenizer_config.json has them.
     learned: "markers": what the template has between `{% generation %}` and `{% endgeneration %}`, as in `transformers`.
-        "between": for templates without markers: what an assistant message adds behind the generation prompt, up to the
-        last character that is no white space. Raises ValueError for a template that renders the start of a conversation
-        otherwise than alone.
+        "between": for templates without markers: the text that an assistant message adds behind the generation
+        prompt, up to the last character that is no white space. Raises ValueError for a template that renders the
+        start of a conversation differently when more follows.
 
     Thread-safe.
     """
@@ -113,8 +113,8 @@ class ChatTemplate:
     ) -> ChatTemplate:
         """From a tokenizer_config.json (a path, its folder, or its content).
 
-        Files beside it count as they do in `transformers`: a chat_template.jinja (and additional_chat_templates/) goes
-        before the file's own, a special_tokens_map.json before its tokens when it has no `added_tokens_decoder`.
+        Files beside it count as they do in `transformers`: a chat_template.jinja (and additional_chat_templates/) wins
+        over the file's own, a special_tokens_map.json over its tokens when it has no `added_tokens_decoder`.
         name: which of several templates; None: "default". Raises FileNotFoundError, ValueError.
         """
         templates: dict[str, str] = {}
@@ -140,13 +140,13 @@ class ChatTemplate:
 
     @property
     def has_markers(self) -> bool:
-        """Whether the template says by `{% generation %}` what is learned."""
+        """Whether the template marks learned text by `{% generation %}`."""
         return _GENERATION.search(self.template) is not None
 
     def render(self, messages: Sequence[Message], **variables: Any) -> tuple[str, list[Span]]:
         """The text, and what is learned of it as [begin, end) in characters.
 
-        variables: `tools`, `documents`, and whatever else the template reads. Raises ValueError: what the template
+        variables: `tools`, `documents`, and others that the template reads. Raises ValueError: what the template
         raises, or no messages.
         """
         if not messages:
@@ -205,28 +205,122 @@ class ChatTemplate:
                 yield len(asked), end
 
 
+class PreferencePairs:
+    """Batches of preference pairs, for DPO and its like: a `map_batch` of SampleLoader over rows with a prompt, a chosen
+    and a rejected answer.
+
+        pairs = mr.chat.PreferencePairs(template, tokenizer, max_length=1024)
+        mr.SampleLoader("pairs.jsonl", batch_size=8, map_batch=pairs)
+
+    Answers are messages (a list whose last one is the assistant's; with the prompt's messages in front of them, or with
+    their own and no prompt) or, with `template` None, texts behind the prompt's text, each ended by `eos_id`. Gives
+    chosen_input_ids, chosen_attention_mask and chosen_labels, int64 [rows, longest], and the same of rejected; labels are
+    -100 but on the last answer. Rows longer than `max_length` lose their end.
+    """
+
+    def __init__(
+        self,
+        template: _Template | None,
+        tokenizer: _core.Tokenizer,
+        *,
+        max_length: int | None = None,
+        pad_id: int = 0,
+        eos_id: int | None = None,
+        prompt: str = "prompt",
+        chosen: str = "chosen",
+        rejected: str = "rejected",
+    ) -> None:
+        if template is None and eos_id is None:
+            raise ValueError("PreferencePairs: texts without a template need eos_id, which ends an answer")
+        self._template = template
+        self._tokenizer = tokenizer
+        self._max_length = max_length
+        self._pad_id = pad_id
+        self._eos_id = eos_id
+        self._names = (prompt, chosen, rejected)
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises ValueError naming the row."""
+        prompt, *sides = self._names
+        pairs: dict[str, Any] = {"__key__": batch["__key__"]}
+        prompts = batch.get(prompt) or [None] * len(batch["__key__"])
+        for side, name in zip(sides, ("chosen", "rejected"), strict=True):
+            rows = []
+            for key, before, answer in zip(batch["__key__"], prompts, batch[side], strict=True):
+                try:
+                    rows.append(self._row(before, answer))
+                except (ValueError, TypeError) as error:
+                    raise ValueError(f"row {key}: {side}: {error}") from error
+            pairs.update({f"{name}_{array}": values for array, values in self._padded(rows).items()})
+        return pairs
+
+    def _row(self, prompt: Any, answer: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        if self._template is None:
+            if not isinstance(answer, str) or not isinstance(prompt, (str, type(None))):
+                raise ValueError("messages need a template")
+            begin = self._tokenizer.encode(prompt or "")
+            end = [*self._tokenizer.encode(answer, False), self._eos_id]
+            ids = np.concatenate([begin, end]).astype(np.int64)
+            return ids, np.arange(len(ids)) >= len(begin)
+        messages = _turns(prompt, "user") + _turns(answer, "assistant")
+        if not messages or messages[-1].get("role") != "assistant":
+            raise ValueError("the last message is not the assistant's")
+        encoded, mask = self._template.encode_with_text(messages, self._tokenizer)[1]
+        # Earlier answers belong to the prompt: what both sides share teaches nothing.
+        learned = np.flatnonzero(mask)
+        if not len(learned):
+            raise ValueError("the template marks nothing as the assistant's")
+        breaks = np.flatnonzero(np.diff(learned) > 1)
+        first = learned[breaks[-1] + 1] if len(breaks) else learned[0]
+        return encoded.astype(np.int64), (np.arange(len(mask)) >= first) & (mask != 0)
+
+    def _padded(self, rows: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]) -> dict[str, Any]:
+        most = self._max_length or max((len(ids) for ids, _ in rows), default=0)
+        longest = min(most, max((len(ids) for ids, _ in rows), default=0))
+        ids = np.full((len(rows), longest), self._pad_id, np.int64)
+        labels = np.full_like(ids, -100)
+        attention = np.zeros_like(ids)
+        for row, (values, learned) in enumerate(rows):
+            size = min(len(values), longest)
+            ids[row, :size] = values[:size]
+            labels[row, :size] = np.where(learned[:size], values[:size], -100)
+            attention[row, :size] = 1
+        return {"input_ids": ids, "attention_mask": attention, "labels": labels}
+
+
+def _turns(value: Any, role: str) -> list[Message]:
+    """Messages; a text is one of `role`."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if not isinstance(value, Sequence) or not all(isinstance(message, Mapping) for message in value):
+        raise ValueError("neither a text nor a list of messages")
+    return list(value)
+
+
 def write_chat_shards(
     inputs: Iterable[str | os.PathLike[str]],
     template: _Template,
     tokenizer: _core.Tokenizer,
-    out: str,
+    out: str | os.PathLike[str],
     *,
     field: str = "messages",
     task: tuple[int, int] = (0, 1),
     shard_bytes: int = 256 << 20,
     text: bool = True,
 ) -> dict[str, Any]:
-    """Writes jsonl conversations as shards with a loss_mask.npy, for templates that `millrace prepare` has not.
+    """Writes jsonl conversations as shards with a loss_mask.npy, for templates that `millrace prepare` lacks.
 
     Args:
         inputs: jsonl files, a conversation a line: a list of messages in `field`, or, when that is missing, in
             "conversations" (ShareGPT's from and value). A list in "tools" is handed to the template.
-        out: the folder (a path or URL) of the shards and nothing else. A shard that is there is never replaced.
+        out: an empty folder (a path or URL) for the shards. An existing shard is never replaced.
         task: (i, n): take the inputs i, i + n, ... of the sorted list, so that n processes share the work.
         shard_bytes: a new shard begins at this size; a shard is built in memory.
         text: write the rendered text beside ids and mask.
     Returns: a dict: documents, tokens, learned_tokens, shards (their names).
-    Raises: ValueError naming file and line, FileExistsError, OSError. A line of which nothing is learned is an error.
+    Raises: ValueError naming file and line, FileExistsError, OSError. A line without learned text is an error.
     """
     index, count = task
     if not 0 <= index < count:
@@ -240,7 +334,7 @@ def write_chat_shards(
     def finish_shard() -> None:
         nonlocal size
         name = f"{index:05d}-{len(names):05d}.tar"
-        shard.write(f"{out.rstrip('/')}/{name}", tokenizer)
+        shard.write(f"{os.fspath(out).rstrip('/')}/{name}", tokenizer)
         names.append(name)
         size = 0
 
@@ -295,7 +389,7 @@ def _messages_of(record: Mapping[str, Any], field: str) -> list[Message]:
 
 
 def _checked(ids: npt.NDArray[np.uint32], mask: npt.NDArray[np.uint8], lost: int, overrun: int) -> Encoded:
-    """What `transformers` does without a word is done with one."""
+    """Warns where `transformers` loses turns silently."""
     if lost:
         warnings.warn(
             f"{lost} turns of a conversation are not learned: no token stands for the first character of one, so "
@@ -357,7 +451,7 @@ def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _plain(message: Message) -> dict[str, Any]:
-    """A message as templates see it: keys without a value are gone, reasoning has the name that templates read."""
+    """A message as templates see it: without empty keys, and with reasoning under the name that templates read."""
     if not isinstance(message, Mapping):
         raise ValueError(f"a message is a dict, not {type(message).__name__}")
     plain = {key: value for key, value in message.items() if value is not None}
@@ -366,7 +460,7 @@ def _plain(message: Message) -> dict[str, Any]:
 
 
 class _Progress:
-    """A rendering under way: what came out so far, and the spans that were marked in it."""
+    """A rendering under way: the text so far, and its marked spans."""
 
     def __init__(self) -> None:
         self.blocks: list[str] = []
@@ -394,7 +488,7 @@ def _compile(template: str) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _environment() -> Any:
-    """jinja2 set up as `transformers` sets it up: templates come from strangers, so they run in a sandbox."""
+    """jinja2 with the settings of `transformers`. Templates come from strangers, so they run in a sandbox."""
     try:
         import jinja2
         import jinja2.ext
@@ -419,7 +513,7 @@ def _environment() -> Any:
             return text
 
     class Namespace(jinja2.utils.Namespace):
-        """Without names that lead to the interpreter's inside."""
+        """A namespace without names that reach the interpreter's internals."""
 
         def __init__(*args: Any, **kwargs: Any) -> None:
             self, *rest = args

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Millrace's storages for everything that speaks fsspec: pandas, pyarrow, datasets, dask.
+"""Millrace's storages for fsspec's users: pandas, pyarrow, datasets, dask.
 
-Importing this module registers the protocol "millrace"; installed packages find it without (entry point). Paths are
+Importing this module registers the protocol "millrace". An installed package registers it by an entry
+point. Paths are
 Millrace's own URLs, with or without the protocol in front: `fsspec.filesystem("millrace").open("s3://bucket/key")`,
 `pandas.read_parquet("millrace://s3://bucket/table.parquet")`.
 """
@@ -22,7 +23,7 @@ from millrace.results import ListEntry
 
 
 class _ObjectWriter(io.RawIOBase):
-    """Appends; shows the object when it is closed without an exception."""
+    """Appends. The object becomes visible when the file is closed without an exception."""
 
     def __init__(self, url: str):
         super().__init__()
@@ -54,7 +55,7 @@ class _ObjectWriter(io.RawIOBase):
 
 
 class _BufferedWriter(io.BufferedWriter):
-    """Left by an exception, a `with` block leaves no object."""
+    """A `with` block that ends with an exception leaves no object."""
 
     def __exit__(self, kind, *rest) -> None:
         if kind is not None:
@@ -63,12 +64,12 @@ class _BufferedWriter(io.BufferedWriter):
         super().__exit__(kind, *rest)
 
     def __del__(self) -> None:
-        # Whoever forgets to close has not said that the object is whole.
+        # A file that was not closed is not known to be whole.
         self.raw.discard()  # type: ignore[attr-defined]
 
 
 class MillraceFileSystem(AbstractFileSystem):
-    """See the module. Writes are whole or not there; deletions and copies are those of the verbs."""
+    """See the module. A write is whole or invisible. Deletions and copies are those of the verbs."""
 
     protocol = "millrace"
     cachable = True
@@ -148,7 +149,7 @@ class MillraceFileSystem(AbstractFileSystem):
         return file.read(max(last - first, 0))
 
     def cat_ranges(self, paths, starts, ends, max_gap=None, on_error="return", **_):
-        """What is asked of one object is read at once; `max_gap` changes nothing."""
+        """Reads the ranges of one object together; `max_gap` has no effect."""
         starts, ends = ([each] * len(paths) if not isinstance(each, list) else each for each in (starts, ends))
         content = [None] * len(paths)
         of_path = {}
@@ -183,14 +184,14 @@ class MillraceFileSystem(AbstractFileSystem):
         raise NotImplementedError("storages keep no time of creation")
 
     def mkdir(self, path, create_parents=True, **_):
-        """Folders come with what is in them."""
+        """No effect: folders appear with their content."""
 
     def makedirs(self, path, exist_ok=False):
-        """Folders come with what is in them."""
+        """No effect: folders appear with their content."""
 
 
 def use_for_s3() -> None:
-    """Gives this process's `s3://` paths to Millrace, whoever asks fsspec for them.
+    """Makes Millrace serve all `s3://` paths of this process that go through fsspec.
 
     `datasets` needs it: it takes the names that a file system lists for URLs of the protocol in front of them.
     """

@@ -10,14 +10,14 @@ from typing import Literal, overload
 
 from millrace import _core
 
-#: What a BufferedReader asks for at once; behind it readers of remote objects fetch ahead while the reading is sequential.
+#: Bytes that a BufferedReader reads at once. Readers of remote objects fetch ahead while reads are sequential.
 BUFFER_BYTES = 256 << 10
 
 
 class ObjectFile(io.RawIOBase):
-    """An object of any storage, read-only and seekable. It is pinned to the version it was opened at: when the object
-    changes meanwhile, a read raises `millrace.CorruptionError` instead of mixing two contents. Pickles as its URL and
-    place, not its content."""
+    """An object of any storage, read-only and seekable. It is pinned to the version that was opened: when the object
+    changes, a read raises `millrace.CorruptionError` instead of mixing two contents. A pickle holds its URL and
+    position, not its content."""
 
     def __init__(self, url: str):
         super().__init__()
@@ -31,7 +31,7 @@ class ObjectFile(io.RawIOBase):
 
     @property
     def version(self) -> str:
-        """What the storage calls this content: equal versions of one name are equal bytes."""
+        """The storage's version of this content: equal versions of one name are equal bytes."""
         return self._reader.version
 
     def _check(self) -> None:
@@ -77,8 +77,8 @@ class ObjectFile(io.RawIOBase):
         return self.read()
 
     def read_ranges(self, offsets: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
-        """Many ranges at once: all are asked for together, and the call ends with the last of them. For random reads this
-        costs a fraction of a `seek` and a `read` each. The position stays; threads may share the file.
+        """Reads many ranges at once and returns after the last. For random reads this costs a fraction of a `seek`
+        and a `read` each. The position stays; threads may share the file.
 
         Args:
             offsets, sizes: in bytes; each range is inside the object.
@@ -115,7 +115,7 @@ def open(url: str | os.PathLike[str], mode: str = "rb", *, buffering: int = BUFF
     Args:
         url: a path or URL.
         mode: "rb", or "r" for text.
-        buffering: bytes of the buffer in front, 0 for none ("rb" only: the answer then is an ObjectFile).
+        buffering: bytes of the buffer; 0: none ("rb" only; returns an ObjectFile).
         encoding: of text.
     Raises: FileNotFoundError, PermissionError, ValueError (a folder, another mode).
     """

@@ -3,39 +3,90 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import operator
 import os
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from millrace import _core
 from millrace._arguments import plain
+from millrace.accounting import Clock, LoaderReport
 
 if TYPE_CHECKING:
     import torch
 
+    from millrace.sources import SampleSource
+
 StrPath = str | os.PathLike[str]
-#: What iterating a Loader gives: arrays [rows, seq_len] by their name.
+#: A batch of a Loader: arrays [rows, seq_len] by name.
 Batch = dict[str, npt.NDArray[Any]]
-#: What state_dict() gives: JSON.
+#: The result of state_dict(): JSON.
 State = dict[str, Any]
-#: Where a batch carries the state of whoever has used it (`carry_state`): int64 [2].
+#: The key under which a batch carries the state behind it (`carry_state`): int64 [2].
 STATE_KEY = "loader_state"
+
+#: Weights of a mixture from a step on: {0: [1, 1], 10_000: [3, 1]}.
+Schedule = Mapping[int, Sequence[float]]
 
 B = TypeVar("B")
 _logger = logging.getLogger("millrace")
 
-# Those that are closed when Python ends.
+
+class SamplePart(NamedTuple):
+    """Tokens [begin, end) of a sample in a row: `mr.Dataset(part.shard)[part.sample]`."""
+
+    source: int  #: the number of its dataset in a mixture, else 0
+    shard: str  #: its file or URL
+    sample: int  #: its number in the shard
+    begin: int
+    end: int
+    replaces: str = ""  #: why the row that was to be read here was quarantined; empty: this is that row
+
+
+class QuarantinedRow(NamedTuple):
+    """A damaged row whose place another one took."""
+
+    source: int  #: the number of its dataset in a mixture, else 0
+    epoch: int  #: of that dataset's order
+    reason: str  #: names the shard, and the sample where it is known
+
+
+@dataclass(frozen=True)
+class Source:
+    """One dataset of a mixture: `mr.Loader([mr.Source("web", weight=3), mr.Source("code", weight=1)], ...)`.
+
+    shards: as Loader, or SampleLoader, takes them.
+    weight: its share of the rows; only the ratios of the weights count, and 0 pauses a dataset.
+    ids_field: the field of the token ids; empty: what the shards say.
+    """
+
+    shards: StrPath | Sequence[StrPath] | SampleSource
+    weight: float = 1.0
+    ids_field: str = ""
+
+    def _paths(self) -> list[str]:
+        if not isinstance(self.shards, (str, os.PathLike, Sequence)):
+            raise TypeError("Loader: shards are paths; mr.SampleLoader reads a SampleSource")
+        if isinstance(self.shards, (str, os.PathLike)):
+            return [os.fspath(self.shards)]
+        return [os.fspath(path) for path in self.shards]
+
+
+# Loaders to close when Python ends.
 open_loaders: weakref.WeakSet[Passes[Any]] = weakref.WeakSet()
 
 
 class BatchIterator(Iterator[B]):
-    """What iter(loader) gives. Its first next() begins; until then it does nothing."""
+    """The result of iter(loader). Its first next() begins the pass."""
 
     def __init__(self, loader: Passes[B]) -> None:
         self._loader = loader
@@ -54,24 +105,26 @@ class BatchIterator(Iterator[B]):
 
 
 class Passes(ABC, Generic[B]):
-    """What millrace.Loader and millrace.torch.Loader have in common: when which pass begins, and the state.
+    """The base of millrace.Loader and millrace.torch.Loader: when which pass begins, and the state.
 
-    A pass is `epochs` epochs. The first `for` goes on from where the loader stands: at its beginning, behind a state that
-    was loaded, or behind batches that next(loader) gave. Each further `for` begins the next pass, also when the one
-    before it was left early. An endless loader (`epochs=None`) goes on.
+    A pass is `epochs` epochs; of a mixture it ends by the stop rule. The first `for` continues from the loader's position: its start, behind a loaded state,
+    or behind batches that next(loader) gave. Each further `for` begins the next pass, even when the one before it was
+    left early. An endless loader (`epochs=None`) continues.
     """
 
-    def __init__(self, reader: _core.BatchReader, epochs: int | None) -> None:
+    def __init__(self, reader: _core.BatchReader, epochs: int | None, is_endless: bool) -> None:
         self._reader = reader
-        self._epochs = epochs
-        self._iteration: object = None  # the key of that which has begun last
-        self._stays = True  # the next `for` goes on from here
-        self._loaded = False  # a state was, and no batch given since
+        self._epochs = epochs  # None: endless, or a mixture
+        self._is_endless = is_endless
+        self._iteration: object = None  # the key of the iteration that began last
+        self._stays = True  # the next `for` continues from here
+        self._loaded = False  # a state was loaded, and no batch given since
         self._between = False  # next() has said that the pass is over, or a state was loaded
         self._asked_pass: int | None = None  # by set_epoch()
-        self._used: State | None = None  # as mark_used() said
-        self._moves = 0  # how often the reader was sent elsewhere
-        self._touched = False  # it stands elsewhere than at its beginning
+        self._used: State | None = None  # set by mark_used()
+        self._moves = 0  # how often the reader was repositioned
+        self._touched = False  # its position is not its start
+        self._clock = Clock()
         self._workers_began: Callable[[], bool] | None = None  # whether a DataLoader's workers have given batches
         open_loaders.add(self)
 
@@ -83,8 +136,14 @@ class Passes(ABC, Generic[B]):
     def _position(self) -> State:
         """The state behind the last batch that was returned."""
 
+    def _pause(self) -> None:
+        """The reader is about to get another position: nobody else may take batches from it meanwhile."""
+
     def _moved(self) -> None:
-        """The reader was sent elsewhere."""
+        """The reader has a new position."""
+
+    def _settle(self) -> None:
+        """Takes a reader that is ahead of what was returned back there; what was fetched ahead is fetched again."""
 
     def __iter__(self) -> BatchIterator[B]:
         return BatchIterator(self)
@@ -94,15 +153,17 @@ class Passes(ABC, Generic[B]):
         return self._next()
 
     def __len__(self) -> int:
-        """Batches in the pass under way; between passes, in the next one. The same on all ranks."""
-        if self._epochs is None:
+        """Batches in the pass under way; between passes, in the next one. The same on all ranks. For a mixture every
+        draw of the pass is made, some nanoseconds each."""
+        if self._is_endless:
             raise TypeError(
-                "an endless loader has no length; epochs=1 gives it one (in a DataLoader belongs mr.torch.as_iterable)"
+                "an endless loader has no length; epochs=1 (of a mixture, a stop rule) gives it one, and in a DataLoader "
+                "belongs mr.torch.as_iterable"
             )
         if self._asked_pass is not None:
             return self._reader.pass_batches(self._asked_pass)
-        number, over, batches = self._reader.pass_info()
-        return self._reader.pass_batches(number + 1) if over and self._between else batches
+        number, over = self._reader.pass_info()
+        return self._reader.pass_batches(number + (over and self._between))
 
     def __bool__(self) -> bool:
         return True
@@ -116,34 +177,36 @@ class Passes(ABC, Generic[B]):
     def set_epoch(self, epoch: int) -> None:
         """The next `for` gives pass `epoch`, counted from 0: with `epochs=1`, the epoch of that number.
 
-        Changes nothing behind load_state_dict(), until a batch was given: the state says which epoch it is. Changes
-        nothing in an endless loader, which counts its epochs itself.
+        Has no effect behind load_state_dict() until a batch was given: the state names the epoch. Has no effect in an
+        endless loader, which counts its epochs itself.
         """
         if epoch < 0:
             raise ValueError(f"set_epoch: {epoch} is below 0")
-        if self._epochs is None:
+        if self._is_endless:
             return
         if not self._loaded:
             self._asked_pass = int(epoch)
             return
-        number, over, _ = self._reader.pass_info()
+        number, over = self._reader.pass_info()
         if epoch not in (number, number + over):
             _logger.warning("set_epoch(%d) changes nothing: the state that was loaded is in pass %d", epoch, number)
 
     @property
     def next_pass(self) -> int:
-        """The pass that the next batch is of, counted from 0; `for n in range(loader.next_pass, 3): for batch in loader:`
-        trains three passes, however often it is resumed. Raises ValueError (an endless loader)."""
+        """The pass of the next batch, counted from 0; `for n in range(loader.next_pass, 3): for batch in loader:`
+        trains three passes, with any number of resumes. Raises ValueError (an endless loader)."""
         if self._asked_pass is not None:
             return self._asked_pass
-        number, over, _ = self._reader.pass_info()
+        self._settle()
+        number, over = self._reader.pass_info()
         return number + over
 
     def state_dict(self, batch: Mapping[str, Any] | None = None) -> State:
-        """Where training stands: a small dict that json can write, equal on all ranks.
+        """The position of training: a small dict that json can write, equal on all ranks (but for 'quarantined').
 
-        batch: the last batch that was *used* (of a loader with carry_state=True): the state behind it, whatever was
-            fetched since. None: behind the batch given to mark_used() last, else behind what next() has returned. Once
+        batch: the last batch that was *used* (of a loader with carry_state=True): the state behind it, without what
+            was fetched
+            since. None: behind the batch given to mark_used() last, else behind what next() has returned. Once
             next() has raised StopIteration, that is the beginning of the next pass.
         """
         if batch is not None:
@@ -155,37 +218,85 @@ class Passes(ABC, Generic[B]):
                 "the workers of a DataLoader have given batches, and only they know how many; make the loader with "
                 "carry_state=True and ask for state_dict(batch), with the last batch that was used"
             )
-        if self._between and self._epochs is not None:
-            number, over, _ = self._reader.pass_info()
+        if self._between and not self._is_endless:
+            number, over = self._reader.pass_info()
             if over:
-                return self._reader.state_behind((number + 1) * self._epochs, 0)
+                return self._reader.state_behind((number + 1) * (self._epochs or 1), 0)
         return self._position()
 
     def mark_used(self, batch: Mapping[str, Any]) -> None:
-        """From now on state_dict() counts what was used, up to this batch, not what next() has returned: for frameworks
-        that fetch ahead and take the state themselves. Needs carry_state=True."""
+        """Makes state_dict() count what was used, up to this batch, not what next() has returned. For frameworks that
+        fetch ahead and take the state themselves. Needs carry_state=True."""
         self._used = self._state_behind(batch)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a state, at any world size and batch size. Raises ValueError naming what differs."""
+        """Continues from a state, at any world size and batch size. Raises ValueError naming what differs."""
+        self._pause()
         self._reader.load_state_dict(dict(state))
         self._stays = self._loaded = True
         self._asked_pass = None
         self._used = None if self._used is None else dict(state)
         self._sent()
 
+    def set_weights(self, weights: Sequence[float]) -> None:
+        """From the next batch on, these weights of a mixture, one for each source. They are part of the state. Drops what
+        was read ahead. Call it on every rank at the same batch. Raises ValueError (no mixture; wrong weights)."""
+        self._to_position()
+        self._reader.set_weights([float(weight) for weight in weights])
+        self._used = None
+        self._sent()
+
+    @property
+    def step(self) -> int:
+        """The number of the next batch; where batches are fetched ahead of what next() returns (`device=`,
+        `workers=`), of the one that is fetched next. Steps are the batches of a pass
+        from 0 on, at this batch size, skipped ones counted; of an endless loader of one dataset, those of the whole
+        run."""
+        return self._reader.step
+
+    def provenance(self, step: int, states: Sequence[Mapping[str, Any]] = ()) -> list[list[list[SamplePart]]]:
+        """Which samples a step of the current pass used: for each rank its rows, and for each row its parts in order.
+        Reads indexes, no samples. Raises ValueError (no such step; a state of another run).
+
+        A row that quarantined() has is named by what took its place. states: states of other ranks; what they
+            quarantined is named so too, for a rank knows its own damage only.
+        """
+        ranks = self._reader.provenance(operator.index(step), [json.dumps(dict(state)) for state in states])
+        return [[[SamplePart(*part) for part in row] for row in rows] for rows in ranks]
+
+    def quarantined(self) -> list[QuarantinedRow]:
+        """The damaged rows that were replaced, up to the last batch that was fetched, in this run and in those that its
+        state comes from. Of this rank, or of the one whose state was loaded."""
+        return [QuarantinedRow(*row) for row in self._reader.quarantined()]
+
+    def skip(self, begin: int, end: int) -> None:
+        """Leaves out steps [begin, end) of the current pass, such as those around a spike of the loss: load a state from
+        before them, call this on every rank, and go on. It is part of the state. Drops what was read ahead.
+        Raises ValueError (no such steps)."""
+        self._to_position()
+        self._reader.skip(operator.index(begin), operator.index(end))
+        self._used = None
+        self._sent()
+
     @property
     def epoch_units(self) -> int:
-        """Rows of the current epoch over all ranks."""
+        """Rows of the current epoch over all ranks. Raises ValueError (a mixture: each dataset has its own epoch)."""
         return self._reader.epoch_units
+
+    def report(self) -> LoaderReport:
+        """How long training waited for data since the first batch, where the loader's time went, and what limits it.
+        `print(loader.report())` says it in a sentence."""
+        threads = int(self._reader.config()["num_threads"])
+        return self._clock.report(time.perf_counter(), self._reader.stats(), threads)
 
     def stats(self) -> dict[str, float]:
         """Counters so far; docs/metrics.md names them."""
         return self._reader.stats()
 
     def close(self) -> None:
-        """Stops the threads and frees what was read ahead. Batches that were returned stay valid."""
+        """Stops the threads and frees batches that were read ahead. Returned batches stay valid."""
         self._reader.close()
+        self._moved()
 
     def _state_behind(self, batch: Mapping[str, Any]) -> State:
         if STATE_KEY not in batch:
@@ -198,11 +309,13 @@ class Passes(ABC, Generic[B]):
         return self._reader.state_behind(*place)
 
     def _next(self) -> B:
+        asked = time.perf_counter()
         try:
             batch = self._take()
         except StopIteration:
             self._between = True
             raise
+        self._clock.given(asked, time.perf_counter(), None if self._clock.is_running else self._reader.stats())
         self._touched = True
         self._loaded = self._between = False
         return batch
@@ -214,12 +327,13 @@ class Passes(ABC, Generic[B]):
         return self._next()
 
     def _first_of(self, iteration: object) -> B:
+        self._settle()
         self._iteration = iteration
         stays, self._stays = self._stays, False
-        if self._begin_asked_pass() or self._epochs is None:
+        if self._begin_asked_pass() or self._is_endless:
             return self._next()
-        number, over, _ = self._reader.pass_info()
-        # A state from the end of a pass stands for the next one: who saved it had all batches of this one.
+        number, over = self._reader.pass_info()
+        # A state from the end of a pass means the next pass: all batches of this one had been given.
         if over or not stays:
             self._start_pass(number + 1)
         return self._next()
@@ -231,7 +345,13 @@ class Passes(ABC, Generic[B]):
         self._start_pass(number)
         return True
 
+    def _to_position(self) -> None:
+        """Takes a reader that is ahead of what was returned back there."""
+        self._pause()
+        self._reader.load_state_dict(self._position())
+
     def _start_pass(self, number: int) -> None:
+        self._pause()
         self._reader.start_pass(number)
         self._between = False
         self._sent()
@@ -242,12 +362,34 @@ class Passes(ABC, Generic[B]):
         self._moved()
 
     def _next_start(self) -> tuple[State | None, int | None, int]:
-        """What the next `for` would do, for one in another process: the state to load, the pass to begin (None: to go on),
-        and how often this loader was sent elsewhere."""
+        """What the next `for` would do, for a loader in another process: the state to load, the pass to begin (None:
+        continue), and how often this loader was repositioned."""
         number = self._asked_pass
-        if number is None and not self._stays and self._epochs is not None:
+        if number is None and not self._stays and not self._is_endless:
             number = self._reader.pass_info()[0] + 1
-        return (self._reader.state_dict() if self._touched else None), number, self._moves
+        return (self._position() if self._touched else None), number, self._moves
+
+
+def source_arguments(
+    shards: StrPath | Sequence[StrPath] | Source | Sequence[Source], schedule: Schedule | None
+) -> dict[str, Any]:
+    """`shards`, `sources` and `weights` of _core.BatchReader. Raises TypeError, ValueError."""
+    listed = shards if isinstance(shards, Sequence) and not isinstance(shards, str) else []
+    if isinstance(shards, Source):
+        listed = [shards]
+    mixed = [source for source in listed if isinstance(source, Source)]
+    if not mixed:
+        if schedule is not None:
+            raise ValueError("Loader: a schedule is of a mixture; give a list of mr.Source")
+        return {"shards": shards, "sources": [], "weights": []}
+    if len(mixed) != len(listed):
+        raise TypeError("Loader: either every dataset is an mr.Source, or none is")
+    phases = {0: [source.weight for source in mixed], **(schedule or {})}
+    return {
+        "shards": [],
+        "sources": [(source._paths(), source.ids_field) for source in mixed],
+        "weights": [(step, [float(weight) for weight in phases[step]]) for step in sorted(phases)],
+    }
 
 
 _BatchReader = plain(_core.BatchReader.__init__, "Loader")
@@ -283,22 +425,51 @@ class Loader(Passes[Batch]):
 
     Iterating gives dicts of NumPy arrays [rows, seq_len] that own their memory (no copies): 'input_ids', 'labels' (-100
     on padding and where a sample's loss_mask.npy is 0; not shifted, as Hugging Face models expect) and 'attention_mask'
-    (pad) or 'position_ids' (pack; 0 at the start of each sample, whose first label is -100). The order of samples depends
+    (pad) or 'position_ids' (packed; 0 at the start of each sample, whose first label is -100). The order of samples depends
     on the data, the seed and the epoch only, never on the number of ranks.
 
-    shards: a folder that `prepare` wrote, a tar, a brace pattern of tars, or a list of these; all of one tokenizer.
+    shards: a folder that `prepare` wrote, a tar, a brace pattern of tars, or a list of these; all of one tokenizer. Or
+        a list of `Source`, which are mixed by weight: each batch has the mixture, on every rank.
     seq_len: tokens in a row.
     batch_size: rows for each rank; or global_batch_size: rows over all ranks, a multiple of them.
-    collate: 'pad' (a row is one sample, cut or padded) or 'pack' (samples laid end to end, none lost).
-    epochs: in a pass: a `for` ends with them, and the next `for` gives the epochs behind them. None: no end.
+    collate: 'pad' (a row is one sample, cut or padded), 'pack' (samples laid end to end and cut into rows, no token lost)
+        or 'best_fit' (rows of whole samples, padded; only samples longer than a row are cut, no token lost).
+    epochs: epochs in a pass: a `for` ends with them, and the next `for` gives the following ones. None: no end.
+    stop: when a pass of a mixture ends: 'endless', 'first_empty' (before a dataset would begin its second epoch) or
+        'all_empty' (when each has ended its first; the others repeat).
+    schedule: weights of a mixture by step of the pass: {10_000: [1, 4]} holds from step 10,000 on. `set_weights()`
+        changes them on the way.
     drop_last: False: an epoch's last batch may be smaller, down to no rows on some ranks.
+    fill_last: fills up an epoch's last batch, so that every rank has equally many batches of equally many rows: 'pad' with
+        rows of padding, 'repeat' with the epoch's first rows. Each batch then has 'row_mask', bool [rows], False on rows
+        that fill up. For evaluation: each sample counts once on any number of ranks. drop_last has then no effect.
     uneven_ranks: global_batch_size need not be a multiple of world_size; some ranks get a row more than others.
     dtype: int64 or int32, as a str, of NumPy or of torch.
     num_threads: 0: the CPUs of this process over its local ranks, at most 8.
     memory_bytes: cap for reading ahead and for batches; 0: 1 GiB or a quarter of MILLRACE_MEMORY.
-    tokenizer: that which made the ids (an object or its file): other shards are refused.
+    tokenizer: the tokenizer of the ids (an object or its file); other shards are refused.
     vocab_size: rows of the model's embedding: an id outside is an error that names shard and sample.
     carry_state: each batch has 'loader_state', int64 [2]; state_dict(batch) and mark_used(batch) read it.
+    carry_documents: each packed batch says where its documents (samples, or parts of one) are: 'document_ids' [rows,
+        seq_len], counted from 0 in each row and -1 on padding, and for attention of variable length over the rows laid
+        end to end 'cu_seqlens', int32 [documents + 1], and 'max_seqlen', int32 []. There a row's padding counts as a
+        document.
+    on_bad: what becomes of a row whose bytes are damaged or missing: 'raise' (the state stays before its batch), or
+        'quarantine': another row of the same part of the epoch takes its place, the same on every rank and in every resumed
+        run; `quarantined()` lists it, a warning names it, and the state keeps it. A storage that does not answer is an error
+        in any case, and so is a dataset of which the shards' sizes are unknown.
+    max_bad: more quarantined rows on this rank raise CorruptionError.
+    cache: a folder on a disk of this node, where shards from S3, the web or a network file system are kept in blocks. All
+        processes and jobs of the node share it: of those that want a block, one downloads it. It survives restarts.
+    cache_bytes: the cap of the folder's size, such as '500GB'; 0: half of the disk. Of jobs with different caps, the
+        smallest holds while they run.
+    stall_seconds: a wait for a batch that takes longer is told: the stage, the shards and the requests it waits for. 0: none
+        is told.
+    on_stall: how: 'warn' (again each time the wait has doubled) or 'raise': TimeoutError, after which the next call goes on
+        waiting for the same batch.
+    numa: threads stay on the processors of the NUMA node of this rank's GPU or, without one, of the rank's share of the
+        nodes, within the process's affinity mask. Buffers are touched by them first, so they lie there too.
+    carry_source: each batch of a mixture has 'source', int64 [rows]: the number of each row's dataset.
 
     Batches come to one consumer at a time, in order; the object may be used from several threads. Owns threads: use it in
     a `with` block or call close(). Pickling carries the arguments, not the position.
@@ -309,18 +480,21 @@ class Loader(Passes[Batch]):
 
     def __init__(
         self,
-        shards: StrPath | Sequence[StrPath],
+        shards: StrPath | Sequence[StrPath] | Source | Sequence[Source],
         *,
         seq_len: int,
         batch_size: int | None = None,
         global_batch_size: int | None = None,
-        collate: Literal["pad", "pack"] = "pad",
+        collate: Literal["pad", "pack", "best_fit"] = "pad",
         shuffle: bool = True,
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
         epochs: int | None = None,
+        stop: Literal["endless", "first_empty", "all_empty"] = "endless",
+        schedule: Schedule | None = None,
         drop_last: bool = True,
+        fill_last: Literal["pad", "repeat"] | None = None,
         uneven_ranks: bool = False,
         pad_id: int = 0,
         dtype: str | npt.DTypeLike | torch.dtype = "int64",
@@ -330,20 +504,34 @@ class Loader(Passes[Batch]):
         tokenizer: _core.Tokenizer | StrPath | None = None,
         vocab_size: int | None = None,
         carry_state: bool = False,
+        carry_source: bool = False,
+        carry_documents: bool = False,
+        on_bad: Literal["raise", "quarantine"] = "raise",
+        max_bad: int = 1000,
+        cache: StrPath | None = None,
+        cache_bytes: int | str = 0,
+        stall_seconds: float = 120,
+        on_stall: Literal["warn", "raise"] = "warn",
+        numa: bool = True,
     ) -> None:
         tokenizer_hash, id_limit = _tokenizer_facts(tokenizer)
         if vocab_size is not None and vocab_size < id_limit:
             raise ValueError(f"Loader: the tokenizer has ids up to {id_limit - 1}, vocab_size is {vocab_size}")
         self._open(
-            shards=shards, seq_len=seq_len, batch_size=batch_size, global_batch_size=global_batch_size,
+            **source_arguments(shards, schedule), stop=stop, carry_source=carry_source, carry_documents=carry_documents, seq_len=seq_len, batch_size=batch_size, global_batch_size=global_batch_size,
             collate=collate, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size, epochs=epochs,
-            drop_last=drop_last, uneven_ranks=uneven_ranks, pad_id=pad_id, dtype=dtype_name(dtype),
+            drop_last=drop_last, fill_last=fill_last or "", uneven_ranks=uneven_ranks, pad_id=pad_id, dtype=dtype_name(dtype),
             num_threads=num_threads, memory_bytes=memory_bytes, ids_field=ids_field, tokenizer_hash=tokenizer_hash,
-            vocab_size=0 if vocab_size is None else vocab_size, carry_state=carry_state,
+            vocab_size=0 if vocab_size is None else vocab_size, carry_state=carry_state, on_bad=on_bad, max_bad=max_bad,
+            cache="" if cache is None else os.fspath(cache), cache_bytes=str(cache_bytes),
+            stall_seconds=stall_seconds, on_stall=on_stall, numa=numa,
         )  # fmt: skip
 
     def _open(self, **arguments: Any) -> None:
-        super().__init__(make_reader(**arguments), arguments["epochs"])
+        reader = make_reader(**arguments)
+        is_mixture = bool(arguments["weights"])
+        is_endless = arguments["stop"] == "endless" if is_mixture else arguments["epochs"] is None
+        super().__init__(reader, arguments["epochs"], is_endless)
 
     def _take(self) -> Batch:
         return next(self._reader)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the functions of the package answer: plain dicts with these keys. Bytes, seconds and counts."""
+"""The results of the package's functions: plain dicts with these keys. Bytes, seconds and counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ShardResult(TypedDict):
 
 
 class Forecast(TypedDict, total=False):
-    """What a dry run adds, told from a sample."""
+    """What a dry run adds, estimated from a sample."""
 
     expected_documents: int
     expected_tokens: int
@@ -57,6 +57,28 @@ class FinishResult(DocumentCounts):
     input_bytes: int
 
 
+class ProposedModality(TypedDict, total=False):
+    """What millrace.lerobot.convert adds."""
+
+    proposed: list[str]
+
+
+class MadeDatasetResult(ProposedModality):
+    """Of the functions of millrace.lerobot: one dataset that was made."""
+
+    output: str
+    version: str
+    episodes: int
+    frames: int
+    files: int
+    reused: int
+    cut_episodes: int
+    copied_videos: int
+    encoded_videos: int
+    min_psnr_db: float
+    inherited: list[str]
+
+
 class SplitPart(TypedDict):
     """One file that millrace.split wrote."""
 
@@ -84,6 +106,25 @@ class TransferResult(TypedDict):
     refused: int
     retries: int
     seconds: float
+
+
+class DownloadResult(TypedDict):
+    """Of millrace.lerobot.download."""
+
+    repo: str
+    revision: str
+    commit: str
+    output: str
+    copied_files: int
+    copied_bytes: int
+    moved_bytes: int
+    resumed_bytes: int
+    skipped_files: int
+    skipped_bytes: int
+    deleted_files: int
+    retries: int
+    seconds: float
+    warnings: list[str]
 
 
 class StageResult(TransferResult):
@@ -125,6 +166,46 @@ class VerifyResult(TypedDict):
     differences: list[str]
 
 
+class FailedEpisode(TypedDict):
+    """A CSV file that could not be converted, and why."""
+
+    file: str
+    error: str
+
+
+class EpisodeKind(TypedDict):
+    """Files with the same columns; `first` is one of them."""
+
+    columns: list[str]
+    text_columns: list[str]
+    files: int
+    first: str
+
+
+class RoundedColumn(TypedDict):
+    """A column whose values of 2^24 and more float32 rounded, with the first place."""
+
+    column: str
+    file: str
+    row: int
+    files: int
+
+
+class EpisodesResult(TypedDict):
+    """Of millrace.episodes.convert."""
+
+    output: str
+    files: int
+    converted: int
+    kept: int
+    rows: int
+    input_bytes: int
+    output_bytes: int
+    failed: list[FailedEpisode]
+    kinds: list[EpisodeKind]
+    rounded: list[RoundedColumn]
+
+
 class StepInfo(TypedDict):
     """A committed step of a checkpoint folder."""
 
@@ -133,5 +214,72 @@ class StepInfo(TypedDict):
     world_size: int
     tensors: int
     bytes: int
+    metrics: dict[str, float]
     committed: float
     damage: str | None
+    newer: bool
+
+
+class LinkConflict(TypedDict):
+    path: str
+    time: int
+    reason: str
+    outcome: str
+
+
+class LinkProblem(TypedDict):
+    path: str
+    since: int
+    error: str
+
+
+class LinkStatusResult(TypedDict):
+    """Of millrace.link.status; times are seconds since 1970."""
+
+    name: str
+    directory: str
+    url: str
+    running: bool
+    doing: str
+    behind_s: int
+    silent_since: int | None
+    files: int
+    bytes: int
+    proven: int
+    released: int
+    released_bytes: int
+    unfinished: int
+    waiting: int
+    last_sweep: int | None
+    error: str
+    not_deleted: str
+    conflicts: int
+    problems: int
+    latest_conflicts: list[LinkConflict]
+    latest_problems: list[LinkProblem]
+
+
+class LinkWaitResult(TypedDict):
+    """Of millrace.link.wait."""
+
+    files: int
+    bytes: int
+    proofs: dict[str, int]
+    seconds: float
+
+
+class LinkReleaseResult(TypedDict):
+    """Of millrace.link.release."""
+
+    files: int
+    bytes: int
+    left: int
+    reasons: dict[str, str]
+    free_share: float
+
+
+class LinkRestoreResult(TypedDict):
+    """Of millrace.link.restore."""
+
+    files: int
+    bytes: int

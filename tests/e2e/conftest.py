@@ -43,7 +43,7 @@ class Ran:
     err: str
 
     def objects(self, kind: str | None = None) -> list[dict]:
-        """The lines of --json, each held against docs/cli.md; those of one type when `kind` is given."""
+        """The lines of --json, each checked against docs/cli.md; only those of one type when `kind` is given."""
         found = [json.loads(line) for line in self.out.splitlines()]
         for each in found:
             required, optional = DOCUMENTED[each["type"]]
@@ -63,7 +63,7 @@ class Millrace:
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
 
     def __call__(self, *args: object, status: int = 0, env: dict[str, str] | None = None) -> Ran:
-        """Runs to the end and holds the exit status against `status`."""
+        """Runs to the end and checks the exit status."""
         done = subprocess.run(
             [self.binary, *map(str, args)],
             cwd=self.cwd,
@@ -99,13 +99,13 @@ class Millrace:
 
 
 def kill(process: subprocess.Popen) -> bool:
-    """SIGKILL; whether that came in time, as a process that had ended already proves nothing."""
+    """Sends SIGKILL. Returns whether the process was still running; one that had ended proves no point."""
     process.kill()
     process.communicate()
     return process.returncode == -signal.SIGKILL
 
 
-# A process that is started begins with the most memory of the one that started it, which pytest's would hide.
+# A child's peak memory starts at that of its parent, and pytest's would hide it.
 MEASURED = """
 import os, subprocess, sys
 child = subprocess.Popen(sys.argv[2:])
@@ -116,7 +116,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def measured(command: Sequence[object], cwd: Path, env: dict[str, str]) -> tuple[str, int]:
-    """What a program printed that ended well, and the most memory that it had, in KiB."""
+    """The output of a program that succeeded, and its peak memory in KiB."""
     with tempfile.NamedTemporaryFile("r") as peak:
         around = [sys.executable, "-S", "-c", MEASURED, peak.name, *map(str, command)]
         done = subprocess.run(around, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True, check=True)
@@ -134,12 +134,26 @@ def preloaded(source: str, folder: Path) -> dict[str, str]:
     return {"LD_PRELOAD": str(library)}
 
 
-@pytest.fixture(scope="session")
-def binary() -> str:
-    found = os.environ.get("MILLRACE_BIN") or shutil.which("millrace")
-    if not found:
-        pytest.skip("set MILLRACE_BIN, or put millrace on PATH")
-    return str(Path(found).resolve())
+# After some bytes every write says that the disk is full.
+FULL_DISK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/types.h>
+#include <unistd.h>
+static long left = BYTES;
+ssize_t pwrite64(int fd, const void *data, size_t size, off_t at) {
+  ssize_t (*real)(int, const void *, size_t, off_t) = dlsym(RTLD_NEXT, "pwrite64");
+  if (fd > 2 && __atomic_sub_fetch(&left, (long)size, __ATOMIC_RELAXED) < 0) { errno = ENOSPC; return -1; }
+  return real(fd, data, size, at);
+}
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at) { return pwrite64(fd, data, size, at); }
+"""
+
+
+def full_disk(after_bytes: int, folder: Path) -> dict[str, str]:
+    """The environment of a program whose disk is full after that many bytes."""
+    return preloaded(FULL_DISK.replace("BYTES", str(after_bytes)), folder)
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def read_by_botocore(text: str, path: Path) -> dict | None:
         sections = raw_config_parse(str(path))
     except ConfigParseError:
         return None
-    # Empty lines inside a value of several lines are the one thing that we leave out.
+    # We leave out empty lines inside a value of several lines, and no other part.
     return {
         name: {
             option: "\n".join(line for line in value.split("\n") if line) if isinstance(value, str) else value

@@ -44,7 +44,7 @@ def test_what_new_writes_is_clean(millrace: Millrace, tmp_path: Path, version: s
 def test_new_refuses_with_the_reason(millrace: Millrace, tmp_path: Path):
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC.replace("us-east-2", "mars-1"))
-    assert "mars-1 is no region" in millrace.fails("cluster", "new", spec)
+    assert "mars-1 is not a region" in millrace.fails("cluster", "new", spec)
 
 
 def test_the_guide_is_red(millrace: Millrace):
@@ -84,7 +84,8 @@ Scheduling:
 
 
 def test_the_smallest_file_is_warned_of_what_matters(millrace: Millrace, tmp_path: Path):
-    """What ParallelCluster's own documentation begins with: SSH from everywhere matters, advice for GPU nodes does not."""
+    """The first example of ParallelCluster's documentation: SSH from everywhere matters, advice for GPU nodes does
+    not."""
     file = tmp_path / "cluster.yaml"
 
     def severities(text: str) -> dict[str, str]:

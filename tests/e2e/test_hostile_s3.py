@@ -19,7 +19,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 
 class Hostile:
-    """Takes connections and does with each what `behave(connection, head)` does, once a request's head has come."""
+    """Accepts connections and calls `behave(connection, head)` for each, once the head of a request has come."""
 
     def __init__(self, behave: Callable[[socket.socket, bytes], None]):
         self.behave = behave
@@ -137,7 +137,7 @@ ENDLESS = {
     "one page again and again": (pages(["a", "b"]), "does not advance"),
     "HTTP/2": (repeat(b"\0\0\x12\x04\0\0\0\0\0" + b"\0" * 18, 1), "HTTP/2 only"),
     "an alert of TLS": (repeat(b"\x15\x03\x01\0\x02\x02\x0a", 1), "https://"),
-    "another language": (repeat(b"220 ftp.example ready\r\n", 1), "no answer in HTTP/1.1"),
+    "another language": (repeat(b"220 ftp.example ready\r\n", 1), "not HTTP/1.1"),
 }
 
 
@@ -193,7 +193,7 @@ def test_ctrl_c_ends_every_verb_while_a_server_is_silent(millrace, hostile, tmp_
         begin = time.monotonic()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
-        assert time.monotonic() - begin < 1.5  # a second, and what the machine is busy with
+        assert time.monotonic() - begin < 1.5  # a second, and time for a busy machine
         assert process.returncode == 128 + signal.SIGINT, (out, err)
         assert not (tmp_path / "there").is_file()
     finally:
@@ -201,7 +201,7 @@ def test_ctrl_c_ends_every_verb_while_a_server_is_silent(millrace, hostile, tmp_
 
 
 def stored(etag: str) -> Callable[[socket.socket, bytes], None]:
-    """A bucket in which nothing is, and that takes a PUT."""
+    """An empty bucket that takes a PUT."""
 
     def behave(connection: socket.socket, head: bytes) -> None:
         start, _, rest = head.partition(b"\r\n\r\n")
@@ -270,9 +270,23 @@ with MillraceFileSystem().open("s3://bucket/k", "wb") as file:
 """
 
 
-@pytest.mark.parametrize(("program", "opens"), [(READ, False), (READ, True), (WRITE, True)])
+# Of checkpoints, what a Checkpointer asks when it is made and when it restores.
+CHECKPOINTS = [
+    f"from millrace import _core\n_core.{call}"
+    for call in (
+        'make_attempt("s3://bucket/run")',
+        'list_steps("s3://bucket/run")',
+        'list_step_numbers("s3://bucket/run")',
+        'Checkpoint("s3://bucket/run", 1)',
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("program", "opens"), [(READ, False), (READ, True), (WRITE, True), *((program, False) for program in CHECKPOINTS)]
+)
 def test_ctrl_c_ends_a_file_of_python_while_a_server_is_silent(millrace, hostile, program, opens):
-    """While it is opened, read or written; Python sees KeyboardInterrupt."""
+    """While it is opened, read or written, or checkpoints are looked for; Python sees KeyboardInterrupt."""
 
     def behave(connection: socket.socket, head: bytes) -> None:
         if not opens or not head.startswith(b"HEAD"):

@@ -44,7 +44,7 @@ def test_clean_removes_by_age(millrace: Millrace, tmp_path: Path):
     (tmp_path / "fsx/datasets/old").write_text("x")
     for name in ("tmp/old", "datasets/old"):
         (tmp_path / "fsx" / name).write_text("x")
-        # Its change time stays: what was touched now is young, whatever its date says.
+        # Its change time stays: a file touched now is young, whatever its date.
         os.utime(tmp_path / "fsx" / name, (0, 0))
     assert millrace("layout", "clean", file, "--json").object("clean_summary")["kept"] == 2
     assert (tmp_path / "fsx/tmp/old").exists()

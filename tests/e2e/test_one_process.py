@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loader, a checkpoint and a copy at once in one process, all of them in S3: memory, requests/s and bytes/s are one budget for the
-three, and what each does is right."""
+"""A loader, a checkpoint and a copy at once in one process, all of them in S3: memory, requests/s and bytes/s are one
+budget for the three, and each result is right."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from conftest import Millrace
 mr = pytest.importorskip("millrace")
 LOADING = dict(batch_size=32, seq_len=64, collate="pack", epochs=1)  # as three_at_once.py does
 MIB = 1 << 20
-# What no part of the budget is: code that is loaded on first use, threads, libcurl's buffers of 128 connections.
+# Memory outside of the budget: code that is loaded on first use, threads, libcurl's buffers of 128 connections.
 OVERHEAD_MIB = 32
 
 

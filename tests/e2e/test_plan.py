@@ -20,7 +20,7 @@ def test_batch_by_the_guides_constants(millrace: Millrace):
     assert [level["batch_low"] for level in answer["levels"]] == [22, 25, 29]
     text = millrace("plan", "batch", "--gpu", "rtx2080ti", *guide).out
     assert "5 + 2 + 4 x 1.2 = 11.8 of 11 GB (107 %): it does not fit" in text
-    # Constants of one's own are not the guide's, so its table is not held against them.
+    # The user's constants are not the guide's, so its table is not compared with them.
     assert "table" not in millrace("plan", "batch", "--gpu", "rtx2080ti", *guide, "--per-sample", "1GiB").out
 
 
@@ -38,7 +38,7 @@ def test_batch_is_calibrated_by_measured_points(millrace: Millrace):
 
 
 def test_no_model_no_answer(millrace: Millrace):
-    """Another model's constants answer for nobody, and what is missing is named."""
+    """Another model's constants are not used, and missing facts are named."""
     asked = millrace.fails("plan", "batch", "--gpu", "l40s", status=2)
     assert "--parameters" in asked and "--measured" in asked and "--preset groot-guide" in asked
     assert "--vocabulary" in millrace.fails("plan", "batch", "--gpu", "l40s", "--parameters", "3B", status=2)
@@ -48,7 +48,7 @@ def test_no_model_no_answer(millrace: Millrace):
     assert millrace("plan", "batch", *given, "--json").object("plan_batch")["max_low"] == 10
     one = ["--measured", "4:17GiB", "--per-sample", "2GiB", "--memory", "31GiB"]
     assert millrace("plan", "batch", *one, "--json").object("plan_batch")["max_low"] == 10
-    # A fixed size beside a preset would be passed over in silence.
+    # A fixed size beside a preset would be ignored silently.
     model = ["--parameters", "3B", "--per-sample", "1GiB", "--fixed", "9GiB"]
     assert "--fixed" in millrace.fails("plan", "batch", "--gpu", "l40s", *model, status=2)
 
@@ -292,7 +292,7 @@ def test_wrong_usage(millrace: Millrace, args: list[str]):
 
 
 def test_the_published_measurements_of_the_docs(millrace: Millrace):
-    """Each row of the table prints the range that stands there, and the range contains what was measured."""
+    """Each row of the table prints its range, and the range contains the measured peaks."""
     page = (REPOSITORY / "docs" / "plan.md").read_text()
     rows = re.findall(r"^\| `(--tokens .*?)` \| (\d+) \| ([\d.]+) to ([\d.]+) \| ([\d., ]+) \|", page, re.MULTILINE)
     assert len(rows) == 5
@@ -319,7 +319,7 @@ def test_the_published_measurements_of_the_docs(millrace: Millrace):
 
 
 def test_the_docs_show_what_is_printed(millrace: Millrace, tmp_path: Path):
-    """Each example of docs/plan.md that needs no Slurm prints what stands there."""
+    """Each example of docs/plan.md that needs no Slurm prints the documented output."""
     page = (REPOSITORY / "docs" / "plan.md").read_text()
     (tmp_path / "lab.json").write_text(re.search(r"```json\n(.*?)```", page, re.DOTALL).group(1))
     blocks = re.findall(r"```console\n\$ millrace (.*?)\n(.*?)```", page, re.DOTALL)

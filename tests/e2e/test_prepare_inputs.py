@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What prepare and split read: packed text, Parquet as pyarrow writes it, lists; and what becomes of bad documents."""
+"""What prepare and split read: packed text, Parquet as pyarrow writes it, lists; and the handling of bad
+documents."""
 
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ def test_parquet_without_its_library_says_what_to_install(binary: str, tokenizer
     alone.chmod(0o755)
     command = [alone, "prepare", "a.parquet", "--tokenizer", tokenizer, "--out", "shards"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert ran.returncode == 1 and "pip install 'millrace[parquet]'" in ran.stderr, ran
+    assert ran.returncode == 1 and "pip install 'millrace-io[parquet]'" in ran.stderr, ran
 
 
 def test_split_reads_what_prepare_reads(millrace: Millrace, tokenizer: Path, tmp_path: Path, seeded):
@@ -138,7 +139,7 @@ def test_validation_is_chosen_by_the_text(millrace: Millrace, tmp_path: Path, se
     assert sorted(train + validation) == sorted(documents)
     assert not set(train) & set(validation)
     assert 400 < len(validation) < 700
-    # Neither the parts nor the order of files change who is chosen; a seed does.
+    # Neither the parts nor the order of files change the choice; a seed does.
     millrace("split", "b.txt", "a.txt", "--validation", 0.1, "--parts", 1, "--out", "again")
     assert sorted((tmp_path / "again" / "validation.txt").read_text().splitlines()) == sorted(validation)
     millrace(*split, 1, "--seed", 1, "--out", "other")
@@ -219,7 +220,8 @@ def test_duplicates_and_lengths(millrace: Millrace, tokenizer: Path, tmp_path: P
     cat = [s["text"] for s in millrace("shards", "cat", "d", "--json").objects("sample")]
     assert cat == first_seen and report["duplicates"] == 1500 - len(first_seen)
 
-    # Whatever is missing is written again as it was: what was kept is remembered, and nothing is held against itself.
+    # Missing files are written again as they were: kept texts are remembered, and no text counts as its own
+    # duplicate.
     before = visible_files(tmp_path / "d")
     names = sorted(name for name in before if name.endswith(".tar"))
     assert len(names) > 5

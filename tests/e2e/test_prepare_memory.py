@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `prepare` and `shards check` take does not depend on the number of documents."""
+"""The memory of `prepare` and `shards check` does not depend on the number of documents."""
 
 from __future__ import annotations
 

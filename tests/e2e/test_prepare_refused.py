@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""prepare and split before they begin: what is no text, what would be lost, where inputs are found, what a dry run says."""
+"""prepare and split before they begin: refused inputs, data that would be lost, the search for inputs, dry runs."""
 
 from __future__ import annotations
 

@@ -19,8 +19,13 @@ from test_transfer import make, read
 
 MIB = 1 << 20
 KEY = ["--uid=extra", "--access-key=extrakey"]
+# What the server answers then. While a key is being removed, it may still be known and already without rights.
 TAKEN = {
-    "key": (["key", "rm", *KEY], ["key", "create", *KEY, "--secret-key=extrasecret"], "InvalidAccessKeyId"),
+    "key": (
+        ["key", "rm", *KEY],
+        ["key", "create", *KEY, "--secret-key=extrasecret"],
+        "InvalidAccessKeyId|AccessDenied",
+    ),
     "user": (["user", "suspend", "--uid=extra"], ["user", "enable", "--uid=extra"], "UserSuspended"),
 }
 
@@ -103,10 +108,10 @@ def test_a_key_that_is_taken_away_in_the_middle(
     wait_for(lambda: client.list_multipart_uploads(Bucket=bucket).get("Uploads"))
     admin(*take)
     said = "".join(up.communicate(timeout=60))
-    assert up.returncode == 1 and "403" in said and code in said and f"{url}/large" in said
+    assert up.returncode == 1 and "403" in said and re.search(code, said) and f"{url}/large" in said
     assert "extrasecret" not in said
     failed = millrace("sync", "src", url, status=1)
-    assert "403" in failed.err and code in failed.err
+    assert "403" in failed.err and re.search(code, failed.err)
     admin(*give)
     there = objects(extra, bucket)
     assert "p/large" not in there and there.items() <= {f"p/{name}": content for name, content in files.items()}.items()
@@ -119,12 +124,12 @@ def test_a_key_that_is_taken_away_in_the_middle(
     wait_for(lambda: any(path.is_file() and path.stat().st_blocks > 2 * MIB // 512 for path in unfinished("*")))
     admin(*take)
     said = "".join(down.communicate(timeout=60))
-    assert down.returncode == 1 and "403" in said and code in said and f"{url}/large" in said
+    assert down.returncode == 1 and "403" in said and re.search(code, said) and f"{url}/large" in said
     here = read(tmp_path / "back")
     assert "large" not in here
     assert {name: content for name, content in here.items() if ".millrace-tmp." not in name}.items() <= files.items()
     failed = millrace("sync", url, "back", "--delete", status=1)
-    assert "403" in failed.err and code in failed.err and read(tmp_path / "back") == here
+    assert "403" in failed.err and re.search(code, failed.err) and read(tmp_path / "back") == here
     admin(*give)
     millrace("sync", url, "back")
     assert read(tmp_path / "back") == files

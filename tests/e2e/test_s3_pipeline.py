@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from conftest import Millrace
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 FILES, FILE_BYTES = 12, 24 << 20
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The S3 server that other tests stand on: it keeps its data, comes back after a kill, and leaves nothing behind."""
+"""The S3 server that other tests use: it keeps its data, comes back after a kill, and leaves no process or file
+behind."""
 
 from __future__ import annotations
 

@@ -134,6 +134,17 @@ def test_index(millrace: Millrace, foreign: Path):
     assert visible_files(foreign) == first
 
 
+def test_index_of_a_bin_needs_its_idx(millrace: Millrace, tmp_path: Path):
+    bin_file = tmp_path / "a.bin"
+    bin_file.write_bytes(b"\1\0\2\0")
+    assert (
+        "it needs a.idx beside it" in millrace.fails("shards", "index", bin_file).replace(f"{tmp_path}/", "")
+        and not (tmp_path / "a.bin.index").exists()
+    )
+    (tmp_path / "a.idx").write_bytes(b"no idx")
+    assert "no Megatron idx" in millrace.fails("shards", "index", bin_file)
+
+
 def test_index_does_not_touch_what_prepare_wrote(millrace: Millrace, shards: Path):
     before = visible_files(shards)
     millrace.fails("shards", "index", shards, "--force")

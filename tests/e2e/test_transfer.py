@@ -129,7 +129,7 @@ def test_modes_are_as_cp_and_rsync_keep_them(millrace: Millrace, tmp_path: Path)
     assert there("copy") == modes
     millrace("cp", "src/run", "one")
     assert (tmp_path / "one").stat().st_mode & 0o7777 == 0o755
-    # What is there keeps what it has.
+    # Existing files keep their attributes.
     (tmp_path / "one").chmod(0o640)
     millrace("cp", "src/run", "one")
     assert (tmp_path / "one").stat().st_mode & 0o7777 == 0o640
@@ -287,7 +287,7 @@ def test_verify(millrace: Millrace, tree: dict, tmp_path: Path):
     assert "error: a: different" in millrace("verify", "src", "dst", status=3).out
     assert "error" not in millrace("verify", "src/a", "src/a").out
     millrace("verify", "src/a", "dst/a", status=3)
-    # Recorded hashes are only believed of the versions they were recorded for.
+    # Recorded hashes count only for the versions for which they were recorded.
     millrace("verify", "src", "dst", "--recorded", status=3)
 
 
@@ -309,7 +309,7 @@ def test_a_signal_stops_cleanly_and_the_next_run_goes_on(millrace: Millrace, tmp
     out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number, (out[-500:], err)
     assert err.endswith(f"stopped by {signal.Signals(number).name}\n")
-    assert "goes on where this one stopped" in err
+    assert "run the same command again to continue" in err
     names = read_names(tmp_path / "dst")
     assert len(names) < len(files)
     assert all((tmp_path / "dst" / name).read_bytes() == files[name] for name in names)
@@ -375,7 +375,7 @@ def test_a_file_and_a_folder_change_places(millrace: Millrace, tmp_path: Path):
     assert read(tmp_path / "dst") == before | {"other": b"4"}
     foretold = millrace("sync", "src", "dst", "--delete", "--dry-run", "--json").object("transfer_summary")
     assert (foretold["copied_files"], foretold["deleted_files"]) == (4, 3)
-    # A file that may not go holds its folder: nothing else suffers.
+    # A file that may not be removed keeps its folder: no other file is affected.
     millrace("sync", "src", "dst", "--delete", "--exclude", "old", status=1)
     assert (tmp_path / "dst" / "file-now" / "old").read_bytes() == b"a"
     assert (tmp_path / "dst" / "folder-now" / "y" / "z").read_bytes() == b"3"
@@ -399,7 +399,7 @@ def test_standard_input_becomes_an_object(millrace, tmp_path):
     nameless = run("-", "there/", input=b"x")
     assert nameless.returncode == 1 and b"has no name" in nameless.stderr
 
-    # What is stopped in the middle leaves what was there.
+    # A stop in the middle leaves the old content.
     reading, writing = os.pipe()
     os.write(writing, b"half")
     stopped = subprocess.Popen(

@@ -121,7 +121,7 @@ def test_a_target_that_vanishes(millrace: Millrace, tmp_path: Path, how: str):
 
 
 def whole_files_or_unfinished(root: Path, source: Path) -> int:
-    """As whole_files while somebody may be writing there."""
+    """As whole_files, while a process may be writing there."""
     visible = [p for p in root.rglob("*") if p.is_file() and not p.relative_to(root).parts[0].startswith(".millrace")]
     finished = [p for p in visible if ".millrace-tmp." not in p.name]
     for path in finished:

@@ -1,98 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies to and from a real S3 server through a line that damages them, with TLS and other names, into a bucket that
-vanishes, and of listings of every length; what no real server gives on demand is given by a small one here."""
+vanishes, and of listings of every length; a small server here gives what no real server gives on demand."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import re
-import socket
-import socketserver
-import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from bad_line import Line
 from conftest import Millrace, kill, measured
 from s3_fixture import S3
 from test_transfer import make, read
 from test_transfer_faults import mount
 
 MIB = 1 << 20
-
-
-class Line:
-    """Between a client and the server: `bend` sees each piece that goes to the client or, `up`, to the server."""
-
-    def __init__(self, endpoint: str) -> None:
-        self.bend: Callable[[bytes, bool], bytes] = lambda piece, up: piece
-        self.flipped = self.broken = 0
-        self.resets = False
-        server = urlsplit(endpoint)
-        line = self
-
-        class Connection(socketserver.BaseRequestHandler):
-            def handle(self) -> None:
-                other = socket.create_connection((server.hostname, server.port))
-                upward = threading.Thread(target=line.pump, args=(self.request, other, True), daemon=True)
-                upward.start()
-                line.pump(other, self.request, False)
-                upward.join()
-                other.close()
-
-        class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True
-            allow_reuse_address = True
-
-        self.server = Server(("127.0.0.1", 0), Connection)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.endpoint = f"http://127.0.0.1:{self.server.server_address[1]}"
-
-    def pump(self, source: socket.socket, target: socket.socket, up: bool) -> None:
-        with contextlib.suppress(OSError):
-            while piece := source.recv(1 << 16):
-                target.sendall(self.bend(piece, up))
-        for end in (source, target):
-            with contextlib.suppress(OSError):
-                if self.resets:  # what is closed then is reset
-                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                end.shutdown(socket.SHUT_RD if self.resets else socket.SHUT_RDWR)
-
-    def flip(self, chance: random.Random, wanted_up: bool, times: int) -> None:
-        """One bit of `times` pieces that are long, so that they are content and no heads."""
-
-        def bend(piece: bytes, up: bool) -> bytes:
-            if up != wanted_up or len(piece) < 30_000 or self.flipped == times or chance.random() < 0.7:
-                return piece
-            self.flipped += 1
-            bent = bytearray(piece)
-            bent[chance.randrange(20_000, len(bent))] ^= 1 << chance.randrange(8)
-            return bytes(bent)
-
-        self.flipped, self.bend = 0, bend
-
-    def break_off(self, chance: random.Random, resets: bool) -> None:
-        """Whatever connection carries the last byte of some MiB."""
-        left = 0
-
-        def bend(piece: bytes, up: bool) -> bytes:
-            nonlocal left
-            left -= len(piece)
-            if left < 0:
-                self.broken += 1
-                left = chance.randrange(6 * MIB, 24 * MIB)
-                raise ConnectionResetError
-            return piece
-
-        self.broken, self.bend, self.resets = 0, bend, resets
 
 
 @pytest.fixture
@@ -217,7 +147,7 @@ def test_a_download_to_a_disk_that_is_full_or_read_only(cloud: Millrace, bucket:
 
 
 def test_a_bucket_with_a_quota(cloud: Millrace, tmp_path: Path) -> None:
-    """What fits arrives whole, what does not is named, and when there is room the next run brings the rest."""
+    """Files that fit arrive whole, the others are named, and the next run brings them when there is room."""
     own = S3.start(tmp_path / "server")
     try:
         cloud.env |= own.env

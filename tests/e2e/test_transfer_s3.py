@@ -213,7 +213,8 @@ def test_keys_that_are_no_paths_within_s3(cloud: Millrace, bucket: str, s3, tmp_
 
 
 def test_mv(cloud: Millrace, bucket: str, s3, tree: dict, tmp_path: Path):
-    """What has arrived is removed at the source; what failed, was left out or is no plain file stays."""
+    """Files that arrived are removed at the source. Files that failed or were left out stay, and so do other kinds of
+    entries."""
     (tmp_path / "src" / "link").symlink_to("a")
     cloud("mv", "src", f"s3://{bucket}/m", "--recursive", "--dry-run")
     assert read(tmp_path / "src").keys() >= tree.keys()
@@ -395,7 +396,7 @@ def test_what_was_never_finished_is_listed_ended_and_gone_on_with(
     assert [e["path"] for e in would.objects("removed")] == ["y"] and len(left()) == 4
     assert cloud("rm", f"s3://{bucket}/q", "--uploads", "--json").object("rm_summary")["objects"] == 1
     assert left() == ["p/large", "p/x", "p2"]
-    # One that had no part yet is used, and what it was begun without is put right.
+    # An upload without a part is used, and the attributes it lacks are set.
     (tmp_path / "src" / "large").chmod(0o640)
     cloud("sync", "src", f"s3://{bucket}/p", "--posix")
     assert left() == ["p/x", "p2"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_one_process.py runs: a loader that reads shards, a checkpoint that is saved and a copy, in one process.
+"""Run by test_one_process.py: a loader that reads shards, a checkpoint that is saved and a copy, in one process.
 
     python three_at_once.py SHARDS CHECKPOINTS SOURCE TARGET TENSOR_MIB LOADER_MIB [--alone]
 

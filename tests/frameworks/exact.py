@@ -75,8 +75,32 @@ def with_accelerate(arguments: argparse.Namespace) -> Model:
     return plain
 
 
+def with_accelerate_checkpointer(arguments: argparse.Namespace) -> Model:
+    from accelerate import Accelerator
+
+    loader = make_loader(arguments.shards, arguments.endless)
+    plain = Model()
+    accelerator = Accelerator(cpu=True)
+    model, optimizer = accelerator.prepare(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+    checkpointer = mr.torch.Checkpointer(arguments.out, keep_last=3)
+    state = {"model": model, "optim": optimizer, "loader": loader}
+    step = checkpointer.restore(state) or 0
+    while step < arguments.steps:
+        for batch in loader:
+            accelerator.backward(model(**batch)["loss"])
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+            if step == arguments.save_at:
+                checkpointer.save(step, state)
+            if step == arguments.steps:
+                break
+    checkpointer.close()
+    return plain
+
+
 def with_accelerate_dataloader(arguments: argparse.Namespace) -> Model:
-    """What as_iterable() refuses: every rank must end with its error."""
+    """as_iterable() refuses this: every rank must end with its error."""
     from accelerate import Accelerator
     from torch.utils.data import DataLoader
 
@@ -114,6 +138,7 @@ def with_lightning(arguments: argparse.Namespace) -> Model:
             loader.mark_used(batch)
 
     loader = make_loader(arguments.shards, arguments.endless, carry_state=arguments.endless)
+    plugins = [mr.torch.lightning.CheckpointIO()]
     every = lightning.pytorch.callbacks.ModelCheckpoint(
         dirpath=arguments.out, every_n_train_steps=arguments.save_at, save_top_k=-1, filename="{step}"
     )
@@ -121,6 +146,7 @@ def with_lightning(arguments: argparse.Namespace) -> Model:
         accelerator="cpu", devices=1, num_nodes=WORLD, strategy="ddp" if WORLD > 1 else "auto", max_steps=arguments.steps,
         max_epochs=-1, callbacks=[every, MarkUsed()] if arguments.endless else [every], logger=False,
         enable_progress_bar=False, enable_model_summary=False,
+        plugins=plugins if arguments.framework == "lightning-io" else None,
     )  # fmt: skip
     path = f"{arguments.out}/step={arguments.save_at}.ckpt" if arguments.resume else None
     module = Module()
@@ -168,6 +194,28 @@ def with_trainer(arguments: argparse.Namespace) -> Model:
     return plain
 
 
+def with_trainer_checkpointer(parsed: argparse.Namespace) -> Model:
+    from transformers import Trainer, TrainingArguments
+
+    loader = make_loader(parsed.shards, parsed.endless)
+    arguments = TrainingArguments(
+        output_dir=parsed.out, use_cpu=True, ignore_data_skip=True, max_steps=parsed.steps, save_steps=parsed.save_at,
+        save_strategy="no", report_to=[], disable_tqdm=True, learning_rate=0.1,
+    )  # fmt: skip
+
+    class LoaderTrainer(Trainer):
+        def get_train_dataloader(self) -> Any:
+            return loader
+
+    plain = Model()
+    checkpointer = mr.torch.Checkpointer(str(arguments.output_dir), keep_last=3)
+    callback = mr.torch.trainer.CheckpointCallback(checkpointer, loader)
+    trainer = LoaderTrainer(model=plain, args=arguments, callbacks=[callback])
+    trainer.train()
+    checkpointer.close()
+    return plain
+
+
 def with_stateful_dataloader(arguments: argparse.Namespace) -> Model:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -189,12 +237,157 @@ def with_stateful_dataloader(arguments: argparse.Namespace) -> Model:
     return model
 
 
+def with_lightning_fsdp(arguments: argparse.Namespace) -> Model:
+    """FSDP2 by Lightning's ModelParallelStrategy, on the CPU."""
+    import lightning
+    from torch.distributed.fsdp import fully_shard
+
+    plain = Model()
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = plain
+
+        def configure_model(self) -> None:
+            fully_shard(self.model, mesh=self.device_mesh["data_parallel"])
+
+        def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
+            return self.model(batch["input_ids"])["loss"]
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), lr=0.1)
+
+    class MarkUsed(lightning.Callback):
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+            loader.mark_used(batch)
+
+    loader = make_loader(arguments.shards, arguments.endless, carry_state=arguments.endless)
+    every = lightning.pytorch.callbacks.ModelCheckpoint(
+        dirpath=arguments.out, every_n_train_steps=arguments.save_at, save_top_k=-1, filename="{step}"
+    )
+    strategy = mr.torch.lightning.ModelParallelStrategy(data_parallel_size=WORLD, tensor_parallel_size=1)
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=1, num_nodes=WORLD, strategy=strategy, max_steps=arguments.steps, max_epochs=-1,
+        callbacks=[every, MarkUsed()] if arguments.endless else [every], logger=False, enable_progress_bar=False,
+        enable_model_summary=False,
+    )  # fmt: skip
+    path = f"{arguments.out}/step={arguments.save_at}.ckpt" if arguments.resume else None
+    trainer.fit(Module(), loader, ckpt_path=path)
+    return plain
+
+
+class TrainState:
+    """What torchtitan's Trainer says of itself."""
+
+    step = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self.step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step = state["step"]
+
+
+def with_titan(arguments: argparse.Namespace) -> Model:
+    """torchtitan's loop: its optimizers and schedules, FSDP2 on two ranks, our loader and our checkpoints."""
+    from torch.distributed.fsdp import fully_shard
+    from torchtitan.components.optimizer import OptimizersContainer, ParamGroupConfig
+    from torchtitan.components.optimizer.lr_scheduler import LRSchedulersContainer
+
+    dist.init_process_group("gloo") if WORLD > 1 else None
+    data = mr.torch.titan.Loader.Config(
+        dataset_path=arguments.shards, collate="pad", seed=3, epochs=None if arguments.endless else 100
+    )
+    checkpoint = mr.torch.titan.CheckpointManager.Config(
+        enable=True, folder=arguments.out, interval=arguments.save_at, keep_latest_k=2, last_save_model_only=False
+    )
+    plain = Model()
+    model = fully_shard(plain) if WORLD > 1 else plain
+    group = ParamGroupConfig(pattern=".*", optimizer_name="AdamW", optimizer_kwargs={"lr": 0.1})
+    optimizers = OptimizersContainer.Config(param_groups=[group], implementation="foreach").build(model_parts=[model])
+    schedules = LRSchedulersContainer.Config(warmup_steps=2).build(optimizers=optimizers, training_steps=20)
+    loader = data.build(
+        dp_world_size=WORLD,
+        dp_rank=RANK,
+        tokenizer=None,
+        seq_len=SEQ_LEN - 1,
+        local_batch_size=GLOBAL_BATCH // WORLD,
+        snapshot_every_n_steps=arguments.save_at,
+    )
+    run = TrainState()
+    checkpointer = checkpoint.build(
+        dataloader=loader,
+        model_parts=[model],
+        optimizers=optimizers,
+        lr_schedulers=schedules,
+        states={"train_state": run},
+        sd_adapter=None,
+        base_folder="",
+    )
+    assert checkpointer.load(step=-1) == arguments.resume and run.step == arguments.save_at * arguments.resume
+    batches = iter(loader)
+    while run.step < arguments.steps:
+        run.step += 1
+        inputs, _ = next(batches)
+        optimizers.zero_grad()
+        model(inputs["input"])["loss"].backward()
+        checkpointer.maybe_wait_for_staging()
+        optimizers.step()
+        schedules.step()
+        checkpointer.save(run.step, last_step=run.step == arguments.steps)
+    checkpointer.close()
+    loader.close()
+    return plain
+
+
+def with_deepspeed(arguments: argparse.Namespace) -> Model:
+    """DeepSpeed's own checkpoint carries the loader's state; its ZeRO-1 splits the optimizer over the ranks."""
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():
+        os.environ.setdefault(name, value)
+    if WORLD == 1:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True)
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    else:
+        dist.init_process_group("gloo")
+    import deepspeed
+
+    loader = make_loader(arguments.shards, arguments.endless)
+    plain = Model()
+    config = {
+        "train_micro_batch_size_per_gpu": GLOBAL_BATCH // WORLD,
+        "zero_optimization": {"stage": 1},
+        "zero_allow_untested_optimizer": True,
+    }
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=0.1)
+    engine, *_ = deepspeed.initialize(model=plain, optimizer=optimizer, config=config)
+    if arguments.resume:
+        _, client = engine.load_checkpoint(arguments.out)
+        loader.load_state_dict(client["loader"])
+    while engine.global_steps < arguments.steps:
+        for batch in loader:
+            engine.backward(engine(**batch)["loss"])
+            engine.step()
+            if engine.global_steps == arguments.save_at:
+                engine.save_checkpoint(arguments.out, client_state={"loader": loader.state_dict()})
+            if engine.global_steps == arguments.steps:
+                break
+    return plain
+
+
 FRAMEWORKS = {
     "accelerate": with_accelerate,
+    "accelerate-checkpointer": with_accelerate_checkpointer,
     "accelerate-dataloader": with_accelerate_dataloader,
     "lightning": with_lightning,
+    "lightning-io": with_lightning,
     "trainer": with_trainer,
+    "trainer-checkpointer": with_trainer_checkpointer,
     "stateful-dataloader": with_stateful_dataloader,
+    "titan": with_titan,
+    "deepspeed": with_deepspeed,
+    "lightning-fsdp": with_lightning_fsdp,
 }
 
 

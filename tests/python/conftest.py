@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small real dataset for all Python tests: two of the novels, tokenised into four shards."""
 
+import atexit
+import os
 import pathlib
+import shutil
 import sys
+import tempfile
 
 import pytest
 
 import millrace as mr
+
+# Indexes of tars without one stay with the tests.
+INDEXES = tempfile.mkdtemp(prefix="millrace-test-indexes-")
+os.environ["MILLRACE_INDEX_FOLDER"] = INDEXES
+atexit.register(shutil.rmtree, INDEXES, ignore_errors=True)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/format/order.md once more, written from that page alone and for clearness, not speed."""
+"""docs/format/order.md as code, written from that page alone, for clarity and not for speed."""
 
+import itertools
+import math
 from dataclasses import dataclass
 
 MASK = (1 << 64) - 1
@@ -50,6 +52,7 @@ class Options:
     window_samples: int = 1
     block_windows: int = 1
     pack_seq_len: int = 0
+    best_fit: bool = False
 
 
 def cut_windows(shard_samples, window_samples):
@@ -61,15 +64,44 @@ def cut_windows(shard_samples, window_samples):
     ]
 
 
-def lane_blocks(windows, options, epoch):
-    """lanes -> blocks -> samples in trained order."""
+def best_fit_bins(window, options, lengths):
+    """A bin is a list of rows, a row a list of segments."""
+    row_tokens = options.pack_seq_len
+
+    def tokens(sample):
+        return lengths[sample[0]][sample[1]]
+
+    bins, spaces = [], []
+    for shard, i in window:
+        if tokens((shard, i)) > row_tokens:
+            cuts = [*range(0, tokens((shard, i)), row_tokens), tokens((shard, i))]
+            bins.append([[(shard, i, a, b)] for a, b in itertools.pairwise(cuts)])
+            spaces.append(row_tokens - (cuts[-1] - cuts[-2]))
+    whole = [sample for sample in window if 0 < tokens(sample) <= row_tokens]
+    for shard, i in sorted(whole, key=lambda sample: (-tokens(sample), sample)):
+        size = tokens((shard, i))
+        fits = [number for number, space in enumerate(spaces) if space >= size]
+        if not fits:
+            bins.append([[]])
+            spaces.append(row_tokens)
+        number = min(fits, key=lambda number: (spaces[number], number), default=len(bins) - 1)
+        bins[number][-1].append((shard, i, 0, size))
+        spaces[number] -= size
+    return bins
+
+
+def lane_blocks(windows, options, epoch, lengths=None):
+    """lanes -> blocks -> samples in trained order; by best fit, bins."""
     dealt = Stream(options.seed, epoch, 1).shuffled(windows) if options.shuffle else windows
     lanes = []
     for lane in range(options.lanes):
         mine = dealt[lane :: options.lanes]
         blocks = []
         for first in range(0, len(mine), options.block_windows):
-            samples = [s for window in mine[first : first + options.block_windows] for s in window]
+            of_block = mine[first : first + options.block_windows]
+            samples = [s for window in of_block for s in window]
+            if options.best_fit:
+                samples = [bin for window in of_block for bin in best_fit_bins(window, options, lengths)]
             if options.shuffle:
                 samples = Stream(options.seed, epoch, 2, lane, len(blocks)).shuffled(samples)
             blocks.append(samples)
@@ -79,6 +111,8 @@ def lane_blocks(windows, options, epoch):
 
 def block_units(samples, options, lengths):
     """A unit is a list of segments (shard, number, begin token, end token); unpacked, of one without token numbers."""
+    if options.best_fit:
+        return [row for rows in samples for row in rows]
     if options.pack_seq_len == 0:
         return [[sample] for sample in samples]
     tokens = [(shard, i, t) for shard, i in samples for t in range(lengths[shard][i])]
@@ -99,7 +133,7 @@ def epoch_order(shard_samples, options, epoch, lengths=None):
     windows = cut_windows(shard_samples, options.window_samples)
     lanes = [
         [unit for samples in blocks for unit in block_units(samples, options, lengths)]
-        for blocks in lane_blocks(windows, options, epoch)
+        for blocks in lane_blocks(windows, options, epoch, lengths)
     ]
     rows = max(len(units) for units in lanes)
     return [(lane, units[row]) for row in range(rows) for lane, units in enumerate(lanes) if row < len(units)]
@@ -118,3 +152,25 @@ def fingerprint(order):
         for segment in unit:
             words.extend(segment)
     return key(*words)
+
+
+def shares(weights):
+    """Each dataset's part of a unit, in 2^-32. Rounds halves away from 0, unlike Python's round()."""
+    ends = [math.floor(sum(weights[: i + 1]) / sum(weights) * 2**32 + 0.5) for i in range(len(weights))]
+    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def mixture_draws(weights_of_step, batch, steps):
+    """The dataset of every unit: a list for each step."""
+    debts = [0] * len(weights_of_step(0))
+    drawn = []
+    for step in range(steps):
+        share = shares(weights_of_step(step))
+        units = []
+        for _ in range(batch):
+            debts = [debt + more for debt, more in zip(debts, share, strict=True)]
+            most = max((i for i in range(len(debts)) if share[i] > 0), key=lambda i: (debts[i], -i))
+            debts[most] -= 2**32
+            units.append(most)
+        drawn.append(units)
+    return drawn

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users give and get: paths and dtypes of any kind, signatures, typed results, one line for a wrong argument."""
+"""Arguments and results: paths and dtypes of any kind, signatures, typed results, one line for a wrong argument."""
 
 import inspect
 import pathlib
@@ -58,7 +58,7 @@ def test_encode_names_its_argument(dataset):
 
 
 def test_paths_and_results(dataset, tmp_path):
-    """Every function with pathlib.Path, and the keys of what it answers against its TypedDict."""
+    """Every function with pathlib.Path, and the keys of its result against its TypedDict."""
     source = tmp_path / "text"
     source.mkdir()
     (source / "a.txt").write_text("one\ntwo\n")

@@ -15,6 +15,8 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import millrace as mr
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pretrain_lm.py"
 STEPS, SAVE_EVERY = 12, 3
 

@@ -7,6 +7,7 @@ import os
 import pathlib
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -132,6 +133,16 @@ def test_pickle_carries_the_configuration(dataset):
             assert np.array_equal(next(again)["input_ids"], first)
 
 
+def test_threads_stay_near_the_gpu_unless_told_not_to(dataset):
+    with mr.Loader(dataset.tars, batch_size=4, seq_len=32) as loader:
+        assert loader._reader.config()["numa"] is True
+    with mr.Loader(dataset.tars, batch_size=4, seq_len=32, numa=False) as loader:
+        again = pickle.loads(pickle.dumps(loader))
+    with again:
+        assert again._reader.config()["numa"] is False
+        assert len(next(again)["input_ids"]) == 4
+
+
 def test_fork(dataset):
     with mr.Loader(dataset.tars, batch_size=4, seq_len=32) as loader:
         next(loader)
@@ -176,6 +187,24 @@ def test_ctrl_c_ends_an_iteration(dataset):
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=10)
+    assert "KeyboardInterrupt" in err
+    assert process.returncode in (130, -signal.SIGINT, 1)
+
+
+@pytest.mark.parametrize("waiting", ["next(loader)", "for batch in loader: pass", "len(loader)", "loader.state_dict()"])
+def test_ctrl_c_ends_the_opening_of_a_dataset(waiting):
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, and answers none
+        process = python(
+            f"""
+            import sys, millrace as mr
+            loader = mr.Loader(sys.argv[1], batch_size=4, seq_len=32, epochs=1)
+            {waiting}
+            """,
+            f"http://127.0.0.1:{server.getsockname()[1]}/shard.tar",
+        )
+        with server.accept()[0]:  # now it waits for the dataset
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=10)
     assert "KeyboardInterrupt" in err
     assert process.returncode in (130, -signal.SIGINT, 1)
 

@@ -111,7 +111,8 @@ def test_a_state_is_for_the_next_pass_only(dataset, epochs):
 
 @pytest.mark.parametrize("seen", [False, True])
 def test_a_state_from_the_end_of_a_pass_is_the_next_one(dataset, epochs, seen):
-    """Who counts batches stops before StopIteration, who iterates sees it: both go on with the next epoch."""
+    """A loop that counts batches stops before StopIteration, an iteration sees it: both continue with the next
+    epoch."""
     with mr.Loader(dataset.tars, **options(epochs=1)) as loader:
         list(loader) if seen else list(itertools.islice(loader, len(loader)))
         state = loader.state_dict()
@@ -143,7 +144,7 @@ def test_set_epoch(dataset, epochs, caplog):
         assert [ids(batch) for batch in loader] == epochs[0]
     with pytest.raises(ValueError, match="-1"):
         loader.set_epoch(-1)
-    for epoch in (2, 0):  # behind a state nothing is repeated, and another number is not passed over in silence
+    for epoch in (2, 0):  # behind a state no row is repeated, and another number is not ignored silently
         caplog.clear()
         with mr.Loader(dataset.tars, **options(epochs=1)) as loader, caplog.at_level(logging.WARNING):
             loader.load_state_dict(state)

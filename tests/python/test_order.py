@@ -4,7 +4,16 @@
 import re
 from pathlib import Path
 
-from order_reference import Options, Stream, epoch_order, fingerprint, lane_blocks, mix, rank_positions
+from order_reference import (
+    Options,
+    Stream,
+    epoch_order,
+    fingerprint,
+    lane_blocks,
+    mix,
+    mixture_draws,
+    rank_positions,
+)
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs/format/order.md").read_text()
@@ -69,6 +78,15 @@ def test_packed():
         assert f"    {position:<8}  {lane:<4}  {segments}\n" in DOC
 
 
+def test_best_fit():
+    order = epoch_order(SHARDS, example(pack_seq_len=8, best_fit=True, window_samples=3), 0, LENGTHS)
+    for position, (lane, row) in enumerate(order):
+        segments = " ".join(f"{shard}:{number}[{begin},{end})" for shard, number, begin, end in row)
+        assert f"    {position:<8}  {lane:<4}  {segments}\n" in DOC.partition("### Best fit")[2]
+    whole = [row for _, row in order for _, _, begin, _ in row if begin == 0]
+    assert len(whole) == sum(length > 0 for shard in LENGTHS for length in shard)
+
+
 def test_fingerprints_in_the_cpp_test():
     source = (ROOT / "src/millrace/order/order_test.cpp").read_text()
     number = r"\s*(0x[0-9A-F]+|\d+)U?\s*"
@@ -88,3 +106,15 @@ def test_fingerprints_in_the_cpp_test():
         options = Options(seed, shuffle == "true", lanes, window, block, pack)
         order = epoch_order(sizes, options, int(epoch, 0), lengths)
         assert (len(order), fingerprint(order)) == (int(units), int(expected, 0))
+
+
+def test_mixture():
+    [drawn] = mixture_draws(lambda _: [3, 1], 8, 1)
+    assert drawn == [0, 0, 1, 0] * 2
+    assert "The draws go 0 0 1 0 and repeat." in DOC
+    weights = [0.1, 0.7, 1e-3, 0, 2.5]
+    number = 0
+    for units in mixture_draws(lambda step: weights if step < 40 else [1] * 5, 37, 100):
+        for source in range(5):
+            number = (number * 1_000_003 + units.count(source)) % 2**64
+    assert f"{number}ULL" in (ROOT / "src/millrace/order/mixture_test.cpp").read_text()

@@ -2,7 +2,7 @@
 """Damaged tokenizer.json files: what `tokenizers` refuses we refuse, what both take gives the same ids.
 
 MILLRACE_TEST_SEED    the seed that a failure prints
-MILLRACE_FUZZ_STRINGS a fifth of so many files (default 10000)
+MILLRACE_FUZZ_STRINGS five times the number of files (default 10000)
 """
 
 import copy

@@ -68,3 +68,22 @@ def test_only_str_is_taken(byte_tokenizer):
     for wrong in (b"bytes", 3, None):
         with pytest.raises(TypeError):
             byte_tokenizer.encode_batch(["fine", wrong])
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_threads_change_no_id(byte_tokenizer, threads):
+    rng = random.Random(SEED)
+    given = [text for text in texts(rng) if len(text) < 10_000] * 3 + ["", "é" * 200_000, ""]
+    rng.shuffle(given)
+    ids, offsets = byte_tokenizer.encode_batch(given)
+    threaded_ids, threaded_offsets = byte_tokenizer.encode_batch(given, threads=threads)
+    np.testing.assert_array_equal(threaded_ids, ids, f"seed {SEED}")
+    np.testing.assert_array_equal(threaded_offsets, offsets, f"seed {SEED}")
+    with pytest.raises(UnicodeEncodeError, match="position 2"):
+        byte_tokenizer.encode_batch(["fine" * 50_000, "ab\udfff", "fine" * 50_000, "\udfff"] * 2, threads=threads)
+    assert len(byte_tokenizer.encode_batch([], threads=threads)[0]) == 0
+
+
+def test_a_thread_there_must_be(byte_tokenizer):
+    with pytest.raises(ValueError, match="threads"):
+        byte_tokenizer.encode_batch(["a"], threads=0)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Ids alone may take a faster way: text is cut, and the parts are encoded each by itself. Here are long texts with every kind of
+"""Ids without offsets may take a faster way: text is cut, and each part is encoded by
+itself. Here are long texts with every kind of
 neighbours at the cuts, in every shape of file that has units, against the `tokenizers` package and against the general way.
 
 MILLRACE_TEST_DATA  for the real files and their variants; skipped without it
@@ -32,6 +33,7 @@ from tokenizer_zoo import (  # noqa: E402
     metaspace,
     model,
     numbered,
+    replace,
     sequence,
     split,
 )
@@ -54,12 +56,14 @@ CHARACTERS += [
     "e\u0301\u0300",
     " \u0e33\u0300",
 ]
+CHARACTERS += [*"éÉüÜñÑøØłŁőŐǆŉſĳŀΆάΐΰᾳᾈϒЁёЙйЇїҐґԱՍևႠაᲐⴀḀẞẛὈὬ", "``", "''", "`'", "' '"]
 CHARACTERS += [*"aAzZ09=<>~!.,;'\"#-_/()[]{}İıſßΣσςǅﬁ½²Å"]
 
 BERT = dict(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=False)
 SPACE = by_type("Replace", pattern={"String": " "}, content="▁")
 PREPEND = by_type("Prepend", prepend="▁")
 WHITE_SPLIT = by_type("WhitespaceSplit")
+BERT_SPLIT = by_type("BertPreTokenizer")
 
 
 @functools.cache
@@ -127,6 +131,11 @@ FILES = {
     "bytes-strip": lambda: small("bytes", by_type("Strip", strip_left=True, strip_right=True), byte_level(prefix=True),
         added=added("lr")),
     "unigram-map": lambda: small("unigram", MAP, sequence("pretokenizers", WHITE_SPLIT, metaspace())),
+    "xlnet": lambda: small("unigram", sequence("normalizers", replace("``", '"'), replace("''", '"'), by_type("NFKD"),
+        by_type("StripAccents"), by_type("Lowercase"), MAP, replace(" {2,}", " ", "Regex")),
+        sequence("pretokenizers", WHITE_SPLIT, metaspace())),
+    "replaces": lambda: small("pieces", sequence("normalizers", replace("th", "e"), replace("ee", "-."), by_type("Lowercase"),
+        replace("aa", "b")), BERT_SPLIT),
     "unigram-map-metaspace": lambda: small("unigram", MAP, metaspace()),
     "unigram-odd-map": lambda: small("unigram", ODD_MAP, sequence("pretokenizers", WHITE_SPLIT, metaspace("never"))),
     "unigram-late-map": lambda: small("unigram", sequence("normalizers", by_type("Nmt"), by_type("NFKC"), MAP), metaspace()),

@@ -62,7 +62,7 @@ def our_encoding(ours, text, special):
 
 
 def difference(ours, theirs, text, special):
-    """What differs, as a text; nothing when nothing does."""
+    """The difference as a text; empty when there is none."""
     expected, found = their_encoding(theirs, text, special), our_encoding(ours, text, special)
     if expected is None or found is None:
         return None if expected == found else f"{found}, not {expected}"

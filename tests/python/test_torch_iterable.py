@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mr.torch.as_iterable inside torch's DataLoader: workers share a pass out, and nothing is given twice or lost."""
+"""mr.torch.as_iterable inside torch's DataLoader: workers share a pass, and no row is repeated or lost."""
 
 import itertools
 import sys
@@ -40,7 +40,7 @@ def test_passes_come_in_the_loaders_order(dataset, epochs, make, workers):
 @pytest.mark.parametrize("more", [dict(persistent_workers=True), dict(multiprocessing_context="spawn")], ids=str)
 def test_kinds_of_workers(dataset, epochs, more):
     with mr.Loader(dataset.tars, **options(epochs=1)) as loader:
-        next(loader)  # a spawned worker goes on from here, too
+        next(loader)  # a spawned worker continues from here, too
         data = DataLoader(mr.torch.as_iterable(loader), batch_size=None, num_workers=2, **more)
         assert [ids(batch) for batch in data] == epochs[0][1:]
         assert [ids(batch) for batch in data] == epochs[1]
@@ -124,3 +124,33 @@ def test_ranks_with_a_process_group_are_refused_before_an_accelerator_is_made(da
     finally:
         monkeypatch.undo()
         torch.distributed.destroy_process_group()
+
+
+def larger(sample, rng):
+    return {**sample, "cls": sample["cls"] + 100, "noise": rng.random()}
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_samples_of_every_kind(tmp_path, workers):
+    from sample_tars import picture_tars
+
+    tars = picture_tars(tmp_path, shards=2, each=21)
+    arguments = dict(fields=["cls", "txt"], batch_size=4, epochs=1, map=larger, carry_state=True, memory_bytes=64 << 20)
+
+    def run(state=None):
+        with mr.torch.SampleLoader(tars, **arguments) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            data = DataLoader(mr.torch.as_iterable(loader), batch_size=None, num_workers=workers)
+            batches = list(data)
+            return batches, [loader.state_dict(batch) for batch in batches]
+
+    with mr.torch.SampleLoader(tars, **arguments) as loader:
+        expected = list(loader)
+    batches, states = run()
+    assert [batch["__key__"] for batch in batches] == [batch["__key__"] for batch in expected]
+    for batch, same in zip(batches, expected, strict=True):
+        assert torch.equal(batch["cls"], same["cls"]) and torch.equal(batch["noise"], same["noise"])
+        assert batch["cls"].min() >= 100 and batch["txt"] == same["txt"]
+    rest, _ = run(states[3])
+    assert [batch["__key__"] for batch in rest] == [batch["__key__"] for batch in expected[4:]]

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """millrace.torch.Loader against millrace.Loader: the same numbers, in the same memory."""
 
+import contextlib
+import gc
 import json
 import pickle
 import sys
+import threading
 
 import pytest
 
@@ -98,27 +101,305 @@ def test_rank_comes_from_the_environment(shards, monkeypatch):
         mr.torch.Loader(shards, rank=1, **options)
 
 
-def test_device_copies_run_one_batch_ahead(shards, monkeypatch):
-    """The look-ahead with the CPU in the part of the device: what is fetched ahead is not in the state."""
+class Late:
+    """The CPU in the part of a device whose copies are done as late as they may be: when an event is waited for."""
 
-    class Stream:
-        def __init__(self, device): ...
-        def wait_stream(self, other): ...
-        def __enter__(self): ...
-        def __exit__(self, *exception): ...
+    def __init__(self):
+        self.queue = []  # copies and events, in order
+        self.made = []  # pinned buffers
+        self.lock = threading.RLock()
+        self.stream = threading.local()  # as in CUDA, a thread has a current stream of its own
 
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
-    copies = sys.modules["millrace.torch.loader"]._DeviceCopies
+    @property
+    def inside(self):
+        return getattr(self.stream, "is_side", False)
+
+    @contextlib.contextmanager
+    def side_stream(self):
+        self.stream.is_side = True
+        yield
+        self.stream.is_side = False
+
+    def pinned(self, size):
+        self.made.append(torch.zeros(size, dtype=torch.uint8))
+        return self.made[-1]
+
+    def empty_like(self, value):
+        return torch.full_like(value, 77)
+
+    def copy(self, target, pinned):
+        assert self.inside
+        assert any(buffer.untyped_storage().data_ptr() == pinned.untyped_storage().data_ptr() for buffer in self.made)
+        with self.lock:
+            self.queue.append((target, pinned))
+
+    def other(self, value):
+        return value.clone()
+
+    def record(self):
+        assert self.inside
+        event = LateEvent(self)
+        with self.lock:
+            self.queue.append(event)
+        return event
+
+    def hand_over(self, event, tensors):
+        event.synchronize()
+        assert not self.inside and list(tensors)
+
+
+class LateEvent:
+    def __init__(self, device):
+        self.device, self.done = device, False
+
+    def synchronize(self):
+        with self.device.lock:
+            while not self.done:
+                first = self.device.queue.pop(0)
+                if isinstance(first, LateEvent):
+                    first.done = True
+                else:
+                    first[0].copy_(first[1])
+
+
+@pytest.fixture
+def device_copies():
+    """The look-ahead, with the CPU in the part of the device."""
+    return lambda inner: device_module().DeviceCopies(inner, Late())
+
+
+def device_module():
+    return sys.modules["millrace.torch.device"]
+
+
+def test_two_pinned_buffers_serve_all_batches():
+    """A copy that is under way reads its buffer, so that is not written before."""
+    device = Late()
+    ring = device_module().PinnedRing(device)
+    begun = []
+    for number in range(5):
+        batch = {"ids": torch.full((3, 5), number), "pixels": [torch.full((number + 1, 2), number, dtype=torch.uint8)]}
+        begun.append((number, *ring.begin(batch)))
+        batch["ids"].zero_()  # who gave it may use it again at once
+    for number, moved, event in begun:
+        event.synchronize()
+        assert torch.equal(moved["ids"], torch.full((3, 5), number))
+        assert torch.equal(moved["pixels"][0], torch.full((number + 1, 2), number, dtype=torch.uint8))
+    assert len(device.made) == 2
+
+
+def test_a_larger_batch_gets_a_larger_buffer_and_what_was_returned_stays():
+    device = Late()
+    ring = device_module().PinnedRing(device)
+    kept = [
+        (size, ring.to_device({"x": torch.arange(size, dtype=torch.float64)})["x"]) for size in (8, 8, 90, 70, 8, 80)
+    ]
+    for size, tensor in kept:
+        assert torch.equal(tensor, torch.arange(size, dtype=torch.float64))
+        assert all(tensor.untyped_storage().data_ptr() != b.untyped_storage().data_ptr() for b in device.made)
+    assert [buffer.numel() for buffer in device.made] == [64, 64, 768, 576, 640]
+
+
+def test_copies_begun_before_an_error_keep_their_buffer():
+    device = Late()
+    ring = device_module().PinnedRing(device)
+    targets, original = [], device.empty_like
+
+    def fails_at_the_second(value):
+        if value.dtype == torch.int32:
+            raise torch.cuda.OutOfMemoryError("no memory on the device")
+        targets.append(original(value))
+        return targets[-1]
+
+    device.empty_like = fails_at_the_second
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        ring.begin({"a": torch.full((4,), 1), "b": torch.full((4,), 2, dtype=torch.int32)})
+    for value in (3, 4, 5):
+        ring.begin({"a": torch.full((4,), value)})
+    assert torch.equal(targets[0], torch.full((4,), 1))
+
+
+def test_whatever_a_batch_holds_comes_to_the_device():
+    device = Late()
+    odd = torch.arange(12).view(3, 4).t()
+    batch = {
+        "array": np.arange(6, dtype=np.int32).reshape(2, 3), "flags": np.array([True, False]), "none": np.zeros((0, 4)),
+        "texts": ["a", "b"], "times": np.array(["2026-01-01"], dtype="datetime64[D]"), "gaps": [None, np.ones(3)],
+        "nested": {"x": torch.ones(2, dtype=torch.bfloat16)}, "odd": odd, "scalar": torch.tensor(7.5),
+        "complex": torch.tensor([1 + 2j]), "objects": [{"a": 1}],
+    }  # fmt: skip
+    moved = device_module().PinnedRing(device).to_device(batch)
+    assert list(moved) == list(batch)
+    assert torch.equal(moved["array"], torch.arange(6, dtype=torch.int32).view(2, 3))
+    assert moved["flags"].tolist() == [True, False] and moved["none"].shape == (0, 4)
+    assert moved["texts"] == ["a", "b"] and moved["times"] is batch["times"] and moved["objects"] == [{"a": 1}]
+    assert moved["gaps"][0] is None and torch.equal(moved["gaps"][1], torch.ones(3, dtype=torch.float64))
+    assert torch.equal(moved["nested"]["x"], torch.ones(2, dtype=torch.bfloat16))
+    assert torch.equal(moved["odd"], odd) and moved["odd"].data_ptr() != odd.data_ptr()
+    assert moved["scalar"] == 7.5 and moved["complex"].tolist() == [1 + 2j]
+
+
+def test_device_copies_run_ahead(shards, device_copies):
+    """What is fetched ahead is not in the state."""
     options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
     with mr.Loader(shards, **options) as plain, mr.Loader(shards, **options) as inner:
-        ahead = copies(inner, torch.device("cpu"))
+        ahead = device_copies(inner)
         assert ahead.state == plain.state_dict()
         for expected in plain:
             assert torch.equal(next(ahead)["input_ids"], torch.from_numpy(expected["input_ids"]))
             assert ahead.state == plain.state_dict()
-        with pytest.raises(StopIteration):
-            next(ahead)
+        for _ in range(2):
+            with pytest.raises(StopIteration):
+                next(ahead)
+
+
+def test_no_more_batches_than_asked_for_are_fetched_ahead(device_copies):
+    class Counted:
+        given = 0
+        fetched = threading.Semaphore(0)
+
+        def __next__(self):
+            self.given += 1
+            self.fetched.release()
+            return {"x": np.array([self.given])}
+
+        def state_dict(self):
+            return {"given": self.given}
+
+    inner = Counted()
+    ahead = device_copies(inner)
+    for number in range(1, 5):
+        assert next(ahead)["x"].tolist() == [number] and ahead.state == {"given": number}
+        for _ in range(3 if number == 1 else 1):
+            assert inner.fetched.acquire(timeout=60)
+        assert not inner.fetched.acquire(timeout=0.05)
+    ahead.pause()
+    assert not ahead._shared.changed._is_owned() and ahead._thread is None
+    # A pause loses nothing.
+    assert [next(ahead)["x"].item() for _ in range(4)] == [5, 6, 7, 8]
+    ahead.restart()
+    assert ahead.state == {"given": inner.given}
+
+
+def test_the_thread_ends_with_its_loader(device_copies):
+    class Endless:
+        def __next__(self):
+            return {"x": np.zeros(1)}
+
+        def state_dict(self):
+            return {}
+
+    ahead = device_copies(Endless())
+    next(ahead)
+    thread = ahead._thread
+    del ahead
+    gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def on_a_device(loader, copies):
+    """A loader of this module as if it had been opened with device=."""
+    inner = sys.modules["millrace.torch.samples"]._Tensors(loader) if hasattr(loader, "_batches") else loader._reader
+    loader._ahead = copies(inner)
+    return loader
+
+
+def values(batches):
+    return [batch["input_ids"].tolist() for batch in batches]
+
+
+def test_a_loader_for_a_device_moves_like_another(shards, device_copies):
+    """Passes, a `for` that is left, states, skips and provenance, with batches under way."""
+    options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
+    with mr.torch.Loader(shards, **options) as plain, mr.torch.Loader(shards, **options) as loader:
+        on_a_device(loader, device_copies)
+        steps = len(plain)
+        assert steps > 6 and len(loader) == steps
+        for each in (plain, loader):
+            each.taken = [next(each), next(each)]
+            each.taken += [batch for _, batch in zip(range(2), each, strict=False)]
+            assert each.next_pass == 0
+            each.taken += list(each)  # the next pass, as the `for` before was left
+            each.state = each.state_dict()
+            assert each.next_pass == 2
+            each.taken += [next(iter(each))]
+            each.load_state_dict(each.state)
+            each.taken += [next(each)]
+            each.skip(2, 4)
+            each.taken += list(each)
+        assert values(loader.taken) == values(plain.taken) and loader.state == plain.state
+        assert loader.state_dict() == plain.state_dict()
+
+
+def test_next_pass_is_told_from_where_training_is(shards, device_copies):
+    """Not from where the reader is, which may have reached the end."""
+    options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
+    with mr.torch.Loader(shards, **options) as loader:
+        on_a_device(loader, device_copies)
+        steps = len(loader)
+        for _ in range(steps - 1):
+            last = next(loader)
+        assert loader.next_pass == 0
+        rest = list(loader)  # goes on in this pass
+        assert len(rest) == 1 and not torch.equal(rest[0]["input_ids"], last["input_ids"])
+        assert loader.next_pass == 1
+
+
+def test_close_ends_a_wait_of_the_thread(tmp_path, shards, device_copies):
+    loader = on_a_device(mr.torch.Loader(shards, batch_size=4, seq_len=SEQ_LEN), device_copies)
+    next(loader)
+    thread = loader._ahead._thread
+    loader.close()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_an_error_of_the_batch_ahead_loses_no_batch_and_moves_no_state(shards, device_copies):
+    options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
+    with mr.Loader(shards, **options) as plain, mr.Loader(shards, **options) as inner:
+
+        class Stalls:
+            """Each batch is preceded by a stall."""
+
+            due = False
+
+            def __next__(self):
+                self.due = not self.due
+                if self.due:
+                    raise TimeoutError("no batch")
+                return next(inner)
+
+            def state_dict(self):
+                return inner.state_dict()
+
+        ahead = device_copies(Stalls())
+        for expected in plain:
+            before, stalls = ahead.state, 0
+            while True:
+                try:
+                    batch = next(ahead)
+                    break
+                except TimeoutError:
+                    stalls += 1
+                    assert ahead.state == before
+            assert stalls > 0
+            assert torch.equal(batch["input_ids"], torch.from_numpy(expected["input_ids"]))
+            assert ahead.state == plain.state_dict()
+
+
+def test_samples_are_copied_ahead(tmp_path, device_copies):
+    from sample_tars import picture_tars
+
+    tars = picture_tars(tmp_path, shards=2, each=20)
+    fields = {"image": mr.image("jpg;png;webp"), "cls": mr.integer(), "txt": mr.text()}
+    options = dict(fields=fields, batch_size=4, seed=7, epochs=1)
+    with mr.torch.SampleLoader(tars, **options) as plain, mr.torch.SampleLoader(tars, **options) as loader:
+        loader._ahead = device_copies(sys.modules["millrace.torch.samples"]._Tensors(loader))
+        assert loader.state_dict() == plain.state_dict()
+        for expected in plain:
+            batch = next(loader)
+            assert batch["__key__"] == expected["__key__"] and batch["txt"] == expected["txt"]
+            assert torch.equal(batch["cls"], expected["cls"])
+            assert all(map(torch.equal, batch["image"], expected["image"]))
+            assert loader.state_dict() == plain.state_dict()

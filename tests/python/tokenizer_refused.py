@@ -215,7 +215,8 @@ REFUSED = files_of(REFUSED_COMPONENTS, REFUSED_MODELS) | {
     for key in keys.split()
 }
 
-# What we refuse although `tokenizers` takes it, and the words that say so. Behind some it fails once there is a text.
+# Files that we refuse and `tokenizers` takes, with the words of our refusal. Some fail in `tokenizers` at the first
+# text.
 NOT_OURS = {
     "dropout": (lambda: file(model("bytes", dropout=0.1)), "dropout"),
     # There the answer changes from one run to the next.

@@ -95,6 +95,10 @@ def split(pattern, behavior="Isolated", invert=False, kind="Regex"):
     return by_type("Split", pattern={kind: pattern}, behavior=behavior, invert=invert)
 
 
+def replace(pattern, content, kind="String"):
+    return by_type("Replace", pattern={kind: pattern}, content=content)
+
+
 def sequence(key, *items):
     return by_type("Sequence", **{key: list(items)})
 
@@ -267,6 +271,10 @@ def precompiled():
     """The charsmap of T5, when the test data is there."""
     path = pathlib.Path(os.environ["MILLRACE_TEST_DATA"]) / "tokenizers" / "t5-small" / "tokenizer.json"
     return json.loads(path.read_text())["normalizer"]
+
+
+CUTTING = ("Split-th", "Split-s", "Split-x", "Split-gpt2", "Punctuation", "Whitespace", "UnicodeScripts", "Digits",
+           "FixedLength-3", "pattern-camel", "pattern-o200k", "pattern-nemotron", "pattern-same-again")  # fmt: skip
 
 
 def pre_tokenizers():
@@ -484,6 +492,9 @@ def build_zoo():
         base = "bytes" if "ByteLevel" in json.dumps(component) else "sentences"
         add(f"pre-{name}", lambda c=component, b=base: file(model(b), pre_tokenizer=c))
         add(f"cut-{name}", lambda c=component: cuts(c))
+        if name.startswith(CUTTING):  # in front of a ByteLevel they cut bytes that are not spelled
+            both = sequence("pretokenizers", component, byte_level(regex=name.endswith(("1", "s"))))
+            add(f"bytes-{name}", lambda c=both: file(model("bytes"), pre_tokenizer=c, decoder=byte_level()))
     for name, component in post_processors():
         add(f"post-{name}", lambda c=component: file(
             model("bytes"), pre_tokenizer=byte_level(True), post_processor=c, decoder=byte_level()
@@ -584,6 +595,25 @@ def model_files():
         "unigram-extreme-scores": of(space, "unigram", **scored(lambda _, t: -1e308 if len(t) % 2 else -1e-300)),
         "unigram-trims": lambda: file(model("unigram"), pre_tokenizer=space, post_processor=byte_level(False)),
         "unigram-added": lambda: with_added("unigram", pre_tokenizer=space),
+        # XLNet and ALBERT
+        "unigram-replaces": lambda: file(
+            model("unigram"),
+            sequence(
+                "normalizers",
+                replace("``", '"'),
+                replace("th", "e"),
+                by_type("NFKD"),
+                by_type("StripAccents"),
+                by_type("Lowercase"),
+                replace(" {2,}", " ", "Regex"),
+            ),
+            sequence("pretokenizers", by_type("WhitespaceSplit"), space),
+        ),
+        "pieces-replaces": lambda: file(
+            model("pieces"),
+            sequence("normalizers", replace("''", "x"), replace("ee", "--"), by_type("Lowercase")),
+            bert,
+        ),
         "pieces": lambda: file(model("pieces"), uncased, bert, decoder=by_type("WordPiece", prefix="##", cleanup=True)),
         "pieces-short-words": of(bert, "pieces", max_input_chars_per_word=5),
         "pieces-no-words": of(words, "pieces", max_input_chars_per_word=0),

@@ -24,7 +24,7 @@ WORDS = [
 ]
 CODE = 'if(!a&&b) {return -1;} for i in x: }catch(e){ function(t,n)=> === ?. ++i; <div class="a"> /* // \\u0041 &amp;'.split()
 EDGES = ["", " ", "  ", "\n", "\r\n", "\t ", " \n ", "a", "1", ".", "_"]
-# A byte that continues nothing, sequences that end early, are too long, are half a pair or are beyond Unicode.
+# A stray continuation byte, and sequences that end early, are too long, are half a pair or are beyond Unicode.
 ILL_FORMED = [b"\x80", b"\xbf\xbf", b"\xc3", b"\xe4\xbd", b"\xf0\x9f\x91", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80",
               b"\xf4\x90\x80\x80", b"\xf5", b"\xfe\xff", b"\xe2\x28\xa1", b"\xf0\x9f\xe4\xbd\xa0"]  # fmt: skip
 

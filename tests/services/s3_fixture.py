@@ -38,7 +38,8 @@ class S3:
 
     @classmethod
     def start(cls, folder: Path, *options: str) -> S3:
-        """A server of one's own, to be killed, stopped or throttled; `destroy` ends it. About two seconds."""
+        """Starts a separate server, to be killed, stopped or throttled; `destroy` ends it. Takes about two
+        seconds."""
         if not shutil.which("radosgw", path=f"{os.environ['PATH']}:/usr/bin:/usr/sbin"):
             pytest.skip("radosgw is not installed: no S3 server to test with (./dev test installs it)")
         command = [SERVER, "start", *options, folder]
@@ -74,7 +75,7 @@ class S3:
 
     @property
     def env(self) -> dict[str, str]:
-        """What a program needs in its environment to reach this server."""
+        """The environment with which a program reaches this server."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": self.access_key,
@@ -85,7 +86,7 @@ class S3:
 
     @property
     def client(self) -> BaseClient:
-        """botocore's client for this server: what a test looks with from the other side."""
+        """botocore's client for this server: the other side's view of a test."""
         session = botocore.session.Session(session_vars={"config_file": (None, None, os.devnull, None)})
         return session.create_client(
             "s3",
@@ -126,7 +127,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     if os.environ.get("MILLRACE_TEST_S3"):
         server = S3.of_environment()
         yield server
-        # What ./dev started goes with all its data.
+        # ./dev removes the server that it started with all its data.
         if not os.environ.get("MILLRACE_TEST_S3_TEMPORARY"):
             server.remove_buckets()
         return

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an S3 server makes of conditions and checksums, asked with another client than ours: tests expect no more of it.
+"""Finds out, with another client than ours, what an S3 server makes of conditions and checksums. Tests expect no more
+of it.
 
     python tests/services/s3_probe.py
 

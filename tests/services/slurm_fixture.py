@@ -30,7 +30,7 @@ class Slurm:
 
     @classmethod
     def start(cls, folder: Path, *options: str) -> Slurm:
-        """A cluster of one's own; `destroy` ends it. About five seconds."""
+        """Starts a separate cluster; `destroy` ends it. Takes about five seconds."""
         if not shutil.which("slurmctld", path=f"{os.environ['PATH']}:/usr/bin:/usr/sbin"):
             pytest.skip("slurmctld is not installed: no Slurm to test with (./dev test installs it)")
         command = [CLUSTER, "start", *options, folder]
@@ -43,11 +43,11 @@ class Slurm:
 
     @property
     def env(self) -> dict[str, str]:
-        """What a program needs in its environment to reach this cluster."""
+        """The environment with which a program reaches this cluster."""
         return {"SLURM_CONF": self.conf}
 
     def run(self, *command: object, cwd: Path | None = None) -> str:
-        """What one of Slurm's commands prints."""
+        """The output of one of Slurm's commands."""
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH"))}
         done = subprocess.run(
             list(map(str, command)), env=clean | self.env, cwd=cwd, capture_output=True, text=True, timeout=60
@@ -60,7 +60,7 @@ class Slurm:
         return int(self.run("sbatch", "--parsable", *arguments, cwd=cwd).split(";")[0])
 
     def job(self, job_id: int) -> dict[str, str]:
-        """What `scontrol show job` knows, also for an hour after the job's end."""
+        """The fields of `scontrol show job`, also for an hour after the job's end."""
         words = self.run("scontrol", "-o", "show", "job", job_id).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 

@@ -3,45 +3,122 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 import gc
 import os
+import secrets
+import threading
 import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
 
 import millrace
 from millrace import _core
 
 from . import state as tree
+from .device_image import Copies, CudaCopies, DeviceImage
 from .dist import Group, resolve_rank
 from .restore import Restorer
+from .share import Share
 from .tensors import Staging, address
 
-# A save on its way: .step, .bytes (of this rank's file), .done, and .wait(timeout=None), which returns when the step is
-# committed and durable, and raises what went wrong, or TimeoutError after `timeout` seconds. Dropping it stops nothing.
+# A save under way:
+# .step, .bytes (of this rank's file), .done, .status ({tier: "pending", "durable", "failed" or "skipped"}), and
+# .wait(timeout=None, tier=None), which returns when the step is committed and durable in that tier (default: in all),
+# and raises its error, or TimeoutError after `timeout` seconds; `tier` may be the bucket's side of a link
+# (millrace.link) that a tier lies in, which then has all files of the step. Dropping the object does not stop the save.
 Save = _core.PendingSave
 
-# What a damaged or half-deleted step answers; the step before it may be good.
-_DAMAGE = (millrace.CorruptionError, FileNotFoundError)
+
+@dataclass(frozen=True)
+class Tier:
+    """A folder of checkpoints nearer to the training than the root, for Checkpointer(tiers=[...]).
+
+    url: a folder, or a URL of one.
+    keep_last, keep_every, keep_best, keep_days, quota_bytes: as of Checkpointer, for this tier; None: the
+        Checkpointer's, but for the quota, which is of one folder.
+    save_every: only steps divisible by it come here; 0: all. Not for the nearest tier, which takes every save.
+    """
+
+    url: str | os.PathLike[str]
+    keep_last: int | None = None
+    keep_every: int | None = None
+    save_every: int = 0
+    keep_best: int | None = None
+    keep_days: float | None = None
+    quota_bytes: int = 0
+
+
+T = TypeVar("T")
+
+# Called with (step, tier, error) on a background thread when a save has ended in a tier; error is None when it is
+# durable there.
+OnSaved = Callable[[int, str, Exception | None], object]
+
+# Of the Saver: last, every, best, monitor, higher is better, seconds, bytes.
+_KeepEntry = tuple[int, int, int, str, bool, float, int]
+
+_Commit = tuple[int, str | None]  # a step and the attempt that committed it
+
+# What file systems and block devices answer for bytes that are lost.
+_LOST_BYTES = (errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA, errno.EREMOTEIO, errno.ENXIO)
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the step cannot be used, so that the step before may be tried. A server that does not answer is no
+    damage, and neither is a newer version: an older step would lose work."""
+    if isinstance(error, (millrace.CorruptionError, FileNotFoundError, PermissionError)):
+        return True
+    return isinstance(error, OSError) and error.errno in _LOST_BYTES
 
 
 class Checkpointer:
     """Saves and restores a training state below `root`; every rank of the job makes one, at the same point.
 
     root: a folder, or a URL of one.
-    keep_last, keep_every: the newest `keep_last` committed steps stay (0: all), and those divisible by `keep_every`.
+    keep_last, keep_every, keep_best, keep_days: which committed steps stay; one rule is enough. The newest
+        `keep_last`; those divisible by `keep_every`; the `keep_best` steps with the best `monitor` among the metrics
+        given to save(), by `mode`: "min" or "max"; those that are younger than `keep_days`. The newest always stays.
+        Without keep_last, keep_best and keep_days all do. A step goes only when a newer one is durable.
+    quota_bytes: what all committed steps may take. Above it held ones go too, first the oldest, then those of
+        keep_every, then those of keep_best, the worst first. One more step than that is there while it is written.
+        0: no quota.
     rank, world_size: default to torch.distributed's when it is initialised, else to RANK and WORLD_SIZE, else 0 of 1.
     process_group: the ranks that save together; default: all.
-    threads, memory_bytes: of the saving; 0 chooses.
+    threads: of the saving; 0 chooses.
+    memory_bytes: what the snapshot may take; 0: as much as this rank's file. A larger state goes through this memory
+        while training stands still, until the nearest tier has it; the log says so. Copies of tensors on a GPU come
+        beside it.
+    reserve: memory for the snapshot, taken now and touched in the background, so that the first save stops training no
+        longer than the later ones: the bytes of this rank's file, or a state as given to save() whose tensors are
+        there already (an optimizer has none before its first step: AdamW's are 2 x 4 bytes a parameter). 0: the first
+        save takes it, and touching 1 GB of fresh memory can take a second.
     commit_timeout: seconds that a save waits for the other ranks before it fails, naming them.
+    tiers: folders nearer than `root`, nearest first: paths, URLs or Tier. A save is written to the first, and from its
+        files to the others in the background. Each commits by itself. A tier that fails costs a warning; the save has
+        failed when no tier has the step. restore() reads each part from the nearest good copy, and then writes files
+        and manifests that were damaged in a tier anew. A path that leads to another folder on each node, such as a local NVMe, is
+        found out by looking.
+    tier_timeout: seconds that a tier may get nowhere, as a file system does whose server is gone. It is then given up for
+        that save, and for later ones until it answers. A restore that is reading goes on from the next tier; where the
+        tier cannot even be listed, it may have a newer step: TimeoutError.
+    save_every: with tiers: only steps divisible by it come to `root`; 0: all.
+    on_saved: called with (step, tier, error) on a background thread when a save has ended in a tier.
 
     With several ranks, the constructor, restore(), latest_step() and steps() are collective: every rank calls them.
     save() is not; it must only be called by all ranks with the same step.
 
     Not thread-safe. Owns threads: close() it or use it as a context manager. Pickling carries the arguments only.
-    Raises ValueError (rank and world size, torch.distributed not initialised), OSError.
+    Raises ValueError (rank and world size, torch.distributed not initialised), OSError, MemoryError (reserve).
     """
 
     def __init__(
@@ -50,42 +127,97 @@ class Checkpointer:
         *,
         keep_last: int = 0,
         keep_every: int = 0,
+        keep_best: int = 0,
+        monitor: str = "",
+        mode: str = "min",
+        keep_days: float = 0.0,
+        quota_bytes: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
         process_group: Any = None,
         threads: int = 0,
         memory_bytes: int = 0,
+        reserve: int | dict[str, Any] = 0,
         commit_timeout: float = 600.0,
+        tiers: Sequence[str | os.PathLike[str] | Tier] = (),
+        save_every: int = 0,
+        tier_timeout: float = 120.0,
+        on_saved: OnSaved | None = None,
     ) -> None:
         self._root = os.fspath(root)
+        self._tiers = [tier if isinstance(tier, Tier) else Tier(tier) for tier in tiers]
+        self._on_saved = on_saved
         self._rank, self._world_size = resolve_rank(rank, world_size, process_group)
         self._process_group = process_group
         self._threads = threads
+        if mode not in ("min", "max"):
+            raise ValueError(f"mode is 'min' or 'max', not {mode!r}")
+        self._best_by = (monitor, mode == "max")
+        self._keep = Tier("", keep_last, keep_every, 0, keep_best, keep_days, quota_bytes)
         self._options: dict[str, Any] = dict(
             threads=threads,
             memory_bytes=memory_bytes,
+            reserve_bytes=reserve if isinstance(reserve, int) else self._file_bytes(reserve),
             commit_timeout=commit_timeout,
-            keep_last=keep_last,
-            keep_every=keep_every,
+            save_every=save_every,
+            tier_timeout=tier_timeout,
+            pin=torch.cuda.is_available(),
         )
         self._open()
 
     def _open(self) -> None:
         self._group = Group(self._world_size, self._process_group)
+        # Where checkpoints are, nearest first.
+        self._places = [*(os.fspath(tier.url) for tier in self._tiers), self._root]
         self._saver = _core.Saver(
             self._root,
-            attempt=self._group.from_rank0(self._rank, lambda: _core.make_attempt(self._root)),
+            attempt=self._group.from_rank0(self._rank, self._make_attempt),
             rank=self._rank,
             world_size=self._world_size,
+            tiers=[self._tier_entry(tier) for tier in self._tiers],
+            keep=self._keep_entry(self._keep),
             **self._options,
         )
+        self._reporters: list[threading.Thread] = []
+        self._healer: threading.Thread | None = None  # mends what the last restore found damaged
+        self._opened: _core.Checkpoint | None = None  # rank 0's, on the way from the listing to the restore
         self._staging = Staging()
+        self._copies: Copies = CudaCopies()
+        self._is_capped = self._options["memory_bytes"] > 0
         self._last: Save | None = None
         self._stalls = [0, 0.0, 0.0]  # saves, seconds in all, seconds of the last one
 
-    def save(self, step: int, state: dict[str, Any]) -> Save:
-        """Takes a snapshot of `state` and returns; what follows (writing, hashing, the commit) runs behind training,
-        and everything in `state` may change at once.
+    def _make_attempt(self) -> str:
+        """One that is newer than every attempt of every tier."""
+        names = [self._ask(place, _core.make_attempt, place) for place in self._places]
+        return max(names, key=lambda name: int(name[1 : name.index("-")]))
+
+    def _tier_entry(self, tier: Tier) -> tuple[str, _KeepEntry, int, bool]:
+        url = os.fspath(tier.url)
+        return url, self._keep_entry(tier), tier.save_every, self._is_node_local(url)
+
+    def _keep_entry(self, tier: Tier) -> _KeepEntry:
+        """The rules of a tier; what it leaves open is the Checkpointer's."""
+        last, every, best, days = (
+            getattr(self._keep if getattr(tier, name) is None else tier, name)
+            for name in ("keep_last", "keep_every", "keep_best", "keep_days")
+        )
+        return last, every, best, *self._best_by, days * 86400, tier.quota_bytes
+
+    def _is_node_local(self, url: str) -> bool:
+        """Whether a file that rank 0 makes there is not seen by every rank."""
+        path = url.removeprefix("file://")
+        if self._world_size == 1 or "://" in path:
+            return False
+        name = self._group.from_rank0(self._rank, lambda: _make_probe(path))
+        seen = self._group.gather((Path(path) / name).exists())
+        if self._rank == 0:
+            (Path(path) / name).unlink(missing_ok=True)
+        return not all(seen)
+
+    def save(self, step: int, state: dict[str, Any], metrics: Mapping[str, float] | None = None) -> Save:
+        """Takes a snapshot of `state` and returns. Writing, hashing and the commit run in the background, and
+        everything in `state` may change at once.
 
         step: a number greater than that of the save before.
         state: a dict of
@@ -93,32 +225,75 @@ class Checkpointer:
                 torch.compile are looked through), optimizers, schedulers, millrace.Loader;
             tensors (also DTensor, of which each rank writes its shard) and NumPy arrays;
             None, bool, int, float, str, bytes, NumPy scalars, torch.dtype, and dict, list and tuple of all these;
-            PerRank(value), for what differs between ranks.
-        With several ranks everything else is taken to be equal on all of them: each tensor is written by one rank, the
-        plain data by rank 0.
+            PerRank(value), for values that differ between ranks.
+        metrics: what was measured at this step, by name, such as {"val_loss": 2.1}, for keep_best. Rank 0's count.
+            Values that are not finite are left out.
+        With several ranks all other values count as equal on all of them: one rank writes each tensor, rank 0 the
+        plain data.
 
-        Waits while the save before is still under way, and raises its error when nobody waited for it. Raises TypeError
+        Waits while the save before is under way, and raises its error when wait() was not called; with tiers, only
+        until the snapshot of the save before is free, and while three saves are unfinished in some tier. Raises TypeError
         naming the path of a value that cannot be stored (nothing is ever pickled), ValueError (the step, names),
         FileExistsError (the step was committed by a newer attempt), OSError (no space), MemoryError.
         """
         start = time.perf_counter()
         with _no_garbage_collection():
-            self._last = self._save(step, tree.encode(state, self._rank))
+            self._last = self._save(step, tree.encode(state, self._rank), metrics or {})
         seconds = time.perf_counter() - start
         self._stalls = [self._stalls[0] + 1, self._stalls[1] + seconds, seconds]
+        if self._on_saved is not None:
+            self._report(self._last, self._on_saved)
         return self._last
 
-    def _save(self, step: int, encoded: tree.Encoded) -> Save:
+    def _report(self, save: Save, on_saved: OnSaved) -> None:
+        for tier, status in save.status.items():
+            if status != "skipped":
+                self._in_background(_report_tier, save, tier, on_saved)
+
+    def _in_background(self, call: Callable[..., object], *arguments: Any) -> None:
+        """close() waits for it."""
+        self._reporters = [thread for thread in self._reporters if thread.is_alive()]
+        self._reporters.append(threading.Thread(target=call, args=arguments, daemon=True))
+        self._reporters[-1].start()
+
+    def _heal(self, opened: _core.Checkpoint) -> None:
+        self._healer = threading.Thread(target=_heal, args=(opened,), daemon=True)
+        self._healer.start()
+
+    def _save(self, step: int, encoded: tree.Encoded, metrics: Mapping[str, float]) -> Save:
         names = self._names_to_write(encoded)
         boxes = [encoded.boxes[name] for name in names]
-        dense = self._staging.to_cpu((name, box.local) for name, box in zip(names, boxes, strict=True))
+        values = [box.local for box in boxes]
+        # What is on a device goes from there into the image. A state above memory_bytes has none: it is staged.
+        taken = [
+            not self._is_capped and self._copies.takes(value) and box.nbytes > 0
+            for box, value in zip(boxes, values, strict=True)
+        ]
+        staged = [(name, box) for name, box, is_taken in zip(names, boxes, taken, strict=True) if not is_taken]
+        dense = self._staging.to_cpu(staged)
+        addresses = map(address, dense)
         tensors = [
-            (name, box.dtype, list(box.global_shape), list(box.offset), list(box.shape), address(value))
-            for name, box, value in zip(names, boxes, dense, strict=True)
+            (name, box.dtype, box.global_shape, box.offset, box.shape, 0 if is_taken else next(addresses))
+            for name, box, is_taken in zip(names, boxes, taken, strict=True)
         ]
         document = tree.dump(encoded.state) if self._rank == 0 else "null"
         rank_document = tree.dump({"$dict": encoded.rank_state}) if encoded.rank_state else "null"
-        return self._saver.save(step, tensors, document, rank_document)
+        measured = {name: float(value) for name, value in metrics.items()}
+        if not any(taken):
+            return self._saver.save(step, tensors, document, rank_document, measured)
+        image = DeviceImage(self._copies, values)
+        try:
+            save = self._saver.save(step, tensors, document, rank_document, measured, image.fill)
+        except BaseException:
+            image.end()  # before the image's memory is used again
+            raise
+        try:
+            image.end()
+        except BaseException as error:
+            save.filled(f"the copy from the device failed: {error}")
+            raise
+        save.filled()
+        return save
 
     def restore(
         self,
@@ -127,64 +302,138 @@ class Checkpointer:
         *,
         strict: bool = True,
         only: str | Collection[str] | None = None,
+        share: bool | None = None,
     ) -> int | None:
         """Brings `state`, a dict as given to save(), to what was saved. Returns the step, None when there is none.
 
-        step: which one; default: the newest good one. A damaged step is skipped with a warning that names it.
+        step: which one; default: the newest good one. A damaged step is skipped with a warning that names it: wrong
+            bytes, files that are missing, that the device cannot read (EIO) or that this user may not read.
         strict: a name that only `state` or only the checkpoint has raises ValueError, listing all of them; otherwise
             such names are left alone, and an entry of `state` of which nothing was restored is a RuntimeWarning.
-        only: these entries of `state`, as ("model",): the others stay as they are, and what else the checkpoint has is
-            neither read nor missed. strict holds inside of them.
+        only: these entries of `state`, as ("model",), or names in modules and dicts of it, as ("model.embed",
+            "model.layers.*.norm.weight"): the rest stays as it is, and the rest of the checkpoint is ignored. strict
+            holds for what is named, and each name must fit something.
+        share: what several ranks hold alike, as replicas of data parallelism do, is read by one of them, and the others
+            get it through torch.distributed, on the CPU. Each rank reads what it has written, so with tiers of single
+            nodes nothing comes from farther away. Default: where the checkpoints are in a bucket; on a file system,
+            the nodes' page caches share the reads, and often faster.
 
         Tensors, arrays, dicts and lists are filled in place; other plain values are put into the dict or list around
         them; objects get load_state_dict(). Dtypes are converted as torch's load_state_dict does, shapes must be
         equal. The world size may be another one. PerRank values are those of the rank of the same number; where the
-        checkpoint has no such rank they stay, with a warning. With several ranks, all of them restore the same step.
+        checkpoint lacks that rank they stay, with a warning. With several ranks, all of them restore the same step.
 
-        Raises ValueError (names, shapes), FileNotFoundError (no such step), millrace.CorruptionError (the given step,
-        or every step, is damaged), NotImplementedError (written by a newer version). After an error the values in
-        `state` are unspecified.
+        Raises ValueError (names, shapes, two stored tensors for one live one), FileNotFoundError (no such step),
+        millrace.CorruptionError (the given step, or every step, is damaged), PermissionError and OSError (the given
+        step cannot be read), ConnectionError and TimeoutError (a server does not answer), NotImplementedError (the
+        newest step was written by a newer version). After an error the values in `state` are unspecified.
         """
         only = (only,) if isinstance(only, str) else only
-        failures: list[str] = []
+        if only is not None and len(only) == 0:
+            raise ValueError("only: names nothing")
+        if share is None:
+            share = "://" in self._root and not self._root.startswith("file://") and self._group.has_cpu()
+        share = share and self._world_size > 1
         if step is not None:
-            steps = [step]
-        else:
-            steps, failures = self._group.from_rank0(self._rank, self._candidates)
-            self._warn(failures)
-        for candidate in steps:
-            failure = self._restore_step(state, candidate, strict, only, may_skip=step is None)
+            self._restore_step(state, (step, None), strict, only, share)
+            return step
+        failures: dict[_Commit, str] = {}
+        told: set[_Commit] = set()
+        while True:
+            # Listed anew after each failure: what another process removed or replaced meanwhile is no damage.
+            candidate, damaged = self._group.from_rank0(self._rank, functools.partial(self._newest_good, failures))
+            self._warn([text for commit, text in damaged.items() if commit not in told])
+            told |= damaged.keys()
+            if candidate is None:
+                break
+            failure = self._restore_step(state, candidate, strict, only, share)
             if failure is None:
-                return candidate
-            failures.append(failure)
-            self._warn([failure])
-        if failures:
-            raise millrace.CorruptionError(f"no checkpoint in {self._root} is whole: {'; '.join(failures)}")
+                return candidate[0]
+            failures[candidate] = failure
+        if damaged:
+            raise millrace.CorruptionError(f"no checkpoint in {self._root} is whole: {'; '.join(damaged.values())}")
+        if failures:  # not None: the tensors may be half overwritten
+            raise FileNotFoundError(errno.ENOENT, "every checkpoint was removed while it was restored", self._root)
         return None
 
     def latest_step(self) -> int | None:
-        """The newest step whose manifest is good; None when there is none. Raises OSError."""
+        """The newest step whose manifest is good; None when there is none. Warns of steps that a newer version of
+        Millrace wrote. Raises OSError."""
         return max(self.steps(), default=None)
 
     def steps(self) -> list[int]:
-        """Committed steps, ascending, less those whose manifest is damaged. Raises OSError."""
-        return self._group.from_rank0(self._rank, self._candidates)[0][::-1]
+        """Committed steps, ascending, less those whose manifest is damaged. Warns of steps that a newer version of
+        Millrace wrote, which are left out too. Raises OSError."""
+        found = self._group.from_rank0(
+            self._rank,
+            lambda: [(place, info) for place in self._places for info in self._list(_core.list_steps, place)],
+        )
+        for place, info in found:
+            if info["newer"] and self._rank == 0:
+                message = f"checkpoint {place}: step {info['step']} is left out: {info['damage']}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return sorted({info["step"] for _, info in found if info["damage"] is None})
+
+    def _ask(self, place: str, call: Callable[..., T], *arguments: Any) -> T:
+        """`call(*arguments)`, which reads in `place`. With tiers, TimeoutError when it does not answer."""
+        if not self._tiers:
+            return call(*arguments)
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(call(*arguments))
+            except BaseException as error:  # for the caller
+                answer.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        timeout = self._options["tier_timeout"]
+        try:
+            return answer.result(timeout)
+        except FutureTimeoutError:
+            if answer.done():  # the call's own, or it has just ended
+                return answer.result()
+            raise TimeoutError(
+                errno.ETIMEDOUT,
+                f"has not answered for {timeout:g} s; leave it out of the tiers to go on without it",
+                place,
+            ) from None
+
+    def _list(self, list_steps: Callable[[str], list[Any]], place: str) -> list[Any]:
+        """What `list_steps` finds in a tier. One that cannot be read is left out with a warning, unless it is the only
+        place; one that does not answer may have newer steps: OSError."""
+        try:
+            return self._ask(place, list_steps, place)
+        except OSError as error:
+            if not self._tiers or not _is_damage(error):
+                raise
+            warnings.warn(f"checkpoint {place}: left out: {error}", RuntimeWarning, stacklevel=2)
+            return []
+
+    @property
+    def last_save(self) -> Save | None:
+        """The save begun last; None before the first and after close()."""
+        return self._last
 
     def stats(self) -> dict[str, Any]:
         """ "saves", "stall_seconds" (time that training stood in save(), in all), "last_stall_seconds", and the
-        counters of
-        the writing: "write_bytes", "write_seconds"."""
+        counters of the writing: "write_bytes", "write_seconds"."""
         saves, seconds, last = self._stalls
         return {**self._saver.metrics(), "saves": saves, "stall_seconds": seconds, "last_stall_seconds": last}
 
     def close(self) -> None:
-        """Waits for the save under way and stops the threads. Raises what the last save raised or would have."""
+        """Waits for all tiers of the saves under way and stops the threads. Raises what the last save raised or would
+        have: with tiers, when no tier has it."""
         last, self._last = self._last, None
         try:
             if last is not None:
-                last.wait()
+                wait_for_any(last)
         finally:
             self._saver.close()
+            for reporter in self._reporters:
+                reporter.join()
+            if self._healer is not None:
+                self._healer.join(self._options["tier_timeout"])  # it may write to a tier that hangs
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -197,7 +446,7 @@ class Checkpointer:
 
     def __getstate__(self) -> dict[str, Any]:
         # A process group cannot be pickled: the copy uses the default one.
-        kept = ("_root", "_rank", "_world_size", "_threads", "_options")
+        kept = ("_root", "_rank", "_world_size", "_threads", "_options", "_tiers", "_keep", "_best_by", "_on_saved")
         return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -205,39 +454,109 @@ class Checkpointer:
         self._open()
 
     def _names_to_write(self, encoded: tree.Encoded) -> list[str]:
-        """Of the tensors that every rank holds whole, this rank's share; and all that only this rank has."""
+        """This rank's share of the tensors that it holds together with other ranks, and all that only it has."""
         prefix = f"rank{self._rank}/"
-        shared = [
-            name for name in sorted(encoded.boxes) if encoded.boxes[name].writes is None and not name.startswith(prefix)
-        ]
-        writers = _core.assign_writers([encoded.boxes[name].nbytes for name in shared], self._world_size)
-        mine = {name for name, writer in zip(shared, writers, strict=True) if writer == self._rank}
-        return [n for n, box in encoded.boxes.items() if box.writes or n in mine or n.startswith(prefix)]
+        mine: set[str] = set()
+        shared: dict[tuple[int, ...] | None, list[str]] = {}  # by the ranks that hold the same box
+        for name, box in encoded.boxes.items():
+            if name.startswith(prefix) or self._world_size == 1:
+                mine.add(name)
+            else:
+                shared.setdefault(box.holders, []).append(name)
+        for holders, names in shared.items():
+            names.sort()
+            count = self._world_size if holders is None else len(holders)
+            place = self._rank if holders is None else encoded.boxes[names[0]].place
+            if count > 0:
+                writers = _core.assign_writers([encoded.boxes[name].nbytes for name in names], count)
+                mine.update(name for name, writer in zip(names, writers, strict=True) if writer == place)
+        return [name for name in encoded.boxes if name in mine]
 
-    def _candidates(self) -> tuple[list[int], list[str]]:
-        """Good steps, the newest first, and what is wrong with the others."""
-        found = _core.list_steps(self._root)
-        good = [info["step"] for info in reversed(found) if info["damage"] is None]
-        return good, [f"step {info['step']}: {info['damage']}" for info in found if info["damage"] is not None]
+    def _file_bytes(self, state: dict[str, Any]) -> int:
+        """About what this rank's file takes for `state`: its tensors, and a kilobyte of header for each."""
+        encoded = tree.encode(state, self._rank)
+        return sum(encoded.boxes[name].nbytes + 1024 for name in self._names_to_write(encoded)) + 4096
+
+    def _newest_good(self, failures: dict[_Commit, str]) -> tuple[_Commit | None, dict[_Commit, str]]:
+        """The newest commit that is not damaged as far as the manifest and `failures` tell, and the damage of newer
+        ones. Raises NotImplementedError for a step of a newer version, which must not be passed over."""
+        damaged: dict[_Commit, str] = {}
+        steps = {step for place in self._places for step in self._list(_core.list_step_numbers, place)}
+        for step in sorted(steps, reverse=True):
+            try:
+                opened = self._open_tiers(step)
+            except FileNotFoundError:  # never committed, or removed by now
+                continue
+            except NotImplementedError as error:
+                raise NotImplementedError(f"step {step}: {error}; restore(step=...) takes an older step") from None
+            except OSError as error:
+                if not _is_damage(error):
+                    raise
+                damaged[step, None] = f"step {step}: {error}"
+                continue
+            commit = (step, opened.attempt)
+            if commit not in failures:
+                self._opened = opened
+                return commit, damaged
+            damaged[commit] = failures[commit]
+        return None, damaged
+
+    def _open_tiers(self, step: int) -> _core.Checkpoint:
+        timeout = self._options["tier_timeout"] if self._tiers else 0.0
+        return self._ask(", ".join(self._places), _core.Checkpoint, self._places, step, timeout)
+
+    def _open_step(self, commit: _Commit) -> _core.Checkpoint:
+        step, attempt = commit
+        opened, self._opened = self._opened, None
+        if opened is None or (opened.step, opened.attempt) != commit:
+            opened = self._open_tiers(step)
+        if attempt is not None and opened.attempt != attempt:
+            raise FileNotFoundError(errno.ENOENT, f"step {step} was replaced by attempt {opened.attempt}", self._root)
+        return opened
 
     def _restore_step(
-        self, state: dict[str, Any], step: int, strict: bool, only: Collection[str] | None, may_skip: bool
+        self, state: dict[str, Any], commit: _Commit, strict: bool, only: Collection[str] | None, share: bool
     ) -> str | None:
-        """None when `state` is restored on all ranks; else what is damaged, when another step may be tried."""
+        """None when `state` is restored on all ranks; else what is damaged. With an attempt in `commit` damage is
+        returned, since another step may be tried; without, it is raised."""
+        planned: list[tuple[_core.Checkpoint, Restorer]] = []
+
+        def plan() -> None:
+            opened = self._open_step(commit)
+            restorer = Restorer(opened, self._rank, strict)
+            restorer.plan(state, only)
+            planned.append((opened, restorer))
+            if not share:
+                restorer.load(restorer.targets, self._threads)
+
+        if failure := self._on_all_ranks(commit, plan):
+            return failure
+        opened, restorer = planned[0]
+        if share:
+            shared = Share(self._group, self._rank, restorer.targets)
+            for body in (lambda: restorer.load(shared.mine, self._threads), shared.exchange):
+                if failure := self._on_all_ranks(commit, body):
+                    return failure
+        restorer.finish()
+        if self._tiers:
+            self._heal(opened)
+        return None
+
+    def _on_all_ranks(self, commit: _Commit, body: Callable[[], None]) -> str | None:
+        """None when `body()` succeeded on all ranks; else as _restore_step."""
         error: Exception | None = None
         try:
-            restorer = Restorer(_core.Checkpoint(self._root, step), self._rank, strict)
-            restorer.plan(state, only)
-            restorer.load(self._threads)
+            with _no_garbage_collection():
+                body()
         except Exception as caught:  # the other ranks must hear of it before it is raised
             error = caught
-        answers = self._group.gather(None if error is None else (isinstance(error, _DAMAGE), f"step {step}: {error}"))
+        step, attempt = commit
+        answers = self._group.gather(None if error is None else (_is_damage(error), f"step {step}: {error}"))
         failed = [(rank, *answer) for rank, answer in enumerate(answers) if answer is not None]
         if not failed:
-            restorer.finish()
             return None
         rank, _, text = failed[0]
-        if may_skip and all(damage for _, damage, _ in failed):
+        if attempt is not None and all(damage for _, damage, _ in failed):
             return text
         raise error if error is not None else RuntimeError(f"restore failed on rank {rank}: {text}")
 
@@ -249,9 +568,45 @@ class Checkpointer:
                 )
 
 
+def wait_for_any(save: Save, timeout: float | None = None) -> None:
+    """Waits until `save` has ended in all tiers. Raises what went wrong when no tier has the step, and TimeoutError."""
+    try:
+        save.wait(timeout)
+    except Exception:
+        if "durable" not in save.status.values():
+            raise
+
+
+def _heal(opened: _core.Checkpoint) -> None:
+    try:
+        opened.heal()
+    except (OSError, NotImplementedError) as error:  # the restore is done, and the next one reads the other tier again
+        warnings.warn(f"checkpoint: a damaged file stays as it is: {error}", RuntimeWarning, stacklevel=1)
+
+
+def _report_tier(save: Save, tier: str, on_saved: OnSaved) -> None:
+    failure: Exception | None = None
+    try:
+        save.wait(tier=tier)
+    except Exception as error:  # handed to the caller
+        failure = error
+    on_saved(save.step, tier, failure)
+
+
+def _make_probe(folder: str) -> str:
+    """The name of a new file in `folder`, which is not there when it cannot be made."""
+    name = f".millrace-{secrets.token_hex(8)}"
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / name).touch()
+    except OSError:
+        pass  # nobody sees it, then; the first save says what is wrong with the folder
+    return name
+
+
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A snapshot makes thousands of small objects; the collections they set off took half of its time."""
+    """Without it, a snapshot's thousands of small objects trigger collections that took half of its time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

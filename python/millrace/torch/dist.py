@@ -21,7 +21,7 @@ def initialized() -> bool:
 
 
 def resolve_rank(rank: int | None, world_size: int | None, group: Any = None) -> tuple[int, int]:
-    """What the caller said; else torch.distributed's, when initialised; else RANK and WORLD_SIZE; else 0 of 1.
+    """The caller's values; else torch.distributed's, when initialised; else RANK and WORLD_SIZE; else 0 of 1.
 
     Raises ValueError when only one of the two is given, or they do not fit together.
     """
@@ -39,18 +39,18 @@ def resolve_rank(rank: int | None, world_size: int | None, group: Any = None) ->
 
 @functools.cache
 def settle_at_exit() -> None:
-    """Lets gloo's threads finish before the interpreter goes.
+    """Lets gloo's threads finish before the interpreter ends.
 
     A thread of gloo drops the tensors of a collective just after the collective has returned, and takes the GIL for it;
-    in an interpreter that is already going away that ends the process with SIGABRT (pytorch/pytorch#190489).
+    in an interpreter that is ending, this aborts the process with SIGABRT (pytorch/pytorch#190489).
     destroy_process_group does not wait for those threads when a DDP model or a device mesh has used the group.
     """
     atexit.register(time.sleep, 0.05)  # sleeping gives up the GIL; they need microseconds
 
 
 class Group:
-    """The ranks that share a checkpoint. Object collectives, which run on whatever backend the group has (with NCCL
-    alone the current device must have been set); with one rank nothing is ever sent."""
+    """The ranks that share a checkpoint. Object collectives on the group's backend (with NCCL alone, set the current
+    device first). One rank alone sends no messages."""
 
     def __init__(self, world_size: int, group: Any = None) -> None:
         self._group = group
@@ -73,7 +73,7 @@ class Group:
         if rank == 0:
             try:
                 answer[0] = ask()
-            except Exception as caught:  # told to the others, which would wait for ever, and raised below
+            except Exception as caught:  # sent to the others, which would wait for ever, and raised below
                 error = caught
                 answer[1] = f"{type(caught).__name__}: {caught}"
         source = 0 if self._group is None else dist.get_global_rank(self._group, 0)
@@ -91,3 +91,21 @@ class Group:
         values: list[Any] = [None] * self._world_size
         dist.all_gather_object(values, value, group=self._group)
         return values
+
+    @functools.cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """By torch.distributed's own numbers."""
+        return tuple(dist.get_process_group_ranks(self._group)) if self._world_size > 1 else (0,)
+
+    def has_cpu(self) -> bool:
+        """Whether memory of the CPU can be sent."""
+        return self._world_size > 1 and (self._group is None or "gloo" in dist.get_backend_config(self._group))
+
+    @functools.cached_property
+    def of_cpu(self) -> Any:
+        """A process group of the same ranks that sends memory of the CPU. The first use is collective. Raises
+        ValueError when there is none."""
+        if self.has_cpu():
+            has_gloo = "gloo" in dist.get_backend_config(self._group)
+            return self._group if has_gloo else dist.new_group(backend="gloo")
+        raise ValueError("the process group sends nothing from the CPU: make it with backend='cpu:gloo,cuda:nccl'")

@@ -13,28 +13,30 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 import millrace
 from millrace.loader import State, make_reader
+from millrace.samples import Ahead
 
 from .dist import resolve_rank
 from .loader import Batch, Loader
+from .samples import SampleLoader, as_tensors
 
 _SKIP = "first_step"  # in the state of a worker: batches of other workers before its next one
 
 
-def as_iterable(loader: millrace.Loader | Loader, *, left_alone: bool = False) -> LoaderDataset:
-    """`loader` as the dataset of a torch DataLoader, the one form that may sit in there:
+def as_iterable(loader: millrace.Loader | Loader | millrace.SampleLoader, *, left_alone: bool = False) -> LoaderDataset:
+    """`loader` as the dataset of a torch DataLoader:
 
         DataLoader(mr.torch.as_iterable(loader), batch_size=None, num_workers=2)
 
-    Batches come ready, so `batch_size` is None. The workers share each pass out, batch by batch, and the DataLoader gives
-    the batches in the loader's order. What the loader's own threads do needs no workers: they are worth it only where
-    Python works on each batch.
+    Batches come ready, so `batch_size` is None. The workers share each pass, batch by batch, and the DataLoader gives
+    the batches in the loader's order. The loader's own threads read and decode, so workers pay only where Python
+    works on each batch.
 
-    left_alone: with more than one process Accelerate (and so the Trainer of transformers) shards again what is sharded
-        already, and half of the rows are lost. So this raises there, unless it is told that Accelerate leaves the
-        DataLoader alone: it is not prepared, or has the attribute `_is_accelerate_prepared = True`.
+    left_alone: with more than one process Accelerate (and so the Trainer of transformers) shards the rows a second
+        time, and half of them are lost. So this raises there. Say True when Accelerate leaves the DataLoader alone:
+        it is not prepared, or has the attribute `_is_accelerate_prepared = True`.
 
     The state behind a batch that came from a worker is `loader.state_dict(batch)`, with carry_state=True; before the
-    DataLoader is iterated, loader.load_state_dict(state) has it go on from there, with any number of workers.
+    DataLoader is iterated, loader.load_state_dict(state) sets the position, with any number of workers.
 
     Raises TypeError (no loader), ValueError (a loader with device=...), RuntimeError (several processes of Accelerate).
     """
@@ -42,19 +44,21 @@ def as_iterable(loader: millrace.Loader | Loader, *, left_alone: bool = False) -
 
 
 class LoaderDataset(IterableDataset[Any]):
-    """What as_iterable() gives."""
+    """The result of as_iterable()."""
 
-    def __init__(self, loader: millrace.Loader | Loader, left_alone: bool) -> None:
-        if not isinstance(loader, (millrace.Loader, Loader)):
-            raise TypeError(f"as_iterable: a millrace.Loader or millrace.torch.Loader, not {type(loader).__name__}")
-        if isinstance(loader, Loader) and loader._ahead is not None:
+    def __init__(self, loader: millrace.Loader | Loader | millrace.SampleLoader, left_alone: bool) -> None:
+        if not isinstance(loader, (millrace.Loader, Loader, millrace.SampleLoader)):
+            raise TypeError(
+                f"as_iterable: a Loader or SampleLoader of millrace or millrace.torch, not {type(loader).__name__}"
+            )
+        if isinstance(loader, (Loader, SampleLoader)) and loader._ahead is not None:
             raise ValueError(
                 "as_iterable: the loader copies to a device, which workers cannot; make it without device="
             )
         self._loader = loader
         self._left_alone = left_alone
         self._refuse_accelerate()
-        self._rest_only = False  # a state of ours was loaded: the next iteration gives what is left of its pass
+        self._rest_only = False  # a state of this class was loaded: the next iteration gives the rest of its pass
         self._start: _Start | None = None  # in a worker that was spawned: that of the loader in the parent
         self._share: _WorkerShare | None = None
         # By worker, shared with them: 1 + _moves of the loader when it last began a pass, and which pass comes next.
@@ -72,7 +76,7 @@ class LoaderDataset(IterableDataset[Any]):
         return len(self._loader)
 
     def state_dict(self) -> State:
-        """As torchdata's StatefulDataLoader asks for it: in a worker, of that worker."""
+        """For torchdata's StatefulDataLoader: in a worker, the state of that worker."""
         return self._loader.state_dict() if get_worker_info() is None else self._own_share().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -85,7 +89,7 @@ class LoaderDataset(IterableDataset[Any]):
         self._rest_only = True
 
     def __getstate__(self) -> dict[str, Any]:
-        # For a worker that is spawned. Pickled loaders start at their beginning, so the position goes along.
+        # For a spawned worker. Pickled loaders start at their beginning, so the position is pickled too.
         return {**self.__dict__, "_share": None, "_start": self._loader._next_start()}
 
     def _own_share(self) -> _WorkerShare:
@@ -118,14 +122,18 @@ class _WorkerShare:
         self._start = start
         self._begun = begun
         config = loader._reader.config()
+        self._is_endless = loader._is_endless
         threads = max(1, config["num_threads"] // workers)
         self._config = {**config, "first_step": number, "step_stride": workers, "num_threads": threads}
-        self._as_tensors = isinstance(loader, Loader)
+        self._as_tensors = isinstance(loader, (Loader, SampleLoader))
+        # What Python does with a batch, in this process: it has the DataLoader's workers.
+        self._work = loader._work if isinstance(loader, millrace.SampleLoader) else None
+        self._carry_state = isinstance(loader, millrace.SampleLoader) and loader._carry_state
         self._reader: Any = None
         self._skip = number  # batches of the other workers before the next one of this one
 
     def begin(self) -> Iterator[Any]:
-        """The next pass. Not lazy: it is counted, for the worker that comes after this one."""
+        """Begins the next pass. Not lazy: the pass is counted, for the worker that comes after this one."""
         restored, self.restored = self.restored, None
         self._skip = self.number if restored is None else restored.pop(_SKIP)
         self._reader = make_reader(**{**self._config, "first_step": self._skip})
@@ -133,7 +141,7 @@ class _WorkerShare:
             self._go_to_next_pass()
         else:
             self._reader.load_state_dict(restored)
-        pass_now = self._reader.pass_info()[0] if self._config["epochs"] is not None else 0
+        pass_now = 0 if self._is_endless else self._reader.pass_info()[0]
         self._begun[0], self._begun[1] = self._start[2] + 1, pass_now + 1
         return self._batches(self._reader)
 
@@ -146,23 +154,24 @@ class _WorkerShare:
         if state is not None:
             self._reader.load_state_dict(state)
         if int(self._begun[0]) == moves + 1:
-            if self._config["epochs"] is None:
+            if self._is_endless:
                 raise RuntimeError(
                     "the workers have begun with this endless loader before, and only they know how far it came: call "
                     "loader.load_state_dict(loader.state_dict(batch)), with the last batch that was used, or use no workers"
                 )
             number = int(self._begun[1])
-        elif number is None and self._config["epochs"] is not None:
-            now, over, _ = self._reader.pass_info()
+        elif number is None and not self._is_endless:
+            now, over = self._reader.pass_info()
             number = now + 1 if over else None
         if number is not None:
             self._reader.start_pass(number)
 
     def _batches(self, reader: Any) -> Iterator[Any]:
         workers = self._config["step_stride"]
-        for arrays in reader:
+        batches = reader if self._work is None else Ahead(reader, self._work, None, 0, self._carry_state)
+        for batch in batches:
             self._skip = workers - 1
-            yield {name: torch.from_numpy(a) for name, a in arrays.items()} if self._as_tensors else arrays
+            yield {name: as_tensors(value) for name, value in batch.items()} if self._as_tensors else batch
 
 
 _Start = tuple[State | None, int | None, int]  # as Passes._next_start gives it
@@ -170,7 +179,7 @@ _MOST_WORKERS = 4096
 
 
 def _rest(loader: Any) -> Iterator[Batch]:
-    """What is left of the pass that a loader is in, perhaps nothing."""
+    """The rest of a loader's current pass; may be empty."""
     while True:
         try:
             yield next(loader)
@@ -179,8 +188,8 @@ def _rest(loader: Any) -> Iterator[Batch]:
 
 
 def _accelerate_processes() -> int:
-    """As many as there are or, before Accelerate knows, as there may be: the ranks of a process that imported Accelerate
-    or was started by it."""
+    """The number of processes; before Accelerate knows it, the ranks of a process that imported Accelerate or was
+    started by it."""
     state = sys.modules.get("accelerate.state")
     known = {} if state is None else state.PartialState._shared_state
     if "num_processes" in known:

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import torch
 
 import millrace
-from millrace.loader import Passes, State, StrPath
+from millrace.loader import Passes, Schedule, Source, State, StrPath
 
+from .device import copies_of
 from .dist import resolve_rank
 
 Batch = dict[str, torch.Tensor]
@@ -23,7 +24,8 @@ class Loader(Passes[Batch]):
     Takes every argument of `millrace.Loader` and one more:
 
     device: None or a CPU device gives tensors that share the loader's memory, without a copy. A CUDA device gives
-        tensors there: each batch is copied to pinned memory and from there by a side stream, one batch ahead of training.
+        tensors there: a thread lays each batch into pinned memory, three buffers that are made once, and copies it from
+        there on a side stream, two batches ahead of training. The current stream waits for the copy, not the caller.
 
     `rank` and `world_size` default to those of torch.distributed when it is initialised, else to the environment's RANK
     and WORLD_SIZE, else to 0 of 1.
@@ -37,18 +39,21 @@ class Loader(Passes[Batch]):
 
     def __init__(
         self,
-        shards: StrPath | Sequence[StrPath],
+        shards: StrPath | Sequence[StrPath] | Source | Sequence[Source],
         *,
         seq_len: int,
         batch_size: int | None = None,
         global_batch_size: int | None = None,
-        collate: Literal["pad", "pack"] = "pad",
+        collate: Literal["pad", "pack", "best_fit"] = "pad",
         shuffle: bool = True,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
         epochs: int | None = None,
+        stop: Literal["endless", "first_empty", "all_empty"] = "endless",
+        schedule: Schedule | None = None,
         drop_last: bool = True,
+        fill_last: Literal["pad", "repeat"] | None = None,
         uneven_ranks: bool = False,
         pad_id: int = 0,
         dtype: str | npt.DTypeLike | torch.dtype = "int64",
@@ -58,23 +63,34 @@ class Loader(Passes[Batch]):
         tokenizer: millrace.Tokenizer | StrPath | None = None,
         vocab_size: int | None = None,
         carry_state: bool = False,
+        carry_source: bool = False,
+        carry_documents: bool = False,
+        on_bad: Literal["raise", "quarantine"] = "raise",
+        max_bad: int = 1000,
+        cache: StrPath | None = None,
+        cache_bytes: int | str = 0,
+        stall_seconds: float = 120,
+        on_stall: Literal["warn", "raise"] = "warn",
+        numa: bool = True,
         device: torch.device | str | int | None = None,
     ) -> None:
         self._asked_rank = (rank, world_size)
         rank, world_size = resolve_rank(rank, world_size)
         arrays = millrace.Loader(
             shards, seq_len=seq_len, batch_size=batch_size, global_batch_size=global_batch_size, collate=collate,
-            shuffle=shuffle, seed=seed, rank=rank, world_size=world_size, epochs=epochs, drop_last=drop_last,
-            uneven_ranks=uneven_ranks, pad_id=pad_id, dtype=dtype, num_threads=num_threads, memory_bytes=memory_bytes,
-            ids_field=ids_field, tokenizer=tokenizer, vocab_size=vocab_size, carry_state=carry_state,
+            shuffle=shuffle, seed=seed, rank=rank, world_size=world_size, epochs=epochs, stop=stop,
+            schedule=schedule, carry_source=carry_source, carry_documents=carry_documents, drop_last=drop_last,
+            fill_last=fill_last, uneven_ranks=uneven_ranks, pad_id=pad_id, dtype=dtype, num_threads=num_threads,
+            memory_bytes=memory_bytes, ids_field=ids_field, tokenizer=tokenizer, vocab_size=vocab_size, carry_state=carry_state,
+            on_bad=on_bad, max_bad=max_bad,
+            cache=cache, cache_bytes=cache_bytes, stall_seconds=stall_seconds, on_stall=on_stall, numa=numa,
         )  # fmt: skip
         self._open(arrays, device)
 
     def _open(self, arrays: millrace.Loader, device: torch.device | str | int | None) -> None:
-        super().__init__(arrays._reader, arrays._epochs)
+        super().__init__(arrays._reader, arrays._epochs, arrays._is_endless)
         self._device = None if device is None else torch.device(device)
-        on_device = self._device is not None and self._device.type != "cpu"
-        self._ahead = _DeviceCopies(self._reader, self._device) if on_device and self._device else None
+        self._ahead = copies_of(self._reader, self._device)
 
     def _take(self) -> Batch:
         if self._ahead is not None:
@@ -84,8 +100,17 @@ class Loader(Passes[Batch]):
     def _position(self) -> State:
         return self._reader.state_dict() if self._ahead is None else self._ahead.state
 
+    def _pause(self) -> None:
+        if self._ahead is not None:
+            self._ahead.pause()
+
     def _moved(self) -> None:
         if self._ahead is not None:
+            self._ahead.restart()
+
+    def _settle(self) -> None:
+        if self._ahead is not None and self._ahead.is_ahead:
+            self._to_position()
             self._ahead.restart()
 
     def __enter__(self) -> Loader:
@@ -99,54 +124,8 @@ class Loader(Passes[Batch]):
 
     def __setstate__(self, state: tuple[dict[str, Any], Any, Any]) -> None:
         arguments, self._asked_rank, device = state
-        # A rank that was found in this process may be another one there.
+        # A rank that was found in this process may differ there.
         arguments["rank"], arguments["world_size"] = resolve_rank(*self._asked_rank)
         arrays = millrace.Loader.__new__(millrace.Loader)
         arrays.__setstate__(arguments)
         self._open(arrays, device)
-
-
-class _DeviceCopies:
-    """Iterates over device copies of a loader's batches, one copy under way ahead of the one returned."""
-
-    def __init__(self, inner: Any, device: torch.device) -> None:
-        self._inner = inner
-        self._device = device
-        self._stream = torch.cuda.Stream(device)
-        self.restart()
-
-    def restart(self) -> None:
-        """Forgets the batch that is ahead: the loader stands somewhere else now."""
-        self._next: tuple[Batch, State] | None = None
-        self._state: State | None = None  # asked for when it is needed: that opens the dataset
-
-    @property
-    def state(self) -> State:
-        """Behind the batch that was returned last."""
-        state = self._inner.state_dict() if self._state is None else self._state
-        self._state = state
-        return state
-
-    def __next__(self) -> Batch:
-        ready = self._next or self._copy()
-        if ready is None:
-            raise StopIteration
-        batch, self._state = ready
-        consumer = torch.cuda.current_stream(self._device)
-        consumer.wait_stream(self._stream)
-        for tensor in batch.values():
-            tensor.record_stream(consumer)
-        self._next = self._copy()
-        return batch
-
-    def _copy(self) -> tuple[Batch, State] | None:
-        arrays = next(self._inner, None)
-        if arrays is None:
-            return None
-        with torch.cuda.stream(self._stream):
-            batch = {
-                name: torch.from_numpy(array).pin_memory().to(self._device, non_blocking=True)
-                for name, array in arrays.items()
-            }
-        # What was fetched ahead is not what training has seen, so each batch carries the state behind it.
-        return batch, self._inner.state_dict()

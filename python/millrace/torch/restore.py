@@ -8,20 +8,35 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Collection, Iterator
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 import torch
 
 from . import state as tree
+from .named_optimizer import NamedOptimizer
+from .share import Target
 from .state import Index, Node, Path, PerRank, format_path
-from .tensors import Value, address, box_of, is_dense, is_value, new_like, new_value, storage_address
+from .tensors import (
+    Box,
+    Value,
+    address,
+    box_of,
+    dense_identity,
+    identity,
+    is_value,
+    is_writable,
+    new_like,
+    new_value,
+    storage_address,
+)
 
 _ABSENT = object()
 
 
 class _RoomLike:
-    """Stands for what an optimizer that has not stepped yet will keep for a parameter."""
+    """Stands for the state that an optimizer will keep for a parameter after its first step."""
 
     def __init__(self, parameter: torch.Tensor) -> None:
         self.parameter = parameter
@@ -36,31 +51,64 @@ class Restorer:
         self._strict = strict
         self._stored: dict[str, tuple[str, tuple[int, ...]]] = checkpoint.tensors
         self._rank_nodes: dict[str, Node] | None = None
-        self._targets: list[tuple[str, list[int], list[int], int]] = []
+        self.targets: list[Target] = []  # after plan(): what is to be read
         self._rooms: dict[int, str] = {}  # storage address -> the name that is loaded straight into it
-        self._filled: set[tuple[str, int]] = set()  # (name, address) of tied tensors are loaded once
+        self._filled: dict[tuple[Any, ...], tuple[str, Path]] = {}  # by identity: what tied tensors are loaded from
         self._alive: list[Value] = []  # so that no address is used twice
         self._finish: list[Callable[[], object]] = []
         self._problems: list[str] = []
         self._matched = 0  # values of `state` that the checkpoint has
+        self._patterns: dict[Any, list[str]] = {}  # of entries of which only some names are asked for
 
     def plan(self, state: dict[str, Any], only: Collection[str] | None = None) -> None:
         """Raises ValueError listing every missing and unexpected name and every shape that differs. Without strict, warns
-        of each entry of `state` of which nothing is restored. only: the entries that are looked at."""
+        of each entry of `state` of which nothing is restored. only: the entries that are looked at, or patterns of names
+        in them."""
         items = dict(tree.dict_items(tree.parse(self._checkpoint.state)) or [])
         wanted = state
         if only is not None:
-            for key in only:
-                if key not in state:
-                    raise ValueError(f"only: the state to restore has no '{key}'; it has {', '.join(map(str, state))}")
-            items = {key: node for key, node in items.items() if key in only}
-            wanted = {key: value for key, value in state.items() if key in only}
+            asked = self._asked(state, only)
+            items = {key: node for key, node in items.items() if key in asked}
+            wanted = {key: value for key, value in state.items() if key in asked}
         self._rank_nodes = self._read_rank_nodes(wanted)
         self._plan(items, wanted, state)
         if self._problems:
             shown = "\n  ".join(sorted(self._problems)[:20])
             more = f"\n  and {len(self._problems) - 20} more" if len(self._problems) > 20 else ""
             raise ValueError(f"step {self._checkpoint.step} does not fit the state to restore:\n  {shown}{more}")
+
+    def _asked(self, state: dict[str, Any], only: Collection[str]) -> set[Any]:
+        """The entries that `only` names. Raises ValueError for one that `state` lacks."""
+        asked = set()
+        whole = set()
+        for name in only:
+            key = next((key for key in state if name == key or str(name).startswith(f"{key}.")), None)
+            if key is None:
+                raise ValueError(f"only: the state to restore has no '{name}'; it has {', '.join(map(str, state))}")
+            asked.add(key)
+            if name == key:
+                whole.add(key)
+                continue
+            live = tree.unwrap(state[key])
+            if not isinstance(live, (torch.nn.Module, dict)):
+                raise ValueError(f"only: '{name}': names are chosen in modules and dicts; '{key}' is restored whole")
+            self._patterns.setdefault(key, []).append(name[len(str(key)) + 1 :])
+        for key in whole:
+            self._patterns.pop(key, None)
+        return asked
+
+    def _chosen(self, path: Path, names: Collection[Any]) -> set[Any] | None:
+        """Which of the names in an entry are asked for; None: all. Raises ValueError for a pattern without a name."""
+        patterns = self._patterns.get(path[0]) if len(path) == 1 else None
+        if patterns is None:
+            return None
+        found: set[Any] = set()
+        for pattern in patterns:
+            fits = {name for name in names if fnmatchcase(str(name), pattern) or str(name).startswith(f"{pattern}.")}
+            if not fits:
+                raise ValueError(f"only: no name in '{path[0]}' fits '{path[0]}.{pattern}'")
+            found |= fits
+        return found
 
     def _plan(self, items: dict[Any, Node], wanted: dict[str, Any], state: dict[str, Any]) -> None:
         for key in items.keys() - wanted.keys():
@@ -81,11 +129,11 @@ class Restorer:
             else f"it has {', '.join(sorted(map(str, stored))) or 'nothing'}"
         )
         message = f"strict=False: nothing of '{key}' is restored from step {self._checkpoint.step}: {has}"
-        warnings.warn(message, RuntimeWarning, stacklevel=6)
+        warnings.warn(message, RuntimeWarning, stacklevel=8)
 
-    def load(self, threads: int) -> None:
-        """Reads and verifies all bytes."""
-        self._checkpoint.load(self._targets, threads=threads)
+    def load(self, targets: list[Target], threads: int) -> None:
+        """Reads and verifies all bytes of `targets`."""
+        self._checkpoint.load([target[:4] for target in targets], threads=threads)
 
     def finish(self) -> None:
         """Gives every object its state. What load_state_dict of an object raises passes through."""
@@ -93,7 +141,8 @@ class Restorer:
             step()
 
     def _problem(self, text: str) -> None:
-        # Without strict, what has no counterpart is left alone; what cannot be copied is always refused.
+        # Without strict, values without a counterpart are left alone. Values that cannot be copied are always
+        # refused.
         if self._strict or not text.startswith(("missing", "unexpected")):
             self._problems.append(text)
 
@@ -106,11 +155,11 @@ class Restorer:
             return {} if json.loads(text) is None else dict(tree.dict_items(tree.parse(text)) or [])
         if any(isinstance(leaf, PerRank) for leaf in _leaves(state)):
             message = f"the checkpoint has no rank {self._rank}: its PerRank values stay as they are"
-            warnings.warn(message, RuntimeWarning, stacklevel=5)
+            warnings.warn(message, RuntimeWarning, stacklevel=7)
         return None
 
     def _value(self, node: Node, live: Any, path: Path, in_place: bool) -> Any:
-        """What belongs where `live` is: `live` itself, brought up to date at the end, wherever it can be."""
+        """The value in place of `live`: `live` itself, updated at the end, wherever possible."""
         tag = tree.tag_of(node)
         if isinstance(live, PerRank) or tag == "$per_rank":
             return self._per_rank(node, live, path)
@@ -154,7 +203,11 @@ class Restorer:
             self._module(node["state"], target, path)
             return live
         # Only an optimizer's own tensors are loaded into: other objects may keep tensors whose shape changes.
-        rooms = _optimizer_rooms(target) if isinstance(target, torch.optim.Optimizer) else _ABSENT
+        rooms: Any = _ABSENT
+        if isinstance(target, torch.optim.Optimizer):
+            rooms = _optimizer_rooms(target)
+        elif isinstance(target, NamedOptimizer):
+            rooms = target.with_names(_optimizer_rooms(target.optimizer))
         value = self._value(node["state"], rooms, path, False)
         self._matched += 1
         self._finish.append(lambda: target.load_state_dict(value))
@@ -164,6 +217,10 @@ class Restorer:
         stored = dict(tree.dict_items(node) or [])
         values = module.state_dict()
         self._matched += not stored and not values
+        chosen = self._chosen(path, stored.keys() | values.keys())
+        if chosen is not None:
+            stored = {key: value for key, value in stored.items() if key in chosen}
+            values = {key: value for key, value in values.items() if key in chosen}
         for key in stored.keys() - values.keys():
             self._problem(f"unexpected: {format_path((*path, key))}")
         for key, live in values.items():
@@ -171,27 +228,36 @@ class Restorer:
                 self._problem(f"missing: {format_path((*path, key))}")
             else:
                 values[key] = self._value(stored[key], live, (*path, key), False)
-        self._finish.append(lambda: module.load_state_dict(values, strict=self._strict))
+        is_strict = self._strict and chosen is None
+        self._finish.append(lambda: module.load_state_dict(values, strict=is_strict))
 
     def _dict(self, node: Node, items: list[tuple[Node, Node]], live: Any, path: Path, in_place: bool) -> Any:
         known = live if isinstance(live, dict) else {}
+        names = {self._dict_key(key_node, path): value_node for key_node, value_node in items}
+        chosen = self._chosen(path, names.keys() | known.keys())
         self._matched += not items
         values: dict[Any, Any] = tree.make_dict(node, [])
-        for key_node, value_node in items:
-            key = tree.decode_scalar(key_node, path) if tree.tag_of(key_node) != "$tuple" else self._key(key_node, path)
+        for key, value_node in names.items():
+            if chosen is not None and key not in chosen:
+                continue
             below = live if isinstance(live, _RoomLike) else known.get(key, _ABSENT)
             value = self._value(value_node, below, (*path, key), in_place)
             if value is not _ABSENT:
                 values[key] = value
         for key in known.keys() - values.keys():
-            # Plain data that the checkpoint lacks goes; objects and tensors must have been stored.
-            if in_place and any(_is_live(leaf) for leaf in _leaves(known[key])):
+            # Plain data that the checkpoint lacks is removed; objects and tensors must have been stored.
+            if chosen is not None and key not in chosen:
+                values[key] = known[key]
+            elif in_place and any(_is_live(leaf) for leaf in _leaves(known[key])):
                 self._problem(f"missing: {format_path((*path, key))}")
                 values[key] = known[key]
         if in_place and type(live) is type(values):
             self._finish.append(lambda: _refill(live, values))
             return live
         return values
+
+    def _dict_key(self, node: Node, path: Path) -> Any:
+        return self._key(node, path) if tree.tag_of(node) == "$tuple" else tree.decode_scalar(node, path)
 
     def _key(self, node: Node, path: Path) -> Any:
         if tree.tag_of(node) == "$tuple":
@@ -235,22 +301,25 @@ class Restorer:
         self._matched += 1
         if box.nbytes == 0:
             return live
-        room = self._room(name, box.local, box.dtype == dtype, dtype)
-        if room is not None:
-            self._targets.append((name, list(box.offset), list(box.shape), address(room)))
+        same = dense_identity(box) if box.dense else identity(live)
+        first = self._filled.setdefault(same, (name, path))
+        if first[0] != name:
+            self._problem(
+                f"differs: {format_path(first[1])} and {format_path(path)} are one tensor here, and two as stored"
+            )
+        elif first[1] is path:
+            room = self._room(name, box, dtype)
+            self.targets.append(Target(name, box.offset, box.shape, address(room), int(room.nbytes), box.holders))
             self._alive.append(room)
         return live
 
-    def _room(self, name: str, local: Value, same_dtype: bool, dtype: str) -> Value | None:
-        """Where to load: `local` itself, or memory that is copied into it at the end; None when `local` is filled
-        already."""
-        if same_dtype and is_dense(local) and self._rooms.setdefault(storage_address(local), name) == name:
-            place = (name, address(local))
-            if place in self._filled:
-                return None
-            self._filled.add(place)
+    def _room(self, name: str, box: Box, dtype: str) -> Value:
+        """Where to load: the live memory itself, or memory that is copied into it at the end."""
+        local = box.local
+        fits = box.dtype == dtype and box.dense and is_writable(local)
+        if fits and self._rooms.setdefault(storage_address(local), name) == name:
             return local
-        room = new_value(dtype, tuple(local.shape), array=isinstance(local, np.ndarray))
+        room = new_value(dtype, box.shape, array=isinstance(local, np.ndarray))
         self._finish.append(lambda: _copy(local, room))
         return room
 

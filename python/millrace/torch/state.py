@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training state as named tensors plus a small JSON tree, and nothing that needs pickle.
+"""A training state as named tensors plus a small JSON tree, without pickle.
 
 Tensors and arrays get the dotted path to them as their name ("model.layers.0.wq.weight", "optim.state.0.exp_avg"). All
 the rest is a tree in which JSON's own values mean themselves and everything else is an object with one "$" key:
@@ -37,13 +37,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from .tensors import Box, box_of, identity, is_value
+from .tensors import EVERY_RANK, Box, box_of, dense_identity, identity, is_value
 
 Node = Any  # a JSON value
 Path = tuple[Any, ...]  # dict keys, and Index for places in lists
 
 _FORMAT = "millrace.torch"
 _VERSION = 1
+_MOST_LEVELS = 200  # of containers inside each other; Python's own limit of calls would come at some 300
 _RANK_NAME = re.compile(r"rank\d+/")
 _DICTS = {dict: "$dict", OrderedDict: "$ordered", Counter: "$counter"}
 
@@ -55,7 +56,8 @@ class Index(int):
 class PerRank:
     """Marks a value that differs from rank to rank, such as the state of a random number generator.
 
-    Each rank stores its own, and gets back what the rank of the same number stored. `value` holds the value, before a
+    Each rank stores its own value, and gets back the value of the rank with the same
+    number. `value` holds the value, before a
     save and after a restore.
     """
 
@@ -68,7 +70,7 @@ class PerRank:
 
 @dataclass
 class Encoded:
-    """What one rank stores."""
+    """The data that one rank stores."""
 
     state: Node = None
     rank_state: list[list[Node]] = field(default_factory=list)  # [path, node] of each PerRank
@@ -165,11 +167,25 @@ def decode_scalar(node: Node, path: Path) -> Any:
     return _SCALARS[tag](node[tag])
 
 
+def decode(node: Node, path: Path = ()) -> Any:
+    """The value of a node of plain data: without tensors and objects. Raises NotImplementedError."""
+    items = dict_items(node)
+    if items is not None:
+        pairs = [(decode(key, path), value) for key, value in items]
+        return make_dict(node, [(key, decode(value, (*path, key))) for key, value in pairs])
+    if isinstance(node, list) or tag_of(node) == "$tuple":
+        nodes = node if isinstance(node, list) else node["$tuple"]
+        values = [decode(item, (*path, Index(at))) for at, item in enumerate(nodes)]
+        return values if isinstance(node, list) else tuple(values)
+    return decode_scalar(node, path)
+
+
 class _Encoder:
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._prefix = ""  # of names; "rank3/" inside a PerRank
         self._in_object = False  # a state_dict() holds plain data: what is inside it could not be found again
+        self._around: set[int] = set()  # ids of the containers around the value
         self._out = Encoded()
         self._names: dict[Any, str] = {}  # by identity of the memory
 
@@ -180,14 +196,14 @@ class _Encoder:
         return self._out
 
     def _node(self, value: Any, path: Path) -> Node:
-        plain = _PLAIN.get(type(value))
+        kind = type(value)
+        if kind is torch.Tensor:  # most values are
+            return self._value(value, path)
+        plain = _PLAIN.get(kind)
         if plain is not None:
             return plain(value)
-        if type(value) in _DICTS:
-            return self._dict(value, path)
-        if type(value) in (list, tuple):
-            nodes = [self._node(item, (*path, Index(at))) for at, item in enumerate(value)]
-            return nodes if type(value) is list else {"$tuple": nodes}
+        if kind in _DICTS or kind is list or kind is tuple:
+            return self._container(value, path)
         if is_value(value):
             return self._value(value, path)
         if isinstance(value, np.generic) and value.dtype.itemsize <= _NUMPY_MAX.get(value.dtype.kind, 0):
@@ -199,6 +215,20 @@ class _Encoder:
                 return self._object(unwrap(value), path)
         raise TypeError(f"{format_path(path)}: {type(value)} cannot be stored in a checkpoint")
 
+    def _container(self, value: Any, path: Path) -> Node:
+        if id(value) in self._around:
+            raise TypeError(f"{format_path(path)}: {type(value)} that contains itself cannot be stored in a checkpoint")
+        if len(path) > _MOST_LEVELS:
+            raise TypeError(f"{format_path(path[:9])}...: more than {_MOST_LEVELS} levels of containers")
+        self._around.add(id(value))
+        if type(value) in _DICTS:
+            node = self._dict(value, path)
+        else:
+            nodes = [self._node(item, (*path, Index(at))) for at, item in enumerate(value)]
+            node = nodes if type(value) is list else {"$tuple": nodes}
+        self._around.discard(id(value))
+        return node
+
     def _dict(self, value: dict[Any, Any], path: Path) -> Node:
         nodes = [(key, self._node(item, (*path, key))) for key, item in value.items()]
         keys = list(value)
@@ -207,6 +237,8 @@ class _Encoder:
         return {_DICTS[type(value)]: [[self._key(key, path), node] for key, node in nodes]}
 
     def _key(self, key: Any, path: Path) -> Node:
+        if type(key) is str:
+            return _str(key)
         if is_value(key) or is_stateful(key) or isinstance(key, PerRank):
             raise TypeError(f"{format_path(path)}: {type(key)} as a key cannot be stored in a checkpoint")
         return self._node(key, (*path, key))
@@ -217,15 +249,16 @@ class _Encoder:
             box = box_of(value)
         except (TypeError, NotImplementedError) as error:
             raise type(error)(f"{format_path(path)}: {error} cannot be stored in a checkpoint") from None
-        same = (self._prefix, identity(value))
+        same = (self._prefix, *(dense_identity(box) if box.dense else identity(value)))
         if same in self._names:
             return {tag: self._names[same]}
-        if self._prefix and box.writes is not None:
+        if self._prefix and box.holders is not EVERY_RANK:
             raise TypeError(f"{format_path(path)}: a DTensor inside PerRank; store its to_local()")
         name = ".".join(map(str, path))
-        if not self._prefix and _RANK_NAME.match(name):
+        if self._prefix:
+            name = self._prefix + name
+        elif name.startswith("rank") and _RANK_NAME.match(name):
             raise ValueError(f"{name}: names that start with rank<number>/ belong to PerRank")
-        name = self._prefix + name
         while name in self._out.boxes:  # {"a.b": t, "a": {"b": u}}
             name += "~"
         self._out.boxes[name] = box

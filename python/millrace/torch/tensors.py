@@ -5,7 +5,7 @@ memory."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,24 +25,52 @@ _NUMPY_NAMES = {key: name for key, name in _NAMES.items() if key != "bfloat16" a
 _NUMPY_DTYPES = {name: np.dtype(dtype) for dtype, name in _NUMPY_NAMES.items()}
 
 
-@dataclass(frozen=True)
+# A plain tensor: what every rank holds whole, and one of them writes.
+EVERY_RANK: tuple[int, ...] | None = None
+
+
 class Box:
-    """What this process holds of one tensor."""
+    """What this process holds of one tensor. Thousands are made for a snapshot, so it is a plain class with slots."""
 
-    local: Value  # [*shape], the elements [offset, offset + shape) of the whole
-    dtype: str  # safetensors name
-    global_shape: tuple[int, ...]
-    offset: tuple[int, ...]
-    # Whether this rank writes it; None: every rank holds the whole, and one writer is chosen for all.
-    writes: bool | None
+    __slots__ = ("dense", "dtype", "global_shape", "holders", "local", "nbytes", "offset", "place", "shape")
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.local.shape)
+    def __init__(
+        self,
+        local: Value,
+        dtype: str,
+        shape: tuple[int, ...],
+        *,
+        dense: bool,
+        global_shape: tuple[int, ...] | None = None,
+        offset: tuple[int, ...] | None = None,
+        holders: tuple[int, ...] | None = EVERY_RANK,
+        place: int = 0,
+    ) -> None:
+        self.local = local  # [*shape], the elements [offset, offset + shape) of the whole
+        self.dtype = dtype  # safetensors name
+        self.shape = shape
+        self.nbytes = int(local.nbytes)
+        self.dense = dense  # `local` is plain row-major CPU memory
+        self.global_shape = shape if global_shape is None else global_shape
+        self.offset = (0,) * len(shape) if offset is None else offset
+        # The ranks that hold this box, of which one writes it; this one is holders[place]. Empty: this rank does not
+        # write it.
+        self.holders = holders
+        self.place = place
 
-    @property
-    def nbytes(self) -> int:
-        return int(self.local.nbytes)
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of safetensors for it. Raises TypeError when there is none."""
+    if dtype not in _TORCH_NAMES:
+        raise TypeError(f"safetensors has no dtype for {dtype}")
+    return _TORCH_NAMES[dtype]
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """Raises NotImplementedError for a dtype of safetensors that torch has not."""
+    if name not in _TORCH_DTYPES:
+        raise NotImplementedError(f"dtype {name}")
+    return _TORCH_DTYPES[name]
 
 
 def is_value(value: object) -> bool:
@@ -52,19 +80,31 @@ def is_value(value: object) -> bool:
 
 def box_of(value: Value) -> Box:
     """Raises TypeError for what safetensors cannot hold, NotImplementedError for a DTensor placed in a way that is not
-    a box (partial sums, strided shards)."""
+    a box (partial sums, shards that are several runs of rows)."""
+    kind = type(value)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return _tensor_box(value)  # type: ignore[arg-type]
     if isinstance(value, np.ndarray):
         return _array_box(value)
-    if _is_dtensor(value):
+    if is_dtensor(value):
         return _dtensor_box(value)
-    if value.dtype not in _TORCH_NAMES:
+    if kind.__name__ == "ShardedTensor":
+        raise TypeError(
+            "a ShardedTensor, of FullyShardedDataParallel (FSDP1): shard with fully_shard (FSDP2), whose state has "
+            "DTensors; a ShardedTensor"
+        )
+    raise TypeError(f"a tensor of class {kind.__name__}")
+
+
+def _tensor_box(value: torch.Tensor) -> Box:
+    dtype = _TORCH_NAMES.get(value.dtype)
+    if dtype is None:
         raise TypeError(f"a tensor of {value.dtype}")
-    if type(value) not in (torch.Tensor, torch.nn.Parameter):
-        raise TypeError(f"a tensor of class {type(value).__name__}")
-    if value.layout != torch.strided or value.is_quantized or value.is_meta:
+    if value.is_nested:
+        raise TypeError("a nested tensor")
+    if value.layout is not torch.strided or value.is_meta:
         raise TypeError(f"a tensor that is not dense memory ({value.layout} on {value.device})")
-    shape = tuple(value.shape)
-    return Box(value.detach(), _TORCH_NAMES[value.dtype], shape, (0,) * len(shape), None)
+    return Box(value, dtype, tuple(value.shape), dense=is_dense(value))
 
 
 def new_value(dtype: str, shape: tuple[int, ...], *, array: bool) -> Value:
@@ -77,20 +117,23 @@ def new_value(dtype: str, shape: tuple[int, ...], *, array: bool) -> Value:
 
 def new_like(parameter: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> torch.Tensor | None:
     """Room for a tensor that belongs to `parameter`, sharded as it is; None when it need not be sharded."""
-    if not _is_dtensor(parameter) or tuple(parameter.shape) != shape or dtype not in _TORCH_DTYPES:
+    if not is_dtensor(parameter) or tuple(parameter.shape) != shape or dtype not in _TORCH_DTYPES:
         return None
     return torch.empty_like(parameter, dtype=_TORCH_DTYPES[dtype])
 
 
-def is_dense(value: Value) -> bool:
-    """Whether the elements are plain row-major CPU memory that may be written."""
-    if isinstance(value, np.ndarray):
-        return bool(value.flags.c_contiguous and value.flags.writeable)
-    return value.device.type == "cpu" and value.is_contiguous() and not value.is_conj() and not value.is_neg()
+def is_writable(value: Value) -> bool:
+    """Whether the elements may be written where they are."""
+    return not isinstance(value, np.ndarray) or bool(value.flags.writeable)
+
+
+def is_dense(value: torch.Tensor) -> bool:
+    """Whether the elements are plain row-major CPU memory."""
+    return value.is_cpu and value.is_contiguous() and not value.is_conj() and not value.is_neg()
 
 
 def address(value: Value) -> int:
-    """Where the first element lies."""
+    """The address of the first element."""
     return int(value.ctypes.data) if isinstance(value, np.ndarray) else value.data_ptr()
 
 
@@ -106,11 +149,17 @@ def storage_address(value: Value) -> int:
 def identity(value: Value) -> tuple[Any, ...]:
     """Equal for values that are the same elements of the same memory (tied weights), while both are alive and have
     elements at all."""
-    if _is_dtensor(value):
-        return "dtensor", value.shape, *identity(value.to_local())  # type: ignore[union-attr]
+    if is_dtensor(value):
+        local = value.to_local()  # type: ignore[union-attr]
+        return "dtensor", value.shape, *identity(local)
     if isinstance(value, np.ndarray):
         return "array", address(value), value.shape, value.strides, value.dtype
     return "tensor", value.device, address(value), value.shape, value.stride(), value.dtype
+
+
+def dense_identity(box: Box) -> tuple[Any, ...]:
+    """The same for a box that is dense, for less: equal for boxes that are the same elements."""
+    return "dense", address(box.local), box.shape, box.offset, box.global_shape, box.dtype
 
 
 class Staging:
@@ -119,10 +168,11 @@ class Staging:
     def __init__(self) -> None:
         self._pinned: dict[str, torch.Tensor] = {}
 
-    def to_cpu(self, values: Iterable[tuple[str, Value]]) -> list[Value]:
-        """One dense value for each (name, value), in order; all copies have ended on return."""
+    @torch.no_grad()
+    def to_cpu(self, boxes: Iterable[tuple[str, Box]]) -> list[Value]:
+        """One dense value for each (name, box), in order; all copies have ended on return."""
         streams: dict[torch.device, torch.cuda.Stream] = {}
-        dense = [self._start(name, value, streams) for name, value in values]
+        dense = [box.local if box.dense else self._start(name, box.local, streams) for name, box in boxes]
         for stream in streams.values():
             stream.synchronize()
         return dense
@@ -146,33 +196,99 @@ class Staging:
 def _array_box(value: np.ndarray) -> Box:
     if type(value) is not np.ndarray or value.dtype.name not in _NUMPY_NAMES or not value.dtype.isnative:
         raise TypeError(f"an array of class {type(value).__name__} and dtype {value.dtype}")
-    return Box(value, _NUMPY_NAMES[value.dtype.name], value.shape, (0,) * value.ndim, None)
+    return Box(value, _NUMPY_NAMES[value.dtype.name], value.shape, dense=bool(value.flags.c_contiguous))
 
 
-def _is_dtensor(value: object) -> bool:
+def is_dtensor(value: object) -> bool:
+    """Whether `value` is a DTensor."""
     # Without torch.distributed.tensor imported there can be no DTensor, and importing it takes a second.
     return type(value).__name__ == "DTensor" and type(value).__module__.startswith("torch.distributed")
 
 
 def _dtensor_box(value: Any) -> Box:
-    from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-    for placement in value.placements:
-        if type(placement) not in (Shard, Replicate):
-            raise NotImplementedError(f"a DTensor placed as {placement!r}")
     local = value.to_local().detach()
     if local.dtype not in _TORCH_NAMES:
         raise TypeError(f"a DTensor of {local.dtype}")
-    shape, offset = compute_local_shape_and_global_offset(value.shape, value.device_mesh, value.placements)
-    if tuple(local.shape) != tuple(shape):
-        raise NotImplementedError(f"a DTensor whose local shape is {tuple(local.shape)}, not {tuple(shape)}")
-    place = value.device_mesh.get_coordinate()
-    # Of equal replicas the one at coordinate 0 writes; of a tensor without elements, the rank at the origin.
-    first = place is not None and all(
-        at == 0
-        for at, placement in zip(place, value.placements, strict=True)
-        if type(placement) is Replicate or value.numel() == 0
+    mesh, placements = value.device_mesh, value.placements
+    shape, offset, replicated = _place(tuple(value.shape), mesh, placements)
+    if tuple(local.shape) != shape:
+        raise NotImplementedError(f"a DTensor whose local shape is {tuple(local.shape)}, not {shape}")
+    if value.numel() == 0:  # one rank writes it: the first one of the mesh
+        replicated = (True,) * mesh.ndim
+    holders, place = _holders(mesh, replicated) if local.numel() > 0 or value.numel() == 0 else ((), 0)
+    return Box(
+        local,
+        _TORCH_NAMES[local.dtype],
+        shape,
+        dense=is_dense(local),
+        global_shape=tuple(value.shape),
+        offset=offset,
+        holders=holders,
+        place=place,
     )
-    writes = first and (local.numel() > 0 or value.numel() == 0)
-    return Box(local, _TORCH_NAMES[local.dtype], tuple(value.shape), tuple(offset), writes)
+
+
+def _place(
+    shape: tuple[int, ...], mesh: Any, placements: Any
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[bool, ...]]:
+    """Shape and offset of this rank's box, and along which dimensions of the mesh it is replicated."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:  # a rank outside of the mesh holds nothing
+        return (0,) * len(shape), (0,) * len(shape), (True,) * mesh.ndim
+    runs = [[(0, size)] for size in shape]  # of each dimension: the (begin, end) that this rank holds
+    for mesh_dim, placement in enumerate(placements):
+        ranks, rank = mesh.size(mesh_dim), coordinate[mesh_dim]
+        if type(placement) is Shard:
+            runs[placement.dim] = _chunk(runs[placement.dim], ranks, rank)
+        elif type(placement) is _StridedShard:
+            # FSDP2 shards what tensor parallelism has sharded: this rank's chunk of each of `split_factor` chunks.
+            whole, factor = runs[placement.dim], int(placement.split_factor)
+            parts = [_chunk(_chunk(whole, factor, part), ranks, rank) for part in range(factor)]
+            runs[placement.dim] = _joined([run for part in parts for run in part])
+        elif type(placement) is not Replicate:
+            raise NotImplementedError(f"a DTensor placed as {placement!r}")
+    for dimension in runs:
+        if len(dimension) > 1:
+            raise NotImplementedError(f"a DTensor placed as {placements!r}, which is no box on this rank")
+    begins = tuple(dimension[0][0] if dimension else size for dimension, size in zip(runs, shape, strict=True))
+    sizes = tuple(dimension[0][1] - dimension[0][0] if dimension else 0 for dimension in runs)
+    return sizes, begins, tuple(type(placement) is Replicate for placement in placements)
+
+
+def _chunk(runs: list[tuple[int, int]], count: int, index: int) -> list[tuple[int, int]]:
+    """Of the positions in `runs`, those of chunk `index` as torch.chunk makes `count`: all of the size of the first one
+    but for the last ones, which may be shorter or empty."""
+    total = sum(end - begin for begin, end in runs)
+    size = -(-total // count)
+    low, high = min(size * index, total), min(size * (index + 1), total)
+    found, at = [], 0
+    for begin, end in runs:
+        first, last = max(low, at), min(high, at + end - begin)
+        if first < last:
+            found.append((begin + first - at, begin + last - at))
+        at += end - begin
+    return found
+
+
+def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for begin, end in runs:
+        if joined and joined[-1][1] == begin:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+@lru_cache(maxsize=256)
+def _holders(mesh: Any, replicated: tuple[bool, ...]) -> tuple[tuple[int, ...], int]:
+    """The ranks that hold what this one holds, and its place among them."""
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        return (), 0
+    same = [slice(None) if free else at for free, at in zip(replicated, coordinate, strict=True)]
+    ranks = mesh.mesh[tuple(same)].flatten().tolist()
+    return tuple(ranks), ranks.index(mesh.mesh[tuple(coordinate)].item())

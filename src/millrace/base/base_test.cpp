@@ -86,11 +86,14 @@ TEST(Units, SizesAreReadAndWritten) {
   EXPECT_EQ(*parse_bytes("1.5 GB"), 1500000000);
   EXPECT_EQ(*parse_bytes("2g"), 2000000000);
   for (const char* bad : {"", "MiB", "-1", "1 parsec", "1e30TB", "nan"}) EXPECT_FALSE(parse_bytes(bad)) << bad;
-  EXPECT_EQ(format_bytes(999), "999 B");
-  EXPECT_EQ(format_bytes(1500000000), "1.50 GB");
-  EXPECT_EQ(format_count(-1234567), "-1,234,567");
-  EXPECT_EQ(format_count(123), "123");
-  EXPECT_EQ(format_duration(64), "1m 04s");
+  EXPECT_EQ(*parse_duration("90"), std::chrono::seconds(90));
+  EXPECT_EQ(*parse_duration("140ms"), std::chrono::duration<double>(0.14));
+  EXPECT_EQ(*parse_duration("30m"), std::chrono::minutes(30));
+  EXPECT_EQ(*parse_duration("30min"), *parse_duration("0.5h"));
+  EXPECT_EQ(*parse_duration("2w"), std::chrono::days(14));
+  for (const char* bad : {"", "h", "-1h", "1 h", "5y", "1hh", "inf", "nan", "1e13s"}) {
+    EXPECT_FALSE(parse_duration(bad)) << bad;
+  }
 }
 
 TEST(Utf8, ReplacesAsPythonDoes) {
@@ -212,6 +215,23 @@ TEST(Executor, ParallelForVisitsEachIndexOnce) {
   parallel_for(executor, 1000, [&](int64_t i) { ++seen[static_cast<size_t>(i)]; });
   for (const auto& n : seen) EXPECT_EQ(n, 1);
   parallel_for(executor, 0, [&](int64_t) { FAIL(); });
+}
+
+TEST(Executor, ParallelTryReturnsTheErrorOfTheLowestIndex) {
+  std::vector<std::atomic<int>> seen(200);
+  EXPECT_TRUE(parallel_try(200, 4, "test", [&](int64_t i) -> Status {
+    ++seen[static_cast<size_t>(i)];
+    return {};
+  }));
+  for (const auto& count : seen) EXPECT_EQ(count, 1);
+  EXPECT_TRUE(parallel_try(0, 4, "test", [](int64_t) -> Status { return fail(ErrorCode::kInternal, "never"); }));
+  for (int round = 0; round < 50; ++round) {
+    const Status status = parallel_try(40, 4, "test", [](int64_t i) -> Status {
+      return i % 10 == 3 ? Status(fail(ErrorCode::kInternal, "number {}", i)) : Status();
+    });
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().message(), "number 3");
+  }
 }
 
 TEST(Executor, WorksInAChildAfterFork) {

@@ -108,7 +108,7 @@ struct Buffer::Owner {
   int64_t idle GUARDED_BY(mutex) = 0;
   std::multimap<size_t, std::byte*> free GUARDED_BY(mutex);
 
-  // An idle block that fits without wasting more than half of it, else a new one; nothing when the limit is reached.
+  // An idle block that fits without wasting more than half of it, else a new one; null when the limit is reached.
   std::pair<std::byte*, size_t> take(size_t capacity) REQUIRES_LOCK(mutex) {
     const auto found = free.lower_bound(capacity);
     if (found != free.end() && found->first <= capacity * 2 && in_use + static_cast<int64_t>(found->first) <= limit) {
@@ -151,7 +151,8 @@ Buffer::~Buffer() {
     MutexLock lock(owner_->mutex);
     owner_->in_use -= static_cast<int64_t>(capacity_);
     owner_->idle += static_cast<int64_t>(capacity_);
-    owner_->free.emplace(capacity_, data_);
+    // Before those of the same size: the one that was used last is the next, as it may still be in a cache.
+    owner_->free.emplace_hint(owner_->free.lower_bound(capacity_), capacity_, data_);
   }
   owner_->freed.notify_all();
 }

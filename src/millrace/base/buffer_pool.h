@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-// What does not fit into memory, as opposed to a disk: resource_exhausted, with ENOMEM.
+// The error for too little memory, as opposed to disk space: resource_exhausted, with ENOMEM.
 [[nodiscard]] tl::unexpected<Error> no_memory(std::string message);
 
 class Buffer;

@@ -138,7 +138,7 @@ Status await_end(pid_t pid, CommandOutput& output, Clock::time_point deadline, c
   while (true) {
     int status = 0;
     const pid_t ended = waitpid(pid, &status, WNOHANG);
-    // Where SIGCHLD is ignored nobody learns the exit status; the output has to speak for itself.
+    // With SIGCHLD ignored the exit status is lost; callers then judge by the output.
     if (ended < 0 && errno == ECHILD) {
       output.ok = true;
       return {};

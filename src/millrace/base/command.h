@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A program that is run for its output, without a shell. Functions are thread-safe.
+// Runs a program for its output, without a shell. Functions are thread-safe.
 
 #include <chrono>
 #include <stop_token>
@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-// Words as Python's shlex.split finds them: quotes and backslashes, no variables, no globs, no comments.
+// Splits `text` into words as Python's shlex.split does: quotes and backslashes, no variables, no globs, no comments.
 // Error: invalid_argument, a quote or an escape that does not end.
 [[nodiscard]] Result<std::vector<std::string>> split_command(std::string_view text);
 
@@ -24,9 +24,9 @@ struct CommandOutput {
   std::string err;
 };
 
-// Runs words[0], found on PATH, in a process group of its own, with nothing to read. Blocks.
-// Errors: not_found and others of starting it, timeout, cancelled, resource_exhausted (over max_output_bytes of
-// output); the group is killed then. REQUIRES: words is not empty.
+// Runs words[0], found on PATH, in a new process group with empty standard input. Blocks.
+// Kills the group on an error. Errors: those of starting it (not_found), timeout, cancelled, resource_exhausted (more
+// than max_output_bytes of output). REQUIRES: words is not empty.
 [[nodiscard]] Result<CommandOutput> run_command(const std::vector<std::string>& words,
                                                 std::chrono::milliseconds time_limit, const std::stop_token& stop,
                                                 size_t max_output_bytes = 1 << 20);

@@ -4,9 +4,9 @@
 #include <array>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#elif defined(__ARM_FEATURE_CRC32)
+#include "millrace/base/simd.h"
+
+#if defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 #endif
 
@@ -36,7 +36,7 @@ uint32_t extend_by_table(uint32_t state, const std::byte* data, size_t size) {
 // The instruction takes three cycles and starts one each cycle: three stretches of this length run beside each other.
 constexpr size_t kLane = 4096;
 
-// What kLane zero bytes make of a state; linear, so a table for each byte of the state.
+// The state after kLane more zero bytes. It is linear in the state, hence one table for each byte of the state.
 struct Shift {
   std::array<std::array<uint32_t, 256>, 4> table{};
 
@@ -67,7 +67,7 @@ uint64_t load_word(const std::byte* data) {
   return word;
 }
 
-__attribute__((target("sse4.2"))) uint32_t extend(uint32_t state, const std::byte* data, size_t size) {
+[[gnu::target(MILLRACE_TARGET_SSE42)]] uint32_t extend(uint32_t state, const std::byte* data, size_t size) {
   static const Shift shift;
   for (; size >= 3 * kLane; data += 3 * kLane, size -= 3 * kLane) {
     uint64_t a = state, b = 0, c = 0;
@@ -86,8 +86,7 @@ __attribute__((target("sse4.2"))) uint32_t extend(uint32_t state, const std::byt
 }
 
 bool has_instruction() {
-  static const bool has = __builtin_cpu_supports("sse4.2");
-  return has;
+  return has_simd(SimdLevel::kSse42);
 }
 
 #elif defined(__ARM_FEATURE_CRC32)

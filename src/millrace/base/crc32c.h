@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// The checksum of what `crc` is the checksum of, followed by `bytes`; 0 is the checksum of nothing.
+// The checksum of the bytes that `crc` is the checksum of, followed by `bytes`. Start with 0.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc = 0);
 
 }  // namespace millrace

@@ -4,9 +4,7 @@
 #include <array>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "millrace/base/simd.h"
 
 namespace millrace {
 namespace crc64 {
@@ -72,11 +70,11 @@ constexpr Fold fold_over(size_t bits) {
   return {power_of_x(bits + 64 - 1), power_of_x(bits - 1)};
 }
 
-__attribute__((target("pclmul,sse4.1"))) __m128i folded(__m128i value, __m128i by) {
+[[gnu::target(MILLRACE_TARGET_SSE42)]] __m128i folded(__m128i value, __m128i by) {
   return _mm_xor_si128(_mm_clmulepi64_si128(value, by, 0x00), _mm_clmulepi64_si128(value, by, 0x11));
 }
 
-__attribute__((target("pclmul,sse4.1"))) uint64_t extend_folding(uint64_t state, const std::byte* data, size_t size) {
+[[gnu::target(MILLRACE_TARGET_SSE42)]] uint64_t extend_folding(uint64_t state, const std::byte* data, size_t size) {
   constexpr Fold kFar = fold_over(8 * kStride), kNear = fold_over(8 * 16);
   const __m128i far = _mm_set_epi64x(static_cast<int64_t>(kFar.second), static_cast<int64_t>(kFar.first));
   const __m128i near = _mm_set_epi64x(static_cast<int64_t>(kNear.second), static_cast<int64_t>(kNear.first));
@@ -98,8 +96,8 @@ __attribute__((target("pclmul,sse4.1"))) uint64_t extend_folding(uint64_t state,
 }
 
 uint64_t extend(uint64_t state, const std::byte* data, size_t size) {
-  static const bool can_fold = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
-  return can_fold && size >= kStride ? extend_folding(state, data, size) : extend_by_table(state, data, size);
+  return has_simd(SimdLevel::kSse42) && size >= kStride ? extend_folding(state, data, size)
+                                                        : extend_by_table(state, data, size);
 }
 
 #else

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// CRC-64/NVME (NVM Command Set Specification 1.0, 5.2.1.3.4), which S3 keeps of whole objects. Thread-safe.
+// CRC-64/NVME (NVM Command Set Specification 1.0, 5.2.1.3.4), which S3 stores for whole objects. Thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// The checksum of what `crc` is the checksum of, followed by `bytes`; 0 is the checksum of nothing.
+// The checksum of the bytes that `crc` is the checksum of, followed by `bytes`. Start with 0.
 uint64_t crc64nvme(std::span<const std::byte> bytes, uint64_t crc = 0);
 
 }  // namespace millrace

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How near a mistyped name is to a known one. A pure function; thread-safe.
+// How close a mistyped name is to a known one. A pure function; thread-safe.
 
 #include <cstddef>
 #include <string_view>
 
 namespace millrace {
 
-// The fewest letters to insert, remove or change so that `b` comes of `a`, upper and lower case alike (Levenshtein).
+// The fewest letters to insert, remove or change to turn `a` into `b`, ignoring case (Levenshtein distance).
 size_t edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace millrace

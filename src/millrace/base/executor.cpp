@@ -7,12 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/numa.h"
 #include "millrace/base/sync.h"
 
 namespace millrace {
 
 struct Executor::Impl {
-  Impl(int thread_count, std::string thread_name) : threads_wanted(thread_count), name(std::move(thread_name)) {}
+  Impl(int thread_count, std::string thread_name, std::vector<int> thread_cpus)
+      : threads_wanted(thread_count), name(std::move(thread_name)), cpus(std::move(thread_cpus)) {}
 
   ~Impl() {
     {
@@ -31,6 +33,7 @@ struct Executor::Impl {
   }
 
   void run() {
+    stay_on(cpus);
     for (;;) {
       std::function<void()> task;
       {
@@ -46,6 +49,7 @@ struct Executor::Impl {
 
   const int threads_wanted;
   const std::string name;
+  const std::vector<int> cpus;
   Mutex mutex;
   CondVar changed;
   // The highest priority first, then the order of submission.
@@ -55,8 +59,10 @@ struct Executor::Impl {
   std::vector<Thread> threads;
 };
 
-Executor::Executor(int threads, std::string name)
-    : threads_(threads), impl_([threads, name = std::move(name)] { return std::make_unique<Impl>(threads, name); }) {}
+Executor::Executor(int threads, std::string name, std::vector<int> cpus)
+    : threads_(threads), impl_([threads, name = std::move(name), cpus = std::move(cpus)] {
+        return std::make_unique<Impl>(threads, name, cpus);
+      }) {}
 
 Executor::~Executor() = default;
 
@@ -98,6 +104,25 @@ void parallel_for(Executor& executor, int64_t count, const std::function<void(in
   work(*shared);
   MutexLock lock(shared->mutex);
   while (shared->finished < count) shared->done.wait(shared->mutex);
+}
+
+Status parallel_try(int64_t count, int threads, std::string name, const std::function<Status(int64_t)>& body) {
+  std::atomic<int64_t> failed{count};  // the lowest known
+  Mutex mutex;
+  Status first;
+  const auto run = [&](int64_t i) {
+    if (i > failed) return;
+    Status status = body(i);
+    if (status) return;
+    MutexLock lock(mutex);
+    if (i > failed) return;
+    failed = i;
+    first = std::move(status);
+  };
+  if (count <= 0) return {};
+  Executor executor(static_cast<int>(std::clamp<int64_t>(count - 1, 1, threads)), std::move(name));
+  parallel_for(executor, count, run);
+  return first;
 }
 
 }  // namespace millrace

@@ -2,7 +2,7 @@
 #pragma once
 
 // Content hashes: XXH3 (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md), which runs at memory speed.
-// They find damage; they are no defence against an attacker. Functions are thread-safe; a stream belongs to one thread.
+// They detect damage, not an attacker. Functions are thread-safe; a stream belongs to one thread.
 
 #include <compare>
 #include <cstddef>
@@ -28,10 +28,10 @@ Hash128 xxh3_128(std::string_view text);
 
 // 32 lower-case hexadecimal digits, the canonical (big-endian) form of xxhsum -H2.
 std::string to_hex(Hash128 hash);
-// Nothing when `hex` is not exactly 32 hexadecimal digits.
+// nullopt when `hex` is not exactly 32 hexadecimal digits.
 std::optional<Hash128> hash128_from_hex(std::string_view hex);
 
-// The same hash over bytes that come piece by piece.
+// The same hash over bytes that arrive in pieces.
 class Xxh3Stream {
  public:
   Xxh3Stream();

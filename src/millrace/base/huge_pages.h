@@ -7,20 +7,20 @@ namespace millrace {
 
 inline constexpr size_t kHugePage = size_t{2} << 20;  // bytes
 
-// Has the system back the whole huge pages within [data, data + bytes) with such where it has any: a page fault for
-// 2 MiB instead of 4 KiB, and look-ups at random places that don't wait for the page table. Only before the first
+// Asks the kernel to use huge pages for the whole huge pages within [data, data + bytes): one page fault for
+// 2 MiB instead of 4 KiB, and random look-ups that don't wait for the page table. Call before the first
 // touch.
 void prefer_huge_pages(void* data, size_t bytes);
 
-// The pages of memory that is filled from the front, asked for a step ahead and many at once, which costs less than a
-// page fault for each. What is never reached costs nothing. Large memory comes in huge pages for as long as the system
-// has them at hand: where it must first move others together, or a host must give them, small ones are faster. Not
+// Maps the pages of memory that is filled from the front, many at once and a step ahead, which costs less than a
+// page fault for each. Pages that are never reached are not mapped. Large memory gets huge pages as long as the system
+// has free ones: where it must first compact memory, or ask the host for it, small ones are faster. Not
 // thread-safe.
 class PagesAhead {
  public:
-  // Of [data, data + bytes), which nothing has touched yet.
+  // For [data, data + bytes), which must be untouched.
   PagesAhead(void* data, size_t bytes);
-  // What lies before data + bytes is filled next.
+  // Call before memory up to data + bytes is filled.
   void reach(size_t bytes) {
     if (bytes > ready_) ask_until(bytes);
   }

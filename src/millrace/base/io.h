@@ -27,7 +27,7 @@ class RandomReader {
   virtual std::string_view version() const = 0;
 
   // Fills `out` with bytes [offset, offset + out.size()); never a short read. Blocks.
-  // On error the content of `out` is unspecified, but nothing is still writing to it.
+  // On error the content of `out` is unspecified, but no write to it is still under way.
   // Errors: out_of_range (past the end), corruption (changed while reading), unavailable, cancelled.
   // REQUIRES: offset >= 0.
   [[nodiscard]] virtual Status read_at(int64_t offset, std::span<std::byte> out) const = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a reader of a file on this machine offers beside RandomReader, for code that copies: whether the page cache has
+// Methods of a local file's reader beyond RandomReader, for code that copies: whether the page cache has
 // the file, ranges that the kernel can send, holes. Thread-safe.
 
 #include <cstddef>

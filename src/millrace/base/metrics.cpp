@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::array<MetricDef, static_cast<size_t>(Metric::kCount)> kDefs{{
     {"read_bytes", "bytes", "stable", "Bytes read from storage."},
-    {"read_seconds", "seconds", "stable", "Time threads spent reading from storage, summed over threads."},
+    {"read_seconds", "seconds", "stable",
+     "Time from asking storage for bytes until they were there, summed over reads."},
     {"write_bytes", "bytes", "stable", "Bytes written to storage."},
     {"write_seconds", "seconds", "stable", "Time threads spent writing to storage, summed over threads."},
     {"decode_seconds", "seconds", "stable", "Time threads spent verifying and decoding samples."},
@@ -25,6 +26,10 @@ constexpr std::array<MetricDef, static_cast<size_t>(Metric::kCount)> kDefs{{
     {"invalid_utf8", "1", "stable", "Ill-formed UTF-8 sequences replaced by U+FFFD."},
     {"rejected", "1", "stable", "Documents left out because of an error, each with a line in a ledger."},
     {"duplicates", "1", "stable", "Documents left out because their text came before."},
+    {"cache_hit_bytes", "bytes", "stable", "Bytes read from the cache of the node."},
+    {"cache_checked_bytes", "bytes", "stable", "Of cache_hit_bytes, those that were held against their hashes then."},
+    {"cache_miss_bytes", "bytes", "stable", "Bytes that this process downloaded for the cache of the node."},
+    {"cache_damaged", "1", "stable", "Blocks of the cache that were damaged on the disk and downloaded again."},
     {"requests", "1", "stable", "Requests to S3 and HTTP servers of the whole process, each try counted."},
     {"retries", "1", "stable", "Requests that were sent again (process)."},
     {"slow_downs", "1", "stable", "Answers that said the server has too much to do (process)."},

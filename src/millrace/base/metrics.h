@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One table of everything that is counted, read by docs/metrics.md, the CLI and Python alike. A Metrics object holds
-// one value per row; each loader, checkpointer and prepare run owns one, and the process one for what they share.
+// The one table of everything that is counted; docs/metrics.md, the CLI and Python read it. A Metrics object holds
+// one value per row. Each loader, checkpointer and prepare run owns one; the process owns one for what they share.
 // Thread-safe.
 
 #include <array>
@@ -34,6 +34,10 @@ enum class Metric : int {
   kInvalidUtf8,
   kRejected,
   kDuplicates,
+  kCacheHitBytes,
+  kCacheCheckedBytes,
+  kCacheMissBytes,
+  kCacheDamaged,
   kRequests,
   kRetries,
   kSlowDowns,
@@ -69,7 +73,7 @@ class Metrics {
   std::array<std::atomic<int64_t>, static_cast<size_t>(Metric::kCount)> values_{};
 };
 
-// Of all that this process asked of servers: the rows from kRequests on. A forked child goes on counting from its
+// Everything that this process asked of servers: the rows from kRequests on. A forked child counts on from its
 // parent's values.
 Metrics& process_metrics();
 

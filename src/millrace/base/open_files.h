@@ -7,8 +7,8 @@ namespace millrace {
 
 // The limit as it is now (RLIMIT_NOFILE, the soft one); at most a million.
 int open_file_limit();
-// Raises the soft limit to the hard one, as far as the system lets it. For programs: a library does not change the
-// process that it is in.
+// Raises the soft limit to the hard one, as far as the system allows. For programs only: a library must not change the
+// process that it runs in.
 void raise_open_file_limit();
 
 }  // namespace millrace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What long work says of itself while it runs: counters that the work adds to and a watcher reads. The library draws
-// nothing; the CLI does. Thread-safe.
+// Progress of long work: counters that the work adds to and a watcher reads. The library does not display them; the CLI
+// does. Thread-safe.
 
 #include <atomic>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace millrace {
 class Progress {
  public:
   Progress() = default;
-  // Of one file of `whole`, while it is under way: what is added here is added there too. `whole` must outlive it, or
+  // Progress of one file of `whole`: whatever is added here is added there too. `whole` must outlive it, or
   // is null.
   Progress(Progress* whole, std::string name, int64_t total_bytes);
   ~Progress();
@@ -33,7 +33,7 @@ class Progress {
     items_ += items;
     if (whole_ != nullptr) whole_->add(bytes, items);
   }
-  // An item that ended in an error; the work goes on.
+  // An item that ended in an error; the work continues.
   void add_failed() { ++failed_; }
   void set_phase(std::string phase);
 

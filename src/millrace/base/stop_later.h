@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A stop that follows another one after a while: for what is to be finished after Ctrl-C, and may not take for ever.
+// A stop that follows another one after a delay: for work that may finish after Ctrl-C, but must not take for ever.
 
 #include <chrono>
 #include <functional>

@@ -4,8 +4,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -35,6 +37,19 @@ Thread& Thread::operator=(Thread&& other) noexcept {
   return *this;
 }
 
+bool sleep_until(Clock::time_point end, const std::stop_token& stop) {
+  Mutex mutex;
+  CondVar woken;
+  const std::stop_callback wake(stop, [&] {
+    const MutexLock lock(mutex);
+    woken.notify_all();
+  });
+  const MutexLock lock(mutex);
+  while (!stop.stop_requested() && woken.wait_until(mutex, end)) {
+  }
+  return !stop.stop_requested();
+}
+
 namespace {
 std::atomic<uint64_t> generation{0};
 }
@@ -50,7 +65,7 @@ uint64_t fork_generation() {
 
 namespace {
 
-// cgroup v2: "max 100000" or "200000 100000". Nothing when there is no limit or no such file.
+// cgroup v2: "max 100000" or "200000 100000". nullopt when there is no limit or no such file.
 std::optional<double> cgroup_cpu_limit() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   std::string quota;
@@ -68,6 +83,11 @@ int available_cpus() {
                                                          : static_cast<int>(std::thread::hardware_concurrency());
   if (const auto limit = cgroup_cpu_limit()) cpus = std::min(cpus, static_cast<int>(std::ceil(*limit)));
   return std::max(cpus, 1);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
 int local_ranks() {

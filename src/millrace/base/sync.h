@@ -4,6 +4,8 @@
 // Mutexes, threads, clocks and stop tokens of the whole project come from here, with clang's thread-safety annotations.
 // Everything here is thread-safe unless it says otherwise.
 
+#include <pthread.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -51,8 +53,9 @@ class MILLRACE_ANNOTATE(scoped_lockable) MutexLock {
 class CondVar {
  public:
   void wait(Mutex& mutex) MILLRACE_ANNOTATE(requires_capability(mutex)) {
-    Held lock(mutex);
-    condition_.wait(lock.held);
+    // What std::condition_variable::wait does. That one lies in libstdc++ since GCC 12, which RHEL 9 and Amazon Linux
+    // 2023 do not have; everything else that is used here is inline or older.
+    pthread_cond_wait(condition_.native_handle(), mutex.mutex_.native_handle());
   }
   // False when `deadline` passed first.
   bool wait_until(Mutex& mutex, Clock::time_point deadline) MILLRACE_ANNOTATE(requires_capability(mutex)) {
@@ -83,10 +86,15 @@ class Thread {
   Thread& operator=(Thread&&) noexcept;
   bool joinable() const { return thread_.joinable(); }
   void join() { thread_.join(); }
+  // For one that may never end; it must own all that it uses.
+  void detach() { thread_.detach(); }
 
  private:
   std::thread thread_;
 };
+
+// Waits until `end` or until `stop` is set. False when it was set.
+bool sleep_until(Clock::time_point end, const std::stop_token& stop);
 
 // How many times this process image has forked since it started: 0 in the first process, one more in each child. An
 // object that owns threads remembers the value and, when it differs, knows that its threads are not in this process.
@@ -94,6 +102,9 @@ uint64_t fork_generation();
 
 // CPUs this process may use: its affinity mask, cut by a cgroup CPU quota; at least 1.
 int available_cpus();
+
+// Of this node, as gethostname says; empty when it does not.
+std::string host_name();
 
 // Processes of this job on this node that share its CPUs and memory: LOCAL_WORLD_SIZE (torchrun) or
 // SLURM_NTASKS_PER_NODE; at least 1.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What random tests, and tests that damage every byte, need in every room.
+// Helpers for random tests and for tests that damage every byte.
 
 #include <cstdint>
 #include <cstdlib>
@@ -19,7 +19,7 @@ inline uint64_t test_seed() {
   return seed;
 }
 
-// Whether tests that repeat themselves do so less often: where sanitizers make each time many times dearer, unless
+// Whether tests repeat themselves less often: under sanitizers, which make each repetition much slower, unless
 // MILLRACE_TEST_LONG is set. Thread-safe.
 inline bool tests_are_brief() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -39,6 +39,29 @@ Result<int64_t> parse_bytes(std::string_view text) {
   return static_cast<int64_t>(std::llround(value * found->second));
 }
 
+Result<std::chrono::duration<double>> parse_duration(std::string_view text) {
+  static constexpr std::array<std::pair<std::string_view, double>, 8> kUnits{
+      {{"", 1}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86400}, {"w", 604800}}};
+  constexpr double kMost = 1e12;  // seconds
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  const auto* found = std::find_if(kUnits.begin(), kUnits.end(), [&](const auto& u) { return u.first == unit; });
+  if (error != std::errc() || found == kUnits.end() || !(value >= 0) || value * found->second > kMost) {
+    return fail(ErrorCode::kInvalidArgument, "'{}' is not a duration; write for example 140ms, 90s, 30m, 12h or 3d",
+                text);
+  }
+  return std::chrono::duration<double>(value * found->second);
+}
+
+std::optional<int64_t> parse_whole(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool digits = !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) != 0;
+  if (!digits || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
 std::string format_bytes(int64_t bytes) {
   static constexpr std::array<std::string_view, 6> kNames{"B", "kB", "MB", "GB", "TB", "PB"};
   auto value = static_cast<double>(bytes);

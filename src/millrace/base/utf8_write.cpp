@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <cstring>
+#include <limits>
 
+#include "millrace/base/simd.h"
 #include "millrace/base/utf8.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace millrace {
 namespace {
 
 // What a code point becomes, the first byte lowest, as if it had two, three or four; of one, or of a vector of them,
-// which is no argument by value.
+// which is not an argument by value.
 struct Bytes {
   template <class T>
   static void two(const T& c, T& bytes) {
@@ -27,10 +26,26 @@ struct Bytes {
   }
 };
 
+constexpr size_t kSome = 8;
+
+// False: some of the kSome characters are beyond ASCII, and nothing of use was written.
+template <class Char>
+bool write_if_ascii(const Char* code_points, char* out) {
+  constexpr uint64_t kBeyond = ~uint64_t{0} / std::numeric_limits<Char>::max() * static_cast<Char>(~Char{0x7F});
+  std::array<uint64_t, kSome * sizeof(Char) / sizeof(uint64_t)> words;
+  std::memcpy(words.data(), code_points, sizeof(words));
+  uint64_t all = 0;
+  for (const uint64_t word : words) all |= word;
+  if ((all & kBeyond) != 0) return false;
+  for (size_t i = 0; i < kSome; ++i) out[i] = static_cast<char>(code_points[i]);
+  return true;
+}
+
+// A character at a time, but for ASCII.
 template <class Char>
 char* write_one_by_one(std::span<const Char> code_points, char* out) {
   bool has_surrogate = false;
-  for (const uint32_t c : code_points) {
+  const auto write = [&](uint32_t c) {
     has_surrogate |= (c & ~0x7FFu) == 0xD800;
     uint32_t bytes = c;
     if (c >= 0x10000)
@@ -41,19 +56,25 @@ char* write_one_by_one(std::span<const Char> code_points, char* out) {
       Bytes::two(c, bytes);
     std::memcpy(out, &bytes, sizeof(bytes));
     out += 1 + (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
+  };
+  for (; code_points.size() >= kSome; code_points = code_points.subspan(kSome)) {
+    if (write_if_ascii(code_points.data(), out))
+      out += kSome;
+    else
+      for (const uint32_t c : code_points.first(kSome)) write(c);
   }
+  for (const uint32_t c : code_points) write(c);
   return has_surrogate ? nullptr : out;
 }
 
 #if defined(__x86_64__)
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vbmi2,bmi2,popcnt")
+MILLRACE_SIMD_BEGIN(MILLRACE_TARGET_AVX512_VBMI2)
 
 template <class T>
 using Sixteen __attribute__((vector_size(16 * sizeof(T)))) = T;
 
-// Sixteen at a time: four bytes are computed for each, then those that it has are moved together.
+// Sixteen at a time: computes four bytes for each, then moves the used ones together.
 template <class Char>
 char* write_sixteens(std::span<const Char> code_points, char* out) {
   using Vector = Sixteen<uint32_t>;
@@ -91,12 +112,11 @@ char* write_sixteens(std::span<const Char> code_points, char* out) {
   return has_surrogate ? nullptr : out;
 }
 
-#pragma GCC pop_options
+MILLRACE_SIMD_END
 
 template <class Char>
 char* write(std::span<const Char> code_points, char* out) {
-  static const bool has_compress = __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512bw");
-  return has_compress ? write_sixteens(code_points, out) : write_one_by_one(code_points, out);
+  return has_simd(SimdLevel::kAvx512Vbmi2) ? write_sixteens(code_points, out) : write_one_by_one(code_points, out);
 }
 
 #else

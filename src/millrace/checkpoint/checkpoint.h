@@ -5,13 +5,14 @@
 // docs/design/checkpoint.md).
 //
 // Every rank has one Saver. save() copies the rank's tensors into pooled memory that is already the image of its
-// safetensors file and returns; C++ threads hash and write that image, then a part record. The committer (rank 0) waits
-// for all part records of the attempt, checks that the boxes tile every tensor, and creates the step's manifest: from
-// then on, and not before, the checkpoint exists. No collective is used.
+// safetensors file and returns; C++ threads hash that image and submit its writes, then write a part record. The
+// committer (rank 0) waits for all part records of the attempt, checks that the boxes tile every tensor, and creates
+// the step's manifest: from then on, and not before, the checkpoint exists. No collective is used.
 //
 //   ROOT/step-000000000100/manifest.json                              commits attempt ATTEMPT of step 100
 //   ROOT/step-000000000100/ATTEMPT/rank-00000-of-00002.safetensors    what rank 0 wrote; any tool reads it
 //   ROOT/step-000000000100/ATTEMPT/part-00000-of-00002.json           its table of tensors, boxes and hashes
+//   with more than 1,000 ranks both in ATTEMPT/ranks-00000 for the first thousand, and so on
 //   ROOT/latest                                                       a hint for people and scripts; never trusted
 //
 // A Saver and a PendingSave are thread-safe; a Checkpoint is immutable and its reads may run on many threads.
@@ -19,6 +20,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,6 +32,7 @@
 #include "millrace/base/metrics.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
+#include "millrace/base/sync.h"
 #include "millrace/formats/safetensors.h"
 #include "millrace/storage/url.h"
 
@@ -50,38 +53,113 @@ struct TensorToSave {
   const std::byte* data = nullptr;  // the box's elements, dense row-major; read during save() only
 };
 
+// Where the elements of a tensor without `data` belong in the image of a save: `bytes`, dense row-major.
+struct ImagePlace {
+  size_t tensor = 0;  // of those given to save()
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+};
+// Begins to fill the places, as copies from a device do, and returns; PendingSave::filled() says when that is done.
+// Called on the thread of save(), with the memory that holds them all. After an error nothing may write there any more.
+using FillImage = std::function<Status(std::span<std::byte> image, std::span<const ImagePlace> places)>;
+
+// What a program measured at a step, by name. Values that are not finite are never stored, so they are never the best.
+using StepMetrics = std::map<std::string, double, std::less<>>;
+
+// Which committed steps of a folder stay. A step stays while one of the rules holds it, and the newest always does.
+// Without `last`, `best` and `young` all are held.
+struct KeepRules {
+  int64_t last = 0;               // the newest ones; 0: no such rule
+  int64_t every = 0;              // steps divisible by it; 0: none
+  int64_t best = 0;               // those with the best values of `monitor`, of equal ones the newer; 0: no such rule
+  std::string monitor;            // a name in StepMetrics; REQUIRES: set when `best` is
+  bool higher_is_better = false;  // of `monitor`
+  std::chrono::seconds young{0};  // committed less long ago; 0: no such rule
+  // Of all committed steps together. Above it held ones go too: first the oldest, then those of `every`, at last those
+  // of `best`, the worst first. The newest stays. 0: none.
+  int64_t quota_bytes = 0;
+  bool operator==(const KeepRules&) const = default;
+};
+
+// A folder of checkpoints nearer to the training than the root: a node's NVMe, a shared file system. It has the same
+// files as the root, for the same attempt, and its own manifests: each tier commits by itself.
+struct TierOptions {
+  Location root;
+  KeepRules keep{};
+  int64_t save_every = 0;  // only steps divisible by it are saved here; 0: all. Not for the nearest tier
+  // Each node has another folder of this name, so a rank sees only what the ranks of its node write. Such a tier gets
+  // its manifests from the nearest tier that all nodes share, once that one has committed.
+  bool node_local = false;
+};
+
 struct SaverOptions {
   // Agreed by all ranks at start-up: "r<restart>-<nonce>", see make_attempt.
   std::string attempt;
   int64_t rank = 0;
   int64_t world_size = 1;
-  int threads = 0;           // 0: available_cpus(), at most 8
-  int64_t memory_bytes = 0;  // cap of the snapshot memory; 0: as much as one save needs, inside the process's budget
+  int threads = 0;  // 0: available_cpus(), at most 8
+  // Cap of the snapshot memory; 0: as much as one save needs, inside the process's budget. A save that is larger goes
+  // through this memory, shared out among the tiers, and save() returns when the nearest tier has its file.
+  int64_t memory_bytes = 0;
+  // Snapshot memory to take at create() and to touch in the background, so that the first save stops training no longer
+  // than the others. As much as this rank's file will have; 0: the first save takes and touches it.
+  int64_t reserve_bytes = 0;
+  // Pins the snapshot memory for CUDA devices, that of `reserve_bytes` in the background, if there is a driver.
+  bool pin = false;
   std::chrono::milliseconds commit_timeout{600'000};  // how long to wait for the other ranks of a step
-  int64_t keep_last = 0;                              // committed steps kept; 0 keeps all
-  int64_t keep_every = 0;                             // steps divisible by it are kept for ever; 0: none
+  KeepRules keep{};                                   // of the root, applied after each commit
+  // Tiers nearer than the root, nearest first. The nearest is written from the snapshot, the others from its files, or
+  // from the snapshot where the nearest is a service or has failed.
+  std::vector<TierOptions> tiers;
+  int64_t save_every = 0;  // of the root, with tiers: as TierOptions::save_every
+  // A tier where a save has got nowhere for so long is given up for that save, and for later ones until its storage
+  // answers again: the others go on without it. Without tiers, never.
+  std::chrono::milliseconds tier_timeout{120'000};
 };
 
 // "r0003-9f1c2ab4": a restart count that is greater than that of every attempt found below `root`, and a random nonce.
-// Called by one rank, which tells the others. Errors: those of listing.
-[[nodiscard]] Result<std::string> make_attempt(const Location& root);
+// Called by one rank, which tells the others. With a `nonce` (1 to 32 characters 0-9a-z) of this job the attempts of
+// the same nonce do not count, so that every rank finds the same name. Errors: invalid_argument (nonce), those of
+// listing.
+[[nodiscard]] Result<std::string> make_attempt(const Location& root, const std::string& nonce = "");
 
-// One save on its way. Dropping it does not stop the save.
+enum class TierState {
+  kPending,
+  kDurable,   // committed there
+  kFailed,    // the step is not there
+  kNotAsked,  // save_every leaves the step out
+};
+
+// One save under way. Dropping this object does not stop the save.
 class PendingSave {
  public:
   virtual ~PendingSave() = default;
   virtual int64_t step() const = 0;
+  std::string folder() const;         // of the step, below each tier: "step-000000000100"
   virtual int64_t bytes() const = 0;  // of this rank's file
-  virtual bool done() const = 0;
-  // Waits until the step is committed and durable (on every rank: until its manifest is). After `stop`: cancelled, the
-  // save goes on. Errors: timeout naming the ranks that are missing, those of storage, corruption (boxes that do not
-  // tile).
-  [[nodiscard]] virtual Status wait(std::stop_token stop = {}) = 0;
+  virtual bool done() const = 0;      // in all tiers, well or badly
+  // The places of FillImage hold their elements; or why they never will: then the save fails so in every tier. Called
+  // once for a save with a FillImage; the save waits for it, without a limit of its own.
+  virtual void filled(Status status) = 0;
+  // SaverOptions::tiers in their order, then the root: 1 without tiers.
+  virtual size_t tiers() const = 0;
+  virtual const std::string& tier_url(size_t tier) const = 0;
+  virtual TierState state(size_t tier) const = 0;
+  // Waits until the step is committed and durable in `tier`, by default in every tier that it goes to (on every rank:
+  // until its manifest is). After `stop`: cancelled, the save goes on. Errors: timeout naming the ranks that are
+  // missing, those of storage, corruption (boxes that do not tile), unsupported (in a child after fork: the save is the
+  // parent's).
+  [[nodiscard]] virtual Status wait(std::stop_token stop = {}, std::optional<size_t> tier = std::nullopt) = 0;
+  // Waits until the save has ended in `tier` (default: in all), well or badly, or `deadline` has passed; returns
+  // whether it has ended. Errors: unsupported, as above.
+  [[nodiscard]] virtual Result<bool> wait_until(Clock::time_point deadline,
+                                                std::optional<size_t> tier = std::nullopt) = 0;
 };
 
 class Saver {
  public:
-  // Starts no thread. Errors: invalid_argument (attempt, rank).
+  // Starts no thread unless `reserve_bytes` is set. Errors: invalid_argument (attempt, rank, tiers),
+  // resource_exhausted (`reserve_bytes` are not free).
   [[nodiscard]] static Result<std::unique_ptr<Saver>> create(Location root, const SaverOptions& options);
   // Waits for the save under way, at most `commit_timeout`.
   virtual ~Saver() = default;
@@ -89,21 +167,43 @@ class Saver {
   // Takes the snapshot and returns; the memory behind `tensors` may change afterwards. `state` is a small JSON
   // document: rank 0's becomes the manifest's, `rank_state` (may be "null") stays with the rank's part. One save is
   // under way at a time: a second call waits for the first. Space is checked before a byte is written. Errors: the
-  // failure of the save before, if nobody waited for it; invalid_argument (names, shapes, a step <= the last one of
-  // this saver), resource_exhausted (memory or space, naming what is needed and free), already_exists (the step is
-  // committed by an attempt that is not older).
+  // failure of the previous save, unless wait() has returned it; invalid_argument (names, shapes, a step <= the last
+  // one of this saver), resource_exhausted (memory or space, naming what is needed and free), already_exists (the step
+  // is committed by an attempt that is not older).
+  // With tiers, a call waits until the snapshot of the save before is free, and while three saves are unfinished in
+  // some tier. A tier that fails (no space, EIO, gone, no answer) is a warning; the save before has failed when no tier
+  // has it. While storage hangs in a save, the next one takes another snapshot's memory.
+  // A save that is larger than `memory_bytes` is given up after `stop`: cancelled, and the step is whole or
+  // nowhere.
+  // `metrics` are rank 0's and become the manifest's, for KeepRules::best.
+  // With `fill`, tensors may come without `data`: the caller fills their places in the image by himself, also after
+  // save() has returned. Not for a save that is larger than `memory_bytes` (unsupported).
   [[nodiscard]] virtual Result<std::shared_ptr<PendingSave>> save(int64_t step, std::span<const TensorToSave> tensors,
-                                                                  std::string state, std::string rank_state) = 0;
+                                                                  std::string state, std::string rank_state,
+                                                                  StepMetrics metrics = {}, std::stop_token stop = {},
+                                                                  const FillImage& fill = {}) = 0;
+  // A save in two halves, for callers that hear from the other ranks by themselves. save_part() is save() but for the
+  // commit: its PendingSave ends when this rank's part is durable. commit() of rank 0 then commits the step, as soon as
+  // the parts of all ranks are there. A part that is not committed before the next save is removed by a later sweep.
+  // Errors: as save() and PendingSave::wait(); invalid_argument (commit() without a part of this step), unsupported
+  // (a Saver with tiers).
+  [[nodiscard]] virtual Result<std::shared_ptr<PendingSave>> save_part(int64_t step,
+                                                                       std::span<const TensorToSave> tensors,
+                                                                       std::string rank_state,
+                                                                       std::stop_token stop = {}) = 0;
+  [[nodiscard]] virtual Status commit(int64_t step, std::string state, StepMetrics metrics = {}) = 0;
   // saves, write_bytes, write_seconds, stall_seconds.
   virtual const Metrics& metrics() const = 0;
 };
 
-// What a plain (replicated) tensor costs is written once: which rank writes which of `bytes` (one entry a tensor),
-// balanced by size, the same on every rank. Answers the writer of each.
+// Each replicated tensor is written by one rank. Returns the writer of each tensor of `bytes`, balanced by size; every
+// rank computes the same.
 std::vector<int64_t> assign_writers(std::span<const int64_t> bytes, int64_t world_size);
 
-// Steps to delete under the two rules, oldest first; `steps` ascending. The newest is never among them.
-std::vector<int64_t> steps_to_remove(std::span<const int64_t> steps, int64_t keep_last, int64_t keep_every);
+// Removes a committed step as retention does: a reader sees all of it or none. Files that a newer attempt has written
+// into it stay. Errors: not_found (no committed step), corruption and unsupported (its manifest cannot be read), those
+// of storage.
+[[nodiscard]] Status remove_step(const Location& root, int64_t step);
 
 struct StepInfo {
   int64_t step = 0;
@@ -111,11 +211,49 @@ struct StepInfo {
   int64_t world_size = 0;
   int64_t tensors = 0;
   int64_t bytes = 0;
+  StepMetrics metrics;
   std::chrono::sys_time<std::chrono::nanoseconds> committed{};
-  std::optional<Error> damage;  // the manifest cannot be used; the other fields but `step` are then empty
+  // The manifest cannot be used: damage, or unsupported (a newer version wrote it). The other fields but `step` are
+  // then empty.
+  std::optional<Error> damage;
 };
-// Committed steps, ascending. A step without a manifest is not one. Errors: those of listing.
+// What the rules say of a step.
+struct StepVerdict {
+  bool stays = true;
+  std::string why;  // the rule that holds it, or why it goes
+};
+// One for each of `steps`, which ascend. A damaged one stays and counts for no rule. Pure.
+std::vector<StepVerdict> judge_steps(std::span<const StepInfo> steps, const KeepRules& rules,
+                                     std::chrono::sys_time<std::chrono::nanoseconds> now);
+// Errors: invalid_argument (negative numbers, `best` without `monitor`).
+[[nodiscard]] Status check_keep_rules(const KeepRules& rules);
+
+// Committed steps, ascending. A step without a manifest is not one. Errors: those of listing, and of reading manifests
+// where the storage does not answer.
 [[nodiscard]] Result<std::vector<StepInfo>> list_steps(const Location& root);
+
+// The steps that have a folder, ascending, committed or not: what a restore tries, the newest first, without reading
+// every manifest. Errors: those of listing.
+[[nodiscard]] Result<std::vector<int64_t>> list_step_numbers(const Location& root);
+
+struct StepCopyOptions {
+  // Only the part of this rank; rank 0 waits for the parts of the others and commits. nullopt: all parts.
+  std::optional<int64_t> rank{};
+  std::string attempt{};  // waits until it has committed the step; empty: the newest attempt that is there
+  KeepRules keep{};       // of the target, afterwards
+  std::chrono::milliseconds timeout{600'000};  // of all waiting
+  Progress* progress = nullptr;                // counts parts and their bytes
+};
+struct StepCopy {
+  int64_t step = 0, parts = 0;
+  int64_t copied = 0, bytes = 0;  // parts that the target did not have whole
+};
+// Copies a committed step into another folder of checkpoints and commits it there, durable. Each part comes from the
+// first of `from` that has it whole; every byte is verified on the way. Parts that the target has whole, by their
+// hashes, stay: so a step that was damaged there is mended. Errors: not_found, corruption (whole in none of `from`),
+// already_exists (a newer attempt committed it there), timeout, cancelled, those of storage. REQUIRES: !from.empty().
+[[nodiscard]] Result<StepCopy> copy_step(std::span<const Location> from, const Location& to, int64_t step,
+                                         const StepCopyOptions& options = {}, std::stop_token stop = {});
 
 struct StoredTensor {
   std::string name;
@@ -133,13 +271,23 @@ class Checkpoint {
  public:
   // Errors: not_found (no such committed step), corruption (manifest or part record), unsupported (a newer version).
   [[nodiscard]] static Result<std::unique_ptr<Checkpoint>> open(const Location& root, int64_t step);
+  // The same over tiers, nearest first: the newest attempt that any of them has committed. Each part is read from the
+  // first tier that has it whole; what is missing, damaged or unreadable there comes from the next, with a warning in
+  // the log. The hashes in the manifest say which copies are of this commit. Errors: as above; when every tier fails,
+  // that of a tier that does not answer before that of damage. REQUIRES: !tiers.empty().
+  // A load gives up a tier that has answered nothing for `tier_timeout` and goes on from the next; when there is none,
+  // timeout. Zero: it waits. Reading the manifests waits in any case.
+  [[nodiscard]] static Result<std::unique_ptr<Checkpoint>> open(std::span<const Location> tiers, int64_t step,
+                                                                std::chrono::milliseconds tier_timeout = {});
   virtual ~Checkpoint() = default;
 
   virtual const StepInfo& info() const = 0;
   virtual std::span<const StoredTensor> tensors() const = 0;  // by name
   virtual const StoredTensor* find(std::string_view name) const = 0;
+  // The boxes that a tensor of this name was saved as, by rank. Empty: no such tensor.
+  virtual std::vector<Box> boxes(std::string_view name) const = 0;
   virtual const std::string& state() const = 0;
-  // Of the rank that saved; nothing when the checkpoint has fewer ranks. Errors: corruption.
+  // What the rank of this number saved; nullopt when the checkpoint has fewer ranks. Errors: corruption.
   [[nodiscard]] virtual Result<std::optional<std::string>> rank_state(int64_t rank) const = 0;
 
   // Fills every target, whatever boxes the tensors were stored as; only the parts that are needed are opened, every
@@ -147,6 +295,10 @@ class Checkpoint {
   // tensor.
   [[nodiscard]] virtual Status load(std::span<const TensorToLoad> targets, int threads = 0, std::stop_token stop = {},
                                     Progress* progress = nullptr) const = 0;
+  // Writes the files that open() and loads of this object found damaged back into their tiers, from one that has them
+  // whole, and returns how many: manifests, and the parts of ranks. Files that a tier merely lacks are left out.
+  // Errors: the first failure, after trying all.
+  [[nodiscard]] virtual Result<int64_t> heal(std::stop_token stop = {}) const = 0;
   // Reads and checks everything: sizes, headers, every hash, the tiling. Errors: the first damage found; with `found`,
   // all of it is reported there first.
   [[nodiscard]] virtual Status verify(int threads = 0, std::stop_token stop = {}, Progress* progress = nullptr,

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <set>
 
+#include "millrace/checkpoint/detail/keys.h"
 #include "millrace/checkpoint/testing.h"
 #include "millrace/storage/testing/fault.h"
 #include "millrace/storage/testing/fault_syscalls.h"
@@ -20,12 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 
 SaverOptions keep_one(const std::string& attempt) {
-  return {.attempt = attempt, .threads = 1, .commit_timeout = milliseconds(100), .keep_last = 1};
-}
-
-// Content tells its step.
-Arrays arrays_of(int64_t step) {
-  return small_arrays(static_cast<uint64_t>(step) * 1'000);
+  return {.attempt = attempt, .threads = 1, .commit_timeout = milliseconds(100), .keep = {.last = 1}};
 }
 
 // The newest listed step, after loading and verifying every one; 0 when there is none.
@@ -54,6 +50,8 @@ void go_on(const Location& root, int64_t step) {
   std::set<std::string> left;
   for (const std::string& key : keys_below(root)) left.insert(key.substr(0, key.find('/')));
   EXPECT_EQ(left.size(), 2U) << "`latest` and one step";
+  const auto level = list_level(root);
+  EXPECT_TRUE(level && level->directories.size() == 1) << "no empty folder of a step";
 }
 
 TEST(Faults, AtEveryOperationLeaveTheOldOrTheNewStep) {
@@ -118,7 +116,7 @@ TEST(PowerCut, AtEverySystemCallLeavesTheOldOrTheNewStep) {
 // Saves until it is killed; writes down each step whose wait() has returned.
 [[noreturn]] void save_until_killed(const std::string& directory, std::atomic<int64_t>& committed) {
   const Location root = local_root(directory);
-  const auto saver = Saver::create(root, {.attempt = make_attempt(root).value(), .threads = 2, .keep_last = 2});
+  const auto saver = Saver::create(root, {.attempt = make_attempt(root).value(), .threads = 2, .keep = {.last = 2}});
   for (int64_t step = committed + 1;; ++step) {
     if (!save_and_wait(**saver, step, arrays_of(step))) ::_exit(1);
     committed = step;
@@ -197,9 +195,8 @@ class Model {
                                                   .rank = rank,
                                                   .world_size = world,
                                                   .threads = 1,
-                                                  .commit_timeout = milliseconds(2'000),
-                                                  .keep_last = kKeepLast,
-                                                  .keep_every = kKeepEvery}));
+                                                  .commit_timeout = std::chrono::minutes(2),
+                                                  .keep = kKeep}));
     attempts_.push_back(std::move(attempt));
   }
 
@@ -236,16 +233,18 @@ class Model {
 
   void commit(int64_t step, Stored stored) {
     steps_[step] = stored;
-    std::vector<int64_t> line;
+    std::vector<StepInfo> line;
     for (const auto& [each, ignored] : steps_) {
-      if (each <= step) line.push_back(each);
+      if (each <= step) line.push_back({.step = each});
     }
-    for (const int64_t old : steps_to_remove(line, kKeepLast, kKeepEvery)) {
-      if (steps_.at(old).restart <= stored.restart) steps_.erase(old);
+    const auto verdicts = judge_steps(line, kKeep, {});
+    for (size_t i = 0; i < line.size(); ++i) {
+      const int64_t old = line[i].step;
+      if (!verdicts[i].stays && steps_.at(old).restart <= stored.restart) steps_.erase(old);
     }
   }
 
-  static constexpr int64_t kKeepLast = 3, kKeepEvery = 5;
+  inline static const KeepRules kKeep{.last = 3, .every = 5};
   std::mt19937_64 random_;
   const Location root_ = memory_root();
   std::vector<Attempt> attempts_;

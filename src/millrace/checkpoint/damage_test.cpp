@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every byte of a small checkpoint changed, and every length cut: an error or the exact content, never other data.
+#include "millrace/checkpoint/detail/damage.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "millrace/checkpoint/testing.h"
 #include "millrace/storage/testing/fault.h"
@@ -95,9 +99,9 @@ TEST_F(Damage, OfAPartRecord) {
   try_all("r0000-a/part-00000-of-00002.json", true, 1);
   try_all("r0000-a/part-00001-of-00002.json", true, 1);
 }
-// The header is for other tools: our loader does not read it, verify does.
+// The header, which other programs read, too.
 TEST_F(Damage, OfTheData) {
-  try_all("r0000-a/rank-00000-of-00002.safetensors", false, 7);
+  try_all("r0000-a/rank-00000-of-00002.safetensors", true, 7);
   std::string file = read("r0000-a/rank-00001-of-00002.safetensors");
   for (size_t i = file.size() - 32; i < file.size(); ++i) {
     std::string damaged = file;
@@ -113,7 +117,8 @@ TEST_F(Damage, FilesThatAreMissingOrMixedUp) {
     EXPECT_CODE(restore(), ErrorCode::kCorruption);
     const Status verified = verify();
     EXPECT_CODE(verified, ErrorCode::kCorruption);
-    EXPECT_THAT(verified.error().to_string(), HasSubstr(name));
+    EXPECT_THAT(verified.error().to_string(), HasSubstr("test://run/step-000000000001/" + std::string(name)))
+        << "a URL that can be pasted";
     write(name, good);
   }
   const std::string zero = read("r0000-a/part-00000-of-00002.json");
@@ -136,6 +141,47 @@ TEST_F(Damage, AllOfItIsReported) {
   const Status status = (*checkpoint)->verify(2, {}, nullptr, [&](const Error& error) { found.push_back(error); });
   EXPECT_CODE(status, ErrorCode::kCorruption);
   EXPECT_EQ(found.size(), 3U);
+}
+
+// What keeps its own class, so that a restore can tell a lost block from a server that does not answer.
+TEST(DamageInReading, KeepsItsClass) {
+  for (const int reason : {EIO, EACCES, ETIMEDOUT}) {
+    const auto plan = std::make_shared<FaultPlan>();
+    const Location root = root_of(make_fault_storage(make_memory_storage("test"), plan));
+    EXPECT_OK(save_and_wait(*make_saver(root), 1, small_arrays(1)));
+    for (const char* file : {"rank-", "part-", "manifest"}) {
+      plan->clear();
+      plan->add({.call = FaultCall::kRead, .key_part = file, .count = 1, .error = errno_error(reason, "read it")});
+      const Status status = load_and_compare(root, 1, small_arrays(1));
+      ASSERT_FALSE(status) << file;
+      EXPECT_EQ(status.error().sys_errno(), reason) << file;
+      EXPECT_EQ(is_damage(status.error()), reason != ETIMEDOUT);
+    }
+    plan->clear();
+    plan->add({.call = FaultCall::kRead, .key_part = "manifest", .error = errno_error(reason, "read it")});
+    const auto steps = list_steps(root);
+    if (reason == ETIMEDOUT) {
+      EXPECT_CODE(steps, ErrorCode::kTimeout);
+    } else {
+      ASSERT_TRUE(steps && steps->size() == 1 && steps->front().damage);
+      EXPECT_EQ(steps->front().damage->sys_errno(), reason);
+    }
+  }
+}
+
+TEST(DamageInReading, AFolderInAFilesPlaceIsDamage) {
+  for (const char* name :
+       {"manifest.json", "r0000-test/part-00000-of-00001.json", "r0000-test/rank-00000-of-00001.safetensors"}) {
+    const TempDir directory;
+    const Location root = local_root(directory.path());
+    EXPECT_OK(save_and_wait(*make_saver(root), 1, small_arrays(1)));
+    const std::string path = directory.path() + "/run/step-000000000001/" + name;
+    ASSERT_EQ(::unlink(path.c_str()), 0);
+    ASSERT_EQ(::mkdir(path.c_str(), 0777), 0);
+    const Status status = load_and_compare(root, 1, small_arrays(1));
+    EXPECT_CODE(status, ErrorCode::kCorruption);
+    EXPECT_THAT(status.error().to_string(), HasSubstr(name));
+  }
 }
 
 // A disk that answers other bytes than were written, once, anywhere.

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "millrace/checkpoint/detail/keys.h"
+#include "millrace/checkpoint/detail/records.h"
 #include "millrace/checkpoint/testing.h"
 #include "millrace/storage/testing/fault.h"
 
@@ -73,6 +75,49 @@ TEST(Load, LargeTensorsAreReadChunkByChunk) {
   EXPECT_OK(load_and_compare(**checkpoint, arrays, {{"w", {{0, 0}, {1'100, 4'001}}}, {"b", {{0}, {1'300'000}}}}));
   EXPECT_OK(load_and_compare(**checkpoint, arrays, {{"w", {{0, 0}, {1'100, 4'000}}}}));
   EXPECT_OK(load_and_compare(**checkpoint, arrays, {{"w", {{1'030, 3'990}, {20, 11}}}, {"b", {{1'299'999}, {1}}}}));
+}
+
+// So that each read may go past the page cache, wherever tensors and the caller's memory lie.
+TEST(Load, ReadsWholePagesIntoPagesOfMemory) {
+  const auto watched = std::make_shared<WatchedStorage>(make_memory_storage("test"));
+  const Location root = root_of(watched);
+  Arrays arrays;
+  for (int i = 0; i < 7; ++i) {
+    arrays["step" + std::to_string(i)] = make_array(Dtype::kF32, {}, static_cast<uint64_t>(i));
+    arrays["avg" + std::to_string(i)] = make_array(Dtype::kF64, {950'001}, static_cast<uint64_t>(i) + 50);
+  }
+  EXPECT_OK(save_and_wait(*make_saver(root), 1, arrays));
+  EXPECT_OK(load_and_compare(root, 1, arrays));
+  const int64_t file = list_steps(root).value().front().bytes;
+  int64_t bytes = 0;
+  for (const auto& read : watched->reads()) {
+    EXPECT_TRUE(read.in_pages);
+    EXPECT_EQ(read.offset % 4096, 0);
+    EXPECT_TRUE(read.size % 4096 == 0 || read.offset + read.size == file) << read.offset << " " << read.size;
+    EXPECT_LE(read.size, 8 << 20);
+    bytes += read.size;
+  }
+  EXPECT_LE(bytes, file + file / 50) << "neighbours are read once, but for a page where two chunks meet";
+}
+
+// What an earlier build wrote: hashes of up to 16 MiB.
+TEST(Load, HashChunksOfAnySizeAreRead) {
+  const Location root = memory_root();
+  const Arrays arrays{{"w", make_array(Dtype::kF64, {17 << 17}, 4)}, {"x", make_array(Dtype::kU8, {3}, 5)}};
+  EXPECT_OK(save_and_wait(*make_saver(root), 1, arrays));
+  const Location part = step_location(root, 1).child("r0000-test").child(RankPlaces::of_new(1).record(0));
+  PartRecord record = parse_part(read_object(*part.storage, part.key).value(), part.url).value();
+  record.chunk_bytes = kMaxChunkBytes;
+  const std::string_view w = arrays.at("w").bytes;
+  record.tensors[0].hashes = {xxh3_128(w.substr(0, kMaxChunkBytes)), xxh3_128(w.substr(kMaxChunkBytes))};
+  const std::string text = serialize(record);
+  ASSERT_TRUE(write_object(*part.storage, part.key, text));
+  Manifest manifest = read_manifest(root, 1).value().manifest;
+  manifest.parts[0].bytes = std::ssize(text);
+  manifest.parts[0].hash = xxh3_128(text);
+  ASSERT_TRUE(write_object(*root.storage, step_location(root, 1).child(kManifestName).key, serialize(manifest)));
+  EXPECT_OK(load_and_compare(root, 1, arrays));
+  EXPECT_OK(Checkpoint::open(root, 1).value()->verify(2));
 }
 
 TEST(Load, OpensOnlyTheFilesThatAreNeeded) {

@@ -3,300 +3,753 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <deque>
+#include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "millrace/base/buffer_pool.h"
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
+#include "millrace/base/pinned.h"
+#include "millrace/base/published.h"
 #include "millrace/base/sync.h"
 #include "millrace/base/units.h"
 #include "millrace/base/utf8.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/checkpoint/detail/commit.h"
 #include "millrace/checkpoint/detail/keys.h"
+#include "millrace/checkpoint/detail/live_tensors.h"
+#include "millrace/checkpoint/detail/part_copy.h"
 #include "millrace/checkpoint/detail/rank_file.h"
 #include "millrace/checkpoint/detail/retention.h"
+#include "millrace/checkpoint/detail/save.h"
+#include "millrace/checkpoint/detail/threads.h"
 
 namespace millrace::checkpoint {
 
 namespace {
 
-constexpr int kMaxThreads = 8;               // a few threads fill a memory bus; more would only take CPUs from training
-constexpr size_t kMaxStateBytes = 64 << 20;  // escaped at worst sixfold, it still fits into a record
+constexpr size_t kMaxStateBytes = 64 << 20;    // escaped at worst sixfold, it still fits into a record
+constexpr size_t kMostUnfinished = 3;          // saves, with tiers; more would hide a tier that is too slow
 constexpr std::chrono::seconds kStopGrace{5};  // what a storage call under way gets to end in ~Saver
 
-Error forked_error(int64_t step) {
-  return Error(ErrorCode::kUnsupported,
-               fmt::format("save of step {}: this Saver belongs to the process that forked; create one here", step));
+// Touches the pages of `memory` until `stop`. REQUIRES: no other thread uses the memory.
+void touch_pages(std::span<std::byte> memory, const std::stop_token& stop) {
+  constexpr size_t kStep = size_t{16} << 20, kPage = 4096;
+  for (size_t at = 0; at < memory.size() && !stop.stop_requested(); at += kStep) {
+    const auto step = memory.subspan(at, std::min(kStep, memory.size() - at));
+    for (size_t page = 0; page < step.size(); page += kPage) step[page] = std::byte{0};
+  }
 }
 
-class Save final : public PendingSave {
- public:
-  Save(int64_t step, int64_t bytes) : step_(step), bytes_(bytes) {}
+// The memory of a snapshot and the threads that fill and hash it. A save that hangs in storage keeps its own.
+struct Workspace {
+  Workspace(int threads, bool pin) : executor(helper_threads(threads), "mr-ckpt"), is_pinned(pin) {}
 
-  int64_t step() const override { return step_; }
-  int64_t bytes() const override { return bytes_; }
-  bool done() const override { return done_; }
-
-  [[nodiscard]] Status wait(std::stop_token stop) override {
-    // After a fork the thread that would finish is the parent's, and so may be the mutex.
-    if (generation_ != fork_generation()) return tl::unexpected<Error>(forked_error(step_));
-    std::stop_callback wake(stop, [this] {
-      MutexLock lock(mutex_);
-      finished_.notify_all();
-    });
-    MutexLock lock(mutex_);
-    while (!done_ && !stop.stop_requested()) finished_.wait(mutex_);
-    if (!done_) return fail(ErrorCode::kCancelled, "stopped waiting for the save of step {}, which goes on", step_);
-    reported_ = true;
-    return status_;
+  // Memory for an image of `bytes`: what the last save used, unless this one needs more.
+  Status make_room(int64_t bytes) {
+    constexpr int64_t kPage = 4096;
+    const int64_t needed = (bytes + kPage - 1) / kPage * kPage;
+    if (static_cast<int64_t>(image.size()) >= needed) return {};
+    pinned = PinnedRange();
+    image = Buffer();
+    pool.reset();
+    ASSIGN_OR_RETURN(pool, BufferPool::reserve(*MemoryBudget::process(), "checkpoint", needed));
+    ASSIGN_OR_RETURN(image, pool->acquire(static_cast<size_t>(needed)));
+    return {};
   }
 
-  bool wait_until(Clock::time_point deadline) {
-    MutexLock lock(mutex_);
-    while (!done_ && finished_.wait_until(mutex_, deadline)) {
+  // Without it copies from a device are right, too, but each stops the thread that asks for it.
+  void pin_image() {
+    if (!is_pinned || pinned) return;
+    if (auto range = PinnedRange::pin(image.span())) {
+      pinned = std::move(*range);
+    } else if (range.error().code() != ErrorCode::kUnavailable) {
+      is_pinned = false;
+      if (range.error().code() != ErrorCode::kUnsupported)
+        log(LogLevel::kWarning, "checkpoint: saves from a GPU will stop training for longer: {}",
+            range.error().to_string());
     }
-    return done_;
-  }
-  // Waits; then the failure that nobody has been told of. It counts as told.
-  Status take_unreported() {
-    MutexLock lock(mutex_);
-    while (!done_) finished_.wait(mutex_);
-    if (std::exchange(reported_, true)) return {};
-    return status_;
-  }
-  void finish(Status status) {
-    MutexLock lock(mutex_);
-    status_ = std::move(status);
-    done_ = true;
-    finished_.notify_all();
   }
 
- private:
-  const int64_t step_, bytes_;
-  const uint64_t generation_ = fork_generation();
-  std::atomic<bool> done_{false};
-  Mutex mutex_;
-  CondVar finished_;
-  Status status_ GUARDED_BY(mutex_);
-  bool reported_ GUARDED_BY(mutex_) = false;
-};
-
-// What the calling thread and the background share. save() touches `image` and `sweep` only while no save is under way.
-struct Core {
-  Core(Location at, const SaverOptions& chosen, int threads)
-      : root(std::move(at)), options(chosen), executor(std::max(threads - 1, 1), "mr-ckpt") {}  // parallel_for joins in
-
-  const Location root;
-  const SaverOptions options;
-  Metrics metrics;
   Executor executor;
-  std::stop_source stop;
   std::unique_ptr<BufferPool> pool;
-  Buffer image;       // of the rank's file; kept from save to save, so that its pages are there
-  bool sweep = true;  // what earlier attempts or a failed save left is still to be removed
+  // Of the rank's file, or what it goes through; kept from save to save, so that its pages are there.
+  Buffer image;
+  bool is_pinned;  // as far as the driver does it
+  PinnedRange pinned;
 };
 
-// A save's way from the snapshot to the commit, on a thread of its own.
-class SaveJob {
- public:
-  SaveJob(std::shared_ptr<Core> core, std::shared_ptr<Save> save, std::shared_ptr<const RankFile> file)
-      : core_(std::move(core)), save_(std::move(save)), file_(std::move(file)) {}
+// One folder of checkpoints. Its saves end one after the other, so `sweep` belongs to the save that ends.
+struct Tier {
+  explicit Tier(TierOptions chosen) : options(std::move(chosen)) {}
+  const TierOptions options;
+  std::atomic<bool> sweep{true};  // what earlier attempts or a failed save left is still to be removed
+  Mutex cleaning;                 // saves that were given up may end at the same time
+  KnownSteps known GUARDED_BY(cleaning);
+};
 
-  void run(std::string state, std::string rank_state) {
-    Status status = write(std::move(rank_state));
-    if (status) status = finish(std::move(state));
-    if (status) {
-      core_->metrics.add(Metric::kSaves, 1);
-    } else {
-      core_->sweep = true;
-    }
-    save_->finish(std::move(status));
+// What the calling thread and the background share.
+struct Core {
+  Core(Location root, const SaverOptions& chosen) : options(chosen), stuck(chosen.tiers.size() + 1) {
+    for (const TierOptions& tier : options.tiers) tiers.emplace_back(tier);
+    tiers.emplace_back(TierOptions{.root = std::move(root), .keep = options.keep, .save_every = options.save_every});
   }
 
+  // The nearest tier that all ranks see.
+  size_t shared_tier() const {
+    size_t at = 0;
+    while (tiers[at].options.node_local) ++at;
+    return at;
+  }
+  std::vector<Save::Place> places_of(int64_t step) const {
+    std::vector<Save::Place> places;
+    for (const Tier& tier : tiers)
+      places.push_back({tier.options.root.url, tier.options.save_every <= 1 || step % tier.options.save_every == 0});
+    return places;
+  }
+  void set_busy(int64_t step, bool is_busy) {
+    MutexLock lock(mutex);
+    if (is_busy)
+      busy.insert(step);
+    else
+      busy.erase(step);
+  }
+  std::vector<int64_t> busy_steps() {
+    MutexLock lock(mutex);
+    return {busy.begin(), busy.end()};
+  }
+  // Whether this attempt may save the step there, and has the space.
+  Status check_storage(size_t tier, int64_t step, int64_t bytes) const {
+    const Location& root = tiers[tier].options.root;
+    RETURN_IF_ERROR(check_step_open(root, step, options.attempt));
+    return check_space(*root.storage, prefix_below(root), bytes, fmt::format("step {} in {}", step, root.url));
+  }
+
+  const SaverOptions options;
+  std::deque<Tier> tiers;  // nearest first; the last is the root
+  Metrics metrics;
+  std::stop_source stop;
+  std::vector<std::atomic<int>> stuck;  // by tier: saves that were given up there and whose storage still hangs
+  std::optional<WrittenRecord> part;    // of save_part(), until commit()
+  Mutex mutex;
+  std::set<int64_t> busy GUARDED_BY(mutex);  // with tiers: steps that have not ended in all of them
+};
+
+// The step is committed. What follows may fail without harm; a later save tries it again.
+void follow_up(Core& core, size_t at, int64_t step) {
+  Tier& tier = core.tiers[at];
+  const Location latest = tier.options.root.child(kLatestName);
+  if (auto written = write_object(*latest.storage, latest.key, step_name(step) + "\n", {}, Durability::kVisible);
+      !written)
+    log(LogLevel::kWarning, "checkpoint: step {} is committed, but `latest` is not moved: {}", step,
+        written.error().to_string());
+  MutexLock lock(tier.cleaning);
+  Retention retention{.keep = tier.options.keep, .known = &tier.known};
+  if (at == 0) retention.busy = core.busy_steps();
+  const auto cleaned = clean_up(tier.options.root, step, core.options.attempt, retention, tier.sweep);
+  tier.sweep = !cleaned.has_value();
+  if (!cleaned)
+    log(LogLevel::kWarning, "checkpoint: step {} is committed, but older files are left: {}", step,
+        cleaned.error().to_string());
+}
+
+StepCommit commit_in(Core& core, size_t at, int64_t step, std::function<void()> alive = {}) {
+  const SaverOptions& options = core.options;
+  return {core.tiers[at].options.root,
+          step,
+          options.attempt,
+          options.world_size,
+          Clock::now() + options.commit_timeout,
+          core.stop.get_token(),
+          std::move(alive)};
+}
+
+// Rank 0: creates the manifest once all parts are there. Other ranks: waits for it.
+Status commit_part(const Core& core, const StepCommit& commit, WrittenRecord record, std::string state,
+                   StepMetrics metrics) {
+  if (core.options.rank != 0) return await_commit(commit);
+  return commit_step(commit, std::move(record), std::move(state), std::move(metrics));
+}
+
+// What a save stores beside the tensors. Without `state` the part is kept for commit().
+struct Documents {
+  std::optional<std::string> state;
+  std::string rank_state;
+  StepMetrics metrics{};
+};
+
+// Brings a save into one tier, from the snapshot or from the nearest tier's file to the commit, on a thread.
+class TierJob {
+ public:
+  TierJob(std::shared_ptr<Core> core, std::shared_ptr<Workspace> work, std::shared_ptr<Save> save,
+          std::shared_ptr<Save> before, size_t tier, std::shared_ptr<const RankFile> file,
+          std::shared_ptr<const Documents> documents, std::shared_ptr<LiveTensors> live)
+      : core_(std::move(core)),
+        work_(std::move(work)),
+        save_(std::move(save)),
+        before_(std::move(before)),
+        at_(tier),
+        file_(std::move(file)),
+        documents_(std::move(documents)),
+        live_(std::move(live)) {
+    save_->hold_image(at_);
+  }
+
+  void run() {
+    auto written = is_stuck() ? still_stuck() : write();
+    if (at_ == 0) save_->first_part_ended(written ? std::make_shared<const WrittenRecord>(*written) : nullptr);
+    release_image();
+    Status status = written ? commit(std::move(*written)) : tl::unexpected<Error>(std::move(written).error());
+    wait_for_save_before();  // also when the write failed: `sweep` is that save's until it has ended
+    if (!status) {
+      if (!is_stuck()) core_->tiers[at_].sweep = true;  // else an older save's thread is still at it
+      if (core_->tiers.size() > 1)
+        log(LogLevel::kWarning, "checkpoint: step {} is not in {}: {}", save_->step(), root().url,
+            status.error().to_string());
+    }
+    if (status && documents_->state && save_->claim_success()) core_->metrics.add(Metric::kSaves, 1);
+    if (!save_->finish(at_, std::move(status))) --core_->stuck[at_];
+  }
+
+  size_t tier() const { return at_; }
+
  private:
-  // Data before its record, each durable before the next is visible: a record that can be seen is true.
-  Status write(std::string rank_state) {
+  const Location& root() const { return core_->tiers[at_].options.root; }
+
+  // Whether an older save hangs in this tier's storage.
+  bool is_stuck() const { return core_->stuck[at_] > (save_->given_up(at_) ? 1 : 0); }
+  tl::unexpected<Error> still_stuck() const {
+    return fail(ErrorCode::kUnavailable, "{} still does not answer an older save", root().url);
+  }
+  // For the storage's threads.
+  std::function<void()> alive() const {
+    if (core_->tiers.size() == 1) return {};
+    return [save = save_, at = at_] { save->alive(at); };
+  }
+  // Runs `wait`, in which the tier's own storage has no part.
+  template <class Wait>
+  auto while_waiting(Wait&& wait) {
+    save_->set_waiting(at_, true);
+    auto result = wait();
+    save_->set_waiting(at_, false);
+    return result;
+  }
+
+  void release_image() {
+    work_.reset();
+    save_->release_image(at_);
+  }
+  // The tier's saves end in the order of their steps.
+  void wait_for_save_before() {
+    if (before_) static_cast<void>(while_waiting([&] { return before_->result_of(at_); }));
+    before_.reset();
+  }
+
+  Result<WrittenRecord> write() {
+    if (at_ > 0) {
+      const auto first = while_waiting([&] { return save_->wait_first_part(); });
+      if (first) release_image();
+      wait_for_save_before();
+      if (first) return copy(*first);
+    } else if (!root().storage->capabilities().is_local()) {
+      save_->first_part_ended(nullptr);  // no file to read: the others write from the snapshot meanwhile
+    }
+    return write_image();
+  }
+
+  RankPlaces places() const { return RankPlaces::of_new(core_->options.world_size); }
+
+  Result<WrittenRecord> write_image() {
+    RETURN_IF_ERROR(while_waiting([&] { return save_->wait_filled(); }));
+    RETURN_IF_ERROR(check_tier());
     const SaverOptions& options = core_->options;
     MetricTimer timer(core_->metrics, Metric::kWriteSeconds);
-    const Location directory = step_location(core_->root, save_->step()).child(options.attempt);
-    const Location data = directory.child(rank_file_name(options.rank, options.world_size));
+    const Location data = directory(at_).child(places().file(options.rank));
     ASSIGN_OR_RETURN(const auto writer, data.storage->open_write(data.key, {.size_hint_bytes = file_->bytes()}));
-    ASSIGN_OR_RETURN(PartRecord part,
-                     file_->write(core_->image.data(), *writer, core_->executor, core_->stop.get_token()));
+    WrittenRecord record;
+    PartRecord& part = record.part;
+    ASSIGN_OR_RETURN(part, write_file({*data.storage, *writer, alive()}));
+    save_->alive(at_);
     RETURN_IF_ERROR(writer->commit(Durability::kDurable));
     part.step = save_->step();
     part.attempt = options.attempt;
     part.rank = options.rank;
     part.world_size = options.world_size;
-    part.state = std::move(rank_state);
-    const Location record = directory.child(part_record_name(options.rank, options.world_size));
-    RETURN_IF_ERROR(write_object(*record.storage, record.key, serialize(part)));
+    part.state = documents_->rank_state;
+    part.in_folders = places().in_folders;
+    record.text = serialize(part);
+    RETURN_IF_ERROR(write_record(record));
+    return record;
+  }
+
+  Result<PartRecord> write_file(const RankFile::Target& target) {
+    const std::span<std::byte> memory = work_->image.span();
+    if (!live_) return file_->write(memory.data(), target, work_->executor, core_->stop.get_token());
+    constexpr size_t kPage = 4096;
+    const size_t share = memory.size() / core_->tiers.size() / kPage * kPage;  // tiers may write at the same time
+    return file_->write_through(*live_, memory.subspan(at_ * share, share), target, work_->executor,
+                                core_->stop.get_token());
+  }
+
+  Result<WrittenRecord> copy(const WrittenRecord& record) {
+    RETURN_IF_ERROR(check_tier());
+    MetricTimer timer(core_->metrics, Metric::kWriteSeconds);
+    RETURN_IF_ERROR(copy_file(record.part));
+    RETURN_IF_ERROR(write_record(record));
+    return record;
+  }
+
+  // From the nearest tier, a second time if that could not be read, then from any other that has the step by then.
+  Status copy_file(const PartRecord& part) {
+    const std::string name = places().file(core_->options.rank);
+    const auto from = [&](size_t tier) {
+      PartCopy copied = copy_from(directory(tier).child(name), directory(at_).child(name), part);
+      if (copied.source_failed)
+        log(LogLevel::kWarning, "checkpoint: {}: {}", root().url, copied.status.error().to_string());
+      return copied;
+    };
+    PartCopy copied = from(0);
+    if (copied.source_failed) copied = from(0);
+    for (size_t tier = 1; tier < at_ && copied.source_failed; ++tier) {
+      if (save_->goes_to(tier) && while_waiting([&] { return save_->result_of(tier); })) copied = from(tier);
+    }
+    return std::move(copied.status);
+  }
+
+  // A copy on a thread of its own, which is left behind when the source does not answer.
+  PartCopy copy_from(const Location& source, const Location& target, const PartRecord& part) {
+    struct Shared {
+      std::stop_source stop;
+      Mutex mutex;
+      CondVar changed;
+      std::optional<Clock::time_point> reads_since GUARDED_BY(mutex);
+      bool is_left GUARDED_BY(mutex) = false;
+      std::optional<PartCopy> result GUARDED_BY(mutex);
+    };
+    const auto shared = std::make_shared<Shared>();
+    const std::stop_callback forward(core_->stop.get_token(), [shared] { shared->stop.request_stop(); });
+    const auto at_source = [shared, save = save_, at = at_](bool reading) {
+      MutexLock lock(shared->mutex);
+      if (shared->is_left) return;
+      shared->reads_since = reading ? std::optional(Clock::now()) : std::nullopt;
+      save->set_waiting(at, reading);
+    };
+    Thread thread("mr-ckpt-copy", [shared, source, target, part, at_source] {
+      PartCopy copied = copy_part_file(source, target, part, shared->stop.get_token(), at_source);
+      MutexLock lock(shared->mutex);
+      shared->result = std::move(copied);
+      shared->changed.notify_all();
+    });
+    MutexLock lock(shared->mutex);
+    const auto timeout = core_->options.tier_timeout;
+    while (!shared->result && !shared->is_left) {
+      constexpr std::chrono::milliseconds kTurn{200};
+      static_cast<void>(shared->changed.wait_until(shared->mutex, Clock::now() + std::min(kTurn, timeout)));
+      shared->is_left = !shared->result && timeout.count() > 0 && shared->reads_since &&
+                        Clock::now() - *shared->reads_since > timeout;
+    }
+    if (shared->result) return std::move(*shared->result);
+    shared->stop.request_stop();
+    save_->set_waiting(at_, false);
+    thread.detach();
+    return {fail(ErrorCode::kTimeout, "{} does not answer", source.url), true};
+  }
+
+  // Data before its record, each durable before the next is visible: a record that can be seen is true.
+  Status write_record(const WrittenRecord& record) {
+    const Location at = directory(at_).child(places().record(core_->options.rank));
+    RETURN_IF_ERROR(write_object(*at.storage, at.key, record.text));
     core_->metrics.add(Metric::kWriteBytes, file_->bytes());
+    publish_add(Published::kWriteBytes, file_->bytes());
     return {};
   }
 
-  Status finish(std::string state) {
-    const SaverOptions& options = core_->options;
-    const StepCommit commit{core_->root,
-                            save_->step(),
-                            options.attempt,
-                            options.world_size,
-                            Clock::now() + options.commit_timeout,
-                            core_->stop.get_token()};
-    if (options.rank != 0) return await_commit(commit);
-    RETURN_IF_ERROR(commit_step(commit, std::move(state)));
-    follow_up();
+  // Without tiers save() has checked it: there the caller hears of it at once.
+  Status check_tier() const {
+    if (core_->tiers.size() == 1) return {};
+    return core_->check_storage(at_, save_->step(), file_->bytes());
+  }
+
+  Status commit(WrittenRecord record) {
+    if (!documents_->state) {
+      core_->part = std::move(record);
+      return {};
+    }
+    wait_for_save_before();
+    if (core_->tiers[at_].options.node_local) return commit_on_node();
+    const StepCommit step = commit_in(*core_, at_, save_->step(), alive());
+    RETURN_IF_ERROR(commit_part(*core_, step, std::move(record), *documents_->state, documents_->metrics));
+    save_->committed(at_);
+    if (core_->options.rank == 0) follow_up(*core_, at_, save_->step());
     return {};
   }
 
-  // The step is committed; what comes now may fail without harm and is tried again by a later save.
-  void follow_up() {
-    const SaverOptions& options = core_->options;
-    const Location latest = core_->root.child(kLatestName);
-    if (auto written =
-            write_object(*latest.storage, latest.key, step_name(save_->step()) + "\n", {}, Durability::kVisible);
-        !written)
-      log(LogLevel::kWarning, "checkpoint: step {} is committed, but `latest` is not moved: {}", save_->step(),
-          written.error().to_string());
-    const auto cleaned = clean_up(core_->root, save_->step(), options.attempt,
-                                  {.keep_last = options.keep_last, .keep_every = options.keep_every}, core_->sweep);
-    core_->sweep = !cleaned;
-    if (!cleaned)
-      log(LogLevel::kWarning, "checkpoint: step {} is committed, but older files are left: {}", save_->step(),
-          cleaned.error().to_string());
+  Status commit_on_node() {
+    const size_t shared = core_->shared_tier();
+    RETURN_IF_ERROR(with_context(while_waiting([&] { return save_->result_of(shared); }),
+                                 "the tier that all nodes share has no manifest"));
+    const StepCommit commit = commit_in(*core_, at_, save_->step(), alive());
+    ASSIGN_OR_RETURN(const bool created, adopt_manifest(commit, core_->tiers[shared].options.root));
+    save_->committed(at_);
+    if (created) follow_up(*core_, at_, save_->step());
+    return {};
+  }
+
+  Location directory(size_t tier) const {
+    return step_location(core_->tiers[tier].options.root, save_->step()).child(core_->options.attempt);
   }
 
   const std::shared_ptr<Core> core_;
+  std::shared_ptr<Workspace> work_;  // while this tier reads the image
   const std::shared_ptr<Save> save_;
+  std::shared_ptr<Save> before_;  // the last one that goes to this tier; nullptr: none
+  const size_t at_;
   const std::shared_ptr<const RankFile> file_;
+  const std::shared_ptr<const Documents> documents_;
+  const std::shared_ptr<LiveTensors> live_;  // what to write instead of the image; nullptr: the image
+};
+
+// Counts the time that training stands in save(), for the checkpointer and for those who watch the process.
+class StallTimer {
+ public:
+  explicit StallTimer(Metrics& metrics) : metrics_(metrics) {}
+  ~StallTimer() {
+    const Clock::duration stood = Clock::now() - begun_;
+    metrics_.add_seconds(Metric::kStallSeconds, stood);
+    publish_add(Published::kStallNs, std::chrono::nanoseconds(stood).count());
+  }
+  StallTimer(const StallTimer&) = delete;
+  StallTimer& operator=(const StallTimer&) = delete;
+
+ private:
+  Metrics& metrics_;
+  const Clock::time_point begun_ = Clock::now();
 };
 
 class RankSaver final : public Saver {
  public:
-  RankSaver(Location root, const SaverOptions& options, int threads)
-      : core_(std::make_shared<Core>(std::move(root), options, threads)) {}
+  RankSaver(Location root, const SaverOptions& options)
+      : core_(std::make_shared<Core>(std::move(root), options)),
+        work_(std::make_shared<Workspace>(options.threads, options.pin)),
+        last_of_tier_(core_->tiers.size()) {}
 
   ~RankSaver() override {
     if (generation_ != fork_generation()) {
-      abandon();  // the thread and any locked mutex are the parent's
+      abandon();  // the threads and any locked mutex are the parent's
       return;
     }
-    if (!last_ || last_->wait_until(Clock::now() + core_->options.commit_timeout)) return;
-    core_->stop.request_stop();
-    if (last_->wait_until(Clock::now() + kStopGrace)) return;
-    log(LogLevel::kError, "checkpoint: the save of step {} hangs in storage and is left behind", last_->step());
+    stop_touching();
+    bool ended = all_end_until(Clock::now() + core_->options.commit_timeout);
+    if (!ended) {
+      core_->stop.request_stop();
+      ended = all_end_until(Clock::now() + kStopGrace);
+    }
+    if (ended) {
+      leave_hanging();
+      return;
+    }
+    log(LogLevel::kError, "checkpoint: the save of step {} hangs in storage and is left behind",
+        running_.back().save->step());
     abandon();
   }
 
   [[nodiscard]] Result<std::shared_ptr<PendingSave>> save(int64_t step, std::span<const TensorToSave> tensors,
-                                                          std::string state, std::string rank_state) override {
+                                                          std::string state, std::string rank_state,
+                                                          StepMetrics metrics, std::stop_token stop,
+                                                          const FillImage& fill) override {
+    return start(step, tensors, {std::move(state), std::move(rank_state), std::move(metrics)}, stop, fill);
+  }
+
+  [[nodiscard]] Result<std::shared_ptr<PendingSave>> save_part(int64_t step, std::span<const TensorToSave> tensors,
+                                                               std::string rank_state, std::stop_token stop) override {
+    if (core_->tiers.size() > 1)
+      return fail(ErrorCode::kUnsupported, "save_part: a Saver with tiers commits each of them by itself; use save()");
+    return start(step, tensors, {std::nullopt, std::move(rank_state)}, stop, {});
+  }
+
+  [[nodiscard]] Status commit(int64_t step, std::string state, StepMetrics metrics) override {
     if (generation_ != fork_generation()) return tl::unexpected<Error>(forked_error(step));
     MutexLock lock(mutex_);
-    MetricTimer stall(core_->metrics, Metric::kStallSeconds);
-    if (last_) {
-      RETURN_IF_ERROR(with_context(last_->take_unreported(), fmt::format("the save of step {} failed", last_->step())));
+    RETURN_IF_ERROR(take_failure());
+    if (!core_->part || core_->part->part.step != step)
+      return fail(ErrorCode::kInvalidArgument, "commit: no part of step {} was saved, or it is committed", step);
+    RETURN_IF_ERROR(check_state(step, state));
+    RETURN_IF_ERROR(clean_metrics(step, metrics));
+    const Status committed = commit_part(*core_, commit_in(*core_, 0, step), *std::exchange(core_->part, std::nullopt),
+                                         std::move(state), std::move(metrics));
+    if (committed) {
+      if (core_->options.rank == 0) follow_up(*core_, 0, step);
+      core_->metrics.add(Metric::kSaves, 1);
+    } else {
+      core_->tiers[0].sweep = true;
     }
-    RETURN_IF_ERROR(check_arguments(step, tensors, state, rank_state));
-    if (!file_ || !file_->matches(tensors)) {
-      ASSIGN_OR_RETURN(file_, RankFile::plan(tensors));
-    }
-    RETURN_IF_ERROR(make_room(file_->bytes()));
-
-    const int64_t bytes = file_->bytes();
-    Status storage_ready;
-    file_->snapshot(tensors, core_->image.data(), core_->executor, [&] { storage_ready = check_storage(step, bytes); });
-    RETURN_IF_ERROR(storage_ready);
-
-    last_step_ = step;
-    last_ = std::make_shared<Save>(step, file_->bytes());
-    auto job = std::make_shared<SaveJob>(core_, last_, file_);
-    thread_ = Thread("mr-ckpt-save", [job, state = std::move(state), rank_state = std::move(rank_state)]() mutable {
-      job->run(std::move(state), std::move(rank_state));
-    });
-    return last_;
+    return committed;
   }
 
   const Metrics& metrics() const override { return core_->metrics; }
 
- private:
-  // Leaves a thread that cannot be joined, and what it uses, to the end of the process.
-  void abandon() {
-    static_cast<void>(std::make_unique<Thread>(std::move(thread_)).release());
-    static_cast<void>(std::make_unique<std::shared_ptr<Core>>(core_).release());
-    static_cast<void>(std::make_unique<std::shared_ptr<Save>>(last_).release());
+  // Takes the image's memory and touches it behind the caller's back.
+  Status reserve(int64_t bytes) {
+    const int64_t cap = core_->options.memory_bytes;
+    RETURN_IF_ERROR(work_->make_room(cap > 0 ? std::min(bytes, cap) : bytes));
+    if (core_->options.pin) PinnedRange::see_context();
+    toucher_ = Thread("mr-ckpt-touch", [work = work_, stop = touching_.get_token()] {
+      touch_pages(work->image.span(), stop);
+      if (!stop.stop_requested()) work->pin_image();
+    });
+    return {};
   }
 
-  Status check_arguments(int64_t step, std::span<const TensorToSave> tensors, std::string_view state,
-                         std::string_view rank_state) const REQUIRES_LOCK(mutex_) {
+ private:
+  struct Running {
+    std::shared_ptr<Save> save;
+    std::vector<std::pair<size_t, Thread>> threads{};  // by the tier that they write
+  };
+
+  Result<std::shared_ptr<PendingSave>> start(int64_t step, std::span<const TensorToSave> tensors, Documents documents,
+                                             const std::stop_token& stop, const FillImage& fill) {
+    if (generation_ != fork_generation()) return tl::unexpected<Error>(forked_error(step));
+    MutexLock lock(mutex_);
+    const StallTimer stall(core_->metrics);
+    RETURN_IF_ERROR(take_failure());
+    if (core_->part.has_value()) core_->tiers[0].sweep = true;  // never committed
+    core_->part.reset();
+    RETURN_IF_ERROR(check_arguments(step, tensors, fill != nullptr));
+    if (documents.state) RETURN_IF_ERROR(check_state(step, *documents.state));
+    RETURN_IF_ERROR(check_state(step, documents.rank_state));
+    RETURN_IF_ERROR(clean_metrics(step, documents.metrics));
+    if (!file_ || !file_->matches(tensors)) {
+      ASSIGN_OR_RETURN(file_, RankFile::plan(tensors));
+    }
+    stop_touching();
+    const int64_t bytes = file_->bytes();
+    if (work_.use_count() > 1)  // one hangs in storage
+      work_ = std::make_shared<Workspace>(core_->options.threads, core_->options.pin);
+    const int64_t cap = core_->options.memory_bytes;
+    if (cap > 0 && bytes > cap) {
+      if (fill) return fail(ErrorCode::kUnsupported, "step {}: a save above memory_bytes from a device", step);
+      return start_through(step, tensors, std::move(documents), stop);
+    }
+    RETURN_IF_ERROR(work_->make_room(bytes));
+    if (fill) {
+      work_->pin_image();
+      RETURN_IF_ERROR(fill(work_->image.span(), file_->places(tensors, work_->image.data())));
+    }
+
+    Status storage_ready;
+    file_->snapshot(tensors, work_->image.data(), work_->executor, [&] {
+      if (core_->tiers.size() == 1) storage_ready = core_->check_storage(0, step, bytes);
+    });
+    RETURN_IF_ERROR(storage_ready);
+
+    last_step_ = step;
+    return launch(step, std::move(documents), nullptr, fill != nullptr);
+  }
+
+  // The tensors are written from where they are, through the memory that is allowed.
+  Result<std::shared_ptr<PendingSave>> start_through(int64_t step, std::span<const TensorToSave> tensors,
+                                                     Documents documents, const std::stop_token& stop)
+      REQUIRES_LOCK(mutex_) {
+    const int64_t cap = core_->options.memory_bytes;
+    if (!std::exchange(said_through_, true))
+      log(LogLevel::kWarning,
+          "checkpoint: a save has {}, memory_bytes allows {}: training stands still until it is written to {}",
+          format_bytes(file_->bytes()), format_bytes(cap), core_->tiers[0].options.root.url);
+    RETURN_IF_ERROR(work_->make_room(cap));
+    if (core_->tiers.size() == 1) RETURN_IF_ERROR(core_->check_storage(0, step, file_->bytes()));
+    last_step_ = step;
+    const auto live = std::make_shared<LiveTensors>(tensors);
+    const auto save = launch(step, std::move(documents), live);
+    const bool is_free = save->wait_image_free(stop);
+    live->leave();
+    if (is_free) return save;
+    save->set_reported();
+    return fail(ErrorCode::kCancelled, "stopped while step {} was written", step);
+  }
+
+  // A thread for each tier.
+  std::shared_ptr<Save> launch(int64_t step, Documents documents, const std::shared_ptr<LiveTensors>& live = nullptr,
+                               bool is_filled_later = false) REQUIRES_LOCK(mutex_) {
+    const bool tiered = core_->tiers.size() > 1;
+    const auto save =
+        std::make_shared<Save>(step, file_->bytes(), core_->places_of(step),
+                               tiered ? core_->options.tier_timeout : std::chrono::milliseconds(),
+                               Save::Events{.given_up = [core = core_](size_t tier) { ++core->stuck[tier]; },
+                                            .done =
+                                                [core = core_, step, bytes = file_->bytes()] {
+                                                  core->set_busy(step, false);
+                                                  publish_add(Published::kSavesUnderWay, -1);
+                                                  publish_add(Published::kUnwrittenBytes, -bytes);
+                                                }});
+    if (is_filled_later) save->expect_fill();
+    publish_add(Published::kSaves, 1);
+    publish_add(Published::kSavesUnderWay, 1);
+    publish_add(Published::kUnwrittenBytes, file_->bytes());
+    publish_now(Published::kLastSaveNs);
+    const auto shared = std::make_shared<const Documents>(std::move(documents));
+    if (tiered) core_->set_busy(step, true);
+    std::vector<std::shared_ptr<TierJob>> jobs;  // all hold the image before the first can release it
+    for (size_t tier = 0; tier < save->tiers(); ++tier) {
+      if (!save->goes_to(tier)) continue;
+      jobs.push_back(std::make_shared<TierJob>(core_, work_, save, last_of_tier_[tier], tier, file_, shared, live));
+      last_of_tier_[tier] = save;
+    }
+    running_.push_back({.save = save});
+    for (auto& job : jobs) {
+      const size_t tier = job->tier();
+      running_.back().threads.emplace_back(tier, Thread("mr-ckpt-save", [job = std::move(job)] { job->run(); }));
+    }
+    return save;
+  }
+
+  // The threads of a save that has ended. One that hangs in storage is left to itself.
+  void forget(Running running) {
+    for (auto& [tier, thread] : running.threads) {
+      if (running.save->given_up(tier) && thread.joinable()) thread.detach();
+    }
+  }
+  void leave_hanging() {
+    while (!running_.empty()) {
+      forget(std::move(running_.front()));
+      running_.pop_front();
+    }
+  }
+
+  // Waits for the saves that must have ended before the next. Their failure, unless wait() has returned it.
+  Status take_failure() REQUIRES_LOCK(mutex_) {
+    const size_t most = core_->tiers.size() == 1 ? 1 : kMostUnfinished;
+    while (!running_.empty() && (running_.size() >= most || running_.front().save->done())) {
+      const auto save = running_.front().save;
+      Status status = save->take_unreported();
+      forget(std::move(running_.front()));
+      running_.pop_front();
+      RETURN_IF_ERROR(with_context(std::move(status), fmt::format("the save of step {} failed", save->step())));
+    }
+    if (!running_.empty()) running_.back().save->wait_image_free();
+    return {};
+  }
+
+  void stop_touching() {
+    touching_.request_stop();
+    toucher_ = Thread();
+  }
+  bool all_end_until(Clock::time_point deadline) {
+    return std::ranges::all_of(
+        running_, [&](const Running& each) { return each.save->wait_until(deadline, std::nullopt).value_or(true); });
+  }
+
+  // Leaves threads that cannot be joined, and what they use, to the end of the process.
+  void abandon() {
+    static_cast<void>(std::make_unique<std::deque<Running>>(std::move(running_)).release());
+    static_cast<void>(std::make_unique<Thread>(std::move(toucher_)).release());
+    static_cast<void>(std::make_unique<std::shared_ptr<Workspace>>(work_).release());
+    static_cast<void>(std::make_unique<std::shared_ptr<Core>>(core_).release());
+  }
+
+  static Status check_state(int64_t step, std::string_view text) {
+    if (!is_utf8(text)) return fail(ErrorCode::kInvalidArgument, "step {}: a state that is not UTF-8", step);
+    if (text.size() > kMaxStateBytes)
+      return fail(ErrorCode::kInvalidArgument, "step {}: a state of {}; states are small, at most {}", step,
+                  format_bytes(std::ssize(text)), format_bytes(kMaxStateBytes));
+    return {};
+  }
+
+  // Leaves out values that are not finite: a loss that has become NaN is no reason to lose the save.
+  static Status clean_metrics(int64_t step, StepMetrics& metrics) {
+    for (const auto& [name, value] : metrics) {
+      if (!is_utf8(name)) return fail(ErrorCode::kInvalidArgument, "step {}: a metric's name is not UTF-8", step);
+    }
+    std::erase_if(metrics, [](const auto& metric) { return !std::isfinite(metric.second); });
+    return {};
+  }
+
+  Status check_arguments(int64_t step, std::span<const TensorToSave> tensors, bool is_filled_later) const
+      REQUIRES_LOCK(mutex_) {
     if (step < 0) return fail(ErrorCode::kInvalidArgument, "step {} is negative", step);
     if (step <= last_step_)
       return fail(ErrorCode::kInvalidArgument, "step {} does not come after step {}, the last one saved", step,
                   last_step_);
-    for (const std::string_view text : {state, rank_state}) {
-      if (!is_utf8(text)) return fail(ErrorCode::kInvalidArgument, "step {}: a state that is not UTF-8", step);
-      if (text.size() > kMaxStateBytes)
-        return fail(ErrorCode::kInvalidArgument, "step {}: a state of {}; states are small, at most {}", step,
-                    format_bytes(std::ssize(text)), format_bytes(kMaxStateBytes));
-    }
     for (const TensorToSave& tensor : tensors) {
       const bool empty = std::find(tensor.box.shape.begin(), tensor.box.shape.end(), 0) != tensor.box.shape.end();
-      if (tensor.data == nullptr && !empty)
+      if (tensor.data == nullptr && !empty && !is_filled_later)
         return fail(ErrorCode::kInvalidArgument, "tensor '{}' has no data", tensor.name);
     }
     return {};
   }
 
-  // The image's memory: what the last save used, unless this one needs more.
-  Status make_room(int64_t bytes) REQUIRES_LOCK(mutex_) {
-    constexpr int64_t kPage = 4096;
-    const int64_t needed = (bytes + kPage - 1) / kPage * kPage;
-    const int64_t cap = core_->options.memory_bytes;
-    if (cap > 0 && needed > cap)
-      return no_memory(fmt::format("the snapshot needs {} of memory, memory_bytes allows {}", format_bytes(needed),
-                                   format_bytes(cap)));
-    if (static_cast<int64_t>(core_->image.size()) >= needed) return {};
-    core_->image = Buffer();
-    core_->pool.reset();
-    ASSIGN_OR_RETURN(core_->pool, BufferPool::reserve(*MemoryBudget::process(), "checkpoint", needed));
-    ASSIGN_OR_RETURN(core_->image, core_->pool->acquire(static_cast<size_t>(needed)));
-    return {};
-  }
-
-  Status check_storage(int64_t step, int64_t bytes) const {
-    RETURN_IF_ERROR(check_step_open(core_->root, step, core_->options.attempt));
-    return check_space(*core_->root.storage, prefix_below(core_->root), bytes,
-                       fmt::format("step {} in {}", step, core_->root.url));
-  }
-
   const uint64_t generation_ = fork_generation();
   const std::shared_ptr<Core> core_;
-  Mutex mutex_;  // one save() at a time
+  std::shared_ptr<Workspace> work_;  // of the next save
+  Mutex mutex_;                      // one save() at a time
   int64_t last_step_ GUARDED_BY(mutex_) = -1;
   std::shared_ptr<const RankFile> file_ GUARDED_BY(mutex_);
-  std::shared_ptr<Save> last_;
-  Thread thread_;
+  bool said_through_ GUARDED_BY(mutex_) = false;  // that saves are larger than their memory
+  std::vector<std::shared_ptr<Save>> last_of_tier_ GUARDED_BY(mutex_);
+  std::deque<Running> running_;  // oldest first
+  std::stop_source touching_;
+  Thread toucher_;  // of the reserved image; ends before the image is used
 };
+
+Status check_root(const Location& root) {
+  if (!root.storage) return fail(ErrorCode::kInvalidArgument, "checkpoint: no storage");
+  if (root.storage->capabilities().conditional_write) return {};
+  return fail(ErrorCode::kUnsupported, "checkpoint: {} cannot create an object only if it is absent", root.url);
+}
+
+// A tier of one node takes its manifests from the nearest tier that all nodes share.
+Status check_shared_tier(const SaverOptions& options) {
+  const auto is_local = [](const TierOptions& tier) { return tier.node_local; };
+  if (std::ranges::none_of(options.tiers, is_local)) return {};
+  const auto shared = std::ranges::find_if_not(options.tiers, is_local);
+  const int64_t every = shared == options.tiers.end() ? options.save_every : shared->save_every;
+  if (every <= 1) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              "checkpoint: the nearest tier that all nodes share has save_every {}: it must take every save, because "
+              "the tiers of single nodes get their manifests from it",
+              every);
+}
 
 }  // namespace
 
+std::string PendingSave::folder() const {
+  return step_name(step());
+}
+
 Result<std::unique_ptr<Saver>> Saver::create(Location root, const SaverOptions& options) {
   const auto bad = [&](std::string_view reason) { return fail(ErrorCode::kInvalidArgument, "checkpoint: {}", reason); };
-  if (!root.storage) return bad("no storage");
   if (!restart_of(options.attempt))
     return bad(fmt::format("'{}' is not the name of an attempt; make_attempt gives one", options.attempt));
   if (options.world_size < 1 || options.world_size > kMaxWorldSize || options.rank < 0 ||
       options.rank >= options.world_size)
     return bad(fmt::format("rank {} of {}", options.rank, options.world_size));
-  if (options.threads < 0 || options.memory_bytes < 0 || options.keep_last < 0 || options.keep_every < 0 ||
-      options.commit_timeout.count() < 0)
-    return bad("a negative option");
-  if (!root.storage->capabilities().conditional_write)
-    return fail(ErrorCode::kUnsupported, "checkpoint: {} cannot create an object only if it is absent", root.url);
+  if (options.threads < 0 || options.memory_bytes < 0 || options.reserve_bytes < 0 ||
+      options.commit_timeout.count() < 0 || options.tier_timeout.count() < 0)
+    return bad("threads, memory_bytes, reserve_bytes, commit_timeout and tier_timeout are 0 or more");
+  RETURN_IF_ERROR(check_keep_rules(options.keep));
+  if (options.save_every < 0 || (options.tiers.empty() && options.save_every > 1))
+    return bad("save_every without tiers");
+  RETURN_IF_ERROR(check_root(root));
+  for (size_t i = 0; i < options.tiers.size(); ++i) {
+    const TierOptions& tier = options.tiers[i];
+    if (tier.save_every < 0) return bad("a negative option of a tier");
+    RETURN_IF_ERROR(with_context(check_keep_rules(tier.keep), tier.root.url));
+    RETURN_IF_ERROR(check_root(tier.root));
+    const auto is_same = [&](const Location& other) { return other.url == tier.root.url; };
+    if (is_same(root) || std::any_of(options.tiers.begin() + static_cast<std::ptrdiff_t>(i) + 1, options.tiers.end(),
+                                     [&](const TierOptions& each) { return is_same(each.root); }))
+      return bad(fmt::format("{} is given twice: each tier is another folder", tier.root.url));
+    if (i == 0 && tier.save_every > 1) return bad(fmt::format("{}: the nearest tier takes every save", tier.root.url));
+  }
+  RETURN_IF_ERROR(check_shared_tier(options));
   SaverOptions chosen = options;
   chosen.commit_timeout = std::min<std::chrono::milliseconds>(options.commit_timeout, std::chrono::hours(24 * 365));
-  const int threads = options.threads > 0 ? options.threads : std::min(available_cpus(), kMaxThreads);
-  return std::make_unique<RankSaver>(std::move(root), chosen, threads);
+  auto saver = std::make_unique<RankSaver>(std::move(root), chosen);
+  if (options.reserve_bytes > 0) RETURN_IF_ERROR(saver->reserve(options.reserve_bytes));
+  return saver;
 }
 
 }  // namespace millrace::checkpoint

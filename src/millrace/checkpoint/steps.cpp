@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is decided about whole steps: who writes what, which steps go, which are there.
+// Decisions about whole steps: which rank writes a tensor, which steps are removed, which exist.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,20 +8,27 @@
 #include <random>
 #include <utility>
 
+#include "millrace/base/units.h"
 #include "millrace/checkpoint/checkpoint.h"
+#include "millrace/checkpoint/detail/damage.h"
 #include "millrace/checkpoint/detail/keys.h"
 #include "millrace/checkpoint/detail/records.h"
 
 namespace millrace::checkpoint {
 
-Result<std::string> make_attempt(const Location& root) {
+Result<std::string> make_attempt(const Location& root, const std::string& nonce) {
   ASSIGN_OR_RETURN(const auto steps, list_step_directories(root));
   int64_t restart = 0;
   for (const int64_t step : steps) {
     ASSIGN_OR_RETURN(const Level level, list_level(step_location(root, step)));
-    for (const std::string& name : level.directories) restart = std::max(restart, restart_of(name).value_or(-1) + 1);
+    for (const std::string& name : level.directories) {
+      if (nonce.empty() || !name.ends_with("-" + nonce)) restart = std::max(restart, restart_of(name).value_or(-1) + 1);
+    }
   }
-  return fmt::format("r{:04}-{:08x}", restart, std::random_device()());
+  const std::string attempt =
+      fmt::format("r{:04}-{}", restart, nonce.empty() ? fmt::format("{:08x}", std::random_device()()) : nonce);
+  if (!restart_of(attempt)) return fail(ErrorCode::kInvalidArgument, "'{}' is no nonce of an attempt", nonce);
+  return attempt;
 }
 
 std::vector<int64_t> assign_writers(std::span<const int64_t> bytes, int64_t world_size) {
@@ -42,13 +49,92 @@ std::vector<int64_t> assign_writers(std::span<const int64_t> bytes, int64_t worl
   return writers;
 }
 
-std::vector<int64_t> steps_to_remove(std::span<const int64_t> steps, int64_t keep_last, int64_t keep_every) {
-  std::vector<int64_t> removed;
-  if (keep_last <= 0) return removed;
-  for (size_t i = 0; i + static_cast<size_t>(keep_last) < steps.size(); ++i) {
-    if (keep_every <= 0 || steps[i] % keep_every != 0) removed.push_back(steps[i]);
+Status check_keep_rules(const KeepRules& rules) {
+  if (rules.last < 0 || rules.every < 0 || rules.best < 0 || rules.young.count() < 0 || rules.quota_bytes < 0)
+    return fail(ErrorCode::kInvalidArgument, "checkpoint: a rule of what to keep is negative");
+  if (rules.best > 0 && rules.monitor.empty())
+    return fail(ErrorCode::kInvalidArgument, "checkpoint: to keep the best steps, name the metric that says which");
+  return {};
+}
+
+namespace {
+
+// Indices of the steps that the rule `best` holds, the best first.
+std::vector<size_t> best_steps(std::span<const StepInfo> steps, const KeepRules& rules) {
+  std::vector<std::pair<double, size_t>> ranked;
+  for (size_t i = 0; i < steps.size() && rules.best > 0; ++i) {
+    const auto metric = steps[i].metrics.find(rules.monitor);
+    if (!steps[i].damage && metric != steps[i].metrics.end())
+      ranked.emplace_back(rules.higher_is_better ? -metric->second : metric->second, i);
   }
-  return removed;
+  std::ranges::sort(ranked, [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : a.second > b.second;
+  });
+  std::vector<size_t> best;
+  for (const auto& [value, i] : ranked) {
+    if (std::ssize(best) < rules.best) best.push_back(i);
+  }
+  return best;
+}
+
+// Takes steps that are held until the rest is within the quota. `good`: those that are not damaged, ascending.
+void apply_quota(std::span<const StepInfo> steps, const KeepRules& rules, std::span<const size_t> good,
+                 std::span<const size_t> best, std::vector<StepVerdict>& verdicts) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < steps.size(); ++i) bytes += verdicts[i].stays ? steps[i].bytes : 0;
+  const auto is_best = [&](size_t i) { return std::ranges::find(best, i) != best.end(); };
+  const auto is_every = [&](size_t i) { return rules.every > 0 && steps[i].step % rules.every == 0; };
+  std::vector<size_t> victims;
+  for (const bool every : {false, true}) {
+    for (const size_t i : good) {
+      if (!is_best(i) && is_every(i) == every) victims.push_back(i);
+    }
+  }
+  victims.insert(victims.end(), best.rbegin(), best.rend());
+  for (const size_t i : victims) {
+    if (bytes <= rules.quota_bytes) break;
+    if (!verdicts[i].stays || i == good.back()) continue;
+    verdicts[i] = {false, fmt::format("over the quota of {}", format_bytes(rules.quota_bytes))};
+    bytes -= steps[i].bytes;
+  }
+}
+
+}  // namespace
+
+std::vector<StepVerdict> judge_steps(std::span<const StepInfo> steps, const KeepRules& rules,
+                                     std::chrono::sys_time<std::chrono::nanoseconds> now) {
+  std::vector<StepVerdict> verdicts(steps.size());
+  std::vector<size_t> good;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].damage) {
+      verdicts[i].why = "its manifest cannot be read";
+    } else {
+      good.push_back(i);
+    }
+  }
+  const std::vector<size_t> best = best_steps(steps, rules);
+  const bool all = rules.last == 0 && rules.best == 0 && rules.young.count() == 0;
+  for (size_t place = 0; place < good.size(); ++place) {
+    const StepInfo& info = steps[good[place]];
+    StepVerdict& verdict = verdicts[good[place]];
+    const auto behind = static_cast<int64_t>(good.size() - place);  // 1: the newest
+    const auto at = std::ranges::find(best, good[place]);
+    if (behind <= rules.last) {
+      verdict.why = fmt::format("last {}", rules.last);
+    } else if (at != best.end()) {
+      verdict.why = fmt::format("best {} by {}: {}", rules.best, rules.monitor, info.metrics.at(rules.monitor));
+    } else if (rules.every > 0 && info.step % rules.every == 0) {
+      verdict.why = fmt::format("every {}", rules.every);
+    } else if (rules.young.count() > 0 && now - info.committed < rules.young) {
+      verdict.why = "young";
+    } else if (behind == 1) {
+      verdict.why = "newest";
+    } else if (!all) {
+      verdict = {false, "no rule holds it"};
+    }
+  }
+  if (rules.quota_bytes > 0) apply_quota(steps, rules, good, best, verdicts);
+  return verdicts;
 }
 
 StepInfo step_info(const Manifest& manifest) {
@@ -56,9 +142,14 @@ StepInfo step_info(const Manifest& manifest) {
                 .attempt = manifest.attempt,
                 .world_size = manifest.world_size(),
                 .tensors = static_cast<int64_t>(manifest.tensors.size()),
+                .metrics = manifest.metrics,
                 .committed = manifest.created};
   for (const ManifestPart& part : manifest.parts) info.bytes += part.file_bytes;
   return info;
+}
+
+Result<std::vector<int64_t>> list_step_numbers(const Location& root) {
+  return list_step_directories(root);
 }
 
 Result<std::vector<StepInfo>> list_steps(const Location& root) {
@@ -68,8 +159,10 @@ Result<std::vector<StepInfo>> list_steps(const Location& root) {
     auto stored = read_manifest(root, step);
     if (stored) {
       infos.push_back(step_info(stored->manifest));
-    } else if (stored.error().code() != ErrorCode::kNotFound) {
+    } else if (is_damage(stored.error()) || stored.error().code() == ErrorCode::kUnsupported) {
       infos.push_back({.step = step, .damage = std::move(stored).error()});
+    } else if (stored.error().code() != ErrorCode::kNotFound) {
+      return tl::unexpected<Error>(std::move(stored).error());
     }
   }
   return infos;

@@ -33,6 +33,83 @@ inline Location local_root(const std::string& directory) {
   return root_of(open_local_storage(directory).value());
 }
 
+// Another storage, for tests that change or watch some of its calls.
+class WrappedStorage : public Storage {
+ public:
+  explicit WrappedStorage(std::shared_ptr<Storage> inner) : inner_(std::move(inner)) {}
+  std::string_view name() const override { return inner_->name(); }
+  Capabilities capabilities() const override { return inner_->capabilities(); }
+  [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
+                                                                const OpenOptions& options) override {
+    return inner_->open_read(key, options);
+  }
+  [[nodiscard]] Result<std::unique_ptr<Writer>> open_write(std::string_view key, const WriteOptions& options) override {
+    return inner_->open_write(key, options);
+  }
+  void submit(std::span<const Operation> operations, CompletionQueue& queue) override {
+    inner_->submit(operations, queue);
+  }
+  [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override { return inner_->stat(key); }
+  [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
+    return inner_->list(prefix, options);
+  }
+  [[nodiscard]] Status remove(std::span<const std::string> keys) override { return inner_->remove(keys); }
+  [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
+    return inner_->list_uploads(prefix);
+  }
+  [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo> uploads) override {
+    return inner_->abort_uploads(uploads);
+  }
+  [[nodiscard]] Status make_durable(std::span<const std::string> keys) override { return inner_->make_durable(keys); }
+  [[nodiscard]] Result<FreeSpace> free_space(std::string_view prefix) override { return inner_->free_space(prefix); }
+
+ private:
+  const std::shared_ptr<Storage> inner_;
+};
+
+// Remembers the ranges that were submitted.
+class WatchedStorage final : public WrappedStorage {
+ public:
+  using WrappedStorage::WrappedStorage;
+  struct Range {
+    int64_t offset = 0;
+    int64_t size = 0;
+    bool in_pages = false;  // the memory begins at a page
+  };
+  void submit(std::span<const Operation> operations, CompletionQueue& queue) override {
+    {
+      MutexLock lock(mutex_);
+      for (const Operation& operation : operations) {
+        if (const auto* write = std::get_if<Operation::Write>(&operation.what))
+          writes_.push_back(range(write->offset, write->data));
+        if (const auto* read = std::get_if<Operation::Read>(&operation.what))
+          reads_.push_back(range(read->offset, read->out));
+      }
+    }
+    WrappedStorage::submit(operations, queue);
+  }
+  // By offset.
+  std::vector<Range> writes() const {
+    MutexLock lock(mutex_);
+    return sorted(writes_);
+  }
+  std::vector<Range> reads() const {
+    MutexLock lock(mutex_);
+    return sorted(reads_);
+  }
+
+ private:
+  static Range range(int64_t offset, std::span<const std::byte> bytes) {
+    return {offset, std::ssize(bytes), reinterpret_cast<uintptr_t>(bytes.data()) % 4096 == 0};
+  }
+  static std::vector<Range> sorted(std::vector<Range> ranges) {
+    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.offset < b.offset; });
+    return ranges;
+  }
+  mutable Mutex mutex_;
+  std::vector<Range> writes_ GUARDED_BY(mutex_), reads_ GUARDED_BY(mutex_);
+};
+
 struct Array {
   formats::Dtype dtype = formats::Dtype::kF32;
   std::vector<int64_t> shape;
@@ -55,12 +132,18 @@ inline Arrays small_arrays(uint64_t seed) {
           {"mask \"x\" \xC3\xA9", make_array(Dtype::kBool, {3, 5, 2}, seed + 4)}};
 }
 
+// Content tells its step.
+inline Arrays arrays_of(int64_t step) {
+  return small_arrays(static_cast<uint64_t>(step) * 1'000);
+}
+
 inline Box box_of_all(const std::vector<int64_t>& shape) {
   return {std::vector<int64_t>(shape.size(), 0), shape};
 }
 
 // The box's bytes, element by element: slow and plain.
 inline std::string cut(const Array& array, const Box& box) {
+  if (box == box_of_all(array.shape)) return array.bytes;
   const int64_t size = formats::dtype_bits(array.dtype) / 8;
   int64_t elements = 1;
   for (const int64_t dimension : box.shape) elements *= dimension;

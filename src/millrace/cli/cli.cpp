@@ -12,6 +12,7 @@
 #include "millrace/base/open_files.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/signals.h"
+#include "millrace/link/stub_reader.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::cli {
@@ -21,7 +22,7 @@ namespace {
 constexpr std::string_view kDescription =
     "The path of training data and checkpoints between object storage, parallel file systems, NVMe and GPUs.";
 
-// The innermost verb that was typed so far, with the verbs above it: "millrace shards check".
+// The innermost verb on the command line, with the verbs above it: "millrace shards check".
 const CLI::App& typed_verb(const CLI::App& root, std::string& name) {
   const CLI::App* app = &root;
   name = app->get_name();
@@ -44,7 +45,7 @@ std::string usage_message(const CLI::App& verb, const CLI::ParseError& error) {
                      is_flag ? "flags go behind one of the verbs" : "there are", names);
 }
 
-// "--nodez" of "--nodez=2", "-z" of "-zq"; empty for what is no flag: "-", "-5", "--", a value.
+// "--nodez" of "--nodez=2", "-z" of "-zq"; empty for any other word: "-", "-5", "--", a value.
 std::string_view flag_in(std::string_view argument) {
   if (argument.size() < 2 || argument[0] != '-' || (argument[1] >= '0' && argument[1] <= '9')) return {};
   if (argument[1] == '-') return argument.size() > 2 ? argument.substr(0, argument.find('=')) : std::string_view();
@@ -66,8 +67,8 @@ std::string nearest_flag(const CLI::App& verb, std::string_view wrong) {
   return nearest;
 }
 
-// A flag that the verb does not have leaves its value behind as an argument, or takes one that was meant for something
-// else, and the parser then complains of those. Empty when all flags are known.
+// The first unknown flag. The parser would complain about its value instead, or about an argument that the flag took.
+// Empty when all flags are known.
 std::string unknown_flag(const CLI::App& verb, std::span<const char* const> arguments) {
   for (const std::string_view argument : arguments) {
     if (argument == "--") break;
@@ -79,7 +80,7 @@ std::string unknown_flag(const CLI::App& verb, std::span<const char* const> argu
   return {};
 }
 
-// Parsing stopped before the flags were looked at, so the one that matters now is searched by hand.
+// Parsing stopped before flags were read, so this searches for --json by hand.
 bool asks_for_json(int argc, const char* const* argv) {
   return std::any_of(argv, argv + argc, [](const char* argument) { return std::string_view(argument) == "--json"; });
 }
@@ -101,7 +102,7 @@ int print_help(const std::string& text) {
   return out.flush() ? kExitDone : kExitFailed;
 }
 
-// What an option does not go with stands behind its description: in the column of names it would push that away.
+// Prints exclusions behind the description of an option. In the column of names they would push the description away.
 class HelpFormatter final : public CLI::Formatter {
   std::string make_option_opts(const CLI::Option* option) const override {
     const std::string all = CLI::Formatter::make_option_opts(option);
@@ -117,6 +118,7 @@ class HelpFormatter final : public CLI::Formatter {
 
 int run_verb(const Verbs& verbs, const std::string& name) {
   raise_open_file_limit();
+  link::read_stubs_from_buckets();
   const SignalStop signals;
   Output out(verbs.options());
   Context context{out, signals.token()};
@@ -155,7 +157,7 @@ int parse_and_run(int argc, const char* const* argv) {
   add_cat(verbs);
   add_split(verbs);
   add_prepare(verbs);
-  CLI::App& shards = verbs.add_group("shards", "Look at shards, check them, make them exact");
+  CLI::App& shards = verbs.add_group("shards", "List, check and index shards, and print samples");
   add_shards_ls(verbs, shards);
   add_shards_check(verbs, shards);
   add_shards_index(verbs, shards);
@@ -166,8 +168,16 @@ int parse_and_run(int argc, const char* const* argv) {
   add_cluster_new(verbs, cluster);
   add_cluster_lint(verbs, cluster);
   add_job(verbs);
+  add_runs(verbs);
   add_env(verbs);
+  add_link(verbs);
+  add_monitor(verbs);
+  add_doctor(verbs);
+  add_bench(verbs);
   add_layout(verbs);
+  add_lerobot(verbs);
+  add_episodes(verbs);
+  add_tokenizer(verbs);
   add_completion(verbs);
   try {
     root.parse(argc, argv);
@@ -186,9 +196,9 @@ int parse_and_run(int argc, const char* const* argv) {
 }  // namespace
 
 int run_cli(int argc, const char* const* argv) {
-  // A reader that went away is seen by Output as an error of write.
+  // Output sees a reader that went away as an error of write.
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of its write, not the end of all
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of its write, not the end of the program
   try {
     return parse_and_run(argc, argv);
   } catch (const std::exception& error) {

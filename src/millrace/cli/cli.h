@@ -5,13 +5,13 @@
 
 namespace millrace::cli {
 
-// What a process ends with; docs/cli.md tells users.
+// The exit statuses of the process (docs/cli.md).
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitFindings = 3;
 
-// Runs the command line and answers the exit status: one of the above, or 128 + signal after a stop by SIGINT or
+// Runs the command line and returns the exit status: one of the above, or 128 + signal after a stop by SIGINT or
 // SIGTERM.
 int run_cli(int argc, const char* const* argv);
 

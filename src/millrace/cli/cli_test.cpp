@@ -161,7 +161,7 @@ TEST_F(CliTest, ConfigFileFillsInWhatTheCommandLineLeftOpen) {
 
   const Ran unknown = run({"split", "--config", write("d.toml", "[split]\npartz = 2\n")});
   EXPECT_EQ(unknown.status, kExitUsage);
-  EXPECT_THAT(unknown.err, HasSubstr("d.toml: 'partz' is no flag of 'split'"));
+  EXPECT_THAT(unknown.err, HasSubstr("d.toml: 'partz' is not a flag of 'split'"));
 }
 
 TEST_F(CliTest, CompletionKnowsEveryVerb) {

@@ -36,7 +36,7 @@ Status run_cat(const std::vector<std::string>& urls, Context& context) {
 
 void add_cat(Verbs& verbs) {
   auto urls = std::make_shared<std::vector<std::string>>();
-  CLI::App& app = verbs.add(verbs.root(), "cat", "Write objects to standard output, one after the other",
+  CLI::App& app = verbs.add(verbs.root(), "cat", "Write objects to standard output, one after another",
                             {"millrace cat s3://bucket/run1/config.json",
                              "millrace cat part-0.jsonl part-1.jsonl > all.jsonl", "millrace cat shards/manifest.json"},
                             [urls](Context& context) { return run_cat(*urls, context); });

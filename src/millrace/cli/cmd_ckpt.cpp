@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +18,7 @@ namespace {
 
 struct CkptArgs {
   std::string root;
+  std::vector<std::string> tiers;
   std::optional<int64_t> step;
   bool all = false;
 };
@@ -32,6 +34,7 @@ Json step_json(const checkpoint::StepInfo& info) {
   object["tensors"] = info.tensors;
   object["bytes"] = info.bytes;
   object["committed"] = utc_text(info.committed);
+  if (!info.metrics.empty()) object["metrics"] = info.metrics;
   return object;
 }
 
@@ -39,28 +42,73 @@ tl::unexpected<Error> no_checkpoints(const std::string& root) {
   return fail(ErrorCode::kNotFound, "{}: no checkpoints there", root);
 }
 
+tl::unexpected<Error> no_step(const std::string& root, int64_t step) {
+  return fail(ErrorCode::kNotFound, "{}: no checkpoint of step {}; `millrace ckpt ls` lists what is there", root, step);
+}
+
+// The tiers as given, nearest first, then the root.
+Result<std::vector<Location>> places_of(const CkptArgs& args) {
+  std::vector<Location> places;
+  for (const std::string& tier : args.tiers) {
+    ASSIGN_OR_RETURN(places.emplace_back(), open_url(tier));
+  }
+  ASSIGN_OR_RETURN(places.emplace_back(), open_url(args.root));
+  return places;
+}
+
+// A step and where it is.
+struct FoundStep {
+  checkpoint::StepInfo info;      // of the nearest good copy
+  std::vector<std::string> urls;  // the tiers that have it, with their damage
+  Json tiers = Json::array();
+};
+
+Result<std::map<int64_t, FoundStep>> find_steps(const std::vector<Location>& places) {
+  std::map<int64_t, FoundStep> found;
+  for (const Location& place : places) {
+    ASSIGN_OR_RETURN(const auto steps, checkpoint::list_steps(place));
+    for (const checkpoint::StepInfo& info : steps) {
+      FoundStep& step = found[info.step];
+      if (step.urls.empty() || (step.info.damage && !info.damage)) step.info = info;
+      step.urls.push_back(info.damage ? place.url + " (damaged)" : place.url);
+      step.tiers.push_back({{"url", place.url}, {"ok", !info.damage}});
+    }
+  }
+  return found;
+}
+
 Status run_ckpt_ls(const CkptArgs& args, Context& context) {
-  ASSIGN_OR_RETURN(const Location root, open_url(args.root));
-  ASSIGN_OR_RETURN(const auto steps, checkpoint::list_steps(root));
+  ASSIGN_OR_RETURN(const auto places, places_of(args));
+  ASSIGN_OR_RETURN(const auto steps, find_steps(places));
   if (steps.empty()) return no_checkpoints(args.root);
-  TextTable table({{"step", true}, {"attempt"}, {"ranks", true}, {"tensors", true}, {"bytes", true}, {"committed"}});
+  TextTable table({{"step", true},
+                   {"attempt"},
+                   {"ranks", true},
+                   {"tensors", true},
+                   {"bytes", true},
+                   {"committed"},
+                   {args.tiers.empty() ? "" : "tiers"}});
   std::string damage;
-  for (const checkpoint::StepInfo& info : steps) {
-    context.out.print_json(step_json(info));
-    const std::string step = fmt::format("{}", info.step);
+  for (const auto& [number, found] : steps) {
+    const checkpoint::StepInfo& info = found.info;
+    Json object = step_json(info);
+    if (!args.tiers.empty()) object["tiers"] = found.tiers;
+    context.out.print_json(object);
+    const std::string step = fmt::format("{}", number);
+    const std::string where = args.tiers.empty() ? "" : fmt::format("{}", fmt::join(found.urls, ", "));
     if (info.damage) {
-      table.add({step, "damaged", "", "", "", ""});
+      table.add({step, "damaged", "", "", "", "", where});
       damage += fmt::format("step {}: {}\n", step, printable(info.damage->to_string()));
     } else {
       table.add({step, info.attempt, format_count(info.world_size), format_count(info.tensors),
-                 format_bytes(info.bytes), utc_text(info.committed)});
+                 format_bytes(info.bytes), utc_text(info.committed), where});
     }
   }
   context.out.print_text(table.to_string() + damage);
   return {};
 }
 
-// Steps that `args` names: one, all, or the newest. Errors: not_found.
+// The steps that `args` asks for: one, all, or the newest. Errors: not_found.
 Result<std::vector<checkpoint::StepInfo>> chosen_steps(const CkptArgs& args, const Location& root) {
   ASSIGN_OR_RETURN(auto steps, checkpoint::list_steps(root));
   if (steps.empty()) return no_checkpoints(args.root);
@@ -69,8 +117,7 @@ Result<std::vector<checkpoint::StepInfo>> chosen_steps(const CkptArgs& args, con
   const auto found =
       std::find_if(steps.begin(), steps.end(), [&](const auto& info) { return info.step == *args.step; });
   if (found != steps.end()) return std::vector{*found};
-  return fail(ErrorCode::kNotFound, "{}: no checkpoint of step {}; `millrace ckpt ls` lists what is there", args.root,
-              *args.step);
+  return no_step(args.root, *args.step);
 }
 
 void print_tensors(const checkpoint::Checkpoint& checkpoint, Output& out) {
@@ -88,9 +135,12 @@ void print_tensors(const checkpoint::Checkpoint& checkpoint, Output& out) {
 }
 
 Status run_ckpt_show(const CkptArgs& args, Context& context) {
-  ASSIGN_OR_RETURN(const Location root, open_url(args.root));
-  ASSIGN_OR_RETURN(const auto steps, chosen_steps(args, root));
-  ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::Checkpoint::open(root, steps.front().step));
+  ASSIGN_OR_RETURN(const auto places, places_of(args));
+  ASSIGN_OR_RETURN(const auto found, find_steps(places));
+  if (found.empty()) return no_checkpoints(args.root);
+  const int64_t wanted = args.step.value_or(found.rbegin()->first);
+  if (!found.contains(wanted)) return no_step(args.root, wanted);
+  ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::Checkpoint::open(places, wanted));
   const checkpoint::StepInfo& info = checkpoint->info();
   const Json state = Json::parse(checkpoint->state(), nullptr, /*allow_exceptions=*/false);
   if (state.is_discarded()) {
@@ -98,15 +148,21 @@ Status run_ckpt_show(const CkptArgs& args, Context& context) {
   }
   Json object = step_json(info);
   object["state"] = state;
-  context.out.print(object, fmt::format("step {}, attempt {}, {}, {}, {}, committed {}\n\n", info.step, info.attempt,
+  std::string where;
+  if (!args.tiers.empty()) {
+    object["tiers"] = found.at(wanted).tiers;
+    where = fmt::format("in {}\n", fmt::join(found.at(wanted).urls, ", "));
+  }
+  context.out.print(object, fmt::format("step {}, attempt {}, {}, {}, {}, committed {}\n{}\n", info.step, info.attempt,
                                         counted(info.world_size, "rank"), counted(info.tensors, "tensor"),
-                                        format_bytes(info.bytes), utc_text(info.committed)));
+                                        format_bytes(info.bytes), utc_text(info.committed), where));
   print_tensors(*checkpoint, context.out);
+  for (const auto& [name, value] : info.metrics) context.out.print_text(fmt::format("{} {}\n", name, value));
   context.out.print_text(fmt::format("\nstate {}\n", state.dump(2, ' ', false, Json::error_handler_t::replace)));
   return {};
 }
 
-// Damage becomes findings; only a stop or storage that does not answer is an error.
+// Damage becomes findings. Only a stop, or a storage that does not answer, is an error.
 Status verify_step(const Location& root, const checkpoint::StepInfo& info, Context& context, Progress& progress) {
   int64_t damage = 0;
   const auto report = [&](const Error& error) {
@@ -162,22 +218,29 @@ CLI::Option* add_step_flag(CLI::App& app, CkptArgs& args) {
 void add_root(CLI::App& app, CkptArgs& args) {
   app.add_option("ROOT", args.root, "Folder of checkpoints")->required()->option_text(" ");
 }
+void add_tiers(CLI::App& app, CkptArgs& args) {
+  app.add_option("--tier", args.tiers, "A nearer tier of the same run; several, nearest first")
+      ->allow_extra_args(false)
+      ->option_text("URL");
+}
 
 }  // namespace
 
 void add_ckpt(Verbs& verbs) {
-  CLI::App& ckpt = verbs.add_group("ckpt", "Look at checkpoints and verify them");
+  CLI::App& ckpt = verbs.add_group("ckpt", "List, show, verify, compare, convert, copy, prune and follow checkpoints");
   auto args = std::make_shared<CkptArgs>();
   CLI::App& ls = verbs.add(ckpt, "ls", "List the committed steps",
                            {"millrace ckpt ls run1/checkpoints", "millrace ckpt ls run1/checkpoints --json",
-                            "millrace ckpt ls file:///nvme/run1"},
+                            "millrace ckpt ls s3://b/run1 --tier /nvme/run1 --tier /fsx/run1"},
                            [args](Context& context) { return run_ckpt_ls(*args, context); });
   add_root(ls, *args);
+  add_tiers(ls, *args);
   CLI::App& show = verbs.add(ckpt, "show", "Show the tensors and the state of one step",
                              {"millrace ckpt show run1/checkpoints", "millrace ckpt show run1/checkpoints --step 100",
                               "millrace ckpt show run1/checkpoints --json"},
                              [args](Context& context) { return run_ckpt_show(*args, context); });
   add_root(show, *args);
+  add_tiers(show, *args);
   add_step_flag(show, *args);
   CLI::App& verify = verbs.add(ckpt, "verify", "Read a step whole and check every hash and the tiling",
                                {"millrace ckpt verify run1/checkpoints", "millrace ckpt verify run1/checkpoints --all",
@@ -186,6 +249,13 @@ void add_ckpt(Verbs& verbs) {
   add_root(verify, *args);
   CLI::Option* step = add_step_flag(verify, *args);
   verify.add_flag("--all", args->all, "Every committed step")->excludes(step);
+  add_ckpt_diff(verbs, ckpt);
+  add_ckpt_export(verbs, ckpt);
+  add_ckpt_import(verbs, ckpt);
+  add_ckpt_restore(verbs, ckpt);
+  add_ckpt_prune(verbs, ckpt);
+  add_ckpt_follow(verbs, ckpt);
+  add_ckpt_advise(verbs, ckpt);
 }
 
 }  // namespace millrace::cli

@@ -19,7 +19,7 @@ struct ClusterLintArgs {
   std::vector<std::string> scripts;
 };
 
-// The rules about comments that silence belong to what can be found.
+// The rules about silencing comments are part of the list.
 std::vector<Rule> all_cluster_rules() {
   const auto rules = pcluster::config_rules(), more = suppression_rules();
   std::vector<Rule> all(rules.begin(), rules.end());
@@ -67,13 +67,14 @@ void add_cluster_lint(Verbs& verbs, CLI::App& group) {
          [args](const std::string& text) {
            args->options.version = usage_value("--pcluster", pcluster::parse_version(text));
          },
-         "The version of ParallelCluster that is to take the files (default: 3.12)")
+         "The version of ParallelCluster that will read the files (default: 3.12)")
       ->option_text("VERSION");
   app.add_option("--name", args->options.cluster_name, "The cluster's name, to check it too")->option_text("NAME");
-  app.add_option("--facts", args->facts_file, "What the account holds: reservations, subnets, security groups, buckets")
+  app.add_option("--facts", args->facts_file,
+                 "Facts about the account: reservations, subnets, security groups, buckets")
       ->option_text("FILE");
   app.add_option("--script", args->scripts,
-                 "A job script whose paths and options are held against the file; may be given again")
+                 "A job script whose paths and options are checked against the file; may be repeated")
       ->expected(1)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

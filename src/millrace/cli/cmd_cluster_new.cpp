@@ -55,7 +55,7 @@ void add_cluster_new(Verbs& verbs, CLI::App& group) {
       ->required()
       ->option_text(" ");
   app.add_option("--out", args->out, "Write here (default: standard output)")->option_text("FILE");
-  app.add_flag("--force", args->force, "Replace the file that is there");
+  app.add_flag("--force", args->force, "Replace an existing file");
   app.add_option_function<std::string>(
          "--pcluster",
          [args](const std::string& text) { args->version = usage_value("--pcluster", pcluster::parse_version(text)); },

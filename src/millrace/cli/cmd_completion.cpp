@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scripts for shells, generated from the tree of verbs and flags itself, so that they cannot drift from it.
+// Completion scripts for shells, generated from the tree of verbs and flags, so the two always agree.
 
 #include <fmt/format.h>
 
@@ -137,11 +137,11 @@ std::string zsh_script(const std::vector<VerbWords>& verbs) {
         "  [[ $state == verb ]] && _describe verb verbs\n  [[ $state == rest ]] && case $line[1] in\n{}  esac\n}}\n",
         names, arguments, cases);
   }
-  // An autoloaded file is the function itself, a sourced one registers it.
+  // zsh autoloads the file as the function itself; a sourced file registers the function.
   return script + "if [[ $funcstack[1] == _millrace ]]; then _millrace \"$@\"; else compdef _millrace millrace; fi\n";
 }
 
-// The verbs before the one that is typed are on the line, and no other of the same level is.
+// True when the verbs above are on the line and no verb of the same level is.
 std::string fish_condition(const VerbWords& verb) {
   std::string condition;
   for (const std::string& name : CLI::detail::split(verb.path, ' ')) {

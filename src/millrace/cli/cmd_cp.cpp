@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr int kStopPoll_ms = 100;
 
-// Waits for what standard input gives, and for the stop. 0 at its end.
+// Waits for bytes of standard input, or for the stop. 0 at the end of the input.
 Result<size_t> read_input(std::span<std::byte> out, const std::stop_token& stop) {
   for (;;) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
@@ -32,7 +32,7 @@ Result<size_t> read_input(std::span<std::byte> out, const std::stop_token& stop)
   }
 }
 
-// `-` is standard input: what comes until its end becomes the object, or nothing does.
+// `-` is standard input. The whole input becomes the object, or no object is written.
 Status cp_input(const TransferArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const Location to, open_url(args.target));
   if (to.key.empty() || args.target.ends_with('/')) {
@@ -90,7 +90,8 @@ void add_mv(Verbs& verbs) {
   };
   auto args = std::make_shared<Args>();
   CLI::App& app = verbs.add(
-      verbs.root(), "mv", "Copy, then remove at SRC what has arrived (within one file system, mv(1) only renames)",
+      verbs.root(), "mv",
+      "Copy, then remove from SRC each file that arrived (within one file system, mv(1) only renames)",
       {"millrace mv run1/checkpoint.safetensors s3://bucket/run1/", "millrace mv s3://bucket/old s3://bucket/new -r",
        "millrace mv logs s3://bucket/logs --recursive --exclude '*.tmp' --dry-run"},
       [args](Context& context) {

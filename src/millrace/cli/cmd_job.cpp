@@ -51,10 +51,10 @@ Status run_job_lint(const JobLintArgs& args, Context& context) {
 
 struct JobNewArgs {
   std::string kind, out, time, cluster_file;
-  std::optional<int64_t> gpus, cpus_per_gpu;
+  std::optional<int64_t> gpus, cpus_per_gpu, monitor_s;
   std::string log_dir = "logs";
   bool shared = false;
-  std::vector<std::string> stage, save;
+  std::vector<std::string> stage, save, follow;
   jobs::JobSpec spec;
 };
 
@@ -81,7 +81,7 @@ jobs::Copy parse_copy(const std::string& flag, const std::string& text) {
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
-// What the flags leave open follows from the kind.
+// Defaults that depend on the kind.
 void complete_job_spec(JobNewArgs& args) {
   jobs::JobSpec& spec = args.spec;
   const auto* kind = std::find_if(std::begin(kJobKinds), std::end(kJobKinds),
@@ -91,9 +91,11 @@ void complete_job_spec(JobNewArgs& args) {
   spec.gpus_per_node = args.gpus.value_or(kind->gpus);
   spec.cpus_per_gpu = args.cpus_per_gpu.value_or(spec.cpus_per_gpu);
   spec.exclusive = kind->exclusive && !args.shared;
+  spec.monitor_s = args.monitor_s.value_or(spec.gpus_per_node > 0 ? spec.monitor_s : 0);
   spec.log_dir = std::filesystem::absolute(args.log_dir).lexically_normal().string();
   for (const std::string& text : args.stage) spec.stage.push_back(parse_copy("--stage", text));
   for (const std::string& text : args.save) spec.save.push_back(parse_copy("--save", text));
+  for (const std::string& text : args.follow) spec.follow.push_back(parse_copy("--follow", text));
 }
 
 Status write_script(const std::string& path, const std::string& text) {
@@ -126,7 +128,7 @@ Status run_job_new(const JobNewArgs& args, Context& context) {
     context.out.print(object, text);
     return {};
   }
-  // Slurm does not make it, and without it the job fails without a word.
+  // Slurm does not make the folder, and without it the job fails silently.
   std::error_code error;
   std::filesystem::create_directories(args.spec.log_dir, error);
   if (error) context.out.note(fmt::format("make the folder of the log before sbatch: mkdir -p {}", args.spec.log_dir));
@@ -164,7 +166,7 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
   app.add_option("--cluster", args.cluster_file,
-                 "ParallelCluster file: what is not said of GPUs, CPUs, EFA and nodes that boot is as there")
+                 "ParallelCluster file: it gives the missing facts about GPUs, CPUs, EFA and nodes that boot")
       ->option_text("FILE");
   app.add_option("--time", args.time, "Time limit (default: 24:00:00; less for tests and preprocess)")
       ->option_text("LIMIT");
@@ -179,8 +181,13 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
       "Processes of train: started by torchrun, or one task for each GPU by srun (default: torchrun)");
   app.add_flag("--efa", spec.efa, "The nodes have EFA");
   app.add_flag("--wait-all-nodes", spec.wait_all_nodes, "Nodes boot for the job: start when all are there");
-  number("--monitor", spec.monitor_s, 0, "Seconds between samples of every node's GPUs, 0 for none (default: 60)");
+  app.add_option("--monitor", args.monitor_s,
+                 "Seconds between samples of what every node does, 0 for none (default: 60; without GPUs: 0)")
+      ->check(CLI::Range(int64_t{0}, kMaxCount))
+      ->option_text("N");
   number("--signal", spec.signal_s, 0, "Seconds before the limit to save and requeue, 0 for neither (default: 300)");
+  number("--max-restarts", spec.max_restarts, 0,
+         "Requeue after this many failures, unless three starts come no step further (default: 0; needs --signal)");
   app.add_option("--image", spec.image, "Container of pyxis: registry#image:tag or a .sqsh file")->option_text("IMAGE");
   app.add_option("--mount", spec.mounts, "Mount of the container, SRC:DST; may be repeated")
       ->option_text("SRC:DST")
@@ -192,6 +199,13 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
                  "Every node's DIR: copied at the end and after a limit, brought back at the start; may be repeated")
       ->option_text("DIR=URL")
       ->allow_extra_args(false);
+  app.add_option(
+         "--follow", args.follow,
+         "Checkpoints (checkpoint-N of the Hugging Face Trainer) in DIR: copied while it trains, the newest brought "
+         "back at the start; may be repeated")
+      ->option_text("DIR=URL")
+      ->allow_extra_args(false);
+  number("--follow-keep", spec.follow_keep, 1, "Checkpoints that stay at the URL of --follow (default: 3)");
   app.add_option("--input", spec.inputs, "preprocess: raw text; groot: the dataset")
       ->option_text("PATH")
       ->allow_extra_args(false);
@@ -199,12 +213,11 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
   app.add_option("--output", spec.output, "preprocess: where the shards go; groot: the checkpoints")
       ->option_text("URL");
   number("--tasks", spec.tasks, 1, "preprocess: tasks of the array (default: 10)");
-  number("--tasks-at-once", spec.tasks_at_once, 0, "preprocess: of which run at one time, 0 for all (default: 0)");
+  number("--tasks-at-once", spec.tasks_at_once, 0, "preprocess: tasks that run at one time, 0 for all (default: 0)");
   app.add_option("--folder", spec.folder, "storage-test: the shared folder")->option_text("DIR");
   number("--file-mib", spec.file_mib, 4, "storage-test: MiB that each node writes (default: 4096)");
-  number("--files", spec.files, 1,
-         "storage-test: empty files that each node makes, looks at and removes (default: 1000)");
-  app.add_option("--base-model", spec.base_model, "groot: what is tuned (default: nvidia/GR00T-N1.7-3B)")
+  number("--files", spec.files, 1, "storage-test: empty files that each node makes, stats and removes (default: 1000)");
+  app.add_option("--base-model", spec.base_model, "groot: the model to tune (default: nvidia/GR00T-N1.7-3B)")
       ->option_text("MODEL");
   app.add_option("--embodiment", spec.embodiment,
                  "groot: the robot, as Isaac-GR00T names it; new_embodiment for one of your own")
@@ -212,6 +225,9 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
   app.add_option("--modality-config", spec.modality_config, "groot: Python file that registers a new embodiment")
       ->option_text("FILE");
   number("--global-batch-size", spec.global_batch_size, 1, "groot: samples of a step over all GPUs (default: 64)");
+  number("--micro-batch-size", spec.micro_batch_size, 1,
+         "groot: samples that a GPU holds at once; a larger step is accumulated (default: what the plan recommends for "
+         "--gpu-type)");
   number("--max-steps", spec.max_steps, 1, "groot: steps (default: 10000)");
   number("--save-steps", spec.save_steps, 1, "groot: steps between checkpoints (default: 1000)");
 }
@@ -233,7 +249,7 @@ Status run_env_lint(const EnvLintArgs& args, Context& context) {
   std::vector<Finding> findings;
   if (args.lint.files.empty()) {
     findings = jobs::lint_environment({"environment", own_environment()}, args.environment);
-    for (Finding& finding : findings) finding.line = 0;  // it has no lines
+    for (Finding& finding : findings) finding.line = 0;  // the environment has no lines
   }
   for (const std::string& path : args.lint.files) {
     ASSIGN_OR_RETURN(const std::string text, read_lint_input(path));
@@ -248,7 +264,7 @@ Status run_env_lint(const EnvLintArgs& args, Context& context) {
 }  // namespace
 
 void add_job(Verbs& verbs) {
-  CLI::App& job = verbs.add_group("job", "Write batch scripts for Slurm, and check any before it is submitted");
+  CLI::App& job = verbs.add_group("job", "Write, check, submit and follow batch scripts for Slurm");
   auto spec = std::make_shared<JobNewArgs>();
   CLI::App& fresh = verbs.add(
       job, "new", "Write a batch script that passes the lint",
@@ -260,7 +276,7 @@ void add_job(Verbs& verbs) {
   add_job_new_flags(fresh, *spec);
   auto args = std::make_shared<JobLintArgs>();
   CLI::App& lint = verbs.add(
-      job, "lint", "Check batch scripts offline: what Slurm, the shell, NCCL and EFA will make of them",
+      job, "lint", "Check batch scripts offline, as Slurm, the shell, NCCL and EFA will read them",
       {"millrace job lint train.sbatch", "millrace job lint *.sbatch --cluster cluster.yaml --fail-on warning",
        "millrace job lint --explain SB03"},
       [args](Context& context) { return run_job_lint(*args, context); }, [args] { check_lint_flags(args->lint); });
@@ -268,8 +284,13 @@ void add_job(Verbs& verbs) {
   lint.add_option("--cluster", args->cluster_file,
                   "ParallelCluster file: partitions, GPUs, CPUs, EFA and mounts that the scripts must fit")
       ->option_text("FILE");
-  lint.add_option("--plan", args->plan_file, "What `millrace plan nodes --json` printed: the nodes of each model")
+  lint.add_option("--plan", args->plan_file, "The output of `millrace plan nodes --json`: the nodes of each model")
       ->option_text("FILE");
+  add_job_check(verbs, job);
+  add_job_submit(verbs, job);
+  add_job_runs(verbs, job);
+  add_job_logs(verbs, job);
+  add_job_why(verbs, job);
 }
 
 void add_env(Verbs& verbs) {
@@ -281,11 +302,11 @@ void add_env(Verbs& verbs) {
        "millrace env lint train.sbatch --json"},
       [args](Context& context) { return run_env_lint(*args, context); });
   add_lint_flags(lint, args->lint);
-  lint.add_option("--nodes", args->environment.nodes, "Nodes of the job (default: what the file says)")
+  lint.add_option("--nodes", args->environment.nodes, "Nodes of the job (default: from the file)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
   lint.add_flag("--efa", args->environment.efa,
-                "The traffic goes over EFA (default: where FI_PROVIDER or FI_EFA_ says so)");
+                "The traffic goes over EFA (default: when FI_PROVIDER or FI_EFA_ is set for it)");
 }
 
 }  // namespace millrace::cli

@@ -68,7 +68,7 @@ void print_directories(const std::vector<layout::DirectoryState>& directories, O
   out.print_text(table.to_string());
 }
 
-// What differs still makes the exit status 3.
+// Remaining differences make the exit status 3.
 void print_layout(const layout::Report& report, Context& context) {
   print_mounts(report.mounts, context.out);
   print_directories(report.directories, context.out);
@@ -151,20 +151,21 @@ CLI::App& add_layout_verb(Verbs& verbs, CLI::App& group, const std::string& name
 void add_layout(Verbs& verbs) {
   CLI::App& group = verbs.add_group("layout", "Directory trees of a cluster from one declaration");
   auto args = std::make_shared<LayoutArgs>();
-  CLI::App& apply = add_layout_verb(verbs, group, "apply", "Wait for mounts, make what is missing, mend what differs",
-                                    {"millrace layout apply layout.yaml", "millrace layout apply layout.yaml --dry-run",
-                                     "millrace layout apply layout.yaml --json"},
-                                    args, run_layout_apply);
-  apply.add_flag("--dry-run", args->dry_run, "Say what differs; change nothing and wait for nothing");
+  CLI::App& apply =
+      add_layout_verb(verbs, group, "apply", "Wait for mounts, make missing directories, correct different ones",
+                      {"millrace layout apply layout.yaml", "millrace layout apply layout.yaml --dry-run",
+                       "millrace layout apply layout.yaml --json"},
+                      args, run_layout_apply);
+  apply.add_flag("--dry-run", args->dry_run, "Say what differs; make no change and do not wait");
   add_layout_verb(
-      verbs, group, "show", "Compare a declaration with what is there",
+      verbs, group, "show", "Compare a declaration with the file systems",
       {"millrace layout show layout.yaml", "millrace layout show layout.yaml --json", "millrace layout show - --quiet"},
       args, run_layout_show);
-  CLI::App& clean = add_layout_verb(verbs, group, "clean", "Remove files that are older than their class keeps them",
+  CLI::App& clean = add_layout_verb(verbs, group, "clean", "Remove files that are older than their class allows",
                                     {"millrace layout clean layout.yaml --dry-run", "millrace layout clean layout.yaml",
                                      "millrace layout clean layout.yaml --json"},
                                     args, run_layout_clean);
-  clean.add_flag("--dry-run", args->dry_run, "Say what would be removed; remove nothing");
+  clean.add_flag("--dry-run", args->dry_run, "Say what would be removed; remove no file");
 }
 
 }  // namespace millrace::cli

@@ -93,7 +93,7 @@ Status run_ls(const LsArgs& args, Context& context) {
 
 void add_ls(Verbs& verbs) {
   auto args = std::make_shared<LsArgs>();
-  CLI::App& app = verbs.add(verbs.root(), "ls", "List what is in a folder or bucket",
+  CLI::App& app = verbs.add(verbs.root(), "ls", "List a folder or bucket",
                             {"millrace ls s3://bucket/shards", "millrace ls /fsx/run1 --recursive --summarize",
                              "millrace ls shards --recursive --include '*.tar' --exclude '*' --json"},
                             [args](Context& context) { return run_ls(*args, context); });
@@ -103,11 +103,11 @@ void add_ls(Verbs& verbs) {
       app.add_flag("-r,--recursive", args->options.recursive, "Everything below, instead of one level");
   CLI::Option* const summarize = app.add_flag("--summarize", args->summarize, "Count and add up at the end");
   app.add_flag("--uploads", args->uploads,
-               "Instead, what was begun at URL or below it and never finished: it takes room (and on S3 costs money)")
+               "List unfinished writes at URL or below it instead; they take space, and cost money on S3")
       ->excludes(recursive)
       ->excludes(summarize);
   app.add_flag("--bytes", args->bytes, "Sizes as exact numbers of bytes");
-  app.add_flag("--hidden", args->options.hidden, "Also what Millrace keeps below .millrace/");
+  app.add_flag("--hidden", args->options.hidden, "Show Millrace's own files below .millrace/ too");
   add_filter_flags(app, args->options.filter);
 }
 

@@ -43,7 +43,7 @@ void check_advise(AdviseArgs& args) {
   args.job.eta.recompute = args.memory.options.recompute == plan::Recompute::kFull;
 }
 
-// Prices of the book stand under the names of partitions.
+// The price book lists prices by partition name.
 Status add_prices(const AdviseArgs& args, KnownPartitions& known) {
   if (args.flags.prices.empty()) return {};
   ASSIGN_OR_RETURN(const plan::PriceBook book, price_book(args.flags));
@@ -64,7 +64,7 @@ std::string wait_text(const plan::Advice& advice) {
 
 void print_pick(const char* name, const std::optional<size_t>& index, const plan::AdvicePlan& plan, Context& context) {
   if (!index) {
-    context.out.print_text(fmt::format("{}: nothing\n\n", name));
+    context.out.print_text(fmt::format("{}: none\n\n", name));
     return;
   }
   const plan::Advice& advice = plan.all[*index];
@@ -142,7 +142,7 @@ Status run_plan_advise(const AdviseArgs& args, Context& context) {
 void add_plan_advise(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<AdviseArgs>();
   CLI::App& app = verbs.add(
-      plan, "advise", "Where to run a job: what starts now, what is done first, what costs least",
+      plan, "advise", "Where to run a job: the earliest start, the earliest end, the least cost",
       {"millrace plan advise --from-slurm --range 120:144 --steps 10000 --sample-time 130ms --measured-on rtx4090 "
        "--preset groot-guide",
        "millrace plan advise --partitions lab.json --target 128 --steps 10000 --sample-time 130ms --measured-on l40s "
@@ -152,8 +152,8 @@ void add_plan_advise(Verbs& verbs, CLI::App& plan) {
       [args](Context& context) { return run_plan_advise(*args, context); }, [args] { check_advise(*args); });
   plan::EtaOptions& eta = args->job.eta;
   add_partition_flags(app, args->partitions);
-  add_parsed_flag(app, "--range", args->range, "LOW:HIGH", "Samples an optimizer step that will do", parse_whole_range);
-  app.add_option("--target", args->target, "Samples an optimizer step that are wanted")
+  add_parsed_flag(app, "--range", args->range, "LOW:HIGH", "Acceptable samples an optimizer step", parse_whole_range);
+  app.add_option("--target", args->target, "Wanted samples an optimizer step")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
   add_parsed_flag(app, "--steps", eta.steps, "N", "Optimizer steps, of --target or the upper end of --range",
@@ -163,7 +163,7 @@ void add_plan_advise(Verbs& verbs, CLI::App& plan) {
                   parse_seconds);
   app.add_option("--measured-on", args->measured_on, "The GPU of that measurement")->option_text("NAME");
   add_parsed_flag(app, "--utilisation", eta.utilisation, "LOW:HIGH",
-                  "Of the peak, when nothing was measured (default: 0.3:0.5)", parse_range);
+                  "Share of the peak, without a measurement (default: 0.3:0.5)", parse_range);
   app.add_option("--model-parallel", eta.model_parallel, "GPUs that hold one copy of the model")
       ->check(CLI::Range(int64_t{1}, int64_t{65'536}))
       ->option_text("N");
@@ -172,8 +172,7 @@ void add_plan_advise(Verbs& verbs, CLI::App& plan) {
   app.add_option("--max-gpus", args->job.max_gpus, "Most GPUs to take (default: a partition)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
-  app.add_option("--script", args->job.script, "Of the commands that are printed (default: job.sh)")
-      ->option_text("FILE");
+  app.add_option("--script", args->job.script, "Script of the printed commands (default: job.sh)")->option_text("FILE");
   add_memory_flags(app, args->memory);
   add_prices_flag(app, args->flags);
   add_explain_flag(app, args->flags);

@@ -45,8 +45,8 @@ Status run_batch(const BatchArgs& args, Context& context) {
   }
   ASSIGN_OR_RETURN(plan::BatchPlan plan, plan::plan_batch(model, usable_gib));
   plan.why.terms.insert(plan.why.terms.begin(), {"usable", plan::Range::point(usable_gib), "GiB", source});
-  if (model.basis == plan::kGuideBasis) {
-    for (std::string& note : plan::guide_disagreements(gpu_id)) plan.why.notes.push_back(std::move(note));
+  if (model.basis == plan::kGrootGuideBasis) {
+    for (std::string& note : plan::groot_guide_notes(gpu_id)) plan.why.notes.push_back(std::move(note));
   }
   Json levels = Json::array();
   TextTable table({{"level"}, {"of memory", true}, {"batch", true}, {"used GiB", true}});
@@ -92,7 +92,7 @@ void add_plan_batch(Verbs& verbs, CLI::App& plan) {
        "millrace plan batch --gpu h100 --preset lora --parameters 7B --layers 32 --hidden 4096 --tokens 2048 "
        "--vocabulary 32000"},
       [args](Context& context) { return run_batch(*args, context); }, [args] { check_batch(*args); });
-  app.add_option("--gpu", args->gpu_name, "Of `plan gpus`; a MIG slice is h100-nvl:1g.12gb")->option_text("NAME");
+  app.add_option("--gpu", args->gpu_name, "A GPU of `plan gpus`; a MIG slice is h100-nvl:1g.12gb")->option_text("NAME");
   add_parsed_flag(app, "--memory", args->memory_bytes, "SIZE", "Memory of the GPU, instead of the catalogue's",
                   parse_positive_size);
   add_memory_flags(app, args->memory);

@@ -83,13 +83,13 @@ void add_plan_checkpoint(Verbs& verbs, CLI::App& plan) {
   for (const plan::CheckpointKind& kind : plan::checkpoint_kinds()) kinds.emplace_back(kind.name);
   add_choice_flag(
       app, "--kind", kinds, [args](const std::string& kind) { args->kind = kind; },
-      "What is saved of a parameter: 14, 12, 2 or 4 bytes (default: resumable)");
+      "What to save per parameter: 14, 12, 2 or 4 bytes (default: resumable)");
   add_parsed_flag(app, "--size", options.bytes, "SIZE", "Of one checkpoint, when it is known", parse_size);
   app.add_option("--models", options.models, "Models that share quota and bandwidth (default: 1)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
-  add_parsed_flag(app, "--quota", options.quota_bytes, "SIZE", "Space that there is", parse_size);
-  add_parsed_flag(app, "--used", options.used_bytes, "SIZE", "Of the quota, by other things", parse_size);
+  add_parsed_flag(app, "--quota", options.quota_bytes, "SIZE", "Available space", parse_size);
+  add_parsed_flag(app, "--used", options.used_bytes, "SIZE", "Space of the quota that other data use", parse_size);
   app.add_option("--keep-last", options.keep_last, "Checkpoints to keep")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");

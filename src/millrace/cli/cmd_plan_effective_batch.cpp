@@ -78,8 +78,8 @@ void add_plan_effective_batch(Verbs& verbs, CLI::App& plan) {
       [args](Context& context) { return run_effective_batch(*args, context); },
       [args] { check_effective_batch(*args); });
   plan::EffectiveBatchOptions& options = args->options;
-  add_parsed_flag(app, "--range", args->range, "LOW:HIGH", "Samples an optimizer step that will do", parse_whole_range);
-  app.add_option("--target", args->target, "Samples an optimizer step that are wanted; within --range the nearest")
+  add_parsed_flag(app, "--range", args->range, "LOW:HIGH", "Acceptable samples an optimizer step", parse_whole_range);
+  app.add_option("--target", args->target, "Wanted samples an optimizer step; within --range the nearest")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
   add_parsed_flag(app, "--gpus", options.gpus, "N,N-N", "Numbers of GPUs to choose from", parse_whole_list)->required();
@@ -94,7 +94,7 @@ void add_plan_effective_batch(Verbs& verbs, CLI::App& plan) {
   add_parallel("--tensor-parallel", options.tensor_parallel, "GPUs that share each layer");
   add_parallel("--pipeline-parallel", options.pipeline_parallel, "Stages of layers");
   add_parallel("--context-parallel", options.context_parallel, "GPUs that share each sequence");
-  app.add_option("--limit", args->limit, "Show so many (default: 20)")
+  app.add_option("--limit", args->limit, "Show at most this many (default: 20)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
   add_explain_flag(app, args->flags);

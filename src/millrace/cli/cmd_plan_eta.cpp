@@ -35,7 +35,7 @@ void check_eta(EtaArgs& args) {
   }
 }
 
-// Sets the price of a GPU's hour, and says where it is from.
+// Sets the price of a GPU hour and its source.
 Status add_price(const EtaArgs& args, plan::EtaOptions& options, plan::Why& why) {
   if (args.usd_per_gpu_hour >= 0) {
     options.usd_per_gpu_hour = args.usd_per_gpu_hour;
@@ -130,7 +130,7 @@ void add_plan_eta(Verbs& verbs, CLI::App& plan) {
   app.add_option("--measured-on", args->measured_on, "The GPU of that measurement (default: the same)")
       ->option_text("NAME");
   app.add_option("--gpu", args->gpu, "The GPU that it will run on")->option_text("NAME");
-  add_parsed_flag(app, "--parameters", options.parameters, "N", "Of the model, when nothing was measured",
+  add_parsed_flag(app, "--parameters", options.parameters, "N", "Parameters of the model, without a measurement",
                   parse_parameters);
   add_parsed_flag(app, "--tokens", options.tokens, "N", "A sample", parse_amount);
   add_parsed_flag(app, "--utilisation", options.utilisation, "LOW:HIGH", "Of the GPU's peak (default: 0.3:0.5)",

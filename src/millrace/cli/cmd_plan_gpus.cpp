@@ -234,7 +234,7 @@ Status run_plan_gpus(const GpusArgs& args, Context& context) {
 void add_plan_gpus(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<GpusArgs>();
   CLI::App& app = verbs.add(
-      plan, "gpus", "GPUs and instances by memory, speed and price; or those of a Slurm",
+      plan, "gpus", "GPUs and instances by memory, speed and price, or the GPUs of a Slurm cluster",
       {"millrace plan gpus --by memory", "millrace plan gpus --instances --by tflops-per-usd",
        "millrace plan gpus --gpu h100-nvl --mig --explain"},
       [args](Context& context) { return run_plan_gpus(*args, context); }, [args] { check_gpus(*args); });
@@ -242,7 +242,7 @@ void add_plan_gpus(Verbs& verbs, CLI::App& plan) {
       app, "--by", {"tflops", "memory", "bandwidth", kInstanceMeasures[0], kInstanceMeasures[1]},
       [args](const std::string& by) { args->by = by; }, "What ranks them (default: tflops)");
   app.add_option("--gpu", args->names, "Only this one; may be repeated")->option_text("NAME");
-  app.add_flag("--mig", args->mig, "The slices too into which MIG cuts them");
+  app.add_flag("--mig", args->mig, "Show the slices of MIG too");
   app.add_flag("--instances", args->instances, "Cloud instances instead");
   add_partition_flags(app, args->partitions);
   add_prices_flag(app, args->flags);

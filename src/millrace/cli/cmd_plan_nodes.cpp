@@ -50,7 +50,7 @@ void check_nodes(NodesArgs& args) {
   }
 }
 
-// What an hour of a node costs; nothing when no instance is named or the book does not have it.
+// The price of a node hour; nullopt without an instance, or when the book lacks it.
 Result<std::optional<plan::Price>> node_price(const NodesArgs& args, plan::Why& why) {
   if (args.instance.empty()) return std::nullopt;
   ASSIGN_OR_RETURN(const plan::PriceBook book, price_book(args.flags));
@@ -131,8 +131,8 @@ void add_plan_nodes(Verbs& verbs, CLI::App& plan) {
     return app.add_option(flag, value, description)->check(CLI::Range(int64_t{0}, kMaxCount))->option_text("N");
   };
   plan::NodesOptions& options = args->options;
-  add_count("--nodes", options.nodes, "Nodes that there are")->required();
-  add_count("--models", args->models, "So many models of equal weight")->check(CLI::Range(int64_t{1}, int64_t{1000}));
+  add_count("--nodes", options.nodes, "Available nodes")->required();
+  add_count("--models", args->models, "Number of models of equal weight")->check(CLI::Range(int64_t{1}, int64_t{1000}));
   app.add_option("--model", args->wishes, "One model; keys: weight, min, max, multiple; may be repeated")
       ->option_text("NAME:weight=W,min=N");
   add_count("--spares", options.spares, "Nodes to keep free (default: 0)");

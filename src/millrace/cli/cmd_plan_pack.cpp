@@ -137,11 +137,12 @@ void add_plan_pack(Verbs& verbs, CLI::App& plan) {
   app.add_option("--instance", args->instance, "Type of the nodes, from the catalogue")->option_text("TYPE");
   app.add_option("--node", args->node, "What a node has; keys: gpus, cpus, memory, disk")
       ->option_text("gpus=8,cpus=N,memory=SIZE");
-  app.add_option("--job", args->jobs,
-                 "Jobs; keys: gpus, cpus, memory, disk, count; what is not said is the GPUs' share; may be repeated")
+  app.add_option(
+         "--job", args->jobs,
+         "A job; keys: gpus, cpus, memory, disk, count; missing ones default to the GPUs' share; may be repeated")
       ->required()
       ->option_text("NAME:gpus=N");
-  app.add_option("--nodes", args->options.nodes, "Nodes that there are (default: as many as it takes)")
+  app.add_option("--nodes", args->options.nodes, "Available nodes (default: as many as needed)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
   app.add_option("--gpu-type", args->options.gpu_type, "As gres.conf names it (default: the instance's; untyped)")

@@ -36,11 +36,11 @@ void check_prepare(PrepareArgs& args) {
   if (args.options.tokenizer.empty()) throw CLI::RequiredError("--tokenizer");
   if (args.options.output.empty()) throw CLI::RequiredError("--out");
   if (!args.options.ids_format.empty() &&
-      (args.options.format != prepare::OutputFormat::kWebDataset || args.options.block_documents > 0)) {
+      (args.options.shards.format != prepare::OutputFormat::kWebDataset || args.options.shards.block_documents > 0)) {
     throw CLI::ValidationError("--ids", "is for tar shards without --block; other formats have their own form of ids");
   }
-  args.options.text = !args.no_text;
-  args.options.add_special_tokens = !args.no_special_tokens;
+  args.options.shards.text = !args.no_text;
+  args.options.shards.add_special_tokens = !args.no_special_tokens;
 }
 
 Status finish_folder(const std::string& url, Output& out) {
@@ -65,7 +65,7 @@ Status finish_folder(const std::string& url, Output& out) {
 // "read 0.1 s, encode 2.3 s on average, write 0.4 s: encoding limits"
 std::string stages_text(const prepare::PrepareReport& report) {
   const std::string_view limit = report.limiting_stage();
-  if (limit.empty()) return "nothing was left to do";
+  if (limit.empty()) return "all was done before";
   return fmt::format("read {}, encode {} a thread, write {}: {} is what limits", format_duration(report.read_seconds),
                      format_duration(report.encode_seconds), format_duration(report.write_seconds), limit);
 }
@@ -99,7 +99,7 @@ std::string dry_run_text(const prepare::PrepareOptions& options, const prepare::
                            : 0;
   return fmt::format(
       "would read {} in {} and write shards of task {} of {} below {}\n"
-      "expected: {}, {}, {} on disk ({:.1f} times the input), told from {}\n{}",
+      "expected: {}, {}, {} on disk ({:.1f} times the input), estimated from {}\n{}",
       format_bytes(report.part.input_bytes), counted(static_cast<int64_t>(report.part.inputs.size()), "file"),
       options.task.index, options.task.count, options.output, counted(estimate.documents, "document"),
       counted(estimate.tokens, "token"), format_bytes(estimate.output_bytes), times,
@@ -165,41 +165,43 @@ void add_output_flags(CLI::App& app, PrepareArgs& args) {
   add_choice_flag(
       app, "--format", {"webdataset", "megatron", "tokens"},
       [&options](const std::string& name) {
-        options.format = usage_value("--format", prepare::parse_output_format(name));
+        options.shards.format = usage_value("--format", prepare::parse_output_format(name));
       },
       "What to write: tar shards, Megatron's bin and idx, or llm.c's token files (default: webdataset)");
   add_choice_flag(
       app, "--ids", {"npy", "json", "raw"}, [&ids = options.ids_format](const std::string& name) { ids = name; },
       "In tar shards, ids as token_ids.npy (uint32), token_ids.json, or raw token_ids.u16 or .u32 (default: npy)");
   app.add_flag("--no-text", args.no_text, "Leave text.txt out of the samples");
-  app.add_option("--block", options.block_documents,
+  app.add_option("--block", options.shards.block_documents,
                  "In tar shards, the ids of N documents in one member: the smallest shards, without text")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->option_text("N");
-  add_size_flag(app, "--shard-size", options.shard_bytes, "Start a new shard at this size (default: one a task)");
+  add_size_flag(app, "--shard-size", options.shards.shard_bytes,
+                "Start a new shard at this size (default: one a task)");
 }
 
-// Which documents are taken.
+// The choice of documents.
 void add_selection_flags(CLI::App& app, prepare::PrepareOptions& options) {
-  app.add_flag("--strip", options.rules.strip,
-               "Without the white space at a document's ends, as Python's str.strip(); leave out what is empty then");
-  app.add_flag("--strict", options.rules.strict_utf8, "Invalid UTF-8 is an error, instead of being replaced");
+  app.add_flag(
+      "--strip", options.shards.rules.strip,
+      "Remove white space at a document's ends, as Python's str.strip(), and leave out documents that become empty");
+  app.add_flag("--strict", options.shards.rules.strict_utf8, "Make invalid UTF-8 an error, instead of replacing it");
   add_choice_flag(
       app, "--on-error", {"fail", "skip"},
-      [&options](const std::string& policy) { options.rules.skip_errors = policy == "skip"; },
+      [&options](const std::string& policy) { options.shards.rules.skip_errors = policy == "skip"; },
       "At a document with an error: stop, or leave it out and write it to SHARD.rejected.jsonl (default: fail)");
   app.add_option("--max-errors", options.max_errors, "Fail when more documents than this are left out (default: 1000)")
       ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
-  app.add_flag("--dedup", options.rules.dedup, "Leave out documents whose text came before in the task");
+  app.add_flag("--dedup", options.shards.rules.dedup, "Leave out documents whose text occurred earlier in the task");
   add_size_flag(app, "--dedup-memory", options.dedup_memory_bytes,
-                "What --dedup may take, 64 bytes a document at most (default: 1GiB)");
-  add_size_flag(app, "--min-bytes", options.rules.min_bytes, "Leave out documents with less text");
-  add_size_flag(app, "--max-bytes", options.rules.max_bytes, "Leave out documents with more text");
-  app.add_option("--min-tokens", options.rules.min_tokens, "Leave out documents with fewer ids")
+                "Memory for --dedup, at most 64 bytes per document (default: 1GiB)");
+  add_size_flag(app, "--min-bytes", options.shards.rules.min_bytes, "Leave out documents with less text");
+  add_size_flag(app, "--max-bytes", options.shards.rules.max_bytes, "Leave out documents with more text");
+  app.add_option("--min-tokens", options.shards.rules.min_tokens, "Leave out documents with fewer ids")
       ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
-  app.add_option("--max-tokens", options.rules.max_tokens, "Leave out documents with more ids")
+  app.add_option("--max-tokens", options.shards.rules.max_tokens, "Leave out documents with more ids")
       ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
 }
@@ -227,28 +229,29 @@ void add_prepare(Verbs& verbs) {
          "Do the Ith of N tasks, counted from 0 (default: the Slurm array's, else 0/1)")
       ->option_text("I/N");
   add_output_flags(app, *args);
-  add_document_flags(app, options.documents, options.text_field, options.rules.max_document_bytes);
-  add_text_flags(app, options.json_as_text, options.max_invalid_utf8);
+  add_document_flags(app, options.shards.documents, options.shards.text_field, options.shards.rules.max_document_bytes);
+  add_text_flags(app, options.text_rules.json_as_text, options.text_rules.max_invalid_utf8);
   CLI::Option* const documents = app.get_option("--documents");
   add_choice_flag(
       app, "--chat", {"chatml", "llama-3", "llama-2"},
       [&options, documents](const std::string& name) {
-        options.chat = name;
-        if (documents->empty()) options.documents = formats::DocumentMode::kJsonl;
+        options.shards.chat = name;
+        if (documents->empty()) options.shards.documents = formats::DocumentMode::kJsonl;
       },
-      "Lines of jsonl are conversations: write them through this template, with a mask of what is learned");
-  app.add_flag("--refuse-control-text", options.refuse_control_text,
-               "A message that holds the template's own marks is an error");
-  app.add_flag("--no-special-tokens", args->no_special_tokens, "Without what the tokenizer's post-processor adds");
-  app.add_option("--bos", options.bos, "Put this token before every document too")->option_text("TOKEN");
-  app.add_option("--eos", options.eos, "Put this token behind every document too")->option_text("TOKEN");
+      "Read lines of jsonl as conversations: write them through this template, with a mask of what is learned");
+  app.add_flag("--refuse-control-text", options.shards.refuse_control_text,
+               "Refuse messages that contain the template's control tokens");
+  app.add_flag("--no-special-tokens", args->no_special_tokens,
+               "Leave out the tokens that the tokenizer's post-processor adds");
+  app.add_option("--bos", options.shards.bos, "Also put this token before every document")->option_text("TOKEN");
+  app.add_option("--eos", options.shards.eos, "Also put this token behind every document")->option_text("TOKEN");
   add_selection_flags(app, options);
   app.add_option("--threads", options.threads, "Worker threads (default: the CPUs of this process)")
       ->check(CLI::Range(1, 4096))
       ->option_text("N");
-  app.add_flag("--replace", options.replace, "Write a finished task again when its inputs are others now");
+  app.add_flag("--replace", options.replace, "Write a finished task again when its inputs have changed");
   app.add_flag("--dry-run", options.dry_run,
-               "Say what would be done, and from a sample how much it will be; write nothing");
+               "Report what would be done and estimate its size from a sample, without writing");
 }
 
 }  // namespace millrace::cli

@@ -57,7 +57,7 @@ Status run_rm(const RmArgs& args, Context& context) {
 void add_rm(Verbs& verbs) {
   auto args = std::make_shared<RmArgs>();
   CLI::App& app = verbs.add(
-      verbs.root(), "rm", "Remove an object, or what is below a folder with --recursive",
+      verbs.root(), "rm", "Remove an object, or the content of a folder with --recursive",
       {"millrace rm shards/00007.tar", "millrace rm old-run --recursive --dry-run",
        "millrace rm scratch --recursive --include '*.tmp' --exclude '*'"},
       [args](Context& context) { return run_rm(*args, context); }, [args] { check_rm(*args); });
@@ -65,12 +65,11 @@ void add_rm(Verbs& verbs) {
   CLI::Option* const recursive = app.add_flag("-r,--recursive", args->options.recursive,
                                               "Everything below URL (directories of a file system stay)");
   app.add_flag("--uploads", args->options.uploads,
-               "Instead, what was begun at URL or below it and never finished: also what another program is still "
-               "writing to S3")
+               "Remove unfinished writes at URL or below it instead; on S3 also those of running programs")
       ->excludes(recursive);
   app.add_flag("--force-root", args->options.force_root, "Even when URL is a whole bucket or file system");
   add_filter_flags(app, args->options.filter);
-  app.add_flag("--dry-run", args->options.dry_run, "Say what would be removed; remove nothing");
+  app.add_flag("--dry-run", args->options.dry_run, "Say what would be removed; remove no object");
 }
 
 }  // namespace millrace::cli

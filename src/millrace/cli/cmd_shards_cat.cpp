@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kShownIds = 12;
 constexpr size_t kShownCharacters = 200;
-constexpr int64_t kMaxFieldBytes = int64_t{1} << 30;  // of what is decoded for printing
+constexpr int64_t kMaxFieldBytes = int64_t{1} << 30;  // of a field that is decoded for printing
 constexpr std::array<std::string_view, 6> kIdFields{"token_ids.npy", "token_ids.json", "token_ids.u16",
                                                     "token_ids.u32", "input_ids.npy",  "input_ids.json"};
 constexpr std::array<std::string_view, 2> kTextFields{"text.txt", "txt"};
@@ -116,7 +116,7 @@ Status print_sample(const CatArgs& args, int64_t number, std::string_view url, c
   return {};
 }
 
-// Of a shard whose samples are ids and nothing else, which only its index tells apart.
+// For a shard whose samples are bare ids, which only its index separates.
 Status cat_ids(const CatArgs& args, const Shard& shard, const formats::ShardIndex& index, const RandomReader& reader,
                Output& out, int64_t& number, int64_t& printed) {
   std::string data;
@@ -144,7 +144,7 @@ Status cat_ids(const CatArgs& args, const Shard& shard, const formats::ShardInde
   return {};
 }
 
-// Prints what is wanted of one shard; `number` counts samples over all shards, `printed` those that were printed.
+// Prints the wanted samples of one shard. `number` counts samples over all shards, `printed` the printed ones.
 Status cat_shard(const CatArgs& args, const Shard& shard, Context& context, int64_t& number, int64_t& printed) {
   Progress progress;
   ASSIGN_OR_RETURN(const auto reader, open_watched(shard, context.stop, progress));
@@ -163,7 +163,7 @@ Status cat_shard(const CatArgs& args, const Shard& shard, Context& context, int6
   return {};
 }
 
-// How many samples the shard has, when that can be known without reading it.
+// The number of samples, when it is known without reading the shard.
 Result<std::optional<int64_t>> known_samples(const Shard& shard) {
   if (shard.entry) return shard.entry->samples;
   ASSIGN_OR_RETURN(const std::optional<StoredIndex> stored, read_index(shard));
@@ -208,7 +208,7 @@ void add_shards_cat(Verbs& verbs, CLI::App& shards) {
   app.add_option("--limit", args->limit, "Print at most this many samples (default: all)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
-  app.add_flag("--fields", args->fields, "Only the fields and their sizes; decode nothing");
+  app.add_flag("--fields", args->fields, "Print fields and sizes only, without decoding");
 }
 
 }  // namespace millrace::cli

@@ -7,6 +7,8 @@
 #include "millrace/base/units.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/watched_reader.h"
+#include "millrace/formats/megatron.h"
+#include "millrace/formats/token_file.h"
 
 namespace millrace::cli {
 
@@ -14,11 +16,12 @@ namespace {
 
 struct IndexArgs {
   std::vector<std::string> urls;
+  std::optional<uint32_t> document_start;
   bool force = false;
   bool dry_run = false;
 };
 
-// Whether the shard already has one that can be used; a damaged one is an error that names --force.
+// Whether the shard has a usable index. A damaged one is an error that names --force.
 Result<bool> has_index(const Shard& shard) {
   const auto stored = read_index(shard);
   if (!stored) {
@@ -27,16 +30,36 @@ Result<bool> has_index(const Shard& shard) {
   return stored->has_value();
 }
 
-// A shard of a manifest has its index from `prepare`; another one would no longer be what the manifest names.
+// A shard of a manifest has its index from `prepare`. A new index would differ from the manifest's hash.
 Status check_not_ours(const Shard& shard) {
   if (!shard.entry) return {};
   return fail(ErrorCode::kInvalidArgument, "{}: its index comes from prepare; run that again to restore it",
               shard.location.url);
 }
 
-Result<formats::ShardIndex> build_index(const Shard& shard, Context& context, Progress& progress) {
+// A token file tells its documents apart by the id that begins each, a `.bin` of Megatron by the `.idx` beside it.
+Result<formats::ShardIndex> index_bin(const Shard& shard, const RandomReader& reader, const IndexArgs& args) {
+  ASSIGN_OR_RETURN(const bool is_token_file, formats::is_token_file(reader));
+  if (is_token_file) return formats::index_token_file(reader, args.document_start);
+  const auto idx_of = [](std::string_view bin) {
+    return std::string(bin.substr(0, bin.rfind('.'))) + std::string(formats::kMegatronIndexSuffix);
+  };
+  const auto idx = shard.location.storage->open_read(idx_of(shard.location.key));
+  if (!idx && idx.error().code() == ErrorCode::kNotFound) {
+    return fail(
+        ErrorCode::kNotFound,
+        "{}: is no token file of llm.c, and as one of Megatron it needs {} beside it, which tells its documents apart",
+        shard.location.url, idx_of(shard.location.url));
+  }
+  if (!idx) return tl::unexpected(idx.error());
+  return formats::index_megatron(reader, **idx);
+}
+
+Result<formats::ShardIndex> build_index(const Shard& shard, const IndexArgs& args, Context& context,
+                                        Progress& progress) {
   ASSIGN_OR_RETURN(const auto reader, open_watched(shard, context.stop, progress));
-  ASSIGN_OR_RETURN(formats::ShardIndex index, formats::index_shard(*reader));
+  const bool is_bin = shard.location.key.ends_with(".bin");
+  ASSIGN_OR_RETURN(formats::ShardIndex index, is_bin ? index_bin(shard, *reader, args) : formats::index_shard(*reader));
   const Location at = index_location(shard);
   RETURN_IF_ERROR(write_object(*at.storage, at.key, formats::serialize_shard_index(index)));
   return index;
@@ -54,7 +77,7 @@ Status index_one(const Shard& shard, const IndexArgs& args, Context& context, Pr
     context.out.print({{"type", "index"}, {"url", url}, {"dry_run", true}}, fmt::format("would build {}\n", url));
     return {};
   }
-  ASSIGN_OR_RETURN(const formats::ShardIndex index, build_index(shard, context, progress));
+  ASSIGN_OR_RETURN(const formats::ShardIndex index, build_index(shard, args, context, progress));
   context.out.print_done({{"type", "index"},
                           {"url", url},
                           {"dry_run", false},
@@ -91,12 +114,14 @@ void add_shards_index(Verbs& verbs, CLI::App& shards) {
   auto args = std::make_shared<IndexArgs>();
   CLI::App& app =
       verbs.add(shards, "index", "Build the indexes that shards of other tools lack",
-                {"millrace shards index foreign/*.tar", "millrace shards index 'foreign/{00000..00127}.tar'",
-                 "millrace shards index foreign --force --dry-run"},
+                {"millrace shards index 'foreign/{00000..00127}.tar'", "millrace shards index megatron/*.bin",
+                 "millrace shards index fineweb_train_*.bin --document-start 50256"},
                 [args](Context& context) { return run_shards_index(*args, context); });
   add_shard_arguments(app, args->urls);
-  app.add_flag("--force", args->force, "Build indexes that are there again");
-  app.add_flag("--dry-run", args->dry_run, "Say what would be built; write nothing");
+  app.add_flag("--force", args->force, "Rebuild existing indexes");
+  app.add_flag("--dry-run", args->dry_run, "Say what would be built; write no file");
+  app.add_option("--document-start", args->document_start,
+                 "Token files: the id that begins each document (default: 50256 of GPT-2, 128000 of Llama-3)");
 }
 
 }  // namespace millrace::cli

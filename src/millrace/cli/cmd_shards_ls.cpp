@@ -15,11 +15,11 @@ namespace {
 
 struct ShardRow {
   std::string url;
-  std::optional<int64_t> samples, tokens, bytes;  // nothing: unknown, or (bytes) the file is missing
+  std::optional<int64_t> samples, tokens, bytes;  // nullopt: unknown, or (bytes) the file is missing
   bool indexed = false;
 };
 
-// Nothing when the key is not there. Errors: those of storage but not_found.
+// nullopt when the key is missing. Errors: those of storage but not_found.
 Result<std::optional<int64_t>> stored_size(const Location& at) {
   const auto info = at.storage->stat(at.key);
   if (!info && info.error().code() == ErrorCode::kNotFound) return std::nullopt;

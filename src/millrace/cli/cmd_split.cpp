@@ -55,16 +55,16 @@ void add_split(Verbs& verbs) {
       ->required()
       ->check(CLI::Range(1, 1'000'000))
       ->option_text("N");
-  add_document_flags(app, options->documents, options->text_field, options->max_document_bytes);
-  add_text_flags(app, options->json_as_text, options->max_invalid_utf8);
-  app.add_option(
-         "--validation", options->validation,
-         "Put this share of the documents, chosen by their text, into a file of their own (0.01: one of a hundred)")
+  add_document_flags(app, options->documents.mode, options->documents.text_field,
+                     options->documents.max_document_bytes);
+  add_text_flags(app, options->text_rules.json_as_text, options->text_rules.max_invalid_utf8);
+  app.add_option("--validation", options->validation,
+                 "Put this share of the documents, chosen by their text, into a separate file (0.01: one of a hundred)")
       ->check(CLI::Range(0.0, 0.999999))
       ->option_text("SHARE");
-  app.add_option("--seed", options->seed, "Choose others for validation (default: 0)")->option_text("N");
-  app.add_flag("--replace", options->replace, "Write parts again that are there with other content");
-  app.add_flag("--dry-run", options->dry_run, "Say what would be written; write nothing");
+  app.add_option("--seed", options->seed, "Choose other documents for validation (default: 0)")->option_text("N");
+  app.add_flag("--replace", options->replace, "Overwrite existing parts with other content");
+  app.add_flag("--dry-run", options->dry_run, "Report what would be written, without writing");
 }
 
 }  // namespace millrace::cli

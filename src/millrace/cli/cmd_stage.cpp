@@ -74,10 +74,10 @@ void add_stage(Verbs& verbs) {
   add_source_and_target(app, args->source, args->target);
   app.add_flag("--create-bucket", args->stage.create_bucket, "Make the bucket of DST where there is none");
   app.add_option("--sample", args->stage.sample,
-                 "The file, by its path below SRC, that is downloaded and checked (default: the smallest archive)")
+                 "The file to download and check, by its path below SRC (default: the smallest archive)")
       ->option_text("PATH");
   app.add_option("--sample-dir", args->stage.sample_dir,
-                 "Keep the sample and what it unpacks to here (default: it is removed)")
+                 "Keep the sample and its unpacked members here (default: remove them)")
       ->option_text("DIR");
   add_transfer_flags(app, *args);
 }

@@ -100,12 +100,13 @@ void add_verify(Verbs& verbs) {
   add_source_and_target(app, args->source, args->target);
   CLI::Option* const recorded = app.add_flag_callback(
       "--recorded", [&options = args->options] { options.effort = VerifyOptions::Effort::kRecorded; },
-      "Believe the hashes that Millrace recorded, and S3's own MD5s; read only the rest");
+      "Believe hashes that Millrace recorded and S3's own MD5s; read only other files");
   app.add_flag_callback(
-         "--size-only", [&options = args->options] { options.effort = VerifyOptions::Effort::kSize; }, "Read nothing")
+         "--size-only", [&options = args->options] { options.effort = VerifyOptions::Effort::kSize; },
+         "Compare sizes only; read no content")
       ->excludes(recorded);
   app.add_flag("--extra", args->options.extra, "A file that only DST has is a difference too");
-  app.add_flag("--all", args->all, "Print what is the same too, with its proof");
+  app.add_flag("--all", args->all, "Print equal files too, with their proof");
   add_links_flag(app, args->options.follow_links);
   add_filter_flags(app, args->options.filter);
 }

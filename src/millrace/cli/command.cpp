@@ -38,9 +38,9 @@ CLI::Option* find_option(CLI::App& app, const std::string& name) {
 void apply_config_item(CLI::App& app, const std::string& path, const CLI::ConfigItem& item) {
   CLI::Option* option = find_option(app, item.name);
   if (option == nullptr || !option->get_configurable()) {
-    throw CLI::ValidationError("--config", path + ": '" + item.name + "' is no flag of '" + app.get_name() + "'");
+    throw CLI::ValidationError("--config", path + ": '" + item.name + "' is not a flag of '" + app.get_name() + "'");
   }
-  if (!option->empty()) return;  // the command line has said it
+  if (!option->empty()) return;  // the command line wins
   if (option->get_expected_min() == 0) {
     option->add_result(option->get_flag_value(item.name, CLI::ConfigTOML().to_flag(item)));
   } else {
@@ -71,23 +71,22 @@ CLI::App& Verbs::add(CLI::App& parent, const std::string& name, const std::strin
   std::string footer = "Examples:";
   for (const std::string& example : examples) footer += "\n  " + example;
   app.footer(footer);
-  // First of all options, so that what the file adds is parsed like the rest.
+  // The first option, so that options of the file are parsed like the rest.
   app.add_option_function<std::string>(
          "--config", [&app](const std::string& path) { apply_config_file(app, path); },
-         "Take flags that are not given here from this TOML file")
+         "Take missing flags from this TOML file")
       ->option_text("FILE")
       ->configurable(false)
       ->group("Everywhere");
   app.add_flag("--json", options_.json, "Print results as JSON, one object a line")->group("Everywhere");
-  app.add_flag("--quiet", options_.quiet,
-               "No progress, no notes, no word of what was done; errors, and what was asked to be shown, remain")
+  app.add_flag("--quiet", options_.quiet, "No progress, notes or report; errors and requested results remain")
       ->group("Everywhere");
   add_choice_flag(
       app, "--log", {"debug", "info", "warning", "error"},
       [this](const std::string& level) { options_.log = parse_log_level(level); },
       "Lowest level of log lines on stderr (default: warning)")
       ->group("Everywhere");
-  // In the environment, where everything that opens a bucket looks.
+  // Set in the environment, where all code that opens a bucket looks.
   app.add_option_function<std::string>(
          "--endpoint-url", [](const std::string& url) { setenv("AWS_ENDPOINT_URL_S3", url.c_str(), 1); },
          "Send requests for s3:// here (default: AWS's own)")
@@ -95,7 +94,8 @@ CLI::App& Verbs::add(CLI::App& parent, const std::string& name, const std::strin
       ->group("Everywhere");
   app.add_option_function<int>(
          "--timeout", [](int seconds) { setenv("MILLRACE_TIMEOUT", std::to_string(seconds).c_str(), 1); },
-         "Of requests to s3:// and http(s)://: try nothing again after so long, wait for no byte longer (default: 120)")
+         "For s3:// and http(s)://: stop retrying a request after this time, and fail when it is silent for this long "
+         "(default: 120)")
       ->check(CLI::Range(1, 1'000'000))
       ->option_text("SECONDS")
       ->group("Everywhere");
@@ -149,7 +149,7 @@ void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string&
 }
 
 void add_text_flags(CLI::App& app, bool& json_as_text, double& max_invalid_utf8) {
-  app.add_flag("--json-as-text", json_as_text, "Lines or paragraphs of JSON are meant, braces and all");
+  app.add_flag("--json-as-text", json_as_text, "Read JSON as lines or paragraphs, braces included");
   app.add_option("--max-invalid", max_invalid_utf8,
                  "Refuse a file with more ill-formed UTF-8 sequences a byte than this (default: 0.001; 1: none)")
       ->check(CLI::Range(0.0, 1.0))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What every verb is made of: it registers itself with its flags and three examples, turns its arguments into a library
-// configuration when they have been parsed, and runs. A wrong argument is thrown as CLI::ValidationError, as CLI11
-// wants it, and ends as a usage error; what fails later is a Status. For one thread.
+// The parts of a verb. A verb registers itself with its flags and three examples, turns its parsed arguments into a
+// library configuration, and runs. A wrong argument is thrown as CLI::ValidationError, as CLI11 requires, and ends as a
+// usage error. Later failures are Statuses. For one thread.
 
 #include <CLI/CLI.hpp>
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace millrace::cli {
 
-// What a verb runs with.
+// The context in which a verb runs.
 struct Context {
   Output& out;
   std::stop_token stop;
@@ -32,14 +32,13 @@ class Verbs {
 
   // A verb that only groups others ("shards").
   CLI::App& add_group(const std::string& name, const std::string& description);
-  // A verb below `parent`, with the flags that all verbs have; the caller adds the verb's own. When the verb is typed
-  // and its arguments are parsed, `check` (which may throw CLI::ValidationError) looks at them together; then `run` is
-  // chosen.
+  // Adds a verb below `parent`, with the flags that all verbs have; the caller adds the others. After its arguments are
+  // parsed, `check` looks at them together (it may throw CLI::ValidationError); then `run` is chosen.
   CLI::App& add(CLI::App& parent, const std::string& name, const std::string& description,
                 const std::array<std::string, 3>& examples, RunVerb run, std::function<void()> check = {});
 
   const OutputOptions& options() const { return options_; }
-  // Of the verb that was typed; empty before.
+  // The verb on the command line; empty before parsing.
   const RunVerb& chosen() const { return chosen_; }
 
  private:
@@ -48,7 +47,7 @@ class Verbs {
   RunVerb chosen_;
 };
 
-// Each is one file, cmd_<verb>.cpp.
+// Each function has its file, cmd_<verb>.cpp.
 void add_cp(Verbs& verbs);
 void add_mv(Verbs& verbs);
 void add_sync(Verbs& verbs);
@@ -64,12 +63,42 @@ void add_shards_check(Verbs& verbs, CLI::App& shards);
 void add_shards_index(Verbs& verbs, CLI::App& shards);
 void add_shards_cat(Verbs& verbs, CLI::App& shards);
 void add_ckpt(Verbs& verbs);
+void add_ckpt_advise(Verbs& verbs, CLI::App& ckpt);
+void add_ckpt_diff(Verbs& verbs, CLI::App& ckpt);
+void add_ckpt_export(Verbs& verbs, CLI::App& ckpt);
+void add_ckpt_follow(Verbs& verbs, CLI::App& ckpt);
+void add_ckpt_import(Verbs& verbs, CLI::App& ckpt);
+void add_ckpt_prune(Verbs& verbs, CLI::App& ckpt);
+void add_ckpt_restore(Verbs& verbs, CLI::App& ckpt);
 void add_plan(Verbs& verbs);
 void add_cluster_lint(Verbs& verbs, CLI::App& group);
 void add_cluster_new(Verbs& verbs, CLI::App& group);
 void add_layout(Verbs& verbs);
+void add_lerobot(Verbs& verbs);
+void add_lerobot_convert(Verbs& verbs, CLI::App& lerobot);
+void add_lerobot_edit(Verbs& verbs, CLI::App& lerobot);  // split, merge, delete
+void add_lerobot_demo(Verbs& verbs, CLI::App& lerobot);
+void add_lerobot_download(Verbs& verbs, CLI::App& lerobot);
+void add_lerobot_modality(Verbs& verbs, CLI::App& lerobot);
+void add_lerobot_repair(Verbs& verbs, CLI::App& lerobot);
+void add_lerobot_stats(Verbs& verbs, CLI::App& lerobot);
+void add_episodes(Verbs& verbs);
+void add_tokenizer(Verbs& verbs);
 void add_job(Verbs& verbs);
+void add_job_check(Verbs& verbs, CLI::App& job);
+void add_job_submit(Verbs& verbs, CLI::App& job);
+void add_job_runs(Verbs& verbs, CLI::App& job);
+void add_job_logs(Verbs& verbs, CLI::App& job);
+void add_job_why(Verbs& verbs, CLI::App& job);
+void add_runs(Verbs& verbs);
 void add_env(Verbs& verbs);
+void add_monitor(Verbs& verbs);
+void add_link(Verbs& verbs);
+void add_doctor(Verbs& verbs);
+void add_bench(Verbs& verbs);
+void add_bench_checkpoint(Verbs& verbs, CLI::App& bench);
+void add_bench_loader(Verbs& verbs, CLI::App& bench);
+void add_bench_tokenizer(Verbs& verbs, CLI::App& bench);
 void add_completion(Verbs& verbs);
 
 // The value, or a usage error that names the flag.
@@ -92,13 +121,13 @@ void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string&
                         int64_t& max_document_bytes);
 // --json-as-text and --max-invalid.
 void add_text_flags(CLI::App& app, bool& json_as_text, double& max_invalid_utf8);
-// Of what is counted: 2^53, as records have it.
+// The largest count: 2^53, as in records.
 inline constexpr int64_t kMaxCount = int64_t{1} << 53;
 inline constexpr const char* kInputHelp =
     "Text, jsonl or Parquet, also gzip or zstd: files, folders, globs, brace patterns, @FILE for a list, - for stdin";
 
 // Reads the options of `app` that the command line left open from a TOML file: keys at the top, or in a section named
-// like the verb ("[prepare]", "[shards.check]"); sections of other verbs are passed over.
+// like the verb ("[prepare]", "[shards.check]"); sections of other verbs are ignored.
 void apply_config_file(CLI::App& app, const std::string& path);
 
 }  // namespace millrace::cli

@@ -12,7 +12,7 @@ namespace millrace::cli {
 
 namespace {
 
-// No script and no cluster file is a hundredth of this; what is larger is something else, given by mistake.
+// Scripts and cluster files are below a hundredth of this. A larger file was given by mistake.
 constexpr size_t kMostInput = 16 << 20;
 
 Result<std::string> read_descriptor(int fd, const std::string& path) {
@@ -25,7 +25,7 @@ Result<std::string> read_descriptor(int fd, const std::string& path) {
     if (got == 0) return text;
     text.append(buffer, static_cast<size_t>(got));
     if (text.size() > kMostInput) {
-      return fail(ErrorCode::kOutOfRange, "{} is larger than 16 MiB, so it is no file to lint", path);
+      return fail(ErrorCode::kOutOfRange, "{} is larger than 16 MiB, so it is not a file to lint", path);
     }
   }
 }
@@ -40,7 +40,11 @@ std::string summary_text(const FindingCounts& counts, int64_t files) {
 }  // namespace
 
 void add_lint_flags(CLI::App& app, LintFlags& flags) {
-  app.add_option("FILE", flags.files, "Files to look at; - is standard input")->option_text(" ");
+  app.add_option("FILE", flags.files, "Files to check; - is standard input")->option_text(" ");
+  add_rule_flags(app, flags);
+}
+
+void add_rule_flags(CLI::App& app, LintFlags& flags) {
   add_choice_flag(
       app, "--fail-on", {"error", "warning", "never"},
       [&flags](const std::string& level) {
@@ -48,7 +52,7 @@ void add_lint_flags(CLI::App& app, LintFlags& flags) {
       },
       "The lowest severity that ends with exit status 3 (default: error)");
   app.add_flag("--sarif", flags.sarif, "Print one SARIF 2.1.0 log, as code scanners read it")->excludes("--json");
-  app.add_option("--explain", flags.explain, "Say all about one rule, and stop")->option_text("RULE");
+  app.add_option("--explain", flags.explain, "Explain one rule in full, and stop")->option_text("RULE");
   app.add_flag("--rules", flags.list_rules, "Print all rules as a Markdown table, and stop");
 }
 

@@ -23,17 +23,19 @@ struct LintFlags {
 
 // FILE..., --fail-on, --sarif, --rules and --explain.
 void add_lint_flags(CLI::App& app, LintFlags& flags);
+// The same without FILE, for a verb that looks at something else.
+void add_rule_flags(CLI::App& app, LintFlags& flags);
 
-// What `check` of the verb does: FILE may only be missing where --rules or --explain is given.
+// For the verb's `check`: FILE may be missing only with --rules or --explain.
 void check_lint_flags(const LintFlags& flags);
 
-// Answers --rules and --explain. False when neither is given. Errors: not_found (no such rule).
+// Prints the answer to --rules and --explain. False when neither is given. Errors: not_found (no such rule).
 [[nodiscard]] Result<bool> answer_about_rules(const LintFlags& flags, std::span<const Rule> rules, Context& context);
 
 // The bytes of a file, or of standard input for "-". Errors: as of open and read; out_of_range above 16 MiB.
 [[nodiscard]] Result<std::string> read_lint_input(const std::string& path);
 
-// Prints findings in order and a summary, and makes the exit status 3 where `flags` say so. `files`: how many were
+// Prints findings in order and a summary. Sets the exit status 3 when `flags` ask for it. `files`: the number of files
 // read.
 void print_findings(const LintFlags& flags, std::span<const Rule> rules, std::vector<Finding> findings, int64_t files,
                     Context& context);

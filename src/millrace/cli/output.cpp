@@ -61,7 +61,7 @@ double fraction_done(const Progress::Snapshot& s) {
   return -1;
 }
 
-// A bar that takes at most `room` characters; nothing where too few are left for one to say anything.
+// A bar of at most `room` characters; empty when that is too short to be useful.
 std::string progress_bar(double fraction, size_t room) {
   constexpr size_t kMostCells = 20, kFewestCells = 5, kFrame = 4;
   if (room < kFrame + kFewestCells) return {};
@@ -81,7 +81,7 @@ std::string part_text(const Progress::Part& part) {
   return text;
 }
 
-// What is under way, the oldest first, as far as it goes into `width` characters, and how many more there are.
+// The files under way, the oldest first, as many as fit `width` characters, and the number of the others.
 std::string parts_text(const std::vector<Progress::Part>& parts, size_t width) {
   for (size_t shown = parts.size();; --shown) {
     std::string text;
@@ -233,15 +233,14 @@ void Output::write_out(std::string_view text) {
 
 void Output::flush_locked() {
   const int error = write_all(out_fd_, buffer_);
-  // The reader has seen enough. Writes of ours are invisible until they are whole, so ending here leaves nothing
-  // behind.
+  // The reader went away. Writes are invisible until they are whole, so ending here leaves no partial file.
   if (error == EPIPE) std::_Exit(128 + SIGPIPE);
   if (error != 0 && failure_) failure_ = tl::unexpected(errno_error(error, "write to standard output"));
   buffer_.clear();
   flushed_ = Clock::now();
 }
 
-// What takes the progress off the terminal again.
+// The escape sequence that clears the progress from the terminal.
 std::string Output::wipe() {
   std::string codes;
   for (; lines_drawn_ > 0; --lines_drawn_) codes += lines_drawn_ > 1 ? "\r\x1b[K\x1b[A" : "\r\x1b[K";
@@ -283,7 +282,7 @@ std::string TextTable::to_string() const {
 }
 
 std::string printable(std::string_view text, size_t max_characters) {
-  // Four bytes are the longest code point, so the cut cannot show.
+  // A code point has at most four bytes, so the cut does not show.
   const bool cut_bytes = text.size() / 4 > max_characters;
   std::string clean;
   append_utf8_replaced(cut_bytes ? text.substr(0, 4 * (max_characters + 1)) : text, clean);
@@ -319,7 +318,7 @@ std::string utc_text(std::chrono::sys_time<std::chrono::nanoseconds> time) {
 }
 
 std::string counted(int64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : noun.ends_with('s') ? "es" : "s");
 }
 
 std::string format_progress(const Progress::Snapshot& s, std::string_view verb, size_t width) {

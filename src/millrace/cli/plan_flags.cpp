@@ -17,7 +17,7 @@ namespace millrace::cli {
 
 namespace {
 
-// The number at the front of `text`, and what follows it.
+// The number at the front of `text`, and the rest.
 std::optional<std::pair<double, std::string_view>> leading_number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -27,7 +27,7 @@ std::optional<std::pair<double, std::string_view>> leading_number(std::string_vi
 
 using Unit = std::pair<std::string_view, double>;
 
-// Refuses what `flag` would take for the smallest unit in silence.
+// Refuses a bare number, which would silently count as the smallest unit.
 void check_unit(const std::string& flag, const std::string& text, std::string_view example) {
   const auto number = leading_number(text);
   if (number && number->second.empty() && number->first > 0)
@@ -45,13 +45,10 @@ double parse_with_units(const std::string& flag, const std::string& text, const 
   throw CLI::ValidationError(flag, fmt::format("'{}' is not understood; write for example {}", text, example));
 }
 
-int64_t parse_whole(const std::string& flag, std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > kMaxCount) {
-    throw CLI::ValidationError(flag, fmt::format("'{}' is not a whole number", text));
-  }
-  return value;
+int64_t whole_number(const std::string& flag, std::string_view text) {
+  const auto value = parse_whole(text);
+  if (!value || *value > kMaxCount) throw CLI::ValidationError(flag, fmt::format("'{}' is not a whole number", text));
+  return *value;
 }
 
 }  // namespace
@@ -152,15 +149,13 @@ double parse_parameters(const std::string& flag, const std::string& text) {
 
 double parse_seconds(const std::string& flag, const std::string& text) {
   check_unit(flag, text, "140ms, 2s, 5m, 3h or 2d");
-  static constexpr std::array<Unit, 7> kUnits{
-      {{"", 1}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86400}}};
-  return parse_with_units(flag, text, kUnits, "140ms, 2s, 5m, 3h or 2d");
+  return usage_value(flag, parse_duration(text)).count();
 }
 
 std::pair<int64_t, int64_t> parse_whole_range(const std::string& flag, const std::string& text) {
   const size_t colon = text.find(':');
-  const int64_t low = parse_whole(flag, std::string_view(text).substr(0, colon));
-  const int64_t high = colon == std::string::npos ? low : parse_whole(flag, std::string_view(text).substr(colon + 1));
+  const int64_t low = whole_number(flag, std::string_view(text).substr(0, colon));
+  const int64_t high = colon == std::string::npos ? low : whole_number(flag, std::string_view(text).substr(colon + 1));
   if (high < low) throw CLI::ValidationError(flag, fmt::format("'{}': the end lies before the beginning", text));
   return {low, high};
 }
@@ -202,12 +197,12 @@ double parse_size(const std::string& flag, const std::string& text) {
 
 double parse_positive_size(const std::string& flag, const std::string& text) {
   const double bytes = parse_size(flag, text);
-  if (!(bytes > 0)) throw CLI::ValidationError(flag, fmt::format("'{}' is no size above 0", text));
+  if (!(bytes > 0)) throw CLI::ValidationError(flag, fmt::format("'{}' is not a size above 0", text));
   return bytes;
 }
 
 int64_t parse_count(const std::string& flag, const std::string& text, int64_t low) {
-  const int64_t value = parse_whole(flag, text);
+  const int64_t value = whole_number(flag, text);
   if (value < low) throw CLI::ValidationError(flag, fmt::format("'{}' is less than {}", text, low));
   return value;
 }
@@ -237,7 +232,7 @@ Spec parse_spec(const std::string& flag, const std::string& text) {
   for (std::string part; std::getline(parts, part, ',');) {
     const size_t at = part.find('=');
     if (at == std::string::npos || at == 0)
-      throw CLI::ValidationError(flag, fmt::format("'{}': '{}' is no key=value", text, part));
+      throw CLI::ValidationError(flag, fmt::format("'{}': '{}' is not key=value", text, part));
     spec.values.emplace_back(part.substr(0, at), part.substr(at + 1));
   }
   return spec;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the verbs of `millrace plan` share: values as people type them, and how an answer shows what stands behind it.
+// Shared by the verbs of `millrace plan`: parsers of typed values, and the evidence printed with an answer.
 
 #include <cstdint>
 #include <functional>
@@ -31,10 +31,10 @@ void add_prices_flag(CLI::App& app, PlanFlags& flags);
 // A small file. Errors: not_found, invalid_argument (larger than 16 MiB).
 [[nodiscard]] Result<std::string> read_plan_file(const std::string& path);
 
-// Formulas, constants with their sources, notes: behind every answer. --explain shows what was given too.
+// The formulas, the constants with their sources, and the notes of an answer. --explain adds the given values.
 void print_why(Context& context, const plan::Why& why, const PlanFlags& flags);
 
-// "12", "9.5", "9.5 to 12", with as many digits as say something.
+// "12", "9.5", "9.5 to 12", with significant digits only.
 std::string range_text(const plan::Range& range);
 // A number with three significant digits, whole when large.
 std::string number_text(double value);
@@ -50,10 +50,10 @@ std::pair<int64_t, int64_t> parse_whole_range(const std::string& flag, const std
 std::vector<int64_t> parse_whole_list(const std::string& flag, const std::string& text);
 // "0.3:0.5" or "0.4".
 plan::Range parse_range(const std::string& flag, const std::string& text);
-// The number of a model's parameters: as an amount, from 100,000 on, since "7" is a forgotten "B".
+// The number of parameters of a model, as an amount: 100,000 or more, because "7" is a forgotten "B".
 double parse_parameters(const std::string& flag, const std::string& text);
-// Times, rates and sizes have a unit: a bare number is refused (but 0), since nobody means 21.3 bytes.
-// "140ms", "2s", "5m", "3h", "2d".
+// Times, rates and sizes have a unit: a bare number other than 0 is refused, because no one means 21.3 bytes. "140ms",
+// "2s", "5m", "3h", "2d".
 double parse_seconds(const std::string& flag, const std::string& text);
 // Bytes a second: "7.03GB/s", "500MB", "3200Gbps".
 double parse_rate(const std::string& flag, const std::string& text);
@@ -69,7 +69,7 @@ struct Spec {
   std::vector<std::pair<std::string, std::string>> values;
 };
 Spec parse_spec(const std::string& flag, const std::string& text);
-// Gives each value to the function of its key. Throws for a key that has none.
+// Gives each value to the function of its key. Throws for a key without a function.
 using SpecKeys = std::map<std::string, std::function<void(const std::string&)>, std::less<>>;
 void apply_spec(const std::string& flag, const Spec& spec, const SpecKeys& keys);
 
@@ -83,7 +83,7 @@ CLI::Option* add_parsed_flag(CLI::App& app, const std::string& flag, T& value, c
       ->option_text(word);
 }
 
-// One file a verb, cmd_plan_<verb>.cpp.
+// Each verb has its file, cmd_plan_<verb>.cpp.
 void add_plan_gpus(Verbs& verbs, CLI::App& plan);
 void add_plan_batch(Verbs& verbs, CLI::App& plan);
 void add_plan_effective_batch(Verbs& verbs, CLI::App& plan);

@@ -17,7 +17,7 @@ double gib_of(double bytes) {
 plan::Measured parse_measured(const std::string& text) {
   const size_t colon = text.find(':');
   if (colon == std::string::npos)
-    throw CLI::ValidationError("--measured", fmt::format("'{}' is no BATCH:SIZE, for example 8:21.3GiB", text));
+    throw CLI::ValidationError("--measured", fmt::format("'{}' is not BATCH:SIZE, for example 8:21.3GiB", text));
   const auto [batch, end] = parse_whole_range("--measured", text.substr(0, colon));
   return {batch, gib_of(parse_positive_size("--measured", text.substr(colon + 1)))};
 }
@@ -31,7 +31,7 @@ bool same_batch(const std::vector<plan::Measured>& points) {
                      [&](const plan::Measured& point) { return point.batch == points[0].batch; });
 }
 
-// Without a preset: enough is measured or given, or the model's facts are asked for.
+// Without a preset: needs measured peaks, given values or the model's facts.
 void check_given(const MemoryFlags& args) {
   const bool measured = !args.points.empty() && (!same_batch(args.points) || args.per_sample_bytes > 0);
   if (measured || (args.fixed_bytes >= 0 && args.per_sample_bytes > 0)) return;
@@ -44,12 +44,12 @@ void check_given(const MemoryFlags& args) {
       fmt::format("{}. Give its facts (--parameters 3B --layers 32 --hidden 4096 --tokens 2048 --vocabulary 32000), or "
                   "two measured peaks (--measured 4:14.8GiB --measured 8:21.3GiB), or --fixed SIZE and --per-sample "
                   "SIZE; the constants of the GR00T guide are --preset {}",
-                  what, kGuidePreset));
+                  what, plan::kGrootGuidePreset));
 }
 
-// The guide's constants, or none, with those that were given in their place.
+// The guide's constants, or none, with given values in their place.
 plan::MemoryModel constant_model(const MemoryFlags& args) {
-  plan::MemoryModel model = plan::guide_model();
+  plan::MemoryModel model = plan::groot_guide_model();
   if (args.preset.empty()) {
     model = {.basis = "given constants", .overhead_gib = plan::kDefaultOverheadGib, .confidence = "low"};
     model.why.terms = {{"fixed", {}, "GiB", plan::kGiven},
@@ -100,7 +100,7 @@ void add_shape_flags(CLI::App& app, plan::PresetOptions& options, double& traina
                             : word == "selective" ? plan::Recompute::kSelective
                                                   : plan::Recompute::kNone;
       },
-      "Computed again in backward: nothing, all but attention and every other matrix product, whole layers");
+      "Recomputed in backward: no layer, all but attention and every other matrix product, whole layers");
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ void check_memory_flags(MemoryFlags& args) {
   if (args.overhead_bytes >= 0) args.options.overhead_gib = gib_of(args.overhead_bytes);
   if (args.preset.empty() && has_shape(args.options.shape)) args.preset = "full-adamw";
   if (args.preset.empty()) return check_given(args);
-  if (args.preset == kGuidePreset) return;
+  if (args.preset == plan::kGrootGuidePreset) return;
   if (args.fixed_bytes >= 0) {
     throw CLI::ValidationError(
         "--fixed", fmt::format("is what the preset {} counts from --parameters; leave one of them out", args.preset));
@@ -125,7 +125,7 @@ void check_memory_flags(MemoryFlags& args) {
 
 Result<plan::MemoryModel> memory_model(const MemoryFlags& args) {
   plan::MemoryModel model = constant_model(args);
-  if (!args.preset.empty() && args.preset != kGuidePreset) {
+  if (!args.preset.empty() && args.preset != plan::kGrootGuidePreset) {
     ASSIGN_OR_RETURN(model, plan::preset_model(args.options));
   }
   if (args.points.empty()) return model;
@@ -135,10 +135,10 @@ Result<plan::MemoryModel> memory_model(const MemoryFlags& args) {
 void add_memory_flags(CLI::App& app, MemoryFlags& args) {
   std::vector<std::string> names;
   for (const plan::Preset& preset : plan::presets()) names.emplace_back(preset.name);
-  names.emplace_back(kGuidePreset);
+  names.emplace_back(plan::kGrootGuidePreset);
   add_choice_flag(
       app, "--preset", names, [&args](const std::string& name) { args.preset = name; },
-      "Count weights, gradients and optimizer so; groot-guide is 5 + 2 + 1.2 GiB a sample (default: full-adamw)");
+      "How to count weights, gradients and optimizer; groot-guide is 5 + 2 + 1.2 GiB a sample (default: full-adamw)");
   add_shape_flags(app, args.options, args.trainable, args.vocabulary);
   add_parsed_flag(app, "--per-sample", args.per_sample_bytes, "SIZE", "Activations of one sample, instead of a formula",
                   parse_positive_size);

@@ -58,7 +58,7 @@ struct KindNode {
   slurm::GpuKind gpus;
 };
 
-// Jobs say how many GPUs they hold, but not of which kind: what a node of several kinds gives back is not known.
+// Jobs tell the number of their GPUs, not the kind. What a node of several kinds gives back is unknown.
 void add_release(const slurm::Job& job, int64_t gpus, const std::vector<KindNode>& nodes, plan::Partition& partition) {
   for (const std::string& name : job.node_list) {
     const auto found =
@@ -78,14 +78,14 @@ void add_jobs(const slurm::Cluster& cluster, const std::vector<KindNode>& nodes,
   }
 }
 
-// Its jobs give way to those of another.
+// Jobs of this partition are preempted by another.
 bool is_preempted(const slurm::Cluster& cluster, const slurm::Partition& partition) {
   return partition.preempted &&
          std::any_of(cluster.partitions.begin(), cluster.partitions.end(),
                      [&](const slurm::Partition& other) { return other.priority_tier > partition.priority_tier; });
 }
 
-// Nodes with as many GPUs that have the same name and the same type in gres.conf.
+// Nodes with the same number, name and gres.conf type of GPUs.
 struct KindKey {
   std::string gpu, type;
   int64_t count;
@@ -196,7 +196,7 @@ void check_partition_flags(const PartitionFlags& flags, bool required) {
   }
   for (const std::string& text : flags.gpu_of) {
     const size_t equals = text.find('=');
-    if (equals == std::string::npos) throw CLI::ValidationError("--gpu-of", fmt::format("'{}' is no NAME=GPU", text));
+    if (equals == std::string::npos) throw CLI::ValidationError("--gpu-of", fmt::format("'{}' is not NAME=GPU", text));
     usage_value("--gpu-of", plan::find_gpu(text.substr(equals + 1)));
   }
 }

@@ -26,13 +26,13 @@ void add_partition_flags(CLI::App& app, PartitionFlags& flags);
 // Throws for both or, when `required`, neither.
 void check_partition_flags(const PartitionFlags& flags, bool required);
 
-// What --gpu-of says, and which of it was needed.
+// The names and GPUs of --gpu-of, and which of them were used.
 class GpuNames {
  public:
   // Error: invalid_argument, a host list that is none.
   [[nodiscard]] static Result<GpuNames> of(const std::vector<std::string>& flags);
 
-  // The GPU that `name` (a node, a type, a partition) was given; nothing for another name.
+  // The GPU that `name` (a node, a type, a partition) was given; nullopt for another name.
   std::optional<std::string> find(const std::string& name);
   // Error: not_found, a flag that named none of what was looked up.
   [[nodiscard]] Status check_all_used() const;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Turns SIGINT and SIGTERM into a stop request, and a second one into an immediate end with status 128 + signal. Made
-// before any other thread, in the main thread, because it blocks the two signals there; dropped, it unblocks them. A
-// signal that was ignored when the program started (nohup, a shell's background job) stays ignored.
+// Turns SIGINT and SIGTERM into a stop request, and a second one into an immediate end with status 128 + signal. Create
+// it in the main thread before any other thread, because it blocks the two signals there; its destructor unblocks them.
+// A signal that was ignored when the program started (nohup, a background job) stays ignored.
 
 #include <memory>
 #include <optional>
@@ -19,7 +19,7 @@ class SignalStop {
   SignalStop& operator=(const SignalStop&) = delete;
 
   std::stop_token token() const;
-  // The first signal that came.
+  // The first signal that arrived.
   std::optional<int> received() const;
 
  private:

@@ -16,7 +16,7 @@ namespace {
 using Event = sync::SyncEvent;
 using AddRule = std::function<Status(sync::Filter&, const std::string&)>;
 
-// Rules count in the order in which they are typed, so each is taken when it is parsed.
+// Rules apply in the order in which they are typed, so each is stored when it is parsed.
 void add_rule_flag(CLI::App& app, const std::string& flag, sync::Filter& filter, const AddRule& add, const char* value,
                    const std::string& description) {
   app.add_option_function<std::vector<std::string>>(
@@ -54,13 +54,13 @@ std::string files_text(int64_t files, int64_t bytes) {
   return counted(files, "file") + ", " + format_bytes(bytes);
 }
 
-// "4.29 GB", or "16.8 MB of 4.29 GB" where the rest did not have to move.
+// "4.29 GB", or "16.8 MB of 4.29 GB" when the rest did not move.
 std::string size_text(const Event& event) {
   const bool is_part = event.kind == Event::Kind::kCopied && event.moved_bytes < event.size;
   return (is_part ? format_bytes(event.moved_bytes) + " of " : "") + format_bytes(event.size);
 }
 
-// A line each of what happened at all.
+// A line for each count that is not zero.
 std::string report_text(const sync::SyncReport& report, bool dry_run) {
   std::string text =
       fmt::format("{}    {}\n", dry_run ? "to copy" : "copied ", files_text(report.copied_files, report.copied_bytes));
@@ -118,7 +118,7 @@ void print_report(const TransferArgs& args, const sync::SyncReport& report, Outp
                   {"seconds", report.seconds},
                   {"bytes_per_second", rate_of(report)}},
                  report_text(report, args.options.dry_run), args.options.dry_run);
-  if (stopped) out.note("what was done stays; the same command goes on where this one stopped");
+  if (stopped) out.note("finished files stay; run the same command again to continue");
 }
 
 }  // namespace
@@ -131,10 +131,10 @@ void add_source_and_target(CLI::App& app, std::string& source, std::string& targ
 void add_filter_flags(CLI::App& app, sync::Filter& filter) {
   add_rule_flag(
       app, "--include", filter, [](sync::Filter& to, const std::string& text) { return to.include(text); }, "PATTERN",
-      "Take what matches, whatever later rules say (rules as rsync's; the first that matches decides)");
+      "Take matching files (rsync's rules; the first match decides)");
   add_rule_flag(
       app, "--exclude", filter, [](sync::Filter& to, const std::string& text) { return to.exclude(text); }, "PATTERN",
-      "Leave out what matches: neither copied nor deleted");
+      "Leave matching files out: they are neither copied nor deleted");
   add_rule_flag(app, "--filter-from", filter, add_filter_file, "FILE",
                 "Rules from lines \"+ PATTERN\" and \"- PATTERN\"");
 }
@@ -142,18 +142,18 @@ void add_filter_flags(CLI::App& app, sync::Filter& filter) {
 void add_links_flag(CLI::App& app, bool& follow) {
   add_choice_flag(
       app, "--links", {"skip", "follow"}, [&follow](const std::string& policy) { follow = policy == "follow"; },
-      "Symbolic links of SRC: pass them over with a line each, or copy what they lead to (default: skip)");
+      "Symbolic links of SRC: skip them with a line each, or copy their targets (default: skip)");
 }
 
 void add_transfer_flags(CLI::App& app, TransferArgs& args, bool links) {
   add_filter_flags(app, args.options.filter);
   if (links) add_links_flag(app, args.options.follow_links);
   app.add_flag("--posix", args.options.transfer.posix,
-               "Owner, mode and times go along (in S3 as FSx for Lustre reads them)");
+               "Copy owner, mode and times too (in S3, as FSx for Lustre reads them)");
   add_choice_flag(
       app, "--lustre-layout", {"single", "spread", "progressive", "all"},
       [&layout = args.options.lustre_layout](const std::string& name) { layout = parse_lustre_layout(name); },
-      "Servers of Lustre for the files that will be made in DST: 1, 8, more as a file grows, all");
+      "Lustre servers for files made in DST: 1, 8, more as a file grows, all");
   app.add_flag_callback(
       "--no-records",
       [&options = args.options] {
@@ -167,14 +167,14 @@ void add_transfer_flags(CLI::App& app, TransferArgs& args, bool links) {
            static_cast<void>(usage_value("--bwlimit", parse_bytes(rate)));
            setenv("MILLRACE_S3_BYTES_PER_SECOND", rate.c_str(), 1);
          },
-         "Move at most so many bytes a second to and from s3:// (\"200MB\")")
+         "Move at most this many bytes a second to and from s3:// (\"200MB\")")
       ->trigger_on_parse()
       ->option_text("SIZE");
   add_size_flag(app, "--memory", args.options.engine.memory_bytes,
-                "For parts under way (default: 40MiB); more of it is more connections to s3://, for fast networks",
+                "Memory for parts under way (default: 40MiB); more allows more connections to s3://, for fast networks",
                 sync::kLeastTransferMemoryBytes);
-  app.add_flag("--all", args.all, "Print what is skipped or left alone too");
-  app.add_flag("--dry-run", args.options.dry_run, "Say what would be done, and why; change nothing");
+  app.add_flag("--all", args.all, "Print skipped files and extra files too");
+  app.add_flag("--dry-run", args.options.dry_run, "Say what would be done, and why; make no change");
 }
 
 void print_event(const sync::SyncEvent& event, const TransferArgs& args, Output& out) {

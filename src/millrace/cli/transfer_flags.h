@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the verbs that move files have in common: flags, lines and the final report. For one thread.
+// Shared by the verbs that move files: flags, lines and the final report. For one thread.
 
 #include <string>
 
@@ -14,7 +14,7 @@ namespace millrace::cli {
 struct TransferArgs {
   std::string source, target;
   sync::SyncOptions options;
-  bool all = false;  // print what is skipped too
+  bool all = false;  // print skipped files too
 };
 void add_source_and_target(CLI::App& app, std::string& source, std::string& target);
 
@@ -26,10 +26,10 @@ void add_links_flag(CLI::App& app, bool& follow);
 // `links`: a flag for symbolic links too.
 void add_transfer_flags(CLI::App& app, TransferArgs& args, bool links = true);
 
-// Prints a line for what became of a path, unless it was merely skipped and `all` is off.
+// Prints the line of a path, unless the path was skipped and `all` is off.
 void print_event(const sync::SyncEvent& event, const TransferArgs& args, Output& out);
 
-// Runs a copy: prints a line for each path that is not merely skipped, the report, and answers how it went.
+// Runs a copy, prints a line for each path that was not skipped, and the report. Returns the result.
 using RunTransfer = std::function<Result<sync::SyncReport>(const sync::SyncOptions&, std::stop_token, Progress*)>;
 [[nodiscard]] Status run_transfer(const std::string& verb, const TransferArgs& args, const RunTransfer& run,
                                   Context& context);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A shard opened so that reading it shows and can be stopped. A reader is thread-safe.
+// Opens a shard whose reads show as progress and can be stopped. A reader is thread-safe.
 
 #include <memory>
 #include <stop_token>
@@ -18,7 +18,7 @@ using loader::read_index;
 using loader::Shard;
 using loader::StoredIndex;
 
-// Every read adds to `progress` (which must outlive the reader) and answers cancelled after `stop`.
+// Every read adds to `progress`, which must outlive the reader, and fails with cancelled after `stop`.
 [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_watched(const Shard& shard, std::stop_token stop,
                                                                  Progress& progress);
 

@@ -17,7 +17,7 @@ namespace millrace::formats {
 
 struct BlockHashes {
   int64_t object_size = 0;
-  std::string object_version;  // of the storage: an ETag. Of any other version the hashes say nothing; at most 4 KiB
+  std::string object_version;  // of the storage: an ETag. The hashes hold for this version only; at most 4 KiB
   Hash128 object_hash;         // XXH3-128 of the whole object
   int64_t block_bytes = 0;
   std::vector<Hash128> blocks;  // XXH3-128 of [i * block_bytes, (i + 1) * block_bytes); the last may be shorter

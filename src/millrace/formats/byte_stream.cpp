@@ -46,9 +46,9 @@ class PlainStream final : public ByteStream {
   FileCursor file_;
 };
 
-// What gzip and zstd have in common: packed pieces in, unpacked bytes out. `Codec` has
+// Common to gzip and zstd: packed pieces in, unpacked bytes out. `Codec` has
 //   Status unpack(std::span<const std::byte>& in, std::span<std::byte>& out), which moves both on, and
-//   bool between() const: nothing is begun that has not ended.
+//   bool between() const: no frame has begun that has not ended.
 template <class Codec>
 class UnpackedStream final : public ByteStream {
  public:
@@ -159,7 +159,7 @@ bool is_gzip(std::span<const std::byte> head) {
   return head.size() >= 3 && head[0] == std::byte{0x1F} && head[1] == std::byte{0x8B} && head[2] == std::byte{8};
 }
 
-// A frame, or one of the sixteen kinds of frame that are to be passed over.
+// A frame, or one of the sixteen kinds of frame that readers must skip.
 bool is_zstd(std::span<const std::byte> head) {
   if (head.size() < 4 || head[2] != (head[1] == std::byte{0xB5} ? std::byte{0x2F} : std::byte{0x4D})) return false;
   if (head[1] == std::byte{0xB5}) return head[0] == std::byte{0x28} && head[3] == std::byte{0xFD};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A file read from front to back, unpacked on the way. What it is packed with is told by its first bytes, never by its
+// A file read from front to back, unpacked on the way. Its first bytes say how it is packed, never its
 // name: gzip (RFC 1952, any number of members) or zstd (RFC 8878, any number of frames); anything else is as it is. A
 // stream belongs to one thread.
 
@@ -25,7 +25,7 @@ class ByteStream {
   // may be asked for again only of a file that is not packed.
   // Errors: corruption (cut or damaged, and where in the file), those of read_at.
   [[nodiscard]] virtual Result<size_t> read(std::span<std::byte> out) = 0;
-  // How much of the file the bytes read so far took.
+  // Bytes of the file that have been read so far.
   virtual int64_t file_bytes() const = 0;
 };
 

@@ -40,7 +40,7 @@ class Splitter {
  public:
   Splitter(DocumentMode mode, size_t limit) : mode_(mode), limit_(limit) {}
 
-  // `final`: nothing follows `text`. False when the line or document behind `complete` is over the limit.
+  // `final`: the stream ends with `text`. False when the line or document behind `complete` is over the limit.
   bool split(std::string_view text, bool final) {
     text_ = text;
     for (size_t at = 0; at < text.size();) {

@@ -61,7 +61,7 @@ struct DocumentOptions {
 class DocumentSource {
  public:
   virtual ~DocumentSource() = default;
-  // The next chunk, nothing at the end. Documents do not depend on the size of chunks; a chunk may hold none.
+  // The next chunk, nullopt at the end. Documents do not depend on the size of chunks; a chunk may hold none.
   // Memory: a chunk, or 1.25 times a longer document.
   // Errors: resource_exhausted (a document over the limit, which is not read to its end: file, line, offset),
   // corruption, those of reading.
@@ -76,7 +76,7 @@ class DocumentSource {
                                                                      const DocumentOptions& options, int64_t begin = 0,
                                                                      int64_t line = 1);
 
-// Text from a stream. A UTF-8 byte order mark at the file's start is passed over.
+// Text from a stream. Skips a UTF-8 byte order mark at the file's start.
 class DocumentReader final : public DocumentSource {
  public:
   // The stream stands at byte `begin` of its content.
@@ -96,10 +96,11 @@ class DocumentReader final : public DocumentSource {
   int64_t at_;          // offset of carry_[0] in the content
   int64_t line_;        // the line carry_[0] is in
   std::string carry_;   // read, and not yet in a chunk
-  bool ended_ = false;  // nothing follows carry_
+  bool ended_ = false;  // the stream ends with carry_
 };
 
-// Where documents[i] begins, as DocumentChunk::offset counts, and the line it begins in (1-based; the row, of a table).
+// The offset of documents[i], counted as DocumentChunk::offset, and the line that it begins in (1-based; a table's
+// row).
 int64_t document_offset(const DocumentChunk& chunk, size_t i);
 int64_t document_line(const DocumentChunk& chunk, size_t i);
 // Line number (1-based) of a byte of a chunk of text, for messages.

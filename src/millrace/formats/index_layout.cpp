@@ -95,8 +95,9 @@ Result<IndexHeader> parse_index_header(std::span<const std::byte> begin, int64_t
   }
   IndexCursor cursor(begin.subspan(kIndexMagic.size()));
   if (const auto version = cursor.take<uint32_t>(); version != kIndexVersion) {
-    return fail(ErrorCode::kUnsupported, "{}: shard index version {}; this build reads version {}", source, version,
-                kIndexVersion);
+    return fail(ErrorCode::kUnsupported,
+                "{}: shard index version {}; this build reads version {}, and a newer Millrace reads it", source,
+                version, kIndexVersion);
   }
   IndexHeader header;
   header.size = cursor.take<uint32_t>();

@@ -43,19 +43,27 @@ tl::unexpected<Error> changed_index(std::string_view source) {
 struct IndexPages::Opening {
   const RandomReader& file;
   IndexPages& pages;
+  std::span<const std::byte> whole;  // the file, where it was read at once
   Xxh3Stream hash;
   std::vector<std::byte> buffer;
+  std::span<const std::byte> piece;  // the last one
   int64_t at = 0;
 
   // Reads and hashes up to `end`, and shows each piece.
   template <class Visit>
   [[nodiscard]] Status pass(int64_t end, const Visit& visit) {
     while (at < end) {
-      buffer.resize(static_cast<size_t>(std::min(end - at, kOpenPiece)));
-      RETURN_IF_ERROR(file.read_at(at, buffer));
-      hash.update(buffer);
-      at += static_cast<int64_t>(buffer.size());
-      visit(std::span<const std::byte>(buffer));
+      const auto size = static_cast<size_t>(std::min(end - at, kOpenPiece));
+      if (whole.empty()) {
+        buffer.resize(size);
+        RETURN_IF_ERROR(file.read_at(at, buffer));
+        piece = buffer;
+      } else {
+        piece = whole.subspan(static_cast<size_t>(at), size);
+      }
+      hash.update(piece);
+      at += static_cast<int64_t>(size);
+      visit(piece);
     }
     return {};
   }
@@ -83,24 +91,32 @@ struct IndexPages::Opening {
     }
     RETURN_IF_ERROR(pass(header.checksum_at(), unseen));
     const Hash128 body = hash.digest();
-    RETURN_IF_ERROR(pass(file.size(), unseen));
-    if (take_index_hash(buffer) != body) return bad_index_checksum(file.name());
+    RETURN_IF_ERROR(pass(pages.file_size_, unseen));
+    if (take_index_hash(piece) != body) return bad_index_checksum(file.name());
     pages.file_hash_ = hash.digest();
     return {};
   }
 };
 
 Result<IndexPages> IndexPages::open(const RandomReader& file) {
-  const bool small = file.size() <= kOpenPiece;
-  std::vector<std::byte> begin(small ? static_cast<size_t>(file.size()) : kIndexMaxHeader);
+  const bool is_small = file.size() <= kOpenPiece;
+  std::vector<std::byte> begin(is_small ? static_cast<size_t>(file.size()) : kIndexMaxHeader);
   RETURN_IF_ERROR(file.read_at(0, begin));
-  ASSIGN_OR_RETURN(IndexHeader header, parse_index_header(begin, file.size(), file.name()));
+  return open(file, begin, is_small);
+}
+
+Result<IndexPages> IndexPages::open(std::span<const std::byte> file, std::string_view source) {
+  return open(MemoryReader({}, std::string(source)), file, /*is_whole=*/true);
+}
+
+Result<IndexPages> IndexPages::open(const RandomReader& file, std::span<const std::byte> begin, bool is_whole) {
+  const int64_t size = is_whole ? std::ssize(begin) : file.size();
+  ASSIGN_OR_RETURN(IndexHeader header, parse_index_header(begin, size, file.name()));
   IndexPages pages;
   pages.samples_ = header.samples;
-  pages.file_size_ = file.size();
-  // Of a small file every byte is there already.
-  const MemoryReader memory(begin, std::string(file.name()));
-  Opening opening{.file = small ? static_cast<const RandomReader&>(memory) : file, .pages = pages};
+  pages.file_size_ = size;
+  Opening opening{.file = file, .pages = pages};
+  if (is_whole) opening.whole = begin;
   RETURN_IF_ERROR(opening.run(header));
   pages.facts_ = std::move(header.facts);
   return pages;
@@ -132,6 +148,21 @@ Result<ShardRows> IndexPages::parse(int64_t page, std::span<const std::byte> byt
   bytes = take_values(bytes, count, rows.size);
   bytes = take_values(bytes, count, rows.hash);
   take_values(bytes, count, rows.tokens);
+  return rows;
+}
+
+ShardRows IndexPages::take_page(int64_t page, std::span<const std::byte> file) const {
+  const int64_t count = std::min(kPageSamples, samples_ - page * kPageSamples);
+  const auto parts = ranges(page);
+  const auto column = [&](IndexColumn of) {
+    const Range& range = parts[static_cast<size_t>(of)];
+    return file.subspan(static_cast<size_t>(range.offset), static_cast<size_t>(range.size));
+  };
+  ShardRows rows;
+  take_values(column(IndexColumn::kOffset), count, rows.offset);
+  take_values(column(IndexColumn::kSize), count, rows.size);
+  take_values(column(IndexColumn::kHash), count, rows.hash);
+  take_values(column(IndexColumn::kTokens), count, rows.tokens);
   return rows;
 }
 

@@ -25,6 +25,8 @@ class IndexPages {
 
   // Errors: corruption (own checksum, cut, sizes that do not fit), unsupported (version), those of read_at.
   [[nodiscard]] static Result<IndexPages> open(const RandomReader& file);
+  // The same of a file that is in memory, without a copy of it.
+  [[nodiscard]] static Result<IndexPages> open(std::span<const std::byte> file, std::string_view source);
 
   const ShardFacts& facts() const { return facts_; }
   int64_t samples() const { return samples_; }
@@ -34,12 +36,14 @@ class IndexPages {
   int64_t file_size() const { return file_size_; }
   int64_t pages() const { return (samples_ + kPageSamples - 1) / kPageSamples; }
 
-  // Where a page's values lie in the file, one range a column. REQUIRES: 0 <= page < pages().
+  // The ranges of a page's values in the file, one per column. REQUIRES: 0 <= page < pages().
   struct Range {
     int64_t offset = 0;
     int64_t size = 0;
   };
   std::array<Range, 4> ranges(int64_t page) const;
+  // The rows of a page out of the file that open() was given whole; they are not checked again.
+  ShardRows take_page(int64_t page, std::span<const std::byte> file) const;
   // The rows of a page out of the bytes of its ranges, laid end to end. The extents are the caller's to check
   // (check_rows). Errors: corruption (they are not what `open` read). REQUIRES: `bytes` has the size of the ranges.
   [[nodiscard]] Result<ShardRows> parse(int64_t page, std::span<const std::byte> bytes, std::string_view source) const;
@@ -55,6 +59,8 @@ class IndexPages {
  private:
   struct Opening;
   IndexPages() = default;
+  [[nodiscard]] static Result<IndexPages> open(const RandomReader& file, std::span<const std::byte> begin,
+                                               bool is_whole);
 
   ShardFacts facts_;
   int64_t samples_ = 0;

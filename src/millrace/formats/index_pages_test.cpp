@@ -93,6 +93,18 @@ TEST(IndexPages, ReadWhatAWholeReadingReads) {
     }));
     EXPECT_EQ(tokens, raw.index.tokens);
     EXPECT_TRUE(check_shard(MemoryReader(as_bytes(raw.shard)), *pages, reader));
+    const auto whole = IndexPages::open(as_bytes(file), "a.index");
+    ASSERT_TRUE(whole) << whole.error().to_string();
+    EXPECT_EQ(whole->file_hash(), pages->file_hash());
+    for (int64_t page = 0; page < whole->pages(); ++page) {
+      const ShardRows rows = whole->take_page(page, as_bytes(file));
+      const auto first = page * IndexPages::kPageSamples, end = first + rows.samples();
+      const auto is_same = [&](const auto& part, const auto& of) {
+        return std::equal(part.begin(), part.end(), of.begin() + first, of.begin() + end);
+      };
+      EXPECT_TRUE(is_same(rows.offset, all.offset) && is_same(rows.size, all.size));
+      EXPECT_TRUE(is_same(rows.tokens, all.tokens) && is_same(rows.hash, all.hash));
+    }
   }
 }
 
@@ -101,6 +113,7 @@ TEST(IndexPages, NoCutAndNoFlippedByteIsOpened) {
   for (size_t size = 0; size < file.size(); ++size) {
     const std::string cut = file.substr(0, size);
     EXPECT_FALSE(IndexPages::open(MemoryReader(as_bytes(cut)))) << size;
+    EXPECT_FALSE(IndexPages::open(as_bytes(cut), "cut")) << size;
   }
   for (const size_t i : places_to_damage(file.size())) {
     std::string damaged = file;

@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 namespace millrace::formats {
 namespace {
@@ -18,39 +21,14 @@ constexpr std::string_view kManifestFormat = "millrace.manifest";
 constexpr uint64_t kVersion = 1;
 constexpr int64_t kMaxCount = int64_t{1} << 53;  // what every JSON reader holds exactly
 
+constexpr std::array<std::pair<OutputFormat, std::string_view>, 3> kOutputFormats{
+    {{OutputFormat::kWebDataset, "webdataset"},
+     {OutputFormat::kMegatron, "megatron"},
+     {OutputFormat::kTokens, "tokens"}}};
+
 // Input names are whatever the file system gave; JSON is UTF-8.
 std::string dump(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
-// The file: the body with format, version and the checksum of all that.
-std::string seal(Json body, std::string_view format) {
-  body["format"] = format;
-  body["version"] = kVersion;
-  body["checksum"] = to_hex(xxh3_128(dump(body, -1)));
-  return dump(body, 2) + "\n";
-}
-
-// The body of a file that `seal` wrote.
-Result<Json> unseal(std::string_view text, std::string_view format, std::string_view source) {
-  Json body;
-  try {
-    body = Json::parse(text);
-  } catch (const Json::exception& error) {
-    return fail(ErrorCode::kCorruption, "{}: not JSON: {}", source, error.what());
-  }
-  if (!body.is_object()) return fail(ErrorCode::kCorruption, "{}: not a JSON object", source);
-  if (body.value("format", Json()) != format)
-    return fail(ErrorCode::kUnsupported, "{}: format is {}, not \"{}\"", source, dump(body.value("format", Json()), -1),
-                format);
-  if (body.value("version", Json()) != kVersion)
-    return fail(ErrorCode::kUnsupported, "{}: version {} of {}; this build reads version {}", source,
-                dump(body.value("version", Json()), -1), format, kVersion);
-  const Json checksum = body.value("checksum", Json());
-  body.erase("checksum");
-  if (checksum != to_hex(xxh3_128(dump(body, -1))))
-    return fail(ErrorCode::kCorruption, "{}: the checksum does not match; the file was damaged or edited", source);
-  return body;
 }
 
 // Takes values of the right type out of an object; remembers the first that is not there or wrong.
@@ -88,6 +66,10 @@ class Fields {
   int64_t count_or_0(const char* key) { return object_.contains(key) ? count(key) : 0; }
   bool true_or_absent(const char* key) { return object_.contains(key) && boolean(key); }
   const Json& object(const char* key) { return at(key); }
+  // That its entries were taken out before (unseal).
+  void check_emptied_list(const char* key) {
+    if (!at(key).is_array() || !at(key).empty()) wrong(key, "a list of objects");
+  }
   template <class T, class Read>
   std::vector<T> list(const char* key, Read read) {
     std::vector<T> items;
@@ -125,30 +107,32 @@ class Fields {
 };
 
 Json to_json(const ShardConfig& config) {
+  const ShardOptions& options = config.options;
+  const DocumentRules& rules = options.rules;
   Json json = {{"tasks", config.tasks},
-               {"output", config.format},
+               {"output", output_format_name(options.format)},
                {"tokenizer_hash", to_hex(config.tokenizer_hash)},
                {"ids_field", config.ids_field},
-               {"block_documents", config.block_documents},
-               {"text", config.text},
-               {"shard_bytes", config.shard_bytes},
-               {"documents", config.documents},
-               {"text_field", config.text_field},
-               {"chat", config.chat},
-               {"refuse_control_text", config.refuse_control_text},
-               {"add_special_tokens", config.add_special_tokens},
-               {"bos", config.bos},
-               {"eos", config.eos},
-               {"on_error", config.rules.skip_errors ? "skip" : "fail"},
-               {"strict_utf8", config.rules.strict_utf8},
-               {"max_document_bytes", config.rules.max_document_bytes},
-               {"dedup", config.rules.dedup},
-               {"min_bytes", config.rules.min_bytes},
-               {"max_bytes", config.rules.max_bytes},
-               {"min_tokens", config.rules.min_tokens},
-               {"max_tokens", config.rules.max_tokens}};
+               {"block_documents", options.block_documents},
+               {"text", options.text},
+               {"shard_bytes", options.shard_bytes},
+               {"documents", document_mode_name(options.documents)},
+               {"text_field", options.text_field},
+               {"chat", options.chat},
+               {"refuse_control_text", options.refuse_control_text},
+               {"add_special_tokens", options.add_special_tokens},
+               {"bos", options.bos},
+               {"eos", options.eos},
+               {"on_error", rules.skip_errors ? "skip" : "fail"},
+               {"strict_utf8", rules.strict_utf8},
+               {"max_document_bytes", rules.max_document_bytes},
+               {"dedup", rules.dedup},
+               {"min_bytes", rules.min_bytes},
+               {"max_bytes", rules.max_bytes},
+               {"min_tokens", rules.min_tokens},
+               {"max_tokens", rules.max_tokens}};
   if (config.id_limit > 0) json["id_limit"] = config.id_limit;
-  if (config.rules.strip) json["strip"] = true;  // younger than version 1's first files
+  if (rules.strip) json["strip"] = true;  // younger than version 1's first files
   return json;
 }
 DocumentRules read_rules(Fields& fields) {
@@ -164,30 +148,62 @@ DocumentRules read_rules(Fields& fields) {
           .max_tokens = fields.count("max_tokens"),
           .strip = fields.true_or_absent("strip")};
 }
+ShardOptions read_options(Fields& fields) {
+  const auto format = parse_output_format(fields.text("output"));
+  fields.check(format.has_value(), "output", "\"webdataset\", \"megatron\" or \"tokens\"");
+  const auto documents = parse_document_mode(fields.text("documents"));
+  fields.check(documents.has_value(), "documents", "\"line\", \"paragraph\", \"file\" or \"jsonl\"");
+  return {.format = format.value_or(OutputFormat::kWebDataset),
+          .block_documents = fields.count("block_documents"),
+          .text = fields.boolean("text"),
+          .shard_bytes = fields.count("shard_bytes"),
+          .documents = documents.value_or(DocumentMode::kLine),
+          .text_field = fields.text("text_field"),
+          .chat = fields.text("chat"),
+          .refuse_control_text = fields.boolean("refuse_control_text"),
+          .add_special_tokens = fields.boolean("add_special_tokens"),
+          .bos = fields.text("bos"),
+          .eos = fields.text("eos"),
+          .rules = read_rules(fields)};
+}
 ShardConfig read_config(Fields& fields) {
   ShardConfig config{.tasks = fields.count("tasks"),
-                     .format = fields.text("output"),
                      .tokenizer_hash = fields.hash("tokenizer_hash"),
                      .id_limit = fields.count_or_0("id_limit"),
                      .ids_field = fields.text("ids_field"),
-                     .block_documents = fields.count("block_documents"),
-                     .text = fields.boolean("text"),
-                     .shard_bytes = fields.count("shard_bytes"),
-                     .documents = fields.text("documents"),
-                     .text_field = fields.text("text_field"),
-                     .chat = fields.text("chat"),
-                     .refuse_control_text = fields.boolean("refuse_control_text"),
-                     .add_special_tokens = fields.boolean("add_special_tokens"),
-                     .bos = fields.text("bos"),
-                     .eos = fields.text("eos"),
-                     .rules = read_rules(fields)};
+                     .options = read_options(fields)};
   fields.check(config.tasks >= 1, "tasks", "at least 1");
   return config;
 }
 
-Json to_json(const ShardEntry& shard) {
-  return {{"name", shard.name},     {"size", shard.size},         {"samples", shard.samples},
-          {"tokens", shard.tokens}, {"hash", to_hex(shard.hash)}, {"index_hash", to_hex(shard.index_hash)}};
+// As dump() writes one of a list, at level 2 of the file.
+void append(const ShardEntry& shard, bool is_pretty, std::string& out) {
+  const bool is_plain =
+      std::ranges::all_of(shard.name, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  const std::string name = is_plain ? '"' + shard.name + '"' : dump(Json(shard.name), -1);
+  const auto key = [&](std::string_view text) {
+    out += text.front() == 'h' ? "" : ",";  // the first one is the hash
+    out += is_pretty ? "\n      \"" : "\"";
+    out += text;
+    out += is_pretty ? "\": " : "\":";
+  };
+  const auto number = [&](std::string_view text, int64_t value) {
+    key(text);
+    fmt::format_to(std::back_inserter(out), "{}", value);
+  };
+  const auto hash = [&](std::string_view text, Hash128 value) {
+    key(text);
+    out += '"' + to_hex(value) + '"';
+  };
+  out += '{';
+  hash("hash", shard.hash);
+  hash("index_hash", shard.index_hash);
+  key("name");
+  out += name;
+  number("samples", shard.samples);
+  number("size", shard.size);
+  number("tokens", shard.tokens);
+  out += is_pretty ? "\n    }" : "}";
 }
 ShardEntry read_shard(Fields& fields) {
   ShardEntry shard{.name = fields.text("name"),
@@ -201,6 +217,72 @@ ShardEntry read_shard(Fields& fields) {
                      shard.name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
   fields.check(plain, "name", "a plain file name");
   return shard;
+}
+
+// Of 100,000 shards a tree takes 200 MB and most of the time, so they are written and read one by one, beside the rest
+// as a tree. `body` has an empty list, or none, where `shards` belongs.
+std::string dump_with(const Json& body, std::span<const ShardEntry> shards, bool is_pretty) {
+  std::string text = dump(body, is_pretty ? 2 : -1);
+  if (shards.empty()) return text;
+  const std::string_view empty = is_pretty ? "\"shards\": []" : "\"shards\":[]";  // in a string, quotes are escaped
+  const size_t at = text.find(empty) + empty.size() - 1;
+  std::string list;
+  for (const ShardEntry& shard : shards) {
+    list += list.empty() ? "" : ",";
+    list += is_pretty ? "\n    " : "";
+    append(shard, is_pretty, list);
+  }
+  list += is_pretty ? "\n  " : "";
+  return text.insert(at, list);
+}
+
+// The file: the body with format, version and the checksum of all that.
+std::string seal(Json body, std::string_view format, std::span<const ShardEntry> shards = {}) {
+  body["format"] = format;
+  body["version"] = kVersion;
+  body["checksum"] = to_hex(xxh3_128(dump_with(body, shards, /*is_pretty=*/false)));
+  return dump_with(body, shards, /*is_pretty=*/true) + "\n";
+}
+
+// The body of a file that `seal` wrote, and its shards.
+struct Unsealed {
+  Json body;
+  std::vector<ShardEntry> shards;
+  std::string error;  // what is wrong with a shard
+};
+Result<Unsealed> unseal(std::string_view text, std::string_view format, std::string_view source) {
+  Unsealed file;
+  bool is_in_shards = false;
+  const auto take_shards = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth == 1 && event == Json::parse_event_t::key) is_in_shards = value == "shards";
+    if (!is_in_shards || depth != 2 || event != Json::parse_event_t::object_end) return true;
+    Fields fields(value, fmt::format("shards[{}].", file.shards.size()));
+    file.shards.push_back(read_shard(fields));
+    if (file.error.empty()) file.error = fields.error();
+    return false;  // it is left out of the tree
+  };
+  try {
+    file.body = Json::parse(text, take_shards);
+  } catch (const Json::exception& error) {
+    return fail(ErrorCode::kCorruption, "{}: not JSON: {}", source, error.what());
+  }
+  if (!file.body.is_object()) return fail(ErrorCode::kCorruption, "{}: not a JSON object", source);
+  if (const Json is = file.body.value("format", Json()); is != format)
+    return fail(ErrorCode::kUnsupported, "{}: format is {}, not \"{}\"", source, dump(is, -1), format);
+  if (const Json is = file.body.value("version", Json()); is != kVersion)
+    return fail(ErrorCode::kUnsupported,
+                "{}: version {} of {}; this build reads version {}, and a newer Millrace reads it", source,
+                dump(is, -1), format, kVersion);
+  return file;
+}
+
+// REQUIRES: `text` is a JSON object.
+Status check_checksum(std::string_view text, std::string_view source) {
+  Json body = Json::parse(text);
+  const Json checksum = body.value("checksum", Json());
+  body.erase("checksum");
+  if (checksum == to_hex(xxh3_128(dump(body, -1)))) return {};
+  return fail(ErrorCode::kCorruption, "{}: the checksum does not match; the file was damaged or edited", source);
 }
 
 Json to_json(const InputEntry& input) {
@@ -217,11 +299,11 @@ Json to_json_list(const std::vector<T>& items) {
   return list;
 }
 
-// What parts and the manifest have in common.
+// Common to parts and the manifest.
 template <class T>
 Json shared_to_json(const T& record) {
   return {{"config", to_json(record.config)},
-          {"shards", to_json_list(record.shards)},
+          {"shards", Json::array()},
           {"input_bytes", record.input_bytes},
           {"documents", record.documents},
           {"tokens", record.tokens},
@@ -237,12 +319,13 @@ const std::string* repeated_shard(const std::vector<ShardEntry>& shards) {
   return nullptr;
 }
 template <class T>
-T read_shared(Fields& fields) {
+T read_shared(Fields& fields, std::vector<ShardEntry> shards) {
   T record;
   Fields config(fields.object("config"), "config.");
   record.config = read_config(config);
   fields.absorb(config);
-  record.shards = fields.list<ShardEntry>("shards", read_shard);
+  fields.check_emptied_list("shards");
+  record.shards = std::move(shards);
   record.input_bytes = fields.count("input_bytes");
   record.documents = fields.count("documents");
   record.tokens = fields.count("tokens");
@@ -258,15 +341,15 @@ T read_shared(Fields& fields) {
 // flipped byte, an unknown or repeated key, or a number in another form.
 template <class Read, class Serialize>
 auto parse_sealed(std::string_view text, std::string_view format, std::string_view source, Read read,
-                  Serialize serialize) -> Result<std::invoke_result_t<Read, Fields&>> {
-  ASSIGN_OR_RETURN(const Json body, unseal(text, format, source));
-  Fields fields(body, "");
-  auto value = read(fields);
-  if (!fields.error().empty()) return fail(ErrorCode::kCorruption, "{}: {}", source, fields.error());
-  if (serialize(value) != text)
-    return fail(ErrorCode::kCorruption, "{}: not the bytes that Millrace writes; the file was edited or damaged",
-                source);
-  return value;
+                  Serialize serialize) -> Result<std::invoke_result_t<Read, Fields&, std::vector<ShardEntry>>> {
+  ASSIGN_OR_RETURN(Unsealed file, unseal(text, format, source));
+  Fields fields(file.body, "");
+  auto value = read(fields, std::move(file.shards));
+  const std::string& wrong = file.error.empty() ? fields.error() : file.error;
+  if (wrong.empty() && serialize(value) == text) return value;  // so the checksum is right, too
+  RETURN_IF_ERROR(check_checksum(text, source));
+  if (!wrong.empty()) return fail(ErrorCode::kCorruption, "{}: {}", source, wrong);
+  return fail(ErrorCode::kCorruption, "{}: not the bytes that Millrace writes; the file was edited or damaged", source);
 }
 
 // "3, 7-9" for what `present` (sorted, distinct) lacks of [0, tasks).
@@ -312,6 +395,17 @@ Status check_parts(const std::vector<const PartRecord*>& parts) {
 
 }  // namespace
 
+Result<OutputFormat> parse_output_format(std::string_view name) {
+  for (const auto& [format, text] : kOutputFormats) {
+    if (text == name) return format;
+  }
+  return fail(ErrorCode::kInvalidArgument, "'{}': shards are written as webdataset, megatron or tokens", name);
+}
+
+std::string_view output_format_name(OutputFormat format) {
+  return kOutputFormats[static_cast<size_t>(format)].second;
+}
+
 DocumentCounts& DocumentCounts::operator+=(const DocumentCounts& more) {
   invalid_utf8 += more.invalid_utf8;
   rejected += more.rejected;
@@ -325,7 +419,8 @@ std::string serialize_shard_config(const ShardConfig& config) {
 }
 
 Result<ShardConfig> parse_shard_config(std::string_view json, std::string_view source) {
-  return parse_sealed(json, kConfigFormat, source, read_config, serialize_shard_config);
+  const auto read = [](Fields& fields, const std::vector<ShardEntry>&) { return read_config(fields); };
+  return parse_sealed(json, kConfigFormat, source, read, serialize_shard_config);
 }
 
 std::string explain_difference(const ShardConfig& there, const ShardConfig& here) {
@@ -349,12 +444,12 @@ std::string serialize_part(const PartRecord& part) {
   Json body = shared_to_json(part);
   body["task"] = part.task;
   body["inputs"] = to_json_list(part.inputs);
-  return seal(std::move(body), kPartFormat);
+  return seal(std::move(body), kPartFormat, part.shards);
 }
 
 Result<PartRecord> parse_part(std::string_view json, std::string_view source) {
-  const auto read = [](Fields& fields) {
-    auto part = read_shared<PartRecord>(fields);
+  const auto read = [](Fields& fields, std::vector<ShardEntry> shards) {
+    auto part = read_shared<PartRecord>(fields, std::move(shards));
     part.task = fields.count("task");
     part.inputs = fields.list<InputEntry>("inputs", read_input);
     fields.check(part.task < part.config.tasks, "task", "below config.tasks");
@@ -364,7 +459,7 @@ Result<PartRecord> parse_part(std::string_view json, std::string_view source) {
 }
 
 std::string serialize_manifest(const Manifest& manifest) {
-  return seal(shared_to_json(manifest), kManifestFormat);
+  return seal(shared_to_json(manifest), kManifestFormat, manifest.shards);
 }
 
 Result<Manifest> parse_manifest(std::string_view json, std::string_view source) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a folder of shards consists of: the configuration every task agreed on, one part record a task, and the manifest
-// that joins them (docs/format/manifest.md). JSON with sorted keys, so equal content is equal bytes. Values.
+// The records of a folder of shards: the configuration that all tasks share, one part record per task, and the manifest
+// that joins them (docs/format/manifest.md). JSON with sorted keys, so that equal content gives equal bytes. Values.
 
 #include <cstdint>
 #include <span>
@@ -12,41 +12,62 @@
 
 #include "millrace/base/hash.h"
 #include "millrace/base/status.h"
+#include "millrace/formats/documents.h"
 
 namespace millrace::formats {
 
-// Which documents are taken. A max of 0 is none.
+// Which documents are taken. A max of 0 means no limit.
 struct DocumentRules {
-  bool skip_errors = false;                // one with an error is left out, instead of ending the task
+  bool skip_errors = false;                // leave out a document with an error, instead of ending the task
   bool strict_utf8 = false;                // ill-formed UTF-8 is an error, instead of being replaced by U+FFFD
-  int64_t max_document_bytes = 64 << 20;   // a longer one is an error
-  bool dedup = false;                      // texts that came before in the task are left out
-  int64_t min_bytes = 0, max_bytes = 0;    // so are those with fewer or more bytes of text
-  int64_t min_tokens = 0, max_tokens = 0;  // or ids, all that are written
-  bool strip = false;                      // white space at both ends of a text goes, as Python's str.strip() has it
+  int64_t max_document_bytes = 64 << 20;   // a longer document is an error
+  bool dedup = false;                      // leave out texts that came before in the task
+  int64_t min_bytes = 0, max_bytes = 0;    // leave out documents with fewer or more bytes of text
+  int64_t min_tokens = 0, max_tokens = 0;  // or with fewer or more ids, counting all that are written
+  bool strip = false;                      // remove white space at both ends of a text, as Python's str.strip()
   bool operator==(const DocumentRules&) const = default;
+};
+
+// The file format of shards.
+enum class OutputFormat {
+  kWebDataset,  // "00003.tar": one sample per document
+  kMegatron,    // "00003.bin" and "00003.idx": ids as Megatron-LM reads them (docs/format/megatron.md)
+  kTokens,      // "00003.bin": ids behind a head as llm.c reads them (docs/format/token_file.md)
+};
+[[nodiscard]] Result<OutputFormat> parse_output_format(std::string_view name);  // "webdataset", "megatron", "tokens"
+std::string_view output_format_name(OutputFormat format);
+
+// The options of `prepare` that decide the bytes of its shards. They stand here only: users set them in PrepareOptions,
+// encoders read them, and the records of a folder store them.
+struct ShardOptions {
+  OutputFormat format = OutputFormat::kWebDataset;
+  // Of kWebDataset: the ids of this many documents share one member, so that shards are hardly larger than their ids;
+  // 0: each document has its own.
+  int64_t block_documents = 0;
+  bool text = true;         // write text.txt; ignored where samples are ids alone
+  int64_t shard_bytes = 0;  // start a new shard when its samples reach this size; 0: one shard per task
+
+  DocumentMode documents = DocumentMode::kLine;
+  std::string text_field = "text";  // of jsonl, also inside objects ("meta.body"); the column of a table
+  // Each line of jsonl is a conversation ("messages"; chat/chat.h), written through this template ("chatml",
+  // "llama-3", "llama-2") with "loss_mask.npy", which marks what is learned. A text_field other than "text" names the
+  // list. Empty: documents are text.
+  std::string chat;
+  bool refuse_control_text = false;  // of chat: chat::ChatOptions
+  bool add_special_tokens = true;    // those that the tokenizer's post-processor adds
+  std::string bos, eos;              // more tokens to put before and behind every document; empty: none
+
+  DocumentRules rules;
+  bool operator==(const ShardOptions&) const = default;
 };
 
 // What must be equal for all tasks that write into one folder.
 struct ShardConfig {
   int64_t tasks = 1;
-  std::string format;  // "webdataset", "megatron", "tokens"
   Hash128 tokenizer_hash;
-  int64_t id_limit = 0;         // 1 + the tokenizer's largest id; 0 when not known
-  std::string ids_field;        // "token_ids.npy"; of shards that hold nothing but ids "u16" or "u32"
-  int64_t block_documents = 0;  // so many documents share a member; 0: each has its own
-  bool text = true;             // text.txt is written
-  int64_t shard_bytes = 0;      // 0: one shard a task
-
-  // What a document is, and what becomes ids.
-  std::string documents;   // document_mode_name
-  std::string text_field;  // for jsonl and tables
-  std::string chat;        // name of the chat template, else empty
-  bool refuse_control_text = false;
-  bool add_special_tokens = true;
-  std::string bos, eos;  // tokens put around every document beside those; empty: none
-
-  DocumentRules rules;
+  int64_t id_limit = 0;   // 1 + the tokenizer's largest id; 0 when not known
+  std::string ids_field;  // "token_ids.npy"; "u16" or "u32" in shards of ids alone
+  ShardOptions options;
   bool operator==(const ShardConfig&) const = default;
 };
 std::string serialize_shard_config(const ShardConfig& config);
@@ -71,7 +92,7 @@ struct InputEntry {
   bool operator==(const InputEntry&) const = default;
 };
 
-// What happened to documents beside being written. Counts.
+// Counts of documents that were not written as they are.
 struct DocumentCounts {
   int64_t invalid_utf8 = 0;  // ill-formed sequences replaced
   int64_t rejected = 0;      // documents that could not be taken; each is in a ledger

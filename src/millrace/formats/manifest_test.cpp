@@ -16,12 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 ShardConfig sample_config(int64_t tasks = 2) {
-  return {.tasks = tasks,
-          .format = "webdataset",
-          .tokenizer_hash = xxh3_128("tokenizer"),
-          .ids_field = "token_ids.npy",
-          .documents = "line",
-          .text_field = "text"};
+  return {.tasks = tasks, .tokenizer_hash = xxh3_128("tokenizer"), .ids_field = "token_ids.npy"};
 }
 
 PartRecord sample_part(int64_t task, int64_t tasks = 2) {
@@ -212,6 +207,21 @@ TEST(Manifest, RoundTrips) {
   EXPECT_EQ(part_name(3, 10), "part-00003-of-00010.json");
 }
 
+// Shards are written past the tree of nlohmann, as it would write them.
+TEST(Manifest, AnyNameIsWrittenAsByATree) {
+  Manifest manifest{.config = sample_config()};
+  manifest.config.options.bos = R"("shards": [])";
+  for (const std::string_view name : {"plain.tar", "a \"quote\".tar", "back\\slash.tar", R"("shards": [])",
+                                      "\u00e4.tar", "tab\t.tar", "\x01.tar", "\x7f.tar", "~ .tar"}) {
+    manifest.shards.push_back({std::string(name), 20480, 12, 345, xxh3_128(name), xxh3_128("index")});
+  }
+  const std::string text = serialize_manifest(manifest);
+  EXPECT_EQ(resealed(text, [](nlohmann::json&) {}), text);
+  const auto parsed = parse_manifest(text, "m.json");
+  ASSERT_TRUE(parsed) << parsed.error().to_string();
+  EXPECT_EQ(*parsed, manifest);
+}
+
 TEST(Manifest, NamesThatAreNotUtf8AreWrittenWithReplacements) {
   PartRecord part = sample_part(0);
   part.inputs[0].name = "caf\xe9.txt";
@@ -270,8 +280,11 @@ TEST(Manifest, RefusesWrongValuesThoughTheChecksumIsRight) {
   EXPECT_THAT(part_error([](auto& j) { j["config"] = 1; }), HasSubstr("config. is not an object"));
   EXPECT_THAT(part_error([](auto& j) { j["config"]["tasks"] = 0; }), HasSubstr("config.tasks is not at least 1"));
   EXPECT_THAT(part_error([](auto& j) { j["config"]["text"] = 1; }), HasSubstr("config.text is not true or false"));
+  EXPECT_THAT(part_error([](auto& j) { j["config"]["output"] = "zip"; }),
+              HasSubstr("config.output is not \"webdataset"));
+  EXPECT_THAT(part_error([](auto& j) { j["config"]["documents"] = "page"; }), HasSubstr("config.documents is not"));
   EXPECT_THAT(part_error([](auto& j) { j["shards"] = 1; }), HasSubstr("shards is not a list"));
-  EXPECT_THAT(part_error([](auto& j) { j["shards"][0] = 1; }), HasSubstr("shards[0]. is not an object"));
+  EXPECT_THAT(part_error([](auto& j) { j["shards"][0] = 1; }), HasSubstr("shards is not a list of objects"));
   EXPECT_THAT(part_error([](auto& j) { j["shards"][0]["hash"] = "xyz"; }), HasSubstr("shards[0].hash is not 32 hex"));
   EXPECT_THAT(part_error([](auto& j) { j["shards"].push_back(j["shards"][0]); }), HasSubstr("repeated names"));
   for (const char* name : {"", ".", "..", "../x.tar", "/x.tar", "a/b"})
@@ -341,8 +354,8 @@ TEST(Manifest, ExplainsDifferencesLineByLine) {
   ShardConfig here = sample_config();
   EXPECT_EQ(explain_difference(sample_config(), here), "");
   here.tasks = 8;
-  here.text_field = "body";
-  here.text = false;
+  here.options.text_field = "body";
+  here.options.text = false;
   EXPECT_EQ(explain_difference(sample_config(), here),
             "tasks: 2 there, 8 here\ntext: true there, false here\ntext_field: \"text\" there, \"body\" here");
 }

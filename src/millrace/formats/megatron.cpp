@@ -2,11 +2,15 @@
 #include "millrace/formats/megatron.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/hash.h"
+#include "millrace/formats/detail/hashed_shard.h"
 #include "millrace/formats/detail/raw_bytes.h"
 
 namespace millrace::formats {
@@ -63,6 +67,65 @@ class ComparingSink final : public ByteSink {
   std::vector<std::byte> there_;
 };
 
+constexpr size_t kMegatronHead = 34;
+
+struct MegatronHead {
+  size_t width = 0;  // bytes of an id
+  uint64_t sequences = 0;
+  uint64_t bounds = 0;  // of documents: one more than there are
+};
+
+template <class T>
+T megatron_value(std::span<const std::byte> bytes, size_t at) {
+  T value;
+  std::memcpy(&value, bytes.data() + at, sizeof(T));
+  return value;
+}
+
+Result<MegatronHead> read_megatron_head(const RandomReader& idx) {
+  std::array<std::byte, kMegatronHead> head{};
+  if (idx.size() < static_cast<int64_t>(head.size())) {
+    return fail(ErrorCode::kCorruption, "{}: {} bytes are no Megatron idx", idx.name(), idx.size());
+  }
+  RETURN_IF_ERROR(idx.read_at(0, head));
+  if (!as_text(head).starts_with(kMegatronMagic)) {
+    return fail(ErrorCode::kCorruption, "{}: it does not begin as a Megatron idx does", idx.name());
+  }
+  if (const auto version = megatron_value<uint64_t>(head, 9); version != kMegatronVersion) {
+    return fail(ErrorCode::kUnsupported, "{}: Megatron idx of version {}; version {} is read", idx.name(), version,
+                kMegatronVersion);
+  }
+  const auto type = megatron_value<uint8_t>(head, 17);
+  if (type != kUint16 && type != kInt32) {
+    return fail(ErrorCode::kUnsupported, "{}: ids of Megatron's type {}; 8 (uint16) and 4 (int32) are read", idx.name(),
+                type);
+  }
+  return MegatronHead{type == kUint16 ? sizeof(uint16_t) : sizeof(int32_t), megatron_value<uint64_t>(head, 18),
+                      megatron_value<uint64_t>(head, 26)};
+}
+
+// One sequence a document, and nothing behind the bounds: what preprocess_data.py writes without --split-sentences.
+Status check_megatron_layout(const MegatronHead& head, const RandomReader& idx) {
+  constexpr uint64_t kMost = uint64_t{1} << 40;
+  if (head.sequences >= kMost || head.bounds > kMost) {
+    return fail(ErrorCode::kCorruption, "{}: it counts {} sequences", idx.name(), head.sequences);
+  }
+  if (head.bounds != head.sequences + 1) {
+    return fail(ErrorCode::kUnsupported,
+                "{}: {} sequences in {} documents; files with one sequence a document are read (preprocess_data.py "
+                "without --split-sentences)",
+                idx.name(), head.sequences, head.bounds - std::min<uint64_t>(1, head.bounds));
+  }
+  const int64_t expected = megatron_index_bytes(static_cast<int64_t>(head.sequences));
+  if (idx.size() == expected + static_cast<int64_t>(head.sequences)) {
+    return fail(ErrorCode::kUnsupported, "{}: it has a mode for each sequence (multimodal); such files are not read",
+                idx.name());
+  }
+  if (idx.size() == expected) return {};
+  return fail(ErrorCode::kCorruption, "{}: {} bytes, and its {} sequences take {}: cut, or damaged", idx.name(),
+              idx.size(), head.sequences, expected);
+}
+
 }  // namespace
 
 Status write_megatron_index(ByteSink& out, int64_t documents, size_t width, const VisitTokens& visit_tokens) {
@@ -92,8 +155,7 @@ Status write_megatron_index(ByteSink& out, int64_t documents, size_t width, cons
 }
 
 int64_t megatron_index_bytes(int64_t documents) {
-  constexpr int64_t kHead = 34;
-  return kHead + 12 * documents + 8 * (documents + 1);
+  return static_cast<int64_t>(kMegatronHead) + 12 * documents + 8 * (documents + 1);
 }
 
 Status check_megatron_index(const RandomReader& file, int64_t documents, size_t width,
@@ -101,6 +163,37 @@ Status check_megatron_index(const RandomReader& file, int64_t documents, size_t 
   ComparingSink sink(file);
   RETURN_IF_ERROR(write_megatron_index(sink, documents, width, visit_tokens));
   return sink.finish();
+}
+
+Result<ShardIndex> index_megatron(const RandomReader& shard, const RandomReader& idx) {
+  ASSIGN_OR_RETURN(const MegatronHead head, read_megatron_head(idx));
+  RETURN_IF_ERROR(check_megatron_layout(head, idx));
+  const auto documents = static_cast<int64_t>(head.sequences);
+  ShardIndex index;
+  index.kind = SampleExtentKind::kIds;
+  index.shard_size = shard.size();
+  index.ids_field = head.width == sizeof(uint16_t) ? "u16" : "u32";
+  index.tokens.resize(head.sequences);
+  RETURN_IF_ERROR(idx.read_at(kMegatronHead, std::as_writable_bytes(std::span(index.tokens))));
+  RETURN_IF_ERROR(check_megatron_index(
+      idx, documents, head.width, [&](const auto& visit) { return visit(std::span<const uint32_t>(index.tokens)); }));
+  const int64_t bytes = index.total_tokens() * static_cast<int64_t>(head.width);
+  if (bytes != shard.size()) {
+    return fail(ErrorCode::kCorruption, "{}: {} bytes, and {} counts {}: cut, or another file", shard.name(),
+                shard.size(), idx.name(), bytes);
+  }
+  detail::HashedShard content(shard);
+  uint64_t at = 0;
+  for (const uint32_t tokens : index.tokens) {
+    const uint64_t size = uint64_t{tokens} * head.width;
+    ASSIGN_OR_RETURN(const auto extent, content.extent(static_cast<int64_t>(at), static_cast<int64_t>(at + size)));
+    index.offset.push_back(at);
+    index.size.push_back(size);
+    index.hash.push_back(xxh3_64(extent));
+    at += size;
+  }
+  ASSIGN_OR_RETURN(index.shard_hash, content.finish());
+  return index;
 }
 
 }  // namespace millrace::formats

@@ -11,12 +11,13 @@
 
 #include "millrace/base/io.h"
 #include "millrace/base/status.h"
+#include "millrace/formats/shard_index.h"
 
 namespace millrace::formats {
 
 inline constexpr std::string_view kMegatronIndexSuffix = ".idx";  // in the place of ".bin"
 
-// How wide Megatron-LM takes ids to be for a vocabulary: 2 bytes (uint16) below 65,500 entries, else 4 (int32).
+// The width of ids that Megatron-LM assumes for a vocabulary: 2 bytes (uint16) below 65,500 entries, else 4 (int32).
 inline constexpr int64_t kMegatronNarrowVocabulary = 65'500;
 
 // Calls `visit` with the token counts of all documents, run by run, the same each time.
@@ -34,5 +35,10 @@ int64_t megatron_index_bytes(int64_t documents);
 // Errors: corruption (another content or size, naming the byte), those of reading.
 [[nodiscard]] Status check_megatron_index(const RandomReader& file, int64_t documents, size_t width,
                                           const VisitTokens& visit_tokens);
+
+// The shard index of a `.bin` that another program wrote, made from its `.idx`: a sample a document. Reads both whole.
+// Errors: corruption (cut, damaged, of another `.bin`), unsupported (documents of several sequences, a mode for each
+// sequence, ids of other types than uint16 and int32), those of reading.
+[[nodiscard]] Result<ShardIndex> index_megatron(const RandomReader& shard, const RandomReader& idx);
 
 }  // namespace millrace::formats

@@ -2,6 +2,7 @@
 #include "millrace/formats/npy.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -18,9 +19,10 @@ static_assert(std::endian::native == std::endian::little, "ids are copied as the
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr size_t kNpyAlignment = 64;
-constexpr size_t kGrowthDigits = 21;  // numpy leaves room to write a longer first dimension in place
+constexpr size_t kMostDimensions = 64;  // of NumPy 2
+constexpr size_t kGrowthDigits = 21;    // numpy leaves room to write a longer first dimension in place
 
-// What numpy's header says. `text` is a Python literal: {'descr': '<u4', 'fortran_order': False, 'shape': (3,), }
+// numpy's header. `text` is a Python literal: {'descr': '<u4', 'fortran_order': False, 'shape': (3,), }
 class NpyHeader {
  public:
   // Reads the dictionary; false when it is not one of these three keys with values of the right kind.
@@ -36,8 +38,8 @@ class NpyHeader {
   }
 
   std::string_view descr;  // empty for a structured dtype, which is written as a list
-  size_t dimensions = 0;
-  uint64_t length = 0;  // of the first dimension
+  bool fortran_order = false;
+  std::vector<uint64_t> shape;
 
  private:
   char peek() {
@@ -65,7 +67,10 @@ class NpyHeader {
   }
   bool take_value(std::string_view key) {
     if (key == "descr") return mark(1) && (peek() == '[' ? skip_list() : take_string(descr));
-    if (key == "fortran_order") return mark(2) && (take_word("True") || take_word("False"));
+    if (key == "fortran_order") {
+      fortran_order = take_word("True");
+      return mark(2) && (fortran_order || take_word("False"));
+    }
     return key == "shape" && mark(4) && take_shape();
   }
   bool mark(unsigned key) {
@@ -93,7 +98,8 @@ class NpyHeader {
       const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), size);
       if (error != std::errc()) return false;
       rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
-      if (dimensions++ == 0) length = size;
+      if (shape.size() == kMostDimensions) return false;
+      shape.push_back(size);
       if (!take(',') && peek() != ')') return false;
     }
     return true;
@@ -103,7 +109,7 @@ class NpyHeader {
   unsigned keys_ = 0;  // which were seen
 };
 
-// Appends `count` numbers of type T; at the first that is no 32-bit id, gives its index instead.
+// Appends `count` numbers of type T; at the first that is not a 32-bit id, gives its index instead.
 template <class T>
 std::optional<size_t> append_ids(const std::byte* data, size_t count, std::vector<uint32_t>& ids) {
   const size_t before = ids.size();
@@ -145,7 +151,7 @@ constexpr std::array<IdType, 8> kIdTypes{{{"<u4", 4, append_ids<uint32_t>},
                                           {"|u1", 1, append_ids<uint8_t>},
                                           {"|i1", 1, append_ids<int8_t>}}};
 
-// Length of everything before the data, or nothing when the file is cut or is not npy; `header` becomes the dictionary.
+// Length of everything before the data; nullopt when the file is cut or not npy. Sets `header` to the dictionary.
 std::optional<size_t> npy_data_offset(std::string_view file, std::string_view& header) {
   if (!file.starts_with(kNpyMagic) || file.size() < 10) return std::nullopt;
   const bool wide = file[6] != 1;  // version 1.0 has two bytes for the length, 2.0 and 3.0 four
@@ -158,41 +164,22 @@ std::optional<size_t> npy_data_offset(std::string_view file, std::string_view& h
   return begin + length;
 }
 
-// A one-dimensional array as the file has it; views into the file.
-struct NpyArray {
-  std::string_view descr;
-  uint64_t length = 0;
-  std::span<const std::byte> data;
-};
-
 std::string_view dtype_name(const NpyArray& array) {
   return array.descr.empty() ? "(structured)" : array.descr;
 }
 
-Result<NpyArray> open_npy(std::span<const std::byte> file, std::string_view source) {
-  std::string_view dictionary;
-  const std::string_view text = as_text(file);
-  if (text.starts_with(kNpyMagic) && text.size() >= 8 && (text[6] < 1 || text[6] > 3 || text[7] != 0)) {
-    return fail(ErrorCode::kUnsupported, "{}: .npy version {}.{}", source, std::to_integer<int>(file[6]),
-                std::to_integer<int>(file[7]));
-  }
-  const auto data_offset = npy_data_offset(text, dictionary);
-  NpyHeader header;
-  if (!data_offset || !header.parse(dictionary)) {
-    return fail(ErrorCode::kCorruption, "{}: not a .npy file: {}", source,
-                data_offset ? "its header does not parse" : "no magic, or cut in the header");
-  }
-  if (header.dimensions != 1) {
-    return fail(ErrorCode::kUnsupported, "{}: an array of one dimension is needed, this has {}", source,
-                header.dimensions);
-  }
-  return NpyArray{header.descr, header.length, file.subspan(*data_offset)};
+// A one-dimensional array as the file has it.
+Result<NpyArray> open_ids(std::span<const std::byte> file, std::string_view source) {
+  ASSIGN_OR_RETURN(NpyArray array, parse_npy(file, source));
+  if (array.shape.size() == 1) return array;
+  return fail(ErrorCode::kUnsupported, "{}: an array of one dimension is needed, this has {}", source,
+              array.shape.size());
 }
 
 Status check_size(const NpyArray& array, size_t item_bytes, std::string_view what, std::string_view source) {
   const size_t bytes = array.data.size();
-  if (array.length == bytes / item_bytes && bytes % item_bytes == 0) return {};
-  return fail(ErrorCode::kCorruption, "{}: {} {} of {} bytes are stated, {} bytes are there", source, array.length,
+  if (array.shape[0] == bytes / item_bytes && bytes % item_bytes == 0) return {};
+  return fail(ErrorCode::kCorruption, "{}: {} {} of {} bytes are stated, {} bytes are there", source, array.shape[0],
               what, item_bytes, bytes);
 }
 
@@ -253,6 +240,34 @@ bool json_space(char c) {
 
 }  // namespace
 
+Result<NpyArray> parse_npy(std::span<const std::byte> file, std::string_view source) {
+  std::string_view dictionary;
+  const std::string_view text = as_text(file);
+  if (text.starts_with(kNpyMagic) && text.size() >= 8 && (text[6] < 1 || text[6] > 3 || text[7] != 0)) {
+    return fail(ErrorCode::kUnsupported, "{}: .npy version {}.{}", source, std::to_integer<int>(file[6]),
+                std::to_integer<int>(file[7]));
+  }
+  const auto data_offset = npy_data_offset(text, dictionary);
+  NpyHeader header;
+  if (!data_offset || !header.parse(dictionary)) {
+    return fail(ErrorCode::kCorruption, "{}: not a .npy file: {}", source,
+                data_offset ? "its header does not parse" : "no magic, or cut in the header");
+  }
+  return NpyArray{header.descr, header.fortran_order, std::move(header.shape), file.subspan(*data_offset)};
+}
+
+std::string npy_header(std::string_view descr, std::span<const uint64_t> shape) {
+  std::string dictionary = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", descr,
+                                       fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  constexpr size_t kBefore = 10;  // magic, version, length of the dictionary
+  const size_t whole = (kBefore + dictionary.size() + 1 + kNpyAlignment - 1) / kNpyAlignment * kNpyAlignment;
+  dictionary.resize(whole - kBefore - 1, ' ');
+  dictionary += '\n';
+  std::string header(kNpyMagic);
+  header.append({'\x01', '\0', static_cast<char>(dictionary.size() & 255), static_cast<char>(dictionary.size() >> 8)});
+  return header + dictionary;
+}
+
 std::optional<IdsCoding> ids_coding(std::string_view field) {
   const size_t dot = field.rfind('.');
   const std::string_view name = dot == std::string_view::npos ? field : field.substr(dot + 1);
@@ -281,6 +296,15 @@ Status parse_ids(std::string_view field, std::span<const std::byte> data, std::v
       return parse_raw_ids(data, 4, ids, source);
   }
   return {};
+}
+
+std::optional<std::span<const std::byte>> ids_in_place(std::string_view field, std::span<const std::byte> data) {
+  const auto coding = ids_coding(field);
+  if (coding == IdsCoding::kU32 && data.size() % sizeof(uint32_t) == 0) return data;
+  if (coding != IdsCoding::kNpy) return std::nullopt;
+  const auto array = open_ids(data, field);
+  if (!array || array->descr != "<u4" || !check_size(*array, sizeof(uint32_t), "ids", field)) return std::nullopt;
+  return array->data;
 }
 
 void append_raw_ids(std::string& out, std::span<const uint32_t> ids, size_t width) {
@@ -332,11 +356,11 @@ void append_npy_u8(std::string& out, std::span<const uint8_t> values) {
 }
 
 Status parse_npy_ids(std::span<const std::byte> file, std::vector<uint32_t>& ids, std::string_view source) {
-  ASSIGN_OR_RETURN(const NpyArray array, open_npy(file, source));
+  ASSIGN_OR_RETURN(const NpyArray array, open_ids(file, source));
   for (const IdType& type : kIdTypes) {
     if (type.descr != array.descr) continue;
     RETURN_IF_ERROR(check_size(array, type.size, "ids", source));
-    if (const auto bad = type.append(array.data.data(), array.length, ids)) {
+    if (const auto bad = type.append(array.data.data(), array.shape[0], ids)) {
       return fail(ErrorCode::kInvalidArgument, "{}: id number {} is negative or does not fit 32 bits", source, *bad);
     }
     return {};
@@ -346,7 +370,7 @@ Status parse_npy_ids(std::span<const std::byte> file, std::vector<uint32_t>& ids
 }
 
 Result<std::span<const uint8_t>> npy_u8_view(std::span<const std::byte> file, std::string_view source) {
-  ASSIGN_OR_RETURN(const NpyArray array, open_npy(file, source));
+  ASSIGN_OR_RETURN(const NpyArray array, open_ids(file, source));
   if (array.descr != "|u1" && array.descr != "|b1") {
     return fail(ErrorCode::kUnsupported, "{}: dtype {}; uint8 or bool is read", source, dtype_name(array));
   }

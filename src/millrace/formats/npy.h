@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Token ids and masks as fields of a sample: NumPy's .npy of one dimension (docs/format/npy.md; numpy.lib.format,
-// versions 1.0 to 3.0), the JSON list of ids, and raw little-endian numbers of 16 or 32 bits. Thread-safe.
+// NumPy's .npy (docs/format/npy.md; numpy.lib.format, versions 1.0 to 3.0), and token ids and masks as fields of a
+// sample: arrays of one dimension, the JSON list of ids, and raw little-endian numbers of 16 or 32 bits. Thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -16,12 +16,29 @@
 
 namespace millrace::formats {
 
+// An array as a file has it; views into the file.
+struct NpyArray {
+  std::string_view descr;  // '<f4'; empty for a structured dtype
+  bool fortran_order = false;
+  std::vector<uint64_t> shape;
+  std::span<const std::byte> data;  // all that follows the header, whatever the shape says
+};
+// Errors: corruption (cut, bad magic, a header that does not parse), unsupported (version).
+[[nodiscard]] Result<NpyArray> parse_npy(std::span<const std::byte> file, std::string_view source);
+// What stands before the data of an array in C order: version 1.0, a multiple of 64 bytes. REQUIRES: at most 64
+// dimensions.
+std::string npy_header(std::string_view descr, std::span<const uint64_t> shape);
+
 // By the last part of a field's name, how ids are written in it.
 enum class IdsCoding { kNpy, kJson, kU16, kU32 };
-std::optional<IdsCoding> ids_coding(std::string_view field);  // "token_ids.npy", "json", "u16"; nothing for "text.txt"
+std::optional<IdsCoding> ids_coding(std::string_view field);  // "token_ids.npy", "json", "u16"; nullopt for "text.txt"
 // Parses data of this coding. Errors: as the functions below; invalid_argument (a field of no coding).
 [[nodiscard]] Status parse_ids(std::string_view field, std::span<const std::byte> data, std::vector<uint32_t>& ids,
                                std::string_view source);
+
+// The bytes of the ids themselves, where data of this coding holds them as uint32 in order (they may lie at any
+// address); nothing where parse_ids has to convert, or finds what is wrong.
+std::optional<std::span<const std::byte>> ids_in_place(std::string_view field, std::span<const std::byte> data);
 
 // Appends ids as they lie in memory, in `width` bytes each, 2 or 4. REQUIRES: they fit.
 void append_raw_ids(std::string& out, std::span<const uint32_t> ids, size_t width);

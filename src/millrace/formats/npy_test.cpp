@@ -218,5 +218,23 @@ TEST(JsonIds, RefusesEverythingElse) {
   EXPECT_THAT(read_json("[1, 2x]").error().to_string(), HasSubstr("byte 5"));
 }
 
+TEST(Npy, IdsOfFourBytesAreGivenInPlace) {
+  const std::vector<uint32_t> ids{1, 2, 4'000'000'000};
+  std::string npy, raw;
+  append_npy_u32(npy, ids);
+  append_raw_ids(raw, ids, 4);
+  const auto of = [](std::string_view field, const std::string& data) { return ids_in_place(field, as_bytes(data)); };
+  ASSERT_TRUE(of("token_ids.npy", npy));
+  EXPECT_EQ(as_text(*of("token_ids.npy", npy)), raw);
+  EXPECT_EQ(as_text(*of("token_ids.u32", raw)), raw);
+  EXPECT_FALSE(of("token_ids.u32", raw.substr(1)));
+  EXPECT_FALSE(of("token_ids.u16", raw));
+  EXPECT_FALSE(of("token_ids.json", "[1]"));
+  EXPECT_FALSE(of("token_ids.npy", npy.substr(0, npy.size() - 1)));
+  std::string other = npy;
+  other.replace(other.find("<u4"), 3, "<i4");
+  EXPECT_FALSE(of("token_ids.npy", other)) << "some of them may be negative";
+}
+
 }  // namespace
 }  // namespace millrace::formats

@@ -80,7 +80,7 @@ class HeaderEvents {
   bool boolean(bool) { return scalar("a boolean"); }
   // nlohmann calls this only for numbers with a minus sign.
   bool number_integer(int64_t) { return scalar("a negative number"); }
-  bool number_float(double, const std::string&) { return scalar("a number that is no whole number below 2^64"); }
+  bool number_float(double, const std::string&) { return scalar("a number that is not a whole number below 2^64"); }
   bool binary(std::vector<uint8_t>&) { return scalar("binary"); }
 
   bool number_unsigned(uint64_t value) {
@@ -187,7 +187,7 @@ class HeaderEvents {
     return false;
   }
 
-  // The value of an unknown key of a tensor's entry is passed over, as the reference does; elsewhere it is wrong.
+  // Skips the value of an unknown key of a tensor's entry, as the reference does; elsewhere such a key is an error.
   bool ignored() const { return at_ == At::kSkip || (at_ == At::kTensor && field_ == Field::kOther); }
   bool scalar(std::string_view what) { return ignored() || wrong(what); }
   bool nest(std::string_view what) {
@@ -322,7 +322,8 @@ Result<std::string> read_header_text(const RandomReader& file) {
     return corrupt(fmt::format("a header of {} bytes in a file of {} bytes", length, file.size()));
   std::string text(length, '\0');
   RETURN_IF_ERROR(file.read_at(kLengthWord, std::as_writable_bytes(std::span(text))));
-  if (text.empty() || text.front() != '{') return corrupt("the header does not start with '{'");
+  const size_t start = text.find_first_not_of(" \t\n\r");  // JSON's white space, as the reference reads it
+  if (start == std::string::npos || text[start] != '{') return corrupt("the header does not start with '{'");
   if (const size_t valid = utf8_valid_prefix(text); valid != text.size())
     return corrupt(fmt::format("invalid UTF-8 at byte {} of the file", valid + kLengthWord));
   // The JSON parser would take a NUL for the end of the text and not look behind it.

@@ -157,13 +157,16 @@ TEST(Safetensors, RefusesWhatIsNoHeader) {
   expect_corrupt("\x01\xe1\xf5\x05\0\0\0\0{}"s, "over the limit");  // 100,000,001
   expect_corrupt(std::string(8, '\xff'), "over the limit");
   expect_corrupt("\x03\0\0\0\0\0\0\0{}"s, "a header of 3 bytes in a file of 10 bytes");
-  expect_corrupt(file_of(" {}", 0), "start with '{'");
+  expect_corrupt(file_of(" []", 0), "start with '{'");
+  expect_corrupt(file_of("\v{}", 0), "start with '{'");
+  expect_corrupt(file_of(" \n", 0), "start with '{'");
   expect_corrupt(file_of("{}\xff", 0), "invalid UTF-8 at byte 10");
   expect_corrupt(file_of("{}\0}"s, 0), "a NUL at byte 10");
   expect_corrupt(file_of("{} {}", 0), "not JSON");
   expect_corrupt(file_of(R"({"a)", 0), "not JSON");
   expect_corrupt(file_of("{}", 1), "tensors end at byte 10 of the file, which has 11 bytes");
   EXPECT_TRUE(parse_file(file_of("{} \n\t\r", 0)));
+  EXPECT_TRUE(parse_file(file_of(" \n\t\r{}", 0)));
 }
 
 TEST(Safetensors, RefusesWrongEntries) {
@@ -180,13 +183,13 @@ TEST(Safetensors, RefusesWrongEntries) {
   expect_entry_corrupt(R"({"dtype":"F32","shape":[[1]],"data_offsets":[0,4]})", "shape holds an array");
   expect_entry_corrupt(R"({"dtype":"F32","shape":["1"],"data_offsets":[0,4]})", "shape holds a string");
   expect_entry_corrupt(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})", "shape holds a negative number");
-  expect_entry_corrupt(R"({"dtype":"F32","shape":[1.0],"data_offsets":[0,4]})", "no whole number");
+  expect_entry_corrupt(R"({"dtype":"F32","shape":[1.0],"data_offsets":[0,4]})", "not a whole number");
   expect_entry_corrupt(R"({"dtype":"F32","shape":[true],"data_offsets":[0,4]})", "shape holds a boolean");
   expect_entry_corrupt(R"({"dtype":"F32","shape":[1],"data_offsets":[-0,4]})", "data_offsets holds a negative number");
   expect_entry_corrupt(R"({"dtype":"F32","shape":[1],"data_offsets":[0]})", "fewer than two");
   expect_entry_corrupt(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4,4]})", "more than two");
   expect_entry_corrupt(R"({"dtype":"F32","shape":[1],"data_offsets":[0,281474976710657]})", "over 2^48");
-  expect_entry_corrupt(R"({"dtype":"F32","shape":[1],"data_offsets":[0,99999999999999999999]})", "no whole number");
+  expect_entry_corrupt(R"({"dtype":"F32","shape":[1],"data_offsets":[0,99999999999999999999]})", "not a whole number");
   expect_entry_corrupt(R"({"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]})", "dtype occurs twice");
 }
 

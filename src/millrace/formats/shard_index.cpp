@@ -9,69 +9,13 @@
 #include <cstring>
 #include <numeric>
 
+#include "millrace/formats/detail/hashed_shard.h"
 #include "millrace/formats/detail/index_layout.h"
 #include "millrace/formats/detail/raw_bytes.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/tar.h"
 
 namespace millrace::formats {
-
-namespace detail {
-
-// Reads a shard front to back in blocks, hashes all of it, and hands out one extent after the other. What is before
-// `begin` comes last.
-class HashedShard {
- public:
-  explicit HashedShard(const RandomReader& shard, int64_t begin = 0)
-      : shard_(shard), begin_(begin), limit_(shard.size()), at_(begin) {}
-
-  // Valid until the next call. REQUIRES: begin is not before the end of the extent before, end is inside the shard.
-  Result<std::span<const std::byte>> extent(int64_t begin, int64_t end) {
-    RETURN_IF_ERROR(load(begin, end));
-    return std::span<const std::byte>(buffer_).subspan(static_cast<size_t>(begin - at_),
-                                                       static_cast<size_t>(end - begin));
-  }
-
-  Result<Hash128> finish() {
-    RETURN_IF_ERROR(load(limit_, limit_));
-    buffer_.clear();
-    at_ = 0;
-    limit_ = begin_;
-    RETURN_IF_ERROR(load(limit_, limit_));
-    return hash_.digest();
-  }
-
- private:
-  static constexpr int64_t kBlock = 1 << 20;
-
-  int64_t loaded() const { return at_ + static_cast<int64_t>(buffer_.size()); }
-
-  // Reads on until the buffer holds [begin, end); what is before `begin` leaves it.
-  Status load(int64_t begin, int64_t end) {
-    while (loaded() < end) {
-      const int64_t kept = std::min(begin, loaded());
-      buffer_.erase(buffer_.begin(), buffer_.begin() + (kept - at_));
-      at_ = kept;
-      const int64_t next = loaded();
-      const int64_t wanted = std::max(kBlock, begin <= next ? end - next : 0);
-      const size_t behind = buffer_.size();
-      buffer_.resize(behind + static_cast<size_t>(std::min(wanted, limit_ - next)));
-      const auto fresh = std::span(buffer_).subspan(behind);
-      RETURN_IF_ERROR(shard_.read_at(next, fresh));
-      hash_.update(fresh);
-    }
-    return {};
-  }
-
-  const RandomReader& shard_;
-  const int64_t begin_;
-  int64_t limit_;                  // what is read ends there
-  int64_t at_;                     // of the buffer, in the shard
-  std::vector<std::byte> buffer_;  // was hashed
-  Xxh3Stream hash_;
-};
-
-}  // namespace detail
 
 namespace {
 
@@ -94,7 +38,7 @@ bool whole_extent(const ShardFacts& facts, const ShardRows& rows, size_t i) {
   return size == rows.tokens[i] * (facts.ids_field == "u16" ? sizeof(uint16_t) : sizeof(uint32_t));
 }
 
-// Where an extent lies, for messages.
+// The place of an extent, for messages.
 struct ExtentPlace {
   std::string_view source;
   int64_t sample;
@@ -117,6 +61,7 @@ Result<SampleContent> walk_sample(std::span<const std::byte> extent, std::string
   std::string long_name;
   for (size_t at = 0; at < extent.size();) {
     ASSIGN_OR_RETURN(const TarView view, next_tar_view(extent, at, long_name, place.source, place.offset));
+    if (!view.is_regular) continue;
     const auto name = split_sample_name(view.name);
     if (!name) continue;
     if (!content.key.empty() && content.key != name->key) return bad_sample(place, "the extent holds two samples");
@@ -238,6 +183,24 @@ Status check_rows(const ShardFacts& facts, const ShardRows& rows, int64_t first,
     end = offset + size;
   }
   return {};
+}
+
+Result<ShardIndex> index_any_shard(const RandomReader& shard) {
+  ShardIndex index;
+  index.shard_size = shard.size();
+  SampleReader samples(shard, FieldSets::kAny);
+  HashedShard bytes(shard);
+  for (;;) {
+    ASSIGN_OR_RETURN(const std::optional<SampleExtent> sample, samples.next());
+    if (!sample) break;
+    ASSIGN_OR_RETURN(const auto extent, bytes.extent(sample->begin, sample->end));
+    index.offset.push_back(static_cast<uint64_t>(sample->begin));
+    index.size.push_back(extent.size());
+    index.hash.push_back(xxh3_64(extent));
+    index.tokens.push_back(kUnknownTokens);
+  }
+  ASSIGN_OR_RETURN(index.shard_hash, bytes.finish());
+  return index;
 }
 
 Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view ids_field) {

@@ -21,13 +21,13 @@ namespace millrace::formats {
 
 inline constexpr uint32_t kUnknownTokens = 0xFFFFFFFF;  // in `tokens` of a shard whose ids were not read
 
-// What the extent of a sample is.
+// What the bytes of a sample are.
 enum class SampleExtentKind : uint32_t {
   kMembers = 0,  // whole members of a tar file; `ids_field` is the one with the ids
-  kIds = 1,      // ids and nothing else; `ids_field` is how they are written, "u16" or "u32"
+  kIds = 1,      // ids alone; `ids_field` says how they are written, "u16" or "u32"
 };
 
-// What an index says of its shard as a whole.
+// Facts about a shard as a whole.
 struct ShardFacts {
   SampleExtentKind kind = SampleExtentKind::kMembers;
   int64_t shard_size = 0;  // bytes of the shard's file
@@ -82,6 +82,8 @@ using VisitValues = std::function<Status(std::span<const std::byte> values)>;
 // ("token_ids.npy", "token_ids.json", "input_ids.npy", "input_ids.json" in this order, else none).
 // Errors: those of SampleReader and of the ids; invalid_argument (no such field, or neither .npy nor .json).
 [[nodiscard]] Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view ids_field = {});
+// The same of samples of any kind: their fields may differ, and no ids are counted.
+[[nodiscard]] Result<ShardIndex> index_any_shard(const RandomReader& shard);
 
 // Holds rows, the first of them number `first` of the shard, against what the format promises; the sample before ends
 // at byte `end`. Errors: corruption (extents that overlap, leave the shard or are not what `kind` says). `source` is

@@ -21,7 +21,7 @@ namespace millrace::formats {
 
 inline constexpr int64_t kTarBlock = 512;
 
-// One regular member. Directories, links and devices are passed over, as webdataset does.
+// One regular member. Readers skip directories, links and devices, as webdataset does.
 struct TarMember {
   std::string name;
   int64_t begin = 0;  // first byte of its first header (PAX and long-name headers belong to the member)
@@ -36,7 +36,7 @@ class TarReader {
   // `archive` must outlive the reader.
   explicit TarReader(const RandomReader& archive);
 
-  // The next member, or nothing behind the last one, when the end-of-archive blocks were seen and only zeros follow.
+  // The next member. nullopt after the last one, if the end-of-archive blocks are there and only zeros follow.
   // Errors: corruption, unsupported (sparse, multi-volume), those of read_at.
   [[nodiscard]] Result<std::optional<TarMember>> next();
 
@@ -54,16 +54,17 @@ class TarReader {
 struct TarView {
   std::string_view name;
   std::span<const std::byte> data;
+  bool is_regular = true;  // else a directory, link or device, which readers skip
 };
 // Reads the member at `at` and moves `at` behind it. `source` and `base_offset` (of bytes[0] in the archive) are for
 // messages.
 // A long name (PAX, GNU, ustar with a prefix) is kept in `name_storage` and lives until the next call with it.
-// Errors: corruption; unsupported (sparse, or a member that is no regular file: an extent of ours holds none).
+// Errors: corruption; unsupported (sparse).
 [[nodiscard]] Result<TarView> next_tar_view(std::span<const std::byte> bytes, size_t& at, std::string& name_storage,
                                             std::string_view source, int64_t base_offset);
 
 // Key and field of a member name by webdataset's rule: the key ends at the first dot of the last path component, the
-// field is what follows, in lower case (ASCII). Nothing for names webdataset skips ("README", ".hidden",
+// field is the rest, in lower case (ASCII). nullopt for names that webdataset skips ("README", ".hidden",
 // "__dir__/x.txt").
 struct SampleName {
   std::string_view key;  // lies in the member's name
@@ -79,21 +80,27 @@ struct SampleExtent {
   int64_t begin = 0;  // first header byte of the first member
   int64_t end = 0;    // behind the padding of the last member
 };
-// Groups the members of an archive. A repeated field in one sample, or a sample whose set of fields differs from the
-// first sample's, is corruption that names the sample ("incomplete sample"). Belongs to one thread.
+enum class FieldSets {
+  kSame,  // every sample has the fields of the first one
+  kAny,   // whoever reads a sample knows which fields it needs
+};
+// Groups the members of an archive. A repeated field in one sample, or, with FieldSets::kSame, a sample whose set of
+// fields differs from the first sample's, is corruption that names the sample ("incomplete sample"). Belongs to one
+// thread.
 class SampleReader {
  public:
   // `archive` must outlive the reader.
-  explicit SampleReader(const RandomReader& archive);
+  explicit SampleReader(const RandomReader& archive, FieldSets field_sets = FieldSets::kSame);
 
-  // The next sample, or nothing behind the last one, when the whole archive was found sound. After an error of read_at
-  // the call may be made again; nothing is lost. Errors: those of TarReader::next, corruption as above.
+  // The next sample. nullopt after the last one, if the whole archive is sound. After an error of read_at
+  // the call may be repeated without loss. Errors: those of TarReader::next, corruption as above.
   [[nodiscard]] Result<std::optional<SampleExtent>> next();
 
  private:
   [[nodiscard]] Status add(SampleName name);  // pending_ to sample_
 
   const RandomReader& archive_;
+  const FieldSets field_sets_;
   TarReader reader_;
   std::optional<TarMember> pending_;  // read and not yet in a sample
   SampleExtent sample_;               // being put together

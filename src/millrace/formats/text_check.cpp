@@ -96,7 +96,7 @@ struct JsonHead {
   std::string_view object;  // from its '{' on
 };
 
-// What begins like an object of JSON, or a list of them: {"name": ...
+// The start of a JSON object, or of a list of them: {"name": ...
 std::optional<JsonHead> json_head(std::string_view text) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   text = past(text, kJsonSpace);
@@ -113,7 +113,7 @@ std::optional<JsonHead> json_head(std::string_view text) {
   return past(text.substr(end + 1), kJsonSpace).starts_with(':') ? std::optional(head) : std::nullopt;
 }
 
-// " (its fields: id, text)" of a line that can be read; else nothing.
+// " (its fields: id, text)" for a line that can be read; else "".
 std::string fields_of(std::string_view object) {
   const std::string line(object.substr(0, object.find('\n')));
   simdjson::dom::parser parser;
@@ -128,8 +128,8 @@ std::string fields_of(std::string_view object) {
   return fmt::format(" (its fields: {})", names);
 }
 
-Status check_json(std::string_view name, std::string_view head, const TextRules& rules) {
-  if (rules.json_as_text || rules.mode == DocumentMode::kFile) return {};
+Status check_json(std::string_view name, std::string_view head, DocumentMode mode, const TextRules& rules) {
+  if (rules.json_as_text || mode == DocumentMode::kFile) return {};
   const std::optional<JsonHead> json = json_head(head);
   if (!json) return {};
   if (json->array) {
@@ -137,7 +137,7 @@ Status check_json(std::string_view name, std::string_view head, const TextRules&
                 "{}: it is one JSON array, and JSON is read as an object a line (jsonl): write it so (jq -c '.[]')",
                 name);
   }
-  if (rules.mode == DocumentMode::kJsonl) return {};
+  if (mode == DocumentMode::kJsonl) return {};
   return fail(
       ErrorCode::kInvalidArgument,
       "{}: it begins with a JSON object{}, whose names and braces would be trained on; take a field of each line "
@@ -152,7 +152,7 @@ Status check_nuls(std::string_view name, std::string_view head, double max_share
   const size_t all = nuls[0] + nuls[1];
   if (static_cast<double>(all) <= max_share * static_cast<double>(head.size())) return {};
   const bool every_other = 4 * std::max(nuls[0], nuls[1]) > head.size() && 4 * std::min(nuls[0], nuls[1]) < all;
-  return fail(ErrorCode::kInvalidArgument, "{}: {} of its first {} bytes are NUL, so it is no UTF-8 text; {}", name,
+  return fail(ErrorCode::kInvalidArgument, "{}: {} of its first {} bytes are NUL, so it is not UTF-8 text; {}", name,
               all, head.size(), every_other ? kToUtf8 : kNoText);
 }
 
@@ -168,7 +168,7 @@ Status refuse_other_format(std::string_view name, std::string_view head) {
   return fail(ErrorCode::kInvalidArgument, "{}: it is {}, no text; {}", name, found->format, found->way_out);
 }
 
-Status check_text(std::string_view name, std::string_view head, bool whole, const TextRules& rules) {
+Status check_text(std::string_view name, std::string_view head, bool whole, DocumentMode mode, const TextRules& rules) {
   RETURN_IF_ERROR(refuse_other_format(name, head.substr(0, kOtherFormatHead)));
   if (!whole) head = whole_characters(head);
   RETURN_IF_ERROR(check_nuls(name, head, rules.max_invalid_utf8));
@@ -177,7 +177,7 @@ Status check_text(std::string_view name, std::string_view head, bool whole, cons
     const int64_t invalid = append_utf8_replaced(head, repaired);
     RETURN_IF_ERROR(check_invalid_utf8(name, invalid, static_cast<int64_t>(head.size()), rules.max_invalid_utf8));
   }
-  return check_json(name, head, rules);
+  return check_json(name, head, mode, rules);
 }
 
 Status check_invalid_utf8(std::string_view name, int64_t invalid, int64_t bytes, double max_share) {
@@ -185,7 +185,7 @@ Status check_invalid_utf8(std::string_view name, int64_t invalid, int64_t bytes,
   if (invalid <= kAFew || static_cast<double>(invalid) <= max_share * static_cast<double>(bytes)) return {};
   return fail(
       ErrorCode::kInvalidArgument,
-      "{}: {} sequences in {} bytes are no UTF-8, more than a share of {}; convert it (iconv -f WINDOWS-1252 -t "
+      "{}: {} sequences in {} bytes are not UTF-8, more than a share of {}; convert it (iconv -f WINDOWS-1252 -t "
       "UTF-8, if that is what it is), or take it with U+FFFD for each (--max-invalid 1)",
       name, invalid, bytes, max_share);
 }

@@ -24,15 +24,15 @@ inline constexpr size_t kTextHead = 64 << 10;
 [[nodiscard]] Status refuse_other_format(std::string_view name, std::string_view head);
 
 struct TextRules {
-  DocumentMode mode = DocumentMode::kLine;
-  bool json_as_text = false;        // JSON in another mode than kJsonl is meant
-  double max_invalid_utf8 = 0.001;  // ill-formed sequences a byte; 1 takes anything
+  bool json_as_text = false;        // accept JSON in a mode other than kJsonl
+  double max_invalid_utf8 = 0.001;  // refuse a file with more ill-formed sequences per byte; 1 accepts any
 };
 
 // `head`: the first kTextHead bytes of the unpacked content; `whole`: there are no more.
-// Errors: those of refuse_other_format; invalid_argument (too much that is no UTF-8; JSON read as text; one JSON value
+// Errors: those of refuse_other_format; invalid_argument (too much that is not UTF-8; JSON read as text; one JSON value
 // read as lines of it).
-[[nodiscard]] Status check_text(std::string_view name, std::string_view head, bool whole, const TextRules& rules);
+[[nodiscard]] Status check_text(std::string_view name, std::string_view head, bool whole, DocumentMode mode,
+                                const TextRules& rules);
 
 // `invalid` ill-formed sequences in `bytes` of the text of a file. A few are taken of any file.
 // Errors: invalid_argument, naming the share and the way out.

@@ -12,8 +12,8 @@ namespace {
 using std::string_literals::operator""s;
 using ::testing::HasSubstr;
 
-std::string refusal(const std::string& content, TextRules rules = {}) {
-  const Status status = check_text("a file", content, /*whole=*/true, rules);
+std::string refusal(const std::string& content, TextRules rules = {}, DocumentMode mode = DocumentMode::kLine) {
+  const Status status = check_text("a file", content, /*whole=*/true, mode, rules);
   return status ? "" : status.error().message();
 }
 
@@ -68,7 +68,7 @@ TEST(TextCheck, ACharacterThatTheHeadCutsIsValid) {
     text += "\xE4\xB8\xAD";
     for (size_t cut = 0; cut < 3; ++cut) {
       EXPECT_TRUE(check_text("a file", std::string_view(text).substr(0, text.size() - cut), /*whole=*/false,
-                             {.max_invalid_utf8 = 0}));
+                             DocumentMode::kLine, {.max_invalid_utf8 = 0}));
     }
   }
 }
@@ -83,14 +83,14 @@ TEST(TextCheck, NulsAreNoText) {
 TEST(TextCheck, JsonIsNotReadAsText) {
   const std::string lines = "{\"id\": 1, \"body\": \"a text\"}\n{\"id\": 2, \"body\": \"another\"}\n";
   for (const DocumentMode mode : {DocumentMode::kLine, DocumentMode::kParagraph}) {
-    EXPECT_THAT(refusal(lines, {.mode = mode}), HasSubstr("its fields: id, body"));
-    EXPECT_THAT(refusal("\xEF\xBB\xBF\n {\n  \"text\": \"pretty\"\n}\n", {.mode = mode}), HasSubstr("--json-as-text"));
-    EXPECT_EQ(refusal(lines, {.mode = mode, .json_as_text = true}), "");
+    EXPECT_THAT(refusal(lines, {}, mode), HasSubstr("its fields: id, body"));
+    EXPECT_THAT(refusal("\xEF\xBB\xBF\n {\n  \"text\": \"pretty\"\n}\n", {}, mode), HasSubstr("--json-as-text"));
+    EXPECT_EQ(refusal(lines, {.json_as_text = true}, mode), "");
   }
-  EXPECT_EQ(refusal(lines, {.mode = DocumentMode::kJsonl}), "");
-  EXPECT_EQ(refusal(lines, {.mode = DocumentMode::kFile}), "");
+  EXPECT_EQ(refusal(lines, {}, DocumentMode::kJsonl), "");
+  EXPECT_EQ(refusal(lines, {}, DocumentMode::kFile), "");
   for (const DocumentMode mode : {DocumentMode::kLine, DocumentMode::kJsonl}) {
-    EXPECT_THAT(refusal("[\n" + lines, {.mode = mode}), HasSubstr("jq -c"));
+    EXPECT_THAT(refusal("[\n" + lines, {}, mode), HasSubstr("jq -c"));
   }
 }
 

@@ -17,7 +17,7 @@ struct Loops {
     const ConnectionSettings settings = ConnectionSettings::resolve(options);
     for (int i = 0; i < std::max(options.threads, 1); ++i) loops.push_back(std::make_unique<Loop>(settings));
   }
-  // The first of those with the least to do, so that one thread serves what one can.
+  // The first loop with the least load, so a light load stays on one thread.
   Loop& least_loaded() {
     return **std::min_element(loops.begin(), loops.end(),
                               [](const auto& a, const auto& b) { return a->load() < b->load(); });
@@ -105,7 +105,7 @@ Result<Response> Client::fetch(Request request) {
   start(std::move(request), [&](Result<Response> result) {
     MutexLock lock(mutex);
     answer = std::move(result);
-    ended.notify_one();  // under the lock: the waiter's stack goes when it sees the answer
+    ended.notify_one();  // under the lock: the waiter's stack is gone once it sees the answer
   });
   MutexLock lock(mutex);
   while (!answer) ended.wait(mutex);

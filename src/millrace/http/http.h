@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The one HTTP transport: requests go in, whole answers come out, and what an answer means is the caller's business.
-// libcurl, opened at run time on first use, makes the connections (names, proxies, TLS); HTTP/1.1 on them is our own,
-// with threads that each serve many of them. Bodies go straight from and to the caller's memory, or from a file
-// (sendfile). It tries nothing again by itself, but for one case: a kept connection that the server closes without a
-// byte of answer, and then only what has no body or was not sent whole. It follows no redirect and logs no header (they
-// may hold secrets). Private to storage/.
+// The HTTP transport: requests go in, whole answers come out. The caller decides what an answer means. libcurl, opened
+// at run time on first use, makes the connections (names, proxies, TLS). HTTP/1.1 on them is ours. Each thread serves
+// many connections. Bodies move directly from and to the caller's memory, or from a file (sendfile). The transport
+// repeats a request in one case only: the server closed a kept connection without a byte of answer, and the request has
+// no body or was not sent whole. It follows no redirect and logs no header (headers may hold secrets).
 
 #include <chrono>
 #include <cstdint>
@@ -30,41 +29,41 @@ namespace millrace::http {
 enum class Method { kGet, kHead, kPut, kPost, kDelete };
 std::string_view method_name(Method method);  // "GET"
 
-// Bytes a second, both ways.
+// Bytes a second, both ways. A thousandth of a slow link (8 Mbit/s): a transfer below it is stuck.
 inline constexpr int64_t kLowestRate = 1 << 10;
 
-// A URL for people: without a user's name and password, and without its query, which may be a signature.
+// A URL for messages: without user name, password and query, which may be a signature.
 std::string without_secrets(std::string_view url);
 
 struct Request {
   Method method = Method::kGet;
-  std::string url;                    // absolute; percent-encoding is the caller's, nothing is changed on the way
-  std::vector<std::string> headers;   // "Name: value"; Content-Length and Expect are the client's
+  std::string url;                    // absolute and percent-encoded by the caller; sent unchanged
+  std::vector<std::string> headers;   // "Name: value"; the client sets Content-Length
   std::span<const std::byte> body;    // of PUT and POST
   const FileRange* file = nullptr;    // the body, instead of `body`
-  Progress* file_progress = nullptr;  // counts its bytes as they go; those of an answer other than 2xx are taken back
+  Progress* file_progress = nullptr;  // counts bytes as they are sent; takes them back unless the answer is 2xx
   std::span<std::byte> out;           // where the body of a 200 or 206 goes; when empty, to Response::body
   int64_t body_limit_bytes = 8 << 20;
-  Clock::time_point not_before{};  // waits until then without holding a thread or a connection
+  Clock::time_point not_before{};  // starts no earlier; holds no thread or connection until then
   Clock::time_point deadline = Clock::time_point::max();
-  std::chrono::milliseconds stall_timeout{20'000};  // gives up when no byte moved for so long; 0: never
-  // Gives up where, after so long, fewer than kLowestRate bytes moved for each further second; 0: never.
+  std::chrono::milliseconds stall_timeout{20'000};  // gives up when no byte moved for this long; 0: never
+  // Gives up when, after this time, fewer than kLowestRate bytes moved for each further second; 0: never.
   std::chrono::milliseconds slow_after{30'000};
-  bool direct = false;  // past the proxy that the environment names
+  bool direct = false;  // bypasses the proxy that the environment names
   std::stop_token stop;
-  // `body`, `file` and `out` stay alive until the answer.
+  // `body`, `file` and `out` must live until the answer.
 };
 
 // Errors: invalid_argument (no absolute http or https URL, a user in it, a header with a line end).
 [[nodiscard]] Status check_request(const Request& request);
 
 using Time = std::chrono::sys_time<std::chrono::nanoseconds>;
-// So many seconds after 1970; the epoch where a Time does not reach (before 1678, after 2261).
+// `seconds` after 1970; the epoch for a time that a Time cannot hold (before 1678, after 2261).
 Time time_of(int64_t seconds);
-// "Sat, 21 Nov 2026 11:33:55 GMT" (RFC 9110, 5.6.7); the epoch for what is none.
+// "Sat, 21 Nov 2026 11:33:55 GMT" (RFC 9110, 5.6.7); the epoch for any other text.
 Time parse_time(std::string_view text);
 
-// Of a 206 or 416 (RFC 9110, 14.4): "bytes 5-9/100", "bytes */100". What is '*', or no such header, is missing.
+// Of a 206 or 416 (RFC 9110, 14.4): "bytes 5-9/100", "bytes */100". A '*' or a missing header leaves the value empty.
 struct ContentRange {
   std::optional<int64_t> first, last, total;
 };
@@ -75,22 +74,22 @@ struct Response {
   std::string body;
   int64_t received_bytes = 0;  // in Request::out
 
-  // The value of the first header of this name (lower case); "" when there is none.
+  // The value of the first header with this name (lower case); "" when there is none.
   std::string_view header(std::string_view name) const;
   ContentRange content_range() const;
-  // How long the server asks to be left alone (Retry-After, RFC 9110, 10.2.3); 0 where it does not.
+  // The pause that the server asks for (Retry-After, RFC 9110, 10.2.3); 0 when it asks for none.
   std::chrono::seconds retry_after() const;
 };
 
 struct ClientOptions {
   int threads = 1;
-  int max_connections = 64;  // a thread; further requests wait for one
+  int max_connections = 64;  // for each thread; further requests wait for one
   std::chrono::milliseconds connect_timeout{5'000};
-  std::string ca_file;     // PEM; "" for SSL_CERT_FILE, or the first of the places where distributions keep theirs
+  std::string ca_file;     // PEM; "": SSL_CERT_FILE, or the first bundle at the places that distributions use
   std::string user_agent;  // "" for "millrace/VERSION"
 };
 
-// Errors of a request, all with the method and the URL without its query:
+// Errors of a request. Each names the method and the URL without its query:
 //   unavailable       no connection, reset, or cut before the end: may be tried again
 //   timeout           the stall timeout, a rate below kLowestRate, or the deadline
 //   permission_denied the server's certificate is not trusted, or a proxy refuses to lead there
@@ -100,17 +99,17 @@ struct ClientOptions {
 //   unsupported       libcurl is not installed, or the server speaks something else: TLS on a port for http, or none on
 //                     one for https, or HTTP/2 only
 //   invalid_argument  no http(s) URL, a user name in it, a header with a line end
-// Thread-safe. After fork the child has connections and threads of its own; requests of the parent stay with it.
+// Thread-safe. After fork the child makes its own connections and threads; requests of the parent stay with the parent.
 class Client {
  public:
   explicit Client(ClientOptions options = {});
-  ~Client();  // cancels what is under way and waits for its `done`. REQUIRES: not called from a `done`
+  ~Client();  // cancels requests and waits for their `done`. REQUIRES: not called from a `done`
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
   using Done = std::function<void(Result<Response>)>;
-  // Never blocks. `done` is called once, on a thread of the client: it must be brief and must not wait; it may start
-  // further requests.
+  // Never blocks. `done` is called once, on a thread of the client. It must return quickly and must not wait. It may
+  // start further requests.
   void start(Request request, Done done);
   // Waits for the answer. REQUIRES: not called from a `done`.
   [[nodiscard]] Result<Response> fetch(Request request);

@@ -370,7 +370,7 @@ TEST(HttpClient, NoServerIsUnavailable) {
 TEST(HttpClient, AServerThatNeverAcceptsIsUnavailableAfterTheConnectTimeout) {
   Client client({.connect_timeout = milliseconds(200)});
   const auto begin = Clock::now();
-  // An address that documentation owns: nobody answers, or the system says at once that there is no way.
+  // An address reserved for documentation: no host answers, or the system says at once that there is no route.
   EXPECT_FAILS(client.fetch(get("http://192.0.2.1:81/")), ErrorCode::kUnavailable);
   EXPECT_LT(since(begin), seconds(5));
 }

@@ -9,7 +9,7 @@
 
 namespace millrace::http {
 
-// All of `text` as a number of 0 or more; nothing where it is something else, or too large.
+// `text` as a whole number of 0 or more; nullopt for any other text, or when it does not fit T.
 template <class T>
 std::optional<T> whole_number(std::string_view text, int base = 10) {
   T value{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the check functions of the SB rules share. One function a rule, or a few rules that look at the same thing.
+// Shared by the check functions of the SB rules. One function per rule, or for a few rules about the same thing.
 
 #include <optional>
 #include <span>
@@ -29,13 +29,15 @@ class JobReport {
 
 using JobCheck = void (*)(const Job&, const JobContext&, JobReport&);
 
-std::span<const JobCheck> option_checks();  // of what #SBATCH lines say
-std::span<const JobCheck> step_checks();    // of what the steps are given
+std::span<const JobCheck> option_checks();  // of #SBATCH lines
+std::span<const JobCheck> step_checks();    // of the steps' options
 std::span<const JobCheck> body_checks();    // of the shell code around them
+std::span<const JobCheck> text_checks();    // of the first line, variables, quotes and letters
 
-// Where findings about the whole job stand: its first #SBATCH line.
+// The place of findings about the whole job: its first #SBATCH line.
 Place job_place(const Job& job);
-// The partition the job asks for, when the cluster is known and has it; the only one where it asks for none.
+// The partition that the job requests, or the only one where it requests none; null when the cluster is unknown or
+// lacks it.
 const ClusterFacts::Partition* partition_of(const Job& job, const JobContext& context);
 // The value of `--name value` or `--name=value` among a command's words, with its place.
 const shell::Word* argument_after(std::span<const shell::Word> words, std::span<const std::string_view> names,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of what the #SBATCH lines say.
+// Checks of the #SBATCH lines.
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "millrace/base/units.h"
 #include "millrace/jobs/checks.h"
+#include "millrace/slurm/time_limit.h"
 
 namespace millrace::jobs {
 
@@ -17,7 +19,7 @@ std::string_view folder_of(std::string_view path) {
   return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash == 0 ? 1 : slash);
 }
 
-// The place where the script itself makes `folder`, or one below it, for which `folder` may have been there before.
+// The place where the script creates `folder`, or a folder below it, for which `folder` may have existed before.
 const shell::Statement* made_by(const Job& job, std::string_view folder, bool& itself) {
   for (const Command& command : job.commands()) {
     if (command.statement->name() != "mkdir") continue;
@@ -97,7 +99,7 @@ void check_time(const Job& job, const JobContext&, JobReport& report) {
   if (slurm::is_unlimited(time->value))
     return report.add("SB06", time->place, "--time=UNLIMITED: a job that hangs holds its nodes until somebody looks");
   if (!slurm::parse_time_limit(time->value)) {
-    report.add("SB34", time->place, fmt::format("'{}' is no time limit", time->value),
+    report.add("SB34", time->place, fmt::format("'{}' is not a time limit", time->value),
                "Write minutes, HH:MM:SS or D-HH:MM:SS.");
   }
 }
@@ -197,7 +199,7 @@ void check_gpu_request(const Job& job, const JobContext& context, JobReport& rep
   }
   const Option* asked = job.gpu_option();
   if (asked == nullptr) return;
-  if (slurm::parse_whole(job.gpu_type())) {
+  if (parse_whole(job.gpu_type())) {
     report.add("SB11", asked->place, fmt::format("'{}' has the count before the type", asked->value));
   }
   constexpr int64_t kMostInAnyServer = 16;
@@ -209,7 +211,7 @@ void check_gpu_request(const Job& job, const JobContext& context, JobReport& rep
     return;
   }
   if (!job.gpu_type().empty() && !partition->gpu_type.empty() && job.gpu_type() != partition->gpu_type &&
-      !slurm::parse_whole(job.gpu_type())) {
+      !parse_whole(job.gpu_type())) {
     report.add("SB11", asked->place,
                fmt::format("the nodes of {} have GPUs of type {}, not {}", partition->name, partition->gpu_type,
                            job.gpu_type()));
@@ -327,9 +329,9 @@ void check_pins(const Job& job, const JobContext& context, JobReport& report) {
   for (const Launch& launch : job.launches()) {
     const Option* step_resume = launch.options.find("auto-resume");
     if (step_resume != nullptr && context.cluster != nullptr && !context.cluster->hyperpod) {
-      report.add(
-          "SB29", step_resume->place,
-          fmt::format("--auto-resume exists on HyperPod only, and {} is no HyperPod cluster", context.cluster->source));
+      report.add("SB29", step_resume->place,
+                 fmt::format("--auto-resume exists on HyperPod only, and {} is not a HyperPod cluster",
+                             context.cluster->source));
     }
   }
 }
@@ -364,7 +366,7 @@ void check_sbatch_lines(const Job& job, const JobContext&, JobReport& report) {
   for (const Option& option : job.options().all()) {
     const bool number = std::find(std::begin(kNumbers), std::end(kNumbers), option.name) != std::end(kNumbers);
     const bool typed_gpus = option.name == "gpus-per-task" && contains(option.value, ":");
-    if (number && option.has_value && !typed_gpus && !slurm::parse_whole(option.value)) {
+    if (number && option.has_value && !typed_gpus && !parse_whole(option.value)) {
       report.add("SB34", option.place, fmt::format("--{} wants a number, not '{}'", option.name, option.value),
                  contains(option.value, "$")
                      ? "sbatch expands no variables in #SBATCH lines; pass the option on sbatch's command line."

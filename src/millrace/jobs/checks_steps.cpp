@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of the commands that the job launches, and of what they are given.
+// Checks of the commands that the job launches, and of their options.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
+#include "millrace/base/units.h"
 #include "millrace/jobs/checks.h"
 
 namespace millrace::jobs {
@@ -14,7 +15,7 @@ namespace {
 using shell::Statement;
 using shell::Word;
 
-// What the step has, else what the job has.
+// The step's value, else the job's.
 std::optional<int64_t> step_number(const Job& job, const Launch& launch, std::string_view name) {
   if (launch.options.has(name)) return launch.options.number(name);
   return job.options().number(name);
@@ -24,7 +25,7 @@ Place place_of(const Launch& launch, const Option* option) {
   return option != nullptr ? option->place : launch.statement->place;
 }
 
-// Of one step on one node; nothing where it is not said, or not in numbers.
+// Of one step on one node; nullopt where the script does not give it as a number.
 std::optional<int64_t> step_tasks_per_node(const Job& job, const Launch& launch) {
   if (launch.options.has("ntasks-per-node")) return launch.options.number("ntasks-per-node");
   if (launch.options.has("ntasks")) {
@@ -36,7 +37,7 @@ std::optional<int64_t> step_tasks_per_node(const Job& job, const Launch& launch)
   return job.tasks_per_node() > 0 ? std::optional(job.tasks_per_node()) : std::nullopt;
 }
 
-// Some other step of the script does it rightly: this one stands in the branch for one node.
+// Another step of the script is right: this one is in the branch for one node.
 bool has_srun_torchrun(const Job& job) {
   return std::any_of(job.launches().begin(), job.launches().end(),
                      [](const Launch& each) { return each.srun && each.kind == Launch::Kind::kTorchrun; });
@@ -63,14 +64,14 @@ void check_torchrun(const Job& job, const Launch& launch, JobReport& report) {
   std::string count;
   static constexpr std::string_view kNames[] = {"--nproc_per_node", "--nproc-per-node"};
   const Word* word = argument_after(launch.command, kNames, count, job);
-  const auto processes = slurm::parse_whole(count);
+  const auto processes = parse_whole(count);
   if (word != nullptr && processes && job.gpus_per_node() > 0 && *processes != job.gpus_per_node()) {
     report.add("SB13", word->place, fmt::format("{} processes a node for {} GPUs", *processes, job.gpus_per_node()),
                "Make both equal.", *processes < job.gpus_per_node() ? std::optional(Severity::kWarning) : std::nullopt);
   }
 }
 
-// It starts one machine's processes; how many machines there are stands in its flags or in its configuration file.
+// It starts the processes of one machine; its flags or configuration file give the number of machines.
 void check_accelerate(const Job& job, const Launch& launch, JobReport& report) {
   const bool launches =
       launch.program == "accelerate" && launch.command.size() > 1 && launch.command[1].source == "launch";
@@ -84,7 +85,7 @@ void check_accelerate(const Job& job, const Launch& launch, JobReport& report) {
   std::string machines, config;
   const bool said = argument_after(launch.command, kMachines, machines, job) != nullptr;
   if (argument_after(launch.command, kConfig, config, job) != nullptr && !said) return;
-  if (said && slurm::parse_whole(machines) != 1) return;
+  if (said && parse_whole(machines) != 1) return;
   report.add(
       "SB13", launch.statement->place,
       fmt::format("accelerate launch for one machine, on {} nodes: each node trains by itself", job.nodes()),
@@ -211,7 +212,7 @@ void check_mpi(const Job& job, const JobContext& context, JobReport& report) {
 bool has_fixed_port(std::string_view value) {
   const size_t colon = value.rfind(':');
   if (colon != std::string_view::npos) value.remove_prefix(colon + 1);
-  return slurm::parse_whole(value).value_or(0) > 0;
+  return parse_whole(value).value_or(0) > 0;
 }
 
 bool draws_lots(const Word& word) {
@@ -372,10 +373,10 @@ bool is_mounted(const ClusterFacts& cluster, std::string_view path) {
 }
 
 void check_mount_of(std::string_view path, Place place, const ClusterFacts& cluster,
-                    std::map<std::string, int64_t>& told, JobReport& report) {
+                    std::map<std::string, int64_t>& reported, JobReport& report) {
   if (path.size() < 2 || path[0] != '/' || is_system_path(top_of(path)) || is_mounted(cluster, path)) return;
   if (top_of(path).find_first_of("*?[") != std::string::npos) return;  // a pattern, of --exclude for instance
-  if (told[top_of(path)]++ > 0) return;
+  if (reported[top_of(path)]++ > 0) return;
   std::string mounts;
   for (const std::string& mount : cluster.mounts) mounts += (mounts.empty() ? "" : ", ") + mount;
   report.add("SB18", place, fmt::format("{} is on no file system that {} mounts ({})", path, cluster.source, mounts));
@@ -389,15 +390,15 @@ bool has_container(const Job& job) {
 
 void check_mounts(const Job& job, const JobContext& context, JobReport& report) {
   if (context.cluster == nullptr || context.cluster->mounts.empty()) return;
-  std::map<std::string, int64_t> told;
+  std::map<std::string, int64_t> reported;
   for (const Option& option : job.options().all()) {
     const bool path =
         option.name == "output" || option.name == "error" || option.name == "chdir" || option.name == "input";
-    if (path) check_mount_of(option.value, option.place, *context.cluster, told, report);
+    if (path) check_mount_of(option.value, option.place, *context.cluster, reported, report);
     if (option.name != "container-mounts") continue;
     for (std::string_view rest = option.value; !rest.empty();) {
       const std::string_view one = rest.substr(0, rest.find(','));
-      check_mount_of(one.substr(0, one.find(':')), option.place, *context.cluster, told, report);
+      check_mount_of(one.substr(0, one.find(':')), option.place, *context.cluster, reported, report);
       rest.remove_prefix(std::min(rest.size(), one.size() + 1));
     }
   }
@@ -407,8 +408,8 @@ void check_mounts(const Job& job, const JobContext& context, JobReport& report) 
       const auto path = job.value(word);
       const std::string known = path ? *path : job.known_prefix(word);
       const size_t equals = known.find("=/");
-      check_mount_of(equals == std::string::npos ? known : known.substr(equals + 1), word.place, *context.cluster, told,
-                     report);
+      check_mount_of(equals == std::string::npos ? known : known.substr(equals + 1), word.place, *context.cluster,
+                     reported, report);
     });
   }
 }

@@ -12,8 +12,6 @@ namespace millrace::jobs {
 
 namespace {
 
-using namespace pcluster;
-
 // The type that ParallelCluster gives the GPUs of an instance family in gres.conf.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kGpuTypes = {{{"p5e.", "h200"},
                                                                                       {"p5en.", "h200"},
@@ -35,12 +33,12 @@ std::string_view gpu_type_of(std::string_view instance) {
   return found == kGpuTypes.end() ? std::string_view() : found->second;
 }
 
-// Of a queue with several kinds of nodes only what all have in common is known.
-ClusterFacts::Partition partition_from(const Queue& queue) {
+// For a queue with several kinds of nodes, only their common properties are known.
+ClusterFacts::Partition partition_from(const pcluster::Queue& queue) {
   ClusterFacts::Partition out{.name = queue.name};
-  const Instance* only = nullptr;
+  const pcluster::Instance* only = nullptr;
   bool alike = true;
-  for (const Resource& resource : queue.resources) {
+  for (const pcluster::Resource& resource : queue.resources) {
     out.nodes += resource.max_count;
     out.dynamic = out.dynamic || resource.min_count < resource.max_count;
     alike = alike && resource.known.size() == 1 && resource.types.size() == 1 &&
@@ -58,8 +56,8 @@ ClusterFacts::Partition partition_from(const Queue& queue) {
 }
 
 // Something that runs when a node starts may install it; its name says so, where it says anything.
-bool installs_containers(const Queue& queue) {
-  const yaml::Node* actions = at(queue.node, "CustomActions");
+bool installs_containers(const pcluster::Queue& queue) {
+  const yaml::Node* actions = pcluster::at(queue.node, "CustomActions");
   if (actions == nullptr) return false;
   std::vector<const yaml::Node*> open{actions};
   while (!open.empty()) {
@@ -84,20 +82,20 @@ Result<ClusterFacts> read_cluster_facts(std::string_view name, std::string_view 
                   problem.message);
     }
   }
-  const ConfigLintOptions options;
-  const Cluster cluster = read_cluster(document, options, {});
+  const pcluster::ConfigLintOptions options;
+  const pcluster::Cluster cluster = pcluster::read_cluster(document, options, {});
   if (cluster.queues.empty()) {
     return fail(ErrorCode::kInvalidArgument, "{} has no SlurmQueues: is it a ParallelCluster file?", name);
   }
   ClusterFacts facts{.source = std::string(name)};
-  for (const Queue& queue : cluster.queues) {
+  for (const pcluster::Queue& queue : cluster.queues) {
     facts.partitions.push_back(partition_from(queue));
     facts.containers = facts.containers || installs_containers(queue);
   }
-  for (const Storage& storage : cluster.storages) {
+  for (const pcluster::Storage& storage : cluster.storages) {
     if (!storage.mount.empty()) facts.mounts.push_back(storage.mount);
   }
-  facts.memory_scheduling = bool_at(cluster.slurm_settings, "EnableMemoryBasedScheduling").value_or(false);
+  facts.memory_scheduling = pcluster::bool_at(cluster.slurm_settings, "EnableMemoryBasedScheduling").value_or(false);
   return facts;
 }
 

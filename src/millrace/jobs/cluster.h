@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What job scripts are held against: a cluster file and a plan. Pure functions of the files' text; thread-safe.
+// What job scripts are checked against: a cluster file and a plan. Pure functions of the files' text; thread-safe.
 
 #include <string>
 #include <string_view>
@@ -11,8 +11,8 @@
 
 namespace millrace::jobs {
 
-// A ParallelCluster file: its queues as partitions, its mounts. `name` is what findings call it. Errors:
-// invalid_argument where it is no YAML, or has no queues.
+// Reads a ParallelCluster file: its queues as partitions, its mounts. Findings refer to it as `name`. Errors:
+// invalid_argument where it is not YAML, or has no queues.
 [[nodiscard]] Result<ClusterFacts> read_cluster_facts(std::string_view name, std::string_view text);
 
 // The lines that `millrace plan nodes --json` prints. Errors: invalid_argument where there is no plan_model among them.

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <functional>
 
+#include "millrace/base/units.h"
 #include "millrace/jobs/checks.h"
 #include "millrace/jobs/suppressions.h"
 
@@ -18,59 +19,59 @@ constexpr std::string_view kEnvModule = "env";
 
 constexpr Rule kEnvRules[] = {
     {"EN01", Severity::kError, kEnvModule,
-     "every NCCL_, FI_EFA_, OFI_NCCL_ and TORCH_NCCL_ variable is one that some program reads",
-     "A name that nothing reads changes nothing, silently.", "Correct the name, or remove it.",
+     "some program reads every NCCL_, FI_EFA_, OFI_NCCL_ and TORCH_NCCL_ variable",
+     "A name that no program reads has no effect, and no message says so.", "Correct the name, or remove it.",
      "NCCL 2.30.7, aws-ofi-nccl and libfabric sources; PyTorch documentation"},
     {"EN02", Severity::kWarning, kEnvModule, "no variable is set that was removed or is deprecated",
-     "Newer versions pass over it, or read it for now only.", "Use what replaced it.", "NCCL user guide"},
+     "Newer versions ignore it, or will.", "Use what replaced it.", "NCCL user guide"},
     {"EN03", Severity::kWarning, kEnvModule, "channels are not forced: at most 64, and at most 32 over EFA",
      "NCCL clamps at 64 channels, each of which takes an SM from the training and cuts messages into smaller pieces, "
      "which EFA carries badly.",
      "Leave it unset.", "NCCL source (MAXCHANNELS); AWS EFA notes"},
     {"EN04", Severity::kWarning, kEnvModule, "NCCL_ALGO and NCCL_PROTO are left to the tuner",
-     "A fixed list shuts out what newer hardware has (NVLS, NVLSTree, CollNet, PAT) and the plugin's own choice.",
+     "A fixed list excludes the algorithms of newer hardware (NVLS, NVLSTree, CollNet, PAT) and the plugin's choice.",
      "Leave it unset.", "NCCL user guide"},
-    {"EN05", Severity::kWarning, kEnvModule, "buffers are a power of two, and not above what the plugin sets itself",
+    {"EN05", Severity::kWarning, kEnvModule, "buffer sizes are a power of two, and not above what the plugin sets",
      "16 MiB for each channel and peer takes gigabytes of GPU memory from each communicator.",
      "Leave it unset: aws-ofi-nccl sets 8 MiB and 512 KiB where that helps.", "aws-ofi-nccl source (platform-aws)"},
     {"EN06", Severity::kWarning, kEnvModule, "network interfaces are excluded, not listed",
      "Names differ between instance types and systems (ens32, enp71s0), and a list without a match leaves no interface "
      "at all.",
      "Write NCCL_SOCKET_IFNAME=^docker,lo,veth.", "NCCL user guide; NVIDIA/nccl#526, #1597"},
-    {"EN07", Severity::kError, kEnvModule, "NCCL_DEBUG_FILE has a name of its own for each process",
-     "NCCL replaces %h and %p only; with anything else all ranks truncate one file.", "Write nccl.%h.%p.log.",
+    {"EN07", Severity::kError, kEnvModule, "NCCL_DEBUG_FILE names a different file for each process",
+     "NCCL replaces only %h and %p. With any other pattern all ranks truncate one file.", "Write nccl.%h.%p.log.",
      "NCCL source (debug.cc)"},
     {"EN08", Severity::kError, kEnvModule, "RDMAV_ variables are not set",
      "RDMAV_FORK_SAFE and RDMAV_HUGEPAGES_SAFE change how memory is registered, and break or slow EFA.",
      "Remove it; FI_EFA_USE_HUGE_PAGE=0 is what loaders that fork need.", "AWS EFA notes"},
-    {"EN09", Severity::kNote, kEnvModule, "no setting is carried along that has no effect any more",
-     "Old installers needed it; now it does nothing, or it hides what is really wrong.", "Remove it.",
+    {"EN09", Severity::kNote, kEnvModule, "no setting is kept that no longer has an effect",
+     "Old installers needed it. Now it has no effect, or it hides the real problem.", "Remove it.",
      "aws-ofi-nccl and libfabric release notes; AWS EFA notes"},
-    {"EN10", Severity::kWarning, kEnvModule, "no transport is switched off by what was set for debugging",
+    {"EN10", Severity::kWarning, kEnvModule, "no debugging setting switches a transport off",
      "NCCL then copies through host memory or sockets, many times slower.", "Remove it.", "NCCL user guide"},
     {"EN11", Severity::kWarning, kEnvModule, "levels are words, not numbers",
      "The numbers of NCCL_P2P_LEVEL and NCCL_NET_GDR_LEVEL changed their meaning between versions.",
      "Leave it unset, or write LOC, NVL, PIX, PXB, PHB or SYS.", "NCCL user guide"},
     {"EN12", Severity::kWarning, kEnvModule, "NCCL_DEBUG is WARN on many nodes",
-     "INFO writes several hundred lines a rank into one log, at start-up when the file system is busiest.",
+     "INFO writes several hundred lines per rank into one log, at start-up when the file system is busiest.",
      "Write NCCL_DEBUG=WARN.", "AWS EFA notes"},
     {"EN13", Severity::kWarning, kEnvModule, "torch's own switches have their TORCH_ prefix",
-     "torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING and its like; the old names warn, and will be gone.",
+     "torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING and similar variables. The old names warn, and will be removed.",
      "Put TORCH_ before it.", "PyTorch documentation"},
     {"EN14", Severity::kError, kEnvModule, "RANK, LOCAL_RANK and WORLD_SIZE are not exported by the batch shell",
      "Every task gets the same value: all of them believe that they are rank 0.",
      "Set them inside the task, from SLURM_PROCID, SLURM_LOCALID and SLURM_NTASKS, or use torchrun.",
      "Slurm 22.05, reproduced"},
     {"EN15", Severity::kWarning, kEnvModule, "CUDA_VISIBLE_DEVICES is left to Slurm",
-     "By hand it overrides the allocation: on a shared node the job takes its neighbour's GPUs.", "Remove it.",
+     "A manual value overrides the allocation: on a shared node the job uses its neighbour's GPUs.", "Remove it.",
      "Slurm 22.05, reproduced"},
     {"EN16", Severity::kError, kEnvModule, "no secret stands in a script",
-     "Scripts are copied, committed, and shown by scontrol show job to everybody.",
+     "Scripts are copied and committed, and `scontrol show job` shows them to everybody.",
      "Read it from a file that only you can read, or export it before sbatch.", "Millrace"},
     {"EN17", Severity::kWarning, kEnvModule, "EFA settings are for nodes with EFA",
      "FI_PROVIDER=efa on a type without EFA finds no provider, and NCCL fails or falls back to sockets.",
      "Remove them for this partition.", "AWS EC2 documentation"},
-    {"EN18", Severity::kWarning, kEnvModule, "paths of the OFI plugin are those of today's installer",
+    {"EN18", Severity::kWarning, kEnvModule, "paths of the OFI plugin are those of the current installer",
      "Newer images have it below /opt/amazon/ofi-nccl; a path that is not there silently means no plugin, or an old "
      "one.",
      "Leave the plugin and tuner to the image.", "aws-ofi-nccl source (platform-aws)"},
@@ -111,7 +112,7 @@ void check_name(const Look& look) {
                                 ? "The timeout is init_process_group(timeout=...) of torch."
                             : nearest.empty() ? ""
                                               : fmt::format("Write {}, if that is meant.", nearest);
-    // Without a name that may be meant it can be one of a plug-in that is not known here.
+    // Without a similar known name, it may belong to a plug-in that is unknown here.
     return look.add("EN01", fmt::format("nothing reads {}", name), fix,
                     fix.empty() ? std::optional(Severity::kWarning) : std::nullopt);
   }
@@ -124,7 +125,7 @@ void check_channels(const Look& look) {
                                       "NCCL_MIN_P2P_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS"}))
     return;
   constexpr int64_t kMost = 64, kMostOverEfa = 32;
-  const int64_t count = slurm::parse_whole(look.text()).value_or(0);
+  const int64_t count = parse_whole(look.text()).value_or(0);
   if (count > kMost) {
     look.add("EN03", fmt::format("{} channels: NCCL has at most {}", count, kMost));
   } else if (look.context.efa && count > kMostOverEfa) {
@@ -141,11 +142,11 @@ void check_buffers(const Look& look) {
   const bool buffer = look.is("NCCL_BUFFSIZE");
   if (!buffer && !look.is("NCCL_P2P_NET_CHUNKSIZE")) return;
   const int64_t most = buffer ? 8 << 20 : 512 << 10;
-  const int64_t size = slurm::parse_whole(look.text()).value_or(0);
+  const int64_t size = parse_whole(look.text()).value_or(0);
   if (size > most && (buffer || look.context.efa)) {
     look.add("EN05", fmt::format("{} bytes, and the plugin's own value is {}", size, most));
   } else if (size > 0 && (size & (size - 1)) != 0) {
-    look.add("EN05", fmt::format("{} is no power of two", size));
+    look.add("EN05", fmt::format("{} is not a power of two", size));
   }
 }
 
@@ -206,7 +207,7 @@ void check_idle(const Look& look) {
 
 void check_switched_off(const Look& look) {
   const bool off = is_any_of(look.variable.name, {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"}) ||
-                   (look.is("NCCL_IB_DISABLE") && !look.context.efa);  // EFA is no InfiniBand
+                   (look.is("NCCL_IB_DISABLE") && !look.context.efa);  // EFA is not InfiniBand
   if (off && look.text() == "1") look.add("EN10", fmt::format("{}=1 switches a fast way off", look.variable.name));
 }
 
@@ -214,7 +215,7 @@ void check_levels(const Look& look) {
   if (!is_any_of(look.variable.name, {"NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_P2P_PXN_LEVEL"}) ||
       look.is("NCCL_P2P_PXN_LEVEL"))
     return;
-  if (slurm::parse_whole(look.text())) look.add("EN11", fmt::format("{}={}", look.variable.name, look.text()));
+  if (parse_whole(look.text())) look.add("EN11", fmt::format("{}={}", look.variable.name, look.text()));
 }
 
 void check_debug_level(const Look& look) {
@@ -375,7 +376,7 @@ std::optional<std::vector<EnvVariable>> parse_environment(std::string_view text)
       const std::string value(line.substr(equals + 1));
       out.push_back({std::string(line.substr(0, equals)), value, value, {number, 1}, false, false});
     } else if (!line.empty()) {
-      ++others;  // a value of several lines; or this is no environment
+      ++others;  // a value of several lines; or this is not an environment
     }
   }
   if (out.empty() || others * 2 > number) return std::nullopt;
@@ -408,7 +409,7 @@ void read_running(std::vector<EnvVariable>& variables, EnvContext& context) {
     return found == variables.end() ? nullptr : &*found;
   };
   const EnvVariable* nodes = find("SLURM_JOB_NUM_NODES");
-  if (nodes != nullptr && context.nodes == 0) context.nodes = slurm::parse_whole(*nodes->value).value_or(0);
+  if (nodes != nullptr && context.nodes == 0) context.nodes = parse_whole(*nodes->value).value_or(0);
   const bool batch = find("SLURM_JOB_ID") != nullptr && find("SLURM_STEP_ID") == nullptr;
   for (EnvVariable& each : variables)
     each.in_batch = batch && each.name != "CUDA_VISIBLE_DEVICES";  // Slurm itself sets that
@@ -443,7 +444,7 @@ std::vector<Finding> lint_environment(const ScriptFile& file, const EnvContext& 
   if (known.nodes == 0) known.nodes = job.nodes();
   known.all_exported = !job.is_batch();
   auto findings = check_environment(file.name, variables_of(job), known);
-  apply_job_suppressions(job, all_job_rules(), findings);
+  apply_job_suppressions(job, rules_of_scripts(), findings);
   sort_findings(findings);
   return findings;
 }

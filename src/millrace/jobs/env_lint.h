@@ -2,7 +2,7 @@
 #pragma once
 
 // Rules EN01 to EN18 for the variables of NCCL, libfabric, the OFI plugin and torch, wherever they are set: a job
-// script, a script that is sourced, or the output of `env`. Pure functions; thread-safe.
+// script, a sourced script, or the output of `env`. Pure functions; thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -21,10 +21,10 @@ std::span<const Rule> env_rules();
 // EN and those about ignoring.
 std::span<const Rule> all_env_rules();
 
-// One variable that is set.
+// One assignment of a variable.
 struct EnvVariable {
   std::string name;
-  std::optional<std::string> value;  // nothing where it is not known before the script runs
+  std::optional<std::string> value;  // nullopt where it is unknown before the script runs
   std::string written;               // the value as it stands in the text
   Place place;
   bool in_script = false;  // not in a running environment
@@ -41,15 +41,15 @@ struct EnvContext {
   bool all_exported = false;  // a file of variables, that is sourced with `set -a` or read by another program
 };
 
-// What a job's text sets, `env A=1 ...` and `srun --export=A=1` too.
+// The assignments in a job's text, including `env A=1 ...` and `srun --export=A=1`.
 std::vector<EnvVariable> variables_of(const Job& job);
-// The lines NAME=value of `env`; nothing when the text is something else.
+// The lines NAME=value that `env` prints; nullopt for any other text.
 std::optional<std::vector<EnvVariable>> parse_environment(std::string_view text);
 
 std::vector<Finding> check_environment(std::string_view file, std::span<const EnvVariable> variables,
                                        const EnvContext& context);
 
-// A script or the output of `env`, which is told by its lines; suppressions applied, sorted. Any bytes are taken.
+// Checks a script, or the output of `env`, which its lines identify; suppressions applied, sorted. Accepts any bytes.
 std::vector<Finding> lint_environment(const ScriptFile& file, const EnvContext& context);
 
 // --- names (env_names.cpp)
@@ -61,9 +61,9 @@ struct EnvName {
 };
 // Null when no program reads such a variable.
 const EnvName* find_env_name(std::string_view name);
-// It begins like one that the table should know.
+// Whether it begins like the names in the table.
 bool is_table_prefix(std::string_view name);
-// The known name with the fewest letters to change; "" when none is near.
+// The known name with the smallest edit distance; "" when none is close.
 std::string_view nearest_env_name(std::string_view name);
 
 }  // namespace millrace::jobs

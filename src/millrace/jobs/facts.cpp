@@ -5,6 +5,8 @@
 #include <cctype>
 #include <utility>
 
+#include "millrace/base/units.h"
+
 namespace millrace::jobs {
 
 namespace {
@@ -307,7 +309,7 @@ std::string Job::known_prefix(const Word& word) const {
 void Job::read_resources() {
   const Options& asked = options();
   const std::string_view nodes = asked.value("nodes");
-  nodes_ = slurm::parse_whole(nodes.substr(0, nodes.find_first_of("-,"))).value_or(0);
+  nodes_ = parse_whole(nodes.substr(0, nodes.find_first_of("-,"))).value_or(0);
   tasks_per_node_ = asked.number("ntasks-per-node").value_or(0);
   const int64_t tasks = asked.number("ntasks").value_or(0);
   if (tasks_per_node_ == 0 && tasks > 0 && nodes_ > 0) tasks_per_node_ = (tasks + nodes_ - 1) / nodes_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a job script does, as far as it can be read: its options, its variables, the commands it launches and where.
+// What a job script does, as far as its text shows: its options, its variables, the commands it launches and where.
 // Built once for all rules. Not copyable: pointers lead into the script it owns. Thread-safe once built.
 
 #include <deque>
@@ -65,42 +65,42 @@ class Job {
   const Options& options() const { return sbatch_.options; }
   // It has #SBATCH lines: its body is the batch shell, which runs once on the first node.
   bool is_batch() const { return sbatch_.any(); }
-  // Its interpreter is one that reads shell; of others only the #SBATCH lines are looked at.
+  // Its interpreter reads shell; otherwise only the #SBATCH lines are checked.
   bool is_shell() const { return is_shell_; }
 
   const std::vector<Command>& commands() const { return commands_; }
   const std::vector<Launch>& launches() const { return launches_; }
   const std::vector<Definition>& definitions() const { return definitions_; }
-  // Names that get a value in other ways: loops, read, mapfile, getopts, arithmetic.
+  // Names that get a value in another way: loops, read, mapfile, getopts, arithmetic.
   const std::set<std::string>& other_names() const { return other_names_; }
-  // The script itself says that they may come from outside: ${NAME:-x}, ${NAME:?}, [ -z "$NAME" ].
+  // Names that the script expects from outside: ${NAME:-x}, ${NAME:?}, [ -z "$NAME" ].
   const std::set<std::string>& guarded_names() const { return guarded_names_; }
-  // Programs see what is assigned to the name: export, declare -x, set -a.
+  // Whether programs see the name's value: export, declare -x, set -a.
   bool exports(const std::string& name) const { return exports_all_ || exported_names_.count(name) > 0; }
-  // The script uses the name's value itself.
+  // Whether the script itself uses the name's value.
   bool expands(const std::string& name) const { return expanded_names_.count(name) > 0; }
-  // A step runs this very script again ($0), so its lines run in the tasks too.
+  // Whether a step runs this script again ($0), so that its lines run in the tasks too.
   bool runs_itself() const { return runs_itself_; }
-  // The names of functions, with where each is defined.
+  // The names of functions, with the place of each definition.
   const std::map<std::string, const shell::Statement*>& functions() const { return functions_; }
-  // It sources a file or evaluates text, so names may come from there.
+  // Whether it sources a file or evaluates text, so that names may come from there.
   const std::vector<const shell::Statement*>& not_followed() const { return not_followed_; }
 
-  // A word's value as far as the script itself says it; nothing when a part comes from elsewhere.
+  // A word's value, if the script itself determines all of it; else nullopt.
   std::optional<std::string> value(const shell::Word& word, int depth = 0) const;
-  // The beginning of it that is known: "/fsx2/model" of "/fsx2/model${ID}/x" where ID is not known.
+  // The known beginning of a word's value: "/fsx2/model" of "/fsx2/model${ID}/x" where ID is unknown.
   std::string known_prefix(const shell::Word& word) const;
-  // The only value that a name is given, when there is one.
+  // The value of a name that is assigned exactly once.
   const Definition* definition(std::string_view name) const;
 
-  // --- what is asked for; 0 when it is not said
+  // --- requested resources; 0 when not requested
   int64_t nodes() const { return nodes_; }
   int64_t tasks_per_node() const { return tasks_per_node_; }
   int64_t gpus_per_node() const { return gpus_per_node_; }
   std::string_view gpu_type() const { return gpu_type_; }
   bool exclusive() const { return options().has("exclusive"); }
   bool is_array() const { return options().has("array"); }
-  // The option that asks for GPUs; null when none does.
+  // The option that requests GPUs; null when none does.
   const Option* gpu_option() const { return gpu_option_; }
 
  private:
@@ -131,7 +131,7 @@ class Job {
 
 // "/usr/bin/python3" -> "python3"
 std::string_view base_name(std::string_view path);
-// `needle` is somewhere in `text`.
+// Whether `needle` occurs in `text`.
 inline bool contains(std::string_view text, std::string_view needle) {
   return text.find(needle) != std::string_view::npos;
 }

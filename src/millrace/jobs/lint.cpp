@@ -27,7 +27,7 @@ EnvContext env_context(const Job& job, const JobContext& context) {
 
 std::vector<Finding> lint_job(const Job& job, const JobContext& context) {
   JobReport report(job.file(), all_job_rules());
-  for (const auto checks : {option_checks(), step_checks(), body_checks()}) {
+  for (const auto checks : {option_checks(), step_checks(), body_checks(), text_checks()}) {
     for (const JobCheck check : checks) check(job, context, report);
   }
   std::vector<Finding> findings = std::move(report.findings());
@@ -117,7 +117,7 @@ std::vector<Finding> lint_jobs(std::span<const ScriptFile> files, const JobConte
   compare_jobs(jobs, each);
   std::vector<Finding> all;
   for (size_t i = 0; i < jobs.size(); ++i) {
-    apply_job_suppressions(jobs[i], all_job_rules(), each[i]);
+    apply_job_suppressions(jobs[i], rules_of_scripts(), each[i]);
     sort_findings(each[i]);
     all.insert(all.end(), each[i].begin(), each[i].end());
   }

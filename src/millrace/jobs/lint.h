@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Rules for batch scripts, checked offline: SB for what Slurm and the shell make of them, EN (env_lint.h) for the
+// Rules for batch scripts, checked offline: SB for what Slurm and the shell do with them, EN (env_lint.h) for the
 // environment they set. Pure functions of the files given; thread-safe.
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace millrace::jobs {
 
-// Where the jobs will run, as a cluster file or a running Slurm says. What is 0 or empty is not known.
+// Where the jobs will run, from a cluster file or a running Slurm. 0 and empty mean unknown.
 struct ClusterFacts {
   struct Partition {
     std::string name;
@@ -32,11 +32,11 @@ struct ClusterFacts {
   std::vector<Partition> partitions;
   std::vector<std::string> mounts;  // shared, absolute
   bool memory_scheduling = false;
-  bool containers = false;  // something installs pyxis
+  bool containers = false;  // a node's start installs pyxis
   bool hyperpod = false;
 };
 
-// How many nodes each model or job was given.
+// The number of nodes for each model or job.
 struct PlanFacts {
   struct Allocation {
     std::string name;
@@ -61,7 +61,7 @@ std::span<const Rule> job_rules();
 // All rules that lint_jobs may find: SB, SH, EN and those about ignoring.
 std::span<const Rule> all_job_rules();
 
-// Each script by itself and all together (SB23); suppressions applied, sorted. Any bytes are taken.
+// Checks each script and all together (SB23); suppressions applied, sorted. Accepts any bytes.
 std::vector<Finding> lint_jobs(std::span<const ScriptFile> files, const JobContext& context = {});
 
 }  // namespace millrace::jobs

@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 
 #include "millrace/jobs/script.h"
+#include "millrace/plan/catalogue.h"
+#include "millrace/plan/groot_guide.h"
 #include "millrace/slurm/options.h"
+#include "millrace/slurm/time_limit.h"
 
 namespace millrace::jobs {
 
@@ -37,7 +41,7 @@ bool is_training(const JobSpec& spec) {
   return spec.kind == JobKind::kTrain || spec.kind == JobKind::kGroot;
 }
 
-// One task a node for what starts its own processes, else one a GPU.
+// One task per node for programs that start their processes themselves, else one per GPU.
 int64_t tasks_per_node(const JobSpec& spec) {
   const bool one_per_gpu = spec.kind == JobKind::kNccl || (spec.kind == JobKind::kTrain && !spec.torchrun);
   return one_per_gpu ? std::max<int64_t>(1, spec.gpus_per_node) : 1;
@@ -69,7 +73,7 @@ void write_header(const JobSpec& spec, ScriptText& out) {
   } else if (!spec.mem_per_gpu.empty()) {
     out.option(spec.gpus_per_node > 0 ? "mem-per-gpu" : "mem", spec.mem_per_gpu);
   } else if (array) {
-    // prepare takes 256 MiB and 64 MiB a thread; a tokenizer of a large vocabulary comes on top.
+    // prepare needs 256 MiB and 64 MiB per thread, plus the tokenizer when its vocabulary is large.
     out.option("mem", fmt::format("{}G", 2 + cpus_per_task(spec) / 8));
   }
   out.option("time", spec.time);
@@ -120,7 +124,7 @@ void write_network(const JobSpec& spec, ScriptText& out) {
 
 namespace {
 
-// `path` lies below what a mount "SRC:DST[:FLAGS]" shows in the container.
+// Whether `path` lies below the DST of a mount "SRC:DST[:FLAGS]".
 bool is_mounted(std::string_view mount, std::string_view path) {
   const size_t colon = mount.find(':');
   std::string_view shown = colon == std::string_view::npos ? mount : mount.substr(colon + 1);
@@ -204,7 +208,7 @@ void write_nccl(const JobSpec& spec, ScriptText& out) {
   out.line("exit \"$failed\"");
 }
 
-// Each task works on what the next task has made, which another node has where there are several.
+// Each task works on the files of the next task, which is on another node where there are several.
 constexpr std::string_view kStorageFunctions =
     R"sh(# Random, as file systems that compress (LZ4 on Lustre) write zeros in no time. Where there is openssl a core makes
 # gigabytes a second, else some hundred megabytes.
@@ -267,24 +271,82 @@ void write_storage_test(const JobSpec& spec, ScriptText& out) {
   out.lines(text);
 }
 
-// What Isaac-GR00T N1.7 fine-tunes with, on one node: by torchrun for several GPUs, and for one by python alone, which
+// The fine-tuning command of Isaac-GR00T N1.7 on one node: torchrun for several GPUs, python alone for one, which
 // its README does.
+// How a step of the global batch is divided: `count` times `samples` on each GPU.
+struct MicroBatches {
+  int64_t count = 1, samples = 0;
+  std::string why;  // a comment; empty when nothing is divided
+};
+
+// What a GPU of this type should hold; nullopt where the catalogue or the plan does not say.
+std::optional<int64_t> recommended_batch(const std::string& gpu_type) {
+  const auto gpu = plan::find_gpu(gpu_type);
+  if (gpu_type.empty() || !gpu) return std::nullopt;
+  const auto batches = plan::plan_batch(plan::groot_guide_model(), gpu->memory_mib.value / 1024);
+  if (!batches) return std::nullopt;
+  for (const plan::Level& level : batches->levels) {
+    if (level.name == "recommended" && level.batch_low > 0) return level.batch_low;
+  }
+  return std::nullopt;
+}
+
+// The fewest parts that divide it evenly and that a GPU holds.
+MicroBatches micro_batches(const JobSpec& spec) {
+  MicroBatches out{.samples = spec.global_batch_size / std::max<int64_t>(1, spec.gpus_per_node)};
+  const auto planned = spec.micro_batch_size > 0 ? std::nullopt : recommended_batch(spec.gpu_type);
+  const int64_t most = spec.micro_batch_size > 0 ? spec.micro_batch_size : planned.value_or(out.samples);
+  const int64_t all = out.samples;
+  while (all % out.count != 0 || all / out.count > most) ++out.count;
+  out.samples = all / out.count;
+  if (out.count == 1) return out;
+  out.why = fmt::format("# {} samples a step: {} times {} on each of {} GPUs", spec.global_batch_size, out.count,
+                        out.samples, spec.gpus_per_node);
+  if (planned) {
+    out.why += fmt::format("; {} is what `millrace plan batch --gpu {} --preset {}` recommends", *planned,
+                           spec.gpu_type, plan::kGrootGuidePreset);
+  }
+  return out;
+}
+
 std::vector<std::string> groot_command(const JobSpec& spec) {
+  const MicroBatches micro = micro_batches(spec);
   const auto number = [](int64_t value) { return fmt::format("{}", value); };
   std::vector<std::string> command;
   if (spec.gpus_per_node == 1) command.emplace_back("python3");
   for (const std::string& word : std::initializer_list<std::string>{
            "gr00t/experiment/launch_finetune.py", "--base-model-path", spec.base_model, "--dataset-path",
            spec.inputs[0], "--embodiment-tag", spec.embodiment, "--output-dir", spec.output, "--num-gpus",
-           number(spec.gpus_per_node), "--global-batch-size", number(spec.global_batch_size), "--max-steps",
-           number(spec.max_steps), "--save-steps", number(spec.save_steps)}) {
+           number(spec.gpus_per_node), "--global-batch-size", number(spec.global_batch_size / micro.count),
+           "--max-steps", number(spec.max_steps), "--save-steps", number(spec.save_steps)}) {
     command.push_back(word);
+  }
+  if (micro.count > 1) {
+    command.emplace_back("--gradient-accumulation-steps");
+    command.push_back(number(micro.count));
   }
   if (!spec.modality_config.empty()) {
     command.emplace_back("--modality-config-path");
     command.push_back(spec.modality_config);
   }
   return command;
+}
+
+// Before GPUs wait for it: what N1.7 refuses or, worse, takes.
+void write_groot_checks(const JobSpec& spec, ScriptText& out) {
+  if (const MicroBatches micro = micro_batches(spec); !micro.why.empty()) out.line(micro.why);
+  if (!spec.modality_config.empty()) {
+    out.line(fmt::format("[ -f {0} ] || {{ echo {0}': this file of --modality-config is missing' >&2; exit 1; }}",
+                         shell_quoted(spec.modality_config)));
+  }
+  out.line("# Metadata, footers and indexes, no rows; an error ends the job.");
+  out.line("if command -v millrace >/dev/null; then");
+  out.line(
+      fmt::format("  millrace lerobot validate {} --groot --groot-version 1.7 --quick", shell_quoted(spec.inputs[0])));
+  out.line("else");
+  out.line("  echo 'millrace is not on this node: the dataset is not checked' >&2");
+  out.line("fi");
+  out.line("");
 }
 
 Status need(bool given, std::string_view flag, std::string_view what) {
@@ -325,6 +387,8 @@ Status check_spec(const JobSpec& spec) {
   if (spec.kind == JobKind::kTrain) RETURN_IF_ERROR(need(!spec.command.empty(), "COMMAND", "what to run, behind --"));
   if (spec.kind == JobKind::kTrain && spec.torchrun) RETURN_IF_ERROR(check_torchrun_command(spec.command[0]));
   if (spec.kind == JobKind::kGroot) RETURN_IF_ERROR(check_groot(spec));
+  if (spec.max_restarts > 0 && spec.signal_s == 0)
+    return fail(ErrorCode::kInvalidArgument, "--max-restarts: a job without --signal is not requeued");
   if (spec.kind == JobKind::kStorage)
     RETURN_IF_ERROR(need(spec.folder.starts_with('/'), "--folder", "the whole path of the shared folder to test"));
   if (spec.kind == JobKind::kPreprocess) {
@@ -336,7 +400,7 @@ Status check_spec(const JobSpec& spec) {
       spec.kind != JobKind::kTrain && spec.kind != JobKind::kPreprocess && spec.kind != JobKind::kStorage;
   if (needs_gpus) RETURN_IF_ERROR(need(spec.gpus_per_node > 0, "--gpus", "how many GPUs a node has"));
   if (!slurm::parse_time_limit(spec.time))
-    return fail(ErrorCode::kInvalidArgument, "--time: '{}' is no time limit; write minutes, HH:MM:SS or D-HH:MM:SS",
+    return fail(ErrorCode::kInvalidArgument, "--time: '{}' is not a time limit; write minutes, HH:MM:SS or D-HH:MM:SS",
                 spec.time);
   for (const std::string& each :
        {job_name(spec), spec.partition, spec.account, spec.log_dir, spec.image, spec.output}) {
@@ -420,6 +484,7 @@ Result<std::string> write_job(const JobSpec& wanted) {
   switch (spec.kind) {
     case JobKind::kTrain:
     case JobKind::kGroot:
+      if (wanted.kind == JobKind::kGroot && wanted.command.empty()) write_groot_checks(spec, out);
       write_training(spec, out);
       break;
     case JobKind::kPreprocess:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Writes batch scripts that the rules of job_lint.h find nothing in. A pure function; thread-safe.
+// Writes batch scripts without findings by the rules of lint.h. A pure function; thread-safe.
 
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@
 namespace millrace::jobs {
 
 enum class JobKind {
-  kTrain,       // a command on all GPUs, told before its limit, requeued, resumed
+  kTrain,       // a command on all GPUs, warned before its limit, requeued, resumed
   kPreprocess,  // an array of `millrace prepare --task`
   kValidate,    // GPUs, NVLink and EFA of every node
   kNccl,        // nccl-tests over all nodes
@@ -42,11 +42,16 @@ struct JobSpec {
   bool wait_all_nodes = false;  // for nodes that boot for the job
   int64_t monitor_s = 60;       // between two samples of the GPUs of each node; 0: no monitor
   int64_t signal_s = 300;       // before the time limit; 0: no signal, no requeue
+  int64_t max_restarts = 0;     // after failures, in the same job; needs signal_s
   std::string image;            // of pyxis; empty: no container
   std::vector<std::string> mounts;
   std::vector<Copy> stage;  // to every node before the start
   // Every node's part: out at the end and after a limit, back at the start.
   std::vector<Copy> save;
+  // Folders in which a program writes checkpoint-N: copied while it trains, the newest back at the start. The first
+  // node sees them.
+  std::vector<Copy> follow;
+  int64_t follow_keep = 3;  // complete ones that stay at the target
   // train: with torchrun the script and its arguments, or "-m" and a module.
   std::vector<std::string> command;
 
@@ -58,18 +63,21 @@ struct JobSpec {
   std::string folder;
   int64_t file_mib = 4096;  // of each task
   int64_t files = 1000;     // empty ones of each task
-  // groot: the dataset is inputs[0], the checkpoints go to output; a command of one's own replaces all of it
+  // groot: the dataset is inputs[0], the checkpoints go to output; a given command replaces all of it
   std::string base_model = "nvidia/GR00T-N1.7-3B", embodiment, modality_config;
   int64_t global_batch_size = 64, max_steps = 10000, save_steps = 1000;
+  // Samples that a GPU holds at once; a step of more is accumulated. 0: what the plan recommends for `gpu_type`, or as
+  // many as there are where the type is not known.
+  int64_t micro_batch_size = 0;
 };
 
-// What a person has chosen, which a cluster does not change.
+// The fields that a person has set, which a cluster does not change.
 struct Chosen {
   bool gpus = false, cpus = false;
 };
-// Takes from the cluster what was not chosen: the GPUs of a node and their type, its CPUs, EFA, whether nodes boot for
-// the job. Where the nodes of the partition are not known, or several partitions are there and none is named, that
-// stays as it is. Errors: invalid_argument (no such partition, or fewer nodes than asked for).
+// Takes the other fields from the cluster: the GPUs of a node and their type, its CPUs, EFA, whether nodes boot for
+// the job. Where the partition's nodes are unknown, or there are several partitions and none is named, a field
+// keeps its value. Errors: invalid_argument (no such partition, or fewer nodes than requested).
 [[nodiscard]] Status fit_to_cluster(JobSpec& spec, const ClusterFacts& cluster, Chosen chosen);
 
 // Errors: invalid_argument, which names the flag of `millrace job new` that is missing or wrong.

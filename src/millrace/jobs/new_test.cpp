@@ -176,6 +176,37 @@ TEST(JobNew, GrootIsStartedAsN17Wants) {
   EXPECT_THAT(*write_job(spec), HasSubstr("task \\\n  bash tune.sh &"));
 }
 
+TEST(JobNew, ABatchThatAGpuDoesNotHoldIsAccumulated) {
+  JobSpec spec = spec_of(JobKind::kGroot);
+  spec.global_batch_size = 1024;
+  EXPECT_THAT(*write_job(spec), AllOf(HasSubstr("--global-batch-size 1024"), Not(HasSubstr("accumulation"))));
+  spec.gpu_type = "l40s";  // 44.99 GiB: (0.85 of it - 7) / 1.2 samples
+  EXPECT_THAT(*write_job(spec),
+              AllOf(HasSubstr("--global-batch-size 128 "), HasSubstr("--gradient-accumulation-steps 8"),
+                    HasSubstr("# 1024 samples a step: 8 times 16 on each of 8 GPUs; ")));
+  spec.micro_batch_size = 50;  // 128 a GPU are 4 times 32; 3 times 42.7 is no number
+  EXPECT_THAT(*write_job(spec),
+              AllOf(HasSubstr("--global-batch-size 256 "), HasSubstr("--gradient-accumulation-steps 4"),
+                    HasSubstr("# 1024 samples a step: 4 times 32 on each of 8 GPUs\n")));
+  spec.micro_batch_size = 128;
+  EXPECT_THAT(*write_job(spec), AllOf(HasSubstr("--global-batch-size 1024 "), Not(HasSubstr("accumulation"))));
+}
+
+TEST(JobNew, CheckpointsAreFollowedAndTheDatasetChecked) {
+  JobSpec spec = spec_of(JobKind::kGroot);
+  spec.inputs = {"/fsx/data"};
+  spec.follow = {{"/scratch/out", "s3://b/run 1"}};
+  const std::string text = *write_job(spec);
+  EXPECT_THAT(text, HasSubstr("lerobot validate /fsx/data --groot --groot-version 1.7 --quick\n"));
+  EXPECT_THAT(text, HasSubstr("\nmillrace ckpt follow /scratch/out 's3://b/run 1' --restore\n"));
+  EXPECT_THAT(text, HasSubstr("\nmillrace ckpt follow /scratch/out 's3://b/run 1' --keep-last 3 &\n"));
+  EXPECT_THAT(text, HasSubstr("--keep-last 3 --settle 1 --once || "));
+  EXPECT_LT(text.find("--restore"), text.find("step=$!"));
+  EXPECT_LT(text.find("wait \"$step\" || code"), text.find("--once"));
+  spec.command = {"bash", "tune.sh"};
+  EXPECT_THAT(*write_job(spec), Not(HasSubstr("lerobot validate")));
+}
+
 // A container sees the folder in which the ranks leave their status.
 TEST(JobNew, ContainersSeeTheLogFolder) {
   JobSpec spec = spec_of(JobKind::kTrain);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training jobs: started, told before the time limit, requeued.
+// Training jobs: started, warned before the time limit, requeued.
 //
 // How the signal travels. Slurm sends USR1 to the batch shell, which passes it to srun: srun forwards USR1 to its
 // tasks, but takes TERM as an order to kill them. Where Slurm tracks processes by cgroup a task's own process gets the
@@ -35,7 +35,7 @@ void write_rendezvous(ScriptText& out) {
   out.line("");
 }
 
-// --- what --save names
+// --- the folders of --save
 
 constexpr std::string_view kKeepFunctions =
     R"sh(# What --save names comes back at the start and goes out at the end. A folder that all nodes see is copied once, to the
@@ -100,40 +100,112 @@ void write_kept(const JobSpec& spec, ScriptText& out) {
   out.line("");
 }
 
+// --- the checkpoints of --follow
+
+std::string follow_command(const Copy& copy) {
+  return fmt::format("millrace ckpt follow {} {}", shell_quoted(copy.source), shell_quoted(copy.target));
+}
+
+void write_restoring(const JobSpec& spec, ScriptText& out) {
+  if (spec.follow.empty()) return;
+  out.line("# What a kill left half written goes, and the newest checkpoint comes back.");
+  for (const Copy& copy : spec.follow) out.line(follow_command(copy) + " --restore");
+  out.line("");
+}
+
+// Returns what ends them.
+std::string write_followers(const JobSpec& spec, ScriptText& out) {
+  if (spec.follow.empty()) return {};
+  out.line("followers=()");
+  for (const Copy& copy : spec.follow) {
+    out.line(fmt::format("{} --keep-last {} &", follow_command(copy), spec.follow_keep));
+    out.line("followers+=(\"$!\")");
+  }
+  return "kill \"${followers[@]}\" 2>/dev/null || true";
+}
+
+void write_followed(const JobSpec& spec, ScriptText& out) {
+  if (spec.follow.empty()) return;
+  out.line("# The last ones.");
+  out.line("kill \"${followers[@]}\" 2>/dev/null || true");
+  out.line(
+      "for follower in \"${followers[@]}\"; do while kill -0 \"$follower\" 2>/dev/null; do wait \"$follower\" || true; "
+      "done; done");
+  for (const Copy& copy : spec.follow) {
+    out.line(fmt::format("{} --keep-last {} --settle 1 --once || echo 'not all checkpoints of --follow are copied' >&2",
+                         follow_command(copy), spec.follow_keep));
+  }
+  out.line("");
+}
+
 // --- the monitor
 
 void write_monitor(const JobSpec& spec, ScriptText& out) {
-  out.line("# One on every node, beside the training; a file of its own for each node and start.");
+  out.line(
+      "# One on every node, beside the training; a file of its own for each node and start. `millrace doctor` reads "
+      "it.");
   out.line("# shellcheck disable=SC2016  # the names are the task's");
   out.line(fmt::format("{} --overlap --cpus-per-task=1 bash -c \\", kOnEachNode));
-  out.line(fmt::format(
-      "  'exec nvidia-smi --query-gpu=timestamp,index,utilization.gpu,memory.used,temperature.gpu,power.draw "
-      "--format=csv -l {} \\",
-      spec.monitor_s));
-  out.line("    >\"$1-$SLURMD_NODENAME-${SLURM_RESTART_COUNT:-0}.csv\"' monitor \\");
+  out.line("  'csv=\"$1-$SLURMD_NODENAME-${SLURM_RESTART_COUNT:-0}.csv\"");
+  if (spec.gpus_per_node == 0) {
+    out.line(fmt::format("  exec millrace monitor --quiet --every {}s --csv \"$csv\"' monitor \\", spec.monitor_s));
+  } else {
+    out.line(fmt::format(
+        "  if command -v millrace >/dev/null; then exec millrace monitor --quiet --every {}s --csv \"$csv\"; fi",
+        spec.monitor_s));
+    out.line(fmt::format(
+        "  exec nvidia-smi --query-gpu=timestamp,index,utilization.gpu,memory.used,temperature.gpu,power.draw "
+        "--format=csv -l {} \\",
+        spec.monitor_s));
+    out.line("    >\"$csv\"' monitor \\");
+  }
   out.line(fmt::format("  {}\"/gpu-$SLURM_JOB_ID\" &", shell_quoted(spec.log_dir)));
   out.line("monitor=$!");
 }
 
+// --- restarts
+
+// What starts of a job leave for the next one, below the log's folder.
+constexpr std::string_view kRestartState =
+    R"sh(# What each start leaves for the next one. The program writes its last step to MILLRACE_PROGRESS (mr.Run does).
+restarts=LOG_FOLDER"/restarts-$SLURM_JOB_ID"
+export MILLRACE_PROGRESS=$restarts.step
+max_restarts=MAX_RESTARTS failed=0
+# The start before was cut off together with a node.
+if [ -s "$restarts.on" ]; then
+  sinfo -h -N -n "$(cat "$restarts.on")" -t down -o %N | sort -u >>"$restarts.nodes" || true
+fi
+echo "$SLURM_JOB_NODELIST" >"$restarts.on"
+)sh";
+
+void write_restart_state(const JobSpec& spec, ScriptText& out) {
+  out.lines(replaced(replaced(kRestartState, "LOG_FOLDER", shell_quoted(spec.log_dir)), "MAX_RESTARTS",
+                     std::to_string(spec.max_restarts)));
+}
+
 bool has_monitor(const JobSpec& spec) {
-  return spec.monitor_s > 0 && spec.gpus_per_node > 0;
+  return spec.monitor_s > 0;
 }
 
 // What is left at the end: the monitor and the folder of the ranks.
 void write_beside(const JobSpec& spec, ScriptText& out) {
-  if (!has_monitor(spec) && !tells(spec)) return;
+  if (!has_monitor(spec) && !tells(spec) && spec.follow.empty()) return;
   std::string at_end;
   if (tells(spec)) {
-    out.line("# Each rank leaves its exit status here, as an empty file RANK.STATUS.");
+    out.line("# Each rank leaves its exit status here: a file RANK.STATUS with the name of its node.");
     out.line(fmt::format("export MILLRACE_RANKS={}\"/ranks-$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}\"",
                          shell_quoted(spec.log_dir)));
     out.line("mkdir -p \"$MILLRACE_RANKS\"");
     out.line("late=''");
     at_end = "[ -z \"$late\" ] || kill \"$late\"; rm -rf \"$MILLRACE_RANKS\"";
+    write_restart_state(spec, out);
   }
   if (has_monitor(spec)) {
     write_monitor(spec, out);
     at_end = fmt::format("kill \"$monitor\" 2>/dev/null || true{}{}", at_end.empty() ? "" : "; ", at_end);
+  }
+  if (const std::string end_followers = write_followers(spec, out); !end_followers.empty()) {
+    at_end = fmt::format("{}{}{}", end_followers, at_end.empty() ? "" : "; ", at_end);
   }
   out.line(fmt::format("trap '{}' EXIT", at_end));
   out.line("");
@@ -157,7 +229,7 @@ run_rank() {  # COMMAND...
   [ "$told" -eq 0 ] || kill -TERM "$child" 2>/dev/null
   while kill -0 "$child" 2>/dev/null; do wait "$child"; done
   wait "$child" || code=$?
-  : >"$MILLRACE_RANKS/$RANK.$code"
+  echo "$SLURMD_NODENAME" >"$MILLRACE_RANKS/$RANK.$code"
   shopt -s nullglob
   while [ "$code" -eq 75 ] && [ "$waited" -lt SAVE_SECONDS ]; do
     all=("$MILLRACE_RANKS"/*.*) good=("$MILLRACE_RANKS"/*.0 "$MILLRACE_RANKS"/*.75)
@@ -250,6 +322,7 @@ before_limit() {
   {
     sleep SECONDS_LEFT
     kill -0 "$$" 2>/dev/null || exit 0
+    may_requeue || exit 0
     echo 'the time limit is near: requeued before all was saved'
     scontrol requeue "$SLURM_JOB_ID"
   } &
@@ -276,13 +349,82 @@ if [ "$(count -name '*.75')" -gt 0 ] && [ "$(count '(' -name '*.75' -o -name '*.
 
 )sh";
 
+// A requeue before Slurm has given a dead node up would leave a job with whole nodes pending for ever (22.05).
+constexpr std::string_view kDeadNode =
+    R"sh(# Slurm itself requeues a job of which a node died, once it has given the node up. Before that a requeue from here can
+# leave the job pending for ever (reason BadConstraints).
+if [ "$code" -ne 0 ] && [ "$code" -ne 75 ] && [ "$limit" -eq 0 ] && [ "$ended" -eq 0 ] &&
+  ! timeout 30 ON_EACH_NODE --overlap --cpus-per-task=1 true 2>/dev/null; then
+  echo 'a node does not answer: waiting until Slurm gives it up and requeues the job'
+  patience=$(scontrol show config | sed -n 's/^SlurmdTimeout *= *\([0-9]*\).*/\1/p') || true
+  sleep "$((${patience:-300} + 60))" &
+  wait "$!" || true
+fi
+
+)sh";
+
+constexpr std::string_view kMayRequeue =
+    R"sh(# Whether it may run again: not when three starts in a row came no step further, or it failed too often.
+may_requeue() {
+  local step=-1 furthest=-1 idle=0 failures=0
+  [ ! -s "$restarts" ] || read -r furthest idle failures <"$restarts"
+  [ ! -s "$MILLRACE_PROGRESS" ] || step=$(cat "$MILLRACE_PROGRESS")
+  if [ "$step" -gt "$furthest" ]; then furthest=$step idle=0; else idle=$((idle + 1)); fi
+  [ "$failed" -eq 0 ] || failures=$((failures + 1))
+  echo "$furthest $idle $failures" >"$restarts"
+  if [ "$step" -ge 0 ] && [ "$idle" -ge 3 ]; then
+    echo "not requeued: three starts came no step further than $furthest"
+    return 1
+  fi
+  if [ "$failures" -gt "$max_restarts" ]; then
+    echo "not requeued: it failed $failures times (--max-restarts $max_restarts)"
+    return 1
+  fi
+}
+# Nodes that failed twice are left out, once the requeue is queued.
+leave_out_nodes() {
+  local nodes look
+  nodes=$(sort "$restarts.nodes" 2>/dev/null | uniq -d | paste -sd,) || true
+  [ -n "$nodes" ] || return 0
+  for ((look = 0; look < 10; ++look)); do
+    if scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="$nodes" 2>/dev/null; then
+      echo "nodes that failed twice are left out: $nodes"
+      return 0
+    fi
+    sleep 1
+  done
+  echo "nodes that failed twice could not be left out: $nodes"
+}
+# The node of the rank that failed first; others follow it.
+note_failed_node() {
+  local first
+  first=$(find "$MILLRACE_RANKS" -type f -name '*.*' ! -name '*.0' ! -name '*.75' ! -name '*.143' -printf '%T@ %p\n' |
+    sort -n | head -n 1 | cut -d ' ' -f 2-)
+  [ -z "$first" ] || cat "$first" >>"$restarts.nodes"
+}
+
+)sh";
+
 constexpr std::string_view kRequeue =
-    R"sh(if [ "$ended" -eq 0 ] && { [ "$code" -eq 75 ] || { [ "$limit" -eq 1 ] && [ "$code" -ne 0 ]; }; }; then
+    R"sh([ "$ended" -eq 1 ] || rm -f "$restarts.on"
+if [ "$ended" -eq 0 ] && [ "$limit" -eq 0 ] && [ "$code" -ne 0 ] && [ "$code" -ne 75 ]; then
+  failed=1
+  note_failed_node
+fi
+again=0
+if [ "$ended" -eq 0 ] && [ "$code" -ne 0 ]; then
+  if [ "$code" -eq 75 ] || [ "$limit" -eq 1 ] || [ "$max_restarts" -gt 0 ]; then again=1; fi
+fi
+if [ "$again" -eq 1 ] && may_requeue; then
   echo "requeue after exit status $code, start ${SLURM_RESTART_COUNT:-0}"
   [ "$code" -eq 75 ] || echo 'not all ranks have saved: it goes on from an older checkpoint'
+  rm -rf "$MILLRACE_RANKS"
+  trap '' TERM  # Slurm ends what is left of this start; the nodes are named first
   scontrol requeue "$SLURM_JOB_ID"
+  leave_out_nodes
   exit 0
 fi
+[ "$ended" -eq 1 ] || rm -f "$restarts" "$restarts".*  # a preempted job may go on
 )sh";
 
 // The batch shell's own limit: Slurm may be up to a minute early with its signal, and is never late.
@@ -294,6 +436,7 @@ int64_t seconds_left(int64_t signal_s) {
 // A trap runs only while the shell waits, and ends the wait: so wait until the step is gone.
 void write_waiting(const JobSpec& spec, ScriptText& out) {
   if (tells(spec)) {
+    out.lines(kMayRequeue);
     out.lines(replaced(kTraps, "SECONDS_LEFT", std::to_string(seconds_left(spec.signal_s))));
   } else if (!spec.save.empty()) {
     out.line("ended=0");
@@ -304,7 +447,9 @@ void write_waiting(const JobSpec& spec, ScriptText& out) {
   if (tells(spec)) {
     out.line(fmt::format("world=$((SLURM_JOB_NUM_NODES * {}))", ranks_per_node(spec)));
     out.lines(kStatus);
+    if (spec.nodes > 1) out.lines(replaced(kDeadNode, "ON_EACH_NODE", kOnEachNode));
   }
+  write_followed(spec, out);
   write_kept(spec, out);
   if (tells(spec)) out.lines(kRequeue);
   if (!spec.save.empty()) out.line("[ \"$kept\" -eq 1 ] || [ \"$code\" -ne 0 ] || code=1");
@@ -318,6 +463,7 @@ void write_training(const JobSpec& spec, ScriptText& out) {
   if (launcher_of(spec) != Launcher::kSingle) write_rendezvous(out);
   write_staging(spec, out);
   write_keeping(spec, out);
+  write_restoring(spec, out);
   write_beside(spec, out);
   write_rank_functions(spec, out);
   write_step(spec, out);

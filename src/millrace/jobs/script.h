@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the writers of batch scripts share (job_new.cpp, job_new_training.cpp).
+// Shared by the writers of batch scripts (new.cpp, new_training.cpp).
 
 #include <string>
 #include <string_view>
@@ -42,12 +42,12 @@ inline constexpr std::string_view kOnEachNode = "srun --ntasks=\"$SLURM_JOB_NUM_
 std::string joined(const std::vector<std::string>& words);
 // `text` with every `what` as `with`.
 std::string replaced(std::string_view text, std::string_view what, std::string_view with);
-// " --container-image=..." with its mounts, and `also` mounted where it is in none of them; "" without an image.
+// " --container-image=..." with its mounts, and `also` unless one of them contains it; "" without an image.
 std::string container_flags(const JobSpec& spec, std::string_view also = {});
 void write_staging(const JobSpec& spec, ScriptText& out);
 void write_network(const JobSpec& spec, ScriptText& out);
 
-// All of a training job behind its #SBATCH lines: kTrain and kGroot. REQUIRES: a command.
+// Writes all of a training job after its #SBATCH lines: kTrain and kGroot. REQUIRES: a command.
 void write_training(const JobSpec& spec, ScriptText& out);
 
 }  // namespace millrace::jobs

@@ -24,11 +24,11 @@ Result<std::vector<MountState>> mount_states(const Layout& layout) {
   return states;
 }
 
-// In small steps, so that a stop is seen.
+// Sleeps in small steps, so that it notices a stop.
 Status wait_for(const Layout& layout, const std::stop_token& stop,
                 const std::function<void(const std::string&)>& waiting) {
   const auto start = std::chrono::steady_clock::now();
-  std::vector<bool> told(layout.mounts.size());
+  std::vector<bool> reported(layout.mounts.size());
   for (;;) {
     ASSIGN_OR_RETURN(const std::vector<MountState> states, mount_states(layout));
     bool all = true;
@@ -41,8 +41,8 @@ Status wait_for(const Layout& layout, const std::stop_token& stop,
                     "{} is {} after {} s; is it in the cluster's SharedStorage, and is the file system up?", mount.path,
                     mount.mountpoint ? "not mounted" : "not there", mount.wait.count());
       }
-      if (!told[i] && waiting) waiting(mount.path);
-      told[i] = true;
+      if (!reported[i] && waiting) waiting(mount.path);
+      reported[i] = true;
     }
     if (all) return {};
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped while waiting for mounts");
@@ -50,8 +50,8 @@ Status wait_for(const Layout& layout, const std::stop_token& stop,
   }
 }
 
-// The open directory of a declaration; what is missing on the way is made with its owner and mode when `make` is set.
-// Without it: nothing where it is missing.
+// Opens the directory of a declaration. With `make`, missing directories on the way are made with its owner and mode.
+// Without, a missing directory gives nullopt.
 Result<std::optional<OpenDirectory>> reach(const Layout& layout, const Directory& directory, const Ids& ids, bool make,
                                            bool& created) {
   const std::string& mount = layout.mounts[directory.mount].path;
@@ -70,7 +70,7 @@ Result<std::optional<OpenDirectory>> reach(const Layout& layout, const Directory
     at = *std::move(below);
     created = is_new;
     if (!is_new) continue;
-    // Owner first: chown takes set-group-id away.
+    // Owner first: chown clears the set-group-id bit.
     if (fchown(at.fd(), static_cast<uid_t>(ids.user), static_cast<gid_t>(ids.group)) != 0)
       return tl::unexpected(errno_error(errno, "change the owner of " + shown));
     if (fchmod(at.fd(), directory.mode) != 0) return tl::unexpected(errno_error(errno, "change the mode of " + shown));
@@ -104,7 +104,7 @@ Result<DirectoryState> apply_one(const Layout& layout, const Directory& director
   if (!before.differences.empty()) RETURN_IF_ERROR(mend(*open, layout, directory, ids));
   ASSIGN_OR_RETURN(DirectoryState after, state_of(*open, layout, directory, ids));
   after.created = created;
-  // What is still different (the tier) cannot be mended here.
+  // Remaining differences (the tier) cannot be corrected here.
   if (created) return after;
   for (const std::string& difference : before.differences) {
     const auto& left = after.differences;
@@ -127,7 +127,7 @@ Result<Report> show_layout(const Layout& layout) {
   Report report;
   ASSIGN_OR_RETURN(report.mounts, mount_states(layout));
   for (const Directory& directory : layout.directories) {
-    // Below a mount that is not there lies something else.
+    // Below a missing mount lie other data.
     if (!report.mounts[directory.mount].ready) {
       report.directories.push_back({.path = directory.path, .differences = {"not mounted"}});
       continue;
@@ -140,7 +140,7 @@ Result<Report> show_layout(const Layout& layout) {
 
 Result<Report> apply_layout(const Layout& layout, std::stop_token stop,
                             const std::function<void(const std::string&)>& waiting) {
-  // Names are looked up before anything is made.
+  // Names are looked up before any directory is made.
   for (const Directory& directory : layout.directories) {
     const Result<Ids> ids = find_ids(directory);
     if (!ids) return tl::unexpected(ids.error());

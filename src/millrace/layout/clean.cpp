@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Removes what is old below declared directories. Every step goes from an open directory to a name in it, links are
-// never followed and other mounts never entered, so that a link or mount that appears in mid-walk leads nowhere.
+// Removes old files below declared directories. Every step goes from an open directory to a name in it. Links are never
+// followed and other mounts never entered, so a link or mount that appears during the walk is harmless.
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -19,12 +19,11 @@ namespace millrace::layout {
 
 namespace {
 
-// Deeper trees are left alone: each level holds a descriptor.
+// Each level of the walk holds a descriptor, so deeper trees are left alone.
 constexpr int kMaxDepth = 200;
 
 tl::unexpected<Error> not_mounted(const std::string& mount) {
-  return fail(ErrorCode::kUnavailable,
-              "{} is not mounted, so what lies below it is something else; nothing of it was removed", mount);
+  return fail(ErrorCode::kUnavailable, "{} is not mounted, so other data lie below it; no file was removed", mount);
 }
 
 struct CloseStream {
@@ -39,13 +38,13 @@ class Cleaner {
   Status clean(const Directory& directory, std::chrono::seconds max_age) {
     const std::string& mount = layout_.mounts[directory.mount].path;
     ASSIGN_OR_RETURN(OpenDirectory at, open_mount(mount));
-    // The table of mounts was read before; this is what was opened.
+    // The table of mounts was read earlier; this checks the opened directory.
     if (layout_.mounts[directory.mount].mountpoint && !is_mount_root(at.fd())) return not_mounted(mount);
     std::string shown = mount;
     for (const std::string& part : parts_below(directory.path, mount)) {
       shown += "/" + part;
       Result<OpenDirectory> below = open_below(at.fd(), part, shown);
-      if (!below && below.error().code() == ErrorCode::kNotFound) return {};  // nothing was ever written
+      if (!below && below.error().code() == ErrorCode::kNotFound) return {};  // no file was ever written
       if (!below) return tl::unexpected(below.error());
       at = *std::move(below);
     }
@@ -58,7 +57,7 @@ class Cleaner {
   CleanReport report;
 
  private:
-  // The later of both: a file that was unpacked today with its old date is of today.
+  // The later of both: a file unpacked today with an old date is young.
   bool is_old(const struct stat& found) const {
     const auto time = [](const timespec& t) {
       return std::chrono::system_clock::time_point(std::chrono::duration_cast<std::chrono::system_clock::duration>(
@@ -68,7 +67,7 @@ class Cleaner {
   }
 
   void failed(const std::string& shown, int error, const char* what) {
-    // Another process cleans too, or the program that owns it was quicker.
+    // Another process has removed it.
     if (error == ENOENT) return;
     ++report.failed;
     if (!report.first_failure) report.first_failure = errno_error(error, fmt::format("{} {}", what, shown));
@@ -80,7 +79,7 @@ class Cleaner {
     if (options_.on_removed) options_.on_removed({shown, bytes, directory});
   }
 
-  // `empty`: nothing is left in it, or would be.
+  // `empty`: the directory is empty, or would be after a real run.
   Status clean_below(OpenDirectory at, const std::string& shown, int depth, bool& empty) {
     const int fd = at.fd();
     const std::unique_ptr<DIR, CloseStream> stream(fdopendir(fd));
@@ -122,12 +121,12 @@ class Cleaner {
       return {};
     }
     gone = true;
-    // A file of several names gives its bytes back with the last.
+    // A file with several names frees its bytes with the last one.
     removed(shown, S_ISREG(found.st_mode) && found.st_nlink == 1 ? found.st_blocks * 512 : 0, false);
     return {};
   }
 
-  // What is declared has a class of its own, or none.
+  // A declared directory has its own class, or none.
   bool is_declared(const std::string& path) const {
     return std::binary_search(layout_.directories.begin(), layout_.directories.end(), Directory{.path = path},
                               [](const Directory& a, const Directory& b) { return a.path < b.path; });
@@ -138,7 +137,7 @@ class Cleaner {
     if (is_declared(shown)) return {};
     Result<OpenDirectory> below = open_below(parent, name, shown);
     if (!below) {
-      // Became a link or a file since it was looked at, or is not ours to read.
+      // It became a link or a file meanwhile, or this user may not read it.
       if (below.error().code() == ErrorCode::kAlreadyExists)
         ++report.kept;
       else
@@ -152,7 +151,7 @@ class Cleaner {
     }
     bool empty = false;
     RETURN_IF_ERROR(clean_below(*std::move(below), shown, depth + 1, empty));
-    // By its age from before: removing what was in it made it new.
+    // Uses the age from before the walk: removing entries made the directory new.
     if (!empty || !is_old(found)) return {};
     if (!options_.dry_run && unlinkat(parent, name.c_str(), AT_REMOVEDIR) != 0) {
       if (errno != ENOTEMPTY && errno != EEXIST) failed(shown, errno, "remove");
@@ -184,7 +183,7 @@ Result<CleanReport> clean_layout(const Layout& layout, const CleanOptions& optio
     if (policy_with_age(layout, directory) != nullptr) chosen.push_back(&directory);
   }
   if (chosen.empty())
-    return fail(ErrorCode::kInvalidArgument, "no class of the declaration has a max_age, so nothing is ever old");
+    return fail(ErrorCode::kInvalidArgument, "no class of the declaration has a max_age, so no file is ever old");
   ASSIGN_OR_RETURN(const auto table, mount_table());
   for (const Directory* directory : chosen) {
     const Mount& mount = layout.mounts[directory->mount];

@@ -37,7 +37,7 @@ void write(const std::string& path) {
   std::ofstream(path) << std::string(10000, 'x');
 }
 
-// As if it were so long from now.
+// Runs as if the time were `later` from now.
 CleanOptions later(std::chrono::system_clock::duration time, std::set<std::string>* removed = nullptr) {
   CleanOptions options{.now = std::chrono::system_clock::now() + time};
   if (removed != nullptr) options.on_removed = [removed](const Removal& removal) { removed->insert(removal.path); };

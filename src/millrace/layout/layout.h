@@ -2,9 +2,9 @@
 #pragma once
 
 // Directory trees on the shared and local file systems of a cluster, from one declaration: mounts to wait for, folders
-// with owner and mode, stripes on Lustre, and how long files of a class stay. docs/layout.md has the keys. Whatever is
-// done below a mount is done through open directories and never follows a link. Thread-safe; two processes may apply
-// the same declaration at once.
+// with owner and mode, stripes on Lustre, and how long files of a class stay. docs/layout.md has the keys. All work
+// below a mount goes through open directories and never follows a link. Thread-safe; two processes may apply the same
+// declaration at once.
 
 #include <chrono>
 #include <cstdint>
@@ -30,12 +30,12 @@ struct Stripe {
   int64_t size_bytes = 0;  // 0: as the file system has it
 };
 
-// What a class of data asks for.
+// The policy of a class of data.
 struct Policy {
   std::string name;
   std::string tier;  // "lustre", "nfs", "local", or empty for any
   std::optional<Stripe> stripe;
-  std::optional<std::chrono::seconds> max_age;  // clean() removes what is older
+  std::optional<std::chrono::seconds> max_age;  // clean() removes older files
 };
 
 struct Directory {
@@ -43,7 +43,7 @@ struct Directory {
   size_t mount = 0;  // of Layout::mounts
   std::optional<size_t> policy;
   uint32_t mode = 0775;
-  std::string owner, group;  // names or numbers; empty: left as they are
+  std::string owner, group;  // names or numbers; empty: no change
 };
 
 struct Layout {
@@ -52,8 +52,8 @@ struct Layout {
   std::vector<Directory> directories;  // by path, each once
 };
 
-// Errors: invalid_argument with the place, for what is no YAML, unknown keys, values out of range, a mount at "/", a
-// directory in no mount, and paths with "..".
+// Errors: invalid_argument with the place, for text that is no YAML, unknown keys, values out of range, a mount at "/",
+// a directory in no mount, and paths with "..".
 [[nodiscard]] Result<Layout> parse_layout(std::string_view text, std::string_view file);
 
 struct MountState {
@@ -67,9 +67,9 @@ struct DirectoryState {
   bool exists = false;
   uint32_t mode = 0;
   std::string owner, group;
-  std::string stripe;                    // as lfs tells it; empty: no Lustre, or no lfs
+  std::string stripe;                    // from lfs; empty: no Lustre, or no lfs
   std::vector<std::string> differences;  // "mode 755, declared 775", "missing", "not mounted"
-  std::vector<std::string> mended;       // by apply: what was different
+  std::vector<std::string> mended;       // by apply: corrected differences
   bool created = false;                  // by apply
 };
 
@@ -78,13 +78,14 @@ struct Report {
   std::vector<DirectoryState> directories;
 };
 
-// Compares and changes nothing. Errors: those of reading directories; a missing mount or directory is a state.
+// Compares without changes. Errors: those of reading directories. A missing mount or directory is a state, not an
+// error.
 [[nodiscard]] Result<Report> show_layout(const Layout& layout);
 
-// Waits for the mounts, then makes what is missing and mends what differs; nothing that is right is touched, and
-// nothing below a declared directory. `waiting` is told of mounts that are not there yet. Errors: timeout (a mount that
-// did not come), invalid_argument (no such user or group), permission_denied, already_exists (a file or link is in the
-// way), cancelled.
+// Waits for the mounts, then makes missing directories and corrects different ones. Leaves correct directories and the
+// content of declared directories alone. Calls `waiting` for mounts that are not there yet. Errors: timeout (a mount
+// that did not come), invalid_argument (no such user or group), permission_denied, already_exists (a file or link is in
+// the way), cancelled.
 [[nodiscard]] Result<Report> apply_layout(const Layout& layout, std::stop_token stop = {},
                                           const std::function<void(const std::string& mount)>& waiting = {});
 
@@ -101,15 +102,15 @@ struct CleanOptions {
 struct CleanReport {
   int64_t files = 0, directories = 0, bytes = 0;
   int64_t kept = 0;          // younger ones
-  int64_t other_mounts = 0;  // directories that were not entered: another file system is mounted there
+  int64_t other_mounts = 0;  // directories that were not entered because another file system is mounted there
   int64_t failed = 0;
   std::optional<Error> first_failure;
 };
 
-// Removes, below the directories whose class has a max_age, what was neither written nor changed for longer, and
-// directories that are empty for as long; the directories themselves stay. Links are removed as links; other mounts are
-// not entered. Errors: invalid_argument where no class has a max_age; unavailable where a mount point is not mounted
-// (nothing is removed then); cancelled.
+// Removes files that were neither written nor changed for longer than the max_age of their class, and directories that
+// have been empty for as long. Declared directories stay. Links are removed as links; other mounts are not entered.
+// Errors: invalid_argument (no class has a max_age), unavailable (a mount point is not mounted; no file is removed
+// then), cancelled.
 [[nodiscard]] Result<CleanReport> clean_layout(const Layout& layout, const CleanOptions& options,
                                                std::stop_token stop = {});
 

@@ -75,14 +75,14 @@ TEST(Layout, WhatCannotBeMeantIsRefusedWithItsPlace) {
   const auto with = [](const std::string& rest) { return "mounts: [{path: /m}]\n" + rest; };
   const std::string good = "directories: [{path: /m/a}]\n";
   EXPECT_THAT(refused("mounts: [{path: /}]\n" + good),
-              testing::HasSubstr("layout.yaml:1:17: '/' is no absolute path below /"));
+              testing::HasSubstr("layout.yaml:1:17: '/' is not an absolute path below /"));
   EXPECT_THAT(refused(with("directories: [{path: /m/../etc}]\n")), testing::HasSubstr("'/m/../etc'"));
   EXPECT_THAT(refused(with("directories: [{path: /mm/a}]\n")), testing::HasSubstr("/mm/a lies in none of the mounts"));
   EXPECT_THAT(refused(with("directories: [{path: m/a}]\n")), testing::HasSubstr("'m/a'"));
   EXPECT_THAT(refused(with("directories: [{path: /m/a}, {path: /m/a}]\n")), testing::HasSubstr("a second time"));
   EXPECT_THAT(refused(with("directories: [{path: \"/m/{model}\"}]\n")), testing::HasSubstr("no 'models'"));
-  EXPECT_THAT(refused(with("models: [a/b]\n" + good)), testing::HasSubstr("'a/b' is no name"));
-  EXPECT_THAT(refused(with("models: [..]\n" + good)), testing::HasSubstr("'..' is no name"));
+  EXPECT_THAT(refused(with("models: [a/b]\n" + good)), testing::HasSubstr("'a/b' is not a name"));
+  EXPECT_THAT(refused(with("models: [..]\n" + good)), testing::HasSubstr("'..' is not a name"));
   EXPECT_THAT(refused(with("directories: [{path: /m/a, class: x}]\n")), testing::HasSubstr("no class 'x'"));
   EXPECT_THAT(refused(with("mode: 9\n" + good)), testing::HasSubstr("a mode such as"));
   EXPECT_THAT(refused(with("classes: {x: {max_age: 5s}}\n" + good)), testing::HasSubstr("younger than a minute"));
@@ -195,7 +195,7 @@ TEST(Layout, WaitingStopsWhenAsked) {
   EXPECT_EQ(waited, dir.path());
 }
 
-// A child with mounts of its own; false where this machine does not let it.
+// A child with its own mounts; false where this machine forbids them.
 bool own_mounts() {
   return unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }
@@ -227,7 +227,7 @@ TEST(Layout, TheTableOfMountsIsRead) {
   EXPECT_EQ(table.at("/mnt/a b"), "lustre");
 }
 
-// An lfs that keeps what it is told in a file beside each directory.
+// A stand-in for lfs that stores its settings in a file beside each directory.
 class WithLfs : public testing::Test {
  protected:
   void SetUp() override {

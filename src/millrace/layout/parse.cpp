@@ -87,21 +87,10 @@ class Parser {
     return mode;
   }
 
-  // "90s", "30m", "12h", "3d", "2w"; a plain number is seconds.
   Result<std::chrono::seconds> read_duration(const Node& node) const {
-    constexpr std::pair<char, int64_t> kUnits[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}, {'w', 604800}};
-    int64_t number = -1, unit = 1;
-    const char* end = node.text.data() + node.text.size();
-    const auto [stopped, error] = std::from_chars(node.text.data(), end, number);
-    bool good = node.is_scalar() && error == std::errc() && number >= 0 && number <= 1'000'000;
-    if (good && stopped != end) {
-      const auto found =
-          std::find_if(std::begin(kUnits), std::end(kUnits), [&](const auto& u) { return u.first == *stopped; });
-      good = found != std::end(kUnits) && stopped + 1 == end;
-      if (good) unit = found->second;
-    }
-    if (!good) return refuse(node.at, "a duration such as 90s, 30m, 12h, 3d or 2w belongs here");
-    return std::chrono::seconds(number * unit);
+    const auto duration = parse_duration(node.text);
+    if (node.is_scalar() && duration) return std::chrono::floor<std::chrono::seconds>(*duration);
+    return refuse(node.at, "a duration such as 90s, 30m, 12h, 3d or 2w belongs here");
   }
 
   // Absolute, without empty parts, "." and "..", and without a slash at its end.
@@ -113,7 +102,7 @@ class Parser {
       good = !part.empty() && part != "." && part != "..";
       at = end + 1;
     }
-    if (!good) return refuse(node.at, fmt::format("'{}' is no absolute path below /, without '..' and '//'", path));
+    if (!good) return refuse(node.at, fmt::format("'{}' is not an absolute path below /, without '..' and '//'", path));
     return {};
   }
 
@@ -123,7 +112,7 @@ class Parser {
       for (const Node& item : node->items) {
         ASSIGN_OR_RETURN(std::string name, read_text(item));
         if (name.find_first_of("/{}") != std::string::npos || name == ".." || name == ".")
-          return refuse(item.at, fmt::format("'{}' is no name of a folder", name));
+          return refuse(item.at, fmt::format("'{}' is not a name of a folder", name));
         models_.push_back(std::move(name));
       }
       return {};
@@ -222,7 +211,7 @@ class Parser {
     return {};
   }
 
-  // {model} is each of the models; other braces as in a shell.
+  // Expands {model} to each model, and other braces as a shell does.
   Result<std::vector<std::string>> expand(const Node& node) const {
     constexpr std::string_view kModel = "{model}";
     ASSIGN_OR_RETURN(const std::string pattern, read_text(node));
@@ -252,7 +241,7 @@ class Parser {
     if (layout_.directories.size() >= kMostDirectories)
       return refuse(node.at, fmt::format("more than {} directories", kMostDirectories));
     if (!seen_.insert(path).second) return refuse(node.at, fmt::format("{} a second time", path));
-    // The innermost mount that holds it.
+    // The innermost mount of the path.
     size_t longest = 0;
     for (size_t i = 0; i < layout_.mounts.size(); ++i) {
       const std::string& mount = layout_.mounts[i].path;

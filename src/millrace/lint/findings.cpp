@@ -28,7 +28,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
 }
 
-// Terminals and JSON readers get well-formed text without control characters, whatever the file held.
+// Makes text safe for terminals and JSON readers: well-formed, without control characters.
 std::string one_line(std::string_view text) {
   std::string clean, out;
   append_utf8_replaced(text, clean);
@@ -43,7 +43,7 @@ std::string one_line(std::string_view text) {
   return out;
 }
 
-// A path as the URI reference that SARIF wants: what may not stand in a path is written %XX.
+// A path as a URI reference for SARIF: characters that a path may not have become %XX.
 std::string uri_of(std::string_view path) {
   constexpr std::string_view kPlain = "-._~/!$&'()*+,;=@";
   std::string out;
@@ -53,6 +53,22 @@ std::string uri_of(std::string_view path) {
     out += plain ? std::string(1, c) : fmt::format("%{:02X}", byte);
   }
   return out;
+}
+
+// "episode 3, row 7, column action: "; empty where none is known.
+std::string data_text(const DataPlace& data) {
+  std::string text;
+  const auto add = [&](std::string part) { text += (text.empty() ? "" : ", ") + std::move(part); };
+  if (data.episode >= 0) add(fmt::format("episode {}", data.episode));
+  if (data.row >= 0) add(fmt::format("row {}", data.row));
+  if (!data.column.empty()) add("column " + one_line(data.column));
+  return text.empty() ? text : text + ": ";
+}
+
+void add_data(const DataPlace& data, Json& object) {
+  if (data.episode >= 0) object["episode"] = data.episode;
+  if (data.row >= 0) object["row"] = data.row;
+  if (!data.column.empty()) object["field"] = data.column;
 }
 
 Json place_or_null(int64_t number) {
@@ -78,7 +94,8 @@ Json sarif_result(const Finding& finding, std::span<const Rule> rules) {
     result["ruleIndex"] = listed - rules.data();
   }
   result["level"] = severity_name(finding.severity());
-  result["message"] = {{"text", one_line(fmt::format("{} Fix: {}", finding.message, finding.advice()))}};
+  result["message"] = {
+      {"text", one_line(fmt::format("{}{} Fix: {}", data_text(finding.data), finding.message, finding.advice()))}};
   result["locations"] = Json::array({{{"physicalLocation", place}}});
   if (finding.suppressed_because) {
     result["suppressions"] = Json::array({{{"kind", "inSource"}, {"justification", *finding.suppressed_because}}});
@@ -97,11 +114,10 @@ std::string markdown_cell(std::string_view text) {
 
 constexpr Rule kSuppressionRules[] = {
     {"IG01", Severity::kWarning, "ignore", "a comment that ignores a rule gives its reason",
-     "Whoever reads the file next cannot tell an exception from a mistake, so the comment silences nothing.",
+     "The next reader cannot tell an exception from a mistake, so the comment is ignored.",
      "Write `# millrace: ignore SB07 -- why it is right here`.", "Millrace"},
     {"IG02", Severity::kWarning, "ignore", "a comment that ignores a rule names one that exists",
-     "A mistyped id silences nothing, and nobody notices.", "Take the id from the finding, for example SB07.",
-     "Millrace"},
+     "A mistyped id has no effect, and nobody notices.", "Take the id from the finding, for example SB07.", "Millrace"},
 };
 
 bool silences(const Suppression& suppression, const Finding& finding) {
@@ -141,7 +157,8 @@ const Rule* find_rule(std::span<const Rule> rules, std::string_view id) {
 
 void sort_findings(std::vector<Finding>& findings) {
   std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
-    return std::tie(a.file, a.line, a.column, a.rule->id) < std::tie(b.file, b.line, b.column, b.rule->id);
+    return std::tie(a.file, a.line, a.column, a.data.episode, a.data.row, a.rule->id) <
+           std::tie(b.file, b.line, b.column, b.data.episode, b.data.row, b.rule->id);
   });
 }
 
@@ -149,21 +166,24 @@ std::string finding_text(const Finding& finding) {
   std::string place = one_line(finding.file);
   if (finding.line > 0) place += fmt::format(":{}", finding.line);
   if (finding.line > 0 && finding.column > 0) place += fmt::format(":{}", finding.column);
-  return fmt::format("{}: {}: {} [{}]\n    why: {}\n    fix: {}\n", place, severity_name(finding.severity()),
-                     one_line(finding.message), finding.rule->id, finding.rule->reason, one_line(finding.advice()));
+  return fmt::format("{}: {}: {}{} [{}]\n    why: {}\n    fix: {}\n", place, severity_name(finding.severity()),
+                     data_text(finding.data), one_line(finding.message), finding.rule->id, finding.rule->reason,
+                     one_line(finding.advice()));
 }
 
 Json finding_json(const Finding& finding) {
-  return {{"type", "lint"},
-          {"file", finding.file},
-          {"line", place_or_null(finding.line)},
-          {"column", place_or_null(finding.line > 0 ? finding.column : 0)},
-          {"severity", severity_name(finding.severity())},
-          {"rule", finding.rule->id},
-          {"message", finding.message},
-          {"reason", finding.rule->reason},
-          {"fix", finding.advice()},
-          {"source", finding.rule->source}};
+  Json object{{"type", "lint"},
+              {"file", finding.file},
+              {"line", place_or_null(finding.line)},
+              {"column", place_or_null(finding.line > 0 ? finding.column : 0)},
+              {"severity", severity_name(finding.severity())},
+              {"rule", finding.rule->id},
+              {"message", finding.message},
+              {"reason", finding.rule->reason},
+              {"fix", finding.advice()},
+              {"source", finding.rule->source}};
+  add_data(finding.data, object);
+  return object;
 }
 
 std::string sarif_log(std::string_view tool_version, std::span<const Rule> rules, std::span<const Finding> findings) {

@@ -15,10 +15,12 @@
 namespace millrace::loader {
 
 enum class Collate {
-  kPad,   // a row is one sample: cut at seq_len, padded on the right
-  kPack,  // a row is seq_len tokens of samples laid end to end
+  kPad,      // a row is one sample: cut at seq_len, padded on the right
+  kPack,     // a row is seq_len tokens of samples laid end to end
+  kBestFit,  // a row is whole samples of up to seq_len tokens together, padded on the right; longer samples are cut
 };
-[[nodiscard]] Result<Collate> parse_collate(std::string_view name);  // "pad", "pack"
+[[nodiscard]] Result<Collate> parse_collate(std::string_view name);  // "pad", "pack", "best_fit"
+std::string_view collate_name(Collate collate);
 
 inline constexpr int64_t kIgnoreLabel = -100;  // torch.nn.CrossEntropyLoss's ignore_index
 
@@ -44,13 +46,13 @@ struct Piece {
 struct ArraySpec {
   std::string_view name;
 };
-// "input_ids", "labels" and, for pad, "attention_mask" (1 on tokens, 0 on padding), for pack, "position_ids" (0 at the
-// start of each sample in the row).
-std::span<const ArraySpec> batch_arrays(Collate collate);
+// "input_ids", "labels" and, for pad, "attention_mask" (1 on tokens, 0 on padding), else "position_ids" (0 at the start
+// of each sample in the row) and, with `documents`, "document_ids" (0, 1, ... in each row, -1 on padding).
+std::span<const ArraySpec> batch_arrays(Collate collate, bool documents);
 
-// Writes row `row` of all arrays; `arrays[i]` is the start of array i of batch_arrays(collate). Labels are the ids
-// themselves (models shift them, as Hugging Face's do), kIgnoreLabel on padding, where a piece's mask is 0 and, for
-// pack, on the first token of every sample in the row, which no token before it may predict.
+// Writes row `row` of all arrays; `arrays[i]` is the start of array i of batch_arrays. Labels are the ids
+// themselves (models shift them, as Hugging Face's do), kIgnoreLabel on padding, where a piece's mask is 0 and, unless
+// for pad, on the first token of every sample in the row, which no token before it may predict.
 void collate_row(Collate collate, IdType type, std::span<const Piece> pieces, int64_t seq_len, int64_t pad_id,
                  int64_t row, std::span<std::byte* const> arrays);
 

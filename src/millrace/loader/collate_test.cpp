@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 namespace millrace::loader {
 namespace {
 
@@ -44,6 +46,53 @@ TEST(Collate, PackRestartsPositionsAndHidesTheFirstTokenOfEachSample) {
   EXPECT_THAT(a.values[2], ElementsAre(0, 1, 2, 0, 1, 0));
 }
 
+// Of every length, and no number beside them is written.
+template <class Id>
+void check_lengths(IdType type) {
+  std::mt19937 random(1);
+  for (int64_t count = 0; count < 40; ++count) {
+    std::vector<uint32_t> x(static_cast<size_t>(count));
+    for (uint32_t& id : x) id = static_cast<uint32_t>(random()) >> (sizeof(Id) == 8 ? 0 : 1);
+    const std::vector<uint32_t> y{7};
+    const Piece pieces[] = {{y}, {x}};
+    const int64_t seq_len = count + 1;
+    Arrays<Id> a(3, seq_len);
+    collate_row(Collate::kPack, type, pieces, seq_len, 0, 1, a.pointers());
+    std::vector<Id> ids(a.size, Id{-7}), labels = ids, positions = ids;
+    const auto first = static_cast<size_t>(seq_len);
+    ids[first] = 7;
+    labels[first] = -100;
+    positions[first] = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      ids[first + 1 + i] = static_cast<Id>(x[i]);
+      labels[first + 1 + i] = i == 0 ? Id{-100} : static_cast<Id>(x[i]);
+      positions[first + 1 + i] = static_cast<Id>(i);
+    }
+    EXPECT_EQ(a.values[0], ids);
+    EXPECT_EQ(a.values[1], labels);
+    EXPECT_EQ(a.values[2], positions);
+  }
+}
+
+TEST(Collate, SamplesOfEveryLengthAreCopied) {
+  check_lengths<int64_t>(IdType::kInt64);
+  check_lengths<int32_t>(IdType::kInt32);
+}
+
+TEST(Collate, DocumentsAreNumberedInEachRow) {
+  EXPECT_EQ(batch_arrays(Collate::kBestFit, false).size(), 3U);
+  EXPECT_EQ(batch_arrays(Collate::kPack, true)[3].name, "document_ids");
+  Arrays<int64_t> a(1, 6);
+  std::vector<int64_t> documents(6, 77);
+  auto arrays = a.pointers();
+  arrays.push_back(reinterpret_cast<std::byte*>(documents.data()));
+  const std::vector<uint32_t> x{10, 11, 12}, none, y{20, 21};
+  const Piece pieces[] = {{x}, {none}, {y}};
+  collate_row(Collate::kBestFit, IdType::kInt64, pieces, 6, 0, 0, arrays);
+  EXPECT_THAT(a.values[2], ElementsAre(0, 1, 2, 0, 1, 0));
+  EXPECT_THAT(documents, ElementsAre(0, 0, 0, 1, 1, -1)) << "a sample without tokens is in no row";
+}
+
 TEST(Collate, LabelsAreWhereTheMaskIsOne) {
   const std::vector<uint32_t> x{10, 11, 12, 13}, y{20, 21, 22};
   const uint8_t bits[] = {0b1011'0100, 0b0000'0001};  // x from bit 1: 0 1 0 1; y from bit 5: 1 0 1, and 1
@@ -73,7 +122,7 @@ TEST(Collate, AnEmptySampleIsARowOfPadding) {
 TEST(Collate, NamesAreReadAndRefused) {
   EXPECT_EQ(*parse_collate("pack"), Collate::kPack);
   EXPECT_EQ(parse_collate("stack").error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(batch_arrays(Collate::kPad)[2].name, "attention_mask");
+  EXPECT_EQ(batch_arrays(Collate::kPad, false)[2].name, "attention_mask");
 }
 
 }  // namespace

@@ -4,87 +4,57 @@
 // Shards in, batches out: C++ threads read, verify, decode and collate ahead of the training loop
 // (docs/design/loader.md).
 //
-// Thread-safe; threads that call next() at the same time share the batches out. No thread or file is opened before the
-// first call that needs one. After a fork the child's loader starts anew from its state(). What next() returned is what
-// state() has counted, whatever was read ahead.
+// Thread-safe; threads that call next() at the same time share the batches out. No thread is started and no file opened
+// before the first call that needs the dataset; then a thread of the loader opens it, and the call waits. After a fork
+// the child's loader starts anew from its state(). state() counts what next() returned, whatever was read ahead.
 //
-// A pass is `epochs` epochs: pass n has the epochs [n * epochs, (n + 1) * epochs). next() stops at the end of a pass;
-// start_pass() begins another one.
+// A pass is `epochs` epochs: pass n has the epochs [n * epochs, (n + 1) * epochs). A pass of a mixture ends by its stop
+// rule; each pass goes through the weights by step from step 0 on, with other epochs of each dataset. next() stops at
+// the end of a pass; start_pass() begins another one.
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "millrace/base/hash.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/status.h"
 #include "millrace/base/sync.h"
-#include "millrace/loader/collate.h"
-#include "millrace/order/order.h"
-#include "millrace/order/sample_source.h"
+#include "millrace/loader/batch.h"
+#include "millrace/loader/options.h"
+#include "millrace/loader/provenance.h"
 
 namespace millrace::loader {
-
-struct LoaderOptions {
-  std::vector<std::string> shards;  // as ShardSourceOptions::urls
-  int64_t batch_size = 0;           // samples (rows when packing) a rank; this or global_batch_size
-  int64_t global_batch_size = 0;    // over all ranks
-  int64_t seq_len = 0;              // tokens a row
-  Collate collate = Collate::kPad;
-  IdType id_type = IdType::kInt64;
-  int64_t pad_id = 0;
-  order::OrderOptions order;  // seed, shuffle; pack_seq_len is set from collate and seq_len
-  int64_t rank = 0;
-  int64_t world_size = 1;
-  bool uneven_ranks = false;  // true: global_batch_size need not be a multiple of world_size
-  bool drop_last = true;      // false: an epoch's last global batch may be smaller, down to no rows on some ranks
-  int64_t epochs = 0;         // in a pass; 0: endless
-  // Of the global batches from where it begins, this loader gives number `first_step` and every `step_stride`-th after
-  // it; the others are not read. Several loaders share a pass out this way.
-  int64_t first_step = 0;
-  int64_t step_stride = 1;
-  int threads = 0;           // 0: available_cpus() over the number of local ranks, at most 8
-  int64_t memory_bytes = 0;  // for read-ahead and batches; 0: 1 GiB or a quarter of the process's budget
-  std::string ids_field;     // empty: found from the index
-  // What the shards are held against when they are opened. They must agree with each other in any case.
-  std::optional<Hash128> tokenizer_hash;
-  int64_t vocab_size = 0;  // ids are below it; 0: not checked
-};
-
-struct Batch {
-  struct Array {
-    std::string_view name;
-    std::byte* data = nullptr;  // [rows, seq_len] of `type`, C-contiguous
-  };
-  std::vector<Array> arrays;
-  int64_t rows = 0;
-  int64_t seq_len = 0;
-  IdType type = IdType::kInt64;
-  uint64_t epoch = 0;
-  int64_t position = 0;          // of the global batch in its epoch
-  int64_t next_position = 0;     // behind it: with `epoch`, the state of whoever has used this batch
-  int64_t tokens = 0;            // real ones, without padding
-  std::shared_ptr<void> memory;  // keeps `data` alive
-};
 
 class Loader {
  public:
   // Checks the options; opens nothing. Errors: invalid_argument.
   [[nodiscard]] static Result<std::unique_ptr<Loader>> create(const LoaderOptions& options);
+  // The same for samples of another kind than LoaderOptions::shards: one source, or one for each dataset of a mixture.
+  [[nodiscard]] static Result<std::unique_ptr<Loader>> create(const LoaderOptions& options,
+                                                              std::vector<OpenSource> open_sources);
   ~Loader();
+
+  // Opens the dataset, which every other call waits for without a deadline. An error is answered once; the next call
+  // tries again. Errors: timeout (`deadline` passed, the opening goes on; call again), cancelled (closed), those of
+  // opening: not_found, corruption, invalid_argument, resource_exhausted; a stall, as in next().
+  [[nodiscard]] Status open(Clock::time_point deadline = Clock::time_point::max());
 
   // The next batch of this rank, nothing at the end of a pass.
   // Errors: timeout (`deadline` passed; call again), not_found, corruption (the state stays before the batch that needs
-  // the damaged shard), resource_exhausted (memory_bytes is too small: how much is needed), cancelled (closed).
+  // the damaged shard), resource_exhausted (memory_bytes is too small: how much is needed), cancelled (closed),
+  // unavailable with ETIMEDOUT (OnStall::kRaise: the wait took longer than LoaderOptions::stall; names what is waited
+  // for, and the next call waits as long again).
   [[nodiscard]] Result<std::optional<Batch>> next(Clock::time_point deadline = Clock::time_point::max());
 
-  // Opens the dataset when that has not happened yet.
   [[nodiscard]] Result<std::string> state();
   // The state of whoever has used the batch that says so: Batch::epoch and Batch::next_position.
+  // Errors: invalid_argument (a mixture has no such batch).
   [[nodiscard]] Result<std::string> state_behind(uint64_t epoch, int64_t next_position);
   // Goes on behind the batches that `state` had counted, at this loader's world size and batch size.
   // Errors: invalid_argument, naming what differs (dataset, seed, shuffle, packing); those of parse_state.
@@ -94,19 +64,46 @@ class Loader {
   [[nodiscard]] Status start_pass(uint64_t number);
   struct Pass {
     uint64_t number = 0;
-    bool over = false;    // no batch of it is left
-    int64_t batches = 0;  // in the whole pass; the same on all ranks, whatever the stride
+    bool over = false;  // no batch of it is left
   };
-  // The pass that state() is in. Opens the dataset. Errors: invalid_argument (an endless loader).
+  // The pass that state() is in. Errors: invalid_argument (an endless loader).
   [[nodiscard]] Result<Pass> pass();
-  // Batches of pass `number`; packed epochs may differ by a few. Errors: as pass().
+  // Batches of pass `number`, the same on all ranks, whatever the stride; packed epochs may differ by a few. Of a
+  // mixture, all of its draws are made, some nanoseconds each. Errors: as pass().
   [[nodiscard]] Result<int64_t> pass_batches(uint64_t number);
 
-  // Positions (samples, or rows when packing) of the current epoch over all ranks. Opens the dataset.
+  // From the next batch on: these weights of a mixture, one for each dataset. What was read ahead is dropped. All ranks
+  // must do it at the same batch. Errors: invalid_argument (no mixture; weights that Mixture::create refuses).
+  [[nodiscard]] Status set_weights(std::vector<double> weights);
+
+  // Steps are the batches of a pass, numbered from 0 at this batch size, skipped ones counted; of an endless loader of
+  // one dataset, those of the whole run. What each rank has of step `step`: a list of rows a rank. Damaged rows are
+  // named by what took their places where quarantined() has them, or that of a loader whose state is in `states`: a
+  // rank knows its own damage only. Reads indexes, no samples. Errors: invalid_argument (no such step in the pass that
+  // state() is in; a state of another run), those of reading an index.
+  [[nodiscard]] Result<std::vector<std::vector<RowParts>>> provenance(int64_t step,
+                                                                      std::span<const std::string> states = {});
+  // The step of the next batch, if none before it is skipped.
+  [[nodiscard]] Result<int64_t> step();
+  // Leaves out steps [begin, end), here and in every state from now on. What was read ahead is dropped. All ranks must
+  // do it at the same batch. Errors: invalid_argument (no such steps).
+  [[nodiscard]] Status skip(int64_t begin, int64_t end);
+
+  // The damaged rows that were replaced up to the last batch that next() returned, in this run and those that its state
+  // comes from; of this rank, or of the one whose state was loaded.
+  [[nodiscard]] Result<std::vector<order::QuarantinedUnit>> quarantined();
+
+  // Says that the rows of the last batches with these places are bad, each with the reason: what the caller does with
+  // them failed. From the next load_state() on they count as damage, so another row takes the place of each, as
+  // OnBad::kQuarantine says. Errors: invalid_argument (OnBad::kRaise), corruption (more than max_bad in this run).
+  [[nodiscard]] Status reject(std::span<const std::pair<Batch::RowPlace, std::string>> rows);
+
+  // Positions (samples, or rows when packing) of the current epoch over all ranks. Errors: invalid_argument (a
+  // mixture).
   [[nodiscard]] Result<int64_t> epoch_units();
 
-  // Stops reading ahead and lets memory go; next() answers cancelled afterwards, also one that is waiting on another
-  // thread. Batches that were returned stay valid.
+  // Stops opening and reading ahead and lets memory go. next() answers cancelled afterwards, also one that is waiting
+  // on another thread. Batches that were returned stay valid.
   void close();
 
   const Metrics& metrics() const;

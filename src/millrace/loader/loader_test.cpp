@@ -18,6 +18,7 @@
 #include "millrace/formats/npy.h"
 #include "millrace/formats/shard_index.h"
 #include "millrace/formats/tar.h"
+#include "millrace/loader/testing/test_sets.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::loader {
@@ -26,117 +27,10 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A folder of shards in memory. Token ids say where they come from: sample n holds n * 1000 + 0, 1, 2, ...
-struct Dataset {
-  std::string url;
-  std::vector<std::vector<uint32_t>> samples;
-
-  Location shard(size_t i) const { return open_url(url + fmt::format("/{:05d}.tar", i)).value(); }
-};
-
-Dataset make_dataset(const std::string& name, std::vector<int> shard_samples, uint64_t seed, bool json = false,
-                     bool with_index = true, Hash128 tokenizer = {}) {
-  std::mt19937_64 random(seed);
-  Dataset data{"mem://" + name, {}};
-  for (size_t i = 0; i < shard_samples.size(); ++i) {
-    std::string tar;
-    for (int k = 0; k < shard_samples[i]; ++k) {
-      std::vector<uint32_t> ids(random() % 40);
-      for (size_t t = 0; t < ids.size(); ++t) ids[t] = static_cast<uint32_t>(data.samples.size() * 1000 + t);
-      std::string field;
-      json ? formats::append_json_ids(field, ids) : formats::append_npy_u32(field, ids);
-      const std::string key = fmt::format("{:05d}-{:06d}", i, k);
-      EXPECT_TRUE(formats::append_tar_member(tar, key + ".text.txt", as_bytes("some text")));
-      EXPECT_TRUE(
-          formats::append_tar_member(tar, key + (json ? ".token_ids.json" : ".token_ids.npy"), as_bytes(field)));
-      data.samples.push_back(std::move(ids));
-    }
-    formats::append_tar_end(tar);
-    const Location at = data.shard(i);
-    EXPECT_TRUE(write_object(*at.storage, at.key, tar));
-    if (!with_index) continue;
-    auto index = formats::index_shard(MemoryReader(as_bytes(tar), "tar"));
-    EXPECT_TRUE(index) << index.error().to_string();
-    index->tokenizer_hash = tokenizer;
-    EXPECT_TRUE(write_object(*at.storage, at.key + ".index", formats::serialize_shard_index(*index)));
-  }
-  return data;
-}
-
-LoaderOptions options_for(const Dataset& data, int64_t global_batch, int64_t seq_len = 16) {
-  LoaderOptions options;
-  options.shards = {data.url};
-  options.global_batch_size = global_batch;
-  options.seq_len = seq_len;
-  options.order.seed = 3;
-  options.epochs = 1;
-  options.threads = 2;
-  options.memory_bytes = 64 << 20;
-  return options;
-}
-
-std::vector<int64_t> row_of(const Batch& batch, size_t array, int64_t row) {
-  const auto* values = reinterpret_cast<const int64_t*>(batch.arrays[array].data) + row * batch.seq_len;
-  return {values, values + batch.seq_len};
-}
-
-// The rows of every global batch, over all ranks, sorted: what a step trains on.
-using Steps = std::vector<std::multiset<std::vector<int64_t>>>;
-
-void add_rows(const Batch& batch, std::multiset<std::vector<int64_t>>& rows) {
-  for (int64_t r = 0; r < batch.rows; ++r) rows.insert(row_of(batch, 0, r));
-}
-
-std::unique_ptr<Loader> make(const LoaderOptions& options) {
-  auto loader = Loader::create(options);
-  EXPECT_TRUE(loader) << loader.error().to_string();
-  return std::move(*loader);
-}
-
-std::optional<Batch> take(Loader& loader) {
-  auto batch = loader.next();
-  EXPECT_TRUE(batch) << (batch ? "" : batch.error().to_string());
-  return batch ? std::move(*batch) : std::nullopt;
-}
-
-Steps run(LoaderOptions options, int64_t world_size, int64_t steps = 1 << 30, const std::string& state = {},
-          std::string* state_out = nullptr) {
-  std::vector<std::unique_ptr<Loader>> ranks;
-  for (int64_t r = 0; r < world_size; ++r) {
-    options.rank = r;
-    options.world_size = world_size;
-    options.uneven_ranks = true;
-    ranks.push_back(make(options));
-    if (!state.empty()) {
-      const Status loaded = ranks.back()->load_state(state);
-      EXPECT_TRUE(loaded) << (loaded ? "" : loaded.error().to_string());
-    }
-  }
-  Steps result;
-  for (int64_t s = 0; s < steps; ++s) {
-    std::multiset<std::vector<int64_t>> rows;
-    int64_t got = 0;
-    for (auto& rank : ranks) {
-      if (const auto batch = take(*rank)) {
-        add_rows(*batch, rows);
-        ++got;
-      }
-    }
-    EXPECT_TRUE(got == 0 || got == world_size);
-    if (got == 0) break;
-    result.push_back(std::move(rows));
-  }
-  if (state_out != nullptr) {
-    *state_out = *ranks[0]->state();
-    for (auto& rank : ranks) EXPECT_EQ(*rank->state(), *state_out);
-  }
-  return result;
-}
-
 TEST(Loader, EverySampleOnceAnEpochAndTheSameStepsAtEveryWorldSize) {
   const uint64_t seed = test_seed();
   SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
-  const Dataset data = make_dataset("every-sample", {101, 57, 1, 230, 64}, seed);
+  const TestSet data = make_dataset("every-sample", {101, 57, 1, 230, 64}, seed);
   LoaderOptions options = options_for(data, 12);
   options.drop_last = false;
   const Steps one = run(options, 1);
@@ -154,7 +48,7 @@ TEST(Loader, EverySampleOnceAnEpochAndTheSameStepsAtEveryWorldSize) {
 TEST(Loader, PackingLosesNoToken) {
   const uint64_t seed = test_seed();
   SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
-  const Dataset data = make_dataset("packing", {80, 90, 33}, seed);
+  const TestSet data = make_dataset("packing", {80, 90, 33}, seed);
   LoaderOptions options = options_for(data, 4, 32);
   options.collate = Collate::kPack;
   options.pad_id = -1;
@@ -177,7 +71,7 @@ TEST(Loader, PackingLosesNoToken) {
 TEST(Loader, StateContinuesExactlyAtAnotherWorldSizeAndAcrossEpochs) {
   const uint64_t seed = test_seed();
   SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
-  const Dataset data = make_dataset("state", {40, 50, 60}, seed);
+  const TestSet data = make_dataset("state", {40, 50, 60}, seed);
   for (const Collate collate : {Collate::kPad, Collate::kPack}) {
     LoaderOptions options = options_for(data, 6);
     options.collate = collate;
@@ -199,8 +93,8 @@ TEST(Loader, StateContinuesExactlyAtAnotherWorldSizeAndAcrossEpochs) {
 }
 
 TEST(Loader, StateOfAnotherOrderIsRefused) {
-  const Dataset data = make_dataset("refuse", {40}, 1);
-  const Dataset other = make_dataset("refuse-other", {41}, 1);
+  const TestSet data = make_dataset("refuse", {40}, 1);
+  const TestSet other = make_dataset("refuse-other", {41}, 1);
   const std::string state = *make(options_for(data, 4))->state();
   LoaderOptions options = options_for(data, 4);
   options.order.seed = 4;
@@ -210,16 +104,16 @@ TEST(Loader, StateOfAnotherOrderIsRefused) {
 }
 
 TEST(Loader, JsonIdsAndMissingIndexesGiveTheSameBatches) {
-  const Dataset npy = make_dataset("same-npy", {30, 31}, 5);
-  const Dataset json = make_dataset("same-json", {30, 31}, 5, /*json=*/true);
-  const Dataset foreign = make_dataset("same-foreign", {30, 31}, 5, /*json=*/false, /*with_index=*/false);
+  const TestSet npy = make_dataset("same-npy", {30, 31}, 5);
+  const TestSet json = make_dataset("same-json", {30, 31}, 5, /*json=*/true);
+  const TestSet foreign = make_dataset("same-foreign", {30, 31}, 5, /*json=*/false, /*with_index=*/false);
   const Steps expected = run(options_for(npy, 4), 1);
   EXPECT_EQ(run(options_for(json, 4), 1), expected);
   EXPECT_EQ(run(options_for(foreign, 4), 1), expected);
 }
 
 TEST(Loader, UnshuffledIsTheOrderOfTheFiles) {
-  const Dataset data = make_dataset("unshuffled", {20, 30}, 5);
+  const TestSet data = make_dataset("unshuffled", {20, 30}, 5);
   LoaderOptions options = options_for(data, 5, 8);
   options.order.shuffle = false;
   auto loader = make(options);
@@ -234,7 +128,7 @@ TEST(Loader, UnshuffledIsTheOrderOfTheFiles) {
 }
 
 TEST(Loader, ShufflesDifferentlyInEveryEpoch) {
-  const Dataset data = make_dataset("epochs", {200, 200}, 5);
+  const TestSet data = make_dataset("epochs", {200, 200}, 5);
   LoaderOptions options = options_for(data, 400);
   options.epochs = 2;
   auto loader = make(options);
@@ -247,7 +141,7 @@ TEST(Loader, ShufflesDifferentlyInEveryEpoch) {
 }
 
 TEST(Loader, DamageIsAnErrorAndTheStateStaysBeforeIt) {
-  const Dataset data = make_dataset("damage", {40, 40}, 9);
+  const TestSet data = make_dataset("damage", {40, 40}, 9);
   const Location shard = data.shard(1);
   std::string tar = *read_object(*shard.storage, shard.key);
   tar[tar.size() / 2] = static_cast<char>(tar[tar.size() / 2] ^ 1);
@@ -274,7 +168,7 @@ TEST(Loader, DamageIsAnErrorAndTheStateStaysBeforeIt) {
 }
 
 TEST(Loader, AShardCutShortIsAnErrorAtOnce) {
-  const Dataset data = make_dataset("cut", {40, 40}, 9);
+  const TestSet data = make_dataset("cut", {40, 40}, 9);
   const Location shard = data.shard(0);
   std::string tar = *read_object(*shard.storage, shard.key);
   ASSERT_TRUE(write_object(*shard.storage, shard.key, tar.substr(0, tar.size() - 1024)));
@@ -282,7 +176,7 @@ TEST(Loader, AShardCutShortIsAnErrorAtOnce) {
 }
 
 TEST(Loader, KeptBatchesStayAsTheyWereAndNothingBlocks) {
-  const Dataset data = make_dataset("kept", {300}, 2);
+  const TestSet data = make_dataset("kept", {300}, 2);
   LoaderOptions options = options_for(data, 2, 512);
   options.memory_bytes = 1 << 20;
   auto loader = make(options);
@@ -299,7 +193,7 @@ TEST(Loader, KeptBatchesStayAsTheyWereAndNothingBlocks) {
 }
 
 TEST(Loader, TooLittleMemorySaysHowMuchIsNeeded) {
-  const Dataset data = make_dataset("memory", {300}, 2);
+  const TestSet data = make_dataset("memory", {300}, 2);
   LoaderOptions options = options_for(data, 64, 512);
   options.memory_bytes = 100 << 10;
   const auto batch = make(options)->next();
@@ -310,7 +204,7 @@ TEST(Loader, TooLittleMemorySaysHowMuchIsNeeded) {
 }
 
 TEST(Loader, BadOptionsAndMissingShardsAreNamed) {
-  const Dataset data = make_dataset("bad", {10}, 2);
+  const TestSet data = make_dataset("bad", {10}, 2);
   LoaderOptions both = options_for(data, 4);
   both.batch_size = 2;
   EXPECT_EQ(Loader::create(both).error().code(), ErrorCode::kInvalidArgument);
@@ -327,7 +221,7 @@ TEST(Loader, BadOptionsAndMissingShardsAreNamed) {
 }
 
 TEST(Loader, PassesFollowEachOther) {
-  const Dataset data = make_dataset("passes", {40, 45}, 2);
+  const TestSet data = make_dataset("passes", {40, 45}, 2);
   for (const Collate collate : {Collate::kPad, Collate::kPack}) {
     LoaderOptions options = options_for(data, 6);
     options.collate = collate;
@@ -342,8 +236,7 @@ TEST(Loader, PassesFollowEachOther) {
       const size_t before = steps.size();
       while (const auto batch = take(*loader)) add_rows(*batch, steps.emplace_back());
       EXPECT_FALSE(take(*loader)) << "the end of a pass stays one";
-      EXPECT_EQ(static_cast<int64_t>(steps.size() - before), loader->pass()->batches);
-      EXPECT_EQ(loader->pass()->batches, *loader->pass_batches(number));
+      EXPECT_EQ(static_cast<int64_t>(steps.size() - before), *loader->pass_batches(number));
       EXPECT_TRUE(loader->pass()->over);
       const std::string end = *loader->state();
       auto other = make(options);
@@ -365,7 +258,7 @@ TEST(Loader, PassesFollowEachOther) {
 }
 
 TEST(Loader, StridesShareAPassOut) {
-  const Dataset data = make_dataset("strides", {40, 45}, 2);
+  const TestSet data = make_dataset("strides", {40, 45}, 2);
   for (const bool drop_last : {true, false}) {
     LoaderOptions options = options_for(data, 6);
     options.drop_last = drop_last;
@@ -394,7 +287,7 @@ TEST(Loader, StridesShareAPassOut) {
 }
 
 TEST(Loader, ABatchSaysTheStateBehindIt) {
-  const Dataset data = make_dataset("behind", {40, 45}, 2);
+  const TestSet data = make_dataset("behind", {40, 45}, 2);
   LoaderOptions options = options_for(data, 6);
   options.epochs = 2;
   auto loader = make(options);
@@ -404,7 +297,7 @@ TEST(Loader, ABatchSaysTheStateBehindIt) {
 }
 
 TEST(Loader, FirstCallsOfManyThreadsOpenTheDatasetOnce) {
-  const Dataset data = make_dataset("first-calls", {30, 20}, 2);
+  const TestSet data = make_dataset("first-calls", {30, 20}, 2);
   LoaderOptions options = options_for(data, 5);
   for (int round = 0; round < rounds(30); ++round) {
     auto loader = make(options);
@@ -419,14 +312,14 @@ TEST(Loader, FirstCallsOfManyThreadsOpenTheDatasetOnce) {
       for (int i = 0; i < 20; ++i) EXPECT_EQ(*loader->epoch_units(), 50);
     });
     threads.emplace_back("state", [&] { EXPECT_TRUE(loader->state()); });
-    threads.emplace_back("pass", [&] { EXPECT_EQ(loader->pass()->batches, 10); });
+    threads.emplace_back("pass", [&] { EXPECT_EQ(*loader->pass_batches(loader->pass()->number), 10); });
     threads.clear();
     EXPECT_EQ(batches, 10) << "each batch is given to one thread";
   }
 }
 
 TEST(Loader, AStateMayBeLoadedWhileAnotherThreadWaits) {
-  const Dataset data = make_dataset("move", {30, 20}, 2);
+  const TestSet data = make_dataset("move", {30, 20}, 2);
   LoaderOptions options = options_for(data, 5);
   options.epochs = 0;
   auto loader = make(options);
@@ -447,9 +340,9 @@ TEST(Loader, AStateMayBeLoadedWhileAnotherThreadWaits) {
 
 TEST(Loader, TwoTokenizersInOneLoaderAreRefused) {
   const Hash128 one{1, 2}, two{3, 4};
-  const Dataset first = make_dataset("tokenizer-one", {10}, 2, false, true, one);
-  const Dataset second = make_dataset("tokenizer-two", {10}, 2, false, true, two);
-  const Dataset unknown = make_dataset("tokenizer-unknown", {10}, 2);
+  const TestSet first = make_dataset("tokenizer-one", {10}, 2, false, true, one);
+  const TestSet second = make_dataset("tokenizer-two", {10}, 2, false, true, two);
+  const TestSet unknown = make_dataset("tokenizer-unknown", {10}, 2);
   LoaderOptions options = options_for(first, 4);
   options.shards = {first.url, second.url};
   const auto both = make(options)->next();
@@ -465,7 +358,7 @@ TEST(Loader, TwoTokenizersInOneLoaderAreRefused) {
 }
 
 TEST(Loader, AnIdOutsideTheVocabularyIsNamed) {
-  const Dataset data = make_dataset("vocabulary", {10}, 2);  // ids up to 9,039
+  const TestSet data = make_dataset("vocabulary", {10}, 2);  // ids up to 9,039
   LoaderOptions options = options_for(data, 10);
   options.vocab_size = 10000;
   EXPECT_TRUE(make(options)->next());
@@ -476,7 +369,7 @@ TEST(Loader, AnIdOutsideTheVocabularyIsNamed) {
 }
 
 TEST(Loader, AGlobalBatchIsAMultipleOfTheRanks) {
-  const Dataset data = make_dataset("uneven", {10}, 2);
+  const TestSet data = make_dataset("uneven", {10}, 2);
   LoaderOptions options = options_for(data, 8);
   options.world_size = 3;
   EXPECT_THAT(Loader::create(options).error().to_string(),
@@ -486,7 +379,7 @@ TEST(Loader, AGlobalBatchIsAMultipleOfTheRanks) {
 }
 
 TEST(Loader, CloseEndsItAndADeadlinePasses) {
-  const Dataset data = make_dataset("close", {100}, 2);
+  const TestSet data = make_dataset("close", {100}, 2);
   auto loader = make(options_for(data, 4));
   ASSERT_TRUE(take(*loader));
   loader->close();
@@ -494,7 +387,7 @@ TEST(Loader, CloseEndsItAndADeadlinePasses) {
 }
 
 TEST(Loader, CloseFromAnotherThreadEndsAWait) {
-  const Dataset data = make_dataset("close-thread", {100}, 2);
+  const TestSet data = make_dataset("close-thread", {100}, 2);
   for (int round = 0; round < 20; ++round) {
     LoaderOptions options = options_for(data, 4);
     options.epochs = 0;
@@ -511,7 +404,7 @@ TEST(Loader, CloseFromAnotherThreadEndsAWait) {
 }
 
 TEST(Loader, AChildGoesOnFromTheStateOfItsParent) {
-  const Dataset data = make_dataset("fork", {100, 20}, 2);
+  const TestSet data = make_dataset("fork", {100, 20}, 2);
   auto loader = make(options_for(data, 4));
   ASSERT_TRUE(take(*loader));
   const std::string state = *loader->state();
@@ -535,7 +428,7 @@ TEST(Loader, AChildGoesOnFromTheStateOfItsParent) {
 TEST(Loader, StressWithManyThreadsAndResets) {
   const uint64_t seed = test_seed();
   SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
-  const Dataset data = make_dataset("stress", {64, 65, 66, 67, 68, 69}, seed);
+  const TestSet data = make_dataset("stress", {64, 65, 66, 67, 68, 69}, seed);
   LoaderOptions options = options_for(data, 8);
   options.threads = 6;
   options.epochs = 0;

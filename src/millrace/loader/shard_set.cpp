@@ -34,7 +34,8 @@ tl::unexpected<Error> packed(std::string_view url) {
 
 void add_entries(const Location& folder, const formats::Manifest& manifest, std::vector<Shard>& shards) {
   for (const auto& entry : manifest.shards) {
-    shards.push_back({folder.child(entry.name), entry, manifest.config.tokenizer_hash, manifest.config.id_limit});
+    shards.push_back({folder.child(entry.name), entry, manifest.config.tokenizer_hash, manifest.config.id_limit,
+                      manifest.config.ids_field});
   }
 }
 
@@ -93,14 +94,20 @@ Status add_folder(const Location& folder, std::vector<Shard>& shards) {
   return {};
 }
 
+Result<Location> open_through(const std::string& url, const ReadThrough& read_through) {
+  ASSIGN_OR_RETURN(Location location, open_url(url));
+  if (!read_through) return location;
+  return read_through(std::move(location));
+}
+
 // What a glob matches and is no shard, such as the index beside one, is passed over, but for packed archives.
-Status add_pattern(const std::string& pattern, std::vector<Shard>& shards) {
+Status add_pattern(const std::string& pattern, const ReadThrough& read_through, std::vector<Shard>& shards) {
   ASSIGN_OR_RETURN(const std::vector<Match> matches, find_matches(pattern));
   const size_t before = shards.size();
   for (const Match& match : matches) {
     if (is_packed(match.url)) return packed(match.url);
     if (!match.folder && !is_shard(match.url)) continue;
-    ASSIGN_OR_RETURN(Location location, open_url(match.url));
+    ASSIGN_OR_RETURN(Location location, open_through(match.url, read_through));
     if (match.folder) {
       RETURN_IF_ERROR(add_folder(location, shards));
     } else {
@@ -113,13 +120,13 @@ Status add_pattern(const std::string& pattern, std::vector<Shard>& shards) {
               matches.front().url);
 }
 
-Status add_url(const std::string& url, std::vector<Shard>& shards) {
-  ASSIGN_OR_RETURN(Location location, open_url(url));
+Status add_url(const std::string& url, const ReadThrough& read_through, std::vector<Shard>& shards) {
+  ASSIGN_OR_RETURN(Location location, open_through(url, read_through));
   // A URL's '?' begins its query.
   const bool wildcard =
       url.find_first_of(kWildcards) != std::string::npos && !url.starts_with("http:") && !url.starts_with("https:");
   // A file is taken by its name first, so "a[1].tar" needs no escape.
-  if (wildcard && !location.storage->stat(location.key)) return add_pattern(url, shards);
+  if (wildcard && !location.storage->stat(location.key)) return add_pattern(url, read_through, shards);
   if (is_packed(url)) return packed(url);
   if (!is_shard(url)) return add_folder(location, shards);
   shards.push_back({.location = std::move(location)});
@@ -128,12 +135,18 @@ Status add_url(const std::string& url, std::vector<Shard>& shards) {
 
 }  // namespace
 
-Result<std::vector<Shard>> find_shards(const std::vector<std::string>& urls) {
+Result<std::vector<Shard>> find_shards(const std::vector<std::string>& urls, const ReadThrough& read_through) {
   std::vector<Shard> shards;
   for (const std::string& pattern : urls) {
     ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_braces(pattern));
-    for (const std::string& name : names) RETURN_IF_ERROR(add_url(name, shards));
+    for (const std::string& name : names) RETURN_IF_ERROR(add_url(name, read_through, shards));
   }
+  return shards;
+}
+
+Result<std::vector<Shard>> find_shards_in(const Location& folder) {
+  std::vector<Shard> shards;
+  RETURN_IF_ERROR(add_folder(folder, shards));
   return shards;
 }
 

@@ -3,6 +3,7 @@
 
 // The shards behind what a user typed, and the indexes beside them. Values; thread-safe to read.
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,13 +21,21 @@ struct Shard {
   std::optional<formats::ShardEntry> entry;  // what a manifest or part record says of it
   Hash128 tokenizer_hash;                    // as these say; zeros when there is none, or it is not known
   int64_t id_limit = 0;                      // 1 + the tokenizer's largest id; 0 when not known
+  std::string ids_field;                     // as a manifest says; empty when there is none, or it is not known
 };
+
+// What an opened folder or file is read through, such as a cache; empty: as it is.
+using ReadThrough = std::function<Result<Location>(Location)>;
 
 // Braces and globs (storage/glob.h; in byte order) are expanded. Names ending in ".tar" or ".bin" are shards; anything
 // else is a folder, whose manifest, else complete set of part records, else *.tar files say what belongs to it. Shards
 // are not opened. Errors: not_found (no match, a folder without shards, a missing part), unsupported (a packed
 // archive), invalid_argument (another file), corruption (a manifest or part record), those of storage.
-[[nodiscard]] Result<std::vector<Shard>> find_shards(const std::vector<std::string>& urls);
+[[nodiscard]] Result<std::vector<Shard>> find_shards(const std::vector<std::string>& urls,
+                                                     const ReadThrough& read_through = {});
+
+// The shards of one folder, as find_shards takes it.
+[[nodiscard]] Result<std::vector<Shard>> find_shards_in(const Location& folder);
 
 struct StoredIndex {
   formats::ShardIndex index;

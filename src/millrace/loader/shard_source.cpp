@@ -4,84 +4,138 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
+#include <atomic>
 #include <optional>
 #include <utility>
 
 #include "millrace/base/executor.h"
-#include "millrace/base/hash.h"
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
-#include "millrace/formats/shard_index.h"
-#include "millrace/formats/tar.h"
-#include "millrace/loader/index_cache.h"
-#include "millrace/loader/recent_map.h"
-#include "millrace/loader/shard_set.h"
+#include "millrace/loader/detail/heap_bytes.h"
+#include "millrace/loader/detail/index_cache.h"
+#include "millrace/loader/detail/index_folder.h"
+#include "millrace/loader/detail/recent_map.h"
+#include "millrace/loader/detail/shard_run.h"
+
+// A shard costs nothing before it is needed. What is needed of it comes from the first of these that has it: the
+// manifest (samples, tokens, hashes of the whole), the page cache of its index, the index, the shard itself. Indexes
+// and shards are opened many at once, because on a remote storage each opening is a request that waits for a round
+// trip.
 
 namespace millrace::loader {
 
 namespace {
 
-constexpr int64_t kReadBytes = 8 << 20;  // one read covers at most this much, or one sample that is larger
-constexpr size_t kOpenReaders = 128;     // file handles kept per source
+constexpr size_t kOpenReaders = 128;  // file handles kept per source
+// Indexes and shards that are opened at once on a remote storage, by threads that mostly wait. More would hold too much
+// memory: each reads an index of up to 4 MiB.
+constexpr int kRemoteOpens = 32;
 
 using ReaderPtr = std::shared_ptr<const RandomReader>;
 
-class OpenShards final : public ShardSource {
+// Answers cancelled once `stop` is set.
+class StoppableReader final : public RandomReader {
  public:
-  OpenShards(std::vector<Shard> shards, const ShardSourceOptions& options, Metrics& metrics)
+  StoppableReader(const RandomReader& inner, const std::stop_token& stop) : inner_(inner), stop_(stop) {}
+  std::string_view name() const override { return inner_.name(); }
+  int64_t size() const override { return inner_.size(); }
+  std::string_view version() const override { return inner_.version(); }
+  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override {
+    if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", name());
+    return inner_.read_at(offset, out);
+  }
+
+ private:
+  const RandomReader& inner_;
+  const std::stop_token& stop_;
+};
+
+int open_threads(const std::vector<Shard>& shards, int local_threads) {
+  const auto is_local = [](const Shard& shard) { return shard.location.storage->capabilities().is_local(); };
+  const int threads = std::ranges::all_of(shards, is_local) ? local_threads : kRemoteOpens;
+  return static_cast<int>(std::clamp<int64_t>(std::ssize(shards) - 1, 1, threads));
+}
+
+// Whether the version of a shard means the same to the next process; that of one in memory does not.
+bool outlives_process(std::string_view url) {
+  const size_t scheme = url.find("://");
+  return scheme == std::string_view::npos || url.starts_with("s3://") || url.starts_with("http") ||
+         url.starts_with("hf://");
+}
+
+class ShardSource final : public order::SampleSource {
+ public:
+  ShardSource(std::vector<Shard> shards, const ShardSourceOptions& options, Metrics& metrics, std::stop_token stop)
       : shards_(std::move(shards)),
-        name_(options.urls.size() == 1 ? options.urls[0] : fmt::format("{} and others", options.urls[0])),
+        options_(options),
+        name_(options.name),
+        stop_(std::move(stop)),
         field_(options.ids_field),
-        tokenizer_hash_(options.tokenizer_hash),
-        vocab_size_(options.vocab_size),
+        samples_(shards_.size()),
         metrics_(metrics),
+        openers_(open_threads(shards_, options.threads), "mr-open"),
         indexes_(shards_, options.index_cache_bytes, [this](int64_t shard) { return build_index(shard); }),
         readers_(kOpenReaders),
         versions_(shards_.size()) {}
 
   std::string_view name() const override { return name_; }
-  std::string shard_name(int64_t shard) const override { return shards_[static_cast<size_t>(shard)].location.url; }
   std::string_view identity() const override { return identity_; }
   std::span<const int64_t> shard_samples() const override { return samples_; }
   std::string_view ids_field() const override { return field_; }
+  std::string_view shard_name(int64_t shard) const override { return shards_[static_cast<size_t>(shard)].location.url; }
+  std::string_view tokenizer() const override { return tokenizer_; }
 
-  Status open(int threads) {
+  Status open() {
     std::vector<Hash128> hashes(shards_.size());
     std::vector<Hash128> tokenizers(shards_.size());
-    std::vector<std::optional<Error>> errors(shards_.size());
-    samples_.resize(shards_.size());
-    Executor executor(threads, "mr-open");
-    parallel_for(executor, static_cast<int64_t>(shards_.size()), [&](int64_t i) {
+    RETURN_IF_ERROR(for_each_at_once(std::ssize(shards_), stop_, [&](int64_t i) -> Status {
       const auto at = static_cast<size_t>(i);
-      if (shards_[at].entry) {
-        samples_[at] = shards_[at].entry->samples;
-        hashes[at] = shards_[at].entry->hash;
+      if (const auto& entry = shards_[at].entry) {
+        samples_[at] = entry->samples;
+        hashes[at] = entry->hash;
         tokenizers[at] = shards_[at].tokenizer_hash;
-        return;
+        return {};
       }
-      const auto found = indexes_.open(i);
-      if (!found) {
-        errors[at] = found.error();
-        return;
-      }
-      samples_[at] = (*found)->samples();
-      hashes[at] = (*found)->facts().shard_hash;
-      tokenizers[at] = (*found)->facts().tokenizer_hash;
-    });
+      ASSIGN_OR_RETURN(const OpenIndex* index, open_index(i));
+      samples_[at] = index->samples();
+      hashes[at] = index->facts().shard_hash;
+      tokenizers[at] = index->facts().tokenizer_hash;
+      return {};
+    }));
     std::string lines;
     for (size_t i = 0; i < shards_.size(); ++i) {
-      if (errors[i]) return tl::unexpected(*errors[i]);
       const std::string& key = shards_[i].location.key;
       lines += fmt::format("{} {} {}\n", key.substr(key.rfind('/') + 1), samples_[i], to_hex(hashes[i]));
     }
-    RETURN_IF_ERROR(check_tokenizers(tokenizers));
     identity_ = to_hex(xxh3_128(lines));
-    if (field_.empty() && !shards_.empty()) {
-      ASSIGN_OR_RETURN(const OpenIndex* first, indexes_.open(0));
-      field_ = first->facts().ids_field;
+    RETURN_IF_ERROR(check_tokenizers(tokenizers));
+    return find_field();
+  }
+
+  // Sizes of shards as a manifest or the indexes have them.
+  int64_t total_bytes() override {
+    int64_t bytes = 0;
+    for (size_t shard = 0; shard < shards_.size(); ++shard) {
+      if (const auto& entry = shards_[shard].entry) {
+        bytes += entry->size;
+      } else if (const auto index = open_index(static_cast<int64_t>(shard))) {  // open() has read it
+        bytes += (*index)->facts().shard_size;
+      }
     }
-    return {};
+    return bytes;
+  }
+
+  int64_t held_bytes() override {
+    int64_t bytes = options_.index_cache_bytes;
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      constexpr int64_t kVersion = 64;  // of a shard that was opened
+      const Shard& shard = shards_[i];
+      bytes += static_cast<int64_t>(sizeof(Shard) + sizeof(int64_t) + sizeof(std::string)) + kVersion;
+      bytes += heap_bytes(shard.location.key) + heap_bytes(shard.location.url) + heap_bytes(shard.ids_field);
+      if (shard.entry) bytes += heap_bytes(shard.entry->name);
+      bytes += indexes_.held_bytes(static_cast<int64_t>(i), samples_[i]);
+    }
+    return bytes;
   }
 
   Result<int64_t> total_tokens() override {
@@ -97,10 +151,75 @@ class OpenShards final : public ShardSource {
     return tokens;
   }
 
-  Status window_tokens(int64_t shard, int64_t window_samples, std::span<int64_t> tokens) override {
-    ASSIGN_OR_RETURN(const OpenIndex* index, counted_index(shard));
-    RETURN_IF_ERROR(check_samples(shard, *index));
-    std::fill(tokens.begin(), tokens.end(), 0);
+  Status window_tokens(int64_t window_samples, const TokensOf& tokens_of) override {
+    return for_each_at_once(std::ssize(shards_), stop_, [&](int64_t shard) {
+      return shard_window_tokens(shard, window_samples, tokens_of(shard));
+    });
+  }
+
+  Status sample_tokens(const VisitLengths& visit) override {
+    return for_each_at_once(std::ssize(shards_), stop_, [&](int64_t shard) -> Status {
+      RETURN_IF_ERROR(counted_index(shard).map([](const OpenIndex*) {}));
+      const Activities::Scope reading(options_.activities, index_request(shard));
+      std::vector<uint32_t> lengths;
+      RETURN_IF_ERROR(indexes_.visit_tokens(shard, [&](std::span<const uint32_t> run) -> Status {
+        lengths.insert(lengths.end(), run.begin(), run.end());
+        return {};
+      }));
+      visit(shard, lengths);
+      return {};
+    });
+  }
+
+  Result<order::SamplePlan> plan(std::span<const order::Window> windows, const std::stop_token& stop) override {
+    ASSIGN_OR_RETURN(const auto readers, open_shards(windows, stop));
+    ASSIGN_OR_RETURN(auto rows, index_rows(windows, stop));
+    order::SamplePlan plan;
+    for (size_t i = 0; i < windows.size(); ++i) {
+      const order::Window& window = windows[i];
+      const Shard& shard = shards_[static_cast<size_t>(window.shard)];
+      plan.tokens.insert(plan.tokens.end(), rows[i].tokens.begin(), rows[i].tokens.end());
+      if (!options_.needs_ids) add_record_bytes(rows[i], plan.bytes);
+      const Result<ReaderPtr>& reader = readers.at(window.shard);
+      if (!reader) {
+        plan.runs.push_back(std::make_unique<UnreadableRun>(shard.location.url, window.samples, reader.error()));
+        continue;
+      }
+      ASSIGN_OR_RETURN(const OpenIndex* index, planned_index(window.shard));
+      append_runs({shard.location.storage, *reader}, index->facts(),
+                  std::make_shared<const formats::ShardRows>(std::move(rows[i])), window.first, options_.run_bytes,
+                  metrics_, plan.runs);
+    }
+    return plan;
+  }
+
+ private:
+  // Calls body(i) for i in [0, count), many at once. Answers the error of the lowest i.
+  Status for_each_at_once(int64_t count, const std::stop_token& stop, const std::function<Status(int64_t)>& body) {
+    std::vector<Status> results(static_cast<size_t>(count));
+    parallel_for(openers_, count, [&](int64_t i) {
+      results[static_cast<size_t>(i)] =
+          stop.stop_requested() ? fail(ErrorCode::kCancelled, "open {}: stopped", name_) : body(i);
+    });
+    for (Status& result : results) RETURN_IF_ERROR(std::move(result));
+    return {};
+  }
+
+  // A member has a header of 512 bytes, which is more than a record needs beside name and data. Bare ids have none.
+  static void add_record_bytes(const formats::ShardRows& rows, std::vector<int64_t>& bytes) {
+    constexpr int64_t kBareIds = order::kRecordBytes + order::kRecordFieldBytes + 32;
+    for (const uint64_t size : rows.size) bytes.push_back(static_cast<int64_t>(size) + kBareIds);
+  }
+
+  Status shard_window_tokens(int64_t shard, int64_t window_samples, std::span<int64_t> tokens) {
+    const auto& entry = shards_[static_cast<size_t>(shard)].entry;
+    if (entry && entry->samples <= window_samples) {  // the shard is one window
+      std::ranges::fill(tokens, entry->tokens);
+      return {};
+    }
+    RETURN_IF_ERROR(counted_index(shard).map([](const OpenIndex*) {}));
+    const Activities::Scope reading(options_.activities, index_request(shard));
+    std::ranges::fill(tokens, 0);
     int64_t at = 0;
     return indexes_.visit_tokens(shard, [&](std::span<const uint32_t> run) -> Status {
       for (const uint32_t count : run) tokens[static_cast<size_t>(at++ / window_samples)] += count;
@@ -108,64 +227,47 @@ class OpenShards final : public ShardSource {
     });
   }
 
-  Result<std::vector<uint32_t>> lengths(std::span<const order::Window> windows) override {
-    for (const order::Window& window : windows) {
-      ASSIGN_OR_RETURN(const OpenIndex* index, counted_index(window.shard));
-      RETURN_IF_ERROR(check_samples(window.shard, *index));
-    }
-    ASSIGN_OR_RETURN(const auto rows, indexes_.rows(windows));
-    std::vector<uint32_t> lengths;
-    for (const formats::ShardRows& part : rows) lengths.insert(lengths.end(), part.tokens.begin(), part.tokens.end());
-    return lengths;
-  }
-
-  Status read(int64_t shard, int64_t first, int64_t count, std::stop_token stop,
-              const std::function<Status(int64_t, const order::Sample&)>& visit) override {
-    ASSIGN_OR_RETURN(const OpenIndex* index, indexes_.open(shard));
-    RETURN_IF_ERROR(check_samples(shard, *index));
-    const order::Window window{.shard = shard, .first = first, .samples = count};
-    ASSIGN_OR_RETURN(const auto found, indexes_.rows({&window, 1}, stop));
-    const formats::ShardRows& rows = found.front();
-    ASSIGN_OR_RETURN(const ReaderPtr reader, this->reader(shard, index->facts().shard_size));
-    const auto end_of = [&](size_t i) { return rows.offset[i] + rows.size[i]; };
-    const auto samples = static_cast<size_t>(count);
-    std::vector<std::byte> bytes;
-    SampleParts parts;
-    for (size_t at = 0; at < samples;) {
-      if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", reader->name());
-      const uint64_t begin = rows.offset[at];
-      size_t last = at + 1;
-      while (last < samples && end_of(last) - begin <= static_cast<uint64_t>(kReadBytes)) ++last;
-      bytes.resize(end_of(last - 1) - begin);
-      {
-        MetricTimer timer(metrics_, Metric::kReadSeconds);
-        RETURN_IF_ERROR(reader->read_at(static_cast<int64_t>(begin), bytes));
-      }
-      metrics_.add(Metric::kReadBytes, static_cast<int64_t>(bytes.size()));
-      for (; at < last; ++at) {
-        const auto extent = std::span(bytes).subspan(rows.offset[at] - begin, rows.size[at]);
-        const SamplePlace place{first + static_cast<int64_t>(at), rows.offset[at], rows.hash[at]};
-        RETURN_IF_ERROR(take_apart(index->facts(), *reader, place, extent, parts));
-        RETURN_IF_ERROR(visit(static_cast<int64_t>(at), {parts.key, parts.fields}));
-      }
-    }
+  Status find_field() {
+    if (shards_.empty()) return {};
+    if (field_.empty()) field_ = shards_.front().ids_field;
+    if (!field_.empty()) return {};
+    ASSIGN_OR_RETURN(const OpenIndex* first, open_index(0));
+    field_ = first->facts().ids_field;
     return {};
   }
 
- private:
+  // The shards of `windows`, with their indexes. An index that cannot be read is an error of the whole; a shard is not.
+  Result<std::map<int64_t, Result<ReaderPtr>>> open_shards(std::span<const order::Window> windows,
+                                                           const std::stop_token& stop) {
+    std::map<int64_t, Result<ReaderPtr>> readers;
+    for (const order::Window& window : windows) readers.try_emplace(window.shard, nullptr);
+    std::vector<std::pair<const int64_t, Result<ReaderPtr>>*> wanted;
+    for (auto& entry : readers) {
+      entry.second = kept_reader(entry.first);
+      if (*entry.second == nullptr || !indexes_.is_open(entry.first)) wanted.push_back(&entry);
+    }
+    RETURN_IF_ERROR(for_each_at_once(std::ssize(wanted), stop, [&](int64_t i) -> Status {
+      auto& [shard, reader] = *wanted[static_cast<size_t>(i)];
+      ASSIGN_OR_RETURN(const OpenIndex* index, planned_index(shard));
+      reader = this->reader(shard, index->facts().shard_size);
+      return {};
+    }));
+    return readers;
+  }
+
   // Ids of two tokenizers are no text of any. Shards that do not say theirs (foreign ones) pass.
-  Status check_tokenizers(std::span<const Hash128> tokenizers) const {
+  Status check_tokenizers(std::span<const Hash128> tokenizers) {
     const auto url = [&](size_t i) -> const std::string& { return shards_[i].location.url; };
     size_t first = shards_.size();
     for (size_t i = 0; i < shards_.size(); ++i) {
-      if (const int64_t limit = shards_[i].id_limit; vocab_size_ > 0 && limit > vocab_size_) {
+      if (const int64_t limit = shards_[i].id_limit; options_.vocab_size > 0 && limit > options_.vocab_size) {
         return fail(ErrorCode::kInvalidArgument, "{}: its tokenizer has ids up to {}, vocab_size is {}", url(i),
-                    limit - 1, vocab_size_);
+                    limit - 1, options_.vocab_size);
       }
       if (tokenizers[i] == Hash128{}) continue;
-      if (tokenizer_hash_ && tokenizers[i] != *tokenizer_hash_) {
+      if (options_.tokenizer_hash && tokenizers[i] != *options_.tokenizer_hash) {
         return fail(ErrorCode::kInvalidArgument, "{}: made with the tokenizer {}, the loader was given {}", url(i),
-                    to_hex(tokenizers[i]), to_hex(*tokenizer_hash_));
+                    to_hex(tokenizers[i]), to_hex(*options_.tokenizer_hash));
       }
       if (first == shards_.size()) first = i;
       if (tokenizers[i] != tokenizers[first]) {
@@ -176,66 +278,48 @@ class OpenShards final : public ShardSource {
             url(first), to_hex(tokenizers[first]), url(i), to_hex(tokenizers[i]));
       }
     }
-    if (tokenizer_hash_ && first == shards_.size()) {
+    if (first < shards_.size()) tokenizer_ = to_hex(tokenizers[first]);
+    if (options_.tokenizer_hash && first == shards_.size()) {
       log(LogLevel::kWarning,
           "{}: no shard says which tokenizer made it, so that it cannot be held against the one given", name_);
     }
     return {};
   }
 
-  // Storage of one sample's names and views, used again for the next.
-  struct SampleParts {
-    std::string key;
-    std::string long_name;
-    std::deque<std::string> names;  // stays in place while it grows: fields point into it
-    std::vector<order::Field> fields;
-  };
-
-  struct SamplePlace {
-    int64_t number;  // in the shard
-    uint64_t offset;
-    uint64_t hash;
-  };
-
-  static Status take_apart(const formats::ShardFacts& facts, const RandomReader& reader, const SamplePlace& place,
-                           std::span<const std::byte> extent, SampleParts& parts) {
-    if (xxh3_64(extent) != place.hash) {
-      return fail(
-          ErrorCode::kCorruption,
-          "{}: sample {} at byte {} does not match its hash in the index; `millrace shards check` lists all damage",
-          reader.name(), place.number, place.offset);
-    }
-    parts.fields.clear();
-    if (facts.kind == formats::SampleExtentKind::kIds) {
-      parts.key = fmt::format("{}", place.number);
-      parts.fields.push_back({facts.ids_field, extent});
-      return {};
-    }
-    for (size_t at = 0; at < extent.size();) {
-      ASSIGN_OR_RETURN(const formats::TarView view, formats::next_tar_view(extent, at, parts.long_name, reader.name(),
-                                                                           static_cast<int64_t>(place.offset)));
-      auto split = formats::split_sample_name(view.name);
-      if (!split) continue;
-      if (parts.fields.empty()) parts.key.assign(split->key);
-      if (parts.names.size() == parts.fields.size()) parts.names.emplace_back();
-      std::string& name = parts.names[parts.fields.size()];
-      name = std::move(split->field);
-      parts.fields.push_back({name, view.data});
-    }
-    return {};
+  std::string index_request(int64_t shard) const {
+    return fmt::format("read the index of {}", shards_[static_cast<size_t>(shard)].location.url);
   }
 
+  Result<const OpenIndex*> open_index(int64_t shard) {
+    if (indexes_.is_open(shard)) return indexes_.open(shard);
+    const Activities::Scope reading(options_.activities, index_request(shard));
+    return indexes_.open(shard);
+  }
+
+  Result<std::vector<formats::ShardRows>> index_rows(std::span<const order::Window> windows,
+                                                     const std::stop_token& stop) {
+    if (windows.empty()) return std::vector<formats::ShardRows>();
+    const Activities::Scope reading(
+        options_.activities, fmt::format("{} and others, {} windows", index_request(windows[0].shard), windows.size()));
+    return indexes_.rows(windows, stop);
+  }
+
+  ReaderPtr kept_reader(int64_t shard) {
+    MutexLock lock(mutex_);
+    return readers_.find(shard);
+  }
+
+  // `expected_size`: -1 when it is not known. A shard that was open before is opened without a request.
   Result<ReaderPtr> reader(int64_t shard, int64_t expected_size) {
-    {
-      MutexLock lock(mutex_);
-      if (auto found = readers_.find(shard)) return found;
-    }
+    if (ReaderPtr kept = kept_reader(shard)) return kept;
     const Shard& s = shards_[static_cast<size_t>(shard)];
     OpenOptions options;
     {
       MutexLock lock(mutex_);
       options.expected_version = versions_[static_cast<size_t>(shard)];
     }
+    if (!options.expected_version.empty() && expected_size >= 0) options.known_size = expected_size;
+    const Activities::Scope opening(options_.activities, fmt::format("open {}", s.location.url));
     ASSIGN_OR_RETURN(auto opened, s.location.storage->open_read(s.location.key, options));
     if (expected_size >= 0 && opened->size() != expected_size) {
       return fail(ErrorCode::kCorruption, "{}: {} bytes long, its index says {}", s.location.url, opened->size(),
@@ -248,42 +332,71 @@ class OpenShards final : public ShardSource {
     return reader;
   }
 
-  // Errors: unsupported when its samples were not counted.
-  Result<const OpenIndex*> counted_index(int64_t shard) {
-    ASSIGN_OR_RETURN(const OpenIndex* index, indexes_.open(shard));
-    if (index->tokens_known()) return index;
-    return fail(ErrorCode::kUnsupported, "{}: its samples hold no token ids (a field such as token_ids.npy or .json)",
-                shard_name(shard));
+  Result<const OpenIndex*> planned_index(int64_t shard) {
+    return options_.needs_ids ? counted_index(shard) : checked_index(shard);
   }
 
-  // A manifest may count other samples than the index that it names.
-  Status check_samples(int64_t shard, const OpenIndex& index) const {
-    const int64_t samples = samples_[static_cast<size_t>(shard)];
-    if (samples == index.samples()) return {};
-    return fail(ErrorCode::kCorruption, "{}: {} samples, and the manifest counts {}",
-                index_location(shards_[static_cast<size_t>(shard)]).url, index.samples(), samples);
+  // Errors: unsupported when its tokens were not counted; those of checked_index.
+  Result<const OpenIndex*> counted_index(int64_t shard) {
+    ASSIGN_OR_RETURN(const OpenIndex* index, checked_index(shard));
+    if (index->tokens_known()) return index;
+    return fail(ErrorCode::kUnsupported, "{}: its samples hold no token ids (a field such as token_ids.npy or .json)",
+                shards_[static_cast<size_t>(shard)].location.url);
+  }
+
+  // Errors: corruption when a manifest counted other samples.
+  Result<const OpenIndex*> checked_index(int64_t shard) {
+    ASSIGN_OR_RETURN(const OpenIndex* index, open_index(shard));
+    const Shard& s = shards_[static_cast<size_t>(shard)];
+    if (s.entry && (index->samples() != s.entry->samples || index->total_tokens() != s.entry->tokens)) {
+      return fail(ErrorCode::kCorruption, "{}: {} samples of {} tokens, and the manifest counts {} of {}",
+                  index_location(s).url, index->samples(), index->total_tokens(), s.entry->samples, s.entry->tokens);
+    }
+    return index;
   }
 
   // A foreign shard: its index is kept in memory for as long as the source lives, since building it reads every byte.
   Result<formats::ShardIndex> build_index(int64_t shard) {
     ASSIGN_OR_RETURN(const ReaderPtr reader, this->reader(shard, -1));
     if (!reader->name().ends_with(".tar")) {
-      return fail(ErrorCode::kNotFound, "{}: there is no index beside it, and only that tells its samples apart",
+      return fail(ErrorCode::kNotFound,
+                  "{}: there is no index beside it, and only that tells its samples apart; `millrace shards "
+                  "index` builds it of token files, and where a Megatron .idx lies beside the .bin",
                   reader->name());
     }
-    log(LogLevel::kWarning, "{}: no index beside it; reading its {} to build one (`millrace shards index` keeps it)",
-        reader->name(), format_bytes(reader->size()));
-    return formats::index_shard(*reader, field_);
+    const auto build = [&]() -> Result<formats::ShardIndex> {
+      tell_of_building(*reader);
+      const StoppableReader stoppable(*reader, stop_);
+      return options_.needs_ids ? formats::index_shard(stoppable, field_) : formats::index_any_shard(stoppable);
+    };
+    const Activities::Scope building(options_.activities,
+                                     fmt::format("read all of {} to build its index", reader->name()));
+    if (!index_folder_ || reader->version().empty() || !outlives_process(reader->name())) return build();
+    const std::string key = fmt::format("{}\n{}\n{}\n{}", reader->name(), reader->size(), reader->version(),
+                                        options_.needs_ids ? "ids " + field_ : "any");
+    return index_folder_->get(key, reader->size(), stop_, build);
+  }
+
+  // One line for the set, whatever it has of them.
+  void tell_of_building(const RandomReader& shard) {
+    if (is_building_told_.exchange(true)) return;
+    log(LogLevel::kWarning, "{}: no index beside it; reading its {} to build one{} (`millrace shards index` keeps it)",
+        shard.name(), format_bytes(shard.size()),
+        shards_.size() == 1 ? "" : fmt::format(", and so for others of the {} shards", shards_.size()));
   }
 
   const std::vector<Shard> shards_;
+  const ShardSourceOptions options_;
   const std::string name_;
+  const std::stop_token stop_;
   std::string field_;
-  const std::optional<Hash128> tokenizer_hash_;
-  const int64_t vocab_size_;
   std::string identity_;
+  std::string tokenizer_;
   std::vector<int64_t> samples_;
   Metrics& metrics_;
+  const std::optional<IndexFolder> index_folder_ = IndexFolder::of_user();
+  std::atomic<bool> is_building_told_{false};
+  Executor openers_;
   IndexCache indexes_;
   Mutex mutex_;
   RecentMap<ReaderPtr> readers_ GUARDED_BY(mutex_);
@@ -292,11 +405,11 @@ class OpenShards final : public ShardSource {
 
 }  // namespace
 
-Result<std::unique_ptr<ShardSource>> open_shard_source(const ShardSourceOptions& options, Metrics& metrics) {
-  if (options.urls.empty()) return fail(ErrorCode::kInvalidArgument, "no shards were named");
-  ASSIGN_OR_RETURN(std::vector<Shard> shards, find_shards(options.urls));
-  auto source = std::make_unique<OpenShards>(std::move(shards), options, metrics);
-  RETURN_IF_ERROR(source->open(options.threads));
+Result<std::unique_ptr<order::SampleSource>> open_shard_source(std::vector<Shard> shards,
+                                                               const ShardSourceOptions& options, Metrics& metrics,
+                                                               const std::stop_token& stop) {
+  auto source = std::make_unique<ShardSource>(std::move(shards), options, metrics, stop);
+  RETURN_IF_ERROR(source->open());
   return source;
 }
 

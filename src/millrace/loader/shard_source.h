@@ -5,38 +5,40 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "millrace/base/hash.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/status.h"
+#include "millrace/loader/activities.h"
+#include "millrace/loader/shard_set.h"
 #include "millrace/order/sample_source.h"
 
 namespace millrace::loader {
 
 struct ShardSourceOptions {
-  // A folder (its manifest or a complete set of part records say what belongs to it, else every *.tar in it), a tar, or
-  // a brace pattern of tars; several are laid end to end.
-  std::vector<std::string> urls;
-  std::string ids_field;  // empty: what the index names
+  std::string name;       // for messages: what the user typed
+  std::string ids_field;  // empty: what the manifest or the index names
+  bool needs_ids = true;  // false: samples without token ids are planned too, with any numbers of tokens
   int64_t index_cache_bytes = 64 << 20;
-  int threads = 1;                        // for building missing indexes at the start
-  std::optional<Hash128> tokenizer_hash;  // what made the ids, as far as shards say
-  int64_t vocab_size = 0;                 // the tokenizer's ids are below it, as far as shards say; 0: not checked
+  int64_t run_bytes = 8 << 20;  // of neighbouring samples that are read together, or one sample that is larger
+  int threads = 1;              // for checking indexes on a local file system
+  // What made the ids, and 1 + the largest of them, as far as shards say; 0: not checked.
+  std::optional<Hash128> tokenizer_hash;
+  int64_t vocab_size = 0;
+  Activities* activities = nullptr;  // where openings and reads of indexes are listed; outlives the source
 };
 
-class ShardSource : public order::SampleSource {
- public:
-  // The field of the samples that holds the ids, as the indexes name it; empty when they name none.
-  virtual std::string_view ids_field() const = 0;
-};
-
-// Opens every shard's record, not its bytes. A shard without an index is read once, here, to build one in memory; the
-// log says so. `metrics` (read_bytes, read_seconds) must outlive the source. Errors: not_found (a shard, a part of a
-// folder: each missing one named), corruption (index, manifest), invalid_argument (two tokenizers, or another one than
-// was asked for).
-[[nodiscard]] Result<std::unique_ptr<ShardSource>> open_shard_source(const ShardSourceOptions& options,
-                                                                     Metrics& metrics);
+// Opens what find_shards gave. What a manifest says of a shard is not read again: neither its index nor the shard is
+// opened before a plan needs it. Of other shards the index is read, many at once; a shard without one is read once,
+// here, to build it in memory, and the log says so. `metrics` (read_bytes, read_seconds) must outlive the source.
+// `stop` ends what is under way, also later. Errors: not_found (a shard), corruption (index), cancelled,
+// invalid_argument (two tokenizers, or another one than was asked for).
+[[nodiscard]] Result<std::unique_ptr<order::SampleSource>> open_shard_source(std::vector<Shard> shards,
+                                                                             const ShardSourceOptions& options,
+                                                                             Metrics& metrics,
+                                                                             const std::stop_token& stop = {});
 
 }  // namespace millrace::loader

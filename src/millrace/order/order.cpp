@@ -20,9 +20,10 @@ constexpr int64_t kLaneLimit = 65536;  // options may come from a state: no tabl
 constexpr int64_t kWindowLimit = (int64_t{1} << 32) - 1;  // an order holds 32-bit numbers of them
 constexpr int64_t kBlockSampleLimit = int64_t{1} << 31;   // a permutation holds 32-bit numbers
 
-// What a stream of random numbers is for; part of its key.
+// The purpose of a stream of random numbers; part of its key.
 constexpr uint64_t kWindowsStream = 1;
 constexpr uint64_t kBlockStream = 2;
+constexpr uint64_t kReplacementStream = 3;
 
 constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
 
@@ -71,6 +72,8 @@ Status check_options(const OrderOptions& options) {
     return fail(ErrorCode::kInvalidArgument, "order: {} windows a block; at least 1", options.block_windows);
   if (options.pack_seq_len < 0)
     return fail(ErrorCode::kInvalidArgument, "order: rows of {} tokens", options.pack_seq_len);
+  if (options.best_fit && options.pack_seq_len == 0)
+    return fail(ErrorCode::kInvalidArgument, "order: best fit without packing");
   return {};
 }
 
@@ -79,7 +82,8 @@ Status check_windows(const WindowTable& windows, const OrderOptions& options) {
   int64_t tokens = 0;
   for (int64_t i = 0; i < windows.size() && options.pack_seq_len > 0; ++i) {
     const Window window = windows.window(i);
-    if (window.tokens < 0 || __builtin_add_overflow(tokens, window.tokens, &tokens))
+    if (window.tokens < 0 || __builtin_add_overflow(tokens, window.tokens, &tokens) ||
+        (options.best_fit && (window.rows < 0 || (window.rows == 0) != (window.tokens == 0))))
       return fail(ErrorCode::kInvalidArgument, "order: a window of shard {} with {} samples and {} tokens",
                   window.shard, window.samples, window.tokens);
   }
@@ -108,8 +112,30 @@ OrderOptions resolve_options(const OrderOptions& options, int64_t samples, int64
   return resolved;
 }
 
+OrderOptions resolve_options_by_bytes(const OrderOptions& options, int64_t samples, int64_t bytes,
+                                      int64_t window_hint) {
+  if (window_hint > 0) {
+    OrderOptions hinted = options;
+    if (hinted.window_samples == 0) hinted.window_samples = window_hint;
+    if (hinted.block_windows == 0) hinted.block_windows = 1;
+    return resolve_options_by_bytes(hinted, samples, bytes);
+  }
+  if (samples == 0 || bytes == 0) return resolve_options(options, samples, 0);
+  constexpr int64_t kWindowBytes = 1 << 20, kBlockBytes = 8 << 20, kLanesBytes = 256 << 20;
+  const int64_t mean = std::max<int64_t>(1, bytes / samples);
+  OrderOptions sized = options;
+  if (sized.window_samples == 0) sized.window_samples = std::clamp<int64_t>(kWindowBytes / mean, 1, kMaxWindowSamples);
+  const int64_t window_bytes = sized.window_samples * mean;
+  if (sized.block_windows == 0) sized.block_windows = std::clamp<int64_t>(kBlockBytes / window_bytes, 1, kBlockWindows);
+  OrderOptions resolved = resolve_options(sized, samples, 0);
+  if (options.lanes != 0 || !resolved.shuffle) return resolved;
+  const int64_t most = std::max<int64_t>(1, kLanesBytes / (window_bytes * resolved.block_windows));
+  resolved.lanes = std::min(resolved.lanes, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most))));
+  return resolved;
+}
+
 Result<WindowTable> WindowTable::create(std::span<const int64_t> shard_samples, int64_t window_samples,
-                                        bool with_lengths) {
+                                        bool with_lengths, bool with_rows) {
   WindowTable table;
   table.window_samples_ = window_samples;
   table.shard_samples_.assign(shard_samples.begin(), shard_samples.end());
@@ -126,6 +152,7 @@ Result<WindowTable> WindowTable::create(std::span<const int64_t> shard_samples, 
   }
   table.first_windows_.push_back(windows);
   if (with_lengths) table.tokens_.resize(static_cast<size_t>(windows));
+  if (with_rows) table.rows_.resize(static_cast<size_t>(windows));
   return table;
 }
 
@@ -136,13 +163,22 @@ Window WindowTable::window(int64_t number) const {
   return {.shard = static_cast<int64_t>(shard),
           .first = first,
           .samples = std::min(window_samples_, shard_samples_[shard] - first),
-          .tokens = tokens_.empty() ? 0 : tokens_[static_cast<size_t>(number)]};
+          .tokens = tokens_.empty() ? 0 : tokens_[static_cast<size_t>(number)],
+          .rows = rows_.empty() ? 0 : rows_[static_cast<size_t>(number)]};
+}
+
+std::span<int64_t> WindowTable::of_shard(std::vector<int64_t>& numbers, int64_t shard) const {
+  const auto at = static_cast<size_t>(shard);
+  return std::span(numbers).subspan(static_cast<size_t>(first_windows_[at]),
+                                    static_cast<size_t>(first_windows_[at + 1] - first_windows_[at]));
 }
 
 std::span<int64_t> WindowTable::shard_tokens(int64_t shard) {
-  const auto at = static_cast<size_t>(shard);
-  return std::span(tokens_).subspan(static_cast<size_t>(first_windows_[at]),
-                                    static_cast<size_t>(first_windows_[at + 1] - first_windows_[at]));
+  return of_shard(tokens_, shard);
+}
+
+std::span<int64_t> WindowTable::shard_rows(int64_t shard) {
+  return of_shard(rows_, shard);
 }
 
 Result<EpochOrder> EpochOrder::create(std::shared_ptr<const WindowTable> windows, const OrderOptions& options,
@@ -183,11 +219,13 @@ Status EpochOrder::build_blocks() {
         const Window window = lane_window(static_cast<int64_t>(lane), first);
         entry.samples += window.samples;
         entry.tokens += window.tokens;
+        if (options_.best_fit) entry.units += window.rows;
       }
       if (entry.samples > kBlockSampleLimit)
         return fail(ErrorCode::kInvalidArgument, "order: a block of {} samples; at most 2^31", entry.samples);
       const int64_t row = options_.pack_seq_len;
-      entry.units = row == 0 ? entry.samples : entry.tokens / row + (entry.tokens % row != 0);
+      if (row == 0) entry.units = entry.samples;
+      if (row > 0 && !options_.best_fit) entry.units = entry.tokens / row + (entry.tokens % row != 0);
       lane_units_[lane] += entry.units;
       lane_blocks_[lane].push_back(entry);
     }
@@ -196,7 +234,7 @@ Status EpochOrder::build_blocks() {
   return {};
 }
 
-// The rows from which on fewer lanes have units, beginning with row 0.
+// The rows at which the number of lanes with units drops, and row 0.
 void EpochOrder::build_breaks() {
   std::vector<int64_t> ends = lane_units_;
   std::sort(ends.begin(), ends.end());
@@ -208,20 +246,30 @@ void EpochOrder::build_breaks() {
   }
 }
 
+std::vector<EpochOrder::Break>::const_iterator EpochOrder::break_after(int64_t position) const {
+  return std::upper_bound(breaks_.begin(), breaks_.end(), position,
+                          [](int64_t wanted, const Break& entry) { return wanted < entry.second; });
+}
+
 EpochOrder::Stretch EpochOrder::stretch(int64_t position) const {
-  const auto after = std::upper_bound(breaks_.begin(), breaks_.end(), position,
-                                      [](int64_t wanted, const auto& entry) { return wanted < entry.second; });
+  const auto after = break_after(position);
   Stretch found{.row = std::prev(after)->first, .begin = std::prev(after)->second, .end = after->second};
+  found.lanes.reserve(lane_units_.size());
   for (size_t lane = 0; lane < lane_units_.size(); ++lane)
     if (lane_units_[lane] > found.row) found.lanes.push_back(static_cast<int64_t>(lane));
   return found;
 }
 
 EpochOrder::Place EpochOrder::place(int64_t position) const {
-  const Stretch at = stretch(position);
-  const auto width = static_cast<int64_t>(at.lanes.size());
-  Place place{.lane = at.lanes[static_cast<size_t>((position - at.begin) % width)],
-              .row = at.row + (position - at.begin) / width};
+  const auto after = break_after(position);
+  const auto [first, begin] = *std::prev(after);
+  const int64_t width = (after->second - begin) / (after->first - first);  // lanes that have units in this stretch
+  Place place{.lane = (position - begin) % width, .row = first + (position - begin) / width};
+  if (width < lanes()) {
+    int64_t before = place.lane;
+    place.lane = 0;
+    while (lane_units_[static_cast<size_t>(place.lane)] <= first || before-- > 0) ++place.lane;
+  }
   const auto& blocks = lane_blocks_[static_cast<size_t>(place.lane)];
   // The last block that begins at or before the row; blocks without units begin where the next one does.
   const auto block =
@@ -240,6 +288,33 @@ EpochOrder::Block EpochOrder::block(int64_t lane, int64_t number) const {
   return block;
 }
 
+std::optional<EpochOrder::Place> EpochOrder::replacement(const Place& damaged, int64_t attempt) const {
+  constexpr int64_t kBlocksOfLane = 4, kMostBlocks = 16;
+  const int64_t in_lane = std::min(kBlocksOfLane, blocks(damaged.lane));
+  const int64_t most = std::min(kMostBlocks, in_lane + lanes() - 1);
+  const int64_t number = attempt / kReplacementsInBlock;  // of the block, counted from the unit's own
+  Place place{.lane = damaged.lane, .block = damaged.block};
+  int64_t further = attempt % kReplacementsInBlock;  // units in that block
+  if (number >= most) {
+    further = attempt - (most - 1) * kReplacementsInBlock;
+  } else if (number < in_lane) {
+    place.block = (damaged.block + number) % blocks(place.lane);
+  } else {
+    place.lane = (damaged.lane + number - in_lane + 1) % lanes();
+    place.block = blocks(place.lane) == 0 ? 0 : damaged.block % blocks(place.lane);
+  }
+  const auto& lane = lane_blocks_[static_cast<size_t>(place.lane)];
+  const int64_t units = lane.empty() ? 0 : lane[static_cast<size_t>(place.block)].units;
+  if (further >= units) {
+    return number >= most ? std::nullopt : replacement(damaged, (number + 1) * kReplacementsInBlock);
+  }
+  RandomStream stream({options_.seed, epoch_, kReplacementStream, static_cast<uint64_t>(damaged.lane),
+                       static_cast<uint64_t>(damaged.block), static_cast<uint64_t>(damaged.index)});
+  place.index = (static_cast<int64_t>(stream.below(static_cast<uint64_t>(units))) + further) % units;
+  place.row = lane[static_cast<size_t>(place.block)].first_row + place.index;
+  return place;
+}
+
 std::vector<uint32_t> EpochOrder::permutation(int64_t lane, int64_t number) const {
   const int64_t samples = lane_blocks_[static_cast<size_t>(lane)][static_cast<size_t>(number)].samples;
   std::vector<uint32_t> order(static_cast<size_t>(samples));
@@ -248,6 +323,45 @@ std::vector<uint32_t> EpochOrder::permutation(int64_t lane, int64_t number) cons
     RandomStream({options_.seed, epoch_, kBlockStream, static_cast<uint64_t>(lane), static_cast<uint64_t>(number)})
         .shuffle(order);
   return order;
+}
+
+BlockLayout EpochOrder::layout(int64_t lane, int64_t number, std::span<const uint32_t> lengths) const {
+  if (!options_.best_fit) return {permutation(lane, number), {}};
+  struct Bin {
+    std::vector<uint32_t> samples;
+  };
+  std::vector<Bin> bins;
+  BlockLayout layout;
+  std::vector<uint32_t> without_tokens;
+  uint32_t first = 0;
+  for (const Window& window : block(lane, number).windows) {
+    const auto of_window = lengths.subspan(first, static_cast<size_t>(window.samples));
+    const WindowBins packed = best_fit(of_window, options_.pack_seq_len);
+    size_t at = 0;
+    for (const uint32_t end : packed.ends) {
+      Bin& bin = bins.emplace_back();
+      for (; at < end; ++at) bin.samples.push_back(first + packed.samples[at]);
+    }
+    for (uint32_t i = 0; i < of_window.size(); ++i) {
+      if (of_window[i] == 0) without_tokens.push_back(first + i);
+    }
+    first += static_cast<uint32_t>(of_window.size());
+  }
+  if (options_.shuffle)
+    RandomStream({options_.seed, epoch_, kBlockStream, static_cast<uint64_t>(lane), static_cast<uint64_t>(number)})
+        .shuffle(bins);
+  int64_t token = 0;
+  for (const Bin& bin : bins) {
+    int64_t row_end = token + options_.pack_seq_len;
+    for (const uint32_t sample : bin.samples) {
+      token += lengths[sample];
+      for (; row_end < token; row_end += options_.pack_seq_len) layout.row_ends.push_back(row_end);
+    }
+    layout.row_ends.push_back(token);
+    layout.samples.insert(layout.samples.end(), bin.samples.begin(), bin.samples.end());
+  }
+  layout.samples.insert(layout.samples.end(), without_tokens.begin(), without_tokens.end());
+  return layout;
 }
 
 std::vector<int64_t> rank_positions(const EpochOrder& order, int64_t begin, int64_t count, int64_t rank,

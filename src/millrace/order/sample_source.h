@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a dataset is to the loader: shards of samples that can be counted and read by window. Shard folders implement it
-// in loader/, robot datasets in their own room. Thread-safe; reads may run on many threads at once.
+// What a dataset is to the loader: shards of samples that can be counted, planned by windows and read by runs. Shard
+// folders implement it in loader/, robot datasets in their own room. Thread-safe; runs of one source may be read on
+// many threads at once.
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/base/sync.h"
 #include "millrace/order/order.h"
 
 namespace millrace::order {
@@ -21,11 +24,60 @@ namespace millrace::order {
 struct Field {
   std::string_view name;
   std::span<const std::byte> data;
+  bool is_typed = false;  // the bytes say what they are (loader/typed_value.h)
 };
 // Valid during the visit only.
 struct Sample {
   std::string_view key;
   std::span<const Field> fields;
+};
+
+// Consecutive samples of one window that are read together. First start(), then, once `done` was called without an
+// error, visit(). For one thread at a time; the source must outlive it.
+class SampleRun {
+ public:
+  struct ReadOptions {
+    std::stop_token stop;
+    Clock::time_point deadline = Clock::time_point::max();
+    int priority = 0;  // higher is read earlier
+  };
+  using Done = std::function<void(Status)>;
+  // `sample`: or what is wrong with this one alone.
+  using Visit = std::function<Status(int64_t index, const Result<Sample>& sample)>;
+
+  virtual ~SampleRun() = default;
+
+  // For messages: the shard.
+  virtual std::string_view name() const = 0;
+  // For messages about a read that takes long: the shard, and what of it is read.
+  virtual std::string request() const { return std::string(name()); }
+  virtual int64_t samples() const = 0;
+  // Memory that start() fills. 0: the source needs none.
+  virtual int64_t bytes() const = 0;
+  // Whether start() returns before the bytes are there. False: visit() reads them on its own thread, so that more runs
+  // under way than threads bring no speed.
+  virtual bool reads_ahead() const = 0;
+
+  // Begins to read the samples into `memory`. `done` is called once, on any thread, perhaps before start() returns, and
+  // must be brief. Errors: not_found, unavailable, timeout, cancelled. REQUIRES: `memory` has bytes() bytes; it lives
+  // until visit() has returned, or `done` has got an error, and the run until start() has returned, too.
+  virtual void start(std::span<std::byte> memory, const ReadOptions& options, Done done) = 0;
+  // Visits each sample, in order; `index` counts from 0. A visit that answers an error ends the call with that error.
+  // Bytes are verified where a hash is known; a sample that differs is visited as corruption, naming shard, sample and
+  // offset. Errors: those of start().
+  [[nodiscard]] virtual Status visit(const Visit& visit) = 0;
+};
+
+// What a loader of samples of any kind keeps of one in memory: its key, and name and data of each field that it takes,
+// with at most so much beside them.
+inline constexpr int64_t kRecordBytes = 16;
+inline constexpr int64_t kRecordFieldBytes = 24;
+
+// Some windows, ready to be read.
+struct SamplePlan {
+  std::vector<uint32_t> tokens;                  // of each sample, windows laid end to end
+  std::vector<int64_t> bytes;                    // the same of its record, at most; empty: only its ids are read
+  std::vector<std::unique_ptr<SampleRun>> runs;  // hold each of these samples once, in the same order
 };
 
 class SampleSource {
@@ -34,33 +86,51 @@ class SampleSource {
 
   // For messages: the URL.
   virtual std::string_view name() const = 0;
-  // One shard of it, for messages.
-  virtual std::string shard_name(int64_t shard) const {
-    static_cast<void>(shard);
-    return std::string(name());
-  }
   // Equal for equal samples in equal canonical order; part of the loader's state.
   virtual std::string_view identity() const = 0;
+  // The hash of the tokenizer that made the ids; empty when it is unknown.
+  virtual std::string_view tokenizer() const { return {}; }
+  // The field of the samples that holds the token ids; empty when there is none.
+  virtual std::string_view ids_field() const { return {}; }
 
   // Samples of each shard, in canonical order.
   virtual std::span<const int64_t> shard_samples() const = 0;
 
+  // For messages and provenance: the URL of a shard.
+  virtual std::string_view shard_name(int64_t shard) const = 0;
+
+  // About as many bytes as all samples have in their shards; 0 when it is not known. What it answers decides how large
+  // the blocks of the order are, so it must be the same whenever identity() is.
+  virtual int64_t total_bytes() { return 0; }
+
+  // Samples that are best read together, such as the row group of a table; 0: as many as their bytes say. As constant
+  // as total_bytes().
+  virtual int64_t window_hint() const { return 0; }
+
+  // Bytes of memory that the source holds as long as it lives, at most: its list of shards, their indexes. Once it is
+  // open.
+  virtual int64_t held_bytes() { return 0; }
+
+  // Whether plan() reads the samples themselves, as their sizes are not known before. The runs hold them then.
+  virtual bool reads_to_plan() const { return false; }
+
   // Tokens of all samples. Errors: unsupported (lengths are unknown: the samples hold no token ids).
   [[nodiscard]] virtual Result<int64_t> total_tokens() = 0;
 
-  // Tokens of every `window_samples` samples of a shard, the last window may be shorter. Reads the lengths of all its
-  // samples. Errors: unsupported, those of reading the index. REQUIRES: `tokens` has an element a window.
-  [[nodiscard]] virtual Status window_tokens(int64_t shard, int64_t window_samples, std::span<int64_t> tokens) = 0;
+  // Puts the tokens of every `window_samples` samples of each shard into `tokens_of(shard)`, which has an element a
+  // window; the last window of a shard may be shorter. Reads the lengths of all samples.
+  // Errors: unsupported, cancelled, those of reading the index.
+  using TokensOf = std::function<std::span<int64_t>(int64_t shard)>;
+  [[nodiscard]] virtual Status window_tokens(int64_t window_samples, const TokensOf& tokens_of) = 0;
 
-  // Tokens of each sample of `windows`, laid end to end. What it costs depends on these windows alone.
-  // Errors: unsupported, those of reading the index.
-  [[nodiscard]] virtual Result<std::vector<uint32_t>> lengths(std::span<const Window> windows) = 0;
+  // Calls visit(shard, lengths) with the tokens of all samples of each shard, perhaps for many shards at once.
+  // Errors: as window_tokens.
+  using VisitLengths = std::function<void(int64_t shard, std::span<const uint32_t> lengths)>;
+  [[nodiscard]] virtual Status sample_tokens(const VisitLengths& visit) = 0;
 
-  // Reads samples [first, first + count) of a shard and visits each, in order; `index` counts from 0. A visit that
-  // answers an error ends the read with that error. Bytes are verified where a hash is known.
-  // Errors: corruption naming shard, sample and offset; not_found, unavailable, cancelled.
-  [[nodiscard]] virtual Status read(int64_t shard, int64_t first, int64_t count, std::stop_token stop,
-                                    const std::function<Status(int64_t index, const Sample& sample)>& visit) = 0;
+  // Lays out how `windows` are read. May wait for storage (indexes, opening of files), but reads no sample; what it
+  // costs depends on these windows alone. Errors: unsupported, not_found, cancelled, those of reading the index.
+  [[nodiscard]] virtual Result<SamplePlan> plan(std::span<const Window> windows, const std::stop_token& stop) = 0;
 };
 
 }  // namespace millrace::order

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a rule is made of: a function that looks at the cluster and says what it found. Private to cluster/config.
+// What the rules are made of: functions that look at the cluster and report findings. Private to this room.
 
 #include <span>
 #include <string>
@@ -27,14 +27,15 @@ class Report {
 
 using Check = void (*)(const Cluster& cluster, Report& report);
 
-// The schema: PC01 to PC06 as far as they are about single keys, PC63, and the values that other rules name.
+// Checks single keys: PC01 to PC06, PC63, and values that other rules name.
 void check_schema(const Cluster& cluster, Report& report);
 
 std::span<const Check> file_checks();     // names, counts, versions, systems, tags, IAM, logs
 std::span<const Check> compute_checks();  // queues, reservations, instances
 std::span<const Check> network_checks();  // subnets, EFA, placement, security groups
 std::span<const Check> storage_checks();  // volumes and file systems
-std::span<const Check> slurm_checks();    // what Slurm is told
+std::span<const Check> lustre_checks();   // FSx for Lustre
+std::span<const Check> slurm_checks();    // Slurm settings
 std::span<const Check> script_checks();   // what job scripts assume
 
 // Calls `look` with every compute resource and its queue.

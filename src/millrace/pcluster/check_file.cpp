@@ -46,7 +46,7 @@ void check_region(const Cluster& cluster, Report& report) {
   if (known == std::end(kRegions)) {
     const bool newer = version > kKnownVersion;
     report.add("PC04", newer ? Severity::kWarning : Severity::kError, region->at,
-               fmt::format("{} is no region of ParallelCluster {}{}", region->text, to_string(kKnownVersion),
+               fmt::format("{} is not a region of ParallelCluster {}{}", region->text, to_string(kKnownVersion),
                            newer ? ", the newest whose list is known" : ""));
   } else if (known->since > version) {
     report.add(
@@ -84,7 +84,7 @@ void check_system(const Cluster& cluster, Report& report) {
       std::find_if(std::begin(kSystems), std::end(kSystems), [&](const System& s) { return s.name == os->text; });
   if (found == std::end(kSystems)) {
     report.add("PC05", version > kKnownVersion ? Severity::kWarning : Severity::kError, os->at,
-               fmt::format("'{}' is no system of ParallelCluster {}", os->text, to_string(kKnownVersion)));
+               fmt::format("'{}' is not a system of ParallelCluster {}", os->text, to_string(kKnownVersion)));
     return;
   }
   if (version < found->since || version >= found->until) {
@@ -118,7 +118,8 @@ void check_names(const std::vector<Node>& items, std::string_view what, Report& 
   for (const Node& item : items) {
     const Node* name = at(&item, "Name");
     if (name == nullptr || !name->is_scalar()) continue;
-    if (!is_name(name->text)) report.add("PC07", name->at, fmt::format("'{}' is no name for a {}", name->text, what));
+    if (!is_name(name->text))
+      report.add("PC07", name->at, fmt::format("'{}' is not a name for a {}", name->text, what));
     if (!seen.insert(name->text).second)
       report.add("PC07", name->at, fmt::format("a second {} named '{}'", what, name->text));
   }
@@ -199,7 +200,7 @@ void check_node_iam(const Node* iam, Report& report) {
   }
 }
 
-// The nodes that have IAM settings and custom actions of their own: head, queues, pools.
+// The nodes that can have IAM settings and custom actions: head, queues, pools.
 template <class Look>
 void each_group(const Cluster& cluster, Look&& look) {
   if (cluster.head != nullptr) look(*cluster.head);

@@ -93,7 +93,7 @@ void check_public_addresses(const Cluster& cluster, Report& report) {
 std::map<std::string, int64_t> addresses_by_subnet(const Cluster& cluster) {
   std::map<std::string, int64_t> wanted;
   for (const Queue& queue : cluster.queues) {
-    if (queue.subnets.size() != 1) continue;  // how many come from which cannot be told
+    if (queue.subnets.size() != 1) continue;  // how many come from which is unknown
     for (const Resource& resource : queue.resources)
       wanted[queue.subnets[0]->text] += resource.max_count * resource.addresses();
   }
@@ -111,9 +111,9 @@ int64_t prefix_for(int64_t addresses) {
 
 void check_subnet_sizes(const Cluster& cluster, Report& report) {
   std::map<std::string, int64_t> wanted = addresses_by_subnet(cluster);
-  std::set<std::string> told;
+  std::set<std::string> reported;
   for (const Queue& queue : cluster.queues) {
-    if (queue.subnets.size() != 1 || !told.insert(queue.subnets[0]->text).second) continue;
+    if (queue.subnets.size() != 1 || !reported.insert(queue.subnets[0]->text).second) continue;
     const Node& subnet = *queue.subnets[0];
     const int64_t addresses = wanted[subnet.text] + kSlack;
     const auto known = cluster.facts.subnets.find(subnet.text);

@@ -20,7 +20,7 @@ using yaml::Node;
 
 // --- hints for unknown keys -----------------------------------------------------------------------------------------
 
-// Where a section stands in a file: "Scheduling.SlurmQueues[].Iam"; one section may stand in several places.
+// The path of a section in a file: "Scheduling.SlurmQueues[].Iam"; one section may have several.
 void find_paths(std::string_view section, std::string_view below, std::vector<std::string>& out) {
   if (section.empty()) {
     out.emplace_back(below);
@@ -105,7 +105,7 @@ class SchemaWalk {
 
   void unknown(std::string_view section, const Entry& entry) {
     const std::vector<std::string> places = places_of_key(entry.key);
-    std::string message = fmt::format("'{}' is no key of {}", entry.key, section_name(section));
+    std::string message = fmt::format("'{}' is not a key of {}", entry.key, section_name(section));
     const std::string_view near = nearest_key(section, entry.key);
     const bool newer = cluster_.options.version > kKnownVersion && places.empty();
     if (!places.empty()) message += fmt::format("; it belongs in {}", joined(places));
@@ -212,7 +212,7 @@ class SchemaWalk {
         report_.add("PC03", part.value.at, fmt::format("Script: '{}' is a placeholder", part.value.text));
       } else if (part.key != "Script" && part.key != "Args" && part.key != "Sequence") {
         report_.add("PC01", part.at,
-                    fmt::format("'{}' is no key of {}; there are Script and Args", part.key, key.name));
+                    fmt::format("'{}' is not a key of {}; there are Script and Args", part.key, key.name));
       }
     }
   }

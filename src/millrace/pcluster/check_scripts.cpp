@@ -22,7 +22,7 @@ Finding& add_at(Report& report, std::string_view rule, Severity severity, const 
   return finding;
 }
 
-// "/fsx" of "/fsx1": what folders look like that are meant to be mounts.
+// "/fsx" of "/fsx1": a prefix of folders that are meant to be mounts.
 std::string_view stem(std::string_view folder) {
   const size_t end = folder.find_last_not_of("0123456789-_");
   return folder.substr(0, end + 1);
@@ -55,11 +55,11 @@ void check_mounts_of_scripts(const Cluster& cluster, Report& report) {
   std::set<std::string_view> declared, used;
   for (const Storage& storage : cluster.storages) declared.insert(first_folder(storage.mount));
   for (const ScriptNeeds& script : cluster.scripts) {
-    std::set<std::string_view> told;
+    std::set<std::string_view> reported;
     for (const auto& [folder, place] : script.folders) {
       used.insert(folder);
       if (declared.contains(folder) || is_local(cluster, folder) || !looks_like_a_mount(cluster, folder)) continue;
-      if (!told.insert(folder).second) continue;
+      if (!reported.insert(folder).second) continue;
       add_at(report, "PC41", Severity::kError, script, place,
              fmt::format("{} is not mounted by {}", folder, cluster.options.file));
     }
@@ -99,7 +99,7 @@ void check_shared_nodes(const Cluster& cluster, Report& report) {
   }
 }
 
-// "1g.10gb", "mig-3g.40gb", and what the guides call "mig".
+// "1g.10gb", "mig-3g.40gb", and plain "mig".
 bool is_mig(const slurm::Option& option) {
   if (option.name != "gres" && !option.name.starts_with("gpus")) return false;
   const std::vector<slurm::Gres> asked = option.name == "gres"
@@ -124,10 +124,10 @@ void check_image(const Cluster& cluster, Report& report) {
   const bool pyxis_off = cluster.options.version >= Version{3, 11, 1} || cluster.options.version < Version{3, 11, 0};
   const bool own_image = at(&cluster.root, {"Image", "CustomAmi"}) != nullptr || names_pyxis(cluster.root);
   for (const ScriptNeeds& script : cluster.scripts) {
-    bool told = false;
+    bool reported = false;
     for (const slurm::Option& option : script.options) {
       const bool pyxis = option.name.starts_with("container-") && option.name != "container-id";
-      if (pyxis && pyxis_off && !own_image && !std::exchange(told, true)) {
+      if (pyxis && pyxis_off && !own_image && !std::exchange(reported, true)) {
         add_at(report, "PC59", Severity::kWarning, script, option.place,
                "options of pyxis, which this image does not switch on")
             .fix =

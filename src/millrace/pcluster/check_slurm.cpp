@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Slurm is told: PC48 to PC53, PC55, PC62.
+// Slurm settings: PC48 to PC53, PC55, PC62.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ std::string small(std::string_view text) {
   return out;
 }
 
-// Slurm takes its settings in any case.
+// Slurm ignores the case of its settings.
 const Entry* find_setting(const Node* pairs, std::string_view name) {
   if (pairs == nullptr) return nullptr;
   const auto found =
@@ -104,7 +104,7 @@ bool asks_for_memory(const ScriptNeeds& script) {
   });
 }
 
-// Somewhere jobs share a node by its GPUs. Elsewhere what jobs lose by sharing is little, and so is the advice.
+// Whether jobs share a node by its GPUs somewhere. Otherwise sharing costs jobs little, and the advice is mild.
 bool shares_gpu_nodes(const Cluster& cluster) {
   bool found = false;
   each_resource(cluster, [&](const Queue&, const Resource& resource) {

@@ -31,7 +31,7 @@ bool take(const Node& node, Read read, Out& out) {
   return value.has_value();
 }
 
-// Every key of a mapping goes to the one that takes it.
+// Passes every key of a mapping to its reader.
 Status take_keys(const Node& node, std::string_view file, const std::map<std::string_view, Take>& takes) {
   if (node.is_null()) return {};
   if (!node.is_mapping()) return refuse(file, node.at, "keys and values belong here");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What an AWS account holds and a cluster file cannot say, from a file beside it (docs/cluster.md has an example).
+// Facts about an AWS account that a cluster file does not contain, from a file beside it (example: docs/cluster.md).
 // Values.
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct Facts {
   std::optional<double> longest_job_hours;
 };
 
-// Errors: invalid_argument with the line, for what is no YAML, an unknown key or a wrong type.
+// Errors: invalid_argument with the line, for invalid YAML, an unknown key or a wrong type.
 [[nodiscard]] Result<Facts> parse_facts(std::string_view text, std::string_view file);
 
 }  // namespace millrace::pcluster

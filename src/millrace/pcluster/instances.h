@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the linter knows of EC2 instance types is the planner's table.
+// The linter reads EC2 instance types from the planner's table.
 
 #include "millrace/plan/instances.h"
 

@@ -12,7 +12,7 @@
 
 namespace millrace::pcluster {
 
-// A job script that runs on the cluster: scripts.h says what of it is read.
+// A job script that runs on the cluster; scripts.h lists what is read from it.
 struct Script {
   std::string file;  // its name in findings
   std::string text;
@@ -23,11 +23,11 @@ struct ConfigLintOptions {
   Version version;           // of the ParallelCluster that is to take the file
   std::string cluster_name;  // empty: not known
   std::string facts_file;    // its name in errors
-  std::string facts;         // what the account holds (facts.h), as YAML; empty: nothing is known
+  std::string facts;         // what the account contains (facts.h), as YAML; empty: unknown
   std::vector<Script> scripts;
 };
 
-// Findings by place, those that comments silence marked. Errors: invalid_argument where the facts cannot be read.
+// Findings by place; suppressed ones are marked. Errors: invalid_argument where the facts cannot be read.
 [[nodiscard]] Result<std::vector<Finding>> lint_config(std::string_view text, const ConfigLintOptions& options);
 
 }  // namespace millrace::pcluster

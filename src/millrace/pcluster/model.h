@@ -2,7 +2,7 @@
 #pragma once
 
 // A ParallelCluster file as the rules look at it: its queues, nodes and storage with defaults filled in, each with the
-// YAML that it came from. What has a wrong type is as if it were not there; the schema has spoken of it. Points into
+// YAML that it came from. Treats a value of a wrong type as absent; the schema's rules report it. Points into
 // the document and must not outlive it.
 
 #include <initializer_list>
@@ -19,14 +19,14 @@
 
 namespace millrace::pcluster {
 
-// --- steps through YAML; each takes and gives null for what is not there --------------------------------------------
+// --- steps through YAML; each takes and returns null for what is absent ----------------------------------------------
 const yaml::Node* at(const yaml::Node* node, std::initializer_list<std::string_view> path);
 const yaml::Node* at(const yaml::Node* node, std::string_view key);
 std::string_view text_at(const yaml::Node* node, std::string_view key);
 std::optional<bool> bool_at(const yaml::Node* node, std::string_view key);
 std::optional<int64_t> int_at(const yaml::Node* node, std::string_view key);
 const std::vector<yaml::Node>& items_at(const yaml::Node* node, std::string_view key);
-// Of the key where it is there, else of the mapping.
+// The place of the key where there is one, else of the mapping.
 yaml::Place place_of(const yaml::Node& node, std::string_view key);
 
 struct Resource {
@@ -39,9 +39,9 @@ struct Resource {
   int64_t max_count = 10;
   bool efa = false;
   bool smt = true;
-  const yaml::Node* reservation_id = nullptr;     // its own, or the queue's
-  const yaml::Node* reservation_group = nullptr;  // likewise
-  const yaml::Node* placement = nullptr;          // likewise
+  const yaml::Node* reservation_id = nullptr;     // the resource's, or the queue's
+  const yaml::Node* reservation_group = nullptr;  // the same
+  const yaml::Node* placement = nullptr;          // the same
 
   bool reserved() const { return reservation_id != nullptr || reservation_group != nullptr; }
   // Of the known types; 0 where none is known.
@@ -88,8 +88,8 @@ struct Cluster {
 
 Cluster read_cluster(const yaml::Document& document, const ConfigLintOptions& options, Facts facts);
 
-// "SlurmQueues" that was written at the top of the file counts as if it were in Scheduling, so that all that is wrong
-// is said at once. Null where there are none.
+// Treats "SlurmQueues" at the top of the file as if it were in Scheduling, so that all errors
+// are reported at once. Null where there are none.
 const yaml::Node* find_queues(const yaml::Node& root);
 
 // The settings section that goes with a StorageType: "FsxLustreSettings"; empty for an unknown type.

@@ -227,7 +227,7 @@ class SpecReader {
 
 class Writer {
  public:
-  // "  Key: value"; nothing behind the colon for an empty value.
+  // "  Key: value"; the line ends with the colon for an empty value.
   void line(int depth, std::string_view key, std::string_view value = {}) {
     text += fmt::format("{:{}}{}:{}{}\n", "", depth * 2, key, value.empty() ? "" : " ", value);
   }
@@ -249,13 +249,13 @@ std::string_view default_os(const Version& version) {
   return version >= Version{3, 10, 0} ? "alinux2023" : "ubuntu2204";
 }
 
-// 8 vCPUs up to 16 nodes, 16 up to 64, 32 beyond: what slurmctld and the shared directories of the head need.
+// 8 vCPUs up to 16 nodes, 16 up to 64, 32 beyond: for slurmctld and the shared directories of the head node.
 std::string default_head(const Spec& spec) {
   const std::string_view family = spec.type->arm64 ? "m7g" : "m6i";
   return fmt::format("{}.{}", family, spec.count <= 16 ? "2xlarge" : spec.count <= 64 ? "4xlarge" : "8xlarge");
 }
 
-// The first time that CloudWatch offers which is not shorter.
+// The shortest retention of CloudWatch that is long enough.
 int64_t retention_days(double days) {
   constexpr int64_t kOffered[] = {14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653};
   return *std::find_if(std::begin(kOffered), std::end(kOffered),

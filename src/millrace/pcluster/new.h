@@ -11,11 +11,11 @@
 
 namespace millrace::pcluster {
 
-// The oldest ParallelCluster that takes what is written.
+// The oldest ParallelCluster that accepts the written file.
 inline constexpr Version kOldestForNew{3, 8, 0};
 
-// What is written has neither errors nor warnings of lint_config for `version`. Errors: invalid_argument with place and
-// reason for a spec that cannot be read, or of which no cluster can be made.
+// The written file has neither errors nor warnings of lint_config for `version`. Errors: invalid_argument with place
+// and reason for a spec that cannot be read, or does not describe a possible cluster.
 [[nodiscard]] Result<std::string> new_config(std::string_view spec, std::string_view spec_file, const Version& version);
 
 }  // namespace millrace::pcluster

@@ -81,7 +81,7 @@ TEST(NewConfig, BlocksBecomeComputeResources) {
 }
 
 TEST(NewConfig, WhatCannotWorkIsRefusedWithTheReason) {
-  expect_holds(refused(with("us-east-2", "us-east-9")), "us-east-9 is no region");
+  expect_holds(refused(with("us-east-2", "us-east-9")), "us-east-9 is not a region");
   expect_holds(refused(with("p5e.48xlarge", "p5e.96xlarge")), "spec.yaml:2:11: p5e.96xlarge is not among the");
   expect_holds(refused(with("count: 80", "count: 5")), "7 models and 5 nodes");
   expect_holds(refused(with("count: 80", "count: 0")), "a whole number from 1");

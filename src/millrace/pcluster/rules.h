@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The rules for ParallelCluster files. PC01 to PC62 speak of what such a file says, PC63 to PC66 of its values and
-// letters.
+// The rules for ParallelCluster files. PC01 to PC62 are about the cluster that a file describes, PC63 to PC66 about its
+// values and letters.
 
 #include <span>
 

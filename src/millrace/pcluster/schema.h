@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The keys of a ParallelCluster file as a table: section, key, what its value may be, since which version, and which
-// rule speaks where it is not. The rules over several keys are elsewhere (rules.h). Thread-safe.
+// The keys of a ParallelCluster file as a table: section, key, allowed values, first version, and the rule
+// that reports other values. Rules over several keys are in rules.h. Thread-safe.
 
 #include <span>
 #include <string_view>
@@ -14,7 +14,7 @@ namespace millrace::pcluster {
 enum class Value {
   kText,    // `detail`: allowed words "A|B", or the name of a pattern "@subnet", or empty
   kInt,     // `detail`: a range "1..5", "0.." or words
-  kNumber,  // likewise
+  kNumber,  // as kInt
   kBool,
   kSection,   // `detail`: the section below
   kSections,  // a list of them
@@ -40,7 +40,7 @@ std::span<const Key> schema();
 // Null where `section` has no such key.
 const Key* find_key(std::string_view section, std::string_view name);
 
-// Whether `text` fits a pattern of the schema ("@subnet"); `hint` says in words what does.
+// Whether `text` fits a pattern of the schema ("@subnet"). Sets `hint` to the pattern in words.
 struct Pattern {
   std::string_view name;
   bool (*fits)(std::string_view text);
@@ -49,7 +49,7 @@ struct Pattern {
 // REQUIRES: a pattern that the table names.
 const Pattern& find_pattern(std::string_view name);
 
-// "subnet-xxxxxxxxx", "cr-0123...", "<your-bucket>", "REPLACE_ME": what a person was to fill in.
+// Placeholders that a person should have replaced: "subnet-xxxxxxxxx", "cr-0123...", "<your-bucket>", "REPLACE_ME".
 bool is_placeholder(std::string_view text);
 
 }  // namespace millrace::pcluster

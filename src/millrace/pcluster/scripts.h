@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a job script asks of its cluster, from the parsed script: variables and files that it includes are not followed.
+// What a job script requests from its cluster. Does not follow variables and included files.
 // Values and pure functions; thread-safe.
 
 #include <string>

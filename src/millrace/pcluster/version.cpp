@@ -20,7 +20,8 @@ Result<Version> parse_version(std::string_view text) {
   }
   const bool shape = at == end && (numbers.size() == 2 || numbers.size() == 3);
   if (!shape || numbers[0] != 3 || numbers[1] > 99) {
-    return fail(ErrorCode::kInvalidArgument, "'{}' is no version of ParallelCluster 3, such as 3.12 or 3.11.1", text);
+    return fail(ErrorCode::kInvalidArgument, "'{}' is not a version of ParallelCluster 3, such as 3.12 or 3.11.1",
+                text);
   }
   return Version{numbers[0], numbers[1], numbers.size() == 3 ? numbers[2] : 0};
 }

@@ -18,10 +18,10 @@ struct Version {
   auto operator<=>(const Version&) const = default;
 };
 
-// Facts were taken from the source of this one; what is newer is held against it and said to be unconfirmed.
+// Facts were taken from the source of this version; a newer one is checked against them and reported as unconfirmed.
 inline constexpr Version kKnownVersion{3, 12, 0};
 
-// "3.12" or "3.11.1". Errors: invalid_argument, also for what is not 3.0 to 3.99.
+// "3.12" or "3.11.1". Errors: invalid_argument, also for versions outside 3.0 to 3.99.
 [[nodiscard]] Result<Version> parse_version(std::string_view text);
 std::string to_string(const Version& version);  // "3.12", "3.11.1"
 

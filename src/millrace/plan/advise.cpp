@@ -87,9 +87,9 @@ void add_limits(const Partition& partition, Advice& advice, double& time_s) {
   time_s = *partition.max_time_s;
 }
 
-// Nothing, with a reason in `passed_over`, where the job cannot run so.
+// nullopt, with a reason in `passed_over`, when the job cannot run this way.
 std::optional<Advice> try_one(const AdviceJob& job, const Partition& partition, const Gpu& gpu, int64_t micro,
-                              int64_t gpus, std::string& passed_over, Status& status) {
+                              int64_t gpus, std::string& skipped, Status& status) {
   const auto where = placement(partition, gpus);
   if (!where) return std::nullopt;
   const auto batches = plan_effective_batch({.low = job.effective_low,
@@ -101,7 +101,7 @@ std::optional<Advice> try_one(const AdviceJob& job, const Partition& partition, 
                                              .max_accumulation = 1024,
                                              .tensor_parallel = job.eta.model_parallel});
   if (!batches || batches->exact.empty()) {
-    passed_over += fmt::format("{}{}", passed_over.empty() ? "" : ", ", gpus);
+    skipped += fmt::format("{}{}", skipped.empty() ? "" : ", ", gpus);
     return std::nullopt;
   }
   Advice advice{.partition = partition.name,
@@ -118,7 +118,7 @@ std::optional<Advice> try_one(const AdviceJob& job, const Partition& partition, 
                         static_cast<double>(advice.batch.effective));
   eta.usd_per_gpu_hour = partition.usd_per_gpu_hour;
   if (partition.whole_nodes && partition.usd_per_gpu_hour) {
-    // The whole node is paid for.
+    // The price is for the whole node.
     eta.usd_per_gpu_hour = *partition.usd_per_gpu_hour * static_cast<double>(partition.gpus_per_node) /
                            static_cast<double>(where->gpus_per_node);
   }
@@ -146,13 +146,13 @@ Status try_partition(const AdviceJob& job, const Partition& partition, AdvicePla
   const auto gpu = find_gpu(partition.gpu);
   if (!gpu) {
     plan.why.notes.push_back(
-        fmt::format("{}: passed over, the catalogue does not know its GPU '{}' (--gpu-of NAME=GPU says it)",
+        fmt::format("{}: left out, the catalogue does not know its GPU '{}' (--gpu-of NAME=GPU says it)",
                     partition.name, partition.gpu));
     return {};
   }
   ASSIGN_OR_RETURN(const int64_t micro, micro_batch(job.memory, *gpu));
   if (micro == 0) {
-    plan.why.notes.push_back(fmt::format("{}: passed over, not even one sample is sure to fit {:.1f} GiB of the {}",
+    plan.why.notes.push_back(fmt::format("{}: left out, not even one sample is sure to fit {:.1f} GiB of the {}",
                                          partition.name, gpu->memory_mib.value / 1024, gpu->name));
     return {};
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Where to run a job, of the partitions that exist: what starts now, what is done first, what costs least. For each
+// Where to run a job: the partition that starts it now, the one that finishes first, the one that costs least. For each
 // partition and number of GPUs: the batch that fits, the accumulation that reaches the effective batch, the time as a
 // range, the wait, the cost. Pure functions.
 
@@ -36,19 +36,19 @@ struct Advice {
   EffectiveBatch batch;
   std::string state;            // of the partition
   bool starts_now = false;      // the GPUs are free, and no job waits for them
-  std::optional<Range> wait_s;  // nothing: not known
+  std::optional<Range> wait_s;  // nullopt: unknown
   EtaPlan eta;
   std::string sbatch;              // the command
-  std::vector<std::string> notes;  // what to mind with this one
+  std::vector<std::string> notes;  // cautions for this choice
 };
 
 struct AdvicePlan {
   std::vector<Advice> all;                             // one a partition and number of GPUs
   std::optional<size_t> start_now, fastest, cheapest;  // indices of `all`
   bool priced = false;                                 // `cheapest` is by money; else by GPU-hours
-  Why why;                                             // notes say what was passed over, and why
+  Why why;                                             // notes say which partitions were skipped, and why
 };
-// Errors: invalid_argument (those of plan_eta for the job; nothing to run on at all).
+// Errors: invalid_argument (those of plan_eta for the job; no partition to run on).
 [[nodiscard]] Result<AdvicePlan> advise(const AdviceJob& job, const std::vector<Partition>& partitions);
 
 }  // namespace millrace::plan

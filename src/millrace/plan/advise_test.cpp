@@ -7,6 +7,7 @@
 #include <random>
 
 #include "millrace/base/testing.h"
+#include "millrace/plan/groot_guide.h"
 
 namespace millrace::plan {
 namespace {
@@ -25,7 +26,7 @@ constexpr const char* kLab = R"({"partitions": [
   {"name": "old", "gpu": "GTX 1080", "gpus_per_node": 4, "nodes": 2}]})";
 
 AdviceJob guide_job() {
-  AdviceJob job{.memory = guide_model(), .effective_low = 120, .effective_high = 144};
+  AdviceJob job{.memory = groot_guide_model(), .effective_low = 120, .effective_high = 144};
   job.eta.steps = 10000;
   job.eta.sample_s = 0.13;
   job.eta.measured_on = *find_gpu("rtx4090");
@@ -47,7 +48,7 @@ TEST(PlanAdvise, StartNowFastestCheapest) {
   EXPECT_TRUE(plan->priced);
   EXPECT_EQ(plan->all[*plan->cheapest].partition, "gpu4090");
   EXPECT_THAT(plan->all[*plan->cheapest].notes, Contains(HasSubstr("longer than the partition's limit of 4 h")));
-  EXPECT_THAT(plan->why.notes, Contains(HasSubstr("old: passed over, the catalogue does not know its GPU")));
+  EXPECT_THAT(plan->why.notes, Contains(HasSubstr("old: left out, the catalogue does not know its GPU")));
   for (const Advice& advice : plan->all) {
     EXPECT_EQ(advice.batch.effective, advice.batch.micro * advice.batch.gpus * advice.batch.accumulation);
     EXPECT_GE(advice.batch.effective, 120);
@@ -100,7 +101,7 @@ TEST(PlanAdvise, WhatDoesNotFitIsSaid) {
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->all[*plan->fastest].partition, "gpul40s");
   EXPECT_FALSE(plan->start_now);
-  EXPECT_THAT(plan->why.notes, Contains(HasSubstr("gpu4090: passed over, not even one sample")));
+  EXPECT_THAT(plan->why.notes, Contains(HasSubstr("gpu4090: left out, not even one sample")));
   job.memory.fixed_gib = Range::point(300);
   EXPECT_THAT(advise(job, *parse_partitions(kLab)).error().message(), HasSubstr("fits none of the partitions"));
   job = guide_job();

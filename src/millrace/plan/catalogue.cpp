@@ -20,7 +20,7 @@ constexpr std::string_view kGpuColumns =
     "id,name,memory_mib,memory_source,tflops,tflops_source,gb_per_s,gb_per_s_source,capability,bf16,mig_gb,aliases,"
     "note";
 
-// What a name shortens to, without the maker, the family and punctuation. The longest that a name contains decides.
+// Short names, without maker, family and punctuation. The longest one inside a name decides.
 struct Alias {
   std::string_view text;
   size_t gpu;  // index of Catalogue::gpus

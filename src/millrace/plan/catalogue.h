@@ -46,17 +46,17 @@ struct Gpu {
 };
 
 std::span<const Gpu> gpus();
-// Of sources.csv. REQUIRES: there is one of that name.
+// A row of sources.csv. REQUIRES: it has a source of that name.
 const Source& source_of(std::string_view name);
 
-// By id, or by what a driver, a shop or a Slurm calls it: "NVIDIA H100 80GB HBM3", "gpul40s", "rtx4090",
-// "h100_1g.12gb" and "h100-nvl:1g.12gb" for MIG slices. Error: not_found, with what comes nearest.
+// By id, or by its name in a driver, a shop or a Slurm: "NVIDIA H100 80GB HBM3", "gpul40s", "rtx4090", "h100_1g.12gb"
+// and "h100-nvl:1g.12gb" for MIG slices. Error: not_found, with what comes nearest.
 [[nodiscard]] Result<Gpu> find_gpu(std::string_view name);
 
 // Memory, TFLOPS and bandwidth with their sources, for an answer's Why.
 std::vector<Term> terms_of(const Gpu& gpu);
 
-// The profiles into which MIG can cut `gpu`, smallest first; none when it can cut nothing.
+// The profiles into which MIG can cut `gpu`, smallest first; none without MIG.
 std::vector<Gpu> mig_slices(const Gpu& gpu);
 
 enum class Measure { kTflops, kMemory, kBandwidth };

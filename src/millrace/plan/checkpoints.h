@@ -13,7 +13,7 @@
 
 namespace millrace::plan {
 
-// What is saved of each parameter.
+// The data saved of each parameter.
 struct CheckpointKind {
   std::string_view name;
   std::string_view what;
@@ -30,7 +30,7 @@ struct CheckpointOptions {
   double used_bytes = 0;             // of the quota, by others
   int64_t keep_last = 0;             // 0: not asked
   double bandwidth_bytes_per_s = 0;  // of the file system; 0: not asked
-  double stall_s = 0;                // what a checkpoint costs training; 0: the write time
+  double stall_s = 0;                // the time that a checkpoint costs training; 0: the write time
   double mtbf_s = 0;                 // mean time between failures of the whole job; 0: from gpus
   int64_t gpus = 0;
 };

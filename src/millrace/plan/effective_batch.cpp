@@ -38,7 +38,7 @@ auto order_of(const EffectiveBatch& way, int64_t target) {
   return std::tuple(std::abs(way.effective - target), -way.micro, way.accumulation, way.gpus);
 }
 
-// Of two on the same side of the range, the nearer one.
+// Of two batches on the same side of the range, the nearer one.
 void keep_nearest(std::optional<EffectiveBatch>& kept, const EffectiveBatch& way, int64_t target) {
   if (!kept || order_of(way, target) < order_of(*kept, target)) kept = way;
 }
@@ -70,10 +70,10 @@ Result<EffectiveBatchPlan> plan_effective_batch(const EffectiveBatchOptions& opt
   RETURN_IF_ERROR(check_ways(options));
   const int64_t parallel = options.tensor_parallel * options.pipeline_parallel * options.context_parallel;
   EffectiveBatchPlan plan;
-  std::string passed_over;
+  std::string skipped;
   for (const int64_t gpus : options.gpus) {
     if (parallel < 1 || gpus % parallel != 0) {
-      passed_over += fmt::format("{}{}", passed_over.empty() ? "" : ", ", gpus);
+      skipped += fmt::format("{}{}", skipped.empty() ? "" : ", ", gpus);
       continue;
     }
     for (int64_t micro = options.micro_low; micro <= options.micro_high; ++micro) {
@@ -91,7 +91,7 @@ Result<EffectiveBatchPlan> plan_effective_batch(const EffectiveBatchOptions& opt
   if (plan.exact.empty() && !plan.below && !plan.above) {
     return fail(ErrorCode::kInvalidArgument,
                 "tensor x pipeline x context parallel = {} divides none of the numbers of GPUs ({})", parallel,
-                passed_over);
+                skipped);
   }
   plan.why.formulas = {"effective = micro x data_parallel x accumulation",
                        "data_parallel = gpus / (tensor x pipeline x context parallel)"};
@@ -99,8 +99,8 @@ Result<EffectiveBatchPlan> plan_effective_batch(const EffectiveBatchOptions& opt
       {"range", {static_cast<double>(options.low), static_cast<double>(options.high)}, "samples a step", kGiven},
       {"micro", {static_cast<double>(options.micro_low), static_cast<double>(options.micro_high)}, "samples", kGiven},
       {"tensor x pipeline x context", Range::point(static_cast<double>(parallel)), "GPUs a model", kGiven}};
-  if (!passed_over.empty())
-    plan.why.notes.push_back(fmt::format("{} GPUs are no multiple of {}: passed over", passed_over, parallel));
+  if (!skipped.empty())
+    plan.why.notes.push_back(fmt::format("{} GPUs are not a multiple of {}: left out", skipped, parallel));
   if (plan.exact.empty()) {
     plan.why.notes.emplace_back(
         "nothing lies in the range; with the nearest, scale the learning rate by the factor (SGD, Goyal et al. 2017) "

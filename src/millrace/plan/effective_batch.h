@@ -34,7 +34,7 @@ struct EffectiveBatch {
 
 struct EffectiveBatchPlan {
   // Best first: nearest to the target, then the largest micro batch, then the fewest steps of accumulation, then the
-  // fewest GPUs. Empty when nothing lies in [low, high].
+  // fewest GPUs. Empty when no batch lies in [low, high].
   std::vector<EffectiveBatch> exact;
   std::optional<EffectiveBatch> below, above;  // the nearest, when `exact` is empty
   Why why;

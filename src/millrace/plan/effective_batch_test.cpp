@@ -44,7 +44,7 @@ TEST(PlanEffectiveBatch, ModelParallelGpusCountOnce) {
                              .tensor_parallel = 8,
                              .pipeline_parallel = 2});
   for (const EffectiveBatch& way : plan.exact) EXPECT_EQ(way.data_parallel, way.gpus / 16);
-  EXPECT_THAT(plan.why.notes.front(), HasSubstr("24 GPUs are no multiple of 16"));
+  EXPECT_THAT(plan.why.notes.front(), HasSubstr("24 GPUs are not a multiple of 16"));
   EXPECT_FALSE(plan_effective_batch({.low = 1, .high = 9, .gpus = {6}, .tensor_parallel = 4}));
   EXPECT_FALSE(plan_effective_batch({.low = 0, .high = 9, .gpus = {6}}));
   EXPECT_FALSE(plan_effective_batch({.low = 9, .high = 8, .gpus = {6}}));

@@ -17,7 +17,7 @@ Status check_eta(const EtaOptions& options) {
     return fail(ErrorCode::kInvalidArgument, "steps, micro batch, GPUs and accumulation are 1 or more");
   }
   if (options.gpus % options.model_parallel != 0) {
-    return fail(ErrorCode::kInvalidArgument, "{} GPUs are no multiple of the {} that hold one copy of the model",
+    return fail(ErrorCode::kInvalidArgument, "{} GPUs are not a multiple of the {} that hold one copy of the model",
                 options.gpus, options.model_parallel);
   }
   if (options.sample_s == 0 && (options.parameters == 0 || options.tokens == 0 || !options.gpu)) {
@@ -144,7 +144,7 @@ Result<EtaPlan> plan_eta(const EtaOptions& options) {
   plan.sample_s = sample_time(options, plan.why);
   plan.steps =
       options.micro_steps ? std::ceil(options.steps / static_cast<double>(options.accumulation)) : options.steps;
-  const auto copies = static_cast<double>(options.gpus / options.model_parallel);
+  const double copies = static_cast<double>(options.gpus) / static_cast<double>(options.model_parallel);
   const double passes = static_cast<double>(options.accumulation) * static_cast<double>(options.micro);
   const double samples = passes * copies;
   plan.compute_s = plan.sample_s * passes;

@@ -2,7 +2,7 @@
 #pragma once
 
 // How long a run takes and what it costs, as a range. A step is computing, or waiting for data where that takes longer,
-// then what of the gradients' exchange is not hidden, then its part of a checkpoint. Pure functions.
+// then the exposed part of the gradients' exchange, then its part of a checkpoint. Pure functions.
 
 #include <cstdint>
 #include <optional>
@@ -24,7 +24,7 @@ struct EtaOptions {
   // Forward and backward of one sample on one GPU: measured, or from the model's size.
   double sample_s = 0;             // measured; 0: from the model
   double tolerance = 0.1;          // of the measurement, both ways
-  std::optional<Gpu> measured_on;  // nothing: on `gpu`
+  std::optional<Gpu> measured_on;  // nullopt: on `gpu`
   std::optional<Gpu> gpu;
   double parameters = 0;
   double tokens = 0;            // a sample
@@ -61,7 +61,7 @@ struct EtaPlan {
 // model's copies do not divide).
 [[nodiscard]] Result<EtaPlan> plan_eta(const EtaOptions& options);
 
-// The time of a sample on `to`, from `seconds` on `from`: between what the ratio of compute and that of bandwidth say.
+// The time of a sample on `to`, from `seconds` on `from`: between the ratio of compute and the ratio of bandwidth.
 Range transferred_s(Range seconds, const Gpu& from, const Gpu& to);
 
 }  // namespace millrace::plan

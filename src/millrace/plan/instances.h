@@ -2,8 +2,7 @@
 #pragma once
 
 // EC2 instance types: the one table of the planner and of the linter of cluster files (data/instances.csv). A type that
-// is not in it is unknown, and nothing is said of it. Functions are pure and thread-safe; what they return lives as
-// long as the program.
+// is not in it is unknown. Functions are pure and thread-safe; what they return lives as long as the program.
 
 #include <cstdint>
 #include <span>
@@ -25,7 +24,7 @@ struct Instance {
   std::string_view gpu_id;     // of the catalogue; empty: no GPU, or one that the catalogue does not have
   int64_t efa_interfaces = 0;  // 0: no EFA
   int64_t nvme_gb = 0;         // local, all disks; 0: none
-  int64_t network_mbps = 0;    // 0: not known
+  int64_t network_mbps = 0;    // 0: unknown
   bool arm64 = false;
 
   // Addresses that one node takes from its subnet with or without EFA: one for each network card.

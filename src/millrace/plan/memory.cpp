@@ -4,32 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 #include <tuple>
 
-#include "millrace/plan/detail/table.h"
+#include "millrace/plan/detail/levels.h"
 
 namespace millrace::plan {
 
 namespace {
-
-constexpr double kGuideBaseGib = 5, kGuideOverheadGib = 2, kGuidePerSampleGib = 1.2;
-constexpr const char* kGuide = "GPU strategy guide (GR00T), its constants";
-
-struct LevelName {
-  std::string_view name;
-  double utilisation;
-};
-constexpr std::array<LevelName, 3> kLevels{{{"conservative", 0.75}, {"recommended", 0.85}, {"aggressive", 0.95}}};
-
-// The largest batch with fixed + per_sample x batch <= room; 0 where not even one fits.
-int64_t largest_batch(double room_gib, double fixed_gib, double per_sample_gib) {
-  // 1.2 x 10 must fit into 12 though 1.2 is no binary number.
-  const double count = std::floor((room_gib - fixed_gib) / per_sample_gib + 1e-9);
-  return static_cast<int64_t>(std::clamp(count, 0.0, 1e12));
-}
 
 struct Line {
   double fixed = 0, slope = 0, residual = 0;
@@ -66,21 +49,6 @@ std::string confidence_of(size_t points, double residual, double largest) {
 
 }  // namespace
 
-MemoryModel guide_model() {
-  MemoryModel model{.basis = kGuideBasis,
-                    .fixed_gib = Range::point(kGuideBaseGib),
-                    .per_sample_gib = Range::point(kGuidePerSampleGib),
-                    .overhead_gib = kGuideOverheadGib,
-                    .confidence = "low"};
-  model.why.terms = {{"fixed", model.fixed_gib, "GiB", kGuide},
-                     {"per_sample", model.per_sample_gib, "GiB", kGuide},
-                     {"overhead", Range::point(model.overhead_gib), "GiB", kGuide}};
-  model.why.notes.emplace_back(
-      "the guide's constants are GR00T's, and its 5 GiB are weights alone: full fine-tuning with AdamW needs 16 to 18 "
-      "bytes a parameter besides (--preset full-adamw); measure two batches and give them with --measured");
-  return model;
-}
-
 Result<MemoryModel> calibrate(const MemoryModel& prior, std::span<const Measured> points) {
   if (points.empty()) return fail(ErrorCode::kInvalidArgument, "nothing was measured");
   std::set<int64_t> batches;
@@ -103,7 +71,7 @@ Result<MemoryModel> calibrate(const MemoryModel& prior, std::span<const Measured
                   "one measured batch size cannot tell fixed from per-sample memory: measure a second one (--measured "
                   "twice), or give the memory of a sample (--per-sample) or the model (--parameters and the rest)");
     }
-    // The slope stays the prior's: steep means little is fixed, and the other way round.
+    // The slope stays the prior's: a steep line means little fixed memory, and the reverse.
     double mean = 0;
     for (const Measured& point : points) mean += point.gib / static_cast<double>(points.size());
     const auto batch = static_cast<double>(points[0].batch);
@@ -185,42 +153,6 @@ Result<BatchPlan> plan_batch(const MemoryModel& model, double usable_gib) {
         "train less (--preset lora) or take a larger GPU");
   }
   return plan;
-}
-
-std::span<const GuideRow> guide_table() {
-  static const std::vector<GuideRow> kTable = [] {
-    std::vector<GuideRow> table;
-    for (const data::Row& row :
-         data::rows_of(data::k_guide_batches, "gpu,name,gb,conservative,recommended,aggressive")) {
-      table.push_back(
-          {row[0], row[1], data::number(row[2]), {data::whole(row[3]), data::whole(row[4]), data::whole(row[5])}});
-    }
-    return table;
-  }();
-  return kTable;
-}
-
-std::vector<std::string> guide_disagreements(std::string_view gpu_id) {
-  std::vector<std::string> notes;
-  const std::span<const GuideRow> table = guide_table();
-  const auto row =
-      std::find_if(table.begin(), table.end(), [&](const GuideRow& each) { return each.gpu_id == gpu_id; });
-  if (row == table.end()) return notes;
-  const int64_t most = largest_batch(row->gib - kGuideOverheadGib, kGuideBaseGib, kGuidePerSampleGib);
-  notes.push_back(
-      fmt::format("the guide's own formula gives floor(({:.0f} - 5 - 2) / 1.2) = {} for the {:.0f} GB on the box ({}); "
-                  "its table says {} / {} / {}",
-                  row->gib, most, row->gib, row->name, row->batches[0], row->batches[1], row->batches[2]));
-  for (size_t i = 0; i < kLevels.size(); ++i) {
-    const int64_t batch = row->batches[i];
-    const double used = kGuideOverheadGib + kGuideBaseGib + kGuidePerSampleGib * static_cast<double>(batch);
-    const std::string sum = fmt::format("the table's {} batch {}: 5 + 2 + {} x 1.2 = {:.1f} of {:.0f} GB ({:.0f} %)",
-                                        kLevels[i].name, batch, batch, used, row->gib, 100 * used / row->gib);
-    if (batch > most) notes.push_back(sum + ": it does not fit");
-    if (i + 1 == kLevels.size() && batch < most)
-      notes.push_back(fmt::format("{}: {} samples are left unused", sum, most - batch));
-  }
-  return notes;
 }
 
 }  // namespace millrace::plan

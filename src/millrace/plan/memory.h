@@ -2,10 +2,9 @@
 #pragma once
 
 // How large a batch fits one GPU. memory(batch) = overhead + fixed + per_sample x batch, where `fixed` and `per_sample`
-// come from a model's shape and what trains it, from measured peaks, or are given; a prior is a range, and so is the
+// come from a model's shape and its optimizer, from measured peaks, or are given. A prior is a range, and so is the
 // answer. Pure functions.
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -20,7 +19,7 @@ namespace millrace::plan {
 
 struct MemoryModel {
   std::string basis;                   // "full-adamw", "measured", "GR00T guide", "given constants"
-  Range fixed_gib;                     // weights, gradients, optimizer, what ZeRO-3 gathers
+  Range fixed_gib;                     // weights, gradients, optimizer, layers that ZeRO-3 gathers
   Range per_sample_gib;                // activations and logits; > 0
   double overhead_gib = 0;             // CUDA context, NCCL buffers, fragmentation
   std::string confidence;              // "high", "medium", "low"
@@ -30,11 +29,7 @@ struct MemoryModel {
 
 inline constexpr double kDefaultOverheadGib = 2;  // CUDA context of 0.5 to 1 GiB, NCCL buffers, fragmentation
 
-// 5 + 2 + 1.2 x batch, in GiB: what the GPU strategy guide counts for GR00T, and for no other model.
-MemoryModel guide_model();
-inline constexpr const char* kGuideBasis = "GR00T guide";
-
-// Bytes a parameter: of all weights, and of gradients and optimizer for those that are trained.
+// Bytes per parameter: of all weights, and of gradients and optimizer state for the trained ones.
 struct Preset {
   std::string_view name;
   std::string_view what;
@@ -46,13 +41,13 @@ struct Preset {
 };
 std::span<const Preset> presets();
 
-// What backward finds kept of a layer: everything; its input, attention and every other matrix product (torchtitan's
+// The parts of a layer kept for backward: everything; its input, attention and every other matrix product (torchtitan's
 // policy by operations); its input alone.
 enum class Recompute { kNone, kSelective, kFull };
 
 struct ModelShape {
   double parameters = 0;            // of the whole model
-  std::optional<double> trainable;  // share in (0, 1]; nothing: the preset's
+  std::optional<double> trainable;  // share in (0, 1]; nullopt: the preset's
   int64_t layers = 0;
   int64_t hidden = 0;
   int64_t tokens = 0;                 // a sample, of text
@@ -79,9 +74,9 @@ struct Measured {
   int64_t batch = 0;  // samples on one GPU
   double gib = 0;     // peak that the framework allocated (torch.cuda.max_memory_allocated), not what nvidia-smi shows
 };
-// `prior` moved to what was measured: by least squares from two batch sizes on (of the prior only the overhead stays),
-// by a shift of `fixed` with one. Errors: invalid_argument (nothing measured; one batch size and a prior without
-// per_sample_gib; memory that does not grow with the batch, or so fast that less than nothing is fixed).
+// `prior` fitted to measured peaks: by least squares from two batch sizes on (only the overhead of the prior stays), by
+// a shift of `fixed` with one. Errors: invalid_argument (nothing measured; one batch size and a prior without
+// per_sample_gib; memory that does not grow with the batch, or so fast that `fixed` is negative).
 [[nodiscard]] Result<MemoryModel> calibrate(const MemoryModel& prior, std::span<const Measured> points);
 
 struct Level {
@@ -100,19 +95,8 @@ struct BatchPlan {
   Why why;
 };
 inline constexpr int64_t kMaxBatch = 100'000;
-// `usable_gib` as a driver counts it, before `overhead_gib`. Errors: invalid_argument, an answer that cannot be:
-// samples that take nothing, more than kMaxBatch of them.
+// `usable_gib` as a driver counts it, before `overhead_gib`. Errors: invalid_argument for an impossible answer: samples
+// without memory, or more than kMaxBatch of them.
 [[nodiscard]] Result<BatchPlan> plan_batch(const MemoryModel& model, double usable_gib);
-
-// The guide's own table of batches (data/guide_batches.csv).
-struct GuideRow {
-  std::string_view gpu_id;  // of the catalogue
-  std::string_view name;
-  double gib;                      // the number on the box
-  std::array<int64_t, 3> batches;  // conservative, recommended, aggressive
-};
-std::span<const GuideRow> guide_table();
-// Where that table disagrees with the guide's own formula, with the arithmetic. Empty for a GPU that it does not have.
-std::vector<std::string> guide_disagreements(std::string_view gpu_id);
 
 }  // namespace millrace::plan

@@ -8,6 +8,7 @@
 
 #include "millrace/base/testing.h"
 #include "millrace/plan/catalogue.h"
+#include "millrace/plan/groot_guide.h"
 
 namespace millrace::plan {
 namespace {
@@ -32,7 +33,7 @@ BatchPlan plan_of(const MemoryModel& model, double usable_gib) {
 }
 
 TEST(PlanBatch, TheGuidesFormula) {
-  const MemoryModel guide = guide_model();
+  const MemoryModel guide = groot_guide_model();
   const std::vector<std::pair<double, int64_t>> cases{{11, 3}, {12, 4}, {24, 14}, {48, 34}, {45776.0 / 1024, 31},
                                                       {5, 0}};
   for (const auto& [gib, most] : cases) {
@@ -46,24 +47,24 @@ TEST(PlanBatch, TheGuidesFormula) {
   EXPECT_THAT(plan_of(guide, 5).why.notes.back(), HasSubstr("not even one sample"));
 }
 
-// Our levels fit wherever the guide's formula does; of its table (data/guide_batches.csv) only the 4090's row is right.
+// Our levels fit wherever the guide's formula does; of its table (data/groot_guide_batches.csv) only the 4090's row is
+// right.
 TEST(PlanBatch, TheGuidesTableIsHeldAgainstItsFormula) {
-  EXPECT_THAT(guide_table(), SizeIs(4));
-  for (const GuideRow& row : guide_table()) {
+  EXPECT_THAT(groot_guide_table(), SizeIs(4));
+  for (const GrootGuideRow& row : groot_guide_table()) {
     EXPECT_TRUE(find_gpu(row.gpu_id)) << row.gpu_id;
-    const BatchPlan plan = plan_of(guide_model(), row.gib);
+    const BatchPlan plan = plan_of(groot_guide_model(), row.gib);
     for (size_t i = 0; i < row.batches.size(); ++i) {
       EXPECT_LE(7 + 1.2 * static_cast<double>(plan.levels[i].batch_low), row.gib * plan.levels[i].utilisation + 1e-9);
       EXPECT_EQ(7 + 1.2 * static_cast<double>(row.batches[i]) > row.gib, row.batches[i] > plan.max_low) << row.name;
     }
   }
-  EXPECT_THAT(guide_disagreements("rtx2080ti"), SizeIs(3));
-  EXPECT_THAT(guide_disagreements("rtx2080ti")[1],
-              HasSubstr("5 + 2 + 4 x 1.2 = 11.8 of 11 GB (107 %): it does not fit"));
-  EXPECT_THAT(guide_disagreements("rtx4070"), SizeIs(3));
-  EXPECT_THAT(guide_disagreements("rtx4090"), SizeIs(1));
-  EXPECT_THAT(guide_disagreements("l40s").back(), HasSubstr("31.0 of 48 GB (65 %): 14 samples are left unused"));
-  EXPECT_THAT(guide_disagreements("h200"), IsEmpty());
+  EXPECT_THAT(groot_guide_notes("rtx2080ti"), SizeIs(3));
+  EXPECT_THAT(groot_guide_notes("rtx2080ti")[1], HasSubstr("5 + 2 + 4 x 1.2 = 11.8 of 11 GB (107 %): it does not fit"));
+  EXPECT_THAT(groot_guide_notes("rtx4070"), SizeIs(3));
+  EXPECT_THAT(groot_guide_notes("rtx4090"), SizeIs(1));
+  EXPECT_THAT(groot_guide_notes("l40s").back(), HasSubstr("31.0 of 48 GB (65 %): 14 samples are left unused"));
+  EXPECT_THAT(groot_guide_notes("h200"), IsEmpty());
 }
 
 TEST(PlanBatch, PresetsCountBytesAParameter) {
@@ -190,31 +191,32 @@ TEST(PlanBatch, AnswersThatCannotBeAreRefused) {
   EXPECT_THAT(plan_batch(nothing, 24).error().message(), HasSubstr("takes no memory"));
   // 21.3 B where 21.3 GiB are meant, and a second point that grows by more than the batch.
   const std::array steep{Measured{8, 10}, Measured{9, 20}};
-  EXPECT_THAT(calibrate(guide_model(), steep).error().message(), HasSubstr("cannot be"));
+  EXPECT_THAT(calibrate(groot_guide_model(), steep).error().message(), HasSubstr("cannot be"));
   const std::array one{Measured{8, 21.3}};
   EXPECT_THAT(calibrate(nothing, one).error().message(), HasSubstr("measure a second one"));
 }
 
 TEST(PlanBatch, MeasuredPointsDecide) {
   const std::array exact{Measured{4, 14.8}, Measured{8, 21.3}, Measured{12, 27.8}};
-  const auto model = calibrate(guide_model(), exact);
+  const auto model = calibrate(groot_guide_model(), exact);
   ASSERT_TRUE(model);
   EXPECT_NEAR(model->per_sample_gib.low, 1.625, 1e-9);
   EXPECT_NEAR(model->fixed_gib.low, 8.3, 1e-9);
   EXPECT_NEAR(*model->residual_gib, 0, 1e-9);
   EXPECT_EQ(model->confidence, "high");
   const std::array noisy{Measured{4, 14.8}, Measured{8, 23}, Measured{12, 26}};
-  EXPECT_EQ(calibrate(guide_model(), noisy)->confidence, "medium");
-  EXPECT_LT(calibrate(guide_model(), noisy)->fixed_gib.low, calibrate(guide_model(), noisy)->fixed_gib.high);
+  EXPECT_EQ(calibrate(groot_guide_model(), noisy)->confidence, "medium");
+  EXPECT_LT(calibrate(groot_guide_model(), noisy)->fixed_gib.low,
+            calibrate(groot_guide_model(), noisy)->fixed_gib.high);
   const std::array two{Measured{4, 14.8}, Measured{8, 21.3}};
-  EXPECT_EQ(calibrate(guide_model(), two)->confidence, "medium");
+  EXPECT_EQ(calibrate(groot_guide_model(), two)->confidence, "medium");
   const std::array one{Measured{8, 21.3}};
-  const auto moved = calibrate(guide_model(), one);
+  const auto moved = calibrate(groot_guide_model(), one);
   EXPECT_EQ(moved->confidence, "low");
   EXPECT_NEAR(moved->fixed_gib.low + 8 * moved->per_sample_gib.high, 21.3, 1e-9);
   const std::array flat{Measured{1, 31}, Measured{8, 31}};  // as nvidia-smi shows it
-  EXPECT_THAT(calibrate(guide_model(), flat).error().message(), HasSubstr("nvidia-smi"));
-  EXPECT_FALSE(calibrate(guide_model(), {}));
+  EXPECT_THAT(calibrate(groot_guide_model(), flat).error().message(), HasSubstr("nvidia-smi"));
+  EXPECT_FALSE(calibrate(groot_guide_model(), {}));
 }
 
 // A batch that is measured to take so much fits exactly where so much and the overhead are there.
@@ -233,7 +235,7 @@ TEST(PlanBatch, LevelsAreMonotoneAndNeverPassTheMaximum) {
                                     .vocabulary = static_cast<int64_t>(random() % 3 * 32000)},
                           .zero_stage = static_cast<int>(random() % 4),
                           .shards = static_cast<int64_t>(random() % 16 + 1)};
-    MemoryModel model = round % 3 == 0 ? guide_model() : *preset_model(options);
+    MemoryModel model = round % 3 == 0 ? groot_guide_model() : *preset_model(options);
     if (round % 3 == 2) {
       std::vector<Measured> points{{1, between(1, 20)}};
       if (random() % 2 == 0)

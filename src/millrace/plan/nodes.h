@@ -19,12 +19,12 @@ struct ModelWish {
   double weight = 1;  // > 0
   int64_t min_nodes = 1;
   int64_t max_nodes = 0;  // 0: no limit
-  int64_t multiple = 1;   // nodes come in groups of so many
+  int64_t multiple = 1;   // nodes come in groups of this size
 };
 
 struct NodesOptions {
   int64_t nodes = 0;
-  int64_t spares = 0;  // kept free, to replace what fails
+  int64_t spares = 0;  // kept free, to replace failed nodes
   int64_t gpus_per_node = 8;
   std::vector<ModelWish> models;
   int64_t model_parallel = 1;  // tensor x pipeline x context: GPUs that hold one copy

@@ -31,7 +31,7 @@ struct PackJob {
 struct PackOptions {
   Resources node;
   std::string gpu_type;  // of the sbatch flags; empty: untyped
-  int64_t nodes = 0;     // that there are; 0: as many as it takes
+  int64_t nodes = 0;     // available; 0: as many as needed
   std::vector<PackJob> jobs;
   bool whole_nodes = false;  // --exclusive, JobExclusiveAllocation, OverSubscribe=EXCLUSIVE: one job a node
 };

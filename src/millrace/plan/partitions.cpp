@@ -76,7 +76,7 @@ Result<Partition> partition_of(const Json& entry, size_t number) {
   const auto wrong = [&](std::string_view what) {
     return fail(ErrorCode::kInvalidArgument, "partition {} of the file: {}", number, what);
   };
-  if (!entry.is_object()) return wrong("it is no object");
+  if (!entry.is_object()) return wrong("it is not an object");
   Partition partition{.name = read_text(entry, "name"),
                       .gpu = read_text(entry, "gpu"),
                       .gpu_type = read_text(entry, "gpu_type"),

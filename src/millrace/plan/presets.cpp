@@ -13,9 +13,9 @@ namespace millrace::plan {
 namespace {
 
 constexpr double kGib = 1073741824.0;
-// Fewer are a unit that was forgotten: 7 for 7B.
+// A smaller number is a forgotten unit: 7 for 7B.
 constexpr double kLeastParameters = 1e5;
-// An activation formula leaves out what frameworks keep besides: its upper end is this much more.
+// An activation formula leaves out other memory that frameworks keep: its upper end is this much more.
 constexpr double kPriorMargin = 1.25;
 // Bytes a token, layer and hidden unit: all that one layer's backward needs, and its input alone.
 constexpr double kWholeLayer = 34, kLayerInput = 2;
@@ -32,7 +32,7 @@ bool gathers(const PresetOptions& options) {
   return options.zero_stage == 3 && options.shards > 1;
 }
 
-// The facts of the model without which there is no answer, as flags.
+// The required facts of the model, as flags.
 std::vector<std::string_view> missing_facts(const PresetOptions& options) {
   const ModelShape& shape = options.shape;
   const bool formula = !options.per_sample_gib;
@@ -62,7 +62,7 @@ Status check_options(const PresetOptions& options, const Preset* preset) {
                 preset->name, flags, options.per_sample_gib ? "" : "; --per-sample 1.2GiB replaces the shape");
   }
   if (options.shape.parameters < kLeastParameters) {
-    return fail(ErrorCode::kInvalidArgument, "{:.6g} parameters are no model: write for example 7B or 350M",
+    return fail(ErrorCode::kInvalidArgument, "{:.6g} parameters are not a model: write for example 7B or 350M",
                 options.shape.parameters);
   }
   const double trainable = options.shape.trainable.value_or(preset->trainable);
@@ -141,9 +141,9 @@ Range activation_gib(const PresetOptions& options, Why& why) {
   return Range{bytes(margin.low, logits.low), bytes(margin.high, logits.high)} * (1 / kGib);
 }
 
-// What ZeRO-3 holds whole besides its shards: the layer that computes and the next, the output layer (with the
-// embedding at the upper end, which share a group in FSDP), and the gradients of one such group in FP32 before they are
-// scattered.
+// The parts that ZeRO-3 holds whole, in addition to its shards: the layer that computes and the next, the output layer
+// (with the embedding at the upper end, which share a group in FSDP), and the gradients of one such group in FP32
+// before they are scattered.
 Range gathered_gib(const PresetOptions& options, const Preset& preset, double trainable, Why& why) {
   if (!gathers(options)) return {};
   const ModelShape& shape = options.shape;

@@ -22,7 +22,7 @@ Result<Price> price_of(const Json& entry, size_t number) {
   const auto wrong = [&](std::string_view what) {
     return fail(ErrorCode::kInvalidArgument, "entry {} of the price book {}", number, what);
   };
-  if (!entry.is_object()) return wrong("is no object");
+  if (!entry.is_object()) return wrong("is not an object");
   Price price{.item = text_of(entry, "item"),
               .region = text_of(entry, "region"),
               .purchase = text_of(entry, "purchase"),

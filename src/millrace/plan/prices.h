@@ -31,7 +31,7 @@ struct PriceBook {
   std::string name() const { return source + ", " + date; }
 };
 
-// What is built in: two prices of one instance type, both old. Say so wherever they are used.
+// The built-in book: two prices of one instance type, both old. Say so wherever they are used.
 const PriceBook& builtin_prices();
 
 // {"date": "2026-01-31", "source": "...", "prices": [{"item": "p5e.48xlarge", "gpus": 8, "usd_per_hour": 34.6,
@@ -39,7 +39,7 @@ const PriceBook& builtin_prices();
 // gpus for an instance of the catalogue. Error: invalid_argument, with the entry.
 [[nodiscard]] Result<PriceBook> parse_prices(std::string_view json);
 
-// The price of `item`, the cheapest of those that fit `region` and `purchase` (empty: any). Nothing when there is none.
+// The price of `item`, the cheapest of those that fit `region` and `purchase` (empty: any). nullopt when there is none.
 std::optional<Price> find_price(const PriceBook& book, std::string_view item, std::string_view region = {},
                                 std::string_view purchase = {});
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What stands behind an answer of the planner: ranges instead of points, formulas, and every constant with its source.
+// The evidence of an answer of the planner: ranges instead of points, formulas, and every constant with its source.
 // Plain values.
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Range {
 };
 
 struct Term {
-  std::string name;  // as the formulas have it
+  std::string name;  // its name in the formulas
   Range value;
   std::string unit;
   std::string source;  // "given", "EC2 instance types, 2024-10", "8 x 1.2"
@@ -32,7 +32,7 @@ struct Term {
 struct Why {
   std::vector<std::string> formulas;
   std::vector<Term> terms;
-  std::vector<std::string> notes;  // what disagrees, what was assumed, what to do
+  std::vector<std::string> notes;  // disagreements, assumptions, advice
 
   void add(const Why& other) {
     formulas.insert(formulas.end(), other.formulas.begin(), other.formulas.end());

@@ -43,7 +43,7 @@ Result<formats::Manifest> finish(const std::string& output) {
   }
   for (const formats::ShardEntry& shard : manifest.shards) {
     std::vector<std::string> names = {shard.name, shard.name + std::string(kIndexSuffix)};
-    if (manifest.config.format == output_format_name(OutputFormat::kMegatron)) {
+    if (manifest.config.options.format == OutputFormat::kMegatron) {
       names.push_back(side_file_name(shard.name));
     }
     for (const std::string& name : names) {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "millrace/prepare/detail/inputs.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "millrace/prepare/detail/test_support.h"
+#include "millrace/storage/memory.h"
+#include "millrace/storage/testing/fault.h"
 
 namespace millrace::prepare {
 namespace {
@@ -175,6 +179,75 @@ TEST_F(Inputs, InTheCurrentFolderNeedNoPath) {
   const auto urls = expand_inputs({"*.txt"});
   std::filesystem::current_path(before);
   EXPECT_THAT(urls.value(), ElementsAre("a.txt", "b.txt"));
+}
+
+// A bucket far away: each request takes a while.
+class SlowInputs : public ::testing::Test {
+ protected:
+  static constexpr size_t kInputs = 12;
+
+  SlowInputs() {
+    const auto memory = make_memory_storage("slow-inputs");
+    const auto slow = make_fault_storage(memory, plan_);
+    for (size_t i = 0; i < kInputs; ++i) {
+      Location& at = inputs_.emplace_back();
+      at.storage = slow;
+      at.key = fmt::format("raw/{:02}.txt", i);
+      at.url = "mem://slow-inputs/" + at.key;
+      EXPECT_TRUE(write_object(*memory, at.key, fmt::format("text {}\n", i)));
+    }
+  }
+  auto open(const Task& task = {}) { return open_inputs(inputs_, task, {}, {}, {}); }
+
+  std::shared_ptr<FaultPlan> plan_ = std::make_shared<FaultPlan>();
+  std::vector<Location> inputs_;
+};
+
+TEST_F(SlowInputs, AreOpenedOnceAndSeveralAtATime) {
+  plan_->add({.call = FaultCall::kOpenRead, .count = FaultRule::kForever, .delay = std::chrono::milliseconds(100)});
+  const auto opened = open();
+  ASSERT_TRUE(opened) << opened.error().to_string();
+  ASSERT_EQ(opened->size(), kInputs);
+  for (size_t i = 0; i < kInputs; ++i) {
+    EXPECT_EQ((*opened)[i].name, fmt::format("{:02}.txt", i));
+    const auto reader = open_input((*opened)[i], {});
+    ASSERT_TRUE(reader);
+    std::string text(static_cast<size_t>((*reader)->size()), ' ');
+    ASSERT_TRUE((*reader)->read_at(0, std::as_writable_bytes(std::span(text))));
+    EXPECT_EQ(text, fmt::format("text {}\n", i));
+  }
+  EXPECT_EQ(plan_->hits(), static_cast<int64_t>(kInputs));
+  EXPECT_GT(plan_->most_at_once(), 1);
+}
+
+TEST_F(SlowInputs, WhoseFrontIsBadAreNamedAfterAllAreOpen) {
+  const Location& bad = inputs_[4];
+  ASSERT_TRUE(write_object(*bad.storage, bad.key, std::string(1000, '\0')));
+  const auto opened = open();
+  ASSERT_TRUE(opened) << opened.error().to_string();
+  const Status fronts = check_fronts(*opened);
+  ASSERT_FALSE(fronts);
+  EXPECT_THAT(fronts.error().message(), HasSubstr("04.txt"));
+}
+
+TEST_F(SlowInputs, OfOtherTasksAreNotOpened) {
+  plan_->add({.call = FaultCall::kOpenRead, .count = FaultRule::kForever});
+  const auto opened = open({1, 4});
+  ASSERT_TRUE(opened) << opened.error().to_string();
+  EXPECT_EQ(opened->size(), kInputs / 4);
+  EXPECT_EQ((*opened)[1].name, "05.txt");
+  EXPECT_EQ(plan_->hits(), static_cast<int64_t>(kInputs / 4));
+}
+
+TEST_F(SlowInputs, TheFirstBadOneIsNamedWhicheverFailsFirst) {
+  plan_->add({.call = FaultCall::kOpenRead,
+              .key_part = "03.txt",
+              .delay = std::chrono::milliseconds(50),
+              .error = Error(ErrorCode::kNotFound, "03.txt is gone")});
+  plan_->add({.call = FaultCall::kOpenRead, .key_part = "07.txt", .error = Error(ErrorCode::kNotFound, "07.txt too")});
+  const auto opened = open();
+  ASSERT_FALSE(opened);
+  EXPECT_THAT(opened.error().message(), HasSubstr("03.txt is gone"));
 }
 
 }  // namespace

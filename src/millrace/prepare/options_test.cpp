@@ -38,23 +38,23 @@ std::string random_jsonl(std::mt19937_64& random, int lines) {
 
 PrepareOptions random_options(std::mt19937_64& random) {
   PrepareOptions options;
-  options.documents = formats::DocumentMode::kJsonl;
-  options.format = static_cast<OutputFormat>(random() % 3);
-  options.text = random() % 2 == 0;
-  if (options.format == OutputFormat::kWebDataset && random() % 2 == 0) {
-    options.block_documents = 1 + static_cast<int64_t>(random() % 20);
-  } else if (options.format == OutputFormat::kWebDataset) {
+  options.shards.documents = formats::DocumentMode::kJsonl;
+  options.shards.format = static_cast<OutputFormat>(random() % 3);
+  options.shards.text = random() % 2 == 0;
+  if (options.shards.format == OutputFormat::kWebDataset && random() % 2 == 0) {
+    options.shards.block_documents = 1 + static_cast<int64_t>(random() % 20);
+  } else if (options.shards.format == OutputFormat::kWebDataset) {
     options.ids_format = std::vector<std::string>{"", "npy", "json", "raw"}[random() % 4];
   }
-  options.rules.strip = random() % 2 == 0;
-  options.shard_bytes = random() % 4 == 0 ? 0 : 2'000 + static_cast<int64_t>(random() % 30'000);
-  options.rules.skip_errors = true;
-  options.max_invalid_utf8 = 1;
-  options.rules.max_document_bytes = random() % 2 == 0 ? 1000 : 64 << 20;
-  options.rules.dedup = random() % 2 == 0;
-  if (random() % 2 == 0) options.rules.min_bytes = 3;
-  if (random() % 2 == 0) options.rules.max_tokens = 30;
-  if (random() % 2 == 0) options.eos = "<|bos|>";
+  options.shards.rules.strip = random() % 2 == 0;
+  options.shards.shard_bytes = random() % 4 == 0 ? 0 : 2'000 + static_cast<int64_t>(random() % 30'000);
+  options.shards.rules.skip_errors = true;
+  options.text_rules.max_invalid_utf8 = 1;
+  options.shards.rules.max_document_bytes = random() % 2 == 0 ? 1000 : 64 << 20;
+  options.shards.rules.dedup = random() % 2 == 0;
+  if (random() % 2 == 0) options.shards.rules.min_bytes = 3;
+  if (random() % 2 == 0) options.shards.rules.max_tokens = 30;
+  if (random() % 2 == 0) options.shards.eos = "<|bos|>";
   return options;
 }
 
@@ -133,19 +133,21 @@ TEST_F(Options, ThatContradictEachOtherAreRefused) {
   };
   using ::testing::HasSubstr;
   EXPECT_THAT(refused([](auto& o) { o.ids_format = "csv"; }), HasSubstr("npy, json or raw"));
-  EXPECT_THAT(refused([](auto& o) { o.ids_format = "npy", o.format = OutputFormat::kTokens; }),
+  EXPECT_THAT(refused([](auto& o) { o.ids_format = "npy", o.shards.format = OutputFormat::kTokens; }),
               HasSubstr("tokens have their own form"));
-  EXPECT_THAT(refused([](auto& o) { o.ids_format = "raw", o.block_documents = 8; }), HasSubstr("blocks of documents"));
-  EXPECT_THAT(refused([](auto& o) { o.block_documents = -1; }), HasSubstr("negative"));
-  EXPECT_THAT(refused([](auto& o) { o.rules.min_bytes = 5, o.rules.max_bytes = 4; }), HasSubstr("5 to 4"));
-  EXPECT_THAT(refused([](auto& o) { o.rules.max_tokens = -1; }), HasSubstr("0 to -1"));
+  EXPECT_THAT(refused([](auto& o) { o.ids_format = "raw", o.shards.block_documents = 8; }),
+              HasSubstr("blocks of documents"));
+  EXPECT_THAT(refused([](auto& o) { o.shards.block_documents = -1; }), HasSubstr("negative"));
+  EXPECT_THAT(refused([](auto& o) { o.shards.rules.min_bytes = 5, o.shards.rules.max_bytes = 4; }),
+              HasSubstr("5 to 4"));
+  EXPECT_THAT(refused([](auto& o) { o.shards.rules.max_tokens = -1; }), HasSubstr("0 to -1"));
   EXPECT_THAT(refused([](auto& o) { o.max_errors = -1; }), HasSubstr("negative"));
-  EXPECT_THAT(refused([](auto& o) { o.bos = "<|bos|>"; }), HasSubstr("post-processor puts it there already"));
-  EXPECT_THAT(refused([](auto& o) { o.eos = "nope"; }), HasSubstr("no such token"));
-  EXPECT_THAT(refused([](auto& o) { o.chat = "chatml"; }), HasSubstr("lines of jsonl"));
+  EXPECT_THAT(refused([](auto& o) { o.shards.bos = "<|bos|>"; }), HasSubstr("post-processor puts it there already"));
+  EXPECT_THAT(refused([](auto& o) { o.shards.eos = "nope"; }), HasSubstr("no such token"));
+  EXPECT_THAT(refused([](auto& o) { o.shards.chat = "chatml"; }), HasSubstr("lines of jsonl"));
   EXPECT_THAT(refused([](auto& o) {
-                o.chat = "chatml";
-                o.documents = formats::DocumentMode::kJsonl;
+                o.shards.chat = "chatml";
+                o.shards.documents = formats::DocumentMode::kJsonl;
               }),
               HasSubstr("<|im_start|>"));
 }

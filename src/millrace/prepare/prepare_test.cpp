@@ -25,7 +25,7 @@ class Prepare : public ::testing::Test {
     options_.tokenizer = at("tokenizer.json");
     options_.output = at("out");
     options_.threads = 2;
-    options_.max_invalid_utf8 = 1;  // random text has many
+    options_.text_rules.max_invalid_utf8 = 1;  // random text has many
   }
   std::string at(std::string_view name) const { return root_.path() + "/" + std::string(name); }
   void add_input(const std::string& name, std::string_view text) {
@@ -104,8 +104,8 @@ TEST_F(Prepare, WritesEveryDocumentAsASample) {
 TEST_F(Prepare, WritesJsonIdsAndLeavesTheTextOut) {
   add_input("a.txt", "the in\n");
   options_.ids_format = "json";
-  options_.text = false;
-  options_.add_special_tokens = false;
+  options_.shards.text = false;
+  options_.shards.add_special_tokens = false;
   done();
   const auto read = samples("00000.tar");
   ASSERT_EQ(read.size(), 1u);
@@ -118,13 +118,13 @@ TEST_F(Prepare, WritesJsonIdsAndLeavesTheTextOut) {
 
 TEST_F(Prepare, TakesDocumentsOfEveryMode) {
   add_input("a.txt", "one\ntwo\n \t\nthree\n");
-  options_.documents = formats::DocumentMode::kParagraph;
+  options_.shards.documents = formats::DocumentMode::kParagraph;
   done();
   auto read = samples("00000.tar");
   ASSERT_EQ(read.size(), 2u);
   EXPECT_EQ(read[0].fields.at("text.txt"), "one\ntwo");
 
-  options_.documents = formats::DocumentMode::kFile;
+  options_.shards.documents = formats::DocumentMode::kFile;
   options_.output = at("files");
   done();
   EXPECT_EQ(read_shard(read_file(at("files/00000.tar")), "").value()[0].fields.at("text.txt"),
@@ -132,8 +132,8 @@ TEST_F(Prepare, TakesDocumentsOfEveryMode) {
 
   write_file(at("a.jsonl"), "{\"meta\": {\"body\": \"the \\u00e9\\ud83d\\ude00\"}}\n{\"meta\": {\"body\": \"\"}}\n");
   options_.inputs = {at("a.jsonl")};
-  options_.documents = formats::DocumentMode::kJsonl;
-  options_.text_field = "meta.body";
+  options_.shards.documents = formats::DocumentMode::kJsonl;
+  options_.shards.text_field = "meta.body";
   options_.output = at("out2");
   done();
   read = read_shard(read_file(at("out2/00000.tar")), "").value();
@@ -147,7 +147,7 @@ TEST_F(Prepare, BytesDependOnNothingButInputsAndSettings) {
   SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
   std::mt19937_64 random(seed);
   for (int i = 0; i < 5; ++i) add_input(fmt::format("raw/{}.txt", i), random_text(random, 300));
-  options_.shard_bytes = 500'000;
+  options_.shards.shard_bytes = 500'000;
   options_.threads = 1;
   done();
   const auto expected = folder_content(at("out"));
@@ -171,7 +171,7 @@ TEST_F(Prepare, ShardsRollOverAtSampleBounds) {
   done();
   const auto whole = samples("00000.tar");
   options_.output = at("rolled");
-  options_.shard_bytes = 100'000;
+  options_.shards.shard_bytes = 100'000;
   const PrepareReport report = done();
   ASSERT_GT(report.part.shards.size(), 5u);
   std::vector<ReadSample> joined;
@@ -223,7 +223,7 @@ TEST_F(Prepare, TasksShareTheInputsAndFinishJoinsThem) {
 
 TEST_F(Prepare, FinishMissesWhatLiesBesideAShard) {
   add_input("a.txt", "the\n");
-  options_.format = OutputFormat::kMegatron;
+  options_.shards.format = OutputFormat::kMegatron;
   done();
   ASSERT_TRUE(finish(at("out")));
   std::filesystem::remove(at("out/00000.idx"));
@@ -247,7 +247,7 @@ TEST_F(Prepare, AnEmptyFileIsNoDocument) {
 
 TEST_F(Prepare, RepairsIllFormedUtf8AndCountsIt) {
   add_input("a.txt", "the\nin \xFF\xC3\nthen \xE4\xB8\n");
-  options_.shard_bytes = 1;  // every sample in its own shard
+  options_.shards.shard_bytes = 1;  // every sample in its own shard
   Metrics metrics;
   const auto report = prepare(options_, {}, nullptr, &metrics);
   ASSERT_TRUE(report);
@@ -261,7 +261,7 @@ TEST_F(Prepare, RepairsIllFormedUtf8AndCountsIt) {
 
 TEST_F(Prepare, StrictNamesTheFirstIllFormedByte) {
   add_input("a.txt", "the\n\nin \xFF\nthen \xE4\xB8\n");
-  options_.rules.strict_utf8 = true;
+  options_.shards.rules.strict_utf8 = true;
   const Error error = refused();
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(error.to_string(), AllOf(HasSubstr("a.txt"), HasSubstr("line 3, offset 5"),
@@ -271,28 +271,28 @@ TEST_F(Prepare, StrictNamesTheFirstIllFormedByte) {
 
 TEST_F(Prepare, ARunThatFailedAtOnceIsMendedWithOtherSettings) {
   add_input("a.txt", "the\nin \xFF\n");
-  options_.rules.strict_utf8 = true;
+  options_.shards.rules.strict_utf8 = true;
   EXPECT_EQ(refused().code(), ErrorCode::kInvalidArgument);
-  options_.rules.strict_utf8 = false;
+  options_.shards.rules.strict_utf8 = false;
   EXPECT_EQ(done().part.documents, 2);
 }
 
 TEST_F(Prepare, ALineThatIsNotJsonIsNamed) {
   add_input("a.jsonl", "{\"text\": \"the\"}\n{\"text\": 3}\n");
-  options_.documents = formats::DocumentMode::kJsonl;
+  options_.shards.documents = formats::DocumentMode::kJsonl;
   EXPECT_THAT(refused().to_string(), AllOf(HasSubstr("a.jsonl"), HasSubstr("line 2, offset 16")));
 }
 
 TEST_F(Prepare, JsonEscapesCannotSmuggleInIllFormedText) {
   add_input("a.jsonl", "{\"text\": \"x\\udc00y\"}\n");
-  options_.documents = formats::DocumentMode::kJsonl;
+  options_.shards.documents = formats::DocumentMode::kJsonl;
   const auto report = prepare(options_);
   EXPECT_TRUE(!report || is_utf8(samples("00000.tar")[0].fields.at("text.txt")));
 }
 
 TEST_F(Prepare, ADocumentOverTheLimitIsNamedAndNothingIsLeft) {
   add_input("a.txt", "the\nin\n" + std::string(300'000, 'x') + "\n");
-  options_.rules.max_document_bytes = 100'000;
+  options_.shards.rules.max_document_bytes = 100'000;
   const Error error = refused();
   EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(error.to_string(), AllOf(HasSubstr("a.txt"), HasSubstr("line 3"), HasSubstr("offset 7")));
@@ -302,14 +302,14 @@ TEST_F(Prepare, ADocumentOverTheLimitIsNamedAndNothingIsLeft) {
 TEST_F(Prepare, HalfASurrogatePairIsRepairedAndCounted) {
   add_input("a.jsonl", R"({"text": "a\ud800b \ud83d\ude00 \udc00\ud800 \\ud800 c", "other": "\udfff"})"
                        "\n");
-  options_.documents = formats::DocumentMode::kJsonl;
+  options_.shards.documents = formats::DocumentMode::kJsonl;
   const PrepareReport report = done();
   EXPECT_EQ(report.part.counts.invalid_utf8, 4);
   EXPECT_EQ(read_shard(out("00000.tar"), "00000.tar").value().at(0).fields.at("text.txt"),
             "a\xEF\xBF\xBD"
             "b \xF0\x9F\x98\x80 \xEF\xBF\xBD\xEF\xBF\xBD \\ud800 c");
   options_.output = at("strict");
-  options_.rules.strict_utf8 = true;
+  options_.shards.rules.strict_utf8 = true;
   EXPECT_THAT(refused().to_string(), AllOf(HasSubstr("a.jsonl"), HasSubstr("line 1"), HasSubstr("half a surrogate")));
 }
 
@@ -322,13 +322,13 @@ TEST_F(Prepare, StrippedIsAsPythonStrips) {
   EXPECT_EQ(stripped(""), "");
   for (const std::string kept : {"\u200b", "\ufeff", "\u00e0", "\u2010", "\u3001"}) EXPECT_EQ(stripped(kept), kept);
   add_input("a.txt", "  the in \t\n\u3000\u3000\nx\n");
-  options_.rules.strip = true;
+  options_.shards.rules.strip = true;
   const PrepareReport report = done();
   EXPECT_EQ(report.part.counts.filtered, 1);
   const auto samples = read_shard(out("00000.tar"), "00000.tar").value();
   ASSERT_EQ(samples.size(), 2U);
   EXPECT_EQ(samples[0].fields.at("text.txt"), "the in");
-  options_.rules.strip = false;
+  options_.shards.rules.strip = false;
   EXPECT_THAT(refused().to_string(), HasSubstr("strip: true there"));
 }
 
@@ -341,7 +341,7 @@ TEST_F(Prepare, OtherSettingsInOneFolderAreRefused) {
   EXPECT_THAT(refused().message(), AllOf(HasSubstr("tasks"), HasSubstr("another folder")));
   options_ = first;
   options_.ids_format = "json";
-  options_.text = false;
+  options_.shards.text = false;
   EXPECT_THAT(refused().message(), AllOf(HasSubstr("ids_field"), HasSubstr("text: ")));
   options_ = first;
   std::string other = small_tokenizer_json();
@@ -374,7 +374,7 @@ TEST_F(Prepare, WhatCannotBeDoneIsRefusedBeforeAnythingIsWritten) {
   expect_refused(ErrorCode::kInvalidArgument, "bin");
   options_.threads = -1;
   expect_refused(ErrorCode::kInvalidArgument, "threads");
-  options_.rules.max_document_bytes = 0;
+  options_.shards.rules.max_document_bytes = 0;
   expect_refused(ErrorCode::kInvalidArgument, "max document bytes");
   // Sparse, and larger than any disk this runs on.
   std::ofstream(at("huge.txt")).close();
@@ -395,7 +395,7 @@ TEST_F(Prepare, ADryRunWritesNothing) {
   done();
   options_.dry_run = true;
   EXPECT_EQ(done().shards_reused, 1);
-  options_.text = false;
+  options_.shards.text = false;
   EXPECT_EQ(refused().code(), ErrorCode::kInvalidArgument);
 }
 
@@ -403,7 +403,7 @@ TEST_F(Prepare, ADryRunForetellsWhatComes) {
   std::mt19937_64 random(4);
   for (int i = 0; i < 20; ++i) add_input(fmt::format("{}.txt", i), random_text(random, 500));
   for (const OutputFormat format : {OutputFormat::kWebDataset, OutputFormat::kMegatron, OutputFormat::kTokens}) {
-    options_.format = format;
+    options_.shards.format = format;
     options_.output = at(output_format_name(format));
     options_.dry_run = true;
     const Estimate expected = done().estimate.value();
@@ -446,7 +446,7 @@ TEST_F(Prepare, ShardsMuchLargerThanTheirTextAreToldAndHowToAvoidThem) {
   EXPECT_THAT(done().estimate->advice, HasSubstr("--block"));
   lines.clear();
   options_.dry_run = false;
-  options_.block_documents = 100;
+  options_.shards.block_documents = 100;
   options_.output = at("blocks");
   done();
   EXPECT_THAT(lines, IsEmpty());
@@ -478,7 +478,7 @@ TEST_F(Prepare, ATaskWithoutTextIsOneOfMany) {
 }
 
 TEST_F(Prepare, WhatIsNoTextIsRefusedBeforeAnythingIsWritten) {
-  options_.max_invalid_utf8 = PrepareOptions().max_invalid_utf8;
+  options_.text_rules.max_invalid_utf8 = PrepareOptions().text_rules.max_invalid_utf8;
   const auto expect_refused = [&](std::string_view content, const char* text) {
     options_.inputs.clear();
     add_input("good.txt", "the\n");
@@ -494,7 +494,7 @@ TEST_F(Prepare, WhatIsNoTextIsRefusedBeforeAnythingIsWritten) {
 }
 
 TEST_F(Prepare, ATextThatTurnsIntoAnotherIsFoundOnTheWay) {
-  options_.max_invalid_utf8 = PrepareOptions().max_invalid_utf8;
+  options_.text_rules.max_invalid_utf8 = PrepareOptions().text_rules.max_invalid_utf8;
   std::string text;
   while (text.size() < (1u << 20)) text += "caffe creme\n";
   while (text.size() < (2u << 20)) text += "caf\xE9 cr\xE8me\n";
@@ -508,7 +508,7 @@ TEST_F(Prepare, ProgressAndMetricsAddUp) {
   add_input("a.txt", random_text(random, 500));
   add_input("b.txt", "\xEF\xBB\xBF\n\n");
   add_input("c.txt", "\n\n" + random_text(random, 500));
-  options_.shard_bytes = 50'000;
+  options_.shards.shard_bytes = 50'000;
   for (const bool again : {false, true}) {
     Progress progress;
     Metrics metrics;
@@ -521,6 +521,32 @@ TEST_F(Prepare, ProgressAndMetricsAddUp) {
     EXPECT_EQ(metrics.count(Metric::kTokens), again ? 0 : report->part.tokens);
     EXPECT_EQ(metrics.count(Metric::kWriteBytes), again ? 0 : report->output_bytes);
   }
+}
+
+TEST(PrepareMemory, IsReservedUnderTheCapAndTakesWhatIsLeft) {
+  constexpr int64_t kMiB = 1 << 20;
+  PipelineOptions options{.threads = 2};
+  MemoryBudget large(1024 * kMiB);
+  {
+    const auto memory = reserve_memory(options, large);
+    ASSERT_TRUE(memory);
+    EXPECT_EQ(options.bytes_in_flight, 16 * kMiB);
+    EXPECT_GE(large.reserved_bytes(), 9 * options.bytes_in_flight);
+  }
+  EXPECT_EQ(large.reserved_bytes(), 0);
+
+  MemoryBudget small(64 * kMiB);
+  const auto loader = BufferPool::reserve(small, "loader", 46 * kMiB);
+  ASSERT_TRUE(loader);
+  const auto memory = reserve_memory(options, small);
+  ASSERT_TRUE(memory) << memory.error().to_string();
+  EXPECT_EQ(options.bytes_in_flight, 2 * kMiB);
+  EXPECT_LE(small.reserved_bytes(), small.cap_bytes());
+
+  const auto second = reserve_memory(options, small);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(second.error().message(), ::testing::HasSubstr("loader"));
 }
 
 }  // namespace

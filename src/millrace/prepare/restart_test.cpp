@@ -26,8 +26,8 @@ class Restart : public ::testing::Test {
     options_.inputs = {at("raw")};
     options_.tokenizer = at("tokenizer.json");
     options_.threads = 2;
-    options_.shard_bytes = 250'000;
-    options_.max_invalid_utf8 = 1;  // random text has many
+    options_.shards.shard_bytes = 250'000;
+    options_.text_rules.max_invalid_utf8 = 1;  // random text has many
     expect_undisturbed();
   }
   void expect_undisturbed() {
@@ -197,8 +197,8 @@ TEST_F(Restart, WithOtherInputsIsRefused) {
 
 // The whole folder is the same whatever the inputs are called, where they lie and on which inode.
 TEST_F(Restart, KnowsItsInputsByNameSizeAndTime) {
-  options_.rules.skip_errors = true;
-  options_.rules.max_document_bytes = 500;  // so that there are ledgers
+  options_.shards.rules.skip_errors = true;
+  options_.shards.rules.max_document_bytes = 500;  // so that there are ledgers
   options_.max_errors = 1'000'000;
   write_file(at("raw/deep/4.txt"), random_text(random_, 300));
   expect_undisturbed();

@@ -8,7 +8,6 @@
 #include <optional>
 #include <set>
 
-#include "millrace/formats/parquet.h"
 #include "millrace/prepare/detail/folder.h"
 #include "millrace/prepare/detail/inputs.h"
 #include "millrace/prepare/prepare.h"
@@ -20,7 +19,7 @@ namespace {
 constexpr int64_t kMaxParts = 100'000;  // part names have five digits
 constexpr size_t kCompareBytes = 1 << 20;
 constexpr int64_t kExpansionSample = 8 << 20;  // of text, from the front of a packed file
-constexpr size_t kExpansionInputs = 32;        // so many are looked into
+constexpr size_t kExpansionInputs = 32;        // at most this many are sampled
 
 // One file of the split, being written. With no folder, it only counts.
 class SplitFile {
@@ -63,7 +62,7 @@ class SplitFile {
  private:
   enum class Found { kNone, kSame, kOther };
 
-  // What is there by this name.
+  // The state of an existing file of this name.
   Result<Found> look(const std::stop_token& stop) {
     const Location at = folder_->child(part_.name);
     auto opened = at.storage->open_read(at.key);
@@ -135,7 +134,7 @@ class SplitFiles {
 
   Status append(bool validation, std::string_view text, int64_t documents, int64_t input) {
     SplitFile& file = validation ? *validation_ : *part_;
-    return file.append(text, documents, input, options_.documents == formats::DocumentMode::kParagraph);
+    return file.append(text, documents, input, options_.documents.mode == formats::DocumentMode::kParagraph);
   }
 
   // Ends the last part and makes all of them durable.
@@ -171,7 +170,7 @@ class SplitFiles {
 
 class Splitter {
  public:
-  // `total`: bytes of text of all inputs, as text_sizes foretells them.
+  // `total`: estimated bytes of text of all inputs (text_sizes).
   Splitter(const SplitOptions& options, int64_t total, SplitFiles& files, std::stop_token stop, Progress& progress)
       : options_(options), total_(total), files_(files), stop_(std::move(stop)), progress_(progress) {}
 
@@ -179,10 +178,7 @@ class Splitter {
   Status add(const Input& input, int64_t text_size) {
     expansion_ = input.size > 0 ? static_cast<double>(text_size) / static_cast<double>(input.size) : 1;
     ASSIGN_OR_RETURN(const auto reader, open_input(input, stop_));
-    ASSIGN_OR_RETURN(const auto documents,
-                     formats::open_documents(*reader, {.mode = options_.documents,
-                                                       .text_field = options_.text_field,
-                                                       .max_document_bytes = options_.max_document_bytes}));
+    ASSIGN_OR_RETURN(const auto documents, formats::open_documents(*reader, options_.documents));
     file_bytes_ = 0;
     for (;;) {
       ASSIGN_OR_RETURN(const auto chunk, documents->next());
@@ -229,7 +225,7 @@ class Splitter {
     return files_.append(validation, text.substr(begin), documents, input_);
   }
 
-  // Where in the text of all inputs, laid end to end, a document begins; of packed files and tables a guess.
+  // The offset of a document in the text of all inputs laid end to end; an estimate, for packed files and tables.
   int64_t place_of(const formats::DocumentChunk& chunk, size_t i) const {
     const auto begin = static_cast<int64_t>(chunk.documents[i].begin);
     if (chunk.rows.empty() && chunk.file_bytes == chunk.end) return input_begin_ + chunk.offset + begin;
@@ -256,13 +252,13 @@ class Splitter {
   int64_t input_ = 0;        // its number
   int64_t input_begin_ = 0;  // of the texts laid end to end
   int64_t file_bytes_ = 0;   // of the input, before the chunk
-  double expansion_ = 1;     // bytes of its text for each of its own
+  double expansion_ = 1;     // bytes of text per byte of the file
   size_t part_ = 0;
 };
 
 // The parts' names, and behind them that of the file for validation, if there is one.
 std::vector<std::string> file_names(const SplitOptions& options, bool tables) {
-  const std::string_view ending = tables || options.documents == formats::DocumentMode::kJsonl ? "jsonl" : "txt";
+  const std::string_view ending = tables || options.documents.mode == formats::DocumentMode::kJsonl ? "jsonl" : "txt";
   std::vector<std::string> names;
   for (int64_t i = 0; i < options.parts; ++i) names.push_back(fmt::format("part-{:05}.{}", i, ending));
   if (options.validation > 0) names.push_back(fmt::format("validation.{}", ending));
@@ -308,27 +304,19 @@ Status check_output(const Location& folder, const std::vector<std::string>& name
 }
 
 // Rows of tables become lines of JSON, which other text cannot be joined with.
-Result<bool> are_tables(std::span<const Input> inputs, const std::stop_token& stop) {
-  std::optional<bool> first;
+Result<bool> are_tables(std::span<const Input> inputs) {
   for (const Input& input : inputs) {
-    ASSIGN_OR_RETURN(const auto reader, open_input(input, stop));
-    ASSIGN_OR_RETURN(const bool table, formats::is_parquet(*reader));
-    if (first.value_or(table) != table) {
-      return fail(ErrorCode::kInvalidArgument, "{}: Parquet tables and other files are split apart; this is {}",
-                  input.location.url, table ? "a table" : "none");
-    }
-    first = table;
+    if (input.table == inputs.front().table) continue;
+    return fail(ErrorCode::kInvalidArgument, "{}: Parquet tables and other files are split apart; this is {}",
+                input.location.url, input.table ? "a table" : "none");
   }
-  return first.value_or(false);
+  return !inputs.empty() && inputs.front().table;
 }
 
 // The text that the front of a packed file or table becomes, for each byte of the file.
 Result<double> expansion_of(const Input& input, const SplitOptions& options, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const auto reader, open_input(input, stop));
-  ASSIGN_OR_RETURN(const auto documents,
-                   formats::open_documents(*reader, {.mode = options.documents,
-                                                     .text_field = options.text_field,
-                                                     .max_document_bytes = options.max_document_bytes}));
+  ASSIGN_OR_RETURN(const auto documents, formats::open_documents(*reader, options.documents));
   int64_t text = 0, file = 0;
   while (text < kExpansionSample) {
     ASSIGN_OR_RETURN(const auto chunk, documents->next());
@@ -342,15 +330,12 @@ Result<double> expansion_of(const Input& input, const SplitOptions& options, con
   return file > 0 ? static_cast<double>(text) / static_cast<double>(file) : 1;
 }
 
-// Bytes of text in each input: of plain text its size; of packed files and tables a guess from the front of some.
+// Bytes of text in each input: the size of plain text; for packed files and tables an estimate from the front of some.
 Result<std::vector<int64_t>> text_sizes(std::span<const Input> inputs, const SplitOptions& options, bool tables,
                                         const std::stop_token& stop) {
   std::vector<size_t> packed;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    ASSIGN_OR_RETURN(const auto reader, open_input(inputs[i], stop));
-    ASSIGN_OR_RETURN(const bool is_packed, formats::is_packed(*reader));
-    if (tables || is_packed) packed.push_back(i);
-  }
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (tables || inputs[i].packed) packed.push_back(i);
   std::vector<int64_t> sizes;
   for (const Input& input : inputs) sizes.push_back(input.size);
   const size_t samples = std::min(packed.size(), kExpansionInputs);
@@ -376,24 +361,23 @@ Result<SplitReport> split(const SplitOptions& options, std::stop_token stop, Pro
     return fail(ErrorCode::kInvalidArgument, "{} of the documents for validation: expected 0 to less than 1",
                 options.validation);
   }
-  if (options.documents == formats::DocumentMode::kFile) {
+  if (options.documents.mode == formats::DocumentMode::kFile) {
     return fail(ErrorCode::kInvalidArgument, "split joins files, so a whole file cannot be a document in it");
   }
   ASSIGN_OR_RETURN(const Location folder, open_url(options.output));
   ASSIGN_OR_RETURN(const std::vector<std::string> urls, expand_inputs(options.inputs));
-  ASSIGN_OR_RETURN(const std::vector<Input> inputs, pin_inputs(urls, Task{}, stop));
+  ASSIGN_OR_RETURN(const std::vector<Location> located, locate_inputs(urls));
+  ASSIGN_OR_RETURN(const std::vector<Input> inputs,
+                   open_inputs(located, Task{}, options.documents, options.text_rules, stop));
   const int64_t total = total_bytes(inputs);
   if (total == 0) return fail(ErrorCode::kInvalidArgument, "{}: there is no text to split", options.inputs.front());
-  ASSIGN_OR_RETURN(const bool tables, are_tables(inputs, stop));
-  RETURN_IF_ERROR(check_inputs(
-      inputs, {.mode = options.documents, .text_field = options.text_field},
-      {.mode = options.documents, .json_as_text = options.json_as_text, .max_invalid_utf8 = options.max_invalid_utf8},
-      stop));
+  ASSIGN_OR_RETURN(const bool tables, are_tables(inputs));
+  RETURN_IF_ERROR(check_fronts(inputs));
   const std::vector<std::string> names = file_names(options, tables);
   RETURN_IF_ERROR(check_output(folder, names, inputs));
   ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, text_sizes(inputs, options, tables, stop));
   const int64_t text = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  // What was told from the front of packed files may be too much.
+  // The estimate from the front of packed files may be too high.
   if (!options.dry_run) RETURN_IF_ERROR(check_space(folder, std::max(total, text / 10 * 9)));
 
   Progress unwatched;

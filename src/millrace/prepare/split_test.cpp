@@ -15,7 +15,7 @@ class Split : public ::testing::Test {
  protected:
   Split() {
     options_.output = at("out");
-    options_.max_invalid_utf8 = 1;  // random text has many
+    options_.text_rules.max_invalid_utf8 = 1;  // random text has many
   }
   std::string at(std::string_view name) const { return root_.path() + "/" + std::string(name); }
   void add_input(const std::string& name, std::string_view text) {
@@ -81,7 +81,7 @@ TEST_F(Split, LeavesPartsThatAreThereUnlessToldToReplaceThem) {
 TEST_F(Split, OfNoTextIsRefused) {
   add_input("empty.txt", "");
   EXPECT_EQ(split(options_).error().code(), ErrorCode::kInvalidArgument);
-  options_.max_invalid_utf8 = SplitOptions().max_invalid_utf8;
+  options_.text_rules.max_invalid_utf8 = SplitOptions().text_rules.max_invalid_utf8;
   add_input("a.txt", "BZh91AY&SY and so on");
   EXPECT_THAT(split(options_).error().message(), HasSubstr("bzip2 -d"));
   EXPECT_FALSE(std::filesystem::exists(at("out")));
@@ -95,7 +95,7 @@ TEST_F(Split, InputsDoNotRunIntoEachOther) {
   add_input("d.txt", "three");
   done();
   EXPECT_THAT(parts(), ElementsAre("one\ntwo\nthree"));
-  options_.documents = formats::DocumentMode::kParagraph;
+  options_.documents.mode = formats::DocumentMode::kParagraph;
   done();
   EXPECT_THAT(parts(), ElementsAre("one\n\ntwo\n\nthree"));
 }
@@ -122,7 +122,7 @@ TEST_F(Split, KeepsEveryByteInOrderAndEveryDocumentWhole) {
         documents.push_back(std::move(document));
       }
     }
-    options_.documents = mode;
+    options_.documents.mode = mode;
     options_.parts = 1 + static_cast<int64_t>(random() % 12);
     const SplitReport report = done();
     ASSERT_EQ(std::ssize(parts()), options_.parts);
@@ -170,7 +170,7 @@ TEST_F(Split, IsTheSameAgainAndRefusesPartsOfAnother) {
   EXPECT_THAT(report.error().message(), HasSubstr("part-00002.txt, part-00003.txt"));
   EXPECT_EQ(folder_content(at("out")), before);
   options_.parts = 4;
-  options_.documents = formats::DocumentMode::kJsonl;
+  options_.documents.mode = formats::DocumentMode::kJsonl;
   EXPECT_FALSE(split(options_));
 }
 
@@ -188,10 +188,10 @@ TEST_F(Split, RefusesWhatItCannotDo) {
   options_.parts = 0;
   EXPECT_EQ(split(options_).error().code(), ErrorCode::kInvalidArgument);
   options_ = good;
-  options_.documents = formats::DocumentMode::kFile;
+  options_.documents.mode = formats::DocumentMode::kFile;
   EXPECT_EQ(split(options_).error().code(), ErrorCode::kInvalidArgument);
   options_ = good;
-  options_.max_document_bytes = 1000;
+  options_.documents.max_document_bytes = 1000;
   EXPECT_THAT(split(options_).error().message(), HasSubstr("line 2"));
   EXPECT_THAT(folder_content(at("out")), ::testing::IsEmpty());
   options_ = good;
@@ -203,7 +203,7 @@ TEST_F(Split, RefusesWhatItCannotDo) {
 
 TEST_F(Split, ADryRunCountsAndWritesNothing) {
   add_input("a.jsonl", "{}\n{}\n{}\n");
-  options_.documents = formats::DocumentMode::kJsonl;
+  options_.documents.mode = formats::DocumentMode::kJsonl;
   options_.parts = 3;
   options_.dry_run = true;
   const SplitReport report = done();

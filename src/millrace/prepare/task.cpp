@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <charconv>
 #include <cstdlib>
 
+#include "millrace/base/units.h"
 #include "millrace/formats/manifest.h"
 #include "millrace/prepare/detail/folder.h"
 #include "millrace/prepare/prepare.h"
@@ -10,18 +10,11 @@ namespace millrace::prepare {
 
 namespace {
 
-std::optional<int64_t> whole_number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-// Nothing when the variable is unset.
+// nullopt when the variable is unset.
 Result<std::optional<int64_t>> slurm_number(const char* name) {
   const char* text = std::getenv(name);
   if (text == nullptr) return std::optional<int64_t>();
-  const std::optional<int64_t> value = whole_number(text);
+  const std::optional<int64_t> value = parse_whole(text);
   if (!value) return fail(ErrorCode::kInvalidArgument, "{}=\"{}\": not a whole number", name, text);
   return value;
 }
@@ -31,8 +24,8 @@ Result<std::optional<int64_t>> slurm_number(const char* name) {
 Result<Task> parse_task(std::string_view text) {
   const size_t slash = text.find('/');
   if (slash != std::string_view::npos) {
-    const auto index = whole_number(text.substr(0, slash));
-    const auto count = whole_number(text.substr(slash + 1));
+    const auto index = parse_whole(text.substr(0, slash));
+    const auto count = parse_whole(text.substr(slash + 1));
     if (index && count && *index >= 0 && *index < *count) return Task{*index, *count};
   }
   return fail(ErrorCode::kInvalidArgument, "task \"{}\": expected I/N with 0 <= I < N, such as 0/10", text);
@@ -49,7 +42,7 @@ struct SlurmArray {
   Task task() const { return {(id - first) / step, tasks}; }
 };
 
-// Nothing when there is no array.
+// nullopt when there is no array.
 Result<std::optional<SlurmArray>> slurm_array() {
   ASSIGN_OR_RETURN(const auto id, slurm_number("SLURM_ARRAY_TASK_ID"));
   if (!id) return std::optional<SlurmArray>();
@@ -67,7 +60,7 @@ Result<std::optional<SlurmArray>> slurm_array() {
   return std::optional(SlurmArray{*id, *first, *last, step, tasks.value_or((*last - *first) / step + 1)});
 }
 
-// How many tasks a folder was begun with.
+// The number of tasks that a folder was begun with.
 Result<std::optional<int64_t>> tasks_of_folder(const Location& folder) {
   ASSIGN_OR_RETURN(const auto json, read_if_there(folder, formats::kConfigName));
   if (!json) return std::optional<int64_t>();

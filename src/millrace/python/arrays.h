@@ -13,7 +13,7 @@
 
 namespace millrace::python {
 
-// A capsule that drops `owner` when the last array over it is gone.
+// A capsule that releases `owner` when the last array over it is gone.
 template <class Owner>
 nb::capsule keep_alive(std::shared_ptr<Owner> owner) {
   auto* const kept = new std::shared_ptr<Owner>(std::move(owner));

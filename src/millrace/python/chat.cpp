@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/tokenizer/chat.h"
+#include "millrace/chat/chat.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -18,10 +18,10 @@ namespace millrace::python {
 
 namespace {
 
-using tokenizer::ChatEncoder;
-using tokenizer::ChatTemplate;
-using tokenizer::LearnedSpan;
-using tokenizer::MaskTrouble;
+using chat::ChatEncoder;
+using chat::ChatTemplate;
+using chat::LearnedSpan;
+using chat::MaskTrouble;
 using tokenizer::Offset;
 
 // ids, mask, turns lost, turns overrun.
@@ -69,7 +69,7 @@ nb::tuple encode_rendered(PyTokenizer& tokenizer, nb::str text, const std::vecto
       return encoder.encode(view, {.add_special_tokens = false}, ids, &offsets);
     }));
     mask.resize(ids.size());
-    trouble = tokenizer::mark_learned(offsets, learned, mask);
+    trouble = chat::mark_learned(offsets, learned, mask);
     return {};
   });
   return encoded(std::move(ids), std::move(mask), trouble);

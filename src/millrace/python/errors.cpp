@@ -9,11 +9,11 @@ namespace millrace::python {
 
 namespace {
 
-// Created once with the module and never freed: exceptions may be raised until the interpreter is gone.
+// Created once with the module and never freed: exceptions may be raised until the interpreter has ended.
 PyObject* corruption_error = nullptr;
 PyObject* cancelled_error = nullptr;
 
-std::optional<std::thread::id> ending_thread;  // that in which Python ends; guarded by the GIL
+std::optional<std::thread::id> ending_thread;  // the thread in which Python ends; guarded by the GIL
 
 struct PythonClass {
   PyObject* type;
@@ -50,11 +50,17 @@ PythonClass class_of(ErrorCode code) {
   return {PyExc_OSError, 0};
 }
 
+PythonClass class_of(const Error& error) {
+  if (error.code() == ErrorCode::kResourceExhausted && error.sys_errno() == ENOMEM) return {PyExc_MemoryError, 0};
+  // Of the system, not of a service: OSError picks its child by the number, and has none for EIO.
+  if (error.code() == ErrorCode::kUnavailable && error.sys_errno() != 0) return {PyExc_OSError, error.sys_errno()};
+  return class_of(error.code());
+}
+
 }  // namespace
 
 void raise(const Error& error) {
-  const bool no_memory = error.code() == ErrorCode::kResourceExhausted && error.sys_errno() == ENOMEM;
-  const PythonClass python = no_memory ? PythonClass{PyExc_MemoryError, 0} : class_of(error.code());
+  const PythonClass python = class_of(error);
   const std::string text = error.to_string();
   if (python.default_errno != 0) {
     const int number = error.sys_errno() != 0 ? error.sys_errno() : python.default_errno;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The one place where an Error becomes a Python exception, and the way blocking calls let go of the GIL.
+// Turns an Error into a Python exception (the only place that does), and releases the GIL around blocking calls.
 
 #include <nanobind/nanobind.h>
 
@@ -26,7 +26,7 @@ T unwrap(Result<T> result) {
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
-// Runs `call` without the GIL and unwraps what it answers.
+// Runs `call` without the GIL and unwraps its Result.
 template <class Call>
 auto without_gil(Call&& call) {
   auto result = [&] {
@@ -36,7 +36,7 @@ auto without_gil(Call&& call) {
   return unwrap(std::move(result));
 }
 
-// How long a wait goes on before it looks whether Ctrl-C was pressed.
+// How often a wait looks for Ctrl-C: too short for a person to notice, long enough to cost no CPU.
 inline constexpr std::chrono::milliseconds kSignalPoll{50};
 
 // Raises KeyboardInterrupt (or what a handler raised) when a signal arrived. REQUIRES: the GIL.
@@ -46,8 +46,18 @@ void register_errors(nb::module_& m);
 void register_tokenizer(nb::module_& m);
 void register_chat(nb::module_& m);
 void register_prepare(nb::module_& m);
+void register_dataset(nb::module_& m);
 void register_loader(nb::module_& m);
 void register_checkpoint(nb::module_& m);
 void register_sync(nb::module_& m);
+void register_link(nb::module_& m);
+void register_objects(nb::module_& m);
+void register_episodes(nb::module_& m);
+void register_record(nb::module_& m);
+void register_rows(nb::module_& m);
+void register_video(nb::module_& m);
+void register_lerobot(nb::module_& m);
+void register_lerobot_download(nb::module_& m);
+void register_lerobot_feed(nb::module_& m);
 
 }  // namespace millrace::python

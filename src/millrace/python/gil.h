@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The GIL, let go of for a while.
+// Releases the GIL for a scope.
 
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
 namespace millrace::python {
 
-// While it lives others may run Python. In a daemon thread, Python up to 3.13 ends the thread when it asks for the GIL
-// after the interpreter began to go: by unwinding its stack, which ends the process at the first frame that may not be
-// unwound. Such a thread stays where it is instead, as it does from 3.14 on, and the process ends around it.
+// While it lives, other threads may run Python. When a daemon thread asks for the GIL after the interpreter began to
+// end, Python up to 3.13 ends the thread by unwinding its stack, which aborts the process at the first frame that must
+// not be unwound. Such a thread blocks here instead, as in Python 3.14, and the process ends around it.
 class GilRelease {
  public:
   GilRelease() : state_(PyEval_SaveThread()) {}

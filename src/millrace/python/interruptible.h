@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Long calls that Ctrl-C ends cleanly.
+// Runs long calls that Ctrl-C ends cleanly.
 
 #include <functional>
 #include <optional>
@@ -12,8 +12,8 @@
 
 namespace millrace::python {
 
-// Runs `call(stop_token)` on a thread of its own while this one looks for Ctrl-C; a signal stops the work cleanly
-// first. REQUIRES: the GIL.
+// Runs `call(stop_token)` on a new thread while this one looks for Ctrl-C. A signal stops the work cleanly first.
+// REQUIRES: the GIL.
 template <class T>
 T interruptible(const std::function<Result<T>(std::stop_token)>& call) {
   std::stop_source stop;

@@ -6,15 +6,16 @@
 
 #include "millrace/base/log.h"
 #include "millrace/base/metrics.h"
+#include "millrace/link/stub_reader.h"
 #include "millrace/python/errors.h"
 
 namespace millrace::python {
 
 namespace {
 
-// Lines go to a Python callable (level, text); None ends that. Worker threads take the GIL for a line, which they must
-// not try once the interpreter is going away: the package passes None at exit, and this waits until no thread is in the
-// callable.
+// Sends log lines to a Python callable (level, text); None ends that. Worker threads take the GIL for a line, which
+// they must not do once the interpreter is ending. So the package passes None at exit, and this function waits until no
+// thread is in the callable.
 void set_python_log(nb::object callable) {
   LogSink sink;
   if (!callable.is_none()) {
@@ -56,24 +57,35 @@ nb::dict process_metrics_dict() {
 }  // namespace
 
 NB_MODULE(_core, m) {
-  nb::set_leak_warnings(false);  // what a daemon thread still holds as Python ends is nothing that users can mend
+  nb::set_leak_warnings(false);  // users cannot fix objects that a daemon thread holds as Python ends
   m.doc() = "The C++ core of Millrace. Use the names of the package `millrace`; this module is its inside.";
   m.attr("__version__") = MILLRACE_VERSION;
+  link::read_stubs_from_buckets();
   register_errors(m);
   m.def("set_log", &set_python_log, nb::arg("callable").none(),
         "Hands log lines to callable(level: str, text: str); None drops them.");
   m.def("metric_table", &metric_table, nb::sig("def metric_table() -> list[dict[str, str]]"),
         "Every metric: name, unit, stability, help.");
   m.def("metrics", &process_metrics_dict, nb::sig("def metrics() -> dict[str, int]"),
-        "What this process has asked of servers so far, whoever asked (loaders, checkpoints, copies): requests, "
+        "The requests of this process to servers so far (loaders, checkpoints, copies): requests, "
         "retries,\n"
-        "slow_downs, hedges, sent_bytes, received_bytes; docs/metrics.md says what each is.");
+        "slow_downs, hedges, sent_bytes, received_bytes; docs/metrics.md explains each.");
   register_tokenizer(m);
   register_chat(m);
   register_prepare(m);
+  register_dataset(m);
   register_loader(m);
   register_checkpoint(m);
   register_sync(m);
+  register_link(m);
+  register_objects(m);
+  register_episodes(m);
+  register_record(m);
+  register_rows(m);
+  register_video(m);
+  register_lerobot(m);
+  register_lerobot_download(m);
+  register_lerobot_feed(m);
 }
 
 }  // namespace millrace::python

@@ -9,6 +9,7 @@
 
 #include "millrace/python/interruptible.h"
 #include "millrace/python/path_arg.h"
+#include "millrace/python/pyarrow.h"
 #include "millrace/python/results.h"
 
 namespace millrace::python {
@@ -53,6 +54,7 @@ PrepareResult prepare_py(OneOrManyPaths inputs, PathArg tokenizer, PathArg out,
                          int64_t max_tokens, int threads, bool json_as_text, double max_invalid_utf8, bool replace,
                          bool dry_run, bool strip) {
   if (on_error != "fail" && on_error != "skip") throw nb::value_error("on_error: expected 'fail' or 'skip'");
+  find_pyarrow();
   prepare::PrepareOptions options;
   options.inputs = to_paths(std::move(inputs));
   options.tokenizer = std::move(tokenizer.text);
@@ -62,32 +64,32 @@ PrepareResult prepare_py(OneOrManyPaths inputs, PathArg tokenizer, PathArg out,
   } else if (const auto slurm = unwrap(prepare::task_from_slurm(options.output))) {
     options.task = *slurm;
   }
-  options.format = unwrap(prepare::parse_output_format(format));
+  options.shards.format = unwrap(prepare::parse_output_format(format));
   options.ids_format = ids.value_or("");
-  options.text = text;
-  options.block_documents = block_documents;
-  options.documents = unwrap(formats::parse_document_mode(documents));
-  options.text_field = std::move(text_field);
-  options.chat = std::move(chat);
-  options.refuse_control_text = refuse_control_text;
-  options.add_special_tokens = add_special_tokens;
-  options.bos = std::move(bos);
-  options.eos = std::move(eos);
-  options.shard_bytes = shard_bytes;
-  options.rules.strict_utf8 = strict;
-  options.rules.max_document_bytes = max_document_bytes;
-  options.rules.skip_errors = on_error == "skip";
+  options.shards.text = text;
+  options.shards.block_documents = block_documents;
+  options.shards.documents = unwrap(formats::parse_document_mode(documents));
+  options.shards.text_field = std::move(text_field);
+  options.shards.chat = std::move(chat);
+  options.shards.refuse_control_text = refuse_control_text;
+  options.shards.add_special_tokens = add_special_tokens;
+  options.shards.bos = std::move(bos);
+  options.shards.eos = std::move(eos);
+  options.shards.shard_bytes = shard_bytes;
+  options.shards.rules.strict_utf8 = strict;
+  options.shards.rules.max_document_bytes = max_document_bytes;
+  options.shards.rules.skip_errors = on_error == "skip";
   options.max_errors = max_errors;
-  options.rules.dedup = dedup;
+  options.shards.rules.dedup = dedup;
   options.dedup_memory_bytes = dedup_memory_bytes;
-  options.rules.min_bytes = min_bytes;
-  options.rules.max_bytes = max_bytes;
-  options.rules.min_tokens = min_tokens;
-  options.rules.max_tokens = max_tokens;
-  options.rules.strip = strip;
+  options.shards.rules.min_bytes = min_bytes;
+  options.shards.rules.max_bytes = max_bytes;
+  options.shards.rules.min_tokens = min_tokens;
+  options.shards.rules.max_tokens = max_tokens;
+  options.shards.rules.strip = strip;
   options.threads = threads;
-  options.json_as_text = json_as_text;
-  options.max_invalid_utf8 = max_invalid_utf8;
+  options.text_rules.json_as_text = json_as_text;
+  options.text_rules.max_invalid_utf8 = max_invalid_utf8;
   options.replace = replace;
   options.dry_run = dry_run;
   const auto report =
@@ -129,17 +131,18 @@ nb::typed<nb::list, SplitPart> split_py(OneOrManyPaths inputs, PathArg out, int6
                                         std::string text_field, double validation, uint64_t seed,
                                         int64_t max_document_bytes, bool json_as_text, double max_invalid_utf8,
                                         bool replace, bool dry_run) {
+  find_pyarrow();
   prepare::SplitOptions options;
   options.inputs = to_paths(std::move(inputs));
   options.output = std::move(out.text);
   options.parts = parts;
-  options.documents = unwrap(formats::parse_document_mode(documents));
-  options.text_field = std::move(text_field);
+  options.documents.mode = unwrap(formats::parse_document_mode(documents));
+  options.documents.text_field = std::move(text_field);
   options.validation = validation;
   options.seed = seed;
-  options.max_document_bytes = max_document_bytes;
-  options.json_as_text = json_as_text;
-  options.max_invalid_utf8 = max_invalid_utf8;
+  options.documents.max_document_bytes = max_document_bytes;
+  options.text_rules.json_as_text = json_as_text;
+  options.text_rules.max_invalid_utf8 = max_invalid_utf8;
   options.replace = replace;
   options.dry_run = dry_run;
   const auto report =
@@ -181,7 +184,7 @@ void register_prepare(nb::module_& m) {
       ".u32);\n"
       "        None: 'npy'. Other formats have their own form of ids and take none.\n"
       "    text: write text.txt beside the ids.\n"
-      "    block_documents: of tar shards: the ids of so many documents in one member; 0: one each.\n"
+      "    block_documents: of tar shards: the number of documents whose ids share one member; 0: one each.\n"
       "    shard_bytes: start a new shard at this size; 0: one shard a task.\n"
       "    documents: 'line', 'paragraph', 'file' or 'jsonl'; a row of a Parquet table is always one.\n"
       "    text_field: the field of a jsonl object ('meta.body' inside objects) or the column of a table.\n"
@@ -198,7 +201,7 @@ void register_prepare(nb::module_& m) {
       "    json_as_text: lines or paragraphs of JSON are meant, instead of being an error.\n"
       "    max_invalid: refuse a file with more ill-formed UTF-8 sequences a byte than this; 1 takes any.\n"
       "    replace: write a finished task again when its inputs are others now, instead of raising.\n"
-      "    dry_run: write nothing, and tell from a sample how much it will be.\n"
+      "    dry_run: write no file, and estimate the output from a sample.\n"
       "Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...; of a dry run\n"
       "    also expected_documents, expected_tokens, expected_output_bytes and sampled_bytes.\n"
       "Raises: FileNotFoundError, ValueError, FileExistsError (finished from other inputs), OSError (no space),\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the package's functions answer: dicts, whose keys python/millrace/results.py tells to type checkers.
+// The results of the package's functions: dicts. python/millrace/results.py declares their keys for type checkers.
 
 #include <nanobind/nanobind.h>
 
@@ -21,6 +21,9 @@ class SplitPart : public nb::dict {
 class TransferResult : public nb::dict {
   NB_OBJECT_DEFAULT(TransferResult, nb::dict, "TransferResult", PyDict_Check)
 };
+class DownloadResult : public nb::dict {
+  NB_OBJECT_DEFAULT(DownloadResult, nb::dict, "DownloadResult", PyDict_Check)
+};
 class ListEntry : public nb::dict {
   NB_OBJECT_DEFAULT(ListEntry, nb::dict, "ListEntry", PyDict_Check)
 };
@@ -32,6 +35,24 @@ class VerifyResult : public nb::dict {
 };
 class StageResult : public nb::dict {
   NB_OBJECT_DEFAULT(StageResult, nb::dict, "StageResult", PyDict_Check)
+};
+class MadeDatasetResult : public nb::dict {
+  NB_OBJECT_DEFAULT(MadeDatasetResult, nb::dict, "MadeDatasetResult", PyDict_Check)
+};
+class EpisodesResult : public nb::dict {
+  NB_OBJECT_DEFAULT(EpisodesResult, nb::dict, "EpisodesResult", PyDict_Check)
+};
+class LinkStatusResult : public nb::dict {
+  NB_OBJECT_DEFAULT(LinkStatusResult, nb::dict, "LinkStatusResult", PyDict_Check)
+};
+class LinkWaitResult : public nb::dict {
+  NB_OBJECT_DEFAULT(LinkWaitResult, nb::dict, "LinkWaitResult", PyDict_Check)
+};
+class LinkReleaseResult : public nb::dict {
+  NB_OBJECT_DEFAULT(LinkReleaseResult, nb::dict, "LinkReleaseResult", PyDict_Check)
+};
+class LinkRestoreResult : public nb::dict {
+  NB_OBJECT_DEFAULT(LinkRestoreResult, nb::dict, "LinkRestoreResult", PyDict_Check)
 };
 class StepInfo : public nb::dict {
   NB_OBJECT_DEFAULT(StepInfo, nb::dict, "StepInfo", PyDict_Check)

@@ -17,7 +17,7 @@ std::string_view utf8_of(nb::handle text) {
 
 StrView::StrView(nb::handle text) {
 #ifndef Py_LIMITED_API                             // which doesn't say how a str is held
-  constexpr Py_ssize_t kMostCharacters = 1 << 22;  // of which the scratch memory holds the UTF-8
+  constexpr Py_ssize_t kMostCharacters = 1 << 22;  // characters whose UTF-8 fits the scratch memory
   PyObject* const object = text.ptr();
   const bool is_plain = PyUnicode_Check(object) != 0 && PyUnicode_IS_COMPACT(object) && !PyUnicode_IS_ASCII(object) &&
                         PyUnicode_GET_LENGTH(object) <= kMostCharacters;

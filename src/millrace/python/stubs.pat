@@ -1,7 +1,14 @@
 _core.__prefix__:
     from millrace.results import (
+        DownloadResult,
+        EpisodesResult,
         FinishResult,
+        LinkReleaseResult,
+        LinkRestoreResult,
+        LinkStatusResult,
+        LinkWaitResult,
         ListEntry,
+        MadeDatasetResult,
         PrepareResult,
         RemoveResult,
         SplitPart,

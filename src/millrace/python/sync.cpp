@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/sync/sync.h"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <deque>
-#include <exception>
 #include <memory>
 
 #include "millrace/python/interruptible.h"
@@ -56,7 +53,7 @@ Dict report_dict(const sync::SyncReport& report) {
   return d;
 }
 
-// Raises for a run that failed in any part, as the verbs exit with 1.
+// Raises when any part of a run failed, as the verbs exit with 1.
 Result<sync::SyncReport> whole(Result<sync::SyncReport> report) {
   if (report) RETURN_IF_ERROR(report->status());
   return report;
@@ -119,7 +116,7 @@ ListEntry entry_dict(const sync::LsEntry& entry) {
   return d;
 }
 
-// What `ls` answers: an iterator that holds one page, however many entries there are.
+// The result of `ls`: an iterator that holds one page, whatever the number of entries.
 class PyListing {
  public:
   PyListing(const std::string& url, bool recursive, const Rules& filters) {
@@ -143,7 +140,7 @@ class PyListing {
   void fetch() {
     Entries more = interruptible<Entries>([this](std::stop_token stop) -> Result<Entries> {
       const std::stop_callback passed_on(stop, [this] { stop_.request_stop(); });
-      MutexLock lock(mutex_);  // iterators are for one thread; of two, none may break the other
+      MutexLock lock(mutex_);  // iterators are for one thread; a second one must not break it
       Entries entries;
       while (entries.size() < kAtOnce) {
         ASSIGN_OR_RETURN(auto entry, listing_->next());
@@ -223,169 +220,6 @@ StageResult stage_py(const PathArg& source, const PathArg& target, bool create_b
   return d;
 }
 
-using Buffer = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using ConstBuffer = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-// Where an object is that is read or written by one call after the other, each of which Ctrl-C ends while a server is
-// waited for. After that the object is of no more use.
-class StoppableObject {
- public:
-  explicit StoppableObject(const std::string& url) : location_(unwrap(open_url(url))) {
-    Location own = location_.with_stop(stop_.get_token());
-    waits_for_server_ = own.storage != location_.storage;
-    location_ = std::move(own);
-  }
-  const Location& location() const { return location_; }
-
-  // What `call` answers, which runs without the GIL.
-  template <class T>
-  T run(const std::function<Result<T>()>& call) const {
-    if (!waits_for_server_) return without_gil(call);
-    return interruptible<T>([&](const std::stop_token& stop) {
-      const std::stop_callback stop_all(stop, [all = stop_]() mutable { all.request_stop(); });
-      return call();
-    });
-  }
-
- private:
-  std::stop_source stop_;
-  Location location_;
-  bool waits_for_server_ = false;
-};
-
-// An open object; `millrace.open` puts a file object around it.
-class PyReader {
- public:
-  explicit PyReader(const std::string& url) : object_(url) {
-    const Location& at = object_.location();
-    reader_ = object_.run<std::unique_ptr<RandomReader>>([&] { return at.storage->open_read(at.object_key()); });
-  }
-  int64_t read_into(int64_t offset, const Buffer& out) {
-    if (offset < 0) throw nb::value_error("offset: it is negative");
-    const int64_t size = std::clamp<int64_t>(reader_->size() - offset, 0, static_cast<int64_t>(out.size()));
-    object_.run<void>([&] {
-      return reader_->read_at(std::min(offset, reader_->size()),
-                              std::as_writable_bytes(std::span<uint8_t>(out.data(), static_cast<size_t>(size))));
-    });
-    return size;
-  }
-  // `size` bytes, fewer at the end; straight into the object that is answered.
-  nb::bytes read(int64_t offset, int64_t size) const {
-    if (offset < 0 || size < 0) throw nb::value_error("read: offset and size are not negative");
-    const int64_t begin = std::min(offset, reader_->size());
-    Piece piece = make_piece(std::min(size, reader_->size() - begin));
-    if (!piece.memory.empty()) object_.run<void>([&] { return reader_->read_at(begin, piece.memory); });
-    return std::move(piece.bytes);
-  }
-  // All at once, as the storage serves them best, which no one waits for one by one.
-  nb::list read_ranges(const std::vector<int64_t>& offsets, const std::vector<int64_t>& sizes) const {
-    if (offsets.size() != sizes.size()) throw nb::value_error("read_ranges: as many sizes as offsets are needed");
-    nb::list all;
-    std::stop_source stop;
-    std::vector<Operation> operations;
-    for (size_t i = 0; i < offsets.size(); ++i) {
-      const bool inside = offsets[i] >= 0 && sizes[i] >= 0 && offsets[i] <= reader_->size() - sizes[i];
-      if (!inside) {
-        throw nb::value_error(fmt::format("read_ranges: {} bytes at offset {}: {} has {} bytes", sizes[i], offsets[i],
-                                          reader_->name(), reader_->size())
-                                  .c_str());
-      }
-      const Piece piece = make_piece(sizes[i]);
-      all.append(piece.bytes);
-      if (piece.memory.empty()) continue;
-      operations.push_back(
-          {.what = Operation::Read{reader_.get(), offsets[i], piece.memory}, .stop = stop.get_token()});
-    }
-    std::exception_ptr interrupted;
-    const Status status = run_operations(operations, stop, interrupted);
-    if (interrupted) std::rethrow_exception(interrupted);
-    unwrap(status);
-    return all;
-  }
-  int64_t size() const { return reader_->size(); }
-  std::string version() const { return std::string(reader_->version()); }
-
- private:
-  // A bytes object that is still being filled, which nobody else may see.
-  struct Piece {
-    nb::bytes bytes;
-    std::span<std::byte> memory;
-  };
-  static Piece make_piece(int64_t size) {
-    nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, size));
-    if (!bytes.is_valid()) throw nb::python_error();
-    // SAFETY: characters as bytes.
-    auto* const data = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes.ptr()));
-    return {nb::bytes(std::move(bytes)), {data, static_cast<size_t>(size)}};
-  }
-
-  // Ends when every operation has, also after Ctrl-C: they write into memory of Python's. The first error of them.
-  Status run_operations(std::span<const Operation> operations, std::stop_source& stop,
-                        std::exception_ptr& interrupted) const {
-    CompletionQueue queue;
-    Status first;
-    {
-      const GilRelease release;
-      object_.location().storage->submit(operations, queue);
-    }
-    for (size_t left = operations.size(); left > 0;) {
-      {
-        const GilRelease release;
-        queue.wait_for(left, Clock::now() + kSignalPoll);
-      }
-      while (const auto ended = queue.try_pop()) {
-        --left;
-        if (first && !ended->status) first = ended->status;
-      }
-      if (left == 0 || interrupted) continue;
-      try {
-        check_signals();
-      } catch (...) {
-        interrupted = std::current_exception();
-        stop.request_stop();
-      }
-    }
-    return first;
-  }
-
-  const StoppableObject object_;  // a reader may need its storage
-  std::unique_ptr<RandomReader> reader_;
-};
-
-// An object being written from its beginning to its end; it shows once it is committed, and never when it is not.
-class PyWriter {
- public:
-  explicit PyWriter(const std::string& url) : object_(url) {
-    const Location& at = object_.location();
-    writer_ = object_.run<std::unique_ptr<Writer>>([&] { return at.storage->open_write(at.object_key()); });
-  }
-  void append(const ConstBuffer& data) {
-    object_.run<void>([&] {
-      MutexLock lock(mutex_);
-      if (!writer_) return Status(fail(ErrorCode::kInvalidArgument, "write: it is closed"));
-      return writer_->append(std::as_bytes(std::span<const uint8_t>(data.data(), data.size())));
-    });
-  }
-  void commit() {
-    object_.run<void>([&]() -> Status {
-      MutexLock lock(mutex_);
-      if (!writer_) return fail(ErrorCode::kInvalidArgument, "commit: it is closed");
-      const auto writer = std::move(writer_);
-      return writer->commit().map([](const ObjectInfo&) {});
-    });
-  }
-  void discard() {
-    const GilRelease release;
-    MutexLock lock(mutex_);
-    writer_.reset();
-  }
-
- private:
-  const StoppableObject object_;
-  Mutex mutex_;
-  std::unique_ptr<Writer> writer_;
-};
-
 }  // namespace
 
 void register_sync(nb::module_& m) {
@@ -418,10 +252,10 @@ void register_sync(nb::module_& m) {
         "    filters, follow_links, posix, records, memory_bytes: as of cp.\n"
         "    delete: at the end, delete from the target what the source does not have; never after an error, nor when\n"
         "        the source has no files.\n"
-        "    max_delete: delete nothing when it would be more files than this.\n"
+        "    max_delete: delete no file when there would be more than this.\n"
         "    compare: 'usual' (recorded hashes, else what proves two files equal), 'checksum' (read both sides) or "
         "'size'.\n"
-        "Returns, raises: as cp; ValueError when nothing was deleted although it was asked for.");
+        "Returns, raises: as cp; ValueError when a requested deletion was refused.");
   nb::class_<PyListing>(m, "Listing", "What ls() answers: an iterator over entries; memory stays flat.")
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def __iter__(self) -> Listing"))
@@ -459,24 +293,6 @@ void register_sync(nb::module_& m) {
         "    filters, posix, records, memory_bytes: as of cp.\n"
         "Returns: a dict: that of sync, and bucket_made, objects, bytes, sample, sample_bytes, sample_members.\n"
         "Raises: as sync; millrace.CorruptionError when what is there, or the sample, is not what was sent.");
-  nb::class_<PyReader>(m, "ObjectReader", "An object that is open for reading; use millrace.open.")
-      .def(nb::init<const std::string&>(), nb::arg("url"))
-      .def("read_into", &PyReader::read_into,
-           nb::sig("def read_into(self, offset: int, out: bytearray | memoryview) -> int"), nb::arg("offset"),
-           nb::arg("out"), "Fills `out` from `offset` on; answers how many bytes there were.")
-      .def("read", &PyReader::read, nb::arg("offset"), nb::arg("size"),
-           "`size` bytes from `offset` on, or what is left.")
-      .def("read_ranges", &PyReader::read_ranges,
-           nb::sig("def read_ranges(self, offsets: Sequence[int], sizes: Sequence[int]) -> list[bytes]"),
-           nb::arg("offsets"), nb::arg("sizes"), "Many ranges at once, each of them inside the object.")
-      .def_prop_ro("size", &PyReader::size, "Bytes of the object.")
-      .def_prop_ro("version", &PyReader::version, "What the storage calls this content.");
-  nb::class_<PyWriter>(m, "ObjectWriter", "An object that is being written; use millrace.fsspec.")
-      .def(nb::init<const std::string&>(), nb::arg("url"))
-      .def("append", &PyWriter::append, nb::sig("def append(self, data: bytes | bytearray | memoryview) -> None"),
-           nb::arg("data"))
-      .def("commit", &PyWriter::commit, "Makes the object visible, all at once.")
-      .def("discard", &PyWriter::discard, "Leaves nothing behind.");
 }
 
 }  // namespace millrace::python

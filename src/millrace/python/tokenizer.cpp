@@ -8,12 +8,17 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <filesystem>
 #include <limits>
 #include <new>
+#include <optional>
+#include <span>
 
+#include "millrace/base/executor.h"
 #include "millrace/base/huge_pages.h"
 #include "millrace/python/arrays.h"
+#include "millrace/python/interruptible.h"
 #include "millrace/python/path_arg.h"
 #include "millrace/storage/url.h"
 
@@ -31,7 +36,7 @@ Result<std::shared_ptr<const Tokenizer>> load(const std::string& url) {
   return Tokenizer::from_file(*file, url);
 }
 
-// Where another process finds it, whatever its current directory is.
+// The path at which a process with another current directory finds the file.
 std::string place_of(const std::string& url) {
   if (url.find("://") != std::string::npos) return url;
   std::error_code error;
@@ -52,7 +57,7 @@ Result<std::shared_ptr<const Tokenizer>> load_pickled(const std::string& place, 
               place, to_hex(tokenizer->hash()), hash);
 }
 
-// Checks its argument itself: the Python function that does so for others costs as much as a short text.
+// Checks its argument here: the Python function that does so for others costs as much as a short text.
 nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::handle text, bool add_special_tokens) {
   if (!PyUnicode_Check(text.ptr())) {
     const std::string given = nb::type_name(text.type()).c_str();
@@ -66,7 +71,79 @@ nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::handle text, bool
   return to_array(std::move(ids));
 }
 
-nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_tokens) {
+// The texts [begin, end) of a batch, which one thread encodes.
+struct Stretch {
+  size_t begin = 0, end = 0;
+  std::vector<uint32_t> ids;
+  std::vector<int64_t> ends;  // of each text in `ids`
+};
+
+// Several for each thread, so that all end at about the same time; few enough that each has words to repeat.
+std::vector<Stretch> stretches_of(std::span<const StrView> texts, size_t bytes, int threads) {
+  constexpr size_t kLeastBytes = 64 << 10;
+  const size_t wanted = std::max(kLeastBytes, bytes / (static_cast<size_t>(threads) * 8));
+  std::vector<Stretch> stretches;
+  size_t taken = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (stretches.empty() || taken >= wanted) {
+      stretches.push_back({.begin = i});
+      taken = 0;
+    }
+    stretches.back().end = i + 1;
+    taken += texts[i].most_bytes();
+  }
+  return stretches;
+}
+
+struct BatchIds {
+  std::vector<uint32_t> ids;
+  std::vector<int64_t> offsets{0};
+  std::optional<size_t> text_with_surrogates;  // the first such text; then there are no ids
+};
+
+Result<BatchIds> encode_in_threads(PyTokenizer& self, std::span<const StrView> texts, size_t bytes,
+                                   bool add_special_tokens, int threads, const std::stop_token& stop) {
+  std::vector<Stretch> stretches = stretches_of(texts, bytes, threads);
+  std::atomic<size_t> bad{texts.size()};
+  const auto encode_stretch = [&](Stretch& stretch, Encoder& encoder) -> Status {
+    std::vector<char> scratch;
+    for (size_t i = stretch.begin; i < stretch.end; ++i) {
+      if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "encode_batch: stopped");
+      std::string_view text;
+      if (!texts[i].utf8(scratch, text)) {
+        for (size_t first = bad; i < first && !bad.compare_exchange_weak(first, i);) {
+        }
+        return {};
+      }
+      RETURN_IF_ERROR(encoder.encode(text, {add_special_tokens}, stretch.ids));
+      stretch.ends.push_back(std::ssize(stretch.ids));
+    }
+    return {};
+  };
+  RETURN_IF_ERROR(parallel_try(std::ssize(stretches), threads - 1, "mr-encode", [&](int64_t i) {
+    Stretch& stretch = stretches[static_cast<size_t>(i)];
+    return self.with_encoder([&](Encoder& encoder) { return encode_stretch(stretch, encoder); });
+  }));
+  BatchIds batch;
+  if (bad < texts.size()) {
+    batch.text_with_surrogates = bad;
+    return batch;
+  }
+  size_t total = 0;
+  for (const Stretch& stretch : stretches) total += stretch.ids.size();
+  batch.ids.reserve(total);
+  batch.offsets.reserve(texts.size() + 1);
+  for (Stretch& stretch : stretches) {
+    const int64_t before = std::ssize(batch.ids);
+    for (const int64_t end : stretch.ends) batch.offsets.push_back(before + end);
+    batch.ids.insert(batch.ids.end(), stretch.ids.begin(), stretch.ids.end());
+    stretch.ids = {};
+  }
+  return batch;
+}
+
+nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_tokens, int threads) {
+  if (threads < 1) throw nb::value_error("Tokenizer.encode_batch(): threads must be 1 or more");
   std::vector<StrView> views;
   std::vector<nb::object> alive;
   size_t bytes = 0;
@@ -75,8 +152,15 @@ nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_t
     views.emplace_back(text);
     bytes += views.back().most_bytes();
   }
+  if (threads > 1 && views.size() > 1) {
+    auto batch = interruptible<BatchIds>([&](const std::stop_token& stop) {
+      return encode_in_threads(self, views, bytes, add_special_tokens, threads, stop);
+    });
+    if (batch.text_with_surrogates) utf8_of(alive[*batch.text_with_surrogates]);  // its error names the text
+    return nb::make_tuple(to_array(std::move(batch.ids)), to_array(std::move(batch.offsets)));
+  }
   std::vector<uint32_t> ids;
-  ids.reserve(bytes / 2);  // few texts have more; memory that is not touched costs nothing
+  ids.reserve(bytes / 2);  // few texts have more, and untouched memory is free
   PagesAhead pages(ids.data(), ids.capacity() * sizeof(uint32_t));
   const uint32_t* const reserved = ids.data();
   std::vector<int64_t> offsets{0};
@@ -90,7 +174,7 @@ nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_t
         has_surrogates = alive[next];
         return {};
       }
-      // A text of so many bytes has fewer ids, of four bytes each.
+      // A text has fewer ids than bytes; an id takes four.
       if (ids.data() == reserved) pages.reach(ids.size() * sizeof(uint32_t) + text.size());
       RETURN_IF_ERROR(encoder.encode(text, {add_special_tokens}, ids));
       offsets.push_back(static_cast<int64_t>(ids.size()));
@@ -105,7 +189,7 @@ nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_t
     });
     check_signals();
   }
-  if (has_surrogates.is_valid()) utf8_of(has_surrogates);  // says which
+  if (has_surrogates.is_valid()) utf8_of(has_surrogates);  // its error names the text
   return nb::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
 }
 
@@ -125,10 +209,10 @@ nb::tuple encode_with_offsets(PyTokenizer& self, nb::str text, bool add_special_
                         nb::ndarray<nb::numpy, int64_t>(data, 2, shape, keep_alive(std::move(offsets))));
 }
 
-// Integers of Python, NumPy and torch; what only converts to one (1.5, "7", True) is none.
+// Accepts integers of Python, NumPy and torch, not values that convert to one (1.5, "7", True).
 uint32_t id_of(nb::handle value, size_t place) {
   const auto refuse = [&](const char* reason) {
-    return fmt::format("ids[{}] is {}, which is no token id: {}", place, nb::cast<std::string>(nb::repr(value)),
+    return fmt::format("ids[{}] is {}, which is not a token id: {}", place, nb::cast<std::string>(nb::repr(value)),
                        reason);
   };
   if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) {
@@ -169,11 +253,13 @@ void register_tokenizer(nb::module_& m) {
           "encode", &encode, nb::arg("text"), nb::arg("add_special_tokens") = true,
           nb::sig("def encode(self, text: str, add_special_tokens: bool = True) -> numpy.typing.NDArray[numpy.uint32]"),
           "Ids of one text: uint32 [n]. Raises UnicodeEncodeError for lone surrogates.")
-      .def("encode_batch", &encode_batch, nb::arg("texts"), nb::arg("add_special_tokens") = true,
-           nb::sig("def encode_batch(self, texts: collections.abc.Sequence[str], add_special_tokens: bool = True) -> "
-                   "tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]"),
+      .def("encode_batch", &encode_batch, nb::arg("texts"), nb::arg("add_special_tokens") = true, nb::kw_only(),
+           nb::arg("threads") = 1,
+           nb::sig("def encode_batch(self, texts: collections.abc.Sequence[str], add_special_tokens: bool = True, *, "
+                   "threads: int = 1) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]"),
            "Ids of all texts end to end, uint32 [total], and where each begins, int64 [len(texts) + 1]: "
-           "text i has ids[offsets[i]:offsets[i + 1]].")
+           "text i has ids[offsets[i]:offsets[i + 1]]. With several threads the ids are the same, and take twice the "
+           "memory for a moment. Raises ValueError (threads below 1), UnicodeEncodeError (lone surrogates).")
       .def("encode_with_offsets", &encode_with_offsets, nb::arg("text"), nb::arg("add_special_tokens") = true,
            nb::sig("def encode_with_offsets(self, text: str, add_special_tokens: bool = True) -> "
                    "tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]"),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The recursive descent behind parse(): statements in shell.cpp, words in words.cpp. Every loop either moves on in the
-// text or ends, and nesting is bounded, so that any bytes are read in time proportional to their number.
+// The recursive descent behind parse(): statements in shell.cpp, words in words.cpp. Every loop advances in the text or
+// ends, and nesting is bounded, so the time is proportional to the text.
 
 #include <deque>
 #include <string>
@@ -21,7 +21,14 @@ class Parser {
   Script run();
 
  private:
-  struct Nested;  // counts how deep we are
+  // Deeper than anyone writes, and shallow enough for any stack.
+  static constexpr int kDeepest = 100;
+  // Counts how deeply statements are nested.
+  struct Nested {
+    explicit Nested(int& count) : depth(count) { ++depth; }
+    ~Nested() { --depth; }
+    int& depth;
+  };
 
   // --- text
   bool at_end() const { return pos_ >= text_.size(); }
@@ -40,7 +47,7 @@ class Parser {
   void read_comment();
   void read_here_documents();
 
-  // --- statements (shell.cpp)
+  // --- statements (shell.cpp, compound.cpp)
   Block read_block(std::string_view terminators);
   bool at_terminator(std::string_view terminators) const;
   void read_list(Block& block);
@@ -82,7 +89,7 @@ class Parser {
   int64_t line_;
   int64_t column_;
   int depth_;
-  int64_t last_line_ = 1;  // of the last thing taken that is no blank and no line's end
+  int64_t last_line_ = 1;  // of the last token that is no blank and no line's end
   struct Pending {
     size_t index;
     std::string end;

@@ -14,9 +14,6 @@ namespace {
 
 using Kind = Statement::Kind;
 
-// Deeper than anyone writes, and shallow enough for any stack.
-constexpr int kDeepest = 100;
-
 bool is_continuation_byte(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
 }
@@ -53,12 +50,6 @@ std::vector<std::string> split_lines(std::string_view text) {
   return lines;
 }
 
-struct Parser::Nested {
-  explicit Nested(int& count) : depth(count) { ++depth; }
-  ~Nested() { --depth; }
-  int& depth;
-};
-
 std::string Statement::name() const {
   return words.empty() ? std::string() : words.front().literal().value_or("");
 }
@@ -77,7 +68,7 @@ Script Parser::run() {
 }
 
 void Parser::problem(Place place, std::string message) {
-  constexpr size_t kEnough = 20;  // what follows the first ones follows from them
+  constexpr size_t kEnough = 20;  // later problems follow from the first ones
   if (script_.problems.size() < kEnough) script_.problems.push_back({place, std::move(message)});
 }
 
@@ -216,7 +207,7 @@ void Parser::read_list(Block& block) {
   } while (read_separator(block, list_begin));
 }
 
-// True when the list goes on.
+// True when the list continues.
 bool Parser::read_separator(Block& block, size_t list_begin) {
   static constexpr std::array<std::pair<std::string_view, Statement::Then>, 4> kJoins = {
       {{"&&", Statement::Then::kAnd},
@@ -270,163 +261,6 @@ bool Parser::expect(std::string_view word, Place opened, std::string_view opener
   return there;
 }
 
-void Parser::read_compound(Statement& statement, std::string_view word) {
-  const Place opened = here();
-  if (word == "[[") return read_test(statement);
-  if (word == "((" && matching_arithmetic_end() != std::string_view::npos) return read_arithmetic_command(statement);
-  if (peek() == '(') {
-    advance();
-    statement.kind = Kind::kSubshell;
-    statement.body = read_block(")");
-    expect(")", opened, "(");
-    return;
-  }
-  if (word == "if") return read_if(statement);
-  if (word == "for" || word == "select") return read_for(statement);
-  if (word == "case") return read_case(statement);
-  if (word == "function") return read_function(statement);
-  advance(word.size());
-  if (word == "{") {
-    statement.kind = Kind::kGroup;
-    statement.body = read_block("|}|");
-    expect("}", opened, "{");
-    return;
-  }
-  statement.kind = word == "while" ? Kind::kWhile : Kind::kUntil;
-  statement.condition = read_block("|do|");
-  if (!expect("do", opened, word)) return;
-  statement.body = read_block("|done|");
-  expect("done", opened, word);
-}
-
-// Also an elif, which closes with the fi of its if.
-void Parser::read_if(Statement& statement) {
-  const Place opened = here();
-  statement.kind = Kind::kIf;
-  advance(keyword().size());
-  statement.condition = read_block("|then|");
-  if (!expect("then", opened, "if")) return;
-  statement.body = read_block("|elif|else|fi|");
-  skip_newlines();
-  if (keyword() == "elif") {
-    Statement nested;
-    nested.place = here();
-    const Nested deeper(depth_);
-    if (depth_ > kDeepest) {
-      problem(here(), "this is nested too deep to be followed");
-      return advance(text_.size());
-    }
-    read_if(nested);
-    nested.last_line = last_line_;
-    statement.otherwise.push_back(std::move(nested));
-    return;
-  }
-  if (keyword() == "else") {
-    advance(4);
-    statement.otherwise = read_block("|fi|");
-  }
-  expect("fi", opened, "if");
-}
-
-void Parser::read_for(Statement& statement) {
-  const Place opened = here();
-  const std::string_view word = keyword();
-  statement.kind = Kind::kFor;
-  advance(word.size());
-  skip_blanks();
-  if (looking_at("((")) {
-    const size_t begin = pos_;
-    const Place place = here();
-    skip_balanced('(', ')');
-    statement.words.push_back({since(begin), place, {{Part::Kind::kArithmetic, since(begin), false, place}}});
-  } else {
-    statement.words.push_back(read_word());
-    skip_newlines();
-    if (keyword() == "in") {
-      advance(2);
-      for (skip_blanks(); !at_word_end(); skip_blanks()) statement.words.push_back(read_word());
-    }
-  }
-  skip_blanks();
-  if (peek() == ';') advance();
-  if (!expect("do", opened, word)) return;
-  statement.body = read_block("|done|");
-  expect("done", opened, word);
-}
-
-void Parser::read_case(Statement& statement) {
-  const Place opened = here();
-  statement.kind = Kind::kCase;
-  advance(4);
-  skip_blanks();
-  statement.words.push_back(read_word());
-  if (!expect("in", opened, "case")) return;
-  for (skip_newlines(); !at_end() && keyword() != "esac"; skip_newlines()) {
-    const size_t before = pos_;
-    if (peek() == '(') advance();
-    while (!at_end() && peek() != ')' && !at_line_end()) {  // the patterns
-      skip_blanks();
-      if (peek() == '|') advance();
-      skip_blanks();
-      if (at_word_end()) break;
-      read_word();
-      skip_blanks();
-      if (peek() != '|') break;
-    }
-    if (peek() == ')') advance();
-    Block arm = read_block("|;;|esac|");
-    for (Statement& each : arm) statement.body.push_back(std::move(each));
-    skip_newlines();
-    while (peek() == ';' || peek() == '&') advance();
-    if (pos_ == before) break;
-  }
-  expect("esac", opened, "case");
-}
-
-void Parser::read_function(Statement& statement) {
-  statement.kind = Kind::kFunction;
-  advance(8);
-  skip_blanks();
-  statement.words.push_back(read_word());
-  skip_blanks();
-  if (looking_at("()")) advance(2);
-  skip_newlines();
-  statement.body.push_back(read_statement());
-}
-
-// [[ ... ]]: operators and operands alike become words.
-void Parser::read_test(Statement& statement) {
-  const Place opened = here();
-  statement.kind = Kind::kTest;
-  statement.words.push_back({"[[", opened, {{Part::Kind::kText, "[[", false, opened}}});
-  advance(2);
-  while (!at_end()) {
-    while (at_line_end() && !at_end()) take_newline();
-    skip_blanks();
-    if (at_line_end()) continue;
-    if (looking_at("]]")) return advance(2);
-    const size_t begin = pos_;
-    const Place place = here();
-    if (at_word_end()) {
-      if (at_end() || peek() == ';') break;
-      advance(looking_at("&&") || looking_at("||") ? 2 : 1);
-      statement.words.push_back({since(begin), place, {{Part::Kind::kText, since(begin), false, place}}});
-    } else {
-      statement.words.push_back(read_word());
-    }
-  }
-  problem(opened, "this '[[' has no ']]'");
-}
-
-void Parser::read_arithmetic_command(Statement& statement) {
-  const Place place = here();
-  const size_t begin = pos_ + 2, end = matching_arithmetic_end();
-  statement.kind = Kind::kArithmetic;
-  const std::string expression(text_.substr(begin, end - begin));
-  statement.words.push_back({expression, place, {{Part::Kind::kArithmetic, expression, false, place}}});
-  advance(end + 2 - pos_);
-}
-
 void Parser::read_command(Statement& statement) {
   for (skip_blanks(); !at_end(); skip_blanks()) {
     if (read_redirect(statement)) continue;
@@ -448,7 +282,7 @@ void Parser::read_command(Statement& statement) {
   }
 }
 
-// Of `name=`, `name+=`, `name[...]=` here; 0 when it is something else.
+// The size of `name=`, `name+=` or `name[...]=` here; 0 for anything else.
 size_t Parser::array_assignment_size() const {
   size_t at = pos_;
   while (at < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at])) != 0 || text_[at] == '_')) ++at;
@@ -512,63 +346,6 @@ bool Parser::read_redirect(Statement& statement) {
   }
   statement.redirects.push_back(std::move(redirect));
   return true;
-}
-
-// --- walking --------------------------------------------------------------------------------------------------------
-
-namespace {
-
-using See = std::function<void(const Statement&, const Scope&)>;
-
-void visit_block(const Block& block, Scope scope, const See& see);
-
-void visit_substitutions(const Statement& statement, Scope scope, const See& see) {
-  scope.substitution = true;
-  scope.before = nullptr;
-  visit_words(statement, [&](const Word& word) {
-    for (const Part& part : word.parts) visit_block(part.commands, scope, see);
-  });
-}
-
-void visit_statement(const Statement& statement, const Scope& scope, const See& see) {
-  see(statement, scope);
-  visit_substitutions(statement, scope, see);
-  Scope inner = scope;
-  if (statement.kind == Kind::kWhile || statement.kind == Kind::kUntil || statement.kind == Kind::kFor)
-    inner.loop = &statement;
-  if (statement.kind == Kind::kSubshell) inner.subshell = true;
-  if (statement.kind == Kind::kFunction) {
-    inner = {};
-    inner.function = &statement;
-  }
-  inner.condition = true;  // `$?` in it is of what stands before the whole
-  visit_block(statement.condition, inner, see);
-  inner.condition = false;
-  inner.before = nullptr;
-  visit_block(statement.body, inner, see);
-  visit_block(statement.otherwise, inner, see);
-}
-
-void visit_block(const Block& block, Scope scope, const See& see) {
-  for (const Statement& statement : block) {
-    visit_statement(statement, scope, see);
-    scope.before = &statement;
-  }
-}
-
-}  // namespace
-
-void visit(const Block& block, const See& see) {
-  visit_block(block, {}, see);
-}
-
-void visit_words(const Statement& statement, const std::function<void(const Word&)>& see) {
-  for (const Assignment& assignment : statement.assignments) {
-    see(assignment.value);
-    for (const Word& item : assignment.items) see(item);
-  }
-  for (const Word& word : statement.words) see(word);
-  for (const Redirect& redirect : statement.redirects) see(redirect.target);
 }
 
 }  // namespace millrace::shell

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A bash script as a tree: statements, words with their quotes and expansions, here-documents, comments, and where each
-// stands. It reads what linters need and never fails: what it cannot follow it says in Script::problems and goes on.
-// Values and pure functions; thread-safe.
+// A bash script as a tree: statements, words with their quotes and expansions, here-documents, comments, each with its
+// place. The parser reads what linters need and never fails: it reports what it cannot follow in Script::problems, and
+// continues. Values and pure functions; thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,7 @@ using Block = std::vector<Statement>;
 // A piece of a word.
 struct Part {
   enum class Kind {
-    kText,        // `text` is what bash sees, without quotes and backslashes
+    kText,        // `text` as bash sees it, without quotes and backslashes
     kVariable,    // $text or ${text...}; `text` may also be "?", "!", "@", "1"
     kCommand,     // $(...), `...`, <(...): `commands`
     kArithmetic,  // $((text))
@@ -44,9 +44,9 @@ struct Word {
   Place place;
   std::vector<Part> parts;
 
-  // Its value, where that takes no expansion. Tildes, globs and braces stay as they are.
+  // Its value, if it needs no expansion. Tildes, globs and braces stay as they are.
   std::optional<std::string> literal() const;
-  // literal(), or `source` where there is none.
+  // literal(), or `source` without one.
   std::string text() const { return literal().value_or(source); }
 };
 
@@ -74,7 +74,7 @@ struct HereDocument {
 
 struct Statement {
   enum class Kind { kCommand, kIf, kWhile, kUntil, kFor, kCase, kFunction, kSubshell, kGroup, kTest, kArithmetic };
-  // What stands behind it: `;` or a line's end or `&`; `&&`; `||`; `|`.
+  // The separator behind it: `;`, a line's end or `&`; `&&`; `||`; `|`.
   enum class Then { kEnd, kAnd, kOr, kPipe };
 
   Kind kind = Kind::kCommand;
@@ -87,7 +87,7 @@ struct Statement {
   std::vector<Word> words = {};  // command and arguments; for: name, then items; case: subject; function: name
   std::vector<Redirect> redirects = {};
   Block condition = {};  // if, while, until
-  Block body = {};       // all that has one; case: its arms one after another
+  Block body = {};       // of all kinds with a body; case: its arms one after another
   Block otherwise = {};  // else; an elif is an if in here
 
   // The command's name where it is plain, else "".
@@ -97,7 +97,7 @@ struct Statement {
 struct Comment {
   std::string text;  // with its '#'
   Place place;
-  bool alone = false;  // nothing stands before it on its line
+  bool alone = false;  // first on its line
 };
 
 struct Problem {
@@ -111,18 +111,18 @@ struct Script {
   std::vector<HereDocument> here_documents;
   std::vector<Comment> comments;
   std::vector<Problem> problems;
-  // A backslash with blanks, or blanks and a comment, behind it: what looks like a continuation and is none.
+  // A backslash before blanks, or before blanks and a comment: it looks like a continuation and is none.
   std::vector<Place> broken_continuations;
   std::optional<Place> carriage_return;  // the first line that ends in \r\n
 };
 
-// `start`: where in a file the text begins.
+// `start`: the place of the text in its file.
 Script parse(std::string_view text, Place start = {1, 1});
 
 // Without their ends, \n or \r\n.
 std::vector<std::string> split_lines(std::string_view text);
 
-// Where a statement stands.
+// The context of a statement.
 struct Scope {
   const Statement* function = nullptr;  // the innermost that defines it
   const Statement* loop = nullptr;      // the innermost loop around it
@@ -132,9 +132,9 @@ struct Scope {
   const Statement* before = nullptr;    // the one before it in the same block
 };
 
-// Every statement in the order of the text, those inside words too.
+// Visits every statement in the order of the text, including those inside words.
 void visit(const Block& block, const std::function<void(const Statement&, const Scope&)>& see);
-// Every word of one statement itself, also of its assignments and redirections.
+// Visits every word of one statement, of its assignments and redirections too.
 void visit_words(const Statement& statement, const std::function<void(const Word&)>& see);
 
 bool is_name(std::string_view text);  // [A-Za-z_][A-Za-z0-9_]*

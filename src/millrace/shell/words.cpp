@@ -20,7 +20,7 @@ bool is_name_char(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-// What a $ may be followed by, beside names: $1, $?, $@ and so on.
+// Characters that may follow a $, in addition to names: $1, $?, $@ and so on.
 bool is_special_parameter(char c) {
   return std::isdigit(static_cast<unsigned char>(c)) != 0 ||
          std::string_view("?!@*#$-").find(c) != std::string_view::npos;
@@ -239,7 +239,7 @@ void Parser::skip_balanced(char open, char close) {
 
 // The offset of the "))" that closes the "((" here, or npos when it is a subshell in a subshell.
 size_t Parser::matching_arithmetic_end() const {
-  constexpr size_t kLongest = 4096;  // of an expression; without a bound many openings would be searched to the end
+  constexpr size_t kLongest = 4096;  // of an expression; the bound keeps the search for its end short
   int64_t depth = 0;
   for (size_t at = pos_; at < text_.size(); ++at) {
     if (text_[at] == '(') ++depth;
@@ -287,8 +287,8 @@ void Parser::read_backquotes(Word& word, bool quoted) {
   } else {
     advance();
   }
-  constexpr int kDeepest = 8;  // `...` in `...` takes more backslashes than anyone writes
-  if (depth_ < kDeepest) {
+  constexpr int kDeepestBackquotes = 8;  // `...` in `...` takes more backslashes than anyone writes
+  if (depth_ < kDeepestBackquotes) {
     // Its own backslashes are gone from the copy, so columns behind one are off by as many.
     Script nested = Parser(part.text, inside, depth_ + 1).run();
     part.commands = std::move(nested.statements);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <charconv>
-
+#include "millrace/base/units.h"
 #include "millrace/slurm/slurm.h"
 
 namespace millrace::slurm {
@@ -27,20 +26,14 @@ std::vector<std::string_view> split_outside_brackets(std::string_view text) {
   return parts;
 }
 
-std::optional<int64_t> whole_number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
-}
-
 // "7" or "07-11": as many digits as the first has.
 Result<std::vector<std::string>> expand_range(std::string_view range) {
   const size_t dash = range.find('-');
   const std::string_view first = range.substr(0, dash);
   const std::string_view last = dash == std::string_view::npos ? first : range.substr(dash + 1);
-  const auto from = whole_number(first), to = whole_number(last);
-  if (!from || !to || *to < *from) return fail(ErrorCode::kInvalidArgument, "'{}' is no range of a host list", range);
+  const auto from = parse_whole(first), to = parse_whole(last);
+  if (!from || !to || *to < *from)
+    return fail(ErrorCode::kInvalidArgument, "'{}' is not a range of a host list", range);
   if (static_cast<size_t>(*to - *from) >= kMaxNames) {
     return fail(ErrorCode::kInvalidArgument, "'{}' is more than {} hosts", range, kMaxNames);
   }

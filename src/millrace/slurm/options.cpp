@@ -4,11 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
-#include <charconv>
 
 #include "millrace/base/edit_distance.h"
+#include "millrace/base/units.h"
 
 namespace millrace::slurm {
 
@@ -24,8 +22,8 @@ struct KnownOption {
 
 constexpr auto N = Takes::kNothing, V = Takes::kValue, M = Takes::kMaybe;  // short, for the tables
 
-// What sbatch 22.05 to 25.05 takes, from its manual page; the second table is what only srun takes. Container options
-// are pyxis's, which adds them to both.
+// The options of sbatch 22.05 to 25.05, from its manual page; the second table has those that only srun takes.
+// Container options are pyxis's, which adds them to both.
 // clang-format off
 constexpr KnownOption kSbatch[] = {
     {"account", 'A', V}, {"acctg-freq", 0, V}, {"array", 'a', V}, {"batch", 0, V}, {"bb", 0, V}, {"bbf", 0, V},
@@ -71,7 +69,7 @@ const KnownOption* by_letter(std::span<const KnownOption> table, char letter) {
   return found == table.end() ? nullptr : &*found;
 }
 
-// By its whole name, or by a beginning that only one has.
+// By its whole name, or by a unique prefix.
 const KnownOption* by_name(std::span<const KnownOption> table, std::string_view name) {
   const KnownOption* shortened = nullptr;
   int matches = 0;
@@ -85,7 +83,7 @@ const KnownOption* by_name(std::span<const KnownOption> table, std::string_view 
   return matches == 1 ? shortened : nullptr;
 }
 
-// srun's --wait takes seconds; everything else that both know is alike.
+// srun's --wait takes seconds; all other shared options are alike.
 const KnownOption* find_known(std::string_view name, char letter, bool step) {
   static constexpr KnownOption kStepWait{"wait", 'W', V};
   if (step && (name == "wait" || letter == 'W')) return &kStepWait;
@@ -106,7 +104,7 @@ class OptionReader {
  public:
   OptionReader(std::span<const Argument> arguments, bool step) : arguments_(arguments), step_(step) {}
 
-  // Up to the first that is no option; its index.
+  // Parses up to the first word that is no option, and returns its index.
   size_t read(Options& options, std::vector<shell::Problem>& problems) {
     while (at_ < arguments_.size()) {
       const std::string& text = arguments_[at_].text;
@@ -213,7 +211,7 @@ void read_sbatch_line(const std::string& line, int64_t number, SbatchLines& out)
     const size_t used = OptionReader(rest, false).read(out.options, out.rejected);
     rest = rest.subspan(used);
     if (rest.empty()) return;
-    out.unread.push_back({rest[0].place, fmt::format("sbatch passes over '{}', which is no option", rest[0].text)});
+    out.unread.push_back({rest[0].place, fmt::format("sbatch passes over '{}', which is not an option", rest[0].text)});
     rest = rest.subspan(1);
   }
 }
@@ -282,44 +280,6 @@ CommandLine read_command_line(std::span<const shell::Word> words) {
   out.command = 1 + OptionReader(arguments, true).read(out.options, problems);
   out.command = std::min(out.command, words.size());
   return out;
-}
-
-std::optional<int64_t> parse_whole(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool digits = !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) != 0;
-  if (!digits || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-bool is_unlimited(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower == "unlimited" || lower == "infinite";
-}
-
-std::optional<int64_t> parse_time_limit(std::string_view text) {
-  std::array<int64_t, 4> parts{};
-  size_t count = 0;
-  int64_t days = -1;
-  if (const size_t dash = text.find('-'); dash != std::string_view::npos) {
-    const auto whole = parse_whole(text.substr(0, dash));
-    if (!whole) return std::nullopt;
-    days = *whole;
-    text.remove_prefix(dash + 1);
-  }
-  for (bool more = true; more;) {
-    const size_t colon = text.find(':');
-    const auto whole = parse_whole(text.substr(0, colon));
-    if (!whole || count == 3 || *whole > 1'000'000'000 || days > 1'000'000) return std::nullopt;
-    parts[count++] = *whole;
-    more = colon != std::string_view::npos;
-    if (more) text.remove_prefix(colon + 1);
-  }
-  if (days >= 0) return ((days * 24 + parts[0]) * 60 + parts[1]) * 60 + parts[2];
-  if (count == 1) return parts[0] * 60;
-  if (count == 2) return parts[0] * 60 + parts[1];
-  return (parts[0] * 60 + parts[1]) * 60 + parts[2];
 }
 
 Gres parse_gpus(std::string_view text) {

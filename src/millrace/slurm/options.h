@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The options of sbatch and srun: which there are, and what `#SBATCH` lines and command lines say with them, read as
-// Slurm itself reads them. Values and pure functions; thread-safe.
+// The options of sbatch and srun, and their parsing from `#SBATCH` lines and command lines, as Slurm parses them.
+// Values and pure functions; thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -44,8 +44,8 @@ class Options {
 
 struct SbatchLines {
   Options options;
-  std::vector<shell::Problem> unread;    // lines and words that look like options and that sbatch passes over
-  std::vector<shell::Problem> rejected;  // what makes sbatch refuse the script, options it does not know aside
+  std::vector<shell::Problem> unread;    // lines and words that look like options and that sbatch ignores
+  std::vector<shell::Problem> rejected;  // reasons for sbatch to refuse the script, except unknown options
   Place first;                           // of the first #SBATCH that counts; {} when there is none
   bool any() const { return first.line > 0; }
 };
@@ -65,13 +65,6 @@ struct CommandLine {
 CommandLine read_command_line(std::span<const shell::Word> words);
 
 // --- values ---------------------------------------------------------------------------------------------------------
-
-// Digits only.
-std::optional<int64_t> parse_whole(std::string_view text);
-// A time limit in seconds: "30", "30:00", "1:30:00", "2-12", "2-12:30", "2-12:30:00". Nothing for "UNLIMITED" and what
-// is no time at all, which `is_unlimited` tells apart.
-std::optional<int64_t> parse_time_limit(std::string_view text);
-bool is_unlimited(std::string_view text);
 
 // "8" and "h200:8" of the --gpus options, whose `name` is "gpu".
 Gres parse_gpus(std::string_view text);

@@ -60,17 +60,6 @@ TEST(JobOptions, TheCommandOfAStepIsFound) {
   EXPECT_EQ(read_command_line(none.statements[0].words).command, 2U);
 }
 
-TEST(JobOptions, TimesAreReadInAllForms) {
-  EXPECT_EQ(parse_time_limit("30"), 1800);
-  EXPECT_EQ(parse_time_limit("30:15"), 1815);
-  EXPECT_EQ(parse_time_limit("01:30:00"), 5400);
-  EXPECT_EQ(parse_time_limit("7-00:00:00"), 7 * 86400);
-  EXPECT_EQ(parse_time_limit("2-12"), 60 * 3600);
-  EXPECT_EQ(parse_time_limit("1:2:3:4"), std::nullopt);
-  EXPECT_EQ(parse_time_limit("1h"), std::nullopt);
-  EXPECT_TRUE(is_unlimited("UNLIMITED"));
-}
-
 TEST(JobOptions, GresAreRead) {
   const auto gres = parse_gres("gpu:h200:8,nvme:1");
   ASSERT_THAT(gres, SizeIs(2));

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "millrace/slurm/slurm.h"
+#include "millrace/slurm/time_limit.h"
 
 namespace millrace::slurm {
 
@@ -113,17 +114,32 @@ Node node_of(const Record& record) {
   return node;
 }
 
+// "ALL" and a missing value: no list.
+std::vector<std::string> list_of(std::string_view text) {
+  return text == "ALL" ? std::vector<std::string>() : words_of(text);
+}
+
 Partition partition_of(const Record& record) {
   Partition partition;
   partition.name = value_of(record, "PartitionName");
   partition.is_default = value_of(record, "Default") == "YES";
-  partition.up = value_of(record, "State") == "UP";
+  partition.state = value_of(record, "State");
+  partition.up = partition.state == "UP";
   partition.whole_nodes = value_of(record, "OverSubscribe").starts_with("EXCLUSIVE");
   partition.nodes = value_of(record, "Nodes");
-  partition.max_time_s = parse_duration_s(value_of(record, "MaxTime"));
+  partition.max_time_s = parse_time_limit(value_of(record, "MaxTime"));
   partition.priority_tier = std::max<int64_t>(1, number_of(value_of(record, "PriorityTier")));
   const std::string& preempt = value_of(record, "PreemptMode");
   partition.preempted = !preempt.empty() && preempt != "OFF";
+  partition.default_time_s = parse_time_limit(value_of(record, "DefaultTime"));
+  partition.min_nodes = number_of(value_of(record, "MinNodes"));
+  const std::string& max_nodes = value_of(record, "MaxNodes");
+  if (!max_nodes.empty() && !is_unlimited(max_nodes)) partition.max_nodes = number_of(max_nodes);
+  partition.groups = list_of(value_of(record, "AllowGroups"));
+  partition.accounts = list_of(value_of(record, "AllowAccounts"));
+  partition.qos = list_of(value_of(record, "AllowQos"));
+  partition.denied_accounts = list_of(value_of(record, "DenyAccounts"));
+  partition.denied_qos = list_of(value_of(record, "DenyQos"));
   return partition;
 }
 
@@ -173,7 +189,7 @@ std::vector<GpuKind> Node::gpu_kinds() const {
     const auto found = each.name == "gpu" ? kind_of(each.type) : kinds.end();
     if (found != kinds.end()) found->used += each.count;
   }
-  // What is used is untyped in some versions: of a single kind it is plain which.
+  // Used GPUs are untyped in some versions; with a single kind the type is clear.
   if (kinds.size() == 1) kinds[0].used = gpus_used();
   return kinds;
 }
@@ -224,23 +240,6 @@ std::vector<Gres> parse_gres(std::string_view text) {
   return found;
 }
 
-std::optional<int64_t> parse_duration_s(std::string_view text) {
-  int64_t days = 0;
-  const size_t dash = text.find('-');
-  if (dash != std::string_view::npos) {
-    days = number_of(text.substr(0, dash));
-    text.remove_prefix(dash + 1);
-  }
-  if (text.empty() || text.find_first_not_of("0123456789:") != std::string_view::npos) return std::nullopt;
-  std::vector<int64_t> parts;
-  for (const std::string_view part : split(text, ':')) parts.push_back(number_of(part));
-  if (parts.size() > 3) return std::nullopt;
-  // Behind days the first is hours; without, one part is minutes and two are minutes and seconds.
-  if (dash == std::string_view::npos && parts.size() < 3) parts.insert(parts.begin(), 0);
-  parts.resize(3, 0);
-  return ((days * 24 + parts[0]) * 60 + parts[1]) * 60 + parts[2];
-}
-
 Result<std::vector<Job>> parse_jobs(std::string_view text) {
   constexpr size_t kFields = 11;
   std::vector<Job> jobs;
@@ -259,7 +258,7 @@ Result<std::vector<Job>> parse_jobs(std::string_view text) {
             .nodes = number_of(fields[4]),
             .cpus = number_of(fields[5])};
     if (!is_nothing(fields[6])) job.gpus = gpus_in(parse_gres(fields[6])) * std::max<int64_t>(1, job.nodes);
-    job.time_left_s = parse_duration_s(fields[7]);
+    job.time_left_s = parse_time_limit(fields[7]);
     if (!fields[9].empty()) {
       ASSIGN_OR_RETURN(job.node_list, expand_hostlist(fields[9]));
     }

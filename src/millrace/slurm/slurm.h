@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a Slurm cluster says of itself, by its own commands: partitions, nodes, jobs. Read is their text (`scontrol -o
-// show`, `squeue -o`), whose names Slurm keeps from version to version, while --json came late (scontrol: 23.02) and
-// changed its shapes; what a version adds is passed over, what it lacks stays empty. Functions are pure but for ask(),
-// and thread-safe.
+// Partitions, nodes and jobs of a Slurm cluster, from its own commands. The parsers read their text (`scontrol -o
+// show`, `squeue -o`), whose names are stable; --json came late (scontrol: 23.02) and changed its shapes. Unknown
+// fields are skipped, missing ones stay empty. Functions are thread-safe, and pure except ask().
 
 #include <chrono>
 #include <cstdint>
@@ -19,7 +18,7 @@
 
 namespace millrace::slurm {
 
-// Of one kind: "gpu:h200:8(S:0-1)" is {"gpu", "h200", 8}.
+// Resources of one kind: "gpu:h200:8(S:0-1)" is {"gpu", "h200", 8}.
 struct Gres {
   std::string name;
   std::string type;  // empty: untyped
@@ -41,7 +40,7 @@ struct Node {
   std::vector<std::string> partitions;
   std::vector<std::string> features;
   int64_t cpus = 0, cpus_used = 0;
-  int64_t memory_mib = 0, memory_used_mib = 0;  // RealMemory; what jobs were given of it
+  int64_t memory_mib = 0, memory_used_mib = 0;  // RealMemory; the part that jobs have
   int64_t tmp_mib = 0;                          // local disk
   std::vector<Gres> gres, gres_used;
 
@@ -55,11 +54,17 @@ struct Partition {
   std::string name;
   bool is_default = false;
   bool up = true;
-  bool whole_nodes = false;           // OverSubscribe=EXCLUSIVE: a job has its nodes for itself
+  std::string state;                  // "UP", "DOWN", "DRAIN" (takes no jobs), "INACTIVE" (takes and starts none)
+  bool whole_nodes = false;           // OverSubscribe=EXCLUSIVE: jobs do not share nodes
   std::string nodes;                  // a host list
-  std::optional<int64_t> max_time_s;  // nothing: unlimited
+  std::optional<int64_t> max_time_s;  // nullopt: unlimited
   int64_t priority_tier = 1;
-  bool preempted = false;  // its jobs may be preempted
+  bool preempted = false;                          // its jobs may be preempted
+  std::optional<int64_t> default_time_s;           // of a job without --time; nullopt: max_time_s
+  int64_t min_nodes = 0;                           // of a job
+  std::optional<int64_t> max_nodes;                // of a job; nullopt: unlimited
+  std::vector<std::string> groups, accounts, qos;  // the only ones that may use it; empty: all may
+  std::vector<std::string> denied_accounts, denied_qos;
 };
 
 struct Job {
@@ -67,20 +72,21 @@ struct Job {
   std::string name, user, partition;
   std::string state, reason;  // "PENDING", "Resources"
   int64_t nodes = 0, cpus = 0;
-  std::optional<int64_t> gpus;         // of all its nodes; nothing: not said by this version
+  std::optional<int64_t> gpus;         // of all its nodes; nullopt: not told by this version
   std::vector<std::string> node_list;  // where it runs
-  std::optional<int64_t> time_left_s;  // until its limit; nothing: unlimited or not known
+  std::optional<int64_t> time_left_s;  // until its limit; nullopt: unlimited or unknown
 };
 
 struct Cluster {
   std::string version;            // "22.05.8"
   std::string select_type;        // "select/cons_tres"
   std::string select_parameters;  // "CR_CORE_MEMORY"
+  std::string enforced;           // AccountingStorageEnforce: "associations,limits,qos"; "none"
   std::vector<Partition> partitions;
   std::vector<Node> nodes;
   std::vector<Job> jobs;
 
-  // Jobs that say nothing of memory then take all a node has (or its partition's default).
+  // Jobs without --mem then take all memory of a node (or its partition's default).
   bool schedules_memory() const { return select_parameters.find("MEMORY") != std::string::npos; }
 };
 
@@ -90,7 +96,7 @@ struct AskOptions {
 };
 
 // Runs scontrol and squeue. Errors: not_found (they are not installed), unavailable (the controller does not answer),
-// timeout, cancelled, corruption (an answer that is none).
+// timeout, cancelled, corruption (an unexpected answer).
 [[nodiscard]] Result<Cluster> ask(const AskOptions& options = {});
 
 // "KEY=VALUE KEY=VALUE": a value may hold blanks ("OS=Linux 6.1"); a key holds none and starts with a capital letter.
@@ -102,14 +108,12 @@ std::map<std::string, std::string, std::less<>> parse_record(std::string_view li
 // A line a job of `squeue -h -a -r -o kJobFormat`. Error: corruption, a line of too few fields.
 inline constexpr const char* kJobFormat = "%i|%P|%T|%r|%D|%C|%b|%L|%u|%N|%j";
 [[nodiscard]] Result<std::vector<Job>> parse_jobs(std::string_view text);
-// A line a job of `squeue -h -a -r -O kJobTresFormat`: GPUs asked for by job or by task. Unknown jobs are passed over.
+// A line a job of `squeue -h -a -r -O kJobTresFormat`: GPUs asked for by job or by task. Unknown jobs are skipped.
 inline constexpr const char* kJobTresFormat = "JobArrayID:64,NumTasks:16,tres-per-job:64,tres-per-task:64";
 void add_job_tres(std::string_view text, std::vector<Job>& jobs);
 
 // "gpu:h200:8(S:0-1),nic:2", "(null)", "gres:gpu:4", "gres/gpu:h200=4" (24.05).
 std::vector<Gres> parse_gres(std::string_view text);
-// "1-00:30:00", "10:00" (minutes and seconds), "45" (minutes); nothing for UNLIMITED and other words.
-std::optional<int64_t> parse_duration_s(std::string_view text);
 // "n[1-3,07-09],m2" in order. Error: invalid_argument (brackets that do not match, more than 100,000 names).
 [[nodiscard]] Result<std::vector<std::string>> expand_hostlist(std::string_view text);
 

@@ -136,13 +136,6 @@ TEST(SlurmGres, EveryForm) {
   EXPECT_TRUE(parse_gres("N/A").empty());
 }
 
-TEST(SlurmDurations, EveryForm) {
-  const std::vector<std::pair<std::string, std::optional<int64_t>>> cases{
-      {"45", 2700},    {"10:00", 600},    {"1:00:00", 3600}, {"1-00:30:00", 88200},
-      {"2-3", 183600}, {"UNLIMITED", {}}, {"INVALID", {}},   {"", {}}};
-  for (const auto& [text, seconds] : cases) EXPECT_EQ(parse_duration_s(text), seconds) << text;
-}
-
 TEST(SlurmHostlists, RangesZerosAndSeveralBrackets) {
   EXPECT_THAT(*expand_hostlist("n[1-3,07-08],m"), ElementsAre("n1", "n2", "n3", "n07", "n08", "m"));
   EXPECT_THAT(*expand_hostlist("r[1-2]n[8-9]"), ElementsAre("r1n8", "r1n9", "r2n8", "r2n9"));

@@ -11,7 +11,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-constexpr int kDeepestNesting = 100;
+constexpr int kDeepestNesting = 100;  // bounds the recursion; no name of shards nests more than a few
 // The order in which the package counts letters: {Z..b} is Z, a, b.
 constexpr std::string_view kBraceAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -91,7 +91,7 @@ class BraceExpander {
     return {};
   }
 
-  // What stands between two braces.
+  // The text between two braces.
   Result<Names> expression(std::string_view text, int depth) const {
     if (const auto range = split_range(text); range && (range->step.empty() || is_digits(range->step))) {
       if (is_integer(range->left) && is_integer(range->right)) return numbers(*range);

@@ -1,32 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Checksums of whole objects that a storage keeps itself and tells: whoever reads all of one can hold it against them.
+// Checksums of whole objects that a storage keeps and tells. A reader of the whole object can compare.
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
-
-#include "millrace/base/crc32c.h"
-#include "millrace/base/crc64nvme.h"
+#include <string>
 
 namespace millrace {
 
 struct ContentChecksum {
-  enum class Kind { kCrc32c, kCrc64Nvme } kind = Kind::kCrc64Nvme;
-  uint64_t value = 0;
+  enum class Kind {
+    kCrc32c,
+    kCrc64Nvme,
+    kSha256,
+    kGitBlob,  // Git's name of a file: the SHA-1 of "blob SIZE\0" and the content
+  };
+  Kind kind = Kind::kCrc64Nvme;
+  std::string digest;  // lower-case hexadecimal digits, most significant first
   bool operator==(const ContentChecksum&) const = default;
 
-  // The checksum of the same kind of what this is the checksum of, followed by `bytes`.
-  ContentChecksum followed_by(std::span<const std::byte> bytes) const {
-    const bool narrow = kind == Kind::kCrc32c;
-    return {kind, narrow ? crc32c(bytes, static_cast<uint32_t>(value)) : crc64nvme(bytes, value)};
-  }
-  // Of nothing.
-  static ContentChecksum begin(Kind kind) { return {kind, 0}; }
+  static ContentChecksum of(Kind kind, std::span<const std::byte> content);
 };
 
-constexpr const char* checksum_name(ContentChecksum::Kind kind) {
-  return kind == ContentChecksum::Kind::kCrc32c ? "CRC-32C" : "CRC-64/NVME";
-}
+const char* checksum_name(ContentChecksum::Kind kind);
+
+// The checksum of content that comes piece by piece. For one thread.
+class ChecksumStream {
+ public:
+  // `size_bytes`: of the whole content, which kGitBlob begins with.
+  ChecksumStream(ContentChecksum::Kind kind, int64_t size_bytes);
+  ~ChecksumStream();
+  ChecksumStream(ChecksumStream&&) noexcept;
+  ChecksumStream& operator=(ChecksumStream&&) noexcept;
+
+  void update(std::span<const std::byte> bytes);
+  // Once; no bytes may follow.
+  ContentChecksum finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace millrace

@@ -23,7 +23,7 @@ std::vector<std::string> components(std::string_view path) {
   return names;
 }
 
-// What lies in the folder `url` (empty: the current one, else with '/' at its end) and starts with `head`.
+// The entries of the folder `url` (empty: the current one, else with '/' at its end) that start with `head`.
 Result<std::vector<Match>> list_folder(const std::string& url, std::string_view head, bool recursive) {
   ASSIGN_OR_RETURN(const Location folder, open_url(url.empty() ? "." : url));
   const std::string base = folder.child("").key;
@@ -44,7 +44,7 @@ bool is_match(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), FNM_PERIOD) == 0;
 }
 
-// Whether the path is what the pattern names, or lies in such a folder.
+// Whether the pattern matches the path, or a folder above it.
 bool is_match(std::span<const std::string> pattern, std::span<const std::string> path) {
   if (pattern.empty()) return std::ranges::none_of(path, [](const auto& name) { return name.starts_with('.'); });
   if (path.empty()) return false;

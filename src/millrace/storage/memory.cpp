@@ -8,13 +8,14 @@
 
 #include "millrace/base/per_process.h"
 #include "millrace/storage/detail/backend.h"
-#include "millrace/storage/detail/submit.h"
+#include "millrace/storage/page_token.h"
+#include "millrace/storage/submit.h"
 
 namespace millrace {
 namespace {
 
-constexpr size_t kMetadataLimitBytes = 2048;
-constexpr int kMemoryThreads = 2;
+constexpr size_t kMetadataLimitBytes = 2048;           // as S3's
+constexpr int kMemoryThreads = 2;                      // so that tests see operations at the same time
 constexpr size_t kObjectLimitBytes = size_t{4} << 30;  // a wrong offset must not take the machine's memory
 
 using Bytes = std::vector<std::byte>;
@@ -24,14 +25,14 @@ struct MemoryObject {
   Bytes bytes;
 };
 
-// A write that was left for another writer to go on with.
+// A suspended write, which another writer may resume.
 struct SuspendedWrite {
   std::string key;
   Bytes bytes;
   std::string note;
 };
 
-// What the storage, its readers and its writers share. Objects are never changed, only replaced.
+// Shared by the storage, its readers and its writers. Objects are never changed, only replaced.
 struct MemoryState {
   std::string name;
   Mutex mutex;
@@ -237,15 +238,16 @@ class MemoryStorage final : public Storage {
     RETURN_IF_ERROR(check_object_listing(prefix, options));
     ListPage page;
     std::string last;
+    const std::string_view behind = key_of_token(options.page_token);
     MutexLock lock(state_->mutex);
     for (auto it = state_->objects.lower_bound(prefix); it != state_->objects.end(); ++it) {
       const std::string& key = it->first;
       if (!key.starts_with(prefix)) break;
       const size_t slash = options.recursive ? key.npos : key.find('/', prefix.size());
       const std::string entry = slash == key.npos ? key : key.substr(0, slash + 1);
-      if (entry == last || entry <= options.page_token) continue;
+      if (entry == last || entry <= behind) continue;
       if (static_cast<int64_t>(page.objects.size() + page.prefixes.size()) == options.max_keys) {
-        page.next_page_token = last;
+        page.next_page_token = page_token_behind(last);
         break;
       }
       last = entry;
@@ -273,7 +275,7 @@ class MemoryStorage final : public Storage {
     return first;
   }
 
-  // What was suspended; a process that is gone took its writes with it.
+  // Lists suspended writes. The writes of a dead process died with it.
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
     RETURN_IF_ERROR(check_object_listing(prefix, {}));
     std::vector<ObjectInfo> uploads;

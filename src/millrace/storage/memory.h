@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Storage in the memory of this process: for tests, and for small things that need a Storage. An object has at most
-// 4 GiB; versions count commits.
-// Thread-safe. Nothing survives the process; a child after fork has a copy of its own, and REQUIRES that no other
-// thread was inside a call when it was forked.
+// Storage in the memory of this process, for tests and small data. An object has at most 4 GiB. Versions count commits.
+// Thread-safe. Its content ends with the process. A forked child has its own copy. REQUIRES: no other thread is inside
+// a call at the fork.
 
 #include <memory>
 #include <string>

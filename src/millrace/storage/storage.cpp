@@ -9,10 +9,9 @@
 namespace millrace {
 namespace {
 
-// A page large enough that a backend which reads a whole directory for each page reads it seldom. Backends with a
-// smaller limit give smaller pages.
+// Large, because some backends read a whole directory for each page. Backends with a smaller limit give smaller pages.
 constexpr int64_t kWalkPageKeys = 100'000;
-// S3 may answer some, where it passes over what was deleted.
+// S3 may give some, where it skips deleted objects; a hundred in a row would be 100,000 of them.
 constexpr int kMostEmptyPages = 100;
 
 Status refuse_key(std::string_view key, std::string_view why) {
@@ -48,7 +47,7 @@ Status Writer::append(std::span<const std::byte> data) {
 }
 
 Status Writer::suspend() {
-  return fail(ErrorCode::kUnsupported, "this storage cannot go on with a write of another process");
+  return fail(ErrorCode::kUnsupported, "this storage cannot resume a write of another process");
 }
 
 Status Writer::set_note(std::string_view /*note*/) {
@@ -66,7 +65,8 @@ Result<std::unique_ptr<Writer>> Storage::resume_write(const ObjectInfo& upload, 
 void CompletionQueue::push(Completion completion) {
   MutexLock lock(mutex_);
   done_.push_back(std::move(completion));
-  if (done_.size() >= wanted_) pushed_.notify_one();  // under the lock: whoever takes the last may drop the queue
+  // under the lock: the thread that takes the last completion may destroy the queue
+  if (done_.size() >= wanted_) pushed_.notify_one();
 }
 
 Completion CompletionQueue::wait() {
@@ -142,7 +142,7 @@ Status ListPages::check_advance(const ListPage& page) {
     return ++empty_pages_ <= kMostEmptyPages ? Status() : stands("page after page is empty");
   }
   empty_pages_ = 0;
-  // Each of the two rises over all pages. What one page has of them is its caller's business.
+  // Keys and prefixes each rise over all pages.
   const bool repeats = (!page.objects.empty() && !last_key_.empty() && page.objects.front().key <= last_key_) ||
                        (!page.prefixes.empty() && !last_prefix_.empty() && page.prefixes.front() <= last_prefix_);
   if (repeats) return stands("what came before comes again");

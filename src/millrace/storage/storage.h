@@ -2,24 +2,23 @@
 #pragma once
 
 // A Storage maps keys to byte objects: a directory on Lustre or NVMe, an S3 bucket, a cache, plain memory. Everything
-// in Millrace that moves bytes goes through this interface. Backends: memory.h, local/local.h (s3/ and http/ come
-// with their own headers); wrappers that are themselves Storages: fault.h. `open_url` in url.h finds the backend for
-// what a user typed.
+// in Millrace that moves bytes goes through this interface. Backends: memory.h, local/local.h, s3/s3.h,
+// web/http_storage.h. testing/fault.h wraps any of them. `open_url` in url.h finds the backend for a URL or path.
 //
 // A key is a relative path with '/' between components: "run1/step-10/rank-0.safetensors". Backends with
-// Capabilities::folders take only legal paths (check_key); object stores take any key (check_object_key), so that what
-// another program wrote can be read, copied and removed: "a//b", "./x", "dir/". Any other key is invalid_argument. A
-// prefix in `list` is any leading part of a key.
+// Capabilities::folders take only legal paths (check_key); object stores take any key (check_object_key), so that
+// objects of other programs can be read, copied and removed: "a//b", "./x", "dir/". Any other key is invalid_argument.
+// A prefix in `list` is any leading part of a key.
 //
-// Three rules hold for every backend, and the conformance suite (conformance.h) holds backends to them:
+// Three rules hold for every backend. The conformance suite (testing/conformance.h) tests them:
 //  - An open pins a version. Reads give the bytes of that version or fail with corruption ("changed while reading").
-//  - A write is invisible until commit() and atomic at commit(): a reader sees the old object or the new one. A
-//    Writer dropped without commit leaves nothing behind; after kill -9 it leaves at most something `list` does not
-//    show and that `list_uploads` and `abort_uploads` find.
-//  - What a backend cannot do is a capability flag, and the call answers unsupported.
+//  - A write is invisible until commit() and atomic at commit(): a reader sees the old object or the new one. A Writer
+//    dropped without commit leaves nothing behind. After kill -9 it leaves at most an upload, which `list` does not
+//    show and `list_uploads` and `abort_uploads` find.
+//  - A capability flag says what a backend cannot do; the call answers unsupported.
 //
-// Thread-safe: all of Storage, read_at of readers, write_at of writers. After fork a Storage and the
-// readers opened before work in the child; writers opened before are the parent's.
+// Thread-safe: all of Storage, read_at of readers, write_at of writers. After fork, a Storage and readers opened before
+// it work in the child; writers opened before it belong to the parent.
 
 #include <chrono>
 #include <cstdint>
@@ -60,16 +59,16 @@ struct Capabilities {
   bool resume = false;             // Writer::suspend and Storage::resume_write work
   bool notes = false;              // Writer::set_note and read_back work
   bool sends_files = false;        // Operation::Send does not read the bytes into memory
-  bool file_checksums = false;     // and uses its crc32c
-  bool folders = false;            // keys are paths: none is an object and a folder of others
+  bool file_checksums = false;     // sends_files, and uses Send::crc32c
+  bool folders = false;            // keys are paths: no key is an object and a folder at once
 
   bool is_local() const { return locality == Locality::kLocal; }
 };
 
-// What a file system keeps beside the bytes. In S3 it is the user metadata that FSx for Lustre reads and writes
+// What a file system stores beside the bytes. In S3, the user metadata that FSx for Lustre reads and writes
 // (file-permissions, -owner, -group, -atime, -mtime; times in ns).
 struct PosixAttributes {
-  uint32_t mode = 0;  // st_mode: type and permissions; 0: mode, owner and group are not known, and are left
+  uint32_t mode = 0;  // st_mode: type and permissions; 0: mode, owner and group are unknown and stay as they are
   uint32_t owner = 0;
   uint32_t group = 0;
   std::chrono::sys_time<std::chrono::nanoseconds> accessed{};
@@ -79,10 +78,10 @@ struct PosixAttributes {
 // What a listing found under a key.
 enum class ObjectKind {
   kFile,
-  kLink,     // a symbolic link that was not followed: as asked, or because it leads nowhere or in a circle
+  kLink,     // a symbolic link that was not followed: on request, or because it leads nowhere or in a circle
   kSpecial,  // a socket, pipe or device
-  // What this user may not look at: a directory that he may not read (its key ends in '/'), a name in one that he may
-  // not enter.
+  // A directory that this user may not read (its key ends in '/'), or a name in a directory that this user may not
+  // enter.
   kUnreadable,
 };
 
@@ -93,9 +92,9 @@ struct ObjectInfo {
   std::chrono::sys_time<std::chrono::nanoseconds> modified{};
   std::map<std::string, std::string> metadata;  // from stat only
   std::optional<PosixAttributes> posix;         // from stat only
-  ObjectKind kind = ObjectKind::kFile;          // another only with ListOptions::others
-  // When anything of a file last changed, its times among it (ctime): what a restored `modified` cannot hide. Zero
-  // where the backend has no such thing.
+  ObjectKind kind = ObjectKind::kFile;          // others only with ListOptions::others
+  // When content or attributes of a file last changed (ctime). Restoring `modified` does not hide a change from it.
+  // Zero where the backend has none.
   std::chrono::sys_time<std::chrono::nanoseconds> changed{};
   uint32_t mode = 0;  // permissions of a file (of 0777), also in listings; 0: the backend has none
 };
@@ -104,9 +103,9 @@ struct ListOptions {
   bool recursive = true;   // false: one level; deeper keys are folded into `prefixes`, each ending in '/'
   std::string page_token;  // from the page before; empty for the first page
   int64_t max_keys = 1000;
-  bool follow_links = true;  // symbolic links are what they lead to; false: they are kLink
-  // `objects` holds what is no file too; a link in a circle ends in '/' there. Without it, what may not be read is an
-  // error, unless it is where the prefix begins.
+  bool follow_links = true;  // symbolic links count as their targets; false: they are kLink
+  // `objects` also holds entries that are not files; a link in a circle ends in '/' there. Without it, an unreadable
+  // entry is an error, unless the prefix begins there.
   bool others = false;
 };
 struct ListPage {
@@ -118,10 +117,10 @@ struct ListPage {
 struct OpenOptions {
   // When set, opening any other version fails with corruption.
   std::string expected_version;
-  // With expected_version: the object's size as a listing gave it. A backend for which opening costs a request may
-  // then make none; what is not so is found by the first read.
+  // With expected_version: the object's size from a listing. A backend for which opening costs a request may then skip
+  // it; the first read finds a difference.
   std::optional<int64_t> known_size;
-  // It is read once, most of it, in large pieces (aligned memory is best): it need not stay in the page cache.
+  // Most of the object is read once, in large pieces (aligned memory is best): it need not stay in the page cache.
   bool once = false;
 };
 
@@ -129,14 +128,14 @@ struct WriteOptions {
   enum class Condition { kReplace, kIfAbsent, kIfVersion };
   Condition condition = Condition::kReplace;
   std::string version;          // for kIfVersion
-  int64_t size_hint_bytes = 0;  // 0: unknown. Space is checked and preallocated where that is possible
-  int64_t part_bytes = 0;       // a wish for Writer::part_bytes; 0: the backend's choice
+  int64_t size_hint_bytes = 0;  // 0: unknown. Space is checked and preallocated where possible
+  int64_t part_bytes = 0;       // the preferred Writer::part_bytes; 0: the backend's choice
   int stripe_count = 0;         // Lustre: number of servers; 0: by the size hint, -1: all. Ignored elsewhere
-  bool sparse = false;          // runs of zeros become holes, where there can be any
+  bool sparse = false;          // runs of zeros become holes where the backend has holes
   uint32_t mode = 0;            // permissions, less the umask; 0: those of any new file
   bool brief = false;           // written and committed at once: cannot be suspended, nor noted
   std::map<std::string, std::string> metadata;  // at most 2 KiB in all, ASCII; unsupported where there is none
-  std::optional<PosixAttributes> posix;         // given to the object at commit; what the process may not set is left
+  std::optional<PosixAttributes> posix;         // set at commit; attributes that the process may not set stay
 };
 
 enum class Durability {
@@ -144,7 +143,7 @@ enum class Durability {
   kDurable,  // survives a power cut when commit returns
 };
 
-// What a resumed write holds already. `etag` proves the content where the backend has one: the MD5 in hex.
+// A part that a resumed write holds already. `etag` proves its content where the backend has one: the MD5 in hex.
 struct WrittenPart {
   int64_t offset = 0;
   int64_t size = 0;
@@ -161,60 +160,61 @@ class Writer : public ByteSink {
   // Writes `data` at `offset`. Gaps that are never written read as zeros. REQUIRES: offset >= 0.
   // Errors: resource_exhausted (no space), permission_denied, unavailable.
   [[nodiscard]] virtual Status write_at(int64_t offset, std::span<const std::byte> data) = 0;
-  // write_at behind the bytes appended so far; for one thread. Not to be mixed with write_at.
+  // Writes behind the bytes appended so far. For one thread. Do not mix with write_at.
   [[nodiscard]] Status append(std::span<const std::byte> data) final;
   // Copies [source_offset, source_offset + size) of an object of the same Storage to `offset`.
   [[nodiscard]] virtual Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                           int64_t offset) = 0;
-  // Makes the object visible under its key, all at once, and answers what became visible. Errors: already_exists
-  // (kIfAbsent lost, kIfVersion differs), resource_exhausted, unavailable. After an error nothing is visible, and
-  // nothing is left when the writer is gone, but for two cases: the message says that the object is visible, and only
-  // the last step of making it durable failed; or suspend() was called, which the writer of a service can do then.
+  // Makes the object visible under its key, all at once, and returns what became visible. Errors: already_exists
+  // (kIfAbsent lost, kIfVersion differs), resource_exhausted, unavailable. After an error no object is visible and the
+  // destroyed writer leaves nothing, with two exceptions: the message says that the object is visible and only the last
+  // step of making it durable failed; or suspend() was called, which the writer of a service allows then.
   [[nodiscard]] virtual Result<ObjectInfo> commit(Durability durability = Durability::kDurable) = 0;
 
-  // Begins what commit() would wait for, where it is one request to a server: `queue` gets a completion with `tag`,
-  // from then on commit() does not wait for it, and nothing but commit() may follow. False: commit() is to do it all.
+  // Starts the request that commit() would wait for, where a commit is one request. `queue` gets a completion with
+  // `tag`; after it, commit() does not wait. Only commit() may follow. False: commit() does it all.
   [[nodiscard]] virtual bool start_commit(Durability, uint64_t /*tag*/, CompletionQueue&) { return false; }
 
-  // 0: write_at takes any range. Else the size of a part: writes that begin at a multiple of it and are
-  // that long (only the object's last may be shorter) may come in any order and are not copied; of others, each must
-  // begin where the one before ended. copy_range takes whole parts.
+  // 0: write_at takes any range. Else the size of a part: writes of whole parts (the object's last may be shorter) may
+  // come in any order and are not copied. Any other write must begin where the one before ended. copy_range takes whole
+  // parts.
   virtual int64_t part_bytes() const { return 0; }
 
-  // A write that another process can go on with, see Storage::resume_write; the default is unsupported.
-  // Ends this writer and leaves what was written where list_uploads finds it.
+  // Ends this writer and leaves the written bytes where list_uploads finds them, so that another process can continue
+  // (Storage::resume_write). The default is unsupported.
   [[nodiscard]] virtual Status suspend();
-  // A small text that is kept with the unfinished write, survives the process and goes with commit or drop.
+  // Stores a small text with the unfinished write. It survives the process; commit or drop removes it.
   [[nodiscard]] virtual Status set_note(std::string_view note);
-  // Of a resumed write: the note that was set last; it may be the one before after a power cut, or damaged.
+  // Of a resumed write: the last note. After a power cut it may be an older one, or damaged.
   virtual std::string_view note() const { return {}; }
-  // Of a resumed write: reads back what an earlier process wrote, so that it can be checked before it is built upon.
-  // Where notes are kept; elsewhere parts() proves the content. Errors: out_of_range (past what was written).
+  // Of a resumed write: reads what an earlier process wrote, to check it. Works where notes work; elsewhere parts()
+  // proves the content. Errors: out_of_range (past the written bytes).
   [[nodiscard]] virtual Status read_back(int64_t offset, std::span<std::byte> out);
-  // Of a resumed write: the parts that it holds, where the backend knows them (else the note has to say); also such as
-  // are of another size than this writer's, and of no use to it.
+  // Of a resumed write: the parts that it holds, where the backend knows them (else the note must say). Includes parts
+  // of another size than this writer's, which it cannot use.
   virtual std::span<const WrittenPart> parts() const { return {}; }
 
  private:
   int64_t appended_ = 0;
 };
 
-// What a submitted operation ended with.
+// How a submitted operation ended.
 struct Completion {
   uint64_t tag = 0;
   Status status;
 };
 
-// Completions come out in the order in which operations end; who takes them in another way has a push() of his own.
+// Completions come out in the order in which operations end. A subclass may override push() to take them differently.
 // Thread-safe; must outlive the operations submitted with it.
 class CompletionQueue {
  public:
   virtual ~CompletionQueue() = default;
   virtual void push(Completion completion);
-  // Waits for one. REQUIRES: an operation submitted with this queue has not been taken out yet.
+  // Waits for a completion and takes it out. REQUIRES: an operation submitted with this queue has not been taken out
+  // yet.
   Completion wait();
-  // Waits until there are `count`, or `deadline` passed, and takes none out: one that waits for many is woken once.
-  // REQUIRES: nobody else waits.
+  // Returns when `count` completions are queued, or `deadline` has passed. Takes none out. A caller that waits for many
+  // wakes up once. REQUIRES: no other thread waits.
   void wait_for(size_t count, Clock::time_point deadline);
   std::optional<Completion> try_pop();
 
@@ -222,7 +222,7 @@ class CompletionQueue {
   Mutex mutex_;
   CondVar pushed_;
   std::deque<Completion> done_ GUARDED_BY(mutex_);
-  size_t wanted_ GUARDED_BY(mutex_) = 1;  // so many wake who waits
+  size_t wanted_ GUARDED_BY(mutex_) = 1;  // wait_for() returns when this many completions are queued
 };
 
 struct ReadRange {
@@ -235,18 +235,17 @@ struct WriteRange {
   int64_t offset = 0;
   std::span<const std::byte> data;
 };
-// Writes what a file on this machine holds; the bytes need not pass through memory of this process.
+// Writes a range of a file of this machine; the bytes need not pass through memory of this process.
 struct SendRange {
   Writer* writer = nullptr;
   int64_t offset = 0;
   const FileRange* file = nullptr;
   uint32_t crc32c = 0;           // of the bytes, where Capabilities::file_checksums asks for it
-  Progress* progress = nullptr;  // counts the bytes as they go, and takes back those that have to go again
+  Progress* progress = nullptr;  // counts bytes as they are sent, and takes back bytes that must be sent again
 };
 
-// A read, a write, or a send. What it points to and the memory stay alive until the completion. An operation whose stop
-// token is set, or whose deadline passes, before it starts ends as cancelled or timeout; one that has started ends by
-// itself.
+// A read, a write, or a send. Everything it points to must live until the completion. When its stop token is set or its
+// deadline passes before it starts, it ends as cancelled or timeout. Once started, it runs to its end.
 struct Operation {
   using Read = ReadRange;
   using Write = WriteRange;
@@ -259,13 +258,15 @@ struct Operation {
   int priority = 0;  // higher runs earlier
 };
 
-// Does it on this thread, by the blocking calls of the reader or writer.
+// Performs the operation on this thread, with the blocking calls of the reader or writer.
 [[nodiscard]] Status perform_operation(const Operation& operation);
 
-// What an ordinary write may still use, and what sets that.
+// The bytes and files that ordinary writes may still use, and what limits them.
 struct FreeSpace {
   int64_t bytes = 0;
   std::string limit = "the file system";  // or "the quota of user 1000 (10.0 GB, of which 9.98 GB are used)"
+  std::optional<int64_t> files = {};      // that may still be made; nullopt where nothing limits them
+  std::string files_limit = {};           // "the quota of user 1000 (100,000 files, of which 99,990 are used)"
 };
 
 class Storage {
@@ -274,13 +275,14 @@ class Storage {
 
   // For messages: "file:///data", "memory:".
   virtual std::string_view name() const = 0;
+  // What tells this storage from every other: its name, and the server behind it.
+  virtual std::string identity() const { return std::string(name()); }
   virtual Capabilities capabilities() const = 0;
   // Whether copy_range of a writer here takes objects of `other` without moving them through this process.
   virtual bool copies_from(const Storage& other) const { return capabilities().copy_range && this == &other; }
 
-  // This storage for a caller who may stop: what is asked of a server through it, and through the readers and writers
-  // that it opens, ends as cancelled within a moment once `stop` is set, whatever the server does. Null where no server
-  // is waited for.
+  // This storage with a stop token. Once `stop` is set, requests through it, and through the readers and writers that
+  // it opens, end as cancelled within a moment, whatever the server does. Null where calls wait for no server.
   virtual std::shared_ptr<Storage> with_stop(std::stop_token) const { return nullptr; }
 
   // Errors: not_found, permission_denied, corruption (expected_version differs), invalid_argument (a directory).
@@ -292,13 +294,13 @@ class Storage {
                                                                    const WriteOptions& options = {}) = 0;
 
   // Starts `operations`; each ends with exactly one completion in `queue`. Never blocks on I/O and runs no user code.
-  // What has not started when the Storage is dropped ends as cancelled.
+  // Operations that have not started when the Storage is destroyed end as cancelled.
   virtual void submit(std::span<const Operation> operations, CompletionQueue& queue) = 0;
 
   // Errors: not_found.
   [[nodiscard]] virtual Result<ObjectInfo> stat(std::string_view key) = 0;
-  // The checksum of the whole content that the backend keeps of this version; nothing where it keeps none, or does not
-  // say. Errors: not_found, corruption (another version is there).
+  // The checksum of the whole content that the backend keeps for this version; nullopt where it keeps or tells none.
+  // Errors: not_found, corruption (another version is there).
   [[nodiscard]] virtual Result<std::optional<ContentChecksum>> checksum(const ObjectInfo&) { return std::nullopt; }
   // One page of keys that start with `prefix`; objects and prefixes together are at most max_keys. A prefix with
   // nothing below it is an empty page, not an error; a listing that could not be completed is an error, never a
@@ -307,26 +309,26 @@ class Storage {
   // Removes the keys; a key that is not there counts as removed. Errors: the first failure, after trying all.
   [[nodiscard]] virtual Status remove(std::span<const std::string> keys) = 0;
 
-  // Removes the folders below the folder `key` that hold nothing but such folders, then `key`. Does nothing where there
-  // is no such folder. Errors: invalid_argument (a file is in it, so that it stays), permission_denied.
+  // Removes the empty folders below the folder `key`, then `key`. A missing folder is no error. Errors:
+  // invalid_argument (it holds a file, and stays), permission_denied.
   [[nodiscard]] virtual Status remove_empty_folder(std::string_view /*key*/) { return {}; }
 
-  // Writes to keys that start with `prefix`, begun and neither committed nor dropped by a process that is gone
-  // (knows_dead), or by any process but this one. `key` is what would have been written, `version` identifies the
-  // upload, `size` is what it takes up, as far as the backend knows.
+  // Unfinished writes to keys that start with `prefix`: those of dead processes (knows_dead), or of all processes but
+  // this one. `key` is the key that would have been written, `version` identifies the upload, `size` is the space that
+  // it takes, as far as the backend knows.
   [[nodiscard]] virtual Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) = 0;
   [[nodiscard]] virtual Status abort_uploads(std::span<const ObjectInfo> uploads) = 0;
 
-  // Goes on with a write that list_uploads found: what was written is kept. `options` as in open_write. Errors:
-  // not_found, unavailable (another process is at it), unsupported.
+  // Continues a write that list_uploads found and keeps its bytes. `options` as in open_write. Errors: not_found,
+  // unavailable (another process is writing it), unsupported.
   [[nodiscard]] virtual Result<std::unique_ptr<Writer>> resume_write(const ObjectInfo& upload,
                                                                      const WriteOptions& options = {});
 
   // Makes committed keys and the directories above them survive a power cut, with as few syncs as the backend can.
   [[nodiscard]] virtual Status make_durable(std::span<const std::string> keys) = 0;
 
-  // What an ordinary write below `prefix` may still use: the least that the file system and quotas leave. Errors:
-  // unsupported.
+  // The space that an ordinary write below `prefix` may still use: the least that the file system and quotas leave.
+  // Errors: unsupported.
   [[nodiscard]] virtual Result<FreeSpace> free_space(std::string_view prefix) = 0;
 };
 
@@ -336,25 +338,26 @@ class Storage {
 // Whether `key` can name an object of an object store: not empty, no NUL. Errors: invalid_argument.
 [[nodiscard]] Status check_object_key(std::string_view key);
 
-// Before something large is written below `prefix`. Errors: resource_exhausted, saying what `what` needs, what there
-// is, what sets that, and the way out. A storage that does not know has room.
+// Checks that `needed_bytes` fit below `prefix`. Call it before a large write. Errors: resource_exhausted: the message
+// says what `what` needs, what is free, what limits it, and the way out. A storage that does not know its free space
+// passes.
 [[nodiscard]] Status check_space(Storage& storage, std::string_view prefix, int64_t needed_bytes,
                                  std::string_view what);
 
-// Whole objects, for small things. `write_object` commits with `durability`.
+// Read and write small objects whole. `write_object` commits with `durability`.
 [[nodiscard]] Result<std::string> read_object(Storage& storage, std::string_view key, int64_t limit_bytes = 64 << 20);
 [[nodiscard]] Result<ObjectInfo> write_object(Storage& storage, std::string_view key, std::string_view content,
                                               const WriteOptions& options = {},
                                               Durability durability = Durability::kDurable);
-// The pages of a listing, one after the other. For one thread at a time.
+// The pages of a listing, in order. For one thread at a time.
 class ListPages {
  public:
   // REQUIRES: `storage` outlives it.
   ListPages(Storage& storage, std::string prefix, ListOptions options)
       : storage_(storage), prefix_(std::move(prefix)), options_(std::move(options)) {}
   bool is_at_end() const { return is_at_end_; }
-  // Errors: those of list; unavailable, where a page is the one before again, or empty pages never end. After an error
-  // it is at its end. REQUIRES: !is_at_end().
+  // Errors: those of list; unavailable when a page repeats the one before, or empty pages do not end. After an error,
+  // is_at_end(). REQUIRES: !is_at_end().
   [[nodiscard]] Result<ListPage> next();
 
  private:
@@ -365,9 +368,9 @@ class ListPages {
   ListOptions options_;
   bool is_at_end_ = false;
   int empty_pages_ = 0;                 // in a row
-  std::string last_key_, last_prefix_;  // of what came so far
+  std::string last_key_, last_prefix_;  // of the pages so far
 };
-// Every page of `list`, in order; a callback that answers an error stops the walk and is passed on.
+// Calls `visit` for every object of every page, in order. An error of `visit` ends the walk and is returned.
 [[nodiscard]] Status for_each_object(Storage& storage, std::string_view prefix,
                                      const std::function<Status(const ObjectInfo&)>& visit, bool recursive = true);
 

@@ -4,10 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "millrace/base/executor.h"
-#include "millrace/storage/detail/submit.h"
+#include "millrace/base/md5_lanes.h"
+#include "millrace/base/testing.h"
 #include "millrace/storage/md5.h"
 #include "millrace/storage/memory.h"
+#include "millrace/storage/submit.h"
 
 namespace millrace {
 namespace {
@@ -18,6 +22,38 @@ using ::testing::HasSubstr;
 TEST(Md5, IsThatOfTheStandard) {  // RFC 1321, A.5
   EXPECT_EQ(md5_hex({}), "d41d8cd98f00b204e9800998ecf8427e");
   EXPECT_EQ(md5_hex(as_bytes("message digest")), "f96b697d7cb7938d525a2f31aaf161d0");
+}
+
+std::string as_text(const Md5Digest& digest) {
+  std::string text;
+  for (const std::byte byte : digest) text += static_cast<char>(byte);
+  return text;
+}
+
+// Any number of buffers of any lengths, so that lanes end at different times, stay idle and take the next buffer.
+TEST(Md5, OfSeveralBuffersIsThatOfEach) {
+  const uint64_t seed = test_seed();
+  SCOPED_TRACE(testing::Message() << "MILLRACE_TEST_SEED=" << seed);
+  std::mt19937_64 random(seed);
+  std::string text(300'000, ' ');
+  for (char& c : text) c = static_cast<char>(random());
+  for (int round = 0; round < rounds(2000); ++round) {
+    const size_t longest = round % 10 == 0 ? 20'000 : 200;  // the ends of 55, 56, 63 and 64 bytes differ
+    std::vector<std::span<const std::byte>> buffers(random() % 40);
+    for (auto& buffer : buffers) buffer = as_bytes(text).subspan(random() % 1000, random() % longest);
+    std::vector<std::string> expected;
+    for (const auto& buffer : buffers) {
+      Md5 md5;
+      md5.update(buffer);
+      expected.push_back(md5.finish());
+    }
+    ASSERT_EQ(md5_of_each(buffers), expected);
+    for (const detail::Md5Blocks form : detail::md5_forms()) {
+      std::vector<Md5Digest> digests(buffers.size());
+      detail::md5_in_lanes(form, buffers, digests);
+      for (size_t i = 0; i < buffers.size(); ++i) ASSERT_EQ(as_text(digests[i]), expected[i]) << i;
+    }
+  }
 }
 
 TEST(CheckKey, SaysWhatIsWrong) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "millrace/storage/hub/hub.h"
 #include "millrace/storage/local/local.h"
 #include "millrace/storage/memory.h"
 #include "millrace/storage/s3/s3.h"
@@ -17,10 +18,10 @@ namespace {
 
 thread_local std::stop_token stop_of_thread;  // see StopScope
 
-// The storages that were opened are never destroyed: at the process's end, what their threads use may be gone already.
+// Opened storages are never destroyed: at exit, objects that their threads use may be gone already.
 using ByName = std::map<std::string, std::shared_ptr<Storage>, std::less<>>;
 
-// "s3" of "s3://bucket/key"; nothing for a plain path.
+// "s3" of "s3://bucket/key"; nullopt for a plain path.
 std::string_view scheme_of(std::string_view url) {
   const std::string_view scheme = url.substr(0, std::min(url.find("://"), url.size()));
   const auto allowed = [](unsigned char c) { return std::isalnum(c) || c == '+' || c == '.' || c == '-'; };
@@ -71,7 +72,7 @@ Result<Location> open_memory(std::string_view rest, std::string_view url) {
   return Location{storage, normalised_key(rest.substr(slash)), std::string(url)};
 }
 
-// The key as typed, less one '/' at its end: "." and ".." are no directories in S3, and "a//" is not "a/".
+// The key as typed, without one '/' at its end. In S3, "." and ".." are no directories, and "a//" is not "a/".
 Result<Location> open_s3(std::string_view rest, std::string_view url) {
   static Mutex mutex;
   static auto& known = *new std::vector<std::pair<S3Options, ByName>>;
@@ -96,7 +97,7 @@ Result<Location> open_s3(std::string_view rest, std::string_view url) {
   return Location{storage, std::move(key), std::string(url), has_slash};
 }
 
-// `scheme` + "://" + `rest`, whose path stays as it was typed.
+// `scheme` + "://" + `rest`; the path stays as typed.
 Result<Location> open_http(std::string_view scheme, std::string_view rest, std::string_view url) {
   static Mutex mutex;
   static auto& storages = *new ByName;
@@ -119,6 +120,27 @@ Result<Location> open_http(std::string_view scheme, std::string_view rest, std::
   Location location{storage, std::string(typed.substr(0, mark)), url_to_show(url)};
   if (mark != typed.npos) location.storage = with_query(*storage, std::string(typed.substr(mark + 1)));
   return location;
+}
+
+// Repositories of one revision share what they know, above all the commit.
+Result<Location> open_hub(std::string_view rest, std::string_view url) {
+  static Mutex mutex;
+  static auto& storages = *new ByName;
+  ASSIGN_OR_RETURN(HubUrl typed, parse_hub_url(rest));
+  ASSIGN_OR_RETURN(const HubOptions options, HubOptions::from_environment());
+  const std::string name = fmt::format("{} {} {} {}@{}", options.endpoint, options.token, options.timeout.count(),
+                                       typed.repo.url(), typed.revision);
+  MutexLock lock(mutex);
+  auto& storage = storages[name];
+  if (!storage) {
+    auto opened = open_hub_storage(typed.repo, typed.revision, options);
+    if (!opened) {
+      storages.erase(name);
+      return tl::unexpected(std::move(opened).error());
+    }
+    storage = *std::move(opened);
+  }
+  return Location{storage, std::move(typed.path), std::string(url)};
 }
 
 }  // namespace
@@ -158,8 +180,10 @@ Result<Location> open_url(std::string_view url) {
   if (scheme.empty()) return open_path(url, url);
   const std::string_view rest = url.substr(scheme.size() + 3);
   if (scheme == "mem") return open_memory(rest, url);
-  if (scheme == "s3" || scheme == "http" || scheme == "https") {
-    auto far = scheme == "s3" ? open_s3(rest, url) : open_http(scheme, rest, url);
+  if (scheme == "s3" || scheme == "hf" || scheme == "http" || scheme == "https") {
+    auto far = scheme == "s3"   ? open_s3(rest, url)
+               : scheme == "hf" ? open_hub(rest, url)
+                                : open_http(scheme, rest, url);
     return std::move(far).map([&](const Location& location) { return location.with_stop(stop_of_thread); });
   }
   if (scheme != "file") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// From what a user typed to a Storage and a key. Thread-safe.
+// Finds the Storage and the key of a URL or path. Thread-safe.
 
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@ struct Location {
   std::shared_ptr<Storage> storage;
   std::string key;         // empty: the root of the storage; of a path or an s3:// URL without the '/' at its end
   std::string url;         // as typed, for messages: url_to_show
-  bool has_slash = false;  // an s3:// URL had that '/'
+  bool has_slash = false;  // an s3:// URL ended in '/'
 
   // The location of `name` below this one: key + '/' + name.
   Location child(std::string_view name) const;
@@ -28,12 +28,13 @@ struct Location {
 
 // Plain paths and file:///absolute are the local file system (relative paths from the current directory, "." and ".."
 // resolved by name, no percent-decoding); s3://bucket/key is S3 as the environment says (S3Options::from_environment),
-// and no request is made; http(s):// can be read (http/http_storage.h); mem://name/key is memory shared by this
-// process, for tests. Braces are not expanded. Errors: invalid_argument, unsupported.
+// and no request is made; http(s):// can be read (web/http_storage.h), and so can
+// hf:// (hub/hub.h); mem://name/key is memory shared by this process,
+// for tests. Braces are not expanded. Errors: invalid_argument, unsupported.
 [[nodiscard]] Result<Location> open_url(std::string_view url);
 
-// While it lives, what its thread opens by URL is Storage::with_stop. For who runs a whole operation for a user, a verb
-// of the CLI or a call of Python: then Ctrl-C ends it whatever a server does, wherever it opens what it works on.
+// While it lives, storages that its thread opens by URL have the stop token (Storage::with_stop). A verb of the CLI or
+// a call of Python holds one, so that Ctrl-C ends the operation whatever a server does.
 class StopScope {
  public:
   explicit StopScope(std::stop_token stop);
@@ -45,7 +46,7 @@ class StopScope {
   std::stop_token before_;
 };
 
-// What was typed, for messages and results: http::without_secrets of http(s):// URLs.
+// The URL as typed, for messages and results; http(s):// URLs without their secrets.
 std::string url_to_show(std::string_view url);
 
 // "shard-{00000..00009}.tar", "{a,b}/x", nested, as the webdataset package reads them (braceexpand): ranges keep zero

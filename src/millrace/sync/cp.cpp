@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "millrace/base/metrics.h"
-#include "millrace/sync/detail/removal.h"
+#include "millrace/sync/removal.h"
 
 namespace millrace::sync {
 namespace {

@@ -3,10 +3,12 @@
 
 #include <utility>
 
+#include "millrace/storage/page_token.h"
+
 namespace millrace::sync {
 namespace {
 
-// Enough that a page costs little beside its keys, few enough that two of them are a few MB. S3 gives 1,000 at most.
+// A choice: a page costs little beside its keys, and two of them are a few MB. S3 gives 1,000 keys at most.
 constexpr int64_t kPageKeys = 4096;
 
 Entry::Kind kind_of(const ObjectInfo& info) {
@@ -71,7 +73,9 @@ struct EntryWalk::Impl {
   Impl(const Location& location, const WalkOptions& walk_options)
       : root(location), options(walk_options), prefix(prefix_of(location)) {
     if (options.filter != nullptr) filter.emplace(*options.filter);
-    const ListOptions list{.max_keys = kPageKeys, .follow_links = options.follow_links, .others = true};
+    ListOptions list{.max_keys = kPageKeys, .follow_links = options.follow_links, .others = true};
+    if (options.range != nullptr && !options.range->after().empty())
+      list.page_token = page_token_behind(prefix + options.range->after());
     pages.emplace(*root.storage, prefix, list);
   }
 
@@ -97,6 +101,7 @@ struct EntryWalk::Impl {
   }
 
   Result<std::optional<Entry>> next() {
+    if (ended) return std::nullopt;
     for (;;) {
       while (at == page.objects.size()) {
         ASSIGN_OR_RETURN(const bool more, turn());
@@ -110,6 +115,11 @@ struct EntryWalk::Impl {
       seen_any = true;
       last = info.key;
       Entry entry{kind_of(info), info.key.substr(prefix.size()), std::move(info)};
+      if (options.range != nullptr && options.range->is_behind(entry.path)) {
+        at = page.objects.size();
+        ended = true;
+        return std::nullopt;
+      }
       if (entry.path.empty()) continue;  // the marker of the location itself
       if (!options.hidden && is_hidden(entry.path)) continue;
       if (filter && !filter->passes(entry.path)) continue;
@@ -126,6 +136,7 @@ struct EntryWalk::Impl {
   ListPage page;
   size_t at = 0;
   bool seen_any = false;
+  bool ended = false;  // what comes is behind the range
   std::string last;
   std::optional<Result<ListPage>> fetched;
   Thread fetcher;  // the last member: it ends before what it uses

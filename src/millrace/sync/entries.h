@@ -14,6 +14,7 @@
 
 #include "millrace/storage/url.h"
 #include "millrace/sync/filter.h"
+#include "millrace/sync/key_range.h"
 
 namespace millrace::sync {
 
@@ -44,6 +45,7 @@ struct WalkOptions {
   bool hidden = false;             // also what Millrace keeps
   const Filter* filter = nullptr;  // what does not pass is left out; must outlive the walk
   std::stop_token stop;
+  const KeyRange* range = nullptr;  // only the paths in it; must outlive the walk
 };
 
 class EntryWalk {
@@ -51,7 +53,7 @@ class EntryWalk {
   EntryWalk(const Location& root, const WalkOptions& options);
   ~EntryWalk();
 
-  // The next entry; nothing after the last. Errors: those of Storage::list, cancelled, unsupported (a storage that
+  // The next entry; std::nullopt after the last. Errors: those of Storage::list, cancelled, unsupported (a storage that
   // lists out of order). After an error the walk is over.
   [[nodiscard]] Result<std::optional<Entry>> next();
 

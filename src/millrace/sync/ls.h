@@ -38,9 +38,9 @@ class Listing {
                                                              std::stop_token stop = {});
   ~Listing();
 
-  // The next entry in byte order of the path; nothing after the last. An object is listed as itself. Errors: those of
-  // the storage, cancelled; permission_denied instead of the end, where something came that may not be read. After an
-  // error the listing is over.
+  // The next entry in byte order of the path; std::nullopt after the last. An object is listed as itself. Errors: those
+  // of the storage, cancelled; permission_denied instead of the end, where something came that may not be read. After
+  // an error the listing is over.
   [[nodiscard]] Result<std::optional<LsEntry>> next();
   // Of what came so far.
   const LsReport& report() const;

@@ -2,7 +2,7 @@
 #pragma once
 
 // What a sync will do, as a pure merge of three sorted streams: the source, the target, and the record of what was made
-// equal before. It reads no content and changes nothing. For one thread.
+// equal before. It reads no content and writes no data. For one thread.
 
 #include <functional>
 #include <optional>
@@ -30,7 +30,7 @@ struct PlanOptions {
   bool attributes = false;      // owner, mode and times are to be equal too
   // Reading a side costs much less than a transfer: it is on this machine.
   bool cheap_source = false, cheap_target = false;
-  // What proves, without reading, that two files of one size are the same, for people; nullptr: nothing does.
+  // What proves, without reading, that two files of one size are the same, as text for people; nullptr: no proof.
   std::function<const char*(const ObjectInfo& source, const ObjectInfo& target)> proof;
 };
 
@@ -44,7 +44,7 @@ struct Action {
     kExtra,       // only the target has it; it stays
     kPass,        // no file, passed over by policy: a link, a device, a folder marker
     kRefuse,      // cannot be copied, and that is an error
-    kUnreadable,  // the source may hold anything there: an error, after which nothing is deleted
+    kUnreadable,  // the source may hold anything there: an error, after which no file is deleted
     kKeep,        // neither side has it now, but the record's entry may stay (`recorded`)
   };
   Kind kind = Kind::kCopy;
@@ -61,13 +61,13 @@ class Plan {
  public:
   using Entries = std::function<Result<std::optional<Entry>>()>;
   using Records = std::function<Result<std::optional<RecordEntry>>()>;
-  // Each call gives the next in byte order of the path, then nothing. `left_out` says whether a path is outside of what
-  // the two sides were asked for (a filter).
+  // Each call gives the next in byte order of the path, then std::nullopt. `left_out` says whether a path is outside of
+  // what the two sides were asked for (a filter).
   Plan(Entries source, Entries target, Records records, std::function<bool(std::string_view)> left_out,
        const PlanOptions& options);
 
-  // The next action in byte order of the path; nothing after the last. Errors: those of the two sides, each ends the
-  // plan; a record that fails is treated as ending there.
+  // The next action in byte order of the path; std::nullopt after the last. Errors: those of the two sides, each ends
+  // the plan; a record that fails is treated as ending there.
   [[nodiscard]] Result<std::optional<Action>> next();
 
   // Files that the source had so far.

@@ -4,71 +4,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cerrno>
-#include <cstring>
-#include <type_traits>
 #include <vector>
 
 #include "millrace/sync/entries.h"
+#include "millrace/sync/fields.h"
 
 namespace millrace::sync {
 namespace {
 
 constexpr std::string_view kMagic = "MRSYNC\x01\n";
-constexpr size_t kBlockTarget = 64 << 10;
+constexpr size_t kBlockTarget = 64 << 10;       // a choice: a damaged block costs some hundred files a comparison
 constexpr int64_t kRecordPieceBytes = 1 << 20;  // written at once, where the storage does not say
-constexpr size_t kBlockLimit = 1 << 20;  // a block holds at least one entry, and a key has at most 4 KiB somewhere
-constexpr int64_t kReadAheadBytes = 1 << 20;
-constexpr size_t kHeaderBytes = 16;  // of a block: bytes, entries, hash
+constexpr size_t kBlockLimit = 1 << 20;       // a block holds at least one entry, and a key has at most 4 KiB somewhere
+constexpr int64_t kReadAheadBytes = 1 << 20;  // a choice: sixteen blocks a request
+constexpr size_t kHeaderBytes = 16;           // of a block: bytes, entries, hash
 constexpr uint8_t kHasHash = 1, kHasAttributes = 2;
-
-static_assert(std::endian::native == std::endian::little, "the format is little-endian and copied as it is");
 
 Status read_error() {
   return tl::unexpected<Error>(errno_error(errno, "read a temporary file"));
 }
-
-template <class T>
-void append_number(std::string& out, T value) {
-  static_assert(std::is_integral_v<T>);
-  std::array<char, sizeof(T)> bytes{};
-  std::memcpy(bytes.data(), &value, sizeof value);
-  out.append(bytes.data(), bytes.size());
-}
-
-void append_text(std::string& out, std::string_view text) {
-  append_number(out, static_cast<uint16_t>(text.size()));
-  out += text;
-}
-
-// Takes fields off the front of a block; what does not fit makes it bad.
-class Fields {
- public:
-  explicit Fields(std::string_view bytes) : bytes_(bytes) {}
-  template <class T>
-  T number() {
-    T value{};
-    const std::string_view bytes = take(sizeof value);
-    if (good_) std::memcpy(&value, bytes.data(), sizeof value);
-    return value;
-  }
-  std::string text() { return std::string(take(number<uint16_t>())); }
-  bool good() const { return good_; }
-  size_t left() const { return bytes_.size(); }
-
- private:
-  std::string_view take(size_t size) {
-    good_ = good_ && size <= bytes_.size();
-    if (!good_) return {};
-    const std::string_view taken = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    return taken;
-  }
-  std::string_view bytes_;
-  bool good_ = true;
-};
 
 void append_version(std::string& out, const RecordedVersion& version) {
   append_text(out, version.version);

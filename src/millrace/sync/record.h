@@ -2,7 +2,7 @@
 #pragma once
 
 // What a sync remembers of the files that it made equal: of each, both versions and the hash of the content. While both
-// versions are what they were, the two are equal and nobody needs to read them; a file that was changed in place and
+// versions are what they were, the two are equal and need not be read; a file that was changed in place and
 // got its old time and size back has another version or change time, and is found. docs/format/sync_record.md. Losing a
 // record costs time, never correctness. Readers and writers belong to one thread.
 
@@ -31,7 +31,7 @@ struct RecordEntry {
   std::string path;
   int64_t size = 0;
   RecordedVersion source, target;
-  std::optional<Hash128> hash;  // XXH3-128 of both; nothing where neither was read
+  std::optional<Hash128> hash;  // XXH3-128 of both; none where neither was read
   bool attributes = false;      // owner, mode and times went along
   bool operator==(const RecordEntry&) const = default;
 };
@@ -43,8 +43,8 @@ class RecordReader {
  public:
   // Errors: those of open_read (not_found: there is none), corruption.
   [[nodiscard]] static Result<std::unique_ptr<RecordReader>> open(Storage& storage, std::string_view key);
-  // The next entry, in byte order of the path; nothing after the last. Errors: corruption (a damaged or cut record),
-  // those of reading.
+  // The next entry, in byte order of the path; std::nullopt after the last. Errors: corruption (a damaged or cut
+  // record), those of reading.
   [[nodiscard]] Result<std::optional<RecordEntry>> next();
 
  private:

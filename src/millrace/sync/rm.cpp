@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "millrace/sync/cp.h"
-#include "millrace/sync/detail/removal.h"
 #include "millrace/sync/entries.h"
 #include "millrace/sync/ls.h"
+#include "millrace/sync/removal.h"
 
 namespace millrace::sync {
 namespace {

@@ -3,7 +3,7 @@
 
 // Makes one tree of files equal to another, from any Storage to any Storage: lists both in order, decides file by file
 // (plan.h), copies what differs many at once (transfer.h), and remembers what is equal (record.h). An error of one file
-// is counted and the rest goes on. Thread-safe; each call has threads of its own. docs/design/sync.md,
+// is counted and the rest goes on. Thread-safe; each call starts its own threads. docs/design/sync.md,
 // docs/transfer.md.
 
 #include <chrono>
@@ -37,15 +37,16 @@ struct SyncOptions {
   CompareBy compare = CompareBy::kUsual;
   bool follow_links = false;                  // of the source; else links are passed over
   bool delete_extra = false;                  // remove from the target what the source does not have
-  std::optional<int64_t> max_delete;          // when more would be removed, nothing is
+  std::optional<int64_t> max_delete;          // when more would be removed, no file is
   bool remove_source = false;                 // at the end, remove from the source what is at the target now
   bool dry_run = false;                       // change nothing; events and report say what would be done
-  std::optional<LustreLayout> lustre_layout;  // the target directory gets it before; elsewhere a warning, and nothing
+  std::optional<LustreLayout> lustre_layout;  // of the target directory; only a warning where that is not on Lustre
   bool record = true;                         // keep and use a record at the target
   // How often what is equal so far is written down, so that a killed run is not done again.
   std::chrono::milliseconds record_every{10'000};
   TransferOptions transfer;
   EngineOptions engine;
+  KeyRange* range = nullptr;  // only the paths in it, from which others may be taken meanwhile; outlives the sync
   // Called from one thread at a time, in byte order of the path, deletions last. Default: none.
   std::function<void(const SyncEvent&)> on_event;
 };
@@ -71,7 +72,7 @@ struct SyncReport {
   std::optional<Error> first_failure;  // of one file
   Status end;                          // the error that ended the run early: cancelled, a listing that failed, no space
 
-  // Bytes that nobody had to copy in this run: equal ones, and what an earlier run had moved.
+  // Bytes that this run did not have to copy: equal ones, and those that an earlier run had moved.
   int64_t saved_bytes() const { return skipped_bytes + copied_bytes - moved_bytes - server_bytes; }
   // `end`; else an error when any file failed or was refused, or deletion was.
   [[nodiscard]] Status status() const;
@@ -84,5 +85,17 @@ struct SyncReport {
                                       Progress* progress = nullptr);
 [[nodiscard]] Result<SyncReport> sync(const Location& source, const Location& target, const SyncOptions& options = {},
                                       std::stop_token stop = {}, Progress* progress = nullptr);
+
+// One of several tasks that share the work of one sync (share.h): each calls this with the same URLs and `job`, and
+// comes back when all is done. The report is of this task's part. There is no record of what is equal.
+struct SharedSync {
+  std::string job;  // names the board below the target: another one for each sync
+  // A task is taken for dead after so long without a sign of life, and another goes on with what it had.
+  std::chrono::duration<double> dead_after{60};
+};
+// Errors: as of sync(), invalid_argument (deletion, removal of the source, a dry run; a job that is no name).
+[[nodiscard]] Result<SyncReport> sync_shared(const std::string& source, const std::string& target,
+                                             const SharedSync& shared, const SyncOptions& options = {},
+                                             std::stop_token stop = {}, Progress* progress = nullptr);
 
 }  // namespace millrace::sync

@@ -1,63 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/sync/transfer.h"
 
+#include <atomic>
+
 #include "millrace/base/buffer_pool.h"
-#include "millrace/base/executor.h"
 #include "millrace/base/sync.h"
 #include "millrace/base/units.h"
+#include "millrace/sync/detail/copy_scheduler.h"
 #include "millrace/sync/detail/object_copy.h"
-#include "millrace/sync/detail/small_copies.h"
-#include "millrace/sync/entries.h"
 
 namespace millrace::sync {
 namespace {
-
-constexpr int kCopyThreads = 8;  // that wait for copies inside a storage
-constexpr std::chrono::milliseconds kStopWait{50};
 
 std::string url_of(const Location& location) {
   if (!location.url.empty()) return location.url;
   return fmt::format("{}/{}", location.storage->name(), location.key);
 }
 
-std::string describe(const Location& from, const Location& to) {
-  return fmt::format("copy {} to {}", url_of(from), url_of(to));
-}
-
 }  // namespace
 
 std::string describe(const CopyRequest& request) {
-  return describe(request.from, request.to);
+  return fmt::format("copy {} to {}", url_of(request.from), url_of(request.to));
 }
 
 struct TransferEngine::Impl {
-  explicit Impl(const EngineOptions& engine_options) : options(engine_options) {}
+  explicit Impl(int objects_at_once) : scheduler(objects_at_once) {}
 
-  // Waits for a place among the copies that run at once.
-  Status enter(const std::stop_token& stop) {
-    MutexLock lock(mutex);
-    while (running >= options.objects_at_once) {
-      if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped before it began");
-      ended.wait_until(mutex, Clock::now() + kStopWait);
-    }
-    ++running;
-    return {};
-  }
-  void leave() {
-    MutexLock lock(mutex);
-    --running;
-    ended.notify_one();
-  }
-
-  const EngineOptions options;
   std::unique_ptr<BufferPool> buffers;
-  Executor blocking{kCopyThreads, "mr-copy"};
   std::atomic<int> sending{0};
-  Mutex mutex;
-  CondVar ended;
-  int running GUARDED_BY(mutex) = 0;
-  std::unique_ptr<SmallCopies> small;
-  Executor others{options.objects_at_once, "mr-sync"};
+  CopyScheduler scheduler;  // the last member: its threads end before what they use
 };
 
 TransferEngine::TransferEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -71,9 +42,8 @@ Result<std::unique_ptr<TransferEngine>> TransferEngine::create(const EngineOptio
   if (options.objects_at_once < 1) {
     return fail(ErrorCode::kInvalidArgument, "transfers of {} objects at once", options.objects_at_once);
   }
-  auto impl = std::make_unique<Impl>(options);
+  auto impl = std::make_unique<Impl>(options.objects_at_once);
   ASSIGN_OR_RETURN(impl->buffers, BufferPool::reserve(*MemoryBudget::process(), "transfers", options.memory_bytes));
-  impl->small = std::make_unique<SmallCopies>(*impl->buffers, options.objects_at_once);
   return std::unique_ptr<TransferEngine>(new TransferEngine(std::move(impl)));
 }
 
@@ -83,25 +53,28 @@ int64_t TransferEngine::memory_in_use_bytes() const {
 
 Result<TransferReport> TransferEngine::copy(const Location& from, const ObjectInfo& source, const Location& to,
                                             const TransferOptions& options, std::stop_token stop, Progress* progress) {
-  Progress file(progress, std::string(name_of(source.key)), source.size);
-  const CopyJob job{
-      .from = from, .source = source, .to = to, .options = options, .stop = std::move(stop), .progress = &file};
-  auto report = [&]() -> Result<TransferReport> {
-    RETURN_IF_ERROR(impl_->enter(job.stop));
-    auto copied =
-        copy_object({.buffers = *impl_->buffers, .blocking = impl_->blocking, .sending = impl_->sending}, job);
-    impl_->leave();
-    return copied;
-  }();
-  if (!report) report.error().add_context(describe(from, to));
-  return report;
+  Mutex mutex;
+  CondVar ended;
+  std::optional<Result<TransferReport>> report;
+  start({.from = from,
+         .source = source,
+         .to = to,
+         .options = options,
+         .stop = std::move(stop),
+         .progress = progress,
+         .done = [&](Result<TransferReport> result) {
+           MutexLock lock(mutex);
+           report = std::move(result);
+           ended.notify_one();  // under the lock, since the waiting thread destroys it
+         }});
+  MutexLock lock(mutex);
+  while (!report) ended.wait(mutex);
+  return *std::move(report);
 }
 
 void TransferEngine::start(CopyRequest request) {
-  if (impl_->small->takes(request)) return impl_->small->start(std::move(request));
-  impl_->others.submit([this, asked = std::move(request)] {
-    asked.done(copy(asked.from, asked.source, asked.to, asked.options, asked.stop, asked.progress));
-  });
+  ObjectCopy::start({.buffers = *impl_->buffers, .scheduler = impl_->scheduler, .sending = impl_->sending},
+                    std::move(request));
 }
 
 }  // namespace millrace::sync

@@ -3,7 +3,7 @@
 
 // The copy of one object from any Storage to any Storage: in parts, many at once, under one memory cap; resumed where
 // an earlier process was killed; only the changed blocks where both sides can be compared; hashed while the bytes
-// pass. sync.h decides what to copy; this is how. docs/design/sync.md.
+// pass. sync.h decides what to copy; this is how. docs/design/copy.md.
 
 #include <cstdint>
 #include <functional>
@@ -20,18 +20,22 @@
 
 namespace millrace::sync {
 
-// Objects larger than this have their hash in blocks of it, so that a change moves only the blocks that changed.
+// Objects larger than this have their hash in blocks of it, so that a change moves only the blocks that changed. A part
+// of an upload can be a block (S3 asks for 5 MiB), and a request for one uses a connection well.
 inline constexpr int64_t kBlockBytes = 8 << 20;
 
 struct TransferOptions {
   bool dry_run = false;  // read and compare as far as the copy would, and write nothing: the report says what would be
   bool delta = true;     // compare by block hashes and move what differs
-  bool resume = true;    // go on with what a killed process left, where it proves to be right
+  bool resume = true;    // resume what a killed process left, where it proves to be right
   bool sidecar = true;   // keep block hashes beside objects that are larger than a block, where the target keeps none
   bool posix = false;    // owner, mode and times go along
   Durability durability = Durability::kDurable;
   // What a listing said lies at the target: saves a request, and a small object is compared too.
   std::optional<ObjectInfo> target;
+  // The version that the copy may replace; "": none may be there. Another one fails with already_exists
+  // (WriteOptions::condition says how far that is atomic). Default: whatever is there.
+  std::optional<std::string> replaces;
 };
 
 struct TransferReport {
@@ -53,12 +57,16 @@ struct CopyRequest {
   TransferOptions options;
   std::stop_token stop;
   Progress* progress = nullptr;
-  // Called once, on a thread of the engine; it must be brief, and start nothing that it waits for.
+  // Called once before the copy, on a thread of the engine, where it may block: whether the copy is needed at all.
+  // False ends the request, without a call of `done`. Default: it is.
+  std::function<bool()> is_wanted;
+  // Called once, on a thread of the engine; it must be brief, and must not wait.
   std::function<void(Result<TransferReport>)> done;
 };
 // For messages: "copy URL to URL".
 std::string describe(const CopyRequest& request);
 
+// Five blocks: twenty GETs of 2 MiB, which keep a server busy that gives each connection 80 MiB/s.
 inline constexpr int64_t kTransferMemoryBytes = 40 << 20;
 inline constexpr int64_t kLeastTransferMemoryBytes = 2 * kBlockBytes;
 
@@ -66,10 +74,11 @@ struct EngineOptions {
   // Of parts under way, whatever the objects' sizes; at least kLeastTransferMemoryBytes. More of it is more
   // connections to S3.
   int64_t memory_bytes = kTransferMemoryBytes;
+  // Copies that have begun and not ended, and threads. Of objects up to 256 KiB 128 more.
   int objects_at_once = 32;
 };
 
-// What transfers share: memory, threads. Thread-safe; blocks in copy().
+// What transfers share: memory, threads, one queue of copies (detail/copy_scheduler.h). Thread-safe; blocks in copy().
 class TransferEngine {
  public:
   // Errors: invalid_argument, resource_exhausted (the process has not that much memory to give).

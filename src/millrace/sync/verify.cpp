@@ -9,6 +9,7 @@
 
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
+#include "millrace/storage/local/local.h"
 #include "millrace/sync/cp.h"
 #include "millrace/sync/detail/content_hash.h"
 #include "millrace/sync/detail/etag_match.h"
@@ -69,27 +70,27 @@ class Verifier {
   VerifyReport& report() { return report_; }
 
  private:
-  struct Slot {
+  struct Pending {
     Finding finding;
     bool cancelled = false;
     bool done = false;
   };
 
   void begin(Executor& executor, const Action& action) {
-    auto slot = std::make_shared<Slot>();
-    slot->finding.path = action.path;
-    slot->finding.size = action.size;
-    open_.push_back(slot);
-    slot->done = decide(action, slot->finding);
-    if (slot->done) return;
+    auto pending = std::make_shared<Pending>();
+    pending->finding.path = action.path;
+    pending->finding.size = action.size;
+    open_.push_back(pending);
+    pending->done = decide(action, pending->finding);
+    if (pending->done) return;
     {
       MutexLock lock(mutex_);
       ++working_;
     }
-    executor.submit([this, slot, source = action.source, target = action.target] {
-      read(source, target, *slot);
+    executor.submit([this, pending, source = action.source, target = action.target] {
+      read(source, target, *pending);
       MutexLock lock(mutex_);
-      slot->done = true;
+      pending->done = true;
       --working_;
       changed_.notify_all();
     });
@@ -125,26 +126,26 @@ class Verifier {
     }
     const std::string_view left = etag_of(source_, action.source);
     const std::string_view right = etag_of(target_, action.target);
-    // Two that differ prove nothing: an object that is encrypted with a key has an ETag of the same look.
+    // Two that differ are no proof: an object that is encrypted with a key has an ETag of the same look.
     return !left.empty() && left == right && proved(Proof::kEtag);
   }
 
   // On a thread of the executor.
-  void read(const ObjectInfo& source, const ObjectInfo& target, Slot& slot) {
+  void read(const ObjectInfo& source, const ObjectInfo& target, Pending& pending) {
     if (options_.effort == Effort::kRecorded && is_proven(source, target)) {
-      slot.finding.proof = Proof::kEtag;
+      pending.finding.proof = Proof::kEtag;
       if (progress_ != nullptr) progress_->add(source.size, 0);
       return;
     }
-    const Result<Hash128> left = hash_of(source_, source, slot.finding, progress_);
-    const Result<Hash128> right = left ? hash_of(target_, target, slot.finding, nullptr) : left;
+    const Result<Hash128> left = hash_of(source_, source, pending.finding, progress_);
+    const Result<Hash128> right = left ? hash_of(target_, target, pending.finding, nullptr) : left;
     if (!right) {
-      slot.cancelled = right.error().code() == ErrorCode::kCancelled;
-      slot.finding.kind = Finding::Kind::kUnreadable;
-      slot.finding.reason = right.error().to_string();
+      pending.cancelled = right.error().code() == ErrorCode::kCancelled;
+      pending.finding.kind = Finding::Kind::kUnreadable;
+      pending.finding.reason = right.error().to_string();
     } else if (*left != *right) {
-      slot.finding.kind = Finding::Kind::kDifferent;
-      slot.finding.reason = "other content";
+      pending.finding.kind = Finding::Kind::kDifferent;
+      pending.finding.reason = "other content";
     }
   }
 
@@ -156,6 +157,7 @@ class Verifier {
     Storage& here = left.empty() ? source_ : target_;
     const ObjectInfo& mine = left.empty() ? source : target;
     if (load_beside(left.empty() ? target_ : source_, left.empty() ? target : source)) return false;
+    const OwnContentScope own;
     const auto content = here.open_read(mine.key, {.expected_version = mine.version, .known_size = mine.size});
     if (!content) return false;
     const auto proven = prove_by_etag(**content, left.empty() ? right : left, stop_);
@@ -179,7 +181,7 @@ class Verifier {
 
   void settle(size_t working) {
     for (;;) {
-      std::shared_ptr<Slot> ended;
+      std::shared_ptr<Pending> ended;
       {
         MutexLock lock(mutex_);
         if (!open_.empty() && open_.front()->done) {
@@ -221,7 +223,7 @@ class Verifier {
     if (options_.on_file) options_.on_file(finding);
   }
 
-  static constexpr size_t kOpen = 10'000;  // begun or waiting for an earlier one
+  static constexpr size_t kOpen = 10'000;  // begun or waiting for an earlier one: some MB
 
   Storage& source_;
   Storage& target_;
@@ -231,7 +233,7 @@ class Verifier {
   VerifyReport report_;
   Mutex mutex_;
   CondVar changed_;
-  std::deque<std::shared_ptr<Slot>> open_;  // of the thread that calls; `done` of those at work is under the mutex
+  std::deque<std::shared_ptr<Pending>> open_;  // of the thread that calls; `done` of those at work is under the mutex
   size_t working_ GUARDED_BY(mutex_) = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Compares two trees, or two objects, by content, and says of each file what the answer rests on. Changes nothing.
+// Compares two trees, or two objects, by content, and says of each file what the answer rests on. Only reads.
 // Thread-safe.
 
 #include <functional>
@@ -65,6 +65,10 @@ struct VerifyReport {
 
   bool is_clean(bool extra_counts) const { return different + missing + unreadable + (extra_counts ? extra : 0) == 0; }
 };
+
+// XXH3-128 of the version of an object that a listing or stat told. Errors: those of reading, cancelled.
+[[nodiscard]] Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::stop_token stop = {},
+                                          Progress* progress = nullptr);
 
 // Errors: those of the arguments and of listing, cancelled.
 [[nodiscard]] Result<VerifyReport> verify(const std::string& source, const std::string& target,

@@ -6,11 +6,11 @@
 #include <gtest/gtest.h>
 
 #include "millrace/base/utf8.h"
-#include "millrace/tokenizer/charsmap.h"
-#include "millrace/tokenizer/normal_forms.h"
-#include "millrace/tokenizer/pattern.h"
 #include "millrace/tokenizer/testing.h"
+#include "millrace/tokenizer/text/charsmap.h"
+#include "millrace/tokenizer/text/normal_forms.h"
 #include "millrace/tokenizer/tokenizer.h"
+#include "millrace/tokenizer/words/pattern.h"
 
 namespace millrace::tokenizer {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 
-#include "millrace/tokenizer/cached_words.h"
-#include "millrace/tokenizer/character_words.h"
+#include "millrace/tokenizer/fast/cached_words.h"
+#include "millrace/tokenizer/fast/character_words.h"
 #include "millrace/tokenizer/pipeline.h"
-#include "millrace/tokenizer/post_process.h"
+#include "millrace/tokenizer/steps/post_process.h"
 
 namespace millrace::tokenizer {
 namespace {
@@ -31,8 +31,8 @@ Status add_pieces(std::span<const Piece> pieces, std::string_view text, std::vec
 
 }  // namespace
 
-// Three ways lead to the same ids. Where nobody asks for offsets and the file has the shape, words of bytes or units of
-// text are looked up in a cache; the general way goes step by step as the file describes it.
+// Three ways lead to the same ids. Where nobody asks for offsets, words are looked up in a cache: words of bytes or
+// units of text where the file has the shape, else what the steps of the file, one by one, make of the text.
 struct Encoder::Impl {
   explicit Impl(std::shared_ptr<const Tokenizer> of) : tokenizer(std::move(of)), parts(*tokenizer->impl_) {}
 
@@ -68,6 +68,8 @@ struct Encoder::Impl {
   Status encode_general(Output& out);
   Status encode_piece(Piece piece, Output& out);
   Status encode_normalized(size_t begin, size_t end, Output& out);
+  struct ModelWords;
+  Status encode_cached_words(WordModel& model, std::vector<uint32_t>& ids);
   Status encode_words(Output& out);
   void add_offset(Offset offset, std::string_view token, Output& out) const;
   void add_around(const std::vector<uint32_t>& around, Output& out) const;
@@ -75,8 +77,8 @@ struct Encoder::Impl {
   std::shared_ptr<const Tokenizer> tokenizer;
   const Tokenizer::Impl& parts;
   std::vector<Piece> pieces;
+  std::optional<CachedWords> words;  // of each way without offsets
   // Of the fast ways
-  std::optional<CachedWords> words;
   MergeScratch merge_scratch;
   std::string prefixed;  // a piece or unit with the space that the file puts before it
   PlainWords::Scratch plain_scratch;
@@ -166,12 +168,19 @@ Status Encoder::Impl::encode_byte_level_piece(std::string_view piece, const char
     piece = prefixed;
     readable_end = prefixed.data() + prefixed.size();
   }
+  ByteWords model(*this);
+  if (const auto* cutter = std::get_if<Cutter>(&parts.byte_level->words)) {
+    cut.text.assign(piece, 0, false);
+    cut.words.assign(1, {0, piece.size()});
+    RETURN_IF_ERROR(cutter->apply(cut, cutter_scratch));
+    return encode_cached_words(model, ids);
+  }
   // Words lie side by side: each begins where the one before it ends.
   std::array<size_t, CachedWords::kBatch + 1> bounds;
   size_t* const ends = bounds.data() + 1;
-  ByteWords model(*this);
+  PretokenizerChain::Cursor cursor(std::get<PretokenizerChain>(parts.byte_level->words), piece);
   bounds[0] = 0;
-  while (const size_t count = parts.byte_level->words.next_words(piece, bounds[0], {ends, CachedWords::kBatch})) {
+  while (const size_t count = cursor.next({ends, CachedWords::kBatch})) {
     RETURN_IF_ERROR(words->add({piece.data(), bounds.data(), ends, count, readable_end}, model, ids));
     bounds[0] = bounds[count];
   }
@@ -220,7 +229,7 @@ Status Encoder::Impl::encode_units(Output& out) {
   });
 }
 
-// Units are the same in text that is normalized already, since normalizing it again changes nothing.
+// Units are the same in text that is already normalized, since normalizing is idempotent.
 Status Encoder::Impl::encode_normalized_units(std::string_view piece, std::vector<uint32_t>& ids) {
   RETURN_IF_ERROR(split_normalized(piece));
   const std::string_view text = normalized.text();
@@ -334,7 +343,46 @@ Status Encoder::Impl::encode_normalized(size_t begin, size_t end, Output& out) {
   return encode_words(out);
 }
 
+struct Encoder::Impl::ModelWords : WordModel {
+  explicit ModelWords(Impl& i) : impl(i) {}
+  Status encode_words(std::span<WordRequest> requests, std::vector<uint32_t>& ids) override {
+    for (WordRequest& request : requests) {
+      const size_t first = ids.size();
+      if (request.word.size() > kWordLimit) return too_long(request.word);
+      impl.tokens.clear();
+      RETURN_IF_ERROR(impl.parts.model->encode_word(request.word, impl.model_scratch, impl.tokens));
+      for (const ModelToken& token : impl.tokens) ids.push_back(token.id);
+      request.first = static_cast<uint32_t>(first);
+      request.count = static_cast<uint32_t>(ids.size() - first);
+    }
+    return {};
+  }
+  Impl& impl;
+};
+
+// The words of `cut` through the cache, where nobody asks for offsets.
+Status Encoder::Impl::encode_cached_words(WordModel& model, std::vector<uint32_t>& ids) {
+  if (!words) words.emplace();
+  const std::string_view text = cut.text.text();
+  std::array<size_t, CachedWords::kBatch> begins, ends;
+  for (size_t at = 0; at < cut.words.size();) {
+    const size_t count = std::min(cut.words.size() - at, CachedWords::kBatch);
+    for (size_t i = 0; i < count; ++i) {
+      begins[i] = cut.words[at + i].begin;
+      ends[i] = cut.words[at + i].end;
+    }
+    RETURN_IF_ERROR(
+        words->add({text.data(), begins.data(), ends.data(), count, text.data() + text.size()}, model, ids));
+    at += count;
+  }
+  return {};
+}
+
 Status Encoder::Impl::encode_words(Output& out) {
+  if (out.offsets == nullptr) {
+    ModelWords model(*this);
+    return encode_cached_words(model, out.ids);
+  }
   for (const Word& place : cut.words) {
     const std::string_view word = cut.text.text().substr(place.begin, place.end - place.begin);
     if (word.size() > kWordLimit) return too_long(word);
@@ -342,7 +390,6 @@ Status Encoder::Impl::encode_words(Output& out) {
     RETURN_IF_ERROR(parts.model->encode_word(word, model_scratch, tokens));
     for (const ModelToken& token : tokens) {
       out.ids.push_back(token.id);
-      if (out.offsets == nullptr) continue;
       // Tokens of characters that are longer than the word's own have no place in it: `tokenizers` says what the model
       // said.
       const Offset offset = token.end > word.size() || token.begin >= token.end

@@ -6,31 +6,34 @@
 
 #include <memory>
 #include <optional>
+#include <variant>
 
 #include "millrace/base/hash.h"
-#include "millrace/tokenizer/added_tokens.h"
-#include "millrace/tokenizer/byte_bpe.h"
-#include "millrace/tokenizer/cutter.h"
-#include "millrace/tokenizer/decoder.h"
-#include "millrace/tokenizer/model.h"
-#include "millrace/tokenizer/normalizer.h"
-#include "millrace/tokenizer/pretokenize.h"
+#include "millrace/tokenizer/fast/byte_bpe.h"
+#include "millrace/tokenizer/fast/unit_path.h"
+#include "millrace/tokenizer/file/tokenizer_json.h"
+#include "millrace/tokenizer/inspect.h"
+#include "millrace/tokenizer/models/model.h"
+#include "millrace/tokenizer/steps/added_tokens.h"
+#include "millrace/tokenizer/steps/cutter.h"
+#include "millrace/tokenizer/steps/decoder.h"
+#include "millrace/tokenizer/steps/normalizer.h"
 #include "millrace/tokenizer/tokenizer.h"
-#include "millrace/tokenizer/tokenizer_json.h"
-#include "millrace/tokenizer/unit_path.h"
+#include "millrace/tokenizer/words/pretokenize.h"
 
 namespace millrace::tokenizer {
 
 // The usual shape of a large language model's file, for ids alone: words are found in the text as it is, and their
 // bytes are what the model merges.
 struct ByteLevelPath {
-  Pretokenizer words;
+  std::variant<PretokenizerChain, Cutter> words;  // the former, if its words lie side by side
   bool add_prefix_space;
   ByteBpe model;
 };
 
 struct Tokenizer::Impl {
   [[nodiscard]] static Result<std::unique_ptr<Impl>> build(std::string_view json);
+  [[nodiscard]] static Result<Inspection> inspect(std::string_view json);
 
   AddedTokens added_tokens;
   Normalizer normalizer;
@@ -40,6 +43,7 @@ struct Tokenizer::Impl {
   Decoder decoder;
   std::optional<ByteLevelPath> byte_level;
   std::optional<UnitPath> units;
+  std::string why_not_byte_level;  // empty when it is
   Hash128 hash;
 };
 

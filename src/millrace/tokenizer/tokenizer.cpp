@@ -5,32 +5,33 @@
 #include <array>
 #include <utility>
 
-#include "millrace/tokenizer/huge_array.h"
-#include "millrace/tokenizer/load_threads.h"
+#include "millrace/base/huge_array.h"
+#include "millrace/tokenizer/file/load_threads.h"
 #include "millrace/tokenizer/pipeline.h"
 
 namespace millrace::tokenizer {
 namespace {
 
-// Nothing for a file of another shape.
-std::optional<ByteLevelPath> find_byte_level_path(const TokenizerSpec& spec, const Model& model) {
+Result<std::variant<PretokenizerChain, Cutter>> find_words(std::span<const PretokenizerSpec> steps) {
+  if (auto chain = PretokenizerChain::build(steps)) return std::move(*chain);
+  return Cutter::build_of_bytes(steps);
+}
+
+// Errors: unsupported (what in the file has another shape).
+Result<ByteLevelPath> find_byte_level_path(const TokenizerSpec& spec, const Model& model) {
   const auto* bpe = dynamic_cast<const CharBpe*>(&model);
   const auto& steps = spec.pretokenizers;
-  if (bpe == nullptr || steps.empty() || steps.size() > 2) return std::nullopt;
-  const auto* byte_level = std::get_if<ByteLevelSpec>(&steps.back());
-  if (byte_level == nullptr) return std::nullopt;
-  std::string_view pattern = byte_level->use_regex ? kByteLevelPattern : "";
-  if (steps.size() == 2) {
-    const auto* split = std::get_if<SplitSpec>(&steps.front());
-    if (split == nullptr || !split->pattern.is_regex || split->pattern.text.empty() || split->invert ||
-        split->behavior != SplitBehavior::kIsolated || byte_level->use_regex || byte_level->add_prefix_space)
-      return std::nullopt;
-    pattern = split->pattern.text;
-  }
-  const auto words = Pretokenizer::find(pattern);
-  auto byte_bpe = words ? ByteBpe::build(*bpe) : std::nullopt;
-  if (!byte_bpe) return std::nullopt;
-  return ByteLevelPath{*words, byte_level->add_prefix_space, std::move(*byte_bpe)};
+  if (bpe == nullptr) return fail(ErrorCode::kUnsupported, "the model is no BPE");
+  const auto is_byte_level = [](const PretokenizerSpec& step) { return std::holds_alternative<ByteLevelSpec>(step); };
+  const auto found = std::ranges::find_if(steps, is_byte_level);
+  if (found == steps.end()) return fail(ErrorCode::kUnsupported, "no ByteLevel is among the pre-tokenizers");
+  const auto* byte_level = std::get_if<ByteLevelSpec>(&*found);
+  if (byte_level->add_prefix_space && steps.size() > 1)
+    return fail(ErrorCode::kUnsupported, "ByteLevel puts a space before each word of another pre-tokenizer");
+  ASSIGN_OR_RETURN(auto words, find_words(steps));
+  auto byte_bpe = ByteBpe::build(*bpe);
+  if (!byte_bpe) return fail(ErrorCode::kUnsupported, "the BPE has affixes, or no token for some byte");
+  return ByteLevelPath{std::move(words), byte_level->add_prefix_space, std::move(*byte_bpe)};
 }
 
 // New memory takes longer to get than to fill, so large files are read in two parts.
@@ -61,7 +62,8 @@ Result<std::unique_ptr<Tokenizer::Impl>> Tokenizer::Impl::build(std::string_view
   auto units = byte_level ? std::nullopt : UnitPath::build(spec, *model);
   return std::make_unique<Impl>(Impl{std::move(added_tokens), std::move(normalizer), std::move(cutter),
                                      std::move(model), std::move(spec.post_processor), std::move(decoder),
-                                     std::move(byte_level), std::move(units), xxh3_128(json)});
+                                     byte_level ? std::optional(std::move(*byte_level)) : std::nullopt,
+                                     std::move(units), byte_level ? "" : byte_level.error().message(), xxh3_128(json)});
 }
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view json, std::string name) {

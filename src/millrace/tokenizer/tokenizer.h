@@ -17,15 +17,9 @@
 #include "millrace/base/hash.h"
 #include "millrace/base/io.h"
 #include "millrace/base/status.h"
+#include "millrace/tokenizer/text/offset.h"
 
 namespace millrace::tokenizer {
-
-// Bytes [begin, end) of the text that was given to encode.
-struct Offset {
-  int64_t begin = 0;
-  int64_t end = 0;
-  bool operator==(const Offset&) const = default;
-};
 
 struct EncodeOptions {
   // What the file's post-processor adds (a BOS token, say).
@@ -33,6 +27,7 @@ struct EncodeOptions {
 };
 
 class Tokenizer;
+struct Inspection;  // inspect.h
 
 // One thread's way to encode. Not thread-safe.
 class Encoder {
@@ -61,13 +56,15 @@ class Tokenizer {
   [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view json, std::string name);
   // The same of all that `file` holds. Errors: those of RandomReader::read_at too; resource_exhausted above 1 GiB.
   [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> from_file(const RandomReader& file, std::string name);
+  // What the file holds and which way it goes. Errors: those of from_json.
+  [[nodiscard]] static Result<Inspection> inspect(std::string_view json, std::string_view name);
   ~Tokenizer();
 
   // Ids without a token are skipped. Errors: resource_exhausted (a regular expression that gave up).
   [[nodiscard]] Result<std::string> decode(std::span<const uint32_t> ids, bool skip_special_tokens = true) const;
 
   std::optional<uint32_t> token_to_id(std::string_view token) const;
-  // The token as the file spells it ("Ġthe"), nothing for an id without one.
+  // The token as the file spells it ("Ġthe"), nullopt for an id without one.
   std::optional<std::string> id_to_token(uint32_t id) const;
   // Distinct tokens, added tokens included: `get_vocab_size(with_added_tokens=True)`.
   int64_t vocab_size() const;

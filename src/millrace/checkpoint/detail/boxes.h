@@ -21,7 +21,7 @@ int64_t volume(std::span<const int64_t> shape);
 // Errors: invalid_argument, saying how `box` leaves `shape`.
 [[nodiscard]] Status check_inside(const Box& box, std::span<const int64_t> shape);
 
-// What both hold; nothing when that is empty. REQUIRES: the same number of dimensions.
+// The intersection; nullopt when it is empty. REQUIRES: the same number of dimensions.
 std::optional<Box> intersect(const Box& a, const Box& b);
 
 // Errors: corruption when the boxes leave a gap, overlap or leave `shape`. Sorts along the dimension that tells most

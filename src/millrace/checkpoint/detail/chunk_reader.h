@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reads hash chunks of rank files on many threads and verifies every one, in bounded memory. Small chunks that are
-// neighbours in their file are read in one go. Blocks; thread-safe.
+// Reads chunks of files in bounded memory and verifies each that has a hash. The storage reads ranges of whole pages
+// into pooled buffers, several under way at once (Storage::submit), so that they may go past the page cache whatever
+// the places of tensors and the caller's memory are; threads verify what has come and copy it out. Blocks; thread-safe.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string_view>
@@ -16,31 +20,46 @@
 #include "millrace/base/io.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
+#include "millrace/storage/storage.h"
 
 namespace millrace::checkpoint {
 
 struct ChunkRead {
+  // What happens to the verified bytes.
+  enum class Use { kCopy, kTake, kCheckOnly };
+
   const RandomReader* file = nullptr;
-  std::string_view tensor;  // for messages
+  std::string_view tensor;  // for messages; empty: the file's header
   int64_t offset = 0;       // in the file
-  int64_t bytes = 0;        // at most kChunkBytes
-  Hash128 hash;
-  std::byte* out = nullptr;  // where the bytes go; null: to `take`, through scratch memory
-  size_t tag = 0;            // for `take`
+  int64_t bytes = 0;
+  std::optional<Hash128> hash;  // nullopt: not verified
+  Use use = Use::kCheckOnly;
+  std::byte* out = nullptr;  // for kCopy
+  size_t tag = 0;            // for kTake
   int64_t items = 0;         // to add to the progress when it is done
 };
 
 struct ChunkReadOptions {
   std::stop_token stop;
-  Progress* progress = nullptr;
-  // Gets the verified bytes of chunks without `out`; called from many threads.
+  Progress* progress = nullptr;  // counts the bytes of tensors
+  // Gets the chunks of kTake; called from many threads.
   std::function<void(const ChunkRead&, std::span<const std::byte>)> take;
-  // When set, is told of every failure, one at a time, and reading goes on; else the first failure ends it.
+  // When set, called with every failure, one at a time; reading goes on. Otherwise the first failure ends the read.
   std::function<void(const Error&)> found;
+  // When set, called first for each chunk that could not be read or has wrong bytes, from many threads. True: the
+  // caller gets the chunk from elsewhere, and it is no failure.
+  std::function<bool(const ChunkRead&, const Error&)> lost;
+  // When the storage has ended no read for so long, those under way are left to themselves, and what is not there yet
+  // is a timeout. A stop then waits for a second at most. Zero: waits for ever.
+  std::chrono::milliseconds patience{0};
+  std::shared_ptr<const void> needed;  // what reads use, such as their files; kept until the last of them has ended
+  std::shared_ptr<Executor> readers;   // when set, its threads read, not those of the storage
 };
 
-// Errors: the first failure: corruption naming file, tensor and place; those of reading; cancelled; resource_exhausted
-// (scratch memory).
-[[nodiscard]] Status read_chunks(std::vector<ChunkRead> chunks, Executor& executor, const ChunkReadOptions& options);
+// REQUIRES: `storage` opened the files of `chunks`. Errors: the first failure: corruption naming file, tensor and
+// place; those of reading; cancelled; timeout (patience); resource_exhausted (buffers). All reads have ended on return,
+// but for those that were left.
+[[nodiscard]] Status read_chunks(Storage& storage, std::vector<ChunkRead> chunks, Executor& executor,
+                                 const ChunkReadOptions& options);
 
 }  // namespace millrace::checkpoint

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <random>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
+#include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/checkpoint/detail/keys.h"
 
@@ -17,39 +20,39 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Waits between two looks at storage: 5 ms at first, 200 ms in the end, so that a small save commits at once and a long
-// wait for a slow rank costs little.
+// Waits between two looks at storage of one rank among `lookers`.
 class Backoff {
  public:
-  explicit Backoff(const StepCommit& commit) : commit_(commit) {}
+  Backoff(const StepCommit& commit, int64_t lookers)
+      : commit_(commit), pauses_(look_pauses(lookers)), delay_(pauses_.first) {}
 
   // Errors: cancelled. False: the deadline had passed.
   Result<bool> wait() {
+    if (commit_.alive) commit_.alive();
     if (Clock::now() >= commit_.deadline) return false;
-    std::stop_callback wake(commit_.stop, [this] {
-      MutexLock lock(mutex_);
-      woken_.notify_all();
-    });
-    MutexLock lock(mutex_);
-    if (!commit_.stop.stop_requested()) woken_.wait_until(mutex_, std::min(commit_.deadline, Clock::now() + delay_));
-    if (commit_.stop.stop_requested()) return fail(ErrorCode::kCancelled, "step {}: stopped", commit_.step);
-    delay_ = std::min(delay_ * 2, milliseconds(200));
+    const auto pause =
+        std::chrono::duration_cast<milliseconds>(delay_ * std::uniform_real_distribution(0.5, 1.5)(random_));
+    if (!sleep_until(std::min(commit_.deadline, Clock::now() + pause), commit_.stop))
+      return fail(ErrorCode::kCancelled, "step {}: stopped", commit_.step);
+    delay_ = std::min(delay_ * 2, pauses_.longest);
     return true;
   }
 
  private:
   const StepCommit& commit_;
-  milliseconds delay_{5};
-  Mutex mutex_;
-  CondVar woken_;
+  const LookPauses pauses_;
+  milliseconds delay_;
+  std::minstd_rand random_{std::random_device{}()};
 };
 
 // The part records of a step as they arrive, and the table of tensors they add up to.
 class PartCollector {
  public:
-  explicit PartCollector(const StepCommit& commit)
+  PartCollector(const StepCommit& commit, WrittenRecord own)
       : commit_(commit),
+        own_(std::move(own)),
         directory_(step_location(commit.root, commit.step).child(commit.attempt)),
+        places_(RankPlaces::of_new(commit.world_size)),
         parts_(static_cast<size_t>(commit.world_size)) {
     for (int64_t rank = 0; rank < commit.world_size; ++rank) missing_.push_back(rank);
   }
@@ -57,30 +60,42 @@ class PartCollector {
   bool complete() const { return missing_.empty(); }
   std::string missing_text() const { return fmt::format("{}", fmt::join(missing_, ", ")); }
 
-  // Takes what has arrived since the last look.
+  // Reads the part records that have arrived since the last call.
   Status look() {
-    ASSIGN_OR_RETURN(const Level level, list_level(directory_));
+    ASSIGN_OR_RETURN(const auto objects, list_rank_files(directory_, places_, missing_));
     std::unordered_map<std::string_view, int64_t> sizes;
-    for (const ObjectInfo& object : level.objects) sizes.emplace(object.key, object.size);
-    std::vector<int64_t> still_missing;
-    for (const int64_t rank : missing_) {
-      if (!sizes.contains(part_record_name(rank, commit_.world_size))) {
-        still_missing.push_back(rank);
-        continue;
+    for (const ObjectInfo& object : objects) sizes.emplace(object.key, object.size);
+    std::vector<int64_t> still_missing, arrived;
+    for (const int64_t rank : missing_)
+      (sizes.contains(places_.record(rank)) ? arrived : still_missing).push_back(rank);
+    for (size_t begin = 0; begin < arrived.size(); begin += kRecordsInMemory) {
+      const std::span<const int64_t> ranks =
+          std::span(arrived).subspan(begin, std::min(kRecordsInMemory, arrived.size() - begin));
+      std::vector<WrittenRecord> records(ranks.size());
+      const auto read = [&](int64_t i) -> Status {
+        if (commit_.alive) commit_.alive();
+        ASSIGN_OR_RETURN(records[static_cast<size_t>(i)], record_of(ranks[static_cast<size_t>(i)]));
+        return {};
+      };
+      RETURN_IF_ERROR(parallel_try(std::ssize(ranks), kReadsAtOnce, "mr-ckpt-commit", read));
+      for (size_t i = 0; i < ranks.size(); ++i) {
+        const auto size = sizes.find(places_.file(ranks[i]));
+        RETURN_IF_ERROR(
+            take(ranks[i], std::move(records[i]), size == sizes.end() ? std::nullopt : std::optional(size->second)));
       }
-      const auto size = sizes.find(rank_file_name(rank, commit_.world_size));
-      RETURN_IF_ERROR(take(rank, size == sizes.end() ? std::nullopt : std::optional(size->second)));
     }
     missing_ = std::move(still_missing);
     return {};
   }
 
   // The manifest of all parts. Errors: corruption (tiling).
-  Result<Manifest> join(std::string state) {
+  Result<Manifest> join(std::string state, StepMetrics metrics) {
     Manifest manifest{.step = commit_.step, .attempt = commit_.attempt};
     manifest.created = std::chrono::time_point_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now());
     manifest.parts = std::move(parts_);
     manifest.state = std::move(state);
+    manifest.metrics = std::move(metrics);
+    manifest.in_folders = places_.in_folders;
     std::sort(tensors_.begin(), tensors_.end(),
               [](const ManifestTensor& a, const ManifestTensor& b) { return a.tensor.name < b.tensor.name; });
     for (ManifestTensor& tensor : tensors_) {
@@ -93,23 +108,38 @@ class PartCollector {
   }
 
  private:
-  Status take(int64_t rank, std::optional<int64_t> file_bytes) {
-    const Location at = directory_.child(part_record_name(rank, commit_.world_size));
-    ASSIGN_OR_RETURN(const std::string text, read_object(*at.storage, at.key, kMaxRecordBytes));
-    ASSIGN_OR_RETURN(PartRecord part, parse_part(text, at.key));
+  // Of thousands of ranks, each record is a round trip to the storage.
+  static constexpr size_t kRecordsInMemory = 64;
+  static constexpr int kReadsAtOnce = 32;
+
+  // The record of a rank: this rank's own, or that of another, read. Thread-safe for different ranks.
+  Result<WrittenRecord> record_of(int64_t rank) {
+    if (rank == own_.part.rank) return std::move(own_);
+    const Location at = directory_.child(places_.record(rank));
+    WrittenRecord record;
+    ASSIGN_OR_RETURN(record.text, read_object(*at.storage, at.key, kMaxRecordBytes));
+    ASSIGN_OR_RETURN(record.part, parse_part(record.text, at.url));
+    const PartRecord& part = record.part;
     if (part.step != commit_.step || part.attempt != commit_.attempt || part.rank != rank ||
-        part.world_size != commit_.world_size)
-      return fail(ErrorCode::kCorruption, "{}: it is of step {}, attempt {}, rank {} of {}", at.key, part.step,
+        part.world_size != commit_.world_size || part.in_folders != places_.in_folders)
+      return fail(ErrorCode::kCorruption, "{}: it is of step {}, attempt {}, rank {} of {}", at.url, part.step,
                   part.attempt, part.rank, part.world_size);
+    return record;
+  }
+
+  Status take(int64_t rank, WrittenRecord record, std::optional<int64_t> file_bytes) {
+    const Location at = directory_.child(places_.record(rank));
+    PartRecord& part = record.part;
     if (!file_bytes) {  // the listing passed the file's place before it was there
-      const Location file = directory_.child(rank_file_name(rank, commit_.world_size));
+      const Location file = directory_.child(places_.file(rank));
       ASSIGN_OR_RETURN(const ObjectInfo info, file.storage->stat(file.key));
       file_bytes = info.size;
     }
     if (*file_bytes != part.file_bytes)
-      return fail(ErrorCode::kCorruption, "{}: its file has {} bytes, not {}", at.key, *file_bytes, part.file_bytes);
+      return fail(ErrorCode::kCorruption, "{}: its file has {} bytes, not {}", at.url, *file_bytes, part.file_bytes);
+    const std::string& text = record.text;
     parts_[static_cast<size_t>(rank)] = {static_cast<int64_t>(text.size()), xxh3_128(text), part.file_bytes};
-    for (PartTensor& tensor : part.tensors) RETURN_IF_ERROR(add(rank, std::move(tensor), at.key));
+    for (PartTensor& tensor : part.tensors) RETURN_IF_ERROR(add(rank, std::move(tensor), at.url));
     return {};
   }
 
@@ -131,7 +161,9 @@ class PartCollector {
   }
 
   const StepCommit& commit_;
+  WrittenRecord own_;
   const Location directory_;
+  const RankPlaces places_;
   std::vector<int64_t> missing_;
   std::vector<ManifestPart> parts_;
   std::vector<ManifestTensor> tensors_;
@@ -171,7 +203,7 @@ Status put_manifest(const StepCommit& commit, const std::string& text) {
     RETURN_IF_ERROR(check_older(holder, commit.step, commit.attempt));
     WriteOptions options{.condition = WriteOptions::Condition::kIfAbsent};
     if (holder) {
-      log(LogLevel::kInfo, "checkpoint: {} of attempt '{}' is replaced", at.key, holder->attempt);
+      log(LogLevel::kInfo, "checkpoint: {} of attempt '{}' is replaced", at.url, holder->attempt);
       options.condition = WriteOptions::Condition::kIfVersion;
       options.version = holder->version;
     }
@@ -183,14 +215,19 @@ Status put_manifest(const StepCommit& commit, const std::string& text) {
 
 }  // namespace
 
+LookPauses look_pauses(int64_t lookers) {
+  return {.first = milliseconds(std::max<int64_t>(5, lookers / 10)),
+          .longest = milliseconds(std::max<int64_t>(200, lookers))};
+}
+
 Status check_step_open(const Location& root, int64_t step, const std::string& attempt) {
   ASSIGN_OR_RETURN(const auto holder, find_holder(root, step));
   return check_older(holder, step, attempt);
 }
 
-Status commit_step(const StepCommit& commit, std::string state) {
-  PartCollector collector(commit);
-  Backoff backoff(commit);
+Status commit_step(const StepCommit& commit, WrittenRecord own, std::string state, StepMetrics metrics) {
+  PartCollector collector(commit, std::move(own));
+  Backoff backoff(commit, 1);
   for (;;) {
     RETURN_IF_ERROR(collector.look());
     if (collector.complete()) break;
@@ -199,13 +236,13 @@ Status commit_step(const StepCommit& commit, std::string state) {
       return fail(ErrorCode::kTimeout, "commit step {}: no part record of rank {} (of {}) in time", commit.step,
                   collector.missing_text(), commit.world_size);
   }
-  ASSIGN_OR_RETURN(const Manifest manifest, collector.join(std::move(state)));
+  ASSIGN_OR_RETURN(const Manifest manifest, collector.join(std::move(state), std::move(metrics)));
   if (commit.root.storage->capabilities().durable && commit.world_size > 1) {
     // A record is seen as soon as it is renamed; that its rank's sync of the directory has ended is not known here.
     const Location directory = step_location(commit.root, commit.step).child(commit.attempt);
     std::vector<std::string> records;
     for (int64_t rank = 0; rank < commit.world_size; ++rank)
-      records.push_back(directory.child(part_record_name(rank, commit.world_size)).key);
+      records.push_back(directory.child(RankPlaces::of_new(commit.world_size).record(rank)).key);
     RETURN_IF_ERROR(commit.root.storage->make_durable(records));
   }
   const std::string text = serialize(manifest);
@@ -217,7 +254,7 @@ Status commit_step(const StepCommit& commit, std::string state) {
 
 Status await_commit(const StepCommit& commit) {
   const std::vector<std::string> manifest{step_location(commit.root, commit.step).child(kManifestName).key};
-  Backoff backoff(commit);
+  Backoff backoff(commit, commit.world_size);
   for (;;) {
     ASSIGN_OR_RETURN(const auto holder, find_holder(commit.root, commit.step));
     if (holder && holder->attempt == commit.attempt) break;
@@ -227,6 +264,21 @@ Status await_commit(const StepCommit& commit) {
   }
   if (!commit.root.storage->capabilities().durable) return {};
   return commit.root.storage->make_durable(manifest);
+}
+
+Result<bool> adopt_manifest(const StepCommit& commit, const Location& from) {
+  ASSIGN_OR_RETURN(const StoredManifest stored, read_manifest(from, commit.step));
+  if (stored.manifest.attempt != commit.attempt)
+    return fail(ErrorCode::kAlreadyExists, "step {} is committed by attempt {} in {}", commit.step,
+                stored.manifest.attempt, from.url);
+  ASSIGN_OR_RETURN(const auto holder, find_holder(commit.root, commit.step));
+  if (holder && holder->attempt == commit.attempt) return false;
+  const Status put = put_manifest(commit, serialize(stored.manifest));
+  if (put) return true;
+  if (put.error().code() != ErrorCode::kAlreadyExists) return tl::unexpected<Error>(put.error());
+  ASSIGN_OR_RETURN(const auto winner, find_holder(commit.root, commit.step));
+  if (winner && winner->attempt == commit.attempt) return false;
+  return tl::unexpected<Error>(put.error());
 }
 
 }  // namespace millrace::checkpoint

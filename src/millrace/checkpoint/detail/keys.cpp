@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
+#include <utility>
 
 namespace millrace::checkpoint {
 
@@ -36,11 +38,14 @@ std::optional<int64_t> parse_step_name(std::string_view name) {
   return step;
 }
 
-std::string rank_file_name(int64_t rank, int64_t world_size) {
-  return fmt::format("rank-{:05}-of-{:05}.safetensors", rank, world_size);
+std::string RankPlaces::folder(int64_t rank) const {
+  return in_folders ? fmt::format("ranks-{:05}", rank / kRanksOfFolder) : "";
 }
-std::string part_record_name(int64_t rank, int64_t world_size) {
-  return fmt::format("part-{:05}-of-{:05}.json", rank, world_size);
+std::string RankPlaces::file(int64_t rank) const {
+  return fmt::format("{}{}rank-{:05}-of-{:05}.safetensors", folder(rank), in_folders ? "/" : "", rank, world_size);
+}
+std::string RankPlaces::record(int64_t rank) const {
+  return fmt::format("{}{}part-{:05}-of-{:05}.json", folder(rank), in_folders ? "/" : "", rank, world_size);
 }
 
 std::optional<int64_t> restart_of(std::string_view attempt) {
@@ -67,6 +72,21 @@ Result<Level> list_level(const Location& location) {
     }
   }
   return level;
+}
+
+Result<std::vector<ObjectInfo>> list_rank_files(const Location& attempt, const RankPlaces& places,
+                                                std::span<const int64_t> ranks) {
+  std::set<std::string> folders;
+  for (const int64_t rank : ranks) folders.insert(places.folder(rank));
+  std::vector<ObjectInfo> objects;
+  for (const std::string& folder : folders) {
+    ASSIGN_OR_RETURN(Level level, list_level(folder.empty() ? attempt : attempt.child(folder)));
+    for (ObjectInfo& object : level.objects) {
+      if (!folder.empty()) object.key.insert(0, folder + "/");
+      objects.push_back(std::move(object));
+    }
+  }
+  return objects;
 }
 
 Result<std::vector<int64_t>> list_step_directories(const Location& root) {

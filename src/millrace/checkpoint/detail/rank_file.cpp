@@ -8,19 +8,18 @@
 #include <utility>
 
 #include "millrace/base/stream_copy.h"
+#include "millrace/base/units.h"
 #include "millrace/base/utf8.h"
 #include "millrace/checkpoint/detail/boxes.h"
-#include "millrace/checkpoint/detail/first_error.h"
+#include "millrace/checkpoint/detail/write_window.h"
 
 namespace millrace::checkpoint {
 
 namespace {
 
-constexpr int64_t kCopyBytes =
-    4 << 20;  // one copy task: small enough to balance threads, large enough to forget its cost
-constexpr int64_t kExtentBytes = kChunkBytes;  // one write: small chunks are gathered up to this
-constexpr int64_t kFileAlignment = 4096;       // of the data in the file and of the image in memory
-
+// One copy task: small enough to balance the threads, large enough that handing it out costs next to nothing.
+constexpr int64_t kCopyBytes = 4 << 20;
+constexpr int64_t kFileAlignment = 4096;  // of the data in the file and of the image in memory
 Status check_tensor(const TensorToSave& tensor) {
   const auto bad = [&](std::string_view reason) {
     return fail(ErrorCode::kInvalidArgument, "tensor '{}': {}", tensor.name, reason);
@@ -49,20 +48,12 @@ Result<std::shared_ptr<const RankFile>> RankFile::plan(std::span<const TensorToS
   // The metadata is the same for every save, and what the loaders of Hugging Face ask for.
   ASSIGN_OR_RETURN(file->layout_, formats::layout_safetensors(std::move(infos), {{"format", "pt"}}, kFileAlignment));
 
-  int64_t extent_begin = 0;
+  const int64_t data = file->layout_.header.data_offset;
   for (const formats::TensorInfo& info : file->layout_.header.tensors) {
-    for (int64_t begin = info.begin; begin < info.end; begin += kChunkBytes) {
-      const int64_t end = std::min(begin + kChunkBytes, info.end);
-      if (file->extents_.empty() || end - extent_begin > kExtentBytes) {
-        file->extents_.push_back({file->chunks_.size(), file->chunks_.size()});
-        extent_begin = begin;
-      }
-      file->chunks_.push_back({file->order_.size(), begin, end});
-      ++file->extents_.back().end_chunk;
-    }
+    for (int64_t begin = info.begin; begin < info.end; begin += kChunkBytes)
+      file->chunks_.push_back({file->order_.size(), data + begin, data + std::min(begin + kChunkBytes, info.end)});
     file->order_.push_back(places.at(info.name));
   }
-  if (file->extents_.empty()) file->extents_.push_back({});  // the header alone
   return file;
 }
 
@@ -74,7 +65,7 @@ bool RankFile::matches(std::span<const TensorToSave> tensors) const {
                     });
 }
 
-void RankFile::copy_range(std::span<const TensorToSave> tensors, int64_t begin, int64_t end, std::byte* data) const {
+void RankFile::copy_range(std::span<const TensorToSave> tensors, int64_t begin, int64_t end, std::byte* out) const {
   const auto& infos = layout_.header.tensors;
   auto info = std::upper_bound(infos.begin(), infos.end(), begin,
                                [](int64_t at, const formats::TensorInfo& tensor) { return at < tensor.end; });
@@ -82,8 +73,19 @@ void RankFile::copy_range(std::span<const TensorToSave> tensors, int64_t begin, 
     const int64_t low = std::max(begin, info->begin), high = std::min(end, info->end);
     if (low >= high) continue;
     const std::byte* source = tensors[order_[static_cast<size_t>(info - infos.begin())]].data;
-    stream_copy(data + low, source + (low - info->begin), static_cast<size_t>(high - low));
+    if (source != nullptr)
+      stream_copy(out + (low - begin), source + (low - info->begin), static_cast<size_t>(high - low));
   }
+}
+
+std::vector<ImagePlace> RankFile::places(std::span<const TensorToSave> tensors, std::byte* image) const {
+  std::vector<ImagePlace> places;
+  const auto& infos = layout_.header.tensors;
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (tensors[order_[i]].data != nullptr || infos[i].begin == infos[i].end) continue;
+    places.push_back({order_[i], image + layout_.header.data_offset + infos[i].begin, infos[i].end - infos[i].begin});
+  }
+  return places;
 }
 
 void RankFile::snapshot(std::span<const TensorToSave> tensors, std::byte* image, Executor& executor,
@@ -93,52 +95,144 @@ void RankFile::snapshot(std::span<const TensorToSave> tensors, std::byte* image,
   const int64_t total = layout_.header.data_bytes;
   parallel_for(executor, 1 + (total + kCopyBytes - 1) / kCopyBytes, [&](int64_t i) {
     if (i == 0) return beside();
-    copy_range(tensors, (i - 1) * kCopyBytes, std::min(i * kCopyBytes, total), data);
+    const int64_t begin = (i - 1) * kCopyBytes;
+    copy_range(tensors, begin, std::min(begin + kCopyBytes, total), data + begin);
   });
 }
 
-std::span<const std::byte> RankFile::extent_bytes(const Extent& extent, const std::byte* image) const {
-  // The first extent begins with the header.
-  const int64_t begin = extent.first_chunk == 0 ? 0 : layout_.header.data_offset + chunks_[extent.first_chunk].begin;
-  const int64_t end = layout_.header.data_offset + (extent.end_chunk == 0 ? 0 : chunks_[extent.end_chunk - 1].end);
-  return {image + begin, static_cast<size_t>(end - begin)};
-}
-
-Result<PartRecord> RankFile::write(const std::byte* image, Writer& writer, Executor& executor,
-                                   std::stop_token stop) const {
-  std::vector<Hash128> hashes(chunks_.size());
-  const std::span header(image, static_cast<size_t>(layout_.header.data_offset));
-  Hash128 header_hash;
-  FirstError error;
-  parallel_for(executor, static_cast<int64_t>(extents_.size()), [&](int64_t i) {
-    if (error.failed()) return;
-    if (stop.stop_requested()) return error.set(Error(ErrorCode::kCancelled, "stopped while writing"));
-    const Extent& extent = extents_[static_cast<size_t>(i)];
-    if (extent.first_chunk == 0) header_hash = xxh3_128(header);
-    for (size_t c = extent.first_chunk; c < extent.end_chunk; ++c) {
-      const auto [tensor, begin, end] = chunks_[c];
-      hashes[c] = xxh3_128({image + layout_.header.data_offset + begin, static_cast<size_t>(end - begin)});
-    }
-    if (writer.part_bytes() != 0) return;
-    const auto image_bytes = extent_bytes(extent, image);
-    if (auto status = writer.write_at(image_bytes.data() - image, image_bytes); !status)
-      error.set(std::move(status).error());
-  });
-  RETURN_IF_ERROR(error.status());
-  if (const int64_t part = writer.part_bytes(); part != 0) {
-    parallel_for(executor, (bytes() + part - 1) / part, [&](int64_t i) {
-      if (error.failed()) return;
-      if (stop.stop_requested()) return error.set(Error(ErrorCode::kCancelled, "stopped while writing"));
-      const std::span data(image + i * part, static_cast<size_t>(std::min(part, bytes() - i * part)));
-      if (auto status = writer.write_at(i * part, data); !status) error.set(std::move(status).error());
-    });
-    RETURN_IF_ERROR(error.status());
+void RankFile::copy_file_range(std::span<const TensorToSave> tensors, int64_t begin, int64_t end,
+                               std::byte* out) const {
+  const int64_t data = layout_.header.data_offset;
+  if (begin < data) {
+    const int64_t header_end = std::min(end, data);
+    std::memcpy(out, layout_.header_bytes.data() + begin, static_cast<size_t>(header_end - begin));
+    out += header_end - begin;
+    begin = header_end;
   }
-  return record(hashes, header_hash);
+  if (begin < end) copy_range(tensors, begin - data, end - data, out);
 }
 
-PartRecord RankFile::record(std::span<const Hash128> hashes, Hash128 header_hash) const {
-  PartRecord part{.file_bytes = bytes(), .data_offset = layout_.header.data_offset, .header_hash = header_hash};
+template <class ChunkData>
+void RankFile::hash_range(int64_t begin, int64_t end, Hashes& hashes, ChunkData&& chunk_data) const {
+  if (begin == 0) hashes.header = xxh3_128(std::as_bytes(std::span(layout_.header_bytes)));
+  const auto first = std::lower_bound(chunks_.begin(), chunks_.end(), begin,
+                                      [](const Chunk& chunk, int64_t at) { return chunk.begin < at; });
+  for (auto chunk = first; chunk != chunks_.end() && chunk->begin < end; ++chunk)
+    hashes.chunks[static_cast<size_t>(chunk - chunks_.begin())] =
+        xxh3_128({chunk_data(*chunk), static_cast<size_t>(chunk->end - chunk->begin)});
+}
+
+Result<PartRecord> RankFile::write(const std::byte* image, const Target& target, Executor& executor,
+                                   std::stop_token stop) const {
+  Hashes hashes{.header = {}, .chunks = std::vector<Hash128>(chunks_.size())};
+  const int64_t piece = target.writer.part_bytes() != 0 ? target.writer.part_bytes() : kWriteBytes;
+  WriteWindow window(writes_under_way(target.storage), [&](uint64_t) {
+    if (target.alive) target.alive();
+  });
+  const int64_t group = piece * writes_together(target.writer);
+  parallel_for(executor, (bytes() + group - 1) / group, [&](int64_t i) {
+    if (window.failed()) return;
+    if (stop.stop_requested()) return window.fail_with(Error(ErrorCode::kCancelled, "stopped while writing"));
+    const int64_t group_end = std::min((i + 1) * group, bytes());
+    hash_range(i * group, group_end, hashes, [&](const Chunk& chunk) { return image + chunk.begin; });
+    std::vector<Operation> writes;
+    for (int64_t begin = i * group; begin < group_end; begin += piece) {
+      const int64_t end = std::min(begin + piece, group_end);
+      const WriteRange range{&target.writer, begin, {image + begin, static_cast<size_t>(end - begin)}};
+      writes.push_back({.tag = static_cast<uint64_t>(begin), .what = range, .stop = stop});
+    }
+    window.acquire(static_cast<int>(writes.size()));
+    target.storage.submit(writes, window);
+  });
+  RETURN_IF_ERROR(window.drain());
+  return record(hashes);
+}
+
+namespace {
+
+// Pieces of memory that writes use in turns. Thread-safe.
+class PieceSlots {
+ public:
+  PieceSlots(std::span<std::byte> memory, int64_t piece) : piece_(static_cast<size_t>(piece)), memory_(memory) {
+    for (size_t slot = memory.size() / piece_; slot > 0; --slot) free_.push_back(slot - 1);
+  }
+  int count() const { return static_cast<int>(memory_.size() / piece_); }
+  std::byte* data(size_t slot) const { return memory_.data() + slot * piece_; }
+  // REQUIRES: one is free.
+  size_t take() {
+    MutexLock lock(mutex_);
+    const size_t slot = free_.back();
+    free_.pop_back();
+    return slot;
+  }
+  void put(size_t slot) {
+    MutexLock lock(mutex_);
+    free_.push_back(slot);
+  }
+
+ private:
+  const size_t piece_;
+  const std::span<std::byte> memory_;
+  Mutex mutex_;
+  std::vector<size_t> free_ GUARDED_BY(mutex_);
+};
+
+// The size of a write through `memory`: the service's, or one of which the memory holds four.
+int64_t piece_through(const Writer& writer, std::span<std::byte> memory) {
+  if (writer.part_bytes() != 0) return writer.part_bytes();
+  const int64_t quarter = std::ssize(memory) / 4 / kFileAlignment * kFileAlignment;
+  return std::clamp(quarter, kFileAlignment, kWriteBytes);
+}
+
+}  // namespace
+
+Result<PartRecord> RankFile::write_through(LiveTensors& tensors, std::span<std::byte> memory, const Target& target,
+                                           Executor& executor, std::stop_token stop) const {
+  Hashes hashes{.header = {}, .chunks = std::vector<Hash128>(chunks_.size())};
+  const int64_t piece = piece_through(target.writer, memory);
+  PieceSlots slots(memory, piece);
+  if (slots.count() == 0)
+    return fail(ErrorCode::kResourceExhausted, "a write takes {}, memory_bytes allows {} for each tier",
+                format_bytes(piece), format_bytes(std::ssize(memory)));
+  WriteWindow window(std::min(slots.count(), writes_under_way(target.storage)), [&](uint64_t slot) {
+    if (target.alive) target.alive();
+    slots.put(slot);
+  });
+  const auto& infos = layout_.header.tensors;
+  const int64_t group = piece * std::clamp(slots.count() / 4, 1, writes_together(target.writer));
+  parallel_for(executor, (bytes() + group - 1) / group, [&](int64_t i) {
+    if (window.failed()) return;
+    if (stop.stop_requested()) return window.fail_with(Error(ErrorCode::kCancelled, "stopped while writing"));
+    const int64_t group_end = std::min((i + 1) * group, bytes());
+    std::vector<Operation> writes;
+    const auto count = static_cast<int>((group_end - i * group + piece - 1) / piece);
+    window.acquire(count);
+    const bool was_read = tensors.read([&](std::span<const TensorToSave> live) {
+      for (int64_t begin = i * group; begin < group_end; begin += piece) {
+        const int64_t end = std::min(begin + piece, group_end);
+        const size_t slot = slots.take();
+        copy_file_range(live, begin, end, slots.data(slot));
+        const WriteRange range{&target.writer, begin, {slots.data(slot), static_cast<size_t>(end - begin)}};
+        writes.push_back({.tag = slot, .what = range, .stop = stop});
+        // A chunk may end in a later piece, so it is hashed where it is whole.
+        hash_range(begin, end, hashes, [&](const Chunk& chunk) {
+          return live[order_[chunk.tensor]].data +
+                 (chunk.begin - layout_.header.data_offset - infos[chunk.tensor].begin);
+        });
+      }
+    });
+    if (!was_read) {
+      window.give_back(count);
+      return window.fail_with(Error(ErrorCode::kCancelled, "the training went on before all was written"));
+    }
+    target.storage.submit(writes, window);
+  });
+  RETURN_IF_ERROR(window.drain());
+  return record(hashes);
+}
+
+PartRecord RankFile::record(const Hashes& hashes) const {
+  PartRecord part{.file_bytes = bytes(), .data_offset = layout_.header.data_offset, .header_hash = hashes.header};
   for (size_t i = 0; i < order_.size(); ++i) {
     const formats::TensorInfo& info = layout_.header.tensors[i];
     const TensorToSave& tensor = planned_[order_[i]];
@@ -149,7 +243,7 @@ PartRecord RankFile::record(std::span<const Hash128> hashes, Hash128 header_hash
                             .begin = info.begin,
                             .bytes = info.end - info.begin});
   }
-  for (size_t c = 0; c < chunks_.size(); ++c) part.tensors[chunks_[c].tensor].hashes.push_back(hashes[c]);
+  for (size_t c = 0; c < chunks_.size(); ++c) part.tensors[chunks_[c].tensor].hashes.push_back(hashes.chunks[c]);
   std::sort(part.tensors.begin(), part.tensors.end(),
             [](const PartTensor& a, const PartTensor& b) { return a.name < b.name; });
   return part;

@@ -2,26 +2,27 @@
 #include "millrace/checkpoint/detail/records.h"
 
 #include <fmt/format.h>
+#include <simdjson.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "millrace/checkpoint/detail/boxes.h"
+#include "millrace/checkpoint/detail/damage.h"
+#include "millrace/checkpoint/detail/json.h"
 #include "millrace/checkpoint/detail/keys.h"
 
 namespace millrace::checkpoint {
 
 namespace {
 
-using Json = nlohmann::json;  // keys sorted by their bytes
-
 constexpr std::string_view kPartFormat = "millrace-checkpoint-part";
 constexpr std::string_view kManifestFormat = "millrace-checkpoint";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 1, kVersionInFolders = 2;
 constexpr std::string_view kChecksumKey =
     R"("checksum":")";  // quotes inside strings are escaped, so only the key matches
-constexpr size_t kHexDigits = 32;
 
 // The text without the member "checksum", which a comma always follows: `head` + `tail`.
 struct SealedText {
@@ -42,102 +43,44 @@ std::optional<SealedText> split_sealed(std::string_view text) {
   return SealedText{text.substr(0, at), text.substr(digits, kHexDigits), text.substr(tail)};
 }
 
-std::string seal(Json document, std::string_view format) {
-  document["format"] = format;
-  document["version"] = kVersion;
-  document["checksum"] = std::string(kHexDigits, '0');
-  std::string text = document.dump();
+// Where the checksum comes; seal() fills it in.
+void put_checksum(JsonWriter& json) {
+  json.key("checksum").text(std::string(kHexDigits, '0'));
+}
+
+std::string seal(std::string text) {
   const auto parts = split_sealed(text);
   return text.replace(parts->head.size() + kChecksumKey.size(), kHexDigits, parts->hash());
 }
 
-// Fields of one JSON object; the first that is missing or wrong becomes the error, later answers are then empty.
-class Fields {
- public:
-  Fields(const Json& object, std::string& error) : object_(object), error_(error) {
-    if (!object.is_object()) fail_with("is not an object");
-  }
-
-  bool has(const char* key) const { return object_.is_object() && object_.contains(key); }
-
-  const Json& at(const char* key) {
-    static const Json kNull;
-    if (has(key)) return object_[key];
-    fail_with(fmt::format("has no \"{}\"", key));
-    return kNull;
-  }
-  int64_t integer(const char* key, int64_t low, int64_t high) { return integer(at(key), key, low, high); }
-  std::string text(const char* key) {
-    const Json& value = at(key);
-    if (value.is_string()) return value.get<std::string>();
-    fail_with(fmt::format("\"{}\" is not a string", key));
-    return {};
-  }
-  Hash128 hash(const char* key) { return hash(at(key), key); }
-  std::vector<Hash128> hashes(const char* key) {
-    std::vector<Hash128> values;
-    for (const Json& value : array(key)) values.push_back(hash(value, key));
-    return values;
-  }
-  std::vector<int64_t> integers(const char* key) {
-    std::vector<int64_t> values;
-    for (const Json& value : array(key)) values.push_back(integer(value, key, 0, INT64_MAX));
-    return values;
-  }
-  const Json& array(const char* key) {
-    static const Json kEmpty = Json::array();
-    const Json& value = at(key);
-    if (value.is_array()) return value;
-    fail_with(fmt::format("\"{}\" is not a list", key));
-    return kEmpty;
-  }
-
-  bool ok() const { return error_.empty(); }
-  void fail_with(std::string reason) {
-    if (error_.empty()) error_ = std::move(reason);
-  }
-
- private:
-  int64_t integer(const Json& value, const char* key, int64_t low, int64_t high) {
-    if (value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(high) &&
-        value.get<int64_t>() >= low)
-      return value.get<int64_t>();
-    fail_with(fmt::format("\"{}\" is not a whole number in [{}, {}]", key, low, high));
-    return low;
-  }
-  Hash128 hash(const Json& value, const char* key) {
-    const auto hash = value.is_string() ? hash128_from_hex(value.get<std::string>()) : std::nullopt;
-    if (!hash) fail_with(fmt::format("\"{}\" is not a hash of {} hexadecimal digits", key, kHexDigits));
-    return hash.value_or(Hash128{});
-  }
-
-  const Json& object_;
-  std::string& error_;
-};
-
-// The document once its checksum, format and version are right.
-Result<Json> unseal(std::string_view text, std::string_view format, std::string_view source) {
+// A document whose checksum, format and version are right. It lives as long as its parser.
+Result<Json> unseal(simdjson::dom::parser& parser, std::string_view text, std::string_view format,
+                    std::string_view source) {
   const auto parts = split_sealed(text);
   if (!parts) return fail(ErrorCode::kCorruption, "{}: no checksum in it; cut, or not a {} file", source, format);
   if (parts->hash() != parts->checksum)
     return fail(ErrorCode::kCorruption, "{}: its text does not match its checksum {}", source, parts->checksum);
-  Json document = Json::parse(text, nullptr, false);
+  Json document;
+  if (const auto parsed = parser.parse(text.data(), text.size()).get(document); parsed != simdjson::SUCCESS)
+    return fail(ErrorCode::kCorruption, "{}: not a {} document: {}", source, format, simdjson::error_message(parsed));
   std::string error;
   Fields fields(document, error);
   const std::string found = fields.text("format");
   const int64_t version = fields.integer("version", 0, INT64_MAX);
   if (!fields.ok() || found != format)
     return fail(ErrorCode::kCorruption, "{}: not a {} document: {}", source, format, fields.ok() ? found : error);
-  if (version != kVersion)
-    return fail(ErrorCode::kUnsupported, "{}: version {} of {}; this build knows version {}", source, version, format,
-                kVersion);
+  if (version != kVersion && version != kVersionInFolders)
+    return fail(
+        ErrorCode::kUnsupported,
+        "{}: version {} of {}; this build knows versions {} and {}: use the Millrace that wrote it, or a later one",
+        source, version, format, kVersion, kVersionInFolders);
   return document;
 }
 
-void put_box(Json& to, const Box& box, std::span<const int64_t> shape) {
+void put_box(JsonWriter& json, const Box& box, std::span<const int64_t> shape) {
   if (box == whole_box(shape)) return;
-  to["box_offset"] = box.offset;
-  to["box_shape"] = box.shape;
+  json.key("box_offset").numbers(box.offset);
+  json.key("box_shape").numbers(box.shape);
 }
 
 Box take_box(Fields& from, std::span<const int64_t> shape) {
@@ -163,7 +106,7 @@ int64_t take_tensor_bytes(Fields& from, formats::Dtype dtype, std::span<const in
 // Names must ascend, so that none occurs twice and a lookup can bisect.
 template <class T, class Take>
 void take_tensors(Fields& document, std::string& error, std::vector<T>& tensors, Take&& take) {
-  const Json& list = document.array("tensors");
+  const auto list = document.array("tensors");
   tensors.reserve(list.size());
   std::string before;
   for (const Json& entry : list) {
@@ -234,6 +177,27 @@ std::optional<std::chrono::sys_time<std::chrono::nanoseconds>> parse_time(const 
   return time;
 }
 
+// Numbers as text: the shortest decimal that reads back as the same double.
+void put_metrics(JsonWriter& json, const StepMetrics& metrics) {
+  if (metrics.empty()) return;
+  json.key("metrics").open('{');
+  for (const auto& [name, value] : metrics) json.text_key(name).text(fmt::format("{}", value));
+  json.close('}');
+}
+
+StepMetrics take_metrics(Fields& from) {
+  StepMetrics metrics;
+  if (!from.has("metrics")) return metrics;
+  for (const auto& [name, text] : from.texts("metrics")) {
+    double value = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (read.ec != std::errc() || read.ptr != text.data() + text.size() || !std::isfinite(value))
+      from.fail_with(fmt::format("metric '{}' is not a number", name));
+    metrics.emplace(name, value);
+  }
+  return metrics;
+}
+
 std::string take_attempt(Fields& from) {
   std::string attempt = from.text("attempt");
   if (!restart_of(attempt)) from.fail_with(fmt::format("'{}' is not the name of an attempt", attempt));
@@ -255,33 +219,41 @@ const StoredBox* ManifestTensor::find_box(int64_t part) const {
 }
 
 std::string serialize(const PartRecord& part) {
-  Json tensors = Json::array();
+  JsonWriter json;
+  json.open('{');
+  json.key("attempt").text(part.attempt);
+  put_checksum(json);
+  json.key("chunk_bytes").number(part.chunk_bytes);
+  json.key("data_offset").number(part.data_offset);
+  json.key("file_bytes").number(part.file_bytes);
+  json.key("format").text(kPartFormat);
+  json.key("header_hash").text(to_hex(part.header_hash));
+  json.key("rank").number(part.rank);
+  json.key("state").text(part.state);
+  json.key("step").number(part.step);
+  json.key("tensors").open('[');
   for (const PartTensor& tensor : part.tensors) {
-    Json hashes = Json::array();
-    for (const Hash128& hash : tensor.hashes) hashes.push_back(to_hex(hash));
-    Json entry{{"name", tensor.name},
-               {"dtype", formats::dtype_name(tensor.dtype)},
-               {"shape", tensor.shape},
-               {"begin", tensor.begin},
-               {"hashes", std::move(hashes)}};
-    put_box(entry, tensor.box, tensor.shape);
-    tensors.push_back(std::move(entry));
+    json.open('{');
+    json.key("begin").number(tensor.begin);
+    put_box(json, tensor.box, tensor.shape);
+    json.key("dtype").text(formats::dtype_name(tensor.dtype));
+    json.key("hashes").open('[');
+    for (const Hash128& hash : tensor.hashes) json.text(to_hex(hash));
+    json.close(']');
+    json.key("name").text(tensor.name);
+    json.key("shape").numbers(tensor.shape);
+    json.close('}');
   }
-  return seal({{"step", part.step},
-               {"attempt", part.attempt},
-               {"rank", part.rank},
-               {"world_size", part.world_size},
-               {"file_bytes", part.file_bytes},
-               {"data_offset", part.data_offset},
-               {"header_hash", to_hex(part.header_hash)},
-               {"chunk_bytes", part.chunk_bytes},
-               {"tensors", std::move(tensors)},
-               {"state", part.state}},
-              kPartFormat);
+  json.close(']');
+  json.key("version").number(part.in_folders ? kVersionInFolders : kVersion);
+  json.key("world_size").number(part.world_size);
+  json.close('}');
+  return seal(json.take());
 }
 
 Result<PartRecord> parse_part(std::string_view text, std::string_view source) {
-  ASSIGN_OR_RETURN(const Json document, unseal(text, kPartFormat, source));
+  simdjson::dom::parser parser;
+  ASSIGN_OR_RETURN(const Json document, unseal(parser, text, kPartFormat, source));
   std::string error;
   Fields fields(document, error);
   PartRecord part;
@@ -292,8 +264,9 @@ Result<PartRecord> parse_part(std::string_view text, std::string_view source) {
   part.file_bytes = fields.integer("file_bytes", 0, INT64_MAX);
   part.data_offset = fields.integer("data_offset", 0, part.file_bytes);
   part.header_hash = fields.hash("header_hash");
-  part.chunk_bytes = fields.integer("chunk_bytes", 8, kChunkBytes);
+  part.chunk_bytes = fields.integer("chunk_bytes", 8, kMaxChunkBytes);
   part.state = fields.text("state");
+  part.in_folders = fields.integer("version", kVersion, kVersionInFolders) == kVersionInFolders;
   if (fields.ok()) {
     take_tensors(fields, error, part.tensors,
                  [&](Fields& from, const std::string& name) { return take_part_tensor(from, name, part); });
@@ -303,34 +276,50 @@ Result<PartRecord> parse_part(std::string_view text, std::string_view source) {
 }
 
 std::string serialize(const Manifest& manifest) {
-  Json parts = Json::array();
-  for (const ManifestPart& part : manifest.parts)
-    parts.push_back({{"bytes", part.bytes}, {"hash", to_hex(part.hash)}, {"file_bytes", part.file_bytes}});
-  Json tensors = Json::array();
-  for (const auto& [tensor, boxes] : manifest.tensors) {
-    Json places = Json::array();
-    for (const StoredBox& box : boxes) {
-      Json place{{"part", box.part}};
-      put_box(place, box.box, tensor.shape);
-      places.push_back(std::move(place));
-    }
-    tensors.push_back({{"name", tensor.name},
-                       {"dtype", formats::dtype_name(tensor.dtype)},
-                       {"shape", tensor.shape},
-                       {"boxes", std::move(places)}});
+  JsonWriter json;
+  json.open('{');
+  json.key("attempt").text(manifest.attempt);
+  put_checksum(json);
+  json.key("created").text(time_text(manifest.created));
+  json.key("format").text(kManifestFormat);
+  put_metrics(json, manifest.metrics);
+  json.key("parts").open('[');
+  for (const ManifestPart& part : manifest.parts) {
+    json.open('{');
+    json.key("bytes").number(part.bytes);
+    json.key("file_bytes").number(part.file_bytes);
+    json.key("hash").text(to_hex(part.hash));
+    json.close('}');
   }
-  return seal({{"step", manifest.step},
-               {"attempt", manifest.attempt},
-               {"created", time_text(manifest.created)},
-               {"world_size", manifest.world_size()},
-               {"parts", std::move(parts)},
-               {"tensors", std::move(tensors)},
-               {"state", manifest.state}},
-              kManifestFormat);
+  json.close(']');
+  json.key("state").text(manifest.state);
+  json.key("step").number(manifest.step);
+  json.key("tensors").open('[');
+  for (const auto& [tensor, boxes] : manifest.tensors) {
+    json.open('{');
+    json.key("boxes").open('[');
+    for (const StoredBox& box : boxes) {
+      json.open('{');
+      put_box(json, box.box, tensor.shape);
+      json.key("part").number(box.part);
+      json.close('}');
+    }
+    json.close(']');
+    json.key("dtype").text(formats::dtype_name(tensor.dtype));
+    json.key("name").text(tensor.name);
+    json.key("shape").numbers(tensor.shape);
+    json.close('}');
+  }
+  json.close(']');
+  json.key("version").number(manifest.in_folders ? kVersionInFolders : kVersion);
+  json.key("world_size").number(manifest.world_size());
+  json.close('}');
+  return seal(json.take());
 }
 
 Result<Manifest> parse_manifest(std::string_view text, std::string_view source) {
-  ASSIGN_OR_RETURN(const Json document, unseal(text, kManifestFormat, source));
+  simdjson::dom::parser parser;
+  ASSIGN_OR_RETURN(const Json document, unseal(parser, text, kManifestFormat, source));
   std::string error;
   Fields fields(document, error);
   Manifest manifest;
@@ -347,6 +336,8 @@ Result<Manifest> parse_manifest(std::string_view text, std::string_view source) 
   }
   if (manifest.world_size() != world_size) fields.fail_with("\"parts\" does not have one entry a rank");
   manifest.state = fields.text("state");
+  manifest.metrics = take_metrics(fields);
+  manifest.in_folders = fields.integer("version", kVersion, kVersionInFolders) == kVersionInFolders;
   if (fields.ok()) {
     take_tensors(fields, error, manifest.tensors,
                  [&](Fields& from, const std::string& name) { return take_manifest_tensor(from, name, world_size); });
@@ -363,7 +354,9 @@ Status check_tiling(const ManifestTensor& tensor) {
 
 Result<StoredManifest> read_manifest(const Location& root, int64_t step) {
   const Location at = step_location(root, step).child(kManifestName);
-  ASSIGN_OR_RETURN(const auto reader, at.storage->open_read(at.key));
+  const auto opened = at.storage->open_read(at.key);
+  if (!opened) return tl::unexpected<Error>(as_damage(opened.error(), at));
+  const RandomReader* const reader = opened->get();
   ASSIGN_OR_RETURN(const std::string text, read_all(*reader, kMaxRecordBytes));
   ASSIGN_OR_RETURN(Manifest manifest, parse_manifest(text, reader->name()));
   if (manifest.step != step)

@@ -13,10 +13,14 @@
 #include "millrace/base/hash.h"
 #include "millrace/base/status.h"
 #include "millrace/checkpoint/checkpoint.h"
+#include "millrace/checkpoint/detail/keys.h"
 
 namespace millrace::checkpoint {
 
-inline constexpr int64_t kChunkBytes = 16 << 20;       // what one hash covers at most; also the scratch of one thread
+// What one hash covers in files written now: small enough that a loaded chunk is still in the processor's cache when it
+// is hashed and copied, and 35 bytes of JSON for each are next to nothing.
+inline constexpr int64_t kChunkBytes = 4 << 20;
+inline constexpr int64_t kMaxChunkBytes = 16 << 20;    // in files of earlier builds
 inline constexpr int64_t kMaxRecordBytes = 1LL << 30;  // of a part record or manifest
 inline constexpr int64_t kMaxWorldSize = 1'000'000;
 
@@ -28,7 +32,7 @@ struct PartTensor {
   Box box;
   int64_t begin = 0;  // in the file's data buffer
   int64_t bytes = 0;
-  std::vector<Hash128> hashes;  // of each chunk_bytes of the box, the last one shorter
+  std::vector<Hash128> hashes;  // of each chunk_bytes of the box; the last one is shorter
 };
 
 struct PartRecord {
@@ -42,7 +46,9 @@ struct PartRecord {
   int64_t chunk_bytes = kChunkBytes;
   std::vector<PartTensor> tensors;  // by name
   std::string state;
+  bool in_folders = false;  // as the manifest's
 
+  RankPlaces places() const { return {world_size, in_folders}; }
   const PartTensor* find(std::string_view name) const;
 };
 std::string serialize(const PartRecord& part);
@@ -73,8 +79,11 @@ struct Manifest {
   std::vector<ManifestPart> parts;      // one a rank, in order
   std::vector<ManifestTensor> tensors;  // by name
   std::string state;
+  StepMetrics metrics;
+  bool in_folders = false;  // the ranks' files (RankPlaces): format version 2
 
   int64_t world_size() const { return static_cast<int64_t>(parts.size()); }
+  RankPlaces places() const { return {world_size(), in_folders}; }
 };
 StepInfo step_info(const Manifest& manifest);
 std::string serialize(const Manifest& manifest);

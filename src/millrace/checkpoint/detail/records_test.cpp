@@ -65,9 +65,20 @@ TEST(Records, AnotherProgramCanCheckTheChecksum) {
   EXPECT_EQ(sealed(nlohmann::json::parse(text)), text);
 }
 
+// The text is canonical, whatever the strings hold: another JSON library writes the same.
+TEST(Records, AreCanonicalJson) {
+  PartRecord part = example_part();
+  for (int c = 1; c < 0x80; ++c) part.state += static_cast<char>(c);
+  part.state += std::string(1, '\0') + "\xF0\x9F\x98\x80";
+  part.tensors[1].name = "b\t\"\\\x1f";
+  const std::string text = serialize(part);
+  EXPECT_EQ(sealed(nlohmann::json::parse(text)), text);
+  EXPECT_EQ(parse_part(text, "here").value().state, part.state);
+}
+
 TEST(Records, ANewerVersionIsRefusedAsSuch) {
   auto document = nlohmann::json::parse(serialize(example_manifest()));
-  document["version"] = 2;
+  document["version"] = 3;
   const auto manifest = parse_manifest(sealed(document), "here");
   EXPECT_CODE(manifest, ErrorCode::kUnsupported);
   EXPECT_CODE(parse_part(serialize(example_manifest()), "here"), ErrorCode::kCorruption);

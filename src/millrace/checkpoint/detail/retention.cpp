@@ -2,11 +2,14 @@
 #include "millrace/checkpoint/detail/retention.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "millrace/base/log.h"
 #include "millrace/checkpoint/checkpoint.h"
+#include "millrace/checkpoint/detail/damage.h"
 #include "millrace/checkpoint/detail/keys.h"
 #include "millrace/checkpoint/detail/records.h"
 
@@ -30,16 +33,23 @@ class Cleaner {
 
   Status remove_old_steps(const Retention& retention) {
     ASSIGN_OR_RETURN(const auto directories, list_step_directories(root_));
-    std::vector<int64_t> committed;
+    std::vector<StepInfo> committed;
     for (const int64_t step : directories) {
       // Later steps are those of a run that went further before it was set back: not in this line.
       if (step > step_) break;
-      const auto manifest = root_.storage->stat(step_location(root_, step).child(kManifestName).key);
-      if (manifest) committed.push_back(step);
-      if (!manifest && manifest.error().code() != ErrorCode::kNotFound) return tl::unexpected<Error>(manifest.error());
+      ASSIGN_OR_RETURN(auto info, look_at(step, retention));
+      if (info) committed.push_back(std::move(*info));
     }
-    for (const int64_t step : steps_to_remove(committed, retention.keep_last, retention.keep_every))
-      keep(remove_step(step));
+    const auto verdicts = judge_steps(committed, retention.keep, std::chrono::system_clock::now());
+    for (size_t i = 0; i < committed.size(); ++i) {
+      const int64_t step = committed[i].step;
+      if (!verdicts[i].stays && std::ranges::find(retention.busy, step) == retention.busy.end())
+        keep(remove_step(step));
+    }
+    if (retention.known != nullptr)
+      std::erase_if(*retention.known, [&](const auto& each) {
+        return std::ranges::none_of(committed, [&](const StepInfo& info) { return info.step == each.first; });
+      });
     return {};
   }
 
@@ -53,15 +63,16 @@ class Cleaner {
     }
     const bool half_removed = std::any_of(level.objects.begin(), level.objects.end(),
                                           [](const ObjectInfo& object) { return object.key == kRemovingName; });
+    if (level.directories.empty() && level.objects.empty() && step < step_) remove_if_empty(directory);
     if (dead.empty() && !half_removed) return {};
     const auto stored = read_manifest(root_, step);
     if (!stored && stored.error().code() != ErrorCode::kNotFound) return tl::unexpected<Error>(stored.error());
     for (const std::string& name : dead) {
       if (stored && stored->manifest.attempt == name) continue;
-      ASSIGN_OR_RETURN(const auto keys, list_keys(directory.child(name)));
-      keep(root_.storage->remove(keys));
+      keep(remove_folder(directory.child(name)));
     }
     if (half_removed) keep(remove_one(directory.child(kRemovingName)));
+    if (!stored) remove_if_empty(directory);
     return {};
   }
 
@@ -76,20 +87,68 @@ class Cleaner {
     return root_.storage->abort_uploads(uploads);
   }
 
- private:
   // The manifest first, and for good: a crash in between leaves files without a manifest, never the reverse.
   Status remove_step(int64_t step) {
     const Location directory = step_location(root_, step);
     const auto stored = read_manifest(root_, step);
     if (stored && is_newer(stored->manifest.attempt, attempt_)) return {};
+    if (!stored && stored.error().code() == ErrorCode::kUnsupported) {
+      log(LogLevel::kWarning, "checkpoint: {} stays: {}", directory.url, stored.error().to_string());
+      return {};
+    }
     RETURN_IF_ERROR(remove_one(directory.child(kManifestName)));
     if (root_.storage->capabilities().durable) {
       // A durable commit syncs its directory, and with it the removal.
       RETURN_IF_ERROR(write_object(*root_.storage, directory.child(kRemovingName).key, ""));
     }
-    ASSIGN_OR_RETURN(const auto keys, list_keys(directory));
-    return root_.storage->remove(keys);
+    ASSIGN_OR_RETURN(const Level level, list_level(directory));
+    for (const std::string& name : level.directories) {
+      if (restart_of(name) && is_newer(name, attempt_)) continue;  // it saves this step anew
+      RETURN_IF_ERROR(remove_folder(directory.child(name)));
+    }
+    std::vector<std::string> files;
+    for (const ObjectInfo& object : level.objects) files.push_back(directory.child(object.key).key);
+    RETURN_IF_ERROR(root_.storage->remove(files));
+    remove_if_empty(directory);
+    return {};
   }
+
+ private:
+  // What is known of a committed step: its number alone where the rules ask no more. nullopt: it is not committed.
+  Result<std::optional<StepInfo>> look_at(int64_t step, const Retention& retention) {
+    const auto manifest = root_.storage->stat(step_location(root_, step).child(kManifestName).key);
+    if (!manifest) {
+      if (manifest.error().code() == ErrorCode::kNotFound) return std::nullopt;
+      return tl::unexpected<Error>(manifest.error());
+    }
+    const KeepRules& rules = retention.keep;
+    if (rules.best == 0 && rules.young.count() == 0 && rules.quota_bytes == 0) return StepInfo{.step = step};
+    if (retention.known != nullptr) {
+      const auto known = retention.known->find(step);
+      if (known != retention.known->end() && !manifest->version.empty() && known->second.first == manifest->version)
+        return known->second.second;
+    }
+    const auto stored = read_manifest(root_, step);
+    if (!stored) {
+      const Error& error = stored.error();
+      if (error.code() == ErrorCode::kNotFound) return std::nullopt;
+      if (!is_damage(error) && error.code() != ErrorCode::kUnsupported) return tl::unexpected<Error>(error);
+      return StepInfo{.step = step, .damage = error};
+    }
+    StepInfo info = step_info(stored->manifest);
+    if (retention.known != nullptr) (*retention.known)[step] = {stored->version, info};
+    return info;
+  }
+
+  // All that is below `folder`, and where storage has folders, `folder` itself.
+  Status remove_folder(const Location& folder) {
+    ASSIGN_OR_RETURN(const auto keys, list_keys(folder));
+    RETURN_IF_ERROR(root_.storage->remove(keys));
+    remove_if_empty(folder);
+    return {};
+  }
+  // One that is not empty is in use: a rank of another attempt begins to write there, or left an unfinished write.
+  void remove_if_empty(const Location& folder) { static_cast<void>(root_.storage->remove_empty_folder(folder.key)); }
 
   Status remove_one(const Location& location) { return root_.storage->remove(std::vector<std::string>{location.key}); }
 
@@ -104,15 +163,22 @@ class Cleaner {
 Status clean_up(const Location& root, int64_t step, const std::string& attempt, const Retention& retention,
                 bool sweep) {
   Cleaner cleaner(root, step, attempt);
-  if (retention.keep_last > 0) cleaner.keep(cleaner.remove_old_steps(retention));
+  const KeepRules& keep = retention.keep;
+  if (keep.last > 0 || keep.best > 0 || keep.young.count() > 0 || keep.quota_bytes > 0)
+    cleaner.keep(cleaner.remove_old_steps(retention));
   if (!sweep) {
     cleaner.keep(cleaner.remove_abandoned(step));
     return cleaner.first_error();
   }
+  cleaner.keep(cleaner.abort_dead_uploads());  // first: they lie in the folders that are to go
   ASSIGN_OR_RETURN(const auto directories, list_step_directories(root));
   for (const int64_t each : directories) cleaner.keep(cleaner.remove_abandoned(each));
-  cleaner.keep(cleaner.abort_dead_uploads());
   return cleaner.first_error();
+}
+
+Status remove_step(const Location& root, int64_t step) {
+  ASSIGN_OR_RETURN(const StoredManifest stored, read_manifest(root, step));
+  return Cleaner(root, step, stored.manifest.attempt).remove_step(step);
 }
 
 }  // namespace millrace::checkpoint

@@ -1,28 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What goes after a commit: steps that the rules do not keep, and attempts that will never commit. Run by the committer
-// only; free functions that block.
+// What is removed after a commit: steps that the rules do not keep, and attempts that will never commit. Called by the
+// committer only; free functions that block.
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/checkpoint/checkpoint.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::checkpoint {
 
+// Manifests that were read already, by step, with the version of the object: a long list of steps is read once.
+using KnownSteps = std::map<int64_t, std::pair<std::string, StepInfo>>;
+
 struct Retention {
-  int64_t keep_last = 0;  // as in SaverOptions
-  int64_t keep_every = 0;
+  const KeepRules& keep;
+  std::vector<int64_t> busy{};  // steps that stay for now: a farther tier is being written from their files
+  KnownSteps* known = nullptr;  // where to remember; nullptr: nowhere
 };
 
-// `step` was just committed by `attempt`. Removes, a step's manifest before its files:
-//  - committed steps below `step` that `retention` does not keep, unless a newer attempt committed them;
+// `step` was just committed by `attempt`. Removes a step's manifest before its files, and empty folders last:
+//  - committed steps below `step` that `retention` does not keep, unless a newer attempt committed them or a newer
+//    version of the format wrote them;
 //  - attempts at `step` that are older than `attempt`;
-//  - with `sweep`, at every step: attempts that are older, or this one's at steps below (they failed), and that no
-//    manifest names; and writes that dead processes began.
-// Errors: the first failure, after trying all; what is left is found again by the next sweep.
+//  - with `sweep`, at every step: attempts that no manifest names and that are older, or this one at an earlier step
+//    (it failed); and unfinished writes of dead processes.
+// Files of a newer attempt stay, also in the folder of a step that is removed.
+// Errors: the first failure, after trying all. The next sweep finds what is left.
 [[nodiscard]] Status clean_up(const Location& root, int64_t step, const std::string& attempt,
                               const Retention& retention, bool sweep);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How the file of a shard index is laid out (docs/format/shard_index.md): its header, and where its columns lie.
+// The layout of a shard index file (docs/format/shard_index.md): its header, and the offsets of its columns.
 
 #include <cstdint>
 #include <span>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <arrow/api.h>
-#include <arrow/io/interfaces.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <parquet/arrow/reader.h>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/formats/parquet/arrow_file.h"
 #include "millrace/formats/parquet/library.h"
 
 namespace millrace::formats {
@@ -19,50 +19,6 @@ namespace {
 
 constexpr int64_t kMaxBatchRows = 1024;
 constexpr std::string_view kWhitespace = " \t\n\r\v\f";
-
-class ArrowFile final : public arrow::io::RandomAccessFile {
- public:
-  explicit ArrowFile(const RandomReader& file) : file_(file) {}
-
-  arrow::Status Close() override { return {}; }
-  bool closed() const override { return false; }
-  arrow::Result<int64_t> Tell() const override { return at_; }
-  arrow::Status Seek(int64_t at) override {
-    at_ = at;
-    return {};
-  }
-  arrow::Result<int64_t> GetSize() override { return file_.size(); }
-  arrow::Result<int64_t> ReadAt(int64_t offset, int64_t bytes, void* out) override {
-    const int64_t size = std::clamp<int64_t>(file_.size() - offset, 0, bytes);
-    // SAFETY: the caller gives `bytes` bytes at `out`.
-    const auto read = file_.read_at(offset, std::span(static_cast<std::byte*>(out), static_cast<size_t>(size)));
-    if (read) return size;
-    error = read.error();
-    return arrow::Status::IOError(read.error().message());
-  }
-  arrow::Result<std::shared_ptr<arrow::Buffer>> ReadAt(int64_t offset, int64_t bytes) override {
-    ARROW_ASSIGN_OR_RAISE(auto buffer, arrow::AllocateResizableBuffer(bytes));
-    ARROW_ASSIGN_OR_RAISE(const int64_t size, ReadAt(offset, bytes, buffer->mutable_data()));
-    ARROW_RETURN_NOT_OK(buffer->Resize(size));
-    return std::shared_ptr<arrow::Buffer>(std::move(buffer));
-  }
-  arrow::Result<int64_t> Read(int64_t bytes, void* out) override {
-    ARROW_ASSIGN_OR_RAISE(const int64_t size, ReadAt(at_, bytes, out));
-    at_ += size;
-    return size;
-  }
-  arrow::Result<std::shared_ptr<arrow::Buffer>> Read(int64_t bytes) override {
-    ARROW_ASSIGN_OR_RAISE(auto buffer, ReadAt(at_, bytes));
-    at_ += buffer->size();
-    return buffer;
-  }
-
-  std::optional<Error> error;  // of the last read that failed: what it was is lost on the way through Arrow
-
- private:
-  const RandomReader& file_;
-  int64_t at_ = 0;
-};
 
 class Table final : public DocumentSource {
  public:
@@ -120,7 +76,7 @@ class Table final : public DocumentSource {
   const parquet::FileMetaData& metadata() const { return *reader_->parquet_reader()->metadata(); }
 
   Error explained(const arrow::Status& status) const {
-    if (file_->error) return *file_->error;
+    if (auto error = file_->error()) return *std::move(error);
     return Error(ErrorCode::kCorruption, fmt::format("{}: {}", name_, status.message()));
   }
 
@@ -142,7 +98,7 @@ class Table final : public DocumentSource {
                 fmt::join(names, ", "));
   }
 
-  // So many rows that they are about a chunk: rows may be large.
+  // As many rows as make up about a chunk: rows may be large.
   int64_t batch_size() const {
     int64_t bytes = 0;
     for (int i = 0; i < metadata().num_row_groups(); ++i) {
@@ -152,7 +108,7 @@ class Table final : public DocumentSource {
                                kMaxBatchRows);
   }
 
-  // Where row_ lies: its row group, and how much of that comes before.
+  // The row group of row_, and the number of its rows before row_.
   Status move_to_row() {
     const int64_t rows = metadata().num_rows();
     if (row_ > rows) return fail(ErrorCode::kOutOfRange, "{}: it ends before row {}", name_, row_);
@@ -261,7 +217,7 @@ class Table final : public DocumentSource {
   const std::shared_ptr<ArrowFile> file_;
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   int column_ = 0;    // among the leaves
-  size_t depth_ = 1;  // of the column: 1 is no struct
+  size_t depth_ = 1;  // of the column: 1 is not a struct
   int group_ = 0;
   std::unique_ptr<arrow::RecordBatchReader> batches_;  // of the row group
   std::shared_ptr<arrow::Array> values_;               // a batch's, or what its indices are into

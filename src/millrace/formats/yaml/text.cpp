@@ -38,7 +38,7 @@ constexpr std::array<uint16_t, 32> kHigh = {0x20AC, 0,      0x201A, 0x0192, 0x20
                                             0x02C6, 0x2030, 0x0160, 0x2039, 0x0152, 0,      0x017D, 0,
                                             0,      0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
                                             0x02DC, 0x2122, 0x0161, 0x203A, 0x0153, 0,      0x017E, 0x0178};
-// What cp1254 (Turkish) has in other places.
+// The characters of cp1254 (Turkish) that differ.
 constexpr std::array<std::pair<uint16_t, uint8_t>, 6> kTurkish = {
     {{0x011E, 0xD0}, {0x0130, 0xDD}, {0x015E, 0xDE}, {0x011F, 0xF0}, {0x0131, 0xFD}, {0x015F, 0xFE}}};
 
@@ -52,7 +52,7 @@ uint8_t byte_of(uint32_t code) {
   return code >= 0x80 && code <= 0xFF ? static_cast<uint8_t>(code) : 0;
 }
 
-// Text that is being put right: bytes wait until the run of characters that are no ASCII has ended.
+// Text that is being put right: bytes wait until the run of characters that are not ASCII has ended.
 struct Repair {
   std::string out, original, bytes;
   bool found = false;
@@ -83,8 +83,9 @@ Place place_at(std::string_view text, size_t offset) {
 std::string well_formed(std::string_view text, std::vector<Problem>& problems) {
   std::string out;
   if (append_utf8_replaced(text, out) > 0) {
-    problems.push_back({Problem::Kind::kEncoding, place_at(text, utf8_valid_prefix(text)),
-                        "letters that are no UTF-8 (the file was saved in another encoding); they are read as U+FFFD"});
+    problems.push_back(
+        {Problem::Kind::kEncoding, place_at(text, utf8_valid_prefix(text)),
+         "letters that are not UTF-8 (the file was saved in another encoding); they are read as U+FFFD"});
   }
   return out;
 }
@@ -110,17 +111,17 @@ void find_mojibake(std::string_view text, std::vector<Problem>& problems) {
 
 std::string without_forbidden(const std::string& text, std::vector<Problem>& problems) {
   std::string out;
-  bool told = false;
+  bool reported = false;
   each_character(text, [&](uint32_t code, std::string_view bytes) {
     if (!is_forbidden(code)) {
       out += bytes;
       return;
     }
-    if (!told) {
+    if (!reported) {
       problems.push_back({Problem::Kind::kEncoding, place_at(text, static_cast<size_t>(bytes.data() - text.data())),
                           fmt::format("the control character U+{:04X}; it is read as U+FFFD", code)});
     }
-    told = true;
+    reported = true;
     out += kReplacement;
   });
   return out;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the letters of a plain scalar mean: the rules of YAML 1.1 as PyYAML has them, octal, base 60 and "no" included.
+// The types of plain scalars by the rules of YAML 1.1, as in PyYAML, including octal, base 60 and "no".
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -85,7 +85,7 @@ std::optional<double> plain_float(std::string_view text) {
   std::string plain(text);
   plain.erase(std::remove(plain.begin(), plain.end(), '_'), plain.end());
   const size_t start = plain.find_first_not_of("+-");
-  if (start == std::string::npos || start > 1) return std::nullopt;
+  if (start > 1) return std::nullopt;  // also npos
   const std::string rest = plain.substr(start);
   if (rest == ".inf" || rest == ".Inf" || rest == ".INF") return plain[0] == '-' ? -HUGE_VAL : HUGE_VAL;
   // PyYAML wants a point, so that 1e5 is text.

@@ -39,7 +39,7 @@ std::string text_of(const yaml_char_t* word) {
   return word == nullptr ? std::string() : std::string(reinterpret_cast<const char*>(word));
 }
 
-// Where a scalar stands: a '#' in it starts no comment.
+// The range of a scalar, in which a '#' does not start a comment.
 struct Extent {
   Place begin, end;
 };
@@ -191,7 +191,7 @@ class TreeBuilder {
     return true;
   }
 
-  // What is there already wins over what is merged, and an earlier source over a later one.
+  // An existing key wins over a merged one, and an earlier source over a later one.
   static void merge(Node& node, std::map<std::string, size_t>& places, Node source) {
     for (Entry& entry : source.entries) {
       if (places.try_emplace(entry.key, node.entries.size()).second) node.entries.push_back(std::move(entry));

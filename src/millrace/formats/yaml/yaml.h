@@ -3,8 +3,8 @@
 
 // YAML files that people write by hand, read with the place of every key and value, as YAML 1.1 and PyYAML have them:
 // anchors, aliases and merge keys are followed, a key that is given twice keeps its last value. What is wrong with the
-// file itself (tabs, letters that are no UTF-8, text that went through a wrong encoding) is listed, and reading goes on
-// where it can. Nothing here reads a disk. Documents are values; thread-safe.
+// file itself (tabs, letters that are not UTF-8, text that went through a wrong encoding) is listed, and reading goes
+// on where it can. No I/O. Documents are values; thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -36,7 +36,7 @@ struct Node {
   bool is_scalar() const { return kind == Kind::kScalar; }
   bool is_sequence() const { return kind == Kind::kSequence; }
   bool is_mapping() const { return kind == Kind::kMapping; }
-  // Null where this is no mapping or has no such key.
+  // Null where this is not a mapping or has no such key.
   const Entry* entry(std::string_view key) const;
   const Node* find(std::string_view key) const;
 };
@@ -49,7 +49,7 @@ struct Entry {
 
 struct Problem {
   enum class Kind {
-    kSyntax,        // nothing behind it was read: the document's root is null
+    kSyntax,        // reading stopped there: the document's root is null
     kDuplicateKey,  // the last value counts
     kEncoding,      // ill-formed letters, which are read as U+FFFD, or text read once with a wrong encoding
   };
@@ -58,11 +58,11 @@ struct Problem {
   std::string message;
 };
 
-// What a line says behind a '#' that starts a comment.
+// The text of a line from the '#' that starts a comment.
 struct Comment {
   Place at;  // of the '#'
   std::string text;
-  bool alone = false;  // nothing else is on the line
+  bool alone = false;  // it has the line to itself
 };
 
 struct Document {
@@ -79,7 +79,7 @@ inline constexpr int64_t kMaxNodes = 200'000;
 // The first document of `text`; that there are more is a kSyntax problem.
 Document parse(std::string_view text);
 
-// What the letters of a plain scalar mean in YAML 1.1.
+// The type of a plain scalar in YAML 1.1.
 enum class Type { kNull, kText, kBool, kInt, kFloat, kDate };
 Type type_of(const Node& scalar);
 std::string_view type_name(Type type);  // "a text", "a yes/no value", "a whole number", ...
@@ -92,8 +92,8 @@ std::optional<double> as_number(const Node& node);
 // `text` in quotes where YAML would otherwise read something else.
 std::string scalar(std::string_view text);
 
-// The text that was read as cp1254 or cp1252 and stored as UTF-8 again ("Ã¼" for "ü"): put right where its bytes can
-// be told. Nothing: `text` is no such text.
+// Repairs text that was read as cp1254 or cp1252 and stored as UTF-8 again ("Ã¼" for "ü"). nullopt when `text` is not
+// such text, or its bytes are ambiguous.
 std::optional<std::string> repaired_mojibake(std::string_view text);
 
 }  // namespace millrace::yaml

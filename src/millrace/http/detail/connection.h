@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One connection, which carries one exchange after the other. libcurl makes it: names, addresses, proxies and TLS are
-// its business. What goes through it is ours, so that bodies are sent from and read into the caller's memory and a
-// request costs no more than its system calls: half of what libcurl's own HTTP takes for 64 KiB. Belongs to its loop's
-// thread.
+// One connection, which carries one exchange after another. libcurl makes it: names, addresses, proxies, TLS. HTTP/1.1
+// on it is ours, so bodies are sent from and read into the caller's memory, and a request costs little more than its
+// system calls: half of what libcurl's own HTTP takes for 64 KiB (docs/benchmarks.md). Belongs to its loop's thread.
 
 #include <array>
 #include <optional>
@@ -14,12 +13,12 @@
 
 namespace millrace::http {
 
-// What all connections of a loop have in common.
+// What all connections of a loop share.
 struct ConnectionSettings {
   ClientOptions options;
   std::string ca_file;  // PEM; "" leaves libcurl's own
   bool proxy_from_environment = false;
-  bool tls_to_proxy = false;  // one of the proxies that the environment names is spoken to with TLS
+  bool tls_to_proxy = false;  // a proxy of the environment is reached through TLS
   CURLSH* share = nullptr;    // TLS sessions
   curl_opensocket_callback open_socket = nullptr;
   curl_closesocket_callback close_socket = nullptr;
@@ -31,54 +30,56 @@ struct ConnectionSettings {
 
 class Connection {
  public:
-  // To where the request goes; begins once handle() is in a multi handle of libcurl's. Errors: resource_exhausted.
+  // A connection to the request's server. It starts once handle() is added to a multi handle of libcurl. Errors:
+  // resource_exhausted.
   [[nodiscard]] static Result<std::unique_ptr<Connection>> open(const Curl& curl, const ConnectionSettings& settings,
                                                                 const Request& request);
-  ~Connection();  // REQUIRES: no multi handle has it any more
+  ~Connection();  // REQUIRES: handle() is in no multi handle
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   CURL* handle() const { return handle_; }
   // The Connection of a handle that open() made.
   static Connection& of(const Curl& curl, CURL* handle);
-  // Whether it leads to where the request goes.
+  // Whether it is connected to the request's server.
   bool leads_to(const Request& request) const;
 
-  // libcurl is done with connecting. Errors: as of Client, for the exchange.
+  // libcurl has finished connecting. Errors: those of Client, for the exchange.
   [[nodiscard]] Status take_connected(CURLcode code, const Exchange& exchange);
   int socket() const { return socket_; }  // -1: not connected yet
-  // While no exchange is carried: false when the server has closed it, or says something unasked.
+  // Without an exchange: false when the server has closed the connection, or sent bytes unasked.
   bool is_usable();
 
-  // The exchange stays where it is until release().
+  // Starts an exchange, which must not move until release().
   void carry(Exchange& exchange);
   Exchange* exchange() const { return exchange_; }
   void release();
 
   enum class State {
-    kWaits,      // for the socket: to be readable, and writable where wants_to_send()
-    kMayGoOn,    // others come first
+    kWaits,      // until the socket is readable, or writable when wants_to_send()
+    kMayGoOn,    // can continue; other connections have a turn first
     kDone,       // the exchange has its answer
     kFailed,     // see error()
-    kWasClosed,  // before the request: another connection may carry it
+    kWasClosed,  // closed before the request: another connection may carry it
   };
-  // Sends and receives what goes without waiting. `scratch` is for what does not go to the caller's memory.
+  // Sends and receives as much as it can without waiting. `scratch` holds bytes that do not go to the caller's memory.
   State go_on(std::span<char> scratch);
   bool wants_to_send() const { return sent_ < request_bytes_ && !send_error_; }
   const Error& error() const { return *error_; }
   // After kDone: whether it can carry another exchange.
   bool is_kept() const;
 
-  // After kWaits: a long body that goes to the caller's memory is told of only when much of it has come.
+  // After kWaits: makes the socket readable only when much of a long body has come, if the body goes to the caller's
+  // memory.
   void choose_wake_bytes();
 
-  // Bytes sent and received for the exchange so far, with those that wait in the socket.
+  // Bytes sent and received for the exchange so far, including bytes that wait in the socket.
   int64_t moved_bytes() const;
 
  private:
-  // What came of one call for the socket.
+  // The result of one call for the socket.
   struct Moved {
-    size_t size = 0;           // received 0, and neither of the two: the end
+    size_t size = 0;           // 0 received, without would_block and failed: the end
     bool would_block = false;  // there is no more for now
     bool failed = false;
     int sys_errno = 0;
@@ -105,10 +106,10 @@ class Connection {
   const ConnectionSettings& settings_;
   CURL* handle_ = nullptr;
   std::string origin_;
-  bool is_tls_ = false;  // what the socket carries goes through libcurl
+  bool is_tls_ = false;  // bytes go through libcurl
   bool is_direct_ = false;
   int socket_ = -1;
-  int wake_bytes_ = 1;  // so many make the socket readable (SO_RCVLOWAT)
+  int wake_bytes_ = 1;  // bytes that make the socket readable (SO_RCVLOWAT)
   std::array<char, CURL_ERROR_SIZE> error_text_{};
 
   Exchange* exchange_ = nullptr;
@@ -116,11 +117,11 @@ class Connection {
   std::string head_;                 // of the request; with a small body, where that costs less
   std::span<const std::byte> body_;  // and the rest, or
   const FileRange* file_ = nullptr;  // the file that holds it
-  bool reads_file_ = false;          // since TLS, or its file system, lets the kernel not send from it
+  bool reads_file_ = false;          // because TLS or its file system rules sendfile out
   size_t sent_ = 0;                  // of request_bytes_, head and body
   size_t request_bytes_ = 0;
-  bool was_used_ = false;            // for an exchange before
-  std::optional<Error> send_error_;  // an answer may have come all the same
+  bool was_used_ = false;            // by an earlier exchange
+  std::optional<Error> send_error_;  // an answer may still have come
   std::optional<Error> error_;
 };
 

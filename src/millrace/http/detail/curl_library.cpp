@@ -4,13 +4,14 @@
 #include <dlfcn.h>
 
 namespace millrace::http {
-namespace {
 
 Result<Curl> load_curl() {
   void* const library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return fail(ErrorCode::kUnsupported,
-                "http and s3 need libcurl.so.4 (Debian and Ubuntu: libcurl4, Fedora: libcurl)");
+                "http and s3 need libcurl.so.4 ({}): install it (Debian and Ubuntu: libcurl4; Fedora, RHEL and Amazon "
+                "Linux: libcurl), or the wheel of millrace-io, which holds it",
+                dlerror());
   }
   bool complete = true;
   const auto find = [&]<class T>(T& target, const char* name) {
@@ -38,19 +39,7 @@ Result<Curl> load_curl() {
   find(curl.share_setopt, "curl_share_setopt");
   find(curl.share_cleanup, "curl_share_cleanup");
   if (!complete) return fail(ErrorCode::kUnsupported, "libcurl.so.4 lacks what http and s3 need");
-  const CURLcode code = curl.global_init(CURL_GLOBAL_DEFAULT);
-  if (code != CURLE_OK) {
-    return fail(ErrorCode::kUnsupported, "libcurl.so.4 cannot be used: {}", curl.easy_strerror(code));
-  }
   return curl;
-}
-
-}  // namespace
-
-Result<const Curl*> Curl::open() {
-  static const Result<Curl> library = load_curl();
-  if (!library) return tl::unexpected(library.error());
-  return &*library;
 }
 
 }  // namespace millrace::http

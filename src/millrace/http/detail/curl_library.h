@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// libcurl, opened when the first request asks for it: it brings some thirty libraries that a process which never leaves
-// its disks need not load. Thread-safe.
+// libcurl. It is opened at the first request, because a distribution's libcurl brings some thirty libraries, and a
+// process that never leaves its disks needs none of them (curl_library.cpp). The wheel has a small one linked
+// (curl_linked.cpp). Thread-safe.
 
 #include <curl/curl.h>
 
@@ -30,8 +31,12 @@ struct Curl {
   decltype(&::curl_share_setopt) share_setopt;
   decltype(&::curl_share_cleanup) share_cleanup;
 
-  // Opened and initialised once in a process. Errors: unsupported (it is not there; what to install).
+  // Opens and initialises libcurl once in a process. Errors: unsupported (not installed; the message says what to
+  // install).
   [[nodiscard]] static Result<const Curl*> open();
 };
+
+// Its functions, before it is initialised. Errors: unsupported (it is not there; what to install).
+[[nodiscard]] Result<Curl> load_curl();
 
 }  // namespace millrace::http

@@ -12,7 +12,7 @@
 namespace millrace::http {
 namespace {
 
-constexpr int64_t kHeadLimitBytes = 1 << 20;  // of all heads; S3's answers stay below 16 KiB
+constexpr int64_t kHeadLimitBytes = 1 << 20;  // of all heads; far above S3's, which stay below 16 KiB
 constexpr int kMostHeads = 16;                // interim answers (1xx) and the final one
 
 std::string_view trimmed(std::string_view text) {
@@ -65,7 +65,7 @@ Status check_request(const Request& request) {
   };
   if (scheme == 0 || authority.empty()) return refuse("no http or https URL");
   if (authority.find('@') != authority.npos) return refuse("a user name in the URL");
-  if (std::any_of(url.begin(), url.end(), [](char c) { return c >= 0 && c <= ' '; })) {
+  if (std::any_of(url.begin(), url.end(), [](char c) { return static_cast<unsigned char>(c) <= ' '; })) {
     return refuse("a space or control character in the URL");
   }
   for (const std::string& header : request.headers) {
@@ -124,9 +124,9 @@ bool Exchange::take_status(std::string_view line) {
   const bool is_http = line.starts_with("HTTP/1.") && line.size() >= 12 && line[8] == ' ';
   response_.status = is_http ? whole_number<int>(line.substr(9, 3)).value_or(-1) : -1;
   const bool is_status = response_.status >= 100 && response_.status < 600 && (line.size() == 12 || line[12] == ' ');
-  // Another language is no damage.
+  // Another protocol is not damage.
   const ErrorCode code = line.starts_with("HTTP/1.") ? ErrorCode::kUnavailable : ErrorCode::kUnsupported;
-  return is_status || give_up(code, "what came is no answer in HTTP/1.1");
+  return is_status || give_up(code, "the answer is not HTTP/1.1");
 }
 
 bool Exchange::take_header(std::string_view line) {
@@ -210,7 +210,7 @@ Response Exchange::take_response() {
 }
 
 Client::Done Exchange::take_done() {
-  stop_callback_.reset();  // before `done`: it may let the source of the token go
+  stop_callback_.reset();  // before `done`, which may destroy the source of the token
   return std::move(done_);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One request and what has come of it so far: its head, the headers of the final answer, where the answer's body goes,
-// and whether it may go there. Knows nothing of connections. Belongs to one thread at a time.
+// One request and its answer so far: the request's head, the headers of the final answer, where the answer's body goes,
+// and whether it may go there. Does not know connections. Belongs to one thread at a time.
 
 #include <cstdint>
 #include <list>
@@ -22,9 +22,9 @@ class Connection;
 std::string describe(Method method, std::string_view url);
 // "https://host:port" of such a URL.
 std::string_view origin_of(std::string_view url);
-// Everything before the body, as RFC 9112 wants it. REQUIRES: check_request() found nothing.
+// Everything before the body, by RFC 9112. REQUIRES: check_request() succeeded.
 std::string head_of(const Request& request, std::string_view user_agent);
-// 0 unless the method has one.
+// The size of the request's body; 0 when the method has none.
 int64_t body_bytes(const Request& request);
 
 class Exchange {
@@ -36,32 +36,33 @@ class Exchange {
   Exchange& operator=(const Exchange&) = delete;
 
   const Request& request() const { return request_; }
-  // Calls `wake` from whichever thread sets the stop token, until the exchange ends; at once when it is set already.
+  // Calls `wake` on the thread that sets the stop token, until the exchange ends; at once when the token is set
+  // already.
   void watch_stop(std::function<void()> wake);
 
-  // The first line of a head; what an earlier one said, of an interim answer, is forgotten. False, as of all that
-  // follow: give up, see failure().
+  // The first line of a head. Drops the headers of an earlier interim answer. False, here and below: give up, see
+  // failure().
   bool take_status(std::string_view line);
   // Any other line of the head, without its line end.
   bool take_header(std::string_view line);
-  // What was taken, until take_response().
+  // The answer so far. Valid until take_response().
   const Response& response() const { return response_; }
-  // The head has ended and a body follows, of so many bytes; -1: nobody says.
+  // The head has ended and a body of `announced_bytes` follows; -1: the length is unknown.
   bool begin_body(int64_t announced_bytes);
   bool take_body(std::string_view bytes);
-  // Where the next bytes of the body go, for who puts them there himself; empty when not to Request::out.
+  // Where the next bytes of the body may be received directly; empty when the body does not go to Request::out.
   std::span<std::byte> room() const;
   void took_into_room(size_t size);
-  // What came makes no sense, or ended too early.
+  // Fails the exchange: the answer makes no sense, or ended too early.
   bool give_up(ErrorCode code, std::string_view text);
 
   const std::optional<Error>& failure() const { return failure_; }
-  // Bytes of the answer so far, to see whether anything moves.
+  // Bytes of the answer so far, to detect stalls.
   int64_t taken_bytes() const { return taken_bytes_; }
-  // Body bytes so far of how many, as in "12 of 100 bytes"; for messages.
+  // "12 of 100 bytes" of the body, for messages.
   std::string progress() const;
 
-  // So many bytes of Request::file have gone.
+  // `bytes` of Request::file have been sent so far.
   void count_sent(int64_t bytes);
 
   // An Error that begins with describe(), then `text`.
@@ -69,12 +70,12 @@ class Exchange {
   Response take_response();
   Client::Done take_done();
 
-  // The loop's.
+  // For the loop.
   Place place = Place::kQueued;
   std::list<std::unique_ptr<Exchange>>::iterator position;  // in the list of its place
   std::optional<Clock::time_point> timer;                   // when the loop looks at it again
-  Clock::time_point begun{};                                // when it was given a connection
-  Clock::time_point moved{};                                // when the last bytes were seen to have moved
+  Clock::time_point begun{};                                // when it got a connection
+  Clock::time_point moved{};                                // when moved_bytes last changed
   int64_t moved_bytes = 0;                                  // both ways, at that time
   Connection* connection = nullptr;                         // while active
 

@@ -14,9 +14,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A stall is noticed after stall_timeout and at most one part of it more.
+// A stall is noticed after stall_timeout and at most a fifth of it more.
 constexpr int kLooksPerStall = 5;
-constexpr size_t kScratchBytes = 64 << 10;
+constexpr size_t kScratchBytes = 64 << 10;  // stays in the processor's cache while it is parsed
 
 milliseconds look_interval(const Request& request) {
   milliseconds shortest = request.stall_timeout;
@@ -60,14 +60,14 @@ void Loop::start(Request request, Client::Done done) {
   }
   if (wake_fd_ < 0) wake_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   running_ = true;
-  thread_ = Thread("mr-http", [this] { run(); });  // one that gave up before has let the lock go for good
+  thread_ = Thread("mr-http", [this] { run(); });  // a thread that gave up before no longer takes the lock
 }
 
 void Loop::wake() {
   if (!asleep_) return;
   asleep_ = false;
   const uint64_t one = 1;
-  static_cast<void>(!::write(wake_fd_, &one, sizeof one));  // fails only when it is readable already
+  static_cast<void>(!::write(wake_fd_, &one, sizeof one));  // fails only when the eventfd is readable already
 }
 
 void Loop::run() {
@@ -77,7 +77,7 @@ void Loop::run() {
       {
         MutexLock lock(mutex_);
         running_ = !arrived_.empty();
-        if (!running_) return;  // the next request tries again with a thread of its own
+        if (!running_) return;  // the next request starts a new thread
       }
       static_cast<void>(take_arrivals());
       end_all(&ready.error());
@@ -93,7 +93,7 @@ void Loop::run() {
     go_on_later();
   }
   end_all(nullptr);
-  // What a `done` started in the meantime.
+  // Requests that a `done` started in the meantime.
   for (;;) {
     {
       MutexLock lock(mutex_);
@@ -268,7 +268,7 @@ void Loop::begin(Exchange& exchange) {
   if (connection->socket() >= 0) go_on_with(*connection);
 }
 
-// One that leads where the request goes, or nothing.
+// An idle connection to the request's server, or null.
 Connection* Loop::take_idle(const Request& request) {
   for (size_t i = idle_.size(); i-- > 0;) {
     Connection* const connection = idle_[i];
@@ -293,7 +293,7 @@ void Loop::drop(Connection& connection) {
   if (connection.exchange() != nullptr) connection.release();
   std::erase(idle_, &connection);
   std::erase(later_, &connection);
-  if (const int fd = connection.socket(); fd >= 0) {  // libcurl before 7.85 closes it only when it cleans up
+  if (const int fd = connection.socket(); fd >= 0) {  // libcurl before 7.85 closes it only at cleanup
     watch(fd, 0, nullptr);
     ::shutdown(fd, SHUT_RDWR);
   }
@@ -302,7 +302,7 @@ void Loop::drop(Connection& connection) {
 }
 
 void Loop::run_curl_timer() {
-  // A handle that was just added waits for this call with a timer of 0 ms.
+  // A handle that was just added waits for this call, by a timer of 0 ms.
   while (curl_timer_ && *curl_timer_ <= Clock::now()) {
     curl_timer_.reset();
     int running = 0;
@@ -362,7 +362,7 @@ void Loop::go_on_later() {
 }
 
 void Loop::end(Exchange& exchange, Result<Response> result) {
-  if (exchange.connection != nullptr) drop(*exchange.connection);  // in the middle of it
+  if (exchange.connection != nullptr) drop(*exchange.connection);  // its bytes cannot be told apart any more
   set_timer(exchange, std::nullopt);
   if (!result || result->status / 100 != 2) exchange.count_sent(0);
   const Client::Done done = exchange.take_done();
@@ -430,7 +430,7 @@ void Loop::handle_event(int fd, uint32_t events) {
     if (!connection->is_usable()) drop(*connection);
     return;
   }
-  // An error is found by the read or write that is waited for.
+  // The read or write that libcurl waits for finds the error.
   if ((events & (EPOLLERR | EPOLLHUP)) != 0) events |= watches_[static_cast<size_t>(fd)].registered;
   int what = 0;
   if ((events & EPOLLIN) != 0) what |= CURL_CSELECT_IN;
@@ -473,8 +473,8 @@ curl_socket_t Loop::on_open_socket(void*, curlsocktype, curl_sockaddr* address) 
 }
 
 int Loop::on_close_socket(void* self, curl_socket_t fd) {
-  // A child of fork holds the socket too: without these two epoll would go on telling of it, and the server would not
-  // see the end of the connection.
+  // A forked child holds the socket too. Without these two calls epoll would still report it, and the server would not
+  // see the connection end.
   static_cast<Loop*>(self)->watch(fd, 0, nullptr);
   ::shutdown(fd, SHUT_RDWR);
   return ::close(fd);

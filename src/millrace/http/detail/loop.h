@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One thread that serves many exchanges: an epoll loop over connections, under libcurl's multi interface while they are
-// made. Requests wait in it for their time (not_before) and for a connection, in the order in which they came.
-// Connections are kept for the next requests to the same server. Thread-safe: start() and load(); the rest belongs to
-// the loop's thread.
+// One thread that serves many exchanges: an epoll loop over connections. libcurl's multi interface drives a connection
+// while it is being made. Requests wait in the loop for their time (not_before) and for a connection, first come, first
+// served. Connections are kept for later requests to the same server. start() and load() are thread-safe; the rest
+// belongs to the loop's thread.
 
 #include <atomic>
 #include <set>
@@ -27,10 +27,10 @@ class Loop {
   int64_t load() const { return load_.load(std::memory_order_relaxed); }
 
  private:
-  // What epoll was told of a socket, and who waits for it.
+  // The events registered with epoll for a socket, and the connection that waits for them.
   struct Watch {
     uint32_t registered = 0;
-    Connection* connection = nullptr;  // nobody: libcurl, which makes a connection
+    Connection* connection = nullptr;  // null: libcurl waits, while it makes a connection
   };
 
   void run();
@@ -71,20 +71,20 @@ class Loop {
   Exchanges arrived_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
   bool asleep_ GUARDED_BY(mutex_) = false;
-  bool running_ GUARDED_BY(mutex_) = false;        // the thread takes what arrives
+  bool running_ GUARDED_BY(mutex_) = false;        // the thread takes arrivals
   bool stops_pending_ GUARDED_BY(mutex_) = false;  // a stop token was set
   int wake_fd_ GUARDED_BY(mutex_) = -1;
   Thread thread_;
 
-  // Of the thread.
+  // Used by the thread only.
   const Curl* curl_ = nullptr;
   CURLM* multi_ = nullptr;
   int epoll_fd_ = -1;
   int event_fd_ = -1;           // wake_fd_
   std::vector<Watch> watches_;  // by descriptor
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::vector<Connection*> idle_;   // connected, carry nothing; the last was used last
-  std::vector<Connection*> later_;  // would go on, were it not for the others
+  std::vector<Connection*> idle_;   // connected, without an exchange; the last one was used last
+  std::vector<Connection*> later_;  // can continue, after the others had a turn
   std::vector<char> scratch_;
   Exchanges delayed_, queued_, active_;
   std::set<std::pair<Clock::time_point, Exchange*>> timers_;

@@ -45,7 +45,7 @@ TEST(HttpLoop, AStallIsATimeout) {
 }
 
 TEST(HttpLoop, ASlowAnswerIsNoStall) {
-  // Of a long one, more has to come than does in that time before anybody is told.
+  // A long body sends fewer bytes in this time than the wake-up needs.
   for (const int64_t piece : {int64_t{1}, int64_t{16} << 10}) {
     const std::string content(static_cast<size_t>(piece) * 40, 'x');
     TestServer server(always({.body = content, .trickle_bytes = piece, .trickle_pause = milliseconds(20)}));
@@ -157,13 +157,13 @@ TEST(HttpLoop, DeadlinesHoldForWhatWaits) {
   for (const int doing : {0, 1, 2, 3}) {
     Request request = get(server.url("/o"));
     // The first holds the only connection longer than the others wait for it.
-    request.deadline = Clock::now() + milliseconds(doing == 0 ? 300 : doing == 3 ? -1 : 100);
+    request.deadline = Clock::now() + milliseconds(doing == 0 ? 1500 : doing == 3 ? -1 : 100);
     if (doing == 1) request.not_before = Clock::now() + seconds(100);
     client.start(request, answers.next());
   }
   const auto begin = Clock::now();
   for (const auto& answer : answers.wait(4)) EXPECT_FAILS(answer, ErrorCode::kTimeout);
-  EXPECT_LT(since(begin), seconds(3));
+  EXPECT_LT(since(begin), seconds(30));
   EXPECT_EQ(server.requests(), 1);
 }
 
@@ -173,14 +173,14 @@ TEST(HttpLoop, NotBeforeWaitsWithoutAConnection) {
   Answers late, early;
   const auto begin = Clock::now();
   Request request = get(server.url("/late"));
-  request.not_before = begin + milliseconds(300);
+  request.not_before = begin + milliseconds(1000);
   client.start(request, late.next());
   for (int i = 0; i < 20; ++i) client.start(get(server.url("/early")), early.next());
   early.wait(20);
   EXPECT_EQ(late.count(), 0u);
   ASSERT_TRUE(late.wait(1)[0]);
-  EXPECT_GE(since(begin), milliseconds(300));
-  EXPECT_LT(since(begin), seconds(3));
+  EXPECT_GE(since(begin), milliseconds(1000));
+  EXPECT_LT(since(begin), seconds(30));
 }
 
 TEST(HttpLoop, ManySmallRequestsShareFewConnections) {
@@ -215,7 +215,7 @@ TEST(HttpLoop, ManySlowRequestsAtOnceAreServedAndStoppedInTime) {
     for (int i = 0; i < 50; ++i) client.start(get(server.url("/slow")), slow.next());
     const auto begin = Clock::now();
     EXPECT_EQ(client.fetch(get(server.url("/quick")))->body, "/quick");
-    EXPECT_LT(since(begin), seconds(1));
+    EXPECT_LT(since(begin), seconds(10));
     for (const auto& answer : slow.wait(50 * (static_cast<size_t>(round) + 1))) {
       ASSERT_TRUE(answer) << answer.error().to_string();
       EXPECT_EQ(answer->body, "/slow");
@@ -342,7 +342,7 @@ TEST(HttpLoop, AForkedChildHasItsOwnConnections) {
 TEST(HttpLoop, AProxyOfTheEnvironmentMakesTunnels) {
   Mutex mutex;
   std::vector<std::string> seen;
-  // What is asked for behind CONNECT goes through the same connection: the proxy answers it itself.
+  // A request behind CONNECT uses the same connection: the proxy answers it itself.
   TestServer proxy([&](const ReceivedRequest& request) {
     MutexLock lock(mutex);
     seen.push_back(request.method + " " + request.target);

@@ -9,10 +9,11 @@
 namespace millrace::http {
 namespace {
 
+// Bounds on the memory that a hostile server can take: far above S3's heads, which stay below 16 KiB in all.
 constexpr size_t kLineLimitBytes = 256 << 10;
 constexpr int64_t kTrailerLimitBytes = 1 << 20;
 
-// Of "4, gzip, 4" each. False, and no further, when `take` says so.
+// Calls `take` for each item of "4, gzip, 4". Stops, and gives false, when `take` gives false.
 template <class Take>
 bool for_each_item(std::string_view list, const Take& take) {
   for (;;) {
@@ -36,7 +37,7 @@ bool ResponseParser::refuse(std::string_view text) {
   return exchange_->give_up(ErrorCode::kUnavailable, text);
 }
 
-// An answer that begins with something else is told at once: its first line may never end.
+// Refuses at once an answer that does not begin as HTTP/1: its first line may never end.
 bool ResponseParser::take_beginning(std::string_view bytes) {
   constexpr std::string_view kBegin = "HTTP/1.";
   std::string seen = part_of_line_.substr(0, kBegin.size());
@@ -44,18 +45,18 @@ bool ResponseParser::take_beginning(std::string_view bytes) {
   if (kBegin.starts_with(seen)) return true;
   const bool is_alert = seen.starts_with("\x15\x03");                           // RFC 8446, 5.1
   const bool is_frame = seen.size() > 3 && seen[0] == '\0' && seen[3] == '\4';  // SETTINGS, RFC 9113, 4.1
-  if (seen.size() < 4 && (seen[0] == '\0' || seen == "\x15")) return true;      // may become one of these
+  if (seen.size() < 4 && (seen[0] == '\0' || seen == "\x15")) return true;      // may become an alert or a frame
   return exchange_->give_up(ErrorCode::kUnsupported,
                             is_alert   ? "the server speaks TLS at this port: its URL begins with https://"
                             : is_frame ? "the server speaks HTTP/2 only"
-                                       : "what came is no answer in HTTP/1.1");
+                                       : "the answer is not HTTP/1.1");
 }
 
 bool ResponseParser::take(std::string_view bytes) {
   began_ |= !bytes.empty();
   while (!bytes.empty()) {
     switch (part_) {
-      case Part::kDone:  // nobody asked for these
+      case Part::kDone:  // bytes behind the answer
         keeps_connection_ = false;
         return true;
       case Part::kUntilEnd:
@@ -105,7 +106,7 @@ bool ResponseParser::take_line(std::string_view line) {
     case Part::kChunkEnd:
       part_ = Part::kChunkSize;
       return line.empty() || refuse("a chunk is longer than it says");
-    default:  // trailers must not replace what the head said
+    default:  // trailers must not replace headers
       line_bytes_ += std::ssize(line);
       if (line_bytes_ > kTrailerLimitBytes) return refuse("trailers without end");
       if (line.empty()) part_ = Part::kDone;
@@ -113,12 +114,12 @@ bool ResponseParser::take_line(std::string_view line) {
   }
 }
 
-// How long the body is, RFC 9112 section 6.3.
+// Finds the length of the body, by RFC 9112, 6.3.
 bool ResponseParser::end_head() {
   const Response& answer = exchange_->response();
   if (answer.status < 200) {
     part_ = Part::kStatus;
-    return answer.status != 101 || refuse("the server wants to speak something else");
+    return answer.status != 101 || refuse("the server switches to another protocol");
   }
   std::optional<int64_t> length;
   bool is_chunked = false, is_fine = true;
@@ -140,10 +141,10 @@ bool ResponseParser::end_head() {
       });
     }
   }
-  if (!is_fine) return refuse("the answer's head does not say how long its body is");
+  if (!is_fine) return refuse("the answer's head does not tell the length of its body");
   if (exchange_->request().method == Method::kHead || answer.status == 204 || answer.status == 304)
     return begin_body(Part::kDone, 0);
-  if (is_chunked) {  // the chunks count; a length beside them may be that of somebody who disagrees
+  if (is_chunked) {  // the chunks count; a length beside them may be a smuggling attempt
     keeps_connection_ &= !length;
     return begin_body(Part::kChunkSize, -1);
   }

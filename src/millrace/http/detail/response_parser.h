@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The bytes of an answer taken apart as RFC 9112 says: heads, then a body that is counted, chunked, or as long as the
-// connection. Knows nothing of connections. Belongs to one thread at a time.
+// Parses the bytes of an answer by RFC 9112: heads, then a body that is counted, chunked, or as long as the connection.
+// Does not know connections. Belongs to one thread at a time.
 
 #include <cstdint>
 #include <span>
@@ -15,14 +15,14 @@ namespace millrace::http {
 
 class ResponseParser {
  public:
-  // The exchange stays where it is as long as bytes come.
+  // The exchange must not move while the parser is in use.
   explicit ResponseParser(Exchange& exchange) : exchange_(&exchange) {}
 
   // The next bytes, cut anywhere. False: the exchange has failed, see Exchange::failure(). REQUIRES: !done()
   bool take(std::string_view bytes);
-  // Where the next bytes may be put instead, as they come; empty while they have to be looked at.
+  // Where the next bytes may be received directly, instead of take(); empty while they must be parsed.
   std::span<std::byte> room() const;
-  // So many were put there.
+  // `size` bytes were received into room().
   void took_into_room(size_t size);
   // The connection ends here. False: too early.
   bool take_end();
@@ -46,8 +46,8 @@ class ResponseParser {
   Part part_ = Part::kStatus;
   bool began_ = false;
   bool keeps_connection_ = true;
-  int64_t left_ = 0;          // bytes of the counted body, or of the chunk
-  int64_t line_bytes_ = 0;    // of lines that no limit of the exchange knows: trailers
+  int64_t left_ = 0;          // bytes to come of the counted body, or of the chunk
+  int64_t line_bytes_ = 0;    // of trailers, which the exchange's limits do not cover
   std::string part_of_line_;  // the beginning of a line whose end has not come
 };
 

@@ -11,7 +11,7 @@
 namespace millrace::http {
 namespace {
 
-// What an answer comes to; nothing of it where it is refused.
+// The parsed answer; nullopt when it is refused.
 struct Taken {
   std::optional<ErrorCode> refused;
   bool is_done = false;  // before the connection ended
@@ -158,7 +158,7 @@ TEST(ResponseParser, WhatComesBehindAnAnswerEndsTheConnection) {
   EXPECT_EQ(taken, (Taken{{}, true, false, 200, "ok"}));
 }
 
-// Of damaged answers too: how they are cut changes nothing.
+// Damaged answers too: the result does not depend on where the bytes are cut.
 TEST(ResponseParser, RandomChangesAreTakenTheSameWayHoweverTheyAreCut) {
   const uint64_t seed = test_seed();
   std::mt19937_64 random(seed);

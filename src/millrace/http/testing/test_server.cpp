@@ -21,12 +21,12 @@
 namespace millrace::http {
 namespace {
 
-// What a connection has received and not yet used.
+// Bytes that a connection has received and not used yet.
 class Incoming {
  public:
   explicit Incoming(Stream& stream) : stream_(stream) {}
 
-  // One line without its end; nothing at the end of the connection.
+  // One line without its end; empty at the end of the connection.
   std::optional<std::string> line() {
     size_t end = 0;
     while ((end = buffer_.find("\r\n", used_)) == buffer_.npos) {

@@ -42,11 +42,11 @@ struct Reply {
   std::string before;                 // sent before the head as it is, such as an interim answer
   std::chrono::milliseconds delay{};  // before the first byte
   bool silent = false;                // no answer, until the client goes
-  int64_t cut_after = -1;             // closes the connection after so many bytes of the body, 0: after the head
+  int64_t cut_after = -1;             // closes the connection after this many bytes of the body; 0: after the head
   bool no_head = false;               // with cut_after: closes it without having sent anything
   bool reset = false;                 // with cut_after: by a reset
-  int64_t stall_after = -1;           // sends no more after so many bytes of the body, until the client goes
-  int64_t trickle_bytes = 0;          // when set, pieces of so many bytes, with a pause after each
+  int64_t stall_after = -1;           // sends no more after this many bytes of the body, until the client closes
+  int64_t trickle_bytes = 0;          // when set: sends pieces of this many bytes, with a pause after each
   std::chrono::milliseconds trickle_pause{};
   bool close = false;  // ends the connection, and says so, after the answer
 };

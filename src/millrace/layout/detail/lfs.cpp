@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stripes of directories, through the lfs of PATH: where there is none, or where it says that a directory is on no
-// Lustre, there is nothing to set.
+// Stripes of directories, through `lfs` of PATH. Without lfs, or when lfs says that a directory is not on Lustre, these
+// functions do nothing.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
@@ -36,7 +36,7 @@ std::string read_all(int fd) {
   return text;
 }
 
-// Errors go where the output goes: lfs says one line, of either kind.
+// stderr joins stdout: lfs prints one line, result or error.
 Ran run_lfs(std::vector<std::string> words) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return {};
@@ -65,7 +65,7 @@ Ran run_lfs(std::vector<std::string> words) {
 }  // namespace
 
 std::string stripe_text(int64_t count, int64_t size_bytes) {
-  const std::string targets = count == -1 ? "all" : std::to_string(count);
+  std::string targets = count == -1 ? "all" : std::to_string(count);
   if (size_bytes == 0) return targets;
   const bool mib = size_bytes % (1 << 20) == 0;
   return fmt::format("{} x {} {}", targets, mib ? size_bytes >> 20 : size_bytes >> 10, mib ? "MiB" : "KiB");

@@ -7,22 +7,21 @@
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 
-#include <charconv>
 #include <vector>
+
+#include "millrace/base/units.h"
 
 namespace millrace::layout {
 
 namespace {
 
-// A number, or what `look_up` knows a name as.
+// A number, or the one that `look_up` gives for a name.
 template <class LookUp>
 Result<int64_t> find_id(const std::string& name, const char* what, const std::string& path, LookUp look_up) {
   if (name.empty()) return -1;
-  int64_t number = -1;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (error == std::errc() && end == name.data() + name.size() && number >= 0) return number;
+  if (const auto number = parse_whole(name)) return *number;
   std::vector<char> buffer(1 << 16);
-  number = look_up(buffer);
+  const int64_t number = look_up(buffer);
   if (number < 0) return fail(ErrorCode::kInvalidArgument, "{}: this machine knows no {} '{}'", path, what, name);
   return number;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a directory is, and what the declaration wants of it. Private to layout. Thread-safe.
+// The state of a directory compared with its declaration. Private to layout. Thread-safe.
 
 #include <optional>
 #include <stop_token>
@@ -12,7 +12,7 @@
 
 namespace millrace::layout {
 
-// Owner and group of a declaration as numbers; -1: left as it is.
+// Owner and group of a declaration as numbers; -1: no change.
 struct Ids {
   int64_t user = -1, group = -1;
 };
@@ -32,7 +32,7 @@ struct FoundStripe {
   int64_t count = 0, size_bytes = 0;
   std::string text;  // "4 x 16 MiB"
 };
-// Nothing where lfs is not there or says that this is no Lustre.
+// nullopt without lfs, or when it says that the directory is not on Lustre.
 std::optional<FoundStripe> read_stripe(const std::string& path);
 [[nodiscard]] Status write_stripe(const std::string& path, const Stripe& stripe);
 bool differs(const FoundStripe& found, const Stripe& wanted);

@@ -39,7 +39,7 @@ Result<OpenDirectory> open_below(int parent, const std::string& name, std::strin
 
 Result<MountId> mount_id(int fd, std::string_view shown) {
   struct statx found = {};
-  // STATX_MNT_ID is of Linux 5.8; without it two mounts of one file system look like one.
+  // STATX_MNT_ID came with Linux 5.8. Without it two mounts of one file system look like one.
   if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_MNT_ID, &found) != 0) {
     return tl::unexpected(errno_error(errno, fmt::format("stat {}", shown)));
   }
@@ -64,7 +64,7 @@ std::map<std::string, std::string> parse_mount_table(std::string_view text) {
     while (words >> word && word != "-") continue;
     std::string type;
     if (!(words >> type)) continue;
-    // Blanks and the like stand as \040.
+    // Blanks and the like are written as \040.
     for (size_t at = 0; (at = path.find('\\', at)) != std::string::npos && at + 3 < path.size(); ++at) {
       path.replace(at, 4, 1, static_cast<char>(std::strtol(path.substr(at + 1, 3).c_str(), nullptr, 8)));
     }

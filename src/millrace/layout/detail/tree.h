@@ -30,22 +30,22 @@ class OpenDirectory {
   int fd_ = -1;
 };
 
-// Links on the way to `path` itself are followed: it is a mount point that the declaration names.
+// Follows links on the way to `path`, which is a mount point of the declaration.
 [[nodiscard]] Result<OpenDirectory> open_mount(const std::string& path);
 // `name` in `parent`, never through a link. Errors: not_found; already_exists for a file or a link of that name.
 [[nodiscard]] Result<OpenDirectory> open_below(int parent, const std::string& name, std::string_view shown);
 
-// Tells file systems apart, and two mounts of the same one too where the kernel says so.
+// Distinguishes file systems, and two mounts of one file system where the kernel tells.
 struct MountId {
   uint64_t device = 0, mount = 0;
   bool operator==(const MountId&) const = default;
 };
 [[nodiscard]] Result<MountId> mount_id(int fd, std::string_view shown);
 
-// Whether an open directory is where something is mounted; true too where the kernel (before 5.8) does not say.
+// Whether an open directory is a mount point; also true when the kernel (before 5.8) does not tell.
 bool is_mount_root(int fd);
 
-// Mount points of this process with the type of what is mounted there.
+// Mount points of this process with their file system types.
 [[nodiscard]] Result<std::map<std::string, std::string>> mount_table();
 // Parses /proc/self/mountinfo.
 std::map<std::string, std::string> parse_mount_table(std::string_view text);

@@ -3,7 +3,7 @@
 
 // The data files of data/, compiled into the program by cmake/embed.cmake, and how their tables are read. Each is CSV:
 // lines of '#' say what the file is, the first other line names the columns, and a field with a comma stands in quotes
-// (no quotes inside). The files are ours: what is wrong with one is a bug, which catalogue_test.cpp finds.
+// (no quotes inside). The files are ours: an error in one is a bug, which catalogue_test.cpp finds.
 
 #include <cstdint>
 #include <string_view>
@@ -15,7 +15,7 @@ extern const std::string_view k_sources;
 extern const std::string_view k_gpus;
 extern const std::string_view k_instances;
 extern const std::string_view k_prices;
-extern const std::string_view k_guide_batches;
+extern const std::string_view k_groot_guide_batches;
 
 using Row = std::vector<std::string_view>;
 
@@ -23,7 +23,7 @@ using Row = std::vector<std::string_view>;
 // live as long as `csv`.
 std::vector<Row> rows_of(std::string_view csv, std::string_view columns);
 
-// A decimal number; 0 for what is none.
+// A decimal number; 0 for any other text.
 double number(std::string_view text);
 int64_t whole(std::string_view text);
 

@@ -20,7 +20,7 @@ constexpr int64_t kSampleChunkBytes = 64 << 10;
 constexpr double kMuchLarger = 4;  // shards than text
 constexpr int64_t kAdvisedBlock = 1024;
 
-// What the sampled documents become, and how much of their files they took.
+// The samples of the sampled documents, and the part of their files that these took.
 class Sampler {
  public:
   Sampler(const SampleFormat& format, std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
@@ -47,11 +47,11 @@ class Sampler {
     return {};
   }
 
-  // For inputs of so many bytes in all.
+  // Scaled to inputs of `input_bytes` in all.
   Result<Estimate> scaled(int64_t input_bytes) {
     ASSIGN_OR_RETURN(const std::string end, layout_->end(seen_.tokens));
     int64_t written = at_ + std::ssize(end) + formats::shard_index_bytes(seen_.documents);
-    if (format_.output == OutputFormat::kMegatron) written += formats::megatron_index_bytes(seen_.documents);
+    if (format_.options.format == OutputFormat::kMegatron) written += formats::megatron_index_bytes(seen_.documents);
     const double factor = file_bytes_ > 0 ? static_cast<double>(input_bytes) / static_cast<double>(file_bytes_) : 0;
     const auto times = [&](int64_t value) { return static_cast<int64_t>(factor * static_cast<double>(value) + 0.5); };
     return Estimate{.sampled_bytes = file_bytes_,
@@ -87,10 +87,7 @@ class Sampler {
 
 Result<Estimate> estimate_task(std::span<const Input> inputs, const SampleFormat& format,
                                std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const std::stop_token& stop) {
-  const formats::DocumentOptions documents{.mode = format.documents,
-                                           .text_field = format.text_field,
-                                           .max_document_bytes = format.rules.max_document_bytes,
-                                           .leave_out_long = format.rules.skip_errors};
+  const formats::DocumentOptions documents = document_options(format.options);
   Sampler sampler(format, std::move(tokenizer));
   const size_t count = std::min(kSampledInputs, inputs.size());
   for (size_t i = 0; i < count; ++i) {
@@ -110,7 +107,7 @@ std::string size_advice(const SampleFormat& format, const SizeSeen& seen) {
       "the shards are {:.0f} times their text, as a document of {} takes {} in tar: each member has a header and is "
       "padded to 512 bytes; --block {} (block_documents) and the formats tokens and megatron take {:.1f} times{}",
       times, format_bytes(seen.text_bytes / seen.documents), format_bytes(seen.sample_bytes / seen.documents),
-      kAdvisedBlock, ids, format.text ? ", and --no-text (text=False) about half of what it is" : "");
+      kAdvisedBlock, ids, format.has_text() ? ", and --no-text (text=False) about half of what it is" : "");
 }
 
 }  // namespace millrace::prepare

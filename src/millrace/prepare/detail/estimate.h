@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a task will come to: told from a sample before it runs, and how large its shards are beside their text.
+// Estimates the output of a task from a sample before it runs, and compares the size of its shards with their text.
 // Thread-safe.
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct SizeSeen {
   int64_t text_bytes = 0;    // as they were read
   int64_t sample_bytes = 0;  // in the shard
 };
-// What to say when the shards are much larger than the text because of how small documents lie in them, and which flags
+// Advice for shards that are much larger than their text because documents are small: which flags
 // avoid that; empty when they are not.
 std::string size_advice(const SampleFormat& format, const SizeSeen& seen);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What prepare, finish and split do with their output folder besides writing shards and parts. Thread-safe.
+// Operations of prepare, finish and split on their output folder, besides writing shards and parts. Thread-safe.
 
 #include <cstdint>
 #include <map>
@@ -16,7 +16,7 @@ namespace millrace::prepare {
 // Name and size of what lies directly in `folder` and starts with `head`.
 [[nodiscard]] Result<std::map<std::string, int64_t>> folder_files(const Location& folder, std::string_view head = {});
 
-// The content of `name`, nothing when it is not there.
+// The content of `name`, nullopt when it is absent.
 [[nodiscard]] Result<std::optional<std::string>> read_if_there(const Location& folder, std::string_view name);
 
 // Writes `name` durably unless it holds exactly `content` already.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/formats/parquet.h"
 #include "millrace/prepare/detail/standard_input.h"
@@ -21,7 +22,7 @@ Status add_folder(const std::string& url, std::vector<std::string>& urls) {
   ASSIGN_OR_RETURN(const FolderFiles files, files_below(url));
   urls.insert(urls.end(), files.urls.begin(), files.urls.end());
   if (!files.passed.empty()) {
-    log(LogLevel::kWarning, "{}: {} below it are passed over, as names that begin with '_' are no data ({}{})", url,
+    log(LogLevel::kWarning, "{}: {} below it are passed over, as names that begin with '_' are not data ({}{})", url,
         files.passed.size() == 1 ? "a file" : fmt::format("{} files", files.passed.size()), files.passed.front(),
         files.passed.size() == 1 ? "" : ", ...");
   }
@@ -40,21 +41,25 @@ Status add_matches(const std::string& pattern, std::vector<std::string>& urls) {
   return {};
 }
 
-Status add_input(const std::string& url, std::vector<std::string>& urls) {
-  if (url == kStandardInput) {
-    urls.push_back(url);
-    return {};
-  }
-  ASSIGN_OR_RETURN(const Location at, open_url(url));
-  if (!at.key.empty()) {
-    // A file is taken by its name first, so "a[1].txt" needs no escape.
-    if (auto info = at.storage->stat(at.key)) {
-      urls.push_back(url);
-      return {};
-    } else if (info.error().code() != ErrorCode::kNotFound && info.error().code() != ErrorCode::kInvalidArgument) {
-      return tl::unexpected(std::move(info).error());
-    }
-  }
+// Whether each location is a file. Asks for several at a time.
+Result<std::vector<char>> are_files(std::span<const Location> locations) {
+  std::vector<char> files(locations.size());
+  RETURN_IF_ERROR(parallel_try(std::ssize(locations), kOpenedAtOnce, "mr-open", [&](int64_t number) -> Status {
+    const auto i = static_cast<size_t>(number);
+    const Location& at = locations[i];
+    if (at.url == kStandardInput) files[i] = 1;
+    if (at.url == kStandardInput || at.key.empty()) return {};
+    const auto info = at.storage->stat(at.key);
+    files[i] = info.has_value();
+    const bool is_absent =
+        !info && (info.error().code() == ErrorCode::kNotFound || info.error().code() == ErrorCode::kInvalidArgument);
+    return info || is_absent ? Status() : Status(tl::unexpected(info.error()));
+  }));
+  return files;
+}
+
+// The files that a URL stands for that does not name one: a pattern's matches, or those below a folder.
+Status add_many(const std::string& url, std::vector<std::string>& urls) {
   const size_t before = urls.size();
   const bool pattern = url.find_first_of(kWildcards) != std::string::npos;
   RETURN_IF_ERROR(pattern ? add_matches(url, urls) : add_folder(url, urls));
@@ -86,10 +91,8 @@ struct Place {
   auto operator<=>(const Place&) const = default;
 };
 
-Result<Place> place_of(const std::string& url) {
-  if (url == kStandardInput) return Place{"", url};
-  ASSIGN_OR_RETURN(const Location at, open_url(url));
-  return Place{std::string(at.storage->name()), at.key};
+Place place_of(const Location& at) {
+  return at.storage ? Place{std::string(at.storage->name()), at.key} : Place{"", at.url};
 }
 
 // The length of the folder, with the '/' at its end, that all keys lie in.
@@ -105,14 +108,11 @@ size_t common_folder(std::span<const Place> places) {
   return slash == std::string::npos ? 0 : slash + 1;
 }
 
-// What the records call each of `urls`.
-Result<std::vector<std::string>> stable_names(std::span<const std::string> urls) {
+// What the records call each input.
+std::vector<std::string> stable_names(std::span<const Location> inputs) {
   std::vector<Place> places;
-  for (const std::string& url : urls) {
-    ASSIGN_OR_RETURN(Place place, place_of(url));
-    places.push_back(std::move(place));
-  }
-  if (places.empty()) return std::vector<std::string>();
+  for (const Location& at : inputs) places.push_back(place_of(at));
+  if (places.empty()) return {};
   const bool one_storage =
       std::ranges::all_of(places, [&](const Place& place) { return place.storage == places.front().storage; });
   const size_t common = one_storage ? common_folder(places) : 0;
@@ -135,55 +135,79 @@ Result<Input> pin_standard_input(const Task& task, const std::stop_token& stop) 
   input.location.url = kStandardInput;
   input.size = spooled.reader->size();
   input.identity = to_hex(spooled.hash);
-  input.held = std::move(spooled.reader);
+  input.reader = std::move(spooled.reader);
   return input;
 }
 
-Result<Input> pin_input(const std::string& url) {
-  ASSIGN_OR_RETURN(Location location, open_url(url));
-  ASSIGN_OR_RETURN(const auto reader, location.storage->open_read(location.key));
-  Input input{.size = reader->size(), .version = std::string(reader->version())};
+Result<Input> pin_input(const Location& location) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const RandomReader> reader, location.storage->open_read(location.key));
+  Input input{.location = location, .size = reader->size(), .version = std::string(reader->version())};
   input.identity = input.version;
   if (location.storage->capabilities().folders) {
     ASSIGN_OR_RETURN(const ObjectInfo info, location.storage->stat(location.key));
-    if (info.version != input.version) return fail(ErrorCode::kCorruption, "{}: it changes while it is opened", url);
+    if (info.version != input.version)
+      return fail(ErrorCode::kCorruption, "{}: it changes while it is opened", location.url);
     input.identity = fmt::format("{}", info.modified.time_since_epoch().count());
   }
-  input.location = std::move(location);
+  input.reader = std::move(reader);
   return input;
 }
 
-Status check_input(const Input& input, const formats::DocumentOptions& options, const formats::TextRules& rules,
-                   const std::stop_token& stop) {
+// Sets input.table and input.packed on the way.
+Status read_front(Input& input, const formats::DocumentOptions& options, const formats::TextRules& rules,
+                  const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const auto reader, open_input(input, stop));
-  ASSIGN_OR_RETURN(const bool table, formats::is_parquet(*reader));
-  if (table) return formats::open_documents(*reader, options).map([](const auto&) {});
+  ASSIGN_OR_RETURN(input.table, formats::is_parquet(*reader));
+  ASSIGN_OR_RETURN(input.packed, formats::is_packed(*reader));
+  if (input.table) return formats::open_documents(*reader, options).map([](const auto&) {});
   ASSIGN_OR_RETURN(const auto stream, formats::open_stream(*reader));
   std::string head(formats::kTextHead, '\0');
   ASSIGN_OR_RETURN(const size_t size, stream->read(std::as_writable_bytes(std::span(head))));
-  // Of a packed file nothing but what is packed says what it is.
+  // Only the unpacked content of a packed file shows what it is.
   const bool whole = size < head.size();
   head.resize(size);
-  return formats::check_text(reader->name(), head, whole, rules);
+  return formats::check_text(reader->name(), head, whole, options.mode, rules);
 }
 
 }  // namespace
 
+Result<std::vector<Location>> locate_inputs(std::span<const std::string> urls) {
+  std::vector<Location> locations;
+  for (const std::string& url : urls) {
+    Location at;
+    at.url = url;
+    if (url != kStandardInput) {
+      ASSIGN_OR_RETURN(at, open_url(url));
+    }
+    locations.push_back(std::move(at));
+  }
+  return locations;
+}
+
 Result<std::vector<std::string>> expand_inputs(const std::vector<std::string>& inputs) {
   if (inputs.empty()) return fail(ErrorCode::kInvalidArgument, "no inputs given");
-  std::vector<std::string> urls;
+  std::vector<std::string> typed;
   for (const std::string& input : inputs) {
     ASSIGN_OR_RETURN(const std::vector<std::string> patterns, read_list(input));
     for (const std::string& pattern : patterns) {
       ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_braces(pattern));
-      for (const std::string& name : names) RETURN_IF_ERROR(add_input(name, urls));
+      typed.insert(typed.end(), names.begin(), names.end());
     }
   }
-  std::vector<std::pair<Place, std::string>> placed;
-  for (std::string& url : urls) {
-    ASSIGN_OR_RETURN(Place place, place_of(url));
-    placed.emplace_back(std::move(place), std::move(url));
+  // A file is taken by its name first, so "a[1].txt" needs no escape.
+  ASSIGN_OR_RETURN(const std::vector<Location> named, locate_inputs(typed));
+  ASSIGN_OR_RETURN(const std::vector<char> files, are_files(named));
+  std::vector<std::string> urls;
+  for (size_t i = 0; i < typed.size(); ++i) {
+    if (files[i] != 0) {
+      urls.push_back(typed[i]);
+    } else {
+      RETURN_IF_ERROR(add_many(typed[i], urls));
+    }
   }
+  ASSIGN_OR_RETURN(const std::vector<Location> locations, locate_inputs(urls));
+  std::vector<std::pair<Place, std::string>> placed;
+  for (size_t i = 0; i < urls.size(); ++i) placed.emplace_back(place_of(locations[i]), std::move(urls[i]));
   std::ranges::stable_sort(placed, {}, &std::pair<Place, std::string>::first);
   std::vector<std::string> sorted;
   for (size_t i = 0; i < placed.size(); ++i) {
@@ -192,21 +216,30 @@ Result<std::vector<std::string>> expand_inputs(const std::vector<std::string>& i
   return sorted;
 }
 
-Result<std::vector<Input>> pin_inputs(std::span<const std::string> urls, const Task& task,
-                                      const std::stop_token& stop) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, stable_names(urls));
-  std::vector<Input> inputs;
-  for (auto i = static_cast<size_t>(task.index); i < urls.size(); i += static_cast<size_t>(task.count)) {
-    ASSIGN_OR_RETURN(Input input, urls[i] == kStandardInput ? pin_standard_input(task, stop) : pin_input(urls[i]));
-    input.name = names[i];
-    inputs.push_back(std::move(input));
-  }
+Result<std::vector<Input>> open_inputs(std::span<const Location> all, const Task& task,
+                                       const formats::DocumentOptions& options, const formats::TextRules& rules,
+                                       const std::stop_token& stop) {
+  const std::vector<std::string> names = stable_names(all);
+  std::vector<size_t> own;
+  for (auto i = static_cast<size_t>(task.index); i < all.size(); i += static_cast<size_t>(task.count)) own.push_back(i);
+  std::vector<Input> inputs(own.size());
+  const auto open = [&](int64_t number) -> Status {
+    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+    const auto i = static_cast<size_t>(number);
+    const Location& at = all[own[i]];
+    Input& input = inputs[i];
+    ASSIGN_OR_RETURN(input, at.storage ? pin_input(at) : pin_standard_input(task, stop));
+    input.name = names[own[i]];
+    input.front = read_front(input, options, rules, stop);
+    if (i >= kKeptOpen && at.storage) input.reader.reset();
+    return {};
+  };
+  RETURN_IF_ERROR(parallel_try(std::ssize(own), kOpenedAtOnce, "mr-open", open));
   return inputs;
 }
 
-Status check_inputs(std::span<const Input> inputs, const formats::DocumentOptions& options,
-                    const formats::TextRules& rules, const std::stop_token& stop) {
-  for (const Input& input : inputs) RETURN_IF_ERROR(check_input(input, options, rules, stop));
+Status check_fronts(std::span<const Input> inputs) {
+  for (const Input& input : inputs) RETURN_IF_ERROR(Status(input.front));
   return {};
 }
 
@@ -222,7 +255,7 @@ Status StoppableReader::read_at(int64_t offset, std::span<std::byte> out) const 
 }
 
 Result<std::unique_ptr<RandomReader>> open_input(const Input& input, std::stop_token stop) {
-  if (input.held) return std::make_unique<StoppableReader>(input.held, std::move(stop));
+  if (input.reader) return std::make_unique<StoppableReader>(input.reader, std::move(stop));
   OpenOptions options;
   options.expected_version = input.version;
   ASSIGN_OR_RETURN(auto reader, input.location.storage->open_read(input.location.key, options));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The inputs of one run, pinned: what they were when it began is what is read, or reading fails. Values; thread-safe to
-// read.
+// The inputs of one run. Each is pinned when it is opened: a run reads the version that it found, or reading fails.
+// Values; thread-safe to read.
 
 #include <memory>
 #include <span>
@@ -18,32 +18,45 @@
 
 namespace millrace::prepare {
 
-// What "-" among the inputs stands for.
+// The name of standard input.
 inline constexpr std::string_view kStandardInput = "-";
 
 struct Input {
   Location location;  // of standard input its url alone
   int64_t size = 0;
-  std::string version;  // pinned: what is read
-  // What tells a restart and the records of the folder which file it was, wherever it lies and however it was spelled:
-  // the name below the folder that all inputs of the run share, and the time of the last change (nanoseconds) on a file
-  // system, elsewhere the version (an ETag); of standard input the hash of its content.
+  std::string version;  // the version that is read
+  // How a restart and the records of the folder recognise the file, wherever it lies and however it was spelled: by its
+  // name below the folder that all inputs of the run share, and by the time of its last change (nanoseconds) on a file
+  // system, elsewhere by its version (an ETag); standard input by the hash of its content.
   std::string name, identity;
-  std::shared_ptr<const RandomReader> held;  // standard input's content
+  bool table = false;   // a Parquet file
+  bool packed = false;  // gzip or zstd
+  Status front;         // the result of reading its front: check_fronts
+  // The open file, of which open_input() gives readers; empty where it must be opened again.
+  std::shared_ptr<const RandomReader> reader;
 };
 
-// Opens those of `urls`, all inputs of the run, that `task` has (number i belongs to task i mod count) once, so that a
-// missing or unreadable one is found before any work is done. Standard input is read to its end, into a file.
-// Errors: those of opening; invalid_argument (standard input for one task of many); cancelled.
-[[nodiscard]] Result<std::vector<Input>> pin_inputs(std::span<const std::string> urls, const Task& task,
-                                                    const std::stop_token& stop);
-int64_t total_bytes(std::span<const Input> inputs);
-// Looks into the front of each, so that a missing column or library and a file that is no text are found before any
-// work is done. Errors: those of open_documents and check_text.
-[[nodiscard]] Status check_inputs(std::span<const Input> inputs, const formats::DocumentOptions& options,
-                                  const formats::TextRules& rules, const std::stop_token& stop);
+// Where `urls` are. Errors: those of open_url.
+[[nodiscard]] Result<std::vector<Location>> locate_inputs(std::span<const std::string> urls);
 
-// A reader whose read_at answers cancelled once `stop` is set: long checks and scans over it end soon.
+// Opens the inputs of `task`, of `all` inputs of the run (number i belongs to task i mod count), each once and up to
+// kOpenedAtOnce at the same time, so that a missing file is found before any work is done, and reads the front of each.
+// Reads standard input to its end, into a file. Errors, of the first input that has one: those of open_read;
+// invalid_argument (standard input for one task of many); cancelled.
+[[nodiscard]] Result<std::vector<Input>> open_inputs(std::span<const Location> all, const Task& task,
+                                                     const formats::DocumentOptions& options,
+                                                     const formats::TextRules& rules, const std::stop_token& stop);
+inline constexpr int kOpenedAtOnce = 16;  // hides 15 of 16 round trips to a bucket; more would crowd a disk
+// Inputs beyond this number are closed again after the check, and opened once more when they are read: a process may
+// have 1024 files open by default.
+inline constexpr size_t kKeptOpen = 256;
+
+// Fails when the front of an input shows a missing column or library, or that the file is not text. Errors, of the
+// first such input: those of open_documents and check_text.
+[[nodiscard]] Status check_fronts(std::span<const Input> inputs);
+int64_t total_bytes(std::span<const Input> inputs);
+
+// A reader whose read_at returns cancelled once `stop` is set, so that long scans over it end soon.
 class StoppableReader final : public RandomReader {
  public:
   StoppableReader(std::shared_ptr<const RandomReader> reader, std::stop_token stop)

@@ -94,7 +94,7 @@ class BlockLayout final : public ShardLayout {
   std::string array_, out_;
 };
 
-// Of a Megatron shard: ids and nothing else.
+// The layout of a Megatron shard: ids alone.
 class BareLayout final : public ShardLayout {
  public:
   Result<Laid> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) override {
@@ -127,10 +127,10 @@ class TokenFileLayout final : public ShardLayout {
 }  // namespace
 
 std::unique_ptr<ShardLayout> make_layout(const SampleFormat& format) {
-  if (format.output == OutputFormat::kMegatron) return std::make_unique<BareLayout>();
-  if (format.output == OutputFormat::kTokens) return std::make_unique<TokenFileLayout>(format.id_width);
-  if (format.block_documents == 0) return std::make_unique<TarLayout>();
-  return std::make_unique<BlockLayout>(format.task, format.block_documents, format.id_width);
+  if (format.options.format == OutputFormat::kMegatron) return std::make_unique<BareLayout>();
+  if (format.options.format == OutputFormat::kTokens) return std::make_unique<TokenFileLayout>(format.id_width);
+  if (format.options.block_documents == 0) return std::make_unique<TarLayout>();
+  return std::make_unique<BlockLayout>(format.task, format.options.block_documents, format.id_width);
 }
 
 std::string_view shard_suffix(OutputFormat format) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How the samples of a shard lie in its file: what stands around them, and what stands beside the file. A layout
+// The layout of samples in a shard's file: the bytes around them, and the files beside it. A layout
 // belongs to one shard and one thread.
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace millrace::prepare {
 
-// What to write next, and where in the file each sample will be.
+// The next bytes to write, and the offset of each sample in the file.
 struct Laid {
   std::string_view bytes;  // valid until the next call of the layout
   std::vector<uint64_t> offsets;
@@ -31,7 +31,7 @@ class ShardLayout {
   virtual std::string head(int64_t /*tokens*/) const { return {}; }
   // `bytes` holds exactly what the encoder made of `samples`; the file has `at` bytes.
   [[nodiscard]] virtual Result<Laid> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) = 0;
-  // What comes behind the last of the samples, that have `tokens` together. Errors: resource_exhausted (more than the
+  // The bytes behind the last sample; all samples have `tokens` together. Errors: resource_exhausted (more than the
   // format can say).
   [[nodiscard]] virtual Result<std::string> end(int64_t tokens) = 0;
 };

@@ -11,14 +11,28 @@ namespace millrace::prepare {
 
 namespace {
 
-// Of text under way at once. A byte of it takes up to nine: with its ids twice and the members made of both. A larger
-// document enters alone.
+// Text under way at once that keeps all threads busy.
 constexpr int64_t kMinBytesInFlight = 16 << 20;
 constexpr int64_t kThreadBytesInFlight = 6 << 20;
-// What a slice of large documents grew to is given back to the system.
+// A byte of text takes up to nine of memory: itself, its ids twice, and the members made of both.
+constexpr int64_t kMemoryPerTextByte = 9;
+// A batch that large documents made larger than this is freed, instead of being used again.
 constexpr size_t kMaxSpareBytes = 4 << 20;
 
+int64_t max_slices(const PipelineOptions& options) {
+  return 2 * options.threads + 2;
+}
+
 }  // namespace
+
+Result<std::unique_ptr<BufferPool>> reserve_memory(PipelineOptions& options, MemoryBudget& budget) {
+  const int64_t least = 2 * options.chunk_bytes;
+  const int64_t liked =
+      std::max({kMinBytesInFlight, options.threads * kThreadBytesInFlight, max_slices(options) * options.chunk_bytes});
+  const int64_t room = (budget.cap_bytes() - budget.reserved_bytes()) / kMemoryPerTextByte;
+  options.bytes_in_flight = std::clamp(room, least, liked);
+  return BufferPool::reserve(budget, "prepare", kMemoryPerTextByte * options.bytes_in_flight);
+}
 
 Pipeline::Pipeline(std::span<const Input> inputs, const Position& begin, const SampleFormat& format,
                    std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const PipelineOptions& options,
@@ -92,13 +106,9 @@ void Pipeline::read_all_inputs() {
 
 Status Pipeline::read_input(size_t i, const Position& begin, int64_t& document) {
   ASSIGN_OR_RETURN(const auto input, open_input(inputs_[i], stop_));
-  ASSIGN_OR_RETURN(const auto source, formats::open_documents(*input,
-                                                              {.mode = format_.documents,
-                                                               .text_field = format_.text_field,
-                                                               .chunk_bytes = options_.chunk_bytes,
-                                                               .max_document_bytes = options_.max_document_bytes,
-                                                               .leave_out_long = format_.rules.skip_errors},
-                                                              begin.offset, begin.line));
+  formats::DocumentOptions documents = document_options(format_.options);
+  documents.chunk_bytes = options_.chunk_bytes;
+  ASSIGN_OR_RETURN(const auto source, formats::open_documents(*input, documents, begin.offset, begin.line));
   const int64_t documents_before = document;
   for (;;) {
     ASSIGN_OR_RETURN(auto read, read_chunk(*source));
@@ -129,14 +139,11 @@ Result<std::optional<formats::DocumentChunk>> Pipeline::read_chunk(formats::Docu
 }
 
 bool Pipeline::enqueue(Slice slice) {
-  const int64_t max_slices = 2 * options_.threads + 2;
-  const int64_t max_bytes =
-      std::max({kMinBytesInFlight, options_.threads * kThreadBytesInFlight, max_slices * options_.chunk_bytes});
   const int64_t bytes = slice.bytes();
   MutexLock lock(mutex_);
   const auto full = [&]() REQUIRES_LOCK(mutex_) {
     const int64_t in_flight = slices_read_ - slices_taken_;
-    return in_flight >= max_slices || (in_flight > 0 && bytes_in_flight_ + bytes > max_bytes);
+    return in_flight >= max_slices(options_) || (in_flight > 0 && bytes_in_flight_ + bytes > options_.bytes_in_flight);
   };
   while (!stopping_ && full()) room_.wait(mutex_);
   if (stopping_) return false;

@@ -2,8 +2,8 @@
 #pragma once
 
 // One reading thread, N encoding threads and a caller that takes the batches out in input order. Memory is bounded: a
-// slice enters only while few enough are under way. The pipeline belongs to one thread; its destructor stops and joins
-// the others.
+// slice enters only while the text under way is less than what reserve_memory() found room for. The memory of finished
+// batches is used again. The pipeline belongs to one thread; its destructor stops and joins the others.
 
 #include <deque>
 #include <functional>
@@ -13,6 +13,7 @@
 #include <stop_token>
 #include <vector>
 
+#include "millrace/base/buffer_pool.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/sync.h"
 #include "millrace/prepare/detail/inputs.h"
@@ -22,13 +23,19 @@ namespace millrace::prepare {
 
 struct PipelineOptions {
   int threads = 1;
-  // A chunk is what one read brings. A slice ends after so many documents, since the smallest one still becomes 2 KiB
-  // of tar: about 1 MiB, which stays in a core's cache until it is hashed and written.
+  // A chunk is the result of one read. A slice ends after this many documents, since the smallest one still becomes 2
+  // KiB of tar: about 1 MiB, which stays in a core's cache until it is hashed and written.
   int64_t chunk_bytes = 256 << 10;
   size_t slice_documents = 512;
-  int64_t max_document_bytes = 64 << 20;
-  bool hashes_only = false;  // samples are empty but for their text's hash
+  // The text under way at once; a larger document enters alone. reserve_memory() sets it.
+  int64_t bytes_in_flight = 16 << 20;
+  bool hashes_only = false;  // samples hold only the hash of their text
 };
+
+// Reserves memory for the text under way and what becomes of it until the result is dropped, and sets
+// options.bytes_in_flight to what fits: less than a pipeline of `options` likes to have where the budget is nearly used
+// up. Errors: resource_exhausted, where not even two chunks fit.
+[[nodiscard]] Result<std::unique_ptr<BufferPool>> reserve_memory(PipelineOptions& options, MemoryBudget& budget);
 
 class Pipeline {
  public:
@@ -40,10 +47,10 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // The next batch in the order of the inputs, nothing behind the last. The first error in that order ends it.
+  // The next batch in the order of the inputs, nullopt after the last. The first error in that order ends it.
   // Errors: cancelled, those of reading and encoding.
   [[nodiscard]] Result<std::optional<Batch>> next();
-  // Gives a batch's memory back for another.
+  // Takes a batch's memory for another batch.
   void recycle(Batch&& batch);
 
  private:

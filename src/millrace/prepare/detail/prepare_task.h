@@ -8,7 +8,7 @@
 
 namespace millrace::prepare {
 
-// `pipeline` without its threads and max_document_bytes, which come from `options`.
+// `pipeline` without its threads, which come from `options`.
 [[nodiscard]] Result<PrepareReport> prepare_task(const PrepareOptions& options, PipelineOptions pipeline,
                                                  std::stop_token stop, Progress* progress, Metrics* metrics);
 

@@ -30,6 +30,13 @@ void append_padded(std::string& out, int64_t number, size_t width) {
 
 }  // namespace
 
+formats::DocumentOptions document_options(const formats::ShardOptions& options) {
+  return {.mode = options.documents,
+          .text_field = options.text_field,
+          .max_document_bytes = options.rules.max_document_bytes,
+          .leave_out_long = options.rules.skip_errors};
+}
+
 int64_t Slice::bytes() const {
   return static_cast<int64_t>(slice_begin(*chunk, last) - slice_begin(*chunk, first));
 }
@@ -47,7 +54,7 @@ Position Slice::position_of(size_t i) const {
 
 MemberWriter::MemberWriter(const SampleFormat& format)
     : mask_(format.chat != nullptr),
-      text_(format.text),
+      text_(format.has_text()),
       ids_field_(format.ids_field),
       id_width_(format.id_width),
       name_(fmt::format("{:05}-", format.task)),
@@ -116,7 +123,7 @@ std::string_view stripped(std::string_view text) {
 
 namespace {
 
-// Gives back what one large document grew scratch memory to.
+// Frees scratch memory that a large document made large.
 template <class Scratch>
 void release(Scratch& scratch) {
   constexpr size_t kKeptBytes = 4 << 20;
@@ -153,7 +160,7 @@ Status SampleEncoder::encode(Batch& batch) {
     auto done = encode_document(slice, i, batch);
     if (done) continue;
     const Position at = slice.position_of(i);
-    if (!format_.rules.skip_errors) {
+    if (!format_.options.rules.skip_errors) {
       done.error().add_context(fmt::format("{}: line {}, offset {}", slice.source, at.line, at.offset));
       return done;
     }
@@ -173,7 +180,7 @@ Status SampleEncoder::encode_document(const Slice& slice, size_t i, Batch& batch
   invalid_utf8_ = 0;
   ASSIGN_OR_RETURN(std::string_view text, text_of(slice, i));
   if (chat_) {
-    RETURN_IF_ERROR(chat_->encode_line(text, format_.text_field, ids_, mask_));
+    RETURN_IF_ERROR(chat_->encode_line(text, format_.chat_field(), ids_, mask_));
     text = chat_->text();
     batch.trouble.lost += chat_->trouble().lost;
     batch.trouble.overrun += chat_->trouble().overrun;
@@ -183,16 +190,17 @@ Status SampleEncoder::encode_document(const Slice& slice, size_t i, Batch& batch
     return value < least || (most > 0 && value > most);
   };
   const int64_t document = slice.first_document + static_cast<int64_t>(i);
-  if (format_.rules.strip) text = stripped(text);
-  if ((format_.rules.strip && text.empty()) || outside(text.size(), format_.rules.min_bytes, format_.rules.max_bytes)) {
+  if (format_.options.rules.strip) text = stripped(text);
+  if ((format_.options.rules.strip && text.empty()) ||
+      outside(text.size(), format_.options.rules.min_bytes, format_.options.rules.max_bytes)) {
     batch.dropped.push_back({document, std::nullopt});
     return {};
   }
   Sample sample{.document = document};
-  if (format_.rules.dedup) sample.text_hash = xxh3_128(text);
+  if (format_.options.rules.dedup) sample.text_hash = xxh3_128(text);
   if (!hashes_only_) {
     if (!chat_) RETURN_IF_ERROR(encode_ids(text));
-    if (outside(ids_.size(), format_.rules.min_tokens, format_.rules.max_tokens)) {
+    if (outside(ids_.size(), format_.options.rules.min_tokens, format_.options.rules.max_tokens)) {
       batch.dropped.push_back({document, std::nullopt});
       return {};
     }
@@ -215,7 +223,7 @@ Status SampleEncoder::encode_document(const Slice& slice, size_t i, Batch& batch
 Status SampleEncoder::encode_ids(std::string_view text) {
   ids_.clear();
   if (format_.bos) ids_.push_back(*format_.bos);
-  RETURN_IF_ERROR(encoder_.encode(text, {.add_special_tokens = format_.add_special_tokens}, ids_));
+  RETURN_IF_ERROR(encoder_.encode(text, {.add_special_tokens = format_.options.add_special_tokens}, ids_));
   if (format_.eos) ids_.push_back(*format_.eos);
   return {};
 }
@@ -224,7 +232,7 @@ Status SampleEncoder::encode_ids(std::string_view text) {
 Result<std::string_view> SampleEncoder::text_of(const Slice& slice, size_t i) {
   const formats::DocumentSpan span = slice.chunk->documents[slice.first + i];
   const std::string_view raw = std::string_view(slice.chunk->text).substr(span.begin, span.end - span.begin);
-  if (format_.rules.strict_utf8) {
+  if (format_.options.rules.strict_utf8) {
     const size_t valid = utf8_valid_prefix(raw);
     if (valid < raw.size()) {
       return fail(ErrorCode::kInvalidArgument, "byte {} of the document (0x{:02x}) is not valid UTF-8", valid,
@@ -232,20 +240,20 @@ Result<std::string_view> SampleEncoder::text_of(const Slice& slice, size_t i) {
     }
   }
   const std::string_view text = repaired(raw);
-  if (chat_ || format_.documents != formats::DocumentMode::kJsonl || !slice.chunk->rows.empty()) return text;
+  if (chat_ || format_.options.documents != formats::DocumentMode::kJsonl || !slice.chunk->rows.empty()) return text;
   return field_of(text);
 }
 
 // The text of a line of JSON. Half a surrogate pair, which no UTF-8 can hold, is repaired as ill-formed bytes are.
 Result<std::string_view> SampleEncoder::field_of(std::string_view line) {
-  auto found = formats::jsonl_text(line, format_.text_field);
+  auto found = formats::jsonl_text(line, format_.options.text_field);
   if (!found) {
     std::string whole;
     const int64_t halves = formats::append_whole_surrogates(line, whole);
-    if (halves > 0 && format_.rules.strict_utf8) {
-      return fail(ErrorCode::kInvalidArgument, "an escape is half a surrogate pair, which is no valid Unicode");
+    if (halves > 0 && format_.options.rules.strict_utf8) {
+      return fail(ErrorCode::kInvalidArgument, "an escape is half a surrogate pair, which is not valid Unicode");
     }
-    if (halves > 0) found = formats::jsonl_text(whole, format_.text_field);
+    if (halves > 0) found = formats::jsonl_text(whole, format_.options.text_field);
     invalid_utf8_ += static_cast<uint32_t>(halves);
   }
   if (!found) return tl::unexpected(std::move(found).error());

@@ -14,15 +14,15 @@
 
 #include "millrace/base/hash.h"
 #include "millrace/base/status.h"
+#include "millrace/chat/chat.h"
 #include "millrace/formats/documents.h"
 #include "millrace/formats/manifest.h"
 #include "millrace/prepare/prepare.h"
-#include "millrace/tokenizer/chat.h"
 #include "millrace/tokenizer/tokenizer.h"
 
 namespace millrace::prepare {
 
-// Where a task stands: in front of a document, or behind the last input.
+// A task's position: in front of a document, or behind the last input.
 struct Position {
   int64_t input = 0;   // number among the task's inputs
   int64_t offset = 0;  // in that input: of its unpacked text, or a table's row
@@ -57,37 +57,37 @@ struct Sample {
 // A document that gave no sample.
 struct Dropped {
   int64_t document = 0;  // its number within the task; for one that the reader left out, the next one's
-  std::optional<formats::LeftOut> rejected;  // nothing: its length was not asked for
+  std::optional<formats::LeftOut> rejected;  // nullopt: its length is outside the rules
 };
 
 struct Batch {
   Slice slice;
   std::string bytes;             // of the samples, back to back
   std::vector<Sample> samples;   // in the order of their documents
-  std::vector<Dropped> dropped;  // likewise
-  tokenizer::MaskTrouble trouble;
+  std::vector<Dropped> dropped;  // in the same order
+  chat::MaskTrouble trouble;
 };
 
-// All that decides what a document becomes.
+// Everything that decides the bytes of a document's sample: the options, and what the tokenizer makes of them.
 struct SampleFormat {
   int64_t task = 0;  // keys are "{task:05}-{document:09}"
-  OutputFormat output = OutputFormat::kWebDataset;
-  formats::DocumentMode documents = formats::DocumentMode::kLine;
-  std::string text_field;
-  // Lines are conversations, whose samples have "loss_mask.npy" too; `text_field` is then the list's key, if not the
-  // usual one.
-  std::shared_ptr<const tokenizer::ChatTemplate> chat;
-  std::string ids_field;        // as ShardConfig has it
-  size_t id_width = 4;          // where ids are raw
-  int64_t block_documents = 0;  // not 0: samples are raw ids, for BlockLayout
-  bool text = true;
-  bool add_special_tokens = true;
-  std::optional<uint32_t> bos, eos;
-  formats::DocumentRules rules;
+  formats::ShardOptions options;
+  std::shared_ptr<const chat::ChatTemplate> chat;  // options.chat, of the tokenizer
+  std::string ids_field;                           // as in ShardConfig
+  size_t id_width = 4;                             // bytes of a raw id
+  std::optional<uint32_t> bos, eos;                // ids of the options' tokens
 
-  // Samples are ids and nothing else.
-  bool raw_ids() const { return output != OutputFormat::kWebDataset || block_documents > 0; }
+  // Samples are ids alone: raw, and for BlockLayout when block_documents is not 0.
+  bool raw_ids() const { return options.format != OutputFormat::kWebDataset || options.block_documents > 0; }
+  bool has_text() const { return options.text && !raw_ids(); }
+  // The key of a conversation's list; empty: the usual one.
+  std::string_view chat_field() const {
+    return options.text_field == "text" ? std::string_view() : std::string_view(options.text_field);
+  }
 };
+
+// How the inputs of such samples are read.
+formats::DocumentOptions document_options(const formats::ShardOptions& options);
 
 // `text`, valid UTF-8, without the white space at its ends that Python's str.strip() takes away.
 std::string_view stripped(std::string_view text);
@@ -110,12 +110,12 @@ class MemberWriter {
   const size_t id_width_;
   std::string name_;         // "{task:05}-", and behind it what the member at hand is called
   const size_t task_bytes_;  // of name_
-  size_t key_bytes_ = 0;     // likewise, the next dot included
+  size_t key_bytes_ = 0;     // of name_, up to and including the dot behind the key
 };
 
 class SampleEncoder {
  public:
-  // `hashes_only`: samples are empty and have nothing but their text's hash.
+  // `hashes_only`: samples are empty except for the hash of their text.
   SampleEncoder(SampleFormat format, std::shared_ptr<const tokenizer::Tokenizer> tokenizer, bool hashes_only);
 
   // Fills the batch from its slice; what it held is dropped, its memory is used again.
@@ -133,7 +133,7 @@ class SampleEncoder {
   const bool hashes_only_;
   MemberWriter members_;
   tokenizer::Encoder encoder_;
-  std::optional<tokenizer::ChatEncoder> chat_;
+  std::optional<chat::ChatEncoder> chat_;
   std::vector<uint32_t> ids_;
   std::vector<uint8_t> mask_;  // of a conversation
   uint32_t invalid_utf8_ = 0;  // of the document at hand

@@ -25,7 +25,7 @@ Position position_from_json(const nlohmann::json& json) {
           json.at("document").get<int64_t>()};
 }
 
-// What makes a shard unusable, as against a failure to find out.
+// A reason why a shard is unusable, as opposed to a failure to find out.
 bool means_rewrite(const Error& error) {
   switch (error.code()) {
     case ErrorCode::kNotFound:
@@ -72,7 +72,7 @@ Result<FinishedShard> check_finished_shard(const Location& folder, const std::st
   if (origin->ledger_hash != Hash128{}) {
     RETURN_IF_ERROR(check_ledger(folder.child(name + std::string(kLedgerSuffix)), origin->ledger_hash));
   }
-  if (format.output == OutputFormat::kMegatron) {
+  if (format.options.format == OutputFormat::kMegatron) {
     RETURN_IF_ERROR(check_side_file(folder.child(side_file_name(name)), pages, *index_file));
   }
   const Location shard_at = folder.child(name);
@@ -130,7 +130,7 @@ ShardWriter::ShardWriter(Location folder, std::string name, const SampleFormat& 
     : folder_(std::move(folder)),
       name_(std::move(name)),
       raw_ids_(format.raw_ids()),
-      megatron_(format.output == OutputFormat::kMegatron),
+      megatron_(format.options.format == OutputFormat::kMegatron),
       id_width_(format.id_width),
       layout_(make_layout(format)),
       writer_(std::move(writer)),

@@ -27,7 +27,7 @@ inline constexpr std::string_view kIndexSuffix = ".index";
 // "reason"}.
 inline constexpr std::string_view kLedgerSuffix = ".rejected.jsonl";
 
-// What a shard's index keeps for `prepare` itself (ShardIndex::producer, a JSON object).
+// The part of a shard's index that is for `prepare` itself (ShardIndex::producer, a JSON object).
 struct ShardOrigin {
   std::string run;  // hash of everything that decides the task's bytes
   Position begin, end;
@@ -36,14 +36,14 @@ struct ShardOrigin {
   bool operator==(const ShardOrigin&) const = default;
 };
 std::string serialize_origin(const ShardOrigin& origin);
-std::optional<ShardOrigin> parse_origin(std::string_view json);  // nothing when it is not one
+std::optional<ShardOrigin> parse_origin(std::string_view json);  // nullopt when it is not one
 
 struct FinishedShard {
   formats::ShardEntry entry;
   ShardOrigin origin;
 };
 // The shard `name` when it and what belongs to it are there, undamaged, and hold what `run` puts behind `begin`;
-// nothing, with a line in the log, when not. Reads the whole shard. Errors: cancelled, and whatever leaves open what is
+// else nullopt, with a line in the log. Reads the whole shard. Errors: cancelled, and those that leave it open what is
 // there.
 [[nodiscard]] Result<std::optional<FinishedShard>> find_finished_shard(const Location& folder, const std::string& name,
                                                                        const SampleFormat& format,
@@ -63,7 +63,7 @@ class ShardWriter {
   [[nodiscard]] Status drop(const Dropped& dropped, std::string_view source);
   void add_duplicate() { ++counts_.duplicates; }
 
-  // Of the samples themselves; what decides when a shard is full.
+  // Bytes of the samples themselves, which decide when a shard is full.
   int64_t sample_bytes() const { return sample_bytes_; }
 
   // Ends the file and makes it, what belongs to it and then its index visible and durable. The counts and the ledger's

@@ -74,7 +74,7 @@ Result<int> open_spool(const std::string& folder) {
   return descriptor;
 }
 
-// Nothing at the end.
+// Empty at the end.
 Result<size_t> read_piece(std::span<std::byte> piece, const std::stop_token& stop) {
   for (;;) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", kName);

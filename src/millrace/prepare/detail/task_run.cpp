@@ -22,8 +22,8 @@ namespace {
 // continued.
 constexpr int kWriterVersion = 3;
 constexpr int64_t kLoggedRejections = 5;
-constexpr double kSureShare = 0.9;           // of what a sample foretells: less free space than that is too little
-constexpr int64_t kSizeSeenBytes = 1 << 20;  // of text, before the output is held against it
+constexpr double kSureShare = 0.9;           // of the estimate: less free space than that is certainly too little
+constexpr int64_t kSizeSeenBytes = 1 << 20;  // of text, before the output's size is compared with it
 constexpr int64_t kCountedBytes = formats::kTextHead;  // of an input, before its share of ill-formed UTF-8 counts
 
 std::string run_hash(const formats::PartRecord& part) {
@@ -58,22 +58,20 @@ std::string explain_inputs(std::span<const formats::InputEntry> there, std::span
 
 }  // namespace
 
-TaskRun::TaskRun(const PrepareOptions& options, const PipelineOptions& pipeline, Location folder,
-                 std::vector<Input> inputs, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
-                 formats::ShardConfig config, SampleFormat format, std::stop_token stop, Progress& progress,
-                 Metrics& metrics)
+TaskRun::TaskRun(const PrepareOptions& options, const TaskSetup& setup, const PipelineOptions& pipeline,
+                 std::stop_token stop, Progress& progress, Metrics& metrics)
     : options_(options),
       pipeline_(pipeline),
-      folder_(std::move(folder)),
-      inputs_(std::move(inputs)),
-      tokenizer_(std::move(tokenizer)),
-      format_(std::move(format)),
+      folder_(setup.folder),
+      inputs_(setup.inputs),
+      tokenizer_(setup.tokenizer),
+      format_(setup.format),
       stop_(std::move(stop)),
       progress_(progress),
       metrics_(metrics),
       texts_(options.dedup_memory_bytes) {
   part_.task = options.task.index;
-  part_.config = std::move(config);
+  part_.config = setup.config;
   for (const Input& input : inputs_) {
     input_begin_.push_back(part_.input_bytes);
     part_.inputs.push_back({input.name, input.size, input.identity});
@@ -99,9 +97,9 @@ Result<PrepareReport> TaskRun::run() {
 }
 
 std::string TaskRun::shard_name(size_t number) const {
-  const std::string_view suffix = shard_suffix(format_.output);
-  return options_.shard_bytes == 0 ? fmt::format("{:05}{}", part_.task, suffix)
-                                   : fmt::format("{:05}-{:05}{}", part_.task, number, suffix);
+  const std::string_view suffix = shard_suffix(format_.options.format);
+  return options_.shards.shard_bytes == 0 ? fmt::format("{:05}{}", part_.task, suffix)
+                                          : fmt::format("{:05}-{:05}{}", part_.task, number, suffix);
 }
 
 // `file_bytes` of the position's input are behind it, when that is known: of packed files and tables only the reader
@@ -156,7 +154,7 @@ Result<bool> TaskRun::keep_finished_shard() {
   rejected_ += shard->origin.counts.rejected;
   ++shards_reused_;
   const Position& end = shard->origin.end;
-  // Of a packed file a guess.
+  // An estimate, for a packed file.
   const bool inside = end.input < static_cast<int64_t>(inputs_.size());
   move_to(end, inside ? std::min(end.offset, inputs_[static_cast<size_t>(end.input)].size) : 0);
   return true;
@@ -169,7 +167,7 @@ Status TaskRun::keep_finished_shards() {
   return {};
 }
 
-// Whether what is left to do will fit, told from a sample as this format lays it out. An error in the sample is the
+// Whether the rest will fit, by an estimate from a sample in this format. An error in the sample is the
 // run's to report; the text then has to fit as it is.
 Status TaskRun::check_room() {
   if (!folder_.storage->capabilities().free_space || part_.input_bytes == 0) return {};
@@ -178,8 +176,8 @@ Status TaskRun::check_room() {
   if (!estimate) return check_space(folder_, left);
   const double share = static_cast<double>(left) / static_cast<double>(part_.input_bytes);
   const auto needed = static_cast<int64_t>(kSureShare * share * static_cast<double>(estimate->output_bytes));
-  // What duplicates leave out, a sample does not know.
-  return check_space(folder_, format_.rules.dedup ? std::min(needed, left) : needed);
+  // A sample does not show how much dedup will leave out.
+  return check_space(folder_, format_.options.rules.dedup ? std::min(needed, left) : needed);
 }
 
 Status TaskRun::write_what_is_missing() {
@@ -191,7 +189,7 @@ Status TaskRun::write_what_is_missing() {
     RETURN_IF_ERROR(write_shards());
     RETURN_IF_ERROR(keep_finished_shards());
   }
-  if (trouble_ != tokenizer::MaskTrouble{}) {
+  if (trouble_ != chat::MaskTrouble{}) {
     log(LogLevel::kWarning,
         "{} turns of conversations are not learned and {} are to the conversation's end, since no token stands for "
         "their "
@@ -214,14 +212,14 @@ bool TaskRun::is_own_file(std::string_view name) const {
     if (digits == 0) return false;
     name.remove_prefix(digits);
   }
-  if (name == formats::kMegatronIndexSuffix) return format_.output == OutputFormat::kMegatron;
-  const std::string_view suffix = shard_suffix(format_.output);
+  if (name == formats::kMegatronIndexSuffix) return format_.options.format == OutputFormat::kMegatron;
+  const std::string_view suffix = shard_suffix(format_.options.format);
   if (!name.starts_with(suffix)) return false;
   name.remove_prefix(suffix.size());
   return name.empty() || name == kIndexSuffix || name == kLedgerSuffix;
 }
 
-// What this task was writing when it was killed.
+// Aborts the uploads of this task's earlier runs that were killed.
 Status TaskRun::abort_leftovers() {
   if (!folder_.storage->capabilities().list_uploads) return {};
   const std::string base = folder_.child("").key;
@@ -235,7 +233,7 @@ Status TaskRun::abort_leftovers() {
   return folder_.storage->abort_uploads(*uploads);
 }
 
-// The part record of a task that was finished from other inputs; nothing when there is none.
+// The part record of a task that was finished from other inputs; nullopt when there is none.
 Result<std::optional<formats::PartRecord>> TaskRun::finished_from_other_inputs() {
   ASSIGN_OR_RETURN(const auto json, read_if_there(folder_, part_name_));
   if (!json) return std::optional<formats::PartRecord>();
@@ -266,7 +264,7 @@ Status TaskRun::forget_other_inputs() {
 Status TaskRun::remove_other_shards() {
   std::set<std::string, std::less<>> current;
   for (const formats::ShardEntry& shard : part_.shards) current.insert(shard.name);
-  const std::string_view suffix = shard_suffix(format_.output);
+  const std::string_view suffix = shard_suffix(format_.options.format);
   ASSIGN_OR_RETURN(const auto files, folder_files(folder_, fmt::format("{:05}", part_.task)));
   std::vector<std::string> keys;
   for (const auto& [name, size] : files) {
@@ -278,7 +276,7 @@ Status TaskRun::remove_other_shards() {
 
 // Writes shards from where the task stands to the end of the inputs, or up to a shard that is finished already.
 Status TaskRun::write_shards() {
-  if (format_.rules.dedup) RETURN_IF_ERROR(remember_kept_texts());
+  if (format_.options.rules.dedup) RETURN_IF_ERROR(remember_kept_texts());
   Pipeline pipeline(inputs_, at_, format_, tokenizer_, pipeline_, stop_, metrics_);
   shard_begin_ = at_;
   for (;;) {
@@ -294,7 +292,7 @@ Status TaskRun::write_shards() {
   return shard_ ? end_shard() : Status();
 }
 
-// Reads again what shards hold that were kept: texts that come later are held against it.
+// Reads the texts of kept shards again, so that later duplicates of them are found.
 Status TaskRun::remember_kept_texts() {
   if (remembered_ == at_) return {};
   PipelineOptions options = pipeline_;
@@ -316,7 +314,7 @@ Status TaskRun::remember_kept_texts() {
 
 Result<std::vector<bool>> TaskRun::find_duplicates(std::span<const Sample> samples) {
   std::vector<bool> duplicate(samples.size());
-  if (!format_.rules.dedup) return duplicate;
+  if (!format_.options.rules.dedup) return duplicate;
   for (size_t i = 0; i < samples.size(); ++i) {
     ASSIGN_OR_RETURN(const bool is_new, texts_.insert(samples[i].text_hash));
     duplicate[i] = !is_new;
@@ -359,15 +357,15 @@ Status TaskRun::count_text(const Batch& batch) {
   seen_.text_bytes += batch.slice.bytes();
   seen_.sample_bytes += std::ssize(batch.bytes);
   counted_.bytes += batch.slice.bytes();
-  if (seen_.text_bytes >= kSizeSeenBytes && !size_told_) {
-    size_told_ = true;
+  if (seen_.text_bytes >= kSizeSeenBytes && !size_reported_) {
+    size_reported_ = true;
     if (const std::string advice = size_advice(format_, seen_); !advice.empty()) log(LogLevel::kWarning, "{}", advice);
   }
   // The front of each input was looked at; what follows may be another text.
   const bool ends = batch.slice.ends_chunk() && counted_.bytes >= kCountedBytes;
   if (!ends) return {};
   return formats::check_invalid_utf8(batch.slice.source, counted_.invalid_utf8, counted_.bytes,
-                                     options_.max_invalid_utf8);
+                                     options_.text_rules.max_invalid_utf8);
 }
 
 // True when the rest of the batch is in a shard that is finished already; the task then stands behind that shard.
@@ -377,7 +375,7 @@ Result<bool> TaskRun::write_batch(const Batch& batch) {
   const std::span<const Sample> samples = batch.samples;
   std::string_view bytes = batch.bytes;
   auto dropped = batch.dropped.begin();
-  // What was dropped before `document` belongs to the shard that is open there.
+  // Documents dropped before `document` belong to the shard that is open there.
   const auto drop_before = [&](int64_t document) -> Status {
     for (; dropped != batch.dropped.end() && dropped->document < document; ++dropped) {
       RETURN_IF_ERROR(drop(*dropped, slice));
@@ -399,7 +397,7 @@ Result<bool> TaskRun::write_batch(const Batch& batch) {
       RETURN_IF_ERROR(end_shard());
       ASSIGN_OR_RETURN(const bool kept, keep_finished_shard());
       if (kept) {
-        // Texts of this batch may lie behind that shard, and are not to be held against themselves.
+        // Texts of this batch may lie behind that shard, and must not count as their own duplicates.
         texts_.clear();
         remembered_ = {};
         return true;

@@ -21,14 +21,22 @@
 
 namespace millrace::prepare {
 
+// What a task works on, opened and checked.
+struct TaskSetup {
+  Location folder;
+  std::vector<Input> inputs;
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
+  SampleFormat format;
+  formats::ShardConfig config;
+};
+
 class TaskRun {
  public:
-  // `options`, `progress` and `metrics` must outlive the run.
-  TaskRun(const PrepareOptions& options, const PipelineOptions& pipeline, Location folder, std::vector<Input> inputs,
-          std::shared_ptr<const tokenizer::Tokenizer> tokenizer, formats::ShardConfig config, SampleFormat format,
-          std::stop_token stop, Progress& progress, Metrics& metrics);
+  // `options`, `setup`, `progress` and `metrics` must outlive the run.
+  TaskRun(const PrepareOptions& options, const TaskSetup& setup, const PipelineOptions& pipeline, std::stop_token stop,
+          Progress& progress, Metrics& metrics);
 
-  // Without times. With options.dry_run nothing is written.
+  // Without times. Does not write with options.dry_run.
   [[nodiscard]] Result<PrepareReport> run();
 
  private:
@@ -62,15 +70,15 @@ class TaskRun {
   [[nodiscard]] Status open_shard();
   [[nodiscard]] Status drop(const Dropped& dropped, const Slice& slice);
   [[nodiscard]] Status count_text(const Batch& batch);
-  bool full(int64_t bytes) const { return options_.shard_bytes > 0 && bytes >= options_.shard_bytes; }
+  bool full(int64_t bytes) const { return options_.shards.shard_bytes > 0 && bytes >= options_.shards.shard_bytes; }
   [[nodiscard]] Status end_shard();
 
   const PrepareOptions& options_;
   const PipelineOptions pipeline_;
-  const Location folder_;
-  const std::vector<Input> inputs_;
-  const std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
-  const SampleFormat format_;
+  const Location& folder_;
+  const std::vector<Input>& inputs_;
+  const std::shared_ptr<const tokenizer::Tokenizer>& tokenizer_;
+  const SampleFormat& format_;
   const std::stop_token stop_;
   Progress& progress_;
   Metrics& metrics_;
@@ -83,13 +91,13 @@ class TaskRun {
   Position at_;           // everything before it is in a shard, finished or being written
   Position shard_begin_;  // of the shard being written
   std::unique_ptr<ShardWriter> shard_;
-  tokenizer::MaskTrouble trouble_;
+  chat::MaskTrouble trouble_;
   struct {
     int64_t input = -1;
     int64_t bytes = 0, invalid_utf8 = 0;
   } counted_;      // of the input that is written, by this run
   SizeSeen seen_;  // by this run
-  bool size_told_ = false;
+  bool size_reported_ = false;
   int64_t rejected_ = 0;  // in shards of the task, finished or being written
   TextSet texts_;         // when duplicates are looked for
   Position remembered_;   // texts before it are in texts_

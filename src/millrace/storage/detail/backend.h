@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What backends do alike: check arguments, copy a range. Thread-safe.
+// Shared by backends: checks of arguments, copies of ranges. Thread-safe.
 
 #include <string_view>
 
@@ -11,7 +11,7 @@ namespace millrace {
 
 // Errors: invalid_argument when no key of an object store can begin with `prefix`, or max_keys < 1.
 [[nodiscard]] Status check_object_listing(std::string_view prefix, const ListOptions& options);
-// The same where keys are paths: invalid_argument also when no legal path can begin with `prefix`.
+// As above, for keys that are paths: invalid_argument also when no legal path can begin with `prefix`.
 [[nodiscard]] Status check_listing(std::string_view prefix, const ListOptions& options);
 
 // Errors: invalid_argument: a negative offset, or an end that no object can have.
@@ -20,7 +20,7 @@ namespace millrace {
 // Errors: out_of_range naming the range and the size, invalid_argument (negative).
 [[nodiscard]] Status check_read_range(const RandomReader& reader, int64_t offset, int64_t size);
 
-// Writer::copy_range by reading and writing; for a backend without a better way.
+// Writer::copy_range by reading and writing, for backends that have no better way.
 [[nodiscard]] Status copy_through_memory(const RandomReader& source, int64_t source_offset, int64_t size,
                                          Writer& writer, int64_t offset);
 

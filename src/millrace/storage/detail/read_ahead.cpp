@@ -10,9 +10,11 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kLongRead = 1 << 20;  // is left alone
+constexpr int64_t kLongRead = 1 << 20;  // passes through: a request of its own is cheap at this length
+// The first window is Linux's default read-ahead. The largest takes about as long to arrive as a request's latency, at
+// the 80 MB/s of a connection.
 constexpr int64_t kFirstWindow = 128 << 10, kLargestWindow = 4 << 20;
-constexpr int64_t kSkip = 256 << 10;  // so much may be passed over within a run
+constexpr int64_t kSkip = 256 << 10;  // a run may skip this much: small members of a tar that are not read
 
 }  // namespace
 
@@ -25,7 +27,7 @@ struct ReadAhead::Window {
       MutexLock lock(mutex);
       result = std::move(status);
     }
-    finished.notify_all();  // behind the lock, which who wakes wants
+    finished.notify_all();  // after unlocking: the woken thread takes the lock
   }
   Status wait() {
     MutexLock lock(mutex);
@@ -64,7 +66,7 @@ std::shared_ptr<ReadAhead::Window> ReadAhead::window_at(int64_t offset, int64_t 
 }
 
 Status ReadAhead::read_directly(int64_t offset, std::span<std::byte> out) {
-  const auto result = std::make_shared<Window>(offset, 0);  // for its end only
+  const auto result = std::make_shared<Window>(offset, 0);  // only its end is used
   start_(offset, out, caller_stop_, [result](Status status) { result->finish(std::move(status)); });
   return result->wait();
 }

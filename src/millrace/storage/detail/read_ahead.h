@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Small reads that follow each other, served from large ones: for a reader to which each read is a request. Windows
-// grow with the run, and the next one is under way while the one before is being read. Reads here and there, and long
-// ones, go through unchanged. Thread-safe.
+// Serves sequential small reads from large ones, for a reader to which each read is a request. Windows grow with the
+// run. The next window is under way while the current one is read. Random reads and long reads pass through unchanged.
+// Thread-safe.
 
 #include <functional>
 #include <memory>
@@ -18,10 +18,10 @@ namespace millrace {
 class ReadAhead {
  public:
   using Done = std::function<void(Status)>;
-  // Starts a read without waiting; `out` lives until `done`, this object perhaps not.
+  // Starts a read without waiting. `out` lives until `done`; this object may not.
   using Start = std::function<void(int64_t offset, std::span<std::byte> out, std::stop_token stop, Done done)>;
 
-  // Of an object of `size` bytes. With `stop` every read ends, as the one who starts it ends what is stopped.
+  // For an object of `size` bytes. `stop` reaches every read that `start` begins.
   ReadAhead(int64_t size, Start start, std::stop_token stop = {})
       : size_(size),
         start_(std::move(start)),
@@ -37,20 +37,20 @@ class ReadAhead {
  private:
   struct Window;
   std::shared_ptr<Window> open_window(int64_t offset, int64_t size) REQUIRES_LOCK(mutex_);
-  // The window that holds the byte at `offset`; nothing when it is to be read by itself. `goes_on`: it is the rest of a
-  // read that began in another window.
+  // The window with the byte at `offset`; null when the read should bypass windows. `goes_on`: the read began in
+  // another window.
   std::shared_ptr<Window> window_at(int64_t offset, int64_t wanted, bool goes_on);
   [[nodiscard]] Status read_directly(int64_t offset, std::span<std::byte> out);
 
   const int64_t size_;
   const Start start_;
   const std::stop_token caller_stop_;
-  std::stop_source stop_;  // of what is read ahead
+  std::stop_source stop_;  // stops reading ahead
   const std::stop_callback<std::function<void()>> stop_with_caller_;
   Mutex mutex_;
   std::shared_ptr<Window> current_ GUARDED_BY(mutex_), next_ GUARDED_BY(mutex_);
-  int64_t end_ GUARDED_BY(mutex_) = -1;  // of the last read
-  int64_t run_ GUARDED_BY(mutex_) = 0;   // bytes that were read one after the other
+  int64_t end_ GUARDED_BY(mutex_) = -1;  // end of the last read
+  int64_t run_ GUARDED_BY(mutex_) = 0;   // bytes of the sequential run so far
 };
 
 }  // namespace millrace

@@ -26,7 +26,7 @@ constexpr int kMostCalls = 200;
 const std::string kOld = "old " + std::string(9'000, 'o');
 const std::string kNew = "new " + std::string(13'000, 'n');
 
-// The content after a crash, or nothing where there is no object. Leftovers must be found and go.
+// The content after a crash; nullopt without an object. Leftovers must be found and removed.
 std::optional<std::string> content_after_crash(const std::string& dir, const std::string& key) {
   const auto storage = *open_local_storage(dir);
   const auto uploads = storage->list_uploads("");
@@ -126,7 +126,7 @@ TEST(Crash, IfVersionKeepsTheOldOrTheNew) {
                   }});
 }
 
-// Half is written and noted, another writer goes on. A note that survives without its file must be found too.
+// Half is written and noted, and another writer resumes. A note that survives without its file must be found too.
 bool write_in_two(Storage& storage, const std::string& key) {
   const size_t half = kNew.size() / 2;
   {
@@ -204,7 +204,7 @@ TEST_F(CrashOfMany, AreSyncedOneByOneWhereThatCallFails) {
   expect_all_after_crash();
 }
 
-// What it told may have been of the next files.
+// The reported error may belong to the next files.
 TEST_F(CrashOfMany, AreSyncedOneByOneEverAfter) {
   sys_.clear();
   sys_.add({.call = "syncfs", .error = EIO});
@@ -244,7 +244,7 @@ TEST_F(CrashOfMany, AreAllThere) {
   EXPECT_EQ(storage_->make_durable(keys_).error().code(), ErrorCode::kNotFound);
 }
 
-// Another process made the directories and has synced nothing.
+// Another process made the directories and has not synced them.
 TEST(Crash, DirectoriesThatOthersMadeAreSyncedToo) {
   const uint64_t first_seed = test_seed();
   for (uint64_t seed = first_seed; seed < first_seed + 20; ++seed) {
@@ -263,7 +263,7 @@ TEST(Crash, DirectoriesThatOthersMadeAreSyncedToo) {
   }
 }
 
-// The model itself: without any sync, damage must be possible, or the tests above prove nothing.
+// Tests the model: without any sync, damage must be possible, or the tests above prove no point.
 TEST(Crash, TheModelLosesWhatWasNotSynced) {
   int lost = 0, kept = 0, damaged = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {

@@ -115,8 +115,8 @@ Status LocalStorage::make_durable(std::span<const std::string> keys) {
   return make_files_durable(*context_, paths);
 }
 
-constexpr int kFewestThreads = 2;  // so that one slow file does not stop all others
-constexpr int kMostThreads = 16;   // one file system serves no more at once faster
+constexpr int kFewestThreads = 2;  // so that one slow file does not hold up all others
+constexpr int kMostThreads = 16;   // more threads did not make one file system faster
 
 }  // namespace
 }  // namespace local

@@ -4,13 +4,14 @@
 // Storage in a directory of a local or shared file system (ext4, XFS, Lustre, NFS). Thread-safe; usable after fork.
 //
 //  - A version is device, inode, size and modification time in ns. An object changed in place between two reads is
-//    corruption; one replaced by a commit stays readable by those who have it open.
+//    corruption. An object replaced by a commit stays readable through open readers.
 //  - A write goes to ".millrace-tmp.*" beside its target, which `list` hides and whose lock tells the living from the
-//    dead; keys with such a component are refused. A symbolic link at the target is replaced, not followed.
+//    dead. Keys with such a component are refused. A symbolic link at the target is replaced, not followed.
 //  - remove() leaves empty directories, and `list` shows them as prefixes. Symbolic links are followed for reading.
 //  - if_version holds against every process that writes or removes through this class. It and list_uploads answer
 //    unsupported on a file system without flock.
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,18 +24,38 @@ class Syscalls;
 // How large files that are read or written once are moved (OpenOptions::once, a large WriteOptions::size_hint_bytes).
 enum class LocalDirect {
   kByFileSystem,  // past the page cache (O_DIRECT) on ext4, XFS, F2FS and Lustre, through it elsewhere
-  kNever,         // through it, and dropped behind
-  kAlways,        // past it, whatever is aligned for that
+  kNever,         // through the page cache, and dropped from it behind the stream
+  kAlways,        // past it, for all aligned pieces
 };
 
 struct LocalOptions {
-  int io_threads = 0;  // that serve submit(); 0: one per available CPU, at least 2 and at most 16
+  int io_threads = 0;  // threads that serve submit(); 0: one per available CPU, at least 2 and at most 16
   bool rings = true;   // io_uring for submit(), where the system has it: each thread has 32 transfers under way
   LocalDirect direct = LocalDirect::kByFileSystem;
-  Syscalls* syscalls = nullptr;  // for tests: used instead of the system's own; outlives the storage and all it opened
+  Syscalls* syscalls = nullptr;  // for tests, instead of the system's own; outlives the storage and all that it opened
 };
 
-// MILLRACE_DIRECT_IO: "auto" (as when it is not set), "never" or "always". Errors: invalid_argument.
+// A stub: a file whose content is elsewhere (link/). It has this attribute, mode 0000 and a size, and is all hole.
+inline constexpr const char* kStubAttribute = "user.millrace.stub";
+// Opens the content of the file `path`, which is a stub as far as mode and size tell; `file` is as stat has it. Errors:
+// not_found: it is none; any other: its content cannot be had. Thread-safe.
+using StubOpener =
+    std::function<Result<std::unique_ptr<RandomReader>>(const std::string& path, const ObjectInfo& file)>;
+// With it, open_read of a stub reads its content; without it, it is an error. Once, before threads read.
+void set_stub_opener(StubOpener opener);
+// While it lives, open_read on this thread answers for what the file itself holds: a stub is an error. For whoever
+// compares a file with its copy, or goes on with what it has.
+class OwnContentScope {
+ public:
+  OwnContentScope();
+  ~OwnContentScope();
+  OwnContentScope(const OwnContentScope&) = delete;
+  OwnContentScope& operator=(const OwnContentScope&) = delete;
+};
+// For those who read a file without this storage. Errors: unavailable: it is a stub, and reads as zeros.
+[[nodiscard]] Status check_has_content(int fd, const std::string& path);
+
+// Reads MILLRACE_DIRECT_IO: "auto" (the default), "never" or "always". Errors: invalid_argument.
 [[nodiscard]] Result<LocalDirect> local_direct_from_environment();
 
 // The storage of all files below `root`. Errors: not_found, invalid_argument (not a directory), permission_denied.

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "millrace/base/testing/helpers.h"
+#include "millrace/storage/page_token.h"
 #include "millrace/storage/testing/conformance.h"
 #include "millrace/storage/testing/fault_syscalls.h"
 
@@ -36,7 +37,7 @@ void overwrite_file(Storage& storage, const std::string& key, std::string_view c
   ::close(fd);
 }
 
-// Interruptions everywhere and short transfers half of the time: nothing that a user may notice.
+// Interruptions everywhere and short transfers half of the time: a user must not notice them.
 void add_harmless_faults(FaultSyscalls& sys) {
   sys.add({.count = SyscallFault::kForever, .probability = 0.1, .error = EINTR});
   for (const char* call : {"pread", "pwrite", "copy_file_range", "io_uring"}) {
@@ -311,7 +312,7 @@ TEST_F(LocalTest, TheNextPageReadsNoDirectoryAgain) {
   for (int i = 0; i < 100; ++i) file("many/" + std::to_string(100 + i), "x");
   ListOptions options{.max_keys = 10};
   options.page_token = storage_->list("", options)->next_page_token;
-  EXPECT_EQ(options.page_token, "many/109");
+  EXPECT_EQ(key_of_token(options.page_token), "many/109");
   sys_.add({.call = "getdents", .path_part = "", .error = EIO});
   const auto page = storage_->list("", options);
   ASSERT_TRUE(page);
@@ -493,6 +494,31 @@ TEST_F(LocalTest, AnAbortAndABeginningWriterDoNotMeet) {
   ASSERT_TRUE(write_object(*storage, "object", "content"));
   EXPECT_EQ(aborted, 1);
   EXPECT_EQ(*read_object(*storage_, "object"), "content");
+}
+
+// Two processes: one makes the directories of an object, the other removes each that is empty as soon as it is there.
+TEST_F(LocalTest, EmptyDirectoriesThatVanishAreMadeAgain) {
+  class Remover final : public Syscalls {
+   public:
+    std::string victim;
+    int calls = 0;
+    int mkdir(const char* path, mode_t mode) override {
+      if (std::string_view(path).starts_with(victim + "/") && calls++ < 3) ::rmdir(victim.c_str());
+      return Syscalls::mkdir(path, mode);
+    }
+    int link_fd(int fd, const char* to) override {
+      if (calls++ == 0) std::filesystem::remove(std::filesystem::path(to).parent_path());
+      return Syscalls::link_fd(fd, to);
+    }
+  } sys;
+  const auto storage = *open_local_storage(dir_.path(), {.syscalls = &sys});
+  sys.victim = dir_.path() + "/step";
+  ASSERT_TRUE(write_object(*storage, "step/attempt/object", "content"));
+  EXPECT_EQ(sys.calls, 4);
+  EXPECT_EQ(*read_object(*storage_, "step/attempt/object"), "content");
+  sys.calls = 0;
+  ASSERT_TRUE(write_object(*storage, "other/brief", "content", {.brief = true}));
+  EXPECT_EQ(*read_object(*storage_, "other/brief"), "content");
 }
 
 TEST_F(LocalTest, OpenFilesAreNotLeaked) {

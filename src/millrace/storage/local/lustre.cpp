@@ -73,14 +73,14 @@ Result<std::optional<std::string>> show_lustre_layout(const std::string& path, S
 namespace local {
 namespace {
 
-constexpr std::chrono::seconds kLfsLimit{30};
+constexpr std::chrono::seconds kLfsLimit{30};  // lfs takes milliseconds; it hangs when a server is away
 
 struct SizeClass {
   int64_t below_bytes;
   std::optional<Stripes> stripes;
 };
-// As FSx lays files out by default (1, 8, 16, 32 servers from 100 MiB, 10 GiB, 100 GiB on), with fewer for a rank's
-// checkpoint file and for shards, of which many are read or written at once.
+// FSx's default layout (1, 8, 16, 32 servers; steps at 100 MiB, 10 GiB, 100 GiB), with fewer servers for a rank's
+// checkpoint file and for shards, because many of them are read or written at once.
 constexpr std::array<SizeClass, 4> kBySize{{{100 * kMiB, std::nullopt},
                                             {kGiB, Stripes{4, 4 * kMiB}},
                                             {100 * kGiB, Stripes{8, 4 * kMiB}},

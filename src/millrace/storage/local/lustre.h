@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How files lie on the servers of Lustre (FSx for Lustre), by the program `lfs` from PATH. A layout is chosen when a
-// file is made and stays; where there is no Lustre, or no `lfs`, all of this does nothing. Thread-safe.
+// Layouts of files on the servers of Lustre (FSx for Lustre), through the program `lfs` from PATH. A file keeps the
+// layout with which it is made. Without Lustre or `lfs` these functions do nothing. Thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-// What files that are made in a directory get.
+// The layout of files that are made in a directory.
 enum class LustreLayout {
   kSingle,       // one server each: logs, indexes, small files, one file a rank where ranks outnumber servers
   kSpread,       // 8 servers each: shards of up to some GiB that many nodes read at once
@@ -25,11 +25,11 @@ enum class LustreLayout {
 std::string_view lustre_layout_name(LustreLayout layout);  // "single", "spread", "progressive", "all"
 std::optional<LustreLayout> parse_lustre_layout(std::string_view name);
 
-// Gives `dir` that layout for what will be made in it. False, and nothing done, where it does not lie on Lustre.
-// Errors: not_found (no directory, or Lustre without `lfs`), permission_denied and others as lfs says.
+// Sets the layout for files that will be made in `dir`. False, without effect, when `dir` is not on Lustre. Errors:
+// not_found (no directory, or Lustre without `lfs`), permission_denied and others as lfs says.
 [[nodiscard]] Result<bool> set_lustre_layout(const std::string& dir, LustreLayout layout,
                                              Syscalls& sys = real_syscalls());
-// What `lfs getstripe` says of `path` (of a directory: what files in it will get); nothing where it does not lie on
+// The output of `lfs getstripe` for `path` (for a directory: the layout of new files); nullopt when it is not on
 // Lustre. Errors: as above.
 [[nodiscard]] Result<std::optional<std::string>> show_lustre_layout(const std::string& path,
                                                                     Syscalls& sys = real_syscalls());
@@ -39,7 +39,7 @@ namespace local {
 inline constexpr int64_t kLustreMagic = 0x0BD00BD0;  // statfs.f_type
 
 bool is_lustre(Syscalls& sys, const std::string& path);
-// What `lfs ARGUMENTS` prints. Errors: not_found (no such program), unavailable (with what it said).
+// The output of `lfs ARGUMENTS`. Errors: not_found (no such program), unavailable (with its words).
 [[nodiscard]] Result<std::string> run_lfs(std::vector<std::string> arguments);
 
 struct Stripes {
@@ -47,10 +47,11 @@ struct Stripes {
   int64_t size_bytes = 0;
   bool operator==(const Stripes&) const = default;
 };
-// For an object of `size_hint_bytes` (0: unknown), `wanted` as WriteOptions::stripe_count; nothing: what the directory
-// gives. Small objects keep that: on many servers they would cost each reader a request to all of them.
+// The stripes for an object of `size_hint_bytes` (0: unknown), with `wanted` as WriteOptions::stripe_count; nullopt:
+// the directory's layout. Small objects keep that: on many servers they would cost each reader a request to each
+// server.
 std::optional<Stripes> stripes_for(int64_t size_hint_bytes, int wanted);
-// Makes the empty file `path` so. Errors: as run_lfs.
+// Makes the empty file `path` with these stripes. Errors: as run_lfs.
 [[nodiscard]] Status make_striped_file(const std::string& path, const Stripes& stripes);
 
 }  // namespace local

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Every system call of local/, in one table, so that a test can make them fail, stop half-way or forget what was not
-// synced (fault_syscalls.h). Each is the call of its name: the same arguments, -1 and errno on failure. Thread-safe.
+// Every system call of local/, in one table, so that a test can make calls fail, stop half-way or forget unsynced data
+// (fault_syscalls.h). Each takes the arguments of the call of its name, and gives -1 and errno on failure. Thread-safe.
 
 #include <sys/quota.h>
 #include <sys/stat.h>
@@ -38,7 +38,7 @@ class Syscalls {
   virtual uid_t geteuid();
 
   virtual int64_t cached_bytes(int fd, off_t offset, off_t size);  // of a range; 0 where the kernel does not tell
-  // As cached_bytes, roughly: from some places of the range that can be read without waiting, or not.
+  // Estimates cached_bytes from some places of the range: whether each can be read without waiting.
   static int64_t sampled_cached_bytes(int fd, off_t offset, off_t size);
   virtual int fadvise(int fd, off_t offset, off_t size, int advice);
   virtual int sync_file_range(int fd, off_t offset, off_t size, unsigned flags);
@@ -52,16 +52,17 @@ class Syscalls {
   virtual int fdatasync(int fd);
   virtual int fsync(int fd);
   virtual int syncfs(int fd);
-  virtual int64_t dirty_bytes();  // of all files of the machine: not on a disk yet; the most there is when nobody tells
+  virtual int64_t dirty_bytes();  // of all files of the machine that are not on disk yet; INT64_MAX when unknown
 
   // io_uring_setup(2) of a ring that reads and writes and loses no completion.
   virtual int setup_ring(unsigned entries, struct io_uring* out);
-  virtual int64_t ring_transfer(size_t size);  // one begins: the bytes to ask for, all of them; or -errno, its end
+  // called before a transfer: the bytes to ask for, `size`; or -errno, its result
+  virtual int64_t ring_transfer(size_t size);
 
   virtual int rename(const char* from, const char* to);
   virtual int rename_noreplace(const char* from, const char* to);  // renameat2 with RENAME_NOREPLACE
   virtual int link(const char* from, const char* to);
-  virtual int link_fd(int fd, const char* to);  // linkat: gives a file without a name (O_TMPFILE) one; needs /proc
+  virtual int link_fd(int fd, const char* to);  // linkat: names a file without a name (O_TMPFILE); needs /proc
   virtual int unlink(const char* path);
   virtual int mkdir(const char* path, mode_t mode);
 };

@@ -20,7 +20,7 @@ Result<int> count_in(const s3::Environment& environment, const std::string& name
   return count;
 }
 
-// So many processes have the limits together.
+// The number of processes that share the limits.
 Result<int> share_in(const s3::Environment& environment) {
   if (environment("MILLRACE_S3_SHARE") != "slurm") {
     return with_context(count_in(environment, "MILLRACE_S3_SHARE", 1), "a number of processes, or slurm");

@@ -4,11 +4,12 @@
 #include <algorithm>
 
 #include "millrace/storage/detail/backend.h"
-#include "millrace/storage/detail/submit.h"
+#include "millrace/storage/page_token.h"
 #include "millrace/storage/s3/client/bucket.h"
 #include "millrace/storage/s3/client/digest.h"
 #include "millrace/storage/s3/client/responses.h"
 #include "millrace/storage/s3/client/settings.h"
+#include "millrace/storage/submit.h"
 
 namespace millrace {
 namespace s3 {
@@ -42,7 +43,7 @@ namespace {
 
 constexpr int64_t kMostKeys = 1000;  // of a page, and of one DeleteObjects
 
-// Rules of S3 for new buckets, without the rarer ones that the server will name.
+// S3's rules for new buckets; the server reports the rarer ones.
 bool is_bucket_name(std::string_view name) {
   return name.size() >= 3 && name.size() <= 63 && std::all_of(name.begin(), name.end(), [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
@@ -81,6 +82,7 @@ class S3Storage final : public Storage {
   explicit S3Storage(std::shared_ptr<Bucket> bucket) : bucket_(std::move(bucket)) {}
 
   std::string_view name() const override { return bucket_->name; }
+  std::string identity() const override { return bucket_->service->bucket_url(bucket_->bucket); }
   Capabilities capabilities() const override {
     return {.conditional_write = true,
             .copy_range = true,
@@ -136,7 +138,7 @@ class S3Storage final : public Storage {
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override;
   [[nodiscard]] Status abort_uploads(std::span<const ObjectInfo> uploads) override;
 
-  // A commit that S3 has answered is durable.
+  // S3 is durable when it answers a commit.
   [[nodiscard]] Status make_durable(std::span<const std::string> keys) override {
     for (const std::string& key : keys) {
       RETURN_IF_ERROR(check_object_key(key));
@@ -155,7 +157,10 @@ class S3Storage final : public Storage {
 };
 
 void S3Storage::submit(std::span<const Operation> operations, CompletionQueue& queue) {
-  for (const Operation& operation : operations) {
+  const std::vector<bool> started = start_part_writes(operations, queue);
+  for (size_t i = 0; i < operations.size(); ++i) {
+    if (started[i]) continue;
+    const Operation& operation = operations[i];
     const auto done = [&queue, tag = operation.tag](Status status) { queue.push({tag, std::move(status)}); };
     const auto* read = std::get_if<Operation::Read>(&operation.what);
     const auto* reader = read != nullptr ? dynamic_cast<const S3Reader*>(read->reader) : nullptr;
@@ -164,7 +169,6 @@ void S3Storage::submit(std::span<const Operation> operations, CompletionQueue& q
       reader->start_read(read->offset, read->out, operation.stop, operation.deadline, done);
       continue;
     }
-    if (read == nullptr && !late && start_part_write(operation, done)) continue;
     submit_operations(bucket_->state->process.get().executor, std::span(&operation, 1), queue);
   }
 }
@@ -176,7 +180,11 @@ Result<ListPage> S3Storage::list(std::string_view prefix, const ListOptions& opt
               {"max-keys", std::to_string(std::min(options.max_keys, kMostKeys))},
               {"prefix", std::string(prefix)}};
   if (!options.recursive) query.emplace_back("delimiter", "/");
-  if (!options.page_token.empty()) query.emplace_back("continuation-token", options.page_token);
+  if (is_key_token(options.page_token)) {
+    query.emplace_back("start-after", key_of_token(options.page_token));
+  } else if (!options.page_token.empty()) {
+    query.emplace_back("continuation-token", options.page_token);
+  }
   const std::string what = "list " + bucket_->url(prefix);
   ASSIGN_OR_RETURN(const Answer answer,
                    bucket_->fetch(bucket_->request(http::Method::kGet, {}, std::move(query)), what));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A Storage over one S3 bucket, on AWS or on a server that speaks its language (docs/s3.md). Keys are S3's. A version
-// is the ETag: equal content may have an equal version, and a replaced object can no longer be read (If-Match fails).
-// Writes of more than a part are multipart uploads, which S3 keeps when their process dies: `list_uploads` names those
-// of all processes but this one, and cannot know which of them are alive.
+// A Storage over one S3 bucket, on AWS or a compatible server (docs/s3.md). Keys are S3's. A version is the ETag: equal
+// content may have an equal version, and a replaced object can no longer be read (If-Match fails). A write of more than
+// one part is a multipart upload, which S3 keeps when its process dies. `list_uploads` lists those of all processes but
+// this one; it cannot know which of them are alive.
 
 #include <cstdint>
 #include <memory>
@@ -19,13 +19,13 @@ struct S3Options {
   std::string region;        // empty: "us-east-1", corrected by what the server answers
   std::string ca_file;       // PEM; empty: the system's
   bool anonymous = false;    // sign nothing
-  bool path_style = true;    // endpoint/bucket/key; else bucket.endpoint/key. On AWS always the latter where it can be
+  bool path_style = true;    // endpoint/bucket/key; else bucket.endpoint/key. On AWS always the latter where possible
   bool checksums = true;     // CRC-32C with every upload
-  bool check_reads = true;   // ask for the checksums that the server keeps, and hold what comes against them
-  bool hedge = true;         // ask a second time for what takes far longer than its like
-  bool etag_is_md5 = true;   // of a PUT that the server did not encrypt: then it proves what was stored
+  bool check_reads = true;   // ask for the checksums that the server keeps, and compare
+  bool hedge = true;         // repeat a GET that takes far longer than its like
+  bool etag_is_md5 = true;   // of a PUT that the server did not encrypt: the ETag then proves the content
   int max_tries = 10;
-  // A request that fails is tried again until it is so old; one that is silent for so long fails.
+  // A failed request is tried again until this time after its start. A request that is silent for this long fails.
   std::chrono::milliseconds timeout{120'000};
   int max_under_way = 128;         // requests at once
   int threads = 1;                 // of the transport
@@ -40,10 +40,10 @@ struct S3Options {
 // No request is made. Errors: invalid_argument (a name that no bucket can have, an endpoint that is no URL).
 [[nodiscard]] Result<std::shared_ptr<Storage>> open_s3_storage(const std::string& bucket, const S3Options& options);
 
-// The buckets of whoever asks, in order of their names: `key` and `modified` of each. Errors: permission_denied.
+// The caller's buckets, by name: `key` and `modified` of each. Errors: permission_denied.
 [[nodiscard]] Result<std::vector<ObjectInfo>> list_s3_buckets(const S3Options& options);
 
-// Makes the bucket, if it is not there. Errors: already_exists (it is somebody else's), permission_denied.
+// Makes the bucket, if it is missing. Errors: already_exists (another account has it), permission_denied.
 [[nodiscard]] Status make_s3_bucket(const std::string& bucket, const S3Options& options);
 
 }  // namespace millrace

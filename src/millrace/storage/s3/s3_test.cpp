@@ -31,7 +31,7 @@ S3Options test_options() {
   return options;
 }
 
-// A bucket of its own for each test; buckets go with the server, or are emptied here.
+// Each test has its own bucket. Buckets go with the server, or are emptied here.
 std::shared_ptr<Storage> make_bucket_storage() {
   static std::atomic<int> made{0};
   static const unsigned nonce = std::random_device()();
@@ -45,8 +45,8 @@ std::shared_ptr<Storage> make_bucket_storage() {
 }
 
 StorageCase s3_case() {
-  // tests/services/s3_probe.py finds it out. radosgw 16 compares If-Match before it writes, and not again: of two that
-  // race both are told that they won.
+  // tests/services/s3_probe.py finds it out. radosgw 16 compares If-Match before it writes, and not again: both of two
+  // racing writes are told that they won.
   const char* const atomic = std::getenv("MILLRACE_TEST_S3_ATOMIC");
   const bool is_atomic = atomic != nullptr && std::string_view(atomic) == "1";
   return {.name = "s3",
@@ -59,7 +59,7 @@ StorageCase s3_case() {
 }
 INSTANTIATE_TEST_SUITE_P(S3, StorageConformance, ::testing::Values(s3_case()), conformance_name);
 
-// Without a server: nobody is asked.
+// Without a server: these calls send no request.
 TEST(S3Storage, WhatIsTooLongForAnObjectIsRefusedBeforeAByteIsSent) {
   constexpr int64_t kMost = int64_t{5} << 40;
   const auto storage = open_s3_storage("bucket", {.endpoint_url = "http://127.0.0.1:1", .max_tries = 1}).value();

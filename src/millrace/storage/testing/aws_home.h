@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// For tests: an environment and a home folder with .aws in it, seen by nobody else.
+// For tests: a private environment and a home folder with .aws.
 
 #include <filesystem>
 #include <fstream>

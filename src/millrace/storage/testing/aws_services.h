@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// For tests of credentials: services that answer what a test says, a clock that it moves, a home of its own.
+// For tests of credentials: services with the test's answers, a clock that the test moves, a private home folder.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

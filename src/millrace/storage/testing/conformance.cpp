@@ -12,6 +12,7 @@
 #include "millrace/base/crc32c.h"
 #include "millrace/base/testing/helpers.h"
 #include "millrace/storage/local/local.h"
+#include "millrace/storage/page_token.h"
 
 namespace millrace {
 
@@ -385,6 +386,25 @@ TEST_P(StorageConformance, PagesAreFullAndEnd) {
     EXPECT_THAT(rest->next_page_token, IsEmpty());
   }
   EXPECT_EQ(keys_of(*storage_).size(), 1001u);
+}
+
+TEST_P(StorageConformance, AListingBeginsBehindAnyKey) {
+  for (const char* key : {"d/a", "d/b/x", "d/b/y", "d/c", "e", "f/g"}) put(key, "x");
+  const auto behind = [&](const std::string& prefix, const std::string& key) {
+    std::string found;
+    const auto page = storage_->list(prefix, {.page_token = page_token_behind(key), .max_keys = 2});
+    if (!page) return page.error().to_string();
+    for (const auto& object : page->objects) found += object.key + " ";
+    return found + (page->next_page_token.empty() ? "." : "...");
+  };
+  EXPECT_EQ(behind("", "d/a"), "d/b/x d/b/y ...");
+  EXPECT_EQ(behind("", "d/a~"), "d/b/x d/b/y ...");
+  EXPECT_EQ(behind("d/", "d/b"), "d/b/x d/b/y ...");
+  EXPECT_EQ(behind("d/", "d/b/z"), "d/c .");
+  EXPECT_EQ(behind("d/", "d//"), "d/a d/b/x ...");
+  EXPECT_EQ(behind("", "d/d"), "e f/g .");
+  EXPECT_EQ(behind("d/", "d/c"), ".");
+  EXPECT_EQ(behind("", "z"), ".");
 }
 
 // What `list` must answer, from a plain set of keys.

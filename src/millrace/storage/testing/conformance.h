@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What every Storage must do, as one suite that each backend and wrapper runs in its own test program (link
+// The rules of Storage as one suite, which each backend and wrapper runs in its own test program (link
 // millrace_storage_testing):
 //
 //   INSTANTIATE_TEST_SUITE_P(Memory, StorageConformance, ::testing::Values(StorageCase{...}), conformance_name);
@@ -21,17 +21,17 @@ namespace millrace {
 
 struct StorageCase {
   std::string name;  // letters and digits
-  // What it needs and this machine lacks: then it skips. CTest asks for names when it builds, so the case is there
-  // anyway.
+  // A requirement that this machine lacks: the case then skips. It exists anyway, because CTest lists names at build
+  // time.
   std::string missing;
   std::function<std::shared_ptr<Storage>()> make;  // a fresh, empty storage; what lies below it goes with it
   bool shared_between_processes = false;           // a child's commits are seen here
   bool keeps_metadata = true;   // user metadata is stored and returned by stat; else writing it is unsupported
   bool unique_versions = true;  // no two commits of one key have the same version, even with equal content
-  bool reads_replaced = true;   // a reader goes on with its version after the object was replaced or removed
+  bool reads_replaced = true;   // a reader keeps its version after the object was replaced or removed
   bool rewrites_head = true;    // bytes of the first part may be written again before the commit
   bool loses_updates = false;   // a server that answers success to both of two if_version writes
-  // Changes an object behind the storage's back, in place. Unset where nobody can.
+  // Changes an object in place, behind the storage's back. Unset where that is impossible.
   std::function<void(Storage& storage, const std::string& key, std::string_view content)> overwrite_in_place;
 };
 

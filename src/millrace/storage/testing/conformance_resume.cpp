@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the conformance suite about parts, writes that another process goes on with, and POSIX attributes.
+// The part of the conformance suite about parts, resumed writes and POSIX attributes.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::IsEmpty;
 
-// What a storage of parts and one of free places both take: whole parts of the smallest size, and a shorter last one.
+// Writes that storages with and without parts take: whole parts of the smallest size, and a shorter last one.
 constexpr size_t kPartBytes = 5 << 20;
 constexpr size_t kTailBytes = 12'345;
 const WriteOptions kInParts{.size_hint_bytes = 2 * kPartBytes + kTailBytes, .part_bytes = kPartBytes};

@@ -15,7 +15,7 @@ size_t pick(std::mt19937_64& random, size_t count) {
   return random() % count;
 }
 
-// One time in four everything, one time in four nothing since the sync, else a mixture.
+// One time in four all writes survive, one time in four none since the sync, else a mixture.
 std::string surviving_content(const std::string& synced, const std::string& current, std::mt19937_64& random) {
   const size_t choice = pick(random, 4);
   if (choice == 0) return current;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a power cut may leave of a directory tree, as weakly as POSIX promises it:
+// The states that a power cut may leave of a directory tree, as weak as POSIX allows:
 //
 //  - of a file, the content of the last fdatasync or fsync, and of what was written since any part: blocks kept,
 //    zeroed or missing, the length anything between;
 //  - of a directory, the names of the last fsync of that directory, and of each name changed since any of its states.
 //
-// It follows a tree from the moment it is made, by being told of every call; then crash() makes the real tree what
-// might have been left. For tests; files and directories only, and directories are never renamed. Not thread-safe.
+// The model follows a tree from its creation, because it sees every call. crash() then changes the real tree to one of
+// these states. For tests; files and directories only, and directories are never renamed. Not thread-safe.
 
 #include <cstdint>
 #include <map>
@@ -22,7 +22,7 @@ namespace millrace {
 
 class CrashModel {
  public:
-  // What lies below `root` now is taken to be on the disk.
+  // The content of `root` at this time counts as on the disk.
   explicit CrashModel(std::string root);
 
   void opened(int fd, const std::string& path, bool may_create);
@@ -39,7 +39,7 @@ class CrashModel {
   void unlinked(const std::string& path);
   void made_directory(const std::string& path);
 
-  // Rolls the real tree back to what `random` lets survive, and goes on from there.
+  // Rolls the real tree back to a state that `random` chooses, and continues from it.
   void crash(std::mt19937_64& random);
 
  private:

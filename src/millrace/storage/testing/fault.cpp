@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "millrace/base/per_process.h"
-#include "millrace/storage/detail/submit.h"
+#include "millrace/storage/submit.h"
 
 namespace millrace {
 
@@ -25,12 +25,24 @@ int64_t FaultPlan::hits() const {
   return hits_;
 }
 
+int64_t FaultPlan::most_at_once() const {
+  MutexLock lock(mutex_);
+  return most_delayed_;
+}
+
+int64_t FaultPlan::round_trips() const {
+  MutexLock lock(mutex_);
+  return round_trips_;
+}
+
 FaultPlan::Verdict FaultPlan::judge(FaultCall call, std::string_view key) {
   Verdict verdict;
   std::chrono::milliseconds delay{0};
+  std::vector<std::function<void()>> before;
+  bool hit = false;
+  int64_t chain = 0;
   {
     MutexLock lock(mutex_);
-    bool hit = false;
     for (auto& [rule, matches] : rules_) {
       if (rule.call != FaultCall::kAny && rule.call != call) continue;
       if (key.find(rule.key_part) == key.npos) continue;
@@ -38,18 +50,25 @@ FaultPlan::Verdict FaultPlan::judge(FaultCall call, std::string_view key) {
       if (match < rule.skip || match - rule.skip >= rule.count) continue;
       hit = true;
       delay += rule.delay;
+      if (rule.before) before.push_back(rule.before);
       verdict.flip_bit |= rule.flip_bit;
       if (rule.error && verdict.status) verdict.status = tl::unexpected<Error>(*rule.error);
     }
     if (hit) ++hits_;
+    chain = round_trips_ + 1;
+    if (delay.count() > 0) most_delayed_ = std::max(most_delayed_, ++delayed_);
   }
   if (delay.count() > 0) std::this_thread::sleep_for(delay);
+  for (const auto& held : before) held();
+  if (hit) {
+    MutexLock lock(mutex_);
+    if (delay.count() > 0) --delayed_;
+    round_trips_ = std::max(round_trips_, chain);
+  }
   return verdict;
 }
 
 namespace {
-
-constexpr int kFaultThreads = 2;
 
 class FaultReader final : public RandomReader {
  public:
@@ -120,8 +139,10 @@ class FaultWriter final : public Writer {
 
 class FaultStorage final : public Storage {
  public:
-  FaultStorage(std::shared_ptr<Storage> inner, std::shared_ptr<FaultPlan> plan)
-      : inner_(std::move(inner)), plan_(std::move(plan)) {}
+  FaultStorage(std::shared_ptr<Storage> inner, std::shared_ptr<FaultPlan> plan, int operations_at_once)
+      : inner_(std::move(inner)),
+        plan_(std::move(plan)),
+        executor_([operations_at_once] { return std::make_unique<Executor>(operations_at_once, "mr-fault"); }) {}
 
   std::string_view name() const override { return inner_->name(); }
   Capabilities capabilities() const override { return inner_->capabilities(); }
@@ -196,13 +217,14 @@ class FaultStorage final : public Storage {
 
   const std::shared_ptr<Storage> inner_;
   const std::shared_ptr<FaultPlan> plan_;
-  const PerProcess<Executor> executor_{[] { return std::make_unique<Executor>(kFaultThreads, "mr-fault"); }};
+  const PerProcess<Executor> executor_;
 };
 
 }  // namespace
 
-std::shared_ptr<Storage> make_fault_storage(std::shared_ptr<Storage> inner, std::shared_ptr<FaultPlan> plan) {
-  return std::make_shared<FaultStorage>(std::move(inner), std::move(plan));
+std::shared_ptr<Storage> make_fault_storage(std::shared_ptr<Storage> inner, std::shared_ptr<FaultPlan> plan,
+                                            int operations_at_once) {
+  return std::make_shared<FaultStorage>(std::move(inner), std::move(plan), operations_at_once);
 }
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,8 +34,8 @@ enum class FaultCall {
   kMakeDurable,
 };
 
-// What happens to the operations that match. `call` and `key_part` choose; the first `skip` matches pass untouched, the
-// next `count` are hit, later ones pass again.
+// A fault for matching operations. `call` and `key_part` select them. The first `skip` matches pass, the next `count`
+// are hit, later ones pass again.
 struct FaultRule {
   static constexpr int64_t kForever = INT64_MAX;
 
@@ -43,7 +44,8 @@ struct FaultRule {
   int64_t skip = 0;
   int64_t count = 1;
   std::chrono::milliseconds delay{0};  // before anything else
-  std::optional<Error> error;          // answered instead of doing it; a commit that fails leaves nothing
+  std::function<void()> before;        // called after the delay, on the operation's thread, which it may hold up
+  std::optional<Error> error;          // the answer, without the operation; a failed commit leaves no object
   bool flip_bit = false;               // reads: the lowest bit of the middle byte of what was read
 };
 
@@ -53,8 +55,12 @@ class FaultPlan {
  public:
   void add(FaultRule rule);
   void clear();
-  // Operations hit so far.
+  // Operations hit so far, and the most that were delayed at the same time.
   int64_t hits() const;
+  int64_t most_at_once() const;
+  // The longest chain of operations hit of which each began after the one before had been delayed: round trips that
+  // nobody overlapped.
+  int64_t round_trips() const;
 
   // For the wrapper: counts the operation, waits, and says what to do with it.
   struct Verdict {
@@ -71,8 +77,13 @@ class FaultPlan {
   mutable Mutex mutex_;
   std::vector<Armed> rules_ GUARDED_BY(mutex_);
   int64_t hits_ GUARDED_BY(mutex_) = 0;
+  int64_t delayed_ GUARDED_BY(mutex_) = 0, most_delayed_ GUARDED_BY(mutex_) = 0;
+  int64_t round_trips_ GUARDED_BY(mutex_) = 0;  // of the longest chain that has ended
 };
 
-std::shared_ptr<Storage> make_fault_storage(std::shared_ptr<Storage> inner, std::shared_ptr<FaultPlan> plan);
+// `operations_at_once`: what submit() has under way. With 1, each operation ends before the next one begins, in the
+// order in which they were submitted, so that a rule's `skip` counts them in that order.
+std::shared_ptr<Storage> make_fault_storage(std::shared_ptr<Storage> inner, std::shared_ptr<FaultPlan> plan,
+                                            int operations_at_once = 16);
 
 }  // namespace millrace

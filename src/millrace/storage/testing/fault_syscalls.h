@@ -22,8 +22,8 @@
 
 namespace millrace {
 
-// What happens to the calls that match: the first `skip` pass untouched, of the next `count` each is hit with
-// `probability`. close() is never hit.
+// A fault for matching calls. The first `skip` pass, each of the next `count` is hit with `probability`. close() is
+// never hit.
 struct SyscallFault {
   static constexpr int64_t kForever = INT64_MAX;
   enum class Kind {
@@ -45,15 +45,15 @@ struct SyscallFault {
 
 class FaultSyscalls final : public Syscalls {
  public:
-  // With a `crash_root`, power can be cut; nothing but these calls may then change what is below it.
+  // With a `crash_root`, power can be cut. Only these calls may change the tree below it then.
   explicit FaultSyscalls(uint64_t seed, const std::string& crash_root = "");
 
   void add(SyscallFault fault);
   void clear();
   int64_t calls() const;
-  // After `calls` more calls the power is gone: every call fails with EIO and does nothing.
+  // After `calls` more calls the power is off: every call fails with EIO and has no effect.
   void cut_power_after(int64_t calls);
-  // What the machine is said to have in memory only.
+  // The answer of dirty_bytes().
   void set_dirty_bytes(int64_t bytes) { dirty_bytes_ = bytes; }
   // The power comes back, and the directory is what survived. REQUIRES: crash_root.
   void crash();
@@ -94,7 +94,7 @@ class FaultSyscalls final : public Syscalls {
     SyscallFault fault;
     int64_t matches = 0;
   };
-  // What to do with one call: fail with `error` unless it is 0, and move at most `size` bytes before.
+  // The fate of one call: it moves at most `size` bytes, then fails with `error` unless that is 0.
   struct Verdict {
     int error = 0;
     size_t size = 0;

@@ -5,9 +5,9 @@
 
 #include "millrace/base/per_process.h"
 #include "millrace/storage/detail/backend.h"
-#include "millrace/storage/detail/submit.h"
 #include "millrace/storage/md5.h"
 #include "millrace/storage/memory.h"
+#include "millrace/storage/submit.h"
 
 namespace millrace {
 namespace {
@@ -220,7 +220,7 @@ class PartsStorage final : public Storage {
   [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) override {
     if (!shared_->service->keeps_checksums) return std::nullopt;
     ASSIGN_OR_RETURN(const std::string content, read_object(*shared_->objects, object.key));
-    return ContentChecksum::begin(ContentChecksum::Kind::kCrc64Nvme).followed_by(as_bytes(content));
+    return ContentChecksum::of(ContentChecksum::Kind::kCrc64Nvme, as_bytes(content));
   }
   [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
     return shared_->objects->list(prefix, options);

@@ -2,51 +2,21 @@
 #include "millrace/storage/web/http_storage.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
-#include <random>
 #include <utility>
 
 #include "millrace/base/metrics.h"
-#include "millrace/http/numbers.h"
 #include "millrace/storage/detail/backend.h"
 
 namespace millrace {
 namespace {
 
 using http::Response;
-using std::chrono::milliseconds;
 
-constexpr int64_t kPieceBytes = 8 << 20;
-constexpr int kRedirects = 10;
-constexpr milliseconds kLongestPause{10'000};
-
-void count_try(int tries) {
-  process_metrics().add(Metric::kRequests, 1);
-  if (tries > 1) process_metrics().add(Metric::kRetries, 1);
-}
-
-// Bytes that no URL has are encoded; what is encoded already stays.
-std::string encoded(std::string_view key) {
-  std::string result;
-  for (const char c : key) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte <= ' ' || byte >= 0x7f || c == '"' || c == '<' || c == '>' || c == '#') {
-      result += fmt::format("%{:02X}", byte);
-    } else {
-      result += c;
-    }
-  }
-  return result;
-}
+constexpr int64_t kPieceBytes = 8 << 20;  // as S3's (ranged_read.cpp)
 
 std::string version_of(const Response& response) {
   const std::string_view etag = response.header("etag");
   return std::string(etag.empty() ? response.header("last-modified") : etag);
-}
-
-bool may_try_again(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout;
 }
 
 tl::unexpected<Error> status_error(std::string_view name, const Response& response) {
@@ -62,37 +32,21 @@ tl::unexpected<Error> no_ranges(std::string_view name) {
   return fail(ErrorCode::kUnsupported, "read {}: the server does not answer ranges", name);
 }
 
-// The pause before try number `tries` + 1: between half of it and all of it, so that many do not come back together.
-milliseconds pause_after(int tries, milliseconds first) {
-  thread_local std::minstd_rand random(std::random_device{}());
-  const int64_t longest = std::min(first.count() << std::min(tries - 1, 20), kLongestPause.count());
-  return milliseconds(longest / 2 + static_cast<int64_t>(random() % static_cast<uint64_t>(longest / 2 + 1)));
+bool is_passing(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout;
 }
 
 struct HttpServer {
   explicit HttpServer(const HttpStorageOptions& options_) : options(options_), client(options_.client) {}
 
-  // When to try again what was asked `tries` times since `begun`; nothing when it is of no use.
-  std::optional<Clock::time_point> again(int tries, Clock::time_point begun, const Result<Response>& answer) const {
-    if (tries >= options.tries) return std::nullopt;
-    const Clock::duration pause = std::max<Clock::duration>(pause_after(tries, options.first_pause),
-                                                            answer ? answer->retry_after() : std::chrono::seconds(0));
-    const Clock::time_point next = Clock::now() + pause;
-    return next < begun + options.timeout ? std::optional(next) : std::nullopt;
-  }
-  void set_times(http::Request& request) const {
-    request.stall_timeout = std::min(request.stall_timeout, options.timeout);
-    request.slow_after = std::min(request.slow_after, options.timeout);
-  }
-
   const HttpStorageOptions options;
   http::Client client;
 };
 
-// What a reader is pinned to.
+// The version to which a reader is pinned.
 struct HttpObject {
   std::shared_ptr<HttpServer> server;
-  std::string url;   // where the redirects led
+  std::string url;   // after redirects
   std::string name;  // as typed, without query
   int64_t size = 0;
   std::string version;
@@ -115,17 +69,17 @@ struct HttpObject {
     }
     if (response.status == 200 && (offset != 0 || static_cast<int64_t>(bytes) != size)) return no_ranges(name);
     if (response.status == 206 && range.first.value_or(-1) != offset) {
-      return fail(ErrorCode::kCorruption, "read {}: another range than [{}, {}) came", name, offset,
+      return fail(ErrorCode::kCorruption, "read {}: the server sent another range than [{}, {})", name, offset,
                   offset + static_cast<int64_t>(bytes));
     }
     if (response.received_bytes != static_cast<int64_t>(bytes)) {
-      return fail(ErrorCode::kUnavailable, "read {}: {} of {} bytes came", name, response.received_bytes, bytes);
+      return fail(ErrorCode::kUnavailable, "read {}: {} of {} bytes arrived", name, response.received_bytes, bytes);
     }
     return {};
   }
 };
 
-// One read under way, in pieces; `done` is called once, when nothing writes to the memory any more.
+// One read under way, in pieces. Calls `done` once, when no request writes to the memory any more.
 class HttpRead : public std::enable_shared_from_this<HttpRead> {
  public:
   using Done = std::function<void(Status)>;
@@ -156,13 +110,13 @@ class HttpRead : public std::enable_shared_from_this<HttpRead> {
   };
 
   void send(Piece& piece, Clock::time_point not_before) {
-    count_try(++piece.tries);
+    web::count_try(++piece.tries);
     http::Request request{.url = object_.url, .out = piece.out, .not_before = not_before, .deadline = deadline_};
     request.headers.push_back(
         fmt::format("Range: bytes={}-{}", piece.offset, piece.offset + static_cast<int64_t>(piece.out.size()) - 1));
     object_.add_conditions(request);
     request.stop = stop_.get_token();
-    object_.server->set_times(request);
+    object_.server->options.set_times(request);
     object_.server->client.start(std::move(request), [self = shared_from_this(), &piece](Result<Response> answer) {
       self->take(piece, std::move(answer));
     });
@@ -171,8 +125,8 @@ class HttpRead : public std::enable_shared_from_this<HttpRead> {
   void take(Piece& piece, Result<Response> answer) {
     Status status = answer ? object_.judge(*answer, piece.offset, piece.out.size()) : tl::unexpected(answer.error());
     if (answer) process_metrics().add(Metric::kReceivedBytes, answer->received_bytes);
-    if (!status && may_try_again(status.error().code()) && !stop_.stop_requested()) {
-      const auto again = object_.server->again(piece.tries, begun_, answer);
+    if (!status && is_passing(status.error().code()) && !stop_.stop_requested()) {
+      const auto again = next_try(object_.server->options, piece.tries, begun_, answer);
       if (again && *again < deadline_) return send(piece, *again);
     }
     const bool failed = !status;
@@ -185,13 +139,13 @@ class HttpRead : public std::enable_shared_from_this<HttpRead> {
       if (last) result = std::move(status_);
     }
     if (last) return done_(std::move(result));
-    if (failed) stop_.request_stop();  // the others are of no use any more
+    if (failed) stop_.request_stop();  // the other pieces are useless now
   }
 
   const HttpObject& object_;
   const Clock::time_point begun_ = Clock::now(), deadline_;
   const Done done_;
-  std::stop_source stop_;  // set by the caller's, and after the first error
+  std::stop_source stop_;  // requested by the caller's token, and after the first error
   const std::stop_callback<std::function<void()>> stop_with_caller_;
   std::vector<Piece> pieces_;
   Mutex mutex_;
@@ -309,20 +263,20 @@ class HttpStorage final : public Storage {
     HttpObject object;
     object.server = server_;
     object.stop = stop_;
-    object.name = origin_ + "/" + encoded(key);
-    object.url = query_.empty() ? object.name : object.name + "?" + encoded(query_);
+    object.name = origin_ + "/" + web::encoded(key);
+    object.url = query_.empty() ? object.name : object.name + "?" + web::encoded(query_);
     return object;
   }
 
-  // Size and version, by asking for the first byte: a HEAD would not say whether ranges are answered, and a URL that
-  // was signed for GET refuses it.
+  // Gets size and version with a GET of the first byte. A HEAD would not say whether the server answers ranges, and a
+  // URL that is signed for GET refuses it.
   Status look_up(HttpObject& object) const {
-    for (int redirects = 0; redirects <= kRedirects; ++redirects) {
+    for (int redirects = 0; redirects <= web::kMostRedirects; ++redirects) {
       ASSIGN_OR_RETURN(const Response response, ask(object));
       if (response.status / 100 != 3) return learn(object, response);
       RETURN_IF_ERROR(follow(object, response));
     }
-    return fail(ErrorCode::kUnavailable, "read {}: more than {} redirects", object.name, kRedirects);
+    return fail(ErrorCode::kUnavailable, "read {}: more than {} redirects", object.name, web::kMostRedirects);
   }
 
   Result<Response> ask(const HttpObject& object) const {
@@ -333,13 +287,12 @@ class HttpStorage final : public Storage {
       http::Request request{.url = object.url, .headers = {"Range: bytes=0-0"}, .out = {&first, 1}};
       request.not_before = not_before;
       request.stop = object.stop;
-      server_->set_times(request);
-      count_try(tries);
+      server_->options.set_times(request);
+      web::count_try(tries);
       Result<Response> answer = server_->client.fetch(std::move(request));
-      if (answer && answer->status != 408 && answer->status != 429 && answer->status < 500) return answer;
-      const auto again = server_->again(tries, begun, answer);
-      if (!again || (!answer && !may_try_again(answer.error().code()))) {
-        // More than the one byte that was asked for.
+      const auto again = web::may_pass(answer) ? next_try(server_->options, tries, begun, answer) : std::nullopt;
+      if (!again) {
+        // More than the one byte that the request asked for.
         if (!answer && answer.error().code() == ErrorCode::kCorruption) return no_ranges(object.name);
         return answer;
       }
@@ -356,7 +309,7 @@ class HttpStorage final : public Storage {
     } else if (response.status == 200) {
       object.size = response.received_bytes;  // 0 or 1
     } else if (response.status == 206) {
-      return fail(ErrorCode::kUnsupported, "read {}: the server does not say how long it is", object.name);
+      return fail(ErrorCode::kUnsupported, "read {}: the server does not tell its size", object.name);
     } else {
       return status_error(object.name, response);
     }
@@ -365,24 +318,7 @@ class HttpStorage final : public Storage {
   }
 
   static Status follow(HttpObject& object, const Response& response) {
-    const std::string location(response.header("location"));
-    const size_t host = object.url.find("://") + 3;
-    std::string next;
-    if (location.starts_with("http://") || location.starts_with("https://")) {
-      next = location;
-    } else if (location.starts_with("//")) {
-      next = object.url.substr(0, host - 2) + location;
-    } else if (location.starts_with("/")) {
-      next = object.url.substr(0, object.url.find_first_of("/?", host)) + location;
-    } else if (!location.empty()) {
-      const std::string path = object.url.substr(0, object.url.find('?'));
-      next = path.substr(0, path.rfind('/') + 1) + location;
-    }
-    if (next.empty()) return status_error(object.name, response);
-    if (object.url.starts_with("https://") && !next.starts_with("https://")) {
-      return fail(ErrorCode::kPermissionDenied, "read {}: redirected from https to http", object.name);
-    }
-    object.url = encoded(next.substr(0, next.find('#')));
+    ASSIGN_OR_RETURN(object.url, web::redirect_target(object.url, response, object.name));
     return {};
   }
 
@@ -395,14 +331,7 @@ class HttpStorage final : public Storage {
 
 Result<HttpStorageOptions> HttpStorageOptions::from_environment() {
   HttpStorageOptions options;
-  const char* const text = std::getenv("MILLRACE_TIMEOUT");
-  if (text == nullptr || *text == '\0') return options;
-  const auto seconds = http::whole_number<int32_t>(text);
-  if (!seconds || *seconds == 0) {
-    return fail(ErrorCode::kInvalidArgument, "MILLRACE_TIMEOUT is \"{}\", not a whole number of seconds, 1 or more",
-                text);
-  }
-  options.timeout = std::chrono::seconds(*seconds);
+  RETURN_IF_ERROR(options.read_environment());
   options.client.connect_timeout = std::min(options.client.connect_timeout, options.timeout);
   return options;
 }

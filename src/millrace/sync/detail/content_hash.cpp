@@ -3,16 +3,19 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
+#include "millrace/storage/local/local.h"
 #include "millrace/sync/entries.h"
 #include "millrace/sync/transfer.h"
+#include "millrace/sync/verify.h"
 
 namespace millrace::sync {
 namespace {
 
-// What all of them take at once, so that the second finds it in the cache.
+// What each hash takes in its turn: it fits into the second-level cache, where the next one finds it.
 constexpr int64_t kSliceBytes = 64 << 10;
-constexpr int64_t kHashPieceBytes = 1 << 20;
+constexpr int64_t kHashPieceBytes = 1 << 20;  // read at once: the least that goes past the page cache
 
 // Aligned, so that a disk can write to it.
 class PageMemory {
@@ -31,10 +34,10 @@ class PageMemory {
 
 }  // namespace
 
-ContentHash::ContentHash(bool whole, bool blocks, std::optional<ContentChecksum::Kind> checksum) {
+ContentHash::ContentHash(bool whole, bool blocks, std::optional<ChecksumStream> checksum)
+    : checksum_(std::move(checksum)) {
   if (whole) whole_.emplace();
   if (blocks) block_.emplace();
-  if (checksum) checksum_ = ContentChecksum::begin(*checksum);
 }
 
 void ContentHash::update(std::span<const std::byte> bytes) {
@@ -46,7 +49,7 @@ void ContentHash::update(std::span<const std::byte> bytes) {
     const int64_t size = std::min({std::ssize(bytes), kSliceBytes, kBlockBytes - in_block_});
     const auto slice = bytes.first(static_cast<size_t>(size));
     if (whole_) whole_->update(slice);
-    if (checksum_) checksum_ = checksum_->followed_by(slice);
+    if (checksum_) checksum_->update(slice);
     if (block_) block_->update(slice);
     in_block_ += size;
     if (in_block_ == kBlockBytes) end_block();
@@ -56,6 +59,7 @@ void ContentHash::update(std::span<const std::byte> bytes) {
 
 void ContentHash::finish() {
   if (in_block_ > 0) end_block();
+  if (checksum_ && !told_) told_ = checksum_->finish();
 }
 
 void ContentHash::end_block() {
@@ -67,6 +71,7 @@ void ContentHash::end_block() {
 }
 
 Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::stop_token stop, Progress* progress) {
+  const OwnContentScope own;
   ASSIGN_OR_RETURN(
       const auto reader,
       storage.open_read(object.key, {.expected_version = object.version, .known_size = object.size, .once = true}));

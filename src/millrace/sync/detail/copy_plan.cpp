@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "millrace/storage/local/local.h"
 #include "millrace/sync/detail/attributes.h"
 #include "millrace/sync/detail/etag_match.h"
 #include "millrace/sync/detail/sidecar.h"
@@ -10,9 +11,11 @@
 namespace millrace::sync {
 namespace {
 
-constexpr int64_t kMostParts = 10'000;                  // that S3 takes of one object
-constexpr int64_t kServerPartBytes = int64_t{1} << 30;  // costs no memory here; a few at once use a server well
-// From the page cache parts cost no memory either, and a server takes fewer of them with less work; a kill loses more.
+constexpr int64_t kMostParts = 10'000;  // that S3 takes of one object
+// A choice. A part that the server copies costs no memory here; S3 takes up to 5 GiB, and several at once are faster.
+constexpr int64_t kServerPartBytes = int64_t{1} << 30;
+// Parts that are sent from the page cache cost no memory either. A server takes few of them with less work, and a kill
+// loses those under way: so twice a block, where there are more than twice as many parts as are sent at once (16).
 constexpr int64_t kMostFilePartBytes = 16 << 20;
 constexpr int64_t kManyParts = 32;
 
@@ -49,6 +52,7 @@ void find_etag_of_source(const CopyJob& job, CopyPlan& plan) {
   if (etag.empty() || plan.write.posix) return;
   plan.old = *job.options.target;
   plan.old.key = job.to.key;
+  const OwnContentScope own;
   auto reader = storage.open_read(job.to.key, {.expected_version = plan.old.version, .known_size = plan.old.size});
   if (!reader) return;
   plan.old_reader = std::move(*reader);
@@ -74,6 +78,7 @@ void find_old(const CopyJob& job, CopyPlan& plan) {
       return;
     }
   }
+  const OwnContentScope own;
   auto reader =
       storage.open_read(job.to.key, {.expected_version = plan.old.version, .known_size = plan.old.size, .once = true});
   if (!reader) return;
@@ -93,7 +98,7 @@ bool copies_in_server(Storage& from, Storage& to) {
 
 }  // namespace
 
-TransferReport foretold(Storage& from, Storage& to, int64_t size) {
+TransferReport estimated_report(Storage& from, Storage& to, int64_t size) {
   TransferReport report;
   (copies_in_server(from, to) ? report.copied_bytes : report.moved_bytes) = size;
   return report;
@@ -137,6 +142,11 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
   plan.write.brief = size <= kBlockBytes;
   plan.write.sparse = file != nullptr && file->has_holes();
   plan.write.part_bytes = wanted_part_bytes(plan, size);
+  if (job.options.replaces) {
+    using Condition = WriteOptions::Condition;
+    plan.write.condition = job.options.replaces->empty() ? Condition::kIfAbsent : Condition::kIfVersion;
+    plan.write.version = *job.options.replaces;
+  }
   return plan;
 }
 

@@ -27,7 +27,7 @@ struct CopyJob {
 // taken to be one whose bytes are cheap to read: a file system or memory.
 enum class Compare {
   kNothing,
-  kRecorded,      // the block hashes of both are known: nothing is read
+  kRecorded,      // the block hashes of both are known: neither is read
   kOldContent,    // those of the source are known: the old target is read
   kNewContent,    // those of the old target are known: the source is read, as it is anyway
   kBothContents,  // both are read
@@ -45,7 +45,7 @@ struct CopyPlan {
   ObjectInfo old;  // the target as it is; the rest is set where `compare` asks for it
   std::unique_ptr<RandomReader> old_reader;
   std::optional<formats::BlockHashes> old_hashes;
-  bool same_attributes = true;  // nothing but content would be written
+  bool same_attributes = true;  // only content would be written
   // Of an object of the same size without block hashes, on one side: what is on the other may prove to be it.
   std::string etag;
 
@@ -55,8 +55,8 @@ struct CopyPlan {
 // Errors: those of opening the source; corruption when it is not the version or size that `job.source` says.
 [[nodiscard]] Result<CopyPlan> plan_copy(const CopyJob& job, bool delta);
 
-// What a copy of `size` bytes to where nothing is to be compared will report of its bytes.
-TransferReport foretold(Storage& from, Storage& to, int64_t size);
+// What a copy of `size` bytes will report, where there is no old target to compare with.
+TransferReport estimated_report(Storage& from, Storage& to, int64_t size);
 
 // Whether all blocks of [offset, offset + size) are the same in both. REQUIRES: the range is whole blocks of `fresh`.
 bool same_blocks(std::span<const Hash128> fresh, const formats::BlockHashes& old, int64_t offset, int64_t size);

@@ -2,7 +2,7 @@
 #pragma once
 
 // What a sync has ended, in its order, until it is as durable as it is to be and may be reported. Small files are made
-// durable together, since a journal commits them at once, on a thread of its own while the next ones are copied.
+// durable together, since a journal commits them at once, on another thread while the next ones are copied.
 // Belongs to one thread, which `wake` tells to look for what is durable.
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 #include "millrace/base/executor.h"
 #include "millrace/base/sync.h"
-#include "millrace/sync/detail/slot.h"
+#include "millrace/sync/detail/pending_action.h"
 
 namespace millrace::sync {
 
@@ -20,17 +20,17 @@ class DurableBatches {
   // thread.
   DurableBatches(const Location& target, bool together, Progress* progress, std::function<void()> wake);
 
-  void add(std::shared_ptr<Slot> slot);
+  void add(std::shared_ptr<PendingAction> pending);
   // Whether what was added waits no longer for more: close() is to be called.
   bool is_full() const;
 
   // Begins to make durable what was added, once the batch before it is. Returns what may be reported: that one, and
-  // what was added where nothing of it is to be made durable.
-  Slots close();
+  // what was added, where all of it is durable already.
+  PendingActions close();
   // The batch that is under way, where it is durable by now; else none.
-  Slots take();
+  PendingActions take();
   // The same, and waits for it.
-  Slots wait();
+  PendingActions wait();
 
  private:
   void make_durable();
@@ -39,10 +39,10 @@ class DurableBatches {
   const bool together_;
   Progress* const progress_;
   const std::function<void()> wake_;
-  Slots added_;
+  PendingActions added_;
   int64_t added_bytes_ = 0;  // of those that are not durable
   Clock::time_point closed_ = Clock::now();
-  Slots under_way_;  // the other thread's until is_durable_
+  PendingActions under_way_;  // the other thread's until is_durable_
 
   Mutex mutex_;
   CondVar changed_;

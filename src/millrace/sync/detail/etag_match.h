@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Proof by S3's own checksum: content that is here is what an object holds when its MD5s give the object's ETag. An
-// object in parts has the MD5 of the parts' MD5s, so their size is guessed among those that tools use. An ETag that
-// does not fit proves nothing: the parts may have another size, the object may be encrypted with a key. Thread-safe.
+// Proof by a server's own hash: content that is here is what an object holds when its MD5s give the object's ETag in
+// S3, or when its SHA-256 or Git's SHA-1 is the file's version on the Hub. An S3 object in parts has the MD5 of the
+// parts' MD5s, so their size is guessed among those that tools use. An ETag that does not fit is no proof: the parts
+// may have another size, the object may be encrypted with a key. Thread-safe.
 
 #include <optional>
 #include <stop_token>
@@ -17,7 +18,8 @@
 
 namespace millrace::sync {
 
-// "0123...ef" or, for an object in parts, "0123...ef-17"; empty for what is no S3 object, or has another kind of ETag.
+// "0123...ef" or, for an object in parts, "0123...ef-17"; the version of a file of the Hub. Empty for what is neither,
+// or has another kind of ETag.
 std::string_view etag_of(const Storage& storage, const ObjectInfo& object);
 
 // The part sizes, in bytes, with which `size` bytes may have become an object with `etag`; 0 stands for no parts.
@@ -28,7 +30,7 @@ struct ProvenContent {
   std::vector<Hash128> blocks;  // of its blocks, where there is more than one
 };
 
-// Reads `content` once. Nothing where it is not proven to be the object's. Errors: those of reading, cancelled.
+// Reads `content` once. None where it is not proven to be the object's. Errors: those of reading, cancelled.
 [[nodiscard]] Result<std::optional<ProvenContent>> prove_by_etag(const RandomReader& content, std::string_view etag,
                                                                  const std::stop_token& stop);
 

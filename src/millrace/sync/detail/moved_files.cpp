@@ -4,12 +4,12 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/sync/detail/removal.h"
+#include "millrace/sync/removal.h"
 
 namespace millrace::sync {
 namespace {
 
-constexpr size_t kBatch = 1000;
+constexpr size_t kBatch = 1000;  // the keys that S3 removes with one request
 
 // The items of a spool in the order in which they were added.
 class Items {

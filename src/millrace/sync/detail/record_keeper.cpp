@@ -10,16 +10,16 @@
 namespace millrace::sync {
 namespace {
 
-constexpr int kPartShare = 20;  // of the time, what saving parts may take: 1/20
+constexpr int kSaveShare = 20;  // a choice: saving while the sync runs takes a twentieth of its time at most
 
 }  // namespace
 
 RecordKeeper::RecordKeeper(Storage& storage, std::string key, const Options& options)
     : storage_(storage),
       key_(std::move(key)),
-      part_key_(key_ + ".part"),
+      partial_key_(key_ + ".part"),
       options_(options),
-      next_part_(Clock::now() + options.save_every) {
+      next_save_(Clock::now() + options.save_every) {
   if (!options.writes) return;
   if (auto writer = RecordWriter::create()) {
     writer_ = std::move(*writer);
@@ -29,8 +29,8 @@ RecordKeeper::RecordKeeper(Storage& storage, std::string key, const Options& opt
 }
 
 std::unique_ptr<RecordReader> RecordKeeper::open_last() {
-  if (writes()) {  // a killed run may have left a part of its own
-    if (const auto merged = merge_records(storage_, key_, part_key_); !merged) {
+  if (writes()) {  // a killed run may have left what it had so far
+    if (const auto merged = merge_records(storage_, key_, partial_key_); !merged) {
       log(LogLevel::kWarning, "what a killed sync had recorded is not used: {}", merged.error().to_string());
     }
   }
@@ -52,24 +52,24 @@ void RecordKeeper::keep(const RecordEntry& entry) {
   }
 }
 
-void RecordKeeper::save_part() {
-  if (!is_to_be_saved() || Clock::now() < next_part_) return;
+void RecordKeeper::save_so_far() {
+  if (!is_to_be_saved() || Clock::now() < next_save_) return;
   const auto start = Clock::now();
-  if (const auto saved = writer_->commit(storage_, part_key_); !saved) {
+  if (const auto saved = writer_->commit(storage_, partial_key_); !saved) {
     log(LogLevel::kWarning, "the record is not kept while the sync runs: {}", saved.error().to_string());
-    next_part_ = Clock::time_point::max();
+    next_save_ = Clock::time_point::max();
     return;
   }
-  saved_part_ = true;
-  next_part_ = Clock::now() + std::max<Clock::duration>(options_.save_every, kPartShare * (Clock::now() - start));
+  saved_so_far_ = true;
+  next_save_ = Clock::now() + std::max<Clock::duration>(options_.save_every, kSaveShare * (Clock::now() - start));
 }
 
 void RecordKeeper::save() {
   if (!writes()) return;
   if (const auto saved = writer_->commit(storage_, key_); !saved) {
     log(LogLevel::kWarning, "no record is kept: {}", saved.error().to_string());
-  } else if (saved_part_) {
-    static_cast<void>(storage_.remove(std::span<const std::string>(&part_key_, 1)));
+  } else if (saved_so_far_) {
+    static_cast<void>(storage_.remove(std::span<const std::string>(&partial_key_, 1)));
   }
 }
 

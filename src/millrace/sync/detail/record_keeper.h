@@ -2,7 +2,7 @@
 #pragma once
 
 // The record of a sync over its run: what the last one, or a killed one, has left is read, a new one is written beside
-// it, in part now and then, and takes its place at the end. Nothing of this ends a sync: what fails is a warning, and
+// it, in part now and then, and takes its place at the end. No failure here ends a sync: it is a warning, and
 // the next sync compares more. Belongs to one thread.
 
 #include <chrono>
@@ -24,7 +24,7 @@ class RecordKeeper {
   // The record is at `key` of `storage`, which outlives this; parts of it are at `key` + ".part".
   RecordKeeper(Storage& storage, std::string key, const Options& options);
 
-  // What is known so far; nullptr: nothing that can be used.
+  // What is known so far; nullptr: no usable record.
   std::unique_ptr<RecordReader> open_last();
 
   // For the new record. REQUIRES: paths in byte order.
@@ -34,21 +34,21 @@ class RecordKeeper {
   bool has_changed() const { return has_changed_; }
 
   // What was kept so far, when it is time: seldom enough to cost little.
-  void save_part();
+  void save_so_far();
   bool is_to_be_saved() const { return writes() && has_changed_; }
-  // All of it. REQUIRES: is_to_be_saved() before the last keep(); nobody reads the last record any more.
+  // All of it. REQUIRES: is_to_be_saved() before the last keep(); the last record is not read any more.
   void save();
 
  private:
   bool writes() const { return writer_ != nullptr; }
 
   Storage& storage_;
-  const std::string key_, part_key_;
+  const std::string key_, partial_key_;
   const Options options_;
-  Clock::time_point next_part_;
+  Clock::time_point next_save_;
   std::unique_ptr<RecordWriter> writer_;
   bool has_changed_ = false;
-  bool saved_part_ = false;
+  bool saved_so_far_ = false;
 };
 
 }  // namespace millrace::sync

@@ -14,7 +14,7 @@ namespace millrace::sync {
 
 struct ResumeNote {
   Hash128 identity;   // of everything that must be the same: see copy_identity
-  int64_t parts = 0;  // the first so many are written
+  int64_t parts = 0;  // the number of parts, from the first on, that are written
   Hash128 digest;     // XXH3-128 of their content
   auto operator<=>(const ResumeNote&) const = default;
 };
@@ -24,7 +24,7 @@ Hash128 copy_identity(std::string_view source, std::string_view version, std::st
                       int64_t part_bytes);
 
 std::string serialize_note(const ResumeNote& note);
-// Nothing for what is not a whole note: damaged, of another version, of somebody else.
+// std::nullopt for what is not a whole note: damaged, of another version, of another program.
 std::optional<ResumeNote> parse_note(std::string_view text);
 
 }  // namespace millrace::sync

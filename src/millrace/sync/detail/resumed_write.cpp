@@ -24,7 +24,7 @@ std::map<int64_t, std::string> fitting_parts(const Writer& writer, int64_t size)
   return fitting;
 }
 
-// A dropped writer takes what was written with it. Without locks it may be somebody's, who is at it now.
+// A dropped writer removes what was written. Without locks another process may be writing it now.
 void leave_alone(std::unique_ptr<Writer> writer) {
   if (writer == nullptr) return;
   if (const Status left = writer->suspend(); !left) log(LogLevel::kInfo, "{}", left.error().to_string());
@@ -37,7 +37,7 @@ ResumedWrite find_resumable(const CopyJob& job, const CopyPlan& plan, int64_t pa
   Storage& storage = *job.to.storage;
   const auto uploads = storage.list_uploads(job.to.key);
   if (!uploads) {
-    log(LogLevel::kInfo, "nothing is gone on with: {}", uploads.error().to_string());
+    log(LogLevel::kInfo, "no earlier copy is resumed: {}", uploads.error().to_string());
     return best;
   }
   const bool notes = storage.capabilities().notes;
@@ -45,7 +45,7 @@ ResumedWrite find_resumable(const CopyJob& job, const CopyPlan& plan, int64_t pa
   for (const ObjectInfo& upload : *uploads) {
     if (upload.key != job.to.key) continue;
     auto writer = storage.resume_write(upload, plan.write);
-    if (!writer) {  // somebody is at it, or was done with it
+    if (!writer) {  // another process writes it, or has ended it
       best.has_vanished = best.has_vanished || writer.error().code() == ErrorCode::kNotFound;
       continue;
     }

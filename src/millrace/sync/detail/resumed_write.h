@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What an earlier process left of the same copy. Nothing here is trusted by its looks: the copy reads and compares.
+// What an earlier process left of the same copy. It is not trusted: the copy reads and compares.
 // Belongs to one thread.
 
 #include <map>
@@ -14,14 +14,14 @@
 namespace millrace::sync {
 
 struct ResumedWrite {
-  std::unique_ptr<Writer> writer;            // null: nothing was left
+  std::unique_ptr<Writer> writer;            // null: none was left
   ResumeNote note;                           // where notes are kept
   std::map<int64_t, std::string> part_md5s;  // by offset, elsewhere
   bool has_vanished = false;                 // an upload was listed, and then was not there
 };
 
-// Leftovers of this key that belong to another copy go, where a lock proves that nobody is at them; elsewhere they
-// stay. Parts of more than `part_limit_bytes` cannot be checked, nor gone on with.
+// Leftovers of this key that belong to another copy go, where a lock proves that no process writes them; elsewhere they
+// stay. Parts of more than `part_limit_bytes` cannot be checked or resumed.
 ResumedWrite find_resumable(const CopyJob& job, const CopyPlan& plan, int64_t part_limit_bytes);
 
 // Identifies this copy in notes.

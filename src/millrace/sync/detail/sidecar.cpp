@@ -46,6 +46,11 @@ std::optional<formats::BlockHashes> load_sidecar(Storage& storage, const ObjectI
   return *hashes;
 }
 
+void keep_sidecar(const Location& object, const formats::BlockHashes& hashes) {
+  const Status stored = store_sidecar(*object.storage, object.key, hashes);
+  if (!stored) log(LogLevel::kWarning, "{}: no block hashes are kept: {}", object.url, stored.error().to_string());
+}
+
 Status store_sidecar(Storage& storage, std::string_view key, const formats::BlockHashes& hashes) {
   return write_object(storage, sidecar_key(key), formats::serialize_block_hashes(hashes), {}, Durability::kVisible)
       .map([](const ObjectInfo&) {});

@@ -9,20 +9,24 @@
 
 #include "millrace/formats/block_hashes.h"
 #include "millrace/storage/storage.h"
+#include "millrace/storage/url.h"
 
 namespace millrace::sync {
 
 // "a/b/.millrace/c.blocks" for "a/b/c".
 std::string sidecar_key(std::string_view key);
 
-// Nothing when there are none, they are damaged, or they are of another version or size: hashes that do not fit are as
-// good as none.
+// std::nullopt when there are none, they are damaged, or they are of another version or size: hashes that do not fit
+// are as good as none.
 std::optional<formats::BlockHashes> load_sidecar(Storage& storage, const ObjectInfo& object);
 
 // An empty object beside which block hashes of another size lie has lost its content. Errors: corruption, naming both
 // and the way out.
 [[nodiscard]] Status check_not_emptied(Storage& storage, const ObjectInfo& object);
 
+// As store_sidecar(), with a warning where that fails: the object is right without them, the next copy of it only has
+// less to go by.
+void keep_sidecar(const Location& object, const formats::BlockHashes& hashes);
 [[nodiscard]] Status store_sidecar(Storage& storage, std::string_view key, const formats::BlockHashes& hashes);
 
 }  // namespace millrace::sync

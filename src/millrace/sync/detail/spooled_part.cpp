@@ -51,7 +51,7 @@ class SpooledPart final : public FileRange {
   int descriptor() const override { return descriptor_; }
   int64_t offset() const override { return 0; }
   int64_t size() const override { return size_; }
-  [[nodiscard]] Status check_unchanged() const override { return {}; }  // nobody else knows of it
+  [[nodiscard]] Status check_unchanged() const override { return {}; }  // no other process knows of it
 
  private:
   SpooledPart(int descriptor, int64_t size, std::string folder)
@@ -65,30 +65,44 @@ class SpooledPart final : public FileRange {
 }  // namespace
 
 Result<std::unique_ptr<FileRange>> spool_part(Storage& storage, const RandomReader& source, int64_t offset,
-                                              int64_t size, BufferPool& buffers, const std::stop_token& stop) {
+                                              int64_t size, std::span<std::byte> memory, BufferPool& buffers,
+                                              const std::stop_token& stop) {
+  struct Piece {
+    Buffer buffer;  // empty: it lies in `memory`
+    std::span<std::byte> content;
+  };
   ASSIGN_OR_RETURN(auto part, SpooledPart::make(size));
   CompletionQueue queue;
-  std::map<int64_t, Buffer> under_way;  // by their place in the part
+  std::map<int64_t, Piece> under_way;  // by their place in the part
+  bool memory_is_free = true;
   Status status;
   for (int64_t next = 0;;) {
     while (status && next < size) {
-      const auto bytes = static_cast<size_t>(std::min(kBlockBytes, size - next));
-      auto buffer = under_way.empty() ? buffers.acquire(bytes, stop) : buffers.try_acquire(bytes);
-      if (!buffer) status = tl::unexpected<Error>(std::move(buffer).error());
-      if (!buffer || !*buffer) break;
+      const auto bytes = static_cast<size_t>(std::min(std::ssize(memory), size - next));
+      Piece piece;
+      if (std::exchange(memory_is_free, false)) {
+        piece.content = memory.first(bytes);
+      } else {
+        auto buffer = buffers.try_acquire(bytes);
+        if (!buffer) status = tl::unexpected<Error>(buffer.error());
+        if (!buffer || !*buffer) break;
+        piece.buffer = *std::move(buffer);
+        piece.content = piece.buffer.span();
+      }
       const Operation read{.tag = static_cast<uint64_t>(next),
-                           .what = Operation::Read{&source, offset + next, buffer->span()},
+                           .what = Operation::Read{&source, offset + next, piece.content},
                            .stop = stop};
-      under_way[next] = *std::move(buffer);
+      under_way[next] = std::move(piece);
       storage.submit(std::span(&read, 1), queue);
       next += static_cast<int64_t>(bytes);
     }
     if (under_way.empty()) break;
     Completion done = queue.wait();
-    const auto block = under_way.find(static_cast<int64_t>(done.tag));
+    const auto ended = under_way.find(static_cast<int64_t>(done.tag));
     if (status) status = std::move(done.status);
-    if (status) status = part->write_at(block->first, block->second.span());
-    under_way.erase(block);
+    if (status) status = part->write_at(ended->first, ended->second.content);
+    memory_is_free = memory_is_free || !ended->second.buffer;
+    under_way.erase(ended);
   }
   RETURN_IF_ERROR(std::move(status));
   return part;

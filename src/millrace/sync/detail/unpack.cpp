@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kArchives{".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.zstd"};
 constexpr std::array<std::string_view, 4> kPacked{".gz", ".tgz", ".zst", ".zstd"};
-constexpr size_t kUnpackPieceBytes = 1 << 20;
-constexpr int64_t kCheckedBytes = 64 << 20;  // larger files are not looked into
+constexpr size_t kUnpackPieceBytes = 1 << 20;  // a choice; a stop is seen after each
+constexpr int64_t kCheckedBytes = 64 << 20;    // a choice: larger files, which would be held in memory, are not checked
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
 template <class Endings>
@@ -28,7 +28,7 @@ std::string_view first_line(std::string_view text) {
   return text.substr(0, text.find('\n'));
 }
 
-// Whether `content` has the form that the name says; nothing for names that say none.
+// Whether `content` has the form that the name says; std::nullopt for names that say none.
 std::optional<bool> has_its_form(std::string_view name, std::string_view content) {
   if (name.ends_with(".json")) return nlohmann::json::accept(content);
   if (name.ends_with(".jsonl")) return content.empty() || nlohmann::json::accept(first_line(content));

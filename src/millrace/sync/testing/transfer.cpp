@@ -77,7 +77,8 @@ void leave_unfinished(TransferEngine& engine, const Location& from, const Locati
              .skip = parts,
              .count = FaultRule::kForever,
              .error = Error(ErrorCode::kUnavailable, "the end")});
-  const Location broken{make_fault_storage(to.storage, plan), to.key, to.url};
+  // One write at a time, so that the parts that arrive are the first ones.
+  const Location broken{make_fault_storage(to.storage, plan, /*operations_at_once=*/1), to.key, to.url};
   const auto report = engine.copy(from, *from.storage->stat(from.key), broken);
   ASSERT_FALSE(report);
   ASSERT_EQ(to.storage->list_uploads(to.key)->size(), 1u) << report.error().to_string();

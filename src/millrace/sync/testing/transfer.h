@@ -3,9 +3,14 @@
 
 // What the tests of transfers share: storages of each kind, content, and copies that do not end. Not thread-safe.
 
+#include <gtest/gtest.h>
+
 #include <chrono>
+#include <iostream>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <utility>
 
 #include "millrace/base/testing/helpers.h"
 #include "millrace/storage/testing/parts_storage.h"
@@ -43,5 +48,28 @@ void overwrite_in_place(const std::string& path);
 // A child copies, and is killed with -9 a moment after it told that so many bytes are done. The answer is how many
 // were.
 int64_t copy_until_killed(const Location& from, const Location& to, int64_t bytes, std::chrono::microseconds after);
+
+class TransferTest : public ::testing::Test {
+ protected:
+  TransferTest() { std::cout << "MILLRACE_TEST_SEED=" << seed_ << "\n"; }
+
+  [[nodiscard]] Result<TransferReport> copy(const Location& from, const Location& to,
+                                            const TransferOptions& options = {}, std::stop_token stop = {}) {
+    const auto info = from.storage->stat(from.key);
+    if (!info) return tl::unexpected<Error>(info.error());
+    return engine_->copy(from, *info, to, options, std::move(stop));
+  }
+  TransferReport copied(const Location& from, const Location& to, const TransferOptions& options = {}) {
+    auto report = copy(from, to, options);
+    EXPECT_TRUE(report) << report.error().to_string();
+    EXPECT_EQ(engine_->memory_in_use_bytes(), 0);
+    return report ? *report : TransferReport();
+  }
+
+  const uint64_t seed_ = test_seed();
+  std::unique_ptr<TransferEngine> engine_ = *TransferEngine::create();
+  Place memory_ = memory_place(), local_ = local_place(), parts_ = parts_place();
+  Place other_memory_ = memory_place(), other_local_ = local_place(), other_parts_ = parts_place();
+};
 
 }  // namespace millrace::sync

@@ -13,6 +13,9 @@
 namespace millrace::local {
 namespace {
 
+// Removals by other processes that make_directories outlasts.
+constexpr int kMakeTries = 100;
+
 std::string or_root(const std::string& dir) {
   return dir.empty() ? "/" : dir;
 }
@@ -24,7 +27,7 @@ Result<Fd> open_directory(Syscalls& sys, const std::string& dir) {
 Status fsync_directory(Syscalls& sys, const std::string& dir) {
   ASSIGN_OR_RETURN(const Fd fd, open_directory(sys, dir));
   const int64_t result = retry([&] { return sys.fsync(fd.get()); });
-  // EINVAL: a file system that does not sync directories, so that there is nothing more to do.
+  // EINVAL: the file system does not sync directories.
   if (result < 0 && result != -EINVAL) return sys_fail(result, "sync directory " + or_root(dir));
   return {};
 }
@@ -38,23 +41,28 @@ bool is_known_durable(const Context& context, const std::string& dir) {
 }  // namespace
 
 Status make_directories(const Context& context, const std::string& dir) {
-  const auto exists = stat_path(*context.sys, or_root(dir));
-  if (exists && S_ISDIR(exists->st_mode)) return {};
   const auto in_the_way = [&] { return fail(ErrorCode::kInvalidArgument, "{} is not the directory it must be", dir); };
-  if (exists) return in_the_way();
-  const int reason = exists.error().sys_errno();
-  if (reason != ENOENT && reason != ENOTDIR) return tl::unexpected<Error>(exists.error());
-  RETURN_IF_ERROR(make_directories(context, parent_of(dir)));
-  const int64_t made = retry([&] { return context.sys->mkdir(dir.c_str(), 0777); });
-  if (made == -EEXIST) {  // another made it first, or it is a link to nowhere
-    const auto now = stat_path(*context.sys, dir);
-    return now && S_ISDIR(now->st_mode) ? Status() : in_the_way();
+  for (int i = 0; i < kMakeTries; ++i) {
+    const auto exists = stat_path(*context.sys, or_root(dir));
+    if (exists && S_ISDIR(exists->st_mode)) return {};
+    if (exists) return in_the_way();
+    const int reason = exists.error().sys_errno();
+    if (reason != ENOENT && reason != ENOTDIR) return tl::unexpected<Error>(exists.error());
+    RETURN_IF_ERROR(make_directories(context, parent_of(dir)));
+    const int64_t made = retry([&] { return context.sys->mkdir(dir.c_str(), 0777); });
+    if (made == 0) {
+      auto& state = context.state->get();
+      MutexLock lock(state.mutex);
+      state.durable_directories.erase(dir);
+      return {};
+    }
+    if (made != -EEXIST && made != -ENOENT) return sys_fail(made, "make directory " + dir);
+    struct stat link{};
+    const bool leads_nowhere = made == -EEXIST && context.sys->lstat(dir.c_str(), &link) == 0 && S_ISLNK(link.st_mode);
+    if (leads_nowhere) return in_the_way();
+    // Another process made `dir` first, or removed `dir` or its empty parent.
   }
-  if (made < 0) return sys_fail(made, "make directory " + dir);
-  auto& state = context.state->get();
-  MutexLock lock(state.mutex);
-  state.durable_directories.erase(dir);
-  return {};
+  return fail(ErrorCode::kUnavailable, "make directory {}: other processes keep removing it", dir);
 }
 
 Status remove_empty_directory(const std::string& dir) {
@@ -79,7 +87,7 @@ Status remove_empty_directory(const std::string& dir) {
 Status sync_directory(const Context& context, const std::string& dir) {
   Syscalls& sys = *context.sys;
   RETURN_IF_ERROR(fsync_directory(sys, dir));
-  // Whoever made the directories above, perhaps another process that has not synced them, this object depends on them.
+  // This object depends on the directories above, even if another process made them and has not synced them.
   std::vector<std::string> synced;
   for (std::string child = dir; child != context.root && !is_known_durable(context, child);) {
     const std::string parent = parent_of(child);

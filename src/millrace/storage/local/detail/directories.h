@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Private to local/: the directories above an object - made, locked, synced. Thread-safe.
+// Private to local/: makes, locks and syncs the directories above an object. Thread-safe.
 
 #include <string>
 
@@ -9,22 +9,22 @@
 
 namespace millrace::local {
 
-// Makes `dir` and what is missing above it. Errors: invalid_argument naming the file that is in the way.
+// Makes `dir` and missing directories above it. Errors: invalid_argument naming a file in the way.
 [[nodiscard]] Status make_directories(const Context& context, const std::string& dir);
 
-// Makes the entries of `dir`, and `dir` itself below the root, survive a power cut. A directory above `dir` that this
-// user may not read is taken to be durable, and nothing above a mount point is synced.
+// Makes the entries of `dir`, and `dir` itself below the root, survive a power cut. Directories above `dir` that this
+// user may not read count as durable. Directories above a mount point are not synced.
 [[nodiscard]] Status sync_directory(const Context& context, const std::string& dir);
 
-// Removes the directories in `dir` that hold nothing but such directories, then `dir`. Follows no link. Errors:
-// invalid_argument naming a file that is in the way, permission_denied.
+// Removes the empty directories below `dir`, then `dir`. Follows no link. Errors: invalid_argument naming a file in the
+// way, permission_denied.
 [[nodiscard]] Status remove_empty_directory(const std::string& dir);
 
-// Keeps a commit of if_version apart from every other commit and removal in the directory: that one locks
-// exclusively, the others share. Where nothing can be locked the others go on, since no if_version can succeed there.
+// Separates a commit with if_version from other commits and removals in the directory: it locks exclusively, the others
+// share the lock. Where locking is impossible the others continue, because if_version fails there.
 class DirectoryLock {
  public:
-  // Waits. Errors: unsupported, permission_denied; never for kShared.
+  // Waits for the lock. Errors: unsupported, permission_denied; none for kShared.
   [[nodiscard]] static Result<DirectoryLock> take(Syscalls& sys, const std::string& dir, LockMode mode);
   DirectoryLock(DirectoryLock&&) noexcept = default;
   DirectoryLock& operator=(DirectoryLock&&) = delete;

@@ -14,9 +14,9 @@
 namespace millrace::local {
 namespace {
 
-constexpr size_t kMostOpen = 256;  // files that are made durable at once
+constexpr size_t kMostOpen = 256;  // files that are made durable at once: a quarter of the usual limit of open files
 
-// Since Linux 5.17 syncfs() answers all errors of writing that came before it: 5.8 began with those of files' content.
+// Since Linux 5.17 syncfs() reports all earlier write errors. Since 5.8 it reports those of file content.
 bool syncfs_tells_errors() {
   struct utsname system{};
   if (uname(&system) != 0) return false;
@@ -34,23 +34,23 @@ bool is_read_only(const Context& context) {
   return retry([&] { return context.sys->statvfs(path.c_str(), &info); }) < 0 || (info.f_flag & ST_RDONLY) != 0;
 }
 
-// An error is told once to each who holds the file system open, and may be that of a file that another thread asks for
-// a moment later. So they ask one after the other, and after an error nobody does any more.
+// Each open descriptor of the file system gets an error once. It may belong to a file of another thread. So threads
+// call syncfs one after another, and none does after an error.
 bool write_out(const Context& context) {
   Syscalls& sys = *context.sys;
   ProcessState& state = context.state->get();
   MutexLock lock(state.file_system_mutex);
   if (state.file_system_failed) return false;
   const int fd = state.file_system.fd.get();
-  // Without a journal ext4 flushes the disk before it writes the last of its directories: fsync() flushes it again, and
-  // fails where the file system was given up. One that became read-only says that there was nothing to write.
+  // Without a journal ext4 flushes the disk before it writes its last directories. fsync() flushes again, and fails
+  // when the file system has shut down. A file system that became read-only reports success.
   const bool done =
       retry([&] { return sys.syncfs(fd); }) == 0 && retry([&] { return sys.fsync(fd); }) == 0 && !is_read_only(context);
   state.file_system_failed = !done;
   return done;
 }
 
-// True when all of them were written out in one call; whoever gets false asks for each.
+// True when one call wrote out all of them. After false, the caller syncs each.
 Result<bool> sync_file_system(const Context& context, std::span<const std::string> paths) {
   Syscalls& sys = *context.sys;
   const FileSystem& all = context.state->get().file_system;
@@ -62,8 +62,8 @@ Result<bool> sync_file_system(const Context& context, std::span<const std::strin
   return write_out(context);
 }
 
-// First all content is on its way to the disk, and where it lies is in the journal; then one commit of the journal and
-// few flushes of the disk serve all who wait for them.
+// First starts the writing of all files, which also places their blocks. Then one commit of the journal and few flushes
+// of the disk serve all waiting threads.
 Status sync_each(const Context& context, std::span<const std::string> paths) {
   Syscalls& sys = *context.sys;
   Executor& executor = context.state->get().syncers;
@@ -95,7 +95,7 @@ FileSystem open_file_system(Syscalls& sys, const std::string& root) {
   struct statfs kind{};
   const std::string path = root + "/.";
   if (!syncfs_tells_errors() || retry([&] { return sys.statfs(path.c_str(), &kind); }) < 0) return {};
-  // Others may do nothing, as FUSE, or much more.
+  // Other file systems may ignore syncfs, as FUSE does, or do much more.
   if (kind.f_type != EXT4_SUPER_MAGIC && kind.f_type != XFS_SUPER_MAGIC && kind.f_type != BTRFS_SUPER_MAGIC) return {};
   auto fd = open_fd(sys, path, O_RDONLY | O_DIRECTORY);
   if (!fd) return {};

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 
-// A file system or mount without flock answers one of these (NFS refuses exclusive locks on directories with EBADF).
+// The errors of a file system or mount without flock (NFS refuses exclusive locks on directories with EBADF).
 bool means_no_locks(int64_t result) {
   return result == -ENOSYS || result == -EOPNOTSUPP || result == -ENOLCK || result == -EINVAL || result == -EBADF;
 }
@@ -75,7 +75,7 @@ Fd& Fd::operator=(Fd&& other) noexcept {
 }
 
 void Fd::close() {
-  if (fd_ >= 0) sys_->close(std::exchange(fd_, -1));  // never again after EINTR: Linux has closed it
+  if (fd_ >= 0) sys_->close(std::exchange(fd_, -1));  // no retry after EINTR: Linux has closed it
 }
 
 Result<Fd> open_fd(Syscalls& sys, const std::string& path, int flags, mode_t mode) {
@@ -122,7 +122,7 @@ Status pwrite_all(Syscalls& sys, const Fd& fd, const std::string& path, int64_t 
     int64_t put = retry([&] {
       return sys.pwrite(fd.get(), data.data() + done, data.size() - done, offset + static_cast<int64_t>(done));
     });
-    if (put == 0) put = -EIO;  // no file system does this; without it the loop would not end
+    if (put == 0) put = -EIO;  // no file system does this; it bounds the loop
     if (put < 0) return sys_fail(put, fmt::format("write {} [{}, {})", path, offset, offset + std::ssize(data)));
     done += static_cast<size_t>(put);
   }

@@ -24,16 +24,16 @@
 
 namespace millrace::local {
 
-// The beginning of the names of files that are being written: ".millrace-tmp.host.nonce.pid.counter.target". The note
-// of such a file lies beside it and has "-note" behind the counter; a note being written, "-note-new".
+// Unfinished files have names ".millrace-tmp.host.nonce.pid.counter.target". The note of such a file lies beside it,
+// with "-note" behind the counter; a note being written has "-note-new".
 inline constexpr std::string_view kTempPrefix = ".millrace-tmp.";
 inline constexpr std::string_view kNoteMark = "-note";
 inline constexpr std::string_view kNewNoteMark = "-note-new";
 
-// The parts of such a name; nothing for a name that is not of this form.
+// The parts of such a name; nullopt for any other name.
 struct TempName {
   std::string_view counter;  // with the mark of a note
-  std::string_view target;   // cut where the whole name would be too long
+  std::string_view target;   // cut when the whole name would be too long
   bool is_note() const { return counter.ends_with(kNoteMark) || counter.ends_with(kNewNoteMark); }
 };
 std::optional<TempName> parse_temp_name(std::string_view name);
@@ -67,31 +67,31 @@ struct FileSystem {
 class ListWalk;
 class StreamPolicy;
 
-// They do little but wait for the disk, which flushes once for all who wait: with 8, files are durable ten times as
-// soon as one after the other, for less CPU; 16 gain nothing more.
+// These threads wait for the disk, which flushes once for all of them. With 8, files are durable ten times as soon as
+// with one, for less CPU. 16 were no faster.
 inline constexpr int kSyncThreads = 8;
 
-// What a process keeps for one storage.
+// The state of one storage in one process.
 struct ProcessState {
   ProcessState(Syscalls& sys, int io_threads, FileSystem whole)
       : file_system(std::move(whole)), executor(io_threads, "mr-local-io"), rings(sys, io_threads) {}
-  const FileSystem file_system;  // opened before anything is written, or it would not tell of errors; durable.h
+  const FileSystem file_system;  // opened before the first write, or it would miss errors; durable.h
   Mutex file_system_mutex;
   bool file_system_failed GUARDED_BY(file_system_mutex) = false;
   Executor executor;
-  Rings rings;  // what they do not do is for the executor, which outlives them
+  Rings rings;  // work that rings leave goes to the executor, which outlives them
   Executor syncers{kSyncThreads, "mr-local-sync"};
-  // Of a file system that was met: new files need a name from the first moment on.
+  // This file system has no O_TMPFILE: new files need a name from the start.
   std::atomic<bool> needs_names{false};
-  std::atomic<bool> told_of_owners{false};  // that files keep this user as their owner
+  std::atomic<bool> told_of_owners{false};  // a warning said that files keep this user as their owner
   Mutex mutex;
   // Directories whose entry in their parent is known to survive a power cut, and so on up to the root.
   std::unordered_set<std::string> durable_directories GUARDED_BY(mutex);
-  // Listings of which a page was given and the next may be asked for, the oldest first.
+  // Listings between two pages, the oldest first.
   std::vector<std::shared_ptr<ListWalk>> walks GUARDED_BY(mutex);
 };
 
-// What a storage shares with its readers and writers, which may outlive it.
+// Shared by a storage, its readers and its writers, which may outlive it.
 struct Context {
   std::string root;  // absolute; "" for "/"
   std::string name;  // "file:///root"
@@ -107,7 +107,7 @@ struct Context {
 [[nodiscard]] Result<std::string> path_of(const Context& context, std::string_view key);
 std::string parent_of(const std::string& path);
 
-// Runs a system call until it is not interrupted; its result, or -errno.
+// Repeats a system call while it is interrupted. Returns its result, or -errno.
 template <class Call>
 int64_t retry(Call&& call) {
   for (;;) {
@@ -117,18 +117,18 @@ int64_t retry(Call&& call) {
   }
 }
 
-// The Error of a `retry` result below zero.
+// The Error for a negative result of `retry`.
 inline tl::unexpected<Error> sys_fail(int64_t result, std::string_view what) {
   return tl::unexpected<Error>(errno_error(static_cast<int>(-result), what));
 }
 
 [[nodiscard]] Result<Fd> open_fd(Syscalls& sys, const std::string& path, int flags, mode_t mode = 0);
-// Takes O_NONBLOCK from a file that was opened with it; `flags` are those that stay. Calls take no notice of it, but a
-// ring believes that such a file never lets it wait, and would wait for a network in its own thread.
+// Clears O_NONBLOCK of an open file; `flags` are the ones that stay. Ordinary calls ignore it, but a ring believes that
+// such a file never blocks, and would wait for a network in its own thread.
 void wait_in_calls(const Fd& fd, int flags);
 [[nodiscard]] Result<struct stat> stat_path(Syscalls& sys, const std::string& path);
 [[nodiscard]] Result<struct stat> stat_fd(Syscalls& sys, const Fd& fd, const std::string& path);
-// Errors: corruption when the file ends before.
+// Errors: corruption when the file ends earlier.
 [[nodiscard]] Status pread_all(Syscalls& sys, const Fd& fd, const std::string& path, int64_t offset,
                                std::span<std::byte> out);
 [[nodiscard]] Status pwrite_all(Syscalls& sys, const Fd& fd, const std::string& path, int64_t offset,
@@ -142,12 +142,12 @@ std::string version_of(const struct stat& info);
 ObjectInfo object_info(std::string key, const struct stat& info);
 PosixAttributes posix_attributes(const struct stat& info);
 
-// The lock that says who is at work on a file or directory (flock; it goes with the process). False when another
-// holds it. Errors: unsupported where the file system has none.
+// Locks a file or directory (flock; the lock goes with the process). False when another process holds it. Errors:
+// unsupported where the file system has no locks.
 enum class LockMode { kShared, kExclusive };
 [[nodiscard]] Result<bool> try_lock(Syscalls& sys, const Fd& fd, const std::string& path, LockMode mode);
 [[nodiscard]] Status wait_lock(Syscalls& sys, const Fd& fd, const std::string& path, LockMode mode);
-// For all who share the descriptor, a forked child too; close() alone would leave the lock to the child.
+// Unlocks for all that share the descriptor, a forked child too; close() alone would leave the lock to the child.
 void unlock(Syscalls& sys, const Fd& fd);
 
 }  // namespace millrace::local

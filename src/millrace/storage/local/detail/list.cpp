@@ -9,10 +9,12 @@
 #include <cstring>
 #include <optional>
 
+#include "millrace/storage/page_token.h"
+
 namespace millrace::local {
 namespace {
 
-constexpr size_t kDirectoryBufferBytes = 64 << 10;
+constexpr size_t kDirectoryBufferBytes = 64 << 10;  // some 2,000 names a call
 
 bool is_gone(const Error& error) {
   return error.sys_errno() == ENOENT || error.sys_errno() == ENOTDIR;
@@ -43,7 +45,7 @@ Kind kind_of_mode(mode_t mode) {
   return S_ISREG(mode) ? Kind::kFile : S_ISDIR(mode) ? Kind::kDirectory : Kind::kSpecial;
 }
 
-// A link is what it leads to, if it is followed and leads somewhere.
+// A link counts as its target, if it is followed and has one.
 Result<Kind> kind_of(Syscalls& sys, const std::string& path, unsigned char type, bool follow_links) {
   if (type == DT_REG) return Kind::kFile;
   if (type == DT_DIR) return Kind::kDirectory;
@@ -84,7 +86,7 @@ Status add_entries(Syscalls& sys, const std::string& path, std::span<const char>
   return {};
 }
 
-// What was asked for and is there; nothing when it was removed since its directory was read.
+// The entry, if it is wanted and still there; nullopt when it was removed since its directory was read.
 Result<std::optional<ObjectInfo>> describe(const Context& context, const std::string& key, ObjectKind kind,
                                            bool others) {
   if (kind != ObjectKind::kFile) return ObjectInfo{.key = key, .kind = kind};
@@ -95,10 +97,11 @@ Result<std::optional<ObjectInfo>> describe(const Context& context, const std::st
   return object_info(key, *info);
 }
 
-// Listings that nobody goes on with are forgotten beyond this many.
+// Listings that are kept for their next page: one each for the few threads that list at once. Others read directories
+// again.
 constexpr size_t kWalksKept = 4;
 
-// The walk that a page token belongs to, if it is still there.
+// The walk to which a page token belongs, if it is still kept.
 std::shared_ptr<ListWalk> take_walk(ProcessState& state, std::string_view prefix, const ListOptions& options) {
   if (options.page_token.empty()) return nullptr;
   MutexLock lock(state.mutex);
@@ -111,7 +114,7 @@ std::shared_ptr<ListWalk> take_walk(ProcessState& state, std::string_view prefix
 }
 
 void keep_walk(ProcessState& state, std::shared_ptr<ListWalk> walk) {
-  std::shared_ptr<ListWalk> oldest;  // dropped outside the lock
+  std::shared_ptr<ListWalk> oldest;  // destroyed outside the lock
   MutexLock lock(state.mutex);
   state.walks.push_back(std::move(walk));
   if (state.walks.size() <= kWalksKept) return;
@@ -159,12 +162,12 @@ std::string_view directory_part(std::string_view prefix) {
 }
 
 bool ListWalk::continues(std::string_view prefix, const ListOptions& options) const {
-  return prefix == prefix_ && options.page_token == last_ && options.recursive == options_.recursive &&
+  return prefix == prefix_ && key_of_token(options.page_token) == last_ && options.recursive == options_.recursive &&
          options.follow_links == options_.follow_links && options.others == options_.others;
 }
 
 bool ListWalk::was_before(const std::string& key, bool descends) const {
-  const std::string& token = options_.page_token;
+  const std::string_view token = key_of_token(options_.page_token);
   return key <= token && !(descends && token.starts_with(key));
 }
 
@@ -174,7 +177,7 @@ void ListWalk::show(const std::string& dir, ObjectKind kind) {
   path_.enter_nothing();
 }
 
-// Leaves the level below alone when there is nothing to walk in `dir`.
+// Adds no level when `dir` has no entries to walk.
 Status ListWalk::enter(const Context& context, const std::string& dir) {
   auto directory = read_directory(*context.sys, context.path(dir.substr(0, dir.rfind('/'))),
                                   {.follow_links = options_.follow_links, .others = options_.others});
@@ -220,7 +223,7 @@ Result<ListPage> ListWalk::page(const Context& context, int64_t max_keys) {
       ASSIGN_OR_RETURN(object, describe(context, key, entry.kind, options_.others));
     }
     if ((is_prefix || object) && static_cast<int64_t>(page.objects.size() + page.prefixes.size()) == max_keys) {
-      page.next_page_token = last_;
+      page.next_page_token = page_token_behind(last_);
       return page;
     }
     ++level.at;

@@ -15,7 +15,7 @@ namespace millrace::local {
 // Reads one open file. Thread-safe.
 class LocalReader final : public RandomReader, public LocalFile {
  public:
-  // The read as one transfer that waits for the disk alone, where it is one; after which check_unchanged() is due.
+  // The read as one transfer that waits for the disk alone, if it is one. Call check_unchanged() after it.
   std::optional<Transfer> transfer(int64_t offset, std::span<std::byte> out) const;
 
   [[nodiscard]] static Result<std::unique_ptr<RandomReader>> open(std::shared_ptr<const Context> context,
@@ -30,7 +30,7 @@ class LocalReader final : public RandomReader, public LocalFile {
   std::unique_ptr<FileRange> file_range(int64_t offset, int64_t size) const override;
 
   const Fd& fd() const { return fd_; }
-  // Errors: corruption when the file is no longer what was opened.
+  // Errors: corruption when the file has changed since it was opened.
   [[nodiscard]] Status check_unchanged() const;
 
  private:
@@ -47,12 +47,12 @@ class LocalReader final : public RandomReader, public LocalFile {
 // Writes one file.
 class RingWriter : public Writer {
  public:
-  // The write as one transfer that waits for the disk alone, where it is one; after which transferred() is due.
+  // The write as one transfer that waits for the disk alone, if it is one. Call transferred() after it.
   virtual std::optional<Transfer> transfer(int64_t offset, std::span<const std::byte> data) const = 0;
   virtual void transferred(const Transfer& whole) = 0;
 };
 
-// As Storage::open_write; it is a RingWriter.
+// As Storage::open_write. The result is a RingWriter.
 [[nodiscard]] Result<std::unique_ptr<Writer>> open_local_writer(std::shared_ptr<const Context> context,
                                                                 std::string_view key, const WriteOptions& options);
 // As Storage::resume_write.

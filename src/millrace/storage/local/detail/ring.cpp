@@ -16,16 +16,17 @@
 namespace millrace::local {
 namespace {
 
-constexpr int kDepth = 32;  // transfers under way on one ring
-constexpr int kBatch = 8;   // transfers that a thread takes at once, so that the other threads get some
-constexpr std::chrono::milliseconds kPause{1};  // when the kernel lacks memory for a transfer
+constexpr int kDepth = 32;  // transfers under way on one ring; docs/benchmarks.md was measured with it
+// transfers that a thread takes at once; a quarter of a ring, so that the other threads get some
+constexpr int kBatch = 8;
+constexpr std::chrono::milliseconds kPause{1};  // before a retry when the kernel lacks memory for a transfer
 
 }  // namespace
 
 struct Rings::Shared {
   Shared(Syscalls& calls, int count) : sys(calls), threads(count) {}
-  // The one that has slept longest: who fell asleep just now may still be copying what it began.
-  void wake_one() REQUIRES_LOCK(mutex);  // under the lock, or it could end before it is woken
+  // Wakes the thread that has slept longest: one that just fell asleep may still be copying.
+  void wake_one() REQUIRES_LOCK(mutex);  // under the lock, or the thread could end before it is woken
 
   Syscalls& sys;
   const int threads;
@@ -35,13 +36,13 @@ struct Rings::Shared {
   // The highest priority first, then the order of submission.
   std::map<std::pair<int, uint64_t>, std::unique_ptr<RingTask>> queue GUARDED_BY(mutex);
   uint64_t sequence GUARDED_BY(mutex) = 0;
-  std::vector<Worker*> asleep GUARDED_BY(mutex);  // may begin more, and found nothing; the first longest ago
+  std::vector<Worker*> asleep GUARDED_BY(mutex);  // workers with room and an empty queue; the first slept longest
   std::vector<std::unique_ptr<Worker>> workers GUARDED_BY(mutex);
 };
 
 class Rings::Worker {
  public:
-  // Errors: nullptr, where there are no rings.
+  // nullptr where io_uring is not available.
   static std::unique_ptr<Worker> start(Shared& shared) {
     std::unique_ptr<Worker> worker(new Worker(shared));
     return worker->open() ? std::move(worker) : nullptr;
@@ -79,8 +80,8 @@ class Rings::Worker {
     }
   }
 
-  // What is to begin next; false when all is done. Falls asleep where it could begin more than is left in the queue,
-  // and wakes another where it could not.
+  // Takes the next transfers; false at the end. Sleeps when it has room and the queue is empty; wakes another worker
+  // when it has no room.
   bool take(std::vector<std::unique_ptr<RingTask>>& batch) {
     MutexLock lock(shared_.mutex);
     if (std::exchange(is_asleep_, false)) std::erase(shared_.asleep, this);
@@ -103,7 +104,7 @@ class Rings::Worker {
     const auto [fd, is_write, offset, memory] = *transfer;
     const int64_t asked = shared_.sys.ring_transfer(memory.size());
     if (asked < 0) return task->end(asked);
-    io_uring_sqe* const sqe = io_uring_get_sqe(&ring_);  // there are twice as many as are ever used
+    io_uring_sqe* const sqe = io_uring_get_sqe(&ring_);  // never null: there are twice as many entries as are used
     const auto size = static_cast<unsigned>(asked);
     const auto at = static_cast<__u64>(offset);
     if (is_write) {
@@ -121,7 +122,7 @@ class Rings::Worker {
     io_uring_sqe_set_data(sqe, nullptr);
   }
 
-  // What the kernel does not take now stays in the ring's memory and is taken by the next call.
+  // Entries that the kernel does not take now stay in the ring for the next call.
   void enter(bool wait) {
     const int entered = io_uring_submit_and_wait(&ring_, wait ? 1 : 0);
     if (entered < 0 && entered != -EINTR && io_uring_cq_ready(&ring_) == 0) std::this_thread::sleep_for(kPause);
@@ -142,7 +143,7 @@ class Rings::Worker {
     io_uring_cq_advance(&ring_, count);
     for (const auto& [ended, result] : std::span(all).first(count)) {
       if (ended == nullptr) {
-        if (result < 0) std::this_thread::sleep_for(kPause);  // then it is asked for again and again
+        if (result < 0) std::this_thread::sleep_for(kPause);  // and the transfer is submitted again
         expect_wake();
         continue;
       }
@@ -156,9 +157,9 @@ class Rings::Worker {
   io_uring ring_{};
   bool is_open_ = false;
   int wake_fd_ = -1;
-  uint64_t wakes_ = 0;  // read from there by the kernel
+  uint64_t wakes_ = 0;  // the kernel reads into it
   int under_way_ = 0;
-  bool is_asleep_ = false;  // is in Shared::asleep, or was taken out by who woke it
+  bool is_asleep_ = false;  // is in Shared::asleep, or a waking thread took it out
   Thread thread_;
 };
 

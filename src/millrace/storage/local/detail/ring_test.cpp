@@ -33,7 +33,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-// Counts what rings are asked to move, and may let them move less or nothing.
+// Counts the transfers of rings, and may let them move fewer bytes or none.
 class RingSyscalls final : public Syscalls {
  public:
   std::atomic<int64_t> moved{0};            // was asked for
@@ -254,7 +254,7 @@ class PipedTask final : public RingTask {
   bool is_done_ = false;
 };
 
-// What one thread of a ring has under way, and what then waits.
+// The transfers under way on one ring, and those that wait.
 constexpr int64_t kDepth = 32;
 
 class PipedRings : public RingTest {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <span>
 
 #include "millrace/base/units.h"
 #include "millrace/storage/local/lustre.h"
@@ -26,11 +27,18 @@ std::optional<Quota> kernel_quota(Syscalls& sys, const std::string& dir, const O
   struct dqblk block{};
   if (retry([&] { return sys.get_quota(dir.c_str(), owner.type, owner.id, &block); }) < 0) return std::nullopt;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
-  return Quota{.used_bytes = static_cast<int64_t>(block.dqb_curspace),
-               .hard_bytes = static_cast<int64_t>(block.dqb_bhardlimit) * kQuotaBlockBytes,
-               .soft_bytes = static_cast<int64_t>(block.dqb_bsoftlimit) * kQuotaBlockBytes,
-               .grace_is_over = block.dqb_btime != 0 && static_cast<int64_t>(block.dqb_btime) <= seconds};
+  const auto is_over = [&](uint64_t end) {
+    return end != 0 && static_cast<int64_t>(end) <= std::chrono::duration_cast<std::chrono::seconds>(now).count();
+  };
+  const auto bytes_of = [](uint64_t blocks) { return static_cast<int64_t>(blocks) * kQuotaBlockBytes; };
+  return Quota{.bytes = {.used = static_cast<int64_t>(block.dqb_curspace),
+                         .hard = bytes_of(block.dqb_bhardlimit),
+                         .soft = bytes_of(block.dqb_bsoftlimit),
+                         .grace_is_over = is_over(block.dqb_btime)},
+               .files = {.used = static_cast<int64_t>(block.dqb_curinodes),
+                         .hard = static_cast<int64_t>(block.dqb_ihardlimit),
+                         .soft = static_cast<int64_t>(block.dqb_isoftlimit),
+                         .grace_is_over = is_over(block.dqb_itime)}};
 }
 
 std::optional<Quota> quota_of(const Context& context, const std::string& dir, const Owner& owner, bool lustre) {
@@ -39,20 +47,39 @@ std::optional<Quota> quota_of(const Context& context, const std::string& dir, co
   return text ? parse_lfs_quota(*text) : std::nullopt;
 }
 
-// The bytes of a limit, behind which nothing can be written; 0 when there is none.
-int64_t limit_of(const Quota& quota) {
-  const bool soft_holds = quota.soft_bytes > 0 && quota.grace_is_over && quota.used_bytes > quota.soft_bytes;
-  return soft_holds ? quota.soft_bytes : quota.hard_bytes;
-}
-
-// "40*" -> 40. False for what is no number.
-bool parse_kib(std::string_view word, int64_t& bytes) {
+// "40*" -> 40; nullopt for text that is no number.
+std::optional<int64_t> parse_count(std::string_view word) {
   if (word.ends_with('*')) word.remove_suffix(1);
   int64_t count = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
-  if (error != std::errc() || end != word.data() + word.size() || count < 0) return false;
-  bytes = count * kQuotaBlockBytes;
-  return true;
+  if (error != std::errc() || end != word.data() + word.size() || count < 0) return std::nullopt;
+  return count;
+}
+
+// Used, soft, hard and grace, as lfs prints them.
+std::optional<QuotaLimit> parse_limit(std::span<const std::string_view> words, int64_t unit) {
+  constexpr size_t kUsed = 0, kSoft = 1, kHard = 2, kGrace = 3;
+  if (words.size() <= kGrace) return std::nullopt;
+  const auto used = parse_count(words[kUsed]), soft = parse_count(words[kSoft]), hard = parse_count(words[kHard]);
+  if (!used || !soft || !hard) return std::nullopt;
+  return QuotaLimit{.used = *used * unit,
+                    .hard = *hard * unit,
+                    .soft = *soft * unit,
+                    .grace_is_over = words[kGrace] == "none" || words[kGrace] == "expired"};
+}
+
+void lower_bytes(const Owner& owner, const QuotaLimit& quota, FreeSpace& free) {
+  if (quota.limit() == 0 || quota.left() >= free.bytes) return;
+  free.bytes = quota.left();
+  free.limit = fmt::format("the quota of {} {} ({}, of which {} are used)", owner.word, owner.id,
+                           format_bytes(quota.limit()), format_bytes(quota.used));
+}
+
+void lower_files(const Owner& owner, const QuotaLimit& quota, FreeSpace& free) {
+  if (quota.limit() == 0 || (free.files && quota.left() >= *free.files)) return;
+  free.files = quota.left();
+  free.files_limit = fmt::format("the quota of {} {} ({} files, of which {} are used)", owner.word, owner.id,
+                                 format_count(quota.limit()), format_count(quota.used));
 }
 
 }  // namespace
@@ -64,15 +91,13 @@ std::optional<Quota> parse_lfs_quota(std::string_view text) {
     at = std::min(text.find_first_of(" \t\n", begin), text.size());
     if (at > begin) words.push_back(text.substr(begin, at - begin));
   }
-  // Path, used, soft, hard, grace, and the same of files.
-  constexpr size_t kUsed = 1, kSoft = 2, kHard = 3, kGrace = 4;
-  if (words.size() <= kGrace) return std::nullopt;
-  Quota quota;
-  const bool good = parse_kib(words[kUsed], quota.used_bytes) && parse_kib(words[kSoft], quota.soft_bytes) &&
-                    parse_kib(words[kHard], quota.hard_bytes);
-  if (!good) return std::nullopt;
-  quota.grace_is_over = words[kGrace] == "none" || words[kGrace] == "expired";
-  return quota;
+  // Path, four of bytes, four of files.
+  constexpr size_t kLimitWords = 4;
+  if (words.size() <= kLimitWords) return std::nullopt;
+  const std::span<const std::string_view> limits = std::span(words).subspan(1);
+  const auto bytes = parse_limit(limits, kQuotaBlockBytes);
+  if (!bytes) return std::nullopt;
+  return Quota{.bytes = *bytes, .files = parse_limit(limits.subspan(kLimitWords), 1).value_or(QuotaLimit{})};
 }
 
 Result<FreeSpace> free_space_at(const Context& context, std::string path) {
@@ -87,17 +112,16 @@ Result<FreeSpace> free_space_at(const Context& context, std::string path) {
     path = parent_of(path);
   }
   FreeSpace free{.bytes = static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize)};
+  // Some file systems make inodes as they need them, and report none.
+  if (info.f_files > 0) free.files = static_cast<int64_t>(info.f_favail), free.files_limit = "the file system";
   const uid_t user = context.sys->geteuid();
   if (user == 0) return free;
   const bool lustre = is_lustre(*context.sys, or_root(path));
   for (const Owner& owner : {Owner{USRQUOTA, "-u", "user", user}, Owner{GRPQUOTA, "-g", "group", ::getegid()}}) {
     const auto quota = quota_of(context, or_root(path), owner, lustre);
-    if (!quota || limit_of(*quota) == 0) continue;
-    const int64_t left = std::max<int64_t>(0, limit_of(*quota) - quota->used_bytes);
-    if (left >= free.bytes) continue;
-    free = {.bytes = left,
-            .limit = fmt::format("the quota of {} {} ({}, of which {} are used)", owner.word, owner.id,
-                                 format_bytes(limit_of(*quota)), format_bytes(quota->used_bytes))};
+    if (!quota) continue;
+    lower_bytes(owner, quota->bytes, free);
+    lower_files(owner, quota->files, free);
   }
   return free;
 }

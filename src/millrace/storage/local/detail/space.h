@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Private to local/: how much an ordinary write may still use. Thread-safe.
+// Private to local/: the space that an ordinary write may still use. Thread-safe.
 
 #include <string>
 
@@ -9,21 +9,28 @@
 
 namespace millrace::local {
 
-// At `path`, or at the nearest directory above that exists: the least of what the file system has, which is also what
-// the quota of a directory tree leaves (XFS, ext4 projects), and of what the quotas of this user and its group leave.
-// Nothing holds root.
+// The free space at `path`, or at the nearest existing directory above: the least of what the file system reports
+// (which includes quotas of directory trees on XFS and ext4) and what the quotas of this user and its group leave. Root
+// has no quota.
 [[nodiscard]] Result<FreeSpace> free_space_at(const Context& context, std::string path);
 
-// What a quota leaves of its limit; both limits 0: nothing is limited.
-struct Quota {
-  int64_t used_bytes = 0;
-  int64_t hard_bytes = 0;
-  int64_t soft_bytes = 0;  // may be passed until its grace is over
+// A limit of a quota, of bytes or of files. Both limits 0: there is none.
+struct QuotaLimit {
+  int64_t used = 0;
+  int64_t hard = 0;
+  int64_t soft = 0;  // may be exceeded until its grace period ends
   bool grace_is_over = false;
+
+  // What cannot be exceeded; 0 when there is none.
+  int64_t limit() const { return soft > 0 && grace_is_over && used > soft ? soft : hard; }
+  int64_t left() const { return limit() > used ? limit() - used : 0; }
+};
+struct Quota {
+  QuotaLimit bytes, files;
 };
 
-// The quota of a user or group as `lfs quota -q` prints it: KiB, a line that is broken where the path is long, a star
-// behind what is passed. Nothing for another text.
+// Parses the quota of a user or group from `lfs quota -q`: KiB and files, a line that breaks after a long path, a star
+// behind an exceeded value. nullopt for any other text.
 std::optional<Quota> parse_lfs_quota(std::string_view text);
 
 }  // namespace millrace::local

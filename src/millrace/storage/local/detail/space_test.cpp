@@ -2,6 +2,7 @@
 #include "millrace/storage/local/detail/space.h"
 
 #include <gmock/gmock.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,7 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A user who is not root, with the quotas that a test gives.
+// A user other than root, with the quotas of a test.
 class QuotaSyscalls final : public Syscalls {
  public:
   std::map<int, struct dqblk> quotas;  // by type
@@ -77,6 +78,25 @@ TEST_F(SpaceTest, ASoftLimitHoldsOnceItsGraceIsOver) {
   EXPECT_EQ(free().bytes, 0);
 }
 
+TEST_F(SpaceTest, FilesHaveQuotasToo) {
+  struct statvfs whole{};
+  ASSERT_EQ(::statvfs(dir_.path().c_str(), &whole), 0);
+  EXPECT_EQ(free().files.has_value(), whole.f_files > 0);
+  struct dqblk block{};
+  block.dqb_ihardlimit = 1000;
+  block.dqb_curinodes = 993;
+  sys_.quotas[USRQUOTA] = block;
+  EXPECT_EQ(free().files, 7);
+  EXPECT_EQ(free().files_limit, "the quota of user 1234 (1,000 files, of which 993 are used)");
+  EXPECT_EQ(free().limit, "the file system");
+  block = {};
+  block.dqb_isoftlimit = 10;
+  block.dqb_curinodes = 20;
+  block.dqb_itime = 1;
+  sys_.quotas[USRQUOTA] = block;
+  EXPECT_EQ(free().files, 0) << "its grace is over";
+}
+
 TEST_F(SpaceTest, AWriteAndACheckSayWhatHolds) {
   sys_.quotas[USRQUOTA] = quota_block(100, 0);
   const auto refused = storage_->open_write("object", {.size_hint_bytes = 1 << 20});
@@ -100,14 +120,20 @@ TEST_F(SpaceTest, ALeftoverIsAsLargeAsWhatItReserved) {
 TEST(LfsQuota, ReadsWhatLfsPrints) {
   const auto plain = parse_lfs_quota("     /fsx   10240       0   20480       -       3       0       0       -\n");
   ASSERT_TRUE(plain);
-  EXPECT_EQ(plain->used_bytes, 10 << 20);
-  EXPECT_EQ(plain->hard_bytes, 20 << 20);
-  EXPECT_FALSE(plain->grace_is_over);
+  EXPECT_EQ(plain->bytes.used, 10 << 20);
+  EXPECT_EQ(plain->bytes.hard, 20 << 20);
+  EXPECT_FALSE(plain->bytes.grace_is_over);
+  EXPECT_EQ(plain->files.used, 3);
+  EXPECT_EQ(plain->files.limit(), 0);
   const auto broken = parse_lfs_quota("/fsx/a/very/long/path\n   30*      20   40    none   1  0  0  -\n");
   ASSERT_TRUE(broken);
-  EXPECT_EQ(broken->used_bytes, 30 << 10);
-  EXPECT_EQ(broken->soft_bytes, 20 << 10);
-  EXPECT_TRUE(broken->grace_is_over);
+  EXPECT_EQ(broken->bytes.used, 30 << 10);
+  EXPECT_EQ(broken->bytes.soft, 20 << 10);
+  EXPECT_TRUE(broken->bytes.grace_is_over);
+  const auto files = parse_lfs_quota("/fsx 1 0 0 - 120* 100 200 expired\n");
+  ASSERT_TRUE(files);
+  EXPECT_EQ(files->files.limit(), 100);
+  EXPECT_EQ(files->files.left(), 0);
   for (const char* text : {"", "quota is off", "/fsx [12] 0 20 - 1 0 0 -", "/fsx -1 0 20 - 1"}) {
     EXPECT_FALSE(parse_lfs_quota(text)) << text;
   }

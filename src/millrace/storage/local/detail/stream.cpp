@@ -14,17 +14,19 @@
 namespace millrace::local {
 namespace {
 
-constexpr size_t kAlignment = 4096;                // of offset, size and memory: no device that is in use asks for more
-constexpr size_t kPieceBytes = 1 << 20;            // smaller ones gain little, and many wait for the disk one by one
-constexpr int64_t kWrittenObjectBytes = 16 << 20;  // a smaller one may well be read soon, from memory
-constexpr size_t kLargestTransfer = size_t{1} << 30;  // the kernel moves no more than 2 GiB at once
-constexpr int64_t kBehindBytes = 32 << 20;            // written behind a stream before it is waited for and dropped
+constexpr size_t kAlignment = 4096;  // of offset, size and memory: the most that devices in use require
+// smaller pieces gain little, and many of them wait for the disk one by one
+constexpr size_t kPieceBytes = 1 << 20;
+constexpr int64_t kWrittenObjectBytes = 16 << 20;     // a smaller object is often read again soon, from memory
+constexpr size_t kLargestTransfer = size_t{1} << 30;  // the kernel moves at most 2 GiB in a call
+// written behind a stream before it is waited for and dropped: four parts of a copy
+constexpr int64_t kBehindBytes = 32 << 20;
 
 bool is_aligned(uint64_t value) {
   return value % kAlignment == 0;
 }
 
-// On ext4 and XFS direct transfers were as fast and cost a tenth of the CPU time (docs/design/storage.md); F2FS and
+// On ext4 and XFS direct transfers were as fast and cost a tenth of the CPU time (docs/benchmarks.md); F2FS and
 // Lustre are listed by their documentation. Left out: btrfs and ZFS, which compute checksums of cached pages, and NFS,
 // FUSE and overlays, which may serve the page cache of another host.
 constexpr std::array<int64_t, 4> kDirectFileSystems = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,
@@ -111,7 +113,7 @@ size_t Stream::read(int64_t offset, std::span<std::byte> out) const {
   });
 }
 
-// What was in memory before stays there: somebody uses it.
+// Pages that were cached before stay cached: another program uses them.
 size_t Stream::buffered_read(int64_t offset, std::span<std::byte> out, bool cached) const {
   const int64_t got = retry([&] { return sys_.pread(fd_.get(), out.data(), out.size(), offset); });
   if (got <= 0) return 0;
@@ -130,7 +132,7 @@ size_t Stream::direct_write(int64_t offset, std::span<const std::byte> data) con
   });
 }
 
-// The disk begins at once; what was written some time before is waited for and leaves the memory.
+// Starts the writing of this piece, then waits for older pieces and drops them from the cache.
 size_t Stream::buffered_write(int64_t offset, std::span<const std::byte> data) const {
   const int64_t put = retry([&] { return sys_.pwrite(fd_.get(), data.data(), data.size(), offset); });
   if (put <= 0) return 0;

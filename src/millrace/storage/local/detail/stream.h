@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Private to local/: large files that are read or written once, so that they need not stay in memory. A piece goes past
-// the page cache (O_DIRECT) on the file systems of disks, and through it elsewhere, after which it is dropped from the
-// cache. Thread-safe.
+// Private to local/: large files that are read or written once and need not stay in memory. On disk file systems a
+// piece bypasses the page cache (O_DIRECT). Elsewhere it goes through the cache and is dropped from it afterwards.
+// Thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@
 
 namespace millrace::local {
 
-// Which way large pieces go.
+// How large pieces are moved.
 class StreamPolicy {
  public:
   explicit StreamPolicy(LocalDirect mode) : mode_(mode) {}
@@ -23,11 +23,11 @@ class StreamPolicy {
   // The smallest object (written, or read once) and the smallest piece of it that are streamed.
   int64_t smallest_object_bytes(bool write) const;
   size_t smallest_piece_bytes() const;
-  // Objects are streams though nobody said that they are read once.
+  // Objects are streams even without OpenOptions::once.
   bool takes_all() const { return mode_ == LocalDirect::kAlways; }
-  // Whether pieces go past the page cache. `type` is statfs.f_type.
+  // Whether pieces bypass the page cache. `type` is statfs.f_type.
   bool is_direct(dev_t device, int64_t type);
-  // It refuses direct transfers that are aligned as they should be.
+  // Call when the file system refused a direct transfer that was aligned.
   void note_refusal(dev_t device);
 
  private:
@@ -36,25 +36,25 @@ class StreamPolicy {
   std::set<dev_t> refusing_ GUARDED_BY(mutex_);
 };
 
-// One open file as a stream. Moves what it can and answers how much; the rest, and every error, is left to the caller,
-// who does it in the ordinary way.
+// One open file as a stream. Moves what it can and returns how much. The caller moves the rest, and handles every
+// error, in the ordinary way.
 class Stream {
  public:
-  // Of the file at `path` that is open as `fd`: another descriptor for O_DIRECT, where that is the same file. REQUIRES:
-  // `sys`, `policy` and `fd` outlive the stream.
+  // A stream of the file at `path` that is open as `fd`. Opens a second descriptor for O_DIRECT, if it is the same
+  // file. REQUIRES: `sys`, `policy` and `fd` outlive the stream.
   Stream(Syscalls& sys, StreamPolicy& policy, const std::string& path, const Fd& fd, bool write);
 
   size_t read(int64_t offset, std::span<std::byte> out) const;
   size_t write(int64_t offset, std::span<const std::byte> data) const;
 
-  // The whole piece as one transfer past the page cache, where it would go there.
+  // The whole piece as one transfer past the page cache, if it would go that way.
   std::optional<Transfer> direct_transfer(int64_t offset, std::span<std::byte> memory, bool write) const;
 
  private:
   template <class Span, class Call>
   size_t move(Span bytes, Call&& call) const;
   bool is_cached(int64_t offset, size_t size) const;
-  // Whether the piece goes past the page cache, but for its end.
+  // Whether the piece, except its unaligned end, bypasses the page cache.
   bool goes_direct(int64_t offset, std::span<const std::byte> memory) const;
   size_t direct_write(int64_t offset, std::span<const std::byte> data) const;
   size_t buffered_read(int64_t offset, std::span<std::byte> out, bool cached) const;
@@ -63,7 +63,7 @@ class Stream {
   Syscalls& sys_;
   StreamPolicy& policy_;
   const Fd& fd_;
-  Fd direct_;  // empty where it cannot be had
+  Fd direct_;  // empty when O_DIRECT is not available
   dev_t device_ = 0;
   int64_t file_system_ = 0;  // statfs.f_type
 };

@@ -242,7 +242,7 @@ TEST_F(StreamTest, AFileRangeLeavesThePageCacheAsItWas) {
   EXPECT_TRUE(range->check_unchanged());
   range.reset();
   EXPECT_EQ(sys_.cached_bytes(fd.get(), 0, size), before);
-  // Where everything is to go past the page cache, nobody is told that it is there.
+  // With LocalDirect::kAlways, the storage does not ask whether a range is cached.
   EXPECT_FALSE(as_local_file(**open(LocalDirect::kAlways)->open_read("object"))->is_cached());
 
   range = as_local_file(*reader)->file_range(4096, 10);

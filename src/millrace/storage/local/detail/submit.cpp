@@ -4,13 +4,13 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/storage/detail/submit.h"
 #include "millrace/storage/local/detail/objects.h"
+#include "millrace/storage/submit.h"
 
 namespace millrace::local {
 namespace {
 
-// The transfer that an operation is, where it is one.
+// The transfer of an operation that is one.
 std::optional<Transfer> transfer_of(const Operation& operation) {
   if (const auto* read = std::get_if<Operation::Read>(&operation.what)) {
     const auto* reader = dynamic_cast<const LocalReader*>(read->reader);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Private to local/: Storage::submit. What waits for the disk alone goes to the rings, all else to the executor, also
-// what a ring could not move whole: so there is one place that knows short transfers, errors and other ways.
+// Private to local/: Storage::submit. Transfers that wait for the disk alone go to the rings. Everything else goes to
+// the executor, including transfers that a ring did not complete, so one place handles short transfers and errors.
 
 #include <span>
 

@@ -8,8 +8,8 @@
 namespace millrace::local {
 namespace {
 
-// A file whose writer is gone: nobody holds its lock. The answer holds the lock shared, so that a writer that has just
-// made the file and waits for its lock sees what happens to it. Empty when somebody does, or the file is gone.
+// Opens a file whose writer is gone: its lock is free. The result holds the lock shared, so a writer that has just made
+// the file and waits for the lock notices a removal. Empty when the lock is held, or the file is gone.
 Result<Fd> open_abandoned(Syscalls& sys, const std::string& path) {
   auto fd = open_fd(sys, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (!fd && fd.error().code() == ErrorCode::kNotFound) return Fd();
@@ -59,7 +59,7 @@ class UploadFinder {
     return {};
   }
 
-  // A note is no upload of its own, but for one that a crash left without its file.
+  // A note is not an upload, unless a crash left it without its file.
   Result<bool> has_owner(const std::string& path, const TempName& parsed) const {
     std::string owner = path;
     for (const std::string_view mark : {kNewNoteMark, kNoteMark}) {

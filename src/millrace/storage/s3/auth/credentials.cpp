@@ -18,8 +18,8 @@ namespace {
 
 using std::chrono::system_clock;
 
-constexpr std::chrono::minutes kRefreshBefore{5};
-constexpr std::chrono::seconds kRefreshAgain{30};
+constexpr std::chrono::minutes kRefreshBefore{5};  // the SDKs of AWS renew 5 to 15 minutes before
+constexpr std::chrono::seconds kRefreshAgain{30};  // ten tries before the old ones expire
 
 struct CredentialPlace {
   const char* name;
@@ -30,7 +30,7 @@ constexpr CredentialPlace kPlaces[] = {{"environment", from_environment},
                                        {"profile", from_profile},
                                        {"container", from_container},
                                        {"instance", from_instance}};
-// A profile that was named in so many words is not to lose against what happens to be in the environment.
+// A profile that the caller names wins over keys that happen to be in the environment.
 constexpr size_t kFirstOfNamedProfile = 2;
 
 Result<Credentials> look_everywhere(const ProviderContext& context, size_t first) {
@@ -53,7 +53,7 @@ Result<Credentials> look_everywhere(const ProviderContext& context, size_t first
 }  // namespace
 
 struct CredentialsProvider::Impl {
-  // Of one process. One load at a time: whoever set `loading` owns it.
+  // State of one process. One load at a time: the thread that set `loading` owns it.
   struct State {
     ~State() { stop.request_stop(); }
 
@@ -63,9 +63,9 @@ struct CredentialsProvider::Impl {
     system_clock::time_point refresh_at GUARDED_BY(mutex);
     bool loading GUARDED_BY(mutex) = false;
     std::optional<Error> failure GUARDED_BY(mutex);  // of the last load
-    std::unique_ptr<http::Client> client;            // the loader's; made when first needed
+    std::unique_ptr<http::Client> client;            // for loads; made at first use
     std::stop_source stop;
-    Thread refresher GUARDED_BY(mutex);  // last, so that it has ended before anything else goes
+    Thread refresher GUARDED_BY(mutex);  // last member, so it ends before the others are destroyed
   };
 
   explicit Impl(CredentialsOptions with) : options(std::move(with)), state([] { return std::make_unique<State>(); }) {}
@@ -91,7 +91,7 @@ struct CredentialsProvider::Impl {
     if (loaded) {
       mine.current = std::move(*loaded);
       mine.failure.reset();
-      // Those that live only minutes are used for half of them.
+      // Credentials that live for minutes only are renewed after half of their life.
       const auto expires = mine.current->expires;
       mine.refresh_at = expires == system_clock::time_point::max()
                             ? expires
@@ -109,7 +109,7 @@ struct CredentialsProvider::Impl {
     mine.refresher = Thread("mr-credentials", [this, &mine] { finish(mine, load(mine)); });
   }
 
-  // The answer; or nothing, and then the caller has to load.
+  // The credentials; or nullopt when the caller must load them.
   std::optional<Result<Credentials>> current_or_turn(State& mine) const {
     const MutexLock lock(mine.mutex);
     for (bool waited = false;; waited = true) {

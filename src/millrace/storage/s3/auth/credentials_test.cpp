@@ -121,7 +121,7 @@ TEST_F(CredentialsTest, StsIsAskedAgainWhenItIsBusy) {
   EXPECT_EQ(count, 3);
 }
 
-// Says who signed: "KEY" of "Credential=KEY/...".
+// The key that signed: "KEY" of "Credential=KEY/...".
 std::string signer(const http::ReceivedRequest& request) {
   const std::string authorization(request.header("authorization"));
   const size_t begin = authorization.find("Credential=") + 11;

@@ -10,9 +10,11 @@
 namespace millrace::s3 {
 namespace {
 
+// As botocore's for containers: 2 s, three tries.
 constexpr std::chrono::milliseconds kContainerLimit{2'000};
 constexpr int kContainerAttempts = 3;
-// The service may be away and give what has expired; AWS's servers then take it for longer.
+// A service in trouble may give expired credentials, which AWS's servers then accept for longer. As botocore, extends
+// them by 10 minutes.
 constexpr std::chrono::minutes kStretch{10};
 
 // "host" of "scheme://host:port/path"; "" when it cannot be told for sure.
@@ -30,7 +32,7 @@ bool is_ipv4_loopback(std::string_view host) {
   return host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
-// A token goes there, so plain HTTP only to this machine and to where AWS keeps such services.
+// The request carries a token, so plain HTTP is allowed only to this machine and to AWS's addresses for such services.
 bool may_receive_token(std::string_view url) {
   const std::string_view host = host_of(url);
   if (host.empty()) return false;
@@ -55,7 +57,7 @@ Result<std::string> container_token(const Environment& environment) {
   return token;
 }
 
-// Seconds, or a count; what cannot be read is the default, as AWS's tools have it.
+// Seconds, or a count. Unreadable text gives the default, as in AWS's tools.
 int small_number(const Environment& environment, const char* variable, int otherwise) {
   const std::string text = environment(variable);
   int number = 0;
@@ -69,7 +71,7 @@ bool is_true(std::string text) {
   return text == "true";
 }
 
-// The service of an instance, version 2: a token first, by a method that no open proxy would pass on.
+// The instance metadata service, version 2: gets a token first, by a method that open proxies do not forward.
 class InstanceService {
  public:
   explicit InstanceService(const ProviderContext& context) : context_(context) {
@@ -98,7 +100,7 @@ class InstanceService {
     request.url = base_ + "/latest/meta-data/iam/security-credentials/" + std::string(path);
     request.headers = {"x-aws-ec2-metadata-token: " + token};
     request.direct = true;
-    // It has answered once, so it is there: more patience.
+    // The service has answered once, so it exists: wait longer.
     return fetch_patiently(context_, std::move(request), std::max(attempts_, 3), limit_);
   }
 
@@ -152,7 +154,7 @@ Result<Found> from_container(const ProviderContext& context) {
   const Result<http::Response> response =
       fetch_patiently(context, std::move(request), kContainerAttempts, kContainerLimit);
   if (!response) {
-    // Whoever knows the path of the URL may ask too.
+    // The path of the URL is a secret too.
     const std::string_view path =
         std::string_view(url).substr(std::min(url.find('/', url.find("://") + 3), url.size()));
     return fail(response.error().code(), "{}", quotable(response.error().to_string(), {path}));

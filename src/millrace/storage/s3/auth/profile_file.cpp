@@ -34,8 +34,8 @@ tl::unexpected<Error> bad_line(std::string_view path, int64_t number, std::strin
   return fail(ErrorCode::kInvalidArgument, "{}, line {}: {}", path, number, why);
 }
 
-// Reads line by line. A line that is indented deeper than the last option goes on with its value; when that value was
-// empty so far, the indented lines are options of their own ("s3 =").
+// Reads line by line. A line that is indented deeper than the last option continues its value. When that value was
+// empty, the indented lines are nested options ("s3 =").
 class Parser {
  public:
   explicit Parser(std::string_view path) : path_(path) {}
@@ -115,7 +115,7 @@ std::string path_from(const Environment& environment, const char* variable, std:
 
 Result<std::vector<std::pair<std::string, ProfileSection>>> read_profile_file(const std::string& path) {
   std::error_code ignored;
-  // A device is no file to botocore either: /dev/null is the usual way to say "none".
+  // Devices count as missing, as in botocore: /dev/null is the usual way to say "none".
   if (!std::filesystem::is_regular_file(path, ignored)) return {};
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -130,7 +130,7 @@ void add_section(std::map<std::string, ProfileSection>& to, const std::string& n
   for (const auto& [key, values] : section.nested) known.nested[key] = values;
 }
 
-// The two words of [profile NAME], [sso-session NAME] and [services NAME]; other sections of the file are others' own.
+// The two words of [profile NAME], [sso-session NAME] and [services NAME]. Other sections are ignored.
 void add_config_section(AwsConfig& config, const std::string& header, const ProfileSection& section) {
   const Result<std::vector<std::string>> words = split_command(header);
   if (!words || words->size() != 2) return;

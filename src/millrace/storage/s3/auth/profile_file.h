@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The files that AWS's tools share, ~/.aws/config and ~/.aws/credentials, read as botocore reads them, and the
-// environment beside them. Values, not synchronised. No error quotes a line: it may hold a secret.
+// Reads ~/.aws/config and ~/.aws/credentials as botocore does, and the environment. Values, not synchronised. No error
+// quotes a line, because it may hold a secret.
 
 #include <functional>
 #include <map>
@@ -15,7 +15,7 @@
 
 namespace millrace::s3 {
 
-// The value of a variable; "" when it is not set, which AWS's tools take for the same.
+// The value of a variable; "" when it is not set, which means the same to AWS's tools.
 using Environment = std::function<std::string(const std::string& name)>;
 Environment process_environment();
 
@@ -28,7 +28,7 @@ struct ProfileSection {
   std::string get_nested(const std::string& name, const std::string& key) const;  // "" when there is none
 };
 
-// Sections by the text in their brackets; a repeated one adds to the first. `path` is for messages.
+// Sections by the text in their brackets. A repeated section adds to the first. `path` is for messages.
 [[nodiscard]] Result<std::vector<std::pair<std::string, ProfileSection>>> parse_profile_file(std::string_view text,
                                                                                              std::string_view path);
 
@@ -38,7 +38,7 @@ struct AwsConfig {
   bool profile_named = false;  // by AWS_PROFILE or by the caller, so it must exist
   std::string config_path;
   std::string credentials_path;
-  // What the credentials file says about a profile wins over the config file.
+  // The credentials file wins over the config file.
   std::map<std::string, ProfileSection> profiles;
   std::map<std::string, ProfileSection> sso_sessions;
   std::map<std::string, ProfileSection> services;
@@ -51,17 +51,16 @@ struct AwsConfig {
   std::string home() const;
 };
 
-// `profile` "" means AWS_PROFILE, then AWS_DEFAULT_PROFILE, then "default". Missing files are empty ones.
-// Errors: invalid_argument (a file that cannot be understood, a service section that does not exist), not_found (a
-// profile that was named).
+// `profile` "" means AWS_PROFILE, then AWS_DEFAULT_PROFILE, then "default". Missing files count as empty. Errors:
+// invalid_argument (a file that cannot be parsed, a service section that does not exist), not_found (a named profile).
 [[nodiscard]] Result<AwsConfig> load_aws_config(Environment environment, std::string profile = {});
 
-// Where the user wants requests of this service ("s3", "sts", "sso", "sso_oidc") to go; "" for AWS's own place.
+// The configured endpoint of this service ("s3", "sts", "sso", "sso_oidc"); "" for AWS's own.
 [[nodiscard]] Result<std::string> configured_endpoint(const AwsConfig& config, const std::string& service);
 
-// "amazonaws.com", or what the region's partition has instead.
+// "amazonaws.com", or the domain of the region's partition.
 std::string_view dns_suffix(std::string_view region);
-// Regions become parts of host names. Error: invalid_argument.
+// Whether a region can be part of a host name. Errors: invalid_argument.
 [[nodiscard]] Status check_region(std::string_view region);
 
 }  // namespace millrace::s3

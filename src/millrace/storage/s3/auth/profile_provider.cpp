@@ -11,7 +11,7 @@ bool has_keys(const ProfileSection& section) {
   return section.has("aws_access_key_id") || section.has("aws_secret_access_key");
 }
 
-// A role through other credentials; one through a token is a web identity.
+// A role that is assumed with other credentials; with a token it is a web identity.
 bool has_role(const ProfileSection& section) {
   return section.has("role_arn") && !section.has("web_identity_token_file");
 }
@@ -42,7 +42,7 @@ class ProfileChain {
   }
 
  private:
-  // Of a profile that only lends its credentials, its own keys come before its role: so one may name itself.
+  // A source profile gives its own keys before its role, so a profile may name itself as source.
   Result<Found> find_in(const std::string& name, const ProfileSection& section) {
     if (has_role(section) && (visited_.empty() || !has_keys(section))) return found(role(name, section));
     if (section.has("web_identity_token_file")) {

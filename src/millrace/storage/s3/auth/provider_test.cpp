@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long credentials are kept, and who fetches the next ones.
+// How long credentials are kept, and which thread fetches the next ones.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,7 +55,7 @@ TEST_F(ProviderTest, KeepsThemUntilFiveMinutesBeforeTheyExpire) {
   clock_.pass(54min);
   EXPECT_EQ(key_of(provider), "KEY-1");
   EXPECT_EQ(given_, 1);
-  // Now somebody fetches new ones, and nobody waits for that.
+  // Now a thread fetches new ones, and no caller waits for it.
   held_ = true;
   clock_.pass(2min);
   for (int i = 0; i < 10; ++i) EXPECT_EQ(key_of(provider), "KEY-1");

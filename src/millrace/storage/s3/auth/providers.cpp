@@ -12,8 +12,8 @@ namespace {
 
 using std::chrono::system_clock;
 
-constexpr std::chrono::milliseconds kProcessLimit{60'000};
-constexpr size_t kMaxQuoted = 400;
+constexpr std::chrono::milliseconds kProcessLimit{60'000};  // a login through a browser helper takes tens of seconds
+constexpr size_t kMaxQuoted = 400;                          // characters: some five lines of a terminal
 constexpr int kLastYear = 2200;
 constexpr int64_t kLastMs = (kLastYear - 1970) * int64_t{31'556'952'000};
 
@@ -63,7 +63,7 @@ std::optional<system_clock::time_point> parse_time(std::string_view text) {
   const std::chrono::year_month_day date(std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
                                          std::chrono::day(static_cast<unsigned>(day)));
   if (!well_formed || !date.ok() || hour > 23 || minute > 59 || second > 60) return std::nullopt;
-  // The clock counts nanoseconds in 64 bits, which ends in 2262; "9999-12-31" is a way to say never.
+  // The clock counts nanoseconds in 64 bits, which end in 2262. "9999-12-31" means never.
   if (year > kLastYear) return system_clock::time_point::max();
   if (year < 1970) return system_clock::time_point();
   if (take_char(text, ".")) text.remove_prefix(std::min(text.find_first_not_of("0123456789"), text.size()));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The single places that credentials come from. Each call asks anew; keeping is CredentialsProvider's work. Functions
-// are thread-safe and block; none puts a secret into an error.
+// The places from which credentials come. Each call asks anew; CredentialsProvider keeps results. Functions are
+// thread-safe and block. No error contains a secret.
 
 #include <chrono>
 #include <functional>
@@ -27,7 +27,7 @@ struct ProviderContext {
   std::stop_token stop;
 };
 
-// Nothing there is no error: then `missing` says what was looked for.
+// Finding none is no error: `missing` then says what was looked for.
 struct Found {
   std::optional<Credentials> credentials;
   std::string missing;
@@ -43,26 +43,26 @@ struct Found {
 
 struct RoleRequest {
   std::string role_arn;
-  std::string session_name;  // "" for one of ours
+  std::string session_name;  // "": a generated one
   std::string external_id;
   std::string duration_seconds;
 };
 [[nodiscard]] Result<Credentials> assume_role(const ProviderContext& context, const RoleRequest& role,
                                               const Credentials& source);
-// Reads the token from its file each time: whoever renews it writes it there.
+// Reads the token from its file each time, because a renewal writes it there.
 [[nodiscard]] Result<Credentials> assume_role_with_web_identity(const ProviderContext& context, const RoleRequest& role,
                                                                 const std::string& token_file);
 [[nodiscard]] Result<Credentials> sso_role_credentials(const ProviderContext& context, const std::string& profile_name,
                                                        const ProfileSection& profile);
 [[nodiscard]] Result<Credentials> credentials_of_process(const ProviderContext& context, const std::string& command);
 
-// --- shared by the sources
+// --- shared by the providers
 
-// Sends it, and again after a failure that may pass: no answer, 429 or 5xx.
+// Sends a request, and repeats it after failures that may pass: no answer, 429 or 5xx.
 [[nodiscard]] Result<http::Response> fetch_patiently(const ProviderContext& context, http::Request request,
                                                      int attempts, std::chrono::milliseconds time_limit);
 
-// The names under which an answer in JSON holds the parts.
+// The names of the fields in a JSON answer.
 struct JsonNames {
   const char* access_key = "AccessKeyId";
   const char* secret_key = "SecretAccessKey";
@@ -76,7 +76,7 @@ struct JsonNames {
 // "2026-11-21T12:00:00Z", also with a fraction, an offset, or "UTC" at the end.
 std::optional<std::chrono::system_clock::time_point> parse_time(std::string_view text);
 
-// A text of others for our messages: one line, not long, and with each of `secrets` blacked out.
+// Foreign text for a message: one line, short, with each of `secrets` blacked out.
 std::string quotable(std::string_view text, std::initializer_list<std::string_view> secrets = {});
 
 }  // namespace millrace::s3

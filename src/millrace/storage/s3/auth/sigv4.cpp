@@ -16,19 +16,19 @@ namespace {
 using Digest = std::array<unsigned char, 32>;
 
 const EVP_MD* sha256_algorithm() {
-  // Looking it up costs as much as hashing a request. Never freed: it lives as long as the process.
+  // Kept, because looking it up costs as much as hashing a request. Never freed.
   static const EVP_MD* const fetched = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   return fetched;
 }
 
-// OpenSSL fails here only without memory; the digest is then zeros and the server refuses the request.
+// OpenSSL fails here only when memory is short. The digest is then zeros, and the server refuses the request.
 Digest sha256(std::string_view bytes) {
   Digest digest{};
   EVP_Digest(bytes.data(), bytes.size(), digest.data(), nullptr, sha256_algorithm(), nullptr);
   return digest;
 }
 
-// HMAC-SHA256 (RFC 2104) of many texts with one key, which is hashed once: OpenSSL's own looks up its algorithm and
+// HMAC-SHA256 (RFC 2104) of many texts with one key, which is hashed once. OpenSSL's HMAC looks up the algorithm and
 // hashes the key for each text.
 class Hmac {
  public:
@@ -138,7 +138,7 @@ bool is_blank(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-// Without blanks at the ends, and with one space for each run of them inside.
+// Trims the ends, and replaces each run of blanks inside by one space.
 void append_header_value(std::string& out, std::string_view value) {
   const size_t begin = out.size();
   bool gap = false;
@@ -163,7 +163,7 @@ CanonicalHeaders canonical_headers(const SignInput& input, std::span<const Field
   for (const auto& fields : {input.headers, ours}) {
     for (const Field& field : fields) all.emplace_back(lower_case(field.first), field.second);
   }
-  // Values of one name stay in their order.
+  // Values of one name keep their order.
   std::ranges::stable_sort(all, {}, [](const auto& each) -> const std::string& { return each.first; });
   CanonicalHeaders out;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -181,7 +181,7 @@ CanonicalHeaders canonical_headers(const SignInput& input, std::span<const Field
   return out;
 }
 
-// The key of a day takes four HMACs, so the last ones are kept. Two, since a copy may go from one account to another.
+// The key of a day takes four HMACs, so the last two are kept: a copy may go from one account to another.
 struct DayKey {
   std::string secret, day, region, service;
   std::optional<Hmac> with_key;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// AWS Signature Version 4, as S3 and STS ask for it: from a request to the headers that prove who sends it. Functions
-// are thread-safe and take a few microseconds; the key of a day is kept per thread. Nothing here is logged.
+// AWS Signature Version 4 for S3 and STS: turns a request into the headers that prove its sender. Functions are
+// thread-safe and take a few microseconds. Each thread keeps the keys of the day. These functions log no lines.
 
 #include <chrono>
 #include <span>
@@ -22,7 +22,7 @@ struct Credentials {
   bool anonymous() const { return access_key.empty(); }
 };
 
-// x-amz-content-sha256 of a body that is not hashed.
+// The x-amz-content-sha256 of a body without a hash.
 inline constexpr std::string_view kUnsignedPayload = "UNSIGNED-PAYLOAD";
 
 using Field = std::pair<std::string, std::string>;  // of a query or of headers
@@ -32,7 +32,7 @@ struct SignInput {
   std::string_view host;           // as in the Host header: with the port unless it is the scheme's own
   std::string_view path;           // percent-encoded once, as it is sent; "/" at least
   std::span<const Field> query;    // raw
-  std::span<const Field> headers;  // what is signed beside the host and the headers of `Signed`; names in any case
+  std::span<const Field> headers;  // headers to sign beside the host and those of `Signed`; names in any case
   std::string_view payload_hash = kUnsignedPayload;  // or sha256_hex of the body
   std::chrono::system_clock::time_point time;
   std::string_view region;
@@ -40,8 +40,8 @@ struct SignInput {
 };
 
 struct Signed {
-  std::vector<Field> headers;  // to be sent beside those of SignInput
-  std::string query;           // encoded and sorted, to be sent as it is; without "?", and empty when there is none
+  std::vector<Field> headers;  // send these beside those of SignInput
+  std::string query;           // encoded and sorted; send it unchanged. Without "?"; empty when there is none
 };
 
 // Without headers when the credentials are anonymous.

@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 using std::chrono::system_clock;
 
-constexpr std::chrono::milliseconds kSsoLimit{20'000};
+constexpr std::chrono::milliseconds kSsoLimit{20'000};  // as any silent try (client/service.cpp)
 constexpr int kSsoAttempts = 3;
 constexpr std::chrono::minutes kRenewBefore{5};
 
@@ -64,7 +64,7 @@ std::string member(const json& object, const char* name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// Part of a header, so nothing in it may end one.
+// The text becomes part of a header, so it must not contain line ends.
 bool fits_a_header(std::string_view text) {
   return text.find_first_of("\r\n") == std::string_view::npos;
 }
@@ -77,7 +77,7 @@ Result<std::string> sso_endpoint(const ProviderContext& context, const SsoSettin
   return url;
 }
 
-// Beside the old one and renamed over it; readable by nobody else. That it fails is no harm: the token works.
+// Writes beside the old file and renames; only this user may read it. A failure is harmless: the token works.
 void save_token(const std::string& path, const json& token) {
   const std::string temporary = fmt::format("{}.millrace-{}", path, getpid());
   const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -88,7 +88,7 @@ void save_token(const std::string& path, const json& token) {
   if (!written || rename(temporary.c_str(), path.c_str()) != 0) unlink(temporary.c_str());
 }
 
-// A session's tokens live for an hour and come with what it takes to get the next one.
+// Tokens of a session live for an hour and come with the means to get the next one.
 Result<json> renewed_token(const ProviderContext& context, const SsoSettings& sso, const json& token) {
   ASSIGN_OR_RETURN(const std::string endpoint, sso_endpoint(context, sso, "sso_oidc", "oidc"));
   const std::string body = json{{"grantType", "refresh_token"},
@@ -122,7 +122,7 @@ Result<json> renewed_token(const ProviderContext& context, const SsoSettings& ss
   return renewed;
 }
 
-// What `aws sso login` has left, renewed when it is about to end.
+// The token that `aws sso login` stored, renewed when it is about to expire.
 Result<std::string> access_token(const ProviderContext& context, const SsoSettings& sso, const std::string& advice) {
   const std::string& key = sso.session.empty() ? sso.start_url : sso.session;
   const std::string path = fmt::format("{}/.aws/sso/cache/{}.json", context.config.home(), sha1_hex(key));

@@ -10,14 +10,14 @@
 namespace millrace::s3 {
 namespace {
 
-constexpr std::chrono::milliseconds kStsLimit{20'000};
+constexpr std::chrono::milliseconds kStsLimit{20'000};  // as any silent try (client/service.cpp)
 constexpr int kStsAttempts = 4;
 
 struct StsPlace {
   std::string url;  // ends with "/"
   std::string host;
   std::string path;
-  std::string region;  // that requests are signed for
+  std::string region;  // for which requests are signed
 };
 
 Result<StsPlace> sts_place(const AwsConfig& config) {
@@ -56,7 +56,7 @@ std::vector<Field> role_fields(const ProviderContext& context, const char* actio
           {"RoleSessionName", name}, {"ExternalId", role.external_id}, {"DurationSeconds", role.duration_seconds}};
 }
 
-// "AccessDenied: ..." of an answer that is no success.
+// "AccessDenied: ..." of a failed answer.
 std::string sts_refusal(const http::Response& response, std::initializer_list<std::string_view> secrets) {
   pugi::xml_document document;
   document.load_buffer(response.body.data(), response.body.size());
@@ -82,7 +82,7 @@ Result<Credentials> credentials_of_answer(const http::Response& response, const 
   return credentials;
 }
 
-// The answer's code says when to ask again, beside what its status says.
+// The answer's code may ask for a retry, in addition to its status.
 bool says_again(const http::Response& response) {
   if (response.status != 400) return false;
   return std::ranges::any_of(
@@ -90,7 +90,7 @@ bool says_again(const http::Response& response) {
       [&](std::string_view code) { return response.body.find(code) != std::string::npos; });
 }
 
-// `signer` null: the request carries its proof in the body.
+// `signer` null: the body of the request carries its proof.
 Result<Credentials> ask_sts(const ProviderContext& context, const std::vector<Field>& fields, const Credentials* signer,
                             std::initializer_list<std::string_view> secrets) {
   ASSIGN_OR_RETURN(const StsPlace place, sts_place(context.config));

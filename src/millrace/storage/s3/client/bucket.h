@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What one bucket's storage, readers and writers share. Thread-safe.
+// State that one bucket's storage, readers and writers share. Thread-safe.
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "millrace/base/executor.h"
 #include "millrace/base/per_process.h"
@@ -16,22 +18,22 @@
 
 namespace millrace::s3 {
 
-// What all who use a bucket have in common.
+// Shared by all users of a bucket.
 struct BucketState {
   struct Process {
-    Executor executor{4, "mr-s3-io"};  // for writes that are buffered, when they were submitted
+    Executor executor{4, "mr-s3-io"};  // for submitted writes that are buffered
     Mutex mutex;
     std::set<std::string> uploads GUARDED_BY(mutex);  // begun here
   };
 
-  // The server has answered a CRC-32C of ours with its own: it checks what it stores, and needs no MD5.
+  // The server has answered our CRC-32C with its own: it checks what it stores, so MD5 is not needed.
   std::atomic<bool> checks_crc{false};
   // The server compares If-Match of a PUT with the ETag without its quotes (radosgw before 18 does).
   std::atomic<bool> bare_conditions{false};
   PerProcess<Process> process{[] { return std::make_unique<Process>(); }};
 };
 
-// A value: with another `stop` it is the same bucket for another caller.
+// A value. A copy with another `stop` is the same bucket for another caller.
 struct Bucket {
   std::shared_ptr<Service> service;
   std::shared_ptr<BucketState> state = std::make_shared<BucketState>();
@@ -47,7 +49,7 @@ struct Bucket {
   Request request(http::Method method, std::string key = {}, Pairs query = {}) const {
     return {.method = method, .bucket = bucket, .key = std::move(key), .query = std::move(query), .stop = stop};
   }
-  // Waits for the answer; what is not 2xx is an error that begins with `what`.
+  // Waits for the answer. An answer other than 2xx is an error that begins with `what`.
   [[nodiscard]] Result<Answer> fetch(Request asked, std::string_view what) const;
   // Errors: not_found.
   [[nodiscard]] Result<ObjectInfo> head(const std::string& key) const;
@@ -59,15 +61,15 @@ inline bool is_success(const http::Response& response) {
   return response.status / 100 == 2;
 }
 
-// What a submitted operation calls at its end, on a thread of the transport: it must be brief.
+// Called at the end of a submitted operation, on a thread of the transport. It must return quickly.
 using OnDone = std::function<void(Status)>;
 
-// Which bytes a reader stands for. A value.
+// The bytes of a reader. A value.
 struct PinnedObject {
   std::string bucket, key, url;
   int64_t size = 0;
   std::string version;
-  bool check = true;  // against the checksum that the server keeps of the whole
+  bool check = true;  // compare with the checksum that the server keeps of the whole
 };
 
 // The reader of one version of an object. Thread-safe.
@@ -80,7 +82,7 @@ class S3Reader final : public RandomReader {
   std::string_view version() const override { return object_->version; }
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
 
-  // As read_at, without waiting. `out` stays alive until `done`.
+  // As read_at, without waiting. `out` must live until `done`.
   void start_read(int64_t offset, std::span<std::byte> out, std::stop_token stop, Clock::time_point deadline,
                   OnDone done) const;
   const PinnedObject& object() const { return *object_; }
@@ -98,8 +100,8 @@ class S3Reader final : public RandomReader {
                                                              const WriteOptions& options);
 [[nodiscard]] Result<std::unique_ptr<Writer>> resume_s3_writer(std::shared_ptr<Bucket> bucket, const ObjectInfo& upload,
                                                                const WriteOptions& options);
-// Starts the upload of a whole part from the caller's memory or file, without waiting; false when the writer is not one
-// of ours or the range is no whole part. REQUIRES: a write.
-bool start_part_write(const Operation& operation, const OnDone& done);
+// Starts the uploads of those `operations` that write whole parts from the caller's memory or file, without waiting,
+// and says which these are. Parts that are given together are hashed together.
+std::vector<bool> start_part_writes(std::span<const Operation> operations, CompletionQueue& queue);
 
 }  // namespace millrace::s3

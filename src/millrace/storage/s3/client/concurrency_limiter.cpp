@@ -8,11 +8,12 @@
 namespace millrace::s3 {
 namespace {
 
-constexpr double kShrink = 0.6;
+constexpr double kShrink = 0.6;  // TCP halves (RFC 5681); a server's 503 comes earlier than a lost packet
 constexpr double kSmallestWindow = 1;
-// Answers to requests that were sent before the window shrank say nothing about the smaller one.
+// For this long after a shrink, refusals do not shrink again: they answer requests that were sent before it. Several
+// round trips within a region.
 constexpr auto kShrinkPause = std::chrono::milliseconds(100);
-// What the limits let through at once after a pause.
+// What the limits let through at once after a pause: as much as they allow in this time.
 constexpr auto kBurst = std::chrono::milliseconds(100);
 
 Clock::duration to_duration(double value) {
@@ -50,8 +51,7 @@ void ConcurrencyLimiter::enter(int64_t bytes, Go go) {
   go(begin);
 }
 
-void ConcurrencyLimiter::slow_down() {
-  const auto now = Clock::now();
+void ConcurrencyLimiter::slow_down(Clock::time_point now) {
   MutexLock lock(mutex_);
   if (now - shrunk_ < kShrinkPause) return;
   shrunk_ = now;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How much is asked of a server at once. The window of requests under way shrinks when the server says that it has too
-// much to do and grows again with what it answers (additive increase, multiplicative decrease, as TCP's congestion
-// avoidance, RFC 5681 3.1); beside it stand the limits that the user set. Thread-safe.
+// Limits the requests under way to a server. The window shrinks when the server says "slow down" and grows with each
+// answer (additive increase, multiplicative decrease, as TCP's congestion avoidance, RFC 5681, 3.1). The user's limits
+// of requests and bytes a second apply too. Thread-safe.
 
 #include <cstdint>
 #include <deque>
@@ -23,17 +23,17 @@ class ConcurrencyLimiter {
  public:
   explicit ConcurrencyLimiter(const RequestLimits& limits) : limits_(limits), window_(limits.max_under_way) {}
 
-  // Runs `go` now or, when the window is full, from a later leave(); `go` gets the moment before which the limits ask
-  // it not to begin.
+  // Runs `go` now or, when the window is full, from a later leave(). `go` gets the earliest moment at which the limits
+  // let it start.
   using Go = std::function<void(Clock::time_point not_before)>;
   void enter(int64_t bytes, Go go);
-  // A request is over.
+  // A request has ended.
   void leave();
-  // The server says that it has too much to do; the request stays under way, to be tried again.
-  void slow_down();
+  // The server says "slow down". The request keeps its slot until its retry. `now` is another clock's in a simulation.
+  void slow_down(Clock::time_point now = Clock::now());
 
   double window() const;
-  // Requests that have entered and not left.
+  // Requests that have entered and not left yet.
   int under_way() const;
 
  private:

@@ -13,7 +13,7 @@
 namespace millrace::s3 {
 
 std::string base64_md5(std::span<const std::byte> bytes);
-// Of a digest of Md5::finish().
+// Hexadecimal of a digest of Md5::finish().
 std::string base64(std::string_view digest);
 std::string hex(std::string_view digest);
 // 32 hexadecimal digits.
@@ -22,7 +22,7 @@ bool is_md5(std::string_view etag);
 std::string multipart_etag(std::span<const std::string> part_etags);
 // A CRC-32C, big-endian, in base64.
 std::string base64_crc32c(uint32_t crc);
-// A big-endian number of `bytes` bytes (at most 8) in base64; nothing for anything else.
+// Parses a big-endian number of `bytes` bytes (at most 8) in base64; nullopt for any other text.
 std::optional<uint64_t> parse_base64_number(std::string_view text, size_t bytes);
 
 }  // namespace millrace::s3

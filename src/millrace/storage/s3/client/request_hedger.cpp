@@ -7,13 +7,13 @@
 namespace millrace::s3 {
 namespace {
 
-constexpr size_t kLearnEvery = 32;  // and not before as many are known
-constexpr double kOfMedian = 3;
-constexpr auto kShortest = std::chrono::milliseconds(20);
-constexpr auto kTick = std::chrono::milliseconds(5);  // those that end together are looked at together
-constexpr int64_t kMemoryBytes = 8 << 20;
-constexpr int64_t kOneOf = 20;
-constexpr int64_t kHeadStart = 2;
+constexpr size_t kLearnEvery = 32;  // and not before this many are known: a 95th percentile of fewer is their maximum
+constexpr double kOfMedian = 3;     // keeps a slow link quiet: there all GETs take about the median
+constexpr auto kShortest = std::chrono::milliseconds(20);  // a shorter lag is not worth a request
+constexpr auto kTick = std::chrono::milliseconds(5);       // GETs whose patience ends together are handled together
+constexpr int64_t kMemoryBytes = 8 << 20;                  // one piece of a read (object/ranged_read.cpp)
+constexpr int64_t kOneOf = 20;     // 5 % more requests at most, as in Dean and Barroso's example
+constexpr int64_t kHeadStart = 2;  // second requests before twenty GETs have been made
 
 size_t class_of(int64_t bytes) {
   return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(bytes, 0))));

@@ -13,9 +13,9 @@
 namespace millrace::s3 {
 namespace {
 
-constexpr size_t kQuotedBytes = 300;  // of an answer that makes no sense, in an error
+constexpr size_t kQuotedBytes = 300;  // of an unexpected answer, in an error: some four lines of a terminal
 
-// `name` of the root element; a namespace prefix would be an answer of no server known.
+// The root element, if it has this name. No known server uses a namespace prefix.
 Result<pugi::xml_node> parse_root(std::string_view body, const char* name, pugi::xml_document& document) {
   const auto parsed = document.load_buffer(body.data(), body.size(), pugi::parse_default, pugi::encoding_utf8);
   const pugi::xml_node root = document.child(name);
@@ -64,7 +64,7 @@ std::string key_in(const pugi::xml_node& node, const char* name, bool encoded) {
 
 using http::Time;
 
-// "2026-11-21T11:33:55.123Z"; the epoch for what is none.
+// "2026-11-21T11:33:55.123Z"; the epoch for any other text.
 Time parse_iso_time(const char* text) {
   std::tm parts{};
   const char* rest = ::strptime(text, "%Y-%m-%dT%H:%M:%S", &parts);
@@ -149,7 +149,7 @@ Result<ListPage> parse_list(std::string_view body) {
   if (std::string_view(root.child_value("IsTruncated")) == "true") {
     page.next_page_token = root.child_value("NextContinuationToken");
     if (page.next_page_token.empty()) {
-      return fail(ErrorCode::kUnavailable, "the server said that the listing goes on, and not where");
+      return fail(ErrorCode::kUnavailable, "the server said that the listing continues, but not where");
     }
   }
   return page;
@@ -255,7 +255,7 @@ std::optional<ContentChecksum> checksum_of(const http::Response& response) {
   if (response.header("x-amz-checksum-type") == "COMPOSITE") return std::nullopt;
   for (const Header& header : kHeaders) {
     const auto value = parse_base64_number(response.header(header.name), header.bytes);
-    if (value) return ContentChecksum{header.kind, *value};
+    if (value) return ContentChecksum{header.kind, fmt::format("{:0{}x}", *value, 2 * header.bytes)};
   }
   return std::nullopt;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What S3 answers, read (XML as in the Amazon S3 API Reference). Functions are thread-safe; a body that is no such
-// answer is `unavailable`: something between us and the server spoke.
+// Parses S3's answers (XML of the Amazon S3 API Reference). Functions are thread-safe. Any other body is `unavailable`:
+// a device between us and the server answered.
 
 #include <optional>
 #include <string>
@@ -17,11 +17,11 @@ namespace millrace::s3 {
 struct ErrorResponse {
   std::string code, message, region;
 };
-// Of an <Error> document; empty fields for anything else.
+// The fields of an <Error> document; empty for any other body.
 ErrorResponse parse_error(std::string_view body);
 
-// The Error of an answer whose status is not 2xx (or whose body says so), saying what was wanted, what came back and
-// the server's own words.
+// The Error of a failed answer (by its status or its body). The message gives the request, the status and the server's
+// words.
 Error error_of(const http::Response& response, std::string_view what);
 
 struct UploadPage {
@@ -43,20 +43,20 @@ struct PartPage {
 [[nodiscard]] Result<UploadPage> parse_uploads(std::string_view body);
 [[nodiscard]] Result<PartPage> parse_parts(std::string_view body);
 [[nodiscard]] Result<std::string> parse_upload_id(std::string_view body);
-// Of CompleteMultipartUpload, CopyObject and UploadPartCopy; "" where the server leaves it out.
+// The ETag of CompleteMultipartUpload, CopyObject and UploadPartCopy; "" where the server omits it.
 [[nodiscard]] Result<std::string> parse_etag(std::string_view body);
-// Of DeleteObjects: the first key that could not be removed.
+// The first key that DeleteObjects could not remove.
 [[nodiscard]] Status parse_removed(std::string_view body);
 
 // Size, version, time, metadata from the headers of GET or HEAD.
 [[nodiscard]] Result<ObjectInfo> parse_object(std::string key, const http::Response& response);
 
-// A request with this header, set to ENABLED, is answered with the checksum that S3 keeps of the whole object.
+// With this request header set to ENABLED, S3 answers with the checksum that it keeps of the whole object.
 inline constexpr const char* kChecksumMode = "x-amz-checksum-mode";
-// Nothing where there is none that we compute, or where it is one of the parts' checksums.
+// nullopt when there is no checksum that we compute, or it is a checksum of the parts' checksums.
 std::optional<ContentChecksum> checksum_of(const http::Response& response);
 
-// Without the quotes, and without the W/ of a weak one.
+// Removes the quotes, and the W/ of a weak ETag.
 std::string_view bare_etag(std::string_view etag);
 
 }  // namespace millrace::s3

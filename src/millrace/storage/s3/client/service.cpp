@@ -14,20 +14,13 @@
 namespace millrace::s3 {
 namespace {
 
-// Waiting doubles from the first to the longest; of each, half is random, so that many clients spread.
+// The wait doubles from the first to the longest. Half of each is random, so that many clients spread.
 constexpr std::chrono::milliseconds kFirstWait(50), kLongestWait(5'000);
-// No try is silent for longer, whatever the timeout; a slow one ends as http::Request says.
+// No try is silent for longer, whatever the timeout. http::Request bounds slow ones.
 constexpr std::chrono::milliseconds kLongestSilence(20'000), kShortestSilence(100);
-// What may fail late may be long in the making, and the server says no more meanwhile than that it lives.
+// A request that may fail late (complete, copy) may take the server this long, while it sends only signs of life.
 constexpr std::chrono::minutes kLatest(30);
-constexpr int64_t kClockTolerance_s = 60;
-
-Clock::duration wait_before(int failed_tries) {
-  static thread_local std::mt19937_64 random{std::random_device()()};
-  const auto longest = std::min<Clock::duration>(kLongestWait, kFirstWait * (1 << std::min(failed_tries - 1, 10)));
-  const auto half = longest / 2;
-  return half + Clock::duration(static_cast<Clock::rep>(random() % static_cast<uint64_t>(half.count() + 1)));
-}
+constexpr int64_t kClockTolerance_s = 60;  // far within the 15 minutes that AWS allows
 
 bool is_overload(int status, std::string_view code) {
   return status == 503 || status == 429 || code == "SlowDown" || code == "RequestLimitExceeded";
@@ -39,7 +32,7 @@ bool may_pass(int status, std::string_view code) {
          code == "BadDigest" || code == "XAmzContentChecksumMismatch" || code == "IncompleteBody";
 }
 
-// What may stand in a host's name.
+// Whether the text may be part of a host name.
 bool is_region(std::string_view text) {
   return !text.empty() && text.size() <= 63 && text.front() != '-' && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
@@ -50,12 +43,19 @@ bool may_pass(const Error& error) {
   return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kTimeout;
 }
 
-// Requests for S3 at AWS name the bucket in the host where its name can stand in one below the wildcard certificate.
+// At AWS the host names the bucket, if the wildcard certificate covers that host.
 bool fits_host(std::string_view bucket) {
   return bucket.find('.') == bucket.npos;
 }
 
 }  // namespace
+
+Clock::duration wait_before(int failed_tries) {
+  static thread_local std::mt19937_64 random{std::random_device()()};
+  const auto longest = std::min<Clock::duration>(kLongestWait, kFirstWait * (1 << std::min(failed_tries - 1, 10)));
+  const auto half = longest / 2;
+  return half + Clock::duration(static_cast<Clock::rep>(random() % static_cast<uint64_t>(half.count() + 1)));
+}
 
 struct Service::Call {
   Request request;
@@ -86,7 +86,7 @@ namespace {
 http::ClientOptions client_options(const S3Options& options) {
   http::ClientOptions client;
   client.threads = options.threads;
-  // The others are for the files that the bytes come from or go to.
+  // Open files are limited: connections leave room for the files of a copy.
   const int most = std::min(options.max_under_way, open_file_limit() / 4);
   client.max_connections = std::max(1, most / options.threads);
   client.ca_file = options.ca_file;
@@ -106,7 +106,7 @@ Service::Service(S3Options options)
       process_([this] { return std::make_unique<Process>(client_options(options_), request_limits(options_)); }) {}
 
 Result<std::shared_ptr<Service>> Service::find(const S3Options& options) {
-  // Never destroyed: requests may be under way when the process ends.
+  // Never destroyed: requests may be under way at exit.
   static auto& services = *new std::vector<std::shared_ptr<Service>>;
   static auto& mutex = *new Mutex;
   MutexLock lock(mutex);
@@ -235,7 +235,7 @@ void Service::start(Request request, Done done) {
   });
 }
 
-// Signed just before it is sent; where that needs new credentials, not on the thread that asked.
+// Signs just before sending. When that needs new credentials, another thread does it.
 void Service::launch(const std::shared_ptr<Call>& call) {
   if (has_credentials_) return send(call);
   process_.get().credentials_thread.submit([self = shared_from_this(), call] { self->send(call); });
@@ -252,7 +252,7 @@ void Service::send(const std::shared_ptr<Call>& call) {
   });
 }
 
-// For who wants to know why it hangs or is refused.
+// Shows why a request hangs or is refused.
 void Service::log_try(const Call& call, const Result<http::Response>& result) {
   const Request& request = call.request;
   const auto ms =
@@ -314,7 +314,7 @@ std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Resu
     process_metrics().add(Metric::kSlowDowns, 1);
     process_.get().limiter->slow_down();
     return std::max<Clock::duration>(wait_before(++call.slow_downs),
-                                     response.retry_after());  // alive: however many tries it takes
+                                     response.retry_after());  // a server that answers is alive: no limit of tries
   }
   if (may_pass(response.status, answer.code)) return again();
   if (learn_region(call, response, answer) || learn_clock(call, response, answer) || renew_credentials(call, answer))
@@ -322,7 +322,7 @@ std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Resu
   return std::nullopt;
 }
 
-// A bucket of another region: 301, or 400 AuthorizationHeaderMalformed, with the right one.
+// The bucket is in another region: 301, or 400 AuthorizationHeaderMalformed, with the right region.
 bool Service::learn_region(Call& call, const http::Response& response, const ErrorResponse& answer) {
   std::string region(response.header("x-amz-bucket-region"));
   if (region.empty()) region = answer.region;
@@ -336,9 +336,9 @@ bool Service::learn_region(Call& call, const http::Response& response, const Err
   return true;
 }
 
-// Ours is wrong: signatures are good for 15 minutes around the server's time.
+// Our clock is wrong: signatures are valid for 15 minutes around the server's time.
 bool Service::learn_clock(Call& call, const http::Response& response, const ErrorResponse& answer) {
-  // The answer to HEAD has no body that could say why.
+  // An answer to HEAD has no body with the reason.
   const bool skewed =
       answer.code == "RequestTimeTooSkewed" || (response.status == 403 && call.request.method == http::Method::kHead);
   const auto theirs = http::parse_time(response.header("date"));
@@ -369,7 +369,7 @@ Result<Answer> Service::fetch(Request request) {
   start(std::move(request), [&](Result<Answer> answer) {
     MutexLock lock(mutex);
     result.emplace(std::move(answer));
-    changed.notify_one();  // under the lock: whoever waits drops it
+    changed.notify_one();  // under the lock: the waiting thread destroys it
   });
   MutexLock lock(mutex);
   while (!result) changed.wait(mutex);

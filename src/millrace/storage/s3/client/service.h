@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One S3 endpoint as this process talks to it: requests are signed, sent, tried again, and held back together when the
-// server says that it has too much to do. Shared by all buckets and all users in the process. Thread-safe.
+// One S3 endpoint for this process: signs, sends and retries requests, and slows all of them down when the server is
+// overloaded. All buckets and users of the process share it. Thread-safe.
 
 #include <atomic>
 #include <functional>
@@ -30,12 +30,12 @@ struct Request {
   std::string bucket;
   std::string key;  // empty: the bucket itself
   Pairs query;      // not encoded
-  Pairs headers;    // beside those that every request has
+  Pairs headers;    // in addition to those of every request
   std::span<const std::byte> body;
   const FileRange* file = nullptr;    // the body, instead of `body`
   Progress* file_progress = nullptr;  // as of http::Request
   std::span<std::byte> out;
-  std::shared_ptr<const void> keep;  // what `body` and `out` lie in, if nobody else keeps it
+  std::shared_ptr<const void> keep;  // owns the memory of `body` and `out`, if the caller does not
   bool may_fail_late = false;        // a 200 may hold an <Error> in its body (complete, copy)
   std::stop_token stop;
   Clock::time_point deadline = Clock::time_point::max();
@@ -45,42 +45,46 @@ struct Request {
 
 struct Answer {
   http::Response response;
-  int tries = 1;  // more than one: an earlier try may have had its effect all the same
+  int tries = 1;  // more than one: an earlier try may have had its effect
 };
+
+// How long a request waits after this many failed tries in a row: longer each time, half of it by chance.
+Clock::duration wait_before(int failed_tries);
 
 class Service : public std::enable_shared_from_this<Service> {
  public:
-  // The one of this process for these options. Errors: invalid_argument (an endpoint that is no URL).
+  // The Service of this process for these options. Errors: invalid_argument (an endpoint that is no URL).
   [[nodiscard]] static Result<std::shared_ptr<Service>> find(const S3Options& options);
 
-  // Any final answer, whatever its status; `done` runs on a thread of the transport, must be brief and must not wait.
-  // Errors: those of the transport and unavailable, when trying again did not help; permission_denied (no credentials).
+  // Sends the request and calls `done` with the final answer, whatever its status. `done` runs on a thread of the
+  // transport, must return quickly and must not wait. Errors: those of the transport and unavailable, when retries did
+  // not help; permission_denied (no credentials).
   using Done = std::function<void(Result<Answer>)>;
   void start(Request request, Done done);
   [[nodiscard]] Result<Answer> fetch(Request request);
 
-  // Nothing where no GET is to be asked twice: by the user's wish, or because the server has enough to do.
+  // Null when no GET may be repeated: by the user's setting, or because the server is overloaded.
   std::shared_ptr<RequestHedger> stragglers();
-  // How many requests are missing until `wanted` are under way; none where each counts, because the user limits them or
-  // the server has enough to do.
+  // How many requests are missing until `wanted` are under way; 0 when requests are scarce, because the user limits
+  // them or the server is overloaded.
   int missing_requests(int wanted) const;
-  // "https://bucket.s3.eu-central-1.amazonaws.com", for messages of set-up.
+  // "https://bucket.s3.eu-central-1.amazonaws.com", for messages about the set-up.
   std::string bucket_url(const std::string& bucket) const;
 
  private:
   struct Call;
-  struct Process;  // what a fork does not inherit
+  struct Process;  // not inherited by a fork
   explicit Service(S3Options options);
 
-  bool is_held_back() const;  // the server said lately that it has too much to do
-  // For as long as a request was tried nobody had an answer, nor since: further ones are tried once.
+  bool is_held_back() const;  // the server said "slow down" lately
+  // No request has had an answer for as long as one was tried, nor since: further requests are tried once.
   bool is_away() const { return gave_up_.load() > answered_.load(); }
   void launch(const std::shared_ptr<Call>& call);
   void send(const std::shared_ptr<Call>& call);
   static void log_try(const Call& call, const Result<http::Response>& result);
   void finish(const std::shared_ptr<Call>& call, Result<http::Response> result);
   void end(const std::shared_ptr<Call>& call, Result<Answer> result);
-  // When to try again, if that may help; learns from the answer what it says of us all (region, clock, load).
+  // When to try again, if that may help. Learns from the answer what concerns all requests (region, clock, load).
   std::optional<Clock::duration> wait_before_retry(Call& call, const Result<http::Response>& result);
   bool learn_region(Call& call, const http::Response& response, const ErrorResponse& answer);
   bool learn_clock(Call& call, const http::Response& response, const ErrorResponse& answer);
@@ -91,11 +95,12 @@ class Service : public std::enable_shared_from_this<Service> {
   std::string scheme_, authority_;
   CredentialsProvider credentials_;
   PerProcess<Process> process_;
-  std::atomic<bool> has_credentials_{false};          // asking for them will not take long
-  std::atomic<int64_t> clock_ahead_s_{0};             // of the server's clock before ours
-  std::atomic<Clock::rep> answered_{0}, gave_up_{0};  // when that was last
+  std::atomic<bool> has_credentials_{false};          // getting them will not block for long
+  std::atomic<int64_t> clock_ahead_s_{0};             // how far the server's clock is ahead of ours
+  std::atomic<Clock::rep> answered_{0}, gave_up_{0};  // when that happened last
   mutable Mutex mutex_;
-  std::map<std::string, std::string> regions_ GUARDED_BY(mutex_);  // of buckets that are not where they were looked for
+  // of buckets that are in another region than expected
+  std::map<std::string, std::string> regions_ GUARDED_BY(mutex_);
 };
 
 }  // namespace millrace::s3

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the backend makes of answers that no server gives on demand: AWS's documented ones, and those of a bad day.
+// The backend against answers that no server gives on demand: AWS's documented ones, and faulty ones.
 
 #include "millrace/storage/s3/client/service.h"
 
@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "millrace/base/crc32c.h"
+#include "millrace/base/crc64nvme.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/testing/helpers.h"
 #include "millrace/http/testing/test_server.h"
@@ -189,7 +190,7 @@ TEST_F(ServiceTest, WhatComesIsHeldAgainstWhatTheServerKeeps) {
     EXPECT_THAT(failed.error().to_string(), AllOf(HasSubstr("s3://bucket/k"), HasSubstr("the server keeps")));
   }
   EXPECT_EQ(requests().back().header("x-amz-checksum-mode"), "ENABLED");
-  // Of parts, of another kind, or no base64: nobody can tell.
+  // A checksum of parts, of another kind, or not base64: no comparison is possible.
   for (const char* other : {"x-amz-checksum-crc32c: AAAAAA==-2\r\nx-amz-checksum-type: COMPOSITE",
                             "x-amz-checksum-sha1: 2jmj7l5rSw0yVb/vlWAYkK/YBwk=", "x-amz-checksum-crc32c: ????"}) {
     bend(1, is_get, {.headers = {etag, other}, .body = bent});
@@ -279,7 +280,7 @@ TEST_F(ServiceTest, AChecksumOfTheWholeIsAskedFor) {
   const std::vector<std::string> facts{"ETag: \"" + object.version + "\"",
                                        "x-amz-checksum-crc64nvme: " + base64_crc64("123456789")};
   bend(1, is_head, {.headers = facts, .announced = 9});
-  EXPECT_EQ(*bucket->checksum(object), (ContentChecksum{ContentChecksum::Kind::kCrc64Nvme, 0xAE8B14860A799888}));
+  EXPECT_EQ(*bucket->checksum(object), (ContentChecksum{ContentChecksum::Kind::kCrc64Nvme, "ae8b14860a799888"}));
   bend(1, is_head, {.headers = {"ETag: \"other\""}, .announced = 9});
   EXPECT_EQ(bucket->checksum(object).error().code(), ErrorCode::kCorruption);
 }
@@ -369,7 +370,7 @@ TEST_F(ServiceTest, ADeadlineHoldsForARequestAndAllItsTries) {
   }
 }
 
-// Whatever keeps a request from its answer; and those that follow do not wait so long again.
+// Anything that keeps a request from its answer. Later requests do not wait as long again.
 TEST_F(ServiceTest, NothingIsTriedForLongerThanTheTimeout) {
   using std::chrono::milliseconds;
   const auto since = [](Clock::time_point begin) {
@@ -380,7 +381,7 @@ TEST_F(ServiceTest, NothingIsTriedForLongerThanTheTimeout) {
   Reply trickle{.body = std::string(1000, 'x'), .trickle_bytes = 1, .trickle_pause = milliseconds(20)};
   int64_t timeout_ms = 600;
   for (const Reply& reply : {Reply{.silent = true}, trickle, error_reply(503, "SlowDown"), asks_to_wait}) {
-    const auto bucket = storage(1000, milliseconds(++timeout_ms));  // of a service of its own
+    const auto bucket = storage(1000, milliseconds(++timeout_ms));  // a separate service for each timeout
     bend(100'000, any, reply);
     auto begin = Clock::now();
     const auto listed = bucket->list("");
@@ -454,6 +455,38 @@ TEST_F(ServiceTest, WhatAPutStoredIsHeldAgainstWhatWasSent) {
   EXPECT_THAT(parts.error().to_string(), HasSubstr("stored something else"));
 }
 
+// Each has its own MD5, and a wrong one is told from the others. An upload that cannot begin is asked for once.
+TEST_F(ServiceTest, PartsGivenTogetherAreProvenOneByOne) {
+  constexpr int64_t kPart = 5 << 20, kParts = 4;  // the last one is smaller
+  const std::string content = test_bytes(kPart * (kParts - 1) + 1234, 5);
+  for (const std::string damaged : {"none", "partNumber=3", "uploads="}) {
+    const auto bucket = storage();
+    const auto before = std::ssize(requests());
+    const auto hits = [damaged](const auto& request) { return request.target.find(damaged) != request.target.npos; };
+    const Reply wrong{.headers = {"ETag: \"" + md5_hex({}) + "\""}};
+    bend(100, hits, damaged == "uploads=" ? error_reply(403, "AccessDenied") : wrong);
+    const auto writer = bucket->open_write("k", {.size_hint_bytes = std::ssize(content), .part_bytes = kPart}).value();
+    std::vector<Operation> writes;
+    for (int64_t i = 0; i < kParts; ++i) {
+      const auto part = as_bytes(content).subspan(static_cast<size_t>(i * kPart));
+      writes.push_back({.tag = static_cast<uint64_t>(i),
+                        .what = WriteRange{writer.get(), i * kPart, part.first(std::min<size_t>(part.size(), kPart))}});
+    }
+    CompletionQueue queue;
+    bucket->submit(writes, queue);
+    for (int64_t i = 0; i < kParts; ++i) {
+      const Completion done = queue.wait();
+      EXPECT_EQ(done.status.has_value(), damaged == "none" || (damaged != "uploads=" && done.tag != 2)) << done.tag;
+    }
+    auto ours = requests();
+    ours.erase(ours.begin(), ours.begin() + before);
+    EXPECT_EQ(std::ssize(ours), damaged == "uploads=" ? 1 : kParts + 1);
+    for (const auto& each : ours)
+      EXPECT_EQ(each.header("content-md5"), is_put(each) ? base64_md5(as_bytes(each.body)) : "");
+    EXPECT_EQ(writer->commit(Durability::kDurable).has_value(), damaged == "none") << damaged;
+  }
+}
+
 // Parts that the server lost, or took from elsewhere.
 TEST_F(ServiceTest, WhatACompletionPutTogetherIsHeldAgainstWhatWasSent) {
   const std::string content = test_bytes(9 << 20, 4);
@@ -481,7 +514,7 @@ TEST(HttpTime, EndsWhereNanosecondsDo) {
   }
 }
 
-// Whatever it waits for: an answer, the time of its next try, or one who is before it.
+// A stop ends each wait: for an answer, for the next try, or for a free slot.
 TEST_F(ServiceTest, AStopEndsWhatWaitsForASilentServer) {
   const auto bucket = storage();
   ASSERT_TRUE(write_object(*bucket, "k", test_bytes(100'000, 1)));
@@ -628,7 +661,7 @@ TEST_F(ServiceTest, AListingIsWholeOrAnError) {
   bend(1, any,
        {.body = "<ListBucketResult><IsTruncated>true</IsTruncated><Contents><Key>a</Key><Size>1</Size></Contents>"
                 "</ListBucketResult>"});
-  EXPECT_THAT(bucket->list("").error().to_string(), HasSubstr("goes on, and not where"));
+  EXPECT_THAT(bucket->list("").error().to_string(), HasSubstr("continues, but not where"));
   for (const char* body : {"", "<html>proxy</html>", "<ListBucketResult><Contents><Key>a</Key>",
                            "<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents></ListBucketResult>"}) {
     bend(1, any, {.body = body});
@@ -665,7 +698,7 @@ TEST_F(ServiceTest, ARangeIsWhatWasAskedForOrAnError) {
            {{etag, "Content-Range: bytes 3-6/10"}, "3456", "the bytes [3, 7) came"},
            {{etag, "Content-Range: bytes 2-4/10"}, "2345", "the bytes [2, 5) came"},
            {{etag, "Content-Range: bytes 2-5/11"}, "2345", "it has 11 bytes now, not 10"},
-           {{etag, right}, "abc", "3 bytes came"},
+           {{etag, right}, "abc", "3 bytes arrived"},
            {{etag, right}, "abcdef", "6 bytes where 4"},
        }) {
     bend(9, is_get, {.status = 206, .headers = headers, .body = body});
@@ -673,7 +706,7 @@ TEST_F(ServiceTest, ARangeIsWhatWasAskedForOrAnError) {
     ASSERT_FALSE(came) << reason;
     EXPECT_THAT(came.error().to_string(), HasSubstr(reason));
   }
-  // What HEAD said of the size must hold for the bodies.
+  // The size of HEAD must be that of the bodies.
   bend(1, [](const ReceivedRequest& request) { return request.method == "HEAD"; },
        {.headers = {etag}, .body = "012345678"});
   const auto shorter = bucket->open_read("k");
@@ -697,7 +730,7 @@ TEST_F(ServiceTest, AReadIsAsManyRequestsAsKeepALinkBusy) {
       return reply;
     };
   }
-  // The sizes of the GETs that reads of so many MiB, begun one behind the other, become.
+  // The sizes of the GETs for reads of these MiB, begun one after another.
   const auto asked = [&](Storage& from, const std::vector<size_t>& reads) {
     const auto reader = *from.open_read("k", {.expected_version = etag, .known_size = std::ssize(content)});
     const size_t before = requests().size();

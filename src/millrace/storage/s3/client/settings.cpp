@@ -11,7 +11,7 @@ struct Setting {
   std::string from;  // for messages
 };
 
-// The variable, else the profile's entry, else nothing.
+// The variable, else the profile's entry, else an empty Setting.
 Setting setting(const AwsConfig& config, const char* variable, const char* key) {
   if (std::string value = config.environment(variable); !value.empty()) return {value, variable};
   return {config.section().get(key), fmt::format("{} of profile '{}'", key, config.profile)};

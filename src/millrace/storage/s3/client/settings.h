@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the environment and the profile say about S3 beside credentials. A value.
+// Settings of S3 from the environment and the profile, without credentials. A value.
 
 #include <string>
 
@@ -19,7 +19,7 @@ struct S3Settings {
   std::string endpoint_url;  // "" for AWS's own
   Addressing addressing = Addressing::kAuto;
   std::string ca_bundle;  // "" for the system's
-  int max_attempts = 0;   // of a request, the first one counted; 0 when not set
+  int max_attempts = 0;   // of a request, including the first; 0 when not set
   ChecksumUse request_checksums = ChecksumUse::kWhenSupported;
   ChecksumUse response_checksums = ChecksumUse::kWhenSupported;
 };
@@ -27,7 +27,7 @@ struct S3Settings {
 // Errors: invalid_argument, with the name of the setting.
 [[nodiscard]] Result<S3Settings> s3_settings(const AwsConfig& config);
 
-// As S3Options::from_environment(), of this one.
+// As S3Options::from_environment(), for this environment.
 [[nodiscard]] Result<S3Options> s3_options(const Environment& environment);
 
 }  // namespace millrace::s3

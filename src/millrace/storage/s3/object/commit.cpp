@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a write: one PUT, one copy by the server, or the completion of a multipart upload.
-#include <algorithm>
-#include <map>
+// The end of a write: one PUT, one copy by the server (copy.cpp), or the completion of a multipart upload.
 #include <optional>
 #include <utility>
 
-#include "millrace/base/crc32c.h"
-#include "millrace/base/log.h"
-#include "millrace/storage/s3/auth/sigv4.h"
+#include "millrace/storage/md5.h"
 #include "millrace/storage/s3/client/digest.h"
 #include "millrace/storage/s3/client/responses.h"
-#include "millrace/storage/s3/object/object_metadata.h"
 #include "millrace/storage/s3/object/writer.h"
 
 namespace millrace::s3 {
@@ -24,7 +19,7 @@ void S3Writer::add_condition(Request& request) const {
   }
 }
 
-// Before work that would be in vain, and for servers that know conditions of a PUT only.
+// Checks the condition early: it saves work, and some servers know conditions of a PUT only.
 Status S3Writer::check_condition() const {
   using Condition = WriteOptions::Condition;
   if (options_.condition == Condition::kReplace) return {};
@@ -43,7 +38,7 @@ tl::unexpected<Error> S3Writer::lost_condition(const Result<ObjectInfo>& there) 
 
 Result<ObjectInfo> S3Writer::commit(Durability /*durability*/) {
   RETURN_IF_ERROR(check_open("commit"));
-  // A part that was on its way when what might have been a copy as a whole came.
+  // A part that was under way while a copy of the whole was possible.
   const bool begun = [&] {
     MutexLock lock(upload_mutex_);
     return !upload_id_.empty();
@@ -59,9 +54,11 @@ Result<ObjectInfo> S3Writer::commit(Durability /*durability*/) {
       copy = whole_copy_.has_value();
     }
     if (copy) return copy_whole();
+    // An upload that never began has none of its parts; the object would be empty.
+    if (whole && lost_parts_) return fail(ErrorCode::kInvalidArgument, "commit {}: its parts were not written", url_);
     return whole ? put_whole() : complete();
   });
-  if (!done) return done;  // the upload goes with the writer, or is suspended
+  if (!done) return done;  // the writer aborts or suspends the upload
   forget_upload();
   ended_ = true;
   return done;
@@ -74,7 +71,7 @@ Gathered S3Writer::whole_content() {
 }
 
 PutProof S3Writer::proof_of(const Gathered& content) const {
-  return PutProof::of(*bucket_, *content, bucket_->checksums ? crc32c(*content) : 0).value();  // reads no file
+  return PutProof::of(*bucket_, *content);
 }
 
 Request S3Writer::whole_request(const Gathered& content, const PutProof& proof) const {
@@ -92,7 +89,7 @@ bool S3Writer::start_commit(Durability /*durability*/, uint64_t tag, CompletionQ
   {
     MutexLock lock(gather_mutex_);
     MutexLock upload_lock(upload_mutex_);
-    const bool is_one_put = upload_id_.empty() && !(first_ && gathering_) && !whole_copy_;
+    const bool is_one_put = upload_id_.empty() && !(first_ && gathering_) && !whole_copy_ && !lost_parts_;
     if (!is_one_put) return false;
   }
   const Gathered content = whole_content();
@@ -124,39 +121,24 @@ Result<ObjectInfo> S3Writer::put_whole() {
     proof = proof_of(content);
     return with_context(bucket_->service->fetch(whole_request(content, proof)), what);
   };
-  ASSIGN_OR_RETURN(Answer answer, put());
-  if (is_success(answer.response)) {
-    RETURN_IF_ERROR(proof.check(*bucket_, answer.response, what));
-    return written(answer, std::string(bare_etag(answer.response.header("etag"))), std::ssize(*content));
+  for (;;) {
+    ASSIGN_OR_RETURN(const Answer answer, put());
+    if (is_success(answer.response)) {
+      RETURN_IF_ERROR(proof.check(*bucket_, answer.response, what));
+      return written(answer, std::string(bare_etag(answer.response.header("etag"))), std::ssize(*content));
+    }
+    const bool lost =
+        answer.response.status == 412 || answer.response.status == 404;  // 404: if-match without an object
+    if (!lost || options_.condition == WriteOptions::Condition::kReplace) {
+      return tl::unexpected(error_of(answer.response, what));
+    }
+    auto there = bucket_->head(key_);
+    // The condition holds, so the server reads it in another form, and is asked in that one from now on.
+    if (there && there->version == options_.version && !bucket_->state->bare_conditions.exchange(true)) continue;
+    // An earlier try may have won, its answer lost.
+    if (answer.tries > 1 && there && there->version == md5_hex(*content)) return there;
+    return lost_condition(there);
   }
-  const bool lost = answer.response.status == 412 || answer.response.status == 404;  // 404: if-match of no object
-  if (!lost || options_.condition == WriteOptions::Condition::kReplace)
-    return tl::unexpected(error_of(answer.response, what));
-  const auto there = bucket_->head(key_);
-  if (there && there->version == options_.version && !bucket_->state->bare_conditions.exchange(true))
-    return put_whole();
-  // An earlier try may have been the one that won, its answer lost.
-  if (answer.tries > 1 && there && there->version == md5_hex(*content)) return there;
-  return lost_condition(there);
-}
-
-Result<ObjectInfo> S3Writer::copy_whole() {
-  std::optional<CopySource> source;
-  {
-    MutexLock lock(gather_mutex_);
-    source = whole_copy_;
-  }
-  RETURN_IF_ERROR(check_condition());
-  Request request = bucket_->request(http::Method::kPut, key_);
-  request.headers = copy_headers(*source->reader);
-  request.headers.emplace_back("x-amz-metadata-directive", "REPLACE");
-  request.headers.insert(request.headers.end(), metadata_.begin(), metadata_.end());
-  request.may_fail_late = true;
-  const std::string what = fmt::format("copy {} to {}", source->reader->name(), url_);
-  ASSIGN_OR_RETURN(const Answer answer, with_context(bucket_->service->fetch(std::move(request)), what));
-  if (!is_success(answer.response)) return tl::unexpected(copy_error(answer.response, *source->reader, what));
-  ASSIGN_OR_RETURN(std::string etag, with_context(parse_etag(answer.response.body), what));
-  return written(answer, std::move(etag), source->size);
 }
 
 Result<ObjectInfo> S3Writer::complete() {
@@ -182,7 +164,7 @@ Result<ObjectInfo> S3Writer::complete() {
     MutexLock lock(shared_->mutex);
     for (const auto& [offset, part] : shared_->parts) {
       if (offset != size) {
-        return fail(ErrorCode::kInvalidArgument, "commit {}: nothing was written at [{}, {})", url_, size, offset);
+        return fail(ErrorCode::kInvalidArgument, "commit {}: no bytes were written at [{}, {})", url_, size, offset);
       }
       body += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>\"{}\"</ETag>", parts_.number_at(offset), part.etag);
       if (!part.proof.crc.empty()) body += "<ChecksumCRC32C>" + part.proof.crc + "</ChecksumCRC32C>";
@@ -209,7 +191,7 @@ Result<ObjectInfo> S3Writer::complete() {
     ASSIGN_OR_RETURN(etag, with_context(parse_etag(answer.response.body), what));
     RETURN_IF_ERROR(check_whole(answer.response, etag, multipart_etag(etags), size));
   } else if (answer.response.status == 404 && answer.tries > 1) {
-    // An earlier try may have done it, its answer lost: then the object is made of our parts.
+    // An earlier try may have completed the upload, its answer lost. Then the object consists of our parts.
     etag = multipart_etag(etags);
     const auto there = bucket_->head(key_);
     if (etag.empty() || !there || there->version != etag) return tl::unexpected(error_of(answer.response, what));
@@ -219,19 +201,19 @@ Result<ObjectInfo> S3Writer::complete() {
   return written(answer, std::move(etag), size);
 }
 
-// What the server put together is what was sent: its ETag says so, or its size at least.
+// Checks that the server assembled what was sent: by its ETag, or at least by its size.
 Status S3Writer::check_whole(const http::Response& response, std::string_view etag, const std::string& expected,
                              int64_t size) const {
   ASSIGN_OR_RETURN(const bool is_proven, prove_whole(*bucket_, response, etag, expected, "commit " + url_));
   if (is_proven) return {};
   ASSIGN_OR_RETURN(const ObjectInfo there, bucket_->head(key_));
-  const bool is_ours = etag.empty() || there.version == etag;  // else it was replaced since
+  const bool is_ours = etag.empty() || there.version == etag;  // else another write replaced it
   if (there.size == size || !is_ours) return {};
   return fail(ErrorCode::kCorruption, "commit {}: the server put {} bytes together, and {} were sent", url_, there.size,
               size);
 }
 
-// A server that does not say the new version is asked for it.
+// Asks a server that does not tell the new version.
 Result<ObjectInfo> S3Writer::written(const Answer& answer, std::string etag, int64_t size) const {
   if (etag.empty()) return bucket_->head(key_);
   ObjectInfo object;

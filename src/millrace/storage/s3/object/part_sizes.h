@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Where the parts of an upload begin. S3 takes 10,000 of one object: of an object whose size is known all are equally
-// long, and of one that just grows the parts grow with it, twice as long after each thousand.
+// Where the parts of an upload begin. S3 takes 10,000 parts of one object. An object of known size has equal parts. The
+// parts of an object of unknown size double after each thousand.
 
 #include <cstdint>
 
@@ -12,13 +12,13 @@ inline constexpr int64_t kMostParts = 10'000;
 
 class PartSizes {
  public:
-  // `grows`: nobody knows how long the object will be.
+  // `grows`: the final size is unknown.
   PartSizes(int64_t first_bytes, bool grows) : first_bytes_(first_bytes), grows_(grows) {}
 
   int64_t first_bytes() const { return first_bytes_; }
-  // Numbers begin with 1. REQUIRES: number >= 1, offset >= 0.
+  // Part numbers begin with 1. REQUIRES: number >= 1, offset >= 0.
   int64_t start_of(int64_t number) const;
-  // The part that holds this byte.
+  // The part with this byte.
   int64_t number_at(int64_t offset) const;
   int64_t size_at(int64_t offset) const;
   bool is_start(int64_t offset) const { return start_of(number_at(offset)) == offset; }

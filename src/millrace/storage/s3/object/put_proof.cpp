@@ -2,8 +2,10 @@
 #include "millrace/storage/s3/object/put_proof.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "millrace/base/crc32c.h"
 #include "millrace/storage/md5.h"
 #include "millrace/storage/s3/client/digest.h"
 #include "millrace/storage/s3/client/responses.h"
@@ -11,7 +13,7 @@
 namespace millrace::s3 {
 namespace {
 
-constexpr int64_t kHashedAtOnce = 1 << 20;
+constexpr int64_t kHashedAtOnce = 1 << 20;  // stays in a core's cache
 
 Result<std::string> md5_of(const FileRange& file) {
   std::vector<std::byte> piece(static_cast<size_t>(std::min(file.size(), kHashedAtOnce)));
@@ -24,29 +26,31 @@ Result<std::string> md5_of(const FileRange& file) {
   return md5.finish();
 }
 
-// Then an ETag may be anything: with keys of KMS or of the customer's.
+// The object is encrypted with keys of KMS or the customer: its ETag is not an MD5.
 bool is_encrypted(const http::Response& response) {
   const std::string_view by = response.header("x-amz-server-side-encryption");
   return (!by.empty() && by != "AES256") || !response.header("x-amz-server-side-encryption-customer-algorithm").empty();
 }
 
-std::string crc_text(const Bucket& bucket, uint32_t crc32c) {
-  return bucket.checksums ? base64_crc32c(crc32c) : "";
-}
-
 }  // namespace
 
-Result<PutProof> PutProof::of(const Bucket& bucket, std::span<const std::byte> bytes, uint32_t crc32c) {
-  PutProof proof{.crc = crc_text(bucket, crc32c), .md5 = {}};
-  if (bucket.state->checks_crc) return proof;
-  Md5 md5;
-  md5.update(bytes);
-  proof.md5 = md5.finish();
-  return proof;
+PutProof PutProof::of(const Bucket& bucket, std::span<const std::byte> bytes) {
+  return of_each(bucket, {&bytes, 1}).front();
+}
+
+std::vector<PutProof> PutProof::of_each(const Bucket& bucket, std::span<const std::span<const std::byte>> parts) {
+  std::vector<PutProof> proofs(parts.size());
+  if (bucket.checksums) {
+    for (size_t i = 0; i < parts.size(); ++i) proofs[i].crc = base64_crc32c(crc32c(parts[i]));
+  }
+  if (bucket.state->checks_crc) return proofs;
+  std::vector<std::string> digests = md5_of_each(parts);
+  for (size_t i = 0; i < parts.size(); ++i) proofs[i].md5 = std::move(digests[i]);
+  return proofs;
 }
 
 Result<PutProof> PutProof::of(const Bucket& bucket, const FileRange& file, uint32_t crc32c) {
-  PutProof proof{.crc = crc_text(bucket, crc32c), .md5 = {}};
+  PutProof proof{.crc = bucket.checksums ? base64_crc32c(crc32c) : "", .md5 = {}};
   if (bucket.state->checks_crc) return proof;
   ASSIGN_OR_RETURN(proof.md5, md5_of(file));
   return proof;

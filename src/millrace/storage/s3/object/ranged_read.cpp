@@ -10,14 +10,15 @@
 namespace millrace::s3 {
 namespace {
 
-// A long range is asked for in pieces, since one connection is slower than the link; in smaller ones where few requests
-// are under way, because the memory that they may fill is small.
+// A long range is read in pieces, because one connection is slower than the link (50 to 100 MB/s at S3). While few
+// requests are under way, pieces are smaller, because memory for answers is the limit: 20 pieces of 2 MiB fill the 40
+// MiB of a copy. With 30 ms and 80 MiB/s a connection, 1 GiB took 1.6 s so and 3.6 s with 8 MiB.
 constexpr int64_t kPieceBytes = 8 << 20;
 constexpr int64_t kLeastPieceBytes = 2 << 20;
 constexpr int kEnoughRequests = 20;
-constexpr int kTriesOfContent = 3;  // where what comes is not what its checksum says
+constexpr int kTriesOfContent = 3;  // when the content does not match its checksum
 
-// The pieces of one read; the last to end answers.
+// The pieces of one read. The last piece to end calls `done`.
 struct Pieces {
   Pieces(int64_t count, OnDone when_done) : left(count), done(std::move(when_done)) {}
   void end(Status status) {
@@ -35,7 +36,7 @@ struct Pieces {
   const OnDone done;
 };
 
-// A right number of bytes may be those of another range, or of an object that was replaced.
+// The right number of bytes may come from another range, or from an object that was replaced.
 Status check_range(const http::Response& response, const PinnedObject& object, int64_t offset, size_t size,
                    std::string_view what) {
   const auto [first, last, total] = response.content_range();
@@ -67,14 +68,14 @@ Status check_answer(const Result<Answer>& answer, const PinnedObject& object, in
     return fail(ErrorCode::kCorruption, "{}: changed while reading: it is shorter now", what());
   }
   if (!is_success(response)) return tl::unexpected(error_of(response, what()));
-  // A server that ignores Range sends everything: `out` would hold the wrong bytes.
+  // A server that ignores Range sends the whole object: `out` would hold the wrong bytes.
   const bool whole = offset == 0 && static_cast<int64_t>(size) == object.size;
   if (response.status != 206 && !whole) {
     return fail(ErrorCode::kUnsupported, "{}: the server does not serve ranges", what());
   }
   if (response.status == 206) RETURN_IF_ERROR(check_range(response, object, offset, size, what()));
   if (response.received_bytes != static_cast<int64_t>(size)) {
-    return fail(ErrorCode::kUnavailable, "{}: {} bytes came", what(), response.received_bytes);
+    return fail(ErrorCode::kUnavailable, "{}: {} bytes arrived", what(), response.received_bytes);
   }
   if (object.version.empty()) return {};
   const std::string_view etag = bare_etag(response.header("etag"));
@@ -88,23 +89,23 @@ Status check_answer(const Result<Answer>& answer, const PinnedObject& object, in
   return {};
 }
 
-// A checksum comes with whole objects only.
+// Only whole objects have a checksum.
 bool is_checkable(const PinnedObject& object, int64_t size) {
   return object.check && !object.version.empty() && size == object.size;
 }
 
-// What the server keeps of the whole object, against what came.
+// Compares the bytes with the checksum that the server keeps of the whole object.
 Status check_content(const Answer& answer, const PinnedObject& object, std::span<const std::byte> content) {
   const auto told = checksum_of(answer.response);
   if (!told) return {};
-  const auto came = ContentChecksum::begin(told->kind).followed_by(content);
+  const auto came = ContentChecksum::of(told->kind, content);
   if (came == *told) return {};
-  return fail(ErrorCode::kCorruption, "read {}: what came has the {} {:x}, and the server keeps {:x}", object.url,
-              checksum_name(told->kind), came.value, told->value);
+  return fail(ErrorCode::kCorruption, "read {}: the bytes have {} {}, but the server keeps {}", object.url,
+              checksum_name(told->kind), came.digest, told->digest);
 }
 
-// One request of a read, and a second one for the same bytes where the first takes far longer than its like. The first
-// writes into the caller's memory and the second into its own, so the caller hears of neither before the first ended.
+// One request of a read, and a second one for the same bytes when the first lags. The first writes into the caller's
+// memory, the second into its own. So the caller gets no answer before the first has ended.
 class Piece : public std::enable_shared_from_this<Piece> {
  public:
   struct Asked {
@@ -176,7 +177,7 @@ class Piece : public std::enable_shared_from_this<Piece> {
       MutexLock lock(mutex_);
       take_second = !status && second_is_good_;
       first_ = status;
-      if (!status && second_under_way_) return;  // it may do better
+      if (!status && second_under_way_) return;  // the second may succeed
     }
     second_stop_.request_stop();
     if (take_second) std::memcpy(asked_.out.data(), second_bytes_.data(), second_bytes_.size());
@@ -194,8 +195,8 @@ class Piece : public std::enable_shared_from_this<Piece> {
     }
     late_->give_back(std::ssize(second_bytes_));
     if (!first) {
-      if (status) first_stop_.request_stop();  // and its end is the end of both
-    } else if (!*first) {                      // a good one has ended it all
+      if (status) first_stop_.request_stop();  // its end ends both
+    } else if (!*first) {                      // a success has ended both already
       if (status) std::memcpy(asked_.out.data(), second_bytes_.data(), second_bytes_.size());
       end(status ? Status() : *first);
     }

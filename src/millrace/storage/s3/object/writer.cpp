@@ -2,39 +2,45 @@
 #include "millrace/storage/s3/object/writer.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <utility>
 
-#include "millrace/base/crc32c.h"
-#include "millrace/base/log.h"
 #include "millrace/base/units.h"
 #include "millrace/base/utf8.h"
 #include "millrace/storage/detail/backend.h"
-#include "millrace/storage/md5.h"
-#include "millrace/storage/s3/auth/sigv4.h"
-#include "millrace/storage/s3/client/digest.h"
 #include "millrace/storage/s3/client/responses.h"
 #include "millrace/storage/s3/object/object_metadata.h"
+
+// Bytes come to a writer in three ways:
+//
+//   whole parts, in any order (write_at, submit_parts): they go up from the caller's memory or file
+//   anything else, in order (write_at): gathered to parts, which go up behind the caller's back
+//   a head that is written again (write_at below what came): changed here, since the first gathered part stays here
+//
+// The upload is begun with the first part that goes up; what never fills a part becomes one PUT (commit.cpp). Requests
+// may outlive the writer, so what they touch is in `Shared`.
 
 namespace millrace::s3 {
 namespace {
 
+// What the AWS command line sends; a block of hashes (sync), so that one part is one block.
 constexpr int64_t kDefaultPartBytes = 8 << 20;
-constexpr int64_t kSmallestPartBytes = 5 << 20;  // but for the last one; S3's rule
+// Limits of S3: "Amazon S3 multipart upload limits" in its user guide.
+constexpr int64_t kSmallestPartBytes = 5 << 20;  // but for the last part
 constexpr int64_t kMostObjectBytes = int64_t{5} << 40;
-constexpr int kPartsUnderWay = 3;  // gathered ones
-constexpr std::chrono::milliseconds kAbortPatience(10'000), kStoppedAbortPatience(500);
+// Gathered parts on their way: a choice. Each is a part in memory, and two keep a connection busy while one is
+// answered.
+constexpr int kGatheredUnderWay = 3;
 
 PartWrite part_write_of(const Operation& operation) {
   PartWrite part{.stop = operation.stop, .deadline = operation.deadline};
   if (const auto* write = std::get_if<Operation::Write>(&operation.what)) {
-    part.writer = write->writer;
+    part.writer = dynamic_cast<S3Writer*>(write->writer);
     part.offset = write->offset;
     part.data = write->data;
   } else {
     part.sent = std::get<Operation::Send>(operation.what);
-    part.writer = part.sent.writer;
+    part.writer = dynamic_cast<S3Writer*>(part.sent.writer);
     part.offset = part.sent.offset;
   }
   return part;
@@ -61,19 +67,54 @@ bool S3Writer::is_whole_part(int64_t offset, int64_t bytes) const {
   return bytes == part || (bytes > 0 && bytes < part && offset + bytes == object);
 }
 
-void S3Writer::submit_part(const PartWrite& write, OnDone done) {
-  if (auto open = check_open("write"); !open) return done(std::move(open));
-  bool begun = false;
-  {
-    MutexLock lock(upload_mutex_);
-    begun = !upload_id_.empty();
-  }
-  const bool is_hashed_here = write.sent.file != nullptr && !bucket_->state->checks_crc;  // not on this thread
-  if (begun && !is_hashed_here) return start_part(write, nullptr, std::move(done));
-  bucket_->state->process.get().executor.submit([this, write, done = std::move(done)] {
-    if (auto status = begin_upload(); !status) return done(std::move(status));
-    start_part(write, nullptr, done);
+bool S3Writer::is_begun() {
+  MutexLock lock(upload_mutex_);
+  return !upload_id_.empty();
+}
+
+void S3Writer::submit_parts(std::vector<SubmittedPart> parts) {
+  std::erase_if(parts, [](const SubmittedPart& part) {
+    auto open = part.write.writer->check_open("write");
+    if (!open) part.done(std::move(open));
+    return !open;
   });
+  if (parts.empty()) return;
+  const BucketState& state = *parts.front().write.writer->bucket_->state;
+  const bool may_wait = std::any_of(parts.begin(), parts.end(), [&](const SubmittedPart& part) {
+    return !part.write.writer->is_begun() || (part.write.sent.file != nullptr && !state.checks_crc);
+  });
+  if (!may_wait) return begin_and_send(parts);
+  state.process.get().executor.submit([parts = std::move(parts)] { begin_and_send(parts); });
+}
+
+void S3Writer::begin_and_send(const std::vector<SubmittedPart>& parts) {
+  const std::shared_ptr<Bucket> bucket =
+      parts.front().write.writer->bucket_;  // a writer may go when its parts are done
+  std::vector<const SubmittedPart*> in_memory;
+  std::vector<std::span<const std::byte>> contents;
+  const S3Writer* failed = nullptr;
+  Status begun;
+  for (const SubmittedPart& part : parts) {
+    const PartWrite& write = part.write;
+    if (write.writer != failed) begun = write.writer->begin_upload();  // asked once, however many parts there are
+    if (!begun) {
+      failed = write.writer;
+      write.writer->lost_parts_ = true;
+      part.done(Status(begun));
+    } else if (write.sent.file == nullptr) {
+      in_memory.push_back(&part);
+      contents.push_back(write.data);
+    } else if (auto proof = PutProof::of(*bucket, *write.sent.file, write.sent.crc32c); proof) {
+      write.writer->send_part(write, *std::move(proof), nullptr, part.done);
+    } else {
+      part.done(with_context(Status(tl::unexpected(std::move(proof).error())), "write " + write.writer->url_));
+    }
+  }
+  std::vector<PutProof> proofs = PutProof::of_each(*bucket, contents);
+  for (size_t i = 0; i < in_memory.size(); ++i) {
+    const PartWrite& write = in_memory[i]->write;
+    write.writer->send_part(write, std::move(proofs[i]), nullptr, in_memory[i]->done);
+  }
 }
 
 Status S3Writer::begin_upload() {
@@ -91,18 +132,8 @@ Status S3Writer::begin_upload() {
   return {};
 }
 
-// Something follows what might have been a copy as a whole.
-Status S3Writer::settle_copy() {
-  std::optional<CopySource> source;
-  {
-    MutexLock lock(gather_mutex_);
-    source = std::exchange(whole_copy_, std::nullopt);
-  }
-  return source ? copy_through_memory(*source->reader, source->offset, source->size, *this, 0) : Status();
-}
-
 // `done` comes on a thread of the transport. REQUIRES: begin_upload() succeeded.
-void S3Writer::start_part(const PartWrite& write, std::shared_ptr<const void> keep, OnDone done) {
+void S3Writer::send_part(const PartWrite& write, PutProof proof, std::shared_ptr<const void> keep, OnDone done) {
   const int64_t offset = write.offset;
   Request request = bucket_->request(http::Method::kPut, key_);
   {
@@ -115,12 +146,8 @@ void S3Writer::start_part(const PartWrite& write, std::shared_ptr<const void> ke
   request.keep = std::move(keep);
   if (write.stop.stop_possible()) request.stop = write.stop;
   request.deadline = write.deadline;
-  auto proof = write.sent.file != nullptr
-                   ? PutProof::of(*bucket_, *write.sent.file, write.sent.crc32c)
-                   : PutProof::of(*bucket_, write.data, bucket_->checksums ? crc32c(write.data) : 0);
-  if (!proof) return done(with_context(Status(tl::unexpected(std::move(proof).error())), "write " + url_));
-  proof->add_to(request);
-  Part part{.size = request.body_bytes(), .etag = {}, .proof = *std::move(proof)};
+  proof.add_to(request);
+  Part part{.size = request.body_bytes(), .etag = {}, .proof = std::move(proof)};
   {
     MutexLock lock(shared_->mutex);
     ++shared_->under_way;
@@ -130,7 +157,7 @@ void S3Writer::start_part(const PartWrite& write, std::shared_ptr<const void> ke
                            what = fmt::format("write {} at {}", url_, offset)](Result<Answer> answer) mutable {
                             Status status;
                             if (!answer)
-                              status = with_context(Status(tl::unexpected(std::move(answer).error())), what);
+                              status = with_context(Status(tl::unexpected(answer.error())), what);
                             else if (!is_success(answer->response))
                               status = tl::unexpected(error_of(answer->response, what));
                             else
@@ -158,7 +185,7 @@ Status S3Writer::write_at(int64_t offset, std::span<const std::byte> data) {
   RETURN_IF_ERROR(settle_copy());
   {
     MutexLock lock(gather_mutex_);
-    // Who said the size and comes with whole parts means to send many at once.
+    // A caller that told the size and writes whole parts is going to send many at once.
     const bool direct =
         options_.size_hint_bytes > part_bytes() && !gathering_ && is_whole_part(offset, std::ssize(data));
     if (offset == end_ && !direct) return gather(data);
@@ -178,10 +205,10 @@ Status S3Writer::write_at(int64_t offset, std::span<const std::byte> data) {
   std::optional<Status> result;
   Mutex mutex;
   CondVar changed;
-  start_part({.offset = offset, .data = data}, nullptr, [&](Status status) {
+  send_part({.offset = offset, .data = data}, PutProof::of(*bucket_, data), nullptr, [&](Status status) {
     MutexLock lock(mutex);
     result.emplace(std::move(status));
-    changed.notify_one();  // under the lock: whoever waits drops it
+    changed.notify_one();  // under the lock, since the waiting thread destroys it
   });
   MutexLock lock(mutex);
   while (!result) changed.wait(mutex);
@@ -217,7 +244,7 @@ Status S3Writer::hand_over_gathered() {
   RETURN_IF_ERROR(begin_upload());
   {
     MutexLock lock(shared_->mutex);
-    while (shared_->gathered >= kPartsUnderWay && shared_->first_error) shared_->changed.wait(shared_->mutex);
+    while (shared_->gathered >= kGatheredUnderWay && shared_->first_error) shared_->changed.wait(shared_->mutex);
     RETURN_IF_ERROR(Status(shared_->first_error));
   }
   start_gathered(part, offset);
@@ -229,176 +256,17 @@ void S3Writer::start_gathered(const Gathered& part, int64_t offset) {
     MutexLock lock(shared_->mutex);
     ++shared_->gathered;
   }
-  start_part({.offset = offset, .data = *part}, part, [shared = shared_](Status status) {
+  send_part({.offset = offset, .data = *part}, PutProof::of(*bucket_, *part), part, [shared = shared_](Status status) {
     MutexLock lock(shared->mutex);
     --shared->gathered;
     if (!status && shared->first_error) shared->first_error = std::move(status);
   });
 }
 
-Status S3Writer::copy_range(const RandomReader& source, int64_t source_offset, int64_t size, int64_t offset) {
-  RETURN_IF_ERROR(check_open("copy to"));
-  RETURN_IF_ERROR(check_read_range(source, source_offset, size));
-  RETURN_IF_ERROR(check_write_range(url_, offset, static_cast<size_t>(size)));
-  RETURN_IF_ERROR(settle_copy());
-  const auto* object = dynamic_cast<const S3Reader*>(&source);
-  if (object == nullptr || object->service() != bucket_->service.get()) {
-    return copy_through_memory(source, source_offset, size, *this, offset);
-  }
-  const CopySource from{object, source_offset, size};
-  {
-    MutexLock lock(gather_mutex_);
-    const bool untouched = end_ == 0 && !first_ && !gathering_ && resumed_.empty();
-    if (untouched && offset == 0 && source_offset == 0 && size == source.size() && size <= kMostCopyBytes) {
-      MutexLock upload_lock(upload_mutex_);
-      if (upload_id_.empty()) {
-        whole_copy_ = from;
-        return {};
-      }
-    }
-  }
-  // Parts of the server's own must be long, but for the last; what is short and follows may have more behind it.
-  bool last = options_.size_hint_bytes > 0 && offset + size == options_.size_hint_bytes;
-  {
-    MutexLock lock(gather_mutex_);
-    last = last || offset != end_;
-  }
-  if (size == 0 || !parts_.is_start(offset) || (!parts_.is_start(offset + size) && !last)) {
-    return copy_through_memory(source, source_offset, size, *this, offset);
-  }
-  RETURN_IF_ERROR(begin_upload());
-  {
-    MutexLock lock(gather_mutex_);
-    if (offset == end_ && !gathering_) end_ += size;
-  }
-  for (int64_t done = 0; done < size;) {
-    const int64_t most = parts_.start_of(parts_.number_at(offset + done + kMostCopyBytes)) - offset - done;
-    const int64_t some = std::min(most, size - done);
-    RETURN_IF_ERROR(copy_part({object, source_offset + done, some}, offset + done));
-    done += some;
-  }
-  return {};
-}
-
-Pairs copy_headers(const S3Reader& source) {
-  return {{"x-amz-copy-source", "/" + source.object().bucket + "/" + uri_encode(source.object().key, true)},
-          {"x-amz-copy-source-if-match", fmt::format("\"{}\"", source.version())}};
-}
-
-// 412 and 404 are the source's: what was opened is no longer there.
-Error copy_error(const http::Response& response, const S3Reader& source, const std::string& what) {
-  if (response.status != 412 && response.status != 404) return error_of(response, what);
-  return Error(ErrorCode::kCorruption, fmt::format("{}: {} changed while reading", what, source.name()));
-}
-
-Status S3Writer::copy_part(const CopySource& source, int64_t offset) {
-  Request request = bucket_->request(http::Method::kPut, key_);
-  {
-    MutexLock lock(upload_mutex_);
-    request.query = {{"partNumber", std::to_string(parts_.number_at(offset))}, {"uploadId", upload_id_}};
-  }
-  request.headers = copy_headers(*source.reader);
-  request.headers.emplace_back("x-amz-copy-source-range",
-                               fmt::format("bytes={}-{}", source.offset, source.offset + source.size - 1));
-  request.may_fail_late = true;
-  const std::string what = fmt::format("copy {} to {}", source.reader->name(), url_);
-  ASSIGN_OR_RETURN(const Answer answer, with_context(bucket_->service->fetch(std::move(request)), what));
-  if (!is_success(answer.response)) return tl::unexpected(copy_error(answer.response, *source.reader, what));
-  ASSIGN_OR_RETURN(std::string etag, with_context(parse_etag(answer.response.body), what));
-  MutexLock lock(shared_->mutex);
-  shared_->parts[offset] = {.size = source.size, .etag = std::move(etag)};
-  return {};
-}
-
 Status S3Writer::wait_for_parts() {
   MutexLock lock(shared_->mutex);
   while (shared_->under_way > 0) shared_->changed.wait(shared_->mutex);
   return shared_->first_error;
-}
-
-// ---- the end
-
-void S3Writer::forget_upload() {
-  MutexLock lock(upload_mutex_);
-  if (upload_id_.empty()) return;
-  auto& process = bucket_->state->process.get();
-  MutexLock process_lock(process.mutex);
-  process.uploads.erase(upload_id_);
-  upload_id_.clear();
-}
-
-void S3Writer::drop() {
-  if (ended_ || generation_ != fork_generation()) return;  // the parent's upload is the parent's
-  ended_ = true;
-  static_cast<void>(wait_for_parts());
-  std::string id;
-  {
-    MutexLock lock(upload_mutex_);
-    id = upload_id_;
-  }
-  if (id.empty()) return;
-  Request request = bucket_->request(http::Method::kDelete, key_, {{"uploadId", id}});
-  request.deadline = Clock::now() + (bucket_->stop.stop_requested() ? kStoppedAbortPatience : kAbortPatience);
-  request.stop = {};
-  const auto answer = bucket_->fetch(std::move(request), "abort");
-  if (!answer && answer.error().code() != ErrorCode::kNotFound) {
-    log(LogLevel::kWarning, "the upload of {} could not be aborted and takes up space: {}", url_,
-        answer.error().to_string());
-  }
-  forget_upload();
-}
-
-// What was gathered and is no whole part yet is lost.
-Status S3Writer::suspend() {
-  RETURN_IF_ERROR(check_open("suspend"));
-  Gathered first;
-  {
-    MutexLock lock(gather_mutex_);
-    first = first_;
-  }
-  if (first) {
-    RETURN_IF_ERROR(begin_upload());
-    start_gathered(first, 0);
-  }
-  const Status written = wait_for_parts();
-  ended_ = true;
-  forget_upload();
-  return written;
-}
-
-Status S3Writer::resume(const ObjectInfo& upload) {
-  const std::string what = "go on with the upload of " + url_;
-  std::vector<ListedPart> found;
-  std::string next;
-  do {
-    Pairs query{{"uploadId", upload.version}};
-    if (!next.empty()) query.emplace_back("part-number-marker", next);
-    ASSIGN_OR_RETURN(const Answer answer,
-                     bucket_->fetch(bucket_->request(http::Method::kGet, key_, std::move(query)), what));
-    ASSIGN_OR_RETURN(PartPage page, with_context(parse_parts(answer.response.body), what));
-    found.insert(found.end(), page.parts.begin(), page.parts.end());
-    if (!next.empty() && page.next_number == next)
-      return fail(ErrorCode::kUnavailable, "{}: the listing does not advance", what);
-    next = page.next_number;
-  } while (!next.empty());
-  int64_t end = 0;  // of the parts without a gap
-  MutexLock gather_lock(gather_mutex_);
-  MutexLock lock(shared_->mutex);
-  for (const ListedPart& part : found) {
-    const int64_t offset = parts_.start_of(part.number);
-    resumed_.push_back({offset, part.size, part.etag});
-    // Parts of another size are not where they belong now; they will be sent again.
-    if (part.size != parts_.size_at(offset) && offset + part.size != options_.size_hint_bytes) continue;
-    if (offset == end) end += part.size;
-    shared_->parts[offset] = {.size = part.size, .etag = part.etag};
-  }
-  end_ = end;
-  MutexLock upload_lock(upload_mutex_);
-  upload_id_ = upload.version;
-  auto& process = bucket_->state->process.get();
-  MutexLock process_lock(process.mutex);
-  process.uploads.insert(upload_id_);
-  return {};
 }
 
 namespace {
@@ -449,12 +317,21 @@ Result<std::unique_ptr<Writer>> resume_s3_writer(std::shared_ptr<Bucket> bucket,
   return writer;
 }
 
-bool start_part_write(const Operation& operation, const OnDone& done) {
-  const PartWrite write = part_write_of(operation);
-  auto* ours = dynamic_cast<S3Writer*>(write.writer);
-  if (ours == nullptr || !ours->is_whole_part(write.offset, write.size())) return false;
-  ours->submit_part(write, done);
-  return true;
+std::vector<bool> start_part_writes(std::span<const Operation> operations, CompletionQueue& queue) {
+  std::vector<bool> taken(operations.size());
+  std::vector<SubmittedPart> parts;
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const Operation& operation = operations[i];
+    if (std::holds_alternative<Operation::Read>(operation.what)) continue;
+    if (operation.stop.stop_requested() || Clock::now() >= operation.deadline) continue;
+    PartWrite write = part_write_of(operation);
+    if (write.writer == nullptr || !write.writer->is_whole_part(write.offset, write.size())) continue;
+    taken[i] = true;
+    parts.push_back(
+        {std::move(write), [&queue, tag = operation.tag](Status status) { queue.push({tag, std::move(status)}); }});
+  }
+  S3Writer::submit_parts(std::move(parts));
+  return taken;
 }
 
 }  // namespace millrace::s3

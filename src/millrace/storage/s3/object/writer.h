@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One object being written to a bucket: what its parts (writer.cpp) and its commit (commit.cpp) share.
+// One object being written to a bucket. writer.cpp: bytes and parts; copy.cpp: what the server copies; commit.cpp: the
+// end; resume.cpp: uploads that are left, dropped or resumed.
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,9 +19,8 @@
 #include "millrace/storage/s3/object/put_proof.h"
 
 // An object of up to a part is one PUT at the commit. A longer one is a multipart upload, begun with its second part.
-// Bytes come in two ways: whole parts go up from the caller's memory or file, in any order; all else must come in
-// order, is gathered to parts, and goes up behind the caller's back, a few parts at a time. Of gathered parts the first
-// stays here until the commit, so that a head may be written again when the rest is known.
+// The first gathered part stays in memory until the commit, so that a head can be rewritten
+// when the rest is known.
 
 namespace millrace::s3 {
 
@@ -28,17 +29,24 @@ using Gathered = std::shared_ptr<std::vector<std::byte>>;
 // The size of a part: the caller's wish or 8 MiB, at least 5 MiB (S3's rule), so that 10,000 parts suffice.
 int64_t part_size_for(int64_t wish, int64_t object_bytes);
 
+class S3Writer;
+
 // A write or send to one part.
 struct PartWrite {
-  Writer* writer = nullptr;
+  S3Writer* writer = nullptr;
   int64_t offset = 0;
   std::span<const std::byte> data;
-  Operation::Send sent;  // with a file: instead of `data`
+  Operation::Send sent;  // with a file: used instead of `data`
   std::stop_token stop;
   Clock::time_point deadline = Clock::time_point::max();
 
   int64_t size() const { return sent.file != nullptr ? sent.file->size() : std::ssize(data); }
 };
+struct SubmittedPart {
+  PartWrite write;
+  OnDone done;
+};
+
 class S3Writer final : public Writer {
  public:
   S3Writer(std::shared_ptr<Bucket> bucket, std::string key, const WriteOptions& options, Pairs headers)
@@ -63,8 +71,8 @@ class S3Writer final : public Writer {
   std::span<const WrittenPart> parts() const override { return resumed_; }
 
   bool is_whole_part(int64_t offset, int64_t bytes) const;
-  // Uploads a whole part from the caller's memory or file, without waiting.
-  void submit_part(const PartWrite& write, OnDone done);
+  // Uploads whole parts of one bucket from the callers' memory or files, without waiting.
+  static void submit_parts(std::vector<SubmittedPart> parts);
 
  private:
   struct Part {
@@ -72,16 +80,19 @@ class S3Writer final : public Writer {
     std::string etag;
     PutProof proof;
   };
-  void start_part(const PartWrite& write, std::shared_ptr<const void> keep, OnDone done);
+  bool is_begun();
+  // Begins the uploads of `parts` where needed, hashes them and sends them.
+  static void begin_and_send(const std::vector<SubmittedPart>& parts);
+  void send_part(const PartWrite& write, PutProof proof, std::shared_ptr<const void> keep, OnDone done);
 
-  // What requests under way touch; they may outlive the writer.
+  // Used by requests under way, which may outlive the writer.
   struct Shared {
     Mutex mutex;
     CondVar changed;
     std::map<int64_t, Part> parts GUARDED_BY(mutex);      // by offset
     Status first_error GUARDED_BY(mutex);                 // of gathered parts
-    std::optional<Result<Answer>> put GUARDED_BY(mutex);  // to what start_commit() sent
-    PutProof put_proof GUARDED_BY(mutex);                 // of that
+    std::optional<Result<Answer>> put GUARDED_BY(mutex);  // the answer to start_commit()'s request
+    PutProof put_proof GUARDED_BY(mutex);                 // of that request
     int under_way GUARDED_BY(mutex) = 0;                  // all parts
     int gathered GUARDED_BY(mutex) = 0;                   // gathered ones
   };
@@ -125,13 +136,14 @@ class S3Writer final : public Writer {
   Mutex upload_mutex_;
   std::string upload_id_ GUARDED_BY(upload_mutex_);
   bool ended_ = false;
+  std::atomic<bool> lost_parts_ = false;  // some were given before an upload could begin
   std::vector<WrittenPart> resumed_;
 
   Mutex gather_mutex_;
   Gathered first_ GUARDED_BY(gather_mutex_);                        // the first part, once it is full
-  Gathered gathering_ GUARDED_BY(gather_mutex_);                    // the part that grows
-  int64_t end_ GUARDED_BY(gather_mutex_) = 0;                       // of what came in order
-  std::optional<CopySource> whole_copy_ GUARDED_BY(gather_mutex_);  // the object is this one, if nothing else comes
+  Gathered gathering_ GUARDED_BY(gather_mutex_);                    // the part being filled
+  int64_t end_ GUARDED_BY(gather_mutex_) = 0;                       // end of the bytes that came in order
+  std::optional<CopySource> whole_copy_ GUARDED_BY(gather_mutex_);  // the object to copy whole, if no other bytes come
 };
 
 // Of CopyObject and UploadPartCopy.

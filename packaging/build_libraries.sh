@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Compiles the libraries of libraries.toml into static archives that a shared object can take.
+#   build_libraries.sh SOURCES PREFIX
+# SOURCES is what fetch_sources.py wrote. Needs a C and a C++ compiler, make, perl and cmake; no network. A library that
+# is already in PREFIX in the same version is left alone.
+set -euo pipefail
+[ $# = 2 ] || { sed -n '3,6s/^# //p' "$0" >&2; exit 2; }
+SOURCES=$(realpath "$1")
+mkdir -p "$2"
+PREFIX=$(realpath "$2")
+JOBS=$(nproc)
+LOG=$PREFIX/log
+
+# No file keeps the path that it was built in: assertions of the libraries would carry it into the wheel.
+flags() { echo "-O2 -fPIC -ffile-prefix-map=$SOURCES=. -ffunction-sections -fdata-sections"; }
+
+with_cmake() {
+  local source=$1
+  shift
+  cmake -S "$source" -B build-millrace -Wno-dev -DCMAKE_BUILD_TYPE=Release -DCMAKE_POLICY_VERSION_MINIMUM=3.5 \
+    -DCMAKE_INSTALL_PREFIX="$PREFIX" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_PREFIX_PATH="$PREFIX" \
+    -DCMAKE_C_FLAGS="$(flags)" -DCMAKE_CXX_FLAGS="$(flags)" -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
+    -DBUILD_SHARED_LIBS=OFF -DBUILD_TESTING=OFF "$@"
+  cmake --build build-millrace --parallel "$JOBS" --target install
+}
+
+# write_pkgconfig MODULE LIBRARY: for libraries whose build files write none, or one for /usr. `version` is the loop's.
+write_pkgconfig() {
+  printf 'Name: %s\nDescription: %s\nVersion: %s\nLibs: -L%s -l%s\nCflags: -I%s\n' "$1" "$1" "$version" \
+    "$PREFIX/lib" "$2" "$PREFIX/include" >"$PREFIX/lib/pkgconfig/$1.pc"
+}
+
+build_zlib() {
+  CFLAGS=$(flags) ./configure --static --prefix="$PREFIX"
+  make -j "$JOBS" libz.a
+  make install
+}
+build_zstd() {
+  make -C lib -j "$JOBS" CFLAGS="$(flags)" PREFIX="$PREFIX" LIBDIR="$PREFIX/lib" install-static install-includes install-pc
+}
+build_xxhash() {
+  # Its build files leave the functions that choose by the processor out of the archive.
+  local objects=(xxhash.o)
+  [ "$(uname -m)" != x86_64 ] || objects+=(xxh_x86dispatch.o)
+  make CFLAGS="$(flags)" "${objects[@]}"
+  ar rcs "$PREFIX/lib/libxxhash.a" "${objects[@]}"
+  install -m 644 xxhash.h xxh3.h xxh_x86dispatch.h "$PREFIX/include/"
+  write_pkgconfig libxxhash xxhash
+}
+build_libyaml() {
+  with_cmake .
+  write_pkgconfig yaml-0.1 yaml
+}
+build_liburing() {
+  ./configure --prefix="$PREFIX" --libdir="$PREFIX/lib" --libdevdir="$PREFIX/lib"
+  make ENABLE_SHARED=0 CFLAGS="$(flags)" install
+}
+build_pugixml() { with_cmake .; }
+build_simdjson() { with_cmake . -DSIMDJSON_DEVELOPER_MODE=OFF; }
+# Its POSIX functions would take the names of libc's.
+build_oniguruma() { with_cmake . -DENABLE_POSIX_API=OFF -DINSTALL_DOCUMENTATION=OFF; }
+build_openssl() {
+  # Its text of flags goes into the library, so there is no map of paths here; names in messages are relative anyway.
+  # --openssldir has no openssl.cnf on any distribution: the system's is written for another version.
+  ./Configure linux-"$(uname -m)" --prefix="$PREFIX" --libdir=lib --openssldir=/etc/millrace/ssl \
+    no-shared no-module no-engine no-dso no-tests no-legacy no-srp no-psk no-dtls no-comp no-cms no-ct no-idea no-bf \
+    no-cast no-camellia no-seed no-rc2 no-rc4 no-mdc2 no-md4 no-whirlpool no-sm2 no-sm3 no-sm4 no-aria no-gost no-ts \
+    no-rmd160 no-scrypt no-blake2 no-ui-console no-afalgeng no-autoload-config -O2 -fPIC
+  make -j "$JOBS" build_libs ENGINESDIR=/nonexistent MODULESDIR=/nonexistent
+  make install_dev ENGINESDIR=/nonexistent MODULESDIR=/nonexistent
+}
+# What src/millrace/http asks for: HTTP/1.1, TLS, proxies. It names the CA file itself.
+build_curl() {
+  with_cmake . -DHTTP_ONLY=ON -DBUILD_CURL_EXE=OFF -DCURL_USE_OPENSSL=ON -DOPENSSL_ROOT_DIR="$PREFIX" \
+    -DOPENSSL_USE_STATIC_LIBS=ON -DCURL_DISABLE_OPENSSL_AUTO_LOAD_CONFIG=ON -DCURL_CA_BUNDLE=none -DCURL_CA_PATH=none \
+    -DCURL_ZLIB=OFF -DUSE_LIBIDN2=OFF -DCURL_USE_LIBPSL=OFF -DCURL_USE_LIBSSH2=OFF -DCURL_DISABLE_NTLM=ON \
+    -DENABLE_MANUAL=OFF -DPICKY_COMPILER=OFF
+}
+build_fmt() { with_cmake . -DFMT_TEST=OFF -DFMT_DOC=OFF; }
+build_nlohmann_json() { with_cmake . -DJSON_BuildTests=OFF; }
+build_CLI11() { with_cmake . -DCLI11_BUILD_TESTS=OFF -DCLI11_BUILD_EXAMPLES=OFF -DCLI11_BUILD_DOCS=OFF -DCLI11_SINGLE_FILE=OFF; }
+build_tl-expected() {
+  install -D -m 644 expected.hpp "$PREFIX/include/tl/expected.hpp"
+  mkdir -p "$PREFIX/share/cmake/tl-expected"
+  cat >"$PREFIX/share/cmake/tl-expected/tl-expected-config.cmake" <<'CMAKE'
+add_library(tl::expected INTERFACE IMPORTED)
+get_filename_component(prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+set_target_properties(tl::expected PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${prefix}/include")
+CMAKE
+}
+
+mkdir -p "$LOG" "$PREFIX/lib/pkgconfig" "$PREFIX/licenses"
+export PKG_CONFIG_LIBDIR=$PREFIX/lib/pkgconfig:$PREFIX/share/pkgconfig
+while read -r name version license; do
+  [ "$(cat "$LOG/$name.built" 2>/dev/null)" != "$version" ] || continue
+  echo "==> $name $version" >&2
+  if ! (cd "$SOURCES/$name" && set -e && "build_$name") >"$LOG/$name.log" 2>&1; then
+    tail -n 30 "$LOG/$name.log" >&2
+    echo "build_libraries.sh: $name did not compile; all of its output is in $LOG/$name.log" >&2
+    exit 1
+  fi
+  install -D -m 644 "$SOURCES/$name/$license" "$PREFIX/licenses/$name/$(basename "$license")"
+  echo "$version" >"$LOG/$name.built"
+done <"$SOURCES/order"

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which fields of samples are read, and what becomes of each: `mr.image(size=224)`, `mr.text()`, ..."""
+
+from __future__ import annotations
+
+import json as _json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import EllipsisType
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace import _core
+
+Rule = Literal["stack", "pad", "list"]
+
+#: Name of the array with the lengths of a padded field's rows: the field's name and this.
+LENGTHS = "_lengths"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a batch. Made by image(), array(), raw(), text(), tokens(), integer(), json(), msgpack(), npz() and
+    blob(); all of them take these:
+
+    of: the fields of a sample that it is read from, such as "jpg;jpeg;png": the first that a sample has. None: the name
+        under which it is given to SampleLoader.
+    optional: a sample may lack it; a batch then has a list, with None in the gaps. Else such a sample is damaged.
+    """
+
+    kind: str
+    of: str | None = None
+    optional: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    parse: Callable[[Any], Any] | None = None  #: what Python makes of the bytes, or of a text
+
+    def _spec(self, name: str) -> dict[str, Any]:
+        parts = [part.strip().lstrip(".") for part in (self.of or name).split(";")]
+        # Columns have any case, fields of tars lower case.
+        sources = list(dict.fromkeys(name for part in parts for name in (part, part.lower())))
+        return {"name": name, "sources": sources, "kind": self.kind, "required": not self.optional, **self.options}
+
+
+def image(
+    of: str | None = None,
+    *,
+    size: int | tuple[int, int] | None = None,
+    fit: Literal["crop", "stretch", "pad"] = "crop",
+    mode: Literal["rgb", "rgba", "gray"] = "rgb",
+    layout: Literal["hwc", "chw"] = "hwc",
+    dtype: Literal["uint8", "float32"] = "uint8",
+    reduced: bool = False,
+    batch: Literal["stack", "list"] | None = None,
+    optional: bool = False,
+) -> Field:
+    """A JPEG, PNG or WebP as pixels: [height, width, 3], [height, width] where mode is 'gray'.
+
+    size: (height, width), or one number for both; None: as it is stored, and a batch is a list.
+    fit: how a picture of another shape gets the size: 'crop' takes the largest part in the middle (Pillow's
+        ImageOps.fit), 'stretch' all of it, 'pad' all of it with black beside it. Bilinear, as Pillow resizes.
+    dtype: 'float32' has values from 0 to 1.
+    reduced: decodes a JPEG at a half, a quarter or an eighth of its size where that is still enough: faster, and a little
+        other pixels.
+    """
+    height, width = (size, size) if isinstance(size, int) else size or (0, 0)
+    if size is not None and (height < 1 or width < 1):
+        raise ValueError(f"image: a size is two sides above 0, not {size}")
+    if layout not in ("hwc", "chw") or dtype not in ("uint8", "float32"):
+        raise ValueError("image: layout is 'hwc' or 'chw', dtype 'uint8' or 'float32'")
+    options = {
+        "height": height, "width": width, "fit": fit, "colour": mode, "channels_first": layout == "chw",
+        "as_float": dtype == "float32", "reduced": reduced, "batch": batch or ("list" if size is None else "stack"),
+    }  # fmt: skip
+    return Field("image", of, optional, options)
+
+
+def array(
+    of: str | None = None,
+    *,
+    batch: Rule = "stack",
+    pad_value: float = 0,
+    length: int | None = None,
+    optional: bool = False,
+) -> Field:
+    """A .npy array of any dtype of a fixed size and any shape.
+
+    batch: 'stack' (all of one shape), 'pad' (the first dimension padded with `pad_value` to the longest of the batch, or
+        to `length`, and longer ones cut; the lengths are in the batch as NAME_lengths) or 'list'.
+    """
+    return Field("npy", of, optional, {"batch": batch, "pad_value": float(pad_value), "length": length or 0})
+
+
+def raw(
+    dtype: npt.DTypeLike,
+    shape: Sequence[int] = (-1,),
+    of: str | None = None,
+    *,
+    batch: Rule = "stack",
+    pad_value: float = 0,
+    length: int | None = None,
+    optional: bool = False,
+) -> Field:
+    """Bytes that are an array of this dtype and shape, in C order; one side may be -1. `batch` as of array()."""
+    options = {
+        "dtype": np.dtype(dtype).str, "shape": list(shape), "batch": batch, "pad_value": float(pad_value),
+        "length": length or 0,
+    }  # fmt: skip
+    return Field("raw", of, optional, options)
+
+
+def text(of: str | None = None, *, optional: bool = False) -> Field:
+    """UTF-8 as str."""
+    return Field("text", of, optional)
+
+
+def tokens(
+    tokenizer: _core.Tokenizer | str | os.PathLike[str],
+    of: str | None = None,
+    *,
+    length: int | None = None,
+    pad_id: int = 0,
+    special_tokens: bool = True,
+    batch: Literal["pad", "list"] = "pad",
+    optional: bool = False,
+) -> Field:
+    """UTF-8 as token ids, int64, tokenised when it is read: [rows, longest], or [rows, length], padded with `pad_id` and
+    cut. The lengths are in the batch as NAME_lengths.
+
+    special_tokens: with those that the tokenizer puts before and behind a text.
+    """
+    if not isinstance(tokenizer, _core.Tokenizer):
+        tokenizer = _core.Tokenizer.from_file(os.fspath(tokenizer))
+    options = {
+        "tokenizer": tokenizer, "special_tokens": special_tokens, "batch": batch, "pad_value": float(pad_id),
+        "length": length or 0,
+    }  # fmt: skip
+    return Field("tokens", of, optional, options)
+
+
+def integer(of: str | None = None, *, optional: bool = False) -> Field:
+    """Decimal digits, such as a class: int64 [rows]."""
+    return Field("integer", of, optional)
+
+
+def blob(of: str | None = None, *, optional: bool = False, parse: Callable[[bytes], Any] | None = None) -> Field:
+    """Bytes as they are, or what `parse` makes of them. A batch has a list."""
+    return Field("bytes", of, optional, parse=parse)
+
+
+def json(of: str | None = None, *, optional: bool = False) -> Field:
+    """JSON as Python objects, in a list."""
+    return Field("json", of, optional, parse=_json.loads)
+
+
+def msgpack(of: str | None = None, *, optional: bool = False) -> Field:
+    """MessagePack as Python objects, in a list. Needs the package msgpack."""
+    return blob(of, optional=optional, parse=_parse_msgpack)
+
+
+def npz(of: str | None = None, *, optional: bool = False) -> Field:
+    """A .npz as a dict of arrays, in a list."""
+    return Field("npz", of, optional, parse=_parse_npz)
+
+
+def _parse_msgpack(data: bytes) -> Any:
+    try:
+        import msgpack as package
+    except ImportError as error:
+        raise ImportError("fields in MessagePack need the package msgpack: pip install msgpack") from error
+    return package.unpackb(data)
+
+
+def _parse_npz(data: bytes) -> dict[str, npt.NDArray[Any]]:
+    import io
+
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+_BY_EXTENSION: dict[str, Callable[[], Field]] = {
+    **dict.fromkeys(("json", "jsn"), json),
+    **dict.fromkeys(("msgpack", "mp"), msgpack),
+    "npz": npz,
+    **dict.fromkeys(("txt", "text", "transcript"), text),
+    **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), integer),
+    "npy": lambda: array(batch="list"),
+    **dict.fromkeys(("jpg", "jpeg", "png", "webp"), image),
+}
+
+
+def _extension(name: str) -> str:
+    """What a field is by its name: "json" of "meta.json" and of "meta.json.gz"."""
+    return name.lower().removesuffix(".gz").rpartition(".")[2]
+
+
+def parser_of(name: str) -> Callable[[Any], Any] | None:
+    """What Python makes of a field that nobody described."""
+    by_extension = _BY_EXTENSION.get(_extension(name))
+    return None if by_extension is None else by_extension().parse
+
+
+def field_of(name: str, of: str | None = None) -> Field:
+    """A field by the extension of its name, or of the first that it is read from. Pickles stay bytes: unpickling runs
+    code."""
+    return replace(_BY_EXTENSION.get(_extension((of or name).split(";")[0]), blob)(), of=of)
+
+
+def _plain(name: str, of: str | None = None) -> Field:
+    return blob(of)
+
+
+#: How fields are given: names, whose extensions say what they are, or a Field for each.
+Fields = Sequence[str] | Mapping[str, "Field | str | EllipsisType | None"]
+
+
+def resolve_fields(fields: Fields | None, by_extension: bool = True) -> dict[str, Field]:
+    """Each field that was asked for; without `by_extension`, one that nobody described is what its bytes say.
+    Raises TypeError."""
+    plain = field_of if by_extension else _plain
+    if fields is None:
+        return {}
+    if isinstance(fields, str):
+        raise TypeError("SampleLoader: fields is a list of names, or a dict of fields by their names")
+    if not isinstance(fields, Mapping):
+        return {name: plain(name) for name in fields}
+    resolved: dict[str, Field] = {}
+    for name, given in fields.items():
+        if given is None or given is ...:
+            given = plain(name)
+        elif isinstance(given, str):
+            given = plain(name, of=given)
+        if not isinstance(given, Field):
+            raise TypeError(f"SampleLoader: field {name!r} is {given!r}, not an mr.image(), mr.text() or the like")
+        resolved[name] = given
+    return resolved

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches to a GPU: through pinned buffers that are made once, by a side stream."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+
+from millrace.loader import State
+
+_ALIGNMENT = 64  # of each tensor in a buffer: any dtype may be viewed there
+
+
+class Event(Protocol):
+    def synchronize(self) -> None:
+        """Waits until what was asked of the stream before it has been done."""
+
+
+class Copies(Protocol):
+    """What is asked of a device. Tests answer for it."""
+
+    def side_stream(self) -> AbstractContextManager[Any]:
+        """Inside, copies and events belong to the side stream."""
+
+    def pinned(self, size: int) -> torch.Tensor:
+        """Host memory that the device reads without help of the CPU: uint8 [size]."""
+
+    def empty_like(self, value: torch.Tensor) -> torch.Tensor:
+        """Memory of the device."""
+
+    def copy(self, target: torch.Tensor, pinned: torch.Tensor) -> None:
+        """Begins a copy; `pinned` is read until an event recorded behind it is done."""
+
+    def other(self, value: torch.Tensor) -> torch.Tensor:
+        """A tensor of any kind on the device, in torch's own way."""
+
+    def record(self) -> Event: ...
+
+    def hand_over(self, event: Event, tensors: Iterator[torch.Tensor]) -> None:
+        """The stream of training waits for `event`, and the tensors' memory is kept until that stream has used it."""
+
+
+class CudaCopies:
+    """Copies for a CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream: torch.cuda.Stream | None = None  # made when it is needed, because it starts CUDA
+
+    def side_stream(self) -> AbstractContextManager[Any]:
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self._device)
+        return torch.cuda.stream(self._stream)
+
+    def pinned(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+    def empty_like(self, value: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(value, device=self._device)
+
+    def copy(self, target: torch.Tensor, pinned: torch.Tensor) -> None:
+        target.copy_(pinned, non_blocking=True)
+
+    def other(self, value: torch.Tensor) -> torch.Tensor:
+        pinned = value.pin_memory() if value.device.type == "cpu" else value
+        return pinned.to(self._device, non_blocking=True)
+
+    def record(self) -> Event:
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def hand_over(self, event: Event, tensors: Iterator[torch.Tensor]) -> None:
+        consumer = torch.cuda.current_stream(self._device)
+        consumer.wait_event(cast(torch.cuda.Event, event))  # of record()
+        for tensor in tensors:
+            if tensor.is_cuda:
+                tensor.record_stream(consumer)
+
+
+class PinnedRing:
+    """Copies batches to a device through two pinned buffers, as large as the largest batch so far.
+
+    A buffer is used again when the copies out of it are done. Nobody else ever holds one: what is returned lies on the
+    device, and what was given has been read.
+    """
+
+    def __init__(self, copies: Copies, buffers: int = 2) -> None:
+        self._copies = copies
+        self._buffers: list[torch.Tensor | None] = [None] * buffers
+        self._events: list[Event | None] = [None] * buffers  # behind the last copy out of each
+        self._turn = 0
+
+    def to_device(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """The batch with its arrays and tensors, in lists and dicts too, on the device, for the stream of training."""
+        moved, event = self.begin(batch)
+        self._copies.hand_over(event, tensors_of(moved))
+        return moved
+
+    def begin(self, batch: dict[str, Any]) -> tuple[dict[str, Any], Event]:
+        """The same, but the tensors must not be used before hand_over()."""
+        with self._copies.side_stream():
+            return self._begin(batch)
+
+    def _begin(self, batch: dict[str, Any]) -> tuple[dict[str, Any], Event]:
+        batch = as_tensors(batch)
+        size = sum(_space(tensor) for tensor in tensors_of(batch) if _is_plain(tensor))
+        turn, self._turn = self._turn, (self._turn + 1) % len(self._buffers)
+        if (last := self._events[turn]) is not None:
+            last.synchronize()
+            self._events[turn] = None
+        buffer = self._buffers[turn]
+        if buffer is None or buffer.numel() < size:
+            self._buffers[turn] = None  # before its successor needs memory
+            buffer = self._buffers[turn] = self._copies.pinned(size)
+        try:
+            at = 0
+
+            def move(tensor: Any) -> Any:
+                nonlocal at
+                if not isinstance(tensor, torch.Tensor):
+                    return tensor
+                if not _is_plain(tensor):
+                    return self._copies.other(tensor)
+                place = buffer[at : at + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+                at += _space(tensor)
+                place.copy_(tensor)
+                target = self._copies.empty_like(tensor)
+                self._copies.copy(target, place)
+                return target
+
+            moved = _each(batch, move)
+        finally:
+            # Behind an error too: the copies that were begun read the buffer.
+            event = self._events[turn] = self._copies.record()
+        return moved, event
+
+
+class DeviceCopies:
+    """Iterates over device copies of a loader's batches. A thread of its own fetches batches and begins their copies, up
+    to `ahead` of them beyond the last one returned, so that next() finds a copy under way or done.
+
+    Not thread-safe: one thread iterates. That thread calls pause() before the loader is given another position, and
+    restart() after. `inner` is used by the thread only, but for state_dict() while it is paused.
+    """
+
+    def __init__(self, inner: Any, copies: Copies, ahead: int = 2) -> None:
+        self._inner = inner
+        self._ring = PinnedRing(copies, ahead + 1)
+        self._copies = copies
+        self._most = ahead
+        self._thread: threading.Thread | None = None
+        self._stop: Callable[[], object]  # of that thread
+        self._shared = _Shared()
+        self._state: State | None = None  # behind the last returned batch; None: where `inner` is
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether batches were fetched that were not returned."""
+        return bool(self._shared.items) or self._thread is not None
+
+    @property
+    def state(self) -> State:
+        """The state behind the last returned batch."""
+        if self._state is None:
+            self._state = self._inner.state_dict()
+        return self._state
+
+    def pause(self) -> None:
+        """Returns when nothing is being fetched any more, at the latest when the batch being fetched is there."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stop()  # once, though it would be called again when this object goes
+            thread.join()
+
+    def restart(self) -> None:
+        """Forgets the batches ahead: the loader has a new position."""
+        self.pause()
+        self._shared = _Shared()
+        self._state = None
+
+    def __next__(self) -> dict[str, Any]:
+        if self._thread is None and not self._shared.items:
+            _ = self.state  # before anything is fetched ahead
+            self._start()
+        shared = self._shared
+        with shared.changed:
+            while not shared.items:
+                shared.changed.wait()
+            item = shared.items.popleft()
+        if isinstance(item, BaseException):
+            # The thread has ended. The next call asks the loader again.
+            self.pause()
+            raise item
+        batch, event, state = item
+        self._copies.hand_over(event, tensors_of(batch))
+        self._state = state
+        with shared.changed:
+            shared.changed.notify_all()  # last: the thread that wakes takes the GIL
+        return batch
+
+    def _start(self) -> None:
+        self._shared = shared = _Shared()
+        arguments = (shared, self._inner, self._ring, self._most)
+        # The thread knows neither this object nor the loader around it, so both can be collected while it waits.
+        self._thread = threading.Thread(target=_feed, args=arguments, name="mr-device", daemon=True)
+        self._stop = weakref.finalize(self, shared.stop)
+        self._thread.start()
+
+
+class _Shared:
+    """What the thread that feeds a device and the thread that trains know of each other."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        # In order: (batch, event, the state behind it), and at the end what ended the thread.
+        self.items: deque[tuple[dict[str, Any], Event, State] | BaseException] = deque()
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        with self.changed:
+            self.is_stopped = True
+            self.changed.notify_all()
+
+
+def _feed(shared: _Shared, inner: Any, ring: PinnedRing, most: int) -> None:
+    item: tuple[dict[str, Any], Event, State] | BaseException
+    while True:
+        with shared.changed:
+            while len(shared.items) >= most and not shared.is_stopped:
+                shared.changed.wait()
+            if shared.is_stopped:
+                return
+        try:
+            # Training has not seen this batch, so the state behind it goes with it.
+            item = (*ring.begin(next(inner)), inner.state_dict())
+        except BaseException as error:
+            item = error
+        with shared.changed:
+            shared.items.append(item)
+            shared.changed.notify_all()
+        if isinstance(item, BaseException):
+            return
+
+
+def copies_of(inner: Any, device: torch.device | None) -> DeviceCopies | None:
+    """None: the batches of `inner` stay in the CPU's memory."""
+    if device is None or device.type == "cpu":
+        return None
+    return DeviceCopies(inner, CudaCopies(device))
+
+
+def ring_of(device: torch.device | None) -> PinnedRing | None:
+    """None: batches stay in the CPU's memory."""
+    return None if device is None or device.type == "cpu" else PinnedRing(CudaCopies(device))
+
+
+def as_tensors(batch: dict[str, Any]) -> dict[str, Any]:
+    """The same memory as tensors."""
+    moved: dict[str, Any] = _each(batch, _as_tensor)
+    return moved
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a batch."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif type(value) is dict:
+        for item in value.values():
+            yield from tensors_of(item)
+    elif _holds_numbers(value):
+        for item in value:
+            yield from tensors_of(item)
+
+
+def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """`value` with change(item) in place of each array and tensor."""
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return change(value)
+    if type(value) is dict:
+        return {name: _each(item, change) for name, item in value.items()}
+    if _holds_numbers(value):
+        return [_each(item, change) for item in value]
+    return value
+
+
+def _holds_numbers(value: Any) -> bool:
+    """Whether it is a list of arrays or tensors, with gaps maybe, such as pictures of several sizes."""
+    return isinstance(value, list) and any(isinstance(item, (torch.Tensor, np.ndarray)) for item in value)
+
+
+def _as_tensor(value: Any) -> Any:
+    """The same memory as a tensor. What no tensor can hold (texts, times, other byte orders) stays as it is."""
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        return torch.from_numpy(value)
+    except (TypeError, ValueError):
+        return value
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its memory is its content: bytes one after another, on the CPU."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and not tensor.requires_grad
+        and tensor.is_contiguous()
+    )
+
+
+def _space(tensor: torch.Tensor) -> int:
+    return (tensor.nbytes + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT

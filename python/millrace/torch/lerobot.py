@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Robot datasets of LeRobot as tensors.
+
+frames = mr.torch.lerobot.Dataset("so101", delta_timestamps={"action": [i / 30 for i in range(16)]})
+loader = torch.utils.data.DataLoader(frames, batch_size=32, shuffle=True, num_workers=2)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+import torch
+
+from millrace._robot import Dataset as _Dataset
+from millrace._robot import Item
+from millrace._robot_groot import GrootDataset as _GrootDataset
+from millrace._robot_loader import Loader as _Loader
+from millrace._robot_loader import Source
+
+from .device import as_tensors, ring_of
+from .dist import resolve_rank
+
+__all__ = ["Dataset", "GrootDataset", "Loader", "Source"]
+
+
+class _Frames(torch.utils.data.Dataset[Item]):
+    """A dataset of arrays, as tensors."""
+
+    frames: _Dataset
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, number: SupportsIndex | slice) -> Any:
+        """A frame, or a list of those of a slice."""
+        if isinstance(number, slice):
+            return self.__getitems__(range(len(self))[number])
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[SupportsIndex]) -> list[Item]:
+        """Frames that are read together, as DataLoader asks for them. They share memory."""
+        batch = tensors(self.frames.batch(numbers))
+        return [{name: values[i] for name, values in batch.items()} for i in range(len(numbers))]
+
+    def batch(self, numbers: Sequence[SupportsIndex]) -> Item:
+        """Frames as one batch: tensors [len(numbers), ...], and lists of str."""
+        return tensors(self.frames.batch(numbers))
+
+    @property
+    def fps(self) -> float:
+        """Frames a second."""
+        return self.frames.fps
+
+    @property
+    def num_frames(self) -> int:
+        """Frames that have a number."""
+        return len(self.frames)
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes that are read."""
+        return len(self.frames.episodes)
+
+    @property
+    def features(self) -> dict[str, dict[str, Any]]:
+        """dtype, shape and names of each feature, as meta/info.json has them."""
+        return self.frames.features
+
+
+class Dataset(_Frames):
+    """millrace.lerobot.Dataset with the tensors that LeRobot's own LeRobotDataset gives for v3.0, for every version.
+
+    Pictures are float32 [3, height, width] in [0, 1], numbers float32, int64 and bool, features of shape [1] without a
+    dimension, texts str; `<feature>_is_pad` is bool [times]. LeRobot's stored timestamps choose frames there and
+    integers here; both agree where LeRobot raises no error.
+
+    image_transforms: called with each camera's tensor of a frame, [3, height, width] or [times, 3, height, width].
+    return_uint8: pictures as uint8.
+    The other arguments are those of millrace.lerobot.Dataset.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        delta_timestamps: Mapping[str, Sequence[float]] | None = None,
+        episodes: Sequence[int] | None = None,
+        cameras: Sequence[str] | None = None,
+        image_transforms: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        return_uint8: bool = False,
+        image_size: int | tuple[int, int] | None = None,
+        image_fit: Literal["crop", "stretch", "pad"] = "crop",
+        cache: str | os.PathLike[str] | None = None,
+        cache_bytes: int | str = 0,
+        decode_device: str = "cpu",
+        tolerance_s: float = 1e-4,
+        num_threads: int = 0,
+        max_decoders: int = 32,
+        memory_bytes: int = 1 << 30,
+    ) -> None:
+        self.frames = _Dataset(
+            url,
+            delta_timestamps=delta_timestamps,
+            episodes=episodes,
+            cameras=cameras,
+            pictures="uint8" if return_uint8 else "float32",
+            image_size=image_size,
+            image_fit=image_fit,
+            cache=cache,
+            cache_bytes=cache_bytes,
+            decode_device=decode_device,
+            tolerance_s=tolerance_s,
+            num_threads=num_threads,
+            max_decoders=max_decoders,
+            memory_bytes=memory_bytes,
+        )
+        self.image_transforms = image_transforms
+
+    def __getitems__(self, numbers: Sequence[SupportsIndex]) -> list[Item]:
+        """Frames that are read together, as DataLoader asks for them. They share memory."""
+        items = super().__getitems__(numbers)
+        if self.image_transforms is not None:
+            for item in items:
+                for camera in self.frames.cameras:
+                    item[camera] = self.image_transforms(item[camera])
+        return items
+
+    def batch(self, numbers: Sequence[SupportsIndex]) -> Item:
+        """Frames as one batch: tensors [len(numbers), ...], and lists of str."""
+        if self.image_transforms is None:
+            return super().batch(numbers)
+        return torch.utils.data.default_collate(self.__getitems__(numbers))
+
+
+class GrootDataset(_Frames):
+    """millrace.lerobot.GrootDataset with tensors; takes its arguments."""
+
+    frames: _GrootDataset
+
+    def __init__(self, url: str | os.PathLike[str], **options: Any) -> None:
+        self.frames = _GrootDataset(url, **options)
+
+
+class Loader(_Loader):
+    """millrace.lerobot.Loader with tensors. Takes a Dataset of this module or a list of Source with such, every other
+    argument of millrace.lerobot.Loader, and one more:
+
+    device: None or the CPU: tensors that share the loader's memory. A CUDA device: tensors there; the copy goes by pinned
+        buffers that are made once.
+
+    `rank` and `world_size` default to those of torch.distributed when it is initialised, else to the environment's RANK
+    and WORLD_SIZE, else to 0 of 1. With uint8 pictures (return_uint8=True) a quarter of the bytes go to the device:
+    divide by 255 there.
+    """
+
+    def __init__(
+        self,
+        datasets: Dataset | GrootDataset | Source | Sequence[Source],
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        device: torch.device | str | int | None = None,
+        **options: Any,
+    ) -> None:
+        rank, world_size = resolve_rank(rank, world_size)
+        super().__init__(datasets, rank=rank, world_size=world_size, **options)  # type: ignore[arg-type]
+        self._ring = ring_of(None if device is None else torch.device(device))
+
+    def _given(self, batch: Item) -> Item:
+        return as_tensors(batch) if self._ring is None else self._ring.to_device(batch)
+
+
+def tensors(batch: Item) -> Item:
+    """The same memory as tensors."""
+    return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in batch.items()}

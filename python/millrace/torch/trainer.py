@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Checkpointer beside the Trainer of transformers:
+
+    trainer = Trainer(..., callbacks=[mr.torch.trainer.CheckpointCallback(checkpointer, loader)])
+    trainer.train()
+
+with TrainingArguments(save_strategy="no", ignore_data_skip=True, max_steps=...).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+except ModuleNotFoundError as error:
+    if error.name != "transformers":
+        raise
+    raise ModuleNotFoundError(
+        "millrace.torch.trainer needs transformers: pip install transformers", name="transformers"
+    ) from None
+
+import torch
+
+from .checkpointer import Checkpointer
+from .state import PerRank
+
+
+class CheckpointCallback(TrainerCallback):
+    """Restores the newest checkpoint when the training begins, and saves at the end of every `every`-th step and of the
+    last one. The checkpoint has the model, the optimizer, the schedule, torch's random state of each rank, and `loader`.
+
+    checkpointer: of all ranks. The caller closes it.
+    loader: the loader that `get_train_dataloader` returns, or any object with state_dict() and load_state_dict().
+    every: steps; default: the Trainer's save_steps.
+
+    A run whose last step is saved already is a ValueError. The Trainer's own saves are left as they are: save_strategy="no" turns them off.
+    """
+
+    def __init__(self, checkpointer: Checkpointer, loader: Any = None, *, every: int = 0) -> None:
+        self._checkpointer = checkpointer
+        self._loader = loader
+        self._every = every
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **have: Any
+    ) -> None:
+        stored = self._state(**have)
+        step = self._checkpointer.restore(stored)
+        if step is not None:
+            torch.set_rng_state(stored["rng"].value)
+            state.global_step = step
+            if 0 < args.max_steps <= step:  # the Trainer looks at it only after one more step
+                raise ValueError(
+                    f"step {step} of {args.max_steps} is saved: this run has ended. Before train(), look at "
+                    "checkpointer.latest_step()"
+                )
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **have: Any) -> None:
+        every = self._every or int(args.save_steps)
+        if state.global_step % every == 0 or state.global_step == state.max_steps:
+            self._checkpointer.save(state.global_step, self._state(**have))
+
+    def _state(self, model: Any, optimizer: Any, lr_scheduler: Any, **_: Any) -> dict[str, Any]:
+        parts = {"model": model, "optim": optimizer, "schedule": lr_scheduler, "loader": self._loader}
+        return {name: part for name, part in parts.items() if part is not None} | {
+            "rng": PerRank(torch.get_rng_state())
+        }
+
+
+__all__ = ["CheckpointCallback"]

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the loaders and checkpointers of a process show to others while it runs: a page of numbers in a file that this
+// process maps, without a socket, a lock or a thread (docs/format/published.md). The file comes with the first number
+// and goes when the process ends; after a kill it stays, is told by its process being gone, and goes when the next
+// process begins. Where no file can be made the numbers are kept in memory. Thread-safe; a child after a fork has a
+// file of its own.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+
+namespace millrace {
+
+enum class Published : int {
+  kBatches,
+  kSamples,
+  kTokens,
+  kReadBytes,
+  kWaitNs,
+  kQueueBatches,
+  kLastBatchNs,
+  kSaves,
+  kStallNs,
+  kWriteBytes,
+  kSavesUnderWay,
+  kUnwrittenBytes,
+  kLastSaveNs,
+  kLinks,
+  kLinkSinceNs,
+  kCount,
+};
+
+struct PublishedDef {
+  std::string_view name;  // at most 23 bytes; the place in the file is found by it
+  std::string_view unit;  // "1", "bytes", "ns"
+  bool grows = false;     // a counter, which begins at 0; else a value of now
+  std::string_view help;
+};
+// The table, indexed by Published.
+std::span<const PublishedDef> published_defs();
+
+// A few nanoseconds, but for the first call of a process, which makes the file.
+void publish_add(Published row, int64_t amount);
+void publish_set(Published row, int64_t value);
+void publish_now(Published row);  // nanoseconds since 1970
+
+// What one process shows.
+struct PublishedProcess {
+  std::string path;
+  pid_t pid = 0;
+  int64_t begun_ns = 0;  // when the file was made, since 1970
+  int rank = -1;         // RANK or SLURM_PROCID; -1: it has none
+  int world_size = 0;    // WORLD_SIZE or SLURM_NTASKS; 0: unknown
+  std::map<std::string, int64_t, std::less<>> values;
+
+  int64_t value(Published row) const;  // 0 where the process does not show it
+};
+
+// Errors: corruption (no such file, or torn), unsupported (a newer version).
+[[nodiscard]] Result<PublishedProcess> read_published_file(const std::string& path);
+
+// Where files are looked for: the user's own folder; for root those of all users. MILLRACE_RUNTIME_DIR instead where
+// it is set; empty: nowhere.
+std::vector<std::string> published_folders();
+
+// The living processes of this node that show something, by pid. Files that cannot be read are left out; `newer` counts
+// those of a newer version.
+std::vector<PublishedProcess> read_published(std::span<const std::string> folders, int* newer = nullptr);
+
+}  // namespace millrace

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Measures what training asks of a file system: streams, random reads, small files, a checkpoint's burst, metadata, and
+// reads while others write; one process a node with several threads, which are the ranks. Honest about the page cache:
+// data goes past it (O_DIRECT) where the file system can; else pages are dropped, and what was cached all the same is
+// said. Thread-safe.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/bench/meeting.h"
+
+namespace millrace::bench {
+
+struct StorageConfig {
+  std::vector<std::string> mounts;   // as the user named them
+  std::vector<std::string> folders;  // of these, to work in; seen by all nodes
+  bool training = true, checkpoint = true, metadata = true;
+  int ranks = 4;                                  // threads a node
+  int depth = 32;                                 // requests at once of a node, for random reads
+  int64_t file_bytes = int64_t{256} << 20;        // of each rank
+  int64_t block_bytes = int64_t{1} << 20;         // of streams
+  int64_t small_bytes = int64_t{128} << 10;       // of a small file
+  int64_t files = 1000;                           // small files of a rank
+  int64_t limit_bytes = int64_t{16} << 30;        // on one file system, of all nodes
+  std::chrono::duration<double> test_seconds{5};  // the longest time of a round
+  int rounds = 3;                                 // of each test, behind one to warm up
+};
+
+// The bytes that a mount holds at most at one time.
+int64_t bytes_needed(const StorageConfig& config, int nodes);
+// Errors: resource_exhausted (above limit_bytes, or half of what is free), those of statvfs.
+[[nodiscard]] Status check_space(const StorageConfig& config, int nodes);
+
+// One test on one mount. Rates are all ranks' work over the time from the first start to the last end, so the slowest
+// rank counts.
+struct TestResult {
+  std::string mount, test, unit;  // unit: "B/s", or "files/s" and the like
+  int nodes = 1, ranks = 1;       // ranks in all
+  int64_t request_bytes = 0;      // of one read or write; 0: none
+  std::vector<double> rates;      // one a round
+  double median() const, least() const, most() const;
+  double slowest_share = 1;     // the slowest rank's rate against the fastest's, median of the rounds
+  double start_spread_s = 0;    // first to last start of ranks, the worst round
+  double p50_s = 0, p99_s = 0;  // of single requests; 0: not measured
+  double cached = -1;           // share of the data that the page cache had; -1: past it, or nothing is read
+  bool own_data = false;        // read by the node that wrote it
+
+  nlohmann::ordered_json to_json() const;  // an object of type "bench_storage"
+};
+
+// Runs the tests as one node of a meeting. Node 0 gets the results as they come, by `take`; others call nothing.
+// Errors: those of reading and writing (no space, no permission), of the meeting, cancelled.
+[[nodiscard]] Status run_storage_bench(const StorageConfig& config, Meeting& meeting,
+                                       const std::function<void(const TestResult&)>& take, const std::stop_token& stop);
+TestResult result_of(const nlohmann::ordered_json& object);
+
+// What the numbers mean for training. `formula` says how it was found.
+struct Meaning {
+  std::string mount, what, value, formula;
+};
+struct MeaningOptions {
+  double checkpoint_bytes = 0;
+  int64_t gpus = 8;
+};
+std::vector<Meaning> meanings(const std::vector<TestResult>& results, const MeaningOptions& options);
+
+}  // namespace millrace::bench

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The files of a node cache (docs/format/cache.md): `cache.lock`, `cache.table` (mapped) and `cache.data`. A process
+// that uses them holds a shared flock on `cache.lock`; only a process that is alone changes the size of the table.
+// Thread-safe.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "millrace/base/descriptor.h"
+#include "millrace/base/status.h"
+#include "millrace/base/sync.h"
+#include "millrace/cache/detail/byte_locks.h"
+
+namespace millrace::cache {
+
+inline constexpr int64_t kChunkBytes = 64 << 10;  // of a block, with a hash of its own
+inline constexpr size_t kMostChunks = 4;          // in a block
+
+// One slot of the table. All words are changed atomically, because other processes read them at any time.
+struct Slot {
+  // The lowest two bits are a SlotState; the rest is raised by every change.
+  std::atomic<uint64_t> state;
+  std::atomic<uint64_t> key_low, key_high;
+  std::atomic<uint64_t> hashes[kMostChunks];  // XXH3-64 of each chunk, seeded with key_low
+  std::atomic<uint32_t> size;                 // bytes of the block
+  std::atomic<uint32_t> used;                 // generation (8 bits), seconds (24 bits) of the last use
+};
+static_assert(sizeof(Slot) == 64 && std::atomic<uint64_t>::is_always_lock_free);
+
+// What several processes know of an object that one of them opened. Words, so that they can be copied atomically.
+struct OpenSlot {
+  static constexpr size_t kWords = 32;
+  std::atomic<uint64_t> words[kWords];
+};
+
+inline constexpr int64_t kFillCounters = 512;
+inline constexpr int64_t kOpenSlots = 4096;
+
+struct TableHeader {
+  char magic[8];
+  uint32_t format;
+  uint32_t block_bytes;
+  uint64_t sets;
+  uint64_t ways;
+  uint64_t checksum;                 // XXH3-64 of everything before it
+  std::atomic<uint32_t> limit_ways;  // of `ways`, those that may be used: a process with a smaller cap is there
+  std::atomic<uint32_t> generation;  // raised by each process that opens the cache and is alone
+  char unused[2000];
+  std::atomic<uint32_t> fills[kFillCounters];  // raised when a download ends; waiting processes sleep on them
+};
+static_assert(sizeof(TableHeader) == 4096);
+
+// How many blocks fit under a cap. Slot `way * sets + set` of the data belongs to entry `set * ways + way`.
+struct Geometry {
+  int64_t block_bytes = 0;
+  int64_t sets = 0;
+  int64_t ways = 0;
+
+  int64_t slots() const { return sets * ways; }
+  int64_t data_bytes() const { return slots() * block_bytes; }
+  int64_t table_bytes() const;
+};
+
+class CacheFiles {
+ public:
+  // Makes `directory` and the files where they are missing. `cap_bytes` covers table and data. While other processes
+  // have the cache open, the smallest of their caps holds. Errors: unsupported (a network file system, a newer format),
+  // invalid_argument (a cap below 16 blocks), resource_exhausted (no space for the table), permission_denied,
+  // unavailable (another process has been changing the cache for 30 s).
+  [[nodiscard]] static Result<std::unique_ptr<CacheFiles>> open(const std::string& directory, int64_t cap_bytes,
+                                                                int64_t block_bytes);
+  ~CacheFiles();
+  CacheFiles(const CacheFiles&) = delete;
+  CacheFiles& operator=(const CacheFiles&) = delete;
+
+  const std::string& directory() const { return directory_; }
+  const Geometry& geometry() const { return geometry_; }
+  int data() const { return data_.get(); }
+  ByteLocks& locks() { return *locks_; }
+  TableHeader& header();
+  OpenSlot& open_slot(int64_t number);
+  Slot& slot(int64_t set, int64_t way);
+  // Of the ways, those that the smallest cap of all processes leaves; what they and the table take.
+  int64_t usable_ways();
+  int64_t limit_bytes();
+  // Locks for the slots of the data: byte kSlotLocks + number.
+  static constexpr int64_t kSlotLocks = int64_t{1} << 62;
+  // Ends the use of the slots that `cap_bytes` does not hold. Errors: invalid_argument (fewer than one way is left).
+  [[nodiscard]] Status lower_to(int64_t cap_bytes);
+
+ private:
+  CacheFiles(std::string directory, int64_t block_bytes)
+      : directory_(std::move(directory)), block_bytes_(block_bytes) {}
+  std::string path(std::string_view name) const { return directory_ + "/" + std::string(name); }
+  [[nodiscard]] Status check_file_system() const;
+  [[nodiscard]] Status lock_and_open(int64_t cap_bytes);
+  [[nodiscard]] Status prepare_alone(int64_t cap_bytes);
+  [[nodiscard]] Status create(const Geometry& geometry);
+  [[nodiscard]] Status resize(int64_t ways);
+  [[nodiscard]] Status write_table(const Geometry& geometry, CacheFiles* from);
+  [[nodiscard]] Result<bool> map_table();
+  void unmap();
+
+  const std::string directory_;
+  const int64_t block_bytes_;
+  const uint64_t made_in_ = fork_generation();
+  Descriptor lock_, data_;
+  std::unique_ptr<ByteLocks> locks_;
+  Geometry geometry_;
+  std::byte* table_ = nullptr;  // mapped, geometry_.table_bytes()
+};
+
+}  // namespace millrace::cache

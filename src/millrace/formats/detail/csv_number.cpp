@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/formats/detail/csv_number.h"
+
+#include <charconv>
+#include <clocale>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <string>
+
+namespace millrace::formats::detail {
+namespace {
+
+bool is_space(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+std::string_view stripped(std::string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+bool equals_ignoring_case(std::string_view text, std::string_view lower) {
+  if (text.size() != lower.size()) return false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if ((text[i] | 0x20) != lower[i]) return false;
+  }
+  return true;
+}
+
+// float() takes an underscore between two digits.
+bool drop_underscores(std::string& text) {
+  size_t kept = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '_') {
+      text[kept++] = text[i];
+    } else if (i == 0 || i + 1 == text.size() || !is_digit(text[i - 1]) || !is_digit(text[i + 1])) {
+      return false;
+    }
+  }
+  text.resize(kept);
+  return true;
+}
+
+// `digits` has no sign. The library's strtod rounds correctly too, and tells the smallest numbers from zero.
+NumberStatus parse_extreme(const std::string& digits, double& value) {
+  static const locale_t kC = newlocale(LC_ALL_MASK, "C", nullptr);
+  value = strtod_l(digits.c_str(), nullptr, kC);
+  return std::isinf(value) ? NumberStatus::kTooLarge : NumberStatus::kOk;
+}
+
+NumberStatus parse_digits(const std::string& digits, double& value) {
+  // from_chars knows words and a sign as well, which are not for here.
+  if (digits.empty() || (!is_digit(digits.front()) && digits.front() != '.')) return NumberStatus::kNotANumber;
+  const char* const end = digits.data() + digits.size();
+  const auto [stopped, error] = std::from_chars(digits.data(), end, value);
+  if (stopped != end || error == std::errc::invalid_argument) return NumberStatus::kNotANumber;
+  return error == std::errc::result_out_of_range ? parse_extreme(digits, value) : NumberStatus::kOk;
+}
+
+}  // namespace
+
+NumberStatus parse_number(std::string_view cell, char point, double& value) {
+  cell = stripped(cell);
+  const bool negative = cell.starts_with('-');
+  if (negative || cell.starts_with('+')) cell.remove_prefix(1);
+  NumberStatus status = NumberStatus::kOk;
+  if (equals_ignoring_case(cell, "inf") || equals_ignoring_case(cell, "infinity")) {
+    value = std::numeric_limits<double>::infinity();
+  } else if (equals_ignoring_case(cell, "nan")) {
+    value = std::numeric_limits<double>::quiet_NaN();
+  } else {
+    std::string digits(cell);
+    if (point != '.') {
+      if (digits.find('.') != std::string::npos) return NumberStatus::kNotANumber;
+      if (const size_t at = digits.find(point); at != std::string::npos) digits[at] = '.';
+    }
+    if (!drop_underscores(digits)) return NumberStatus::kNotANumber;
+    status = parse_digits(digits, value);
+  }
+  if (negative) value = -value;
+  return status;
+}
+
+}  // namespace millrace::formats::detail

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The 512-byte blocks of a tar archive: where their fields lie, what a header says, and the header of the next member
+// with everything that PAX and long-name headers add to it. Views point into the block that they were read from. Pure
+// functions.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "millrace/base/status.h"
+#include "millrace/formats/tar.h"
+
+namespace millrace::formats::tar {
+
+struct Field {
+  size_t at;
+  size_t size;
+};
+inline constexpr Field kName{0, 100}, kMode{100, 8}, kUid{108, 8}, kGid{116, 8}, kSize{124, 12}, kMtime{136, 12};
+inline constexpr Field kChecksum{148, 8}, kType{156, 1}, kMagic{257, 8}, kPrefix{345, 155};
+inline constexpr std::string_view kUstarMagic("ustar\00000", 8);
+
+inline std::string_view field_of(const char* block, Field field) {
+  return {block + field.at, field.size};
+}
+
+// One line, whatever the bytes of the name are, for messages.
+std::string quoted_member(std::string_view name);
+
+// For messages.
+struct Where {
+  std::string_view source;
+  int64_t offset;
+};
+
+enum class BlockKind {
+  kMember,     // a regular file
+  kOther,      // a directory, link or device: no data behind it
+  kExtension,  // PAX or long name: says something about the header that follows
+  kZero,       // 512 zero bytes
+};
+
+struct Block {
+  BlockKind kind = BlockKind::kZero;
+  char type = 0;
+  int64_t size = 0;
+  std::string_view name;
+  std::string_view prefix;  // "prefix/name" is the whole name when it is not empty
+};
+
+// Errors: corruption (a wrong checksum, a size that is not a number), unsupported (a sparse file, an unknown type).
+[[nodiscard]] Result<Block> decode_block(const char* block, const Where& where);
+
+// What PAX and long-name headers said about the member that follows.
+struct Extension {
+  std::string& name;
+  bool named = false;
+  int64_t size = -1;
+};
+
+// Reads the payload of an extension of `type` into `extension`. Errors: corruption, unsupported.
+[[nodiscard]] Status apply_extension(char type, std::string_view payload, const Where& where, Extension& extension);
+inline constexpr int64_t kMaxExtension = 1 << 20;  // of a PAX or long-name payload; real ones hold a few hundred bytes
+
+inline int64_t padded(int64_t size) {
+  return (size + kTarBlock - 1) / kTarBlock * kTarBlock;
+}
+
+// The next thing in an archive that is not an extension: a member with everything said about it, or a zero block.
+struct Found {
+  BlockKind kind = BlockKind::kZero;
+  char type = 0;
+  bool extended = false;  // begin is that of an extension
+  int64_t begin = 0;
+  int64_t data = 0;
+  int64_t size = 0;
+  int64_t end = 0;
+  std::string_view name;  // lies in the block, or in the storage for long names
+};
+
+// `view(offset, size)` gives a Result<const char*> to bytes that lie before `limit`; it may end the life of the view
+// before. `base` is the archive's offset of view offset 0, for messages.
+template <class View>
+[[nodiscard]] Result<Found> find_header(const View& view, int64_t at, int64_t limit, std::string_view source,
+                                        int64_t base, std::string& name_storage) {
+  Extension extension{name_storage};
+  Found found{.begin = at};
+  for (;;) {
+    const Where where{source, base + at};
+    if (limit - at < kTarBlock) {
+      return fail(ErrorCode::kCorruption, "{}: cut at offset {}, where a header must be", source, base + limit);
+    }
+    ASSIGN_OR_RETURN(const char* bytes, view(at, kTarBlock));
+    ASSIGN_OR_RETURN(const Block block, decode_block(bytes, where));
+    found.kind = block.kind;
+    found.type = block.type;
+    found.data = at + kTarBlock;
+    if (block.kind == BlockKind::kZero) {
+      if (!found.extended) return found;
+      return fail(ErrorCode::kCorruption, "{}: the extended header at offset {} has no member", source,
+                  base + found.begin);
+    }
+    found.size = block.kind == BlockKind::kMember && extension.size >= 0 ? extension.size : block.size;
+    if (found.size > limit - found.data || padded(found.size) > limit - found.data) {
+      return fail(
+          ErrorCode::kCorruption,
+          "{}: member {} at offset {} has {} bytes of data, padded to 512, and only {} bytes follow: it was cut",
+          source, quoted_member(extension.named ? name_storage : block.name), where.offset, found.size,
+          limit - found.data);
+    }
+    found.end = found.data + padded(found.size);
+    if (block.kind != BlockKind::kExtension) {
+      if (!extension.named && !block.prefix.empty()) {
+        name_storage.assign(block.prefix).append(1, '/').append(block.name);
+        extension.named = true;
+      }
+      found.name = extension.named ? std::string_view(name_storage) : block.name;
+      return found;
+    }
+    if (found.size > kMaxExtension) {
+      return fail(ErrorCode::kUnsupported, "{}: the extended header at offset {} has {} bytes", source, where.offset,
+                  found.size);
+    }
+    ASSIGN_OR_RETURN(const char* payload, view(found.data, found.size));
+    RETURN_IF_ERROR(apply_extension(block.type, {payload, static_cast<size_t>(found.size)}, where, extension));
+    at = found.end;
+    if (block.type != 'g') found.extended = true;
+    if (!found.extended) found.begin = at;  // a global header belongs to no member
+  }
+}
+
+}  // namespace millrace::formats::tar

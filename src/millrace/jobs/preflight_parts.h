@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Shared by the questions of `job check`. One function a question; private to this room.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/jobs/checks.h"
+#include "millrace/jobs/preflight.h"
+
+namespace millrace::jobs {
+
+// A word of the script or of its arguments whose value is known.
+struct KnownWord {
+  std::string text;
+  Place place;                // {} of an argument
+  bool begins = false;        // the first of a command
+  bool in_container = false;  // of a command that runs in a container
+};
+
+// What all questions share.
+struct Preflight {
+  const CheckRequest& request;
+  const Job& job;
+  const Options& asked;
+  const slurm::AskOptions& slurm;
+  std::string work_dir;
+  std::vector<KnownWord> words;
+  const slurm::Cluster* cluster = nullptr;  // null: Slurm did not answer
+  CheckReport& report;
+
+  void problem(std::string_view id, Place place, std::string message, std::string fix = {},
+               std::optional<Severity> severity = {});
+  void fine(std::string subject, std::string evidence);
+  void unknown(std::string subject, std::string why);
+
+  // The place of an option, or the job's first line.
+  Place place_of(std::string_view option) const;
+  // The value that holds: of the command line, else of the variable that sbatch reads, else of the script.
+  std::string held(std::string_view option, const char* variable) const;
+  std::vector<std::string> partitions() const;  // those that it asks for, else the default one
+};
+
+struct NamedValue {
+  std::string text;
+  Place place;
+};
+// The values behind options of these names ("--data X Y", "--data=X"), in the script and its arguments.
+std::vector<NamedValue> values_of(const std::vector<KnownWord>& words, std::span<const std::string_view> names);
+
+// Folders or URLs of checkpoints, and of data, that the script or the request names.
+std::vector<NamedValue> checkpoint_places(const Preflight& check);
+// `path` below the job's folder, or as it is where it is a URL.
+std::string below_work_dir(const Preflight& check, const std::string& path);
+
+void check_log_folder(Preflight& check);
+void check_partition(Preflight& check);
+void check_accounts(Preflight& check);
+void check_nodes(Preflight& check);
+void check_checkpoints(Preflight& check);
+void check_mounts(Preflight& check);
+void check_data(Preflight& check);
+void check_login(Preflight& check);
+void check_image(Preflight& check);
+void check_variables(Preflight& check);
+void check_start(Preflight& check);
+
+}  // namespace millrace::jobs

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the checks ask of a decoder of video (LR053). The room video/ implements it; without one nothing is decoded.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "millrace/base/io.h"
+#include "millrace/base/status.h"
+
+namespace millrace::lerobot {
+
+struct FrameFacts {
+  double mean = 0, deviation = 0;  // of the luma, as 0 to 255
+  uint64_t hash = 0;               // of all planes
+};
+
+// Thread-safe.
+class FrameProbe {
+ public:
+  virtual ~FrameProbe() = default;
+  // Decodes the frames with these numbers, which rise. Errors: corruption (one cannot be decoded), out_of_range,
+  // unsupported (the codec), those of read_at.
+  [[nodiscard]] virtual Result<std::vector<FrameFacts>> probe(const RandomReader& file,
+                                                              std::span<const int64_t> frames) = 0;
+};
+
+// Which frames of `length` to look at: `count` of them, the first and the last among them, the others evenly between.
+std::vector<int64_t> frames_to_probe(int64_t length, int64_t count);
+
+// What is wrong with the pictures of an episode; empty: nothing.
+std::string judge_frames(std::span<const FrameFacts> facts);
+
+}  // namespace millrace::lerobot

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One episode as a page shows it: which frames of each camera, and its states and actions row by row. Decodes nothing.
+// Thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/lerobot/dataset.h"
+
+namespace millrace::lerobot {
+
+struct Preview {
+  struct Frame {
+    std::string camera, file;  // below the dataset's root
+    int64_t row = 0;           // of the episode
+    int64_t frame = 0;         // of the file, counted from 0 in the order they are shown
+  };
+  struct Series {
+    std::string feature;
+    std::vector<std::string> names;           // [dim]; empty where info.json names none
+    std::vector<std::vector<double>> values;  // [dim][rows of the preview]; a null is NaN
+  };
+
+  int64_t episode = 0, length = 0;
+  std::vector<Frame> frames;
+  std::vector<int64_t> rows;  // of the episode, of which `series` has values: all, or every n-th
+  std::vector<Series> series;
+  std::vector<std::string> not_shown;  // what is left out, with the reason
+};
+
+// Of the episode with this index; nothing: the first one that has frames. Damage is told in `not_shown`.
+// Errors: invalid_argument (no such episode, or none has frames), those of reading but for corruption, not_found and
+// unsupported.
+[[nodiscard]] Result<Preview> preview_episode(const Dataset& dataset, std::optional<int64_t> index);
+
+}  // namespace millrace::lerobot

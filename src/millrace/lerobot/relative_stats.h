@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// GR00T's relative_stats.json: statistics of actions less the state at the first step of their window, a matrix
+// horizon x dim for each group of actions. A window is `horizon` rows of one episode, all of them; GR00T N1.6 and N1.7
+// (gr00t/data/stats.py) take the same windows. Thread-safe.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "millrace/lerobot/compute_stats.h"
+#include "millrace/lerobot/dataset.h"
+
+namespace millrace::lerobot {
+
+// Names of groups in modality.json.
+struct RelativePair {
+  std::string action, state;
+};
+
+struct RelativeStats {
+  std::string group;
+  int64_t dim = 0, windows = 0;
+  std::vector<ExactStats> steps;  // [horizon], each [dim]
+};
+
+// `pairs` empty: each group of actions that has a group of states with the same name and width, and no rotation. (GR00T
+// reads the groups that its modality config calls RELATIVE, and ignores others.) Uses threads and stop of the options.
+// Memory: the chosen columns of all rows in float64.
+// Errors: invalid_argument (a group that modality.json has not, of another width than its state, or a rotation, whose
+// differences are no subtraction; no group is left; no episode is as long as the horizon), corruption (as
+// compute_stats), unsupported, those of reading.
+[[nodiscard]] Result<std::vector<RelativeStats>> relative_stats(const Dataset& dataset, int64_t horizon,
+                                                                const std::vector<RelativePair>& pairs,
+                                                                const StatsOptions& options = {});
+
+std::string relative_stats_json(const std::vector<RelativeStats>& stats);
+
+}  // namespace millrace::lerobot

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/link/stub_reader.h"
+
+#include "millrace/link/config.h"
+#include "millrace/link/release.h"
+#include "millrace/link/state.h"
+#include "millrace/storage/local/local.h"
+
+namespace millrace::link {
+
+namespace {
+
+// In this version, else in one of the file's time.
+Result<std::unique_ptr<RandomReader>> open_object(const std::string& url, const std::string& below,
+                                                  const ObjectInfo& file, std::string version) {
+  ASSIGN_OR_RETURN(const Location there, open_url(url));
+  const std::string key = there.child(below).key;
+  if (version.empty()) {
+    const auto object = there.storage->stat(key);
+    if (!object && object.error().code() == ErrorCode::kNotFound) {
+      return fail(ErrorCode::kUnavailable, "{}/{} is gone", url, below);
+    }
+    if (!object) return tl::unexpected<Error>(object.error());
+    const bool same_time = object->posix ? object->posix->modified == file.modified : object->modified == file.modified;
+    if (object->size != file.size || !same_time) {
+      return fail(ErrorCode::kUnavailable, "{}/{} has another size or time", url, below);
+    }
+    version = object->version;
+  }
+  auto reader = there.storage->open_read(key, {.expected_version = std::move(version)});
+  if (reader || reader.error().code() != ErrorCode::kNotFound) return reader;
+  return fail(ErrorCode::kUnavailable, "{}/{} is gone", url, below);
+}
+
+Result<std::unique_ptr<RandomReader>> open_content(const std::string& path, const ObjectInfo& file) {
+  const Error none(ErrorCode::kNotFound, "no file of a link: " + path);
+  if (!is_stub(path) && !looks_released(path)) return tl::unexpected<Error>(none);
+  const std::string whole = real_path(path);
+  const auto links = links_folder();
+  const auto linked = links ? find_linked(*links, whole) : tl::unexpected<Error>(links.error());
+  if (linked) {
+    ASSIGN_OR_RETURN(const auto state, LinkState::open_to_read(linked->home.state_path()));
+    ASSIGN_OR_RETURN(const std::optional<LinkFile> known, state->find(linked->below));
+    // A stub that was renamed has the content of another path.
+    if (!known || known->here.version != file.version) {
+      return fail(ErrorCode::kUnavailable, "the link {} does not know it under this name yet", linked->config.name);
+    }
+    return open_object(linked->config.url, linked->below, file, known->there);
+  }
+  ASSIGN_OR_RETURN(const auto marked, find_marked(whole));
+  if (!marked) return tl::unexpected<Error>(none);
+  return open_object(marked->url, marked->below, file, "");
+}
+
+}  // namespace
+
+void read_stubs_from_buckets() {
+  set_stub_opener(open_content);
+}
+
+}  // namespace millrace::link

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a Loader gives. A value; copies share the memory.
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/loader/collate.h"
+#include "millrace/loader/fields.h"
+
+namespace millrace::loader {
+
+struct Batch {
+  struct Array {
+    std::string_view name;
+    std::byte* data = nullptr;  // [rows, seq_len] of `type`, C-contiguous
+  };
+  std::vector<Array> arrays;  // one behind the other in memory
+  // One field of samples of any kind (LoaderOptions::fields).
+  struct Column {
+    enum class Form {
+      kArray,  // [rows, ...] of `dtype` at `data`
+      kList,   // one by one
+    };
+    struct Item {
+      Value::Form form = Value::Form::kNothing;  // the sample has no such field, or the row is padding
+      std::string dtype;                         // of an array, as NumPy has it
+      std::vector<int64_t> shape;                // C order
+      int64_t offset = 0, size = 0;              // at `data`
+    };
+    std::string name;
+    Form form = Form::kArray;
+    std::string dtype;
+    std::vector<int64_t> shape;
+    std::vector<int64_t> lengths;  // of each row, where rows were padded
+    std::vector<Item> items;       // of each row, unless it is an array
+    std::byte* data = nullptr;
+    std::shared_ptr<void> memory;  // keeps `data` alive
+  };
+  std::vector<Column> columns;
+  std::vector<std::string> keys;            // of the samples, with LoaderOptions::fields
+  std::vector<std::string> sample_sources;  // their shards, with SampleFields::with_sources
+  // Where in the order a row's sample stands; that of a replacement is its own place.
+  struct RowPlace {
+    int64_t source = 0;  // the number of the dataset in a mixture
+    uint64_t epoch = 0;  // of the dataset's order
+    int64_t lane = 0, block = 0, index = 0;
+    auto operator<=>(const RowPlace&) const = default;
+  };
+  std::vector<RowPlace> places;  // of each row, with LoaderOptions::fields and OnBad::kQuarantine: for Loader::reject
+  int64_t rows = 0;
+  int64_t seq_len = 0;
+  IdType type = IdType::kInt64;
+  uint64_t epoch = 0;             // of a mixture: the pass
+  int64_t position = 0;           // of the global batch in its epoch; of a mixture: the step of the pass
+  int64_t next_position = 0;      // behind it: with `epoch`, the state of whoever has used this batch
+  std::vector<int64_t> sources;   // of a mixture: the number of each row's dataset; else empty
+  std::vector<uint8_t> row_mask;  // with LoaderOptions::fill_last: 1 for a row of the epoch, 0 for one that fills up
+  int64_t tokens = 0;             // real ones, without padding
+  // With LoaderOptions::documents, of the rows laid end to end: where each document begins, and where the last ends.
+  // The padding of a row counts as one more document. For attention of variable length.
+  std::vector<int32_t> cu_seqlens;
+  int32_t max_seqlen = 0;        // the longest of them
+  std::shared_ptr<void> memory;  // keeps `data` alive
+};
+
+}  // namespace millrace::loader

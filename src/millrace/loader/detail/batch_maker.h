@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Rows of token ids to a batch: finds the memory and collates the rows. Thread-safe.
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "millrace/base/buffer_pool.h"
+#include "millrace/base/metrics.h"
+#include "millrace/base/status.h"
+#include "millrace/loader/batch.h"
+#include "millrace/loader/collate.h"
+#include "millrace/loader/detail/sample_rows.h"
+#include "millrace/loader/options.h"
+
+namespace millrace::loader {
+
+class BatchMaker {
+ public:
+  // `memory` holds `batches` batches: beyond that they take other memory. The arguments must outlive it.
+  BatchMaker(const LoaderOptions& options, BufferPool& memory, int64_t batches, Metrics& metrics)
+      : options_(options), memory_(memory), batches_(batches), metrics_(metrics) {}
+
+  // Appends the pieces of a row.
+  using RowPieces = std::function<Status(int64_t row, std::vector<Piece>& pieces)>;
+  // A batch of `rows` rows, without its place in the order. Errors: those of `pieces_of`.
+  [[nodiscard]] Result<Batch> make(int64_t rows, const RowPieces& pieces_of);
+  // The same of samples of any kind; nullptr is a row of padding. Errors: those of collate_samples.
+  [[nodiscard]] Result<Batch> make(std::span<const DecodedSample* const> rows);
+  // Batches that may be ready at once, as far as their size is known: that of the largest of samples of any kind so
+  // far.
+  int64_t most_batches() const;
+
+ private:
+  struct Memory {
+    std::shared_ptr<void> owner;
+    std::byte* data = nullptr;
+  };
+  Memory take_memory(int64_t bytes);
+  void warn_of_copies();
+
+  const LoaderOptions& options_;
+  BufferPool& memory_;
+  const int64_t batches_;
+  Metrics& metrics_;
+  std::atomic<bool> warned_{false};
+  std::atomic<int64_t> largest_{0};  // bytes of a batch of samples of any kind
+};
+
+}  // namespace millrace::loader

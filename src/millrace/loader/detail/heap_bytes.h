@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace millrace::loader {
+
+// What a string takes beside its own object: nothing when it is short.
+inline int64_t heap_bytes(const std::string& text) {
+  constexpr int64_t kOfAllocator = 16;
+  const bool is_inside = text.capacity() <= std::string().capacity();
+  return is_inside ? 0 : static_cast<int64_t>(text.capacity()) + kOfAllocator;
+}
+
+}  // namespace millrace::loader

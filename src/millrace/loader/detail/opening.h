@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Something that takes long, done once on a thread that begins at the first wait(), while callers wait as long as they
+// like. After an error the next wait() tries again. Thread-safe.
+
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "millrace/base/status.h"
+#include "millrace/base/sync.h"
+
+namespace millrace::loader {
+
+class Opening {
+ public:
+  // `open` runs on the thread "mr-open". What it uses must outlive this object.
+  explicit Opening(std::function<Status()> open) : open_(std::move(open)) {}
+  ~Opening() { stop(); }
+  Opening(const Opening&) = delete;
+  Opening& operator=(const Opening&) = delete;
+
+  // Errors: timeout (`deadline` passed; the thread goes on), cancelled (stopped), those of `open`. An error that nobody
+  // waited for is answered by the next call.
+  [[nodiscard]] Status wait(Clock::time_point deadline);
+  // Ends all waits and waits for the thread; `open` must have been told to end.
+  void stop();
+
+ private:
+  void begin() REQUIRES_LOCK(mutex_);
+  void run();
+
+  const std::function<Status()> open_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool is_done_ GUARDED_BY(mutex_) = false;
+  bool is_running_ GUARDED_BY(mutex_) = false;
+  bool is_stopped_ GUARDED_BY(mutex_) = false;
+  uint64_t ended_ GUARDED_BY(mutex_) = 0;          // attempts
+  std::optional<Error> error_ GUARDED_BY(mutex_);  // of the last attempt
+  bool is_error_answered_ GUARDED_BY(mutex_) = true;
+  Thread thread_ GUARDED_BY(mutex_);
+};
+
+}  // namespace millrace::loader

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Batches of one stretch of the order, from a state on: decides what is read ahead and when. A Scheduler begins where
+// its Start says and ends with stop(); to go elsewhere, make another one. Thread-safe; it owns the threads that decode
+// and collate ("mr-loader") and, through its planners, those that plan.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/executor.h"
+#include "millrace/base/metrics.h"
+#include "millrace/base/status.h"
+#include "millrace/base/sync.h"
+#include "millrace/loader/activities.h"
+#include "millrace/loader/batch.h"
+#include "millrace/loader/detail/batch_maker.h"
+#include "millrace/loader/detail/block_planner.h"
+#include "millrace/loader/detail/dataset.h"
+#include "millrace/loader/detail/rejected_rows.h"
+#include "millrace/loader/detail/run_reader.h"
+#include "millrace/loader/detail/sample_order.h"
+#include "millrace/loader/options.h"
+
+namespace millrace::loader {
+
+class Scheduler {
+ public:
+  // What outlives it and is shared by the schedulers of one loader. `depth`: batches read ahead that are aimed at.
+  struct Shared {
+    const LoaderOptions& options;
+    Dataset& dataset;
+    BatchMaker& maker;
+    std::atomic<int64_t>& depth;
+    Metrics& metrics;
+    Activities& activities;
+    const RejectedRows& rejected;
+  };
+  Scheduler(const Shared& shared, Start start);
+  ~Scheduler() { stop(); }
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // The next batch, nothing at the end of a pass. Errors: timeout (`deadline` passed; call again), cancelled (stopped),
+  // those of reading, which stay the answer; none of these is timeout.
+  [[nodiscard]] Result<std::optional<Batch>> next(Clock::time_point deadline);
+  // Stops reading ahead and lets memory go; waits for the threads.
+  void stop();
+  bool is_stopped();
+  // Those that next() would return without a wait.
+  int64_t ready_batches() const;
+  // For messages: the stage that the next batch is in, and of which dataset.
+  std::string stage();
+
+  // Behind the batch that next() returned last.
+  Start position();
+  // In a child after a fork, where the lock may be held by a thread of the parent.
+  MILLRACE_ANNOTATE(no_thread_safety_analysis)
+  order::LoaderState state_without_lock() const;
+
+ private:
+  struct Job;
+  struct LiveBlock;
+  using JobPtr = std::shared_ptr<Job>;
+  using BlockPtr = std::shared_ptr<LiveBlock>;
+  using Reads = std::vector<RunReader::Request>;
+
+  void schedule_ahead() REQUIRES_LOCK(mutex_);
+  void schedule_next() REQUIRES_LOCK(mutex_);
+  using Place = order::EpochOrder::Place;
+  BlockPtr live_block(const Job& job, size_t order, const Place& place) REQUIRES_LOCK(mutex_);
+  void wait_for(const JobPtr& job, const BlockPtr& block) REQUIRES_LOCK(mutex_);
+  void forget_passed_blocks(const Job& job) REQUIRES_LOCK(mutex_);
+  void ask_for_plans() REQUIRES_LOCK(mutex_);
+  void rows_read(LiveBlock& block, int64_t bytes) REQUIRES_LOCK(mutex_);
+  bool reads_to_plan(const LiveBlock& block) const;
+  [[nodiscard]] bool wait_for_batches(Clock::time_point deadline) REQUIRES_LOCK(mutex_);
+  bool is_to_be_announced() REQUIRES_LOCK(mutex_);
+  void planned(const BlockPtr& block, Result<PlannedBlock> plan);
+  std::string block_stage(const LiveBlock& block) const REQUIRES_LOCK(mutex_);
+  [[nodiscard]] Reads give_memory() REQUIRES_LOCK(mutex_);
+  [[nodiscard]] bool may_memory_come(const LiveBlock& block) REQUIRES_LOCK(mutex_);
+  [[nodiscard]] bool goes_on_by_itself(const Job& job) REQUIRES_LOCK(mutex_);
+  bool evict_idle_blocks() REQUIRES_LOCK(mutex_);
+  void append_reads(const BlockPtr& block, Reads& reads) REQUIRES_LOCK(mutex_);
+  void run_decoded(BlockPtr block);
+  void block_ready(LiveBlock& block) REQUIRES_LOCK(mutex_);
+  void submit_collate(const JobPtr& job) REQUIRES_LOCK(mutex_);
+  void collate(const JobPtr& job);
+  std::vector<std::pair<size_t, Error>> damaged_units(const Job& job) const;
+  [[nodiscard]] bool replace_damaged(const JobPtr& job);
+  void replace(const JobPtr& job, size_t row, const Error& damage) REQUIRES_LOCK(mutex_);
+  [[nodiscard]] Status check_quarantine(const Job& job) REQUIRES_LOCK(mutex_);
+  void keep_quarantined(const Job& job) REQUIRES_LOCK(mutex_);
+  [[nodiscard]] bool decode_samples(Job& job);
+  [[nodiscard]] Result<Batch> make_batch(const Job& job);
+  [[nodiscard]] Result<Batch> make_sample_batch(const Job& job);
+  Batch with_place(Batch batch, const Job& job) const;
+  bool carries_places() const { return shared_.options.has_fields() && shared_.options.on_bad == OnBad::kQuarantine; }
+  int64_t most_batches() const { return std::min(shared_.dataset.memory.most_batches, shared_.maker.most_batches()); }
+
+  const Shared shared_;
+  const Start start_;
+  std::stop_source stop_;
+
+  Mutex stopping_;  // held by stop(), taken before mutex_
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool is_stopped_ GUARDED_BY(mutex_) = false;
+  order::LoaderState at_ GUARDED_BY(mutex_);
+  std::vector<order::QuarantinedUnit> quarantined_
+      GUARDED_BY(mutex_);  // of the batches that next() returned, and before
+  struct Reached {
+    uint64_t epoch = 0;
+    std::vector<int64_t> blocks;  // of each lane
+  };
+  std::vector<Reached> reached_ GUARDED_BY(mutex_);  // of each source: blocks before it are not needed again
+  std::unique_ptr<OrderCursor> cursor_ GUARDED_BY(mutex_);
+  int64_t next_job_ GUARDED_BY(mutex_) = 0;
+  std::deque<JobPtr> jobs_ GUARDED_BY(mutex_);  // in the order of their batches; next() takes the first
+  struct BlockKey {
+    int64_t source = 0;
+    uint64_t epoch = 0;
+    int64_t lane = 0;
+    int64_t block = 0;
+    auto operator<=>(const BlockKey&) const = default;
+  };
+  int64_t jobs_done_ GUARDED_BY(mutex_) = 0;  // of them, those at the front that next() would return without a wait
+  Clock::time_point last_done_ GUARDED_BY(mutex_);
+  bool are_batches_quick_ GUARDED_BY(mutex_) = false;
+  int waiting_for_each_ GUARDED_BY(mutex_) = 0;  // threads in next() that must be told of each batch
+  std::map<BlockKey, BlockPtr> live_ GUARDED_BY(mutex_);
+  std::deque<BlockPtr> without_memory_ GUARDED_BY(mutex_);  // in the order of their first use
+  bool is_memory_full_ GUARDED_BY(mutex_) = false;          // the first of them waits for memory
+  int64_t rows_held_ GUARDED_BY(mutex_) = 0;  // bytes of rows that planning has read, or will, until they are decoded
+  int64_t most_rows_ GUARDED_BY(mutex_) = 0;  // of one block so far
+  int64_t row_blocks_decoding_ GUARDED_BY(mutex_) = 0;
+
+  // The threads, until stop(). Tasks and reads under way use everything above.
+  std::unique_ptr<Executor> workers_ GUARDED_BY(mutex_);
+  std::unique_ptr<RunReader> reader_;
+  std::vector<std::unique_ptr<BlockPlanner>> planners_;  // one for each source
+};
+
+}  // namespace millrace::loader

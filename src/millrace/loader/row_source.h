@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Rows that somebody else reads (a table, an object of Python) as a SampleSource. What is read is held in memory from
+// the planning of a block until its rows are in the block.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/metrics.h"
+#include "millrace/base/status.h"
+#include "millrace/loader/activities.h"
+#include "millrace/order/sample_source.h"
+
+namespace millrace::loader {
+
+struct Row {
+  std::string key;
+  std::vector<std::pair<std::string, std::string>> fields;  // name, value as typed_value.h has it
+  std::optional<Error> error;                               // what is wrong with this row alone
+};
+
+// Thread-safe: rows are read on the threads that plan, of several loaders at once.
+class RowReader {
+ public:
+  struct Shard {
+    std::string name;
+    int64_t rows = 0;
+  };
+  struct Facts {
+    std::string name;      // for messages
+    std::string identity;  // as SampleSource has it
+    std::vector<Shard> shards;
+    int64_t bytes = 0;        // of all rows, about; 0: not known
+    int64_t window_rows = 0;  // that are best read together; 0: as many as bytes say
+  };
+
+  virtual ~RowReader() = default;
+  // The rows [begin, end) of a shard. Errors: corruption, not_found, ... of all of them.
+  [[nodiscard]] virtual Result<std::vector<Row>> read(int64_t shard, int64_t begin, int64_t end) = 0;
+};
+
+// `metrics` (read_bytes, read_seconds) and `activities` (may be null) must outlive the source.
+std::unique_ptr<order::SampleSource> make_row_source(RowReader::Facts facts, std::unique_ptr<RowReader> reader,
+                                                     Metrics& metrics, Activities* activities);
+
+}  // namespace millrace::loader

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A field that says itself what it is, as rows have them. Its bytes: a letter, and
+//
+//   b  bytes          t  UTF-8          j  JSON          n  nothing: the row has no value here
+//   a  an array: the length of its dtype, the dtype as NumPy has it, the number of dimensions (a byte each), its sides
+//      (int64, little-endian), and its items in C order
+//
+// Pure functions; thread-safe.
+
+#include <span>
+#include <string_view>
+
+#include "millrace/base/status.h"
+#include "millrace/loader/fields.h"
+
+namespace millrace::loader {
+
+// Views into `bytes`. Errors: corruption (cut, unknown, an array of another size than it says).
+[[nodiscard]] Result<Value> parse_typed_value(std::span<const std::byte> bytes, std::string_view where);
+
+}  // namespace millrace::loader

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How several datasets become one stream of units, by weight. docs/format/order.md ("Mixtures") defines it to the bit.
+// No I/O.
+//
+// A mixture draws one unit at a time. Each draw adds every dataset's share to its debt, takes the unit from the dataset
+// that is owed most, and subtracts one unit from that debt (smooth weighted round-robin). So the counts follow the
+// weights closely from the first step on, and the whole past is a cursor and a debt for each dataset: weights may
+// change at any step, and a state is small. Which rank reads a unit is a second function, `rank_share`; the world size
+// appears there only.
+//
+// Values; a Mixture is used by one thread at a time.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/order/order.h"
+#include "millrace/order/quarantine.h"
+
+namespace millrace::order {
+
+// When a mixture ends.
+enum class MixEnd {
+  kFirstEmpty,  // before the step in which a dataset would begin its second epoch
+  kAllEmpty,    // when every dataset with a weight has ended its first epoch; the others repeat until then
+  kEndless,     // never; each dataset repeats
+};
+[[nodiscard]] Result<MixEnd> parse_mix_end(std::string_view name);  // "first_empty", "all_empty", "endless"
+std::string_view mix_end_name(MixEnd end);
+
+// Where one dataset of a mixture stands.
+struct MixCursor {
+  uint64_t epoch = 0;
+  int64_t position = 0;  // the next unit of that epoch
+  int64_t debt = 0;      // units owed, in 2^-32; the debts of a mixture add up to 0
+  bool operator==(const MixCursor&) const = default;
+};
+
+// From this step on, these weights.
+struct MixPhase {
+  int64_t step = 0;
+  std::vector<double> weights;  // one a dataset; only their ratios count; 0 pauses a dataset
+  bool operator==(const MixPhase&) const = default;
+};
+
+// A mixture before its next step.
+struct MixState {
+  int64_t step = 0;
+  std::vector<MixCursor> cursors;  // one a dataset
+  std::vector<MixPhase> phases;    // by step, the first at 0; those that were set by call are among them
+  MixEnd end = MixEnd::kFirstEmpty;
+  bool operator==(const MixState&) const = default;
+};
+
+// Consecutive positions of one epoch of one dataset.
+struct MixRange {
+  int64_t source = 0;
+  uint64_t epoch = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+  bool operator==(const MixRange&) const = default;
+};
+// One position of it.
+struct MixUnit {
+  int64_t source = 0;
+  uint64_t epoch = 0;
+  int64_t position = 0;
+  bool operator==(const MixUnit&) const = default;
+};
+
+class Mixture {
+ public:
+  // How many units an epoch of a dataset has.
+  using UnitsOf = std::function<Result<int64_t>(int64_t source, uint64_t epoch)>;
+
+  // Starts at `state`. Errors: invalid_argument (no dataset; weights that are negative, not finite, all 0 or not one a
+  // dataset; phases out of order; debts that do not add up to 0; a cursor below 0).
+  [[nodiscard]] static Result<Mixture> create(MixState state, UnitsOf units_of);
+  // A mixture at its start. Errors: as create.
+  [[nodiscard]] static Result<MixState> start(std::vector<MixPhase> phases, MixEnd end);
+
+  // Draws the next global batch of `batch` units: at most one range for each dataset and epoch, by dataset, then epoch.
+  // Empty when the mixture has ended, and in every later call. A mixture ends before a step, never within one.
+  // Errors: invalid_argument (a dataset with a weight has no units; a cursor behind the end of its epoch), those of
+  // UnitsOf; the mixture is then unchanged.
+  [[nodiscard]] Result<std::vector<MixRange>> next_step(int64_t batch);
+
+  // From the next step on, until a later phase: these weights. Errors: invalid_argument, as create.
+  [[nodiscard]] Status set_weights(std::vector<double> weights);
+
+  const MixState& state() const { return state_; }
+
+ private:
+  Mixture(MixState state, UnitsOf units_of) : state_(std::move(state)), units_of_(std::move(units_of)) {}
+  bool all_ended() const;
+  [[nodiscard]] Result<bool> take(int64_t source, int64_t count, MixCursor& cursor, std::vector<MixRange>& step) const;
+
+  MixState state_;
+  UnitsOf units_of_;
+};
+
+// The units of a step that `rank` of `world` reads. Each dataset's units of the step are sorted by (epoch, lane, row);
+// the first ⌊n/world⌋·world of them are cut into `world` equal runs, a run a rank. What is left of each dataset, by
+// dataset, forms one more list that is cut likewise into runs [⌊r·m/world⌋, ⌊(r+1)·m/world⌋). So each rank gets the
+// mixture itself, and the ranks get equally many units where `world` divides the batch.
+// `order_of` gives the order of an epoch of a dataset. REQUIRES: 0 <= rank < world.
+std::vector<MixUnit> rank_share(std::span<const MixRange> step,
+                                const std::function<const EpochOrder&(int64_t source, uint64_t epoch)>& order_of,
+                                int64_t rank, int64_t world);
+
+// The position of training in a mixture, and the orders that it draws from: a few hundred bytes of JSON.
+struct MixtureState {
+  struct Source {
+    std::string identity;  // SampleSource::identity()
+    OrderOptions options;
+    bool operator==(const Source&) const = default;
+  };
+  uint64_t pass = 0;
+  MixState mix;  // of that pass
+  std::vector<Source> sources;
+  std::vector<SkippedSteps> skipped;
+  std::vector<QuarantinedUnit> quarantined;  // those that this rank has met
+  bool operator==(const MixtureState&) const = default;
+};
+// Which epoch of a dataset's order is epoch `epoch` of a pass: passes share none. REQUIRES: both are below 2^32.
+constexpr uint64_t order_epoch(uint64_t pass, uint64_t epoch) {
+  return pass << 32 | epoch;
+}
+
+// Where a loader stands: in the order of one dataset, or in a mixture.
+using LoaderState = std::variant<OrderState, MixtureState>;
+std::string serialize_state(const LoaderState& state);
+// Errors: invalid_argument (not a state; what Mixture::create refuses), unsupported (a newer version).
+[[nodiscard]] Result<LoaderState> parse_loader_state(std::string_view json);
+
+}  // namespace millrace::order

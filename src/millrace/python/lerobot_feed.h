@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The Feed of a robot dataset as Python holds it.
+
+#include <memory>
+
+#include "millrace/lerobot/feed.h"
+#include "millrace/python/path_arg.h"
+#include "millrace/python/stoppable_object.h"
+
+namespace millrace::python {
+
+class PyFeed {
+ public:
+  PyFeed(const PathArg& url, lerobot::FeedOptions options);
+  nb::dict read(const std::vector<int64_t>& rows) const;
+
+  const lerobot::Feed& feed() const { return *feed_; }
+  const lerobot::Dataset& dataset() const { return feed_->source().dataset; }
+
+ private:
+  const StoppableObject object_;  // the feed needs its storage
+  std::unique_ptr<lerobot::Feed> feed_;
+};
+
+}  // namespace millrace::python

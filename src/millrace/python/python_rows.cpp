@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/python/python_rows.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "millrace/loader/row_source.h"
+#include "millrace/storage/glob.h"
+
+namespace millrace::python {
+
+namespace {
+
+using loader::Row;
+using loader::RowReader;
+
+// What a Python exception means to the loader. REQUIRES: the GIL.
+Error error_of(nb::handle exception) {
+  const auto is = [&](nb::handle type) { return PyErr_GivenExceptionMatches(exception.ptr(), type.ptr()) != 0; };
+  ErrorCode code = ErrorCode::kInternal;
+  if (is(nb::module_::import_("millrace._core").attr("CorruptionError"))) {
+    code = ErrorCode::kCorruption;
+  } else if (is(PyExc_FileNotFoundError)) {
+    code = ErrorCode::kNotFound;
+  } else if (is(PyExc_ValueError) || is(PyExc_LookupError) || is(PyExc_TypeError)) {
+    code = ErrorCode::kInvalidArgument;
+  } else if (is(PyExc_ImportError) || is(PyExc_NotImplementedError)) {
+    code = ErrorCode::kUnsupported;
+  } else if (is(PyExc_OSError)) {
+    code = ErrorCode::kUnavailable;
+  }
+  const auto type =
+      nb::cast<std::string>(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr()))).attr("__name__"));
+  const auto text = nb::cast<std::string>(nb::str(exception));
+  return Error(code, text.empty() ? type : code == ErrorCode::kInternal ? fmt::format("{}: {}", type, text) : text);
+}
+
+// Calls `call` with the GIL; a Python exception becomes an error.
+template <class T, class Call>
+Result<T> with_gil(const Call& call) {
+  const nb::gil_scoped_acquire gil;
+  try {
+    return call();
+  } catch (const nb::python_error& error) {
+    return tl::unexpected(error_of(error.value()));
+  } catch (const std::exception& error) {  // a value of another type than it should have
+    return fail(ErrorCode::kInvalidArgument, "{}", error.what());
+  }
+}
+
+class PythonRows final : public RowReader {
+ public:
+  explicit PythonRows(nb::handle rows) : rows_(rows) {}
+
+  Result<std::vector<Row>> read(int64_t shard, int64_t begin, int64_t end) override {
+    return with_gil<std::vector<Row>>([&]() -> Result<std::vector<Row>> {
+      std::vector<Row> rows;
+      for (const nb::handle given : nb::object(rows_.attr("_read")(shard, begin, end))) {
+        Row& row = rows.emplace_back();
+        if (PyExceptionInstance_Check(given.ptr())) {
+          row.error = error_of(given);
+          continue;
+        }
+        auto [key, fields] = nb::cast<std::pair<std::string, nb::list>>(given);
+        row.key = std::move(key);
+        for (const nb::handle field : fields) {
+          const auto [name, value] = nb::cast<std::pair<std::string, nb::bytes>>(field);
+          row.fields.emplace_back(name, std::string(value.c_str(), value.size()));
+        }
+      }
+      return rows;
+    });
+  }
+
+ private:
+  const nb::handle rows_;
+};
+
+Result<RowReader::Facts> facts_of(nb::handle rows) {
+  return with_gil<RowReader::Facts>([&]() -> Result<RowReader::Facts> {
+    using Shards = std::vector<std::pair<std::string, int64_t>>;
+    auto [name, identity, shards, bytes, window] =
+        nb::cast<std::tuple<std::string, std::string, Shards, int64_t, int64_t>>(rows.attr("_facts")());
+    RowReader::Facts facts{std::move(name), std::move(identity), {}, bytes, window};
+    for (auto& [shard, samples] : shards) {
+      if (samples < 0) return fail(ErrorCode::kInvalidArgument, "{}: a shard of {} samples", shard, samples);
+      facts.shards.push_back({std::move(shard), samples});
+    }
+    return facts;
+  });
+}
+
+std::vector<std::string> find_files(const std::vector<std::string>& patterns) {
+  return without_gil([&]() -> Result<std::vector<std::string>> {
+    std::vector<std::string> files;
+    for (const std::string& given : patterns) {
+      ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_braces(given));
+      for (const std::string& name : names) {
+        ASSIGN_OR_RETURN(const std::vector<Match> matches, find_matches(name));
+        if (matches.empty()) return fail(ErrorCode::kNotFound, "{}: no such file", name);
+        for (const Match& match : matches) files.push_back(match.url);
+      }
+    }
+    return files;
+  });
+}
+
+}  // namespace
+
+loader::OpenSource open_rows(nb::handle rows) {
+  if (rows.is_none()) return {};
+  return [rows](const loader::SourceContext& context) -> Result<std::unique_ptr<order::SampleSource>> {
+    ASSIGN_OR_RETURN(RowReader::Facts facts, facts_of(rows));
+    return loader::make_row_source(std::move(facts), std::make_unique<PythonRows>(rows), context.metrics,
+                                   context.activities);
+  };
+}
+
+void register_rows(nb::module_& m) {
+  m.def("find_files", &find_files, nb::arg("patterns"),
+        "The files that braces and wildcards name, in byte order. Raises FileNotFoundError.");
+}
+
+}  // namespace millrace::python

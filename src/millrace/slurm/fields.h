@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Tables as squeue and sacct print them: a record a line, fields between '|'. Pure functions.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+
+namespace millrace::slurm {
+
+// The first `most` - 1 fields and the rest, which may hold separators.
+std::vector<std::string_view> fields_of(std::string_view line, size_t most);
+
+// nullopt where `text` is no whole number from end to end.
+std::optional<int64_t> whole_number(std::string_view text);
+
+// Calls take(line) for each line that is not blank, until one fails.
+template <class Take>
+[[nodiscard]] Status for_each_line(std::string_view text, Take take) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    RETURN_IF_ERROR(take(line));
+  }
+  return {};
+}
+
+}  // namespace millrace::slurm

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What accounting knows of how a job and its steps ended. The parser is pure; all functions are thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/slurm/slurm.h"
+
+namespace millrace::slurm {
+
+struct StepEnd {
+  std::string id;    // "12" the job itself; its steps "12.batch", "12.0"
+  std::string name;  // of the job, or the step's program
+  std::string state;
+  std::optional<int64_t> cancelled_by;  // a user's number
+  std::string exit;                     // "0:9", status and signal
+  // Of the task that held most, as far as accounting saw it: between two looks it may have held more.
+  std::optional<int64_t> most_memory_bytes;
+  std::string asked_memory;  // "8000M"
+  std::string nodes;
+
+  bool is_job() const { return id.find('.') == std::string::npos; }
+};
+
+// A line a job or step of `sacct -n -P -o kStepFormat`. Error: corruption, a line of too few fields.
+inline constexpr const char* kStepFormat = "JobID,State,ExitCode,MaxRSS,ReqMem,NodeList,JobName";
+[[nodiscard]] Result<std::vector<StepEnd>> parse_steps(std::string_view text);
+// One call of sacct. Errors: unsupported (no accounting), and as of slurm_answer (commands.h).
+[[nodiscard]] Result<std::vector<StepEnd>> ask_steps(const std::string& id, const AskOptions& options);
+
+}  // namespace millrace::slurm

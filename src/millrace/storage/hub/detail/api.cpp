@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/storage/hub/detail/api.h"
+
+#include <algorithm>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "millrace/storage/hub/detail/names.h"
+#include "millrace/storage/s3/auth/sigv4.h"
+
+namespace millrace::hub {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMostPages = 100'000;  // of 50 paths or more: a listing that does not end
+
+std::string plural(const HubRepo& repo) {
+  return std::string(repo.kind_name()) + "s";
+}
+
+std::string api_url(const Place& place, std::string_view what) {
+  return fmt::format("{}/api/{}/{}/{}", place.client.options().endpoint, plural(place.repo), place.repo.id, what);
+}
+
+std::string encode(std::string_view text) {
+  return s3::uri_encode(text, false);
+}
+
+tl::unexpected<Error> no_sense(std::string_view name, std::string_view what) {
+  return fail(ErrorCode::kCorruption, "{}: the Hub's answer makes no sense: {}", name, what);
+}
+
+struct Page {
+  json body;
+  std::string next;
+  bool is_missing = false;  // no such path
+};
+
+Result<Page> fetch_json(const Place& place, std::string url) {
+  ASSIGN_OR_RETURN(const Answer answer,
+                   place.client.fetch({.url = std::move(url), .name = place.name, .stop = place.stop}));
+  if (answer.response.header("x-error-code") == "EntryNotFound") return Page{.is_missing = true};
+  if (answer.response.status != 200) return error_of(answer, place, place.name);
+  Page page{json::parse(answer.response.body, nullptr, false), next_page(answer.response.header("link"))};
+  if (page.body.is_discarded()) return no_sense(place.name, "it is no JSON");
+  return page;
+}
+
+std::string text_of(const json& object, const char* key) {
+  if (!object.is_object()) return {};
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// "2024-06-01T12:34:56.000Z"; zero for any other text.
+http::Time time_in(const std::string& text) {
+  std::tm parts{};
+  if (::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) == nullptr) return {};
+  return http::time_of(::timegm(&parts));
+}
+
+// Of an LFS file the hash of its content; `oid` is that of the pointer.
+std::string version_of(const json& entry) {
+  const auto lfs = entry.find("lfs");
+  return lfs != entry.end() && lfs->is_object() ? text_of(*lfs, "oid") : text_of(entry, "oid");
+}
+
+Result<TreeEntry> parse_entry(const json& entry, std::string_view name, std::string_view prefix) {
+  TreeEntry parsed{.path = text_of(entry, "path")};
+  if (!check_key(parsed.path) || !parsed.path.starts_with(prefix)) {
+    return no_sense(name, fmt::format("a path that cannot be there: \"{}\"", parsed.path));
+  }
+  const bool is_folder = text_of(entry, "type") == "directory";
+  if (is_folder) parsed.path += '/';
+  if (const auto last = entry.find("lastCommit"); last != entry.end())
+    parsed.modified = time_in(text_of(*last, "date"));
+  if (is_folder) return parsed;
+  const auto size = entry.find("size");
+  parsed.version = version_of(entry);
+  if (size == entry.end() || !size->is_number_integer() || size->get<int64_t>() < 0 || parsed.version.empty()) {
+    return no_sense(name, fmt::format("no size or hash of \"{}\"", parsed.path));
+  }
+  parsed.size = size->get<int64_t>();
+  return parsed;
+}
+
+struct Wanted {
+  std::string prefix;
+  bool recursive = false;
+};
+
+Status add_page(const json& page, std::string_view name, const Wanted& wanted, std::vector<TreeEntry>& entries) {
+  if (!page.is_array()) return no_sense(name, "a listing that is no list");
+  for (const json& entry : page) {
+    ASSIGN_OR_RETURN(TreeEntry parsed, parse_entry(entry, name, wanted.prefix));
+    if (wanted.recursive && parsed.path.ends_with('/')) continue;
+    entries.push_back(std::move(parsed));
+  }
+  return {};
+}
+
+// A path that comes twice would be copied twice, or a listing repeats itself.
+Status sort_entries(std::vector<TreeEntry>& entries, std::string_view name) {
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  const auto twice =
+      std::adjacent_find(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.path == b.path; });
+  return twice == entries.end() ? Status() : no_sense(name, fmt::format("\"{}\" is listed twice", twice->path));
+}
+
+void add_refs(const json& answer, const char* key, bool is_tag, std::vector<HubRef>& refs) {
+  const auto list = answer.is_object() ? answer.find(key) : answer.end();
+  if (!answer.is_object() || list == answer.end() || !list->is_array()) return;
+  for (const json& each : *list) {
+    HubRef ref{text_of(each, "name"), text_of(each, "targetCommit"), is_tag};
+    if (!ref.name.empty() && is_commit(ref.commit)) refs.push_back(std::move(ref));
+  }
+}
+
+}  // namespace
+
+std::string_view bare_etag(std::string_view etag) {
+  if (etag.starts_with("W/")) etag.remove_prefix(2);
+  if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"') etag = etag.substr(1, etag.size() - 2);
+  return etag;
+}
+
+std::string next_page(std::string_view link) {
+  while (!link.empty()) {
+    const size_t begin = link.find('<'), end = link.find('>', begin);
+    if (end == link.npos) return {};
+    const std::string_view url = link.substr(begin + 1, end - begin - 1);
+    link.remove_prefix(end + 1);
+    const std::string_view parameters = link.substr(0, link.find('<'));
+    if (parameters.find("rel=\"next\"") != parameters.npos || parameters.find("rel=next") != parameters.npos) {
+      return std::string(url);
+    }
+  }
+  return {};
+}
+
+std::string file_url(const Place& place, std::string_view commit, std::string_view path) {
+  return fmt::format("{}/{}/resolve/{}/{}", place.client.options().endpoint, place.repo.url().substr(5), commit,
+                     s3::uri_encode(path, true));
+}
+
+Result<std::vector<TreeEntry>> fetch_tree(const Place& place, std::string_view commit, std::string_view folder,
+                                          bool recursive) {
+  const std::string below = folder.empty() ? "" : "/" + encode(folder);
+  std::string url =
+      api_url(place, fmt::format("tree/{}{}?recursive={}&expand={}", commit, below, recursive, !recursive));
+  const Wanted wanted{folder.empty() ? "" : std::string(folder) + "/", recursive};
+  std::vector<TreeEntry> entries;
+  for (int pages = 0; !url.empty(); ++pages) {
+    ASSIGN_OR_RETURN(Page page, with_context(fetch_json(place, url), "list"));
+    if (page.is_missing && pages == 0) return entries;
+    RETURN_IF_ERROR(add_page(page.body, place.name, wanted, entries));
+    if (page.next == url || pages == kMostPages) {
+      return fail(ErrorCode::kUnavailable, "list {}: the listing does not end", place.name);
+    }
+    url = std::move(page.next);
+  }
+  RETURN_IF_ERROR(sort_entries(entries, place.name));
+  return entries;
+}
+
+Result<HubCommit> fetch_commit(const Place& place, std::string_view revision) {
+  const std::string what = fmt::format("revision/{}?expand=sha&expand=lastModified", encode(revision));
+  ASSIGN_OR_RETURN(const Page page, fetch_json(place, api_url(place, what)));
+  HubCommit commit{text_of(page.body, "sha"), time_in(text_of(page.body, "lastModified"))};
+  const bool is_other = is_commit(revision) && commit.id != revision;
+  if (!is_commit(commit.id) || is_other) return no_sense(place.name, fmt::format("the commit \"{}\"", commit.id));
+  return commit;
+}
+
+Result<std::vector<HubRef>> fetch_refs(const Place& place) {
+  ASSIGN_OR_RETURN(const Page page, fetch_json(place, api_url(place, "refs")));
+  std::vector<HubRef> refs;
+  add_refs(page.body, "branches", false, refs);
+  add_refs(page.body, "tags", true, refs);
+  return refs;
+}
+
+Result<std::vector<std::string>> search_repos(const Place& place, std::string_view text) {
+  const std::string author = place.repo.id.substr(0, place.repo.id.find('/'));
+  ASSIGN_OR_RETURN(const Page page, fetch_json(place, fmt::format("{}/api/{}?author={}&search={}&limit=100",
+                                                                  place.client.options().endpoint, plural(place.repo),
+                                                                  encode(author), encode(text))));
+  std::vector<std::string> ids;
+  if (!page.body.is_array()) return ids;
+  for (const json& each : page.body) {
+    if (std::string id = text_of(each, "id"); is_repo_id(id)) ids.push_back(std::move(id));
+  }
+  return ids;
+}
+
+}  // namespace millrace::hub

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Reads of one file of the Hub at one commit: in pieces, from where the Hub redirects to, checked. Thread-safe.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "millrace/base/per_process.h"
+#include "millrace/storage/detail/read_ahead.h"
+#include "millrace/storage/hub/detail/api.h"
+
+namespace millrace::hub {
+
+// What a version proves; nullopt for one that is no hash.
+std::optional<ContentChecksum> checksum_of_version(std::string_view version);
+
+// A file at a commit, and where its content lies. Thread-safe.
+class File {
+ public:
+  File(Place place, std::string path, std::string commit, int64_t size, std::string version);
+
+  const Place& place() const { return place_; }
+  const std::string& name() const { return name_; }
+  int64_t size() const { return size_; }
+  const std::string& version() const { return version_; }
+
+  // Calls `then` with the URL to read from: at once where it is known, or the file is small and the Hub redirects each
+  // read; else after the Hub was asked, once for all that wait.
+  using Then = std::function<void(Result<std::string>)>;
+  void locate(Then then);
+  // The Hub said that the content lies there.
+  void set_location(const std::string& url);
+  // It is there no longer: the signature in the URL has ended.
+  void forget_location(const std::string& url);
+  // Checks what the Hub says of the file. Errors: corruption (another commit, another version).
+  [[nodiscard]] Status check_hub(const Answer& answer) const;
+
+ private:
+  void take_location(const Result<Answer>& answer);
+
+  const Place place_;
+  const std::string path_, commit_, name_, url_;
+  const int64_t size_;
+  const std::string version_;
+  struct State {
+    Mutex mutex;
+    std::string location GUARDED_BY(mutex);
+    Clock::time_point located GUARDED_BY(mutex){};
+    std::vector<Then> waiting GUARDED_BY(mutex);
+  };
+  const PerProcess<State> state_{[] { return std::make_unique<State>(); }};
+};
+
+class Reader final : public RandomReader {
+ public:
+  explicit Reader(std::shared_ptr<File> file);
+  std::string_view name() const override { return file_->name(); }
+  int64_t size() const override { return file_->size(); }
+  std::string_view version() const override { return file_->version(); }
+  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
+
+  using Done = std::function<void(Status)>;
+  // As read_at, without waiting. `done` is called once, when no request writes to `out` any more.
+  void start(int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
+             Done done) const;
+
+ private:
+  const std::shared_ptr<File> file_;
+  const PerProcess<ReadAhead> ahead_;
+};
+
+}  // namespace millrace::hub

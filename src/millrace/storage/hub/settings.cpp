@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "millrace/storage/hub/hub.h"
+
+namespace millrace {
+namespace {
+
+std::string variable(const char* name) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+// As huggingface_hub reads its switches.
+bool is_on(const char* name) {
+  std::string text = variable(name);
+  for (char& c : text) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return text == "1" || text == "ON" || text == "YES" || text == "TRUE";
+}
+
+std::string trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == text.npos) return {};
+  return std::string(text.substr(begin, text.find_last_not_of(kSpace) - begin + 1));
+}
+
+std::string expanded(const std::string& path) {
+  return path == "~" || path.starts_with("~/") ? variable("HOME") + path.substr(1) : path;
+}
+
+std::string token_path() {
+  if (const std::string path = variable("HF_TOKEN_PATH"); !path.empty()) return expanded(path);
+  if (const std::string home = variable("HF_HOME"); !home.empty()) return expanded(home) + "/token";
+  std::string cache = expanded(variable("XDG_CACHE_HOME"));
+  if (cache.empty()) cache = variable("HOME") + "/.cache";
+  return cache + "/huggingface/token";
+}
+
+void find_token(HubOptions& options) {
+  for (const char* const name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
+    options.token = trimmed(variable(name));
+    options.token_from = name;
+    if (!options.token.empty()) return;
+  }
+  options.token_from = token_path();
+  std::ifstream file(options.token_from, std::ios::binary);
+  options.token = trimmed(std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()));
+}
+
+}  // namespace
+
+Result<HubOptions> HubOptions::from_environment() {
+  HubOptions options;
+  if (is_on("HF_HUB_OFFLINE")) {
+    return fail(ErrorCode::kUnsupported, "HF_HUB_OFFLINE is set, so the Hub is not asked: unset it to read hf://");
+  }
+  RETURN_IF_ERROR(options.read_environment());
+  options.client.connect_timeout = std::min(options.client.connect_timeout, options.timeout);
+  if (const std::string endpoint = trimmed(variable("HF_ENDPOINT")); !endpoint.empty()) options.endpoint = endpoint;
+  while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
+  if (is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")) return options;
+  find_token(options);
+  // It becomes part of a header.
+  const bool fits =
+      std::all_of(options.token.begin(), options.token.end(), [](unsigned char c) { return c > ' ' && c < 0x7f; });
+  if (fits) return options;
+  return fail(ErrorCode::kInvalidArgument, "the token of {} has a space or another character that no token has",
+              options.token_from);
+}
+
+}  // namespace millrace

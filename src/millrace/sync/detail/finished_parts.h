@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Which parts of a copy are written. Parts end in any order; a note for the next process (resume_note.h) can only speak
+// of those from the first on without a gap, and gives the hash of their content. Not thread-safe.
+
+#include <cstdint>
+#include <deque>
+#include <set>
+
+#include "millrace/base/hash.h"
+
+namespace millrace::sync {
+
+class FinishedParts {
+ public:
+  // An earlier process wrote the first `parts` parts, whose content has `digest`.
+  void start_at(int64_t parts, const Hash128& digest) {
+    before_ = parts;
+    digest_ = digest;
+  }
+  // The hash of the content from the first part to the end of the next one. REQUIRES: called for each part in order,
+  // before it is finished, or for none.
+  void add_digest(const Hash128& digest) { digests_.push_back(digest); }
+  void add(int64_t part) {
+    later_.insert(part);
+    while (!later_.empty() && *later_.begin() == before_) {
+      later_.erase(later_.begin());
+      ++before_;
+      if (digests_.empty()) continue;
+      digest_ = digests_.front();
+      digests_.pop_front();
+    }
+  }
+
+  // All parts before this one are finished.
+  int64_t before() const { return before_; }
+  const Hash128& digest() const { return digest_; }  // of their content
+  bool is_empty() const { return before_ == 0 && later_.empty(); }
+
+ private:
+  int64_t before_ = 0;
+  std::set<int64_t> later_;
+  std::deque<Hash128> digests_;  // of the content up to the end of part before_ and of those behind it
+  Hash128 digest_;
+};
+
+}  // namespace millrace::sync

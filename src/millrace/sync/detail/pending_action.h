@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One action of a sync from the moment it begins until all before it have ended and it is reported. A value.
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/progress.h"
+#include "millrace/sync/plan.h"
+#include "millrace/sync/sync.h"
+#include "millrace/sync/transfer.h"
+
+namespace millrace::sync {
+
+struct PendingAction {
+  Action action;
+  SyncEvent::Kind result = SyncEvent::Kind::kCopied;
+  TransferReport moved;
+  std::optional<RecordEntry> entry;  // for the record
+  std::optional<Error> error;
+  bool is_durable = true;   // a power cut does not undo it
+  bool is_blocked = false;  // a folder is in its place, whose files are to be deleted first
+  bool is_done = false;     // the last to be set
+
+  void fail_with(Error what, Progress* progress) {
+    if (progress != nullptr && what.code() != ErrorCode::kCancelled) progress->add_failed();
+    result = SyncEvent::Kind::kFailed;
+    error = std::move(what);
+    entry.reset();
+  }
+};
+
+using PendingActions = std::vector<std::shared_ptr<PendingAction>>;
+
+}  // namespace millrace::sync

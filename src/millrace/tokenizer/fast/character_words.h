@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WordPiece for words without ASCII characters, few of whose characters begin longer tokens: a table of characters
+// gives their ids faster than a cache of words does, and it learns nothing from the text. A vocabulary that was made of
+// English text knows most other scripts by single characters only. Belongs to one encoder; not thread-safe.
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "millrace/base/huge_array.h"
+#include "millrace/tokenizer/fast/plain_words.h"
+#include "millrace/tokenizer/fast/word_cache.h"
+#include "millrace/tokenizer/models/word_piece.h"
+
+namespace millrace::tokenizer {
+
+class CharacterWords final : public DirectWords {
+ public:
+  // `model`, `plain` and `normalizer` are those of one file and must outlive this.
+  CharacterWords(const WordPiece& model, const PlainWords& plain, const Normalizer& normalizer);
+
+  size_t encode(std::string_view unit, uint32_t* ids) override;
+
+ private:
+  // What a character is: one of these, or kFirstId and the id of the token that is the character.
+  enum Piece : uint32_t { kNotAsked, kOther, kUnknown, kFirstId };
+  struct Character {
+    uint32_t first, next;  // at the begin of a word, and behind other tokens
+    uint64_t longer;       // of the latter: WordPiece::Beginning
+  };
+
+  const Character& character(uint32_t c) { return characters_[c].first == kNotAsked ? ask(c) : characters_[c]; }
+  const Character& ask(uint32_t c);
+  bool are_plain(std::string_view text);
+
+  const WordPiece& model_;
+  const PlainWords& plain_;
+  const Normalizer& normalizer_;
+  PlainWords::Scratch scratch_;
+  HugeArray<Character> characters_;  // below U+10000
+};
+
+}  // namespace millrace::tokenizer

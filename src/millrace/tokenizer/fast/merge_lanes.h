@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Merging of many short words at once: each look-up in the merge list waits for memory, so eight words wait together. A
+// lane holds one word. Not thread-safe.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "millrace/base/simd.h"
+#include "millrace/tokenizer/fast/word_cache.h"
+#include "millrace/tokenizer/models/merges.h"
+
+namespace millrace::tokenizer {
+
+// One short word while it is merged. The lowest rank is found by looking at all of them: fewer steps than a queue for
+// words of usual length. A symbol that was joined to the one before it stays where it is, without a merge.
+class MergeLane {
+ public:
+  static constexpr size_t kMaxSymbols = 64;
+  // A rank and a place in a short word share 31 bits: signed numbers have a minimum in every vector unit.
+  static constexpr int kPlaceBits = 7;
+  static constexpr size_t kMaxMerges = size_t{1} << (31 - kPlaceBits);
+
+  // A first symbol of a word and its merge with the next one.
+  struct First {
+    uint32_t symbol, joined;
+    uint32_t rank;  // only the bits of kNoRank count
+  };
+  static constexpr uint32_t kNoRank = kMaxMerges - 1;  // has no merge
+
+  // The one with that merge, as MergeTable has it.
+  static First first(uint32_t symbol, uint64_t merge) {
+    static_assert((MergeTable::kNone >> 32 & kNoRank) == kNoRank);
+    return {symbol, static_cast<uint32_t>(merge), static_cast<uint32_t>(merge >> 32)};
+  }
+
+  // A word is taken by begin, a put for each symbol, which may be put again, and end. REQUIRES: count <= kMaxSymbols.
+  void begin(size_t most_symbols) {
+    asked_ = 0;
+    joined_ = kNowhere;
+    lines_ = {MergeTable::empty_line(), MergeTable::empty_line()};
+    previous_ = kPlacesFrom<UINT8_MAX>;
+    previous_[0] = previous_[kNowhere] = kNowhere;
+    next_ = kPlacesFrom<1>;
+    std::fill_n(order_.begin(), kStride, kNoMerge);
+    for (size_t i = kStride; i < most_symbols; i += kStride) std::fill_n(&order_[i], kStride, kNoMerge);
+  }
+  void put(size_t i, const First& first) {
+    symbols_[i] = first.symbol;
+    results_[i] = first.joined;
+    order_[i] = order(first.rank, i);
+  }
+  void end(size_t count) {
+    count_ = count;
+    order_[count] = order_[count - (count > 0)] = kNoMerge;  // the last one has no next one
+    symbols_[count] = symbols_[kNowhere] = UINT32_MAX;
+  }
+
+  // Asks memory for merges that put was not told: of i and i + 1 for each bit i of `places`.
+  void ask_for(const MergeTable& table, uint64_t places) {
+    for (; places != 0; places &= places - 1) {
+      const auto i = static_cast<size_t>(std::countr_zero(places));
+      const bool may_be = table.look_ahead(symbols_[i], symbols_[i + 1]) != MergeTable::empty_line();
+      asked_ |= uint64_t{may_be} << i;
+    }
+  }
+
+  // Joins the best pair and asks memory for the merges of the new symbol with its neighbours. False: there is none.
+  bool join(const MergeTable& table) {
+    Vector lowest = lower(lower(orders(0), orders(4)), lower(orders(8), orders(12)));
+    for (size_t i = kStride; i < count_; i += kStride)
+      lowest = lower(lowest, lower(lower(orders(i), orders(i + 4)), lower(orders(i + 8), orders(i + 12))));
+    const int32_t even = std::min<int32_t>(lowest[0], lowest[2]), odd = std::min<int32_t>(lowest[1], lowest[3]);
+    const int32_t first = std::min(even, odd);
+    if (first >= kNoMerge) return false;
+    const size_t best = static_cast<size_t>(first) & kPlaceMask, joined = next_[best], right = next_[joined];
+    const size_t left = previous_[best];
+    symbols_[best] = results_[best];
+    order_[joined] = kNoMerge;
+    next_[best] = static_cast<uint8_t>(right);
+    previous_[right] = static_cast<uint8_t>(best);
+    joined_ = best;
+    lines_ = {table.look_ahead(symbols_[left], symbols_[best]), table.look_ahead(symbols_[best], symbols_[right])};
+    return true;
+  }
+
+  // Looks up what ask_for or join asked for.
+  void find_merges(const MergeTable& table) {
+    const size_t left = previous_[joined_], right = next_[joined_];
+    set_merge(left, table.find(lines_[0], symbols_[left], symbols_[joined_]));
+    set_merge(joined_, table.find(lines_[1], symbols_[joined_], symbols_[right]));
+    for (; asked_ != 0; asked_ &= asked_ - 1) {
+      const auto i = static_cast<size_t>(std::countr_zero(asked_));
+      set_merge(i, table.find(symbols_[i], symbols_[i + 1]));
+    }
+  }
+
+  // Calls visit(symbol, end), `end` the place behind it of those that were put.
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    for (size_t i = 0; i < count_; i = next_[i]) visit(symbols_[i], size_t{next_[i]});
+  }
+  void append_to(std::vector<uint32_t>& ids) const {
+    for_each([&](uint32_t symbol, size_t) { ids.push_back(symbol); });
+  }
+
+  // Merges the one word that it has taken.
+  void run(const MergeTable& table) {
+    do find_merges(table);
+    while (join(table));
+  }
+
+ private:
+  static int32_t order(uint32_t rank, size_t place) {
+    return static_cast<int32_t>((rank & kNoRank) << kPlaceBits | place);
+  }
+  static constexpr int32_t kNoMerge = static_cast<int32_t>(kNoRank << kPlaceBits);  // nor is any that is not less
+  static constexpr size_t kPlaceMask = (1 << kPlaceBits) - 1;
+  static constexpr size_t kStride = 16;
+  // The place before the first symbol: with the one behind the last it holds a symbol without merges, so that no step
+  // has to ask whether it is at an end.
+  static constexpr uint8_t kNowhere = kMaxSymbols;
+  static constexpr size_t kPlaces = kMaxSymbols + 1;
+  static_assert(kMaxSymbols <= kPlaceMask && kMaxSymbols % kStride == 0);
+
+  // Vectors of the compiler's own, which has a minimum for every processor.
+  typedef int32_t Vector __attribute__((vector_size(4 * sizeof(int32_t))));
+  static Vector lower(Vector a, Vector b) { return a < b ? a : b; }
+  Vector orders(size_t i) const {
+    Vector four;
+    std::memcpy(&four, &order_[i], sizeof(four));
+    return four;
+  }
+
+  // `merge` as MergeTable has it.
+  void set_merge(size_t i, uint64_t merge) {
+    order_[i] = order(static_cast<uint32_t>(merge >> 32), i);
+    results_[i] = static_cast<uint32_t>(merge);
+  }
+
+  using Places = std::array<uint8_t, kPlaces>;
+  template <uint8_t kFirst>
+  static constexpr Places kPlacesFrom = [] {
+    Places places{};
+    for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<uint8_t>(kFirst + i);
+    return places;
+  }();
+
+  std::array<uint32_t, kPlaces> symbols_;
+  std::array<int32_t, kPlaces> order_;     // of the merge of a symbol with the next one: its rank, then its place
+  std::array<uint32_t, kPlaces> results_;  // what that merge gives
+  Places previous_, next_;
+  size_t count_ = 0;
+  size_t joined_ = kNowhere;                      // the symbol that was joined last
+  std::array<const MergeTable::Slot*, 2> lines_;  // where its merges with its neighbours are, if there are any
+  uint64_t asked_ = 0;  // a bit for each symbol whose merge with the next one is to be looked up
+};
+
+template <class Start>
+[[gnu::always_inline]] inline void merge_all(const MergeTable& table, std::span<WordRequest> requests,
+                                             std::vector<uint32_t>& ids, const Start& start) {
+  constexpr size_t kLanes = 8;
+  std::array<MergeLane, kLanes> storage;
+  std::array<MergeLane*, kLanes> lanes;
+  std::array<WordRequest*, kLanes> words;
+  for (size_t i = 0; i < kLanes; ++i) lanes[i] = &storage[i];
+  size_t busy = 0, taken = 0;
+  const auto finish = [&](WordRequest& request, size_t first) {
+    request.first = static_cast<uint32_t>(first);
+    request.count = static_cast<uint32_t>(ids.size() - first);
+  };
+  // Takes words until one needs a lane; false when there is none left.
+  const auto take = [&](size_t lane) {
+    for (; taken < requests.size();) {
+      WordRequest& request = requests[taken++];
+      const size_t first = ids.size();
+      if (start(request, *lanes[lane])) {
+        words[lane] = &request;
+        return true;
+      }
+      finish(request, first);
+    }
+    return false;
+  };
+  while (busy < kLanes && take(busy)) ++busy;
+  while (busy > 0) {
+    for (size_t i = 0; i < busy;) {
+      lanes[i]->find_merges(table);
+      if (lanes[i]->join(table)) {
+        ++i;
+        continue;
+      }
+      const size_t first = ids.size();
+      lanes[i]->append_to(ids);
+      finish(*words[i], first);
+      if (take(i)) {
+        ++i;
+      } else {
+        --busy;
+        std::swap(lanes[i], lanes[busy]);
+        words[i] = words[busy];
+      }
+    }
+  }
+}
+
+#if defined(__x86_64__)
+// The same code with the minimum of numbers and the shifts that newer processors have: all of it is compiled here.
+template <class Start>
+[[gnu::target(MILLRACE_TARGET_AVX2), gnu::flatten]] void merge_all_avx2(const MergeTable& table,
+                                                                        std::span<WordRequest> requests,
+                                                                        std::vector<uint32_t>& ids,
+                                                                        const Start& start) {
+  merge_all(table, requests, ids, start);
+}
+#endif
+
+// Appends the ids of all `requests` and says in each which they are. `start(request, lane)` either has the lane take
+// the word (true) or appends its ids itself (false).
+template <class Start>
+void merge_in_lanes(const MergeTable& table, std::span<WordRequest> requests, std::vector<uint32_t>& ids,
+                    const Start& start) {
+#if defined(__x86_64__)
+  if (has_simd(SimdLevel::kAvx2)) return merge_all_avx2(table, requests, ids, start);
+#endif
+  merge_all(table, requests, ids, start);
+}
+
+}  // namespace millrace::tokenizer

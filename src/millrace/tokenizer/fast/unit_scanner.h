@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Cuts text into units between two characters, by what they are. Immutable once set up, thread-safe then.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "millrace/tokenizer/fast/cached_words.h"
+#include "millrace/tokenizer/fast/unit_blocks.h"
+
+namespace millrace::tokenizer {
+
+class UnitScanner {
+ public:
+  // A character is known by its kind: ASCII ones are their own, the others have one of these.
+  static constexpr uint8_t kFirstKind = 128, kKinds = 160;
+
+  // Between two characters a unit goes on, or ends and another begins, or what the unit has so far is dropped. kGlue:
+  // it goes on behind the white space that begins here; only behind characters beyond ASCII.
+  enum Cut : uint8_t { kNone = 0, kCut = 1, kDrop = 2, kGlue = 4 };
+  void set_cut(uint32_t left_kind, uint32_t right_kind, Cut cut) { cuts_[left_kind * kRow + right_kind] = cut; }
+  // The kind of a character beyond ASCII.
+  uint8_t kind_of(uint32_t code_point) const {
+    if (code_point < 0x10000) return kinds_[code_point];
+    return code_point >= kIndicBegin && code_point < kIndicEnd ? indic_kind_ : astral_kind_;
+  }
+  // The kinds of the characters up to U+FFFF, of those from kIndicBegin to kIndicEnd (where alone beyond U+FFFF
+  // some begin a cluster with what follows) and of all others above. `kinds` has 65536 entries and outlives this.
+  void set_kinds(const uint8_t* kinds, uint8_t indic_kind, uint8_t astral_kind) {
+    kinds_ = kinds;
+    indic_kind_ = indic_kind;
+    astral_kind_ = astral_kind;
+  }
+  static constexpr uint32_t kIndicBegin = 0x11000, kIndicEnd = 0x12000;
+
+  // Lets `scan` (nullptr: none) find units where the cuts between the first `kinds` kinds, of which all characters are,
+  // are such as it takes: see UnitClasses. REQUIRES: all cuts are set.
+  void use_blocks(uint32_t kinds, UnitBlockScan scan);
+  bool uses_blocks() const { return blocks_ != nullptr; }
+  const UnitClasses& classes() const { return classes_; }
+
+  // The white space that units end at, if any.
+  static constexpr std::string_view kWhite = " \t\n\r";
+
+  // Fills `units` with those that follow `begin` and returns how many it wrote; 0 only at the end.
+  // REQUIRES: `begin` is 0 or the end of a unit that was returned; `units` is not empty; `piece` is below 4 GiB.
+  size_t next_units(std::string_view piece, size_t begin, std::span<CachedWords::Place> units) const;
+
+ private:
+  static constexpr size_t kRow = 256;  // wider than it need be: an index is two bytes side by side
+
+  size_t next_units_one_by_one(std::string_view piece, size_t begin, std::span<CachedWords::Place> units) const;
+
+  std::vector<uint8_t> cuts_ = std::vector<uint8_t>(kKinds * kRow);
+  const uint8_t* kinds_ = nullptr;
+  uint8_t indic_kind_ = kFirstKind, astral_kind_ = kFirstKind;
+  UnitBlockScan blocks_ = nullptr;
+  UnitClasses classes_;
+};
+
+}  // namespace millrace::tokenizer

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Cuts a piece of text into words exactly where the regular expression of a tokenizer.json would, without a regular
+// expression engine: the commonest patterns have hand-written scanners, most others become a table
+// (pattern_automaton.h). Immutable, thread-safe.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "millrace/tokenizer/file/tokenizer_json.h"
+#include "millrace/tokenizer/words/block_scan.h"
+#include "millrace/tokenizer/words/pattern_automaton.h"
+
+namespace millrace::tokenizer {
+
+// What ByteLevel cuts by: GPT-2's expression.
+inline constexpr std::string_view kByteLevelPattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+class Pretokenizer {
+ public:
+  // What cuts by the matches of `pattern` as the file has it, if there is one. What lies between two matches is a word
+  // too. An empty pattern makes a piece one word.
+  static std::optional<Pretokenizer> find(std::string_view pattern);
+  // The hand-written scanner for `pattern`. Its matches lie side by side, whatever the text.
+  static std::optional<Pretokenizer> find_scanner(std::string_view pattern);
+
+  // Whether no text lies between two matches, whatever the text.
+  bool covers_all() const { return automaton_ == nullptr || automaton_->covers_all(); }
+
+  // Fills `ends` with the ends of the words that follow `begin`, as offsets in `piece`, and returns how many it wrote.
+  // 0 only at the end of the piece. REQUIRES: `begin` is 0 or an end that was returned; `ends` is not empty.
+  size_t next_words(std::string_view piece, size_t begin, std::span<size_t> ends) const;
+
+ private:
+  using Scan = size_t (*)(std::string_view, size_t, std::span<size_t>);
+  friend class PretokenizerChain;
+  explicit Pretokenizer(Scan scan) : scan_(scan) {}
+  explicit Pretokenizer(std::shared_ptr<const PatternAutomaton> automaton) : automaton_(std::move(automaton)) {}
+  Scan scan_ = nullptr;
+  std::shared_ptr<const PatternAutomaton> automaton_;
+  BlockScan blocks_ = nullptr;  // beside the table
+};
+
+// Whether a step of this kind (Digits, Punctuation, WhitespaceSplit, CharDelimiterSplit) cuts at `c`.
+bool is_split_at(const CharacterSplitSpec& spec, uint32_t c);
+
+// Pre-tokenizers one after another: each cuts the words of the one before it.
+class PretokenizerChain {
+ public:
+  static constexpr size_t kMost = 8;
+  static constexpr size_t kFewest = 64;  // with room for as many words, blocks are scanned
+
+  // Of a ByteLevel the regular expression counts; steps behind it see each byte as the character that spells it.
+  // Errors: unsupported (a step that does more than cut, a pattern that only Oniguruma knows).
+  [[nodiscard]] static Result<PretokenizerChain> build(std::span<const PretokenizerSpec> steps);
+
+  // Finds the words of one piece, from left to right. The chain and the text must outlive it.
+  class Cursor {
+   public:
+    Cursor(const PretokenizerChain& chain, std::string_view piece) : chain_(chain), piece_(piece) {
+      ends_of_words_[0] = piece.size();
+    }
+    // As Pretokenizer::next_words, from where the call before it ended.
+    size_t next(std::span<size_t> ends);
+
+   private:
+    const PretokenizerChain& chain_;
+    const std::string_view piece_;
+    size_t at_ = 0;
+    std::array<size_t, kMost> ends_of_words_{};  // [i]: of the word that the pre-tokenizer i is cutting
+  };
+
+ private:
+  struct Step;
+  std::vector<Pretokenizer> levels_;  // at least one
+};
+
+}  // namespace millrace::tokenizer

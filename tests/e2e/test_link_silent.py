@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A link whose bucket takes requests and answers none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import threading
+import time
+import urllib.parse
+from pathlib import Path
+
+import pytest
+from conftest import Millrace, kill
+from s3_fixture import S3
+from test_link import Linked, within
+
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
+
+class SilentProxy:
+    """Passes bytes on to a server, until it is told to be silent: then it takes requests and answers none."""
+
+    def __init__(self, server: tuple[str, int]):
+        self.server, self.silent = server, False
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+
+    def accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self.socket.accept()
+                server = socket.create_connection(self.server)
+                for ends in ((client, server), (server, client)):
+                    threading.Thread(target=self.pump, args=ends, daemon=True).start()
+
+    def pump(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if not self.silent:
+                    target.sendall(data)
+        if not self.silent:
+            with contextlib.suppress(OSError):
+                target.shutdown(socket.SHUT_WR)
+
+
+def test_a_silent_server_is_told_with_its_time(millrace: Millrace, s3: S3, tmp_path: Path):
+    address = urllib.parse.urlsplit(s3.endpoint)
+    proxy = SilentProxy((address.hostname, address.port))
+    link = Linked(millrace, s3, tmp_path, "--import=new,changed,deleted")
+    millrace.env = millrace.env | {"AWS_ENDPOINT_URL": proxy.endpoint}
+    link.write("a", b"a")
+    process = millrace.start("link", "run", "one")
+    try:
+        within(120, lambda: link.status()["last_sweep"])
+        assert link.status()["silent_since"] is None
+        proxy.silent = True
+        began = time.time()
+        link.write("b", b"b")
+
+        def told() -> dict | None:
+            shown = json.loads(
+                millrace.start("link", "status", "one", "--json").communicate(timeout=20)[0].splitlines()[0]
+            )
+            return shown if shown["silent_since"] else None
+
+        within(120, told)
+        status = told()
+        assert status and status["silent_since"] >= int(began)
+        assert status["behind_s"] >= time.time() - status["silent_since"] - 2 >= 3
+        assert "has not answered since" in millrace("link", "status", "one", status=3).out
+        assert link.files() == {"a": b"a", "b": b"b"}
+        proxy.silent = False
+        within(180, lambda: link.objects() == {"a": b"a", "b": b"b"} and not told())
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    finally:
+        proxy.socket.close()
+        if process.poll() is None:
+            kill(process)

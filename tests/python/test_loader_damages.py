@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tars damaged in the ways in which other readers lose samples in silence: an error that names the file, or quarantine."""
+
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import time
+
+import numpy as np
+import pytest
+
+import millrace as mr
+
+SAMPLES = 100  # of two members each
+HURT = 50  # the sample at which a tar is damaged
+
+
+def ids_of(shard, number):
+    """Of a sample: they say where they come from."""
+    return np.arange(6, dtype=np.uint32) + 10_000 * shard + 100 * number
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def write(path: pathlib.Path, shard: int) -> None:
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for number in range(SAMPLES):
+            for extension, data in (("token_ids.npy", npy(ids_of(shard, number))), ("txt", b"sample %d" % number)):
+                info = tarfile.TarInfo(f"{number:04d}.{extension}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+
+
+# A member is a header of 512 bytes and its data up to the next multiple of 512; a sample has two.
+SAMPLE = 4 * 512
+AT = HURT * SAMPLE
+
+
+def flipped(data, at):
+    return data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
+
+
+DAMAGES = {
+    "cut at the border of a sample": lambda tar: tar[:AT],
+    "cut between the members of a sample": lambda tar: tar[: AT + 1024],
+    "cut inside a header": lambda tar: tar[: AT + 100],
+    "cut inside a payload": lambda tar: tar[: AT + 512 + 60],
+    "cut inside the padding of a payload": lambda tar: tar[: AT + 512 + 400],
+    "a byte of a header flipped": lambda tar: flipped(tar, AT + 3),
+    "the first header flipped": lambda tar: flipped(tar, 3),
+    "a byte of a payload flipped": lambda tar: flipped(tar, AT + 512 + 130),
+    "10 KiB of zeros": lambda tar: tar[:AT] + bytes(10_240) + tar[AT + 10_240 :],
+    "a tar behind a tar": lambda tar: tar + tar,
+    "an empty file": lambda tar: b"",
+    "no end": lambda tar: tar[: SAMPLES * SAMPLE],
+}
+# What the index of the whole tar shows to be lost: the samples that the damage hits where the file has its size, else
+# the shard, which is another file than the index describes.
+HIT = {
+    "a byte of a header flipped": 1,
+    "the first header flipped": 1,
+    "a byte of a payload flipped": 1,
+    "10 KiB of zeros": 5,
+}
+# Without an index there is nothing to hold a payload against.
+SEEN_BY_AN_INDEX_ONLY = {"a byte of a payload flipped"}
+
+
+@pytest.fixture(params=DAMAGES)
+def damaged(request, tmp_path):
+    """Two tars, the second damaged; the name of the damage."""
+    for shard in range(2):
+        write(tmp_path / f"{shard}.tar", shard)
+    return request.param, tmp_path
+
+
+def index(folder):
+    program = os.environ.get("MILLRACE_BIN") or pathlib.Path(sys.executable).with_name("millrace")
+    subprocess.run([program, "shards", "index", folder], check=True, capture_output=True)
+
+
+def hurt(folder, name):
+    path = folder / "1.tar"
+    path.write_bytes(DAMAGES[name](path.read_bytes()))
+
+
+def loader_of(kind, folder, **arguments):
+    shards = str(folder / "{0,1}.tar")
+    if kind == "ids":
+        return mr.Loader(shards, batch_size=4, seq_len=6, epochs=1, seed=1, **arguments)
+    return mr.SampleLoader(shards, fields=["token_ids.npy", "txt"], batch_size=4, epochs=1, seed=1, **arguments)
+
+
+def rows_of(kind, batch):
+    """(shard, number) of each row, whose ids and text must be those of the sample."""
+    ids = batch["input_ids"] if kind == "ids" else batch["token_ids.npy"]
+    places = [divmod(int(row[0]), 10_000) for row in ids]
+    rows = [(shard, number // 100) for shard, number in places]
+    for at, (shard, number) in enumerate(rows):
+        assert (ids[at] == ids_of(shard, number)).all()
+        if kind == "samples":
+            assert batch["txt"][at] == f"sample {number}"
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["ids", "samples"])
+def test_with_an_index(damaged, kind):
+    name, folder = damaged
+    index(folder)
+    hurt(folder, name)
+    begun = time.monotonic()
+    with loader_of(kind, folder) as loader, pytest.raises(mr.CorruptionError, match=r"1\.tar"):
+        for batch in loader:
+            rows_of(kind, batch)
+    with loader_of(kind, folder, on_bad="quarantine") as loader:
+        rows = [row for batch in loader for row in rows_of(kind, batch)]
+        bad = loader.quarantined()
+    assert len(rows) == 2 * SAMPLES
+    assert len(bad) == HIT.get(name, SAMPLES)
+    assert all("1.tar" in row.reason for row in bad)
+    lost = {(shard, n) for shard in range(2) for n in range(SAMPLES)} - set(rows)
+    assert len(lost) == len(bad) and all(shard == 1 for shard, _ in lost)
+    assert time.monotonic() - begun < 60
+
+
+@pytest.mark.parametrize("kind", ["ids", "samples"])
+def test_without_an_index(damaged, kind):
+    name, folder = damaged
+    hurt(folder, name)
+    for on_bad in ("raise", "quarantine"):
+        with loader_of(kind, folder, on_bad=on_bad) as loader:
+            if name not in SEEN_BY_AN_INDEX_ONLY:
+                # The set cannot be counted, so it is an error in any case.
+                with pytest.raises(mr.CorruptionError, match=r"1\.tar"):
+                    next(loader)
+                continue
+            seen = {int(row[0]) for batch in loader for row in batch["input_ids" if kind == "ids" else "token_ids.npy"]}
+            assert len(seen) == 2 * SAMPLES
