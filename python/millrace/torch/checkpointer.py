@@ -25,11 +25,12 @@ import millrace
 from millrace import _core
 
 from . import state as tree
+from .deferral import Deferral, Members
 from .device_image import Copies, CudaCopies, DeviceImage
 from .dist import Group, resolve_rank
 from .restore import Restorer
 from .share import Share
-from .tensors import Staging, address
+from .tensors import Staging, address, storage_address
 
 # A save under way:
 # .step, .bytes (of this rank's file), .done, .status ({tier: "pending", "durable", "failed" or "skipped"}), and
@@ -183,6 +184,7 @@ class Checkpointer:
         self._opened: _core.Checkpoint | None = None  # rank 0's, on the way from the listing to the restore
         self._staging = Staging()
         self._copies: Copies = CudaCopies()
+        self._deferral = Deferral()
         self._is_capped = self._options["memory_bytes"] > 0
         self._last: Save | None = None
         self._stalls = [0, 0.0, 0.0]  # saves, seconds in all, seconds of the last one
@@ -219,6 +221,13 @@ class Checkpointer:
         """Takes a snapshot of `state` and returns. Writing, hashing and the commit run in the background, and
         everything in `state` may change at once.
 
+        From a CUDA device, the copies run on beside the next forward and backward where every tensor there is a
+        parameter or buffer of a module, or in the state of an optimizer, that `state` names as such: the optimizers'
+        next step() waits for them on the device. The first saves wait for their copies, until two steps were seen
+        between which nothing else changed these tensors. Where something does, as an average of weights, all saves
+        wait; where it begins to later, the save under way is not committed, with a warning. Changes through `.data`
+        and in replayed CUDA graphs are not seen: call `save.wait()` before them.
+
         step: a number greater than that of the save before.
         state: a dict of
             objects with state_dict() and load_state_dict(): modules (the wrappers of DistributedDataParallel and
@@ -238,7 +247,7 @@ class Checkpointer:
         """
         start = time.perf_counter()
         with _no_garbage_collection():
-            self._last = self._save(step, tree.encode(state, self._rank), metrics or {})
+            self._last = self._save(step, state, metrics or {})
         seconds = time.perf_counter() - start
         self._stalls = [self._stalls[0] + 1, self._stalls[1] + seconds, seconds]
         if self._on_saved is not None:
@@ -260,7 +269,8 @@ class Checkpointer:
         self._healer = threading.Thread(target=_heal, args=(opened,), daemon=True)
         self._healer.start()
 
-    def _save(self, step: int, encoded: tree.Encoded, metrics: Mapping[str, float]) -> Save:
+    def _save(self, step: int, state: dict[str, Any], metrics: Mapping[str, float]) -> Save:
+        encoded = tree.encode(state, self._rank)
         names = self._names_to_write(encoded)
         boxes = [encoded.boxes[name] for name in names]
         values = [box.local for box in boxes]
@@ -281,14 +291,26 @@ class Checkpointer:
         measured = {name: float(value) for name, value in metrics.items()}
         if not any(taken):
             return self._saver.save(step, tensors, document, rank_document, measured)
+        members = Members(state)
+        on_device = [storage_address(value) for value, is_taken in zip(values, taken, strict=True) if is_taken]
+        returns_early = self._deferral.may_defer(members, on_device)
+        if returns_early:  # a forward may change buffers
+            with torch.no_grad():
+                values = [
+                    value.clone() if is_taken and storage_address(value) in members.buffers else value  # type: ignore[union-attr]
+                    for value, is_taken in zip(values, taken, strict=True)
+                ]
         image = DeviceImage(self._copies, values)
         try:
             save = self._saver.save(step, tensors, document, rank_document, measured, image.fill)
         except BaseException:
-            image.end()  # before the image's memory is used again
+            image.ticket().wait()  # before the image's memory is used again
             raise
+        if returns_early:
+            self._deferral.begin(image.ticket(), members, save.filled)
+            return save
         try:
-            image.end()
+            image.ticket().wait()
         except BaseException as error:
             save.filled(f"the copy from the device failed: {error}")
             raise
@@ -328,6 +350,7 @@ class Checkpointer:
         step cannot be read), ConnectionError and TimeoutError (a server does not answer), NotImplementedError (the
         newest step was written by a newer version). After an error the values in `state` are unspecified.
         """
+        self._deferral.finish()
         only = (only,) if isinstance(only, str) else only
         if only is not None and len(only) == 0:
             raise ValueError("only: names nothing")
@@ -425,6 +448,7 @@ class Checkpointer:
         """Waits for all tiers of the saves under way and stops the threads. Raises what the last save raised or would
         have: with tiers, when no tier has it."""
         last, self._last = self._last, None
+        self._deferral.close()
         try:
             if last is not None:
                 wait_for_any(last)
@@ -442,6 +466,7 @@ class Checkpointer:
         if kind is None:
             self.close()
         else:
+            self._deferral.close()
             self._saver.close()
 
     def __getstate__(self) -> dict[str, Any]:

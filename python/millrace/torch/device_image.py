@@ -12,6 +12,16 @@ import torch
 from .tensors import Value
 
 
+class Ticket(Protocol):
+    """Copies that were begun. They read what they copy, and write where they were told, until wait() has returned."""
+
+    def wait(self) -> None:
+        """Waits for the copies."""
+
+    def hold(self) -> None:
+        """What is asked of the devices from now on, on their current streams, comes after the copies."""
+
+
 class Copies(Protocol):
     """What is asked of the devices. Tests answer for them."""
 
@@ -19,11 +29,26 @@ class Copies(Protocol):
         """Whether the value is in a device's memory."""
 
     def begin(self, target: torch.Tensor, value: torch.Tensor) -> None:
-        """Begins a copy of the elements, row by row, behind what was asked of the device so far. Both uint8 [bytes]
-        and `value` stay until end()."""
+        """Begins a copy of the elements, row by row, behind what was asked of the device so far. target: uint8
+        [bytes]."""
 
-    def end(self) -> None:
-        """Waits for all copies that were begun."""
+    def ticket(self) -> Ticket:
+        """Of the copies that were begun since the last one."""
+
+
+class CudaTicket:
+    def __init__(self, events: dict[torch.device, torch.cuda.Event], kept: list[torch.Tensor]) -> None:
+        self._events = events
+        self._kept = kept
+
+    def wait(self) -> None:
+        for event in self._events.values():
+            event.synchronize()
+        self._kept.clear()
+
+    def hold(self) -> None:
+        for device, event in self._events.items():
+            torch.cuda.current_stream(device).wait_event(event)
 
 
 class CudaCopies:
@@ -50,15 +75,19 @@ class CudaCopies:
             self._kept.append(source)
             target.copy_(source, non_blocking=True)
 
-    def end(self) -> None:
+    def ticket(self) -> CudaTicket:
+        events = {}
         for device in self._used:
-            self._streams[device].synchronize()
-        self._used.clear()
-        self._kept.clear()
+            events[device] = torch.cuda.Event()
+            events[device].record(self._streams[device])
+        ticket = CudaTicket(events, self._kept)
+        self._used, self._kept = set(), []
+        return ticket
 
 
 class DeviceImage:
-    """The copies of one save. `values` are those of the save, in order; REQUIRES: end() is called, whatever happens."""
+    """The copies of one save. `values` are those of the save, in order. REQUIRES: the ticket is waited for, whatever
+    happens."""
 
     def __init__(self, copies: Copies, values: Sequence[Value]) -> None:
         self._copies = copies
@@ -74,9 +103,8 @@ class DeviceImage:
             assert isinstance(value, torch.Tensor)
             self._copies.begin(memory[address - image : address - image + count], value)
 
-    def end(self) -> None:
-        """Waits for the copies."""
-        self._copies.end()
+    def ticket(self) -> Ticket:
+        return self._copies.ticket()
 
 
 def row_major(value: torch.Tensor) -> torch.Tensor:

@@ -139,7 +139,8 @@ class PendingSave {
   virtual int64_t bytes() const = 0;  // of this rank's file
   virtual bool done() const = 0;      // in all tiers, well or badly
   // The places of FillImage hold their elements; or why they never will: then the save fails so in every tier. Called
-  // once for a save with a FillImage; the save waits for it, without a limit of its own.
+  // once for a save with a FillImage; the save waits for it, without a limit of its own. That failure is the caller's:
+  // wait() returns it, the next save does not.
   virtual void filled(Status status) = 0;
   // SaverOptions::tiers in their order, then the root: 1 without tiers.
   virtual size_t tiers() const = 0;
