@@ -32,7 +32,7 @@ namespace millrace::link {
 // Errors: already_exists, permission_denied (root), unsupported (a file system without attributes or hard links), those
 // of the file system.
 [[nodiscard]] Status make_stub(const std::string& path, int64_t size,
-                               std::chrono::sys_time<std::chrono::nanoseconds> modified, bool replaces);
+                               const FileTime& modified, bool replaces);
 // For a file that has its content after all.
 void clear_stub(const std::string& path);
 
