@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 constexpr size_t kMostDigits = 28;  // of 2^63 seconds in nanoseconds
 
-using Wide = __extension__ __int128;
+__extension__ using Wide = __int128;
 
 Wide wide_ns(int64_t seconds, int32_t nanoseconds) {
   return Wide{seconds} * kNsPerSecond + nanoseconds;

@@ -61,11 +61,14 @@ void add_object_flags(CLI::App& app, sync::ObjectChanges& changes) {
     const char* description;
   };
   constexpr Flag kFlags[] = {
-      {"--content-type", &ObjectHeaders::content_type, "TYPE", "Content-Type of objects in s3:// (default: the source's, or by the file's name)"},
-      {"--content-encoding", &ObjectHeaders::content_encoding, "NAME", "Content-Encoding of objects in s3:// (\"gzip\")"},
+      {"--content-type", &ObjectHeaders::content_type, "TYPE",
+       "Content-Type of objects in s3:// (default: the source's, or by the file's name)"},
+      {"--content-encoding", &ObjectHeaders::content_encoding, "NAME",
+       "Content-Encoding of objects in s3:// (\"gzip\")"},
       {"--content-language", &ObjectHeaders::content_language, "NAME", "Content-Language of objects in s3://"},
       {"--content-disposition", &ObjectHeaders::content_disposition, "TEXT", "Content-Disposition of objects in s3://"},
-      {"--cache-control", &ObjectHeaders::cache_control, "TEXT", "Cache-Control of objects in s3:// (\"max-age=3600\")"},
+      {"--cache-control", &ObjectHeaders::cache_control, "TEXT",
+       "Cache-Control of objects in s3:// (\"max-age=3600\")"},
   };
   for (const Flag& flag : kFlags) {
     app.add_option(flag.name, changes.headers.*flag.value, flag.description)->option_text(flag.text);
@@ -79,7 +82,10 @@ void add_object_flags(CLI::App& app, sync::ObjectChanges& changes) {
   add_pairs_flag(app, "--tag", changes.tags, false,
                  "A tag of objects in s3://, instead of the source's; may be repeated");
   app.add_flag_callback(
-      "--no-tags", [&changes] { if (!changes.tags) changes.tags.emplace(); },
+      "--no-tags",
+      [&changes] {
+        if (!changes.tags) changes.tags.emplace();
+      },
       "Between s3:// and s3://, leave the tags of the source out, which may not be read");
   app.add_flag_callback(
       "--no-guess-mime-type", [&changes] { changes.guess_type = false; },

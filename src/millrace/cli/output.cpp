@@ -312,8 +312,8 @@ std::string utc_text(const FileTime& time) {
   const time_t value = time.seconds();
   std::tm parts{};
   if (gmtime_r(&value, &parts) == nullptr) return fmt::format("@{}", value);  // its year is no int
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", int64_t{parts.tm_year} + 1900, parts.tm_mon + 1, parts.tm_mday,
-                     parts.tm_hour, parts.tm_min, parts.tm_sec);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", int64_t{parts.tm_year} + 1900, parts.tm_mon + 1,
+                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
 std::string counted(int64_t count, std::string_view noun) {

@@ -386,8 +386,7 @@ class Releaser {
 
 }  // namespace
 
-Status make_stub(const std::string& path, int64_t size, const FileTime& modified,
-                 bool replaces) {
+Status make_stub(const std::string& path, int64_t size, const FileTime& modified, bool replaces) {
   if (::geteuid() == 0) return fail(ErrorCode::kPermissionDenied, "root would read zeros in {}", path);
   namespace fs = std::filesystem;
   std::error_code error;

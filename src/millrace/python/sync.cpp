@@ -77,9 +77,8 @@ std::string lower(std::string text) {
 sync::ObjectChanges changes_of(const ObjectArgs& args) {
   sync::ObjectChanges changes{.headers = {}, .metadata = {}, .tags = args.tags};
   for (const auto& [name, value] : args.headers) {
-    const auto* const field =
-        std::find_if(std::begin(kObjectHeaderFields), std::end(kObjectHeaderFields),
-                     [&](const ObjectHeaderField& each) { return each.name == lower(name); });
+    const auto* const field = std::find_if(std::begin(kObjectHeaderFields), std::end(kObjectHeaderFields),
+                                           [&](const ObjectHeaderField& each) { return each.name == lower(name); });
     if (field == std::end(kObjectHeaderFields)) {
       throw nb::value_error(fmt::format("headers: {} is not one that an object keeps: Content-Type, Content-Encoding, "
                                         "Content-Language, Content-Disposition, Cache-Control, Expires",
@@ -272,24 +271,25 @@ StageResult stage_py(const PathArg& source, const PathArg& target, bool create_b
 }  // namespace
 
 void register_sync(nb::module_& m) {
-  m.def("cp", &cp_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("recursive") = false,
-        nb::arg("filters") = Rules(), nb::arg("follow_links") = false, nb::arg("posix") = false,
-        nb::arg("records") = true, nb::arg("dry_run") = false, nb::arg("memory_bytes") = sync::kTransferMemoryBytes, nb::arg("headers") = Texts(),
-        nb::arg("metadata") = nb::none(), nb::arg("tags") = nb::none(),
-        "Copies an object, or what is below a folder with recursive=True; the same as `millrace cp`.\n\n"
-        "Args:\n"
-        "    source, target: paths or URLs. A target that ends in '/', or is a folder, gets the object by its name.\n"
-        "    filters: rules \"+ PATTERN\" and \"- PATTERN\" as rsync reads them; the first that matches decides.\n"
-        "    follow_links: copy what symbolic links lead to, instead of passing them over.\n"
-        "    posix: owner, mode and times go along.\n"
-        "    records: keep hashes below .millrace/ at the target.\n"
-        "    memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.\n"
-        "    headers: Content-Type, Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires of\n"
-        "        objects in s3://, instead of the source's, or of the type by a file's name.\n"
-        "    metadata, tags: user metadata and tags of objects in s3://, instead of the source's; {}: none.\n"
-        "Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...\n"
-        "Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single\n"
-        "    files fail the rest is copied first.");
+  m.def(
+      "cp", &cp_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("recursive") = false,
+      nb::arg("filters") = Rules(), nb::arg("follow_links") = false, nb::arg("posix") = false,
+      nb::arg("records") = true, nb::arg("dry_run") = false, nb::arg("memory_bytes") = sync::kTransferMemoryBytes,
+      nb::arg("headers") = Texts(), nb::arg("metadata") = nb::none(), nb::arg("tags") = nb::none(),
+      "Copies an object, or what is below a folder with recursive=True; the same as `millrace cp`.\n\n"
+      "Args:\n"
+      "    source, target: paths or URLs. A target that ends in '/', or is a folder, gets the object by its name.\n"
+      "    filters: rules \"+ PATTERN\" and \"- PATTERN\" as rsync reads them; the first that matches decides.\n"
+      "    follow_links: copy what symbolic links lead to, instead of passing them over.\n"
+      "    posix: owner, mode and times go along.\n"
+      "    records: keep hashes below .millrace/ at the target.\n"
+      "    memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.\n"
+      "    headers: Content-Type, Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires of\n"
+      "        objects in s3://, instead of the source's, or of the type by a file's name.\n"
+      "    metadata, tags: user metadata and tags of objects in s3://, instead of the source's; {}: none.\n"
+      "Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...\n"
+      "Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single\n"
+      "    files fail the rest is copied first.");
   m.def("mv", &mv_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("recursive") = false,
         nb::arg("filters") = Rules(), nb::arg("posix") = false, nb::arg("records") = true, nb::arg("dry_run") = false,
         nb::arg("memory_bytes") = sync::kTransferMemoryBytes, nb::arg("headers") = Texts(),

@@ -112,8 +112,8 @@ struct ListOptions {
   // `objects` also holds entries that are not files; a link in a circle ends in '/' there. Without it, an unreadable
   // entry is an error, unless the prefix begins there.
   bool others = false;
-  // `objects` also holds empty folders, where the backend has folders and the listing is recursive: not the one in which
-  // it begins.
+  // `objects` also holds empty folders, where the backend has folders and the listing is recursive: not the one in
+  // which it begins.
   bool empty_folders = false;
 };
 struct ListPage {
@@ -148,7 +148,7 @@ struct WriteOptions {
   // The object is one that copy_range copies from its first to its last byte, and has the metadata, headers and tags of
   // that one: those above are not looked at. Errors of commit: permission_denied (its tags may not be read).
   bool keeps_source = false;
-  std::optional<PosixAttributes> posix;         // set at commit; attributes that the process may not set stay
+  std::optional<PosixAttributes> posix;  // set at commit; attributes that the process may not set stay
 };
 
 enum class Durability {

@@ -122,7 +122,8 @@ void Plan::decide_source(Action& action, const Entry& source, const std::optiona
   if (source.kind == Entry::Kind::kIllegal) return say(Kind::kRefuse, "the key is no legal path");
   if (source.kind == Entry::Kind::kUnreadable) return say(Kind::kUnreadable, "permission denied");
   const bool is_folder = source.kind == Entry::Kind::kFolder;
-  if (source.kind != Entry::Kind::kFile && !is_folder) return say(Kind::kPass, std::string(entry_kind_name(source.kind)));
+  if (source.kind != Entry::Kind::kFile && !is_folder)
+    return say(Kind::kPass, std::string(entry_kind_name(source.kind)));
   if (is_folder) action.kind = Kind::kFolder;
   if (options_.target_folders && source_above_.of(action.path)) {
     return say(Kind::kRefuse, "the source has a file of the name of its folder");

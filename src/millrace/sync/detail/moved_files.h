@@ -27,15 +27,14 @@ class MovedFiles {
     int64_t failed = 0;  // still there
     std::optional<Error> first_failure;
   };
-  // Lists `source` again and removes what was added, once. Folders of a file system that became empty by that go too, and
-  // `source` itself; others that are empty stay.
-  // Errors: those of the listing, of the temporary file, cancelled.
+  // Lists `source` again and removes what was added, once. Folders of a file system that became empty by that go too,
+  // and `source` itself; others that are empty stay. Errors: those of the listing, of the temporary file, cancelled.
   [[nodiscard]] Result<Report> remove(const Location& source, const Filter& filter, const std::stop_token& stop);
 
  private:
   PathSpool paths_;
   std::vector<std::string> folders_;  // memory for each folder, not for each file
-  Status spooled_;  // the first failure of add()
+  Status spooled_;                    // the first failure of add()
 };
 
 }  // namespace millrace::sync

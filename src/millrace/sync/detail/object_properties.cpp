@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "millrace/sync/detail/attributes.h"
+
 namespace millrace::sync {
 namespace {
 
@@ -65,6 +67,7 @@ Status plan_properties(const CopyJob& job, CopyPlan& plan) {
   const auto there = target.stat(job.to.key);
   if (!there && gave_no_answer(there.error())) return tl::unexpected<Error>(there.error());
   plan.same_attributes = plan.same_attributes && there && there->version == plan.old.version &&
+                         same_attributes(target, write.posix, there->posix) &&
                          has_properties(target, *there, write, true);
   return {};
 }

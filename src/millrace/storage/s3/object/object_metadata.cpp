@@ -9,7 +9,7 @@
 namespace millrace::s3 {
 namespace {
 
-constexpr size_t kMostTags = 10;      // S3's limit
+constexpr size_t kMostTags = 10;     // S3's limit
 constexpr size_t kMostBytes = 2048;  // S3's limit, names and values together
 constexpr std::string_view kMode = "file-permissions", kOwner = "file-owner", kGroup = "file-group",
                            kAccessed = "file-atime", kModified = "file-mtime";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// User metadata of an object, its headers and tags, and the part that FSx for Lustre reads and writes (file-permissions: st_mode in octal;
-// file-owner, file-group: numbers; file-atime, file-mtime: "1700000000000000000ns", without the unit milliseconds).
-// Functions are thread-safe.
+// User metadata of an object, its headers and tags, and the part that FSx for Lustre reads and writes
+// (file-permissions: st_mode in octal; file-owner, file-group: numbers; file-atime, file-mtime:
+// "1700000000000000000ns", without the unit milliseconds). Functions are thread-safe.
 
 #include <map>
 #include <optional>
