@@ -102,6 +102,7 @@ class TransferResult(TypedDict):
     deleted_bytes: int
     extra_files: int
     removed_files: int
+    made_folders: int
     passed: int
     refused: int
     retries: int

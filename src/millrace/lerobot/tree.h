@@ -22,7 +22,7 @@ struct TreeFile {
   std::string path;  // below the root, '/' between folders
   int64_t size = 0;
   std::string version;
-  std::chrono::sys_time<std::chrono::nanoseconds> modified{};
+  FileTime modified;
 };
 
 class Tree {

@@ -60,10 +60,10 @@ TEST_F(TransferS3, EverySizeGoesUpOverAndDown) {
     const TransferReport up = copied(local_.at("x"), first_.at("dir/x"));
     EXPECT_EQ(up.moved_bytes, size);
     EXPECT_EQ(up.hash, xxh3_128(content));
-    EXPECT_EQ(load_sidecar(*first_.storage, *first_.storage->stat("dir/x")).has_value(), size > kBlockBytes);
+    EXPECT_EQ(load_sidecar(*first_.storage, *first_.storage->stat("dir/x")).value().has_value(), size > kBlockBytes);
     const TransferReport over = copied(first_.at("dir/x"), second_.at("y"));
     EXPECT_EQ(over.copied_bytes, size);
-    EXPECT_EQ(load_sidecar(*second_.storage, *second_.storage->stat("y")).has_value(), size > kBlockBytes);
+    EXPECT_EQ(load_sidecar(*second_.storage, *second_.storage->stat("y")).value().has_value(), size > kBlockBytes);
     const TransferReport down = copied(second_.at("y"), local_.at("down"));
     EXPECT_EQ(down.moved_bytes, size);
     EXPECT_TRUE(get(local_.at("down")) == content);
@@ -139,7 +139,7 @@ TEST_F(TransferS3, WhatTheServerCompletesMeanwhileIsNotSentAgain) {
   };
   EXPECT_TRUE(copied(local_.at("x"), located(bent, "x")).unchanged);
   EXPECT_TRUE(get(first_.at("x")) == content);
-  EXPECT_TRUE(load_sidecar(*first_.storage, *first_.storage->stat("x")));
+  EXPECT_TRUE(load_sidecar(*first_.storage, *first_.storage->stat("x")).value());
   EXPECT_THAT(*first_.storage->list_uploads(""), IsEmpty());
 }
 
@@ -165,7 +165,7 @@ TEST_F(TransferS3, AnEtagProvesWhatHasNoBlockHashes) {
     const TransferReport again = copied(local_.at("x"), first_.at("x"));
     EXPECT_TRUE(again.unchanged);
     EXPECT_EQ(again.hash, xxh3_128(content));
-    EXPECT_TRUE(load_sidecar(*first_.storage, *first_.storage->stat("x"))) << "the next copy has it easier";
+    EXPECT_TRUE(load_sidecar(*first_.storage, *first_.storage->stat("x")).value()) << "the next copy has it easier";
     std::string other = content;
     other.back() ^= 1;
     put(local_.at("x"), other);
