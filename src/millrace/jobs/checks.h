@@ -32,6 +32,9 @@ using JobCheck = void (*)(const Job&, const JobContext&, JobReport&);
 std::span<const JobCheck> option_checks();  // of #SBATCH lines
 std::span<const JobCheck> step_checks();    // of the steps' options
 std::span<const JobCheck> body_checks();    // of the shell code around them
+std::span<const JobCheck> pair_checks();    // of options beside each other, and of what their values hold
+std::span<const JobCheck> meeting_checks();  // of how the nodes find each other
+std::span<const JobCheck> end_checks();     // of steps beside each other, and of the status in which the job ends
 std::span<const JobCheck> text_checks();    // of the first line, variables, quotes and letters
 
 // The place of findings about the whole job: its first #SBATCH line.

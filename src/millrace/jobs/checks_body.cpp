@@ -110,10 +110,8 @@ bool must_run_in_time(const Job& job, std::string_view trapped) {
 void check_traps(const Job& job, const JobContext&, JobReport& report) {
   if (!job.is_batch()) return;
   const Statement* trap = nullptr;
-  bool waits = false;
   for (const Command& command : job.commands()) {
     const auto& words = command.statement->words;
-    if (command.statement->name() == "wait") waits = true;
     if (command.statement->name() != "trap" || words.size() < 3 || command.in_step) continue;
     for (size_t i = 2; i < words.size(); ++i) {
       if (must_run_in_time(job, words[i].text())) trap = command.statement;
@@ -126,9 +124,6 @@ void check_traps(const Job& job, const JobContext&, JobReport& report) {
     if (!launch.statement->background) {
       report.add("SB08", launch.statement->place,
                  fmt::format("the trap of line {} runs only when this foreground step has ended", trap->place.line));
-    } else if (!waits) {
-      report.add("SB08", launch.statement->place,
-                 "the step is in the background, and nothing waits for it: the script ends and takes it along");
     }
   }
 }
