@@ -216,6 +216,8 @@ class StepInfo(TypedDict):
     bytes: int
     metrics: dict[str, float]
     committed: float
+    line: list[tuple[str, int]] | None
+    left_behind: bool
     damage: str | None
     newer: bool
 
