@@ -11,6 +11,7 @@ class DocumentCounts(TypedDict):
     rejected: int
     duplicates: int
     filtered: int
+    empty: int
 
 
 class ShardResult(TypedDict):
