@@ -11,6 +11,7 @@ class DocumentCounts(TypedDict):
     rejected: int
     duplicates: int
     filtered: int
+    empty: int
 
 
 class ShardResult(TypedDict):
@@ -217,6 +218,8 @@ class StepInfo(TypedDict):
     bytes: int
     metrics: dict[str, float]
     committed: float
+    line: list[tuple[str, int]] | None
+    left_behind: bool
     damage: str | None
     newer: bool
 

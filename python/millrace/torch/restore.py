@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 from . import state as tree
 from .named_optimizer import NamedOptimizer
@@ -27,12 +28,15 @@ from .tensors import (
     identity,
     is_value,
     is_writable,
+    misfit_text,
+    misfits,
     new_like,
     new_value,
     storage_address,
 )
 
 _ABSENT = object()
+_EXTRA_STATE = "_extra_state"  # the last part of the name that Module.state_dict() gives get_extra_state()
 
 
 class _RoomLike:
@@ -58,6 +62,7 @@ class Restorer:
         self._finish: list[Callable[[], object]] = []
         self._problems: list[str] = []
         self._matched = 0  # values of `state` that the checkpoint has
+        self._misfits: list[str] = []  # tensors with values that a narrower dtype here does not hold
         self._patterns: dict[Any, list[str]] = {}  # of entries of which only some names are asked for
 
     def plan(self, state: dict[str, Any], only: Collection[str] | None = None) -> None:
@@ -139,6 +144,8 @@ class Restorer:
         """Gives every object its state. What load_state_dict of an object raises passes through."""
         for step in self._finish:
             step()
+        if self._misfits:
+            warnings.warn(misfit_text(self._checkpoint.step, self._misfits), RuntimeWarning, stacklevel=5)
 
     def _problem(self, text: str) -> None:
         # Without strict, values without a counterpart are left alone. Values that cannot be copied are always
@@ -227,7 +234,10 @@ class Restorer:
             if key not in stored:
                 self._problem(f"missing: {format_path((*path, key))}")
             else:
-                values[key] = self._value(stored[key], live, (*path, key), False)
+                # As torch's load_state_dict: an extra state is handed over as it was saved, whatever the module has now
+                # (the scaling history of fp8 grows), and a lazy module makes its parameters from what it gets.
+                is_new = key.rpartition(".")[2] == _EXTRA_STATE or is_lazy(live)
+                values[key] = self._value(stored[key], _ABSENT if is_new else live, (*path, key), False)
         is_strict = self._strict and chosen is None
         self._finish.append(lambda: module.load_state_dict(values, strict=is_strict))
 
@@ -308,12 +318,12 @@ class Restorer:
                 f"differs: {format_path(first[1])} and {format_path(path)} are one tensor here, and two as stored"
             )
         elif first[1] is path:
-            room = self._room(name, box, dtype)
+            room = self._room(name, box, dtype, path)
             self.targets.append(Target(name, box.offset, box.shape, address(room), int(room.nbytes), box.holders))
             self._alive.append(room)
         return live
 
-    def _room(self, name: str, box: Box, dtype: str) -> Value:
+    def _room(self, name: str, box: Box, dtype: str, path: Path) -> Value:
         """Where to load: the live memory itself, or memory that is copied into it at the end."""
         local = box.local
         fits = box.dtype == dtype and box.dense and is_writable(local)
@@ -321,7 +331,14 @@ class Restorer:
             return local
         room = new_value(dtype, box.shape, array=isinstance(local, np.ndarray))
         self._finish.append(lambda: _copy(local, room))
+        if box.dtype != dtype:
+            self._finish.append(lambda: self._look_for_misfits(room, dtype, box.dtype, path))
         return room
+
+    def _look_for_misfits(self, room: Value, dtype: str, here: str, path: Path) -> None:
+        count = misfits(room, dtype, here)
+        if count > 0:
+            self._misfits.append(f"{format_path(path)} ({count} of {dtype} as stored, {here} here)")
 
 
 def _optimizer_rooms(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -93,6 +93,8 @@ def box_of(value: Value) -> Box:
             "a ShardedTensor, of FullyShardedDataParallel (FSDP1): shard with fully_shard (FSDP2), whose state has "
             "DTensors; a ShardedTensor"
         )
+    if isinstance(value, torch.Tensor) and value.is_nested:
+        raise TypeError("a nested tensor")
     raise TypeError(f"a tensor of class {kind.__name__}")
 
 
@@ -120,6 +122,56 @@ def new_like(parameter: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> tor
     if not is_dtensor(parameter) or tuple(parameter.shape) != shape or dtype not in _TORCH_DTYPES:
         return None
     return torch.empty_like(parameter, dtype=_TORCH_DTYPES[dtype])
+
+
+def misfits(values: Value, dtype: str, target: str) -> int:
+    """How many elements of `values`, of `dtype`, change beyond rounding when they become `target`: integers that wrap
+    around, fractions that become whole numbers, finite values that become infinite or NaN."""
+    source, wanted = _TORCH_DTYPES[dtype], _TORCH_DTYPES[target]
+    if _holds(source, wanted):
+        return 0
+    flat = (torch.from_numpy(values) if isinstance(values, np.ndarray) else values).detach().reshape(-1)
+    count = 0
+    for begin in range(0, flat.numel(), _ELEMENTS_AT_ONCE):
+        part = flat[begin : begin + _ELEMENTS_AT_ONCE]
+        if wanted.is_floating_point or wanted.is_complex:
+            became = part.to(wanted)
+            became = became if became.dtype.itemsize > 1 else became.float()  # fp8 knows no isfinite
+            count += int((~became.isfinite() & part.isfinite()).sum())
+            continue
+        # With NumPy: torch compares no unsigned integers of more than 8 bits.
+        plain = (part.double() if part.is_floating_point() else part).numpy()
+        with np.errstate(all="ignore"):
+            became_whole = plain.astype(_NUMPY_DTYPES[target])
+            count += int((became_whole.astype(plain.dtype) != plain).sum())
+    return count
+
+
+def misfit_text(step: int, found: list[str]) -> str:
+    """The warning about the tensors of a step that have such elements."""
+    shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    return (
+        f"step {step}: values do not fit the narrower dtype that they are restored into; integers wrapped around, others "
+        f"became infinite or lost their fraction: {shown}"
+    )
+
+
+_ELEMENTS_AT_ONCE = 1 << 24  # of a conversion that is looked at
+
+
+def _holds(source: torch.dtype, wanted: torch.dtype) -> bool:
+    """Whether every value of `source` is about the same in `wanted`."""
+    if source is torch.bool or wanted.is_complex or source.is_complex:
+        return True  # torch itself warns of imaginary parts that are dropped
+    if wanted is torch.bool:
+        return False
+    if not wanted.is_floating_point:
+        if source.is_floating_point:
+            return False
+        have, need = torch.iinfo(wanted), torch.iinfo(source)
+        return have.min <= need.min and have.max >= need.max
+    largest = torch.finfo(source).max if source.is_floating_point else torch.iinfo(source).max
+    return torch.finfo(wanted).max * 1.01 >= largest  # bfloat16 ends a little before float32
 
 
 def is_writable(value: Value) -> bool:

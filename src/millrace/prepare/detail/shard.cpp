@@ -93,6 +93,7 @@ std::string serialize_origin(const ShardOrigin& origin) {
                         {"rejected", origin.counts.rejected},
                         {"duplicates", origin.counts.duplicates},
                         {"filtered", origin.counts.filtered},
+                        {"empty", origin.counts.empty},
                         {"ledger_hash", to_hex(origin.ledger_hash)}}
       .dump();
 }
@@ -106,7 +107,8 @@ std::optional<ShardOrigin> parse_origin(std::string_view json) {
     return ShardOrigin{root.at("run").get<std::string>(),
                        position_from_json(root.at("begin")),
                        position_from_json(root.at("end")),
-                       {count("invalid_utf8"), count("rejected"), count("duplicates"), count("filtered")},
+                       {count("invalid_utf8"), count("rejected"), count("duplicates"), count("filtered"),
+                        count("empty")},
                        *ledger_hash};
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
