@@ -11,6 +11,7 @@ pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machi
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(page.stem for page in (DOCS / "tutorial").glob("*.md")))
 def test_a_tutorial_does_what_it_says(name: str, binary: str, tmp_path: Path):
     page = DOCS / "tutorial" / f"{name}.md"

@@ -58,6 +58,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_the_whole_path(env: dict[str, str], bucket: str, services: Path, tmp_path: Path):
     out = tmp_path / "demo"
     command = [sys.executable, DEMO, "--small", "--keep", "--json", "--out", out, "--s3", f"s3://{bucket}/d"]

@@ -411,6 +411,7 @@ def test_a_job_saves_at_its_limit_whatever_the_ranks_need(
     assert not list((tmp_path / "logs").glob("ranks-*"))
 
 
+@pytest.mark.long
 @has_torchrun
 def test_the_example_is_told_by_the_job_and_goes_on(millrace: Millrace, slurm: Slurm, tmp_path: Path):
     """examples/pretrain_lm.py on two ranks: saved at the limit, status 75, requeued, trained to its last step."""

@@ -24,6 +24,7 @@ from slurm_fixture import CLUSTER, Slurm
 
 pytestmark = [
     pytest.mark.skipif(not (Path(sys.executable).parent / "torchrun").exists(), reason="torch is not installed"),
+    pytest.mark.long,
     pytest.mark.timeout(600),  # many processes: minutes on a busy machine
 ]
 STEPS = 60

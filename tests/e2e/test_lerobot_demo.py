@@ -229,6 +229,7 @@ def test_conversion_refuses(millrace: Millrace):
     assert "something else" in millrace.fails("lerobot", "convert", "old", "d", "--to", "3.0")
 
 
+@pytest.mark.long
 def test_a_stopped_conversion_says_what_it_keeps(millrace: Millrace):
     make(millrace, "--episodes", 40, "--cameras", 4, "--version", "2.1", "--codec", "h264", "--fps", 10, out="old")
     running = millrace.start("lerobot", "convert", "old", "new/", "--to", "3.0")
@@ -256,6 +257,7 @@ def test_conversion_that_was_killed_goes_on(millrace: Millrace):
     assert visible_files(millrace.cwd / "new") == visible_files(millrace.cwd / "whole")
 
 
+@pytest.mark.long
 @pytest.mark.skipif("MILLRACE_TEST_DATA" not in os.environ, reason="MILLRACE_TEST_DATA is not set")
 def test_a_recorded_dataset_keeps_its_frames_and_its_faults(millrace: Millrace):
     """H.264 with B-frames and two key frames an episode. Its timestamps begin at 1/fps, which is a fault (LR038)."""

@@ -159,6 +159,7 @@ def test_a_running_link_follows_in_seconds_and_wait_proves_it(running: Callable)
     assert "millrace link run one" in link.millrace.fails("link", "wait", link.directory / "late")
 
 
+@pytest.mark.long
 def test_sixteen_links_of_one_process(millrace: Millrace, s3: S3, tmp_path: Path):
     bucket = s3.bucket()
     millrace.env = millrace.env | s3.env | {"MILLRACE_LINKS": str(tmp_path / "links")}
@@ -217,6 +218,7 @@ def link_is_quiet(link: Linked) -> bool:
     return not json.loads(shown.communicate(timeout=20)[0].splitlines()[0])["error"]
 
 
+@pytest.mark.long
 def test_kills_lose_nothing(linked: Callable[..., Linked], seeded: random.Random):
     link = linked("--import=new,changed,deleted", "--export=new,changed,deleted")
     rng = seeded

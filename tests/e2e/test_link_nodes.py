@@ -44,6 +44,7 @@ class Node:
         return self.status()["running"] and not self.status()["doing"].startswith("stands by")
 
 
+@pytest.mark.long
 def test_another_node_takes_over_when_the_leader_is_killed(
     linked: Callable[..., Linked], tmp_path: Path, seeded: random.Random
 ):
@@ -92,6 +93,7 @@ def test_another_node_takes_over_when_the_leader_is_killed(
     assert (link.directory / ".millrace/link.json").exists(), "the link is still that of the others"
 
 
+@pytest.mark.long
 def test_four_tasks_carry_at_once_and_one_is_killed(
     linked: Callable[..., Linked], tmp_path: Path, seeded: random.Random
 ):
@@ -148,6 +150,7 @@ def test_tasks_need_a_link_for_several_nodes(linked: Callable[..., Linked]):
     assert "3/10 is one" in link.millrace.fails("link", "run", "one", "--task=4/4", status=2)
 
 
+@pytest.mark.long
 def test_tasks_of_slurm_carry_a_link(millrace: Millrace, s3: S3, slurm: Slurm, tmp_path: Path):
     """The script of examples/, with two nodes of two tasks each."""
     script = Path(__file__).parents[2] / "examples/link/link-tasks.sbatch"

@@ -41,6 +41,7 @@ def copied(out: str) -> list[str]:
     return [each["path"] for each in lines if each["type"] == "transfer" and each["action"] == "copy"]
 
 
+@pytest.mark.long
 def test_tasks_share_a_sync_and_one_that_dies_is_taken_over(millrace: Millrace, s3: S3, tmp_path: Path):
     content = make_tree(tmp_path / "src", 600)
     bucket = s3.bucket()

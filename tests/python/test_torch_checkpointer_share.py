@@ -133,6 +133,7 @@ def another_number_of_ranks(rank, folder):
     assert values_of(live) == values_of(state)
 
 
+@pytest.mark.long
 def test_each_byte_is_read_by_one_rank(tmp_path):
     run_ranks(nodes_of_one_rank, tmp_path, 4)
     run_ranks(another_number_of_ranks, tmp_path, 3)

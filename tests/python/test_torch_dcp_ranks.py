@@ -246,6 +246,7 @@ def four_ranks(rank, port, root):
         torch.distributed.destroy_process_group()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_tiers_of_two_ranks(tmp_path):
     with socket.socket() as probe:
