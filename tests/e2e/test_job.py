@@ -224,7 +224,7 @@ def test_a_training_job_is_told_requeued_and_goes_on(millrace: Millrace, slurm: 
     assert [(each["RANK"], each["LOCAL_RANK"], each["WORLD_SIZE"]) for each in seen] == [
         ("0", "0", "4"), ("1", "1", "4"), ("2", "0", "4"), ("3", "1", "4"),
     ]  # fmt: skip
-    assert all(each["starts"] == 2 and each["step"] >= 20 for each in seen)
+    assert [each["starts"] for each in seen] == [2, 2, 2, 2] and all(each["step"] >= 20 for each in seen), seen
     assert seen[0]["MASTER_PORT"] == str(20000 + job % 10000)
     log = (tmp_path / f"logs/train-{job}.log").read_text()
     assert re.search(r"requeue after exit status \d+, start 0", log)

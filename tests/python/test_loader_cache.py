@@ -17,13 +17,12 @@ import pytest
 
 import millrace as mr
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 # Reads one epoch and says what it saw and asked for.
 READER = """
 import hashlib, json, sys
 import millrace as mr
-
-pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
-
 arguments = json.loads(sys.argv[1])
 digest = hashlib.sha256()
 with mr.Loader(batch_size=8, seq_len=64, seed=5, epochs=1, **arguments) as loader:

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
+
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 RANK = """
 import json, os, sys
 import millrace as mr
 import millrace.torch
-
-pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
-
 kinds, out, before, steps = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 rank = os.environ["RANK"]
 found, states = {}, json.load(open(before)) if before else {}
