@@ -361,6 +361,8 @@ def test_a_killed_job_leaves_the_older_step_whole(tmp_path):
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
         writer = mr.torch.dcp.StorageWriter(sys.argv[1], keep_last=2, threads=1)
+        if int(sys.argv[2]) > 0:
+            dcp.load({"step": 0}, storage_reader=mr.torch.dcp.StorageReader(sys.argv[1]))
         for step in range(int(sys.argv[2]), 100000):
             state = {f"t{i}": torch.full((100, 100), float(step)) for i in range(20)}
             dcp.save({**state, "step": step}, checkpoint_id=f"{sys.argv[1]}/step-{step}", storage_writer=writer)

@@ -434,7 +434,8 @@ class Checkpointer:
         names: lines.Names = []
         if opened.line is None:
             names = self._group.from_rank0(
-                self._rank, lambda: [entry for place in self._places for entry in self._list(_core.list_step_names, place)]
+                self._rank,
+                lambda: [entry for place in self._places for entry in self._list(_core.list_step_names, place)],
             )
         line = _core.line_after(*commit, opened.line, names)
         if self._last_step is not None or _restart(opened.attempt) >= _restart(self._attempt):
@@ -448,7 +449,9 @@ class Checkpointer:
             self.close()
         except Exception as error:  # the run has gone back to a step that is whole
             step = "?" if last is None else last.step
-            warnings.warn(f"checkpoint {self._root}: the save of step {step} failed: {error}", RuntimeWarning, stacklevel=4)
+            warnings.warn(
+                f"checkpoint {self._root}: the save of step {step} failed: {error}", RuntimeWarning, stacklevel=4
+            )
         self._open()
 
     def latest_step(self) -> int | None:

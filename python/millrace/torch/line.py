@@ -9,8 +9,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from millrace import _core
-
 Line = list[tuple[str, int]]  # (attempt, step), the oldest first
 Names = list[tuple[int, bool, list[str]]]  # of _core.list_step_names
 
@@ -83,4 +81,3 @@ def left_behind(names: Names, step: int, line: Line) -> str | None:
         f"this process {start} and saves step {step}: the later steps there ({shown}) are left behind, and no restore "
         "chooses them. `millrace ckpt ls` shows them, `millrace ckpt prune --left-behind` removes them"
     )
-

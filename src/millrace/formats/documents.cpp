@@ -166,7 +166,7 @@ Result<std::unique_ptr<DocumentSource>> open_documents(const RandomReader& file,
 
 DocumentReader::DocumentReader(std::unique_ptr<ByteStream> input, const DocumentOptions& options, int64_t begin,
                                int64_t line)
-    : input_(std::move(input)), options_(options), at_(begin), line_(line) {}
+    : input_(std::move(input)), options_(options), from_start_(begin == 0), at_(begin), line_(line) {}
 
 Status DocumentReader::read_more(int64_t bytes) {
   if (ended_) return {};
@@ -204,7 +204,7 @@ Result<std::optional<DocumentChunk>> DocumentReader::next() {
     DocumentChunk chunk;
     if (ended_ && carry_.empty()) {
       // A file without a character is one empty document where files are documents.
-      const bool is_empty_file = whole && line_ == 1 && at_ <= std::ssize(kByteOrderMark);
+      const bool is_empty_file = whole && from_start_;
       if (!is_empty_file || std::exchange(is_empty_file_given_, true)) return std::nullopt;
       if (options_.keep_empty) {
         chunk.documents = {{0, 0}};

@@ -103,6 +103,7 @@ class DocumentReader final : public DocumentSource {
 
   const std::unique_ptr<ByteStream> input_;
   DocumentOptions options_;
+  const bool from_start_;
   int64_t at_;          // offset of carry_[0] in the content
   int64_t line_;        // the line carry_[0] is in
   std::string carry_;   // read, and not yet in a chunk

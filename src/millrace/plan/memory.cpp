@@ -155,7 +155,7 @@ Result<MemoryModel> moved(MemoryModel model, const Measured& point) {
   explain_points(model);
   model.per_sample_gib = {flattest, steepest};
   model.fixed_gib = {point.gib - steepest * batch, point.gib - flattest * batch};
-  model.ends = {{model.fixed_gib.low, steepest}, {model.fixed_gib.high, flattest}};
+  model.ends = std::pair{MemoryLine{model.fixed_gib.low, steepest}, MemoryLine{model.fixed_gib.high, flattest}};
   model.basis = prior + ", moved to one measured batch size";
   model.confidence = "low";
   model.why.formulas.emplace_back("fixed = measured - per_sample x batch, with the prior's per_sample");
@@ -227,7 +227,7 @@ Result<MemoryModel> calibrate(const MemoryModel& prior, std::span<const Measured
       "peak = max(the optimizer's step, fixed + per_sample x batch); fixed, per_sample = least squares of the points on "
       "the second line, fixed within 2 residuals");
   if (const auto reserved = reserve_line(points, line.slope)) {
-    model.ends = {*reserved, {line.fixed, line.slope}};
+    model.ends = std::pair{*reserved, MemoryLine{line.fixed, line.slope}};
     model.per_sample_gib = {line.slope, reserved->per_sample_gib};
     model.fixed_gib = {std::min(reserved->fixed_gib, line.fixed), std::max(reserved->fixed_gib, line.fixed)};
     model.why.formulas.emplace_back(

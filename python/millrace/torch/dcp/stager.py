@@ -66,7 +66,9 @@ class Stager:
         if isinstance(value, torch.Tensor):
             return self._tensor(value, path, streams)
         if type(value).__name__ == "ShardedTensor":
-            raise TypeError(f"{format_path(path)}: a ShardedTensor; give async_save torch's own DefaultStager as async_stager")
+            raise TypeError(
+                f"{format_path(path)}: a ShardedTensor; give async_save torch's own DefaultStager as async_stager"
+            )
         return copy.deepcopy(value)
 
     def _tensor(self, value: torch.Tensor, path: Path, streams: dict[torch.device, torch.cuda.Stream]) -> torch.Tensor:

@@ -281,7 +281,9 @@ class StorageWriter(dcp.StorageWriter):
     # async_save by a process pickles the writer.
 
     def __getstate__(self) -> dict[str, Any]:
-        kept: dict[str, Any] = {name: self.__dict__[name] for name in ("_options", "_id", "_tiers", "_keep", "_new_run")}
+        kept: dict[str, Any] = {
+            name: self.__dict__[name] for name in ("_options", "_id", "_tiers", "_keep", "_new_run")
+        }
         places = self._places(place.locate(self._id)[0])
         return {**kept, "continues": (places, lines.recall(places))}
 

@@ -128,12 +128,9 @@ class Cleaner {
     const KeepRules& rules = retention.keep;
     if (rules.best == 0 && rules.young.count() == 0 && rules.quota_bytes == 0) {
       if (!retention.line) return StepInfo{.step = step};
-      ASSIGN_OR_RETURN(const Level level, list_level(step_location(root_, step)));
-      const auto attempts = std::ranges::count_if(level.directories, [](const auto& name) { return restart_of(name); });
-      if (attempts == 1)
-        return StepInfo{.step = step, .attempt = *std::ranges::find_if(level.directories, [](const auto& name) {
-                          return restart_of(name).has_value();
-                        })};
+      ASSIGN_OR_RETURN(Level level, list_level(step_location(root_, step)));
+      std::erase_if(level.directories, [](const std::string& name) { return !restart_of(name); });
+      if (level.directories.size() == 1) return StepInfo{.step = step, .attempt = level.directories[0]};
     }
     if (retention.known != nullptr) {
       const auto known = retention.known->find(step);

@@ -45,6 +45,8 @@ int64_t Slice::bytes() const {
 
 Position Slice::end() const {
   const int64_t document = first_document + static_cast<int64_t>(last - first);
+  // Behind an empty file, which is a document where they are kept, begins the next one.
+  if (ends_chunk() && chunk->end == 0) return {input + 1, 0, 0, document};
   if (ends_chunk()) return {input, chunk->end, 0, document};
   return {input, formats::document_offset(*chunk, last), 0, document};
 }
