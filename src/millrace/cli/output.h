@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/file_time.h"
 #include "millrace/base/log.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"

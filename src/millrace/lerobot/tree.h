@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/file_time.h"
 #include "millrace/base/io.h"
 #include "millrace/base/status.h"
 #include "millrace/lerobot/report.h"

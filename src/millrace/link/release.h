@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/file_time.h"
 #include "millrace/base/progress.h"
 #include "millrace/link/config.h"
 #include "millrace/link/hsm.h"
