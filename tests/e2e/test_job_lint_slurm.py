@@ -147,21 +147,18 @@ def test_a_step_that_nothing_waits_for_is_lost(attempt, tmp_path: Path):
     assert (tmp_path / "done").exists() and "SB39" not in trial.rules
 
 
-# The first step ends when a file is there, and only the second makes it.
-SECOND = [
-    "srun {} bash -c 'for i in $(seq 60); do [ -e seen ] && exit; sleep 0.1; done; exit 3' &",
-    "srun {} touch seen",
-    "wait $!",
-]
+def second_step(options: str, seconds: int) -> list[str]:
+    """The first step ends when a file is there, and only the second makes it."""
+    look = f"for i in $(seq {seconds * 10}); do [ -e seen ] && exit; sleep 0.1; done; exit 3"
+    return [f"srun {options} bash -c '{look}' &", f"srun {options} touch seen", "wait $!"]
 
 
 def test_a_second_step_waits_for_the_first(attempt, tmp_path: Path):
-    lines = [line.replace("{} ", "") for line in SECOND]
-    trial = attempt("#SBATCH --ntasks=1 --mem=100", *lines)
+    trial = attempt("#SBATCH --ntasks=1 --mem=100", *second_step("", 3))
     assert trial.status == "3:0" and "step creation temporarily disabled" in trial.log
     assert "SB40" in trial.rules
     (tmp_path / "seen").unlink(missing_ok=True)
-    trial = attempt("#SBATCH --ntasks=1 --mem=100", *(line.replace("{}", "--overlap --mem=0") for line in SECOND))
+    trial = attempt("#SBATCH --ntasks=1 --mem=100", *second_step("--overlap --mem=0", 60))
     assert trial.status == "0:0" and "SB40" not in trial.rules
 
 

@@ -37,6 +37,8 @@ std::span<const JobCheck> meeting_checks();  // of how the nodes find each other
 std::span<const JobCheck> end_checks();     // of steps beside each other, and of the status in which the job ends
 std::span<const JobCheck> text_checks();    // of the first line, variables, quotes and letters
 
+// Whether a command of `block` is srun.
+bool starts_steps(const shell::Block& block);
 // The place of findings about the whole job: its first #SBATCH line.
 Place job_place(const Job& job);
 // The partition that the job requests, or the only one where it requests none; null when the cluster is unknown or

@@ -141,13 +141,6 @@ bool has_endless_loop(const shell::Block& block) {
   return found;
 }
 
-// A step in it watches every node; a plain loop only the one it runs on.
-bool starts_steps(const shell::Block& block) {
-  bool found = false;
-  shell::visit(block, [&](const Statement& each, const Scope&) { found = found || each.name() == "srun"; });
-  return found;
-}
-
 void check_monitors(const Job& job, const JobContext&, JobReport& report) {
   if (!job.is_batch() || job.nodes() < 2) return;
   for (const Command& command : job.commands()) {
@@ -158,6 +151,7 @@ void check_monitors(const Job& job, const JobContext&, JobReport& report) {
     const shell::Block& body = calls ? function->second->body : statement.body;
     const bool loop = is_endless(statement) || has_endless_loop(body);
     const bool watcher = statement.name() == "nvidia-smi" || statement.name() == "dcgmi";
+    // A step in it watches every node; a plain loop only the one it runs on.
     if ((loop && !starts_steps(body)) || watcher) {
       report.add("SB20", statement.place, fmt::format("this watches the first of {} nodes only", job.nodes()));
     }
@@ -247,6 +241,12 @@ constexpr JobCheck kBodyChecks[] = {check_batch_ranks, check_lost_status, check_
                                     check_monitors,    check_deletions,   check_uploads};
 
 }  // namespace
+
+bool starts_steps(const shell::Block& block) {
+  bool found = false;
+  shell::visit(block, [&](const Statement& each, const Scope&) { found = found || each.name() == "srun"; });
+  return found;
+}
 
 std::span<const JobCheck> body_checks() {
   return kBodyChecks;

@@ -15,32 +15,21 @@ namespace {
 using shell::Scope;
 using shell::Statement;
 using shell::Word;
-using Kind = Statement::Kind;
-using Then = Statement::Then;
-
-bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-bool starts_steps(const shell::Block& block) {
-  bool found = false;
-  shell::visit(block, [&](const Statement& each, const Scope&) { found = found || each.name() == "srun"; });
-  return found;
-}
+using StatementKind = Statement::Kind;
 
 // A statement in the background that starts a step: an srun, a group or loop of them, a call of a function with one.
 bool is_background_step(const Job& job, const Command& command) {
   const Statement& statement = *command.statement;
   if (!statement.background || command.in_step || command.scope.substitution) return false;
   if (statement.name() == "srun") return true;
-  if (statement.kind != Kind::kCommand) return starts_steps(statement.body);
+  if (statement.kind != StatementKind::kCommand) return starts_steps(statement.body);
   const auto function = job.functions().find(statement.name());
   return function != job.functions().end() && starts_steps(function->second->body);
 }
 
 // What takes no time: the script goes on to its end.
 bool is_over_at_once(const Statement& statement) {
-  if (statement.kind != Kind::kCommand) return statement.kind == Kind::kFunction || statement.kind == Kind::kTest;
+  if (statement.kind != StatementKind::kCommand) return statement.kind == StatementKind::kFunction || statement.kind == StatementKind::kTest;
   return statement.words.empty() ||
          is_one_of(statement.name(), {"echo", "printf", "exit", "trap", "date", "export", "set", "true", ":", "unset", "cd",
                                       "disown", "hostname", "[", "test"});
@@ -100,7 +89,7 @@ void check_second_step(const Job& job, const JobContext&, JobReport& report) {
     const Launch* launch = launch_of(job, statement);
     if (launch == nullptr || !launch->srun || launch->command.empty()) continue;
     const bool whole = takes_everything(launch->options);
-    if (running != nullptr && whole && statement.then != Then::kPipe) {
+    if (running != nullptr && whole && statement.then != Statement::Then::kPipe) {
       report.add("SB40", statement.place,
                  fmt::format("the step of line {} has all CPUs of the job, so this one waits for its end",
                              running->statement->place.line));
@@ -154,16 +143,16 @@ void check_pipes(const Job& job, const JobContext&, JobReport& report) {
     return !command.in_step && turns_on_errexit(*command.statement);
   });
   for (const Launch& launch : job.launches()) {
-    if (!launch.training || launch.statement->then != Then::kPipe || launch.scope.substitution) continue;
+    if (!launch.training || launch.statement->then != Statement::Then::kPipe || launch.scope.substitution) continue;
     const Statement* last = launch.statement;
-    while (last != nullptr && last->then == Then::kPipe) last = next_of(job, *last);
+    while (last != nullptr && last->then == Statement::Then::kPipe) last = next_of(job, *last);
     if (last == nullptr) continue;
     const Statement* behind = next_of(job, *last);
-    while (behind != nullptr && behind->kind == Kind::kCommand && !reads_status(*behind) &&
+    while (behind != nullptr && behind->kind == StatementKind::kCommand && !reads_status(*behind) &&
            is_one_of(behind->name(), {"echo", "date"})) {
       behind = next_of(job, *behind);
     }
-    const bool used = errexit || launch.scope.condition || last->background || last->then != Then::kEnd ||
+    const bool used = errexit || launch.scope.condition || last->background || last->then != Statement::Then::kEnd ||
                       behind == nullptr || reads_status(*behind);
     if (!used) continue;
     const std::string name = last->name().empty() ? "the last command" : last->name();

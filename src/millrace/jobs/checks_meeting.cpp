@@ -15,10 +15,6 @@ using shell::Part;
 using shell::Statement;
 using shell::Word;
 
-bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // --- SB38
 
 // Its words before the program, or the whole of it, may come from outside of the script.

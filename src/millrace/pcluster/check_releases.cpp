@@ -23,7 +23,7 @@ bool validates(const Cluster& cluster, std::string_view validator) {
   return has_release_fact("validator", validator, cluster.options.version);
 }
 
-std::string joined(const std::vector<std::string_view>& words) {
+std::string in_a_row(const std::vector<std::string_view>& words) {
   std::string out;
   for (const std::string_view word : words) out += fmt::format("{}{}", out.empty() ? "" : ", ", word);
   return out;
@@ -55,7 +55,7 @@ void check_block_size(const Cluster& cluster, Report& report) {
     if (std::find(sizes.begin(), sizes.end(), size) != sizes.end()) return;
     report.add("PC67", counted ? Severity::kError : Severity::kWarning,
                counted ? resource.reservation_id->at : place_of(*resource.node, "MaxCount"),
-               fmt::format("{} instances of {}; its blocks hold {}", size, kUltraServer, joined(sizes)));
+               fmt::format("{} instances of {}; its blocks hold {}", size, kUltraServer, in_a_row(sizes)));
   });
 }
 

@@ -53,7 +53,7 @@ struct Own {
   std::string_view detail = kAsComputed;
 };
 // The first one that fits counts. VolumeType and Os are checked by rules of their own.
-constexpr Own kOwn[] = {
+constexpr Own kOwnFacts[] = {
     {"", "Region", "PC04"},
     {"RootVolume", "VolumeType", "PC30", ""},
     {"RootVolume", "Iops", "PC30"},
@@ -89,7 +89,7 @@ constexpr Own kOwn[] = {
     {"Iam.Roles", "LambdaFunctionsRole", "PC45", "@role"},
 };
 
-int64_t number(std::string_view text) {
+int64_t count_in(std::string_view text) {
   int64_t value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
   return value;
@@ -105,7 +105,7 @@ void apply_own(Key& key) {
   if (const auto* of_pattern = find_pair(kRuleOfPattern, key.detail); of_pattern != nullptr) {
     key.rule = of_pattern->second;
   }
-  for (const Own& own : kOwn) {
+  for (const Own& own : kOwnFacts) {
     const bool here = own.section.empty() ? key.section.empty() : key.section.ends_with(own.section);
     if (!here || own.name != key.name) continue;
     key.rule = own.rule;
@@ -120,8 +120,8 @@ Key read_key(const std::vector<std::string_view>& row) {
   Key key{.section = row[0], .name = row[1], .value = value->second, .detail = row[3]};
   if (const std::string_view items = row[4]; !items.empty()) {
     const size_t dots = items.find("..");
-    key.least_items = number(items.substr(0, dots));
-    if (dots + 2 < items.size()) key.most_items = number(items.substr(dots + 2));
+    key.least_items = count_in(items.substr(0, dots));
+    if (dots + 2 < items.size()) key.most_items = count_in(items.substr(dots + 2));
   }
   key.required = !row[5].empty();
   key.since = known_version(row[6]);
