@@ -75,7 +75,9 @@ TEST(Releases, LimitsFollowTheVersion) {
 }
 
 TEST(Releases, SystemsFollowTheVersion) {
-  const auto has = [](const char* os, const char* version) { return has_release_fact("os", os, known_version(version)); };
+  const auto has = [](const char* os, const char* version) {
+    return has_release_fact("os", os, known_version(version));
+  };
   EXPECT_TRUE(has("ubuntu2404", "3.13"));
   EXPECT_FALSE(has("ubuntu2404", "3.12"));
   EXPECT_TRUE(has("ubuntu2004", "3.13"));
@@ -133,8 +135,7 @@ TEST(Releases, AQueueHasComputeResources) {
 TEST(Releases, AccountingElsewhereShortensTheNameToo) {
   const std::string text = "Scheduling: {SlurmSettings: {ExternalSlurmdbd: {Host: h}}}\n";
   const auto lint = [&](const char* version) {
-    const auto findings =
-        lint_config(text, {.version = known_version(version), .cluster_name = std::string(41, 'a')});
+    const auto findings = lint_config(text, {.version = known_version(version), .cluster_name = std::string(41, 'a')});
     return std::any_of(findings->begin(), findings->end(), [](const Finding& f) { return f.rule->id == "PC08"; });
   };
   EXPECT_TRUE(lint("3.16"));

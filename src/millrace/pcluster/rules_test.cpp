@@ -159,9 +159,11 @@ constexpr const char* kTemplate =
     "          MinCount: 16\n          MaxCount: 16\n          LaunchTemplateOverrides:\n            LaunchTemplateId: "
     "lt-0123456789abcdef0\n            Version: 1\n";
 constexpr const char* kLogin =
-    "LoginNodes:\n  Pools:\n    - Name: login\n      InstanceType: m6i.large\n      Count: 1\n      Networking:\n        "
+    "LoginNodes:\n  Pools:\n    - Name: login\n      InstanceType: m6i.large\n      Count: 1\n      Networking:\n      "
+    "  "
     "SubnetIds: [subnet-0aaaaaaaaaaaacccc]\n      Ssh:\n        KeyName: k\nTags:\n";
-constexpr const char* kGpuTypes = "          InstanceType: p5e.48xlarge\n          MinCount: 16\n          MaxCount: 16\n";
+constexpr const char* kGpuTypes =
+    "          InstanceType: p5e.48xlarge\n          MinCount: 16\n          MaxCount: 16\n";
 constexpr const char* kUltra =
     "          InstanceType: p6e-gb200.36xlarge\n          MinCount: 18\n          MaxCount: 18\n";
 constexpr const char* kBigAndEbs =
