@@ -214,7 +214,9 @@ def spans(releases: list, values: list[dict]) -> list[tuple]:
 def write(path: Path, wheels: list[Path], columns: list[str], rows: list[list]) -> None:
     with path.open("w", newline="") as file:
         newest = text_of(version_of(wheels[-1]))
-        file.write(f"# Written by tools/make_pcluster_schema.py from aws-parallelcluster up to {newest}; do not edit.\n")
+        file.write(
+            f"# Written by tools/make_pcluster_schema.py from aws-parallelcluster up to {newest}; do not edit.\n"
+        )
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([columns, *rows])
 
@@ -231,10 +233,17 @@ def main() -> None:
             table[key] = (value, named_pattern(detail, unknown), items, "yes" if required else "")
         keys.append(table)
     # Image.Os is a list of facts.csv, which says more of each system.
-    rows = [[*key.split("\t"), *("" if key == "Image\tOs" and i == 1 else v for i, v in enumerate(value)), since, until]
-            for key, value, since, until in spans(releases, keys)]
+    rows = [
+        [*key.split("\t"), *("" if key == "Image\tOs" and i == 1 else v for i, v in enumerate(value)), since, until]
+        for key, value, since, until in spans(releases, keys)
+    ]
     merged = merge(rows)
-    write(DATA / "schema.csv", wheels, ["section", "key", "value", "detail", "items", "required", "since", "until"], merged)
+    write(
+        DATA / "schema.csv",
+        wheels,
+        ["section", "key", "value", "detail", "items", "required", "since", "until"],
+        merged,
+    )
     facts = [{fact: True for fact in facts_of(one)} for one in read_all]
     rows = [[*fact, since, until] for fact, _, since, until in spans(releases, facts)]
     listed = next(text_of(v) for v, one in zip(releases, read_all, strict=True) if one["regions"])

@@ -28,7 +28,9 @@ def guide(name: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.11", "3.11.1", "3.12", "3.13", "3.14", "3.15.1", "3.16.3", "3.17"])
+@pytest.mark.parametrize(
+    "version", ["3.8", "3.9", "3.10", "3.11", "3.11.1", "3.12", "3.13", "3.14", "3.15.1", "3.16.3", "3.17"]
+)
 def test_what_new_writes_is_clean(millrace: Millrace, tmp_path: Path, version: str):
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC)

@@ -134,7 +134,9 @@ def test_torchrun_without_the_number_of_nodes_trains_twice(attempt, tmp_path: Pa
     assert trial.state == "COMPLETED"
     assert sorted(trial.log.splitlines()) == ["a training of 1 from n1", "a training of 1 from n2"]
     assert "SB38" in trial.rules
-    right = "srun torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=$(hostname):$((20000 + SLURM_JOB_ID)) train.py"
+    right = (
+        "srun torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=$(hostname):$((20000 + SLURM_JOB_ID)) train.py"
+    )
     trial = attempt(*of_two, right)
     assert "a training of 2 from n1" in trial.log and "SB38" not in trial.rules
 
@@ -150,11 +152,12 @@ def test_a_step_that_nothing_waits_for_is_lost(attempt, tmp_path: Path):
 def second_step(options: str, seconds: int) -> list[str]:
     """The first step ends when a file is there, and only the second makes it."""
     look = f"for i in $(seq {seconds * 10}); do [ -e seen ] && exit; sleep 0.1; done; exit 3"
-    return [f"srun {options} bash -c '{look}' &", f"srun {options} touch seen", "wait $!"]
+    runs = "until squeue --steps --noheader --jobs=$SLURM_JOB_ID --format=%i | grep -q '[.]0$'; do sleep 0.1; done"
+    return [f"srun {options} bash -c '{look}' &", runs, f"srun {options} touch seen", "wait $!"]
 
 
 def test_a_second_step_waits_for_the_first(attempt, tmp_path: Path):
-    trial = attempt("#SBATCH --ntasks=1 --mem=100", *second_step("", 3))
+    trial = attempt("#SBATCH --ntasks=1 --mem=100", *second_step("", 5))
     assert trial.status == "3:0" and "step creation temporarily disabled" in trial.log
     assert "SB40" in trial.rules
     (tmp_path / "seen").unlink(missing_ok=True)
@@ -175,6 +178,7 @@ def test_the_environment_reaches_the_tasks_only_with_all(attempt):
         assert trial.state == "FAILED" and "SB41" in trial.rules
     for lines in (
         [set_address, f"srun --export=ALL,A=1 {show}"],
+        [set_address, f"srun --export=A=1,all {show}"],
         ["#SBATCH --export=NONE", set_address, "unset SLURM_EXPORT_ENV", f"srun {show}"],
         ["#SBATCH --export=ALL,A=1", set_address, f"srun {show}"],
     ):

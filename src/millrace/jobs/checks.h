@@ -29,13 +29,13 @@ class JobReport {
 
 using JobCheck = void (*)(const Job&, const JobContext&, JobReport&);
 
-std::span<const JobCheck> option_checks();  // of #SBATCH lines
-std::span<const JobCheck> step_checks();    // of the steps' options
-std::span<const JobCheck> body_checks();    // of the shell code around them
-std::span<const JobCheck> pair_checks();    // of options beside each other, and of what their values hold
+std::span<const JobCheck> option_checks();   // of #SBATCH lines
+std::span<const JobCheck> step_checks();     // of the steps' options
+std::span<const JobCheck> body_checks();     // of the shell code around them
+std::span<const JobCheck> pair_checks();     // of options beside each other, and of what their values hold
 std::span<const JobCheck> meeting_checks();  // of how the nodes find each other
-std::span<const JobCheck> end_checks();     // of steps beside each other, and of the status in which the job ends
-std::span<const JobCheck> text_checks();    // of the first line, variables, quotes and letters
+std::span<const JobCheck> end_checks();      // of steps beside each other, and of the status in which the job ends
+std::span<const JobCheck> text_checks();     // of the first line, variables, quotes and letters
 
 // Whether a command of `block` is srun.
 bool starts_steps(const shell::Block& block);

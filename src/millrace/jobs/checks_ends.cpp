@@ -29,10 +29,11 @@ bool is_background_step(const Job& job, const Command& command) {
 
 // What takes no time: the script goes on to its end.
 bool is_over_at_once(const Statement& statement) {
-  if (statement.kind != StatementKind::kCommand) return statement.kind == StatementKind::kFunction || statement.kind == StatementKind::kTest;
+  if (statement.kind != StatementKind::kCommand)
+    return statement.kind == StatementKind::kFunction || statement.kind == StatementKind::kTest;
   return statement.words.empty() ||
-         is_one_of(statement.name(), {"echo", "printf", "exit", "trap", "date", "export", "set", "true", ":", "unset", "cd",
-                                      "disown", "hostname", "[", "test"});
+         is_one_of(statement.name(), {"echo", "printf", "exit", "trap", "date", "export", "set", "true", ":", "unset",
+                                      "cd", "disown", "hostname", "[", "test"});
 }
 
 // --- SB39
@@ -61,9 +62,9 @@ void check_unwaited(const Job& job, const JobContext&, JobReport& report) {
 // Takes all CPUs of the job's nodes, as a step does unless it says otherwise.
 bool takes_everything(const Options& options) {
   return std::none_of(options.all().begin(), options.all().end(), [](const Option& option) {
-    return is_one_of(option.name, {"overlap", "exact", "exclusive", "cpus-per-task", "threads-per-core", "nodelist", "nodes",
-                                   "relative", "exclude", "het-group", "jobid", "core-spec", "gres", "gpus", "mem",
-                                   "gpus-per-node", "gpus-per-task", "mem-per-cpu", "mem-per-gpu"});
+    return is_one_of(option.name, {"overlap", "exact", "exclusive", "cpus-per-task", "threads-per-core", "nodelist",
+                                   "nodes", "relative", "exclude", "het-group", "jobid", "core-spec", "gres", "gpus",
+                                   "mem", "gpus-per-node", "gpus-per-task", "mem-per-cpu", "mem-per-gpu"});
   });
 }
 
@@ -105,9 +106,8 @@ void check_second_step(const Job& job, const JobContext&, JobReport& report) {
 bool names_pipefail(const Job& job) {
   const bool set = std::any_of(job.commands().begin(), job.commands().end(), [](const Command& command) {
     const auto& words = command.statement->words;
-    return command.statement->name() == "set" && std::any_of(words.begin(), words.end(), [](const Word& word) {
-             return word.source == "pipefail";
-           });
+    return command.statement->name() == "set" &&
+           std::any_of(words.begin(), words.end(), [](const Word& word) { return word.source == "pipefail"; });
   });
   const bool first_line = !job.script().lines.empty() && contains(job.script().lines[0], "pipefail");
   return set || first_line || contains(job.text(), "PIPESTATUS");
@@ -115,8 +115,8 @@ bool names_pipefail(const Job& job) {
 
 bool turns_on_errexit(const Statement& statement) {
   return statement.name() == "set" && std::any_of(statement.words.begin(), statement.words.end(), [](const Word& word) {
-           return word.source == "errexit" ||
-                  (word.source.size() > 1 && word.source[0] == '-' && word.source[1] != '-' && contains(word.source, "e"));
+           return word.source == "errexit" || (word.source.size() > 1 && word.source[0] == '-' &&
+                                               word.source[1] != '-' && contains(word.source, "e"));
          });
 }
 
@@ -156,9 +156,9 @@ void check_pipes(const Job& job, const JobContext&, JobReport& report) {
                       behind == nullptr || reads_status(*behind);
     if (!used) continue;
     const std::string name = last->name().empty() ? "the last command" : last->name();
-    report.add("SB45", launch.statement->place,
-               fmt::format("the status of this pipe is that of {}: a training that fails looks like one that succeeds",
-                           name));
+    report.add(
+        "SB45", launch.statement->place,
+        fmt::format("the status of this pipe is that of {}: a training that fails looks like one that succeeds", name));
   }
 }
 
@@ -178,9 +178,9 @@ void check_bare_wait(const Job& job, const JobContext&, JobReport& report) {
     const bool meant = launch.srun && launch.training && launch.statement->background &&
                        launch.statement->place.line <= bare->place.line;
     if (!meant) continue;
-    report.add("SB46", bare->place,
-               fmt::format("`wait` alone ends with 0 whatever the step of line {} ended with",
-                           launch.statement->place.line));
+    report.add(
+        "SB46", bare->place,
+        fmt::format("`wait` alone ends with 0 whatever the step of line {} ended with", launch.statement->place.line));
     return;
   }
 }

@@ -91,7 +91,8 @@ Source of_commands(const shell::Block& commands, bool in_step) {
   if (name == "hostname" && in_step)
     return {"every task takes its own node for the master", "Set it in the batch shell, before srun.", {}};
   if (name == "hostname" && alone && has_flag(first, {"-I", "--all-ip-addresses"}))
-    return {"`hostname -I` prints every address of the node, in one line", "Take the name: MASTER_ADDR=$(hostname).", {}};
+    return {
+        "`hostname -I` prints every address of the node, in one line", "Take the name: MASTER_ADDR=$(hostname).", {}};
   if (name == "hostname" && has_flag(first, {"-i", "--ip-address"}))
     return {"`hostname -i` prints 127.0.1.1 where /etc/hosts has the node's own name there",
             "Take the name: MASTER_ADDR=$(hostname).", Severity::kWarning};

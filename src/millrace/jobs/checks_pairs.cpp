@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cctype>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "millrace/base/units.h"
 #include "millrace/jobs/checks.h"
@@ -71,9 +72,10 @@ void check_gpu_numbers(const Job& job, JobReport& report) {
   const Option* gpus = options.find("gpus");
   const bool fixed_nodes = parse_whole(options.value("nodes")).has_value();
   if (all && per_node && fixed_nodes && *all != *per_node * job.nodes()) {
-    report.add("SB43", gpus->place,
-               fmt::format("{} GPUs, and {} nodes of {} have {}", *all, job.nodes(), *per_node, *per_node * job.nodes()),
-               "Keep --gpus-per-node.");
+    report.add(
+        "SB43", gpus->place,
+        fmt::format("{} GPUs, and {} nodes of {} have {}", *all, job.nodes(), *per_node, *per_node * job.nodes()),
+        "Keep --gpus-per-node.");
   }
   if (all && per_task && tasks && *all != *per_task * *tasks) {
     report.add("SB43", gpus->place,
@@ -91,10 +93,11 @@ void check_ranges(const Job& job, JobReport& report) {
   if (least && most && *most < *least)
     report.add("SB43", options.find("nodes")->place, fmt::format("at least {} nodes and at most {}", *least, *most),
                "Write the smaller number first.");
-  const auto time = slurm::parse_time_limit(options.value("time")), shortest =
-                                                                        slurm::parse_time_limit(options.value("time-min"));
+  const auto time = slurm::parse_time_limit(options.value("time")),
+             shortest = slurm::parse_time_limit(options.value("time-min"));
   if (time && shortest && *shortest > *time)
-    report.add("SB43", options.find("time-min")->place, "--time-min is longer than --time", "Lower it, or raise --time.");
+    report.add("SB43", options.find("time-min")->place, "--time-min is longer than --time",
+               "Lower it, or raise --time.");
   const auto tasks = options.number("ntasks"), per_node = options.number("ntasks-per-node");
   if (tasks && per_node && most && *most > 0 && dash == std::string_view::npos && *tasks > *per_node * *most) {
     // With one task more, Slurm spreads them as it likes; from then on no node can hold them.
@@ -135,7 +138,8 @@ void check_later_ones(const Job& job, JobReport& report) {
     const Option* one = options.find(pair.one);
     const Option* other = options.find(pair.other);
     if (one == nullptr || other == nullptr) continue;
-    const bool one_later = std::pair(one->place.line, one->place.column) > std::pair(other->place.line, other->place.column);
+    const bool one_later =
+        std::pair(one->place.line, one->place.column) > std::pair(other->place.line, other->place.column);
     const Option& last = one_later ? *one : *other;
     report.add("SB44", last.place,
                fmt::format("--{} and --{}: the later one counts, which is this", pair.one, pair.other));
@@ -159,8 +163,8 @@ void check_tasks_and_nodes(const Job& job, JobReport& report) {
   if (!count || !nodes || *nodes < 1) return;
   if (*count < *nodes) {
     report.add("SB44", tasks->place,
-               fmt::format("{} task{} on {} nodes: sbatch takes {} node{}", *count, *count == 1 ? "" : "s", *nodes, *count,
-                           *count == 1 ? "" : "s"),
+               fmt::format("{} task{} on {} nodes: sbatch takes {} node{}", *count, *count == 1 ? "" : "s", *nodes,
+                           *count, *count == 1 ? "" : "s"),
                "Use --ntasks-per-node.");
   } else if (per_node && *count < *per_node * *nodes) {
     report.add("SB44", tasks->place,
@@ -183,8 +187,8 @@ bool is_path_option(std::string_view name) {
 
 void check_variables(const Job& job, const JobContext&, JobReport& report) {
   // Numbers and times that are none are refused (SB34); a comment may hold anything.
-  static const std::set<std::string_view> kElsewhere = {"comment", "wrap", "time", "ntasks", "ntasks-per-node",
-                                                        "cpus-per-task", "gpus-per-task", "cpus-per-gpu"};
+  static const std::set<std::string_view> kElsewhere = {
+      "comment", "wrap", "time", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-per-task", "cpus-per-gpu"};
   for (const Option& option : job.options().all()) {
     if (kElsewhere.count(option.name) > 0) continue;
     const size_t dollar = option.value.find('$');
@@ -203,25 +207,26 @@ void check_variables(const Job& job, const JobContext&, JobReport& report) {
 // --- what reaches the tasks
 
 struct Exported {
-  bool all = false, none = false, path = false, sets = false;
+  bool all = false, none = false, path = false;
 };
+// Slurm takes the words in any case.
 Exported read_export(std::string_view value) {
   Exported read;
   while (!value.empty()) {
     const std::string_view one = value.substr(0, value.find(','));
-    read.all = read.all || one == "ALL";
-    read.none = read.none || one == "NONE" || one == "NIL";
+    std::string word(one);
+    std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::toupper(c); });
+    read.all = read.all || word == "ALL";
+    read.none = read.none || word == "NONE" || word == "NIL";
     read.path = read.path || one == "PATH" || one.starts_with("PATH=");
-    read.sets = read.sets || contains(one, "=");
     value.remove_prefix(std::min(value.size(), one.size() + 1));
   }
   return read;
 }
 
 bool touches_export_environment(const Job& job) {
-  const bool set = std::any_of(job.definitions().begin(), job.definitions().end(), [](const Definition& each) {
-    return each.assignment->name == "SLURM_EXPORT_ENV";
-  });
+  const bool set = std::any_of(job.definitions().begin(), job.definitions().end(),
+                               [](const Definition& each) { return each.assignment->name == "SLURM_EXPORT_ENV"; });
   return set || std::any_of(job.commands().begin(), job.commands().end(), [](const Command& command) {
            const auto& words = command.statement->words;
            return command.statement->name() == "unset" && words.size() > 1 &&
@@ -239,11 +244,12 @@ void check_exports(const Job& job, const JobContext&, JobReport& report) {
     const Option* option = launch.options.find("export");
     if (option == nullptr) {
       if (!std::exchange(reported, true)) {
-        report.add("SB41", of_job->place,
-                   fmt::format("the srun of line {} inherits --export={}: its tasks get neither PATH nor what this script "
-                               "exports",
-                               launch.statement->place.line, of_job->value),
-                   "Add --export=ALL to srun.");
+        report.add(
+            "SB41", of_job->place,
+            fmt::format("the srun of line {} inherits --export={}: its tasks get neither PATH nor what this script "
+                        "exports",
+                        launch.statement->place.line, of_job->value),
+            "Add --export=ALL to srun.");
       }
       continue;
     }

@@ -157,7 +157,7 @@ void Job::collect_names(const Statement& statement) {
   if (statement.kind == Kind::kFor && !statement.words.empty()) other_names_.insert(statement.words[0].text());
   if (is_one_of(name, {"source", ".", "eval"})) not_followed_.push_back(&statement);
   if (is_one_of(name, {"read", "mapfile", "readarray", "getopts", "printf", "declare", "local", "export", "let",
-                        "readonly"})) {
+                       "readonly"})) {
     for (const Word& word : statement.words) {
       if (shell::is_name(word.text())) other_names_.insert(word.text());
     }

@@ -109,8 +109,8 @@ void check_cluster_name(const Cluster& cluster, Report& report) {
   const std::string& name =
       cluster.options.cluster_name.empty() ? cluster.facts.cluster_name : cluster.options.cluster_name;
   if (name.empty()) return;
-  const bool external = at(cluster.slurm_settings, "ExternalSlurmdbd") != nullptr &&
-                        cluster.options.version >= Version{3, 16, 0};
+  const bool external =
+      at(cluster.slurm_settings, "ExternalSlurmdbd") != nullptr && cluster.options.version >= Version{3, 16, 0};
   const bool accounting = external || at(cluster.slurm_settings, "Database") != nullptr;
   const size_t most = accounting ? 40 : 60;
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };

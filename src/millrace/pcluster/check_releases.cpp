@@ -106,8 +106,9 @@ void check_launch_templates(const Cluster& cluster, Report& report) {
     const auto known = cluster.facts.launch_templates.find(id->text);
     if (known == cluster.facts.launch_templates.end()) {
       report
-          .add("PC71", Severity::kNote, id->at,
-               fmt::format("{} may set NetworkInterfaces only, which replaces what ParallelCluster would set", id->text))
+          .add(
+              "PC71", Severity::kNote, id->at,
+              fmt::format("{} may set NetworkInterfaces only, which replaces what ParallelCluster would set", id->text))
           .fix = "Check the template, and list what it sets in --facts: launch_templates.";
       return;
     }
@@ -122,9 +123,8 @@ void check_systems_of_types(const Cluster& cluster, Report& report) {
   each_resource(cluster, [&](const Queue&, const Resource& resource) {
     for (const Node* type : resource.types) {
       for (const std::string_view name : kNewTypes) {
-        const bool refused =
-            type->text.starts_with(name) &&
-            has_release_fact(fmt::format("os_without_{}", name), os, cluster.options.version);
+        const bool refused = type->text.starts_with(name) &&
+                             has_release_fact(fmt::format("os_without_{}", name), os, cluster.options.version);
         if (refused) report.add("PC72", type->at, fmt::format("{} is not supported with {}", type->text, os));
       }
     }
@@ -145,13 +145,14 @@ void check_timeouts(const Cluster& cluster, Report& report) {
   for (const char* key : {"HeadNodeBootstrapTimeout", "ComputeNodeBootstrapTimeout"}) {
     const std::optional<int64_t> given = int_at(timeouts, key);
     if (!given || !usual || *given >= *usual) continue;
-    report.add("PC74", place_of(*timeouts, key),
-               fmt::format("{} s, and ParallelCluster {} waits {} s", *given, to_string(cluster.options.version), *usual));
+    report.add(
+        "PC74", place_of(*timeouts, key),
+        fmt::format("{} s, and ParallelCluster {} waits {} s", *given, to_string(cluster.options.version), *usual));
   }
 }
 
-constexpr std::array<Check, 8> kReleaseChecks = {check_block_size,  check_block_health,     check_head_memory,
-                                                 check_shared_ebs,  check_launch_templates, check_systems_of_types,
+constexpr std::array<Check, 8> kReleaseChecks = {check_block_size,   check_block_health,     check_head_memory,
+                                                 check_shared_ebs,   check_launch_templates, check_systems_of_types,
                                                  check_efs_settings, check_timeouts};
 
 }  // namespace

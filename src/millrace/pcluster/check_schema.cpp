@@ -151,6 +151,8 @@ class SchemaWalk {
     if (!holds(key, version_)) {
       const auto span = other_versions(key, [](const Key&) { return true; });
       other_version(key.name, span->first, span->second, entry.at);
+      // What lies in it came and went with it.
+      if (key.value == Value::kSection || key.value == Value::kSections) return;
     }
     if (entry.value.is_null()) {
       // A required one is called missing already.
@@ -211,9 +213,8 @@ class SchemaWalk {
       return other_version(fmt::format("a list of {} in {}", count, key.name), span->first, span->second, node.at);
     }
     report_.add(key.rule, Severity::kError, node.at,
-                count < key.least_items
-                    ? fmt::format("{} has {} items; at least {}", key.name, count, key.least_items)
-                    : fmt::format("{} has {} items; at most {}", key.name, count, key.most_items));
+                count < key.least_items ? fmt::format("{} has {} items; at least {}", key.name, count, key.least_items)
+                                        : fmt::format("{} has {} items; at most {}", key.name, count, key.most_items));
   }
 
   void pairs(const Key& key, const Node& node) {

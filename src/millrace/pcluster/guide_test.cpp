@@ -96,7 +96,8 @@ TEST(GuideConfig, WhatTheSchemaTakesAfterRepairsIsTakenHere) {
   for (const Finding& finding : *findings) {
     if (finding.severity() == Severity::kError) errors.insert(finding.rule->id);
   }
-  EXPECT_EQ(errors, (std::set<std::string_view>{"PC03", "PC05", "PC32"}));  // placeholders, the system, three file systems
+  EXPECT_EQ(errors,
+            (std::set<std::string_view>{"PC03", "PC05", "PC32"}));  // placeholders, the system, three file systems
 }
 
 TEST(GuideConfig, TheFourthFileSystemOfItsScriptsIsMissed) {

@@ -113,7 +113,8 @@ constexpr Rule kRules[] = {
     rule("PC29", kError, "PlacementGroup has Id or Name, and neither when it is off",
          "The settings contradict each other.", "Keep one.", "aws-parallelcluster 3.16 validators"),
     rule("PC30", kError, "volumes have a type, size, IOPS and throughput that EBS offers",
-         "EC2 refuses the volume when the node is launched, so the node never comes up. A root volume is no smaller than its "
+         "EC2 refuses the volume when the node is launched, so the node never comes up. A root volume is no smaller "
+         "than its "
          "image: 40 GiB, 45 from 3.13, 50 from 3.16.2.",
          "Stay within the limits of the volume type.", kEbs),
     rule("PC31", kWarning, "root volumes of all queues are encrypted, or none",
@@ -246,10 +247,11 @@ constexpr Rule kRules[] = {
          kEc2),
     rule("PC73", kError, "SharedStorageEfsSettings only with SharedStorageType: Efs", "Other combinations are refused.",
          "Set SharedStorageType: Efs, or remove the settings.", kValidators),
-    rule("PC74", kWarning, "nodes may take as long to start as ParallelCluster expects",
-         "A node that takes longer than the timeout is replaced by another, which takes as long. The default is 2,100 s "
-         "from 3.13 on.",
-         "Leave the timeout out, or set a longer one.", "aws-parallelcluster 3.16 constants.py"),
+    rule(
+        "PC74", kWarning, "nodes may take as long to start as ParallelCluster expects",
+        "A node that takes longer than the timeout is replaced by another, which takes as long. The default is 2,100 s "
+        "from 3.13 on.",
+        "Leave the timeout out, or set a longer one.", "aws-parallelcluster 3.16 constants.py"),
 };
 // NOLINTEND
 

@@ -159,9 +159,11 @@ constexpr const char* kTemplate =
     "          MinCount: 16\n          MaxCount: 16\n          LaunchTemplateOverrides:\n            LaunchTemplateId: "
     "lt-0123456789abcdef0\n            Version: 1\n";
 constexpr const char* kLogin =
-    "LoginNodes:\n  Pools:\n    - Name: login\n      InstanceType: m6i.large\n      Count: 1\n      Networking:\n        "
+    "LoginNodes:\n  Pools:\n    - Name: login\n      InstanceType: m6i.large\n      Count: 1\n      Networking:\n      "
+    "  "
     "SubnetIds: [subnet-0aaaaaaaaaaaacccc]\n      Ssh:\n        KeyName: k\nTags:\n";
-constexpr const char* kGpuTypes = "          InstanceType: p5e.48xlarge\n          MinCount: 16\n          MaxCount: 16\n";
+constexpr const char* kGpuTypes =
+    "          InstanceType: p5e.48xlarge\n          MinCount: 16\n          MaxCount: 16\n";
 constexpr const char* kUltra =
     "          InstanceType: p6e-gb200.36xlarge\n          MinCount: 18\n          MaxCount: 18\n";
 constexpr const char* kBigAndEbs =
@@ -193,8 +195,6 @@ const Case kCases[] = {
     {"PC06", "Tags:\n", "DevSettings:\n  Timeouts:\n    ComputeInstanceInfoTimeout: 90\nTags:\n", "InfoTimeout",
      "DevSettings:\n  Timeouts:\n    ComputeNodeBootstrapTimeout: 2100\nTags:\n", "", "3.15.1"},
     {"PC06", "Tags:\n", kLogin, "KeyName: k", "Tags:\n"},
-    {"PC06", kSubnet, "          - subnet-0aaaaaaaaaaaabbbb\n          - subnet-0aaaaaaaaaaaadddd\n",
-     "subnet-0aaaaaaaaaaaabbbb", kSubnet, "", "3.3"},
     {"PC03", "subnet-0123456789abcdef0", "subnet-0123", "subnet-0123", "subnet-01234567"},
     {"PC03", "KeyName: ops", "KeyName: your-key", "your-key", "KeyName: \"12345\""},
     {"PC03", "s3://tools/node.sh", "s3://your-bucket/node.sh", "your-bucket", "s3://not-your-bucket/node.sh"},

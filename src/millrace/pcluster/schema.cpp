@@ -51,6 +51,7 @@ struct Own {
   std::string_view name;
   std::string_view rule;
   std::string_view detail = kAsComputed;
+  bool required = false;  // the schema takes a file without it, and the step behind it does not
 };
 // The first one that fits counts. VolumeType and Os are checked by rules of their own.
 constexpr Own kOwnFacts[] = {
@@ -67,6 +68,7 @@ constexpr Own kOwnFacts[] = {
     {"ExternalSlurmdbd", "Port", "PC63", "1..65535"},
     {"SlurmSettings", "ScaledownIdletime", "PC47", "-1.."},
     {"Queues[]", "CapacityType", "PC11"},
+    {"Queues[]", "ComputeResources", "PC63", kAsComputed, true},
     {"ComputeResources[]", "MaxCount", "PC10"},
     {"ComputeResources[]", "MinCount", "PC10"},
     {"ComputeResources[]", "SchedulableMemory", "PC49", "1.."},
@@ -110,6 +112,7 @@ void apply_own(Key& key) {
     if (!here || own.name != key.name) continue;
     key.rule = own.rule;
     if (own.detail != kAsComputed) key.detail = own.detail;
+    key.required = key.required || own.required;
     return;
   }
 }

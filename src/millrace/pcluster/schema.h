@@ -38,7 +38,7 @@ struct Key {
   int64_t most_items = std::numeric_limits<int64_t>::max();
   bool required = false;
   Version since = {3, 0, 0};
-  Version until = kNoVersion;        // kNoVersion: the newest known version has it
+  Version until = kNoVersion;      // kNoVersion: the newest known version has it
   std::string_view rule = "PC63";  // for a value that is not allowed
 };
 
