@@ -409,7 +409,7 @@ class Checkpoint:
     def verify(self, threads: int = 0) -> None:
         """Reads and checks everything. Raises CorruptionError."""
 
-def cp(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = [], follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> TransferResult:
+def cp(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = [], follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040, headers: Mapping[str, str] = {}, metadata: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None) -> TransferResult:
     """
     Copies an object, or what is below a folder with recursive=True; the same as `millrace cp`.
 
@@ -420,12 +420,15 @@ def cp(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recurs
         posix: owner, mode and times go along.
         records: keep hashes below .millrace/ at the target.
         memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.
+        headers: Content-Type, Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires of
+            objects in s3://, instead of the source's, or of the type by a file's name.
+        metadata, tags: user metadata and tags of objects in s3://, instead of the source's; {}: none.
     Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...
     Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single
         files fail the rest is copied first.
     """
 
-def mv(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = [], posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> TransferResult:
+def mv(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = [], posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040, headers: Mapping[str, str] = {}, metadata: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None) -> TransferResult:
     """
     cp, then removes from the source what is at the target, unless it changed meanwhile; the same as
     `millrace mv`.
@@ -433,12 +436,12 @@ def mv(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recurs
     Args, returns, raises: as cp, and removed_files. A file that failed stays, links do too.
     """
 
-def sync(source: str | os.PathLike[str], target: str | os.PathLike[str], *, filters: Sequence[str] = [], delete: bool = False, max_delete: int | None = None, compare: str = 'usual', follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> TransferResult:
+def sync(source: str | os.PathLike[str], target: str | os.PathLike[str], *, filters: Sequence[str] = [], delete: bool = False, max_delete: int | None = None, compare: str = 'usual', follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040, headers: Mapping[str, str] = {}, metadata: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None) -> TransferResult:
     """
     Makes `target` hold the files of `source`, moving only what differs; the same as `millrace sync`.
 
     Args:
-        filters, follow_links, posix, records, memory_bytes: as of cp.
+        filters, follow_links, posix, records, memory_bytes, headers, metadata, tags: as of cp.
         delete: at the end, delete from the target what the source does not have; never after an error, nor when
             the source has no files.
         max_delete: delete no file when there would be more than this.

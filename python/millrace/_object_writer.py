@@ -117,7 +117,7 @@ class BufferedObjectWriter(io.BufferedWriter):
     def __init__(self, raw: ObjectWriter, buffer_size: int):
         super().__init__(raw, buffer_size)
         # A file that is opened while an exception leaves a block is not what that exception cuts short.
-        self._exits_before = _failed_exits(sys._getframe(1))
+        self._exits_before = _failed_exits(sys._getframe().f_back)
 
     def commit(self) -> None:
         """Makes the object visible. For files of fsspec's transactions; otherwise `close` does it."""
@@ -130,7 +130,7 @@ class BufferedObjectWriter(io.BufferedWriter):
     def close(self) -> None:
         if self.closed:
             return
-        exits = _failed_exits(sys._getframe(1))
+        exits = _failed_exits(sys._getframe().f_back)
         if any(each not in self._exits_before for each in exits):
             self.discard()
         else:

@@ -463,20 +463,19 @@ def test_a_file_and_an_empty_directory_change_places(millrace: Millrace, tmp_pat
     assert (tmp_path / "dst" / "x").is_dir() and (tmp_path / "dst" / "y").read_bytes() == b"2"
 
 
-@pytest.mark.parametrize("seconds", [16_725_225_600, -20_000_000_000], ids=["2500", "1336"])
-def test_times_that_64_bits_of_nanoseconds_do_not_hold(millrace: Millrace, tmp_path: Path, seconds: int):
+def test_times_that_64_bits_of_nanoseconds_do_not_hold(millrace: Millrace, tmp_path: Path):
+    """Of the year 2400: they end in 2262, and ext4 in 2446."""
     make(tmp_path / "src", {"x": b"1", "y": b"2"})
     (tmp_path / "dst").mkdir()
-    time_ns = seconds * 10**9 + 123_456_789
+    time_ns = 13_569_465_600 * 10**9 + 123_456_789
     for name in ("x", "y"):
         os.utime(tmp_path / "src" / name, ns=(time_ns, time_ns))
-    if (tmp_path / "src" / "x").stat().st_mtime_ns != time_ns:
-        pytest.skip("this file system has no such times")
+        assert (tmp_path / "src" / name).stat().st_mtime_ns == time_ns, "the file system has no such time"
     millrace("sync", "src", "dst", "--posix")
     assert [(tmp_path / "dst" / name).stat().st_mtime_ns for name in ("x", "y")] == [time_ns] * 2
     assert actions(millrace("sync", "src", "dst", "--posix", "--json")) == []
     listed = {each["path"]: each["modified"] for each in millrace("ls", "src", "--json").objects("object")}
-    assert listed["x"] == {16_725_225_600: "2500-01-01T00:00:00Z"}.get(seconds, "1336-03-25T20:26:40Z")
+    assert listed["x"] == "2400-01-01T00:00:00Z"
     # One nanosecond is another time.
     os.utime(tmp_path / "dst" / "x", ns=(time_ns + 1, time_ns + 1))
     assert ("copy", "x") in actions(millrace("sync", "src", "dst", "--posix", "--json", "--dry-run"))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import gzip
 import io
@@ -308,3 +309,16 @@ def test_exclusive(fs, place: str) -> None:
     assert content(fs, place) == WHOLE
     with pytest.raises(NotImplementedError, match="'ab'"):
         fs.open(place, "ab")
+
+
+def test_a_thread_of_c_that_closes_a_file(fs, place: str) -> None:
+    """It calls with no frame of Python below."""
+    file = fs.open(place, "wb")
+    write_all(file, False)
+    close = ctypes.CFUNCTYPE(None)(file.close)
+    # pthread_create runs the C function that ctypes made.
+    libc = ctypes.CDLL(None)
+    thread = ctypes.c_ulong()
+    assert libc.pthread_create(ctypes.byref(thread), None, close, None) == 0
+    assert libc.pthread_join(thread, None) == 0
+    assert content(fs, place) == WHOLE

@@ -25,12 +25,16 @@ Status read_properties(const CopyJob& job, const CopyPlan& plan, WriteOptions& w
   return {};
 }
 
-void apply(const ObjectChanges& changes, WriteOptions& write) {
+void apply(const TransferOptions& options, WriteOptions& write) {
+  const ObjectChanges& changes = options.object;
   for (const ObjectHeaderField& field : kObjectHeaderFields) {
     const std::string& value = changes.headers.*field.value;
     if (!value.empty()) write.headers.*field.value = value;
   }
-  if (changes.metadata) write.metadata = *changes.metadata;
+  if (changes.metadata) {
+    write.metadata = *changes.metadata;
+    if (!options.posix) write.posix.reset();  // it was a part of the source's
+  }
   if (changes.tags) write.tags = *changes.tags;
 }
 
@@ -61,7 +65,7 @@ Status plan_properties(const CopyJob& job, CopyPlan& plan) {
   } else if (changes.guess_type) {
     write.headers.content_type = guess_content_type(job.from.key);
   }
-  apply(changes, write);
+  apply(job.options, write);
   if (!changes.are_none()) plan.etag.clear();  // of equal bytes
   if (plan.compare == Compare::kNothing || !(from_store || !changes.are_none())) return {};
   const auto there = target.stat(job.to.key);
