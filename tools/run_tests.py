@@ -6,7 +6,8 @@
     run_tests.py pytest NAME [ARGUMENT...]        Python tests, as suite NAME
     run_tests.py verdict                          run failed tests alone, print the tables, exit with 1 if the run failed
 
-A suite keeps its JUnit file, its command and its environment in build/results. `verdict` runs each test that failed
+A suite keeps its JUnit file, its command and its environment in build/results. Its exit status is 0 once these are
+there, whatever failed: only `verdict` judges. `verdict` runs each test that failed
 three times more, alone and with the seed of its first run. A test that passes each time is forgiven and listed in
 build/flaky.txt, to be mended next. Never forgiven: a report of a sanitizer, a crash, a time-out, wrong data, and more
 than five failed tests. Which tests skipped is held against tests/skips.toml as each suite ends.
@@ -87,8 +88,7 @@ def run_suite(name: str, kind: str, command: list[str]) -> int:
     path.write_text(json.dumps(record, indent=1))
     if junit.exists() and check_skips.check([str(junit)]):
         (RESULTS / f"{name}.skips").touch()
-        status = status or 1
-    return status
+    return 0
 
 
 def run_ctest(name: str, folder: str, arguments: list[str]) -> int:

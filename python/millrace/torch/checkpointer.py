@@ -27,7 +27,7 @@ from millrace import _core
 from . import line as lines
 from . import state as tree
 from .deferral import Deferral, Members
-from .device_image import Copies, CudaCopies, DeviceImage
+from .device_image import CudaImageCopies, DeviceImage, ImageCopies
 from .dist import Group, resolve_rank
 from .restore import Restorer
 from .share import Share
@@ -196,7 +196,7 @@ class Checkpointer:
         self._opened: _core.Checkpoint | None = None  # rank 0's, on the way from the listing to the restore
         self._in_use: _core.Checkpoint | None = None  # what a restore has just read
         self._staging = Staging()
-        self._copies: Copies = CudaCopies()
+        self._copies: ImageCopies = CudaImageCopies()
         self._deferral = Deferral()
         self._is_capped = self._options["memory_bytes"] > 0
         self._last: Save | None = None
@@ -240,7 +240,7 @@ class Checkpointer:
         next step() waits for them on the device. The first saves wait for their copies, until two steps were seen
         between which nothing else changed these tensors. Where something does, as an average of weights, all saves
         wait; where it begins to later, the save under way is not committed, with a warning. Changes through `.data`
-        and in replayed CUDA graphs are not seen: call `save.wait()` before them.
+        and in replayed CUDA graphs are not seen: call `save.wait()` before them, and before a graph is captured.
 
         step: a number greater than that of the save before.
         state: a dict of

@@ -22,7 +22,7 @@ class Ticket(Protocol):
         """What is asked of the devices from now on, on their current streams, comes after the copies."""
 
 
-class Copies(Protocol):
+class ImageCopies(Protocol):
     """What is asked of the devices. Tests answer for them."""
 
     def takes(self, value: Value) -> bool:
@@ -51,7 +51,7 @@ class CudaTicket:
             torch.cuda.current_stream(device).wait_event(event)
 
 
-class CudaCopies:
+class CudaImageCopies:
     """Copies of CUDA tensors, on one side stream a device."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class DeviceImage:
     """The copies of one save. `values` are those of the save, in order. REQUIRES: the ticket is waited for, whatever
     happens."""
 
-    def __init__(self, copies: Copies, values: Sequence[Value]) -> None:
+    def __init__(self, copies: ImageCopies, values: Sequence[Value]) -> None:
         self._copies = copies
         self._values = values
 
