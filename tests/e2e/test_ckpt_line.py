@@ -16,7 +16,7 @@ def save(folder: Path, attempt: str, line: list[tuple[str, int]] | None, *steps:
     saver.continue_from(line)
     for step in steps:
         values = array.array("f", [float(step)] * 6)
-        tensors = [("w", "F32", [2, 3], [0, 0], [2, 3], values.buffer_info()[0])]
+        tensors = [("model.w", "F32", [2, 3], [0, 0], [2, 3], values.buffer_info()[0])]
         saver.save(step, tensors, "{}", "null", {"loss": 1000.0 - step}).wait(60)
     saver.close()
 
@@ -52,7 +52,7 @@ def test_the_newest_step_is_the_newest_lines(millrace: Millrace, root: Path, tmp
     assert millrace("ckpt", "ls", tmp_path / "there", "--json").object("checkpoint")["line"][0]["step"] == 500
     advised = millrace("ckpt", "advise", root, "--stall", "2s", "--mtbf", "1d", "--json").objects("ckpt_advise")
     assert advised[0]["step"] == 650
-    exported = millrace("ckpt", "export", root, tmp_path / "out.safetensors", "--format", "safetensors", "--entry", "")
+    exported = millrace("ckpt", "export", root, tmp_path / "out.safetensors", "--format", "safetensors")
     assert exported.status == 0
 
 
@@ -91,7 +91,7 @@ def test_imports_count_by_their_steps(millrace: Millrace, root: Path, tmp_path: 
     folder = tmp_path / "imports"
     save(tmp_path / "source", "r0000-a", [], 1)
     model = tmp_path / "model.safetensors"
-    millrace("ckpt", "export", tmp_path / "source", model, "--format", "safetensors", "--entry", "")
+    millrace("ckpt", "export", tmp_path / "source", model, "--format", "safetensors")
     for step in (1000, 500):
         millrace("ckpt", "import", model, folder, "--step", step)
     assert left(millrace, folder) == {500: False, 1000: False}

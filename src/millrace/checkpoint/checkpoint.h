@@ -245,8 +245,8 @@ std::vector<StepVerdict> judge_steps(std::span<const StepInfo> steps, const Keep
 // Errors: invalid_argument (negative numbers, `best` without `monitor`).
 [[nodiscard]] Status check_keep_rules(const KeepRules& rules);
 
-// Committed steps, ascending, left behind or not. A step without a manifest is not one. Errors: those of listing, and of reading manifests
-// where the storage does not answer.
+// Committed steps, ascending, left behind or not. A step without a manifest is not one. Errors: those of listing, and
+// of reading manifests where the storage does not answer.
 [[nodiscard]] Result<std::vector<StepInfo>> list_steps(const Location& root);
 
 // The steps that have a folder, ascending, committed or not. Errors: those of listing.

@@ -79,7 +79,8 @@ std::optional<int64_t> LineWalk::next() {
   for (const auto& [step, entry] : left_) {
     if (step >= bound_) break;
     const std::string* const attempt = newest_of(step, entry);
-    // A manifest whose files are gone names an attempt that the folder does not show: it is looked at before older ones.
+    // A manifest whose files are gone names an attempt that the folder does not show: it is looked at before older
+    // ones.
     const bool is_unknown = entry.attempts.empty();
     if (attempt == nullptr && !is_unknown) continue;
     const std::pair rank{is_unknown ? INT64_MAX : *restart_of(*attempt), step};

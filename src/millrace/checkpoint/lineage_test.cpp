@@ -91,12 +91,10 @@ TEST(LineWalk, TheNewestAttemptAndWhatItContinues) {
 
 // B has begun to write 600 and 650 and has committed nothing: 700 of A is the newest.
 TEST(LineWalk, FilesWithoutAManifestAreNoCommit) {
-  const std::vector<StepNames> names{
-      {500, true, {kA}}, {600, true, {kA, kB}}, {650, false, {kB}}, {700, true, {kA}}};
-  EXPECT_THAT(walked(names, {{500, {{kA, Lineage{}}}},
-                             {600, {{kA, Lineage{{kA, 500}}}}},
-                             {700, {{kA, Lineage{{kA, 600}}}}}}),
-              ElementsAre(700, 600, 500));
+  const std::vector<StepNames> names{{500, true, {kA}}, {600, true, {kA, kB}}, {650, false, {kB}}, {700, true, {kA}}};
+  EXPECT_THAT(
+      walked(names, {{500, {{kA, Lineage{}}}}, {600, {{kA, Lineage{{kA, 500}}}}}, {700, {{kA, Lineage{{kA, 600}}}}}}),
+      ElementsAre(700, 600, 500));
 }
 
 // Earlier builds wrote no line: the attempt counts, then the step.
@@ -113,10 +111,9 @@ TEST(LineWalk, WithoutALineTheAttemptCountsThenTheStep) {
 // What a tier adds: the names of all tiers come one after the other.
 TEST(LineWalk, TiersCountTogether) {
   const std::vector<StepNames> names{{500, true, {kA}}, {700, true, {kA}}, {500, true, {kA}}, {550, true, {kB}}};
-  EXPECT_THAT(walked(names, {{500, {{kA, Lineage{}}}},
-                             {550, {{kB, Lineage{{kA, 500}}}}},
-                             {700, {{kA, Lineage{{kA, 500}}}}}}),
-              ElementsAre(550, 500));
+  EXPECT_THAT(
+      walked(names, {{500, {{kA, Lineage{}}}}, {550, {{kB, Lineage{{kA, 500}}}}}, {700, {{kA, Lineage{{kA, 500}}}}}}),
+      ElementsAre(550, 500));
 }
 
 struct Run {

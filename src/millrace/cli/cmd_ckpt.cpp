@@ -131,8 +131,9 @@ Status run_ckpt_ls(const CkptArgs& args, Context& context) {
   }
   std::string note;
   if (left > 0)
-    note = fmt::format("{} left behind by a run that went back, or that another run started over: no restore chooses {}\n",
-                       counted(left, "step"), left == 1 ? "it" : "them");
+    note =
+        fmt::format("{} left behind by a run that went back, or that another run started over: no restore chooses {}\n",
+                    counted(left, "step"), left == 1 ? "it" : "them");
   context.out.print_text(table.to_string() + damage + note);
   return {};
 }

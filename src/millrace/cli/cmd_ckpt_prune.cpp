@@ -70,8 +70,7 @@ Status prune(const Place& place, const checkpoint::StepInfo* root_has, const Pru
 
 void check_prune(const PruneArgs& args) {
   const checkpoint::KeepRules& rules = args.rules;
-  if (rules.last == 0 && rules.best == 0 && args.older_than_days <= 0 && rules.quota_bytes == 0 &&
-      !rules.drop_left)
+  if (rules.last == 0 && rules.best == 0 && args.older_than_days <= 0 && rules.quota_bytes == 0 && !rules.drop_left)
     throw CLI::ValidationError("--keep-last",
                                "say what stays: --keep-last, --keep-best, --older-than, --quota or --left-behind");
   if (rules.best > 0 && rules.monitor.empty())

@@ -86,10 +86,10 @@ std::string prepare_text(const prepare::PrepareReport& report) {
       "time           {}, {}, {} per CPU second\n"
       "stages         {}\n",
       format_count(part.documents), format_count(part.tokens), bytes_a_token, format_count(part.counts.empty),
-      format_count(part.counts.rejected), format_count(part.counts.duplicates), format_count(part.counts.filtered), format_bytes(part.input_bytes),
-      format_bytes(report.output_bytes), counted(shards, "shard"), format_count(report.shards_reused),
-      counted(part.counts.invalid_utf8, "sequence"), format_duration(report.seconds),
-      format_rate(per_second(part.input_bytes, report.seconds)),
+      format_count(part.counts.rejected), format_count(part.counts.duplicates), format_count(part.counts.filtered),
+      format_bytes(part.input_bytes), format_bytes(report.output_bytes), counted(shards, "shard"),
+      format_count(report.shards_reused), counted(part.counts.invalid_utf8, "sequence"),
+      format_duration(report.seconds), format_rate(per_second(part.input_bytes, report.seconds)),
       format_bytes(static_cast<int64_t>(per_second(part.input_bytes, report.cpu_seconds))), stages_text(report));
 }
 
@@ -184,9 +184,8 @@ void add_output_flags(CLI::App& app, PrepareArgs& args) {
 
 // The choice of documents.
 void add_selection_flags(CLI::App& app, prepare::PrepareOptions& options) {
-  app.add_flag(
-      "--strip", options.shards.rules.strip,
-      "Remove white space at a document's ends, as Python's str.strip()");
+  app.add_flag("--strip", options.shards.rules.strip,
+               "Remove white space at a document's ends, as Python's str.strip()");
   add_keep_empty_flag(app, options.shards.rules.keep_empty);
   app.add_flag("--strict", options.shards.rules.strict_utf8, "Make invalid UTF-8 an error, instead of replacing it");
   add_choice_flag(

@@ -153,7 +153,8 @@ void add_memory_flags(CLI::App& app, MemoryFlags& args) {
                   parse_size);
   add_parsed_flag(app, "--overhead", args.overhead_bytes, "SIZE",
                   "Context, NCCL buffers, fragmentation (default: 2GiB)", parse_size);
-  app.add_option("--measured", args.measured, "A batch, its peak of allocated memory and, if known, of reserved; three batches or more")
+  app.add_option("--measured", args.measured,
+                 "A batch, its peak of allocated memory and, if known, of reserved; three batches or more")
       ->option_text("BATCH:SIZE[:SIZE]");
 }
 

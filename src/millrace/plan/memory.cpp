@@ -15,9 +15,9 @@ namespace millrace::plan {
 
 namespace {
 
-constexpr size_t kLeastOfLine = 3;    // points that show that they lie on one line
-constexpr double kBend = 1.05;        // the last rise over the line's: above it the points bend upwards
-constexpr double kMuchBetter = 3;     // a residual without the smallest batches, before these count as another line's
+constexpr size_t kLeastOfLine = 3;  // points that show that they lie on one line
+constexpr double kBend = 1.05;      // the last rise over the line's: above it the points bend upwards
+constexpr double kMuchBetter = 3;   // a residual without the smallest batches, before these count as another line's
 constexpr double kClearlyAbove = 0.005;  // of the largest peak
 
 struct Line {
@@ -130,11 +130,11 @@ std::string_view bound_text(Bound bound) {
 
 void explain_points(MemoryModel& model) {
   for (const auto& [point, bound] : model.points) {
-    model.why.terms.push_back({fmt::format("peak at batch {}", point.batch), Range::point(point.gib), "GiB",
-                               std::string(bound_text(bound))});
+    model.why.terms.push_back(
+        {fmt::format("peak at batch {}", point.batch), Range::point(point.gib), "GiB", std::string(bound_text(bound))});
     if (point.reserved_gib)
-      model.why.terms.push_back({fmt::format("reserved at batch {}", point.batch), Range::point(*point.reserved_gib),
-                                 "GiB", "measured"});
+      model.why.terms.push_back(
+          {fmt::format("reserved at batch {}", point.batch), Range::point(*point.reserved_gib), "GiB", "measured"});
   }
 }
 
@@ -224,7 +224,8 @@ Result<MemoryModel> calibrate(const MemoryModel& prior, std::span<const Measured
   model.per_sample_gib = Range::point(line.slope);
   model.fixed_gib = {line.fixed - 2 * line.residual, line.fixed + 2 * line.residual};
   model.why.formulas.emplace_back(
-      "peak = max(the optimizer's step, fixed + per_sample x batch); fixed, per_sample = least squares of the points on "
+      "peak = max(the optimizer's step, fixed + per_sample x batch); fixed, per_sample = least squares of the points "
+      "on "
       "the second line, fixed within 2 residuals");
   if (const auto reserved = reserve_line(points, line.slope)) {
     model.ends = std::pair{*reserved, MemoryLine{line.fixed, line.slope}};
@@ -253,9 +254,8 @@ Result<BatchPlan> plan_batch(const MemoryModel& model, double usable_gib) {
     return fail(ErrorCode::kInvalidArgument,
                 "a sample that takes no memory cannot be: give its size (--per-sample 1GiB)");
   BatchPlan plan{.usable_gib = usable_gib, .why = model.why};
-  const auto [steep, flat] =
-      model.ends.value_or(std::pair{MemoryLine{model.fixed_gib.high, model.per_sample_gib.high},
-                                    MemoryLine{model.fixed_gib.low, model.per_sample_gib.low}});
+  const auto [steep, flat] = model.ends.value_or(std::pair{MemoryLine{model.fixed_gib.high, model.per_sample_gib.high},
+                                                           MemoryLine{model.fixed_gib.low, model.per_sample_gib.low}});
   const auto fits = [&](double memory_gib) {
     const double room = memory_gib - model.overhead_gib;
     if (room < model.floor_gib) return std::pair{int64_t{0}, int64_t{0}};
@@ -277,11 +277,12 @@ Result<BatchPlan> plan_batch(const MemoryModel& model, double usable_gib) {
                 plan.max_high, model.per_sample_gib.low * 1024, kMaxBatch);
   }
   if (model.known_to && plan.max_high > *model.known_to) {
-    return fail(ErrorCode::kInvalidArgument,
-                "the measured points cannot tell what more than {} samples take, and more fit: small batches are bound by "
-                "the optimizer's step, larger ones by activations, and at least three must lie on the second line. "
-                "Measure batches that fill about a quarter, a half and three quarters of the memory",
-                *model.known_to);
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "the measured points cannot tell what more than {} samples take, and more fit: small batches are bound by "
+        "the optimizer's step, larger ones by activations, and at least three must lie on the second line. "
+        "Measure batches that fill about a quarter, a half and three quarters of the memory",
+        *model.known_to);
   }
   for (const LevelName& each : kLevels) {
     const auto [low, high] = fits(usable_gib * each.utilisation);

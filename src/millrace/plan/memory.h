@@ -99,13 +99,13 @@ struct PresetOptions {
 // of the model that are missing: the message names all of them).
 [[nodiscard]] Result<MemoryModel> preset_model(const PresetOptions& options);
 
-// `prior` fitted to measured peaks; only its overhead stays. The peak is the larger of two lines: that of the optimizer's
-// step, which is flat, and that of the activations. The points of the larger batches that lie on one line give the
-// second; three at least, else there is no answer beyond the largest batch that was measured (`known_to`). Reserved
-// peaks give a pessimistic end: the allocator's reserve grows faster than what is allocated, so its last rise counts.
-// One batch size alone shifts the `fixed` of a prior with per_sample_gib. Errors: invalid_argument (nothing measured;
-// one batch size and no such prior; a reserve below what is allocated; memory that does not grow with the batch, or so
-// fast that `fixed` is negative).
+// `prior` fitted to measured peaks; only its overhead stays. The peak is the larger of two lines: that of the
+// optimizer's step, which is flat, and that of the activations. The points of the larger batches that lie on one line
+// give the second; three at least, else there is no answer beyond the largest batch that was measured (`known_to`).
+// Reserved peaks give a pessimistic end: the allocator's reserve grows faster than what is allocated, so its last rise
+// counts. One batch size alone shifts the `fixed` of a prior with per_sample_gib. Errors: invalid_argument (nothing
+// measured; one batch size and no such prior; a reserve below what is allocated; memory that does not grow with the
+// batch, or so fast that `fixed` is negative).
 [[nodiscard]] Result<MemoryModel> calibrate(const MemoryModel& prior, std::span<const Measured> points);
 
 struct Level {

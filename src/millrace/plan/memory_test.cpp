@@ -227,8 +227,8 @@ TEST(PlanBatch, MeasuredPointsDecide) {
   EXPECT_FALSE(calibrate(groot_guide_model(), {}));
 }
 
-// Peaks of allocated and reserved memory on an H200: 1.07 B parameters, bf16 autocast, AdamW, sequence 1,024, vocabulary
-// 128,256.
+// Peaks of allocated and reserved memory on an H200: 1.07 B parameters, bf16 autocast, AdamW, sequence 1,024,
+// vocabulary 128,256.
 const std::vector<Measured> kH200{{1, 20.1, 22.1}, {2, 20.6, 23.1},  {4, 27.1, 29.9},
                                   {8, 40.1, 44.3}, {12, 53.2, 61.9}, {16, 66.2, 85.3}};
 
@@ -243,8 +243,8 @@ std::vector<Measured> h200(std::initializer_list<int64_t> chosen, bool reserved 
 
 TEST(PlanBatch, ThePeakIsTheLargerOfTwoLines) {
   const double usable = find_gpu("h200")->memory_mib.value / 1024;
-  for (const auto& points : {h200({1, 2, 4, 8, 12, 16}), h200({1, 4, 8, 16}), h200({2, 4, 8, 12, 16}),
-                             h200({4, 8, 16}), h200({1, 8, 12, 16})}) {
+  for (const auto& points : {h200({1, 2, 4, 8, 12, 16}), h200({1, 4, 8, 16}), h200({2, 4, 8, 12, 16}), h200({4, 8, 16}),
+                             h200({1, 8, 12, 16})}) {
     const auto model = calibrate({.overhead_gib = 2}, points);
     ASSERT_TRUE(model) << model.error().to_string();
     EXPECT_EQ(model->known_to, std::nullopt) << points.size();

@@ -256,7 +256,7 @@ class Splitter {
   SplitFiles& files_;
   const std::stop_token stop_;
   Progress& progress_;
-  int64_t input_ = 0;        // its number
+  int64_t input_ = 0;  // its number
   bool is_table_ = false;
   int64_t input_begin_ = 0;  // of the texts laid end to end
   int64_t file_bytes_ = 0;   // of the input, before the chunk

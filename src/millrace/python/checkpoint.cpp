@@ -111,11 +111,13 @@ LineEntry line_after(const std::string& attempt, int64_t step, const std::option
 
 void register_line(nb::module_& m) {
   using checkpoint::LineWalk;
-  m.def("list_step_names", &list_step_names, nb::arg("root"),
-        "The steps that have a folder, ascending: (step, whether it is committed, the attempts that have files there).");
-  m.def("line_after", &line_after, nb::arg("attempt"), nb::arg("step"), nb::arg("line").none(), nb::arg("names"),
-        "What a save after this commit continues, [(attempt, step)]; `line`: what the commit itself continued, None: it "
-        "does not say, and `names` of list_step_names decide.");
+  m.def(
+      "list_step_names", &list_step_names, nb::arg("root"),
+      "The steps that have a folder, ascending: (step, whether it is committed, the attempts that have files there).");
+  m.def(
+      "line_after", &line_after, nb::arg("attempt"), nb::arg("step"), nb::arg("line").none(), nb::arg("names"),
+      "What a save after this commit continues, [(attempt, step)]; `line`: what the commit itself continued, None: it "
+      "does not say, and `names` of list_step_names decide.");
   nb::class_<LineWalk>(m, "LineWalk",
                        "Goes through the steps of the newest line, the newest first: next() gives a step, and one of "
                        "read(), damaged() and gone() says what its manifest is.")
@@ -475,7 +477,8 @@ void register_checkpoint(nb::module_& m) {
       "copied.");
   m.def("list_steps", &list_steps, nb::arg("root"),
         "Committed steps, ascending: step, attempt, world_size, tensors, bytes, committed (Unix seconds), line "
-        "([(attempt, step)] that the commit continues, or None), left_behind, damage (str or None), newer (whether a newer version wrote it).");
+        "([(attempt, step)] that the commit continues, or None), left_behind, damage (str or None), newer (whether a "
+        "newer version wrote it).");
   m.def(
       "list_step_numbers",
       [](const std::string& root) {

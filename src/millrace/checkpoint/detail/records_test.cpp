@@ -130,9 +130,12 @@ TEST(Records, WrongContentIsCorruptionWithTheReason) {
   const auto ancestor = [](const char* attempt, int64_t step) {
     return nlohmann::json{{"attempt", attempt}, {"step", step}};
   };
-  EXPECT_THAT(manifest_says("/line", {ancestor("x", 1)}), HasSubstr("ancestor 0: 'x' is not the name of an attempt"));
-  EXPECT_THAT(manifest_says("/line", {ancestor("r0-a", 1LL << 60)}), HasSubstr("not in the order of steps"));
-  EXPECT_THAT(manifest_says("/line", {ancestor("r0-a", 2), ancestor("r1-a", 2)}), HasSubstr("ancestor 1: is not in"));
+  EXPECT_THAT(manifest_says("/line", nlohmann::json::array({ancestor("x", 1)})),
+              HasSubstr("ancestor 0: 'x' is not the name of an attempt"));
+  EXPECT_THAT(manifest_says("/line", nlohmann::json::array({ancestor("r0-a", 1LL << 60)})),
+              HasSubstr("not in the order of steps"));
+  EXPECT_THAT(manifest_says("/line", nlohmann::json::array({ancestor("r0-a", 2), ancestor("r1-a", 2)})),
+              HasSubstr("ancestor 1: is not in"));
 }
 
 TEST(Keys, NamesAreExactlyThose) {

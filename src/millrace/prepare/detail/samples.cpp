@@ -183,7 +183,8 @@ Status SampleEncoder::encode(Batch& batch) {
       return done;
     }
     batch.bytes.resize(bytes_before);
-    batch.dropped.push_back({.document = at.document, .rejected = formats::LeftOut{at.offset, at.line, done.error().message()}});
+    batch.dropped.push_back(
+        {.document = at.document, .rejected = formats::LeftOut{at.offset, at.line, done.error().message()}});
   }
   if (slice.ends_chunk()) drop_empties_before(slice.last);
   if (slice.ends_chunk() && slice.chunk->left_out) {
