@@ -116,7 +116,7 @@ TEST(LineWalk, TiersCountTogether) {
       ElementsAre(550, 500));
 }
 
-struct Run {
+struct Folder {
   Location root = memory_root();
   // A process that has restored `line` and saves `steps`.
   void saves(const std::string& attempt, std::optional<Lineage> line, const std::vector<int64_t>& steps,
@@ -127,7 +127,8 @@ struct Run {
   }
   std::vector<int64_t> left() const {
     std::vector<int64_t> steps;
-    for (const StepInfo& info : list_steps(root).value()) {
+    const auto listed = list_steps(root).value();
+    for (const StepInfo& info : listed) {
       if (info.is_left) steps.push_back(info.step);
     }
     return steps;
@@ -135,11 +136,12 @@ struct Run {
 };
 
 TEST(Lineage, ManifestsNameWhatTheyContinue) {
-  const Run run;
+  const Folder run;
   run.saves(kA, Lineage{}, {500, 600, 700});
   run.saves(kB, Lineage{{kA, 500}}, {550, 600, 650});
   std::map<int64_t, Lineage> lines;
-  for (const StepInfo& info : list_steps(run.root).value()) lines[info.step] = info.line.value();
+  const auto listed = list_steps(run.root).value();
+  for (const StepInfo& info : listed) lines[info.step] = info.line.value();
   EXPECT_THAT(lines[500], IsEmpty());
   EXPECT_THAT(lines[700], ElementsAre(Ancestor{kA, 600}));
   EXPECT_THAT(lines[550], ElementsAre(Ancestor{kA, 500}));
@@ -150,14 +152,14 @@ TEST(Lineage, ManifestsNameWhatTheyContinue) {
 }
 
 TEST(Lineage, ASaverThatIsToldNothingSaysNothing) {
-  const Run run;
+  const Folder run;
   run.saves(kA, std::nullopt, {1, 2});
   EXPECT_EQ(list_steps(run.root).value()[1].line, std::nullopt);
   EXPECT_THAT(run.left(), IsEmpty());
 }
 
 TEST(Lineage, RetentionCountsStepsThatWereLeftApart) {
-  const Run run;
+  const Folder run;
   run.saves(kA, Lineage{}, {500, 600, 700}, {.last = 3});
   run.saves(kB, Lineage{{kA, 500}}, {550, 600}, {.last = 3});
   EXPECT_THAT(committed_steps(run.root), ElementsAre(500, 550, 600, 700));
@@ -169,16 +171,16 @@ TEST(Lineage, RetentionCountsStepsThatWereLeftApart) {
 
 // Left steps are no newest, no best and no every; they go first above the quota.
 TEST(Lineage, TheRulesOfStepsThatWereLeft) {
-  constexpr std::chrono::sys_time<std::chrono::nanoseconds> kNow{std::chrono::hours(1000)};
+  constexpr std::chrono::sys_time<std::chrono::nanoseconds> kToday{std::chrono::hours(1000)};
   std::vector<StepInfo> steps;
   for (const int64_t step : {500, 550, 600, 650, 700}) {
     StepInfo& info = steps.emplace_back();
-    info = {.step = step, .bytes = 10, .metrics = {{"loss", static_cast<double>(1000 - step)}}, .committed = kNow};
+    info = {.step = step, .bytes = 10, .metrics = {{"loss", static_cast<double>(1000 - step)}}, .committed = kToday};
     info.is_left = step == 600 || step == 700;
   }
   const auto stay = [&](const KeepRules& rules) {
     std::vector<int64_t> kept;
-    const auto verdicts = judge_steps(steps, rules, kNow);
+    const auto verdicts = judge_steps(steps, rules, kToday);
     for (size_t i = 0; i < steps.size(); ++i) {
       if (verdicts[i].stays) kept.push_back(steps[i].step);
     }
@@ -196,7 +198,7 @@ TEST(Lineage, TheRulesOfStepsThatWereLeft) {
 
 // A program that only adds steps: among its steps the greatest counts, in whatever order they come.
 TEST(Lineage, ImportsCountByTheirSteps) {
-  const Run run;
+  const Folder run;
   run.saves(make_equal_attempt(run.root).value(), std::nullopt, {1000});
   run.saves(make_equal_attempt(run.root).value(), std::nullopt, {500});
   const auto steps = list_steps(run.root).value();
@@ -208,7 +210,7 @@ TEST(Lineage, ImportsCountByTheirSteps) {
 TEST(LineWalk, FollowsARandomHistory) {
   std::mt19937_64 random(test_seed());
   for (int round = 0; round < 20; ++round) {
-    const Run run;
+    const Folder run;
     std::vector<std::pair<int64_t, Lineage>> line;  // steps, and what a save after them continues
     for (int attempt = 0; attempt < 6; ++attempt) {
       const std::string name = "r000" + std::to_string(attempt) + "-x";
@@ -226,7 +228,8 @@ TEST(LineWalk, FollowsARandomHistory) {
     }
     std::vector<int64_t> expected, found;
     for (const auto& [step, lineage] : line) expected.push_back(step);
-    for (const StepInfo& info : list_steps(run.root).value()) {
+    const auto listed = list_steps(run.root).value();
+    for (const StepInfo& info : listed) {
       if (!info.is_left) found.push_back(info.step);
     }
     EXPECT_EQ(found, expected) << "round " << round;
