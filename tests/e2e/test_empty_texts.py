@@ -83,7 +83,8 @@ def test_the_count_follows_from_the_inputs(millrace: Millrace, tokenizer: Path, 
 
 def test_only_blanks(millrace: Millrace, tokenizer: Path, tmp_path: Path):
     (tmp_path / "a.txt").write_text("\n \n\t\n")
-    assert "document" in millrace.fails("prepare", "a.txt", "--tokenizer", tokenizer, "--out", "out")
+    refused = millrace("prepare", "a.txt", "--tokenizer", tokenizer, "--out", "out", status=1)
+    assert "3 without text" in refused.out and "nothing to train on" in refused.err
     ids, report = ids_of(millrace, "a.txt", "kept", "--keep-empty")
     assert (len(ids), report["empty"]) == (3, 0)
 

@@ -4,6 +4,7 @@ memory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -137,7 +138,10 @@ def misfits(values: Value, dtype: str, target: str) -> int:
         if wanted.is_floating_point or wanted.is_complex:
             became = part.to(wanted)
             became = became if became.dtype.itemsize > 1 else became.float()  # fp8 knows no isfinite
-            count += int((~became.isfinite() & part.isfinite()).sum())
+            changed = became.isfinite() != part.isfinite()
+            if wanted.itemsize == 1:  # PyTorch 2.13 makes the largest fp8 of what is larger
+                changed |= part.abs() > _largest_that_rounds_to(wanted)
+            count += int(changed.sum())
             continue
         # With NumPy: torch compares no unsigned integers of more than 8 bits.
         plain = (part.double() if part.is_floating_point() else part).numpy()
@@ -145,6 +149,11 @@ def misfits(values: Value, dtype: str, target: str) -> int:
             became_whole = plain.astype(_NUMPY_DTYPES[target])
             count += int((became_whole.astype(plain.dtype) != plain).sum())
     return count
+
+
+def _largest_that_rounds_to(dtype: torch.dtype) -> float:
+    limits = torch.finfo(dtype)
+    return float(limits.max + 2.0 ** math.floor(math.log2(limits.max)) * limits.eps / 2)
 
 
 def misfit_text(step: int, found: list[str]) -> str:

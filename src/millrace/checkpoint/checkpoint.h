@@ -230,7 +230,7 @@ struct StepInfo {
   // for `step`, `is_left` and `attempt`, which is the newest that has files there, if any.
   std::optional<Error> damage;
 };
-// Sets `is_left` of each of `steps`, which ascend; of several tiers put together a step comes once for each tier.
+// Sets `is_left` of each of `steps`, in any order; of several tiers put together a step comes once for each tier.
 void mark_left(std::span<StepInfo> steps);
 // The newest good step of the newest line; nullptr: none. REQUIRES: mark_left.
 const StepInfo* newest_step(std::span<const StepInfo> steps);

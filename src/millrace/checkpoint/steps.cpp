@@ -209,23 +209,21 @@ void mark_left(std::span<StepInfo> steps) {
   for (const StepInfo& info : steps)
     names.push_back({info.step, true, info.attempt.empty() ? std::vector<std::string>() : std::vector{info.attempt}});
   // Of several commits of one step the newest counts.
-  const auto of_step = [&](int64_t step) {
-    const StepInfo* newest = nullptr;
-    for (const StepInfo& info : steps) {
-      if (info.step != step || info.damage) continue;
-      if (newest == nullptr || *restart_of(info.attempt) > *restart_of(newest->attempt)) newest = &info;
-    }
-    return newest;
-  };
+  std::map<int64_t, const StepInfo*> newest_of;
+  for (const StepInfo& info : steps) {
+    if (info.damage) continue;
+    const StepInfo*& newest = newest_of[info.step];
+    if (newest == nullptr || *restart_of(info.attempt) > *restart_of(newest->attempt)) newest = &info;
+  }
   std::map<int64_t, std::string> line;
   LineWalk walk(names);
   while (const auto step = walk.next()) {
-    const StepInfo* const info = of_step(*step);
-    if (info == nullptr) {
+    const auto found = newest_of.find(*step);
+    if (found == newest_of.end()) {
       line.emplace(*step, "");
       walk.damaged();
-    } else if (walk.read(info->attempt, info->line)) {
-      line.emplace(*step, info->attempt);
+    } else if (walk.read(found->second->attempt, found->second->line)) {
+      line.emplace(*step, found->second->attempt);
     }
   }
   for (StepInfo& info : steps) {
