@@ -30,7 +30,7 @@ MemoryModel groot_guide_model() {
                      {"overhead", Range::point(model.overhead_gib), "GiB", kSource}};
   model.why.notes.emplace_back(
       "the guide's constants are GR00T's, and its 5 GiB are weights alone: full fine-tuning with AdamW needs 16 to 18 "
-      "bytes a parameter besides (--preset full-adamw); measure two batches and give them with --measured");
+      "bytes a parameter besides (--preset full-adamw); measure three batches and give them with --measured");
   return model;
 }
 

@@ -216,7 +216,7 @@ Result<MemoryModel> preset_model(const PresetOptions& options) {
   why.terms.push_back({"per_sample", model.per_sample_gib, "GiB", options.per_sample_gib ? kGiven : "by the formula"});
   why.terms.push_back({"fixed", model.fixed_gib, "GiB", "by the formula"});
   why.notes.emplace_back(
-      "no peak was measured: run two batch sizes for some steps and give their peaks with --measured");
+      "no peak was measured: run three batch sizes for some steps and give their peaks with --measured");
   return model;
 }
 
