@@ -27,6 +27,9 @@ class Late:
     def takes(self, value):
         return isinstance(value, torch.Tensor) and self.is_taken(value)
 
+    def block(self, size):
+        return torch.empty(size, dtype=torch.uint8)
+
     def begin(self, target, value):
         assert target.shape == row_major(value).shape and target.dtype == torch.uint8
         self.queue.append((target, value))

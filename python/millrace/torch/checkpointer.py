@@ -639,11 +639,12 @@ class Checkpointer:
 
         def plan() -> None:
             opened = self._open_step(commit)
-            restorer = Restorer(opened, self._rank, strict)
+            restorer = Restorer(opened, self._rank, strict, None if share else self._copies)
             restorer.plan(state, only)
             planned.append((opened, restorer))
             if not share:
                 restorer.load(restorer.targets, self._threads)
+                restorer.load_devices(self._threads)
 
         if failure := self._on_all_ranks(commit, plan):
             return failure

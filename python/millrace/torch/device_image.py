@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a GPU into the image of a checkpoint, which is the file: one copy, by a side stream."""
+"""Between a GPU and pinned memory, by a side stream: into the image of a checkpoint, which is the file, and back."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ class ImageCopies(Protocol):
     def takes(self, value: Value) -> bool:
         """Whether the value is in a device's memory."""
 
+    def block(self, size: int) -> torch.Tensor:
+        """Memory of the host that copies run from and to: uint8 [size]."""
+
     def begin(self, target: torch.Tensor, value: torch.Tensor) -> None:
-        """Begins a copy of the elements, row by row, behind what was asked of the device so far. target: uint8
-        [bytes]."""
+        """Begins a copy of the elements, row by row, behind what was asked of the device so far. One of the two is on a
+        device. target: uint8 [bytes]."""
 
     def ticket(self) -> Ticket:
         """Of the copies that were begun since the last one."""
@@ -62,8 +65,11 @@ class CudaImageCopies:
     def takes(self, value: Value) -> bool:
         return isinstance(value, torch.Tensor) and value.device.type == "cuda"
 
+    def block(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
     def begin(self, target: torch.Tensor, value: torch.Tensor) -> None:
-        device = value.device
+        device = target.device if value.device.type == "cpu" else value.device
         if device not in self._streams:
             self._streams[device] = torch.cuda.Stream(device)
         stream = self._streams[device]

@@ -15,7 +15,10 @@ import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
+from . import device_load
 from . import state as tree
+from .device_image import ImageCopies
+from .device_load import DeviceTarget
 from .named_optimizer import NamedOptimizer
 from .share import Target
 from .state import Index, Node, Path, PerRank, format_path
@@ -49,13 +52,17 @@ class _RoomLike:
 class Restorer:
     """Restores one checkpoint into one state, once."""
 
-    def __init__(self, checkpoint: Any, rank: int, strict: bool) -> None:
+    def __init__(self, checkpoint: Any, rank: int, strict: bool, copies: ImageCopies | None = None) -> None:
+        """copies: for tensors of devices, which are then loaded by load_devices(); None: they come through memory of
+        the host, at the end."""
+        self._copies = copies
         self._checkpoint = checkpoint
         self._rank = rank
         self._strict = strict
         self._stored: dict[str, tuple[str, tuple[int, ...]]] = checkpoint.tensors
         self._rank_nodes: dict[str, Node] | None = None
         self.targets: list[Target] = []  # after plan(): what is to be read
+        self._device_targets: list[DeviceTarget] = []
         self._rooms: dict[int, str] = {}  # storage address -> the name that is loaded straight into it
         self._filled: dict[tuple[Any, ...], tuple[str, Path]] = {}  # by identity: what tied tensors are loaded from
         self._alive: list[Value] = []  # so that no address is used twice
@@ -139,6 +146,13 @@ class Restorer:
     def load(self, targets: list[Target], threads: int) -> None:
         """Reads and verifies all bytes of `targets`."""
         self._checkpoint.load([target[:4] for target in targets], threads=threads)
+
+    def load_devices(self, threads: int) -> None:
+        """The same for what is on a device."""
+        if self._copies is not None:
+            device_load.load(
+                self._device_targets, self._copies, lambda entries: self._checkpoint.load(entries, threads=threads)
+            )
 
     def finish(self) -> None:
         """Gives every object its state. What load_state_dict of an object raises passes through."""
@@ -317,11 +331,24 @@ class Restorer:
             self._problem(
                 f"differs: {format_path(first[1])} and {format_path(path)} are one tensor here, and two as stored"
             )
-        elif first[1] is path:
+        elif first[1] is path and not self._goes_to_device(name, box, dtype):
             room = self._room(name, box, dtype, path)
             self.targets.append(Target(name, box.offset, box.shape, address(room), int(room.nbytes), box.holders))
             self._alive.append(room)
         return live
+
+    def _goes_to_device(self, name: str, box: Box, dtype: str) -> bool:
+        """Whether the box is loaded straight into the memory of a device."""
+        local = box.local
+        if self._copies is None or box.dtype != dtype or not self._copies.takes(local):
+            return False
+        assert isinstance(local, torch.Tensor)
+        if not local.is_contiguous() or local.is_conj() or local.is_neg():
+            return False
+        if self._rooms.setdefault(storage_address(local), name) != name:
+            return False
+        self._device_targets.append(DeviceTarget(name, box.offset, local.detach()))
+        return True
 
     def _room(self, name: str, box: Box, dtype: str, path: Path) -> Value:
         """Where to load: the live memory itself, or memory that is copied into it at the end."""

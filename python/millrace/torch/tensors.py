@@ -119,10 +119,16 @@ def new_value(dtype: str, shape: tuple[int, ...], *, array: bool) -> Value:
 
 
 def new_like(parameter: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """Room for a tensor that belongs to `parameter`, sharded as it is; None when it need not be sharded."""
-    if not is_dtensor(parameter) or tuple(parameter.shape) != shape or dtype not in _TORCH_DTYPES:
+    """Room for a tensor that belongs to `parameter`: sharded as it is, and on its device; None when any memory will
+    do."""
+    if tuple(parameter.shape) != shape or dtype not in _TORCH_DTYPES:
         return None
-    return torch.empty_like(parameter, dtype=_TORCH_DTYPES[dtype])
+    if is_dtensor(parameter):
+        return torch.empty_like(parameter, dtype=_TORCH_DTYPES[dtype])
+    # Of another dtype it is cast by load_state_dict() of the optimizer, and small ones may belong on the CPU ("step").
+    if parameter.is_cpu or parameter.dim() == 0 or _TORCH_DTYPES[dtype] is not parameter.dtype:
+        return None
+    return torch.empty(shape, dtype=parameter.dtype, device=parameter.device)
 
 
 def misfits(values: Value, dtype: str, target: str) -> int:
