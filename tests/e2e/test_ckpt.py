@@ -78,7 +78,9 @@ def test_tiers(millrace: Millrace, tmp_path: Path):
     assert [step["step"] for step in millrace("ckpt", "ls", near, "--json").objects("checkpoint")] == [4, 5]
 
 
-def save_steps(folder: Path, steps: dict[int, dict[str, list[float]]], metrics: Sequence[float] = (), attempt: str = "") -> Path:
+def save_steps(
+    folder: Path, steps: dict[int, dict[str, list[float]]], metrics: Sequence[float] = (), attempt: str = ""
+) -> Path:
     core = pytest.importorskip("millrace._core", reason="the Python package writes the checkpoints")
     saver = core.Saver(str(folder), attempt=attempt or core.make_attempt(str(folder)))
     for at, (step, tensors) in enumerate(steps.items()):
