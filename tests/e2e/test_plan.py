@@ -61,7 +61,7 @@ def test_no_model_no_answer(millrace: Millrace):
     asked = millrace.fails("plan", "batch", "--gpu", "l40s", status=2)
     assert "--parameters" in asked and "--measured" in asked and "--preset groot-guide" in asked
     assert "--vocabulary" in millrace.fails("plan", "batch", "--gpu", "l40s", "--parameters", "3B", status=2)
-    assert "second batch size" in millrace.fails("plan", "batch", "--gpu", "l40s", "--measured", "8:21GiB", status=2)
+    assert "three batch sizes" in millrace.fails("plan", "batch", "--gpu", "l40s", "--measured", "8:21GiB", status=2)
     assert "together" in millrace.fails("plan", "batch", "--gpu", "l40s", "--fixed", "9GiB", status=2)
     given = ["--fixed", "9GiB", "--per-sample", "2GiB", "--memory", "31GiB"]
     assert millrace("plan", "batch", *given, "--json").object("plan_batch")["max_low"] == 10

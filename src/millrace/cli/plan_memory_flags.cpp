@@ -42,7 +42,7 @@ bool same_batch(const std::vector<plan::Measured>& points) {
 void check_given(const MemoryFlags& args) {
   const bool measured = !args.points.empty() && (!same_batch(args.points) || args.per_sample_bytes > 0);
   if (measured || (args.fixed_bytes >= 0 && args.per_sample_bytes > 0)) return;
-  const char* what = !args.points.empty() ? "a second batch size is required, or --per-sample"
+  const char* what = !args.points.empty() ? "three batch sizes are required, or --per-sample"
                      : args.fixed_bytes >= 0 || args.per_sample_bytes > 0
                          ? "--fixed and --per-sample are required together"
                          : "what the model takes is required";
