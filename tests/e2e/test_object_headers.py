@@ -142,10 +142,12 @@ def test_python_has_them_too(cloud: Millrace, s3, bucket: str, tmp_path: Path, m
         mr.cp(f"s3://{bucket}/x", f"s3://{bucket}/y", headers={"X-Other": "a"})
 
 
-def test_the_type_of_a_file_is_that_of_aws_s3_cp(cloud: Millrace, s3, bucket: str, tmp_path: Path):
-    """Which asks Python's mimetypes. Known endings, coded ones, upper case, and names without one."""
+def test_the_type_of_a_file_is_that_of_aws_s3_cp(cloud: Millrace, s3, bucket: str, tmp_path: Path, seeded):
+    """Which asks Python's mimetypes. Known endings (other ones each time: each is three requests), coded ones, upper case,
+    and names without one."""
     table = mimetypes.MimeTypes(filenames=())
-    endings = [*table.types_map[True], *table.suffix_map, ".gz", ".Z", ".json.gz", ".tar.bz2", ".JSON", ".Txt.xz", ""]
+    known = seeded.sample([*table.types_map[True], *table.suffix_map], 30)
+    endings = [*known, ".gz", ".Z", ".json.gz", ".tar.bz2", ".JSON", ".Txt.xz", ""]
     names = {f"{i:03}{ending}": ending for i, ending in enumerate(endings)} | {".json": "", "a.b.html": ".html"}
     (tmp_path / "src").mkdir()
     for name in names:
