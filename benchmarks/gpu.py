@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feeding and saving a GPU, each beside a floor that is measured in the same run. Under three minutes.
 
-    python benchmarks/gpu.py [--part feed|save] [--json FILE] [--folder DIR]
+    python benchmarks/gpu.py [--part feed|save|early] [--json FILE] [--folder DIR]
 
 feed: a training step of about 6.5 ms takes batches of 3 MB (16 rows of 8,192 ids: ids, labels, positions, int64).
   bare          one batch that lies on the device already: the floor
@@ -16,7 +16,9 @@ save: parameters and AdamW state of linear layers (--gigabytes) into a folder.
   disk          as many bytes by O_DIRECT from four threads, and fsync: the floor of "durable"
   millrace      Checkpointer(reserve=bytes): how long save() stops training, until it is durable, and restore()
   torch.save    to a file, and fsync
-What is restored is held against what was saved, to the bit.
+What is restored is held against what was saved, to the bit. Then a training saves at every third step, and its saves
+return before their copies are done: how long each stops it, beside steps without one. --saves many of a small model
+are restored and held against copies that were made at the moment of each save.
 
 Needs torch with a CUDA device, and millrace.
 """
@@ -255,6 +257,24 @@ def write_direct(path: Path, size: int) -> float:
     return seconds
 
 
+def read_direct(path: Path) -> float:
+    """Seconds for the file's whole blocks by O_DIRECT, by eight threads."""
+    block = 16 << 20
+    local = threading.local()
+
+    def read(number: int) -> None:
+        if not hasattr(local, "memory"):
+            local.memory = mmap.mmap(-1, block)
+        os.preadv(descriptor, [local.memory], number * block)
+
+    begun = time.perf_counter()
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(read, range(path.stat().st_size // block)))
+    os.close(descriptor)
+    return time.perf_counter() - begun
+
+
 def save(folder: Path, gigabytes: float) -> dict[str, Any]:
     side = 4096
     layers = max(1, round(gigabytes * 1e9 / (side * side * 4 * 3)))
@@ -292,9 +312,11 @@ def save(folder: Path, gigabytes: float) -> dict[str, Any]:
             stops.append(time.perf_counter() - begun)
             saved.wait()
             durables.append(time.perf_counter() - begun)
+        file = next((folder / "run").glob("step-*4/*/rank-*"))
+        read = statistics.median(read_direct(file) for _ in range(3))
         expected = [t.detach().clone() for t in tensors]
         restores = []
-        for _ in range(2):
+        for _ in range(3):
             with torch.no_grad():
                 for t in tensors:
                     t.zero_()
@@ -305,6 +327,15 @@ def save(folder: Path, gigabytes: float) -> dict[str, Any]:
             restores.append(time.perf_counter() - begun)
             now = [*model.parameters(), *(v for s in optim.state.values() for v in s.values())]
             assert all(torch.equal(a.detach(), b) for a, b in zip(now, expected, strict=True))
+    # As a process that starts: an optimizer that has no state yet.
+    fresh = torch.optim.AdamW(model.parameters())
+    with mr.torch.Checkpointer(folder / "run") as checkpointer:
+        begun = time.perf_counter()
+        assert checkpointer.restore({**state, "optim": fresh}) == 4
+        torch.cuda.synchronize()
+        restore_fresh = time.perf_counter() - begun
+    now = [*model.parameters(), *(v for s in fresh.state.values() for v in s.values())]
+    assert all(torch.equal(a.detach(), b) for a, b in zip(now, expected, strict=True))
     begun = time.perf_counter()
     torch.save({"model": model.state_dict(), "optim": optim.state_dict()}, folder / "plain.pt")
     with open(folder / "plain.pt", "rb+") as file:
@@ -320,14 +351,94 @@ def save(folder: Path, gigabytes: float) -> dict[str, Any]:
         "durable_s": statistics.median(durables[1:]),
         "durable_to_disk": statistics.median(durables[1:]) / disk,
         "restore_first_s": restores[0],
-        "restore_s": restores[1],
+        "restore_s": statistics.median(restores[1:]),
+        "restore_fresh_s": restore_fresh,
+        "read_s": read,
+        "restore_to_read": statistics.median(restores[1:]) / max(read, copy),
         "torch_save_s": plain,
     }
 
 
+def early_stops(folder: Path, gigabytes: float) -> dict[str, Any]:
+    """How long saves stop a training whose forward and backward last longer than the copies."""
+    side, batch = 4096, 8192
+    layers = max(1, round(gigabytes * 1e9 / (side * side * 4 * 3)))
+    model = torch.nn.Sequential(*(torch.nn.Linear(side, side, device="cuda") for _ in range(layers)))
+    optim = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    x = torch.randn(batch, side, device="cuda")
+
+    def step() -> None:
+        optim.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model(x).square().mean()
+        loss.backward()
+        optim.step()
+
+    stops, steps, beside, durables = [], [], [], []
+    with mr.torch.Checkpointer(folder / "early", keep_last=1, reserve=int(gigabytes * 1.1e9)) as checkpointer:
+        time.sleep(0.5 + gigabytes / 2)
+        for number in range(1, 8):
+            for turn in range(3):
+                torch.cuda.synchronize()
+                begun = time.perf_counter()
+                if turn == 0:
+                    saved = checkpointer.save(number, {"model": model, "optim": optim})
+                    stops.append(time.perf_counter() - begun)
+                step()
+                torch.cuda.synchronize()
+                (beside if turn == 0 else steps).append(time.perf_counter() - begun)
+                if turn == 0:
+                    saved.wait()
+                    durables.append(time.perf_counter() - begun)
+        refused = checkpointer._deferral.refused
+    return {
+        "refused": refused,
+        "stop_s": statistics.median(stops[3:]),
+        "first_stops_s": stops[:3],
+        "step_s": statistics.median(steps[6:]),
+        "step_with_save_s": statistics.median(beside[3:]),
+        "durable_s": statistics.median(durables[3:]),
+    }
+
+
+def early_equal(folder: Path, saves: int) -> dict[str, Any]:
+    """Saves of a training that goes on, held against what was there at the moment of each."""
+    small = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.BatchNorm1d(256), torch.nn.Linear(256, 256)).cuda()
+    optim = torch.optim.AdamW(small.parameters(), lr=0.01)
+    data = torch.randn(64, 256, device="cuda")
+    expected = []
+
+    def all_of_it() -> list[torch.Tensor]:
+        state = [v for s in optim.state.values() for v in s.values()]
+        return [*small.state_dict().values(), *state]
+
+    returned_early = 0
+    with mr.torch.Checkpointer(folder / "many") as checkpointer:
+        for number in range(saves):
+            expected.append([t.detach().clone() for t in all_of_it()])
+            checkpointer.save(number, {"model": small, "optim": optim})
+            returned_early += bool(checkpointer._deferral._pending)
+            for _ in range(3):
+                optim.zero_grad()
+                small(data + torch.randn_like(data)).square().mean().backward()
+                optim.step()
+    with mr.torch.Checkpointer(folder / "many") as checkpointer:
+        for number in range(1, saves):  # the optimizer has no state before its first step
+            assert checkpointer.restore({"model": small, "optim": optim}, number) == number
+            for now, then in zip(all_of_it(), expected[number], strict=True):
+                assert torch.equal(now.cpu(), then.cpu()), number
+    return {"equal_saves": saves - 1, "of_them_early": returned_early}
+
+
+def early(folder: Path, gigabytes: float, saves: int) -> dict[str, Any]:
+    """Saves whose copies run beside the next forward and backward."""
+    return early_stops(folder, gigabytes) | early_equal(folder, saves)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["feed", "save"], action="append")
+    parser.add_argument("--part", choices=["feed", "save", "early"], action="append")
+    parser.add_argument("--saves", type=int, default=300)
     parser.add_argument("--gigabytes", type=float, default=3.2)
     parser.add_argument("--folder", type=Path, help="where files are made and removed; default: the temporary folder")
     parser.add_argument("--json", type=Path)
@@ -342,8 +453,13 @@ def main() -> int:
     }
     folder = Path(tempfile.mkdtemp(prefix="millrace-gpu-", dir=args.folder))
     try:
-        for part in args.part or ["feed", "save"]:
-            result[part] = feed(folder) if part == "feed" else save(folder, args.gigabytes)
+        parts = {
+            "feed": lambda: feed(folder),
+            "save": lambda: save(folder, args.gigabytes),
+            "early": lambda: early(folder, args.gigabytes, args.saves),
+        }
+        for part in args.part or parts:
+            result[part] = parts[part]()
             print(json.dumps({part: result[part]}, indent=1), flush=True)
             if args.json:
                 args.json.write_text(json.dumps(result, indent=1))

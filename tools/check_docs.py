@@ -13,8 +13,6 @@ LIMIT = 120
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 CODE_SPAN = re.compile(r"`[^`\n]*`")
 CELL_BORDER = re.compile(r"(?<!\\)\|")
-# The changelog grows a line at a time from many hands.
-ANY_LENGTH = {"CHANGELOG.md"}
 
 
 def pages() -> list[pathlib.Path]:
@@ -82,7 +80,7 @@ def problems(page: pathlib.Path):
         if is_row and columns and cells(line) != columns:
             yield number, f"{cells(line) - 1} cells in a table of {columns - 1} columns"
         columns = (columns or cells(line)) if is_row else 0
-        if not is_row and len(line) >= LIMIT and page.name not in ANY_LENGTH:
+        if not is_row and len(line) >= LIMIT:
             yield number, f"{len(line)} characters"
         for problem in dead_links(page, line):
             yield number, problem

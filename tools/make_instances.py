@@ -27,6 +27,8 @@ GPUS = {
     ("v100", 16384): "v100-16gb",
     ("v100", 32768): "v100-32gb",
 }
+# Types that Karpenter's page does not list. p6e-gb200: a share of an UltraServer (source "ec2-page" of sources.csv).
+MORE = ["p6e-gb200.36xlarge,144,983040,4,nvidia,gb200,16,22500,1600000,arm64"]
 
 
 def rows(page: str):
@@ -49,7 +51,7 @@ def rows(page: str):
 
 def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as file:
-        found = sorted(rows(file.read()), key=lambda row: row.split(",")[0])
+        found = sorted([*rows(file.read()), *MORE], key=lambda row: row.split(",")[0])
     print(f"# Written by tools/make_instances.py from karpenter-provider-aws {sys.argv[2]}; do not edit.")
     print(HEAD, *found, sep="\n")
 

@@ -147,7 +147,7 @@ class ChatShard:
         Writes the shard, which must not be there, and its index; is empty afterwards. Raises FileExistsError.
         """
 
-def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, tokenizer: str | os.PathLike[str], out: str | os.PathLike[str], task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str | None = None, text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, json_as_text: bool = False, max_invalid: float = 0.001, replace: bool = False, dry_run: bool = False, strip: bool = False) -> PrepareResult:
+def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, tokenizer: str | os.PathLike[str], out: str | os.PathLike[str], task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str | None = None, text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, json_as_text: bool = False, max_invalid: float = 0.001, replace: bool = False, dry_run: bool = False, strip: bool = False, keep_empty: bool = False) -> PrepareResult:
     """
     Tokenises raw text into shards; the same as `millrace prepare`.
 
@@ -168,7 +168,9 @@ def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
         chat: 'chatml', 'llama-3' or 'llama-2' (documents='jsonl'): each line is a conversation, written through this
             template with loss_mask.npy; refuse_control_text makes the template's marks in a message an error.
         bos, eos: tokens to put around every document beside what the post-processor adds.
-        strip: take white space from both ends of a document, as str.strip(); what is empty then is left out.
+        strip: take white space from both ends of a document, as str.strip().
+        keep_empty: take texts that are empty or only white space; without it they are no documents, in any format,
+            and `empty` of the result counts them.
         strict: ill-formed UTF-8 is an error, instead of being replaced by U+FFFD.
         on_error: 'fail', or 'skip': leave the document out and write it to SHARD.rejected.jsonl; more than
             max_errors of a task fail it all the same.
@@ -189,11 +191,11 @@ def finish(out: str | os.PathLike[str]) -> FinishResult:
     Joins the part records of all tasks into manifest.json. Raises FileNotFoundError naming the missing parts.
     """
 
-def split(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, out: str | os.PathLike[str], parts: int, documents: str = 'line', text_field: str = 'text', validation: float = 0.0, seed: int = 0, max_document_bytes: int = 67108864, json_as_text: bool = False, max_invalid: float = 0.001, replace: bool = False, dry_run: bool = False) -> list[SplitPart]:
+def split(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, out: str | os.PathLike[str], parts: int, documents: str = 'line', text_field: str = 'text', validation: float = 0.0, seed: int = 0, max_document_bytes: int = 67108864, json_as_text: bool = False, max_invalid: float = 0.001, replace: bool = False, dry_run: bool = False, keep_empty: bool = False) -> list[SplitPart]:
     """
     Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace split`.
 
-    `validation` is the share of the documents, chosen by the hash of their text and `seed`, that goes to a file of its own. `replace` writes parts again that are there with other content, instead of raising FileExistsError; the rest as in prepare.
+    `validation` is the share of the documents, chosen by the hash of their text and `seed`, that goes to a file of its own. `replace` writes parts again that are there with other content, instead of raising FileExistsError; rows of a table without text are left out unless `keep_empty`; the rest as in prepare.
     """
 
 class DatasetReader:
@@ -286,9 +288,37 @@ class TensorFile:
     def load(self, targets: Sequence[tuple[str, Sequence[int], Sequence[int], int]], threads: int = 0) -> None:
         """Fills (name, offset, shape, data_ptr). Verifies no hash."""
 
-def make_attempt(root: str, nonce: str = '') -> str:
+def list_step_names(root: str) -> list[tuple[int, bool, list[str]]]:
     """
-    The name of a new attempt below `root`; one rank makes it and tells the others, or all make the same with a nonce that they agree on.
+    The steps that have a folder, ascending: (step, whether it is committed, the attempts that have files there).
+    """
+
+def line_after(attempt: str, step: int, line: Sequence[tuple[str, int]] | None, names: Sequence[tuple[int, bool, Sequence[str]]]) -> list[tuple[str, int]]:
+    """
+    What a save after this commit continues, [(attempt, step)]; `line`: what the commit itself continued, None: it does not say, and `names` of list_step_names decide.
+    """
+
+class LineWalk:
+    """
+    Goes through the steps of the newest line, the newest first: next() gives a step, and one of read(), damaged() and gone() says what its manifest is.
+    """
+
+    def __init__(self, names: Sequence[tuple[int, bool, Sequence[str]]]) -> None:
+        """names: of list_step_names, of all tiers one after the other."""
+
+    def next(self) -> int | None:
+        """The step to look at; None when there are no more."""
+
+    def read(self, attempt: str, line: Sequence[tuple[str, int]] | None) -> bool:
+        """Whether the step is the next of the line."""
+
+    def damaged(self) -> None: ...
+
+    def gone(self) -> None: ...
+
+def make_attempt(root: str, nonce: str = '', newer: bool = True) -> str:
+    """
+    The name of a new attempt below `root`; one rank makes it and tells the others, or all make the same with a nonce that they agree on. newer=False: as new as the newest, for a program that is no training.
     """
 
 def assign_writers(bytes: Sequence[int], world_size: int) -> list[int]:
@@ -301,7 +331,7 @@ def copy_step(sources: Sequence[str], target: str, step: int, rank: int | None =
 
 def list_steps(root: str) -> list[StepInfo]:
     """
-    Committed steps, ascending: step, attempt, world_size, tensors, bytes, committed (Unix seconds), damage (str or None), newer (whether a newer version wrote it).
+    Committed steps, ascending: step, attempt, world_size, tensors, bytes, committed (Unix seconds), line ([(attempt, step)] that the commit continues, or None), left_behind, damage (str or None), newer (whether a newer version wrote it).
     """
 
 def list_step_numbers(root: str) -> list[int]:
@@ -361,6 +391,11 @@ class Saver:
     def commit(self, step: int, state: str) -> None:
         """Rank 0: commits a step whose parts were all saved by save_part()."""
 
+    def continue_from(self, line: Sequence[tuple[str, int]] | None) -> None:
+        """
+        What the next save continues: [(attempt, step)], the oldest first; None: unknown.
+        """
+
     def metrics(self) -> dict[str, float]: ...
 
     def close(self) -> None:
@@ -379,6 +414,10 @@ class Checkpoint:
 
     @property
     def attempt(self) -> str: ...
+
+    @property
+    def line(self) -> list[tuple[str, int]] | None:
+        """What the commit continues, [(attempt, step)]; None: it does not say."""
 
     @property
     def world_size(self) -> int: ...
@@ -409,7 +448,7 @@ class Checkpoint:
     def verify(self, threads: int = 0) -> None:
         """Reads and checks everything. Raises CorruptionError."""
 
-def cp(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = [], follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> TransferResult:
+def cp(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = [], follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040, headers: Mapping[str, str] = {}, metadata: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None) -> TransferResult:
     """
     Copies an object, or what is below a folder with recursive=True; the same as `millrace cp`.
 
@@ -420,12 +459,15 @@ def cp(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recurs
         posix: owner, mode and times go along.
         records: keep hashes below .millrace/ at the target.
         memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.
+        headers: Content-Type, Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires of
+            objects in s3://, instead of the source's, or of the type by a file's name.
+        metadata, tags: user metadata and tags of objects in s3://, instead of the source's; {}: none.
     Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...
     Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single
         files fail the rest is copied first.
     """
 
-def mv(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = [], posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> TransferResult:
+def mv(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = [], posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040, headers: Mapping[str, str] = {}, metadata: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None) -> TransferResult:
     """
     cp, then removes from the source what is at the target, unless it changed meanwhile; the same as
     `millrace mv`.
@@ -433,12 +475,12 @@ def mv(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recurs
     Args, returns, raises: as cp, and removed_files. A file that failed stays, links do too.
     """
 
-def sync(source: str | os.PathLike[str], target: str | os.PathLike[str], *, filters: Sequence[str] = [], delete: bool = False, max_delete: int | None = None, compare: str = 'usual', follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040) -> TransferResult:
+def sync(source: str | os.PathLike[str], target: str | os.PathLike[str], *, filters: Sequence[str] = [], delete: bool = False, max_delete: int | None = None, compare: str = 'usual', follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040, headers: Mapping[str, str] = {}, metadata: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None) -> TransferResult:
     """
     Makes `target` hold the files of `source`, moving only what differs; the same as `millrace sync`.
 
     Args:
-        filters, follow_links, posix, records, memory_bytes: as of cp.
+        filters, follow_links, posix, records, memory_bytes, headers, metadata, tags: as of cp.
         delete: at the end, delete from the target what the source does not have; never after an error, nor when
             the source has no files.
         max_delete: delete no file when there would be more than this.
@@ -567,7 +609,7 @@ class ObjectReader:
 class ObjectWriter:
     """An object that is being written; use millrace.fsspec."""
 
-    def __init__(self, url: str) -> None: ...
+    def __init__(self, url: str, exclusive: bool = False) -> None: ...
 
     def append(self, data: bytes | bytearray | memoryview) -> None: ...
 

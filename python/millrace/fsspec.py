@@ -9,63 +9,31 @@ Millrace's own URLs, with or without the protocol in front: `fsspec.filesystem("
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import itertools
+import os
+from glob import has_magic
 from typing import Any
 
 import fsspec
+from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.compression import compr
+from fsspec.core import get_compression
 from fsspec.spec import AbstractFileSystem
 
 from millrace import _core
+from millrace._object_writer import BufferedObjectWriter, CompressedWriter, ObjectWriter, TextWriter
 from millrace.io import BUFFER_BYTES, ObjectFile
 from millrace.results import ListEntry
 
 
-class _ObjectWriter(io.RawIOBase):
-    """Appends. The object becomes visible when the file is closed without an exception."""
-
-    def __init__(self, url: str):
-        super().__init__()
-        self._writer = _core.ObjectWriter(url)
-        self._written = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._written
-
-    def write(self, data) -> int:
-        view = memoryview(data).cast("B")
-        if len(view):
-            self._writer.append(view)
-        self._written += len(view)
-        return len(view)
-
-    def discard(self) -> None:
-        if not self.closed:
-            self._writer.discard()
-            super().close()
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            self._writer.commit()
-
-
-class _BufferedWriter(io.BufferedWriter):
-    """A `with` block that ends with an exception leaves no object."""
-
-    def __exit__(self, kind, *rest) -> None:
-        if kind is not None:
-            self.raw.discard()  # type: ignore[attr-defined]
-            return
-        super().__exit__(kind, *rest)
-
-    def __del__(self) -> None:
-        # A file that was not closed is not known to be whole.
-        self.raw.discard()  # type: ignore[attr-defined]
+def _directory(path: str) -> str | None:
+    """The path of a file system that a name without our protocol means; None: it is on a service."""
+    if path.startswith("file://"):
+        return path.removeprefix("file://")
+    return None if "://" in path else path
 
 
 class MillraceFileSystem(AbstractFileSystem):
@@ -135,12 +103,43 @@ class MillraceFileSystem(AbstractFileSystem):
     def modified(self, path):
         return datetime.datetime.fromtimestamp(self.info(path)["mtime"], tz=datetime.UTC)
 
-    def _open(self, path, mode="rb", block_size=None, **_):
+    def open(self, path, mode="rb", block_size=None, cache_options=None, compression=None, **options):
+        """Opens an object as a file.
+
+        Args:
+            mode: "rb", "wb", "xb" (only where there is nothing yet), or those of text.
+        Raises: FileNotFoundError, FileExistsError ("xb"), NotImplementedError (another mode).
+        """
+        if "w" not in mode and "x" not in mode:
+            return super().open(path, mode, block_size, cache_options, compression, **options)
+        binary = "".join(letter for letter in mode if letter not in "bt") + "b"
+        text = {name: options.pop(name) for name in ("encoding", "errors", "newline") if name in options}
+        file = super().open(path, binary, block_size, cache_options, **options)
+        codec = get_compression(path, compression)
+        if codec is not None:
+            file = CompressedWriter(compr[codec](file, mode="w"), file)
+        return file if "b" in mode else TextWriter(file, **text)
+
+    def _open(self, path, mode="rb", block_size=None, autocommit=True, **_):
         if mode == "rb":
             return io.BufferedReader(ObjectFile(path), BUFFER_BYTES)
-        if mode == "wb":
-            return _BufferedWriter(_ObjectWriter(path), 1 << 20)
+        if mode in ("wb", "xb"):
+            return BufferedObjectWriter(ObjectWriter(path, mode == "xb", autocommit), 1 << 20)
         raise NotImplementedError(f"mode {mode!r}: objects are read whole or in parts, and written from the beginning")
+
+    def pipe_file(self, path, value, mode="overwrite", **options):
+        with self.open(path, "xb" if mode == "create" else "wb", **options) as file:
+            file.write(value)
+
+    def put_file(self, lpath, rpath, callback=DEFAULT_CALLBACK, mode="overwrite", **options):
+        if os.path.isdir(lpath):
+            self.makedirs(rpath, exist_ok=True)
+            return
+        with open(lpath, "rb") as source, self.open(rpath, "xb" if mode == "create" else "wb", **options) as target:
+            callback.set_size(os.fstat(source.fileno()).st_size)
+            while data := source.read(self.blocksize):
+                target.write(data)
+                callback.relative_update(len(data))
 
     def cat_file(self, path, start=None, end=None, **_):
         file = ObjectFile(self._strip_protocol(path))
@@ -171,23 +170,59 @@ class MillraceFileSystem(AbstractFileSystem):
         return content
 
     def cp_file(self, path1, path2, **_):
-        _core.cp(self._strip_protocol(path1), self._strip_protocol(path2), records=False)
+        """Copies one object to exactly that name. Of a folder, makes only the folder (fsspec's `copy` names what is in
+        it)."""
+        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        folder = _directory(path2)
+        if folder is not None and os.path.isdir(folder) and not self.isdir(path1):
+            raise IsADirectoryError(path2)
+        try:
+            _core.cp(path1, path2, records=False)
+        except (ValueError, FileNotFoundError):
+            if not self.isdir(path1):
+                raise
+            self.makedirs(path2, exist_ok=True)
 
     def rm_file(self, path):
         _core.rm(self._strip_protocol(path))
 
     def rm(self, path, recursive=False, maxdepth=None):
+        """Removes objects, and with `recursive` folders with all that is in them, also directories of a file system."""
         for each in path if isinstance(path, list) else [path]:
-            _core.rm(self._strip_protocol(each), recursive=recursive)
+            name = self._strip_protocol(each)
+            if has_magic(name) and not self.exists(name):
+                self.rm(self.expand_path(name), recursive)
+                continue
+            folder = _directory(name)
+            is_directory = folder is not None and os.path.isdir(folder) and not os.path.islink(folder)
+            if not recursive or not is_directory:
+                _core.rm(name, recursive=recursive)
+                continue
+            with contextlib.suppress(FileNotFoundError):  # there are only directories
+                _core.rm(name, recursive=True)
+            for inner, _, _ in os.walk(folder, topdown=False):
+                os.rmdir(inner)
 
     def created(self, path):
         raise NotImplementedError("storages keep no time of creation")
 
     def mkdir(self, path, create_parents=True, **_):
-        """No effect: folders appear with their content."""
+        """Makes a directory of a file system. Elsewhere folders appear with their content, and it has no effect."""
+        folder = _directory(self._strip_protocol(path))
+        if folder is not None:
+            (os.makedirs if create_parents else os.mkdir)(folder)
 
     def makedirs(self, path, exist_ok=False):
-        """No effect: folders appear with their content."""
+        """As `mkdir`, with what lies above it."""
+        folder = _directory(self._strip_protocol(path))
+        if folder is not None:
+            os.makedirs(folder, exist_ok=exist_ok)
+
+    def rmdir(self, path):
+        """Removes an empty directory of a file system. Elsewhere it has no effect."""
+        folder = _directory(self._strip_protocol(path))
+        if folder is not None:
+            os.rmdir(folder)
 
 
 def use_for_s3() -> None:

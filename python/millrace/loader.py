@@ -7,12 +7,13 @@ import json
 import logging
 import operator
 import os
+import sys
 import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NoReturn, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +86,19 @@ class Source:
 open_loaders: weakref.WeakSet[Passes[Any]] = weakref.WeakSet()
 
 
+def _refuse_in_workers(kind: str) -> None:
+    """Raises in one of several workers of torch's DataLoader, where each would give every batch."""
+    data = sys.modules.get("torch.utils.data")  # whoever is a worker has imported it
+    info = None if data is None else data.get_worker_info()
+    if info is None or info.num_workers < 2:
+        return
+    raise RuntimeError(
+        f"{kind}: this is worker {info.id} of {info.num_workers} of a DataLoader, and each of them would give every "
+        "batch. Open the loader outside of the workers and give the DataLoader "
+        "mr.torch.as_iterable(loader), whose workers share the batches; or iterate over the loader itself"
+    )
+
+
 class BatchIterator(Iterator[B]):
     """The result of iter(loader). Its first next() begins the pass."""
 
@@ -110,7 +124,13 @@ class Passes(ABC, Generic[B]):
     A pass is `epochs` epochs; of a mixture it ends by the stop rule. The first `for` continues from the loader's position: its start, behind a loaded state,
     or behind batches that next(loader) gave. Each further `for` begins the next pass, even when the one before it was
     left early. An endless loader (`epochs=None`) continues.
+
+    Opening and iterating raise RuntimeError in one of several workers of torch's DataLoader: see mr.torch.as_iterable.
     """
+
+    def __new__(cls, *_args: Any, **_options: Any) -> Self:
+        _refuse_in_workers(cls.__name__)
+        return super().__new__(cls)
 
     def __init__(self, reader: _core.BatchReader, epochs: int | None, is_endless: bool) -> None:
         self._reader = reader
@@ -309,6 +329,7 @@ class Passes(ABC, Generic[B]):
         return self._reader.state_behind(*place)
 
     def _next(self) -> B:
+        _refuse_in_workers(type(self).__name__)
         asked = time.perf_counter()
         try:
             batch = self._take()

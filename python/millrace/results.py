@@ -11,6 +11,7 @@ class DocumentCounts(TypedDict):
     rejected: int
     duplicates: int
     filtered: int
+    empty: int
 
 
 class ShardResult(TypedDict):
@@ -102,6 +103,7 @@ class TransferResult(TypedDict):
     deleted_bytes: int
     extra_files: int
     removed_files: int
+    made_folders: int
     passed: int
     refused: int
     retries: int
@@ -216,6 +218,8 @@ class StepInfo(TypedDict):
     bytes: int
     metrics: dict[str, float]
     committed: float
+    line: list[tuple[str, int]] | None
+    left_behind: bool
     damage: str | None
     newer: bool
 

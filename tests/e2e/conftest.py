@@ -44,7 +44,7 @@ class Ran:
 
     def objects(self, kind: str | None = None) -> list[dict]:
         """The lines of --json, each checked against docs/cli.md; only those of one type when `kind` is given."""
-        found = [json.loads(line) for line in self.out.splitlines()]
+        found = [json.loads(line) for line in self.out.split("\n") if line]
         for each in found:
             required, optional = DOCUMENTED[each["type"]]
             keys = set(each) - {"type"}

@@ -53,8 +53,8 @@ def test_verify(millrace: Millrace, root: Path):
 
 def test_tiers(millrace: Millrace, tmp_path: Path):
     one = {"w": [1.0, 2.0]}
-    near = save_steps(tmp_path / "near", {2: one, 3: one, 4: one, 5: one})
-    far = save_steps(tmp_path / "far", {1: one, 2: one, 3: one})
+    near = save_steps(tmp_path / "near", {2: one, 3: one, 4: one, 5: one}, attempt="r0000-a")
+    far = save_steps(tmp_path / "far", {1: one, 2: one, 3: one}, attempt="r0000-a")
     (far / "step-000000000002/manifest.json").write_text("{}")
     listed = millrace("ckpt", "ls", far, "--tier", near, "--json").objects("checkpoint")
     places = {each["step"]: [(tier["url"], tier["ok"]) for tier in each["tiers"]] for each in listed}
@@ -78,9 +78,11 @@ def test_tiers(millrace: Millrace, tmp_path: Path):
     assert [step["step"] for step in millrace("ckpt", "ls", near, "--json").objects("checkpoint")] == [4, 5]
 
 
-def save_steps(folder: Path, steps: dict[int, dict[str, list[float]]], metrics: Sequence[float] = ()) -> Path:
+def save_steps(
+    folder: Path, steps: dict[int, dict[str, list[float]]], metrics: Sequence[float] = (), attempt: str = ""
+) -> Path:
     core = pytest.importorskip("millrace._core", reason="the Python package writes the checkpoints")
-    saver = core.Saver(str(folder), attempt=core.make_attempt(str(folder)))
+    saver = core.Saver(str(folder), attempt=attempt or core.make_attempt(str(folder)))
     for at, (step, tensors) in enumerate(steps.items()):
         arrays = {name: array.array("f", values) for name, values in tensors.items()}
         entries = [(name, "F32", [len(a)], [0], [len(a)], a.buffer_info()[0]) for name, a in arrays.items()]

@@ -28,7 +28,9 @@ def guide(name: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.11", "3.11.1", "3.12", "3.13"])
+@pytest.mark.parametrize(
+    "version", ["3.8", "3.9", "3.10", "3.11", "3.11.1", "3.12", "3.13", "3.14", "3.15.1", "3.16.3", "3.17"]
+)
 def test_what_new_writes_is_clean(millrace: Millrace, tmp_path: Path, version: str):
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC)
@@ -100,6 +102,35 @@ def test_the_smallest_file_is_warned_of_what_matters(millrace: Millrace, tmp_pat
     assert (gpus["PC48"], gpus["PC53"]) == ("warning", "warning")
 
 
+def test_a_file_is_for_the_newest_version_unless_told_otherwise(millrace: Millrace, tmp_path: Path):
+    """Amazon Linux 2 and AWS Batch went with 3.16, what is new of 3.13 to 3.16 is known."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(MINIMAL.replace("alinux2023", "alinux2"))
+    ran = millrace("cluster", "lint", file, "--json", status=3)
+    assert "alinux2 went with 3.16 (2026-08-20); this is for 3.16.3" in {one["message"] for one in ran.objects("lint")}
+    millrace("cluster", "lint", file, "--pcluster", "3.15.1")
+
+    new = MINIMAL.replace("alinux2023", "ubuntu2404").replace(
+        "      MinCount: 0\n",
+        "      MinCount: 0\n      LaunchTemplateOverrides: {LaunchTemplateId: lt-0123456789abcdef0, Version: 1}\n",
+    )
+    new = new.replace("  InstanceType: t3.micro\n", "  InstanceType: t3.small\n  SharedStorageType: Efs\n"
+                      "  SharedStorageEfsSettings: {Encrypted: true}\n")  # fmt: skip
+    new += "DevSettings:\n  EfaInterfaceType: efa\n  Timeouts: {ComputeInstanceInfoTimeout: 120}\n"
+    file.write_text(new + "  AmiSearchFilters: {NamePrefix: mine}\n")
+    millrace("cluster", "lint", file)
+    ran = millrace("cluster", "lint", file, "--pcluster", "3.12", "--json", status=3)
+    gone = {(one["rule"], one["message"].split()[0]) for one in ran.objects("lint") if one["severity"] == "error"}
+    assert gone == {
+        ("PC05", "ubuntu2404"),
+        ("PC06", "LaunchTemplateOverrides"),
+        ("PC06", "SharedStorageEfsSettings"),
+        ("PC06", "EfaInterfaceType"),
+        ("PC06", "ComputeInstanceInfoTimeout"),
+        ("PC06", "NamePrefix"),
+    }
+
+
 def test_facts_and_scripts_are_held_against_the_file(millrace: Millrace, tmp_path: Path):
     spec, facts, script = tmp_path / "spec.yaml", tmp_path / "facts.yaml", tmp_path / "job.sbatch"
     spec.write_text(SPEC)
@@ -117,6 +148,6 @@ def test_facts_and_scripts_are_held_against_the_file(millrace: Millrace, tmp_pat
 
 def test_rules_explain_themselves(millrace: Millrace):
     assert "Each card of each node" in millrace("cluster", "lint", "--explain", "pc26").out
-    assert len(millrace("cluster", "lint", "--rules", "--json").objects("rule")) >= 66
+    assert len(millrace("cluster", "lint", "--rules", "--json").objects("rule")) >= 74
     assert "no rule" in millrace.fails("cluster", "lint", "--explain", "PC99")
     assert "required" in millrace.fails("cluster", "lint", status=2)

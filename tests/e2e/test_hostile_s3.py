@@ -314,3 +314,29 @@ def test_ctrl_c_ends_a_file_of_python_while_a_server_is_silent(millrace, hostile
         assert "KeyboardInterrupt" in err, err
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize("silent_from", ["the first request", "the listing of uploads", "the upload"])
+def test_a_large_copy_waits_for_a_silent_server_once(millrace, hostile, tmp_path, silent_from):
+    """Each question that goes unanswered takes the timeout; a copy that went on to the next one took it twice."""
+
+    def behave(connection: socket.socket, head: bytes) -> None:
+        line = head.split(b"\r\n")[0]
+        answered = silent_from != "the first request" and line.startswith(b"HEAD")
+        answered |= silent_from == "the upload" and b"uploads=" in line and line.startswith(b"GET")
+        if not answered:
+            silent(connection, head)
+        if line.startswith(b"HEAD"):
+            answer(connection, b"", status="404 Not Found")
+        else:
+            answer(connection, b"<ListMultipartUploadsResult></ListMultipartUploadsResult>")
+
+    server = hostile(behave)
+    (tmp_path / "large").write_bytes(b"x" * (20 << 20))
+    ran = millrace("cp", "large", "s3://bucket/k", "--timeout", 2, status=1)
+    assert "no byte moved" in ran.err
+    unanswered = [head.split(b"\r\n")[0] for head in server.heads]
+    questions = {(line.split()[0], line.split()[1].split(b"=")[0]) for line in unanswered}
+    # One that had an answer, or the last one: nothing is asked behind the question that had none.
+    asked = {"the first request": 1, "the listing of uploads": 2, "the upload": 3}[silent_from]
+    assert len(questions) == asked, questions

@@ -278,7 +278,8 @@ def test_mistakes_are_told_before_anything_moves(linked: Callable[..., Linked], 
     (tmp_path / "empty").mkdir()
     assert "belongs to a link" in millrace.fails("link", "add", link.directory / "below", link.url)
     assert "no directory" in millrace.fails("link", "add", tmp_path / "missing", link.url)
-    for mistake in ("s3:/bucket/data", "bucket/data", tmp_path / "missing"):
+    assert "takes two slashes" in millrace.fails("link", "add", tmp_path / "empty", "s3:/bucket/data")
+    for mistake in ("bucket/data", tmp_path / "missing"):
         told = millrace.fails("link", "add", tmp_path / "empty", mistake)
         assert "neither a URL (s3://bucket/prefix) nor a directory" in told
     other = tmp_path / "other"

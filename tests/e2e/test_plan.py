@@ -37,12 +37,31 @@ def test_batch_is_calibrated_by_measured_points(millrace: Millrace):
     )
 
 
+def test_batches_that_cannot_tell_give_no_answer(millrace: Millrace):
+    """Peaks on an H200: batch 1 is bound by the optimizer's step."""
+    peaks = {1: (20.11, 22.1), 2: (20.6, 23.1), 4: (27.12, 29.9), 8: (40.1, 44.3), 12: (53.2, 61.9), 16: (66.2, 85.3)}
+
+    def measured(*batches: int) -> list[str]:
+        flags = [("--measured", f"{batch}:{peaks[batch][0]}GiB:{peaks[batch][1]}GiB") for batch in batches]
+        return ["plan", "batch", "--gpu", "h200", *(text for pair in flags for text in pair)]
+
+    refused = millrace.fails("plan", "batch", "--gpu", "h200", "--measured", "1:20.11GiB", "--measured", "4:27.12GiB")
+    assert "more than 4 samples" in refused and "three quarters" in refused
+    assert "cannot tell" in millrace.fails(*measured(1, 2, 4))
+    answer = millrace(*measured(*peaks), "--json").object("plan_batch")
+    assert (answer["max_low"], answer["max_high"]) == (25, 38)
+    assert [point["line"] for point in answer["measured"]] == ["step"] + ["activations"] * 5
+    assert "BATCH:ALLOCATED:RESERVED" in millrace.fails(
+        "plan", "batch", "--gpu", "h200", "--measured", "4:30GiB:20GiB", "--measured", "8:40GiB:50GiB"
+    )
+
+
 def test_no_model_no_answer(millrace: Millrace):
     """Another model's constants are not used, and missing facts are named."""
     asked = millrace.fails("plan", "batch", "--gpu", "l40s", status=2)
     assert "--parameters" in asked and "--measured" in asked and "--preset groot-guide" in asked
     assert "--vocabulary" in millrace.fails("plan", "batch", "--gpu", "l40s", "--parameters", "3B", status=2)
-    assert "second batch size" in millrace.fails("plan", "batch", "--gpu", "l40s", "--measured", "8:21GiB", status=2)
+    assert "three batch sizes" in millrace.fails("plan", "batch", "--gpu", "l40s", "--measured", "8:21GiB", status=2)
     assert "together" in millrace.fails("plan", "batch", "--gpu", "l40s", "--fixed", "9GiB", status=2)
     given = ["--fixed", "9GiB", "--per-sample", "2GiB", "--memory", "31GiB"]
     assert millrace("plan", "batch", *given, "--json").object("plan_batch")["max_low"] == 10

@@ -164,3 +164,51 @@ def test_cat(millrace: Millrace, foreign: Path):
     text = millrace("shards", "cat", foreign).out
     assert "\x1b" not in text and "sample003" in text and f"{len(expected_ids(TEXTS[0]))} ids" in text
     assert "there are 4" in millrace.fails("shards", "cat", foreign, "--sample", 4)
+
+
+def tar_with(path: Path, members: list[tuple[str, bytes | tuple[bytes, str]]]) -> None:
+    """Files, and links as (type, target)."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            if isinstance(content, tuple):
+                member.type, member.linkname = content
+                archive.addfile(member)
+            else:
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+
+
+def test_a_field_with_capital_letters_is_taken_by_every_verb(millrace: Millrace, tmp_path: Path):
+    ids = json.dumps([1, 2, 3]).encode()
+    tar_with(
+        tmp_path / "a.tar", [("x.Token_IDs.JSON", ids), ("x.TXT", b"one"), ("y.token_ids.json", ids), ("y.Txt", b"two")]
+    )
+    assert millrace("shards", "check", "a.tar", "--json").object("shard_check")["ok"]
+    assert millrace("shards", "index", "a.tar", "--json").object("index")["tokens"] == 6
+    cat = millrace("shards", "cat", "a.tar", "--json").objects("sample")
+    assert [(each["ids"], each["text"]) for each in cat] == [([1, 2, 3], "one"), ([1, 2, 3], "two")]
+    assert millrace("shards", "ls", "a.tar", "--json").object("shard")["samples"] == 2
+
+
+def test_links_are_counted(millrace: Millrace, tmp_path: Path):
+    """They hold no data: a sample of links is missing."""
+    text = b"a text"
+    members: list = [
+        ("a.txt", text),
+        ("b.txt", (tarfile.LNKTYPE, "a.txt")),
+        ("c.txt", (tarfile.SYMTYPE, "a.txt")),
+        ("d.txt", text),
+    ]
+    tar_with(tmp_path / "a.tar", members)
+    ran = millrace("shards", "check", "a.tar", "--json")
+    assert (ran.object("shard_check")["samples"], ran.object("shard_check")["links"]) == (2, 2)
+    assert ran.object("check_summary")["links"] == 2
+    built = millrace("shards", "index", "a.tar", "--json").object("index")
+    assert (built["samples"], built["links"]) == (2, 2)
+    ran = millrace("shards", "check", "a.tar", "--json")  # with the index
+    assert (ran.object("shard_check")["index"], ran.object("check_summary")["links"]) == (True, 2)
+    assert "2 links in the archives hold no data" in millrace("shards", "check", "a.tar").out
+    tar_with(tmp_path / "b.tar", [("a.txt", text)])
+    assert millrace("shards", "index", "b.tar", "--json").object("index")["links"] == 0
+    assert "link" not in millrace("shards", "check", "b.tar").out

@@ -416,3 +416,66 @@ def test_standard_input_becomes_an_object(millrace, tmp_path):
     assert os.listdir(tmp_path / "there") == ["file"]
     os.close(reading)
     os.close(writing)
+
+
+def folders(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_dir() and ".millrace" not in path.parts}
+
+
+def test_empty_directories_are_kept(millrace: Millrace, tree: dict, tmp_path: Path):
+    for name in ("e1", "d/e2/e3", "out/e4"):
+        (tmp_path / "src" / name).mkdir(parents=True)
+    before = folders(tmp_path / "src")
+    dry = millrace("sync", "src", "dst", "--dry-run", "--json").object("transfer_summary")
+    assert dry["made_folders"] == 3 and not (tmp_path / "dst").exists()
+    made = millrace("sync", "src", "dst", "--exclude", "/out/", "--json").object("transfer_summary")
+    assert made["made_folders"] == 2 and folders(tmp_path / "dst") == before - {"out", "out/e4"}
+    again = millrace("sync", "src", "dst", "--json")
+    assert again.object("transfer_summary")["made_folders"] == 1 and actions(again) == []
+    millrace("cp", "src", "copied", "--recursive")
+    assert folders(tmp_path / "dst") == folders(tmp_path / "copied") == before
+    assert read(tmp_path / "copied") == tree
+    # One that holds files at the target is nothing to be made, and its files are extra ones.
+    make(tmp_path / "dst", {"e1/more": b"1"})
+    deleted = millrace("sync", "src", "dst", "--delete", "--json").object("transfer_summary")
+    assert deleted["deleted_files"] == 1 and (tmp_path / "dst" / "e1").is_dir()
+
+
+def test_mv_takes_empty_directories_along(millrace: Millrace, tree: dict, tmp_path: Path):
+    for name in ("e1", "d/e2/e3", "left/out"):
+        (tmp_path / "src" / name).mkdir(parents=True)
+    before = folders(tmp_path / "src")
+    millrace("mv", "src", "dst", "--recursive", "--exclude", "/left/")
+    assert folders(tmp_path / "dst") == before - {"left", "left/out"} and read(tmp_path / "dst") == tree
+    assert folders(tmp_path / "src") == {"left", "left/out"}  # what a filter leaves out stays
+    millrace("mv", "src", "dst", "--recursive")
+    assert folders(tmp_path / "dst") == before and not (tmp_path / "src").exists()
+
+
+def test_a_file_and_an_empty_directory_change_places(millrace: Millrace, tmp_path: Path):
+    (tmp_path / "src" / "x").mkdir(parents=True)
+    make(tmp_path / "src", {"keep": b"1", "y": b"2"})
+    make(tmp_path / "dst", {"x": b"a file"})
+    (tmp_path / "dst" / "y").mkdir()
+    refused = millrace("sync", "src", "dst", status=1)
+    assert "--delete removes it" in refused.err + refused.out
+    millrace("sync", "src", "dst", "--delete")
+    assert (tmp_path / "dst" / "x").is_dir() and (tmp_path / "dst" / "y").read_bytes() == b"2"
+
+
+def test_times_that_64_bits_of_nanoseconds_do_not_hold(millrace: Millrace, tmp_path: Path):
+    """Of the year 2400: they end in 2262, and ext4 in 2446."""
+    make(tmp_path / "src", {"x": b"1", "y": b"2"})
+    (tmp_path / "dst").mkdir()
+    time_ns = 13_569_465_600 * 10**9 + 123_456_789
+    for name in ("x", "y"):
+        os.utime(tmp_path / "src" / name, ns=(time_ns, time_ns))
+        assert (tmp_path / "src" / name).stat().st_mtime_ns == time_ns, "the file system has no such time"
+    millrace("sync", "src", "dst", "--posix")
+    assert [(tmp_path / "dst" / name).stat().st_mtime_ns for name in ("x", "y")] == [time_ns] * 2
+    assert actions(millrace("sync", "src", "dst", "--posix", "--json")) == []
+    listed = {each["path"]: each["modified"] for each in millrace("ls", "src", "--json").objects("object")}
+    assert listed["x"] == "2400-01-01T00:00:00Z"
+    # One nanosecond is another time.
+    os.utime(tmp_path / "dst" / "x", ns=(time_ns + 1, time_ns + 1))
+    assert ("copy", "x") in actions(millrace("sync", "src", "dst", "--posix", "--json", "--dry-run"))

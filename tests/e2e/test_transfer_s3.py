@@ -245,6 +245,18 @@ def test_posix_goes_and_comes(cloud: Millrace, bucket: str, tmp_path: Path):
     assert (back.st_mode & 0o777, back.st_mtime_ns) == (0o640, 10**18 + 123_456_789)
 
 
+def test_a_time_of_the_year_2400_goes_and_comes(cloud: Millrace, s3, bucket: str, tmp_path: Path):
+    time_ns = 13_569_465_600_123_456_789
+    (tmp_path / "x").write_bytes(b"1")
+    os.utime(tmp_path / "x", ns=(time_ns, time_ns))
+    assert (tmp_path / "x").stat().st_mtime_ns == time_ns, "the file system has no such time"
+    cloud("cp", "x", f"s3://{bucket}/x", "--posix")
+    head = s3.client.head_object(Bucket=bucket, Key="x")
+    assert head["Metadata"]["file-mtime"] == f"{time_ns}ns"
+    cloud("cp", f"s3://{bucket}/x", "back", "--posix")
+    assert (tmp_path / "back").stat().st_mtime_ns == time_ns
+
+
 def test_posix_is_kept_as_fsx_does(cloud: Millrace, s3, bucket: str, tmp_path: Path):
     make(tmp_path / "src", {"a": b"1"})
     (tmp_path / "src" / "a").chmod(0o640)

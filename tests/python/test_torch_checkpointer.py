@@ -311,6 +311,10 @@ class Custom:
         ({"x": io.BytesIO()}, r"x: <class '_io.BytesIO'>"),
         ({1: 2}, r"strings as keys"),
         ({"x": [torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])]}, r"x\[0\]: a nested tensor"),
+        (
+            {"x": [torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)]},
+            r"x\[0\]: a nested tensor",
+        ),
         ({"x": {"y": contains_itself({})}}, r"x\.y\.self: <class 'dict'> that contains itself"),
         ({"x": contains_itself([])}, r"x\[0\]: <class 'list'> that contains itself"),
         ({"x": nested_lists(5000)}, r"^x\[0\].*more than 200 levels"),

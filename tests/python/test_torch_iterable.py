@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """mr.torch.as_iterable inside torch's DataLoader: workers share a pass, and no row is repeated or lost."""
 
+import io
 import itertools
 import sys
+import tarfile
 import types
 
 import pytest
@@ -154,3 +156,53 @@ def test_samples_of_every_kind(tmp_path, workers):
         assert batch["cls"].min() >= 100 and batch["txt"] == same["txt"]
     rest, _ = run(states[3])
     assert [batch["__key__"] for batch in rest] == [batch["__key__"] for batch in expected[4:]]
+
+
+class Streams(torch.utils.data.IterableDataset):
+    """What people write: a dataset that opens the loader in the worker, or iterates over one of the parent."""
+
+    def __init__(self, make, loader=None):
+        self.make, self.loader = make, loader
+
+    def __iter__(self):
+        if self.loader is None:
+            with self.make() as loader:
+                yield from loader
+        else:
+            yield from self.loader
+
+
+def kinds_of_loaders(dataset, tmp_path):
+    samples = str(tmp_path / "samples.tar")
+    with tarfile.open(samples, "w") as tar:
+        for i in range(8):
+            info = tarfile.TarInfo(f"{i}.txt")
+            info.size = 1
+            tar.addfile(info, io.BytesIO(b"x"))
+    return {
+        "Loader": lambda: mr.Loader(dataset.tars, **options(epochs=1)),
+        "torch.Loader": lambda: mr.torch.Loader(dataset.tars, **options(epochs=1)),
+        "SampleLoader": lambda: mr.SampleLoader(samples, fields=["txt"], batch_size=2, epochs=1),
+    }
+
+
+@pytest.mark.parametrize("kind", ["Loader", "torch.Loader", "SampleLoader"])
+@pytest.mark.parametrize("where", ["opened in the worker", "opened before", "begun before"])
+def test_several_workers_with_a_loader_each_are_refused(dataset, tmp_path, kind, where):
+    """Each of them would give every batch."""
+    make = kinds_of_loaders(dataset, tmp_path)[kind]
+    loader = None if where == "opened in the worker" else make()
+    if where == "begun before":
+        next(loader)
+    data = DataLoader(Streams(make, loader), batch_size=None, num_workers=2)
+    with pytest.raises(RuntimeError, match=r"worker \d of 2 .*as_iterable"):
+        list(data)
+    if loader is not None:
+        loader.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_one_worker_may_open_a_loader(dataset, epochs, workers):
+    make = lambda: mr.torch.Loader(dataset.tars, **options(epochs=1))  # noqa: E731
+    data = DataLoader(Streams(make), batch_size=None, num_workers=workers)
+    assert [ids(batch) for batch in data] == epochs[0]

@@ -24,12 +24,14 @@ import torch
 import millrace
 from millrace import _core
 
+from . import line as lines
 from . import state as tree
-from .device_image import Copies, CudaCopies, DeviceImage
+from .deferral import Deferral, Members
+from .device_image import CudaImageCopies, DeviceImage, ImageCopies
 from .dist import Group, resolve_rank
 from .restore import Restorer
 from .share import Share
-from .tensors import Staging, address
+from .tensors import Staging, address, storage_address
 
 # A save under way:
 # .step, .bytes (of this rank's file), .done, .status ({tier: "pending", "durable", "failed" or "skipped"}), and
@@ -73,6 +75,10 @@ _Commit = tuple[int, str | None]  # a step and the attempt that committed it
 _LOST_BYTES = (errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA, errno.EREMOTEIO, errno.ENXIO)
 
 
+def _restart(attempt: str) -> int:
+    return int(attempt[1 : attempt.index("-")])
+
+
 def _is_damage(error: Exception) -> bool:
     """Whether the step cannot be used, so that the step before may be tried. A server that does not answer is no
     damage, and neither is a newer version: an older step would lose work."""
@@ -112,6 +118,8 @@ class Checkpointer:
         that save, and for later ones until it answers. A restore that is reading goes on from the next tier; where the
         tier cannot even be listed, it may have a newer step: TimeoutError.
     save_every: with tiers: only steps divisible by it come to `root`; 0: all.
+    new_run: this process may save in a folder that has steps without having restored one. It starts another run there:
+        the steps of the former one are left behind, and no restore chooses them once this run has saved.
     on_saved: called with (step, tier, error) on a background thread when a save has ended in a tier.
 
     With several ranks, the constructor, restore(), latest_step() and steps() are collective: every rank calls them.
@@ -142,11 +150,13 @@ class Checkpointer:
         tiers: Sequence[str | os.PathLike[str] | Tier] = (),
         save_every: int = 0,
         tier_timeout: float = 120.0,
+        new_run: bool = False,
         on_saved: OnSaved | None = None,
     ) -> None:
         self._root = os.fspath(root)
         self._tiers = [tier if isinstance(tier, Tier) else Tier(tier) for tier in tiers]
         self._on_saved = on_saved
+        self._new_run = new_run
         self._rank, self._world_size = resolve_rank(rank, world_size, process_group)
         self._process_group = process_group
         self._threads = threads
@@ -169,9 +179,12 @@ class Checkpointer:
         self._group = Group(self._world_size, self._process_group)
         # Where checkpoints are, nearest first.
         self._places = [*(os.fspath(tier.url) for tier in self._tiers), self._root]
+        self._attempt, self._names = self._group.from_rank0(self._rank, self._make_attempt)
+        self._restored: lines.Line | None = None  # what this object has restored
+        self._last_step: int | None = None  # the one that this attempt began to save last
         self._saver = _core.Saver(
             self._root,
-            attempt=self._group.from_rank0(self._rank, self._make_attempt),
+            attempt=self._attempt,
             rank=self._rank,
             world_size=self._world_size,
             tiers=[self._tier_entry(tier) for tier in self._tiers],
@@ -181,16 +194,19 @@ class Checkpointer:
         self._reporters: list[threading.Thread] = []
         self._healer: threading.Thread | None = None  # mends what the last restore found damaged
         self._opened: _core.Checkpoint | None = None  # rank 0's, on the way from the listing to the restore
+        self._in_use: _core.Checkpoint | None = None  # what a restore has just read
         self._staging = Staging()
-        self._copies: Copies = CudaCopies()
+        self._copies: ImageCopies = CudaImageCopies()
+        self._deferral = Deferral()
         self._is_capped = self._options["memory_bytes"] > 0
         self._last: Save | None = None
         self._stalls = [0, 0.0, 0.0]  # saves, seconds in all, seconds of the last one
 
-    def _make_attempt(self) -> str:
-        """One that is newer than every attempt of every tier."""
-        names = [self._ask(place, _core.make_attempt, place) for place in self._places]
-        return max(names, key=lambda name: int(name[1 : name.index("-")]))
+    def _make_attempt(self) -> tuple[str, lines.Names]:
+        """One that is newer than every attempt of every tier, and what the tiers have."""
+        names = [entry for place in self._places for entry in self._ask(place, _core.list_step_names, place)]
+        restarts = [_restart(attempt) for _, _, attempts in names for attempt in attempts]
+        return f"r{max(restarts, default=-1) + 1:04}-{secrets.token_hex(4)}", names
 
     def _tier_entry(self, tier: Tier) -> tuple[str, _KeepEntry, int, bool]:
         url = os.fspath(tier.url)
@@ -219,6 +235,13 @@ class Checkpointer:
         """Takes a snapshot of `state` and returns. Writing, hashing and the commit run in the background, and
         everything in `state` may change at once.
 
+        From a CUDA device, the copies run on beside the next forward and backward where every tensor there is a
+        parameter or buffer of a module, or in the state of an optimizer, that `state` names as such: the optimizers'
+        next step() waits for them on the device. The first saves wait for their copies, until two steps were seen
+        between which nothing else changed these tensors. Where something does, as an average of weights, all saves
+        wait; where it begins to later, the save under way is not committed, with a warning. Changes through `.data`
+        and in replayed CUDA graphs are not seen: call `save.wait()` before them, and before a graph is captured.
+
         step: a number greater than that of the save before.
         state: a dict of
             objects with state_dict() and load_state_dict(): modules (the wrappers of DistributedDataParallel and
@@ -234,16 +257,41 @@ class Checkpointer:
         Waits while the save before is under way, and raises its error when wait() was not called; with tiers, only
         until the snapshot of the save before is free, and while three saves are unfinished in some tier. Raises TypeError
         naming the path of a value that cannot be stored (nothing is ever pickled), ValueError (the step, names),
-        FileExistsError (the step was committed by a newer attempt), OSError (no space), MemoryError.
+        FileExistsError (the step was committed by a newer attempt, or the folder has steps of which this process has
+        restored none: see new_run), OSError (no space), MemoryError.
+
+        A run that has gone back to an earlier step leaves the later ones behind: a RuntimeWarning names them once.
         """
         start = time.perf_counter()
+        self._continue_line(step)
         with _no_garbage_collection():
-            self._last = self._save(step, tree.encode(state, self._rank), metrics or {})
+            self._last = self._save(step, state, metrics or {})
         seconds = time.perf_counter() - start
         self._stalls = [self._stalls[0] + 1, self._stalls[1] + seconds, seconds]
+        self._last_step = step
+        self._restored = _core.line_after(self._attempt, step, self._restored, [])
+        lines.remember(self._places, self._restored)
         if self._on_saved is not None:
             self._report(self._last, self._on_saved)
         return self._last
+
+    def _continue_line(self, step: int) -> None:
+        """Tells the saver what the first save after the start or a restore continues; later ones continue each other.
+        Raises FileExistsError."""
+        if self._last_step is not None:
+            return
+        line = self._restored
+        if line is None:
+            line = [] if self._new_run else lines.recall(self._places)
+            steps = lines.committed(self._names)
+            if line is None and steps:
+                raise lines.refuse(self._root, steps)
+            self._restored = line = line or []
+        self._saver.continue_from(line)
+        if self._rank == 0 and (line or not self._new_run):
+            said = lines.left_behind(self._names, step, line)
+            if said is not None:
+                warnings.warn(f"checkpoint {self._root}: {said}", RuntimeWarning, stacklevel=3)
 
     def _report(self, save: Save, on_saved: OnSaved) -> None:
         for tier, status in save.status.items():
@@ -260,7 +308,8 @@ class Checkpointer:
         self._healer = threading.Thread(target=_heal, args=(opened,), daemon=True)
         self._healer.start()
 
-    def _save(self, step: int, encoded: tree.Encoded, metrics: Mapping[str, float]) -> Save:
+    def _save(self, step: int, state: dict[str, Any], metrics: Mapping[str, float]) -> Save:
+        encoded = tree.encode(state, self._rank)
         names = self._names_to_write(encoded)
         boxes = [encoded.boxes[name] for name in names]
         values = [box.local for box in boxes]
@@ -281,14 +330,26 @@ class Checkpointer:
         measured = {name: float(value) for name, value in metrics.items()}
         if not any(taken):
             return self._saver.save(step, tensors, document, rank_document, measured)
+        members = Members(state)
+        on_device = [storage_address(value) for value, is_taken in zip(values, taken, strict=True) if is_taken]
+        returns_early = self._deferral.may_defer(members, on_device)
+        if returns_early:  # a forward may change buffers
+            with torch.no_grad():
+                values = [
+                    value.clone() if is_taken and storage_address(value) in members.buffers else value  # type: ignore[union-attr]
+                    for value, is_taken in zip(values, taken, strict=True)
+                ]
         image = DeviceImage(self._copies, values)
         try:
             save = self._saver.save(step, tensors, document, rank_document, measured, image.fill)
         except BaseException:
-            image.end()  # before the image's memory is used again
+            image.ticket().wait()  # before the image's memory is used again
             raise
+        if returns_early:
+            self._deferral.begin(image.ticket(), members, save.filled)
+            return save
         try:
-            image.end()
+            image.ticket().wait()
         except BaseException as error:
             save.filled(f"the copy from the device failed: {error}")
             raise
@@ -306,8 +367,10 @@ class Checkpointer:
     ) -> int | None:
         """Brings `state`, a dict as given to save(), to what was saved. Returns the step, None when there is none.
 
-        step: which one; default: the newest good one. A damaged step is skipped with a warning that names it: wrong
-            bytes, files that are missing, that the device cannot read (EIO) or that this user may not read.
+        step: which one; default: the newest good one of the newest line, which is that of the newest attempt: its newest
+            step, or if that is damaged, the next older one that it continues. Steps that a run left behind when it went
+            back are never chosen. A damaged step is skipped with a warning that names it: wrong bytes, files that are
+            missing, that the device cannot read (EIO) or that this user may not read.
         strict: a name that only `state` or only the checkpoint has raises ValueError, listing all of them; otherwise
             such names are left alone, and an entry of `state` of which nothing was restored is a RuntimeWarning.
         only: these entries of `state`, as ("model",), or names in modules and dicts of it, as ("model.embed",
@@ -319,8 +382,9 @@ class Checkpointer:
             the nodes' page caches share the reads, and often faster.
 
         Tensors, arrays, dicts and lists are filled in place; other plain values are put into the dict or list around
-        them; objects get load_state_dict(). Dtypes are converted as torch's load_state_dict does, shapes must be
-        equal. The world size may be another one. PerRank values are those of the rank of the same number; where the
+        them; objects get load_state_dict(). Dtypes are converted as torch's load_state_dict does: values that do not
+        fit a narrower one wrap around or become infinite, and one RuntimeWarning names their tensors. Shapes must be equal,
+        but for the _extra_state of modules, which set_extra_state() gets as it was saved. The world size may be another one. PerRank values are those of the rank of the same number; where the
         checkpoint lacks that rank they stay, with a warning. With several ranks, all of them restore the same step.
 
         Raises ValueError (names, shapes, two stored tensors for one live one), FileNotFoundError (no such step),
@@ -328,6 +392,7 @@ class Checkpointer:
         step cannot be read), ConnectionError and TimeoutError (a server does not answer), NotImplementedError (the
         newest step was written by a newer version). After an error the values in `state` are unspecified.
         """
+        self._deferral.finish()
         only = (only,) if isinstance(only, str) else only
         if only is not None and len(only) == 0:
             raise ValueError("only: names nothing")
@@ -336,6 +401,7 @@ class Checkpointer:
         share = share and self._world_size > 1
         if step is not None:
             self._restore_step(state, (step, None), strict, only, share)
+            self._go_on_from_restored()
             return step
         failures: dict[_Commit, str] = {}
         told: set[_Commit] = set()
@@ -348,6 +414,7 @@ class Checkpointer:
                 break
             failure = self._restore_step(state, candidate, strict, only, share)
             if failure is None:
+                self._go_on_from_restored()
                 return candidate[0]
             failures[candidate] = failure
         if damaged:
@@ -356,14 +423,46 @@ class Checkpointer:
             raise FileNotFoundError(errno.ENOENT, "every checkpoint was removed while it was restored", self._root)
         return None
 
+    def _go_on_from_restored(self) -> None:
+        """Later saves continue the commit that was restored. A restore of another one than this object saved last
+        begins a new attempt, which may save lower steps than the one before."""
+        opened, self._in_use = self._in_use, None
+        assert opened is not None
+        commit = (opened.attempt, opened.step)
+        if self._last_step is not None and commit == (self._attempt, self._last_step):
+            return
+        names: lines.Names = []
+        if opened.line is None:
+            names = self._group.from_rank0(
+                self._rank,
+                lambda: [entry for place in self._places for entry in self._list(_core.list_step_names, place)],
+            )
+        line = _core.line_after(*commit, opened.line, names)
+        if self._last_step is not None or _restart(opened.attempt) >= _restart(self._attempt):
+            self._begin_attempt()
+        self._restored = line
+        lines.remember(self._places, line, restored=True)
+
+    def _begin_attempt(self) -> None:
+        last = self._last
+        try:
+            self.close()
+        except Exception as error:  # the run has gone back to a step that is whole
+            step = "?" if last is None else last.step
+            warnings.warn(
+                f"checkpoint {self._root}: the save of step {step} failed: {error}", RuntimeWarning, stacklevel=4
+            )
+        self._open()
+
     def latest_step(self) -> int | None:
-        """The newest step whose manifest is good; None when there is none. Warns of steps that a newer version of
-        Millrace wrote. Raises OSError."""
+        """The newest step of the newest line whose manifest is good; None when there is none. Warns of steps that a newer
+        version of Millrace wrote. Raises OSError."""
         return max(self.steps(), default=None)
 
     def steps(self) -> list[int]:
-        """Committed steps, ascending, less those whose manifest is damaged. Warns of steps that a newer version of
-        Millrace wrote, which are left out too. Raises OSError."""
+        """Committed steps of the newest line, ascending, less those whose manifest is damaged: what restore() chooses from.
+        Steps that the line left behind are not among them; `millrace ckpt ls` shows all. Warns of steps that a newer
+        version of Millrace wrote, which are left out too. Raises OSError."""
         found = self._group.from_rank0(
             self._rank,
             lambda: [(place, info) for place in self._places for info in self._list(_core.list_steps, place)],
@@ -372,7 +471,16 @@ class Checkpointer:
             if info["newer"] and self._rank == 0:
                 message = f"checkpoint {place}: step {info['step']} is left out: {info['damage']}"
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
-        return sorted({info["step"] for _, info in found if info["damage"] is None})
+        infos = {(info["step"], info["attempt"]): info for _, info in found if info["damage"] is None}
+        line: list[int] = []
+        walk = _core.LineWalk([(info["step"], True, [info["attempt"]]) for _, info in found])
+        while (step := walk.next()) is not None:
+            newest = max((name for at, name in infos if at == step), key=_restart, default=None)
+            if newest is None:
+                walk.damaged()
+            elif walk.read(newest, infos[step, newest]["line"]):
+                line.append(step)
+        return line[::-1]
 
     def _ask(self, place: str, call: Callable[..., T], *arguments: Any) -> T:
         """`call(*arguments)`, which reads in `place`. With tiers, TimeoutError when it does not answer."""
@@ -425,6 +533,7 @@ class Checkpointer:
         """Waits for all tiers of the saves under way and stops the threads. Raises what the last save raised or would
         have: with tiers, when no tier has it."""
         last, self._last = self._last, None
+        self._deferral.close()
         try:
             if last is not None:
                 wait_for_any(last)
@@ -442,11 +551,13 @@ class Checkpointer:
         if kind is None:
             self.close()
         else:
+            self._deferral.close()
             self._saver.close()
 
     def __getstate__(self) -> dict[str, Any]:
         # A process group cannot be pickled: the copy uses the default one.
-        kept = ("_root", "_rank", "_world_size", "_threads", "_options", "_tiers", "_keep", "_best_by", "_on_saved")
+        kept = ("_root", "_rank", "_world_size", "_threads", "_options", "_tiers", "_keep", "_best_by", "_on_saved",
+                "_new_run")  # fmt: skip
         return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -478,14 +589,16 @@ class Checkpointer:
         return sum(encoded.boxes[name].nbytes + 1024 for name in self._names_to_write(encoded)) + 4096
 
     def _newest_good(self, failures: dict[_Commit, str]) -> tuple[_Commit | None, dict[_Commit, str]]:
-        """The newest commit that is not damaged as far as the manifest and `failures` tell, and the damage of newer
-        ones. Raises NotImplementedError for a step of a newer version, which must not be passed over."""
+        """The newest commit of the newest line that is not damaged as far as the manifest and `failures` tell, and the
+        damage of newer ones. Raises NotImplementedError for a step of a newer version, which must not be passed over."""
         damaged: dict[_Commit, str] = {}
-        steps = {step for place in self._places for step in self._list(_core.list_step_numbers, place)}
-        for step in sorted(steps, reverse=True):
+        names = [entry for place in self._places for entry in self._list(_core.list_step_names, place)]
+        walk = _core.LineWalk(names)
+        while (step := walk.next()) is not None:
             try:
                 opened = self._open_tiers(step)
-            except FileNotFoundError:  # never committed, or removed by now
+            except FileNotFoundError:  # removed by now
+                walk.gone()
                 continue
             except NotImplementedError as error:
                 raise NotImplementedError(f"step {step}: {error}; restore(step=...) takes an older step") from None
@@ -493,6 +606,9 @@ class Checkpointer:
                 if not _is_damage(error):
                     raise
                 damaged[step, None] = f"step {step}: {error}"
+                walk.damaged()
+                continue
+            if not walk.read(opened.attempt, opened.line):
                 continue
             commit = (step, opened.attempt)
             if commit not in failures:
@@ -523,11 +639,12 @@ class Checkpointer:
 
         def plan() -> None:
             opened = self._open_step(commit)
-            restorer = Restorer(opened, self._rank, strict)
+            restorer = Restorer(opened, self._rank, strict, None if share else self._copies)
             restorer.plan(state, only)
             planned.append((opened, restorer))
             if not share:
                 restorer.load(restorer.targets, self._threads)
+                restorer.load_devices(self._threads)
 
         if failure := self._on_all_ranks(commit, plan):
             return failure
@@ -538,6 +655,7 @@ class Checkpointer:
                 if failure := self._on_all_ranks(commit, body):
                     return failure
         restorer.finish()
+        self._in_use = opened
         if self._tiers:
             self._heal(opened)
         return None

@@ -76,7 +76,7 @@ class _Parts:
         if step in (info["step"] for info in _core.list_steps(root)):
             raise FileExistsError(f"{root}: it has a step {step} already")
         self._root, self._step, self._part_bytes = root, step, part_bytes
-        self._attempt = _core.make_attempt(root)
+        self._attempt = _core.make_attempt(root, newer=False)
 
     def save(self, loads: list[tuple[str, int, Any]], state: str) -> dict[str, int]:
         """loads: (name, bytes, a function that gives the Box) of each box. At most one box of a name is in a part."""

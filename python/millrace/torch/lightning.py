@@ -69,7 +69,7 @@ class CheckpointIO(_Base):
         place = os.fspath(path)
         # Behind whatever is there: Lightning overwrites last.ckpt, perhaps with an earlier step of a run set back.
         step = max(int(checkpoint.get("global_step", 0)), max(_core.list_step_numbers(place), default=-1) + 1)
-        checkpointer = Checkpointer(place, rank=0, world_size=1, keep_last=1, **self._options)
+        checkpointer = Checkpointer(place, rank=0, world_size=1, keep_last=1, new_run=True, **self._options)
         self._running = (checkpointer, checkpointer.save(step, {_ENTRY: checkpoint}))
 
     def load_checkpoint(
@@ -131,7 +131,7 @@ class ModelParallelStrategy(_ModelParallel):
         place = self._agree(filepath)
         newest = self.broadcast(max(_core.list_step_numbers(place), default=-1) if self._is_first() else None)
         step = max(int(checkpoint.get("global_step", 0)), newest + 1)
-        checkpointer = Checkpointer(place, keep_last=1, **self._checkpoint_options)
+        checkpointer = Checkpointer(place, keep_last=1, new_run=True, **self._checkpoint_options)
         state = {name: checkpoint.pop(name) for name in self._entries if name in checkpoint}
         self._running = (checkpointer, checkpointer.save(step, {**state, "rest": checkpoint}))
 

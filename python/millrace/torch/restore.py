@@ -13,8 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
+from . import device_load
 from . import state as tree
+from .device_image import ImageCopies
+from .device_load import DeviceTarget
 from .named_optimizer import NamedOptimizer
 from .share import Target
 from .state import Index, Node, Path, PerRank, format_path
@@ -27,12 +31,15 @@ from .tensors import (
     identity,
     is_value,
     is_writable,
+    misfit_text,
+    misfits,
     new_like,
     new_value,
     storage_address,
 )
 
 _ABSENT = object()
+_EXTRA_STATE = "_extra_state"  # the last part of the name that Module.state_dict() gives get_extra_state()
 
 
 class _RoomLike:
@@ -45,19 +52,24 @@ class _RoomLike:
 class Restorer:
     """Restores one checkpoint into one state, once."""
 
-    def __init__(self, checkpoint: Any, rank: int, strict: bool) -> None:
+    def __init__(self, checkpoint: Any, rank: int, strict: bool, copies: ImageCopies | None = None) -> None:
+        """copies: for tensors of devices, which are then loaded by load_devices(); None: they come through memory of
+        the host, at the end."""
+        self._copies = copies
         self._checkpoint = checkpoint
         self._rank = rank
         self._strict = strict
         self._stored: dict[str, tuple[str, tuple[int, ...]]] = checkpoint.tensors
         self._rank_nodes: dict[str, Node] | None = None
         self.targets: list[Target] = []  # after plan(): what is to be read
+        self._device_targets: list[DeviceTarget] = []
         self._rooms: dict[int, str] = {}  # storage address -> the name that is loaded straight into it
         self._filled: dict[tuple[Any, ...], tuple[str, Path]] = {}  # by identity: what tied tensors are loaded from
         self._alive: list[Value] = []  # so that no address is used twice
         self._finish: list[Callable[[], object]] = []
         self._problems: list[str] = []
         self._matched = 0  # values of `state` that the checkpoint has
+        self._misfits: list[str] = []  # tensors with values that a narrower dtype here does not hold
         self._patterns: dict[Any, list[str]] = {}  # of entries of which only some names are asked for
 
     def plan(self, state: dict[str, Any], only: Collection[str] | None = None) -> None:
@@ -135,10 +147,19 @@ class Restorer:
         """Reads and verifies all bytes of `targets`."""
         self._checkpoint.load([target[:4] for target in targets], threads=threads)
 
+    def load_devices(self, threads: int) -> None:
+        """The same for what is on a device."""
+        if self._copies is not None:
+            device_load.load(
+                self._device_targets, self._copies, lambda entries: self._checkpoint.load(entries, threads=threads)
+            )
+
     def finish(self) -> None:
         """Gives every object its state. What load_state_dict of an object raises passes through."""
         for step in self._finish:
             step()
+        if self._misfits:
+            warnings.warn(misfit_text(self._checkpoint.step, self._misfits), RuntimeWarning, stacklevel=5)
 
     def _problem(self, text: str) -> None:
         # Without strict, values without a counterpart are left alone. Values that cannot be copied are always
@@ -227,7 +248,10 @@ class Restorer:
             if key not in stored:
                 self._problem(f"missing: {format_path((*path, key))}")
             else:
-                values[key] = self._value(stored[key], live, (*path, key), False)
+                # As torch's load_state_dict: an extra state is handed over as it was saved, whatever the module has now
+                # (the scaling history of fp8 grows), and a lazy module makes its parameters from what it gets.
+                is_new = key.rpartition(".")[2] == _EXTRA_STATE or is_lazy(live)
+                values[key] = self._value(stored[key], _ABSENT if is_new else live, (*path, key), False)
         is_strict = self._strict and chosen is None
         self._finish.append(lambda: module.load_state_dict(values, strict=is_strict))
 
@@ -307,13 +331,26 @@ class Restorer:
             self._problem(
                 f"differs: {format_path(first[1])} and {format_path(path)} are one tensor here, and two as stored"
             )
-        elif first[1] is path:
-            room = self._room(name, box, dtype)
+        elif first[1] is path and not self._goes_to_device(name, box, dtype):
+            room = self._room(name, box, dtype, path)
             self.targets.append(Target(name, box.offset, box.shape, address(room), int(room.nbytes), box.holders))
             self._alive.append(room)
         return live
 
-    def _room(self, name: str, box: Box, dtype: str) -> Value:
+    def _goes_to_device(self, name: str, box: Box, dtype: str) -> bool:
+        """Whether the box is loaded straight into the memory of a device."""
+        local = box.local
+        if self._copies is None or box.dtype != dtype or not self._copies.takes(local):
+            return False
+        assert isinstance(local, torch.Tensor)
+        if not local.is_contiguous() or local.is_conj() or local.is_neg():
+            return False
+        if self._rooms.setdefault(storage_address(local), name) != name:
+            return False
+        self._device_targets.append(DeviceTarget(name, box.offset, local.detach()))
+        return True
+
+    def _room(self, name: str, box: Box, dtype: str, path: Path) -> Value:
         """Where to load: the live memory itself, or memory that is copied into it at the end."""
         local = box.local
         fits = box.dtype == dtype and box.dense and is_writable(local)
@@ -321,7 +358,14 @@ class Restorer:
             return local
         room = new_value(dtype, box.shape, array=isinstance(local, np.ndarray))
         self._finish.append(lambda: _copy(local, room))
+        if box.dtype != dtype:
+            self._finish.append(lambda: self._look_for_misfits(room, dtype, box.dtype, path))
         return room
+
+    def _look_for_misfits(self, room: Value, dtype: str, here: str, path: Path) -> None:
+        count = misfits(room, dtype, here)
+        if count > 0:
+            self._misfits.append(f"{format_path(path)} ({count} of {dtype} as stored, {here} here)")
 
 
 def _optimizer_rooms(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -4,6 +4,7 @@ memory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -93,6 +94,8 @@ def box_of(value: Value) -> Box:
             "a ShardedTensor, of FullyShardedDataParallel (FSDP1): shard with fully_shard (FSDP2), whose state has "
             "DTensors; a ShardedTensor"
         )
+    if isinstance(value, torch.Tensor) and value.is_nested:
+        raise TypeError("a nested tensor")
     raise TypeError(f"a tensor of class {kind.__name__}")
 
 
@@ -116,10 +119,74 @@ def new_value(dtype: str, shape: tuple[int, ...], *, array: bool) -> Value:
 
 
 def new_like(parameter: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """Room for a tensor that belongs to `parameter`, sharded as it is; None when it need not be sharded."""
-    if not is_dtensor(parameter) or tuple(parameter.shape) != shape or dtype not in _TORCH_DTYPES:
+    """Room for a tensor that belongs to `parameter`: sharded as it is, and on its device; None when any memory will
+    do."""
+    if tuple(parameter.shape) != shape or dtype not in _TORCH_DTYPES:
         return None
-    return torch.empty_like(parameter, dtype=_TORCH_DTYPES[dtype])
+    if is_dtensor(parameter):
+        return torch.empty_like(parameter, dtype=_TORCH_DTYPES[dtype])
+    # Of another dtype it is cast by load_state_dict() of the optimizer, and small ones may belong on the CPU ("step").
+    if parameter.is_cpu or parameter.dim() == 0 or _TORCH_DTYPES[dtype] is not parameter.dtype:
+        return None
+    return torch.empty(shape, dtype=parameter.dtype, device=parameter.device)
+
+
+def misfits(values: Value, dtype: str, target: str) -> int:
+    """How many elements of `values`, of `dtype`, change beyond rounding when they become `target`: integers that wrap
+    around, fractions that become whole numbers, finite values that become infinite or NaN."""
+    source, wanted = _TORCH_DTYPES[dtype], _TORCH_DTYPES[target]
+    if _holds(source, wanted):
+        return 0
+    flat = (torch.from_numpy(values) if isinstance(values, np.ndarray) else values).detach().reshape(-1)
+    count = 0
+    for begin in range(0, flat.numel(), _ELEMENTS_AT_ONCE):
+        part = flat[begin : begin + _ELEMENTS_AT_ONCE]
+        if wanted.is_floating_point or wanted.is_complex:
+            became = part.to(wanted)
+            became = became if became.dtype.itemsize > 1 else became.float()  # fp8 knows no isfinite
+            changed = became.isfinite() != part.isfinite()
+            if wanted.itemsize == 1:  # PyTorch 2.13 makes the largest fp8 of what is larger
+                changed |= part.abs() > _largest_that_rounds_to(wanted)
+            count += int(changed.sum())
+            continue
+        # With NumPy: torch compares no unsigned integers of more than 8 bits.
+        plain = (part.double() if part.is_floating_point() else part).numpy()
+        with np.errstate(all="ignore"):
+            became_whole = plain.astype(_NUMPY_DTYPES[target])
+            count += int((became_whole.astype(plain.dtype) != plain).sum())
+    return count
+
+
+def _largest_that_rounds_to(dtype: torch.dtype) -> float:
+    limits = torch.finfo(dtype)
+    return float(limits.max + 2.0 ** math.floor(math.log2(limits.max)) * limits.eps / 2)
+
+
+def misfit_text(step: int, found: list[str]) -> str:
+    """The warning about the tensors of a step that have such elements."""
+    shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    return (
+        f"step {step}: values do not fit the narrower dtype that they are restored into; integers wrapped around, others "
+        f"became infinite or lost their fraction: {shown}"
+    )
+
+
+_ELEMENTS_AT_ONCE = 1 << 24  # of a conversion that is looked at
+
+
+def _holds(source: torch.dtype, wanted: torch.dtype) -> bool:
+    """Whether every value of `source` is about the same in `wanted`."""
+    if source is torch.bool or wanted.is_complex or source.is_complex:
+        return True  # torch itself warns of imaginary parts that are dropped
+    if wanted is torch.bool:
+        return False
+    if not wanted.is_floating_point:
+        if source.is_floating_point:
+            return False
+        have, need = torch.iinfo(wanted), torch.iinfo(source)
+        return have.min <= need.min and have.max >= need.max
+    largest = torch.finfo(source).max if source.is_floating_point else torch.iinfo(source).max
+    return torch.finfo(wanted).max * 1.01 >= largest  # bfloat16 ends a little before float32
 
 
 def is_writable(value: Value) -> bool:

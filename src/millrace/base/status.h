@@ -77,6 +77,12 @@ template <class... Args>
 // The Error for a failed system call: ENOENT is not_found, ENOSPC resource_exhausted and so on; the text names `what`.
 Error errno_error(int sys_errno, std::string_view what);
 
+// Whether a service was asked for as long as it may take and gave no answer. Who can do without the answer should not:
+// the next question would wait as long.
+inline bool gave_no_answer(const Error& error) {
+  return error.code() == ErrorCode::kTimeout;
+}
+
 // Passes a Result on, with one more layer named when it is an error.
 template <class T>
 [[nodiscard]] Result<T> with_context(Result<T>&& result, std::string_view context) {

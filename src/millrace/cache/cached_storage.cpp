@@ -124,6 +124,8 @@ class CachedStorage final : public Storage {
   }
   [[nodiscard]] Status remove(std::span<const std::string> keys) override { return inner().remove(keys); }
   [[nodiscard]] Status remove_empty_folder(std::string_view key) override { return inner().remove_empty_folder(key); }
+  [[nodiscard]] Status make_folder(std::string_view key) override { return inner().make_folder(key); }
+  [[nodiscard]] Status remove_folder(std::string_view key) override { return inner().remove_folder(key); }
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
     return inner().list_uploads(prefix);
   }

@@ -33,6 +33,7 @@
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
 #include "millrace/base/sync.h"
+#include "millrace/checkpoint/lineage.h"
 #include "millrace/formats/safetensors.h"
 #include "millrace/storage/url.h"
 
@@ -67,7 +68,9 @@ using FillImage = std::function<Status(std::span<std::byte> image, std::span<con
 using StepMetrics = std::map<std::string, double, std::less<>>;
 
 // Which committed steps of a folder stay. A step stays while one of the rules holds it, and the newest always does.
-// Without `last`, `best` and `young` all are held.
+// Without `last`, `best` and `young` all are held. Steps that were left behind (StepInfo::is_left) count for none of
+// the rules: with one of `last`, `best` and `young` they go as soon as the line has come past them and they are no
+// longer young; above the quota they go first.
 struct KeepRules {
   int64_t last = 0;               // the newest ones; 0: no such rule
   int64_t every = 0;              // steps divisible by it; 0: none
@@ -78,6 +81,7 @@ struct KeepRules {
   // Of all committed steps together. Above it held ones go too: first the oldest, then those of `every`, at last those
   // of `best`, the worst first. The newest stays. 0: none.
   int64_t quota_bytes = 0;
+  bool drop_left = false;  // steps that the line left behind go, whatever the other rules say
   bool operator==(const KeepRules&) const = default;
 };
 
@@ -122,6 +126,9 @@ struct SaverOptions {
 // the same nonce do not count, so that every rank finds the same name. Errors: invalid_argument (nonce), those of
 // listing.
 [[nodiscard]] Result<std::string> make_attempt(const Location& root, const std::string& nonce = "");
+// One that is as new as the newest attempt below `root`, for a program that adds steps to a folder and is no training:
+// among its steps and that attempt's the greatest counts. Errors: those of listing.
+[[nodiscard]] Result<std::string> make_equal_attempt(const Location& root);
 
 enum class TierState {
   kPending,
@@ -139,7 +146,8 @@ class PendingSave {
   virtual int64_t bytes() const = 0;  // of this rank's file
   virtual bool done() const = 0;      // in all tiers, well or badly
   // The places of FillImage hold their elements; or why they never will: then the save fails so in every tier. Called
-  // once for a save with a FillImage; the save waits for it, without a limit of its own.
+  // once for a save with a FillImage; the save waits for it, without a limit of its own. That failure is the caller's:
+  // wait() returns it, the next save does not.
   virtual void filled(Status status) = 0;
   // SaverOptions::tiers in their order, then the root: 1 without tiers.
   virtual size_t tiers() const = 0;
@@ -192,6 +200,9 @@ class Saver {
                                                                        std::string rank_state,
                                                                        std::stop_token stop = {}) = 0;
   [[nodiscard]] virtual Status commit(int64_t step, std::string state, StepMetrics metrics = {}) = 0;
+  // What the next save continues, and each later save the one before it; the manifests say so. Steps that are not in
+  // this line are left behind. nullopt, as at first: the manifests say nothing.
+  virtual void continue_from(std::optional<Lineage> line) = 0;
   // saves, write_bytes, write_seconds, stall_seconds.
   virtual const Metrics& metrics() const = 0;
 };
@@ -213,10 +224,16 @@ struct StepInfo {
   int64_t bytes = 0;
   StepMetrics metrics;
   std::chrono::sys_time<std::chrono::nanoseconds> committed{};
-  // The manifest cannot be used: damage, or unsupported (a newer version wrote it). The other fields but `step` are
-  // then empty.
+  std::optional<Lineage> line;  // what the commit continues; nullopt: an earlier build wrote it, or an import
+  bool is_left = false;         // the newest line left it behind (LineWalk); set by list_steps and mark_left only
+  // The manifest cannot be used: damage, or unsupported (a newer version wrote it). The other fields are then empty but
+  // for `step`, `is_left` and `attempt`, which is the newest that has files there, if any.
   std::optional<Error> damage;
 };
+// Sets `is_left` of each of `steps`, in any order; of several tiers put together a step comes once for each tier.
+void mark_left(std::span<StepInfo> steps);
+// The newest good step of the newest line; nullptr: none. REQUIRES: mark_left.
+const StepInfo* newest_step(std::span<const StepInfo> steps);
 // What the rules say of a step.
 struct StepVerdict {
   bool stays = true;
@@ -228,12 +245,11 @@ std::vector<StepVerdict> judge_steps(std::span<const StepInfo> steps, const Keep
 // Errors: invalid_argument (negative numbers, `best` without `monitor`).
 [[nodiscard]] Status check_keep_rules(const KeepRules& rules);
 
-// Committed steps, ascending. A step without a manifest is not one. Errors: those of listing, and of reading manifests
-// where the storage does not answer.
+// Committed steps, ascending, left behind or not. A step without a manifest is not one. Errors: those of listing, and
+// of reading manifests where the storage does not answer.
 [[nodiscard]] Result<std::vector<StepInfo>> list_steps(const Location& root);
 
-// The steps that have a folder, ascending, committed or not: what a restore tries, the newest first, without reading
-// every manifest. Errors: those of listing.
+// The steps that have a folder, ascending, committed or not. Errors: those of listing.
 [[nodiscard]] Result<std::vector<int64_t>> list_step_numbers(const Location& root);
 
 struct StepCopyOptions {

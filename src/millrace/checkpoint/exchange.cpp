@@ -356,7 +356,7 @@ std::string state_text(const std::string& entry, const std::vector<std::string>&
 Status save_parts(const std::vector<Part>& parts, const Location& root, const ImportOptions& options,
                   const std::string& state, const std::stop_token& stop, Progress* progress) {
   SaverOptions saving{.world_size = static_cast<int64_t>(parts.size()), .threads = options.threads};
-  ASSIGN_OR_RETURN(saving.attempt, make_attempt(root));
+  ASSIGN_OR_RETURN(saving.attempt, make_equal_attempt(root));
   for (size_t rank = parts.size(); rank-- > 0;) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "import: stopped");
     const Part& part = parts[rank];

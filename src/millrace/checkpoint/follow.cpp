@@ -194,7 +194,7 @@ Result<std::vector<ForeignStep>> foreign_steps(const Location& root) {
     each.step.step = *number;
     ++each.step.files;
     each.step.bytes += object.size;
-    each.names += fmt::format("{} {} {}\n", name, object.size, object.modified.time_since_epoch().count());
+    each.names += fmt::format("{} {} {}\n", name, object.size, object.modified.ns_text());
     each.has_last |= name == kLast;
     each.has_latest |= name == "latest";
     each.has_deepspeed |= name.starts_with("global_step");

@@ -140,7 +140,7 @@ struct Core {
 };
 
 // The step is committed. What follows may fail without harm; a later save tries it again.
-void follow_up(Core& core, size_t at, int64_t step) {
+void follow_up(Core& core, size_t at, int64_t step, const std::optional<Lineage>& line) {
   Tier& tier = core.tiers[at];
   const Location latest = tier.options.root.child(kLatestName);
   if (auto written = write_object(*latest.storage, latest.key, step_name(step) + "\n", {}, Durability::kVisible);
@@ -148,7 +148,7 @@ void follow_up(Core& core, size_t at, int64_t step) {
     log(LogLevel::kWarning, "checkpoint: step {} is committed, but `latest` is not moved: {}", step,
         written.error().to_string());
   MutexLock lock(tier.cleaning);
-  Retention retention{.keep = tier.options.keep, .known = &tier.known};
+  Retention retention{.keep = tier.options.keep, .line = line, .known = &tier.known};
   if (at == 0) retention.busy = core.busy_steps();
   const auto cleaned = clean_up(tier.options.root, step, core.options.attempt, retention, tier.sweep);
   tier.sweep = !cleaned.has_value();
@@ -168,19 +168,19 @@ StepCommit commit_in(Core& core, size_t at, int64_t step, std::function<void()> 
           std::move(alive)};
 }
 
-// Rank 0: creates the manifest once all parts are there. Other ranks: waits for it.
-Status commit_part(const Core& core, const StepCommit& commit, WrittenRecord record, std::string state,
-                   StepMetrics metrics) {
-  if (core.options.rank != 0) return await_commit(commit);
-  return commit_step(commit, std::move(record), std::move(state), std::move(metrics));
-}
-
 // What a save stores beside the tensors. Without `state` the part is kept for commit().
 struct Documents {
   std::optional<std::string> state;
   std::string rank_state;
   StepMetrics metrics{};
+  std::optional<Lineage> line{};  // what the step continues
 };
+
+// Rank 0: creates the manifest once all parts are there. Other ranks: waits for it.
+Status commit_part(const Core& core, const StepCommit& commit, WrittenRecord record, const Documents& documents) {
+  if (core.options.rank != 0) return await_commit(commit);
+  return commit_step(commit, std::move(record), *documents.state, documents.metrics, documents.line);
+}
 
 // Brings a save into one tier, from the snapshot or from the nearest tier's file to the commit, on a thread.
 class TierJob {
@@ -382,9 +382,9 @@ class TierJob {
     wait_for_save_before();
     if (core_->tiers[at_].options.node_local) return commit_on_node();
     const StepCommit step = commit_in(*core_, at_, save_->step(), alive());
-    RETURN_IF_ERROR(commit_part(*core_, step, std::move(record), *documents_->state, documents_->metrics));
+    RETURN_IF_ERROR(commit_part(*core_, step, std::move(record), *documents_));
     save_->committed(at_);
-    if (core_->options.rank == 0) follow_up(*core_, at_, save_->step());
+    if (core_->options.rank == 0) follow_up(*core_, at_, save_->step(), documents_->line);
     return {};
   }
 
@@ -395,7 +395,7 @@ class TierJob {
     const StepCommit commit = commit_in(*core_, at_, save_->step(), alive());
     ASSIGN_OR_RETURN(const bool created, adopt_manifest(commit, core_->tiers[shared].options.root));
     save_->committed(at_);
-    if (created) follow_up(*core_, at_, save_->step());
+    if (created) follow_up(*core_, at_, save_->step(), documents_->line);
     return {};
   }
 
@@ -479,15 +479,22 @@ class RankSaver final : public Saver {
       return fail(ErrorCode::kInvalidArgument, "commit: no part of step {} was saved, or it is committed", step);
     RETURN_IF_ERROR(check_state(step, state));
     RETURN_IF_ERROR(clean_metrics(step, metrics));
-    const Status committed = commit_part(*core_, commit_in(*core_, 0, step), *std::exchange(core_->part, std::nullopt),
-                                         std::move(state), std::move(metrics));
+    const Documents documents{std::move(state), "null", std::move(metrics), part_line_};
+    const Status committed =
+        commit_part(*core_, commit_in(*core_, 0, step), *std::exchange(core_->part, std::nullopt), documents);
     if (committed) {
-      if (core_->options.rank == 0) follow_up(*core_, 0, step);
+      if (core_->options.rank == 0) follow_up(*core_, 0, step, documents.line);
       core_->metrics.add(Metric::kSaves, 1);
     } else {
       core_->tiers[0].sweep = true;
     }
     return committed;
+  }
+
+  void continue_from(std::optional<Lineage> line) override {
+    if (generation_ != fork_generation()) return;
+    MutexLock lock(mutex_);
+    line_ = std::move(line);
   }
 
   const Metrics& metrics() const override { return core_->metrics; }
@@ -546,8 +553,17 @@ class RankSaver final : public Saver {
     });
     RETURN_IF_ERROR(storage_ready);
 
-    last_step_ = step;
+    take_step(step, documents);
     return launch(step, std::move(documents), nullptr, fill != nullptr);
+  }
+
+  // `step` is the last one from now on, and the next save continues it.
+  void take_step(int64_t step, Documents& documents) REQUIRES_LOCK(mutex_) {
+    last_step_ = step;
+    if (!line_) return;
+    documents.line = lineage_below(*line_, step);
+    part_line_ = documents.line;
+    line_ = continue_line(*std::move(line_), core_->options.attempt, step);
   }
 
   // The tensors are written from where they are, through the memory that is allowed.
@@ -561,7 +577,7 @@ class RankSaver final : public Saver {
           format_bytes(file_->bytes()), format_bytes(cap), core_->tiers[0].options.root.url);
     RETURN_IF_ERROR(work_->make_room(cap));
     if (core_->tiers.size() == 1) RETURN_IF_ERROR(core_->check_storage(0, step, file_->bytes()));
-    last_step_ = step;
+    take_step(step, documents);
     const auto live = std::make_shared<LiveTensors>(tensors);
     const auto save = launch(step, std::move(documents), live);
     const bool is_free = save->wait_image_free(stop);
@@ -686,6 +702,8 @@ class RankSaver final : public Saver {
   std::shared_ptr<Workspace> work_;  // of the next save
   Mutex mutex_;                      // one save() at a time
   int64_t last_step_ GUARDED_BY(mutex_) = -1;
+  std::optional<Lineage> line_ GUARDED_BY(mutex_);       // what the next save continues
+  std::optional<Lineage> part_line_ GUARDED_BY(mutex_);  // what the last one does, for commit()
   std::shared_ptr<const RankFile> file_ GUARDED_BY(mutex_);
   bool said_through_ GUARDED_BY(mutex_) = false;  // that saves are larger than their memory
   std::vector<std::shared_ptr<Save>> last_of_tier_ GUARDED_BY(mutex_);

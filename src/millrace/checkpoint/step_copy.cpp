@@ -177,7 +177,8 @@ class StepCopier {
     if (auto written = write_object(*latest.storage, latest.key, step_name(step_) + "\n", {}, Durability::kVisible);
         !written)
       log(LogLevel::kWarning, "checkpoint: {}: `latest` is not moved: {}", to_.url, written.error().to_string());
-    if (auto cleaned = clean_up(to_, step_, manifest.attempt, {.keep = options_.keep}, false); !cleaned)
+    if (auto cleaned = clean_up(to_, step_, manifest.attempt, {.keep = options_.keep, .line = manifest.line}, false);
+        !cleaned)
       log(LogLevel::kWarning, "checkpoint: {}: older files are left: {}", to_.url, cleaned.error().to_string());
     return {};
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <queue>
 #include <random>
@@ -29,6 +30,15 @@ Result<std::string> make_attempt(const Location& root, const std::string& nonce)
       fmt::format("r{:04}-{}", restart, nonce.empty() ? fmt::format("{:08x}", std::random_device()()) : nonce);
   if (!restart_of(attempt)) return fail(ErrorCode::kInvalidArgument, "'{}' is no nonce of an attempt", nonce);
   return attempt;
+}
+
+Result<std::string> make_equal_attempt(const Location& root) {
+  ASSIGN_OR_RETURN(const auto names, list_step_names(root));
+  int64_t restart = 0;
+  for (const StepNames& each : names) {
+    for (const std::string& attempt : each.attempts) restart = std::max(restart, *restart_of(attempt));
+  }
+  return fmt::format("r{:04}-{:08x}", restart, std::random_device()());
 }
 
 std::vector<int64_t> assign_writers(std::span<const int64_t> bytes, int64_t world_size) {
@@ -64,7 +74,7 @@ std::vector<size_t> best_steps(std::span<const StepInfo> steps, const KeepRules&
   std::vector<std::pair<double, size_t>> ranked;
   for (size_t i = 0; i < steps.size() && rules.best > 0; ++i) {
     const auto metric = steps[i].metrics.find(rules.monitor);
-    if (!steps[i].damage && metric != steps[i].metrics.end())
+    if (!steps[i].damage && !steps[i].is_left && metric != steps[i].metrics.end())
       ranked.emplace_back(rules.higher_is_better ? -metric->second : metric->second, i);
   }
   std::ranges::sort(ranked, [](const auto& a, const auto& b) {
@@ -77,7 +87,8 @@ std::vector<size_t> best_steps(std::span<const StepInfo> steps, const KeepRules&
   return best;
 }
 
-// Takes steps that are held until the rest is within the quota. `good`: those that are not damaged, ascending.
+// Takes steps that are held until the rest is within the quota. `good`: those of the line that are not damaged,
+// ascending.
 void apply_quota(std::span<const StepInfo> steps, const KeepRules& rules, std::span<const size_t> good,
                  std::span<const size_t> best, std::vector<StepVerdict>& verdicts) {
   int64_t bytes = 0;
@@ -85,6 +96,9 @@ void apply_quota(std::span<const StepInfo> steps, const KeepRules& rules, std::s
   const auto is_best = [&](size_t i) { return std::ranges::find(best, i) != best.end(); };
   const auto is_every = [&](size_t i) { return rules.every > 0 && steps[i].step % rules.every == 0; };
   std::vector<size_t> victims;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].is_left && !steps[i].damage) victims.push_back(i);
+  }
   for (const bool every : {false, true}) {
     for (const size_t i : good) {
       if (!is_best(i) && is_every(i) == every) victims.push_back(i);
@@ -93,10 +107,20 @@ void apply_quota(std::span<const StepInfo> steps, const KeepRules& rules, std::s
   victims.insert(victims.end(), best.rbegin(), best.rend());
   for (const size_t i : victims) {
     if (bytes <= rules.quota_bytes) break;
-    if (!verdicts[i].stays || i == good.back()) continue;
+    if (!verdicts[i].stays || (!good.empty() && i == good.back())) continue;
     verdicts[i] = {false, fmt::format("over the quota of {}", format_bytes(rules.quota_bytes))};
     bytes -= steps[i].bytes;
   }
+}
+
+// Of a step that the line left behind; `head` is the line's newest.
+StepVerdict judge_left(const StepInfo& info, int64_t head, const KeepRules& rules, bool all,
+                       std::chrono::sys_time<std::chrono::nanoseconds> now) {
+  if (rules.drop_left) return {false, "left behind"};
+  if (all) return {true, "left behind"};
+  if (info.step > head) return {true, "left behind, and the line has not come so far"};
+  if (rules.young.count() > 0 && now - info.committed < rules.young) return {true, "left behind, but young"};
+  return {false, "left behind"};
 }
 
 }  // namespace
@@ -108,7 +132,7 @@ std::vector<StepVerdict> judge_steps(std::span<const StepInfo> steps, const Keep
   for (size_t i = 0; i < steps.size(); ++i) {
     if (steps[i].damage) {
       verdicts[i].why = "its manifest cannot be read";
-    } else {
+    } else if (!steps[i].is_left) {
       good.push_back(i);
     }
   }
@@ -133,6 +157,10 @@ std::vector<StepVerdict> judge_steps(std::span<const StepInfo> steps, const Keep
       verdict = {false, "no rule holds it"};
     }
   }
+  const int64_t head = good.empty() ? -1 : steps[good.back()].step;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].is_left && !steps[i].damage) verdicts[i] = judge_left(steps[i], head, rules, all, now);
+  }
   if (rules.quota_bytes > 0) apply_quota(steps, rules, good, best, verdicts);
   return verdicts;
 }
@@ -143,7 +171,8 @@ StepInfo step_info(const Manifest& manifest) {
                 .world_size = manifest.world_size(),
                 .tensors = static_cast<int64_t>(manifest.tensors.size()),
                 .metrics = manifest.metrics,
-                .committed = manifest.created};
+                .committed = manifest.created,
+                .line = manifest.line};
   for (const ManifestPart& part : manifest.parts) info.bytes += part.file_bytes;
   return info;
 }
@@ -160,12 +189,54 @@ Result<std::vector<StepInfo>> list_steps(const Location& root) {
     if (stored) {
       infos.push_back(step_info(stored->manifest));
     } else if (is_damage(stored.error()) || stored.error().code() == ErrorCode::kUnsupported) {
-      infos.push_back({.step = step, .damage = std::move(stored).error()});
+      ASSIGN_OR_RETURN(const Level level, list_level(step_location(root, step)));
+      StepInfo info{.step = step, .damage = std::move(stored).error()};
+      for (const std::string& name : level.directories) {
+        if (restart_of(name) && (info.attempt.empty() || *restart_of(name) > *restart_of(info.attempt)))
+          info.attempt = name;
+      }
+      infos.push_back(std::move(info));
     } else if (stored.error().code() != ErrorCode::kNotFound) {
       return tl::unexpected<Error>(std::move(stored).error());
     }
   }
+  mark_left(infos);
   return infos;
+}
+
+void mark_left(std::span<StepInfo> steps) {
+  std::vector<StepNames> names;
+  for (const StepInfo& info : steps)
+    names.push_back({info.step, true, info.attempt.empty() ? std::vector<std::string>() : std::vector{info.attempt}});
+  // Of several commits of one step the newest counts.
+  std::map<int64_t, const StepInfo*> newest_of;
+  for (const StepInfo& info : steps) {
+    if (info.damage) continue;
+    const StepInfo*& newest = newest_of[info.step];
+    if (newest == nullptr || *restart_of(info.attempt) > *restart_of(newest->attempt)) newest = &info;
+  }
+  std::map<int64_t, std::string> line;
+  LineWalk walk(names);
+  while (const auto step = walk.next()) {
+    const auto found = newest_of.find(*step);
+    if (found == newest_of.end()) {
+      line.emplace(*step, "");
+      walk.damaged();
+    } else if (walk.read(found->second->attempt, found->second->line)) {
+      line.emplace(*step, found->second->attempt);
+    }
+  }
+  for (StepInfo& info : steps) {
+    const auto found = line.find(info.step);
+    info.is_left = found == line.end() || (!info.damage && found->second != info.attempt);
+  }
+}
+
+const StepInfo* newest_step(std::span<const StepInfo> steps) {
+  for (auto info = steps.rbegin(); info != steps.rend(); ++info) {
+    if (!info->is_left && !info->damage) return &*info;
+  }
+  return nullptr;
 }
 
 }  // namespace millrace::checkpoint

@@ -29,8 +29,8 @@ struct BenchCheckpointArgs {
 Result<std::vector<checkpoint::StoredTensor>> tensors_like(const std::string& url) {
   ASSIGN_OR_RETURN(const Location root, open_url(url));
   ASSIGN_OR_RETURN(const auto steps, checkpoint::list_steps(root));
-  const auto newest = std::find_if(steps.rbegin(), steps.rend(), [](const auto& info) { return !info.damage; });
-  if (newest == steps.rend()) return fail(ErrorCode::kNotFound, "{}: no checkpoints there", url);
+  const checkpoint::StepInfo* const newest = checkpoint::newest_step(steps);
+  if (newest == nullptr) return fail(ErrorCode::kNotFound, "{}: no checkpoints there", url);
   ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::Checkpoint::open(root, newest->step));
   const auto tensors = checkpoint->tensors();
   return std::vector<checkpoint::StoredTensor>(tensors.begin(), tensors.end());

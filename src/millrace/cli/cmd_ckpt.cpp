@@ -24,7 +24,7 @@ struct CkptArgs {
 };
 
 Json step_json(const checkpoint::StepInfo& info) {
-  Json object{{"type", "checkpoint"}, {"step", info.step}, {"ok", !info.damage}};
+  Json object{{"type", "checkpoint"}, {"step", info.step}, {"ok", !info.damage}, {"left_behind", info.is_left}};
   if (info.damage) {
     object["damage"] = info.damage->to_string();
     return object;
@@ -34,6 +34,10 @@ Json step_json(const checkpoint::StepInfo& info) {
   object["tensors"] = info.tensors;
   object["bytes"] = info.bytes;
   object["committed"] = utc_text(info.committed);
+  if (info.line) {
+    object["line"] = Json::array();
+    for (const auto& each : *info.line) object["line"].push_back({{"attempt", each.attempt}, {"step", each.step}});
+  }
   if (!info.metrics.empty()) object["metrics"] = info.metrics;
   return object;
 }
@@ -63,18 +67,35 @@ struct FoundStep {
   Json tiers = Json::array();
 };
 
+// Which of them the newest line has is decided over all places together.
 Result<std::map<int64_t, FoundStep>> find_steps(const std::vector<Location>& places) {
   std::map<int64_t, FoundStep> found;
+  std::vector<checkpoint::StepInfo> all;
+  std::vector<const Location*> of;
   for (const Location& place : places) {
     ASSIGN_OR_RETURN(const auto steps, checkpoint::list_steps(place));
-    for (const checkpoint::StepInfo& info : steps) {
-      FoundStep& step = found[info.step];
-      if (step.urls.empty() || (step.info.damage && !info.damage)) step.info = info;
-      step.urls.push_back(info.damage ? place.url + " (damaged)" : place.url);
-      step.tiers.push_back({{"url", place.url}, {"ok", !info.damage}});
-    }
+    all.insert(all.end(), steps.begin(), steps.end());
+    of.resize(all.size(), &place);
+  }
+  checkpoint::mark_left(all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const checkpoint::StepInfo& info = all[i];
+    const std::string& url = of[i]->url;
+    FoundStep& step = found[info.step];
+    const bool is_better = (step.info.damage && !info.damage) || (step.info.is_left && !info.is_left);
+    if (step.urls.empty() || is_better) step.info = info;
+    step.urls.push_back(info.damage ? url + " (damaged)" : url);
+    step.tiers.push_back({{"url", url}, {"ok", !info.damage}});
   }
   return found;
+}
+
+// The newest step of the newest line, damaged or not. REQUIRES: `found` has steps.
+int64_t newest_of(const std::map<int64_t, FoundStep>& found) {
+  for (auto each = found.rbegin(); each != found.rend(); ++each) {
+    if (!each->second.info.is_left) return each->first;
+  }
+  return found.rbegin()->first;
 }
 
 Status run_ckpt_ls(const CkptArgs& args, Context& context) {
@@ -87,8 +108,10 @@ Status run_ckpt_ls(const CkptArgs& args, Context& context) {
                    {"tensors", true},
                    {"bytes", true},
                    {"committed"},
+                   {"line"},
                    {args.tiers.empty() ? "" : "tiers"}});
   std::string damage;
+  int64_t left = 0;
   for (const auto& [number, found] : steps) {
     const checkpoint::StepInfo& info = found.info;
     Json object = step_json(info);
@@ -96,24 +119,34 @@ Status run_ckpt_ls(const CkptArgs& args, Context& context) {
     context.out.print_json(object);
     const std::string step = fmt::format("{}", number);
     const std::string where = args.tiers.empty() ? "" : fmt::format("{}", fmt::join(found.urls, ", "));
+    const std::string line = info.is_left ? "left behind" : "";
+    left += info.is_left ? 1 : 0;
     if (info.damage) {
-      table.add({step, "damaged", "", "", "", "", where});
+      table.add({step, "damaged", "", "", "", "", line, where});
       damage += fmt::format("step {}: {}\n", step, printable(info.damage->to_string()));
     } else {
       table.add({step, info.attempt, format_count(info.world_size), format_count(info.tensors),
-                 format_bytes(info.bytes), utc_text(info.committed), where});
+                 format_bytes(info.bytes), utc_text(info.committed), line, where});
     }
   }
-  context.out.print_text(table.to_string() + damage);
+  std::string note;
+  if (left > 0)
+    note =
+        fmt::format("{} left behind by a run that went back, or that another run started over: no restore chooses {}\n",
+                    counted(left, "step"), left == 1 ? "it" : "them");
+  context.out.print_text(table.to_string() + damage + note);
   return {};
 }
 
-// The steps that `args` asks for: one, all, or the newest. Errors: not_found.
+// The steps that `args` asks for: one, all, or the newest of the newest line. Errors: not_found.
 Result<std::vector<checkpoint::StepInfo>> chosen_steps(const CkptArgs& args, const Location& root) {
   ASSIGN_OR_RETURN(auto steps, checkpoint::list_steps(root));
   if (steps.empty()) return no_checkpoints(args.root);
   if (args.all) return steps;
-  if (!args.step) return std::vector{steps.back()};
+  if (!args.step) {
+    const auto newest = std::find_if(steps.rbegin(), steps.rend(), [](const auto& info) { return !info.is_left; });
+    return std::vector{newest == steps.rend() ? steps.back() : *newest};
+  }
   const auto found =
       std::find_if(steps.begin(), steps.end(), [&](const auto& info) { return info.step == *args.step; });
   if (found != steps.end()) return std::vector{*found};
@@ -138,10 +171,11 @@ Status run_ckpt_show(const CkptArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const auto places, places_of(args));
   ASSIGN_OR_RETURN(const auto found, find_steps(places));
   if (found.empty()) return no_checkpoints(args.root);
-  const int64_t wanted = args.step.value_or(found.rbegin()->first);
+  const int64_t wanted = args.step.value_or(newest_of(found));
   if (!found.contains(wanted)) return no_step(args.root, wanted);
   ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::Checkpoint::open(places, wanted));
-  const checkpoint::StepInfo& info = checkpoint->info();
+  checkpoint::StepInfo info = checkpoint->info();
+  info.is_left = found.at(wanted).info.is_left;
   const Json state = Json::parse(checkpoint->state(), nullptr, /*allow_exceptions=*/false);
   if (state.is_discarded()) {
     return fail(ErrorCode::kCorruption, "{}: the state of step {} is not JSON", args.root, info.step);
@@ -149,9 +183,12 @@ Status run_ckpt_show(const CkptArgs& args, Context& context) {
   Json object = step_json(info);
   object["state"] = state;
   std::string where;
+  if (info.line && !info.line->empty())
+    where += fmt::format("continues step {} of attempt {}\n", info.line->back().step, info.line->back().attempt);
+  if (info.is_left) where += "left behind by a later attempt: no restore chooses it\n";
   if (!args.tiers.empty()) {
     object["tiers"] = found.at(wanted).tiers;
-    where = fmt::format("in {}\n", fmt::join(found.at(wanted).urls, ", "));
+    where += fmt::format("in {}\n", fmt::join(found.at(wanted).urls, ", "));
   }
   context.out.print(object, fmt::format("step {}, attempt {}, {}, {}, {}, committed {}\n{}\n", info.step, info.attempt,
                                         counted(info.world_size, "rank"), counted(info.tensors, "tensor"),
@@ -210,7 +247,7 @@ Status run_ckpt_verify(const CkptArgs& args, Context& context) {
 }
 
 CLI::Option* add_step_flag(CLI::App& app, CkptArgs& args) {
-  return app.add_option("--step", args.step, "The step (default: the newest)")
+  return app.add_option("--step", args.step, "The step (default: the newest of the newest line)")
       ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
 }

@@ -85,8 +85,8 @@ Status advise_on_storage(const AdviseArgs& args, const checkpoint::StepInfo& inf
 Status run_ckpt_advise(const AdviseArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const Location root, open_url(args.root));
   ASSIGN_OR_RETURN(const auto steps, checkpoint::list_steps(root));
-  const auto newest = std::find_if(steps.rbegin(), steps.rend(), [](const auto& info) { return !info.damage; });
-  if (newest == steps.rend()) return fail(ErrorCode::kNotFound, "{}: no checkpoints there", args.root);
+  const checkpoint::StepInfo* const newest = checkpoint::newest_step(steps);
+  if (newest == nullptr) return fail(ErrorCode::kNotFound, "{}: no checkpoints there", args.root);
   plan::CheckpointOptions options = args.options;
   options.bytes = static_cast<double>(newest->bytes);
   ASSIGN_OR_RETURN(const plan::CheckpointPlan plan, plan::plan_checkpoints(options));

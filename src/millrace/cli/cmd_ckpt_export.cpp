@@ -83,7 +83,8 @@ Result<std::unique_ptr<checkpoint::Checkpoint>> open_step(const Location& root, 
   if (step) return checkpoint::Checkpoint::open(root, *step);
   ASSIGN_OR_RETURN(const auto steps, checkpoint::list_steps(root));
   if (steps.empty()) return fail(ErrorCode::kNotFound, "{}: no checkpoints there", root.url);
-  return checkpoint::Checkpoint::open(root, steps.back().step);
+  const auto newest = std::find_if(steps.rbegin(), steps.rend(), [](const auto& info) { return !info.is_left; });
+  return checkpoint::Checkpoint::open(root, newest == steps.rend() ? steps.back().step : newest->step);
 }
 
 // torch reads and writes files of this machine only.
@@ -243,7 +244,7 @@ void add_ckpt_export(Verbs& verbs, CLI::App& ckpt) {
                             [args](Context& context) { return run_ckpt_export(*args, context); });
   app.add_option("ROOT", args->source, "Folder of checkpoints")->required()->option_text(" ");
   app.add_option("OUT", args->target, "Folder to write (safetensors: the file)")->required()->option_text(" ");
-  add_step(app, *args, "The step (default: the newest)");
+  add_step(app, *args, "The step (default: the newest of the newest line)");
   add_choice_flag(
       app, "--format", {"hf", "safetensors", "dcp"}, [args](const std::string& format) { args->format = format; },
       "hf: files and index as transformers loads them; safetensors: one file; dcp: for torch.distributed.checkpoint, "

@@ -22,33 +22,32 @@ struct PruneArgs {
   bool dry_run = false;
 };
 
-// A folder to prune, and the newest good step of the root, which must have something before a tier gives it up.
+// A folder to prune, and its steps.
 struct Place {
   Location root;
   bool is_tier = false;
-  int64_t root_has = -1;
+  std::vector<checkpoint::StepInfo> steps;
 };
 
 struct Removed {
   int64_t steps = 0, of = 0, bytes = 0;
 };
 
-std::vector<int64_t> good_steps(const std::vector<checkpoint::StepInfo>& steps) {
-  std::vector<int64_t> good;
-  for (const checkpoint::StepInfo& info : steps) {
-    if (!info.damage) good.push_back(info.step);
-  }
-  return good;
+// The root must have something newer, or the same, before a tier gives a step up. `root_has`: the newest good step of
+// the root's line; nullptr: none.
+bool root_lacks(const checkpoint::StepInfo& info, const checkpoint::StepInfo* root_has) {
+  return !info.is_left && (root_has == nullptr || info.step > root_has->step);
 }
 
-Status prune(const Place& place, const PruneArgs& args, Context& context, TextTable& table, Removed& total) {
-  ASSIGN_OR_RETURN(const auto steps, checkpoint::list_steps(place.root));
+Status prune(const Place& place, const checkpoint::StepInfo* root_has, const PruneArgs& args, Context& context,
+             TextTable& table, Removed& total) {
+  const auto& steps = place.steps;
   auto verdicts = checkpoint::judge_steps(steps, args.rules, std::chrono::system_clock::now());
   total.of += std::ssize(steps);
   for (size_t i = 0; i < steps.size(); ++i) {
     const checkpoint::StepInfo& info = steps[i];
     checkpoint::StepVerdict& verdict = verdicts[i];
-    if (!verdict.stays && place.is_tier && info.step > place.root_has) verdict = {true, "newer than the root's steps"};
+    if (!verdict.stays && place.is_tier && root_lacks(info, root_has)) verdict = {true, "newer than the root's steps"};
     if (!verdict.stays) {
       if (context.stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
       if (!args.dry_run) RETURN_IF_ERROR(checkpoint::remove_step(place.root, info.step));
@@ -59,6 +58,7 @@ Status prune(const Place& place, const PruneArgs& args, Context& context, TextTa
                             {"root", place.root.url},
                             {"step", info.step},
                             {"removed", !verdict.stays},
+                            {"left_behind", info.is_left},
                             {"dry_run", args.dry_run},
                             {"bytes", info.bytes},
                             {"reason", verdict.why}});
@@ -70,8 +70,9 @@ Status prune(const Place& place, const PruneArgs& args, Context& context, TextTa
 
 void check_prune(const PruneArgs& args) {
   const checkpoint::KeepRules& rules = args.rules;
-  if (rules.last == 0 && rules.best == 0 && args.older_than_days <= 0 && rules.quota_bytes == 0)
-    throw CLI::ValidationError("--keep-last", "say what stays: --keep-last, --keep-best, --older-than or --quota");
+  if (rules.last == 0 && rules.best == 0 && args.older_than_days <= 0 && rules.quota_bytes == 0 && !rules.drop_left)
+    throw CLI::ValidationError("--keep-last",
+                               "say what stays: --keep-last, --keep-best, --older-than, --quota or --left-behind");
   if (rules.best > 0 && rules.monitor.empty())
     throw CLI::ValidationError("--keep-best", "needs --monitor: the metric that says which are the best");
 }
@@ -80,10 +81,23 @@ Status run_ckpt_prune(PruneArgs args, Context& context) {
   checkpoint::KeepRules& rules = args.rules;
   rules.higher_is_better = args.mode == "max";
   rules.young = std::chrono::seconds(static_cast<int64_t>(args.older_than_days * 86400));
-  ASSIGN_OR_RETURN(const Location root, open_url(args.root));
-  ASSIGN_OR_RETURN(const auto steps, checkpoint::list_steps(root));
-  if (steps.empty() && args.tiers.empty()) return fail(ErrorCode::kNotFound, "{}: no checkpoints there", args.root);
-  const auto good = good_steps(steps);
+  std::vector<Place> places;
+  for (const std::string& url : args.tiers) {
+    ASSIGN_OR_RETURN(places.emplace_back(Place{.is_tier = true}).root, open_url(url));
+  }
+  ASSIGN_OR_RETURN(places.emplace_back().root, open_url(args.root));
+  std::vector<checkpoint::StepInfo> all;
+  for (Place& place : places) {
+    ASSIGN_OR_RETURN(place.steps, checkpoint::list_steps(place.root));
+    all.insert(all.end(), place.steps.begin(), place.steps.end());
+  }
+  // Which steps the newest line has is decided over all places together.
+  checkpoint::mark_left(all);
+  auto marked = all.begin();
+  for (Place& place : places) {
+    for (checkpoint::StepInfo& info : place.steps) info = *marked++;
+  }
+  if (all.empty() && args.tiers.empty()) return fail(ErrorCode::kNotFound, "{}: no checkpoints there", args.root);
   TextTable table({{"step", true},
                    {"committed"},
                    {"bytes", true},
@@ -91,11 +105,9 @@ Status run_ckpt_prune(PruneArgs args, Context& context) {
                    {"why"},
                    {args.tiers.empty() ? "" : "tier"}});
   Removed total;
-  for (const std::string& url : args.tiers) {
-    ASSIGN_OR_RETURN(Location tier, open_url(url));
-    RETURN_IF_ERROR(prune({std::move(tier), true, good.empty() ? -1 : good.back()}, args, context, table, total));
-  }
-  RETURN_IF_ERROR(prune({root}, args, context, table, total));
+  const std::vector<checkpoint::StepInfo> of_root = places.back().steps;
+  const checkpoint::StepInfo* const root_has = checkpoint::newest_step(of_root);
+  for (const Place& place : places) RETURN_IF_ERROR(prune(place, root_has, args, context, table, total));
   context.out.print_text(table.to_string());
   context.out.print(
       {{"type", "ckpt_prune"}, {"removed", total.steps}, {"bytes", total.bytes}, {"dry_run", args.dry_run}},
@@ -136,6 +148,8 @@ void add_ckpt_prune(Verbs& verbs, CLI::App& ckpt) {
   app.add_option("--older-than", args->older_than_days, "Only what was committed so many days ago goes")
       ->check(CLI::Range(0.0, 1e6))
       ->option_text("DAYS");
+  app.add_flag("--left-behind", args->rules.drop_left,
+               "All steps go that the newest line left behind: of a run that went back, or that another started over");
   app.add_flag("--dry-run", args->dry_run, "Only say what would be removed");
 }
 

@@ -28,11 +28,15 @@ Status run_ckpt_restore(const RestoreArgs& args, Context& context) {
   ASSIGN_OR_RETURN(sources.emplace_back(), open_url(args.root));
   ASSIGN_OR_RETURN(const Location target, open_url(args.target));
   std::optional<int64_t> step = args.step;
-  for (const Location& source : sources) {
-    if (args.step) break;
-    ASSIGN_OR_RETURN(const auto steps, checkpoint::list_steps(source));
+  if (!step) {  // the newest good one of the newest line
+    std::vector<checkpoint::StepInfo> steps;
+    for (const Location& source : sources) {
+      ASSIGN_OR_RETURN(const auto found, checkpoint::list_steps(source));
+      steps.insert(steps.end(), found.begin(), found.end());
+    }
+    checkpoint::mark_left(steps);
     for (const checkpoint::StepInfo& info : steps) {
-      if (!info.damage) step = std::max(step.value_or(-1), info.step);
+      if (!info.damage && !info.is_left) step = std::max(step.value_or(-1), info.step);
     }
   }
   if (!step) return fail(ErrorCode::kNotFound, "{}: no checkpoints there", args.root);
@@ -77,7 +81,7 @@ void add_ckpt_restore(Verbs& verbs, CLI::App& ckpt) {
   app.add_option("--tier", args->tiers, "A nearer tier of the same run to read from first; several, nearest first")
       ->allow_extra_args(false)
       ->option_text("URL");
-  app.add_option("--step", args->step, "The step (default: the newest)")
+  app.add_option("--step", args->step, "The step (default: the newest of the newest line)")
       ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
   app.add_flag("--dry-run", args->dry_run, "Only say which step, and how large it is");

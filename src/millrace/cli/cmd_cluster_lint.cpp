@@ -67,7 +67,7 @@ void add_cluster_lint(Verbs& verbs, CLI::App& group) {
          [args](const std::string& text) {
            args->options.version = usage_value("--pcluster", pcluster::parse_version(text));
          },
-         "The version of ParallelCluster that will read the files (default: 3.12)")
+         "The version of ParallelCluster that will read the files (default: the newest that is known, 3.16.3)")
       ->option_text("VERSION");
   app.add_option("--name", args->options.cluster_name, "The cluster's name, to check it too")->option_text("NAME");
   app.add_option("--facts", args->facts_file,

@@ -59,7 +59,7 @@ void add_cluster_new(Verbs& verbs, CLI::App& group) {
   app.add_option_function<std::string>(
          "--pcluster",
          [args](const std::string& text) { args->version = usage_value("--pcluster", pcluster::parse_version(text)); },
-         "The version of ParallelCluster to write for (default: 3.12)")
+         "The version of ParallelCluster to write for (default: the newest that is known, 3.16.3)")
       ->option_text("VERSION");
 }
 

@@ -42,7 +42,13 @@ Status cp_input(const TransferArgs& args, Context& context) {
   const auto begin = Clock::now();
   Progress progress;
   auto view = context.out.watch(progress, "cp");
-  ASSIGN_OR_RETURN(const auto writer, to.storage->open_write(to.key));
+  const sync::ObjectChanges& changes = args.options.transfer.object;
+  RETURN_IF_ERROR(sync::check_changes(to, changes));
+  ASSIGN_OR_RETURN(
+      const auto writer,
+      to.storage->open_write(to.key, {.metadata = changes.metadata.value_or(std::map<std::string, std::string>()),
+                                      .headers = changes.headers,
+                                      .tags = changes.tags.value_or(ObjectTags())}));
   std::vector<std::byte> piece(kPieceBytes);
   for (;;) {
     ASSIGN_OR_RETURN(const size_t size, read_input(piece, context.stop));

@@ -146,7 +146,7 @@ void add_plan_advise(Verbs& verbs, CLI::App& plan) {
       {"millrace plan advise --from-slurm --range 120:144 --steps 10000 --sample-time 130ms --measured-on rtx4090 "
        "--preset groot-guide",
        "millrace plan advise --partitions lab.json --target 128 --steps 10000 --sample-time 130ms --measured-on l40s "
-       "--max-gpus 8 --measured 4:14.8GiB --measured 8:21.3GiB",
+       "--max-gpus 8 --measured 4:14.8GiB --measured 8:21.3GiB --measured 12:27.7GiB",
        "millrace plan advise --from-slurm --target 256 --steps 50000 --preset full-adamw --parameters 1B --layers 24 "
        "--hidden 2048 --tokens 2048 --vocabulary 32000"},
       [args](Context& context) { return run_plan_advise(*args, context); }, [args] { check_advise(*args); });

@@ -33,6 +33,20 @@ std::string batch_text(int64_t low, int64_t high) {
   return low == high ? format_count(low) : fmt::format("{} to {}", low, high);
 }
 
+Json points_json(const plan::MemoryModel& model) {
+  Json points = Json::array();
+  for (const auto& [point, bound] : model.points) {
+    const char* const line = bound == plan::Bound::kStep          ? "step"
+                             : bound == plan::Bound::kActivations ? "activations"
+                                                                  : "open";
+    points.push_back({{"batch", point.batch},
+                      {"gib", point.gib},
+                      {"reserved_gib", point.reserved_gib ? Json(*point.reserved_gib) : Json(nullptr)},
+                      {"line", line}});
+  }
+  return points;
+}
+
 Status run_batch(const BatchArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const plan::MemoryModel model, memory_model(args.memory));
   std::string gpu_id, source = plan::kGiven;
@@ -47,6 +61,7 @@ Status run_batch(const BatchArgs& args, Context& context) {
   plan.why.terms.insert(plan.why.terms.begin(), {"usable", plan::Range::point(usable_gib), "GiB", source});
   if (model.basis == plan::kGrootGuideBasis) {
     for (std::string& note : plan::groot_guide_notes(gpu_id)) plan.why.notes.push_back(std::move(note));
+    for (std::string& note : plan::vla_guide_notes(gpu_id)) plan.why.notes.push_back(std::move(note));
   }
   Json levels = Json::array();
   TextTable table({{"level"}, {"of memory", true}, {"batch", true}, {"used GiB", true}});
@@ -70,6 +85,8 @@ Status run_batch(const BatchArgs& args, Context& context) {
        {"fixed_gib", range_json(model.fixed_gib)},
        {"per_sample_gib", range_json(model.per_sample_gib)},
        {"overhead_gib", model.overhead_gib},
+       {"floor_gib", model.floor_gib},
+       {"measured", points_json(model)},
        {"max_low", plan.max_low},
        {"max_high", plan.max_high},
        {"levels", std::move(levels)}},
@@ -88,7 +105,7 @@ void add_plan_batch(Verbs& verbs, CLI::App& plan) {
   CLI::App& app = verbs.add(
       plan, "batch", "The largest batch that fits a GPU, and three careful ones",
       {"millrace plan batch --gpu l40s --preset groot-guide",
-       "millrace plan batch --gpu rtx4090 --measured 4:14.8GiB --measured 8:21.3GiB",
+       "millrace plan batch --gpu rtx4090 --measured 4:14.8GiB --measured 8:21.3GiB --measured 12:27.7GiB",
        "millrace plan batch --gpu h100 --preset lora --parameters 7B --layers 32 --hidden 4096 --tokens 2048 "
        "--vocabulary 32000"},
       [args](Context& context) { return run_batch(*args, context); }, [args] { check_batch(*args); });

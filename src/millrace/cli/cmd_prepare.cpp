@@ -55,7 +55,8 @@ Status finish_folder(const std::string& url, Output& out) {
                   {"invalid_utf8", manifest.counts.invalid_utf8},
                   {"rejected", manifest.counts.rejected},
                   {"duplicates", manifest.counts.duplicates},
-                  {"filtered", manifest.counts.filtered}},
+                  {"filtered", manifest.counts.filtered},
+                  {"empty", manifest.counts.empty}},
                  fmt::format("{} complete: {}, {}, {}, {}\n", url, counted(manifest.config.tasks, "task"),
                              counted(static_cast<int64_t>(manifest.shards.size()), "shard"),
                              counted(manifest.documents, "document"), counted(manifest.tokens, "token")));
@@ -78,17 +79,17 @@ std::string prepare_text(const prepare::PrepareReport& report) {
   return fmt::format(
       "documents      {}\n"
       "tokens         {}, {:.2f} bytes of input each\n"
-      "left out       {} rejected, {} as duplicates, {} by their length\n"
+      "left out       {} without text, {} rejected, {} as duplicates, {} by their length\n"
       "read           {}\n"
       "written        {} in {}, {} of them kept from an earlier run\n"
       "invalid UTF-8  {} replaced\n"
       "time           {}, {}, {} per CPU second\n"
       "stages         {}\n",
-      format_count(part.documents), format_count(part.tokens), bytes_a_token, format_count(part.counts.rejected),
-      format_count(part.counts.duplicates), format_count(part.counts.filtered), format_bytes(part.input_bytes),
-      format_bytes(report.output_bytes), counted(shards, "shard"), format_count(report.shards_reused),
-      counted(part.counts.invalid_utf8, "sequence"), format_duration(report.seconds),
-      format_rate(per_second(part.input_bytes, report.seconds)),
+      format_count(part.documents), format_count(part.tokens), bytes_a_token, format_count(part.counts.empty),
+      format_count(part.counts.rejected), format_count(part.counts.duplicates), format_count(part.counts.filtered),
+      format_bytes(part.input_bytes), format_bytes(report.output_bytes), counted(shards, "shard"),
+      format_count(report.shards_reused), counted(part.counts.invalid_utf8, "sequence"),
+      format_duration(report.seconds), format_rate(per_second(part.input_bytes, report.seconds)),
       format_bytes(static_cast<int64_t>(per_second(part.input_bytes, report.cpu_seconds))), stages_text(report));
 }
 
@@ -123,6 +124,7 @@ void print_prepare_report(const prepare::PrepareOptions& options, const prepare:
                  {"rejected", report.part.counts.rejected},
                  {"duplicates", report.part.counts.duplicates},
                  {"filtered", report.part.counts.filtered},
+                 {"empty", report.part.counts.empty},
                  {"read_seconds", report.read_seconds},
                  {"encode_seconds", report.encode_seconds},
                  {"write_seconds", report.write_seconds},
@@ -182,9 +184,9 @@ void add_output_flags(CLI::App& app, PrepareArgs& args) {
 
 // The choice of documents.
 void add_selection_flags(CLI::App& app, prepare::PrepareOptions& options) {
-  app.add_flag(
-      "--strip", options.shards.rules.strip,
-      "Remove white space at a document's ends, as Python's str.strip(), and leave out documents that become empty");
+  app.add_flag("--strip", options.shards.rules.strip,
+               "Remove white space at a document's ends, as Python's str.strip()");
+  add_keep_empty_flag(app, options.shards.rules.keep_empty);
   app.add_flag("--strict", options.shards.rules.strict_utf8, "Make invalid UTF-8 an error, instead of replacing it");
   add_choice_flag(
       app, "--on-error", {"fail", "skip"},

@@ -49,25 +49,30 @@ Result<std::string> read_member(const RandomReader& reader, const formats::TarMe
   return data;
 }
 
-// The first member whose field is one of `fields`; nullptr when there is none.
-const formats::TarMember* find_member(const formats::SampleExtent& sample, std::span<const std::string_view> fields) {
+// The first member whose field is one of `fields`, and that field: a member's own name may have capital letters.
+struct FoundMember {
+  const formats::TarMember& member;
+  std::string_view field;
+};
+std::optional<FoundMember> find_member(const formats::SampleExtent& sample, std::span<const std::string_view> fields) {
   for (const std::string_view field : fields) {
     const auto found = std::find(sample.fields.begin(), sample.fields.end(), field);
-    if (found != sample.fields.end()) return &sample.members[static_cast<size_t>(found - sample.fields.begin())];
+    if (found != sample.fields.end())
+      return FoundMember{sample.members[static_cast<size_t>(found - sample.fields.begin())], field};
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 Result<DecodedSample> decode_sample(const RandomReader& reader, const formats::SampleExtent& sample) {
   DecodedSample decoded;
-  if (const formats::TarMember* member = find_member(sample, kIdFields)) {
-    ASSIGN_OR_RETURN(const std::string data, read_member(reader, *member));
-    const std::string source = fmt::format("{}: {}", reader.name(), member->name);
+  if (const auto found = find_member(sample, kIdFields)) {
+    ASSIGN_OR_RETURN(const std::string data, read_member(reader, found->member));
+    const std::string source = fmt::format("{}: {}", reader.name(), found->member.name);
     decoded.ids.emplace();
-    RETURN_IF_ERROR(formats::parse_ids(member->name, as_bytes(data), *decoded.ids, source));
+    RETURN_IF_ERROR(formats::parse_ids(found->field, as_bytes(data), *decoded.ids, source));
   }
-  if (const formats::TarMember* member = find_member(sample, kTextFields)) {
-    ASSIGN_OR_RETURN(decoded.text, read_member(reader, *member));
+  if (const auto found = find_member(sample, kTextFields)) {
+    ASSIGN_OR_RETURN(decoded.text, read_member(reader, found->member));
   }
   return decoded;
 }

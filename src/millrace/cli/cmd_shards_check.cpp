@@ -39,14 +39,16 @@ void print_check(const Shard& shard, const ShardCheck& check, Output& out) {
                   {"ok", check.damage.empty()},
                   {"index", check.indexed},
                   {"samples", check.samples},
+                  {"links", check.links},
                   {"bytes", check.bytes}});
 }
 
 void print_check_summary(const std::vector<ShardCheck>& checks, Output& out) {
-  int64_t samples = 0, bytes = 0, damaged = 0, without_index = 0;
+  int64_t samples = 0, bytes = 0, damaged = 0, without_index = 0, links = 0;
   for (const ShardCheck& check : checks) {
     samples += check.samples;
     bytes += check.bytes;
+    links += check.links;
     damaged += check.damage.empty() ? 0 : 1;
     without_index += check.indexed || !check.damage.empty() ? 0 : 1;
   }
@@ -57,6 +59,7 @@ void print_check_summary(const std::vector<ShardCheck>& checks, Output& out) {
         "(millrace shards index)\n",
         counted(without_index, "shard"));
   }
+  text += links_text(links);
   text +=
       fmt::format("{}, {}, {}: {}\n", counted(static_cast<int64_t>(checks.size()), "shard"), counted(samples, "sample"),
                   format_bytes(bytes), damaged == 0 ? "no damage found" : fmt::format("{} damaged", damaged));
@@ -65,6 +68,7 @@ void print_check_summary(const std::vector<ShardCheck>& checks, Output& out) {
              {"damaged", damaged},
              {"without_index", without_index},
              {"samples", samples},
+             {"links", links},
              {"bytes", bytes}},
             text);
 }

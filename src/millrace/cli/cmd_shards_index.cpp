@@ -55,11 +55,12 @@ Result<formats::ShardIndex> index_bin(const Shard& shard, const RandomReader& re
   return formats::index_megatron(reader, **idx);
 }
 
-Result<formats::ShardIndex> build_index(const Shard& shard, const IndexArgs& args, Context& context,
-                                        Progress& progress) {
+Result<formats::ShardIndex> build_index(const Shard& shard, const IndexArgs& args, Context& context, Progress& progress,
+                                        int64_t& links) {
   ASSIGN_OR_RETURN(const auto reader, open_watched(shard, context.stop, progress));
   const bool is_bin = shard.location.key.ends_with(".bin");
-  ASSIGN_OR_RETURN(formats::ShardIndex index, is_bin ? index_bin(shard, *reader, args) : formats::index_shard(*reader));
+  ASSIGN_OR_RETURN(formats::ShardIndex index,
+                   is_bin ? index_bin(shard, *reader, args) : formats::index_shard(*reader, "", &links));
   const Location at = index_location(shard);
   RETURN_IF_ERROR(write_object(*at.storage, at.key, formats::serialize_shard_index(index)));
   return index;
@@ -77,15 +78,18 @@ Status index_one(const Shard& shard, const IndexArgs& args, Context& context, Pr
     context.out.print({{"type", "index"}, {"url", url}, {"dry_run", true}}, fmt::format("would build {}\n", url));
     return {};
   }
-  ASSIGN_OR_RETURN(const formats::ShardIndex index, build_index(shard, args, context, progress));
-  context.out.print_done({{"type", "index"},
-                          {"url", url},
-                          {"dry_run", false},
-                          {"samples", index.samples()},
-                          {"tokens", index.tokens_known() ? Json(index.total_tokens()) : Json(nullptr)},
-                          {"ids_field", index.ids_field}},
-                         fmt::format("built {}: {}, {} tokens\n", url, counted(index.samples(), "sample"),
-                                     index.tokens_known() ? format_count(index.total_tokens()) : "unknown"));
+  int64_t links = 0;
+  ASSIGN_OR_RETURN(const formats::ShardIndex index, build_index(shard, args, context, progress, links));
+  context.out.print_done(
+      {{"type", "index"},
+       {"url", url},
+       {"dry_run", false},
+       {"samples", index.samples()},
+       {"tokens", index.tokens_known() ? Json(index.total_tokens()) : Json(nullptr)},
+       {"ids_field", index.ids_field},
+       {"links", links}},
+      fmt::format("built {}: {}, {} tokens\n{}", url, counted(index.samples(), "sample"),
+                  index.tokens_known() ? format_count(index.total_tokens()) : "unknown", links_text(links)));
   return {};
 }
 

@@ -32,10 +32,13 @@ Status run_split(const prepare::SplitOptions& options, Context& context) {
        {"parts", report.parts.size()},
        {"bytes", report.bytes},
        {"documents", report.documents},
+       {"empty", report.empty},
        {"dry_run", options.dry_run}},
-      table.to_string() + fmt::format("{}{}, {}, in {} below {}\n", options.dry_run ? "would write " : "",
-                                      counted(report.documents, "document"), format_bytes(report.bytes),
-                                      counted(static_cast<int64_t>(report.parts.size()), "part"), options.output),
+      table.to_string() +
+          fmt::format("{}{}, {}, in {} below {}\n", options.dry_run ? "would write " : "",
+                      counted(report.documents, "document"), format_bytes(report.bytes),
+                      counted(static_cast<int64_t>(report.parts.size()), "part"), options.output) +
+          (report.empty > 0 ? fmt::format("left out {} without text\n", counted(report.empty, "row")) : ""),
       options.dry_run);
   return {};
 }
@@ -63,6 +66,7 @@ void add_split(Verbs& verbs) {
       ->check(CLI::Range(0.0, 0.999999))
       ->option_text("SHARE");
   app.add_option("--seed", options->seed, "Choose other documents for validation (default: 0)")->option_text("N");
+  add_keep_empty_flag(app, options->documents.keep_empty);
   app.add_flag("--replace", options->replace, "Overwrite existing parts with other content");
   app.add_flag("--dry-run", options->dry_run, "Report what would be written, without writing");
 }

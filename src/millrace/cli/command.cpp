@@ -130,6 +130,14 @@ CLI::Option* add_choice_flag(CLI::App& app, const std::string& flag, const std::
       ->option_text(CLI::detail::join(choices, "|"));
 }
 
+std::string links_text(int64_t links) {
+  if (links == 0) return {};
+  return fmt::format(
+      "{} in the archives hold no data and are passed over: samples that are only links are missing, and others lack "
+      "these fields (pack with `tar -h --hard-dereference`)\n",
+      counted(links, "link"));
+}
+
 void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls) {
   app.add_option("URL", urls, "Folders of shards, shards (*.tar, *.bin), globs or brace patterns of them")
       ->required()
@@ -146,6 +154,11 @@ void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string&
                  "Field of a jsonl object, or column of a table, that holds the text (default: text)")
       ->option_text("NAME");
   add_size_flag(app, "--max-document-bytes", max_document_bytes, "A longer document is an error (default: 64MiB)");
+}
+
+void add_keep_empty_flag(CLI::App& app, bool& keep_empty) {
+  app.add_flag("--keep-empty", keep_empty,
+               "Texts that are empty or only white space are documents too; without this, in no format");
 }
 
 void add_text_flags(CLI::App& app, bool& json_as_text, double& max_invalid_utf8) {

@@ -114,11 +114,16 @@ void add_size_flag(CLI::App& app, const std::string& flag, int64_t& bytes, const
 // A flag with one of a few words for a value; completion and help list them.
 CLI::Option* add_choice_flag(CLI::App& app, const std::string& flag, const std::vector<std::string>& choices,
                              const std::function<void(const std::string&)>& set, const std::string& description);
+// What `shards index` and `shards check` say of links in tars; empty without links.
+std::string links_text(int64_t links);
+
 // URL...: shards as find_shards takes them.
 void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls);
 // --documents, --text-field and --max-document-bytes.
 void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string& text_field,
                         int64_t& max_document_bytes);
+// Whether empty texts are documents.
+void add_keep_empty_flag(CLI::App& app, bool& keep_empty);
 // --json-as-text and --max-invalid.
 void add_text_flags(CLI::App& app, bool& json_as_text, double& max_invalid_utf8);
 // The largest count: 2^53, as in records.

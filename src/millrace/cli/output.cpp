@@ -308,13 +308,12 @@ std::string printable(std::string_view text, size_t max_characters) {
   return out;
 }
 
-std::string utc_text(std::chrono::sys_time<std::chrono::nanoseconds> time) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch());
-  const auto value = static_cast<time_t>(seconds.count());
+std::string utc_text(const FileTime& time) {
+  const time_t value = time.seconds();
   std::tm parts{};
-  gmtime_r(&value, &parts);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
-                     parts.tm_hour, parts.tm_min, parts.tm_sec);
+  if (gmtime_r(&value, &parts) == nullptr) return fmt::format("@{}", value);  // its year is no int
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", int64_t{parts.tm_year} + 1900, parts.tm_mon + 1,
+                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
 std::string counted(int64_t count, std::string_view noun) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/file_time.h"
 #include "millrace/base/log.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
@@ -113,7 +114,7 @@ class TextTable {
 std::string printable(std::string_view text, size_t max_characters = 4096);
 
 // "2026-01-31T12:00:00Z"
-std::string utc_text(std::chrono::sys_time<std::chrono::nanoseconds> time);
+std::string utc_text(const FileTime& time);
 
 // "1 shard", "1,200 shards".
 std::string counted(int64_t count, std::string_view noun);

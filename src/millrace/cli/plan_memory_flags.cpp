@@ -13,13 +13,20 @@ double gib_of(double bytes) {
   return bytes / 1073741824.0;
 }
 
-// "8:21.3GiB"
+// "8:21.3GiB", or with what the allocator reserved "8:21.3GiB:24GiB"
 plan::Measured parse_measured(const std::string& text) {
   const size_t colon = text.find(':');
   if (colon == std::string::npos)
-    throw CLI::ValidationError("--measured", fmt::format("'{}' is not BATCH:SIZE, for example 8:21.3GiB", text));
+    throw CLI::ValidationError(
+        "--measured", fmt::format("'{}' is not BATCH:ALLOCATED[:RESERVED], for example 8:21.3GiB:24GiB", text));
   const auto [batch, end] = parse_whole_range("--measured", text.substr(0, colon));
-  return {batch, gib_of(parse_positive_size("--measured", text.substr(colon + 1)))};
+  const size_t second = text.find(':', colon + 1);
+  const auto size = [&](size_t begin, size_t end_of) {
+    return gib_of(parse_positive_size("--measured", text.substr(begin, end_of - begin)));
+  };
+  plan::Measured point{.batch = batch, .gib = size(colon + 1, std::min(second, text.size()))};
+  if (second != std::string::npos) point.reserved_gib = size(second + 1, text.size());
+  return point;
 }
 
 bool has_shape(const plan::ModelShape& shape) {
@@ -35,15 +42,15 @@ bool same_batch(const std::vector<plan::Measured>& points) {
 void check_given(const MemoryFlags& args) {
   const bool measured = !args.points.empty() && (!same_batch(args.points) || args.per_sample_bytes > 0);
   if (measured || (args.fixed_bytes >= 0 && args.per_sample_bytes > 0)) return;
-  const char* what = !args.points.empty() ? "a second batch size is required, or --per-sample"
+  const char* what = !args.points.empty() ? "three batch sizes are required, or --per-sample"
                      : args.fixed_bytes >= 0 || args.per_sample_bytes > 0
                          ? "--fixed and --per-sample are required together"
                          : "what the model takes is required";
   throw CLI::ValidationError(
       args.points.empty() ? "--parameters" : "--measured",
       fmt::format("{}. Give its facts (--parameters 3B --layers 32 --hidden 4096 --tokens 2048 --vocabulary 32000), or "
-                  "two measured peaks (--measured 4:14.8GiB --measured 8:21.3GiB), or --fixed SIZE and --per-sample "
-                  "SIZE; the constants of the GR00T guide are --preset {}",
+                  "three measured peaks (--measured 4:14.8GiB --measured 8:21.3GiB --measured 12:27.7GiB), or --fixed "
+                  "SIZE and --per-sample SIZE; the constants of the GR00T guide are --preset {}",
                   what, plan::kGrootGuidePreset));
 }
 
@@ -146,8 +153,9 @@ void add_memory_flags(CLI::App& app, MemoryFlags& args) {
                   parse_size);
   add_parsed_flag(app, "--overhead", args.overhead_bytes, "SIZE",
                   "Context, NCCL buffers, fragmentation (default: 2GiB)", parse_size);
-  app.add_option("--measured", args.measured, "A batch and its peak of allocated memory; may be repeated")
-      ->option_text("BATCH:SIZE");
+  app.add_option("--measured", args.measured,
+                 "A batch, its peak of allocated memory and, if known, of reserved; three batches or more")
+      ->option_text("BATCH:SIZE[:SIZE]");
 }
 
 }  // namespace millrace::cli

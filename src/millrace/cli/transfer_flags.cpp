@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/base/units.h"
+#include "millrace/cli/object_flags.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::cli {
@@ -85,6 +86,9 @@ std::string report_text(const sync::SyncReport& report, bool dry_run) {
   if (report.removed_files > 0)
     text += fmt::format("removed    {} at the source\n", counted(report.removed_files, "file"));
   if (report.extra_files > 0) text += fmt::format("left there {}\n", counted(report.extra_files, "file"));
+  if (report.made_folders > 0) {
+    text += fmt::format("{}    {}\n", dry_run ? "to make" : "made   ", counted(report.made_folders, "empty folder"));
+  }
   if (report.passed > 0) text += fmt::format("passed     {} not plain files\n", format_count(report.passed));
   if (report.refused > 0) text += fmt::format("refused    {}\n", format_count(report.refused));
   if (report.retries > 0) text += fmt::format("sent again {}\n", counted(report.retries, "request"));
@@ -111,6 +115,7 @@ void print_report(const TransferArgs& args, const sync::SyncReport& report, Outp
                   {"deleted_bytes", report.deleted_bytes},
                   {"extra_files", report.extra_files},
                   {"removed_files", report.removed_files},
+                  {"made_folders", report.made_folders},
                   {"passed", report.passed},
                   {"refused", report.refused},
                   {"failed", report.failed},
@@ -148,6 +153,7 @@ void add_links_flag(CLI::App& app, bool& follow) {
 void add_transfer_flags(CLI::App& app, TransferArgs& args, bool links) {
   add_filter_flags(app, args.options.filter);
   if (links) add_links_flag(app, args.options.follow_links);
+  add_object_flags(app, args.options.transfer.object);
   app.add_flag("--posix", args.options.transfer.posix,
                "Copy owner, mode and times too (in S3, as FSx for Lustre reads them)");
   add_choice_flag(

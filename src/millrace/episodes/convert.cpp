@@ -226,8 +226,7 @@ Hash128 ConvertRun::identity(const std::vector<size_t>& files, const CsvSchema& 
   }
   for (const size_t i : files) {
     const SourceFile& source = file(i);
-    text += fmt::format("\n{}:{} {} {}", source.name.size(), source.name, source.size,
-                        source.modified.time_since_epoch().count());
+    text += fmt::format("\n{}:{} {} {}", source.name.size(), source.name, source.size, source.modified.ns_text());
   }
   return xxh3_128(text);
 }

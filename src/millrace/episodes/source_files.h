@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/file_time.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::episodes {
@@ -17,7 +18,7 @@ struct SourceFile {
   std::string url;
   std::string name;  // below the root, without the ending: "a/episode_3"
   int64_t size = 0;
-  std::chrono::sys_time<std::chrono::nanoseconds> modified{};
+  FileTime modified;
 };
 
 struct SourceFiles {

@@ -34,11 +34,16 @@ std::string_view without_cr(std::string_view line) {
   return line;
 }
 
+void count_empty(const std::vector<DocumentSpan>& documents, std::vector<Empties>& empties) {
+  if (empties.empty() || empties.back().before != documents.size()) empties.push_back({documents.size(), 0});
+  ++empties.back().count;
+}
+
 // Cuts the front of a text into documents. What it says about a part of a text holds for every continuation of it, so
 // that the size of the reads never shows in the result.
 class Splitter {
  public:
-  Splitter(DocumentMode mode, size_t limit) : mode_(mode), limit_(limit) {}
+  Splitter(DocumentMode mode, size_t limit, bool keep_empty) : mode_(mode), limit_(limit), keep_empty_(keep_empty) {}
 
   // `final`: the stream ends with `text`. False when the line or document behind `complete` is over the limit.
   bool split(std::string_view text, bool final) {
@@ -54,6 +59,7 @@ class Splitter {
   }
 
   std::vector<DocumentSpan> documents;
+  std::vector<Empties> empties;
   size_t complete = 0;  // text[0, complete) are whole documents and what lies between them
 
  private:
@@ -86,7 +92,14 @@ class Splitter {
   }
 
   bool close(size_t next) {
-    if (open_ && !only(text_.substr(open_->begin, open_->end - open_->begin), kWhitespace)) documents.push_back(*open_);
+    if (open_) {
+      const bool is_empty = only(text_.substr(open_->begin, open_->end - open_->begin), kWhitespace);
+      if (!is_empty || (keep_empty_ && mode_ != DocumentMode::kJsonl)) {
+        documents.push_back(*open_);
+      } else if (mode_ != DocumentMode::kJsonl) {
+        count_empty(documents, empties);
+      }
+    }
     open_.reset();
     complete = next;
     return true;
@@ -94,6 +107,7 @@ class Splitter {
 
   const DocumentMode mode_;
   const size_t limit_;
+  const bool keep_empty_;
   std::string_view text_;
   std::optional<DocumentSpan> open_;
 };
@@ -152,7 +166,7 @@ Result<std::unique_ptr<DocumentSource>> open_documents(const RandomReader& file,
 
 DocumentReader::DocumentReader(std::unique_ptr<ByteStream> input, const DocumentOptions& options, int64_t begin,
                                int64_t line)
-    : input_(std::move(input)), options_(options), at_(begin), line_(line) {}
+    : input_(std::move(input)), options_(options), from_start_(begin == 0), at_(begin), line_(line) {}
 
 Status DocumentReader::read_more(int64_t bytes) {
   if (ended_) return {};
@@ -187,20 +201,36 @@ Result<std::optional<DocumentChunk>> DocumentReader::next() {
   for (;;) {
     const auto have = static_cast<int64_t>(carry_.size());
     if (have < target) RETURN_IF_ERROR(read_more(target - have));
-    if (ended_ && carry_.empty()) return std::nullopt;
     DocumentChunk chunk;
+    if (ended_ && carry_.empty()) {
+      // A file without a character is one empty document where files are documents.
+      const bool is_empty_file = whole && from_start_;
+      if (!is_empty_file || std::exchange(is_empty_file_given_, true)) return std::nullopt;
+      if (options_.keep_empty) {
+        chunk.documents = {{0, 0}};
+      } else {
+        count_empty(chunk.documents, chunk.empties);
+      }
+      return std::optional(take(std::move(chunk), 0));
+    }
     bool within = true;
     if (whole) {
       within = static_cast<int64_t>(carry_.size()) <= options_.max_document_bytes;
       if (within && ended_) {
-        if (!only(carry_, kWhitespace)) chunk.documents = {{0, carry_.size()}};
+        is_empty_file_given_ = true;
+        if (options_.keep_empty || !only(carry_, kWhitespace)) {
+          chunk.documents = {{0, carry_.size()}};
+        } else {
+          count_empty(chunk.documents, chunk.empties);
+        }
         return std::optional(take(std::move(chunk), carry_.size()));
       }
     } else {
-      Splitter splitter(options_.mode, static_cast<size_t>(options_.max_document_bytes));
+      Splitter splitter(options_.mode, static_cast<size_t>(options_.max_document_bytes), options_.keep_empty);
       within = splitter.split(carry_, ended_);
       if (splitter.complete > 0) {
         chunk.documents = std::move(splitter.documents);
+        chunk.empties = std::move(splitter.empties);
         return std::optional(take(std::move(chunk), splitter.complete));
       }
     }

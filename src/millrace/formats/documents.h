@@ -38,13 +38,20 @@ struct LeftOut {
   std::string reason;
 };
 
+// Empty documents that were left out, side by side: `count` of them before documents[before].
+struct Empties {
+  size_t before = 0;
+  int64_t count = 0;
+};
+
 // Whole documents back to back with what lies between them.
 struct DocumentChunk {
   std::string text;                     // bytes as they are in the file, unpacked; may be invalid UTF-8
   int64_t offset = 0;                   // of text[0] in the unpacked content; of a table, its first row
   int64_t end = 0;                      // offset behind the chunk: the next one's
   int64_t first_line = 1;               // 1-based number of the line text[0] is in; of a table, the first row's
-  std::vector<DocumentSpan> documents;  // without those that are empty or only whitespace (ASCII); in order
+  std::vector<DocumentSpan> documents;  // in order; unless asked for, without those that are empty or ASCII white space
+  std::vector<Empties> empties;         // those that are not in `documents`, in order
   std::vector<int64_t> rows;            // of a table: the row of each document; else empty
   std::optional<LeftOut> left_out;      // behind `documents`; the chunk then ends behind it
   int64_t file_bytes = 0;               // how much of the file everything up to the chunk's end took
@@ -56,6 +63,9 @@ struct DocumentOptions {
   int64_t chunk_bytes = 1 << 20;          // about this much text in a chunk, or one document that is longer; at least 1
   int64_t max_document_bytes = 64 << 20;  // no document, or line of spaces, may be longer; at least 1
   bool leave_out_long = false;            // a longer one is left out, and said to be, instead of being an error
+  // Texts without a character, or only of white space, are documents: empty lines (of jsonl they never are: such a line
+  // holds no object), empty files and rows. Paragraphs are what lies between empty lines.
+  bool keep_empty = false;
 };
 
 class DocumentSource {
@@ -93,10 +103,12 @@ class DocumentReader final : public DocumentSource {
 
   const std::unique_ptr<ByteStream> input_;
   DocumentOptions options_;
+  const bool from_start_;
   int64_t at_;          // offset of carry_[0] in the content
   int64_t line_;        // the line carry_[0] is in
   std::string carry_;   // read, and not yet in a chunk
   bool ended_ = false;  // the stream ends with carry_
+  bool is_empty_file_given_ = false;
 };
 
 // The offset of documents[i], counted as DocumentChunk::offset, and the line that it begins in (1-based; a table's

@@ -133,6 +133,7 @@ Json to_json(const ShardConfig& config) {
                {"max_tokens", rules.max_tokens}};
   if (config.id_limit > 0) json["id_limit"] = config.id_limit;
   if (rules.strip) json["strip"] = true;  // younger than version 1's first files
+  if (rules.keep_empty) json["keep_empty"] = true;
   return json;
 }
 DocumentRules read_rules(Fields& fields) {
@@ -146,7 +147,8 @@ DocumentRules read_rules(Fields& fields) {
           .max_bytes = fields.count("max_bytes"),
           .min_tokens = fields.count("min_tokens"),
           .max_tokens = fields.count("max_tokens"),
-          .strip = fields.true_or_absent("strip")};
+          .strip = fields.true_or_absent("strip"),
+          .keep_empty = fields.true_or_absent("keep_empty")};
 }
 ShardOptions read_options(Fields& fields) {
   const auto format = parse_output_format(fields.text("output"));
@@ -302,15 +304,17 @@ Json to_json_list(const std::vector<T>& items) {
 // Common to parts and the manifest.
 template <class T>
 Json shared_to_json(const T& record) {
-  return {{"config", to_json(record.config)},
-          {"shards", Json::array()},
-          {"input_bytes", record.input_bytes},
-          {"documents", record.documents},
-          {"tokens", record.tokens},
-          {"invalid_utf8", record.counts.invalid_utf8},
-          {"rejected", record.counts.rejected},
-          {"duplicates", record.counts.duplicates},
-          {"filtered", record.counts.filtered}};
+  Json json = {{"config", to_json(record.config)},
+               {"shards", Json::array()},
+               {"input_bytes", record.input_bytes},
+               {"documents", record.documents},
+               {"tokens", record.tokens},
+               {"invalid_utf8", record.counts.invalid_utf8},
+               {"rejected", record.counts.rejected},
+               {"duplicates", record.counts.duplicates},
+               {"filtered", record.counts.filtered}};
+  if (record.counts.empty > 0) json["empty"] = record.counts.empty;  // younger than version 1's first files
+  return json;
 }
 const std::string* repeated_shard(const std::vector<ShardEntry>& shards) {
   std::set<std::string_view> names;
@@ -332,7 +336,8 @@ T read_shared(Fields& fields, std::vector<ShardEntry> shards) {
   record.counts = {.invalid_utf8 = fields.count("invalid_utf8"),
                    .rejected = fields.count("rejected"),
                    .duplicates = fields.count("duplicates"),
-                   .filtered = fields.count("filtered")};
+                   .filtered = fields.count("filtered"),
+                   .empty = fields.count_or_0("empty")};
   fields.check(repeated_shard(record.shards) == nullptr, "shards", "free of repeated names");
   return record;
 }
@@ -411,6 +416,7 @@ DocumentCounts& DocumentCounts::operator+=(const DocumentCounts& more) {
   rejected += more.rejected;
   duplicates += more.duplicates;
   filtered += more.filtered;
+  empty += more.empty;
   return *this;
 }
 
@@ -483,6 +489,7 @@ Result<Manifest> join_parts(std::span<const PartRecord> parts) {
     RETURN_IF_ERROR(add_count(manifest.counts.rejected, part->counts.rejected, "rejected documents"));
     RETURN_IF_ERROR(add_count(manifest.counts.duplicates, part->counts.duplicates, "duplicates"));
     RETURN_IF_ERROR(add_count(manifest.counts.filtered, part->counts.filtered, "filtered documents"));
+    RETURN_IF_ERROR(add_count(manifest.counts.empty, part->counts.empty, "empty documents"));
   }
   if (const std::string* name = repeated_shard(manifest.shards))
     return fail(ErrorCode::kInvalidArgument, "two parts name the shard {}", *name);

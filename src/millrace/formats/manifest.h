@@ -25,6 +25,7 @@ struct DocumentRules {
   int64_t min_bytes = 0, max_bytes = 0;    // leave out documents with fewer or more bytes of text
   int64_t min_tokens = 0, max_tokens = 0;  // or with fewer or more ids, counting all that are written
   bool strip = false;                      // remove white space at both ends of a text, as Python's str.strip()
+  bool keep_empty = false;                 // a text that is empty or only white space is a document, too
   bool operator==(const DocumentRules&) const = default;
 };
 
@@ -98,6 +99,7 @@ struct DocumentCounts {
   int64_t rejected = 0;      // documents that could not be taken; each is in a ledger
   int64_t duplicates = 0;    // left out by dedup
   int64_t filtered = 0;      // left out by their length
+  int64_t empty = 0;         // left out since their text is empty or only white space
   bool operator==(const DocumentCounts&) const = default;
   DocumentCounts& operator+=(const DocumentCounts& more);
 };

@@ -203,7 +203,8 @@ Result<ShardIndex> index_any_shard(const RandomReader& shard) {
   return index;
 }
 
-Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view ids_field) {
+Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view asked_field, int64_t* links) {
+  const std::string ids_field = field_name(asked_field);
   if (!ids_field.empty() && !ids_coding(ids_field)) {
     return fail(ErrorCode::kInvalidArgument, "ids are read from .npy, .json, .u16 and .u32 fields, not from {}",
                 ids_field);
@@ -235,6 +236,7 @@ Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view ids_f
     index.tokens.push_back(tokens);
   }
   ASSIGN_OR_RETURN(index.shard_hash, bytes.finish());
+  if (links != nullptr) *links = samples.links();
   return index;
 }
 

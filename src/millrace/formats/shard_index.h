@@ -78,10 +78,12 @@ using VisitValues = std::function<Status(std::span<const std::byte> values)>;
 // unsupported (a version this build does not know). `source` is for messages.
 [[nodiscard]] Result<ShardIndex> parse_shard_index(std::span<const std::byte> file, std::string_view source);
 
-// Reads a whole shard and builds its index; `ids_field` names the field whose ids are counted, empty to find it
-// ("token_ids.npy", "token_ids.json", "input_ids.npy", "input_ids.json" in this order, else none).
+// Reads a whole shard and builds its index; `asked_field`, in any case, names the field whose ids are counted, empty to
+// find it ("token_ids.npy", "token_ids.json", "input_ids.npy", "input_ids.json" in this order, else none). `links` gets
+// the number of links in the archive.
 // Errors: those of SampleReader and of the ids; invalid_argument (no such field, or neither .npy nor .json).
-[[nodiscard]] Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view ids_field = {});
+[[nodiscard]] Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view asked_field = {},
+                                             int64_t* links = nullptr);
 // The same of samples of any kind: their fields may differ, and no ids are counted.
 [[nodiscard]] Result<ShardIndex> index_any_shard(const RandomReader& shard);
 

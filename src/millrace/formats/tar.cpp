@@ -51,9 +51,20 @@ Result<std::optional<TarMember>> TarReader::next() {
       return std::nullopt;
     }
     at_ = found.end;
-    if (found.kind == tar::BlockKind::kOther) continue;
+    if (found.kind == tar::BlockKind::kOther) {
+      links_ += found.type == '1' || found.type == '2' ? 1 : 0;
+      continue;
+    }
     if (found.name.data() != name.data()) name = found.name;
     return TarMember{std::move(name), found.begin, found.data, found.size, found.end};
+  }
+}
+
+Result<int64_t> count_links(const RandomReader& archive) {
+  TarReader reader(archive);
+  for (;;) {
+    ASSIGN_OR_RETURN(const auto member, reader.next());
+    if (!member) return reader.links();
   }
 }
 
@@ -94,6 +105,14 @@ Result<TarView> next_tar_view(std::span<const std::byte> bytes, size_t& at, std:
                  found.kind != tar::BlockKind::kOther};
 }
 
+std::string field_name(std::string_view name) {
+  std::string field(name);
+  for (char& c : field) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return field;
+}
+
 std::optional<SampleName> split_sample_name(std::string_view member_name) {
   const std::string_view first = member_name.substr(0, member_name.find('/'));
   if (first.size() >= 4 && first.starts_with("__") && first.ends_with("__")) return std::nullopt;
@@ -108,11 +127,7 @@ std::optional<SampleName> split_sample_name(std::string_view member_name) {
     const size_t parent_begin = parent == std::string_view::npos ? 0 : parent + 1;
     if (member_name.substr(parent_begin, slash - parent_begin).find('.') != std::string_view::npos) return std::nullopt;
   }
-  SampleName name{member_name.substr(0, dot), std::string(member_name.substr(dot + 1))};
-  for (char& c : name.field) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return name;
+  return SampleName{member_name.substr(0, dot), field_name(member_name.substr(dot + 1))};
 }
 
 SampleReader::SampleReader(const RandomReader& archive, FieldSets field_sets)

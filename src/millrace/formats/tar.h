@@ -39,6 +39,8 @@ class TarReader {
   // The next member. nullopt after the last one, if the end-of-archive blocks are there and only zeros follow.
   // Errors: corruption, unsupported (sparse, multi-volume), those of read_at.
   [[nodiscard]] Result<std::optional<TarMember>> next();
+  // Hard and symbolic links that were passed over so far: they hold no data.
+  int64_t links() const { return links_; }
 
  private:
   [[nodiscard]] Status fill(int64_t offset, int64_t size);
@@ -48,7 +50,11 @@ class TarReader {
   std::vector<std::byte> window_;
   int64_t window_begin_ = 0;
   int64_t at_ = 0;
+  int64_t links_ = 0;
 };
+
+// The hard and symbolic links of a whole archive. Errors: those of TarReader::next.
+[[nodiscard]] Result<int64_t> count_links(const RandomReader& archive);
 
 // One member inside memory that holds whole members back to back (a sample's extent): views, no copies.
 struct TarView {
@@ -70,6 +76,8 @@ struct SampleName {
   std::string_view key;  // lies in the member's name
   std::string field;
 };
+// A field's name as SampleName has it, for names that people give.
+std::string field_name(std::string_view name);
 std::optional<SampleName> split_sample_name(std::string_view member_name);
 
 // A sample: a run of adjacent members with one key.
@@ -95,6 +103,8 @@ class SampleReader {
   // The next sample. nullopt after the last one, if the whole archive is sound. After an error of read_at
   // the call may be repeated without loss. Errors: those of TarReader::next, corruption as above.
   [[nodiscard]] Result<std::optional<SampleExtent>> next();
+  // As TarReader::links.
+  int64_t links() const { return reader_.links(); }
 
  private:
   [[nodiscard]] Status add(SampleName name);  // pending_ to sample_

@@ -29,11 +29,16 @@ class JobReport {
 
 using JobCheck = void (*)(const Job&, const JobContext&, JobReport&);
 
-std::span<const JobCheck> option_checks();  // of #SBATCH lines
-std::span<const JobCheck> step_checks();    // of the steps' options
-std::span<const JobCheck> body_checks();    // of the shell code around them
-std::span<const JobCheck> text_checks();    // of the first line, variables, quotes and letters
+std::span<const JobCheck> option_checks();   // of #SBATCH lines
+std::span<const JobCheck> step_checks();     // of the steps' options
+std::span<const JobCheck> body_checks();     // of the shell code around them
+std::span<const JobCheck> pair_checks();     // of options beside each other, and of what their values hold
+std::span<const JobCheck> meeting_checks();  // of how the nodes find each other
+std::span<const JobCheck> end_checks();      // of steps beside each other, and of the status in which the job ends
+std::span<const JobCheck> text_checks();     // of the first line, variables, quotes and letters
 
+// Whether a command of `block` is srun.
+bool starts_steps(const shell::Block& block);
 // The place of findings about the whole job: its first #SBATCH line.
 Place job_place(const Job& job);
 // The partition that the job requests, or the only one where it requests none; null when the cluster is unknown or

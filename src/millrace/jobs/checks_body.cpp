@@ -110,10 +110,8 @@ bool must_run_in_time(const Job& job, std::string_view trapped) {
 void check_traps(const Job& job, const JobContext&, JobReport& report) {
   if (!job.is_batch()) return;
   const Statement* trap = nullptr;
-  bool waits = false;
   for (const Command& command : job.commands()) {
     const auto& words = command.statement->words;
-    if (command.statement->name() == "wait") waits = true;
     if (command.statement->name() != "trap" || words.size() < 3 || command.in_step) continue;
     for (size_t i = 2; i < words.size(); ++i) {
       if (must_run_in_time(job, words[i].text())) trap = command.statement;
@@ -126,9 +124,6 @@ void check_traps(const Job& job, const JobContext&, JobReport& report) {
     if (!launch.statement->background) {
       report.add("SB08", launch.statement->place,
                  fmt::format("the trap of line {} runs only when this foreground step has ended", trap->place.line));
-    } else if (!waits) {
-      report.add("SB08", launch.statement->place,
-                 "the step is in the background, and nothing waits for it: the script ends and takes it along");
     }
   }
 }
@@ -146,13 +141,6 @@ bool has_endless_loop(const shell::Block& block) {
   return found;
 }
 
-// A step in it watches every node; a plain loop only the one it runs on.
-bool starts_steps(const shell::Block& block) {
-  bool found = false;
-  shell::visit(block, [&](const Statement& each, const Scope&) { found = found || each.name() == "srun"; });
-  return found;
-}
-
 void check_monitors(const Job& job, const JobContext&, JobReport& report) {
   if (!job.is_batch() || job.nodes() < 2) return;
   for (const Command& command : job.commands()) {
@@ -163,6 +151,7 @@ void check_monitors(const Job& job, const JobContext&, JobReport& report) {
     const shell::Block& body = calls ? function->second->body : statement.body;
     const bool loop = is_endless(statement) || has_endless_loop(body);
     const bool watcher = statement.name() == "nvidia-smi" || statement.name() == "dcgmi";
+    // A step in it watches every node; a plain loop only the one it runs on.
     if ((loop && !starts_steps(body)) || watcher) {
       report.add("SB20", statement.place, fmt::format("this watches the first of {} nodes only", job.nodes()));
     }
@@ -252,6 +241,12 @@ constexpr JobCheck kBodyChecks[] = {check_batch_ranks, check_lost_status, check_
                                     check_monitors,    check_deletions,   check_uploads};
 
 }  // namespace
+
+bool starts_steps(const shell::Block& block) {
+  bool found = false;
+  shell::visit(block, [&](const Statement& each, const Scope&) { found = found || each.name() == "srun"; });
+  return found;
+}
 
 std::span<const JobCheck> body_checks() {
   return kBodyChecks;

@@ -351,6 +351,11 @@ void check_sbatch_lines(const Job& job, const JobContext&, JobReport& report) {
   for (const shell::Problem& each : job.sbatch().rejected) report.add("SB34", each.place, each.message);
   for (const Option& option : job.options().all()) {
     if (option.known || option.name == "auto-resume") continue;
+    if (slurm::is_step_option(option.name)) {
+      report.add("SB34", option.place, fmt::format("--{} is an option of srun, and sbatch refuses it", option.name),
+                 "Move it to the srun command.");
+      continue;
+    }
     const std::string_view nearest = slurm::nearest_sbatch_option(option.name);
     if (nearest.empty()) {
       report.add("SB34", option.place,

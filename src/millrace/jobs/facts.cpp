@@ -18,12 +18,8 @@ using shell::Word;
 
 constexpr int kDeepestValue = 8;
 
-bool is_word_of(std::string_view word, std::initializer_list<std::string_view> words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
 bool is_shell_name(std::string_view program) {
-  return is_word_of(program, {"bash", "sh"});
+  return is_one_of(program, {"bash", "sh"});
 }
 
 // "-c", "-lc", "-ec"
@@ -35,7 +31,7 @@ bool is_command_flag(std::string_view word) {
 size_t skip_wrappers(const std::vector<Word>& words, size_t at) {
   while (at < words.size()) {
     const std::string_view program = base_name(words[at].source);
-    if (!is_word_of(program, {"env", "exec", "time", "nohup", "numactl", "stdbuf", "nice", "command"})) return at;
+    if (!is_one_of(program, {"env", "exec", "time", "nohup", "numactl", "stdbuf", "nice", "command"})) return at;
     for (++at; at < words.size(); ++at) {
       const std::string text = words[at].text();
       if (!text.starts_with('-') && !contains(text, "=")) break;
@@ -110,7 +106,7 @@ std::string_view base_name(std::string_view path) {
 
 Job::Job(std::string file, std::string_view text) : file_(std::move(file)), text_(text) {
   const std::string interpreter = interpreter_of(text_);
-  is_shell_ = interpreter.empty() || is_word_of(interpreter, {"bash", "sh", "dash", "ksh", "zsh"});
+  is_shell_ = interpreter.empty() || is_one_of(interpreter, {"bash", "sh", "dash", "ksh", "zsh"});
   script_ = shell::parse(is_shell_ ? std::string_view(text_) : std::string_view());
   if (!is_shell_) script_.lines = shell::split_lines(text_);
   sbatch_ = slurm::read_sbatch_lines(script_.lines);
@@ -123,7 +119,7 @@ void Job::collect(const shell::Block& block, bool in_step) {
   shell::visit(block, [&](const Statement& statement, const Scope& scope) {
     commands_.push_back({&statement, scope, in_step});
     const std::string name = statement.name();
-    const bool declares = is_word_of(name, {"export", "declare", "local", "readonly", "typeset"});
+    const bool declares = is_one_of(name, {"export", "declare", "local", "readonly", "typeset"});
     const bool prefix = !statement.words.empty() && !declares;
     const bool exported = prefix || name == "export" || (declares && exports_by_flag(statement));
     for (const shell::Assignment& assignment : statement.assignments) {
@@ -159,9 +155,9 @@ void Job::collect_names(const Statement& statement) {
   const std::string name = statement.name();
   if (statement.kind == Kind::kFunction) functions_[name] = &statement;
   if (statement.kind == Kind::kFor && !statement.words.empty()) other_names_.insert(statement.words[0].text());
-  if (is_word_of(name, {"source", ".", "eval"})) not_followed_.push_back(&statement);
-  if (is_word_of(name, {"read", "mapfile", "readarray", "getopts", "printf", "declare", "local", "export", "let",
-                        "readonly"})) {
+  if (is_one_of(name, {"source", ".", "eval"})) not_followed_.push_back(&statement);
+  if (is_one_of(name, {"read", "mapfile", "readarray", "getopts", "printf", "declare", "local", "export", "let",
+                       "readonly"})) {
     for (const Word& word : statement.words) {
       if (shell::is_name(word.text())) other_names_.insert(word.text());
     }
@@ -193,7 +189,7 @@ void Job::collect_expansions(const Statement& statement) {
   const bool tests = name == "[" || name == "test" || statement.kind == Statement::Kind::kTest;
   const bool for_emptiness =
       tests && std::any_of(statement.words.begin(), statement.words.end(), [](const Word& word) {
-        return is_word_of(word.source, {"-z", "-n", "-v"}) || word.source == "\"\"" || word.source == "''";
+        return is_one_of(word.source, {"-z", "-n", "-v"}) || word.source == "\"\"" || word.source == "''";
       });
   const auto add_part = [&](const Part& part) {
     if (part.kind == Part::Kind::kArithmetic) add_arithmetic_names(part.text, expanded_names_);
@@ -217,7 +213,7 @@ void Job::collect_launch(const Statement& statement, const Scope& scope, bool in
   const std::string_view name = base_name(statement.words[first].source);
   const bool srun = name == "srun";
   const bool direct =
-      is_word_of(name, {"mpirun", "mpiexec", "deepspeed", "accelerate", "torchrun"}) || name.starts_with("python");
+      is_one_of(name, {"mpirun", "mpiexec", "deepspeed", "accelerate", "torchrun"}) || name.starts_with("python");
   if (!srun && !direct) return;
   Launch launch{.statement = &statement, .scope = scope, .srun = srun, .options = {}, .command = {}, .program = {}};
   const std::span<const Word> words = std::span(statement.words).subspan(first);

@@ -4,7 +4,9 @@
 // What a job script does, as far as its text shows: its options, its variables, the commands it launches and where.
 // Built once for all rules. Not copyable: pointers lead into the script it owns. Thread-safe once built.
 
+#include <algorithm>
 #include <deque>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -131,6 +133,9 @@ class Job {
 
 // "/usr/bin/python3" -> "python3"
 std::string_view base_name(std::string_view path);
+inline bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 // Whether `needle` occurs in `text`.
 inline bool contains(std::string_view text, std::string_view needle) {
   return text.find(needle) != std::string_view::npos;

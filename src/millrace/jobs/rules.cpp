@@ -148,6 +148,49 @@ constexpr Rule kJobRules[] = {
      "until its timeout, or trains alone.",
      "Use the first host of `scontrol show hostnames \"$SLURM_JOB_NODELIST\"`, and a port from SLURM_JOB_ID.",
      "torchrun documentation"},
+    {"SB38", Severity::kError, kJobModule, "torchrun on several nodes knows their number and where they meet",
+     "Without --nnodes each node's torchrun is a training of its own. All of them succeed, and each has seen a part of "
+     "the "
+     "batch.",
+     "Add --nnodes=$SLURM_JOB_NUM_NODES --rdzv_backend=c10d --rdzv_id=$SLURM_JOB_ID "
+     "--rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT.",
+     "Slurm 22.05 and torchrun, reproduced"},
+    {"SB39", Severity::kError, kJobModule, "the script waits for a step that it starts in the background",
+     "When the batch shell ends, Slurm kills the job's steps, and the job is COMPLETED with exit code 0:0.",
+     "Keep its process, and wait for it: `pid=$!`, later `wait \"$pid\"`.", "Slurm 22.05, reproduced"},
+    {"SB40", Severity::kWarning, kJobModule, "a step beside a running one says how they share the job",
+     "A step takes all CPUs of the nodes it runs on, and a second one waits until it has ended, at worst until the "
+     "job's "
+     "time limit.",
+     "Add --overlap to a monitor. Add --exact and its CPUs to each of several steps.", "Slurm 22.05, reproduced"},
+    {"SB41", Severity::kError, kJobModule, "the tasks get the environment of the script",
+     "--export with anything but ALL replaces the environment: tasks get neither PATH nor MASTER_ADDR. srun inherits "
+     "it "
+     "from sbatch.",
+     "Write --export=ALL,NAME=VALUE, or leave it out; `unset SLURM_EXPORT_ENV` before srun undoes sbatch's.",
+     "Slurm 22.05, reproduced"},
+    {"SB42", Severity::kError, kJobModule, "no #SBATCH line holds a variable, a command or ~",
+     "sbatch expands none of them: a folder of that very name is looked for, and where there is none the job fails or "
+     "runs "
+     "in /tmp.",
+     "Write the value, a pattern such as %u, %x or %j, or pass the option on sbatch's command line.",
+     "Slurm 22.05, reproduced"},
+    {"SB43", Severity::kError, kJobModule, "no options stand together that Slurm refuses together",
+     "sbatch refuses the script, or srun ends at once, when the nodes are there.", "Keep one of them.",
+     "Slurm 22.05, reproduced"},
+    {"SB44", Severity::kWarning, kJobModule, "no option silently changes another one",
+     "Of two that exclude each other the later one counts. --ntasks takes nodes away, and makes --ntasks-per-node a "
+     "limit.",
+     "Keep the one that is meant.", "Slurm 22.05, reproduced"},
+    {"SB45", Severity::kWarning, kJobModule, "the status of a training in a pipe is not lost",
+     "A pipe has the status of its last command, and tee succeeds: the job is COMPLETED, and jobs with afterok start.",
+     "Put `set -o pipefail` above it, or use --output instead of tee.", "bash; Slurm 22.05, reproduced"},
+    {"SB46", Severity::kWarning, kJobModule, "the status of a step in the background is asked for",
+     "`wait` without a process ends with 0, whatever the step ended with: the job is COMPLETED.",
+     "Keep the process, `pid=$!`, and end with the status of `wait \"$pid\"`.", "bash; Slurm 22.05, reproduced"},
+    {"SB47", Severity::kError, kJobModule, "the master address is the name of one node, the same for all tasks",
+     "A list of nodes is no name, the host of sbatch is no node of the job, and each task has another own name.",
+     "Take the first host of `scontrol show hostnames \"$SLURM_JOB_NODELIST\"`.", "Slurm 22.05, reproduced"},
     {"SH01", Severity::kError, kShellModule, "bash can read the script",
      "bash stops here when it reaches this line, perhaps hours into the job. The rules do not see what follows.",
      "Close what is open; `bash -n` says the same.", "bash"},

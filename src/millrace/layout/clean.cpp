@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "millrace/base/file_time.h"
 #include "millrace/layout/detail/state.h"
 #include "millrace/layout/detail/tree.h"
 #include "millrace/layout/layout.h"
@@ -59,11 +60,7 @@ class Cleaner {
  private:
   // The later of both: a file unpacked today with an old date is young.
   bool is_old(const struct stat& found) const {
-    const auto time = [](const timespec& t) {
-      return std::chrono::system_clock::time_point(std::chrono::duration_cast<std::chrono::system_clock::duration>(
-          std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec)));
-    };
-    return std::max(time(found.st_mtim), time(found.st_ctim)) < oldest_;
+    return std::max(FileTime(found.st_mtim), FileTime(found.st_ctim)) < FileTime(oldest_);
   }
 
   void failed(const std::string& shown, int error, const char* what) {

@@ -34,7 +34,7 @@ std::string identity_of(const std::vector<Assembly>& assemblies, const MakeOptio
     for (const Source* source : sources) {
       all += source->url() + "\n";
       for (const TreeFile& file : source->dataset.tree.files()) {
-        all += fmt::format("{}\t{}\t{}\n", file.path, file.size, file.modified.time_since_epoch().count());
+        all += fmt::format("{}\t{}\t{}\n", file.path, file.size, file.modified.ns_text());
       }
     }
     for (const Pick& pick : assembly.picks) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/file_time.h"
 #include "millrace/base/io.h"
 #include "millrace/base/status.h"
 #include "millrace/lerobot/report.h"
@@ -22,7 +23,7 @@ struct TreeFile {
   std::string path;  // below the root, '/' between folders
   int64_t size = 0;
   std::string version;
-  std::chrono::sys_time<std::chrono::nanoseconds> modified{};
+  FileTime modified;
 };
 
 class Tree {

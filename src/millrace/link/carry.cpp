@@ -309,10 +309,7 @@ Result<bool> Carrier::bring_renamed(const std::string& path) {
 // The time of a file that is restored, where the object has no attributes to give it.
 void Carrier::keep_time(const Work& work, sync::TransferReport& report) const {
   if (!work.restores || report.object.modified == work.here->modified) return;
-  const auto time = work.here->modified.time_since_epoch();
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
-  const timespec modified{.tv_sec = seconds.count(), .tv_nsec = (time - seconds).count()};
-  const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, modified};
+  const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, work.here->modified.as_timespec()};
   if (::utimensat(AT_FDCWD, local_path(work.path).c_str(), times, AT_SYMLINK_NOFOLLOW) != 0) return;
   if (auto now = here_.storage->stat(here_.child(work.path).key)) report.object = *std::move(now);
 }

@@ -260,7 +260,6 @@ Status add_link(const std::string& links, LinkConfig config) {
   config.directory = directory.string();
   ASSIGN_OR_RETURN(const Location bucket, open_url(config.url));
   if (bucket.storage->capabilities().folders) {
-    // "s3:/bucket" is a legal path, and was not meant as one.
     const fs::path there_is = fs::canonical(real_path(config.url), error);
     if (error || !fs::is_directory(there_is, error)) {
       return fail(ErrorCode::kNotFound, "{} is neither a URL (s3://bucket/prefix) nor a directory", config.url);

@@ -43,7 +43,7 @@ bool FileLease::is_in_use() const {
 }
 
 bool is_finished(const std::string& path, const ObjectInfo& listed, double quiet_s) {
-  const double age_s = wall_now_s() - std::chrono::duration<double>(listed.modified.time_since_epoch()).count();
+  const double age_s = wall_now_s() - listed.modified.as_seconds();
   // A time in the future is a clock that was set back, not a writer.
   if (age_s >= 0 && age_s < quiet_s) return false;
   const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);

@@ -386,8 +386,7 @@ class Releaser {
 
 }  // namespace
 
-Status make_stub(const std::string& path, int64_t size, std::chrono::sys_time<std::chrono::nanoseconds> modified,
-                 bool replaces) {
+Status make_stub(const std::string& path, int64_t size, const FileTime& modified, bool replaces) {
   if (::geteuid() == 0) return fail(ErrorCode::kPermissionDenied, "root would read zeros in {}", path);
   namespace fs = std::filesystem;
   std::error_code error;
@@ -406,10 +405,7 @@ Status make_stub(const std::string& path, int64_t size, std::chrono::sys_time<st
                   errno_error(errno, "fsetxattr").message());
     }
     if (::fchmod(fd.get(), 0) != 0) return tl::unexpected<Error>(file_error("chmod", name));
-    const auto since = modified.time_since_epoch();
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(since);
-    const timespec time{.tv_sec = seconds.count(), .tv_nsec = (since - seconds).count()};
-    const timespec times[2] = {time, time};
+    const timespec times[2] = {modified.as_timespec(), modified.as_timespec()};
     if (::futimens(fd.get(), times) != 0) return tl::unexpected<Error>(file_error("set the time of", name));
     const int placed = replaces ? std::rename(name.c_str(), path.c_str()) : ::link(name.c_str(), path.c_str());
     if (placed != 0) return tl::unexpected<Error>(file_error("make", path));

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/file_time.h"
 #include "millrace/base/progress.h"
 #include "millrace/link/config.h"
 #include "millrace/link/hsm.h"
@@ -31,8 +32,7 @@ namespace millrace::link {
 // Makes a stub at `path`, and the folders above it. `replaces`: the stub that is there; else nothing may be there.
 // Errors: already_exists, permission_denied (root), unsupported (a file system without attributes or hard links), those
 // of the file system.
-[[nodiscard]] Status make_stub(const std::string& path, int64_t size,
-                               std::chrono::sys_time<std::chrono::nanoseconds> modified, bool replaces);
+[[nodiscard]] Status make_stub(const std::string& path, int64_t size, const FileTime& modified, bool replaces);
 // For a file that has its content after all.
 void clear_stub(const std::string& path);
 

@@ -61,9 +61,8 @@ Result<int64_t> bucket_now_s(const Location& there) {
   const Status removed = there.storage->remove({&key, 1});
   if (!info) return tl::unexpected<Error>(info.error());
   RETURN_IF_ERROR(removed);
-  const auto since = info->modified.time_since_epoch();
-  if (since.count() <= 0) return fail(ErrorCode::kUnsupported, "{}: objects have no times", key);
-  return std::chrono::duration_cast<std::chrono::seconds>(since).count();
+  if (info->modified <= FileTime()) return fail(ErrorCode::kUnsupported, "{}: objects have no times", key);
+  return info->modified.seconds();
 }
 
 void set_clock_ahead_for_test(double seconds) {

@@ -26,11 +26,12 @@ bool is_damage(const Shard& shard, const Error& error) {
 }
 
 // Without an index: checks every header, the order of members and the archive's end. Payloads cannot be checked.
-Result<int64_t> count_samples(const RandomReader& reader) {
+Status check_structure(const RandomReader& reader, ShardCheck& result) {
   formats::SampleReader samples(reader);
-  for (int64_t count = 0;; ++count) {
+  for (;; ++result.samples) {
     ASSIGN_OR_RETURN(const std::optional<formats::SampleExtent> sample, samples.next());
-    if (!sample) return count;
+    result.links = samples.links();
+    if (!sample) return {};
   }
 }
 
@@ -76,7 +77,11 @@ Status check_indexed(const Shard& shard, const RandomReader& reader, const Rando
     if (!is_damage(shard, idx.error())) return idx;
     result.damage.push_back(idx.error());
   }
-  return formats::check_shard(reader, pages, index_file);
+  RETURN_IF_ERROR(formats::check_shard(reader, pages, index_file));
+  // Links lie between the samples, and `prepare` writes none.
+  if (shard.entry || pages.facts().kind != formats::SampleExtentKind::kMembers) return {};
+  ASSIGN_OR_RETURN(result.links, formats::count_links(reader));
+  return {};
 }
 
 Status check_into(const Shard& shard, const RandomReader& reader, ShardCheck& result) {
@@ -87,8 +92,7 @@ Status check_into(const Shard& shard, const RandomReader& reader, ShardCheck& re
   if (index_file.error().code() != ErrorCode::kNotFound) return tl::unexpected(index_file.error());
   // Only entries of a manifest must have an index.
   if (shard.entry) result.damage.emplace_back(ErrorCode::kNotFound, index_at.url + ": missing");
-  ASSIGN_OR_RETURN(result.samples, count_samples(reader));
-  return {};
+  return check_structure(reader, result);
 }
 
 void add_error(const Shard& shard, Error error, ShardCheck& result) {

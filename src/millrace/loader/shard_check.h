@@ -20,6 +20,7 @@ struct ShardCheck {
   bool indexed = false;          // without an index only the structure was checked
   int64_t samples = 0;
   int64_t bytes = 0;
+  int64_t links = 0;  // hard and symbolic links of the archive: no data, so no part of a sample
 };
 
 // `reader` reads the shard's file.

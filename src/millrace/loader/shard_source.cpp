@@ -70,7 +70,7 @@ class ShardSource final : public order::SampleSource {
         options_(options),
         name_(options.name),
         stop_(std::move(stop)),
-        field_(options.ids_field),
+        field_(formats::field_name(options.ids_field)),
         samples_(shards_.size()),
         metrics_(metrics),
         openers_(open_threads(shards_, options.threads), "mr-open"),

@@ -36,6 +36,7 @@ std::span<const Check> network_checks();  // subnets, EFA, placement, security g
 std::span<const Check> storage_checks();  // volumes and file systems
 std::span<const Check> lustre_checks();   // FSx for Lustre
 std::span<const Check> slurm_checks();    // Slurm settings
+std::span<const Check> release_checks();  // what newer versions validate
 std::span<const Check> script_checks();   // what job scripts assume
 
 // Calls `look` with every compute resource and its queue.

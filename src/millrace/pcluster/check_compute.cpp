@@ -106,6 +106,15 @@ void check_reservation_keys(const Cluster& cluster, Report& report) {
   });
 }
 
+void check_platform(const Cluster& cluster, const ReservationFacts& facts, const Node& id, Report& report) {
+  const std::string_view os = text_at(at(&cluster.root, "Image"), "Os");
+  if (cluster.options.version < Version{3, 14, 0} || facts.platform.empty() || os.empty()) return;
+  const std::string_view wanted = os.starts_with("rhel") ? "Red Hat Enterprise Linux" : "Linux/UNIX";
+  if (facts.platform == wanted) return;
+  report.add("PC16", id.at, fmt::format("{} is for the platform {}, and {} is {}", id.text, facts.platform, os, wanted))
+      .fix = fmt::format("Reserve capacity of the platform {}.", wanted);
+}
+
 void check_reservation_facts(const Cluster& cluster, Report& report) {
   std::map<std::string, int64_t> nodes;
   each_resource(cluster, [&](const Queue& queue, const Resource& resource) {
@@ -121,6 +130,7 @@ void check_reservation_facts(const Cluster& cluster, Report& report) {
       report.add("PC16", resource.types[0]->at, fmt::format("{} is for {}", id, facts->instance_type)).fix =
           "Take the type that is reserved.";
     }
+    check_platform(cluster, *facts, *resource.reservation_id, report);
     for (const Node* subnet : queue.subnets) {
       const auto known = cluster.facts.subnets.find(subnet->text);
       if (known == cluster.facts.subnets.end() || known->second.zone.empty() || facts->zone.empty()) continue;
@@ -172,9 +182,13 @@ void check_allocation(const Cluster& cluster, Report& report) {
   for (const Queue& queue : cluster.queues) {
     const Node* strategy = at(queue.node, "AllocationStrategy");
     if (strategy == nullptr || queue.capacity_block()) continue;
-    if (queue.capacity_type == "ONDEMAND" && strategy->text != "lowest-price") {
-      report.add("PC11", strategy->at, fmt::format("ONDEMAND goes with lowest-price only, not {}", strategy->text))
+    if (queue.capacity_type == "ONDEMAND" && strategy->text != "lowest-price" && strategy->text != "prioritized") {
+      report
+          .add("PC11", strategy->at,
+               fmt::format("ONDEMAND goes with lowest-price or, from 3.14 on, prioritized, not {}", strategy->text))
           .fix = "Remove AllocationStrategy.";
+    } else if (queue.capacity_type == "SPOT" && strategy->text == "prioritized") {
+      report.add("PC11", strategy->at, "prioritized is for ONDEMAND").fix = "Use capacity-optimized-prioritized.";
     } else if (std::none_of(queue.resources.begin(), queue.resources.end(),
                             [](const Resource& r) { return r.is_list; })) {
       report

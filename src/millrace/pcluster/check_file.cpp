@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <optional>
 #include <set>
 
 #include "millrace/pcluster/check.h"
+#include "millrace/pcluster/releases.h"
 
 namespace millrace::pcluster {
 
@@ -16,93 +17,65 @@ namespace {
 using yaml::Entry;
 using yaml::Node;
 
-struct Region {
-  std::string_view name;
-  Version since = {3, 0, 0};
-};
-constexpr Region kRegions[] = {
-    {"af-south-1"},     {"ap-east-1"},
-    {"ap-northeast-1"}, {"ap-northeast-2"},
-    {"ap-south-1"},     {"ap-southeast-1"},
-    {"ap-southeast-2"}, {"ap-southeast-3", {3, 11, 0}},
-    {"ca-central-1"},   {"cn-north-1"},
-    {"cn-northwest-1"}, {"eu-central-1"},
-    {"eu-north-1"},     {"eu-south-1"},
-    {"eu-west-1"},      {"eu-west-2"},
-    {"eu-west-3"},      {"il-central-1", {3, 8, 0}},
-    {"me-south-1"},     {"sa-east-1"},
-    {"us-east-1"},      {"us-east-2"},
-    {"us-iso-east-1"},  {"us-isob-east-1"},
-    {"us-gov-east-1"},  {"us-gov-west-1"},
-    {"us-west-1"},      {"us-west-2"},
-};
-
 void check_region(const Cluster& cluster, Report& report) {
   const Node* region = at(&cluster.root, "Region");
   if (region == nullptr || !region->is_scalar()) return;
-  const auto known =
-      std::find_if(std::begin(kRegions), std::end(kRegions), [&](const Region& r) { return r.name == region->text; });
   const Version& version = cluster.options.version;
-  if (known == std::end(kRegions)) {
+  const ReleaseFact* known = find_release_fact("region", region->text);
+  if (known == nullptr) {
     const bool newer = version > kKnownVersion;
     report.add("PC04", newer ? Severity::kWarning : Severity::kError, region->at,
                fmt::format("{} is not a region of ParallelCluster {}{}", region->text, to_string(kKnownVersion),
                            newer ? ", the newest whose list is known" : ""));
-  } else if (known->since > version) {
-    report.add(
-        "PC04", region->at,
-        fmt::format("{} came with {}; this is for {}", region->text, to_string(known->since), to_string(version)));
+  } else if (version < known->since || version >= known->until) {
+    report.add("PC04", region->at,
+               fmt::format("{} {}; this is for {}", region->text, came_or_went(known->since, known->until, version),
+                           to_string(version)));
   }
 }
 
-struct System {
-  std::string_view name;
-  Version since = {3, 0, 0};
-  Version until = {3, 99, 0};         // the first version without it
-  std::string_view end_of_life = {};  // of the system
-  bool needs_ami = false;
+struct EndOfLife {
+  std::string_view system, day;
 };
-constexpr System kSystems[] = {
-    {"alinux2", {3, 0, 0}, {3, 99, 0}, "2026-06-30"},
-    {"alinux2023", {3, 10, 0}},
-    {"centos7", {3, 0, 0}, {3, 10, 0}, "2024-06-30"},
-    {"ubuntu1804", {3, 0, 0}, {3, 7, 0}, "2023-05-31"},
-    {"ubuntu2004", {3, 0, 0}, {3, 14, 0}, "2025-05-31"},
-    {"ubuntu2204", {3, 7, 0}},
-    {"ubuntu2404", {3, 13, 0}},
-    {"rhel8", {3, 6, 0}},
-    {"rhel9", {3, 9, 0}},
-    {"rocky8", {3, 8, 0}, {3, 99, 0}, "", true},
-    {"rocky9", {3, 9, 0}, {3, 99, 0}, "", true},
+constexpr EndOfLife kEndsOfLife[] = {
+    {"alinux2", "2026-06-30"},
+    {"centos7", "2024-06-30"},
+    {"ubuntu1804", "2023-05-31"},
+    {"ubuntu2004", "2025-05-31"},
 };
+
+// SHA-1 signatures of RSA keys are off in their SSH.
+bool refuses_rsa(std::string_view os, const Version& version) {
+  return os == "ubuntu2204" || (os == "ubuntu2404" && version >= Version{3, 13, 0});
+}
 
 void check_system(const Cluster& cluster, Report& report) {
   const Node* os = at(&cluster.root, {"Image", "Os"});
   if (os == nullptr || !os->is_scalar()) return;
   const Version& version = cluster.options.version;
-  const auto found =
-      std::find_if(std::begin(kSystems), std::end(kSystems), [&](const System& s) { return s.name == os->text; });
-  if (found == std::end(kSystems)) {
+  const ReleaseFact* found = find_release_fact("os", os->text);
+  if (found == nullptr) {
     report.add("PC05", version > kKnownVersion ? Severity::kWarning : Severity::kError, os->at,
                fmt::format("'{}' is not a system of ParallelCluster {}", os->text, to_string(kKnownVersion)));
     return;
   }
+  const auto ended = std::find_if(std::begin(kEndsOfLife), std::end(kEndsOfLife),
+                                  [&](const EndOfLife& e) { return e.system == os->text; });
   if (version < found->since || version >= found->until) {
     report.add("PC05", os->at,
-               fmt::format("{} is in ParallelCluster from {}{}; this is for {}", os->text, to_string(found->since),
-                           found->until.minor < 99 ? fmt::format(" until before {}", to_string(found->until)) : "",
+               fmt::format("{} {}; this is for {}", os->text, came_or_went(found->since, found->until, version),
                            to_string(version)));
-  } else if (!found->end_of_life.empty()) {
-    report.add("PC05", Severity::kWarning, os->at,
-               fmt::format("{} is maintained until {}", os->text, found->end_of_life));
+  } else if (ended != std::end(kEndsOfLife)) {
+    report.add("PC05", Severity::kWarning, os->at, fmt::format("{} is maintained until {}", os->text, ended->day));
   }
-  if (found->needs_ami && at(&cluster.root, {"Image", "CustomAmi"}) == nullptr) {
+  if (has_release_fact("os_without_image", os->text, version) && at(&cluster.root, {"Image", "CustomAmi"}) == nullptr) {
     report.add("PC05", os->at, fmt::format("there is no public image for {}; CustomAmi is missing", os->text)).fix =
         "Build an image with pcluster build-image and name it in Image.CustomAmi.";
   }
   const Node* key = at(cluster.head, {"Ssh", "KeyName"});
-  if (key != nullptr && os->text == "ubuntu2204" && cluster.facts.key_type == "rsa") {
-    report.add("PC05", key->at, "RSA keys made with SHA-1 are refused by ubuntu2204's SSH").fix = "Use an ed25519 key.";
+  if (key != nullptr && refuses_rsa(os->text, version) && cluster.facts.key_type == "rsa") {
+    report.add("PC05", key->at, fmt::format("RSA keys made with SHA-1 are refused by {}'s SSH", os->text)).fix =
+        "Use an ed25519 key.";
   }
 }
 
@@ -136,7 +109,9 @@ void check_cluster_name(const Cluster& cluster, Report& report) {
   const std::string& name =
       cluster.options.cluster_name.empty() ? cluster.facts.cluster_name : cluster.options.cluster_name;
   if (name.empty()) return;
-  const bool accounting = at(cluster.slurm_settings, "Database") != nullptr;
+  const bool external =
+      at(cluster.slurm_settings, "ExternalSlurmdbd") != nullptr && cluster.options.version >= Version{3, 16, 0};
+  const bool accounting = external || at(cluster.slurm_settings, "Database") != nullptr;
   const size_t most = accounting ? 40 : 60;
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const bool fits = letter(name[0]) && name.size() <= most && std::all_of(name.begin(), name.end(), [&](char c) {
@@ -145,14 +120,20 @@ void check_cluster_name(const Cluster& cluster, Report& report) {
   if (!fits) {
     report.add("PC08", {},
                fmt::format("the cluster's name '{}' does not fit: {} characters at most{}", name, most,
-                           accounting ? " with a Database" : ""));
+                           accounting ? " with accounting" : ""));
   }
 }
 
 void check_counts(const Cluster& cluster, Report& report) {
   size_t resources = 0;
   for (const Queue& queue : cluster.queues) resources += queue.resources.size();
-  const size_t most = cluster.options.version < Version{3, 6, 0} ? 10 : 50;
+  const size_t most = static_cast<size_t>(release_limit("queues", cluster.options.version).value_or(10));
+  const std::vector<Node>& pools = items_at(at(&cluster.root, "LoginNodes"), "Pools");
+  const std::optional<int64_t> most_pools = release_limit("login_pools", cluster.options.version);
+  if (most_pools && std::ssize(pools) > *most_pools) {
+    report.add("PC09", pools[static_cast<size_t>(*most_pools)].at,
+               fmt::format("{} pools of login nodes; at most {}", pools.size(), *most_pools));
+  }
   if (cluster.queues.size() > most) {
     report.add("PC09", cluster.queues[most].node->at,
                fmt::format("{} queues; at most {}", cluster.queues.size(), most));

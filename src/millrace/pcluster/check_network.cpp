@@ -79,13 +79,20 @@ void check_efa_placement(const Cluster& cluster, Report& report) {
   });
 }
 
+// From 3.16 on, a node with one card and EFA has a plain and an EFA-only interface, unless DevSettings say otherwise.
+bool has_several_interfaces(const Cluster& cluster, const Resource& resource) {
+  if (resource.addresses() > 1) return true;
+  return cluster.options.version >= Version{3, 16, 0} && resource.efa && !resource.known.empty() &&
+         text_at(at(&cluster.root, "DevSettings"), "EfaInterfaceType") != "efa";
+}
+
 void check_public_addresses(const Cluster& cluster, Report& report) {
   for (const Queue& queue : cluster.queues) {
     if (bool_at(queue.networking, "AssignPublicIp") != true) continue;
     const bool several = std::any_of(queue.resources.begin(), queue.resources.end(),
-                                     [](const Resource& r) { return r.addresses() > 1; });
+                                     [&](const Resource& r) { return has_several_interfaces(cluster, r); });
     if (several)
-      report.add("PC25", place_of(*queue.networking, "AssignPublicIp"), "these nodes have several network cards");
+      report.add("PC25", place_of(*queue.networking, "AssignPublicIp"), "these nodes have several network interfaces");
   }
 }
 

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <set>
+#include <optional>
+#include <utility>
 
 #include "millrace/base/edit_distance.h"
 #include "millrace/pcluster/check.h"
+#include "millrace/pcluster/releases.h"
 #include "millrace/pcluster/schema.h"
 
 namespace millrace::pcluster {
@@ -20,41 +22,32 @@ using yaml::Node;
 
 // --- hints for unknown keys -----------------------------------------------------------------------------------------
 
-// The path of a section in a file: "Scheduling.SlurmQueues[].Iam"; one section may have several.
-void find_paths(std::string_view section, std::string_view below, std::vector<std::string>& out) {
-  if (section.empty()) {
-    out.emplace_back(below);
-    return;
-  }
-  for (const Key& key : schema()) {
-    if (key.detail != section || (key.value != Value::kSection && key.value != Value::kSections)) continue;
-    std::string path(key.name);
-    if (key.value == Value::kSections) path += "[]";
-    if (!below.empty()) path += fmt::format(".{}", below);
-    find_paths(key.section, path, out);
-  }
-}
-
 std::string joined(const std::vector<std::string>& words) {
   std::string out;
   for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
   return out;
 }
 
+bool holds(const Key& key, const Version& version) {
+  return key.since <= version && version < key.until;
+}
+
 // Every place where a key of this name may stand.
-std::vector<std::string> places_of_key(std::string_view name) {
+std::vector<std::string> places_of_key(std::string_view name, const Version& version) {
   std::vector<std::string> places;
   for (const Key& key : schema()) {
-    if (key.name == name) find_paths(key.section, key.name, places);
+    if (key.name != name || !holds(key, version)) continue;
+    places.push_back(key.section.empty() ? std::string(name) : fmt::format("{}.{}", key.section, name));
   }
   return places;
 }
 
-std::string_view nearest_key(std::string_view section, std::string_view name) {
+std::string_view nearest_key(std::string_view section, std::string_view name, const Version& version) {
   std::string_view best;
   size_t least = std::max<size_t>(2, name.size() / 3) + 1;
   for (const Key& key : schema()) {
-    const size_t steps = key.section == section ? edit_distance(key.name, name) : least;
+    const bool here = key.section == section && holds(key, version);
+    const size_t steps = here ? edit_distance(key.name, name) : least;
     if (steps < least) {
       least = steps;
       best = key.name;
@@ -64,25 +57,51 @@ std::string_view nearest_key(std::string_view section, std::string_view name) {
 }
 
 std::string section_name(std::string_view section) {
-  std::vector<std::string> paths;
-  find_paths(section, "", paths);
-  return section.empty() ? "the file" : paths.front();
+  return section.empty() ? "the file" : std::string(section);
+}
+
+std::string section_of(const Key& key) {
+  return fmt::format("{}{}{}{}", key.section, key.section.empty() ? "" : ".", key.name,
+                     key.value == Value::kSections ? "[]" : "");
+}
+
+bool is_word(const Key& key, std::string_view word) {
+  std::string_view rest = key.detail;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('|'), rest.size());
+    if (rest.substr(0, end) == word) return true;
+    rest.remove_prefix(std::min(rest.size(), end + 1));
+  }
+  return false;
+}
+
+// Where other versions take what `fits` asks of a key: the first and the one behind the last of them.
+template <class Fits>
+std::optional<std::pair<Version, Version>> other_versions(const Key& key, Fits&& fits) {
+  std::optional<std::pair<Version, Version>> span;
+  for (const Key& other : schema()) {
+    if (other.section != key.section || other.name != key.name || !fits(other)) continue;
+    if (!span) span = {other.since, other.until};
+    span->second = other.until;
+  }
+  return span;
 }
 
 // --- the walk -------------------------------------------------------------------------------------------------------
 
 class SchemaWalk {
  public:
-  SchemaWalk(const Cluster& cluster, Report& report) : cluster_(cluster), report_(report) {}
+  SchemaWalk(const Cluster& cluster, Report& report)
+      : cluster_(cluster), report_(report), version_(std::min(cluster.options.version, kKnownVersion)) {}
 
-  void section(std::string_view name, const Node& node, const yaml::Place& at) {
+  void section(const std::string& name, const Node& node, const yaml::Place& at) {
     if (node.is_null()) return missing_keys(name, node, at);
     if (!node.is_mapping()) {
       report_.add("PC63", node.at, fmt::format("keys and values belong here, as in {}", section_name(name)));
       return;
     }
     for (const Entry& entry : node.entries) {
-      const Key* key = find_key(name, entry.key);
+      const Key* key = find_nearest_key(name, entry.key, version_);
       if (key == nullptr) {
         unknown(name, entry);
       } else {
@@ -95,7 +114,7 @@ class SchemaWalk {
  private:
   void missing_keys(std::string_view name, const Node& node, const yaml::Place& at) {
     for (const Key& key : schema()) {
-      if (key.section != name || !key.required) continue;
+      if (key.section != name || !key.required || !holds(key, version_)) continue;
       const Node* value = node.find(key.name);
       if (value == nullptr || value->is_null()) {
         report_.add("PC02", at, fmt::format("{} is missing in {}", key.name, section_name(name)));
@@ -104,9 +123,9 @@ class SchemaWalk {
   }
 
   void unknown(std::string_view section, const Entry& entry) {
-    const std::vector<std::string> places = places_of_key(entry.key);
+    const std::vector<std::string> places = places_of_key(entry.key, version_);
     std::string message = fmt::format("'{}' is not a key of {}", entry.key, section_name(section));
-    const std::string_view near = nearest_key(section, entry.key);
+    const std::string_view near = nearest_key(section, entry.key, version_);
     const bool newer = cluster_.options.version > kKnownVersion && places.empty();
     if (!places.empty()) message += fmt::format("; it belongs in {}", joined(places));
     if (places.empty() && !near.empty()) message += fmt::format("; did you mean '{}'?", near);
@@ -115,14 +134,25 @@ class SchemaWalk {
           fmt::format(" (as of {}; {} may have it)", to_string(kKnownVersion), to_string(cluster_.options.version));
     report_.add("PC01", newer ? Severity::kWarning : Severity::kError, entry.at, std::move(message));
     // Queues in the wrong place are looked at all the same, so that the next run brings no new surprises.
-    if (section.empty() && entry.key == "SlurmQueues") known(*find_key("Scheduling", "SlurmQueues"), entry);
+    if (section.empty() && entry.key == "SlurmQueues") {
+      known(*find_nearest_key("Scheduling", "SlurmQueues", version_), entry);
+    }
+  }
+
+  // For what versions from `since` until before `until` have.
+  void other_version(std::string_view what, const Version& since, const Version& until, const yaml::Place& place) {
+    Finding& finding = report_.add(
+        "PC06", place,
+        fmt::format("{} {}; this is for {}", what, came_or_went(since, until, version_), to_string(version_)));
+    if (version_ >= until) finding.fix = "Remove it, or check for the older version that you use (--pcluster).";
   }
 
   void known(const Key& key, const Entry& entry) {
-    if (key.since > cluster_.options.version) {
-      report_.add("PC06", entry.at,
-                  fmt::format("{} came with {}; this is for {}", key.name, to_string(key.since),
-                              to_string(cluster_.options.version)));
+    if (!holds(key, version_)) {
+      const auto span = other_versions(key, [](const Key&) { return true; });
+      other_version(key.name, span->first, span->second, entry.at);
+      // What lies in it came and went with it.
+      if (key.value == Value::kSection || key.value == Value::kSections) return;
     }
     if (entry.value.is_null()) {
       // A required one is called missing already.
@@ -132,7 +162,7 @@ class SchemaWalk {
     }
     switch (key.value) {
       case Value::kSection:
-        return section(key.detail, entry.value, entry.at);
+        return section(section_of(key), entry.value, entry.at);
       case Value::kSections:
         return sections(key, entry.value);
       case Value::kTexts:
@@ -155,7 +185,8 @@ class SchemaWalk {
       report_.add("PC63", node.at, fmt::format("{} is a list: each item starts with '-'", key.name));
       return;
     }
-    for (const Node& item : node.items) section(key.detail, item, item.at);
+    count_items(key, node);
+    for (const Node& item : node.items) section(section_of(key), item, item.at);
   }
 
   void list(const Key& key, const Node& node) {
@@ -164,6 +195,7 @@ class SchemaWalk {
       return;
     }
     if (node.items.empty() && key.required) report_.add("PC02", node.at, fmt::format("{} has no item", key.name));
+    count_items(key, node);
     for (const Node& item : node.items) {
       if (key.value == Value::kPairsList) {
         pairs(key, item);
@@ -171,6 +203,18 @@ class SchemaWalk {
         scalar(key, item);
       }
     }
+  }
+
+  void count_items(const Key& key, const Node& node) {
+    const int64_t count = std::ssize(node.items);
+    const auto fits = [&](const Key& k) { return count >= k.least_items && count <= k.most_items; };
+    if (node.items.empty() || fits(key)) return;
+    if (const auto span = other_versions(key, fits); span && holds(key, version_)) {
+      return other_version(fmt::format("a list of {} in {}", count, key.name), span->first, span->second, node.at);
+    }
+    report_.add(key.rule, Severity::kError, node.at,
+                count < key.least_items ? fmt::format("{} has {} items; at least {}", key.name, count, key.least_items)
+                                        : fmt::format("{} has {} items; at most {}", key.name, count, key.most_items));
   }
 
   void pairs(const Key& key, const Node& node) {
@@ -253,6 +297,10 @@ class SchemaWalk {
       if (!pattern.fits(node.text))
         wrong(key, node, fmt::format("{}: '{}' is not {}", key.name, node.text, pattern.hint));
     } else if (!key.detail.empty() && !is_word(key, node.text)) {
+      const auto span = other_versions(key, [&](const Key& k) { return is_word(k, node.text); });
+      if (span && holds(key, version_)) {
+        return other_version(fmt::format("{}: {}", key.name, node.text), span->first, span->second, node.at);
+      }
       wrong(key, node, fmt::format("{} is {}, not '{}'", key.name, words(key), node.text));
     }
   }
@@ -278,15 +326,6 @@ class SchemaWalk {
     }
   }
 
-  static bool is_word(const Key& key, std::string_view word) {
-    std::string_view rest = key.detail;
-    while (!rest.empty()) {
-      const size_t end = std::min(rest.find('|'), rest.size());
-      if (rest.substr(0, end) == word) return true;
-      rest.remove_prefix(std::min(rest.size(), end + 1));
-    }
-    return false;
-  }
   static std::string words(const Key& key) {
     std::string out;
     for (const char c : key.detail) out += c == '|' ? ", " : std::string(1, c);
@@ -308,28 +347,12 @@ class SchemaWalk {
 
   const Cluster& cluster_;
   Report& report_;
+  const Version version_;  // the nearest one whose schema is known
 };
-
-void check_new_words(const Cluster& cluster, Report& report) {
-  const auto gate = [&](const Node* node, std::string_view key, std::string_view word, Version since) {
-    const Node* value = at(node, key);
-    if (value == nullptr || value->text != word || cluster.options.version >= since) return;
-    report.add(
-        "PC06", value->at,
-        fmt::format("{} came with {}; this is for {}", word, to_string(since), to_string(cluster.options.version)));
-  };
-  for (const Queue& queue : cluster.queues) {
-    gate(queue.node, "CapacityType", "CAPACITY_BLOCK", {3, 8, 0});
-    gate(queue.node, "AllocationStrategy", "price-capacity-optimized", {3, 10, 0});
-    if (queue.subnets.size() > 1 && cluster.options.version < Version{3, 4, 0}) {
-      report.add("PC06", place_of(*queue.networking, "SubnetIds"), "several subnets for a queue came with 3.4");
-    }
-  }
-  for (const Storage& storage : cluster.storages) gate(storage.settings, "DeploymentType", "PERSISTENT_2", {3, 2, 0});
-}
 
 void check_kinds_of_queues(const Cluster& cluster, Report& report) {
   if (cluster.scheduling == nullptr || !cluster.scheduling->is_mapping()) return;
+  if (find_key("Scheduling", "AwsBatchQueues", cluster.options.version) == nullptr) return;  // one scheduler only
   const Node& scheduling = *cluster.scheduling;
   const yaml::Place place = place_of(cluster.root, "Scheduling");
   const bool batch = text_at(&scheduling, "Scheduler") == "awsbatch";
@@ -351,7 +374,6 @@ void check_kinds_of_queues(const Cluster& cluster, Report& report) {
 
 void check_schema(const Cluster& cluster, Report& report) {
   SchemaWalk(cluster, report).section("", cluster.root, {1, 1});
-  check_new_words(cluster, report);
   check_kinds_of_queues(cluster, report);
 }
 

@@ -38,8 +38,9 @@ constexpr std::string_view kOfAccounting[] = {"accountingstoragetype", "accounti
                                               "accountingstorageuser", "jobacctgathertype"};
 constexpr std::string_view kOfQueue[] = {"nodes", "partitionname", "resumetimeout",
                                          "state", "suspendtime",   "oversubscribe"};
-constexpr std::string_view kOfResource[] = {"cpus",         "features", "gres",  "nodeaddr",
-                                            "nodehostname", "nodename", "state", "weight"};
+// Without the last one from 3.15 on.
+constexpr std::array<std::string_view, 8> kOfResource = {"cpus",     "gres",  "nodeaddr", "nodehostname",
+                                                         "nodename", "state", "weight",   "features"};
 
 void check_denied(const Node* pairs, std::span<const std::string_view> denied, std::string_view where, Report& report) {
   if (pairs == nullptr) return;
@@ -52,6 +53,8 @@ void check_denied(const Node* pairs, std::span<const std::string_view> denied, s
 
 void check_settings(const Cluster& cluster, Report& report) {
   const bool accounting = at(cluster.slurm_settings, "Database") != nullptr;
+  const std::span<const std::string_view> of_resource =
+      std::span(kOfResource).first(kOfResource.size() - (cluster.options.version < Version{3, 15, 0} ? 0 : 1));
   for (const Node& pairs : items_at(cluster.slurm_settings, "CustomSlurmSettings")) {
     // Lines of several pairs are nodes, sets of nodes and partitions, and are taken as they are.
     if (pairs.entries.size() == 1) {
@@ -67,7 +70,7 @@ void check_settings(const Cluster& cluster, Report& report) {
   for (const Queue& queue : cluster.queues) {
     check_denied(at(queue.node, "CustomSlurmSettings"), kOfQueue, "for a queue", report);
     for (const Resource& resource : queue.resources) {
-      check_denied(at(resource.node, "CustomSlurmSettings"), kOfResource, "for a compute resource", report);
+      check_denied(at(resource.node, "CustomSlurmSettings"), of_resource, "for a compute resource", report);
     }
   }
   const Node* include = at(cluster.slurm_settings, "CustomSlurmSettingsIncludeFile");

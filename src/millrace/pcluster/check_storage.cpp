@@ -8,6 +8,7 @@
 #include <set>
 
 #include "millrace/pcluster/check.h"
+#include "millrace/pcluster/releases.h"
 
 namespace millrace::pcluster {
 
@@ -86,10 +87,30 @@ void check_volume(const Node* volume, std::optional<int64_t> default_gib, Report
   check_throughput(*type, *volume, report);
 }
 
+// ParallelCluster's own images have a size, and a root volume is no smaller.
+void check_root_size(const Cluster& cluster, const Node* volume, const Node* group, Report& report) {
+  const std::optional<int64_t> size = int_at(volume, "Size");
+  const std::optional<int64_t> image = release_limit("root_volume_gib", cluster.options.version);
+  const bool own_image =
+      at(&cluster.root, {"Image", "CustomAmi"}) != nullptr || at(group, {"Image", "CustomAmi"}) != nullptr;
+  if (!size || !image || own_image || *size < 1 || *size >= *image) return;
+  report
+      .add("PC30", volume->find("Size")->at,
+           fmt::format("the image of ParallelCluster {} has {} GiB, and this volume {}",
+                       to_string(cluster.options.version), *image, *size))
+      .fix = fmt::format("Use {} GiB or more, or leave Size out.", *image);
+}
+
+void check_root(const Cluster& cluster, const Node* volume, const Node* group, Report& report) {
+  check_volume(volume, std::nullopt, report);
+  check_root_size(cluster, volume, group, report);
+}
+
 void check_volumes(const Cluster& cluster, Report& report) {
-  check_volume(at(cluster.head, {"LocalStorage", "RootVolume"}), std::nullopt, report);
-  for (const Queue& queue : cluster.queues)
-    check_volume(at(queue.node, {"ComputeSettings", "LocalStorage", "RootVolume"}), std::nullopt, report);
+  check_root(cluster, at(cluster.head, {"LocalStorage", "RootVolume"}), cluster.head, report);
+  for (const Queue& queue : cluster.queues) {
+    check_root(cluster, at(queue.node, {"ComputeSettings", "LocalStorage", "RootVolume"}), queue.node, report);
+  }
   for (const Storage& storage : cluster.storages) {
     if (storage.type == "Ebs" && !storage.existing) check_volume(storage.settings, kDefaultEbsGib, report);
   }

@@ -69,7 +69,10 @@ Status read_reservation(const Node& node, std::string_view file, ReservationFact
                     {"kind", kind},
                     {"zone", [&](const Node& v) { return take_text(v, out.zone); }},
                     {"instance_type", [&](const Node& v) { return take_text(v, out.instance_type); }},
-                    {"hours", [&](const Node& v) { return take(v, yaml::as_number, out.hours); }}});
+                    {"hours", [&](const Node& v) { return take(v, yaml::as_number, out.hours); }},
+                    {"available", [&](const Node& v) { return take(v, yaml::as_int, out.available); }},
+                    {"interconnect", [&](const Node& v) { return take_text(v, out.interconnect); }},
+                    {"platform", [&](const Node& v) { return take_text(v, out.platform); }}});
 }
 
 Status read_subnet(const Node& node, std::string_view file, SubnetFacts& out) {
@@ -88,6 +91,12 @@ Status read_group(const Node& node, std::string_view file, bool& out) {
 
 Status read_bucket(const Node& node, std::string_view file, std::string& out) {
   return take_keys(node, file, {{"region", [&](const Node& v) { return take_text(v, out); }}});
+}
+
+Status read_template(const Node& node, std::string_view file, std::vector<std::string>& out) {
+  if (!node.is_sequence()) return refuse(file, node.at, "a list of the properties that the template sets belongs here");
+  for (const Node& item : node.items) out.push_back(item.text);
+  return {};
 }
 
 const Take kLater = [](const Node&) { return true; };
@@ -110,6 +119,7 @@ Result<Facts> parse_facts(std::string_view text, std::string_view file) {
        {"reservations", kLater},
        {"subnets", kLater},
        {"security_groups", kLater},
+       {"launch_templates", kLater},
        {"buckets", kLater}}));
   RETURN_IF_ERROR(take_map(root.find("reservations"), file, facts.reservations,
                            [&](const Node& n, ReservationFacts& out) { return read_reservation(n, file, out); }));
@@ -117,6 +127,8 @@ Result<Facts> parse_facts(std::string_view text, std::string_view file) {
                            [&](const Node& n, SubnetFacts& out) { return read_subnet(n, file, out); }));
   RETURN_IF_ERROR(take_map(root.find("security_groups"), file, facts.security_groups,
                            [&](const Node& n, bool& out) { return read_group(n, file, out); }));
+  RETURN_IF_ERROR(take_map(root.find("launch_templates"), file, facts.launch_templates,
+                           [&](const Node& n, std::vector<std::string>& out) { return read_template(n, file, out); }));
   RETURN_IF_ERROR(take_map(root.find("buckets"), file, facts.buckets,
                            [&](const Node& n, std::string& out) { return read_bucket(n, file, out); }));
   return facts;

@@ -20,7 +20,10 @@ struct ReservationFacts {
   bool capacity_block = false;   // else on demand
   std::string zone;              // empty: not known, as below
   std::string instance_type;
-  std::optional<double> hours;  // a block's length
+  std::optional<double> hours;       // a block's length
+  std::optional<int64_t> available;  // instances that can be launched now
+  std::string interconnect;          // "ok", "impaired"; of a block of an UltraServer
+  std::string platform;              // "Linux/UNIX", "Red Hat Enterprise Linux"
 };
 
 struct SubnetFacts {
@@ -35,7 +38,8 @@ struct Facts {
   std::map<std::string, SubnetFacts, std::less<>> subnets;            // by id
   std::map<std::string, bool, std::less<>> security_groups;           // by id: lets all traffic to itself through
   std::map<std::string, std::string, std::less<>> buckets;            // by name: region
-  std::string key_type;                                               // of the SSH key: "rsa", "ed25519"
+  std::map<std::string, std::vector<std::string>, std::less<>> launch_templates;  // by id: the properties they set
+  std::string key_type;                                                           // of the SSH key: "rsa", "ed25519"
   std::optional<bool> jobs_share_nodes;
   std::optional<double> longest_job_hours;
 };

@@ -67,7 +67,7 @@ Result<std::vector<Finding>> lint_config(std::string_view text, const ConfigLint
     const Cluster cluster = read_cluster(document, options, std::move(facts));
     check_schema(cluster, report);
     for (const auto checks : {file_checks(), compute_checks(), network_checks(), storage_checks(), lustre_checks(),
-                              slurm_checks(), script_checks()}) {
+                              slurm_checks(), release_checks(), script_checks()}) {
       for (const Check check : checks) check(cluster, report);
     }
   }

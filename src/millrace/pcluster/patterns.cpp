@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forms of ids, ARNs, times and paths, as the schema's expressions of 3.12 have them.
+// The forms of ids, ARNs, times and paths, as the schema's expressions have them.
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -76,7 +76,7 @@ bool is_mount_path(std::string_view text) {
   return true;
 }
 
-constexpr std::array<Pattern, 22> kPatterns = {{
+constexpr std::array<Pattern, 23> kPatterns = {{
     {"@ami", [](std::string_view t) { return is_short_or_long_id(t, "ami-"); }, "ami- and 8 or 17 letters or digits"},
     {"@subnet", [](std::string_view t) { return is_short_or_long_id(t, "subnet-"); },
      "subnet- and 8 or 17 letters or digits"},
@@ -92,6 +92,7 @@ constexpr std::array<Pattern, 22> kPatterns = {{
      "fsvol- and 17 hex digits"},
     {"@fc", [](std::string_view t) { return is_id(t, "fc-", is_hex_letter, 8, 18); }, "fc- and 8 to 18 hex digits"},
     {"@cr", [](std::string_view t) { return is_short_or_long_id(t, "cr-"); }, "cr- and 8 or 17 letters or digits"},
+    {"@lt", [](std::string_view t) { return is_short_or_long_id(t, "lt-"); }, "lt- and 8 or 17 letters or digits"},
     {"@backup", [](std::string_view t) { return is_id(t, "backup-", is_hex_letter, 8, 64); },
      "backup- and 8 or more hex digits"},
     {"@role", [](std::string_view t) { return is_arn(t, ":role/"); }, "an ARN with :role/"},

@@ -2,7 +2,7 @@
 #pragma once
 
 // The rules for ParallelCluster files. PC01 to PC62 are about the cluster that a file describes, PC63 to PC66 about its
-// values and letters.
+// values and letters, PC67 to PC74 about what 3.13 to 3.16 added.
 
 #include <span>
 

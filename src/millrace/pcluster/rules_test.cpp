@@ -110,7 +110,8 @@ struct Case {
   const char* mark;  // on the line that holds this
   const char* good;  // in its place: it does not
   const char* facts = "";
-  const char* version = "3.12";
+  const char* version = "3.16.3";
+  const char* os = "alinux2023";
 };
 
 std::string changed(std::string_view find, std::string_view put) {
@@ -126,7 +127,8 @@ int64_t line_of(const std::string& text, std::string_view mark) {
   return 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
 }
 
-std::vector<Finding> lint(const std::string& text, const Case& test) {
+std::vector<Finding> lint(std::string text, const Case& test) {
+  if (const size_t os = text.find("alinux2023"); os != std::string::npos) text.replace(os, 10, test.os);
   auto findings = lint_config(
       text, {.file = "c.yaml", .version = *parse_version(test.version), .facts_file = "f", .facts = test.facts});
   EXPECT_TRUE(findings.has_value()) << (findings ? "" : findings.error().to_string());
@@ -153,6 +155,24 @@ constexpr const char* kDemand =
     "CapacityType: ONDEMAND\n      Networking:\n        SubnetIds:\n          - subnet-0aaaaaaaaaaaabbbb\n        "
     "PlacementGroup:\n          Enabled: false\n";
 
+constexpr const char* kTemplate =
+    "          MinCount: 16\n          MaxCount: 16\n          LaunchTemplateOverrides:\n            LaunchTemplateId: "
+    "lt-0123456789abcdef0\n            Version: 1\n";
+constexpr const char* kLogin =
+    "LoginNodes:\n  Pools:\n    - Name: login\n      InstanceType: m6i.large\n      Count: 1\n      Networking:\n      "
+    "  "
+    "SubnetIds: [subnet-0aaaaaaaaaaaacccc]\n      Ssh:\n        KeyName: k\nTags:\n";
+constexpr const char* kGpuTypes =
+    "          InstanceType: p5e.48xlarge\n          MinCount: 16\n          MaxCount: 16\n";
+constexpr const char* kUltra =
+    "          InstanceType: p6e-gb200.36xlarge\n          MinCount: 18\n          MaxCount: 18\n";
+constexpr const char* kBigAndEbs =
+    "          MaxCount: 85\nSharedStorage:\n  - Name: e\n    MountDir: /ebs\n    StorageType: Ebs\n    EbsSettings: "
+    "{DeletionPolicy: Retain}\n";
+constexpr const char* kLessAndEbs =
+    "          MaxCount: 84\nSharedStorage:\n  - Name: e\n    MountDir: /ebs\n    StorageType: Ebs\n    EbsSettings: "
+    "{DeletionPolicy: Retain}\n";
+
 const Case kCases[] = {
     {"PC01", "Monitoring:\n", "Monitering:\n", "Monitering", "Monitoring:\n"},
     {"PC01", "  Scheduler: slurm\n", "  Scheduler: slurm\n  ScaledownIdletime: 9\n", "ScaledownIdletime: 9",
@@ -160,7 +180,21 @@ const Case kCases[] = {
     {"PC02", "  Os: alinux2023\n", "  CustomAmi: ami-12345678\n",
      "Image:", "  Os: alinux2023\n  CustomAmi: ami-12345678\n"},
     {"PC02", "Scheduler: slurm\n", "Scheduler: slurm\n  AwsBatchSettings: {}\n", "AwsBatchSettings",
+     "Scheduler: slurm\n", "", "3.15"},
+    {"PC06", "Scheduler: slurm\n", "Scheduler: slurm\n  AwsBatchSettings: {}\n", "AwsBatchSettings",
      "Scheduler: slurm\n"},
+    {"PC06", "Scheduler: slurm\n", "Scheduler: awsbatch\n", "awsbatch", "Scheduler: slurm\n"},
+    {"PC06", "  SharedStorageType: Efs\n",
+     "  SharedStorageType: Efs\n  SharedStorageEfsSettings:\n    Encrypted: true\n", "SharedStorageEfsSettings",
+     "  SharedStorageType: Efs\n", "", "3.13"},
+    {"PC06", kGpuCount, kTemplate, "LaunchTemplateOverrides", kGpuCount, "", "3.14"},
+    {"PC06", "ONDEMAND\n", "SPOT\n      AllocationStrategy: capacity-optimized-prioritized\n", "Allocation",
+     "SPOT\n      AllocationStrategy: price-capacity-optimized\n", "", "3.13"},
+    {"PC06", "Tags:\n", "DevSettings:\n  AmiSearchFilters:\n    NamePrefix: x\nTags:\n", "NamePrefix", "Tags:\n", "",
+     "3.14"},
+    {"PC06", "Tags:\n", "DevSettings:\n  Timeouts:\n    ComputeInstanceInfoTimeout: 90\nTags:\n", "InfoTimeout",
+     "DevSettings:\n  Timeouts:\n    ComputeNodeBootstrapTimeout: 2100\nTags:\n", "", "3.15.1"},
+    {"PC06", "Tags:\n", kLogin, "KeyName: k", "Tags:\n"},
     {"PC03", "subnet-0123456789abcdef0", "subnet-0123", "subnet-0123", "subnet-01234567"},
     {"PC03", "KeyName: ops", "KeyName: your-key", "your-key", "KeyName: \"12345\""},
     {"PC03", "s3://tools/node.sh", "s3://your-bucket/node.sh", "your-bucket", "s3://not-your-bucket/node.sh"},
@@ -171,7 +205,11 @@ const Case kCases[] = {
     {"PC05", "alinux2023", "ubuntu2004x", "Os:", "ubuntu2204"},
     {"PC05", "alinux2023", "rocky9", "Os:", "rocky9\n  CustomAmi: ami-12345678"},
     {"PC05", "alinux2023", "alinux2", "Os:", "rhel9"},
+    {"PC05", "alinux2023", "alinux2", "Os:", "rhel9", "", "3.15"},
+    {"PC05", "alinux2023", "ubuntu2004", "Os:", "ubuntu2404"},
+    {"PC05", "alinux2023", "ubuntu2404", "Os:", "ubuntu2204", "", "3.12"},
     {"PC05", "alinux2023", "ubuntu2204", "KeyName", "alinux2023", "key_type: rsa"},
+    {"PC05", "alinux2023", "ubuntu2404", "KeyName", "alinux2023", "key_type: rsa"},
     {"PC06", "Scheduler: slurm\n", "Scheduler: slurm\n", "ScalingStrategy", "Scheduler: slurm\n", "", "3.7"},
     {"PC07", "Name: train", "Name: Train", "Train", "Name: train2"},
     {"PC07", "Name: cpu", "Name: train",
@@ -181,6 +219,8 @@ const Case kCases[] = {
     {"PC11", "ONDEMAND", "capacity-block", "capacity-block", "ONDEMAND"},
     {"PC11", "ONDEMAND\n", "ONDEMAND\n      AllocationStrategy: capacity-optimized\n", "Allocation",
      "ONDEMAND\n      AllocationStrategy: lowest-price\n"},
+    {"PC11", "ONDEMAND\n", "SPOT\n      AllocationStrategy: prioritized\n", "Allocation",
+     "ONDEMAND\n      AllocationStrategy: prioritized\n"},
     {"PC12", kDemand,
      "CapacityType: CAPACITY_BLOCK\n      AllocationStrategy: lowest-price\n      Networking:\n        SubnetIds:\n    "
      "      - subnet-0aaaaaaaaaaaabbbb\n",
@@ -202,6 +242,8 @@ const Case kCases[] = {
      "reservations: {cr-0123456789abcdef0: {count: 8}}"},
     {"PC16", "p5e.48xlarge", "p5en.48xlarge", "InstanceType: p5en", "p5e.48xlarge",
      "reservations: {cr-0123456789abcdef0: {instance_type: p5e.48xlarge}}"},
+    {"PC16", "cr-0123456789abcdef0", "cr-0123456789abcdef0", "CapacityReservationId", "cr-0123456789abcdef1",
+     "reservations: {cr-0123456789abcdef0: {platform: Red Hat Enterprise Linux}}"},
     {"PC16", kSubnet, kSubnet, "0aaaaaaaaaaaabbbb", "          - subnet-0aaaaaaaaaaaadddd\n",
      "{reservations: {cr-0123456789abcdef0: {zone: b}}, subnets: {subnet-0aaaaaaaaaaaabbbb: {zone: a}}}"},
     {"PC17", "Enabled: false", "Enabled: true", "Enabled: true", "Enabled: false"},
@@ -228,6 +270,12 @@ const Case kCases[] = {
      "            Enabled: true\n"},
     {"PC25", kSubnet, "          - subnet-0aaaaaaaaaaaabbbb\n        AssignPublicIp: true\n", "AssignPublicIp",
      "          - subnet-0aaaaaaaaaaaabbbb\n        AssignPublicIp: false\n"},
+    {"PC25", "          - subnet-0aaaaaaaaaaaacccc\n      ComputeResources:\n        - Name: small\n",
+     "          - subnet-0aaaaaaaaaaaacccc\n        AssignPublicIp: true\n      ComputeResources:\n        - {Name: e, "
+     "InstanceType: c5n.18xlarge, Efa: {Enabled: true}}\n        - Name: small\n",
+     "AssignPublicIp",
+     "          - subnet-0aaaaaaaaaaaacccc\n        AssignPublicIp: true\n      ComputeResources:\n        - {Name: e, "
+     "InstanceType: c5n.18xlarge}\n        - Name: small\n"},
     {"PC26", kSubnet, kSubnet, "0aaaaaaaaaaaabbbb", "          - subnet-0aaaaaaaaaaaadddd\n",
      "subnets: {subnet-0aaaaaaaaaaaabbbb: {prefix: 24}, subnet-0aaaaaaaaaaaadddd: {prefix: 20}}"},
     {"PC27", kSubnet,
@@ -243,7 +291,10 @@ const Case kCases[] = {
     {"PC29", "          Enabled: false\n", "          Enabled: false\n          Name: g\n", "Name: g",
      "          Enabled: false\n"},
     {"PC30", "VolumeType: gp3, Iops: 16000", "VolumeType: gp9, Iops: 16000", "gp9", "VolumeType: gp3, Iops: 4000"},
-    {"PC30", "Size: 200", "Size: 20", "Size: 20", "Size: 32"},
+    {"PC30", "Size: 200", "Size: 20", "Size: 20", "Size: 32", "", "3.6"},
+    {"PC30", "Size: 200", "Size: 49", "Size: 49", "Size: 50"},
+    {"PC30", "Size: 200", "Size: 44", "Size: 44", "Size: 45", "", "3.16.1"},
+    {"PC30", "Size: 200", "Size: 39", "Size: 39", "Size: 40", "", "3.12"},
     {"PC30", "Iops: 16000", "Iops: 3900", "Iops: 3900", "Iops: 4000"},
     {"PC30", "Throughput: 1000}", "Throughput: 1001}", "Throughput: 1001", "Throughput: 125}"},
     {"PC31", "{Size: 200,", "{Encrypted: false, Size: 200,", "Name: cpu", "{Encrypted: true, Size: 200,"},
@@ -303,6 +354,8 @@ const Case kCases[] = {
     {"PC49", "          MinCount: 16\n", "          SchedulableMemory: 2097153\n          MinCount: 16\n", "2097153",
      "          SchedulableMemory: 2097152\n          MinCount: 16\n"},
     {"PC50", "{Sockets: 2,", "{Gres: x, Sockets: 2,", "Gres", "{Sockets: 2, RealMemory: 9,"},
+    {"PC50", "{Sockets: 2,", "{Features: x, Sockets: 2,", "Features", "{Sockets: 2,", "", "3.14"},
+    {"PC50", "{Sockets: 2,", "{Gres: x, Sockets: 2,", "Gres", "{Features: x, Sockets: 2,"},
     {"PC50", "      - DefMemPerGPU: 240000\n", "      - DefMemPerGPU: 240000\n      - Prolog: /p\n", "Prolog",
      "      - DefMemPerGPU: 240000\n      - MaxJobCount: 9\n"},
     {"PC51", "      - DefMemPerGPU: 240000\n", "      - DefMemPerGPU: 240000\n      - {NodeName: a-st-1, CPUs: 4}\n",
@@ -340,6 +393,22 @@ const Case kCases[] = {
     {"PC64", "Monitoring:\n", "Monitoring:\n\tX: 1\n", "\tX", "Monitoring:\n"},
     {"PC65", "Tags:\n", "Region: us-east-1 # again\nTags:\n", "again", "Tags:\n"},
     {"PC66", "Key: Project", "Key: Proj\xE9t", "Key: Proj", "Key: Proj\xC3\xA9t"},
+    {"PC67", kGpuTypes, kUltra, "CapacityReservationId", kGpuTypes,
+     "reservations: {cr-0123456789abcdef0: {kind: capacity-block, count: 17}}"},
+    {"PC68", kGpuTypes, kUltra, "CapacityReservationId", kGpuTypes,
+     "reservations: {cr-0123456789abcdef0: {kind: capacity-block, count: 18, available: 17}}"},
+    {"PC68", kGpuTypes, kUltra, "CapacityReservationId", kGpuTypes,
+     "reservations: {cr-0123456789abcdef0: {kind: capacity-block, count: 18, interconnect: impaired}}"},
+    {"PC69", "m6i.4xlarge", "t3.micro", "t3.micro", "t3.small"},
+    {"PC70", "          MaxCount: 4\nSharedStorage:\n", kBigAndEbs, "StorageType: Ebs", kLessAndEbs},
+    {"PC71", kGpuCount, kTemplate, "LaunchTemplateId", kGpuCount,
+     "launch_templates: {lt-0123456789abcdef0: [NetworkInterfaces, UserData]}"},
+    {"PC72", kGpuTypes, kUltra, "p6e-gb200", kGpuTypes, "", "3.16.3", "rhel9"},
+    {"PC73", "  SharedStorageType: Efs\n",
+     "  SharedStorageType: Ebs\n  SharedStorageEfsSettings:\n    Encrypted: true\n", "SharedStorageEfsSettings",
+     "  SharedStorageType: Efs\n  SharedStorageEfsSettings:\n    Encrypted: true\n"},
+    {"PC74", "Tags:\n", "DevSettings:\n  Timeouts:\n    ComputeNodeBootstrapTimeout: 1800\nTags:\n", "BootstrapTimeout",
+     "DevSettings:\n  Timeouts:\n    ComputeNodeBootstrapTimeout: 2100\nTags:\n"},
 };
 
 TEST(ConfigRules, TheGoodFileIsSilent) {
@@ -374,7 +443,7 @@ TEST(ConfigRules, EveryRuleIsTried) {
   std::set<std::string_view> tried = {"PC09", "PC39", "PC41", "PC59"};  // below
   for (const Case& test : kCases) tried.insert(test.rule);
   for (const Rule& rule : config_rules()) EXPECT_TRUE(tried.contains(rule.id)) << rule.id;
-  EXPECT_EQ(config_rules().size(), 66u);
+  EXPECT_EQ(config_rules().size(), 74u);
 }
 
 int64_t count(const std::vector<Finding>& findings, std::string_view rule, Severity severity) {
@@ -490,7 +559,8 @@ TEST(ConfigRules, ACommentWithAReasonSilences) {
 
 TEST(ConfigRules, ANewerVersionIsHeldAgainstTheKnownOne) {
   const std::string text = changed("Monitoring:\n", "Quux: 1\nMonitoring:\n");
-  EXPECT_EQ(count(lint(text, {.version = "3.15"}), "PC01", Severity::kWarning), 1);
+  EXPECT_EQ(count(lint(text, {.version = "3.17"}), "PC01", Severity::kWarning), 1);
+  EXPECT_EQ(count(lint(text, {.version = "3.16.3"}), "PC01", Severity::kError), 1);
   EXPECT_EQ(count(lint(text, {.version = "3.12"}), "PC01", Severity::kError), 1);
 }
 

@@ -1,329 +1,163 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts from aws/aws-parallelcluster 451cc53 (3.12.0, 2024-10-24): cluster_schema.py, common_schema.py, CHANGELOG.md.
+// The table is computed from ParallelCluster's own schema (tools/make_pcluster_schema.py). Here stands what it does not
+// tell: which rule speaks of a value, and what only its validators or EC2 refuse.
 #include "millrace/pcluster/schema.h"
 
 #include <algorithm>
 #include <array>
+#include <cassert>
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include "millrace/pcluster/releases.h"
 
 namespace millrace::pcluster {
 
+namespace data {
+extern const std::string_view k_schema;
+}
+
 namespace {
 
-using enum Value;
-constexpr Version kStart{3, 0, 0};
+constexpr std::array<std::pair<std::string_view, Value>, 12> kValues = {{
+    {"text", Value::kText},
+    {"int", Value::kInt},
+    {"number", Value::kNumber},
+    {"bool", Value::kBool},
+    {"section", Value::kSection},
+    {"sections", Value::kSections},
+    {"texts", Value::kTexts},
+    {"ints", Value::kInts},
+    {"pairs", Value::kPairs},
+    {"pairs_list", Value::kPairsList},
+    {"action", Value::kAction},
+    {"any", Value::kAnything},
+}};
 
-constexpr Key kKeys[] = {
-    // --- the file ---
-    {"", "Region", kText, "", false, kStart, "PC04"},
-    {"", "Image", kSection, "Image", true},
-    {"", "HeadNode", kSection, "HeadNode", true},
-    {"", "Scheduling", kSection, "Scheduling", true},
-    {"", "LoginNodes", kSection, "LoginNodes", false, {3, 7, 0}},
-    {"", "SharedStorage", kSections, "SharedStorage"},
-    {"", "Monitoring", kSection, "Monitoring"},
-    {"", "AdditionalPackages", kSection, "AdditionalPackages"},
-    {"", "Tags", kSections, "Tag"},
-    {"", "Iam", kSection, "Iam"},
-    {"", "DirectoryService", kSection, "DirectoryService", false, {3, 1, 0}},
-    {"", "Imds", kSection, "Imds", false, {3, 3, 0}},
-    {"", "CustomS3Bucket", kText},
-    {"", "AdditionalResources", kText},
-    {"", "DevSettings", kSection, "DevSettings"},
-    {"", "DeploymentSettings", kSection, "DeploymentSettings", false, {3, 4, 0}},
-    {"Image", "Os", kText, "", true, kStart, "PC05"},
-    {"Image", "CustomAmi", kText, "@ami", false, kStart, "PC03"},
+// The rule for a pattern, where no key says otherwise.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kRuleOfPattern = {{
+    {"@ami", "PC03"},    {"@subnet", "PC03"}, {"@sg", "PC03"},     {"@snap", "PC03"},     {"@vol", "PC03"},
+    {"@fs", "PC03"},     {"@fs17", "PC03"},   {"@fsap", "PC03"},   {"@fsvol", "PC03"},    {"@fc", "PC03"},
+    {"@cr", "PC03"},     {"@lt", "PC03"},     {"@backup", "PC03"}, {"@role", "PC45"},     {"@profile", "PC45"},
+    {"@policy", "PC45"}, {"@secret", "PC45"}, {"@bucket", "PC45"}, {"@password", "PC45"}, {"@cidr", "PC63"},
+    {"@path", "PC63"},
+}};
 
-    // --- head node ---
-    {"HeadNode", "InstanceType", kText, "", true},
-    {"HeadNode", "DisableSimultaneousMultithreading", kBool},
-    {"HeadNode", "Networking", kSection, "HeadNode.Networking", true},
-    {"HeadNode", "Ssh", kSection, "Ssh"},
-    {"HeadNode", "LocalStorage", kSection, "HeadNode.LocalStorage"},
-    {"HeadNode", "SharedStorageType", kText, "Ebs|Efs", false, {3, 8, 0}},
-    {"HeadNode", "Dcv", kSection, "Dcv"},
-    {"HeadNode", "CustomActions", kSection, "HeadNode.CustomActions"},
-    {"HeadNode", "Iam", kSection, "NodeIam"},
-    {"HeadNode", "Imds", kSection, "HeadNode.Imds"},
-    {"HeadNode", "Image", kSection, "NodeImage"},
-    {"HeadNode.Networking", "SubnetId", kText, "@subnet", true, kStart, "PC03"},
-    {"HeadNode.Networking", "ElasticIp", kAnything},
-    {"HeadNode.Networking", "Proxy", kSection, "Proxy"},
-    {"HeadNode.Networking", "SecurityGroups", kTexts, "@sg", false, kStart, "PC03"},
-    {"HeadNode.Networking", "AdditionalSecurityGroups", kTexts, "@sg", false, kStart, "PC03"},
-    {"HeadNode.LocalStorage", "RootVolume", kSection, "RootVolume"},
-    {"HeadNode.LocalStorage", "EphemeralVolume", kSection, "EphemeralVolume"},
-    {"HeadNode.CustomActions", "OnNodeStart", kAction},
-    {"HeadNode.CustomActions", "OnNodeConfigured", kAction},
-    {"HeadNode.CustomActions", "OnNodeUpdated", kAction, "", false, {3, 4, 0}},
-    {"HeadNode.Imds", "Secured", kBool},
-    {"NodeImage", "CustomAmi", kText, "@ami", false, kStart, "PC03"},
-    {"Proxy", "HttpProxyAddress", kText},
-    {"Ssh", "KeyName", kText},
-    {"Ssh", "AllowedIps", kText, "@cidr"},
-    {"Dcv", "Enabled", kBool},
-    {"Dcv", "Port", kInt, "1..65535"},
-    {"Dcv", "AllowedIps", kText, "@cidr"},
-    {"RootVolume", "VolumeType", kText, "", false, kStart, "PC30"},
-    {"RootVolume", "Iops", kInt, "", false, kStart, "PC30"},
-    {"RootVolume", "Size", kInt, "1..", false, kStart, "PC30"},
-    {"RootVolume", "Throughput", kInt, "", false, kStart, "PC30"},
-    {"RootVolume", "Encrypted", kBool},
-    {"RootVolume", "DeleteOnTermination", kBool},
-    {"EphemeralVolume", "MountDir", kText, "@path"},
-    {"NodeIam", "InstanceRole", kText, "@role", false, kStart, "PC45"},
-    {"NodeIam", "InstanceProfile", kText, "@profile", false, kStart, "PC45"},
-    {"NodeIam", "AdditionalIamPolicies", kSections, "IamPolicy"},
-    {"NodeIam", "S3Access", kSections, "S3Access"},
-    {"IamPolicy", "Policy", kText, "@policy", true, kStart, "PC45"},
-    {"S3Access", "BucketName", kText, "@bucket", true, kStart, "PC45"},
-    {"S3Access", "KeyName", kText},
-    {"S3Access", "EnableWriteAccess", kBool},
+constexpr std::string_view kAsComputed = "=";
 
-    // --- scheduling ---
-    {"Scheduling", "Scheduler", kText, "slurm|awsbatch", true},
-    {"Scheduling", "ScalingStrategy", kText, "all-or-nothing|greedy-all-or-nothing|best-effort", false, {3, 8, 0}},
-    {"Scheduling", "SlurmSettings", kSection, "SlurmSettings"},
-    {"Scheduling", "SlurmQueues", kSections, "SlurmQueue"},
-    {"Scheduling", "AwsBatchQueues", kSections, "AwsBatchQueue"},
-    {"Scheduling", "AwsBatchSettings", kSection, "AwsBatchSettings"},
-    {"SlurmSettings", "ScaledownIdletime", kInt, "-1..", false, kStart, "PC47"},
-    {"SlurmSettings", "Dns", kSection, "Dns"},
-    {"SlurmSettings", "QueueUpdateStrategy", kText, "DRAIN|COMPUTE_FLEET_STOP|TERMINATE"},
-    {"SlurmSettings", "EnableMemoryBasedScheduling", kBool, "", false, {3, 2, 0}},
-    {"SlurmSettings", "Database", kSection, "Database", false, {3, 3, 0}},
-    {"SlurmSettings", "CustomSlurmSettings", kPairsList, "", false, {3, 6, 0}},
-    {"SlurmSettings", "CustomSlurmSettingsIncludeFile", kText, "", false, {3, 6, 0}},
-    {"SlurmSettings", "MungeKeySecretArn", kText, "", false, {3, 8, 0}},
-    {"SlurmSettings", "ExternalSlurmdbd", kSection, "ExternalSlurmdbd", false, {3, 10, 0}},
-    {"Dns", "DisableManagedDns", kBool},
-    {"Dns", "HostedZoneId", kText},
-    {"Dns", "UseEc2Hostnames", kBool},
-    {"Database", "Uri", kText, "", true},
-    {"Database", "UserName", kText, "", true},
-    {"Database", "PasswordSecretArn", kText, "@secret", true, kStart, "PC45"},
-    {"Database", "DatabaseName", kText, "", false, {3, 8, 0}},
-    {"ExternalSlurmdbd", "Host", kText, "", true},
-    {"ExternalSlurmdbd", "Port", kInt, "1..65535"},
-
-    {"SlurmQueue", "Name", kText, "", true},
-    {"SlurmQueue", "CapacityType", kText, "ONDEMAND|SPOT|CAPACITY_BLOCK", false, kStart, "PC11"},
-    {"SlurmQueue",
-     "AllocationStrategy",
-     kText,
-     "lowest-price|capacity-optimized|price-capacity-optimized",
-     false,
-     {3, 3, 0}},
-    {"SlurmQueue", "ComputeSettings", kSection, "ComputeSettings"},
-    {"SlurmQueue", "CustomActions", kSection, "SlurmQueue.CustomActions"},
-    {"SlurmQueue", "Iam", kSection, "NodeIam"},
-    {"SlurmQueue", "Image", kSection, "NodeImage"},
-    {"SlurmQueue", "CapacityReservationTarget", kSection, "CapacityReservationTarget", false, {3, 3, 0}},
-    {"SlurmQueue", "ComputeResources", kSections, "ComputeResource", true},
-    {"SlurmQueue", "Networking", kSection, "SlurmQueue.Networking", true},
-    {"SlurmQueue", "HealthChecks", kSection, "HealthChecks", false, {3, 6, 0}},
-    {"SlurmQueue", "CustomSlurmSettings", kPairs, "", false, {3, 6, 0}},
-    {"SlurmQueue", "Tags", kSections, "Tag", false, {3, 6, 0}},
-    {"SlurmQueue", "JobExclusiveAllocation", kBool, "", false, {3, 7, 0}},
-    {"ComputeSettings", "LocalStorage", kSection, "SlurmQueue.LocalStorage"},
-    {"SlurmQueue.LocalStorage", "RootVolume", kSection, "QueueRootVolume"},
-    {"SlurmQueue.LocalStorage", "EphemeralVolume", kSection, "EphemeralVolume"},
-    {"QueueRootVolume", "VolumeType", kText, "", false, kStart, "PC30"},
-    {"QueueRootVolume", "Iops", kInt, "", false, kStart, "PC30"},
-    {"QueueRootVolume", "Size", kInt, "1..", false, kStart, "PC30"},
-    {"QueueRootVolume", "Throughput", kInt, "", false, kStart, "PC30"},
-    {"QueueRootVolume", "Encrypted", kBool},
-    {"SlurmQueue.CustomActions", "OnNodeStart", kAction},
-    {"SlurmQueue.CustomActions", "OnNodeConfigured", kAction},
-    {"CapacityReservationTarget", "CapacityReservationId", kText, "@cr", false, kStart, "PC03"},
-    {"CapacityReservationTarget", "CapacityReservationResourceGroupArn", kText},
-    {"SlurmQueue.Networking", "SubnetIds", kTexts, "@subnet", true, kStart, "PC03"},
-    {"SlurmQueue.Networking", "AssignPublicIp", kBool},
-    {"SlurmQueue.Networking", "SecurityGroups", kTexts, "@sg", false, kStart, "PC03"},
-    {"SlurmQueue.Networking", "AdditionalSecurityGroups", kTexts, "@sg", false, kStart, "PC03"},
-    {"SlurmQueue.Networking", "PlacementGroup", kSection, "PlacementGroup"},
-    {"SlurmQueue.Networking", "Proxy", kSection, "Proxy"},
-    {"PlacementGroup", "Enabled", kBool},
-    {"PlacementGroup", "Id", kText},
-    {"PlacementGroup", "Name", kText, "", false, {3, 3, 0}},
-    {"HealthChecks", "Gpu", kSection, "HealthChecks.Gpu"},
-    {"HealthChecks.Gpu", "Enabled", kBool},
-
-    {"ComputeResource", "Name", kText, "", true},
-    {"ComputeResource", "InstanceType", kText},
-    {"ComputeResource", "Instances", kSections, "InstanceItem", false, {3, 3, 0}},
-    {"ComputeResource", "MaxCount", kInt, "1..", false, kStart, "PC10"},
-    {"ComputeResource", "MinCount", kInt, "0..", false, kStart, "PC10"},
-    {"ComputeResource", "SpotPrice", kNumber, "0.."},
-    {"ComputeResource", "Efa", kSection, "Efa"},
-    {"ComputeResource", "DisableSimultaneousMultithreading", kBool},
-    {"ComputeResource", "SchedulableMemory", kInt, "1..", false, {3, 2, 0}, "PC49"},
-    {"ComputeResource", "CapacityReservationTarget", kSection, "CapacityReservationTarget", false, {3, 3, 0}},
-    {"ComputeResource", "Networking", kSection, "ComputeResource.Networking", false, {3, 3, 0}},
-    {"ComputeResource", "HealthChecks", kSection, "HealthChecks", false, {3, 6, 0}},
-    {"ComputeResource", "CustomSlurmSettings", kPairs, "", false, {3, 6, 0}},
-    {"ComputeResource", "Tags", kSections, "Tag", false, {3, 6, 0}},
-    {"ComputeResource", "StaticNodePriority", kInt, "1..4294967295", false, {3, 7, 0}},
-    {"ComputeResource", "DynamicNodePriority", kInt, "1..4294967295", false, {3, 7, 0}},
-    {"ComputeResource.Networking", "PlacementGroup", kSection, "PlacementGroup"},
-    {"InstanceItem", "InstanceType", kText, "", true},
-    {"Efa", "Enabled", kBool},
-    {"Efa", "GdrSupport", kBool},
-
-    {"AwsBatchQueue", "Name", kText, "", true},
-    {"AwsBatchQueue", "CapacityType", kText, "ONDEMAND|SPOT|CAPACITY_BLOCK", false, kStart, "PC11"},
-    {"AwsBatchQueue", "ComputeResources", kSections, "AwsBatchComputeResource", true},
-    {"AwsBatchQueue", "Networking", kSection, "AwsBatchQueue.Networking", true},
-    {"AwsBatchQueue.Networking", "SubnetIds", kTexts, "@subnet", true, kStart, "PC03"},
-    {"AwsBatchQueue.Networking", "AssignPublicIp", kBool},
-    {"AwsBatchQueue.Networking", "SecurityGroups", kTexts, "@sg", false, kStart, "PC03"},
-    {"AwsBatchQueue.Networking", "AdditionalSecurityGroups", kTexts, "@sg", false, kStart, "PC03"},
-    {"AwsBatchComputeResource", "Name", kText, "", true},
-    {"AwsBatchComputeResource", "InstanceTypes", kTexts, "", true},
-    {"AwsBatchComputeResource", "MaxvCpus", kInt, "1.."},
-    {"AwsBatchComputeResource", "MinvCpus", kInt, "0.."},
-    {"AwsBatchComputeResource", "DesiredvCpus", kInt, "0.."},
-    {"AwsBatchComputeResource", "SpotBidPercentage", kInt, "1..100"},
-
-    // --- login nodes ---
-    {"LoginNodes", "Pools", kSections, "LoginPool", true},
-    {"LoginPool", "Name", kText, "", true},
-    {"LoginPool", "InstanceType", kText, "", true},
-    {"LoginPool", "Image", kSection, "NodeImage"},
-    {"LoginPool", "Networking", kSection, "LoginPool.Networking", true},
-    {"LoginPool", "Count", kInt, "0..", true},
-    {"LoginPool", "Dcv", kSection, "Dcv", false, {3, 11, 0}},
-    {"LoginPool", "Ssh", kSection, "Ssh"},
-    {"LoginPool", "CustomActions", kSection, "HeadNode.CustomActions", false, {3, 11, 0}},
-    {"LoginPool", "Iam", kSection, "LoginIam"},
-    {"LoginPool", "GracetimePeriod", kInt, "3..120"},
-    {"LoginPool.Networking", "SubnetIds", kTexts, "@subnet", true, kStart, "PC03"},
-    {"LoginPool.Networking", "SecurityGroups", kTexts, "@sg", false, kStart, "PC03"},
-    {"LoginPool.Networking", "AdditionalSecurityGroups", kTexts, "@sg", false, kStart, "PC03"},
-    {"LoginPool.Networking", "Proxy", kSection, "Proxy"},
-    {"LoginIam", "InstanceRole", kText, "@role", false, kStart, "PC45"},
-    {"LoginIam", "InstanceProfile", kText, "@profile", false, kStart, "PC45"},
-    {"LoginIam", "AdditionalIamPolicies", kSections, "IamPolicy"},
-
-    // --- storage ---
-    {"SharedStorage", "MountDir", kText, "@path", true},
-    {"SharedStorage", "Name", kText, "", true},
-    {"SharedStorage", "StorageType", kText, "Ebs|FsxLustre|FsxOpenZfs|FsxOntap|Efs|FileCache", true},
-    {"SharedStorage", "EbsSettings", kSection, "EbsSettings"},
-    {"SharedStorage", "EfsSettings", kSection, "EfsSettings"},
-    {"SharedStorage", "FsxLustreSettings", kSection, "FsxLustreSettings"},
-    {"SharedStorage", "FsxOpenZfsSettings", kSection, "FsxVolumeSettings", false, {3, 2, 0}},
-    {"SharedStorage", "FsxOntapSettings", kSection, "FsxVolumeSettings", false, {3, 2, 0}},
-    {"SharedStorage", "FileCacheSettings", kSection, "FileCacheSettings", false, {3, 7, 0}},
-    {"EbsSettings", "VolumeType", kText, "", false, kStart, "PC30"},
-    {"EbsSettings", "Iops", kInt, "", false, kStart, "PC30"},
-    {"EbsSettings", "Size", kInt, "1..", false, kStart, "PC30"},
-    {"EbsSettings", "KmsKeyId", kText},
-    {"EbsSettings", "Throughput", kInt, "", false, kStart, "PC30"},
-    {"EbsSettings", "Encrypted", kBool},
-    {"EbsSettings", "SnapshotId", kText, "@snap", false, kStart, "PC03"},
-    {"EbsSettings", "VolumeId", kText, "@vol", false, kStart, "PC03"},
-    {"EbsSettings", "Raid", kSection, "Raid"},
-    {"EbsSettings", "DeletionPolicy", kText, "Delete|Retain|Snapshot"},
-    {"Raid", "Type", kInt, "0|1", true},
-    {"Raid", "NumberOfVolumes", kInt, "2..5"},
-    {"EfsSettings", "Encrypted", kBool},
-    {"EfsSettings", "KmsKeyId", kText},
-    {"EfsSettings", "PerformanceMode", kText, "generalPurpose|maxIO"},
-    {"EfsSettings", "ThroughputMode", kText, "provisioned|bursting"},
-    {"EfsSettings", "ProvisionedThroughput", kInt, "1..1024"},
-    {"EfsSettings", "FileSystemId", kText, "@fs", false, kStart, "PC03"},
-    {"EfsSettings", "DeletionPolicy", kText, "Delete|Retain", false, {3, 3, 0}},
-    {"EfsSettings", "AccessPointId", kText, "@fsap", false, {3, 11, 0}, "PC03"},
-    {"EfsSettings", "EncryptionInTransit", kBool, "", false, {3, 4, 0}},
-    {"EfsSettings", "IamAuthorization", kBool, "", false, {3, 4, 0}},
-    {"FsxLustreSettings", "StorageCapacity", kInt, "1..", false, kStart, "PC35"},
-    {"FsxLustreSettings", "DeploymentType", kText, "SCRATCH_1|SCRATCH_2|PERSISTENT_1|PERSISTENT_2", false, kStart,
-     "PC33"},
-    {"FsxLustreSettings", "ImportedFileChunkSize", kInt, "1..512000", false, kStart, "PC38"},
-    {"FsxLustreSettings", "ExportPath", kText},
-    {"FsxLustreSettings", "ImportPath", kText},
-    {"FsxLustreSettings", "WeeklyMaintenanceStartTime", kText, "@weekly"},
-    {"FsxLustreSettings", "AutomaticBackupRetentionDays", kInt, "0..35", false, kStart, "PC38"},
-    {"FsxLustreSettings", "CopyTagsToBackups", kBool},
-    {"FsxLustreSettings", "DailyAutomaticBackupStartTime", kText, "@daily"},
-    {"FsxLustreSettings", "PerUnitStorageThroughput", kInt, "1..", false, kStart, "PC34"},
-    {"FsxLustreSettings", "BackupId", kText, "@backup", false, kStart, "PC03"},
-    {"FsxLustreSettings", "KmsKeyId", kText},
-    {"FsxLustreSettings", "FileSystemId", kText, "@fs17", false, kStart, "PC03"},
-    {"FsxLustreSettings", "AutoImportPolicy", kText, "NEW|NEW_CHANGED|NEW_CHANGED_DELETED", false, kStart, "PC38"},
-    {"FsxLustreSettings", "DriveCacheType", kText, "READ", false, kStart, "PC36"},
-    {"FsxLustreSettings", "DataCompressionType", kText, "LZ4"},
-    {"FsxLustreSettings", "StorageType", kText, "HDD|SSD", false, kStart, "PC36"},
-    {"FsxLustreSettings", "DeletionPolicy", kText, "Delete|Retain", false, {3, 3, 0}},
-    {"FsxLustreSettings", "DataRepositoryAssociations", kSections, "DataRepositoryAssociation", false, {3, 8, 0}},
-    {"DataRepositoryAssociation", "Name", kText, "", true},
-    {"DataRepositoryAssociation", "BatchImportMetaDataOnCreate", kBool},
-    {"DataRepositoryAssociation", "DataRepositoryPath", kText, "", true},
-    {"DataRepositoryAssociation", "FileSystemPath", kText, "", true},
-    {"DataRepositoryAssociation", "ImportedFileChunkSize", kInt, "1..512000", false, kStart, "PC38"},
-    {"DataRepositoryAssociation", "AutoExportPolicy", kTexts, "NEW|CHANGED|DELETED", false, kStart, "PC38"},
-    {"DataRepositoryAssociation", "AutoImportPolicy", kTexts, "NEW|CHANGED|DELETED", false, kStart, "PC38"},
-    {"FsxVolumeSettings", "VolumeId", kText, "@fsvol", true, kStart, "PC03"},
-    {"FileCacheSettings", "FileCacheId", kText, "@fc", true, kStart, "PC03"},
-
-    // --- the rest ---
-    {"Monitoring", "DetailedMonitoring", kBool, "", false, {3, 6, 0}},
-    {"Monitoring", "Logs", kSection, "Logs"},
-    {"Monitoring", "Dashboards", kSection, "Dashboards"},
-    {"Monitoring", "Alarms", kSection, "Alarms", false, {3, 8, 0}},
-    {"Logs", "CloudWatch", kSection, "CloudWatchLogs"},
-    {"Logs", "Rotation", kSection, "Rotation", false, {3, 6, 0}},
-    {"CloudWatchLogs", "Enabled", kBool},
-    {"CloudWatchLogs", "RetentionInDays", kInt, "0|1|3|5|7|14|30|60|90|120|150|180|365|400|545|731|1827|3653", false,
-     kStart, "PC44"},
-    {"CloudWatchLogs", "DeletionPolicy", kText, "Delete|Retain"},
-    {"Rotation", "Enabled", kBool},
-    {"Dashboards", "CloudWatch", kSection, "DashboardsCloudWatch"},
-    {"DashboardsCloudWatch", "Enabled", kBool},
-    {"Alarms", "Enabled", kBool},
-    {"AdditionalPackages", "IntelSoftware", kSection, "IntelSoftware"},
-    {"IntelSoftware", "IntelHpcPlatform", kBool},
-    {"Tag", "Key", kText, "", true, kStart, "PC54"},
-    {"Tag", "Value", kText, "", true, kStart, "PC54"},
-    {"Iam", "Roles", kSection, "IamRoles"},
-    {"Iam", "PermissionsBoundary", kText, "@policy", false, kStart, "PC45"},
-    {"Iam", "ResourcePrefix", kText, "", false, {3, 4, 0}},
-    {"IamRoles", "LambdaFunctionsRole", kText, "@role", false, kStart, "PC45"},
-    {"DirectoryService", "DomainName", kText, "", true},
-    {"DirectoryService", "DomainAddr", kText, "", true},
-    {"DirectoryService", "PasswordSecretArn", kText, "@password", true, kStart, "PC45"},
-    {"DirectoryService", "DomainReadOnlyUser", kText, "", true},
-    {"DirectoryService", "LdapTlsCaCert", kText},
-    {"DirectoryService", "LdapTlsReqCert", kText, "never|allow|try|demand|hard"},
-    {"DirectoryService", "LdapAccessFilter", kText},
-    {"DirectoryService", "GenerateSshKeysForUsers", kBool},
-    {"DirectoryService", "AdditionalSssdConfigs", kPairs},
-    {"Imds", "ImdsSupport", kText, "v1.0|v2.0"},
-    {"DevSettings", "ClusterTemplate", kText},
-    {"DevSettings", "AmiSearchFilters", kAnything},
-    {"DevSettings", "InstanceTypesData", kText},
-    {"DevSettings", "Timeouts", kAnything},
-    {"DevSettings", "ComputeStartupTimeMetricEnabled", kBool},
-    {"DevSettings", "Cookbook", kAnything},
-    {"DevSettings", "NodePackage", kText},
-    {"DevSettings", "AwsBatchCliPackage", kText},
-    {"DeploymentSettings", "LambdaFunctionsVpcConfig", kSection, "LambdaVpc"},
-    {"DeploymentSettings", "DisableSudoAccessForDefaultUser", kBool, "", false, {3, 9, 0}},
-    {"DeploymentSettings", "DefaultUserHome", kText, "Shared|Local", false, {3, 9, 0}},
-    {"LambdaVpc", "SecurityGroupIds", kTexts, "@sg", true, kStart, "PC03"},
-    {"LambdaVpc", "SubnetIds", kTexts, "@subnet", true, kStart, "PC03"},
+struct Own {
+  std::string_view section;  // the end of a section's path
+  std::string_view name;
+  std::string_view rule;
+  std::string_view detail = kAsComputed;
+  bool required = false;  // the schema takes a file without it, and the step behind it does not
 };
+// The first one that fits counts. VolumeType and Os are checked by rules of their own.
+constexpr Own kOwnFacts[] = {
+    {"", "Region", "PC04"},
+    {"RootVolume", "VolumeType", "PC30", ""},
+    {"RootVolume", "Iops", "PC30"},
+    {"RootVolume", "Size", "PC30", "1.."},
+    {"RootVolume", "Throughput", "PC30"},
+    {"EbsSettings", "VolumeType", "PC30", ""},
+    {"EbsSettings", "Iops", "PC30"},
+    {"EbsSettings", "Size", "PC30", "1.."},
+    {"EbsSettings", "Throughput", "PC30"},
+    {"Dcv", "Port", "PC63", "1..65535"},
+    {"ExternalSlurmdbd", "Port", "PC63", "1..65535"},
+    {"SlurmSettings", "ScaledownIdletime", "PC47", "-1.."},
+    {"Queues[]", "CapacityType", "PC11"},
+    {"Queues[]", "ComputeResources", "PC63", kAsComputed, true},
+    {"ComputeResources[]", "MaxCount", "PC10"},
+    {"ComputeResources[]", "MinCount", "PC10"},
+    {"ComputeResources[]", "SchedulableMemory", "PC49", "1.."},
+    {"LaunchTemplateOverrides", "LaunchTemplateId", "PC03", "@lt"},
+    {"CapacityReservationTarget", "CapacityReservationId", "PC03", "@cr"},
+    {"FsxLustreSettings", "StorageCapacity", "PC35", "1.."},
+    {"FsxLustreSettings", "DeploymentType", "PC33"},
+    {"FsxLustreSettings", "PerUnitStorageThroughput", "PC34", "1.."},
+    {"FsxLustreSettings", "ImportedFileChunkSize", "PC38"},
+    {"FsxLustreSettings", "AutomaticBackupRetentionDays", "PC38"},
+    {"FsxLustreSettings", "AutoImportPolicy", "PC38"},
+    {"FsxLustreSettings", "DriveCacheType", "PC36"},
+    {"FsxLustreSettings", "StorageType", "PC36"},
+    {"DataRepositoryAssociations[]", "ImportedFileChunkSize", "PC38"},
+    {"DataRepositoryAssociations[]", "AutoExportPolicy", "PC38"},
+    {"DataRepositoryAssociations[]", "AutoImportPolicy", "PC38"},
+    {"Logs.CloudWatch", "RetentionInDays", "PC44"},
+    {"Tags[]", "Key", "PC54"},
+    {"Tags[]", "Value", "PC54"},
+    {"Iam.Roles", "LambdaFunctionsRole", "PC45", "@role"},
+};
+
+int64_t count_in(std::string_view text) {
+  int64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+template <class Pairs>
+auto* find_pair(Pairs& pairs, std::string_view name) {
+  const auto found = std::find_if(pairs.begin(), pairs.end(), [&](const auto& pair) { return pair.first == name; });
+  return found == pairs.end() ? nullptr : &*found;
+}
+
+void apply_own(Key& key) {
+  if (const auto* of_pattern = find_pair(kRuleOfPattern, key.detail); of_pattern != nullptr) {
+    key.rule = of_pattern->second;
+  }
+  for (const Own& own : kOwnFacts) {
+    const bool here = own.section.empty() ? key.section.empty() : key.section.ends_with(own.section);
+    if (!here || own.name != key.name) continue;
+    key.rule = own.rule;
+    if (own.detail != kAsComputed) key.detail = own.detail;
+    key.required = key.required || own.required;
+    return;
+  }
+}
+
+Key read_key(const std::vector<std::string_view>& row) {
+  const auto* value = find_pair(kValues, row[2]);
+  assert(value != nullptr);  // the tool writes only these
+  Key key{.section = row[0], .name = row[1], .value = value->second, .detail = row[3]};
+  if (const std::string_view items = row[4]; !items.empty()) {
+    const size_t dots = items.find("..");
+    key.least_items = count_in(items.substr(0, dots));
+    if (dots + 2 < items.size()) key.most_items = count_in(items.substr(dots + 2));
+  }
+  key.required = !row[5].empty();
+  key.since = known_version(row[6]);
+  if (!row[7].empty()) key.until = known_version(row[7]);
+  apply_own(key);
+  return key;
+}
+
+std::vector<Key> read_schema() {
+  std::vector<Key> keys;
+  for (const auto& row : table_rows(data::k_schema)) keys.push_back(read_key(row));
+  return keys;
+}
 
 }  // namespace
 
 std::span<const Key> schema() {
+  static const std::vector<Key> kKeys = read_schema();
   return kKeys;
 }
 
-const Key* find_key(std::string_view section, std::string_view name) {
-  const auto found = std::find_if(std::begin(kKeys), std::end(kKeys),
-                                  [&](const Key& key) { return key.section == section && key.name == name; });
-  return found == std::end(kKeys) ? nullptr : found;
+const Key* find_key(std::string_view section, std::string_view name, const Version& version) {
+  const Key* key = find_nearest_key(section, name, version);
+  return key != nullptr && key->since <= version && version < key->until ? key : nullptr;
+}
+
+const Key* find_nearest_key(std::string_view section, std::string_view name, const Version& version) {
+  const Key* nearest = nullptr;
+  for (const Key& key : schema()) {
+    if (key.section != section || key.name != name) continue;
+    if (nearest == nullptr || key.since <= version) nearest = &key;
+  }
+  return nearest;
 }
 
 }  // namespace millrace::pcluster

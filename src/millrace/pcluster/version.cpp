@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/pcluster/version.h"
 
+#include <cassert>
 #include <charconv>
 #include <vector>
 
@@ -20,10 +21,16 @@ Result<Version> parse_version(std::string_view text) {
   }
   const bool shape = at == end && (numbers.size() == 2 || numbers.size() == 3);
   if (!shape || numbers[0] != 3 || numbers[1] > 99) {
-    return fail(ErrorCode::kInvalidArgument, "'{}' is not a version of ParallelCluster 3, such as 3.12 or 3.11.1",
+    return fail(ErrorCode::kInvalidArgument, "'{}' is not a version of ParallelCluster 3, such as 3.16 or 3.11.1",
                 text);
   }
   return Version{numbers[0], numbers[1], numbers.size() == 3 ? numbers[2] : 0};
+}
+
+Version known_version(std::string_view text) {
+  const Result<Version> version = parse_version(text);
+  assert(version.has_value());
+  return version.value_or(kNoVersion);
 }
 
 std::string to_string(const Version& version) {

@@ -30,7 +30,7 @@ MemoryModel groot_guide_model() {
                      {"overhead", Range::point(model.overhead_gib), "GiB", kSource}};
   model.why.notes.emplace_back(
       "the guide's constants are GR00T's, and its 5 GiB are weights alone: full fine-tuning with AdamW needs 16 to 18 "
-      "bytes a parameter besides (--preset full-adamw); measure two batches and give them with --measured");
+      "bytes a parameter besides (--preset full-adamw); measure three batches and give them with --measured");
   return model;
 }
 
@@ -68,6 +68,26 @@ std::vector<std::string> groot_guide_notes(std::string_view gpu_id) {
       notes.push_back(fmt::format("{}: {} samples are left unused", sum, most - batch));
   }
   return notes;
+}
+
+std::span<const VlaGuideRow> vla_guide_table() {
+  static const std::vector<VlaGuideRow> kTable = [] {
+    std::vector<VlaGuideRow> table;
+    for (const data::Row& row : data::rows_of(data::k_vla_guide_batches, "gpu,name,gb,batch"))
+      table.push_back({row[0], row[1], data::number(row[2]), data::whole(row[3])});
+    return table;
+  }();
+  return kTable;
+}
+
+std::vector<std::string> vla_guide_notes(std::string_view gpu_id) {
+  const std::span<const VlaGuideRow> table = vla_guide_table();
+  const auto row = std::ranges::find(table, gpu_id, &VlaGuideRow::gpu_id);
+  if (row == table.end()) return {};
+  const int64_t most = largest_batch(row->gib - kOverheadGib, kBaseGib, kPerSampleGib);
+  return {fmt::format("the VLA guide's table says {} for the {}; by the GR00T guide's formula {} fit into {:.0f} GB{}",
+                      row->batch, row->name, most, row->gib,
+                      row->batch > most ? ", so it holds for another model" : "")};
 }
 
 }  // namespace millrace::plan

@@ -34,4 +34,17 @@ std::span<const GrootGuideRow> groot_guide_table();
 // Empty for a GPU that the table does not have, and where both agree.
 std::vector<std::string> groot_guide_notes(std::string_view gpu_id);
 
+// The batches in the table of the guide to fine-tuning of vision-language-action models (data/vla_guide_batches.csv),
+// one for each GPU.
+struct VlaGuideRow {
+  std::string_view gpu_id;  // of the catalogue
+  std::string_view name;
+  double gib;  // the number on the box
+  int64_t batch;
+};
+std::span<const VlaGuideRow> vla_guide_table();
+
+// What that table says of a GPU, beside the GR00T guide's formula. Empty for a GPU that it does not have.
+std::vector<std::string> vla_guide_notes(std::string_view gpu_id);
+
 }  // namespace millrace::plan

@@ -1,21 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How large a batch fits one GPU. memory(batch) = overhead + fixed + per_sample x batch, where `fixed` and `per_sample`
-// come from a model's shape and its optimizer, from measured peaks, or are given. A prior is a range, and so is the
-// answer. Pure functions.
+// How large a batch fits one GPU. memory(batch) = overhead + max(floor, fixed + per_sample x batch), where `fixed` and
+// `per_sample` come from a model's shape and its optimizer, from measured peaks, or are given, and `floor` is what the
+// optimizer's step takes whatever the batch is. A prior is a range, and so is the answer. Pure functions.
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "millrace/base/status.h"
 #include "millrace/plan/why.h"
 
 namespace millrace::plan {
+
+struct Measured {
+  int64_t batch = 0;  // samples on one GPU
+  double gib = 0;     // peak that the framework allocated (torch.cuda.max_memory_allocated), not what nvidia-smi shows
+  // Peak that its allocator reserved in the same run (torch.cuda.max_memory_reserved), with what is split into pieces
+  // that nothing fits into. nullopt: not measured.
+  std::optional<double> reserved_gib{};
+};
+
+// What bounds a measured peak.
+enum class Bound {
+  kActivations,  // grows with the batch
+  kStep,         // the optimizer's step, where the batch is too small for its activations to count
+  kOpen,         // the points cannot tell
+};
+struct PlacedPoint {
+  Measured point;
+  Bound bound = Bound::kActivations;
+};
+
+struct MemoryLine {
+  double fixed_gib = 0, per_sample_gib = 0;
+};
 
 struct MemoryModel {
   std::string basis;                   // "full-adamw", "measured", "GR00T guide", "given constants"
@@ -24,6 +48,11 @@ struct MemoryModel {
   double overhead_gib = 0;             // CUDA context, NCCL buffers, fragmentation
   std::string confidence;              // "high", "medium", "low"
   std::optional<double> residual_gib;  // root mean square of measured - fitted
+  double floor_gib = 0;                // no batch takes less
+  // The pessimistic and the optimistic line, where their ends of `fixed_gib` and `per_sample_gib` belong together.
+  std::optional<std::pair<MemoryLine, MemoryLine>> ends;
+  std::optional<int64_t> known_to;  // no answer beyond this batch
+  std::vector<PlacedPoint> points;  // that were measured, by batch
   Why why;
 };
 
@@ -70,13 +99,13 @@ struct PresetOptions {
 // of the model that are missing: the message names all of them).
 [[nodiscard]] Result<MemoryModel> preset_model(const PresetOptions& options);
 
-struct Measured {
-  int64_t batch = 0;  // samples on one GPU
-  double gib = 0;     // peak that the framework allocated (torch.cuda.max_memory_allocated), not what nvidia-smi shows
-};
-// `prior` fitted to measured peaks: by least squares from two batch sizes on (only the overhead of the prior stays), by
-// a shift of `fixed` with one. Errors: invalid_argument (nothing measured; one batch size and a prior without
-// per_sample_gib; memory that does not grow with the batch, or so fast that `fixed` is negative).
+// `prior` fitted to measured peaks; only its overhead stays. The peak is the larger of two lines: that of the
+// optimizer's step, which is flat, and that of the activations. The points of the larger batches that lie on one line
+// give the second; three at least, else there is no answer beyond the largest batch that was measured (`known_to`).
+// Reserved peaks give a pessimistic end: the allocator's reserve grows faster than what is allocated, so its last rise
+// counts. One batch size alone shifts the `fixed` of a prior with per_sample_gib. Errors: invalid_argument (nothing
+// measured; one batch size and no such prior; a reserve below what is allocated; memory that does not grow with the
+// batch, or so fast that `fixed` is negative).
 [[nodiscard]] Result<MemoryModel> calibrate(const MemoryModel& prior, std::span<const Measured> points);
 
 struct Level {
@@ -96,7 +125,7 @@ struct BatchPlan {
 };
 inline constexpr int64_t kMaxBatch = 100'000;
 // `usable_gib` as a driver counts it, before `overhead_gib`. Errors: invalid_argument for an impossible answer: samples
-// without memory, or more than kMaxBatch of them.
+// without memory, more than kMaxBatch of them, or more than the measured points can tell of.
 [[nodiscard]] Result<BatchPlan> plan_batch(const MemoryModel& model, double usable_gib);
 
 }  // namespace millrace::plan

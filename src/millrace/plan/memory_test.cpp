@@ -3,11 +3,15 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
+#include <optional>
 #include <random>
 
 #include "millrace/base/testing.h"
 #include "millrace/plan/catalogue.h"
+#include "millrace/plan/effective_batch.h"
 #include "millrace/plan/groot_guide.h"
 
 namespace millrace::plan {
@@ -125,7 +129,7 @@ TEST(PlanBatch, ActivationsCountImagesLogitsAndRecompute) {
   options.recompute = Recompute::kFull;
   options.shape.vocabulary = 128256;  // the loss takes more than a layer, and is over before one is computed again
   EXPECT_NEAR(per_sample().low, 2048.0 * (2 * 32 * 4096 + 12 * 128256) / kGib, 1e-9);
-  EXPECT_NEAR(per_sample().high, 2048.0 * (1.25 * 2 * 32 * 4096 + 14 * 128256) / kGib, 1e-9);
+  EXPECT_NEAR(per_sample().high, 2048.0 * (1.25 * 2 * 32 * 4096 + 16 * 128256) / kGib, 1e-9);
   options.fused_loss = true;
   EXPECT_NEAR(per_sample().low, 2048.0 * (2 * 32 * 4096 + 4 * 128256) / kGib, 1e-9);
 }
@@ -209,7 +213,11 @@ TEST(PlanBatch, MeasuredPointsDecide) {
   EXPECT_LT(calibrate(groot_guide_model(), noisy)->fixed_gib.low,
             calibrate(groot_guide_model(), noisy)->fixed_gib.high);
   const std::array two{Measured{4, 14.8}, Measured{8, 21.3}};
-  EXPECT_EQ(calibrate(groot_guide_model(), two)->confidence, "medium");
+  EXPECT_EQ(calibrate(groot_guide_model(), two)->confidence, "low");
+  EXPECT_EQ(calibrate(groot_guide_model(), two)->known_to, 8);
+  EXPECT_EQ(plan_of(*calibrate(groot_guide_model(), two), 22).max_high, 7);
+  EXPECT_THAT(plan_batch(*calibrate(groot_guide_model(), two), 80).error().message(),
+              AllOf(HasSubstr("more than 8 samples"), HasSubstr("three quarters")));
   const std::array one{Measured{8, 21.3}};
   const auto moved = calibrate(groot_guide_model(), one);
   EXPECT_EQ(moved->confidence, "low");
@@ -217,6 +225,83 @@ TEST(PlanBatch, MeasuredPointsDecide) {
   const std::array flat{Measured{1, 31}, Measured{8, 31}};  // as nvidia-smi shows it
   EXPECT_THAT(calibrate(groot_guide_model(), flat).error().message(), HasSubstr("nvidia-smi"));
   EXPECT_FALSE(calibrate(groot_guide_model(), {}));
+}
+
+// Peaks of allocated and reserved memory on an H200: 1.07 B parameters, bf16 autocast, AdamW, sequence 1,024,
+// vocabulary 128,256.
+const std::vector<Measured> kH200{{1, 20.1, 22.1}, {2, 20.6, 23.1},  {4, 27.1, 29.9},
+                                  {8, 40.1, 44.3}, {12, 53.2, 61.9}, {16, 66.2, 85.3}};
+
+std::vector<Measured> h200(std::initializer_list<int64_t> chosen, bool reserved = true) {
+  std::vector<Measured> points;
+  for (Measured point : kH200) {
+    if (!reserved) point.reserved_gib.reset();
+    if (std::ranges::find(chosen, point.batch) != chosen.end()) points.push_back(point);
+  }
+  return points;
+}
+
+TEST(PlanBatch, ThePeakIsTheLargerOfTwoLines) {
+  const double usable = find_gpu("h200")->memory_mib.value / 1024;
+  for (const auto& points : {h200({1, 2, 4, 8, 12, 16}), h200({1, 4, 8, 16}), h200({2, 4, 8, 12, 16}), h200({4, 8, 16}),
+                             h200({1, 8, 12, 16})}) {
+    const auto model = calibrate({.overhead_gib = 2}, points);
+    ASSERT_TRUE(model) << model.error().to_string();
+    EXPECT_EQ(model->known_to, std::nullopt) << points.size();
+    EXPECT_NEAR(model->per_sample_gib.low, 3.25, 0.03);
+    for (const PlacedPoint& each : model->points)
+      EXPECT_EQ(each.bound, each.point.batch == 1 ? Bound::kStep : Bound::kActivations) << each.point.batch;
+    const BatchPlan plan = plan_of(*model, usable);
+    EXPECT_THAT(plan.max_high, testing::AllOf(testing::Ge(37), testing::Le(39))) << "by what is allocated";
+  }
+  const BatchPlan all = plan_of(*calibrate({.overhead_gib = 2}, kH200), usable);
+  EXPECT_EQ(all.max_low, 25) << "by what is reserved";
+  EXPECT_EQ(all.max_high, 38);
+  EXPECT_EQ(calibrate({}, kH200)->floor_gib, 20.1);
+  EXPECT_EQ(plan_of(*calibrate({.overhead_gib = 2}, kH200), 21).max_high, 0) << "the step alone takes more";
+}
+
+TEST(PlanBatch, PointsThatCannotTellGiveNoAnswerBeyondThem) {
+  const double usable = find_gpu("h200")->memory_mib.value / 1024;
+  for (const auto& points : {h200({1, 4}), h200({1, 2}), h200({8, 16}), h200({1, 2, 4}), h200({1, 4, 8}),
+                             h200({1, 8, 16}), h200({1, 12, 16}), h200({1, 2, 8}), h200({1, 4, 8}, false)}) {
+    const auto model = calibrate({.overhead_gib = 2}, points);
+    ASSERT_TRUE(model) << model.error().to_string();
+    EXPECT_EQ(model->known_to, points.back().batch);
+    EXPECT_THAT(plan_batch(*model, usable).error().message(), HasSubstr("cannot tell"));
+  }
+  // Between points there is an answer.
+  const auto model = calibrate({.overhead_gib = 2}, h200({1, 4, 8}));
+  EXPECT_THAT(plan_of(*model, 36).max_high, testing::AllOf(testing::Ge(4), testing::Le(8)));
+  const std::array swapped{Measured{4, 29.9, 27.1}, Measured{8, 44.3, 40.1}};
+  EXPECT_THAT(calibrate({}, swapped).error().message(), HasSubstr("BATCH:ALLOCATED:RESERVED"));
+}
+
+// The same model without a measurement: 16 layers of 2,048.
+TEST(PlanBatch, TheFormulaContainsWhatASampleTookWithAutocast) {
+  const ModelShape shape{.parameters = 1.07e9, .layers = 16, .hidden = 2048, .tokens = 1024, .vocabulary = 128256};
+  const Range sample = preset_model({.shape = shape})->per_sample_gib;
+  EXPECT_LE(sample.low, 3.25);
+  EXPECT_GE(sample.high, 3.25);
+}
+
+TEST(PlanBatch, TheVlaGuidesTable) {
+  std::map<std::string_view, int64_t> batches;
+  for (const VlaGuideRow& row : vla_guide_table()) {
+    EXPECT_TRUE(find_gpu(row.gpu_id)) << row.gpu_id;
+    batches[row.gpu_id] = row.batch;
+  }
+  EXPECT_THAT(batches, ElementsAre(testing::Pair("a100-40gb", 24), testing::Pair("a100-80gb", 32),
+                                   testing::Pair("rtx3090", 12), testing::Pair("rtx4090", 16)));
+  // Its example: batch x accumulation x GPUs = 32 x 4 x 4 = 512.
+  const auto effective =
+      plan_effective_batch({.low = 512, .high = 512, .gpus = {4}, .micro_low = 32, .micro_high = 32});
+  ASSERT_TRUE(effective);
+  ASSERT_THAT(effective->exact, SizeIs(1));
+  EXPECT_EQ(effective->exact[0].accumulation, 4);
+  EXPECT_THAT(vla_guide_notes("rtx4090"), ElementsAre(HasSubstr("14 fit into 24 GB, so it holds for another model")));
+  EXPECT_THAT(vla_guide_notes("a100-80gb"), ElementsAre(HasSubstr("60 fit into 80 GB")));
+  EXPECT_THAT(vla_guide_notes("h200"), IsEmpty());
 }
 
 // A batch that is measured to take so much fits exactly where so much and the overhead are there.

@@ -91,7 +91,7 @@ double kept_of_layer(Recompute recompute) {
 
 // Bytes a token and entry of the vocabulary, at the loss.
 Range logit_bytes(bool fused) {
-  return fused ? Range{4, 6} : Range{12, 14};
+  return fused ? Range{4, 6} : Range{12, 16};
 }
 
 void explain_activations(const PresetOptions& options, double kept, Why& why) {
@@ -118,7 +118,7 @@ void explain_activations(const PresetOptions& options, double kept, Why& why) {
   if (*shape.vocabulary > 0) {
     why.terms.push_back({"logits", logit_bytes(options.fused_loss), "B a token and entry of the vocabulary",
                          options.fused_loss ? "a fused loss: 16-bit logits and their gradient"
-                                            : "16-bit logits 2, FP32 copy 4, its log-softmax 4, gradient 2 to 4"});
+                                            : "16-bit logits 2, FP32 copy 4, its log-softmax 4, gradient 2 to 6"});
   }
   why.terms.push_back({"margin",
                        {1, kPriorMargin},
@@ -216,7 +216,7 @@ Result<MemoryModel> preset_model(const PresetOptions& options) {
   why.terms.push_back({"per_sample", model.per_sample_gib, "GiB", options.per_sample_gib ? kGiven : "by the formula"});
   why.terms.push_back({"fixed", model.fixed_gib, "GiB", "by the formula"});
   why.notes.emplace_back(
-      "no peak was measured: run two batch sizes for some steps and give their peaks with --measured");
+      "no peak was measured: run three batch sizes for some steps and give their peaks with --measured");
   return model;
 }
 

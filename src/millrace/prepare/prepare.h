@@ -123,12 +123,14 @@ struct SplitReport {
   std::vector<Part> parts;  // and behind them "validation.txt", if asked for
   int64_t bytes = 0;
   int64_t documents = 0;
+  int64_t empty = 0;  // rows of tables without text, which were left out
 };
 // Cuts the inputs, their text laid end to end, into `parts` files of nearly equal bytes ("part-00003.txt", or ".jsonl")
 // without breaking a document: a document belongs to the part its first byte falls into. The length of the text in
 // packed files and tables is estimated from the front of up to 32 of them. Text is kept unchanged, unpacked; a table's
-// rows become lines {"text": ...}. Each file appears whole; one that is there already with the same content is left.
-// Errors: as prepare; already_exists (with other content, and not `replace`).
+// rows become lines {"text": ...}, those without text only with `documents.keep_empty`. Each file appears whole; one
+// that is there already with the same content is left. Errors: as prepare; already_exists (with other content, and not
+// `replace`).
 [[nodiscard]] Result<SplitReport> split(const SplitOptions& options, std::stop_token stop = {},
                                         Progress* progress = nullptr);
 

@@ -137,9 +137,14 @@ TEST_F(Prepare, TakesDocumentsOfEveryMode) {
   options_.output = at("out2");
   done();
   read = read_shard(read_file(at("out2/00000.tar")), "").value();
-  ASSERT_EQ(read.size(), 2u);
+  ASSERT_EQ(read.size(), 1u);  // an empty text is no document, unless it was asked for
   EXPECT_EQ(read[0].fields.at("text.txt"), "the \xC3\xA9\xF0\x9F\x98\x80");
-  EXPECT_EQ(read[1].fields.at("text.txt"), "");  // an empty text is a document all the same
+  options_.shards.rules.keep_empty = true;
+  options_.output = at("out3");
+  done();
+  read = read_shard(read_file(at("out3/00000.tar")), "").value();
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_EQ(read[1].fields.at("text.txt"), "");
 }
 
 TEST_F(Prepare, BytesDependOnNothingButInputsAndSettings) {
@@ -324,7 +329,8 @@ TEST_F(Prepare, StrippedIsAsPythonStrips) {
   add_input("a.txt", "  the in \t\n\u3000\u3000\nx\n");
   options_.shards.rules.strip = true;
   const PrepareReport report = done();
-  EXPECT_EQ(report.part.counts.filtered, 1);
+  EXPECT_EQ(report.part.counts.empty, 1);
+  EXPECT_EQ(report.part.counts.filtered, 0);
   const auto samples = read_shard(out("00000.tar"), "00000.tar").value();
   ASSERT_EQ(samples.size(), 2U);
   EXPECT_EQ(samples[0].fields.at("text.txt"), "the in");

@@ -132,6 +132,9 @@ class SplitFiles {
     return validation_ && static_cast<double>(xxh3_64(document, options_.seed)) < std::ldexp(options_.validation, 64);
   }
 
+  // Rows without text.
+  void leave_out(int64_t count) { report_.empty += count; }
+
   Status append(bool validation, std::string_view text, int64_t documents, int64_t input) {
     SplitFile& file = validation ? *validation_ : *part_;
     return file.append(text, documents, input, options_.documents.mode == formats::DocumentMode::kParagraph);
@@ -176,6 +179,7 @@ class Splitter {
 
   // `text_size`: what the input becomes.
   Status add(const Input& input, int64_t text_size) {
+    is_table_ = input.table;
     expansion_ = input.size > 0 ? static_cast<double>(text_size) / static_cast<double>(input.size) : 1;
     ASSIGN_OR_RETURN(const auto reader, open_input(input, stop_));
     ASSIGN_OR_RETURN(const auto documents, formats::open_documents(*reader, options_.documents));
@@ -221,6 +225,9 @@ class Splitter {
       row = nlohmann::json{{"text", document}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
       RETURN_IF_ERROR(files_.append(validation, row, 1, input_));
     }
+    if (is_table_) {
+      for (const formats::Empties& empties : chunk.empties) files_.leave_out(empties.count);
+    }
     if (!chunk.rows.empty()) return {};
     return files_.append(validation, text.substr(begin), documents, input_);
   }
@@ -249,7 +256,8 @@ class Splitter {
   SplitFiles& files_;
   const std::stop_token stop_;
   Progress& progress_;
-  int64_t input_ = 0;        // its number
+  int64_t input_ = 0;  // its number
+  bool is_table_ = false;
   int64_t input_begin_ = 0;  // of the texts laid end to end
   int64_t file_bytes_ = 0;   // of the input, before the chunk
   double expansion_ = 1;     // bytes of text per byte of the file

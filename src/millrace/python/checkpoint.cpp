@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -42,6 +43,11 @@ using TierEntry = std::tuple<std::string, KeepEntry, int64_t, bool>;
 // One folder of checkpoints, or tiers of it, nearest first.
 using Places = std::variant<std::string, std::vector<std::string>>;
 
+// checkpoint::Lineage: (attempt, step), the oldest first
+using LineEntry = std::vector<std::pair<std::string, int64_t>>;
+// checkpoint::StepNames: (step, whether it is committed, attempts)
+using NamesEntry = std::vector<std::tuple<int64_t, bool, std::vector<std::string>>>;
+
 struct PySaver {
   std::unique_ptr<Saver> saver;
   bool is_capped = false;  // its saves may take as long as the writing (memory_bytes)
@@ -63,6 +69,70 @@ checkpoint::KeepRules keep_rules(const KeepEntry& entry) {
   const auto& [last, every, best, monitor, higher_is_better, young, quota_bytes] = entry;
   return {last,       every, best, monitor, higher_is_better, std::chrono::ceil<std::chrono::seconds>(to_ms(young)),
           quota_bytes};
+}
+
+checkpoint::Lineage to_lineage(const LineEntry& entry) {
+  checkpoint::Lineage line;
+  for (const auto& [attempt, step] : entry) line.push_back({attempt, step});
+  return line;
+}
+std::optional<checkpoint::Lineage> to_lineage(const std::optional<LineEntry>& entry) {
+  return entry ? std::optional(to_lineage(*entry)) : std::nullopt;
+}
+LineEntry from_lineage(const checkpoint::Lineage& line) {
+  LineEntry entry;
+  for (const auto& [attempt, step] : line) entry.emplace_back(attempt, step);
+  return entry;
+}
+
+std::vector<checkpoint::StepNames> to_names(const NamesEntry& entry) {
+  std::vector<checkpoint::StepNames> names;
+  for (const auto& [step, is_committed, attempts] : entry) names.push_back({step, is_committed, attempts});
+  return names;
+}
+
+NamesEntry list_step_names(const std::string& root) {
+  const auto names = interruptible<std::vector<checkpoint::StepNames>>(
+      [&](const std::stop_token&) -> Result<std::vector<checkpoint::StepNames>> {
+        ASSIGN_OR_RETURN(const Location location, open_url(root));
+        return checkpoint::list_step_names(location);
+      });
+  NamesEntry entry;
+  for (const auto& [step, is_committed, attempts] : names) entry.emplace_back(step, is_committed, attempts);
+  return entry;
+}
+
+// What a save that follows a commit continues; `line` is what the commit continued, nullopt: it does not say.
+LineEntry line_after(const std::string& attempt, int64_t step, const std::optional<LineEntry>& line,
+                     const NamesEntry& names) {
+  if (!line) return from_lineage(checkpoint::infer_lineage(to_names(names), attempt, step));
+  return from_lineage(checkpoint::continue_line(to_lineage(*line), attempt, step));
+}
+
+void register_line(nb::module_& m) {
+  using checkpoint::LineWalk;
+  m.def(
+      "list_step_names", &list_step_names, nb::arg("root"),
+      "The steps that have a folder, ascending: (step, whether it is committed, the attempts that have files there).");
+  m.def(
+      "line_after", &line_after, nb::arg("attempt"), nb::arg("step"), nb::arg("line").none(), nb::arg("names"),
+      "What a save after this commit continues, [(attempt, step)]; `line`: what the commit itself continued, None: it "
+      "does not say, and `names` of list_step_names decide.");
+  nb::class_<LineWalk>(m, "LineWalk",
+                       "Goes through the steps of the newest line, the newest first: next() gives a step, and one of "
+                       "read(), damaged() and gone() says what its manifest is.")
+      .def(
+          "__init__", [](LineWalk* self, const NamesEntry& names) { new (self) LineWalk(to_names(names)); },
+          nb::arg("names"), "names: of list_step_names, of all tiers one after the other.")
+      .def("next", &LineWalk::next, "The step to look at; None when there are no more.")
+      .def(
+          "read",
+          [](LineWalk& self, const std::string& attempt, const std::optional<LineEntry>& line) {
+            return self.read(attempt, to_lineage(line));
+          },
+          nb::arg("attempt"), nb::arg("line").none(), "Whether the step is the next of the line.")
+      .def("damaged", &LineWalk::damaged)
+      .def("gone", &LineWalk::gone);
 }
 
 void init_saver(PySaver* self, const std::string& root, std::string attempt, int64_t rank, int64_t world_size,
@@ -252,6 +322,8 @@ nb::typed<nb::list, StepInfo> list_steps(const std::string& root) {
     d["bytes"] = info.bytes;
     d["metrics"] = std::map<std::string, double>(info.metrics.begin(), info.metrics.end());
     d["committed"] = std::chrono::duration<double>(info.committed.time_since_epoch()).count();
+    d["line"] = info.line ? nb::cast(from_lineage(*info.line)) : nb::none();
+    d["left_behind"] = info.is_left;
     d["damage"] = info.damage ? nb::cast(info.damage->to_string()) : nb::none();
     d["newer"] = info.damage && info.damage->code() == ErrorCode::kUnsupported;
     list.append(d);
@@ -365,17 +437,18 @@ void register_tensor_file(nb::module_& m) {
 
 void register_checkpoint(nb::module_& m) {
   register_tensor_file(m);
+  register_line(m);
   m.def(
       "make_attempt",
-      [](const std::string& root, const std::string& nonce) {
+      [](const std::string& root, const std::string& nonce, bool newer) {
         return interruptible<std::string>([&](const std::stop_token&) -> Result<std::string> {
           ASSIGN_OR_RETURN(const Location location, open_url(root));
-          return checkpoint::make_attempt(location, nonce);
+          return newer ? checkpoint::make_attempt(location, nonce) : checkpoint::make_equal_attempt(location);
         });
       },
-      nb::arg("root"), nb::arg("nonce") = "",
+      nb::arg("root"), nb::arg("nonce") = "", nb::arg("newer") = true,
       "The name of a new attempt below `root`; one rank makes it and tells the others, or all make the same with a "
-      "nonce that they agree on.");
+      "nonce that they agree on. newer=False: as new as the newest, for a program that is no training.");
   m.def(
       "assign_writers",
       [](const std::vector<int64_t>& bytes, int64_t world_size) {
@@ -403,8 +476,9 @@ void register_checkpoint(nb::module_& m) {
       "Copies a committed step, verified; with `rank` only its part, and rank 0 commits. Returns how many parts were "
       "copied.");
   m.def("list_steps", &list_steps, nb::arg("root"),
-        "Committed steps, ascending: step, attempt, world_size, tensors, bytes, committed (Unix seconds), damage (str "
-        "or None), newer (whether a newer version wrote it).");
+        "Committed steps, ascending: step, attempt, world_size, tensors, bytes, committed (Unix seconds), line "
+        "([(attempt, step)] that the commit continues, or None), left_behind, damage (str or None), newer (whether a "
+        "newer version wrote it).");
   m.def(
       "list_step_numbers",
       [](const std::string& root) {
@@ -463,6 +537,16 @@ void register_checkpoint(nb::module_& m) {
             without_gil([&] { return saver.commit(step, std::move(state)); });
           },
           nb::arg("step"), nb::arg("state"), "Rank 0: commits a step whose parts were all saved by save_part().")
+      .def(
+          "continue_from",
+          [](PySaver& self, const std::optional<LineEntry>& line) {
+            Saver& saver = self.get();
+            without_gil([&] {
+              saver.continue_from(to_lineage(line));
+              return Status();
+            });
+          },
+          nb::arg("line").none(), "What the next save continues: [(attempt, step)], the oldest first; None: unknown.")
       .def("metrics", &saver_metrics, nb::sig("def metrics(self) -> dict[str, float]"))
       .def("close", &close_saver, "Waits for the save under way.");
 
@@ -472,6 +556,13 @@ void register_checkpoint(nb::module_& m) {
            "which a load goes on from the next tier; 0: it waits.")
       .def_prop_ro("step", [](PyCheckpoint& self) { return self.checkpoint->info().step; })
       .def_prop_ro("attempt", [](PyCheckpoint& self) { return self.checkpoint->info().attempt; })
+      .def_prop_ro(
+          "line",
+          [](PyCheckpoint& self) {
+            const auto& line = self.checkpoint->info().line;
+            return line ? std::optional(from_lineage(*line)) : std::nullopt;
+          },
+          "What the commit continues, [(attempt, step)]; None: it does not say.")
       .def_prop_ro("world_size", [](PyCheckpoint& self) { return self.checkpoint->info().world_size; })
       .def_prop_ro("state", [](PyCheckpoint& self) { return self.checkpoint->state(); })
       .def(

@@ -122,9 +122,11 @@ class PyReader {
 // An object being written from its beginning to its end; it shows once it is committed, and never when it is not.
 class PyWriter {
  public:
-  explicit PyWriter(const std::string& url) : object_(url) {
+  PyWriter(const std::string& url, bool exclusive) : object_(url) {
     const Location& at = object_.location();
-    writer_ = object_.run<std::unique_ptr<Writer>>([&] { return at.storage->open_write(at.object_key()); });
+    const auto condition = exclusive ? WriteOptions::Condition::kIfAbsent : WriteOptions::Condition::kReplace;
+    writer_ = object_.run<std::unique_ptr<Writer>>(
+        [&] { return at.storage->open_write(at.object_key(), {.condition = condition}); });
   }
   void append(const ConstBuffer& data) {
     object_.run<void>([&] {
@@ -169,7 +171,7 @@ void register_objects(nb::module_& m) {
       .def_prop_ro("size", &PyReader::size, "Bytes of the object.")
       .def_prop_ro("version", &PyReader::version, "What the storage calls this content.");
   nb::class_<PyWriter>(m, "ObjectWriter", "An object that is being written; use millrace.fsspec.")
-      .def(nb::init<const std::string&>(), nb::arg("url"))
+      .def(nb::init<const std::string&, bool>(), nb::arg("url"), nb::arg("exclusive") = false)
       .def("append", &PyWriter::append, nb::sig("def append(self, data: bytes | bytearray | memoryview) -> None"),
            nb::arg("data"))
       .def("commit", &PyWriter::commit, "Makes the object visible, all at once.")

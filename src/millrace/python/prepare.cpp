@@ -21,6 +21,7 @@ void add_counts(nb::dict& d, const formats::DocumentCounts& counts) {
   d["rejected"] = counts.rejected;
   d["duplicates"] = counts.duplicates;
   d["filtered"] = counts.filtered;
+  d["empty"] = counts.empty;
 }
 
 PrepareResult part_dict(const formats::PartRecord& part) {
@@ -52,7 +53,7 @@ PrepareResult prepare_py(OneOrManyPaths inputs, PathArg tokenizer, PathArg out,
                          int64_t max_document_bytes, std::string_view on_error, int64_t max_errors, bool dedup,
                          int64_t dedup_memory_bytes, int64_t min_bytes, int64_t max_bytes, int64_t min_tokens,
                          int64_t max_tokens, int threads, bool json_as_text, double max_invalid_utf8, bool replace,
-                         bool dry_run, bool strip) {
+                         bool dry_run, bool strip, bool keep_empty) {
   if (on_error != "fail" && on_error != "skip") throw nb::value_error("on_error: expected 'fail' or 'skip'");
   find_pyarrow();
   prepare::PrepareOptions options;
@@ -87,6 +88,7 @@ PrepareResult prepare_py(OneOrManyPaths inputs, PathArg tokenizer, PathArg out,
   options.shards.rules.min_tokens = min_tokens;
   options.shards.rules.max_tokens = max_tokens;
   options.shards.rules.strip = strip;
+  options.shards.rules.keep_empty = keep_empty;
   options.threads = threads;
   options.text_rules.json_as_text = json_as_text;
   options.text_rules.max_invalid_utf8 = max_invalid_utf8;
@@ -130,7 +132,7 @@ FinishResult finish_py(const PathArg& out) {
 nb::typed<nb::list, SplitPart> split_py(OneOrManyPaths inputs, PathArg out, int64_t parts, std::string_view documents,
                                         std::string text_field, double validation, uint64_t seed,
                                         int64_t max_document_bytes, bool json_as_text, double max_invalid_utf8,
-                                        bool replace, bool dry_run) {
+                                        bool replace, bool dry_run, bool keep_empty) {
   find_pyarrow();
   prepare::SplitOptions options;
   options.inputs = to_paths(std::move(inputs));
@@ -145,6 +147,7 @@ nb::typed<nb::list, SplitPart> split_py(OneOrManyPaths inputs, PathArg out, int6
   options.text_rules.max_invalid_utf8 = max_invalid_utf8;
   options.replace = replace;
   options.dry_run = dry_run;
+  options.documents.keep_empty = keep_empty;
   const auto report =
       interruptible<prepare::SplitReport>([&](std::stop_token stop) { return prepare::split(options, stop); });
   nb::typed<nb::list, SplitPart> list;
@@ -171,7 +174,7 @@ void register_prepare(nb::module_& m) {
       nb::arg("dedup") = false, nb::arg("dedup_memory_bytes") = 1 << 30, nb::arg("min_bytes") = 0,
       nb::arg("max_bytes") = 0, nb::arg("min_tokens") = 0, nb::arg("max_tokens") = 0, nb::arg("threads") = 0,
       nb::arg("json_as_text") = false, nb::arg("max_invalid") = 0.001, nb::arg("replace") = false,
-      nb::arg("dry_run") = false, nb::arg("strip") = false,
+      nb::arg("dry_run") = false, nb::arg("strip") = false, nb::arg("keep_empty") = false,
       "Tokenises raw text into shards; the same as `millrace prepare`.\n\n"
       "Args:\n"
       "    inputs: paths or URLs; globs and braces are expanded, folders stand for all files below them, '@list.txt'\n"
@@ -192,7 +195,10 @@ void register_prepare(nb::module_& m) {
       "this\n"
       "        template with loss_mask.npy; refuse_control_text makes the template's marks in a message an error.\n"
       "    bos, eos: tokens to put around every document beside what the post-processor adds.\n"
-      "    strip: take white space from both ends of a document, as str.strip(); what is empty then is left out.\n"
+      "    strip: take white space from both ends of a document, as str.strip().\n"
+      "    keep_empty: take texts that are empty or only white space; without it they are no documents, in any "
+      "format,\n"
+      "        and `empty` of the result counts them.\n"
       "    strict: ill-formed UTF-8 is an error, instead of being replaced by U+FFFD.\n"
       "    on_error: 'fail', or 'skip': leave the document out and write it to SHARD.rejected.jsonl; more than\n"
       "        max_errors of a task fail it all the same.\n"
@@ -212,13 +218,12 @@ void register_prepare(nb::module_& m) {
       "split", &split_py, nb::arg("inputs"), nb::kw_only(), nb::arg("out"), nb::arg("parts"),
       nb::arg("documents") = "line", nb::arg("text_field") = "text", nb::arg("validation") = 0.0, nb::arg("seed") = 0,
       nb::arg("max_document_bytes") = 64 << 20, nb::arg("json_as_text") = false, nb::arg("max_invalid") = 0.001,
-      nb::arg("replace") = false, nb::arg("dry_run") = false,
+      nb::arg("replace") = false, nb::arg("dry_run") = false, nb::arg("keep_empty") = false,
       "Cuts raw files into `parts` files of nearly equal bytes without breaking a document; the same as `millrace "
       "split`.\n\n"
       "`validation` is the share of the documents, chosen by the hash of their text and `seed`, that goes to a file of "
       "its own. `replace` writes parts again that are there with other content, instead of raising FileExistsError; "
-      "the "
-      "rest as in prepare.");
+      "rows of a table without text are left out unless `keep_empty`; the rest as in prepare.");
 }
 
 }  // namespace millrace::python

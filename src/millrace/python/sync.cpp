@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/sync/sync.h"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <memory>
 
 #include "millrace/python/interruptible.h"
@@ -46,11 +50,48 @@ Dict report_dict(const sync::SyncReport& report) {
   d["deleted_bytes"] = report.deleted_bytes;
   d["extra_files"] = report.extra_files;
   d["removed_files"] = report.removed_files;
+  d["made_folders"] = report.made_folders;
   d["passed"] = report.passed;
   d["refused"] = report.refused;
   d["retries"] = report.retries;
   d["seconds"] = report.seconds;
   return d;
+}
+
+using Texts = std::map<std::string, std::string>;
+
+// What an object in s3:// gets beside its bytes.
+struct ObjectArgs {
+  const Texts& headers;
+  const std::optional<Texts>& metadata;
+  const std::optional<Texts>& tags;
+};
+
+std::string lower(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+sync::ObjectChanges changes_of(const ObjectArgs& args) {
+  sync::ObjectChanges changes{.headers = {}, .metadata = {}, .tags = args.tags};
+  for (const auto& [name, value] : args.headers) {
+    const auto* const field = std::find_if(std::begin(kObjectHeaderFields), std::end(kObjectHeaderFields),
+                                           [&](const ObjectHeaderField& each) { return each.name == lower(name); });
+    if (field == std::end(kObjectHeaderFields)) {
+      throw nb::value_error(fmt::format("headers: {} is not one that an object keeps: Content-Type, Content-Encoding, "
+                                        "Content-Language, Content-Disposition, Cache-Control, Expires",
+                                        name)
+                                .c_str());
+    }
+    changes.headers.*field->value = value;
+  }
+  if (args.metadata) {
+    changes.metadata.emplace();
+    for (const auto& [name, value] : *args.metadata) (*changes.metadata)[lower(name)] = value;
+  }
+  return changes;
 }
 
 // Raises when any part of a run failed, as the verbs exit with 1.
@@ -61,8 +102,9 @@ Result<sync::SyncReport> whole(Result<sync::SyncReport> report) {
 
 TransferResult cp_or_mv(decltype(sync::cp)& verb, const PathArg& source, const PathArg& target, bool recursive,
                         const Rules& filters, bool follow_links, bool posix, bool records, bool dry_run,
-                        int64_t memory_bytes) {
+                        int64_t memory_bytes, const ObjectArgs& object) {
   sync::SyncOptions options;
+  options.transfer.object = changes_of(object);
   options.engine.memory_bytes = memory_bytes;
   options.filter = filter_of(filters);
   options.follow_links = follow_links;
@@ -74,19 +116,25 @@ TransferResult cp_or_mv(decltype(sync::cp)& verb, const PathArg& source, const P
 }
 
 TransferResult cp_py(const PathArg& source, const PathArg& target, bool recursive, const Rules& filters,
-                     bool follow_links, bool posix, bool records, bool dry_run, int64_t memory_bytes) {
-  return cp_or_mv(sync::cp, source, target, recursive, filters, follow_links, posix, records, dry_run, memory_bytes);
+                     bool follow_links, bool posix, bool records, bool dry_run, int64_t memory_bytes,
+                     const Texts& headers, const std::optional<Texts>& metadata, const std::optional<Texts>& tags) {
+  return cp_or_mv(sync::cp, source, target, recursive, filters, follow_links, posix, records, dry_run, memory_bytes,
+                  {headers, metadata, tags});
 }
 
 TransferResult mv_py(const PathArg& source, const PathArg& target, bool recursive, const Rules& filters, bool posix,
-                     bool records, bool dry_run, int64_t memory_bytes) {
-  return cp_or_mv(sync::mv, source, target, recursive, filters, false, posix, records, dry_run, memory_bytes);
+                     bool records, bool dry_run, int64_t memory_bytes, const Texts& headers,
+                     const std::optional<Texts>& metadata, const std::optional<Texts>& tags) {
+  return cp_or_mv(sync::mv, source, target, recursive, filters, false, posix, records, dry_run, memory_bytes,
+                  {headers, metadata, tags});
 }
 
 TransferResult sync_py(const PathArg& source, const PathArg& target, const Rules& filters, bool delete_extra,
                        std::optional<int64_t> max_delete, std::string_view compare, bool follow_links, bool posix,
-                       bool records, bool dry_run, int64_t memory_bytes) {
+                       bool records, bool dry_run, int64_t memory_bytes, const Texts& headers,
+                       const std::optional<Texts>& metadata, const std::optional<Texts>& tags) {
   sync::SyncOptions options;
+  options.transfer.object = changes_of({headers, metadata, tags});
   options.engine.memory_bytes = memory_bytes;
   options.filter = filter_of(filters);
   if (compare == "checksum") {
@@ -111,7 +159,7 @@ ListEntry entry_dict(const sync::LsEntry& entry) {
   d["path"] = entry.path;
   d["type"] = entry.is_folder ? "folder" : entry.kind == sync::Entry::Kind::kFile ? "object" : "other";
   d["size"] = entry.info.size;
-  d["modified"] = static_cast<double>(entry.info.modified.time_since_epoch().count()) * 1e-9;
+  d["modified"] = entry.info.modified.as_seconds();
   d["version"] = entry.info.version;
   return d;
 }
@@ -223,33 +271,40 @@ StageResult stage_py(const PathArg& source, const PathArg& target, bool create_b
 }  // namespace
 
 void register_sync(nb::module_& m) {
-  m.def("cp", &cp_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("recursive") = false,
-        nb::arg("filters") = Rules(), nb::arg("follow_links") = false, nb::arg("posix") = false,
-        nb::arg("records") = true, nb::arg("dry_run") = false, nb::arg("memory_bytes") = sync::kTransferMemoryBytes,
-        "Copies an object, or what is below a folder with recursive=True; the same as `millrace cp`.\n\n"
-        "Args:\n"
-        "    source, target: paths or URLs. A target that ends in '/', or is a folder, gets the object by its name.\n"
-        "    filters: rules \"+ PATTERN\" and \"- PATTERN\" as rsync reads them; the first that matches decides.\n"
-        "    follow_links: copy what symbolic links lead to, instead of passing them over.\n"
-        "    posix: owner, mode and times go along.\n"
-        "    records: keep hashes below .millrace/ at the target.\n"
-        "    memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.\n"
-        "Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...\n"
-        "Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single\n"
-        "    files fail the rest is copied first.");
+  m.def(
+      "cp", &cp_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("recursive") = false,
+      nb::arg("filters") = Rules(), nb::arg("follow_links") = false, nb::arg("posix") = false,
+      nb::arg("records") = true, nb::arg("dry_run") = false, nb::arg("memory_bytes") = sync::kTransferMemoryBytes,
+      nb::arg("headers") = Texts(), nb::arg("metadata") = nb::none(), nb::arg("tags") = nb::none(),
+      "Copies an object, or what is below a folder with recursive=True; the same as `millrace cp`.\n\n"
+      "Args:\n"
+      "    source, target: paths or URLs. A target that ends in '/', or is a folder, gets the object by its name.\n"
+      "    filters: rules \"+ PATTERN\" and \"- PATTERN\" as rsync reads them; the first that matches decides.\n"
+      "    follow_links: copy what symbolic links lead to, instead of passing them over.\n"
+      "    posix: owner, mode and times go along.\n"
+      "    records: keep hashes below .millrace/ at the target.\n"
+      "    memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.\n"
+      "    headers: Content-Type, Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires of\n"
+      "        objects in s3://, instead of the source's, or of the type by a file's name.\n"
+      "    metadata, tags: user metadata and tags of objects in s3://, instead of the source's; {}: none.\n"
+      "Returns: a dict: copied_files, copied_bytes, moved_bytes, saved_bytes, seconds, ...\n"
+      "Raises: FileNotFoundError, ValueError, PermissionError, OSError (no space), ConnectionError; when single\n"
+      "    files fail the rest is copied first.");
   m.def("mv", &mv_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("recursive") = false,
         nb::arg("filters") = Rules(), nb::arg("posix") = false, nb::arg("records") = true, nb::arg("dry_run") = false,
-        nb::arg("memory_bytes") = sync::kTransferMemoryBytes,
+        nb::arg("memory_bytes") = sync::kTransferMemoryBytes, nb::arg("headers") = Texts(),
+        nb::arg("metadata") = nb::none(), nb::arg("tags") = nb::none(),
         "cp, then removes from the source what is at the target, unless it changed meanwhile; the same as\n"
         "`millrace mv`.\n\n"
         "Args, returns, raises: as cp, and removed_files. A file that failed stays, links do too.");
   m.def("sync", &sync_py, nb::arg("source"), nb::arg("target"), nb::kw_only(), nb::arg("filters") = Rules(),
         nb::arg("delete") = false, nb::arg("max_delete") = nb::none(), nb::arg("compare") = "usual",
         nb::arg("follow_links") = false, nb::arg("posix") = false, nb::arg("records") = true,
-        nb::arg("dry_run") = false, nb::arg("memory_bytes") = sync::kTransferMemoryBytes,
+        nb::arg("dry_run") = false, nb::arg("memory_bytes") = sync::kTransferMemoryBytes, nb::arg("headers") = Texts(),
+        nb::arg("metadata") = nb::none(), nb::arg("tags") = nb::none(),
         "Makes `target` hold the files of `source`, moving only what differs; the same as `millrace sync`.\n\n"
         "Args:\n"
-        "    filters, follow_links, posix, records, memory_bytes: as of cp.\n"
+        "    filters, follow_links, posix, records, memory_bytes, headers, metadata, tags: as of cp.\n"
         "    delete: at the end, delete from the target what the source does not have; never after an error, nor when\n"
         "        the source has no files.\n"
         "    max_delete: delete no file when there would be more than this.\n"

@@ -28,7 +28,7 @@ constexpr auto N = Takes::kNothing, V = Takes::kValue, M = Takes::kMaybe;  // sh
 constexpr KnownOption kSbatch[] = {
     {"account", 'A', V}, {"acctg-freq", 0, V}, {"array", 'a', V}, {"batch", 0, V}, {"bb", 0, V}, {"bbf", 0, V},
     {"begin", 'b', V}, {"chdir", 'D', V}, {"cluster-constraint", 0, V}, {"clusters", 'M', V}, {"comment", 0, V},
-    {"constraint", 'C', V}, {"container", 0, V}, {"container-id", 0, V}, {"contiguous", 0, N}, {"core-spec", 'S', V},
+    {"constraint", 'C', V}, {"container", 0, V}, {"container-id", 0, V}, {"context", 0, V}, {"contiguous", 0, N}, {"core-spec", 'S', V},
     {"cores-per-socket", 0, V}, {"cpu-freq", 0, V}, {"cpus-per-gpu", 0, V}, {"cpus-per-task", 'c', V},
     {"deadline", 0, V}, {"delay-boot", 0, V}, {"dependency", 'd', V}, {"distribution", 'm', V}, {"error", 'e', V},
     {"exclude", 'x', V}, {"exclusive", 0, M}, {"export", 0, V}, {"export-file", 0, V}, {"extra", 0, V},
@@ -41,10 +41,10 @@ constexpr KnownOption kSbatch[] = {
     {"no-requeue", 0, N}, {"nodefile", 'F', V}, {"nodelist", 'w', V}, {"nodes", 'N', V}, {"ntasks", 'n', V},
     {"ntasks-per-core", 0, V}, {"ntasks-per-gpu", 0, V}, {"ntasks-per-node", 0, V}, {"ntasks-per-socket", 0, V},
     {"oom-kill-step", 0, M}, {"open-mode", 0, V}, {"output", 'o', V}, {"overcommit", 'O', N},
-    {"oversubscribe", 's', N}, {"parsable", 0, N}, {"partition", 'p', V}, {"prefer", 0, V}, {"priority", 0, V},
+    {"oversubscribe", 's', N}, {"parsable", 0, N}, {"partition", 'p', V}, {"power", 0, V}, {"prefer", 0, V}, {"priority", 0, V},
     {"profile", 0, V}, {"propagate", 0, M}, {"qos", 'q', V}, {"quiet", 'Q', N}, {"reboot", 0, N}, {"requeue", 0, N},
     {"reservation", 0, V}, {"resv-ports", 0, M}, {"segment", 0, V}, {"signal", 0, V}, {"sockets-per-node", 0, V},
-    {"spread-job", 0, N}, {"stepmgr", 0, N}, {"switches", 0, V}, {"test-only", 0, N}, {"thread-spec", 0, V},
+    {"spread-job", 0, N}, {"stepmgr", 0, N}, {"switches", 0, V}, {"tasks-per-node", 0, V}, {"test-only", 0, N}, {"thread-spec", 0, V},
     {"threads-per-core", 0, V}, {"time", 't', V}, {"time-min", 0, V}, {"tmp", 0, V}, {"tres-bind", 0, V},
     {"tres-per-task", 0, V}, {"uid", 0, V}, {"usage", 0, N}, {"use-min-nodes", 0, N}, {"verbose", 'v', N},
     {"version", 'V', N}, {"wait", 'W', N}, {"wait-all-nodes", 0, V}, {"wckey", 0, V}, {"wrap", 0, V},
@@ -55,9 +55,9 @@ constexpr KnownOption kSbatch[] = {
     {"container-readonly", 0, N}, {"container-env", 0, V}};
 constexpr KnownOption kSrun[] = {
     {"accel-bind", 0, V}, {"auto-resume", 0, V}, {"bcast", 0, M}, {"bcast-exclude", 0, V}, {"compress", 0, M},
-    {"cpu-bind", 0, V}, {"disable-status", 'X', N}, {"epilog", 0, V}, {"exact", 0, N}, {"external-launcher", 0, M},
-    {"het-group", 0, V}, {"interactive", 0, N}, {"jobid", 0, V}, {"kill-on-bad-exit", 'K', M}, {"label", 'l', N},
-    {"mpi", 0, V}, {"msg-timeout", 0, V}, {"multi-prog", 0, N}, {"no-allocate", 'Z', N}, {"overlap", 0, N},
+    {"cpu-bind", 0, V}, {"cpu_bind", 0, V}, {"debugger-test", 0, N}, {"disable-status", 'X', N}, {"epilog", 0, V}, {"exact", 0, N}, {"external-launcher", 0, M},
+    {"het-group", 0, V}, {"immediate", 'I', M}, {"interactive", 0, N}, {"jobid", 0, V}, {"kill-on-bad-exit", 'K', M}, {"label", 'l', N},
+    {"mpi", 0, V}, {"msg-timeout", 0, V}, {"multi-prog", 0, N}, {"no-allocate", 'Z', N}, {"overlap", 0, N}, {"pack-group", 0, V},
     {"preserve-env", 'E', N}, {"prolog", 0, V}, {"pty", 0, M}, {"quit-on-interrupt", 0, N}, {"relative", 'r', V},
     {"send-libs", 0, M}, {"slurmd-debug", 0, V}, {"task-epilog", 0, V}, {"task-prolog", 0, V}, {"threads", 'T', V},
     {"treewidth", 0, V}, {"unbuffered", 'u', N}, {"wait-for-children", 0, N}, {"whole", 0, N}, {"x11", 0, M}};
@@ -81,6 +81,14 @@ const KnownOption* by_name(std::span<const KnownOption> table, std::string_view 
     }
   }
   return matches == 1 ? shortened : nullptr;
+}
+
+// Old spellings that Slurm still takes.
+std::string_view present_name(std::string_view name) {
+  if (name == "tasks-per-node") return "ntasks-per-node";
+  if (name == "cpu_bind") return "cpu-bind";
+  if (name == "pack-group") return "het-group";
+  return name;
 }
 
 // srun's --wait takes seconds; all other shared options are alike.
@@ -125,7 +133,8 @@ class OptionReader {
     const size_t equals = argument.text.find('=');
     const std::string name = argument.text.substr(2, equals == std::string::npos ? equals : equals - 2);
     const KnownOption* known = find_known(name, 0, step_);
-    Option option{known != nullptr ? std::string(known->name) : name, "", false, argument.place, known != nullptr};
+    Option option{std::string(known != nullptr ? present_name(known->name) : name), "", false, argument.place,
+                  known != nullptr};
     if (equals != std::string::npos) {
       option.value = argument.text.substr(equals + 1);
       option.has_value = true;
@@ -211,7 +220,7 @@ void read_sbatch_line(const std::string& line, int64_t number, SbatchLines& out)
     const size_t used = OptionReader(rest, false).read(out.options, out.rejected);
     rest = rest.subspan(used);
     if (rest.empty()) return;
-    out.unread.push_back({rest[0].place, fmt::format("sbatch passes over '{}', which is not an option", rest[0].text)});
+    out.rejected.push_back({rest[0].place, fmt::format("sbatch refuses '{}', which is no option", rest[0].text)});
     rest = rest.subspan(1);
   }
 }
@@ -244,6 +253,10 @@ std::string_view nearest_sbatch_option(std::string_view name) {
     }
   }
   return nearest;
+}
+
+bool is_step_option(std::string_view name) {
+  return by_name(kSbatch, name) == nullptr && by_name(kSrun, name) != nullptr;
 }
 
 SbatchLines read_sbatch_lines(std::span<const std::string> lines) {

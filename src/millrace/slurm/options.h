@@ -44,7 +44,7 @@ class Options {
 
 struct SbatchLines {
   Options options;
-  std::vector<shell::Problem> unread;    // lines and words that look like options and that sbatch ignores
+  std::vector<shell::Problem> unread;    // lines that look like options and that sbatch ignores
   std::vector<shell::Problem> rejected;  // reasons for sbatch to refuse the script, except unknown options
   Place first;                           // of the first #SBATCH that counts; {} when there is none
   bool any() const { return first.line > 0; }
@@ -56,6 +56,9 @@ SbatchLines read_sbatch_lines(std::span<const std::string> lines);
 
 // The option of sbatch that differs from `name` in two letters at most; "" when there is none.
 std::string_view nearest_sbatch_option(std::string_view name);
+
+// An option of srun that sbatch does not have.
+bool is_step_option(std::string_view name);
 
 // The options of `srun ...` or `sbatch ...`, and where in `words` (whose first is the program) its command begins.
 struct CommandLine {

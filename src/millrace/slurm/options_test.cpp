@@ -37,7 +37,7 @@ TEST(JobOptions, LinesBehindACommandOrABlankDoNothing) {
   ASSERT_THAT(got.unread, SizeIs(2));
   EXPECT_EQ(got.unread[0].place, (Place{2, 2}));
   EXPECT_EQ(got.unread[1].place.line, 4);
-  EXPECT_THAT(read("#SBATCH nodes=4 -t 5\n").unread.at(0).message, HasSubstr("nodes=4"));
+  EXPECT_THAT(read("#SBATCH nodes=4 -t 5\n").rejected.at(0).message, HasSubstr("nodes=4"));
   EXPECT_EQ(read("#SBATCH nodes=4 -t 5\n").options.value("time"), "5");
 }
 
@@ -47,6 +47,22 @@ TEST(JobOptions, WhatSbatchRefusesIsKnown) {
   EXPECT_EQ(nearest_sbatch_option("shifter-image"), "");
   EXPECT_THAT(read("#SBATCH --nodes\n").rejected.at(0).message, HasSubstr("no value"));
   EXPECT_FALSE(read("#SBATCH --ntasks-per=4\n").options.all().at(0).known) << "the beginning of several";
+}
+
+// As sbatch and srun 22.05 take them, whose --help does not tell of all.
+TEST(JobOptions, OldSpellingsAreKnown) {
+  const SbatchLines got = read("#SBATCH --tasks-per-node=2 --power=level --context=x --tasks=3\n");
+  EXPECT_EQ(got.options.number("ntasks-per-node"), 3) << "the beginning of one name only";
+  EXPECT_EQ(got.options.value("power"), "level");
+  for (const Option& option : got.options.all()) EXPECT_TRUE(option.known) << option.name;
+  const shell::Script script = shell::parse("srun -I --cpu_bind=cores --pack-group=1 hostname\n");
+  const CommandLine line = read_command_line(script.statements[0].words);
+  EXPECT_TRUE(line.options.has("immediate"));
+  EXPECT_EQ(line.options.value("cpu-bind"), "cores");
+  EXPECT_EQ(line.options.value("het-group"), "1");
+  EXPECT_EQ(line.command, 4U);
+  EXPECT_TRUE(is_step_option("kill-on-bad-exit"));
+  EXPECT_FALSE(is_step_option("nodes"));
 }
 
 TEST(JobOptions, TheCommandOfAStepIsFound) {

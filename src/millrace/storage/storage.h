@@ -34,12 +34,14 @@
 #include <variant>
 #include <vector>
 
+#include "millrace/base/file_time.h"
 #include "millrace/base/io.h"
 #include "millrace/base/local_file.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
 #include "millrace/base/sync.h"
 #include "millrace/storage/checksum.h"
+#include "millrace/storage/object_headers.h"
 
 namespace millrace {
 
@@ -60,6 +62,7 @@ struct Capabilities {
   bool notes = false;              // Writer::set_note and read_back work
   bool sends_files = false;        // Operation::Send does not read the bytes into memory
   bool file_checksums = false;     // sends_files, and uses Send::crc32c
+  bool headers = false;            // objects have ObjectHeaders, metadata and tags, and copy_range can keep them
   bool folders = false;            // keys are paths: no key is an object and a folder at once
 
   bool is_local() const { return locality == Locality::kLocal; }
@@ -71,8 +74,8 @@ struct PosixAttributes {
   uint32_t mode = 0;  // st_mode: type and permissions; 0: mode, owner and group are unknown and stay as they are
   uint32_t owner = 0;
   uint32_t group = 0;
-  std::chrono::sys_time<std::chrono::nanoseconds> accessed{};
-  std::chrono::sys_time<std::chrono::nanoseconds> modified{};
+  FileTime accessed;
+  FileTime modified;
 };
 
 // What a listing found under a key.
@@ -83,19 +86,21 @@ enum class ObjectKind {
   // A directory that this user may not read (its key ends in '/'), or a name in a directory that this user may not
   // enter.
   kUnreadable,
+  kFolder,  // an empty folder: its key ends in '/'
 };
 
 struct ObjectInfo {
   std::string key;
   int64_t size = 0;
   std::string version;  // as RandomReader::version(); may be empty in a listing
-  std::chrono::sys_time<std::chrono::nanoseconds> modified{};
+  FileTime modified;
   std::map<std::string, std::string> metadata;  // from stat only
+  ObjectHeaders headers;                        // from stat only
   std::optional<PosixAttributes> posix;         // from stat only
-  ObjectKind kind = ObjectKind::kFile;          // others only with ListOptions::others
+  ObjectKind kind = ObjectKind::kFile;          // others only where ListOptions ask for them
   // When content or attributes of a file last changed (ctime). Restoring `modified` does not hide a change from it.
   // Zero where the backend has none.
-  std::chrono::sys_time<std::chrono::nanoseconds> changed{};
+  FileTime changed;
   uint32_t mode = 0;  // permissions of a file (of 0777), also in listings; 0: the backend has none
 };
 
@@ -107,6 +112,9 @@ struct ListOptions {
   // `objects` also holds entries that are not files; a link in a circle ends in '/' there. Without it, an unreadable
   // entry is an error, unless the prefix begins there.
   bool others = false;
+  // `objects` also holds empty folders, where the backend has folders and the listing is recursive: not the one in
+  // which it begins.
+  bool empty_folders = false;
 };
 struct ListPage {
   std::vector<ObjectInfo> objects;  // in byte order of the key
@@ -135,7 +143,12 @@ struct WriteOptions {
   uint32_t mode = 0;            // permissions, less the umask; 0: those of any new file
   bool brief = false;           // written and committed at once: cannot be suspended, nor noted
   std::map<std::string, std::string> metadata;  // at most 2 KiB in all, ASCII; unsupported where there is none
-  std::optional<PosixAttributes> posix;         // set at commit; attributes that the process may not set stay
+  ObjectHeaders headers;                        // ASCII. Without effect where there are none, as tags
+  ObjectTags tags;
+  // The object is one that copy_range copies from its first to its last byte, and has the metadata, headers and tags of
+  // that one: those above are not looked at. Errors of commit: permission_denied (its tags may not be read).
+  bool keeps_source = false;
+  std::optional<PosixAttributes> posix;  // set at commit; attributes that the process may not set stay
 };
 
 enum class Durability {
@@ -302,6 +315,8 @@ class Storage {
   // The checksum of the whole content that the backend keeps for this version; nullopt where it keeps or tells none.
   // Errors: not_found, corruption (another version is there).
   [[nodiscard]] virtual Result<std::optional<ContentChecksum>> checksum(const ObjectInfo&) { return std::nullopt; }
+  // The tags of an object; none where the backend has none. Errors: not_found, permission_denied.
+  [[nodiscard]] virtual Result<ObjectTags> tags(std::string_view /*key*/) { return ObjectTags(); }
   // One page of keys that start with `prefix`; objects and prefixes together are at most max_keys. A prefix with
   // nothing below it is an empty page, not an error; a listing that could not be completed is an error, never a
   // shorter page. Errors: invalid_argument (max_keys < 1, a prefix that no key can have).
@@ -312,6 +327,13 @@ class Storage {
   // Removes the empty folders below the folder `key`, then `key`. A missing folder is no error. Errors:
   // invalid_argument (it holds a file, and stays), permission_denied.
   [[nodiscard]] virtual Status remove_empty_folder(std::string_view /*key*/) { return {}; }
+
+  // Makes a folder and those above it that are missing, where the backend has folders. Errors: invalid_argument (a file
+  // is in the way), permission_denied.
+  [[nodiscard]] virtual Status make_folder(std::string_view /*key*/) { return {}; }
+  // Removes the folder `key` if nothing is in it. A missing folder is no error. Errors: invalid_argument (it holds
+  // something, and stays), permission_denied.
+  [[nodiscard]] virtual Status remove_folder(std::string_view /*key*/) { return {}; }
 
   // Unfinished writes to keys that start with `prefix`: those of dead processes (knows_dead), or of all processes but
   // this one. `key` is the key that would have been written, `version` identifies the upload, `size` is the space that

@@ -29,6 +29,15 @@ std::string_view scheme_of(std::string_view url) {
   return std::all_of(scheme.begin(), scheme.end(), allowed) ? scheme : std::string_view();
 }
 
+// The scheme of ours that a path begins with and means: "s3" of "s3:/bucket" and "s3:bucket/key", legal paths that
+// nobody types on purpose. Empty for other paths.
+std::string_view mistyped_scheme_of(std::string_view path) {
+  for (const std::string_view scheme : {"s3", "hf", "http", "https", "file"}) {
+    if (path.starts_with(scheme) && path.substr(scheme.size()).starts_with(':')) return scheme;
+  }
+  return {};
+}
+
 // The components of `path` joined by '/', with "", "." and ".." resolved by name alone; ".." of the root is the root.
 std::string normalised_key(std::string_view path) {
   std::string key;
@@ -177,7 +186,14 @@ Result<Location> open_url(std::string_view url) {
   if (url.empty()) return fail(ErrorCode::kInvalidArgument, "an empty path or URL");
   if (url.find('\0') != url.npos) return fail(ErrorCode::kInvalidArgument, "a path or URL with a NUL byte");
   const std::string_view scheme = scheme_of(url);
-  if (scheme.empty()) return open_path(url, url);
+  if (scheme.empty()) {
+    if (const std::string_view meant = mistyped_scheme_of(url); !meant.empty()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "\"{}\" is no URL: {}:// takes two slashes; if a file of that name is meant, type \"./{}\"", url,
+                  meant, url);
+    }
+    return open_path(url, url);
+  }
   const std::string_view rest = url.substr(scheme.size() + 3);
   if (scheme == "mem") return open_memory(rest, url);
   if (scheme == "s3" || scheme == "hf" || scheme == "http" || scheme == "https") {

@@ -30,7 +30,8 @@ struct Location {
 // resolved by name, no percent-decoding); s3://bucket/key is S3 as the environment says (S3Options::from_environment),
 // and no request is made; http(s):// can be read (web/http_storage.h), and so can
 // hf:// (hub/hub.h); mem://name/key is memory shared by this process,
-// for tests. Braces are not expanded. Errors: invalid_argument, unsupported.
+// for tests. Braces are not expanded. A relative path that begins with the name of a scheme and a colon ("s3:/bucket")
+// is taken for a mistyped URL. Errors: invalid_argument, unsupported.
 [[nodiscard]] Result<Location> open_url(std::string_view url);
 
 // While it lives, storages that its thread opens by URL have the stop token (Storage::with_stop). A verb of the CLI or

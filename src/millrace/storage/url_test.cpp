@@ -77,6 +77,19 @@ TEST(OpenUrl, SaysWhatItCannotOpen) {
   EXPECT_EQ(open_url(std::string_view("a\0b", 3)).error().code(), ErrorCode::kInvalidArgument);
 }
 
+TEST(OpenUrl, TakesASchemeWithoutSlashesForAMistake) {
+  for (const char* url : {"s3:/bucket/key", "s3:bucket/key", "s3:", "hf:/datasets/a/b", "https:/host/x", "file:/x"}) {
+    const auto location = open_url(url);
+    ASSERT_FALSE(location) << url;
+    EXPECT_EQ(location.error().code(), ErrorCode::kInvalidArgument) << url;
+    EXPECT_THAT(location.error().to_string(), HasSubstr(":// takes two slashes")) << url;
+    EXPECT_THAT(location.error().to_string(), HasSubstr("\"./" + std::string(url) + "\"")) << url;
+  }
+  for (const char* path : {"./s3:/bucket", "/tmp/s3:/x", "s3", "s3/x", "s33:/x", "a:b", "14:30:00.log"}) {
+    EXPECT_TRUE(open_url(path)) << path;
+  }
+}
+
 // Answers of the Python package braceexpand 0.1.7, which webdataset uses.
 TEST(ExpandBraces, AnswersAsThePackage) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases{

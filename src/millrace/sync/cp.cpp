@@ -44,6 +44,7 @@ Result<SyncReport> cp_object(const Found& source, const std::string& target_url,
   if (target.storage->name() == source.location.storage->name() && target.key == source.object.key) {
     return fail(ErrorCode::kInvalidArgument, "{} and {} are the same object", source.location.url, target.url);
   }
+  RETURN_IF_ERROR(check_changes(target, options.transfer.object));
   if (progress != nullptr) progress->set_totals(source.object.size, 1);
   const int64_t retries = process_metrics().count(Metric::kRetries);
   TransferOptions transfer = options.transfer;
@@ -118,6 +119,7 @@ Result<SyncReport> cp(const std::string& source, const std::string& target, bool
   SyncOptions all = options;
   all.compare = CompareBy::kNone;
   all.delete_extra = false;
+  if (!options.transfer.object.are_none()) all.record = false;  // it does not know what else an object has
   return sync(source, target, all, std::move(stop), progress);
 }
 

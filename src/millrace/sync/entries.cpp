@@ -33,6 +33,8 @@ std::string_view entry_kind_name(Entry::Kind kind) {
       return "a socket, pipe or device";
     case Entry::Kind::kUnreadable:
       return "what may not be read";
+    case Entry::Kind::kFolder:
+      return "an empty folder";
     case Entry::Kind::kIllegal:
       break;
   }
@@ -47,6 +49,8 @@ Entry::Kind entry_kind(ObjectKind kind) {
       return Entry::Kind::kSpecial;
     case ObjectKind::kUnreadable:
       return Entry::Kind::kUnreadable;
+    case ObjectKind::kFolder:
+      return Entry::Kind::kFolder;
     case ObjectKind::kFile:
       break;
   }
@@ -74,6 +78,7 @@ struct EntryWalk::Impl {
       : root(location), options(walk_options), prefix(prefix_of(location)) {
     if (options.filter != nullptr) filter.emplace(*options.filter);
     ListOptions list{.max_keys = kPageKeys, .follow_links = options.follow_links, .others = true};
+    list.empty_folders = options.empty_folders;
     if (options.range != nullptr && !options.range->after().empty())
       list.page_token = page_token_behind(prefix + options.range->after());
     pages.emplace(*root.storage, prefix, list);
@@ -122,7 +127,8 @@ struct EntryWalk::Impl {
       }
       if (entry.path.empty()) continue;  // the marker of the location itself
       if (!options.hidden && is_hidden(entry.path)) continue;
-      if (filter && !filter->passes(entry.path)) continue;
+      const bool is_folder = entry.kind == Entry::Kind::kFolder;
+      if (filter && !(is_folder ? filter->passes_folders(entry.path) : filter->passes(entry.path))) continue;
       return entry;
     }
   }

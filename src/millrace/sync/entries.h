@@ -28,10 +28,11 @@ struct Entry {
     kLink,        // a symbolic link that is not followed, or leads nowhere or in a circle
     kSpecial,     // a socket, pipe or device
     kUnreadable,  // ObjectKind::kUnreadable
+    kFolder,      // an empty folder, where WalkOptions ask for them
     kIllegal,     // a key that no path can be: "a//b", "../a", "a/" with content
   };
   Kind kind = Kind::kFile;
-  std::string path;  // below the location, without '/' at its ends unless it is kMarker, kIllegal or a circle
+  std::string path;  // below the location, without '/' at its ends unless it is kMarker, kFolder, kIllegal or a circle
   ObjectInfo info;   // as listed; `key` is the whole key
 };
 
@@ -42,6 +43,7 @@ Entry::Kind entry_kind(ObjectKind kind);
 
 struct WalkOptions {
   bool follow_links = false;
+  bool empty_folders = false;
   bool hidden = false;             // also what Millrace keeps
   const Filter* filter = nullptr;  // what does not pass is left out; must outlive the walk
   std::stop_token stop;

@@ -229,6 +229,10 @@ bool Filter::passes(std::string_view path) const {
 }
 
 bool FilterWalk::passes(std::string_view path) {
+  return passes_folders(path) && filter_.allows(path, false);
+}
+
+bool FilterWalk::passes_folders(std::string_view path) {
   if (filter_.empty()) return true;
   if (!excluded_.empty() && path.starts_with(excluded_)) return false;
   // What the path has in common with the last folder that passed, in whole components.
@@ -241,7 +245,7 @@ bool FilterWalk::passes(std::string_view path) {
     return false;
   }
   allowed_ = path.substr(0, path.rfind('/') + 1);
-  return filter_.allows(path, false);
+  return true;
 }
 
 }  // namespace millrace::sync

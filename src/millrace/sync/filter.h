@@ -80,6 +80,8 @@ class FilterWalk {
   // `filter` must outlive this.
   explicit FilterWalk(const Filter& filter) : filter_(filter) {}
   bool passes(std::string_view path);
+  // Whether the folders of a path pass; that of a folder ends in '/'.
+  bool passes_folders(std::string_view path);
 
  private:
   const Filter& filter_;

@@ -12,7 +12,8 @@ void Plan::Above::pass(const Entry& entry) {
   while (!open_.empty() && !entry.path.starts_with(open_.back().first)) open_.pop_back();
   std::string path = entry.path;
   while (path.ends_with('/')) path.pop_back();
-  if (entry.kind != Entry::Kind::kMarker && !path.empty()) open_.emplace_back(std::move(path), entry.kind);
+  const bool is_folder = entry.kind == Entry::Kind::kMarker || entry.kind == Entry::Kind::kFolder;
+  if (!is_folder && !path.empty()) open_.emplace_back(std::move(path), entry.kind);
 }
 
 std::optional<Entry::Kind> Plan::Above::of(std::string_view path) const {
@@ -120,7 +121,10 @@ void Plan::decide_source(Action& action, const Entry& source, const std::optiona
   };
   if (source.kind == Entry::Kind::kIllegal) return say(Kind::kRefuse, "the key is no legal path");
   if (source.kind == Entry::Kind::kUnreadable) return say(Kind::kUnreadable, "permission denied");
-  if (source.kind != Entry::Kind::kFile) return say(Kind::kPass, std::string(entry_kind_name(source.kind)));
+  const bool is_folder = source.kind == Entry::Kind::kFolder;
+  if (source.kind != Entry::Kind::kFile && !is_folder)
+    return say(Kind::kPass, std::string(entry_kind_name(source.kind)));
+  if (is_folder) action.kind = Kind::kFolder;
   if (options_.target_folders && source_above_.of(action.path)) {
     return say(Kind::kRefuse, "the source has a file of the name of its folder");
   }
@@ -128,10 +132,11 @@ void Plan::decide_source(Action& action, const Entry& source, const std::optiona
       above && (options_.target_folders || *above != Entry::Kind::kFile)) {
     const bool is_file = *above == Entry::Kind::kFile;
     action.after_deletes = is_file && options_.delete_extra;
-    if (action.after_deletes) return say(Kind::kCopy, "a file is where its folder belongs");
+    if (action.after_deletes) return say(is_folder ? Kind::kFolder : Kind::kCopy, "a file is where its folder belongs");
     return say(Kind::kRefuse, "at the target " + std::string(entry_kind_name(*above)) + " is where its folder belongs" +
                                   (is_file ? ": --delete removes it" : ""));
   }
+  if (is_folder) return;
   if (!target) return say(Kind::kCopy, "not at the target");
   if (target->kind == Entry::Kind::kFile) return decide_files(action);
   if (target->kind == Entry::Kind::kLink) return say(Kind::kCopy, "a symbolic link at the target");

@@ -42,6 +42,7 @@ struct Action {
     kSkip,        // equal
     kDelete,      // from the target
     kExtra,       // only the target has it; it stays
+    kFolder,      // an empty folder, to be made where there is none
     kPass,        // no file, passed over by policy: a link, a device, a folder marker
     kRefuse,      // cannot be copied, and that is an error
     kUnreadable,  // the source may hold anything there: an error, after which no file is deleted

@@ -48,7 +48,7 @@ std::string header_of(std::string_view block, uint32_t entries) {
 }  // namespace
 
 RecordedVersion recorded_version(const ObjectInfo& info) {
-  return {info.version, info.changed.time_since_epoch().count()};
+  return {info.version, info.changed.wrapped_ns()};
 }
 
 bool is_version(const RecordedVersion& recorded, const ObjectInfo& info) {

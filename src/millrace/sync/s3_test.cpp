@@ -60,10 +60,10 @@ TEST_F(TransferS3, EverySizeGoesUpOverAndDown) {
     const TransferReport up = copied(local_.at("x"), first_.at("dir/x"));
     EXPECT_EQ(up.moved_bytes, size);
     EXPECT_EQ(up.hash, xxh3_128(content));
-    EXPECT_EQ(load_sidecar(*first_.storage, *first_.storage->stat("dir/x")).has_value(), size > kBlockBytes);
+    EXPECT_EQ(load_sidecar(*first_.storage, *first_.storage->stat("dir/x")).value().has_value(), size > kBlockBytes);
     const TransferReport over = copied(first_.at("dir/x"), second_.at("y"));
     EXPECT_EQ(over.copied_bytes, size);
-    EXPECT_EQ(load_sidecar(*second_.storage, *second_.storage->stat("y")).has_value(), size > kBlockBytes);
+    EXPECT_EQ(load_sidecar(*second_.storage, *second_.storage->stat("y")).value().has_value(), size > kBlockBytes);
     const TransferReport down = copied(second_.at("y"), local_.at("down"));
     EXPECT_EQ(down.moved_bytes, size);
     EXPECT_TRUE(get(local_.at("down")) == content);
@@ -139,7 +139,7 @@ TEST_F(TransferS3, WhatTheServerCompletesMeanwhileIsNotSentAgain) {
   };
   EXPECT_TRUE(copied(local_.at("x"), located(bent, "x")).unchanged);
   EXPECT_TRUE(get(first_.at("x")) == content);
-  EXPECT_TRUE(load_sidecar(*first_.storage, *first_.storage->stat("x")));
+  EXPECT_TRUE(load_sidecar(*first_.storage, *first_.storage->stat("x")).value());
   EXPECT_THAT(*first_.storage->list_uploads(""), IsEmpty());
 }
 
@@ -165,7 +165,7 @@ TEST_F(TransferS3, AnEtagProvesWhatHasNoBlockHashes) {
     const TransferReport again = copied(local_.at("x"), first_.at("x"));
     EXPECT_TRUE(again.unchanged);
     EXPECT_EQ(again.hash, xxh3_128(content));
-    EXPECT_TRUE(load_sidecar(*first_.storage, *first_.storage->stat("x"))) << "the next copy has it easier";
+    EXPECT_TRUE(load_sidecar(*first_.storage, *first_.storage->stat("x")).value()) << "the next copy has it easier";
     std::string other = content;
     other.back() ^= 1;
     put(local_.at("x"), other);
@@ -200,6 +200,53 @@ TEST_F(TransferS3, AnEtagWithPartsOfAnotherToolIsUnderstood) {
     put(local_.at("x"), content);
     EXPECT_TRUE(copied(local_.at("x"), first_.at("x"), {.sidecar = false}).unchanged);
   }
+}
+
+// Parts that the server copies, and parts that pass through this process.
+TEST_F(TransferS3, AnUploadOfPartsHasHeadersMetadataAndTags) {
+  const ObjectHeaders headers{.content_type = "text/x-q",
+                              .content_encoding = "x-none",
+                              .content_language = "de",
+                              .content_disposition = "inline",
+                              .cache_control = "no-store",
+                              .expires = "Tue, 01 Jan 2030 00:00:00 GMT"};
+  const std::map<std::string, std::string> metadata{{"run", "7"}};
+  const ObjectTags tags{{"a b", "c=d"}, {"e", ""}};
+  const std::string content = content_of(2 * kBlockBytes + 5, seed_);
+  put(first_.at("x"), content);
+  const auto reader = first_.storage->open_read("x");
+  ASSERT_TRUE(reader);
+  const auto writer = first_.storage->open_write("y", {.size_hint_bytes = std::ssize(content),
+                                                       .part_bytes = kBlockBytes,
+                                                       .metadata = metadata,
+                                                       .headers = headers,
+                                                       .tags = tags});
+  ASSERT_TRUE(writer);
+  for (int64_t at = 0; at < std::ssize(content); at += kBlockBytes) {
+    const int64_t size = std::min<int64_t>(kBlockBytes, std::ssize(content) - at);
+    const Status part = (*writer)->copy_range(**reader, at, size, at);
+    ASSERT_TRUE(part) << part.error().to_string();
+  }
+  ASSERT_TRUE((*writer)->commit());
+
+  S3Options options = *S3Options::from_environment();
+  options.endpoint_url = std::getenv("MILLRACE_TEST_S3");
+  options.max_tries = 9;  // so that it is another service
+  const std::string name(second_.storage->name().substr(std::string_view("s3://").size()));
+  Place other{.storage = *open_s3_storage(name, options)};
+  ASSERT_FALSE(other.storage->copies_from(*first_.storage));
+  copied(first_.at("y"), other.at("z"));
+
+  for (const auto& [storage, key] : {std::pair(first_.storage, "y"), std::pair(other.storage, "z")}) {
+    SCOPED_TRACE(key);
+    const auto there = storage->stat(key);
+    ASSERT_TRUE(there);
+    EXPECT_EQ(there->headers, headers);
+    EXPECT_EQ(there->metadata, metadata);
+    EXPECT_EQ(storage->tags(key).value(), tags);
+    EXPECT_NE(there->version.find('-'), std::string::npos) << "of a multipart upload";
+  }
+  EXPECT_TRUE(get(other.at("z")) == content);
 }
 
 TEST(Etag, PartSizesThatFit) {

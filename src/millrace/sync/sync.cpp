@@ -22,6 +22,12 @@ Status check_apart(const Location& source, const Location& target, const SyncOpt
   return fail(ErrorCode::kInvalidArgument, "{} and {} overlap: one is inside the other", source.url, target.url);
 }
 
+Status check_changes(const Location& target, const ObjectChanges& changes) {
+  if (changes.are_none() || target.storage->capabilities().headers) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              "{}: headers, metadata and tags are kept by s3:// only; leave out the flags that set them", target.url);
+}
+
 std::string_view event_name(SyncEvent::Kind kind) {
   switch (kind) {
     case SyncEvent::Kind::kCopied:
@@ -56,7 +62,12 @@ Status SyncReport::status() const {
 Result<SyncReport> sync(const Location& source, const Location& target, const SyncOptions& options,
                         std::stop_token stop, Progress* progress) {
   RETURN_IF_ERROR(check_apart(source, target, options));
-  return SyncRun(source, target, options, stop, progress).run();
+  RETURN_IF_ERROR(check_changes(target, options.transfer.object));
+  const bool between_stores = source.storage->capabilities().headers && target.storage->capabilities().headers;
+  SyncOptions used = options;
+  // A record says that bytes are equal, not what an object has beside them, which goes with the source.
+  if (options.remove_source && between_stores) used.record = false;
+  return SyncRun(source, target, used, stop, progress).run();
 }
 
 Result<SyncReport> sync(const std::string& source, const std::string& target, const SyncOptions& options,

@@ -66,6 +66,7 @@ class BentStorage final : public Storage {
   [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) override {
     return inner_->checksum(object);
   }
+  [[nodiscard]] Result<ObjectTags> tags(std::string_view key) override { return inner_->tags(key); }
   [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
     ASSIGN_OR_RETURN(ListPage page, inner_->list(prefix, options));
     if (bend_page) bend_page(page);

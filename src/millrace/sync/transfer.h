@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -24,12 +25,25 @@ namespace millrace::sync {
 // of an upload can be a block (S3 asks for 5 MiB), and a request for one uses a connection well.
 inline constexpr int64_t kBlockBytes = 8 << 20;
 
+// What an object of an object store gets beside its bytes, where it is not what the source has.
+struct ObjectChanges {
+  ObjectHeaders headers;                                       // those that are not empty
+  std::optional<std::map<std::string, std::string>> metadata;  // instead of the source's
+  std::optional<ObjectTags> tags;                              // instead of the source's, which are not read then
+  bool guess_type = true;  // of a file that is uploaded, by its name (storage/object_headers.h)
+
+  // Whether something is asked for that the source does not have.
+  bool are_none() const { return headers == ObjectHeaders() && !metadata && !tags; }
+};
+
 struct TransferOptions {
   bool dry_run = false;  // read and compare as far as the copy would, and write nothing: the report says what would be
   bool delta = true;     // compare by block hashes and move what differs
   bool resume = true;    // resume what a killed process left, where it proves to be right
   bool sidecar = true;   // keep block hashes beside objects that are larger than a block, where the target keeps none
   bool posix = false;    // owner, mode and times go along
+  // Between object stores an object keeps its headers, metadata and tags but for these. See check_changes().
+  ObjectChanges object;
   Durability durability = Durability::kDurable;
   // What a listing said lies at the target: saves a request, and a small object is compared too.
   std::optional<ObjectInfo> target;
@@ -37,6 +51,9 @@ struct TransferOptions {
   // (WriteOptions::condition says how far that is atomic). Default: whatever is there.
   std::optional<std::string> replaces;
 };
+
+// Errors: invalid_argument (changes are asked for, and the target's storage keeps no such thing).
+[[nodiscard]] Status check_changes(const Location& target, const ObjectChanges& changes);
 
 struct TransferReport {
   ObjectInfo object;  // as the target has it

@@ -69,7 +69,7 @@ TEST_F(TransferTest, BlockHashesLieBesideLargeObjectsWithoutAnyOfTheirOwn) {
   // A copy inside the server carries the hashes on.
   const std::string large = get(local_.at("large"));
   EXPECT_EQ(copied(parts_.at("a/large"), parts_.at("b/large")).hash, xxh3_128(large));
-  EXPECT_TRUE(load_sidecar(*parts_.storage, *parts_.storage->stat("b/large")).has_value());
+  EXPECT_TRUE(load_sidecar(*parts_.storage, *parts_.storage->stat("b/large")).value().has_value());
   EXPECT_EQ(copied(parts_.at("off"), parts_.at("off2")).hash, std::nullopt);
 }
 

@@ -156,7 +156,8 @@ class Verifier {
     if (left.empty() == right.empty()) return false;
     Storage& here = left.empty() ? source_ : target_;
     const ObjectInfo& mine = left.empty() ? source : target;
-    if (load_beside(left.empty() ? target_ : source_, left.empty() ? target : source)) return false;
+    const auto beside = load_beside(left.empty() ? target_ : source_, left.empty() ? target : source);
+    if (!beside || *beside) return false;
     const OwnContentScope own;
     const auto content = here.open_read(mine.key, {.expected_version = mine.version, .known_size = mine.size});
     if (!content) return false;
@@ -164,14 +165,15 @@ class Verifier {
     return proven && *proven;
   }
 
-  static std::optional<formats::BlockHashes> load_beside(Storage& storage, const ObjectInfo& object) {
+  static Result<std::optional<formats::BlockHashes>> load_beside(Storage& storage, const ObjectInfo& object) {
     if (object.size <= kBlockBytes) return std::nullopt;
     return load_sidecar(storage, object);
   }
 
   Result<Hash128> hash_of(Storage& storage, const ObjectInfo& object, Finding& finding, Progress* progress) const {
     if (options_.effort == Effort::kRecorded) {
-      if (const auto beside = load_beside(storage, object)) {
+      ASSIGN_OR_RETURN(const auto beside, load_beside(storage, object));
+      if (beside) {
         finding.proof = Proof::kSidecar;
         return beside->object_hash;
       }

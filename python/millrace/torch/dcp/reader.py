@@ -28,7 +28,17 @@ from torch.futures import Future
 
 from millrace import _core
 
-from ..tensors import address, is_dense, new_value, storage_address, torch_dtype
+from .. import line as lines
+from ..tensors import (
+    address,
+    dtype_name,
+    is_dense,
+    misfit_text,
+    misfits,
+    new_value,
+    storage_address,
+    torch_dtype,
+)
 from . import place
 from .document import parse
 from .place import CheckpointId
@@ -41,8 +51,9 @@ class StorageReader(dcp.StorageReader):
     """Reads checkpoints for `dcp.load`. Every byte is verified, and of a tensor only the boxes that this rank needs are
     read. Those of Checkpointer.save can be read too, as named tensors.
 
-    checkpoint_id: "run/step-200" is step 200 of the checkpoints in "run"; any other id is the folder itself: its newest
-        committed step.
+    checkpoint_id: "run/step-200" is step 200 of the checkpoints in "run"; any other id is the folder itself: the newest
+        committed step of its newest line, as Checkpointer.restore chooses it. Saves of this process into that folder
+        continue the step.
     threads: of the reading; 0 chooses.
     tiers: folders nearer than the id's own, nearest first. Each part is read from the nearest good copy; a file that was
         damaged in a tier is then written there anew. A folder may be another one on each node: what a new node's lacks
@@ -84,6 +95,7 @@ class StorageReader(dcp.StorageReader):
         if checkpoint_id is not None:
             self._id = checkpoint_id
         self._checkpoint: _core.Checkpoint | None = None
+        self._places: list[str] = []
         self._names: dict[MetadataIndex, str] = {}
         self._use_collectives = True
         self._load_id = uuid.uuid4().hex
@@ -100,6 +112,7 @@ class StorageReader(dcp.StorageReader):
         metadata.storage_data = names
         metadata.storage_meta = StorageMeta(checkpoint_id=self._id, load_id=self._load_id)
         self._checkpoint = checkpoint
+        self._places = places
         return metadata
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
@@ -128,11 +141,22 @@ class StorageReader(dcp.StorageReader):
             else:
                 batch.add(item, self._names.get(item.storage_index))
         batch.load()
+        if batch.misfits:
+            warnings.warn(misfit_text(self._opened().step, batch.misfits), RuntimeWarning, stacklevel=2)
+        self._remember()
         if self._tiers:
             self._heal()
         done: Future[None] = Future()
         done.set_result(None)
         return done
+
+    def _remember(self) -> None:
+        checkpoint = self._opened()
+        names: lines.Names = []
+        if checkpoint.line is None:
+            names = [entry for root in self._places for entry in _core.list_step_names(root)]
+        line = _core.line_after(checkpoint.attempt, checkpoint.step, checkpoint.line, names)
+        lines.remember(self._places, line, restored=True)
 
     def _heal(self) -> None:
         try:
@@ -159,9 +183,9 @@ class _Batch:
         self._threads = threads
         self._stored = checkpoint.tensors
         self._targets: list[tuple[str, tuple[int, ...], tuple[int, ...], int]] = []
-        self._waiting: list[
-            tuple[ReadItem, torch.Tensor, torch.Tensor]
-        ] = []  # item, where it goes, where it is read to
+        # Item, where it goes, where it is read to, its dtype as stored.
+        self._waiting: list[tuple[ReadItem, torch.Tensor, torch.Tensor, str]] = []
+        self.misfits: list[str] = []  # tensors with values that a narrower dtype here does not hold
         self._room_bytes = 0
         self._straight: dict[int, str] = {}  # memory -> the tensor that is read straight into it
 
@@ -180,7 +204,7 @@ class _Batch:
         assert isinstance(room, torch.Tensor)
         if math.prod(shape) > 0:
             self._targets.append((name, offset, shape, address(room)))
-        self._waiting.append((item, target, room))
+        self._waiting.append((item, target, room, dtype))
         self._room_bytes += 0 if room is target else room.nbytes
         if self._room_bytes >= _ROOM_BYTES:
             self.load()
@@ -194,9 +218,12 @@ class _Batch:
     @torch.no_grad()
     def load(self) -> None:
         self._checkpoint.load(self._targets, threads=self._threads)
-        for item, target, room in self._waiting:
+        for item, target, room, dtype in self._waiting:
             if room is not target:
                 target.copy_(room)
+                count = 0 if target.dtype == room.dtype else misfits(room, dtype, dtype_name(target.dtype))
+                if count > 0:
+                    self.misfits.append(f"{item.dest_index.fqn} ({count} of {dtype} as stored, {target.dtype} here)")
             self._planner.commit_tensor(item, target)
         self._targets, self._waiting, self._room_bytes = [], [], 0
 
@@ -214,11 +241,15 @@ def load_tensor(
 
 
 def _newest(places: list[str], tier_timeout: float = 0.0) -> _core.Checkpoint:
-    for step in sorted({each for root in places for each in _core.list_step_numbers(root)}, reverse=True):
+    walk = _core.LineWalk([entry for root in places for entry in _core.list_step_names(root)])
+    while (step := walk.next()) is not None:
         try:
-            return _core.Checkpoint(places, step, tier_timeout)
-        except FileNotFoundError:  # never committed, or removed by now
+            checkpoint = _core.Checkpoint(places, step, tier_timeout)
+        except FileNotFoundError:  # removed by now
+            walk.gone()
             continue
+        if walk.read(checkpoint.attempt, checkpoint.line):
+            return checkpoint
     raise FileNotFoundError(2, "no checkpoint there", places[-1])
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
+from ..state import Index, Path, format_path
 from ..tensors import is_dtensor
-
-Path = tuple[Any, ...]
 
 
 class Stager:
@@ -34,7 +33,8 @@ class Stager:
 
     @torch.no_grad()
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """A copy that later changes of `state_dict` do not reach. Raises TypeError (a ShardedTensor), MemoryError."""
+        """A copy that later changes of `state_dict` do not reach. Raises TypeError naming the path (a
+        ShardedTensor, a nested or sparse tensor), MemoryError."""
         self._in_use = {}
         streams: dict[torch.device, torch.cuda.Stream] = {}
         staged = self._copy(state_dict, (), streams)
@@ -57,7 +57,7 @@ class Stager:
         if type(value) is dict:
             return {key: self._copy(item, (*path, key), streams) for key, item in value.items()}
         if type(value) in (list, tuple):
-            return type(value)(self._copy(item, (*path, at), streams) for at, item in enumerate(value))
+            return type(value)(self._copy(item, (*path, Index(at)), streams) for at, item in enumerate(value))
         if is_dtensor(value):
             local = self._tensor(value.to_local(), path, streams)
             return type(value).from_local(
@@ -66,10 +66,15 @@ class Stager:
         if isinstance(value, torch.Tensor):
             return self._tensor(value, path, streams)
         if type(value).__name__ == "ShardedTensor":
-            raise TypeError(f"{path}: a ShardedTensor; give async_save torch's own DefaultStager as async_stager")
+            raise TypeError(
+                f"{format_path(path)}: a ShardedTensor; give async_save torch's own DefaultStager as async_stager"
+            )
         return copy.deepcopy(value)
 
     def _tensor(self, value: torch.Tensor, path: Path, streams: dict[torch.device, torch.cuda.Stream]) -> torch.Tensor:
+        if value.is_nested or value.layout is not torch.strided:
+            kind = "a nested tensor" if value.is_nested else f"a tensor that is not dense memory ({value.layout})"
+            raise TypeError(f"{format_path(path)}: {kind} cannot be stored in a checkpoint")
         on_gpu = value.device.type == "cuda"
         buffer = self._free.pop(path, None)
         if buffer is None or buffer.shape != value.shape or buffer.dtype != value.dtype:

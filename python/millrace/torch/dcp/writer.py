@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from torch.futures import Future
 
 from millrace import _core
 
+from .. import line as lines
 from ..checkpointer import Tier
 from ..dist import initialized
 from ..tensors import Box, Staging, address, box_of, dtype_name
@@ -60,11 +62,13 @@ class StorageWriter(dcp.StorageWriter):
         its file to the others and to the id's folder, which commit by themselves; the next save waits for that. All ids
         must be of one folder.
     save_every: with tiers: only steps divisible by it come to the id's folder; 0: all.
+    new_run: as in Checkpointer: this process may save in a folder that has steps without having loaded one through
+        StorageReader or Checkpointer.
 
     Keep one writer for the whole run: it keeps the memory of the snapshot, and as the stager of async_save that of the
     staged copy. A step that this job has committed cannot be written again; a restarted job may replace it.
 
-    Raises in all ranks, as DCP's CheckpointException: OSError (no space, storage), FileExistsError (the step),
+    Raises in all ranks, as DCP's CheckpointException: OSError (no space, storage), FileExistsError (the step; new_run),
     TypeError (a dtype that safetensors has not, planner data that is not plain), ValueError, MemoryError.
     """
 
@@ -79,8 +83,10 @@ class StorageWriter(dcp.StorageWriter):
         commit_timeout: float = 600.0,
         tiers: Sequence[str | os.PathLike[str] | Tier] = (),
         save_every: int = 0,
+        new_run: bool = False,
     ) -> None:
         super().__init__()
+        self._new_run = new_run
         self._tiers = [tier if isinstance(tier, Tier) else Tier(tier) for tier in tiers]
         if self._tiers and self._tiers[0].save_every > 1:
             raise ValueError(f"{self._tiers[0].url}: the nearest tier takes every save")
@@ -106,6 +112,8 @@ class StorageWriter(dcp.StorageWriter):
         self._use_collectives = True
         self._copies = Copies(self._options["commit_timeout"])
         self._root_of_tiers: str | None = None
+        self._line: lines.Line = []
+        self._is_first, self._turns = True, 0  # of lines.begin_save
 
     @property
     def checkpoint_id(self) -> CheckpointId:
@@ -141,16 +149,35 @@ class StorageWriter(dcp.StorageWriter):
             # No rank writes before all have been here, so that all find the same.
             step = max((each for at in self._places(root) for each in _core.list_step_numbers(at)), default=-1) + 1
         self._root, self._step = root, step
+        self._is_first, self._turns = lines.begin_save(root)
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         pieces = frozenset(name for plan in plans for name in _in_pieces(plan))
         nonce = place.nonce()
         attempt = place.attempt(self._places(self._root), nonce)
+        self._find_line()
         return [
             dataclasses.replace(plan, storage_data=_Part(self._root, attempt, nonce, rank, len(plans), pieces))
             for rank, plan in enumerate(plans)
         ]
+
+    def _find_line(self) -> None:
+        """What the save continues. Raises FileExistsError."""
+        places = self._places(self._root)
+        line = lines.recall(places)
+        names: lines.Names = []
+        if self._is_first or line is None:
+            names = [entry for root in places for entry in _core.list_step_names(root)]
+        if line is None:
+            steps = lines.committed(names)
+            if steps and not self._new_run:
+                raise lines.refuse(self._root, steps)
+            line = []
+        said = lines.left_behind(names, self._step, line) if line or not self._new_run else None
+        if said is not None:
+            warnings.warn(f"checkpoint {self._root}: {said}", RuntimeWarning, stacklevel=2)
+        self._line = line
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         part = plan.storage_data
@@ -165,6 +192,7 @@ class StorageWriter(dcp.StorageWriter):
             (name, box.dtype, box.global_shape, box.offset, box.shape, address(value))
             for name, box, value in zip(names, values, dense, strict=True)
         ]
+        saver.continue_from(self._line)  # the coordinator's goes into the manifest
         pending = saver.save_part(self._step, tensors)
         self._stager.release()  # the snapshot is taken
         pending.wait()
@@ -185,6 +213,8 @@ class StorageWriter(dcp.StorageWriter):
         metadata.storage_meta = self.storage_meta()
         assert self._saver is not None  # write_data() comes before
         self._saver.commit(self._step, dump(_document(metadata)))
+        assert self._saver_of is not None
+        lines.remember(self._places(self._root), _core.line_after(self._saver_of[1], self._step, self._line, []))
         self._copy_to_tiers()
 
     def wait(self) -> None:
@@ -251,15 +281,25 @@ class StorageWriter(dcp.StorageWriter):
     # async_save by a process pickles the writer.
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("_options", "_id", "_tiers", "_keep")}
+        kept: dict[str, Any] = {
+            name: self.__dict__[name] for name in ("_options", "_id", "_tiers", "_keep", "_new_run")
+        }
+        places = self._places(place.locate(self._id)[0])
+        return {**kept, "continues": (places, lines.recall(places))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        places, line = state.pop("continues")
         self.__dict__.update(state)
         self._start()
+        lines.hand_on(places, line)
 
     def _saver_for(self, part: _Part) -> _core.Saver:
         places = self._places(self._root)
-        attempt = part.attempt if part.root == self._root else place.attempt(places, part.nonce)
+        attempt = part.attempt
+        if self._turns > 0:
+            attempt = place.attempt(places, f"{part.nonce}t{self._turns}")
+        elif part.root != self._root:
+            attempt = place.attempt(places, part.nonce)
         wanted = (places[0], attempt, part.rank, part.world_size)
         if self._saver is None or self._saver_of != wanted:
             self._saver_of = None

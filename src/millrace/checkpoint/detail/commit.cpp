@@ -89,12 +89,13 @@ class PartCollector {
   }
 
   // The manifest of all parts. Errors: corruption (tiling).
-  Result<Manifest> join(std::string state, StepMetrics metrics) {
+  Result<Manifest> join(std::string state, StepMetrics metrics, std::optional<Lineage> line) {
     Manifest manifest{.step = commit_.step, .attempt = commit_.attempt};
     manifest.created = std::chrono::time_point_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now());
     manifest.parts = std::move(parts_);
     manifest.state = std::move(state);
     manifest.metrics = std::move(metrics);
+    manifest.line = std::move(line);
     manifest.in_folders = places_.in_folders;
     std::sort(tensors_.begin(), tensors_.end(),
               [](const ManifestTensor& a, const ManifestTensor& b) { return a.tensor.name < b.tensor.name; });
@@ -225,7 +226,8 @@ Status check_step_open(const Location& root, int64_t step, const std::string& at
   return check_older(holder, step, attempt);
 }
 
-Status commit_step(const StepCommit& commit, WrittenRecord own, std::string state, StepMetrics metrics) {
+Status commit_step(const StepCommit& commit, WrittenRecord own, std::string state, StepMetrics metrics,
+                   std::optional<Lineage> line) {
   PartCollector collector(commit, std::move(own));
   Backoff backoff(commit, 1);
   for (;;) {
@@ -236,7 +238,7 @@ Status commit_step(const StepCommit& commit, WrittenRecord own, std::string stat
       return fail(ErrorCode::kTimeout, "commit step {}: no part record of rank {} (of {}) in time", commit.step,
                   collector.missing_text(), commit.world_size);
   }
-  ASSIGN_OR_RETURN(const Manifest manifest, collector.join(std::move(state), std::move(metrics)));
+  ASSIGN_OR_RETURN(const Manifest manifest, collector.join(std::move(state), std::move(metrics), std::move(line)));
   if (commit.root.storage->capabilities().durable && commit.world_size > 1) {
     // A record is seen as soon as it is renamed; that its rank's sync of the directory has ended is not known here.
     const Location directory = step_location(commit.root, commit.step).child(commit.attempt);

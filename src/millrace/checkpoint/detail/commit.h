@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -46,10 +47,11 @@ struct LookPauses {
 [[nodiscard]] Status check_step_open(const Location& root, int64_t step, const std::string& attempt);
 
 // Waits for the part records of all ranks, checks that they make one whole, and creates the manifest, durable. `own` is
-// the part of the calling rank, which is not read back.
+// the part of the calling rank, which is not read back; `line` what the step continues.
 // Errors: timeout naming the missing ranks, corruption (records that do not fit together), cancelled, those of
 // check_step_open.
-[[nodiscard]] Status commit_step(const StepCommit& commit, WrittenRecord own, std::string state, StepMetrics metrics);
+[[nodiscard]] Status commit_step(const StepCommit& commit, WrittenRecord own, std::string state, StepMetrics metrics,
+                                 std::optional<Lineage> line);
 
 // Waits until the manifest of this attempt is there, and makes it durable. Errors: timeout, cancelled, already_exists.
 [[nodiscard]] Status await_commit(const StepCommit& commit);

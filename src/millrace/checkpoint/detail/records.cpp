@@ -204,6 +204,33 @@ std::string take_attempt(Fields& from) {
   return attempt;
 }
 
+void put_line(JsonWriter& json, const std::optional<Lineage>& line) {
+  if (!line) return;
+  json.key("line").open('[');
+  for (const Ancestor& each : *line) {
+    json.open('{');
+    json.key("attempt").text(each.attempt);
+    json.key("step").number(each.step);
+    json.close('}');
+  }
+  json.close(']');
+}
+
+std::optional<Lineage> take_line(Fields& from, int64_t step) {
+  if (!from.has("line")) return std::nullopt;
+  Lineage line;
+  for (const Json& entry : from.array("line")) {
+    std::string reason;
+    Fields fields(entry, reason);
+    Ancestor ancestor{take_attempt(fields), fields.integer("step", 0, INT64_MAX)};
+    if (ancestor.step >= step || (!line.empty() && ancestor.step <= line.back().step))
+      fields.fail_with("is not in the order of steps");
+    if (!fields.ok()) from.fail_with(fmt::format("ancestor {}: {}", line.size(), reason));
+    line.push_back(std::move(ancestor));
+  }
+  return line;
+}
+
 }  // namespace
 
 const PartTensor* PartRecord::find(std::string_view name) const {
@@ -282,6 +309,7 @@ std::string serialize(const Manifest& manifest) {
   put_checksum(json);
   json.key("created").text(time_text(manifest.created));
   json.key("format").text(kManifestFormat);
+  put_line(json, manifest.line);
   put_metrics(json, manifest.metrics);
   json.key("parts").open('[');
   for (const ManifestPart& part : manifest.parts) {
@@ -337,6 +365,7 @@ Result<Manifest> parse_manifest(std::string_view text, std::string_view source) 
   if (manifest.world_size() != world_size) fields.fail_with("\"parts\" does not have one entry a rank");
   manifest.state = fields.text("state");
   manifest.metrics = take_metrics(fields);
+  manifest.line = take_line(fields, manifest.step);
   manifest.in_folders = fields.integer("version", kVersion, kVersionInFolders) == kVersionInFolders;
   if (fields.ok()) {
     take_tensors(fields, error, manifest.tensors,

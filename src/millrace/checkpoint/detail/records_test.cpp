@@ -32,6 +32,7 @@ Manifest example_manifest() {
       {{"a", formats::Dtype::kBF16, {4, 2}, 16}, {{0, {{0, 0}, {3, 2}}}, {1, {{3, 0}, {1, 2}}}}});
   manifest.tensors.push_back({{"b", formats::Dtype::kU8, {}, 1}, {{1, {}}}});
   manifest.state = "{\"loss\": 1e-05}";
+  manifest.line = Lineage{{"r0000-x", 3}, {"r0002-abc", 6}};
   return manifest;
 }
 
@@ -57,6 +58,7 @@ TEST(Records, ComeBackAsTheyWere) {
   ASSERT_TRUE(manifest) << explain(manifest);
   EXPECT_EQ(serialize(*manifest), manifest_text);
   EXPECT_EQ(manifest->created, example_manifest().created);
+  EXPECT_EQ(manifest->line, example_manifest().line);
   EXPECT_THAT(manifest_text, HasSubstr(R"("created":"2026-02-03T00:00:01.000000007Z")"));
 }
 
@@ -124,6 +126,16 @@ TEST(Records, WrongContentIsCorruptionWithTheReason) {
   EXPECT_THAT(manifest_says("/tensors/0/boxes/0/part", 2), HasSubstr("\"part\""));
   EXPECT_THAT(manifest_says("/tensors/0/boxes/0/part", 1), HasSubstr("not in the order of parts"));
   EXPECT_THAT(manifest_says("/parts/0/hash", 1), HasSubstr("\"hash\""));
+  EXPECT_THAT(manifest_says("/line", 1), HasSubstr("\"line\" is not a list"));
+  const auto ancestor = [](const char* attempt, int64_t step) {
+    return nlohmann::json{{"attempt", attempt}, {"step", step}};
+  };
+  EXPECT_THAT(manifest_says("/line", nlohmann::json::array({ancestor("x", 1)})),
+              HasSubstr("ancestor 0: 'x' is not the name of an attempt"));
+  EXPECT_THAT(manifest_says("/line", nlohmann::json::array({ancestor("r0-a", 1LL << 60)})),
+              HasSubstr("not in the order of steps"));
+  EXPECT_THAT(manifest_says("/line", nlohmann::json::array({ancestor("r0-a", 2), ancestor("r1-a", 2)})),
+              HasSubstr("ancestor 1: is not in"));
 }
 
 TEST(Keys, NamesAreExactlyThose) {

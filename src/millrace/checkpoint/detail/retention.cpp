@@ -34,11 +34,15 @@ class Cleaner {
   Status remove_old_steps(const Retention& retention) {
     ASSIGN_OR_RETURN(const auto directories, list_step_directories(root_));
     std::vector<StepInfo> committed;
+    std::optional<Lineage> line;
+    if (retention.line) line = continue_line(*retention.line, attempt_, step_);
     for (const int64_t step : directories) {
       // Later steps are those of a run that went further before it was set back: not in this line.
       if (step > step_) break;
       ASSIGN_OR_RETURN(auto info, look_at(step, retention));
-      if (info) committed.push_back(std::move(*info));
+      if (!info) continue;
+      info->is_left = line && !info->attempt.empty() && !covers(*line, info->attempt, step);
+      committed.push_back(std::move(*info));
     }
     const auto verdicts = judge_steps(committed, retention.keep, std::chrono::system_clock::now());
     for (size_t i = 0; i < committed.size(); ++i) {
@@ -122,7 +126,12 @@ class Cleaner {
       return tl::unexpected<Error>(manifest.error());
     }
     const KeepRules& rules = retention.keep;
-    if (rules.best == 0 && rules.young.count() == 0 && rules.quota_bytes == 0) return StepInfo{.step = step};
+    if (rules.best == 0 && rules.young.count() == 0 && rules.quota_bytes == 0) {
+      if (!retention.line) return StepInfo{.step = step};
+      ASSIGN_OR_RETURN(Level level, list_level(step_location(root_, step)));
+      std::erase_if(level.directories, [](const std::string& name) { return !restart_of(name); });
+      if (level.directories.size() == 1) return StepInfo{.step = step, .attempt = level.directories[0]};
+    }
     if (retention.known != nullptr) {
       const auto known = retention.known->find(step);
       if (known != retention.known->end() && !manifest->version.empty() && known->second.first == manifest->version)

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,9 @@ using KnownSteps = std::map<int64_t, std::pair<std::string, StepInfo>>;
 
 struct Retention {
   const KeepRules& keep;
+  // What the step that was just committed continues. Other steps below it are left behind and counted apart. nullopt:
+  // not known; all steps below it count.
+  std::optional<Lineage> line{};
   std::vector<int64_t> busy{};  // steps that stay for now: a farther tier is being written from their files
   KnownSteps* known = nullptr;  // where to remember; nullptr: nowhere
 };

@@ -187,6 +187,7 @@ void Save::expect_fill() {
 
 void Save::filled(Status status) {
   MutexLock lock(mutex_);
+  if (!status) reported_ = true;  // the caller knows
   if (!filled_) filled_ = std::move(status);
   changed_.notify_all();
 }

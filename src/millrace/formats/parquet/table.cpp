@@ -194,7 +194,11 @@ class Table final : public DocumentSource {
         return fail(ErrorCode::kResourceExhausted, "{}: the document in row {} is {}", name_, row, reason);
       }
       chunk.left_out = LeftOut{row, row + 1, reason};
-    } else if (text.find_first_not_of(kWhitespace) != std::string_view::npos) {
+    } else if (!options_.keep_empty && text.find_first_not_of(kWhitespace) == std::string_view::npos) {
+      const size_t before = chunk.documents.size();
+      if (chunk.empties.empty() || chunk.empties.back().before != before) chunk.empties.push_back({before, 0});
+      ++chunk.empties.back().count;
+    } else {
       chunk.documents.push_back({chunk.text.size(), chunk.text.size() + text.size()});
       chunk.rows.push_back(row);
       chunk.text += text;

@@ -147,7 +147,7 @@ Result<Input> pin_input(const Location& location) {
     ASSIGN_OR_RETURN(const ObjectInfo info, location.storage->stat(location.key));
     if (info.version != input.version)
       return fail(ErrorCode::kCorruption, "{}: it changes while it is opened", location.url);
-    input.identity = fmt::format("{}", info.modified.time_since_epoch().count());
+    input.identity = info.modified.ns_text();
   }
   input.reader = std::move(reader);
   return input;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "millrace/base/hash.h"
@@ -34,7 +35,8 @@ formats::DocumentOptions document_options(const formats::ShardOptions& options) 
   return {.mode = options.documents,
           .text_field = options.text_field,
           .max_document_bytes = options.rules.max_document_bytes,
-          .leave_out_long = options.rules.skip_errors};
+          .leave_out_long = options.rules.skip_errors,
+          .keep_empty = options.rules.keep_empty};
 }
 
 int64_t Slice::bytes() const {
@@ -43,6 +45,8 @@ int64_t Slice::bytes() const {
 
 Position Slice::end() const {
   const int64_t document = first_document + static_cast<int64_t>(last - first);
+  // Behind an empty file, which is a document where they are kept, begins the next one.
+  if (ends_chunk() && chunk->end == 0) return {input + 1, 0, 0, document};
   if (ends_chunk()) return {input, chunk->end, 0, document};
   return {input, formats::document_offset(*chunk, last), 0, document};
 }
@@ -111,6 +115,11 @@ size_t last_character_size(std::string_view text) {
 
 }  // namespace
 
+bool is_blank(std::string_view text) {
+  while (const size_t size = white_space_size(text)) text.remove_prefix(size);
+  return text.empty();
+}
+
 std::string_view stripped(std::string_view text) {
   while (const size_t size = white_space_size(text)) text.remove_prefix(size);
   while (!text.empty()) {
@@ -155,7 +164,16 @@ Status SampleEncoder::encode(Batch& batch) {
   batch.trouble = {};
   const Slice& slice = batch.slice;
   batch.samples.reserve(slice.last - slice.first);
+  auto empties = std::ranges::lower_bound(slice.chunk->empties, slice.first, {}, &formats::Empties::before);
+  // Those at a slice's end belong to the next slice of the chunk, if there is one.
+  const auto drop_empties_before = [&](size_t document) {
+    for (; empties != slice.chunk->empties.end() && empties->before <= document; ++empties) {
+      const auto at = slice.first_document + static_cast<int64_t>(empties->before - slice.first);
+      batch.dropped.push_back({.document = at - 1, .rejected = std::nullopt, .empties = empties->count});
+    }
+  };
   for (size_t i = 0; i < slice.last - slice.first; ++i) {
+    drop_empties_before(slice.first + i);
     const size_t bytes_before = batch.bytes.size();
     auto done = encode_document(slice, i, batch);
     if (done) continue;
@@ -165,10 +183,12 @@ Status SampleEncoder::encode(Batch& batch) {
       return done;
     }
     batch.bytes.resize(bytes_before);
-    batch.dropped.push_back({at.document, formats::LeftOut{at.offset, at.line, done.error().message()}});
+    batch.dropped.push_back(
+        {.document = at.document, .rejected = formats::LeftOut{at.offset, at.line, done.error().message()}});
   }
+  if (slice.ends_chunk()) drop_empties_before(slice.last);
   if (slice.ends_chunk() && slice.chunk->left_out) {
-    batch.dropped.push_back({slice.end().document, slice.chunk->left_out});
+    batch.dropped.push_back({.document = slice.end().document, .rejected = slice.chunk->left_out});
   }
   release(ids_);
   release(repaired_);
@@ -190,10 +210,13 @@ Status SampleEncoder::encode_document(const Slice& slice, size_t i, Batch& batch
     return value < least || (most > 0 && value > most);
   };
   const int64_t document = slice.first_document + static_cast<int64_t>(i);
+  if (!chat_ && !format_.options.rules.keep_empty && is_blank(text)) {
+    batch.dropped.push_back({.document = document, .rejected = std::nullopt, .empties = 1});
+    return {};
+  }
   if (format_.options.rules.strip) text = stripped(text);
-  if ((format_.options.rules.strip && text.empty()) ||
-      outside(text.size(), format_.options.rules.min_bytes, format_.options.rules.max_bytes)) {
-    batch.dropped.push_back({document, std::nullopt});
+  if (outside(text.size(), format_.options.rules.min_bytes, format_.options.rules.max_bytes)) {
+    batch.dropped.push_back({.document = document, .rejected = std::nullopt});
     return {};
   }
   Sample sample{.document = document};
@@ -201,7 +224,7 @@ Status SampleEncoder::encode_document(const Slice& slice, size_t i, Batch& batch
   if (!hashes_only_) {
     if (!chat_) RETURN_IF_ERROR(encode_ids(text));
     if (outside(ids_.size(), format_.options.rules.min_tokens, format_.options.rules.max_tokens)) {
-      batch.dropped.push_back({document, std::nullopt});
+      batch.dropped.push_back({.document = document, .rejected = std::nullopt});
       return {};
     }
     sample.tokens = static_cast<uint32_t>(ids_.size());

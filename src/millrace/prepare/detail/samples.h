@@ -56,8 +56,9 @@ struct Sample {
 
 // A document that gave no sample.
 struct Dropped {
-  int64_t document = 0;  // its number within the task; for one that the reader left out, the next one's
-  std::optional<formats::LeftOut> rejected;  // nullopt: its length is outside the rules
+  int64_t document = 0;  // its number within the task; for one that the reader left out, that of its neighbour before
+  std::optional<formats::LeftOut> rejected;  // nullopt: its length is outside the rules, or it is empty
+  int64_t empties = 0;                       // so many documents without text, instead
 };
 
 struct Batch {
@@ -89,6 +90,8 @@ struct SampleFormat {
 // How the inputs of such samples are read.
 formats::DocumentOptions document_options(const formats::ShardOptions& options);
 
+// Whether `text`, valid UTF-8, has no character but white space: str.isspace() of Python, or empty.
+bool is_blank(std::string_view text);
 // `text`, valid UTF-8, without the white space at its ends that Python's str.strip() takes away.
 std::string_view stripped(std::string_view text);
 

@@ -93,6 +93,7 @@ std::string serialize_origin(const ShardOrigin& origin) {
                         {"rejected", origin.counts.rejected},
                         {"duplicates", origin.counts.duplicates},
                         {"filtered", origin.counts.filtered},
+                        {"empty", origin.counts.empty},
                         {"ledger_hash", to_hex(origin.ledger_hash)}}
       .dump();
 }
@@ -103,11 +104,12 @@ std::optional<ShardOrigin> parse_origin(std::string_view json) {
     const auto count = [&](const char* key) { return root.at(key).get<int64_t>(); };
     const auto ledger_hash = hash128_from_hex(root.at("ledger_hash").get<std::string>());
     if (!ledger_hash) return std::nullopt;
-    return ShardOrigin{root.at("run").get<std::string>(),
-                       position_from_json(root.at("begin")),
-                       position_from_json(root.at("end")),
-                       {count("invalid_utf8"), count("rejected"), count("duplicates"), count("filtered")},
-                       *ledger_hash};
+    return ShardOrigin{
+        root.at("run").get<std::string>(),
+        position_from_json(root.at("begin")),
+        position_from_json(root.at("end")),
+        {count("invalid_utf8"), count("rejected"), count("duplicates"), count("filtered"), count("empty")},
+        *ledger_hash};
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }

@@ -62,6 +62,7 @@ class ShardWriter {
   // Errors: those of writing the ledger.
   [[nodiscard]] Status drop(const Dropped& dropped, std::string_view source);
   void add_duplicate() { ++counts_.duplicates; }
+  void add_empty(int64_t count) { counts_.empty += count; }
 
   // Bytes of the samples themselves, which decide when a shard is full.
   int64_t sample_bytes() const { return sample_bytes_; }

@@ -20,7 +20,7 @@ namespace {
 
 // Raised when the same settings and inputs begin to give other bytes: shards of an earlier build are then not
 // continued.
-constexpr int kWriterVersion = 3;
+constexpr int kWriterVersion = 4;
 constexpr int64_t kLoggedRejections = 5;
 constexpr double kSureShare = 0.9;           // of the estimate: less free space than that is certainly too little
 constexpr int64_t kSizeSeenBytes = 1 << 20;  // of text, before the output's size is compared with it
@@ -289,6 +289,7 @@ Status TaskRun::write_shards() {
     pipeline.recycle(std::move(*batch));
   }
   move_to(end_of_inputs());
+  part_.counts.empty += std::exchange(empties_, 0);  // there is no shard that could tell it
   return shard_ ? end_shard() : Status();
 }
 
@@ -325,10 +326,24 @@ Result<std::vector<bool>> TaskRun::find_duplicates(std::span<const Sample> sampl
 Status TaskRun::open_shard() {
   if (shard_) return {};
   ASSIGN_OR_RETURN(shard_, ShardWriter::open(folder_, shard_name(part_.shards.size()), format_, metrics_));
+  shard_->add_empty(std::exchange(empties_, 0));
   return {};
 }
 
+// Counts documents without text. They alone make no shard.
+void TaskRun::drop_empties(int64_t count) {
+  if (shard_) {
+    shard_->add_empty(count);
+  } else {
+    empties_ += count;
+  }
+}
+
 Status TaskRun::drop(const Dropped& dropped, const Slice& slice) {
+  if (dropped.empties > 0) {
+    drop_empties(dropped.empties);
+    return {};
+  }
   const Input& input = inputs_[static_cast<size_t>(slice.input)];
   RETURN_IF_ERROR(open_shard());
   RETURN_IF_ERROR(shard_->drop(dropped, input.name));

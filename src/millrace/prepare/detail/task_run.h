@@ -69,6 +69,7 @@ class TaskRun {
   [[nodiscard]] Result<std::vector<bool>> find_duplicates(std::span<const Sample> samples);
   [[nodiscard]] Status open_shard();
   [[nodiscard]] Status drop(const Dropped& dropped, const Slice& slice);
+  void drop_empties(int64_t count);
   [[nodiscard]] Status count_text(const Batch& batch);
   bool full(int64_t bytes) const { return options_.shards.shard_bytes > 0 && bytes >= options_.shards.shard_bytes; }
   [[nodiscard]] Status end_shard();
@@ -98,6 +99,7 @@ class TaskRun {
   } counted_;      // of the input that is written, by this run
   SizeSeen seen_;  // by this run
   bool size_reported_ = false;
+  int64_t empties_ = 0;   // before the next shard
   int64_t rejected_ = 0;  // in shards of the task, finished or being written
   TextSet texts_;         // when duplicates are looked for
   Position remembered_;   // texts before it are in texts_

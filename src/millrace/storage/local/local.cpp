@@ -2,8 +2,10 @@
 #include "millrace/storage/local/local.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -75,6 +77,18 @@ class LocalStorage final : public Storage {
   [[nodiscard]] Status remove_empty_folder(std::string_view key) override {
     ASSIGN_OR_RETURN(const std::string path, path_of(*context_, key));
     return remove_empty_directory(path);
+  }
+  [[nodiscard]] Status make_folder(std::string_view key) override {
+    ASSIGN_OR_RETURN(const std::string path, path_of(*context_, key));
+    return make_directories(*context_, path);
+  }
+  [[nodiscard]] Status remove_folder(std::string_view key) override {
+    ASSIGN_OR_RETURN(const std::string path, path_of(*context_, key));
+    if (::rmdir(path.c_str()) == 0 || errno == ENOENT) return {};
+    if (errno == ENOTEMPTY || errno == EEXIST) {
+      return fail(ErrorCode::kInvalidArgument, "remove directory {}: it is not empty", path);
+    }
+    return tl::unexpected<Error>(errno_error(errno, "remove directory " + path));
   }
 
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {

@@ -326,7 +326,7 @@ TEST_F(LocalTest, ARestoredTimeShowsInChanged) {
   file("object", "content");
   const ObjectInfo before = *storage_->stat("object");
   struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
-  const auto ns = before.modified.time_since_epoch().count();
+  const auto ns = before.modified.wrapped_ns();
   times[1] = {ns / 1'000'000'000, ns % 1'000'000'000};
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   std::fstream(path("object"), std::ios::in | std::ios::out) << "CONTENT";

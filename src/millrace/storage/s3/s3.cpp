@@ -28,6 +28,18 @@ Result<ObjectInfo> Bucket::head(const std::string& key) const {
   return parse_object(key, answer.response);
 }
 
+Result<ObjectTags> Bucket::tags(const std::string& key) const {
+  const std::string what = "read the tags of " + url(key);
+  ASSIGN_OR_RETURN(const Answer answer,
+                   with_context(service->fetch(request(http::Method::kGet, key, {{"tagging", ""}})), what));
+  if (is_success(answer.response)) return with_context(parse_tags(answer.response.body), what);
+  Error error = error_of(answer.response, what);
+  const bool has_none = error.code() == ErrorCode::kUnsupported || answer.response.status == 405 ||
+                        parse_error(answer.response.body).code == "NoSuchTagSet";
+  if (has_none) return ObjectTags();  // some servers know no tags
+  return tl::unexpected(std::move(error));
+}
+
 Result<std::optional<ContentChecksum>> Bucket::checksum(const ObjectInfo& object) const {
   if (!check_reads) return std::nullopt;
   Request asked = request(http::Method::kHead, object.key);
@@ -51,32 +63,6 @@ bool is_bucket_name(std::string_view name) {
          });
 }
 
-std::string xml_escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < ' ')
-          out += fmt::format("&#{};", static_cast<int>(c));
-        else
-          out += c;
-    }
-  }
-  return out;
-}
-
 class S3Storage final : public Storage {
  public:
   explicit S3Storage(std::shared_ptr<Bucket> bucket) : bucket_(std::move(bucket)) {}
@@ -90,7 +76,8 @@ class S3Storage final : public Storage {
             .durable = true,
             .resume = true,
             .sends_files = true,
-            .file_checksums = bucket_->checksums};
+            .file_checksums = bucket_->checksums,
+            .headers = true};
   }
   bool copies_from(const Storage& other) const override {
     const auto* bucket = dynamic_cast<const S3Storage*>(&other);
@@ -129,6 +116,10 @@ class S3Storage final : public Storage {
   [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override {
     RETURN_IF_ERROR(check_object_key(key));
     return bucket_->head(std::string(key));
+  }
+  [[nodiscard]] Result<ObjectTags> tags(std::string_view key) override {
+    RETURN_IF_ERROR(check_object_key(key));
+    return bucket_->tags(std::string(key));
   }
   [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) override {
     return bucket_->checksum(object);

@@ -119,8 +119,8 @@ TEST_P(StorageConformance, ReadsWhatWasWritten) {
     ASSERT_TRUE(info);
     EXPECT_EQ(info->version, written->version);
     EXPECT_EQ(info->size, written->size);
-    const auto age = std::chrono::system_clock::now() - info->modified;
-    EXPECT_LT(std::chrono::abs(age), std::chrono::hours(1));
+    const double age_s = FileTime(std::chrono::system_clock::now()).as_seconds() - info->modified.as_seconds();
+    EXPECT_LT(std::abs(age_s), 3600);
   }
 }
 
@@ -263,7 +263,7 @@ TEST_P(StorageConformance, ABriefWriteIsAWrite) {
     EXPECT_EQ(get("dir/object"), content);
     const auto info = storage_->stat("dir/object");
     EXPECT_EQ(written->version, info->version);
-    if (written->changed.time_since_epoch().count() != 0) {
+    if (!written->changed.is_epoch()) {
       EXPECT_EQ(written->changed, info->changed);
     }
   }

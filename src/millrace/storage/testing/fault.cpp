@@ -173,11 +173,14 @@ class FaultStorage final : public Storage {
   [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) override {
     return inner_->checksum(object);
   }
+  [[nodiscard]] Result<ObjectTags> tags(std::string_view key) override { return inner_->tags(key); }
   [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
     RETURN_IF_ERROR(plan_->judge(FaultCall::kList, prefix).status);
     return inner_->list(prefix, options);
   }
   [[nodiscard]] Status remove_empty_folder(std::string_view key) override { return inner_->remove_empty_folder(key); }
+  [[nodiscard]] Status make_folder(std::string_view key) override { return inner_->make_folder(key); }
+  [[nodiscard]] Status remove_folder(std::string_view key) override { return inner_->remove_folder(key); }
   [[nodiscard]] Status remove(std::span<const std::string> keys) override {
     return each(FaultCall::kRemove, keys, [&](std::span<const std::string> good) { return inner_->remove(good); });
   }

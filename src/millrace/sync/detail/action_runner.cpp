@@ -60,6 +60,8 @@ void ActionRunner::settle(PendingAction& pending, PathSpool& deletes) const {
     case Kind::kExtra:
       pending.result = Became::kExtra;
       return;
+    case Kind::kFolder:
+      return settle_folder(pending);
     case Kind::kPass:
       pending.result = Became::kPassed;
       return;
@@ -79,6 +81,16 @@ void ActionRunner::settle(PendingAction& pending, PathSpool& deletes) const {
     case Kind::kAttributes:
       return;
   }
+}
+
+void ActionRunner::settle_folder(PendingAction& pending) const {
+  std::string key = prefix_of(target_) + pending.action.path;
+  key.pop_back();
+  const auto there = target_.storage->stat(key);
+  pending.is_new_folder = !there && there.error().code() == ErrorCode::kNotFound;
+  pending.result = SyncEvent::Kind::kSkipped;
+  if (options_.dry_run) return;
+  if (Status made = target_.storage->make_folder(key); !made) pending.fail_with(std::move(made).error(), progress_);
 }
 
 void ActionRunner::settle_skip(PendingAction& pending) const {
@@ -191,7 +203,7 @@ void ActionRunner::take_copied(PendingAction& pending, Result<TransferReport> mo
   if (progress_ != nullptr) progress_->add(0, 1);
   if (options_.dry_run) return;
   ObjectInfo target = pending.moved.object;
-  const bool knows_change = target.changed.time_since_epoch().count() != 0;
+  const bool knows_change = !target.changed.is_epoch();
   if (folders_ && options_.record && !knows_change) {
     if (auto now = target_.storage->stat(target.key); now && now->version == target.version) target = std::move(*now);
   }

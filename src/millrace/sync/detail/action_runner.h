@@ -32,6 +32,7 @@ class ActionRunner {
 
  private:
   void settle_skip(PendingAction& pending) const;
+  void settle_folder(PendingAction& pending) const;
   bool is_to_be_copied(PendingAction& pending) const;
   [[nodiscard]] Result<const char*> difference(PendingAction& pending) const;
   [[nodiscard]] Result<bool> compare(PendingAction& pending) const;

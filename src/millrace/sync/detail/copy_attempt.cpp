@@ -7,6 +7,7 @@
 #include "millrace/base/log.h"
 #include "millrace/storage/md5.h"
 #include "millrace/sync/detail/attributes.h"
+#include "millrace/sync/detail/object_properties.h"
 #include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/detail/spooled_part.h"
 
@@ -126,7 +127,9 @@ Result<bool> CopyAttempt::prepare() {
 }
 
 Result<bool> CopyAttempt::look_for_leftover() {
-  if (!leftover_) leftover_ = find_resumable(job_, plan_, to_caps_.sends_files ? INT64_MAX : most_in_memory());
+  if (!leftover_) {
+    ASSIGN_OR_RETURN(leftover_, find_resumable(job_, plan_, to_caps_.sends_files ? INT64_MAX : most_in_memory()));
+  }
   if (leftover_->writer == nullptr) {
     if (!leftover_->has_vanished || to_caps_.notes || job_.again) return true;
     is_upload_gone_ = true;
@@ -491,6 +494,9 @@ Status CopyAttempt::commit() {
   auto committed = writer_->commit(job_.options.durability);
   is_upload_gone_ = is_gone(committed);
   if (!committed && to_caps_.notes) writer_.reset();  // a file that may not be on the disk must not be resumed
+  if (!committed && committed.error().code() == ErrorCode::kPermissionDenied && plan_.write.keeps_source) {
+    RETURN_IF_ERROR(read_source_tags(job_).map([](const ObjectTags&) {}));  // what the server may have refused
+  }
   ASSIGN_OR_RETURN(report_->object, std::move(committed));
   if (const auto hashes = hashes_of(report_->object.version)) keep_sidecar(job_.to, *hashes);
   return {};
@@ -534,10 +540,13 @@ std::optional<TransferOptions> CopyAttempt::options_of_another(const Result<Tran
     options.target.reset();
     return options;
   }
-  if (!report || !took_over_ || to_caps_.notes || !job_.options.posix) return std::nullopt;
+  if (!report || !took_over_ || to_caps_.notes || !(job_.options.posix || to_caps_.headers)) return std::nullopt;
   // An upload has the attributes that it was begun with, and does not tell them.
   const auto now = job_.to.storage->stat(job_.to.key);
-  if (!now || same_attributes(*job_.to.storage, plan_.write.posix, now->posix)) return std::nullopt;
+  if (!now) return std::nullopt;
+  const bool same = same_attributes(*job_.to.storage, plan_.write.posix, now->posix) &&
+                    has_properties(*job_.to.storage, *now, plan_.write, false);
+  if (same) return std::nullopt;
   options.target = *now;
   return options;
 }

@@ -6,6 +6,7 @@
 #include "millrace/storage/local/local.h"
 #include "millrace/sync/detail/attributes.h"
 #include "millrace/sync/detail/etag_match.h"
+#include "millrace/sync/detail/object_properties.h"
 #include "millrace/sync/detail/sidecar.h"
 
 namespace millrace::sync {
@@ -40,7 +41,8 @@ Status open_source(const CopyJob& job, CopyPlan& plan) {
 Status ask_checksum(const CopyJob& job, const ObjectInfo& pinned, CopyPlan& plan) {
   const auto checksum = job.from.storage->checksum(pinned);
   if (checksum) plan.checksum = *checksum;
-  if (checksum || checksum.error().code() != ErrorCode::kCorruption) return {};
+  if (checksum) return {};
+  if (checksum.error().code() != ErrorCode::kCorruption && !gave_no_answer(checksum.error())) return {};
   return tl::unexpected<Error>(checksum.error());
 }
 
@@ -60,28 +62,35 @@ void find_etag_of_source(const CopyJob& job, CopyPlan& plan) {
 }
 
 // Finds what the target holds, and how to compare it with the source.
-void find_old(const CopyJob& job, CopyPlan& plan) {
+Status find_old(const CopyJob& job, CopyPlan& plan) {
   Storage& storage = *job.to.storage;
   const bool cheap_target = storage.capabilities().is_local();
   const bool cheap_source = job.from.storage->capabilities().is_local();
-  if (!plan.known && !cheap_source) return find_etag_of_source(job, plan);
-  if (!storage.capabilities().copy_range) return;
+  if (!plan.known && !cheap_source) {
+    find_etag_of_source(job, plan);
+    return {};
+  }
+  if (!storage.capabilities().copy_range) return {};
   auto old = job.options.target ? Result<ObjectInfo>(*job.options.target) : storage.stat(job.to.key);
-  if (!old) return;  // not there, or its trouble shows when it is written
+  if (!old && gave_no_answer(old.error())) return tl::unexpected<Error>(std::move(old).error());
+  if (!old) return {};  // not there, or its trouble shows when it is written
   plan.old = std::move(*old);
   plan.old.key = job.to.key;
   if (!cheap_target) {
-    if (plan.old.size > kBlockBytes) plan.old_hashes = load_sidecar(storage, plan.old);
+    if (plan.old.size > kBlockBytes) {
+      ASSIGN_OR_RETURN(plan.old_hashes, load_sidecar(storage, plan.old));
+    }
     if (!plan.old_hashes) {
       const bool may_be_it = cheap_source && plan.old.size == job.source.size && !plan.write.posix;
       if (may_be_it) plan.etag = etag_of(storage, plan.old);
-      return;
+      return {};
     }
   }
   const OwnContentScope own;
   auto reader =
       storage.open_read(job.to.key, {.expected_version = plan.old.version, .known_size = plan.old.size, .once = true});
-  if (!reader) return;
+  if (!reader && gave_no_answer(reader.error())) return tl::unexpected<Error>(std::move(reader).error());
+  if (!reader) return {};
   plan.old_reader = std::move(*reader);
   plan.same_attributes = same_attributes(storage, plan.write.posix, plan.old.posix);
   if (cheap_target) {
@@ -89,6 +98,7 @@ void find_old(const CopyJob& job, CopyPlan& plan) {
   } else {
     plan.compare = plan.known ? Compare::kRecorded : Compare::kNewContent;
   }
+  return {};
 }
 
 // The target's storage copies by itself, and the content never passes here.
@@ -123,7 +133,7 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
     ObjectInfo pinned = job.source;
     pinned.key = job.from.key;
     pinned.version = plan.source->version();
-    plan.known = load_sidecar(*job.from.storage, pinned);
+    ASSIGN_OR_RETURN(plan.known, load_sidecar(*job.from.storage, pinned));
     if (!plan.known && !plan.in_server) RETURN_IF_ERROR(ask_checksum(job, pinned, plan));
   }
   if (job.options.posix) {
@@ -134,7 +144,7 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
     }
   }
   const bool may_compare = size > kBlockBytes || !to.is_local() || !from.is_local();
-  if (delta && (size > kBlockBytes || job.options.target) && may_compare) find_old(job, plan);
+  if (delta && (size > kBlockBytes || job.options.target) && may_compare) RETURN_IF_ERROR(find_old(job, plan));
   // A file that is replaced keeps its permissions, a new one gets those of its source: as cp and rsync have it.
   plan.write.mode = job.options.target && job.options.target->mode != 0 ? job.options.target->mode : job.source.mode;
   // For a small file, to ask how much is free costs as much as to write it.
@@ -147,6 +157,7 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
     plan.write.condition = job.options.replaces->empty() ? Condition::kIfAbsent : Condition::kIfVersion;
     plan.write.version = *job.options.replaces;
   }
+  RETURN_IF_ERROR(plan_properties(job, plan));
   return plan;
 }
 

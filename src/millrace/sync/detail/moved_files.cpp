@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/sync/detail/moved_files.h"
 
+#include <functional>
+#include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,6 +33,13 @@ class Items {
   size_t at_ = 0;
 };
 
+// The folders that hold `path`, without that of the source: "a/", "a/b/".
+void add_folders_of(std::string_view path, std::set<std::string, std::less<>>& folders) {
+  for (size_t slash = path.rfind('/'); slash != path.npos && slash > 0; slash = path.rfind('/', slash - 1)) {
+    if (!folders.emplace(path.substr(0, slash + 1)).second) return;  // those above it are there, too
+  }
+}
+
 }  // namespace
 
 void MovedFiles::add(const std::string& path, const ObjectInfo& source) {
@@ -53,6 +63,8 @@ Result<MovedFiles::Report> MovedFiles::remove(const Location& source, const Filt
   });
   EntryWalk walk(source, {.filter = &filter, .stop = stop});
   Items items(paths_);
+  std::set<std::string, std::less<>> emptied;
+  for (const std::string& folder : folders_) add_folders_of(folder, emptied);
   std::optional<Entry> entry;
   for (;;) {
     ASSIGN_OR_RETURN(const PathSpool::Item* const item, items.front());
@@ -64,6 +76,7 @@ Result<MovedFiles::Report> MovedFiles::remove(const Location& source, const Filt
     if (!entry) break;  // the others are gone already
     if (entry->path == item->path) {
       if (is_version(item->version, entry->info)) {
+        add_folders_of(entry->path, emptied);
         removal.add(entry->path, entry->info.key, entry->info.size);
       } else {
         keep(Error(ErrorCode::kCorruption, source.child(item->path).url + ": changed after it was copied, and stays"));
@@ -72,8 +85,12 @@ Result<MovedFiles::Report> MovedFiles::remove(const Location& source, const Filt
     items.pop();
   }
   removal.flush();
-  // Folders that hold other files stay, and so does a source that was empty before.
-  if (report.files > 0) static_cast<void>(source.storage->remove_empty_folder(source.key));
+  // Folders that hold something else stay, and so does a source that was empty before.
+  for (auto folder = emptied.rbegin(); folder != emptied.rend(); ++folder) {
+    const std::string_view path = std::string_view(*folder).substr(0, folder->size() - 1);
+    static_cast<void>(source.storage->remove_folder(prefix_of(source).append(path)));
+  }
+  if (report.files > 0 || !folders_.empty()) static_cast<void>(source.storage->remove_folder(source.key));
   return report;
 }
 

@@ -25,8 +25,9 @@ CopyScheduler::Weight weight_of(const CopyRequest& request, int64_t memory_bytes
   const bool asks_target =
       may_be_it || (!cheap_target && (request.options.target || to.copies_from(*request.from.storage)));
   // Of an empty object, whether it has always been that.
-  const bool asks_source =
-      !cheap_source && (request.source.size == 0 || (request.options.posix && !request.source.posix));
+  const bool asks_properties = request.from.storage->capabilities().headers && to.capabilities().headers;
+  const bool asks_source = !cheap_source && (request.source.size == 0 || asks_properties ||
+                                             (request.options.posix && !request.source.posix));
   const bool is_light = is_small && !asks_target && !asks_source && !request.options.dry_run && !request.is_wanted;
   return is_light ? CopyScheduler::Weight::kLight : CopyScheduler::Weight::kHeavy;
 }

@@ -21,9 +21,10 @@ struct PendingAction {
   TransferReport moved;
   std::optional<RecordEntry> entry;  // for the record
   std::optional<Error> error;
-  bool is_durable = true;   // a power cut does not undo it
-  bool is_blocked = false;  // a folder is in its place, whose files are to be deleted first
-  bool is_done = false;     // the last to be set
+  bool is_durable = true;      // a power cut does not undo it
+  bool is_blocked = false;     // a folder is in its place, whose files are to be deleted first
+  bool is_new_folder = false;  // an empty one that was not at the target
+  bool is_done = false;        // the last to be set
 
   void fail_with(Error what, Progress* progress) {
     if (progress != nullptr && what.code() != ErrorCode::kCancelled) progress->add_failed();

@@ -32,10 +32,11 @@ void leave_alone(std::unique_ptr<Writer> writer) {
 
 }  // namespace
 
-ResumedWrite find_resumable(const CopyJob& job, const CopyPlan& plan, int64_t part_limit_bytes) {
+Result<ResumedWrite> find_resumable(const CopyJob& job, const CopyPlan& plan, int64_t part_limit_bytes) {
   ResumedWrite best;
   Storage& storage = *job.to.storage;
-  const auto uploads = storage.list_uploads(job.to.key);
+  auto uploads = storage.list_uploads(job.to.key);
+  if (!uploads && gave_no_answer(uploads.error())) return tl::unexpected<Error>(std::move(uploads).error());
   if (!uploads) {
     log(LogLevel::kInfo, "no earlier copy is resumed: {}", uploads.error().to_string());
     return best;

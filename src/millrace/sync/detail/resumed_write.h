@@ -22,7 +22,7 @@ struct ResumedWrite {
 
 // Leftovers of this key that belong to another copy go, where a lock proves that no process writes them; elsewhere they
 // stay. Parts of more than `part_limit_bytes` cannot be checked or resumed.
-ResumedWrite find_resumable(const CopyJob& job, const CopyPlan& plan, int64_t part_limit_bytes);
+[[nodiscard]] Result<ResumedWrite> find_resumable(const CopyJob& job, const CopyPlan& plan, int64_t part_limit_bytes);
 
 // Identifies this copy in notes.
 Hash128 identity_of(const CopyJob& job, const CopyPlan& plan, int64_t part_bytes);

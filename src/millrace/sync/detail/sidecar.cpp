@@ -31,10 +31,11 @@ Status check_not_emptied(Storage& storage, const ObjectInfo& object) {
               object.key, format_bytes(hashes->object_size), storage.name(), key);
 }
 
-std::optional<formats::BlockHashes> load_sidecar(Storage& storage, const ObjectInfo& object) {
+Result<std::optional<formats::BlockHashes>> load_sidecar(Storage& storage, const ObjectInfo& object) {
   if (object.version.empty()) return std::nullopt;
   const auto hashes = read_sidecar(storage, sidecar_key(object.key));
   if (!hashes) {
+    if (gave_no_answer(hashes.error())) return tl::unexpected(hashes.error());
     if (hashes.error().code() != ErrorCode::kNotFound) {
       log(LogLevel::kInfo, "block hashes are not used: {}", hashes.error().to_string());
     }

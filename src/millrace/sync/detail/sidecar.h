@@ -17,8 +17,8 @@ namespace millrace::sync {
 std::string sidecar_key(std::string_view key);
 
 // std::nullopt when there are none, they are damaged, or they are of another version or size: hashes that do not fit
-// are as good as none.
-std::optional<formats::BlockHashes> load_sidecar(Storage& storage, const ObjectInfo& object);
+// are as good as none. Errors: timeout.
+[[nodiscard]] Result<std::optional<formats::BlockHashes>> load_sidecar(Storage& storage, const ObjectInfo& object);
 
 // An empty object beside which block hashes of another size lie has lost its content. Errors: corruption, naming both
 // and the way out.

@@ -188,7 +188,10 @@ Status SyncRun::copy_postponed() {
     if (at == postponed_.size()) return std::nullopt;
     Action& action = postponed_[at++];
     // The copy tells what is left in its place.
-    if (!options_.dry_run) static_cast<void>(target_.storage->remove_empty_folder(prefix_of(target_) + action.path));
+    const bool is_folder = action.kind == Kind::kFolder;
+    if (!options_.dry_run && !is_folder) {
+      static_cast<void>(target_.storage->remove_empty_folder(prefix_of(target_) + action.path));
+    }
     return std::move(action);
   };
   return postponed_.empty() ? Status() : copy_each(next);
@@ -238,6 +241,11 @@ void SyncRun::finish(PendingAction& pending) {
   if (gone ? action.recorded.has_value() : pending.entry && pending.entry != action.recorded) record_.note_change();
   if (action.kind == Kind::kKeep || (action.kind == Kind::kDelete && !pending.error)) return;
   if (pending.error && pending.error->code() == ErrorCode::kCancelled) return;
+  if (action.kind == Kind::kFolder && !pending.error) {
+    if (pending.is_new_folder) ++report_.made_folders;
+    if (options_.remove_source) moved_.add_folder(action.path);
+    return;
+  }
   count(pending);
   const bool is_there = pending.result == SyncEvent::Kind::kCopied || pending.result == SyncEvent::Kind::kSkipped;
   if (is_there && options_.remove_source) moved_.add(action.path, action.source);

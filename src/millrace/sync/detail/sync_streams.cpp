@@ -22,8 +22,11 @@ const char* proof_of_equality(const Storage& from, const ObjectInfo& source, con
 
 SyncStreams::SyncStreams(const Location& from, const Location& to, const SyncOptions& options,
                          std::unique_ptr<RecordReader> reader, const std::stop_token& stop)
-    : source(from,
-             {.follow_links = options.follow_links, .filter = &options.filter, .stop = stop, .range = options.range}),
+    : source(from, {.follow_links = options.follow_links,
+                    .empty_folders = from.storage->capabilities().folders && to.storage->capabilities().folders,
+                    .filter = &options.filter,
+                    .stop = stop,
+                    .range = options.range}),
       target(to, {.filter = &options.filter, .stop = stop, .range = options.range}),
       record(std::move(reader)),
       plan([this] { return source.next(); }, [this] { return target.next(); },

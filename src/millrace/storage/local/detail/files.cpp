@@ -9,8 +9,6 @@
 namespace millrace::local {
 namespace {
 
-constexpr int64_t kNsPerSecond = 1'000'000'000;
-
 // The errors of a file system or mount without flock (NFS refuses exclusive locks on directories with EBADF).
 bool means_no_locks(int64_t result) {
   return result == -ENOSYS || result == -EOPNOTSUPP || result == -ENOLCK || result == -EINVAL || result == -EBADF;
@@ -135,37 +133,30 @@ Status check_is_file(const struct stat& info, const std::string& path) {
               S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket");
 }
 
-int64_t mtime_ns(const struct stat& info) {
-  return info.st_mtim.tv_sec * kNsPerSecond + info.st_mtim.tv_nsec;
-}
-
-int64_t ctime_ns(const struct stat& info) {
-  return info.st_ctim.tv_sec * kNsPerSecond + info.st_ctim.tv_nsec;
-}
-
 std::string version_of(const struct stat& info) {
-  return fmt::format("{:x}-{:x}-{:x}-{:x}", info.st_dev, info.st_ino, info.st_size, mtime_ns(info));
+  // Of a time that 64 bits of nanoseconds cannot hold, the text is that of its seconds, and of what is behind them.
+  const FileTime modified(info.st_mtim);
+  const bool fits = modified.ns_text() == std::to_string(modified.wrapped_ns());
+  const std::string time = fits ? fmt::format("{:x}", modified.wrapped_ns())
+                                : fmt::format("{:x}s{:x}", modified.seconds(), modified.nanoseconds());
+  return fmt::format("{:x}-{:x}-{:x}-{}", info.st_dev, info.st_ino, info.st_size, time);
 }
 
 ObjectInfo object_info(std::string key, const struct stat& info) {
   return {.key = std::move(key),
           .size = info.st_size,
           .version = version_of(info),
-          .modified = std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(mtime_ns(info))),
-          .changed = std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ctime_ns(info))),
+          .modified = FileTime(info.st_mtim),
+          .changed = FileTime(info.st_ctim),
           .mode = info.st_mode & 0777};
 }
 
 PosixAttributes posix_attributes(const struct stat& info) {
-  const auto time = [](const timespec& at) {
-    return std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(at.tv_sec * kNsPerSecond) +
-                                                           std::chrono::nanoseconds(at.tv_nsec));
-  };
   return {.mode = info.st_mode,
           .owner = info.st_uid,
           .group = info.st_gid,
-          .accessed = time(info.st_atim),
-          .modified = time(info.st_mtim)};
+          .accessed = FileTime(info.st_atim),
+          .modified = FileTime(info.st_mtim)};
 }
 
 Result<bool> try_lock(Syscalls& sys, const Fd& fd, const std::string& path, LockMode mode) {

@@ -136,8 +136,6 @@ void wait_in_calls(const Fd& fd, int flags);
 
 // Errors: invalid_argument when it is a directory or anything else that is not a file.
 [[nodiscard]] Status check_is_file(const struct stat& info, const std::string& path);
-int64_t mtime_ns(const struct stat& info);
-int64_t ctime_ns(const struct stat& info);
 std::string version_of(const struct stat& info);
 ObjectInfo object_info(std::string key, const struct stat& info);
 PosixAttributes posix_attributes(const struct stat& info);

@@ -163,7 +163,8 @@ std::string_view directory_part(std::string_view prefix) {
 
 bool ListWalk::continues(std::string_view prefix, const ListOptions& options) const {
   return prefix == prefix_ && key_of_token(options.page_token) == last_ && options.recursive == options_.recursive &&
-         options.follow_links == options_.follow_links && options.others == options_.others;
+         options.follow_links == options_.follow_links && options.others == options_.others &&
+         options.empty_folders == options_.empty_folders;
 }
 
 bool ListWalk::was_before(const std::string& key, bool descends) const {
@@ -188,6 +189,8 @@ Status ListWalk::enter(const Context& context, const std::string& dir) {
     show(dir, ObjectKind::kUnreadable);
   } else if (options_.others && path_.contains(*directory)) {
     show(dir, ObjectKind::kLink);
+  } else if (directory->entries.empty() && directory->inode != 0 && options_.empty_folders && !levels_.empty()) {
+    show(dir, ObjectKind::kFolder);
   } else if (path_.enter(*directory)) {
     levels_.push_back({dir, std::move(*directory), 0});
   }

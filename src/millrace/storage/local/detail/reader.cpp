@@ -171,7 +171,7 @@ std::unique_ptr<FileRange> LocalReader::file_range(int64_t offset, int64_t size)
 
 Status LocalReader::check_unchanged() const {
   ASSIGN_OR_RETURN(const auto now, stat_fd(*context_->sys, fd_, path_));
-  if (now.st_size == opened_.st_size && mtime_ns(now) == mtime_ns(opened_)) return {};
+  if (now.st_size == opened_.st_size && FileTime(now.st_mtim) == FileTime(opened_.st_mtim)) return {};
   return fail(ErrorCode::kCorruption, "read {}: changed while reading: version {} became {}", path_, version_,
               version_of(now));
 }

@@ -101,12 +101,8 @@ Status LocalWriter::set_attributes() {
       const int64_t changed = retry([&] { return sys().fchmod(fd_.get(), posix->mode & kept); });
       if (changed < 0) return sys_fail(changed, "change the mode of " + path_);
     }
-    const auto time = [](std::chrono::nanoseconds since) {
-      const auto seconds = std::chrono::floor<std::chrono::seconds>(since);
-      return timespec{seconds.count(), (since - seconds).count()};
-    };
-    times[0] = time(posix->accessed.time_since_epoch());
-    times[1] = time(posix->modified.time_since_epoch());
+    times[0] = posix->accessed.as_timespec();
+    times[1] = posix->modified.as_timespec();
   }
   const int64_t stamped = retry([&] { return sys().futimens(fd_.get(), times); });
   if (stamped < 0) return sys_fail(stamped, "commit " + path_);

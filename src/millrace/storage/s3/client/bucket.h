@@ -53,6 +53,8 @@ struct Bucket {
   [[nodiscard]] Result<Answer> fetch(Request asked, std::string_view what) const;
   // Errors: not_found.
   [[nodiscard]] Result<ObjectInfo> head(const std::string& key) const;
+  // As Storage::tags.
+  [[nodiscard]] Result<ObjectTags> tags(const std::string& key) const;
   // As Storage::checksum.
   [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) const;
 };

@@ -105,6 +105,32 @@ ErrorCode code_of(int status, std::string_view code) {
 
 }  // namespace
 
+std::string xml_escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) < ' ')
+          out += fmt::format("&#{};", static_cast<int>(c));
+        else
+          out += c;
+    }
+  }
+  return out;
+}
+
 std::string_view bare_etag(std::string_view etag) {
   if (etag.starts_with("W/")) etag.remove_prefix(2);
   if (etag.starts_with('"')) etag.remove_prefix(1);
@@ -227,6 +253,16 @@ Status parse_removed(std::string_view body) {
               error.child_value("Key"), code, error.child_value("Message"));
 }
 
+Result<ObjectTags> parse_tags(std::string_view body) {
+  pugi::xml_document document;
+  ASSIGN_OR_RETURN(const pugi::xml_node root, parse_root(body, "Tagging", document));
+  ObjectTags tags;
+  for (const pugi::xml_node& tag : root.child("TagSet").children("Tag")) {
+    tags[tag.child_value("Key")] = tag.child_value("Value");
+  }
+  return tags;
+}
+
 Result<ObjectInfo> parse_object(std::string key, const http::Response& response) {
   ObjectInfo object;
   object.key = std::move(key);
@@ -239,6 +275,7 @@ Result<ObjectInfo> parse_object(std::string key, const http::Response& response)
   for (const auto& [name, value] : response.headers) {
     if (name.starts_with(kMetadataPrefix)) object.metadata[name.substr(kMetadataPrefix.size())] = value;
   }
+  for (const ObjectHeaderField& field : kObjectHeaderFields) object.headers.*field.value = response.header(field.name);
   object.posix = take_posix(object.metadata);
   return object;
 }

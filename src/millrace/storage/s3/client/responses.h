@@ -45,16 +45,21 @@ struct PartPage {
 [[nodiscard]] Result<std::string> parse_upload_id(std::string_view body);
 // The ETag of CompleteMultipartUpload, CopyObject and UploadPartCopy; "" where the server omits it.
 [[nodiscard]] Result<std::string> parse_etag(std::string_view body);
+// Of GetObjectTagging.
+[[nodiscard]] Result<ObjectTags> parse_tags(std::string_view body);
 // The first key that DeleteObjects could not remove.
 [[nodiscard]] Status parse_removed(std::string_view body);
 
-// Size, version, time, metadata from the headers of GET or HEAD.
+// Size, version, time, metadata and headers from the headers of GET or HEAD.
 [[nodiscard]] Result<ObjectInfo> parse_object(std::string key, const http::Response& response);
 
 // With this request header set to ENABLED, S3 answers with the checksum that it keeps of the whole object.
 inline constexpr const char* kChecksumMode = "x-amz-checksum-mode";
 // nullopt when there is no checksum that we compute, or it is a checksum of the parts' checksums.
 std::optional<ContentChecksum> checksum_of(const http::Response& response);
+
+// For the text of an element in a request.
+std::string xml_escaped(std::string_view text);
 
 // Removes the quotes, and the W/ of a weak ETag.
 std::string_view bare_etag(std::string_view etag);

@@ -68,6 +68,8 @@ class Service : public std::enable_shared_from_this<Service> {
   // How many requests are missing until `wanted` are under way; 0 when requests are scarce, because the user limits
   // them or the server is overloaded.
   int missing_requests(int wanted) const;
+  // No request has had an answer for as long as one was tried, nor since: further requests are tried once.
+  bool is_away() const { return gave_up_.load() > answered_.load(); }
   // "https://bucket.s3.eu-central-1.amazonaws.com", for messages about the set-up.
   std::string bucket_url(const std::string& bucket) const;
 
@@ -77,8 +79,6 @@ class Service : public std::enable_shared_from_this<Service> {
   explicit Service(S3Options options);
 
   bool is_held_back() const;  // the server said "slow down" lately
-  // No request has had an answer for as long as one was tried, nor since: further requests are tried once.
-  bool is_away() const { return gave_up_.load() > answered_.load(); }
   void launch(const std::shared_ptr<Call>& call);
   void send(const std::shared_ptr<Call>& call);
   static void log_try(const Call& call, const Result<http::Response>& result);

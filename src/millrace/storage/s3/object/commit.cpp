@@ -54,6 +54,7 @@ Result<ObjectInfo> S3Writer::commit(Durability /*durability*/) {
       copy = whole_copy_.has_value();
     }
     if (copy) return copy_whole();
+    if (options_.keeps_source) return fail(ErrorCode::kInvalidArgument, "commit {}: it is no copy of an object", url_);
     // An upload that never began has none of its parts; the object would be empty.
     if (whole && lost_parts_) return fail(ErrorCode::kInvalidArgument, "commit {}: its parts were not written", url_);
     return whole ? put_whole() : complete();
@@ -125,6 +126,7 @@ Result<ObjectInfo> S3Writer::put_whole() {
     ASSIGN_OR_RETURN(const Answer answer, put());
     if (is_success(answer.response)) {
       RETURN_IF_ERROR(proof.check(*bucket_, answer.response, what));
+      RETURN_IF_ERROR(ensure_tags());
       return written(answer, std::string(bare_etag(answer.response.header("etag"))), std::ssize(*content));
     }
     const bool lost =
@@ -190,6 +192,7 @@ Result<ObjectInfo> S3Writer::complete() {
   if (is_success(answer.response)) {
     ASSIGN_OR_RETURN(etag, with_context(parse_etag(answer.response.body), what));
     RETURN_IF_ERROR(check_whole(answer.response, etag, multipart_etag(etags), size));
+    RETURN_IF_ERROR(ensure_tags());
   } else if (answer.response.status == 404 && answer.tries > 1) {
     // An earlier try may have completed the upload, its answer lost. Then the object consists of our parts.
     etag = multipart_etag(etags);
@@ -222,6 +225,7 @@ Result<ObjectInfo> S3Writer::written(const Answer& answer, std::string etag, int
   object.version = std::move(etag);
   object.modified = http::parse_time(answer.response.header("date"));
   object.metadata = options_.metadata;
+  object.headers = options_.headers;
   object.posix = options_.posix;
   return object;
 }

@@ -5,6 +5,7 @@
 
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/s3/auth/sigv4.h"
+#include "millrace/storage/s3/client/digest.h"
 #include "millrace/storage/s3/client/responses.h"
 #include "millrace/storage/s3/object/writer.h"
 
@@ -98,6 +99,22 @@ Status S3Writer::copy_part(const CopySource& source, int64_t offset) {
   return {};
 }
 
+// Some servers (radosgw 16) drop the tags that a copy or an upload is begun with.
+Status S3Writer::ensure_tags() const {
+  if (options_.tags.empty() || options_.keeps_source) return {};
+  if (const auto there = bucket_->tags(key_); there && *there == options_.tags) return {};
+  std::string body = "<Tagging><TagSet>";
+  for (const auto& [name, value] : options_.tags) {
+    body += "<Tag><Key>" + xml_escaped(name) + "</Key><Value>" + xml_escaped(value) + "</Value></Tag>";
+  }
+  body += "</TagSet></Tagging>";
+  Request request = bucket_->request(http::Method::kPut, key_, {{"tagging", ""}});
+  request.body = as_bytes(body);
+  request.headers.emplace_back("content-md5", base64_md5(request.body));
+  request.headers.emplace_back("content-type", "application/xml");
+  return bucket_->fetch(std::move(request), "write the tags of " + url_).map([](const Answer&) {});
+}
+
 Result<ObjectInfo> S3Writer::copy_whole() {
   std::optional<CopySource> source;
   {
@@ -107,13 +124,16 @@ Result<ObjectInfo> S3Writer::copy_whole() {
   RETURN_IF_ERROR(check_condition());
   Request request = bucket_->request(http::Method::kPut, key_);
   request.headers = copy_headers(*source->reader);
-  request.headers.emplace_back("x-amz-metadata-directive", "REPLACE");
-  request.headers.insert(request.headers.end(), metadata_.begin(), metadata_.end());
+  const bool keeps = options_.keeps_source;
+  request.headers.emplace_back("x-amz-metadata-directive", keeps ? "COPY" : "REPLACE");
+  request.headers.emplace_back("x-amz-tagging-directive", keeps ? "COPY" : "REPLACE");
+  if (!keeps) request.headers.insert(request.headers.end(), metadata_.begin(), metadata_.end());
   request.may_fail_late = true;
   const std::string what = fmt::format("copy {} to {}", source->reader->name(), url_);
   ASSIGN_OR_RETURN(const Answer answer, with_context(bucket_->service->fetch(std::move(request)), what));
   if (!is_success(answer.response)) return tl::unexpected(copy_error(answer.response, *source->reader, what));
   ASSIGN_OR_RETURN(std::string etag, with_context(parse_etag(answer.response.body), what));
+  RETURN_IF_ERROR(ensure_tags());
   return written(answer, std::move(etag), source->size);
 }
 

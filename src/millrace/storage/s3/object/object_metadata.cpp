@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <charconv>
 
+#include "millrace/storage/s3/auth/sigv4.h"
+
 namespace millrace::s3 {
 namespace {
 
+constexpr size_t kMostTags = 10;     // S3's limit
 constexpr size_t kMostBytes = 2048;  // S3's limit, names and values together
 constexpr std::string_view kMode = "file-permissions", kOwner = "file-owner", kGroup = "file-group",
                            kAccessed = "file-atime", kModified = "file-mtime";
@@ -21,10 +24,8 @@ bool is_name(std::string_view text) {
   });
 }
 
-using Time = std::chrono::sys_time<std::chrono::nanoseconds>;
-
-std::string time_text(Time time) {
-  return std::to_string(time.time_since_epoch().count()) + "ns";
+std::string time_text(const FileTime& time) {
+  return time.ns_text() + "ns";
 }
 
 template <class Int>
@@ -34,9 +35,10 @@ Int number_of(std::string_view text, int base = 10) {
   return value;
 }
 
-Time time_of(std::string_view text) {
-  const auto count = number_of<int64_t>(text);
-  return text.ends_with("ns") ? Time(std::chrono::nanoseconds(count)) : Time(std::chrono::milliseconds(count));
+FileTime time_of(std::string_view text) {
+  constexpr std::string_view kUnit = "ns";
+  if (text.ends_with(kUnit)) return FileTime::of_ns_text(text.substr(0, text.size() - kUnit.size()));
+  return std::chrono::sys_time<std::chrono::milliseconds>(std::chrono::milliseconds(number_of<int64_t>(text)));
 }
 
 }  // namespace
@@ -65,6 +67,21 @@ Result<std::vector<std::pair<std::string, std::string>>> metadata_headers(const 
   if (bytes > kMostBytes) {
     return fail(ErrorCode::kInvalidArgument, "{} bytes of metadata, more than the {} that S3 takes", bytes, kMostBytes);
   }
+  for (const ObjectHeaderField& field : kObjectHeaderFields) {
+    const std::string& value = options.headers.*field.value;
+    if (!is_visible_ascii(value)) {
+      return fail(ErrorCode::kInvalidArgument, "{} is not ASCII that a header can hold", field.name);
+    }
+    if (!value.empty()) headers.emplace_back(field.name, value);
+  }
+  if (options.tags.size() > kMostTags) {
+    return fail(ErrorCode::kInvalidArgument, "{} tags, more than the {} that S3 takes", options.tags.size(), kMostTags);
+  }
+  std::string tags;
+  for (const auto& [name, value] : options.tags) {
+    tags += fmt::format("{}{}={}", tags.empty() ? "" : "&", uri_encode(name, false), uri_encode(value, false));
+  }
+  if (!tags.empty()) headers.emplace_back("x-amz-tagging", std::move(tags));
   return headers;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// User metadata of an object, and the part that FSx for Lustre reads and writes (file-permissions: st_mode in octal;
-// file-owner, file-group: numbers; file-atime, file-mtime: "1700000000000000000ns", without the unit milliseconds).
-// Functions are thread-safe.
+// User metadata of an object, its headers and tags, and the part that FSx for Lustre reads and writes
+// (file-permissions: st_mode in octal; file-owner, file-group: numbers; file-atime, file-mtime:
+// "1700000000000000000ns", without the unit milliseconds). Functions are thread-safe.
 
 #include <map>
 #include <optional>
@@ -18,7 +18,8 @@ namespace millrace::s3 {
 
 inline constexpr std::string_view kMetadataPrefix = "x-amz-meta-";
 
-// The headers for a write. Errors: invalid_argument (more than 2 KiB, or text that no header can hold).
+// The headers for a write, tags included. Errors: invalid_argument (more than 2 KiB of metadata, more than 10 tags, or
+// text that no header can hold).
 [[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> metadata_headers(const WriteOptions& options);
 
 // Moves the attributes out of `metadata`; nullopt, and `metadata` unchanged, without file-permissions.

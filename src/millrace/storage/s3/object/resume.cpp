@@ -10,7 +10,7 @@ namespace millrace::s3 {
 namespace {
 
 // How long a writer that is dropped waits for the server to abort its upload: long enough for a server that is busy,
-// short enough for one that is gone. After a stop a person waits.
+// short enough for one that is gone. After a stop a person waits, and one that gave no answer so far gives none now.
 constexpr std::chrono::milliseconds kAbortPatience(10'000), kStoppedAbortPatience(500);
 
 }  // namespace
@@ -35,7 +35,8 @@ void S3Writer::drop() {
   }
   if (id.empty()) return;
   Request request = bucket_->request(http::Method::kDelete, key_, {{"uploadId", id}});
-  request.deadline = Clock::now() + (bucket_->stop.stop_requested() ? kStoppedAbortPatience : kAbortPatience);
+  const bool is_hopeless = bucket_->stop.stop_requested() || bucket_->service->is_away();
+  request.deadline = Clock::now() + (is_hopeless ? kStoppedAbortPatience : kAbortPatience);
   request.stop = {};
   const auto answer = bucket_->fetch(std::move(request), "abort");
   if (!answer && answer.error().code() != ErrorCode::kNotFound) {

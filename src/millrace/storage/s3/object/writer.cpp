@@ -120,6 +120,9 @@ void S3Writer::begin_and_send(const std::vector<SubmittedPart>& parts) {
 Status S3Writer::begin_upload() {
   MutexLock lock(upload_mutex_);
   if (!upload_id_.empty()) return {};
+  if (options_.keeps_source) {
+    return fail(ErrorCode::kInvalidArgument, "write {}: it was to be a copy of one whole object", url_);
+  }
   Request request = bucket_->request(http::Method::kPost, key_, {{"uploads", ""}});
   request.headers = metadata_;
   if (bucket_->checksums) request.headers.emplace_back("x-amz-checksum-algorithm", "CRC32C");

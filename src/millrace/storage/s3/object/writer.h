@@ -118,6 +118,7 @@ class S3Writer final : public Writer {
   Request whole_request(const Gathered& content, const PutProof& proof) const;
   [[nodiscard]] Result<ObjectInfo> put_whole();
   [[nodiscard]] Result<ObjectInfo> copy_whole();
+  [[nodiscard]] Status ensure_tags() const;
   [[nodiscard]] Result<ObjectInfo> complete();
   [[nodiscard]] Status check_whole(const http::Response& response, std::string_view etag, const std::string& expected,
                                    int64_t size) const;
