@@ -9,6 +9,7 @@
 #include "millrace/bench/data_bench.h"
 #include "millrace/cli/command.h"
 #include "millrace/loader/batch.h"
+#include "millrace/prepare/tokenizer_file.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::cli {
@@ -81,13 +82,12 @@ Status run_bench_loader(const BenchLoaderArgs& args, Context& context) {
 }
 
 Status run_bench_tokenizer(const BenchTokenizerArgs& args, Context& context) {
-  constexpr int64_t kMostJson = int64_t{1} << 30, kMostText = 64 << 20;
+  constexpr int64_t kMostText = 64 << 20;
   const StopScope scope(context.stop);
   bench::TokenizerBenchConfig config;
   config.seconds = seconds_of(args.seconds);
   config.name = args.url;
-  ASSIGN_OR_RETURN(const Location at, open_url(args.url));
-  ASSIGN_OR_RETURN(config.json, read_object(*at.storage, at.key, kMostJson));
+  ASSIGN_OR_RETURN(config.json, prepare::read_tokenizer(args.url));
   for (const std::string& input : args.inputs) {
     ASSIGN_OR_RETURN(const Location place, open_url(input));
     ASSIGN_OR_RETURN(const std::string text, read_object(*place.storage, place.key, kMostText));
@@ -161,7 +161,9 @@ void add_bench_tokenizer(Verbs& verbs, CLI::App& group) {
        "millrace bench tokenizer s3://bucket/tokenizer.json text.txt --seconds 2s --json"},
       [args](Context& context) { return run_bench_tokenizer(*args, context); },
       [args] { static_cast<void>(seconds_of(args->seconds)); });
-  app.add_option("TOKENIZER", args->url, "The tokenizer.json: a path or a URL")->required()->option_text(" ");
+  app.add_option("TOKENIZER", args->url, "The tokenizer.json or tiktoken.model: a path or a URL")
+      ->required()
+      ->option_text(" ");
   app.add_option("INPUT", args->inputs, "Plain text, at most 64 MiB each")->required()->option_text(" ");
   app.add_option("--threads", args->threads, "Threads of the second line (default: the processors of this process)")
       ->check(CLI::Range(0, 1024))
