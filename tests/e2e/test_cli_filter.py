@@ -107,6 +107,8 @@ def test_what_would_go_wrong_is_printed_and_the_job_submitted(user: Submitter):
     assert f"mkdir -p {user.folder}/none" in done.stderr and "fine:" not in done.stderr
     # An option of the command line holds, also one whose value is a word of its own.
     assert user.sbatch("-o", "/dev/null", bad).stderr == ""
+    asked = user.sbatch("-p", "nowhere", "-o", "/dev/null", bad)
+    assert asked.returncode != 0 and "there is no partition nowhere" in asked.stderr
 
 
 def test_an_administrator_may_refuse(user: Submitter):

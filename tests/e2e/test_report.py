@@ -66,6 +66,24 @@ def test_bench(millrace: Millrace, browser: Browser, tmp_path: Path, page: Path)
     assert re.search(r"read random 4 KiB\s+1\s+32\s+4\.1 kB\s+[\d,]+ reads/s", text), text
 
 
+def test_benches_of_data_of_yours(
+    millrace: Millrace, browser: Browser, shards: Path, raw: Path, tokenizer: Path, tmp_path: Path, page: Path
+):
+    sizes = ["--seq-len", 16, "--batch-size", 2, "--seconds", "100ms"]
+    millrace("bench", "loader", shards, *sizes, "--train", 1000, "--html", page)
+    text = check(browser, page, 3)
+    assert "Training at 1,000 tokens/s would wait" in text and "Where its threads were" in text
+    (tmp_path / "near").mkdir()
+    (tmp_path / "far").mkdir()
+    folders = [tmp_path / "far", "--tier", tmp_path / "near"]
+    millrace("bench", "checkpoint", *folders, "--size", "4MB", "--rounds", 1, "--interval", "600s", "--html", page)
+    text = check(browser, page, 1)
+    assert "Training that saves every 600 s would stand" in text and f"durable in {tmp_path}/near" in text
+    millrace("bench", "tokenizer", tokenizer, raw / "a.txt", "--seconds", "100ms", "--threads", 2, "--html", page)
+    text = check(browser, page, 1)
+    assert "Text a second" in text and re.search(r"^2\s+[\d.]+ [kMG]B/s\s+[\d,.]+ tokens/s", text, re.MULTILINE), text
+
+
 # The title of each section with a plot, and the range of the plot's x axis.
 RANGES = """
 return [...document.querySelectorAll('section')].filter(each => each.querySelector('.js-plotly-plot')).map(each =>

@@ -108,6 +108,40 @@ def wait_for_record(folder: Path) -> bool:
     return True
 
 
+# Ranks that take their steps together, as in data-parallel training; the storage of rank 1 is slow.
+TOGETHER = """
+import multiprocessing, os, sys, time
+
+def train(rank, together, shards, slow):
+    os.environ["RANK"] = str(rank)
+    if rank == 1:
+        os.environ["AWS_ENDPOINT_URL"] = slow
+    import millrace as mr
+    with mr.Loader(shards.split(","), batch_size=64, seq_len=64, num_threads=1) as loader:
+        for step, batch in enumerate(loader):
+            together.wait()
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    together = context.Barrier(3)
+    ranks = [context.Process(target=train, args=(rank, together, *sys.argv[1:])) for rank in range(3)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+"""
+
+
+def test_the_rank_whose_storage_is_slow_sets_the_pace(s3, bucket, dataset, slow_line: Line, tmp_path: Path):
+    slow_down(slow_line, 0.3, upward=False)
+    shards = uploaded(s3, bucket, dataset)
+    with running(TOGETHER, tmp_path, shards, slow_line.endpoint, **s3.env) as parent:
+        found = until_found("DR22", tmp_path / "run", "--pid", parent.pid)
+    assert found["evidence"][0].startswith("rank 1, process "), found
+    assert " it waited for data in " in found["evidence"][0] and "(median of 2)" in found["evidence"][0]
+    assert "compare its node's mount" in found["advice"]
+
+
 # The clock of this record is two minutes late, so that the test need not wait for as long.
 STANDING = """
 import sys, threading, time
