@@ -363,6 +363,20 @@ Status check_torchrun_command(const std::string& first) {
   return {};
 }
 
+Status check_torchrun_options(const JobSpec& spec) {
+  const char* given = !spec.numa_binding.empty()        ? "--numa-binding"
+                      : !spec.event_log_handler.empty() ? "--event-log-handler"
+                      : spec.virtual_local_rank         ? "--virtual-local-rank"
+                                                        : nullptr;
+  if (given == nullptr) return {};
+  if (spec.kind != JobKind::kTrain || !spec.torchrun)
+    return fail(ErrorCode::kInvalidArgument, "{}: an option of torchrun, which starts the processes of train only",
+                given);
+  if (!spec.numa_binding.empty() && spec.gpus_per_node == 0)
+    return fail(ErrorCode::kInvalidArgument, "--numa-binding: processes are bound to the CPUs near their GPUs");
+  return {};
+}
+
 Status check_groot(const JobSpec& spec) {
   if (spec.nodes > 1)
     return fail(ErrorCode::kInvalidArgument, "--nodes: the fine-tuning script of GR00T runs on one node");
@@ -386,6 +400,7 @@ Status check_spec(const JobSpec& spec) {
   RETURN_IF_ERROR(need(spec.log_dir.starts_with('/'), "--log-dir", "the whole path of a folder that every node sees"));
   if (spec.kind == JobKind::kTrain) RETURN_IF_ERROR(need(!spec.command.empty(), "COMMAND", "what to run, behind --"));
   if (spec.kind == JobKind::kTrain && spec.torchrun) RETURN_IF_ERROR(check_torchrun_command(spec.command[0]));
+  RETURN_IF_ERROR(check_torchrun_options(spec));
   if (spec.kind == JobKind::kGroot) RETURN_IF_ERROR(check_groot(spec));
   if (spec.max_restarts > 0 && spec.signal_s == 0)
     return fail(ErrorCode::kInvalidArgument, "--max-restarts: a job without --signal is not requeued");
@@ -403,7 +418,7 @@ Status check_spec(const JobSpec& spec) {
     return fail(ErrorCode::kInvalidArgument, "--time: '{}' is not a time limit; write minutes, HH:MM:SS or D-HH:MM:SS",
                 spec.time);
   for (const std::string& each :
-       {job_name(spec), spec.partition, spec.account, spec.log_dir, spec.image, spec.output}) {
+       {job_name(spec), spec.partition, spec.account, spec.log_dir, spec.image, spec.output, spec.event_log_handler}) {
     if (each.find_first_of("\n\r") != std::string::npos)
       return fail(ErrorCode::kInvalidArgument, "a line's end in '{}'", each);
   }

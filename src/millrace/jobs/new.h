@@ -38,6 +38,10 @@ struct JobSpec {
   bool exclusive = true;    // whole nodes with all memory
   std::string mem_per_gpu;  // where nodes are shared; empty: the partition's default
   bool torchrun = true;     // else one task a GPU
+  // Options of torchrun that not every version has; empty and false: not passed on.
+  std::string numa_binding;       // "node", "socket", "exclusive", "core-complex"
+  std::string event_log_handler;  // a registered handler
+  bool virtual_local_rank = false;
   bool efa = false;
   bool wait_all_nodes = false;  // for nodes that boot for the job
   int64_t monitor_s = 60;       // between two samples of the GPUs of each node; 0: no monitor

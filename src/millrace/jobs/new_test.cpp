@@ -207,6 +207,24 @@ TEST(JobNew, CheckpointsAreFollowedAndTheDatasetChecked) {
   EXPECT_THAT(*write_job(spec), Not(HasSubstr("lerobot validate")));
 }
 
+TEST(JobNew, OptionsOfTorchrunArePassedOn) {
+  JobSpec spec = spec_of(JobKind::kTrain);
+  EXPECT_THAT(*write_job(spec), AllOf(Not(HasSubstr("numa")), Not(HasSubstr("event-log")), Not(HasSubstr("virtual"))));
+  spec.numa_binding = "node";
+  spec.event_log_handler = "my handler";
+  spec.virtual_local_rank = true;
+  const std::string text = *write_job(spec);
+  EXPECT_THAT(text, HasSubstr("    --numa-binding=node --event-log-handler='my handler' --virtual-local-rank \\\n"));
+  EXPECT_LT(text.find("--virtual-local-rank"), text.find("--no-python bash -c 'run_rank"));  // not the program's
+  spec.signal_s = 0;
+  EXPECT_THAT(*write_job(spec), HasSubstr(" --virtual-local-rank \\\n    train.py"));
+  spec.gpus_per_node = 0;
+  EXPECT_THAT(write_job(spec).error().to_string(), HasSubstr("--numa-binding: processes are bound"));
+  spec.numa_binding = "";
+  spec.torchrun = false;
+  EXPECT_THAT(write_job(spec).error().to_string(), HasSubstr("--event-log-handler: an option of torchrun"));
+}
+
 // A container sees the folder in which the ranks leave their status.
 TEST(JobNew, ContainersSeeTheLogFolder) {
   JobSpec spec = spec_of(JobKind::kTrain);

@@ -124,11 +124,24 @@ int64_t ranks_of(const Preflight& check) {
   return std::max<int64_t>(1, demand.nodes * std::max<int64_t>(1, demand.gpus));
 }
 
-// The known size, else the largest that is there, else what it is at least; 0: not known.
-int64_t size_of_checkpoint(const Preflight& check, const Found& found) {
-  if (check.request.checkpoint_bytes > 0) return check.request.checkpoint_bytes;
-  if (found.largest_bytes > 0) return found.largest_bytes;
-  return tunes_groot(check) ? kGrootBytes : 0;
+struct CheckpointSize {
+  int64_t bytes = 0;     // 0: not known
+  std::string basis;     // where it comes from, unless somebody gave it
+  bool certain = false;  // false: it may be less
+};
+
+// The given size, else of the largest that is there, else what the planner says, else what it is at least.
+CheckpointSize size_of_checkpoint(const Preflight& check, const Found& found) {
+  if (check.request.checkpoint_bytes > 0) return {check.request.checkpoint_bytes, "", true};
+  if (found.largest_bytes > 0) return {found.largest_bytes, "", true};
+  const bool groot = tunes_groot(check);  // its script trains parts of the model, and does not tell which
+  if (groot && check.request.parameters <= 0) {
+    return {kGrootBytes,
+            "the model of GR00T; with its optimizer's state 8 bytes more for each trained parameter: --checkpoint-size",
+            true};
+  }
+  if (const auto planned = planned_checkpoint(check)) return {planned->bytes, planned->basis, planned->given};
+  return {};
 }
 
 Result<CheckpointRoom> room_in(const std::string& folder) {
@@ -150,7 +163,8 @@ void check_checkpoints_in(Preflight& check, const std::string& folder, Place pla
   const auto room = room_in(there);
   if (!room) return check.unknown("checkpoints", fmt::format("{}: {}", folder, room.error().to_string()));
   const Found found = find_checkpoints(folder);
-  CheckpointNeed need{.bytes = size_of_checkpoint(check, found),
+  const CheckpointSize size = size_of_checkpoint(check, found);
+  CheckpointNeed need{.bytes = size.bytes,
                       .files = std::max(found.largest_files, ranks_of(check) + 2),
                       .keep_last = kept_checkpoints(check),
                       .there = found.count};
@@ -158,18 +172,18 @@ void check_checkpoints_in(Preflight& check, const std::string& folder, Place pla
   const std::string free =
       fmt::format("{}: {}{} free ({})", folder, format_bytes(room->free_bytes), files, room->limit);
   if (const std::string missing = missing_room(*room, need); !missing.empty()) {
-    return check.problem("JC07", place, fmt::format("{}: {}", folder, missing));
+    const std::string basis = size.basis.empty() ? "" : fmt::format(" ({})", size.basis);
+    // What the planner takes from a model's name is more than a training of a part of it saves.
+    const auto severity = size.certain ? std::optional<Severity>() : std::optional(Severity::kWarning);
+    return check.problem("JC07", place, fmt::format("{}: {}{}", folder, missing, basis), {}, severity);
   }
   if (need.bytes == 0) {
-    return check.unknown("checkpoints", free + "; the size of a checkpoint is not known (--checkpoint-size)");
+    return check.unknown("checkpoints",
+                         free + "; the size of a checkpoint is not known (--checkpoint-size or --parameters)");
   }
-  const bool at_least = check.request.checkpoint_bytes == 0 && found.largest_bytes == 0;
   check.fine("checkpoints",
              fmt::format("{}; {} of {}{} are kept, and one more while it is written", free, need.keep_last,
-                         format_bytes(need.bytes),
-                         at_least ? " (the model of GR00T; with its optimizer's state 8 bytes more for each trained "
-                                    "parameter: --checkpoint-size)"
-                                  : ""));
+                         format_bytes(need.bytes), size.basis.empty() ? "" : fmt::format(" ({})", size.basis)));
 }
 
 // --- mounts
