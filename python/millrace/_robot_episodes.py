@@ -57,6 +57,8 @@ class Dataset(Frames):
         if skip_first < 0 or skip_last < 0:
             raise ValueError("skip_first and skip_last: from 0")
         self._set = _core.Episodes(os.fspath(path))
+        packed = os.path.join(self._set.path, "episodes.mrpack")
+        self._is_packed = self._set.path.endswith(".mrpack") or os.path.exists(packed)
         names = self._set.columns
         wanted = {"numbers": names} if columns is None else columns
         self._features = {feature: self._places(feature, given, names) for feature, given in wanted.items()}
@@ -139,12 +141,9 @@ class Dataset(Frames):
         return self._set.path, "\n".join([*self._set.columns, *(names[episode] for episode in self._episodes)])
 
     def _rows(self, episode: int, first: int, count: int) -> Any:
-        if self._is_packed():
+        if self._is_packed:
             return self._set.window(episode, first, count)
         return self._episode(episode).numbers[first : first + count]
-
-    def _is_packed(self) -> bool:
-        return self._set.path.endswith(".mrpack") or os.path.exists(os.path.join(self._set.path, "episodes.mrpack"))
 
     def _episode(self, number: int) -> _core.Episode:
         """Mapped once, as long as it is among those used last."""

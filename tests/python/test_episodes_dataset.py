@@ -114,6 +114,19 @@ def test_in_other_processes(root, method):
     process.join(60)
 
 
+def test_the_form_is_looked_up_once(root, truth, monkeypatch):
+    """Not once for each window."""
+    frames = mr.episodes.Dataset(root, texts=[])
+
+    def exists(path):
+        raise AssertionError(f"a window asks for {path}")
+
+    monkeypatch.setattr("os.path.exists", exists)
+    wanted = np.concatenate([values(episode, NAMES) for episode in truth])
+    assert np.array_equal(frames.batch(range(len(frames)))["numbers"], wanted)
+    assert np.array_equal(pickle.loads(pickle.dumps(frames)).batch([9])["numbers"], wanted[9:10])
+
+
 def test_wrong_arguments(root):
     dataset = mr.episodes.Dataset
     with pytest.raises(ValueError, match="no column x; it has q0"):
