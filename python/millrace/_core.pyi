@@ -14,6 +14,7 @@ from millrace.results import (
     DownloadResult,
     EpisodesResult,
     FinishResult,
+    LeRobotDiffResult,
     LinkReleaseResult,
     LinkRestoreResult,
     LinkStatusResult,
@@ -683,6 +684,15 @@ class Episodes:
     def lengths(self) -> numpy.typing.NDArray[numpy.int64]:
         """int64 [len(self)]: rows of each episode. Opens every NPZ file."""
 
+    def read_lengths(self, progress: Callable[[int, int], object] | None) -> numpy.typing.NDArray[numpy.int64]:
+        """
+        `lengths`; `progress(opened, all)` is called while files are opened, and what it raises ends that.
+        """
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether one packed file holds all episodes."""
+
     @property
     def numbers(self) -> numpy.typing.NDArray[numpy.floating]:
         """
@@ -884,6 +894,18 @@ def lerobot_delete(source: str | os.PathLike[str], target: str | os.PathLike[str
     Returns, raises: as convert.
     """
 
+def lerobot_diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, frames: bool = False) -> LeRobotDiffResult:
+    """
+    Says what differs between two datasets of any versions; the same as `millrace lerobot diff --json`.
+
+    Args:
+        a, b: the datasets' folders, paths or URLs.
+        frames: also compare decoded frames of videos; of files with equal bytes none is decoded.
+    Returns: a dict: a, b (url, version, episodes, frames), differences (their number), info, tasks, episodes,
+        features (rows, differ, first_episode, first_row, largest), stats, cameras, not_compared.
+    Raises: FileNotFoundError, millrace.CorruptionError, NotImplementedError (a library is missing).
+    """
+
 def lerobot_download(name: str, *, out: str | os.PathLike[str] = '', revision: str = '', include: Sequence[str] = [], exclude: Sequence[str] = [], replace: bool = False, dry_run: bool = False, memory_bytes: int = 41943040) -> DownloadResult:
     """
     Gets a dataset from the Hugging Face Hub, checked and pinned to one commit; the same as
@@ -906,7 +928,7 @@ class LeRobotFeed:
     Rows of a robot dataset; millrace.lerobot.Dataset is the way to use it. Thread-safe.
     """
 
-    def __init__(self, url: str | os.PathLike[str], *, episodes: Sequence[int] | None = None, cameras: Sequence[str] | None = None, delta_timestamps: Mapping[str, Sequence[float]] = {}, delta_rows: Mapping[str, Sequence[int]] = {}, tolerance_s: float = 0.0001, skip_first: int = 0, skip_last: int = 0, float_pictures: bool = False, channels_last: bool = False, size: tuple[int, int] = (0, 0), fit: str = 'crop', cache: str = '', cache_bytes: str = '0', threads: int = 0, most_decoders: int = 32, row_bytes: int = 1073741824) -> None: ...
+    def __init__(self, url: str | os.PathLike[str], *, episodes: Sequence[int] | None = None, cameras: Sequence[str] | None = None, delta_timestamps: Mapping[str, Sequence[float]] = {}, delta_rows: Mapping[str, Sequence[int]] = {}, tolerance_s: float = 0.0001, skip_first: int = 0, skip_last: int = 0, float_pictures: bool = False, float_table_pictures: bool = False, channels_last: bool = False, size: tuple[int, int] = (0, 0), fit: str = 'crop', cache: str = '', cache_bytes: str = '0', threads: int = 0, most_decoders: int = 32, decoder_bytes: int = 1073741824, row_bytes: int = 1073741824) -> None: ...
 
     def __len__(self) -> int: ...
 

@@ -213,15 +213,28 @@ def test_room_for_checkpoints_by_the_plan(jobs: Millrace, tmp_path: Path):
 
 
 def test_room_for_checkpoints_of_groot(jobs: Millrace, tmp_path: Path):
-    """What a checkpoint takes at least is known before there is one; its script keeps five."""
+    """About what a checkpoint takes is known before there is one: 6 GB, and 8 bytes for each trained parameter."""
     command = "python3 gr00t/experiment/launch_finetune.py --output-dir out"
     path = script(tmp_path, f"srun {command}", "--time=5", "--output=/dev/null")
     # The size is known; whether it fits depends on the machine's disk.
     found = Checked(jobs("job", "check", path, "--json", "--fail-on=never").objects())
     if "JC07" in found.found:
-        assert "6 checkpoints of 6.00 GB are still to come" in found.found["JC07"]["message"]
+        assert "6 checkpoints of 14.0 GB are still to come" in found.found["JC07"]["message"]
     else:
-        assert "5 of 6.00 GB (the model of GR00T; " in found.evidence("checkpoints")
+        told = found.evidence("checkpoints")
+        assert "5 of 14.0 GB (about 6.00 GB for the model of GR00T and 8.00 GB for the optimizer's state" in told
+    sizes = {
+        "launch_finetune.py --save-only-model": (6, "6.00 GB"),
+        "launch_finetune.py --tune-llm": (6, "30.0 GB"),
+        "launch_finetune.py --tune_visual --no-tune-projector --no-tune-diffusion-model": (6, "22.0 GB"),
+        "gr00t_finetune.py": (9, "14.0 GB"),
+        "gr00t_finetune.py --lora-rank 32": (9, "6.00 GB"),
+    }
+    for words, (count, size) in sizes.items():
+        asked = script(tmp_path, f"srun python3 scripts/{words} --output-dir out", "--time=5", "--output=/dev/null")
+        told = Checked(jobs("job", "check", asked, "--json", "--fail-on=never").objects())
+        text = told.found["JC07"]["message"] if "JC07" in told.found else told.evidence("checkpoints")
+        assert f"{count} checkpoints of {size} " in text or f"{count - 1} of {size} (about 6.00 GB" in text, words
     (tmp_path / "out/checkpoint-10").mkdir(parents=True)
     (tmp_path / "out/checkpoint-10/optimizer.pt").write_bytes(bytes(1_000_000))
     path = script(tmp_path, f"srun {command} --save-total-limit 3", "--time=5", "--output=/dev/null")

@@ -243,13 +243,20 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
   app.add_option("--folder", spec.folder, "storage-test: the shared folder")->option_text("DIR");
   number("--file-mib", spec.file_mib, 4, "storage-test: MiB that each node writes (default: 4096)");
   number("--files", spec.files, 1, "storage-test: empty files that each node makes, stats and removes (default: 1000)");
-  app.add_option("--base-model", spec.base_model, "groot: the model to tune (default: nvidia/GR00T-N1.7-3B)")
+  add_choice_flag(
+      app, "--groot-version", {"1.5", "1.6", "1.7"},
+      [&spec](const std::string& version) { spec.groot_version = version; },
+      "groot: that of your checkout of Isaac-GR00T (default: 1.7)");
+  app.add_option("--base-model", spec.base_model, "groot: the model to tune (default: NVIDIA's of that version)")
       ->option_text("MODEL");
   app.add_option("--embodiment", spec.embodiment,
                  "groot: the robot, as Isaac-GR00T names it; new_embodiment for one of your own")
       ->option_text("TAG");
-  app.add_option("--modality-config", spec.modality_config, "groot: Python file that registers a new embodiment")
+  app.add_option("--modality-config", spec.modality_config,
+                 "groot 1.6 and 1.7: Python file that registers a new embodiment")
       ->option_text("FILE");
+  app.add_option("--data-config", spec.data_config, "groot 1.5: the name of the robot's data in its DATA_CONFIG_MAP")
+      ->option_text("NAME");
   number("--global-batch-size", spec.global_batch_size, 1, "groot: samples of a step over all GPUs (default: 64)");
   number("--micro-batch-size", spec.micro_batch_size, 1,
          "groot: samples that a GPU holds at once; a larger step is accumulated (default: what the plan recommends for "

@@ -78,6 +78,7 @@ void add_lerobot(Verbs& verbs);
 void add_lerobot_convert(Verbs& verbs, CLI::App& lerobot);
 void add_lerobot_edit(Verbs& verbs, CLI::App& lerobot);  // split, merge, delete
 void add_lerobot_demo(Verbs& verbs, CLI::App& lerobot);
+void add_lerobot_diff(Verbs& verbs, CLI::App& lerobot);
 void add_lerobot_download(Verbs& verbs, CLI::App& lerobot);
 void add_lerobot_modality(Verbs& verbs, CLI::App& lerobot);
 void add_lerobot_repair(Verbs& verbs, CLI::App& lerobot);
