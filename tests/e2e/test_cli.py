@@ -36,6 +36,7 @@ VERBS = [
     ["ckpt", "restore"],
     ["ckpt", "prune"],
     ["ckpt", "follow"],
+    ["ckpt", "last-good"],
     ["ckpt", "advise"],
     ["plan", "gpus"],
     ["plan", "batch"],

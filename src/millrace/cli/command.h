@@ -68,6 +68,7 @@ void add_ckpt_diff(Verbs& verbs, CLI::App& ckpt);
 void add_ckpt_export(Verbs& verbs, CLI::App& ckpt);
 void add_ckpt_follow(Verbs& verbs, CLI::App& ckpt);
 void add_ckpt_import(Verbs& verbs, CLI::App& ckpt);
+void add_ckpt_last_good(Verbs& verbs, CLI::App& ckpt);
 void add_ckpt_prune(Verbs& verbs, CLI::App& ckpt);
 void add_ckpt_restore(Verbs& verbs, CLI::App& ckpt);
 void add_plan(Verbs& verbs);
