@@ -32,7 +32,7 @@ struct Workspace {
   Workspace(int threads, bool pin) : executor(helper_threads(threads), "mr-ckpt"), is_pinned(pin) {}
 
   // Memory for an image of `bytes`: what the last save used, unless this one needs more.
-  Status make_room(int64_t bytes) {
+  [[nodiscard]] Status make_room(int64_t bytes) {
     constexpr int64_t kPage = 4096;
     const int64_t needed = (bytes + kPage - 1) / kPage * kPage;
     if (static_cast<int64_t>(image.size()) >= needed) return {};
