@@ -111,8 +111,8 @@ struct SaverOptions {
   // Pins the snapshot memory for CUDA devices, that of `reserve_bytes` in the background, if there is a driver.
   bool pin = false;
   // How long a rank whose part is durable waits for the others. A rank that fails tells them, so that they end at once.
-  // A save() also waits no longer than the larger of this and `tier_timeout` for the save before it, which is then given
-  // up, and for storage that answers nothing.
+  // A save() also waits no longer than the larger of this and `tier_timeout` for the save before it, which is then
+  // given up, and for storage that answers nothing.
   std::chrono::milliseconds commit_timeout{600'000};
   KeepRules keep{};  // of the root, applied after each commit
   // Tiers nearer than the root, nearest first. The nearest is written from the snapshot, the others from its files, or

@@ -51,7 +51,7 @@ Result<std::shared_ptr<const PictureGroup>> PictureStore::read(const std::string
   group->rows = table->footer().groups[number].rows;
   group->first_row = ends[number] - group->rows;
   group->files.resize(columns_.size());
-  RETURN_IF_ERROR(table->scan_group(number, columns_, kBatchRows, [&](int64_t first, auto values) -> Status {
+  RETURN_IF_ERROR(table->scan_group(number, columns_, kBatchRows, [&](int64_t, auto values) -> Status {
     for (size_t i = 0; i < columns_.size(); ++i) {
       const ColumnValues* const bytes = bytes_of(*types[i], values[i]);
       if (bytes == nullptr) {
