@@ -95,7 +95,7 @@ def test_ids_are_those_of_the_package(kind, tmp_path, seeded):
         pattern = KIMI
         beside["tokenization_kimi.py"] = kimi_program()
     elif kind == "words":
-        pattern = r"\w+|\W"
+        pattern = r"\p{L}+|\P{L}"
         beside["tiktoken.model.pattern"] = pattern
     else:
         import tiktoken_ext.openai_public as public

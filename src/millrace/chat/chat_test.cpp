@@ -40,8 +40,8 @@ std::shared_ptr<const ChatTemplate> chat_template(const std::string& name, const
 }
 
 // The text of a conversation with what is learned in brackets.
-std::string marked(const ChatTemplate& chat, const std::string& line) {
-  ChatEncoder encoder(ChatTemplate::named(chat.name(), chat.tokenizer()).value());
+std::string marked(const ChatTemplate& chat, const std::string& line, const ChatOptions& options = {}) {
+  ChatEncoder encoder(ChatTemplate::named(chat.name(), chat.tokenizer(), options).value());
   std::vector<uint32_t> ids{7};
   std::vector<uint8_t> mask{7};
   const Status status = encoder.encode_line(line, {}, ids, mask);
@@ -122,12 +122,13 @@ TEST(Chat, LearnsWhatIsAskedFor) {
   };
   const std::string begin = "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n";
   const std::string middle = "\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n";
-  const auto all = chat_template("chatml"), last = chat_template("chatml", {.last_turn_only = true});
+  const auto all = chat_template("chatml");
+  const ChatOptions last{.last_turn_only = true};
   EXPECT_EQ(marked(*all, turns(1, 1)), begin + "[[a<|im_end|>]]" + middle + "[[b<|im_end|>]]\n");
   EXPECT_EQ(marked(*all, turns(0, 1)), begin + "a<|im_end|>" + middle + "[[b<|im_end|>]]\n");
   EXPECT_EQ(marked(*all, turns(1, 0)), begin + "[[a<|im_end|>]]" + middle + "b<|im_end|>\n");
-  EXPECT_EQ(marked(*last, turns(1, 1)), marked(*all, turns(0, 1)));
-  EXPECT_THAT(marked(*last, turns(1, 0)), HasSubstr("all have a weight of 0"));
+  EXPECT_EQ(marked(*all, turns(1, 1), last), marked(*all, turns(0, 1)));
+  EXPECT_THAT(marked(*all, turns(1, 0), last), HasSubstr("all have a weight of 0"));
   EXPECT_THAT(marked(*all, turns(0, 0)), HasSubstr("all have a weight of 0"));
 }
 

@@ -222,8 +222,8 @@ RunState state_of_run(const LedgerRun& run, bool newest, const Lines& queue, con
     state = recorded_end(run, *end);
   } else if (const auto* kept = newest ? lines_of_run(accounting, run) : nullptr) {
     state = joined_state(*kept, StateSource::kAccounting);
-  } else if (const auto end = left.find(run.record.run); end != left.end()) {
-    state = left_state(run, end->second);
+  } else if (const auto said = left.find(run.record.run); said != left.end()) {
+    state = left_state(run, said->second);
   }
   add_record(run, state);
   return state;

@@ -266,11 +266,11 @@ TEST_F(Why, LimitsSayHowFullTheyAre) {
                                  .qos = {{"high", {{"MaxTRESPerUser", "gres/gpu=8"}, {"MaxWall", "1:00:00"}}}}};
   const std::vector<slurm::HeldResources> held{{"ann", "high", "lab", 1, 8, 8}, {"bob", "high", "lab", 2, 16, 16}};
   const WhyFacts facts{.accounts = &accounts, .held = held};
-  slurm::JobDetails user = waiting("QOSMaxGRESPerUser", "QOS=high NumNodes=1 NumCPUs=4 TresPerNode=gres:gpu:4");
+  slurm::JobDetails user = waiting("QOSMaxGRESPerUser", "QOS=high TresPerNode=gres:gpu:4");
   user.user = "ann";
   EXPECT_THAT(explain(user, facts).evidence, ElementsAre("its QOS is high", "QOS high has MaxTRESPerUser gres/gpu=8",
                                                          "1 job of ann with QOS high runs: 1 node, 8 CPUs, 8 GPUs",
-                                                         "it asks for 1 node of 4 CPUs, 4 GPUs"));
+                                                         "it asks for 1 node of 8 CPUs, 4 GPUs"));
   EXPECT_THAT(explain(waiting("QOSMaxWallDurationPerJobLimit", "QOS=high"), facts).evidence,
               ElementsAre("its QOS is high", "QOS high has MaxWall 1:00:00", "its limit is 1:00:00"));
   EXPECT_THAT(explain(waiting("AssocGrpNodeLimit", "Account=lab"), facts).evidence,

@@ -22,7 +22,8 @@ constexpr int64_t kMany = int64_t{1} << 40;
 class DecodersTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto written = write_demo({.url = folder_.path() + "/set", .episodes = 4, .codec = "h264"}, {});
+    const auto written =
+        write_demo({.url = folder_.path() + "/set", .version = DemoVersion::kV21, .episodes = 4, .codec = "h264"}, {});
     if (!written) GTEST_SKIP() << written.error().to_string();
     auto listed = Tree::list(open_url(folder_.path() + "/set").value());
     ASSERT_TRUE(listed);

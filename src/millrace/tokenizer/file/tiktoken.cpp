@@ -155,10 +155,24 @@ void skip_blanks(std::string_view program, size_t& at) {
   while (at < program.size() && (std::string_view(" \t\r\n(").find(program[at]) != std::string_view::npos)) ++at;
 }
 
-// cl100k_base and the like, as tiktoken_ext/openai_public.py has them.
+// Whether a "+" makes an interval possessive. Oniguruma, whose expressions a tokenizer.json has, reads it as a second
+// quantifier.
+bool has_possessive_interval(std::string_view pattern) {
+  for (size_t end = pattern.find("}+"); end != pattern.npos; end = pattern.find("}+", end + 1)) {
+    const size_t begin = pattern.rfind('{', end);
+    if (begin == pattern.npos || begin + 1 == end) continue;
+    const std::string_view inside = pattern.substr(begin + 1, end - begin - 1);
+    const bool is_code = begin >= 2 && pattern[begin - 1] == 'x' && pattern[begin - 2] == '\\';
+    if (!is_code && inside.find_first_not_of("0123456789,") == inside.npos) return true;
+  }
+  return false;
+}
+
+// cl100k_base and the like, as tiktoken_ext/openai_public.py has them, but for a "+" behind {1,3}, which nothing
+// follows.
 constexpr std::string_view kR50k = R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)";
 constexpr std::string_view kCl100k =
-    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)";
+    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)";
 constexpr std::string_view kO200k =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
@@ -222,6 +236,12 @@ Result<std::string> tokenizer_json_of(std::string_view file, const TiktokenFacts
   ASSIGN_OR_RETURN(const std::vector<Token> tokens, parse_tokens(file, name));
   ASSIGN_OR_RETURN(const Ranks ranks, ranks_of(tokens, name));
   RETURN_IF_ERROR(check_special(facts, tokens, name));
+  if (has_possessive_interval(facts.pattern)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "{}: the expression has an interval with a + behind it, such as {{1,3}}+, which is another thing in a "
+                "tokenizer.json: write (?>...{{1,3}}) into a file NAME.pattern beside it",
+                name);
+  }
   std::string json = R"({"version":"1.0","added_tokens":[)";
   for (const auto& [content, id] : facts.special_tokens) {
     fmt::format_to(std::back_inserter(json), R"({{"id":{},"content":)", id);

@@ -33,7 +33,8 @@ std::optional<std::string> pattern_in_python(std::string_view program);
 
 // A tokenizer.json that gives the ids of tiktoken with all special tokens allowed. Every pair of tokens whose bytes are
 // a token merges at that token's rank. `name` is for messages. Errors: invalid_argument (a line that is none, a token
-// or rank that comes twice, a byte without a token, a special token with the id of another one).
+// or rank that comes twice, a byte without a token, a special token with the id of another one, an expression that a
+// tokenizer.json cannot hold).
 [[nodiscard]] Result<std::string> tokenizer_json_of(std::string_view file, const TiktokenFacts& facts,
                                                     std::string_view name);
 
