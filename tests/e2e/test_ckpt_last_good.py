@@ -147,6 +147,8 @@ def test_every_damage_of_every_file_is_seen(millrace: Millrace, kind: str):
         file.write_bytes(whole)
         if file.name in ("config.json", "rng_state.pth", "scheduler.pt") or kind == "lightning":
             continue  # some of these are optional
+        if kind == "trainer deepspeed" and file.name == "model.safetensors":
+            continue  # with ZeRO-3 the Trainer may leave it out
         file.unlink()
         ran = millrace("ckpt", "last-good", out)
         assert ran.out == f"{old}\n" and f"{new}: " in ran.err, (kind, file, ran)

@@ -73,6 +73,7 @@ VERBS = [
     ["layout", "clean"],
     ["lerobot", "inspect"],
     ["lerobot", "validate"],
+    ["lerobot", "diff"],
     ["lerobot", "stats"],
     ["lerobot", "repair"],
     ["lerobot", "convert"],

@@ -95,7 +95,8 @@ def test_a_conversion_that_was_killed_goes_on(millrace: Millrace, tmp_path: Path
         left = visible_files(tmp_path / "set")
         finished = left.keys() - before.keys()
         assert all(left[name] == whole[name] for name in left)
-        assert len(finished) == (number if when == "after" else number - 1)
+        ended = number if when == "after" else number - 1
+        assert ended <= len(finished) <= ended + 1  # the other thread may have had one under way
         done = millrace(*command, "--json").object("episodes_convert")
         assert done["kept"] == (len(finished) if to == "npz" else 6 * len(finished))
         assert done["kept"] + done["converted"] == 6 and visible_files(tmp_path / "set") == whole

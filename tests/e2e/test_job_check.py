@@ -307,12 +307,13 @@ def test_token_files(jobs: Millrace, raw: Path, tokenizer: Path, tmp_path: Path,
     assert not check(jobs, named).found  # quick: sizes alone
     assert one.name in check(jobs, named, "--deep", status=3).found["JC10"]["message"]
     one.write_bytes(content[:-2])
-    short = check(jobs, named, status=3).found["JC10"]["message"]
+    path = script(tmp_path, "srun python train.py --data-path tokens", *options)
+    short = check(jobs, path, status=3).found["JC10"]["message"]
     assert f"{one.name} has {len(content) - 2} bytes, and its manifest says {len(content)}" in short
     one.write_bytes(content)
     for beside in [each for each in data.iterdir() if each.stem == one.stem and each != one]:
         beside.unlink()
-    assert "is missing" in check(jobs, named, status=3).found["JC10"]["message"]
+    assert "is missing" in check(jobs, path, status=3).found["JC10"]["message"]
     one.unlink()
     gone = check(jobs, script(tmp_path, f"python train.py --data-path tokens/{one.name}", *options), status=3)
     assert f"{one.name}: " in gone.found["JC10"]["message"]

@@ -117,12 +117,12 @@ def test_ids_are_those_of_the_package(kind, tmp_path, seeded):
 @pytest.mark.parametrize("name", ["gpt2", "llama3.2"])
 def test_real_vocabularies(name, tmp_path, seeded):
     ranks = ranks_of(name)
-    pattern = "r50k_base" if name == "gpt2" else "cl100k_base"
-    path = write(tmp_path, "a.tiktoken", ranks, {"a.tiktoken.pattern": pattern})
     import tiktoken_ext.openai_public as public
 
     public.load_tiktoken_bpe = lambda *_, **__: {}
-    expression = public.ENCODING_CONSTRUCTORS[pattern]()["pat_str"]
+    expression = public.ENCODING_CONSTRUCTORS["r50k_base" if name == "gpt2" else "cl100k_base"]()["pat_str"]
+    # Nothing follows the interval, so it need not be possessive, which a tokenizer.json cannot say.
+    path = write(tmp_path, "a.tiktoken", ranks, {"a.tiktoken.pattern": expression.replace("{1,3}+", "{1,3}")})
     theirs = tiktoken.Encoding(name, pat_str=expression, mergeable_ranks=ranks, special_tokens={})
     ours = mr.Tokenizer.from_file(str(path))
     text = pathlib.Path(__file__).read_text() + pathlib.Path(mr.__file__).with_name("chat.py").read_text()

@@ -47,7 +47,7 @@ void add_ckpt_last_good(Verbs& verbs, CLI::App& ckpt) {
   auto url = std::make_shared<std::string>();
   CLI::App& app = verbs.add(ckpt, "last-good", "Print the newest checkpoint of any program that is complete",
                             {"millrace ckpt last-good out", "millrace ckpt last-good s3://b/run1 --json",
-                             "python train.py --resume_from_checkpoint $(millrace ckpt last-good out)"},
+                             "millrace ckpt last-good out --quiet"},
                             [url](Context& context) { return run_ckpt_last_good(*url, context); });
   app.add_option("DIR", *url, "Folder or URL that holds the checkpoints")->required()->option_text(" ");
 }

@@ -256,6 +256,7 @@ Status check_every_file(const ForeignFiles& of) {
 
 Status check_trainer(const ForeignFiles& of, int64_t step) {
   constexpr std::string_view kState = "trainer_state.json";
+  if (of.files.empty()) return unusable("it holds no file");
   if (!of.has(kState)) return unusable("{} is missing, which the Trainer writes last", kState);
   ASSIGN_OR_RETURN(const std::string text, read_text(of, kState, kMostJson));
   simdjson::dom::parser parser;
