@@ -311,7 +311,7 @@ def test_token_files(jobs: Millrace, raw: Path, tokenizer: Path, tmp_path: Path,
     short = check(jobs, path, status=3).found["JC10"]["message"]
     assert f"{one.name} has {len(content) - 2} bytes, and its manifest says {len(content)}" in short
     one.write_bytes(content)
-    for beside in [each for each in data.iterdir() if each.stem == one.stem and each != one]:
+    for beside in [each for each in data.iterdir() if each.name.startswith(f"{one.name}.")]:
         beside.unlink()
     assert "is missing" in check(jobs, path, status=3).found["JC10"]["message"]
     one.unlink()

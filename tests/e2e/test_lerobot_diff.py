@@ -203,9 +203,10 @@ def test_a_shorter_episode(millrace: Millrace, made: Path, copy: Path):
     pq.write_table(table.slice(0, len(table) - 5), copy / DATA.format(0))
     change_lines(copy / "meta/episodes.jsonl", lambda lines: lines[0].update(length=len(table) - 5))
     found = diff(millrace, made / "v21", copy, status=3)
-    assert differing(found) == {
-        "episodes": [{"episode": 0, "a": len(table), "b": len(table) - 5, "other_tasks": False}]
-    }
+    parts = differing(found)
+    # The copy's numbers of later frames still count the rows that are gone.
+    assert [each["name"] for each in parts.pop("features")] == ["index"]
+    assert parts == {"episodes": [{"episode": 0, "a": len(table), "b": len(table) - 5, "other_tasks": False}]}
     assert {each["rows"] for each in found["features"]} == {found["b"]["frames"]}
 
 

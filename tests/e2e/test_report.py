@@ -71,7 +71,7 @@ def test_benches_of_data_of_yours(
 ):
     sizes = ["--seq-len", 16, "--batch-size", 2, "--seconds", "100ms"]
     millrace("bench", "loader", shards, *sizes, "--train", 1000, "--html", page)
-    text = check(browser, page, 3)
+    text = check(browser, page, 2)
     assert "Training at 1,000 tokens/s would wait" in text and "Where its threads were" in text
     (tmp_path / "near").mkdir()
     (tmp_path / "far").mkdir()
