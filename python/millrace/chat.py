@@ -409,8 +409,7 @@ def _records(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _encode_pair(record: Mapping[str, Any], tokenizer: _core.Tokenizer, eos: str) -> tuple[str, Encoded]:
-    """A prompt and what follows it. As in TRL, the ids are those of both in one, and the mask begins behind as many as
-    the prompt alone has."""
+    """A prompt and what follows it, tokenised as one text. The mask begins behind as many ids as the prompt alone has."""
     prompt, completion = record.get("prompt"), record.get("completion")
     if not isinstance(prompt, str) or not isinstance(completion, str):
         raise ValueError("without a template, 'prompt' and 'completion' are texts")
