@@ -42,8 +42,8 @@ inline bool leave_out_case() {
   return tests_are_brief() && random() % 4 != 0;
 }
 
-// The bytes of a file that a test damages one after the other: all of them with MILLRACE_TEST_LONG; else every third from
-// a random one on, in brief tests every 13th. Thread-safe.
+// The bytes of a file that a test damages one after the other: all of them with MILLRACE_TEST_LONG; else every third
+// from a random one on, in brief tests every 13th. Thread-safe.
 inline std::vector<size_t> places_to_damage(size_t size_bytes) {
   const size_t plain = std::getenv("MILLRACE_TEST_LONG") != nullptr ? 1 : 3;
   const size_t step = tests_are_brief() ? 13 : plain, begin = test_seed() % step;
