@@ -4,8 +4,9 @@
     millrace prepare corpus/*.txt --tokenizer tokenizer.json --out shards
     python examples/pretrain_lm.py --tokenizer tokenizer.json --shards shards/*.tar --valid 1 --out run
     torchrun --nproc-per-node 2 examples/pretrain_lm.py ...        # the same on several ranks (NCCL on GPUs, else gloo)
+    torchrun --nproc-per-node 2 examples/pretrain_lm.py ... --fsdp # for models that one GPU does not hold (FSDP2)
 
-Run the same command again to continue from the newest checkpoint. On SIGTERM or SIGUSR1 it saves, waits until the
+Run the same command again to continue from the newest checkpoint, also on another number of ranks. On SIGTERM or SIGUSR1 it saves, waits until the
 checkpoint is durable, and exits with status 75: run me again. With a fixed number of threads and ranks, the losses
 after a resume are those of a run that was never stopped, to the last bit.
 """
@@ -25,6 +26,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 
 import millrace as mr
 
@@ -180,6 +182,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--threads", type=int, default=1, help="CPU threads of torch; another number gives other last bits"
     )
+    parser.add_argument(
+        "--fsdp",
+        action="store_true",
+        help="share parameters and optimizer out over the ranks (FSDP2), else each has all",
+    )
     parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 where autocast finds it safe")
     args = parser.parse_args()
     args.tier, args.cache = [os.path.expandvars(url) for url in args.tier], os.path.expandvars(args.cache or "") or None
@@ -207,9 +214,7 @@ class Trainer:
         vocabulary = mr.Tokenizer.from_file(args.tokenizer).id_limit
         if args.model_files is not None and self.rank == 0:
             write_model_files(args.model_files, args, vocabulary)
-        self.model: nn.Module = Transformer(vocabulary, args.dim, args.layers, args.heads).to(device)
-        if self.world > 1:
-            self.model = nn.parallel.DistributedDataParallel(self.model)
+        self.model: nn.Module = self.shared_out(Transformer(vocabulary, args.dim, args.layers, args.heads).to(device))
         torch.manual_seed(args.seed + self.rank)
         self.optim = torch.optim.AdamW(self.model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
         self.loader = self.open_loader(args.shards, shuffle=True, seed=args.seed)
@@ -221,6 +226,13 @@ class Trainer:
                 args.record, config=vars(args), loader=self.loader, checkpointer=self.checkpointer, rank=self.rank
             )
         self.told_to_stop = False  # set by a signal, on this rank only
+
+    def shared_out(self, model: Transformer) -> nn.Module:
+        if self.args.fsdp:
+            for block in model.model["layers"]:  # type: ignore[union-attr]
+                fully_shard(block)
+            return fully_shard(model)
+        return nn.parallel.DistributedDataParallel(model) if self.world > 1 else model
 
     def open_loader(self, shards: list[str], **options: Any) -> mr.torch.Loader:
         args = self.args
@@ -343,7 +355,9 @@ def main() -> int:
         torch.cuda.set_device(device)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.set_num_threads(args.threads)
-    if "RANK" in os.environ:
+    if "RANK" in os.environ or args.fsdp:
+        if "RANK" not in os.environ:
+            os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
         dist.init_process_group("nccl" if cuda else "gloo")
     trainer = Trainer(args, device)
 

@@ -2,7 +2,8 @@
 """Works with an installed millrace-io as a user would, and sees that it opened no library but the system's basic ones.
 
 Run by try_wheel.py in a folder with the files of fixtures.py. Needs only Python, NumPy and the wheel. `--parquet`:
-pyarrow is there too. The last line of output is JSON: the version of Python and what was done.
+pyarrow is there too; `--torch FOLDER`: torch is there, in that folder. The last line of output is JSON: the version of
+Python and what was done.
 """
 
 import json
@@ -87,6 +88,62 @@ def checkpoint() -> None:
     save_and_load("checkpoints")
 
 
+def pictures() -> None:
+    """Of each codec, in their colours."""
+    import millrace as mr
+
+    fields = {"image": mr.image("jpg;png;webp"), "cls": mr.integer()}
+    with mr.SampleLoader("pictures.tar", fields=fields, batch_size=6, shuffle=False) as batches:
+        batch = next(batches)
+    assert batch["image"].shape == (6, 24, 32, 3)
+    for i in batch["cls"]:
+        wanted = [40 * i, 128, 255 - 40 * i]
+        assert abs(batch["image"][i].mean((0, 1)) - wanted).max() < 4, (i, batch["image"][i][0, 0])
+
+
+def robot_data() -> None:
+    """Video is written, read, converted and fed; FFmpeg is the wheel's own."""
+    import numpy
+
+    import millrace as mr
+
+    millrace("lerobot", "demo", "arm", "--episodes", 2)
+    millrace("lerobot", "validate", "arm")
+    millrace("lerobot", "convert", "arm", "arm-v2", "--to", "2.1")
+    millrace("lerobot", "diff", "arm", "arm-v2")
+    said = millrace("lerobot", "demo", "none", "--codec", "h264", status=1)
+    assert "libx264" in said, said
+    camera = "observation.images.front"
+    first, second = mr.lerobot.Dataset("arm"), mr.lerobot.Dataset("arm-v2")
+    assert first[30][camera].std() > 10  # not one colour
+    assert numpy.array_equal(first[30][camera], second[30][camera])
+    with mr.lerobot.Loader(first, batch_size=8, seed=1) as batches:
+        assert next(batches)[camera].shape[0] == 8
+
+
+def torch_training() -> None:
+    """A loader's tensors and a checkpoint of a model with its optimizer."""
+    import torch
+
+    import millrace as mr
+
+    def parts() -> dict:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(64, 64)
+        return {"model": model, "optimizer": torch.optim.AdamW(model.parameters())}
+
+    settings = {"global_batch_size": 4, "seq_len": 64, "collate": "pack", "seed": 1, "rank": 0, "world_size": 1}
+    state = parts()
+    with mr.torch.Loader("shards", **settings) as batches, mr.torch.Checkpointer("torch-checkpoints") as checkpointer:
+        state["model"](next(batches)["input_ids"].float()).sum().backward()
+        state["optimizer"].step()
+        checkpointer.save(1, {**state, "loader": batches}).wait()
+        fresh = {**parts(), "loader": batches}
+        assert checkpointer.restore(fresh) == 1
+    for name, tensor in state["model"].state_dict().items():
+        assert torch.equal(tensor, fresh["model"].state_dict()[name]), name
+
+
 def s3() -> None:
     import millrace as mr
 
@@ -124,11 +181,15 @@ def libraries_that_are_not_found() -> list[str]:
     return sorted({line for line in lines if not re.match(r"lib(arrow|parquet)\.so", line)})
 
 
+def torch_folder() -> list[str]:
+    return sys.argv[sys.argv.index("--torch") + 1 :][:1] if "--torch" in sys.argv else []
+
+
 def foreign_libraries() -> list[str]:
     """Mapped files that neither this environment nor every system has."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     files = {line.split(maxsplit=5)[5] for line in maps if ".so" in line}
-    own = (str(BIN.parent), sys.base_prefix)
+    own = (str(BIN.parent), sys.base_prefix, *torch_folder())
     # Python's own modules bring theirs (ssl, zlib); Millrace is what is asked about.
     python = re.compile(r"/lib(python|ssl|crypto|z|bz2|lzma|ffi|uuid|expat|b2)[\d.]*[.-]")
     return sorted(f for f in files if not f.startswith(own) and not SYSTEM.search(f) and not python.search(f))
@@ -136,8 +197,11 @@ def foreign_libraries() -> list[str]:
 
 def main() -> None:
     os.environ.pop("MILLRACE_PYARROW", None)
-    steps = [command_line, tokenizers, loader, checkpoint]
-    steps.append(parquet if "--parquet" in sys.argv else no_parquet)
+    steps = [command_line, tokenizers, loader, checkpoint, pictures]
+    steps += [parquet, robot_data] if "--parquet" in sys.argv else [no_parquet]
+    if torch_folder():
+        sys.path.append(torch_folder()[0])
+        steps.append(torch_training)
     if "AWS_ENDPOINT_URL" in os.environ:
         steps.append(s3)
     for step in steps:

@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles the libraries of libraries.toml into static archives that a shared object can take.
 #   build_libraries.sh SOURCES PREFIX
-# SOURCES is what fetch_sources.py wrote. Needs a C and a C++ compiler, make, perl and cmake; no network. A library that
-# is already in PREFIX in the same version is left alone.
+# SOURCES is what fetch_sources.py wrote. Needs a C and a C++ compiler, make, perl, nasm (on x86), cmake, meson and ninja;
+# no network. A library that is already in PREFIX in the same version is left alone.
 set -euo pipefail
 [ $# = 2 ] || { sed -n '3,6s/^# //p' "$0" >&2; exit 2; }
 SOURCES=$(realpath "$1")
 mkdir -p "$2"
 PREFIX=$(realpath "$2")
 JOBS=$(nproc)
+# Without their assembler code the codecs of video and pictures take several times as long.
+SIMD=OFF
+[ "$(uname -m)" != x86_64 ] || SIMD=ON
 LOG=$PREFIX/log
 
 # No file keeps the path that it was built in: assertions of the libraries would carry it into the wheel.
@@ -77,6 +80,33 @@ build_curl() {
     -DCURL_ZLIB=OFF -DUSE_LIBIDN2=OFF -DCURL_USE_LIBPSL=OFF -DCURL_USE_LIBSSH2=OFF -DCURL_DISABLE_NTLM=ON \
     -DENABLE_MANUAL=OFF -DPICKY_COMPILER=OFF
 }
+build_libjpeg-turbo() { with_cmake . -DENABLE_SHARED=OFF -DWITH_TURBOJPEG=OFF -DREQUIRE_SIMD="$SIMD"; }
+build_libpng() { with_cmake . -DPNG_SHARED=OFF -DPNG_TESTS=OFF -DPNG_EXECUTABLES=OFF -DZLIB_ROOT="$PREFIX"; }
+build_libwebp() {
+  with_cmake . -DWEBP_BUILD_ANIM_UTILS=OFF -DWEBP_BUILD_CWEBP=OFF -DWEBP_BUILD_DWEBP=OFF -DWEBP_BUILD_GIF2WEBP=OFF \
+    -DWEBP_BUILD_IMG2WEBP=OFF -DWEBP_BUILD_VWEBP=OFF -DWEBP_BUILD_WEBPINFO=OFF -DWEBP_BUILD_LIBWEBPMUX=OFF \
+    -DWEBP_BUILD_WEBPMUX=OFF -DWEBP_BUILD_EXTRAS=OFF
+}
+build_dav1d() {
+  CFLAGS=$(flags) meson setup build-millrace --prefix="$PREFIX" --libdir=lib --buildtype=release --default-library=static \
+    -Db_staticpic=true -Denable_tools=false -Denable_tests=false
+  ninja -C build-millrace -j "$JOBS" install
+}
+build_svt-av1() { with_cmake . -DBUILD_APPS=OFF -DBUILD_DEC=OFF -DSVT_AV1_LTO=OFF -DENABLE_NASM="$SIMD"; }
+# MP4 in and out, the codecs of robot datasets in, AV1 out, and frames in other formats of pixels. No network, no
+# program, nothing that it would find on this machine by itself.
+build_ffmpeg() {
+  ./configure --prefix="$PREFIX" --disable-everything --disable-autodetect --disable-programs --disable-doc \
+    --disable-network --disable-avdevice --disable-avfilter --disable-swresample --disable-postproc \
+    --disable-shared --enable-static --enable-pic --disable-debug --pkg-config=pkg-config --pkg-config-flags=--static \
+    --extra-cflags="$(flags)" --enable-pthreads --enable-libdav1d --enable-libsvtav1 \
+    --enable-decoder=h264,hevc,libdav1d,mpeg4,vp8,vp9,mjpeg --enable-encoder=libsvtav1 --enable-demuxer=mov \
+    --enable-muxer=mp4,mov --enable-parser=h264,hevc,av1,mpeg4video,vp8,vp9,mjpeg \
+    --enable-bsf=h264_mp4toannexb,hevc_mp4toannexb,extract_extradata,av1_frame_merge,vp9_superframe
+  # It keeps its switches as a text, and they name this machine's folders.
+  sed -i 's|^#define FFMPEG_CONFIGURATION .*|#define FFMPEG_CONFIGURATION "packaging/build_libraries.sh"|' config.h
+  make -j "$JOBS" install-libs install-headers
+}
 build_fmt() { with_cmake . -DFMT_TEST=OFF -DFMT_DOC=OFF; }
 build_nlohmann_json() { with_cmake . -DJSON_BuildTests=OFF; }
 build_CLI11() { with_cmake . -DCLI11_BUILD_TESTS=OFF -DCLI11_BUILD_EXAMPLES=OFF -DCLI11_BUILD_DOCS=OFF -DCLI11_SINGLE_FILE=OFF; }
@@ -90,6 +120,7 @@ set_target_properties(tl::expected PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${p
 CMAKE
 }
 
+[ $SIMD = OFF ] || command -v nasm >/dev/null || { echo "build_libraries.sh: nasm is missing" >&2; exit 1; }
 mkdir -p "$LOG" "$PREFIX/lib/pkgconfig" "$PREFIX/licenses"
 export PKG_CONFIG_LIBDIR=$PREFIX/lib/pkgconfig:$PREFIX/share/pkgconfig
 while read -r name version license; do

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bare_session.py works on, made without any package."""
+"""What bare_session.py works on. Needs Pillow, which draws the pictures."""
 
+import io
 import json
+import tarfile
 from pathlib import Path
+
+from PIL import Image
 
 CLUSTER = """\
 Region: us-east-1
@@ -43,7 +47,20 @@ def tokenizer(pretokenizer: dict) -> str:
     )
 
 
+def pictures(file: Path) -> None:
+    """A WebDataset tar: six samples of one colour each, as JPEG, PNG and WebP, with a class."""
+    with tarfile.open(file, "w") as tar:
+        for i, kind in enumerate(("jpg", "png", "webp") * 2):
+            content = io.BytesIO()
+            Image.new("RGB", (32, 24), (40 * i, 128, 255 - 40 * i)).save(content, {"jpg": "jpeg"}.get(kind, kind))
+            for name, data in ((f"{i:03}.{kind}", content.getvalue()), (f"{i:03}.cls", str(i).encode())):
+                entry = tarfile.TarInfo(name)
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
+
+
 def write(folder: Path) -> None:
+    pictures(folder / "pictures.tar")
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     # No scanner knows this expression, so Oniguruma has it.
     cut = {"type": "Split", "pattern": {"Regex": "(?<=a)[b-d]{1,3}|x+y"}, "behavior": "Isolated", "invert": False}

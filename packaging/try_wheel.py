@@ -7,10 +7,12 @@ Usage: try_wheel.py WHEEL...
 For every Python from 3.11 to 3.13 that is on this machine: a fresh virtual environment with the wheel, NumPy and one
 version of pyarrow; then bare_session.py in it, with an empty environment, another HOME, and the libraries that the
 build used hidden (a private mount puts an empty file over each). The pyarrow versions of wheel.py are tried one after
-the other. S3 is the server of MILLRACE_TEST_S3 and MILLRACE_TEST_S3_TLS; without them that part is left out, and that
-is said. Ends with a table of the files, their sizes and the libraries that they load.
+the other. The torch of this interpreter is tried with the Python of its version. S3 is the server of MILLRACE_TEST_S3
+and MILLRACE_TEST_S3_TLS; without them that part is left out, and that is said. Ends with a table of the files, their
+sizes and the libraries that they load.
 """
 
+import importlib.metadata
 import json
 import os
 import re
@@ -27,7 +29,10 @@ import pythons
 import wheel
 
 HERE = Path(__file__).resolve().parent
-HIDDEN = "curl|onig|zstd|xxhash|yaml|uring|pugixml|simdjson|fmt|arrow|parquet|ssl|crypto"
+HIDDEN = (
+    "curl|onig|zstd|xxhash|yaml|uring|pugixml|simdjson|fmt|arrow|parquet|ssl|crypto|jpeg|png16|webp|dav1d|SvtAv1Enc"
+    "|avcodec|avformat|avutil|swscale"
+)
 # Python's own ssl and hashlib need these; what Millrace needs of them must be inside it, which the maps of its processes tell.
 KEPT = "ssl|crypto"
 
@@ -80,7 +85,27 @@ def s3_environment() -> dict[str, str]:
     return chosen
 
 
-def session(python: Path, work: Path, tables: Path, pyarrow: str | None) -> None:
+def torch_layer(folder: Path) -> Path | None:
+    """This interpreter's torch, copied with the packages that it needs; None without one."""
+    left, names = ["torch"], set()
+    while left:
+        name = re.split(r"[^\w.-]", left.pop())[0].lower()
+        if name in names:
+            continue
+        try:
+            package = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # of another system, or an extra
+        names.add(name)
+        left += [need for need in package.requires or [] if "extra ==" not in need]
+        for file in package.files or []:
+            if ".." not in file.parts and "__pycache__" not in file.parts and file.locate().exists():
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file.locate(), folder / file)
+    return folder if "torch" in names else None
+
+
+def session(python: Path, work: Path, tables: Path, pyarrow: str | None, torch: Path | None = None) -> None:
     """Everything that bare_session.py does; ends the program where it fails."""
     home = work / "home"
     shutil.rmtree(home, ignore_errors=True)
@@ -93,6 +118,7 @@ def session(python: Path, work: Path, tables: Path, pyarrow: str | None) -> None
         shutil.copy(authority, home / "ca.pem")
         extra["AWS_CA_BUNDLE"] = str(home / "ca.pem")
     arguments = [str(python), "bare_session.py", *(["--parquet"] if pyarrow else [])]
+    arguments += ["--torch", str(torch)] if torch else []
     done = bare(arguments, home, extra)
     if done.returncode != 0:
         sys.exit(f"{python} with pyarrow {pyarrow}:\n{done.stdout}{done.stderr}")
@@ -146,7 +172,8 @@ def main() -> None:
             python = install(program, work / version, file, left[0])
             if not table.exists():
                 make_table(python, table)
-            session(python, work, table, left[0])
+            own = version == f"{sys.version_info[0]}.{sys.version_info[1]}"
+            session(python, work, table, left[0], torch_layer(work / "torch") if own else None)
         # The rest of the range in the last environment: an adapter does not depend on Python's version.
         for pyarrow in left[1:]:
             target = work / "pyarrow"

@@ -14,6 +14,7 @@ from millrace.results import (
     DownloadResult,
     EpisodesResult,
     FinishResult,
+    LeRobotDiffResult,
     LinkReleaseResult,
     LinkRestoreResult,
     LinkStatusResult,
@@ -62,7 +63,7 @@ class Tokenizer:
     @staticmethod
     def from_file(path: str | os.PathLike[str]) -> Tokenizer:
         """
-        Reads a tokenizer.json (a path or URL).
+        Reads a tokenizer.json, or a tiktoken.model (a path or URL; docs/tokenizer.md).
 
         Raises FileNotFoundError, ValueError (not a tokenizer.json) or NotImplementedError, naming the component that this version does not have.
         """
@@ -119,7 +120,7 @@ def chat_template_names() -> list[str]:
 class NativeChat:
     """A native chat template with a tokenizer. Thread-safe."""
 
-    def __init__(self, name: str, tokenizer: Tokenizer, refuse_control_text: bool = False) -> None:
+    def __init__(self, name: str, tokenizer: Tokenizer, refuse_control_text: bool = False, last_turn_only: bool = False) -> None:
         """
         Raises ValueError: an unknown name, or a token that the tokenizer has not.
         """
@@ -147,14 +148,14 @@ class ChatShard:
         Writes the shard, which must not be there, and its index; is empty afterwards. Raises FileExistsError.
         """
 
-def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, tokenizer: str | os.PathLike[str], out: str | os.PathLike[str], task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str | None = None, text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, json_as_text: bool = False, max_invalid: float = 0.001, replace: bool = False, dry_run: bool = False, strip: bool = False, keep_empty: bool = False) -> PrepareResult:
+def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, tokenizer: str | os.PathLike[str], out: str | os.PathLike[str], task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str | None = None, text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, last_turn_only: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, json_as_text: bool = False, max_invalid: float = 0.001, replace: bool = False, dry_run: bool = False, strip: bool = False, keep_empty: bool = False) -> PrepareResult:
     """
     Tokenises raw text into shards; the same as `millrace prepare`.
 
     Args:
         inputs: paths or URLs; globs and braces are expanded, folders stand for all files below them, '@list.txt'
             for the lines of that file, '-' for standard input. Text, jsonl or Parquet, plain, gzip or zstd.
-        tokenizer: a tokenizer.json.
+        tokenizer: a tokenizer.json, or a tiktoken.model (docs/tokenizer.md).
         out: the folder of the shards.
         task: (i, n): do part i of n, 0-based. None: the Slurm array task, else everything.
         format: 'webdataset' (tar), 'megatron' (bin and idx) or 'tokens' (llm.c's token files).
@@ -587,7 +588,7 @@ def link_restore(path: str | os.PathLike[str], *, order: Sequence[str | os.PathL
 class ObjectReader:
     """An object that is open for reading; use millrace.open."""
 
-    def __init__(self, url: str) -> None: ...
+    def __init__(self, url: str, cache: str = '', cache_bytes: str = '0') -> None: ...
 
     def read_into(self, offset: int, out: bytearray | memoryview) -> int:
         """Fills `out` from `offset` on; answers how many bytes there were."""
@@ -682,6 +683,15 @@ class Episodes:
     @property
     def lengths(self) -> numpy.typing.NDArray[numpy.int64]:
         """int64 [len(self)]: rows of each episode. Opens every NPZ file."""
+
+    def read_lengths(self, progress: Callable[[int, int], object] | None) -> numpy.typing.NDArray[numpy.int64]:
+        """
+        `lengths`; `progress(opened, all)` is called while files are opened, and what it raises ends that.
+        """
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether one packed file holds all episodes."""
 
     @property
     def numbers(self) -> numpy.typing.NDArray[numpy.floating]:
@@ -884,6 +894,18 @@ def lerobot_delete(source: str | os.PathLike[str], target: str | os.PathLike[str
     Returns, raises: as convert.
     """
 
+def lerobot_diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, frames: bool = False) -> LeRobotDiffResult:
+    """
+    Says what differs between two datasets of any versions; the same as `millrace lerobot diff --json`.
+
+    Args:
+        a, b: the datasets' folders, paths or URLs.
+        frames: also compare decoded frames of videos; of files with equal bytes none is decoded.
+    Returns: a dict: a, b (url, version, episodes, frames), differences (their number), info, tasks, episodes,
+        features (rows, differ, first_episode, first_row, largest), stats, cameras, not_compared.
+    Raises: FileNotFoundError, millrace.CorruptionError, NotImplementedError (a library is missing).
+    """
+
 def lerobot_download(name: str, *, out: str | os.PathLike[str] = '', revision: str = '', include: Sequence[str] = [], exclude: Sequence[str] = [], replace: bool = False, dry_run: bool = False, memory_bytes: int = 41943040) -> DownloadResult:
     """
     Gets a dataset from the Hugging Face Hub, checked and pinned to one commit; the same as
@@ -906,7 +928,7 @@ class LeRobotFeed:
     Rows of a robot dataset; millrace.lerobot.Dataset is the way to use it. Thread-safe.
     """
 
-    def __init__(self, url: str | os.PathLike[str], *, episodes: Sequence[int] | None = None, cameras: Sequence[str] | None = None, delta_timestamps: Mapping[str, Sequence[float]] = {}, delta_rows: Mapping[str, Sequence[int]] = {}, tolerance_s: float = 0.0001, skip_first: int = 0, skip_last: int = 0, float_pictures: bool = False, channels_last: bool = False, size: tuple[int, int] = (0, 0), fit: str = 'crop', cache: str = '', cache_bytes: str = '0', threads: int = 0, most_decoders: int = 32, row_bytes: int = 1073741824) -> None: ...
+    def __init__(self, url: str | os.PathLike[str], *, episodes: Sequence[int] | None = None, cameras: Sequence[str] | None = None, delta_timestamps: Mapping[str, Sequence[float]] = {}, delta_rows: Mapping[str, Sequence[int]] = {}, tolerance_s: float = 0.0001, skip_first: int = 0, skip_last: int = 0, float_pictures: bool = False, float_table_pictures: bool = False, channels_last: bool = False, size: tuple[int, int] = (0, 0), fit: str = 'crop', cache: str = '', cache_bytes: str = '0', threads: int = 0, most_decoders: int = 32, decoder_bytes: int = 1073741824, row_bytes: int = 1073741824) -> None: ...
 
     def __len__(self) -> int: ...
 

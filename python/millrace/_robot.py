@@ -83,10 +83,11 @@ class Dataset(Frames):
 
     url: the dataset's folder, a path or URL.
     delta_timestamps: for a feature the times of its window in seconds, relative to the frame; each within tolerance_s
-        of a multiple of 1/fps. With one time a camera's frame has no dimension for it, as in LeRobot.
+        of a multiple of 1/fps. With one time a video's frame has no dimension for it, as in LeRobot; a picture inside
+        of Parquet has one.
     episodes: only frames of these; numbers of frames count from the first of them, 'index' stays that of the dataset.
         The order of the list has no effect.
-    cameras: decode only these; none: `cameras=[]`.
+    cameras: decode only these, videos and pictures inside of Parquet; none: `cameras=[]`.
     pictures: 'uint8', or 'float32' in [0, 1].
     layout: 'chw', or 'hwc'.
     image_size: (height, width) of all pictures, or one number for both: each frame is resized as it is decoded.
@@ -96,15 +97,18 @@ class Dataset(Frames):
         (docs/loader.md); only what frames need is fetched. cache_bytes: its cap, such as '500GB'; 0: half of the disk.
     decode_device: 'cpu'. Another one is refused: decoding on a GPU is neither built nor tried.
     num_threads: that read and decode a batch; 0: the processors, at most 8.
-    max_decoders: videos that are open at once.
-    memory_bytes: of numbers of data files that are kept.
+    max_decoders, decoder_bytes: videos that are open at once, and what their decoders hold, counted as 20 pictures each.
+    memory_bytes: of numbers of data files that are kept; and as much of pictures inside of data files.
     skip_first, skip_last: frames of each episode that get no number, as LeRobot's EpisodeAwareSampler drops them; windows
         still see them.
 
     A map-style dataset for torch's DataLoader, with __getitems__. Thread-safe; forked and pickled copies open their
     own files. Raises FileNotFoundError, ValueError, millrace.CorruptionError (naming file, episode and frame),
-    NotImplementedError (a library is missing, pictures inside of Parquet).
+    NotImplementedError (a library is missing, a depth camera).
     """
+
+    #: Whether pictures inside of Parquet are float32 in any case, as LeRobot's.
+    _float_table_pictures = False
 
     def __init__(
         self,
@@ -123,6 +127,7 @@ class Dataset(Frames):
         tolerance_s: float = 1e-4,
         num_threads: int = 0,
         max_decoders: int = 32,
+        decoder_bytes: int = 1 << 30,
         memory_bytes: int = 1 << 30,
         skip_first: int = 0,
         skip_last: int = 0,
@@ -139,10 +144,12 @@ class Dataset(Frames):
             "delta_timestamps": windows,
             "tolerance_s": tolerance_s,
             "float_pictures": pictures == "float32",
+            "float_table_pictures": self._float_table_pictures,
             "channels_last": layout == "hwc",
             **picture_arguments(image_size, image_fit, cache, cache_bytes, decode_device),
             "threads": num_threads,
             "most_decoders": max_decoders,
+            "decoder_bytes": decoder_bytes,
             "row_bytes": memory_bytes,
             "skip_first": skip_first,
             "skip_last": skip_last,

@@ -8,7 +8,7 @@ import fnmatch
 import operator
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -39,6 +39,9 @@ class Dataset(Frames):
     episodes: only rows of these.
     skip_first, skip_last: rows of each episode that get no number; windows still see them.
 
+    progress: called as progress(opened, all) while NPZ files are opened, which several threads do, and at the end. What
+        it raises ends the start.
+
     A map-style dataset for torch's DataLoader. Thread-safe; usable after fork; pickled copies open the files again.
     Raises FileNotFoundError, ValueError, millrace.CorruptionError.
     """
@@ -53,10 +56,12 @@ class Dataset(Frames):
         episodes: Sequence[int] | None = None,
         skip_first: int = 0,
         skip_last: int = 0,
+        progress: Callable[[int, int], object] | None = None,
     ) -> None:
         if skip_first < 0 or skip_last < 0:
             raise ValueError("skip_first and skip_last: from 0")
         self._set = _core.Episodes(os.fspath(path))
+        self._is_packed = self._set.is_packed
         names = self._set.columns
         wanted = {"numbers": names} if columns is None else columns
         self._features = {feature: self._places(feature, given, names) for feature, given in wanted.items()}
@@ -73,7 +78,7 @@ class Dataset(Frames):
         for name in self._texts:
             if name not in self._set.text_columns:
                 raise ValueError(f"texts: {self._set.path} has no text column {name}")
-        self._lengths = self._set.lengths
+        self._lengths = self._set.read_lengths(progress)
         chosen = range(len(self._set)) if episodes is None else sorted({operator.index(each) for each in episodes})
         if any(not 0 <= each < len(self._set) for each in chosen):
             raise ValueError(f"episodes: {self._set.path} has the episodes 0 to {len(self._set) - 1}")
@@ -139,12 +144,9 @@ class Dataset(Frames):
         return self._set.path, "\n".join([*self._set.columns, *(names[episode] for episode in self._episodes)])
 
     def _rows(self, episode: int, first: int, count: int) -> Any:
-        if self._is_packed():
+        if self._is_packed:
             return self._set.window(episode, first, count)
         return self._episode(episode).numbers[first : first + count]
-
-    def _is_packed(self) -> bool:
-        return self._set.path.endswith(".mrpack") or os.path.exists(os.path.join(self._set.path, "episodes.mrpack"))
 
     def _episode(self, number: int) -> _core.Episode:
         """Mapped once, as long as it is among those used last."""

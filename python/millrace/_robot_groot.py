@@ -144,6 +144,7 @@ class GrootDataset(Dataset):
         decode_device: str = "cpu",
         num_threads: int = 0,
         max_decoders: int = 32,
+        decoder_bytes: int = 1 << 30,
         memory_bytes: int = 1 << 30,
     ) -> None:
         pictures = picture_arguments(image_size, image_fit, cache, cache_bytes, decode_device)
@@ -191,6 +192,7 @@ class GrootDataset(Dataset):
             **pictures,
             "threads": num_threads,
             "most_decoders": max_decoders,
+            "decoder_bytes": decoder_bytes,
             "row_bytes": memory_bytes,
             "skip_first": skips[0],
             "skip_last": skips[1],

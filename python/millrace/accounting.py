@@ -29,6 +29,7 @@ class LoaderReport:
     threads: int
     cpus: int  #: that this process may use
     prefetch_depth: int  #: batches that the loader aims to have ready
+    ready_batches: int  #: that were ready when the last one was taken
     cache_hit_bytes: int
     cache_miss_bytes: int
 
@@ -139,6 +140,7 @@ class Clock:
             threads=threads,
             cpus=len(os.sched_getaffinity(0)),
             prefetch_depth=int(stats["prefetch_depth"]),
+            ready_batches=int(stats["ready_batches"]),
             cache_hit_bytes=int(since("cache_hit_bytes")),
             cache_miss_bytes=int(since("cache_miss_bytes")),
         )

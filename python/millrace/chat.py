@@ -51,13 +51,14 @@ class NamedChatTemplate:
 
     refuse_control_text: raise ValueError for a message that contains the template's own marks. Otherwise, as in
         `transformers`, such text becomes the token.
+    last_turn_only: learn the last answer of a conversation only, not every one.
     """
 
-    def __init__(self, name: str, *, refuse_control_text: bool = False) -> None:
+    def __init__(self, name: str, *, refuse_control_text: bool = False, last_turn_only: bool = False) -> None:
         if name not in template_names():
             raise ValueError(f"'{name}' is no chat template; there are {', '.join(template_names())}")
         self.name = name
-        self._refuse_control_text = refuse_control_text
+        self._options = (refuse_control_text, last_turn_only)
         self._native: tuple[_core.Tokenizer, _core.NativeChat] | None = None  # for the tokenizer used last
 
     def encode(self, messages: Sequence[Message], tokenizer: _core.Tokenizer) -> Encoded:
@@ -72,7 +73,7 @@ class NamedChatTemplate:
             raise ValueError(f"{self.name} has no place for {', '.join(sorted(variables))}")
         native = self._native
         if native is None or native[0] is not tokenizer:
-            native = (tokenizer, _core.NativeChat(self.name, tokenizer, self._refuse_control_text))
+            native = (tokenizer, _core.NativeChat(self.name, tokenizer, *self._options))
             self._native = native
         text, encoded = native[1].encode_line(json.dumps({"messages": [dict(message) for message in messages]}))
         return text, _checked(*encoded)
@@ -86,6 +87,8 @@ class ChatTemplate:
         "between": for templates without markers: the text that an assistant message adds behind the generation
         prompt, up to the last character that is no white space. Raises ValueError for a template that renders the
         start of a conversation differently when more follows.
+    last_turn_only: learn the last answer of a conversation only, not every one. A message with a "weight" of 0 is not
+        learned either. Both need a template that marks each message of the assistant once, or "between".
 
     Thread-safe.
     """
@@ -96,12 +99,14 @@ class ChatTemplate:
         special_tokens: Mapping[str, str] | None = None,
         *,
         learned: Literal["markers", "between"] = "markers",
+        last_turn_only: bool = False,
     ) -> None:
         if learned not in ("markers", "between"):
             raise ValueError(f"learned is 'markers' or 'between', not {learned!r}")
         self.template = template
         self.special_tokens = dict(special_tokens or {})
         self.learned = learned
+        self.last_turn_only = last_turn_only
 
     @classmethod
     def from_tokenizer_config(
@@ -110,6 +115,7 @@ class ChatTemplate:
         *,
         name: str | None = None,
         learned: Literal["markers", "between"] = "markers",
+        last_turn_only: bool = False,
     ) -> ChatTemplate:
         """From a tokenizer_config.json (a path, its folder, or its content).
 
@@ -136,7 +142,7 @@ class ChatTemplate:
         if name not in templates:
             there = f"there are {', '.join(sorted(templates))}" if templates else "there is none"
             raise ValueError(f"no chat_template '{name}' in the tokenizer's configuration: {there}")
-        return cls(templates[name], _special_tokens(values), learned=learned)
+        return cls(templates[name], _special_tokens(values), learned=learned, last_turn_only=last_turn_only)
 
     @property
     def has_markers(self) -> bool:
@@ -153,8 +159,28 @@ class ChatTemplate:
             raise ValueError("a conversation needs a message")
         text, spans = self._render(messages, **variables)
         if self.learned == "between":
-            return text, list(self._between(text, messages, **variables))
-        return text, spans
+            spans = list(self._between(text, messages, **variables))
+        return text, self._kept(spans, messages)
+
+    def _kept(self, spans: list[Span], messages: Sequence[Message]) -> list[Span]:
+        """Of the spans, those that are to be learned."""
+        weights = [message.get("weight") for message in messages if message.get("role") == "assistant"]
+        for weight in weights:
+            if weight not in (None, 0, 1):
+                raise ValueError(f"a message has the weight {weight!r}, which is neither 0 nor 1")
+        if 0 not in weights and not self.last_turn_only:
+            return spans
+        if len(spans) != len(weights):
+            raise ValueError(
+                f"the template marks {len(spans)} pieces of text for {len(weights)} messages of the assistant, so that "
+                "none of them can be left out; try learned='between'"
+            )
+        last = len(spans) - 1
+        return [
+            span
+            for number, (span, weight) in enumerate(zip(spans, weights, strict=True))
+            if weight != 0 and (number == last or not self.last_turn_only)
+        ]
 
     def encode(self, messages: Sequence[Message], tokenizer: _core.Tokenizer, **variables: Any) -> Encoded:
         """Ids, uint32 [n], and mask, uint8 [n] (1: learned). Raises what `render` raises."""
@@ -301,7 +327,7 @@ def _turns(value: Any, role: str) -> list[Message]:
 
 def write_chat_shards(
     inputs: Iterable[str | os.PathLike[str]],
-    template: _Template,
+    template: _Template | None,
     tokenizer: _core.Tokenizer,
     out: str | os.PathLike[str],
     *,
@@ -309,12 +335,16 @@ def write_chat_shards(
     task: tuple[int, int] = (0, 1),
     shard_bytes: int = 256 << 20,
     text: bool = True,
+    eos: str | None = None,
 ) -> dict[str, Any]:
     """Writes jsonl conversations as shards with a loss_mask.npy, for templates that `millrace prepare` lacks.
 
     Args:
         inputs: jsonl files, a conversation a line: a list of messages in `field`, or, when that is missing, in
-            "conversations" (ShareGPT's from and value). A list in "tools" is handed to the template.
+            "conversations" (ShareGPT's from and value), or "prompt" and "completion", each a list of messages or a text.
+            Of a prompt nothing is learned. A list in "tools" is handed to the template.
+        template: None: prompts and completions are texts that follow each other, as a base model sees them; `eos`
+            ends a completion that does not end with it.
         out: an empty folder (a path or URL) for the shards. An existing shard is never replaced.
         task: (i, n): take the inputs i, i + n, ... of the sorted list, so that n processes share the work.
         shard_bytes: a new shard begins at this size; a shard is built in memory.
@@ -325,6 +355,8 @@ def write_chat_shards(
     index, count = task
     if not 0 <= index < count:
         raise ValueError(f"task {index} of {count} does not exist")
+    if template is None and (eos is None or tokenizer.token_to_id(eos) is None):
+        raise ValueError(f"write_chat_shards: without a template, eos is a token that ends a completion, not {eos!r}")
     if shard_bytes < 1:
         raise ValueError("shard_bytes is at least 1")
     names: list[str] = []
@@ -341,9 +373,12 @@ def write_chat_shards(
     for path in sorted(os.fspath(path) for path in inputs)[index::count]:
         for number, record in _records(path):
             try:
-                messages = _messages_of(record, field)
-                variables = {"tools": record["tools"]} if isinstance(record.get("tools"), list) else {}
-                rendered, (ids, mask) = template.encode_with_text(messages, tokenizer, **variables)
+                if template is None:
+                    rendered, (ids, mask) = _encode_pair(record, tokenizer, eos or "")
+                else:
+                    messages = _messages_of(record, field)
+                    variables = {"tools": record["tools"]} if isinstance(record.get("tools"), list) else {}
+                    rendered, (ids, mask) = template.encode_with_text(messages, tokenizer, **variables)
                 if not mask.any():
                     raise ValueError("nothing of it is learned")
             except ValueError as error:
@@ -373,19 +408,49 @@ def _records(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, record
 
 
+def _encode_pair(record: Mapping[str, Any], tokenizer: _core.Tokenizer, eos: str) -> tuple[str, Encoded]:
+    """A prompt and what follows it, tokenised as one text. The mask begins behind as many ids as the prompt alone has."""
+    prompt, completion = record.get("prompt"), record.get("completion")
+    if not isinstance(prompt, str) or not isinstance(completion, str):
+        raise ValueError("without a template, 'prompt' and 'completion' are texts")
+    text = prompt + completion + ("" if completion.endswith(eos) else eos)
+    begin, ids = tokenizer.encode(prompt), tokenizer.encode(text)
+    if not np.array_equal(ids[: len(begin)], begin):
+        warnings.warn(
+            "the last token of a prompt changes when its completion follows, so that the mask is off by a token; end "
+            "prompts where words end, without a space",
+            stacklevel=3,
+        )
+    return text, (ids, (np.arange(len(ids)) >= len(begin)).astype(np.uint8))
+
+
+def _side(value: Any, role: str, name: str) -> list[Any]:
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if not isinstance(value, list):
+        raise ValueError(f"'{name}' is neither a text nor a list of messages")
+    return value
+
+
 def _messages_of(record: Mapping[str, Any], field: str) -> list[Message]:
     messages = record.get(field, record.get("conversations"))
+    learned_from = 0
+    if messages is None and "prompt" in record and "completion" in record:
+        messages = _side(record["prompt"], "user", "prompt")
+        learned_from = len(messages)
+        messages = messages + _side(record["completion"], "assistant", "completion")
     if not isinstance(messages, list):
-        raise ValueError(f"there is no list of messages in '{field}'")
+        raise ValueError(f"there is no list of messages in '{field}', nor a 'prompt' and a 'completion'")
     for i, message in enumerate(messages, 1):
         if not isinstance(message, dict):
             raise ValueError(f"message {i}: it is not an object")
-    return [
+    plain = [
         {"role": _SHARE_GPT_ROLES.get(message["from"], message["from"]), "content": message.get("value")}
         if "from" in message and "role" not in message
         else message
         for message in messages
     ]
+    return [{**message, "weight": 0} for message in plain[:learned_from]] + plain[learned_from:]
 
 
 def _checked(ids: npt.NDArray[np.uint32], mask: npt.NDArray[np.uint8], lost: int, overrun: int) -> Encoded:

@@ -19,9 +19,10 @@ class ObjectFile(io.RawIOBase):
     changes, a read raises `millrace.CorruptionError` instead of mixing two contents. A pickle holds its URL and
     position, not its content."""
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, *, reader: _core.ObjectReader | None = None):
+        """reader: of this object, open already; the position is the file's own."""
         super().__init__()
-        self._reader = _core.ObjectReader(url)
+        self._reader = _core.ObjectReader(url) if reader is None else reader
         self._position = 0
         self.name = url
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Robot datasets of LeRobot and GR00T: read for training, downloaded, converted, split, merged, and without some of
-their episodes.
+"""Robot datasets of LeRobot and GR00T: read for training, downloaded, converted, split, merged, compared, and without
+some of their episodes.
 
     frames = millrace.lerobot.Dataset("so101", delta_timestamps={"action": [0, 1 / 30, 2 / 30]})
     frames[7]["action"]                                     # float32 [3, 6]
@@ -10,6 +10,7 @@ their episodes.
     millrace.lerobot.split("so101", "parts", parts={"train": range(80), "val": "80-99"})
     millrace.lerobot.merge(["monday", "tuesday"], "week")
     millrace.lerobot.delete("so101", "so101-clean", [3, 7, 8])
+    millrace.lerobot.diff("so101", "so101-v3", frames=True)["differences"]
 
 The sources are only read. Frames stay equal bit by bit wherever packets can be copied.
 """
@@ -21,6 +22,7 @@ import typing as _typing
 from millrace._arguments import plain as _plain
 from millrace._core import lerobot_convert as convert
 from millrace._core import lerobot_delete as delete
+from millrace._core import lerobot_diff as diff
 from millrace._core import lerobot_download as download
 from millrace._core import lerobot_merge as merge
 from millrace._core import lerobot_split as split
@@ -31,6 +33,7 @@ from millrace._robot_loader import Loader, QuarantinedFrame, Source
 if not _typing.TYPE_CHECKING:  # checkers have these signatures from _core.pyi
     convert = _plain(convert, "convert")
     delete = _plain(delete, "delete")
+    diff = _plain(diff, "diff")
     download = _plain(download, "download")
     merge = _plain(merge, "merge")
     split = _plain(split, "split")
@@ -43,6 +46,7 @@ __all__ = [
     "Source",
     "convert",
     "delete",
+    "diff",
     "download",
     "merge",
     "split",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 
 class DocumentCounts(TypedDict):
@@ -78,6 +78,21 @@ class MadeDatasetResult(ProposedModality):
     encoded_videos: int
     min_psnr_db: float
     inherited: list[str]
+
+
+class LeRobotDiffResult(TypedDict):
+    """Of millrace.lerobot.diff. The keys of each entry are those of `millrace lerobot diff --json` (docs/lerobot.md)."""
+
+    a: dict[str, Any]
+    b: dict[str, Any]
+    differences: int
+    info: list[dict[str, Any]]
+    tasks: list[dict[str, Any]]
+    episodes: list[dict[str, Any]]
+    features: list[dict[str, Any]]
+    stats: list[dict[str, Any]]
+    cameras: list[dict[str, Any]]
+    not_compared: list[str]
 
 
 class SplitPart(TypedDict):

@@ -17,9 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from millrace import _core
+from millrace._rows import Files, Settings, resolve_source
 from millrace.fields import LENGTHS, Field, Fields, parser_of, resolve_fields
 from millrace.loader import STATE_KEY, Passes, Schedule, Source, State, StrPath, make_reader, source_arguments
-from millrace.sources import SampleSource, resolve_source
+from millrace.sources import SampleSource
 
 #: A sample: its fields by name, and '__key__'.
 Sample = dict[str, Any]
@@ -424,6 +425,12 @@ class SampleLoader(Passes[SampleBatch]):
     ) -> None:
         resolved = resolve_fields(fields)
         rows = _row_sources(shards, resolved)
+        settings = Settings("" if cache is None else os.fspath(cache), str(cache_bytes))
+        if memory_bytes > 0:
+            settings = replace(settings, kept_bytes=min(settings.kept_bytes, memory_bytes // 8))
+        for source in rows:
+            if isinstance(source, Files):
+                source.use(settings)
         if rows and all(source is not None for source in rows):  # rows say themselves what their columns are
             resolved = resolve_fields(fields, by_extension=False)
         arguments = dict(

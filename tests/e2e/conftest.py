@@ -156,6 +156,51 @@ def full_disk(after_bytes: int, folder: Path) -> dict[str, str]:
     return preloaded(FULL_DISK.replace("BYTES", str(after_bytes)), folder)
 
 
+# A process that is gone at its n-th rename or link, before it or behind it: a kill -9 between two files.
+KILLED = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+static int seen;
+static int at(const char *when) {
+  const char *value = getenv("KILLED_AT"), *which = getenv("KILLED_WHEN");
+  return value && which && which[0] == when[0] ? atoi(value) : -1;
+}
+static void count(const char *when, int rc) {
+  if (rc == 0 && at(when) > 0 && __atomic_add_fetch(&seen, 1, __ATOMIC_SEQ_CST) == at(when)) kill(getpid(), SIGKILL);
+}
+#define HOOK(name, arguments, passed) \\
+  int name arguments { \\
+    int (*real) arguments = dlsym(RTLD_NEXT, #name); \\
+    count("before", 0); \\
+    int rc = real passed; \\
+    count("after", rc); \\
+    return rc; \\
+  }
+HOOK(rename, (const char *from, const char *to), (from, to))
+HOOK(renameat2, (int a, const char *from, int b, const char *to, unsigned flags), (a, from, b, to, flags))
+HOOK(link, (const char *from, const char *to), (from, to))
+HOOK(linkat, (int a, const char *from, int b, const char *to, int flags), (a, from, b, to, flags))
+"""
+
+
+class Killer:
+    """Runs a program that ends with SIGKILL at one of the files that it names."""
+
+    def __init__(self, folder: Path):
+        self.env = preloaded(KILLED, folder)
+
+    def run(self, millrace: Millrace, when: str, number: int, *args: object) -> bool:
+        """`when`: before or after. Returns whether it was killed; it did its work otherwise."""
+        env = millrace.env | self.env | {"KILLED_AT": str(number), "KILLED_WHEN": when}
+        command = [millrace.binary, *map(str, args)]
+        ended = subprocess.run(command, cwd=millrace.cwd, env=env, capture_output=True, text=True, timeout=100)
+        assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+        return ended.returncode != 0
+
+
 @pytest.fixture
 def millrace(binary: str, tmp_path: Path) -> Millrace:
     return Millrace(binary, tmp_path)

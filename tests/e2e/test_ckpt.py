@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import array
+import os
+import pwd
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -218,3 +221,41 @@ def test_no_checkpoints(millrace: Millrace, tmp_path: Path):
     ]
     for verb in ("show", "verify"):
         assert "no checkpoints" in millrace.fails("ckpt", verb, tmp_path / "none")
+
+
+def test_ls_names_a_file_that_was_cut(millrace: Millrace, root: Path):
+    (file,) = (root / "step-000000000020").rglob("*.safetensors")
+    (other,) = (root / "step-000000000010").rglob("part-*.json")
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes()[:100])
+    other.unlink()
+    ran = millrace("ckpt", "ls", root)
+    assert (
+        ran.out.count("damaged") == 2
+        and f"{file}: it has 100 bytes" in ran.out
+        and f"{other}: it is missing" in ran.out
+    )
+    steps = millrace("ckpt", "ls", root, "--json").objects("checkpoint")
+    assert [each["ok"] for each in steps] == [False, False] and str(file) in steps[1]["damage"]
+    assert steps[1]["bytes"] > 100, "the manifest can be read"
+    shown = millrace("ckpt", "show", root)
+    assert f"damaged: {file}" in shown.out
+    assert not millrace("ckpt", "show", root, "--json").object("checkpoint")["ok"]
+
+
+def test_who_wrote_a_step(millrace: Millrace, root: Path):
+    writer = millrace("ckpt", "ls", root, "--json").objects("checkpoint")[0]["writer"]
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert (writer["user"], writer["host"]) == (user, socket.gethostname())
+    assert writer["version"] == millrace("--version").out.split()[-1]
+    assert f"{user}@{writer['host']}" in millrace("ckpt", "ls", root).out
+    assert f"written by {user}@{writer['host']}, Millrace {writer['version']}" in millrace("ckpt", "show", root).out
+
+
+def test_steps_of_earlier_builds_do_not_say_who_wrote_them(millrace: Millrace):
+    golden = Path(__file__).parents[1] / "golden/0.1.0/checkpoint"
+    (step,) = millrace("ckpt", "ls", golden, "--json").objects("checkpoint")
+    assert step["ok"] and "writer" not in step
+    assert (
+        "unknown" in millrace("ckpt", "ls", golden).out and "written by unknown" in millrace("ckpt", "show", golden).out
+    )

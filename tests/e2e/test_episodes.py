@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Millrace, full_disk
+from conftest import Killer, Millrace, full_disk, visible_files
 
 
 def make_set(folder: Path, episodes: int = 5, rows: int = 20) -> None:
@@ -73,6 +73,34 @@ def test_a_full_disk_leaves_no_half_file(millrace: Millrace, tmp_path: Path, to:
     assert all(name.endswith(".npz") for name in finished)
     done = millrace("episodes", "convert", "set", "--to", to, "--json").object("episodes_convert")
     assert done["kept"] == len(finished) and done["kept"] + done["converted"] == 30
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("to", ["npz", "packed"])
+def test_a_conversion_that_was_killed_goes_on(millrace: Millrace, tmp_path: Path, to: str, when: str):
+    """No half file is left at an output's name, what was finished is kept, and the same command makes the rest."""
+    command = ("episodes", "convert", "set", "--to", to, "--threads", 1)
+    make_set(tmp_path / "set", 6, 20)
+    before = visible_files(tmp_path / "set")
+    millrace(*command)
+    whole = visible_files(tmp_path / "set")
+    made = whole.keys() - before.keys()
+    assert len(made) == (6 if to == "npz" else 1)
+    killer = Killer(tmp_path)
+    for number in range(1, 20):
+        for name in visible_files(tmp_path / "set").keys() - before.keys():
+            (tmp_path / "set" / name).unlink()
+        if not killer.run(millrace, when, number, *command):
+            break
+        left = visible_files(tmp_path / "set")
+        finished = left.keys() - before.keys()
+        assert all(left[name] == whole[name] for name in left)
+        ended = number if when == "after" else number - 1
+        assert ended <= len(finished) <= ended + 1  # the other thread may have had one under way
+        done = millrace(*command, "--json").object("episodes_convert")
+        assert done["kept"] == (len(finished) if to == "npz" else 6 * len(finished))
+        assert done["kept"] + done["converted"] == 6 and visible_files(tmp_path / "set") == whole
+    assert number == len(made) + 1 and visible_files(tmp_path / "set") == whole
 
 
 def test_ctrl_c_keeps_what_is_finished(millrace: Millrace, tmp_path: Path):

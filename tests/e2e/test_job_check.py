@@ -187,16 +187,54 @@ def test_room_for_checkpoints(jobs: Millrace, tmp_path: Path):
     assert f"you may not write to {tmp_path}/plain" in closed["message"]
 
 
+def test_room_for_checkpoints_by_the_plan(jobs: Millrace, tmp_path: Path):
+    """Where nobody gave the size: of the parameters, and of the model that the script names."""
+    options = ("--time=5", "--output=/dev/null")
+    path = script(tmp_path, "srun python train.py --save-dir ckpt --keep-last 3", *options)
+    assert "--parameters" in check(jobs, path).unknown("checkpoints")
+    found = check(jobs, path, "--parameters=30000B", status=3).found["JC07"]
+    assert found["severity"] == "error" and "4 checkpoints of 420 TB are still to come" in found["message"]
+    assert "planned for 3e+04B parameters, 14 bytes each" in found["message"]
+    fits = check(jobs, path, "--parameters=1M").evidence("checkpoints")
+    assert "3 of 14.0 MB (planned for 0.001B parameters, 14 bytes each" in fits
+    named = script(tmp_path, "srun python train.py --save-dir ckpt --model_name_or_path org/Big-20000B-it", *options)
+    found = check(jobs, named).found["JC07"]
+    assert found["severity"] == "warning" and "3 checkpoints of 280 TB" in found["message"]
+    assert "parameters of org/Big-20000B-it" in found["message"] and found["line"] == 4
+    assert "JC07" not in check(jobs, named, "--checkpoint-size=1MB").found
+    # Weights that are there say more than a name.
+    model = tmp_path / "tiny-7B"
+    model.mkdir()
+    (model / "config.json").write_text('{"torch_dtype": "bfloat16"}')
+    (model / "model-00001-of-00002.safetensors").write_bytes(bytes(1_000_000))
+    (model / "model-00002-of-00002.safetensors").write_bytes(bytes(1_000_000))
+    local = script(tmp_path, "srun python train.py --save-dir ckpt --model tiny-7B", *options)
+    assert "2 of 14.0 MB (planned for 0.001B parameters of tiny-7B" in check(jobs, local).evidence("checkpoints")
+
+
 def test_room_for_checkpoints_of_groot(jobs: Millrace, tmp_path: Path):
-    """What a checkpoint takes at least is known before there is one; its script keeps five."""
+    """About what a checkpoint takes is known before there is one: 6 GB, and 8 bytes for each trained parameter."""
     command = "python3 gr00t/experiment/launch_finetune.py --output-dir out"
     path = script(tmp_path, f"srun {command}", "--time=5", "--output=/dev/null")
     # The size is known; whether it fits depends on the machine's disk.
     found = Checked(jobs("job", "check", path, "--json", "--fail-on=never").objects())
     if "JC07" in found.found:
-        assert "6 checkpoints of 6.00 GB are still to come" in found.found["JC07"]["message"]
+        assert "6 checkpoints of 14.0 GB are still to come" in found.found["JC07"]["message"]
     else:
-        assert "5 of 6.00 GB (the model of GR00T; " in found.evidence("checkpoints")
+        told = found.evidence("checkpoints")
+        assert "5 of 14.0 GB (about 6.00 GB for the model of GR00T and 8.00 GB for the optimizer's state" in told
+    sizes = {
+        "launch_finetune.py --save-only-model": (6, "6.00 GB"),
+        "launch_finetune.py --tune-llm": (6, "30.0 GB"),
+        "launch_finetune.py --tune_visual --no-tune-projector --no-tune-diffusion-model": (6, "22.0 GB"),
+        "gr00t_finetune.py": (9, "14.0 GB"),
+        "gr00t_finetune.py --lora-rank 32": (9, "6.00 GB"),
+    }
+    for words, (count, size) in sizes.items():
+        asked = script(tmp_path, f"srun python3 scripts/{words} --output-dir out", "--time=5", "--output=/dev/null")
+        told = Checked(jobs("job", "check", asked, "--json", "--fail-on=never").objects())
+        text = told.found["JC07"]["message"] if "JC07" in told.found else told.evidence("checkpoints")
+        assert f"{count} checkpoints of {size} " in text or f"{count - 1} of {size} (about 6.00 GB" in text, words
     (tmp_path / "out/checkpoint-10").mkdir(parents=True)
     (tmp_path / "out/checkpoint-10/optimizer.pt").write_bytes(bytes(1_000_000))
     path = script(tmp_path, f"srun {command} --save-total-limit 3", "--time=5", "--output=/dev/null")
@@ -248,6 +286,37 @@ def test_shards(jobs: Millrace, shards: Path, tmp_path: Path):
     assert f"{one.name} is missing" in check(jobs, path, "--data", data, status=3).found["JC10"]["message"]
     missing = check(jobs, script(tmp_path, "python t.py --data-dir /none/x", "--time=5"), status=3).found["JC10"]
     assert missing["message"].startswith("/none/x: ")
+
+
+@pytest.mark.parametrize("form", ["tokens", "megatron"])
+def test_token_files(jobs: Millrace, raw: Path, tokenizer: Path, tmp_path: Path, form: str):
+    """`.bin` files of prepare: read by their manifest, or by themselves where the script names one."""
+    data = tmp_path / "tokens"
+    jobs("prepare", raw, "--tokenizer", tokenizer, "--out", data, "--format", form)
+    (one,) = data.glob("*.bin")
+    one.chmod(0o644)
+    options = ("--time=5", "--output=/dev/null")
+    path = script(tmp_path, "srun python train.py --data-path tokens", *options)
+    good = check(jobs, path)
+    assert not good.found and "1 shards, manifest " in good.evidence("data")
+    named = script(tmp_path, f"srun python train.py --data-path tokens/{one.name}", *options)
+    assert not check(jobs, named).found
+    content = one.read_bytes()
+    middle = len(content) - 20
+    one.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    assert not check(jobs, named).found  # quick: sizes alone
+    assert one.name in check(jobs, named, "--deep", status=3).found["JC10"]["message"]
+    one.write_bytes(content[:-2])
+    path = script(tmp_path, "srun python train.py --data-path tokens", *options)
+    short = check(jobs, path, status=3).found["JC10"]["message"]
+    assert f"{one.name} has {len(content) - 2} bytes, and its manifest says {len(content)}" in short
+    one.write_bytes(content)
+    for beside in [each for each in data.iterdir() if each.name.startswith(f"{one.name}.")]:
+        beside.unlink()
+    assert "is missing" in check(jobs, path, status=3).found["JC10"]["message"]
+    one.unlink()
+    gone = check(jobs, script(tmp_path, f"python train.py --data-path tokens/{one.name}", *options), status=3)
+    assert f"{one.name}: " in gone.found["JC10"]["message"]
 
 
 def test_the_ledger_knows_the_data(jobs: Millrace, shards: Path, tmp_path: Path):

@@ -56,6 +56,17 @@ def fault(rule: int, base: str, *flags: str, severity: str | None = None, name: 
     return add
 
 
+def more_rows(s: Set, file: str, count: int = 5, episode: int | None = None) -> None:
+    """Behind the rows of the episodes, copies of the last one; of `episode`, if that is given."""
+
+    def change(columns: dict):
+        for name, values in columns.items():
+            last = episode if name == "episode_index" and episode is not None else values[-1]
+            columns[name] = [*values, *[last] * count]
+
+    s.table(file, change)
+
+
 def drop(key: str) -> Callable[[dict], object]:
     return lambda value: value.pop(key)
 
@@ -96,6 +107,29 @@ fault(7, "v30", name="episodes", file=EPISODES3)(lambda s: s.write(EPISODES3, s.
 fault(7, "v30", name="inside")(lambda s: s.write(DATA3.format(0), damaged(s.path(DATA3.format(0)).read_bytes())))
 fault(8, "v21", file=VIDEO2.format(TOP, 1), episode=1)(
     lambda s: s.write(VIDEO2.format(TOP, 1), s.path(VIDEO2.format(TOP, 1)).read_bytes()[:-5])
+)
+fault(75, "v21", file=VIDEO2.format(TOP, 99), field=TOP, severity="warning")(
+    lambda s: shutil.copy(s.path(VIDEO2.format(TOP, 1)), s.path(VIDEO2.format(TOP, 99)))
+)
+fault(75, "v30", name="video", file=VIDEO3.format(TOP, 5), field=TOP, severity="warning")(
+    lambda s: shutil.copy(s.path(VIDEO3.format(TOP, 0)), s.path(VIDEO3.format(TOP, 5)))
+)
+fault(75, "v30", name="data", file=DATA3.format(5), severity="warning")(
+    lambda s: shutil.copy(s.path(DATA3.format(0)), s.path(DATA3.format(5)))
+)
+# Its rows come before those of episodes, whose numbers they move.
+fault(75, "v21", name="data", file="data/chunk-000/episode_000001b.parquet", severity="error")(
+    lambda s: shutil.copy(s.path(DATA2.format(0)), s.path("data/chunk-000/episode_000001b.parquet"))
+)
+fault(76, "v21", file=DATA2.format(1), severity="error")(lambda s: more_rows(s, DATA2.format(1)))
+fault(76, "v30", name="last", file=DATA3.format(1), severity="warning")(lambda s: more_rows(s, DATA3.format(1)))
+fault(76, "v30", file=DATA3.format(0), severity="error")(lambda s: more_rows(s, DATA3.format(0), episode=7))
+fault(77, "v21", file=VIDEO2.format(WRIST, 2), episode=2, field=WRIST, severity="error")(
+    lambda s: s.write(VIDEO2.format(WRIST, 2), b"")
+)
+fault(77, "v30", file=VIDEO3.format(TOP, 0), field=TOP, severity="error")(lambda s: s.write(VIDEO3.format(TOP, 0), b""))
+fault(77, "v30", name="stray", file=VIDEO3.format(TOP, 9), field=TOP, severity="warning")(
+    lambda s: s.write(VIDEO3.format(TOP, 9), b"")
 )
 fault(8, "v30", name="moov")(lambda s: s.write(VIDEO3.format(TOP, 0), Mp4(20, moov_first=False).content()[:300]))
 fault(9, "v30", file="images/")(lambda s: s.write("images/top/episode-000003/frame-000000.png", b"x"))
@@ -509,9 +543,66 @@ def test_a_fault_is_found(millrace: Millrace, good_sets, tmp_path: Path, broken:
     assert any(all(each.get(key) == value for key, value in wanted.items()) for each in found), (wanted, found)
 
 
+@pytest.mark.parametrize(("base", "file"), [("v21", DATA2.format(1)), ("v30", DATA3.format(0))])
+@pytest.mark.parametrize("episode", [None, 7])
+def test_rows_of_nobody_are_told_once(millrace: Millrace, good_sets, tmp_path: Path, base: str, file: str, episode):
+    """Not as a wrong total, whose fix would make a correct one wrong, and not as rows that an episode lacks."""
+    shutil.copytree(good_sets(base), tmp_path / "set")
+    more_rows(Set(tmp_path / "set"), file, 5, episode)
+    found = findings(millrace, tmp_path / "set")
+    assert [each["rule"] for each in found] == ["LR076"]
+    assert "5 of its " in found[0]["message"] and "Remove these rows" in found[0]["fix"]
+    assert ("episode_index goes to 7" in found[0]["message"]) == (episode == 7)
+    repaired = millrace("lerobot", "repair", tmp_path / "set", "--dry-run", "--json").object("lerobot_repair")
+    assert not [each for each in repaired["fixes"] if each["key"].startswith("total_")]
+
+
+@pytest.mark.parametrize(
+    ("base", "file", "content"),
+    [
+        ("v21", VIDEO2.format(TOP, 99), VIDEO2.format(TOP, 1)),
+        ("v30", VIDEO3.format(WRIST, 5), VIDEO3.format(WRIST, 0)),
+        ("v30", DATA3.format(5), DATA3.format(0)),
+        ("v21", DATA2.format(99), DATA2.format(1)),
+    ],
+)
+def test_a_file_of_nobody_is_told_once(millrace: Millrace, good_sets, tmp_path: Path, base, file, content):
+    shutil.copytree(good_sets(base), tmp_path / "set")
+    shutil.copy(tmp_path / "set" / content, tmp_path / "set" / file)
+    found = findings(millrace, tmp_path / "set")
+    assert [(each["rule"], each["file"]) for each in found] == [("LR075", file)]
+    assert findings(millrace, tmp_path / "set", "--quick") == found
+
+
+@pytest.mark.parametrize("base", ["v21", "v30"])
+def test_lance_is_refused_by_name(millrace: Millrace, good_sets, tmp_path: Path, base: str):
+    """LeRobot reads such a set by another reader; its frames are in no Parquet and no MP4."""
+    shutil.copytree(good_sets(base), tmp_path / "set")
+    Set(tmp_path / "set").info(put(storage_format="lance"))
+    verbs = (
+        ["inspect"],
+        ["validate"],
+        ["stats"],
+        ["repair"],
+        ["modality"],
+        ["convert", tmp_path / "out", "--to", "3.0"],
+    )
+    for verb, *more in verbs:
+        ran = millrace("lerobot", verb, tmp_path / "set", *more, status=1)
+        assert "its frames are stored in Lance tables" in ran.err, (verb, ran.err)
+        assert "use the Parquet and MP4 dataset that it was converted from" in ran.err
+    assert not (tmp_path / "out").exists()
+    import millrace as mr
+
+    with pytest.raises(NotImplementedError, match="Lance tables"):
+        mr.lerobot.Dataset(tmp_path / "set")
+    Set(tmp_path / "set").info(put(storage_format="parquet"))
+    millrace("lerobot", "inspect", tmp_path / "set")
+
+
 def test_every_rule_has_a_fault():
     # LR053 wants a decoder and LR072 ten thousand files: src/millrace/lerobot/validate_test.cpp makes both.
-    assert {f"LR{number:03}" for number in range(1, 75)} - {each.rule for each in FAULTS} == {"LR053", "LR072"}
+    assert {f"LR{number:03}" for number in range(1, 78)} - {each.rule for each in FAULTS} == {"LR053", "LR072"}
 
 
 @pytest.mark.parametrize("flags", [(), ("--quick",)], ids=["rows", "quick"])
@@ -601,4 +692,4 @@ def test_the_docs_hold_every_dataset_rule(millrace: Millrace):
     printed = millrace("lerobot", "validate", "--rules").out
     section = (REPOSITORY / "docs/rules.md").read_text().split("## millrace lerobot validate\n")[1].split("\n## ")[0]
     assert printed.strip() in section
-    assert len(re.findall(r"^\| LR\d{3} ", section, re.M)) == 74
+    assert len(re.findall(r"^\| LR\d{3} ", section, re.M)) == 77

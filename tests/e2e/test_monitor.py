@@ -196,6 +196,38 @@ def test_all_nodes_of_a_job_worst_first(slurm, tmp_path, monkeypatch):
     assert unknown.returncode == 1 and "none" in unknown.stderr
 
 
+def test_nodes_without_gpus_are_ranked_by_their_work(slurm, tmp_path, monkeypatch):
+    """By processors in use, and by what they do not wait for: a preparation of data, or a training on processors."""
+    monkeypatch.setenv("MILLRACE_LEDGER", str(tmp_path / "ledger"))
+    monkeypatch.setenv("SLURM_CONF", slurm.conf)
+    os.chmod(tmp_path, 0o777)
+    job = slurm.submit("--output", tmp_path / "a-%j.log", "--wrap", "echo begun; sleep 60")
+    end = time.monotonic() + 60
+    while not (tmp_path / f"a-{job}.log").exists():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    # Of four processors: in use, share of the time that all waited for I/O, that training waited for batches.
+    nodes = {"n1": (3.6, 0.0, 0.05), "n2": (1.0, 0.0, 0.0), "n3": (3.8, 0.6, 0.0), "n4": (3.7, 0.0, 0.8)}
+    modes, pressure = "millrace_node_cpu_seconds_total", "millrace_node_pressure_seconds_total"
+    for node, (busy, io, data) in nodes.items():
+        lines = []
+        for second in range(2):
+            values = {f'{modes}{{mode="user"}}': 100 + busy * second, f'{modes}{{mode="idle"}}': 900 + (4 - busy) * second,
+                      f'{pressure}{{resource="io",kind="full"}}': 5 + io * second,
+                      "millrace_training_waiting_ratio": data}  # fmt: skip
+            moment = time.time_ns() + (second - 2) * 10**9
+            lines.append({"type": "monitor_sample", "host": node, "time_ns": moment, "values": values})
+        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+        (tmp_path / f"gpu-{job}-{node}-0.jsonl").write_text(text)
+    command = [BINARY, "monitor", "--job", str(job), "--samples", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["host"] for each in found] == ["n4", "n2", "n3", "n1"]
+    assert [round(each["data_wait"], 2) for each in found] == [0.8, 0, 0, 0.05]
+    assert [round(each["cpu"], 2) for each in found] == [0.93, 0.25, 0.95, 0.9]
+    slurm.run("scancel", job)
+
+
 # The nodes of the test's Slurm are one machine, so their processes are seen here already and count once.
 def test_the_doctor_reaches_the_other_nodes_of_a_job(slurm, tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_LEDGER", str(tmp_path / "ledger"))

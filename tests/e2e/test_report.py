@@ -66,6 +66,57 @@ def test_bench(millrace: Millrace, browser: Browser, tmp_path: Path, page: Path)
     assert re.search(r"read random 4 KiB\s+1\s+32\s+4\.1 kB\s+[\d,]+ reads/s", text), text
 
 
+def test_benches_of_data_of_yours(
+    millrace: Millrace, browser: Browser, shards: Path, raw: Path, tokenizer: Path, tmp_path: Path, page: Path
+):
+    sizes = ["--seq-len", 16, "--batch-size", 2, "--seconds", "100ms"]
+    millrace("bench", "loader", shards, *sizes, "--train", 1000, "--html", page)
+    text = check(browser, page, 2)
+    assert "Training at 1,000 tokens/s would wait" in text and "Where its threads were" in text
+    (tmp_path / "near").mkdir()
+    (tmp_path / "far").mkdir()
+    folders = [tmp_path / "far", "--tier", tmp_path / "near"]
+    millrace("bench", "checkpoint", *folders, "--size", "4MB", "--rounds", 1, "--interval", "600s", "--html", page)
+    text = check(browser, page, 1)
+    assert "Training that saves every 600 s would stand" in text and f"durable in {tmp_path}/near" in text
+    millrace("bench", "tokenizer", tokenizer, raw / "a.txt", "--seconds", "100ms", "--threads", 2, "--html", page)
+    text = check(browser, page, 1)
+    assert "Text a second" in text and re.search(r"^2\s+[\d.]+ [kMG]B/s\s+[\d,.]+ tokens/s", text, re.MULTILINE), text
+
+
+# The title of each section with a plot, and the range of the plot's x axis.
+RANGES = """
+return [...document.querySelectorAll('section')].filter(each => each.querySelector('.js-plotly-plot')).map(each =>
+  [each.querySelector('h2').textContent, each.querySelector('.js-plotly-plot').layout.xaxis.range]);
+"""
+
+
+def test_a_run_shows_its_loader_and_checkpointer_over_the_time(
+    millrace: Millrace, browser: Browser, tmp_path: Path, page: Path
+):
+    """By the counters that its record has every ten seconds, of two starts, which each count from 0 on."""
+    millrace.env["MILLRACE_LEDGER"] = str(tmp_path / "ledger")
+    folder = tmp_path / "a"
+    folder.mkdir()
+    for number, begun in enumerate((1795581830.0, 1795582830.0)):
+        lines: list[dict] = [{"type": "start", "format": "millrace-record", "version": 1, "time": begun, "name": "a"}]
+        for place in range(1, 7):
+            loader = {"batches": 100 * place, "wait_seconds": 3.0 * place, "read_bytes": 5_000_000 * place}
+            saver = {"saves": place // 3, "stall_seconds": 0.5 * (place // 3)}
+            moment = begun + 10 * place
+            lines.append({"type": "counters", "time": moment, "loader": loader, "checkpointer": saver})
+            lines.append({"step": 100 * place, "time": moment, "train/loss": 1.0 / place})
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"20261125T04435{number}.000000001Z-0a.run.jsonl").write_text(text)
+    millrace("runs", "show", folder, "--html", page)
+    text = check(browser, page, 6)
+    assert "a: checkpoints" in text, "the time line has them"
+    assert browser.driver.execute_script(MARKS) >= 4
+    ranges = dict(browser.driver.execute_script(RANGES))
+    waited, batches = ranges["Time that training waited for batches"], ranges["Batches"]
+    assert waited == batches and waited[0] < waited[1], "one time line"
+
+
 def test_monitor_and_doctor(millrace: Millrace, browser: Browser, tmp_path: Path, page: Path):
     samples = tmp_path / "a.jsonl"
     millrace("monitor", "--every", "10ms", "--samples", 20, "--jsonl", samples, "--html", page)

@@ -12,12 +12,10 @@ import os
 import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-import torch
 
-# torchvision's wheel registers operators of its own library, which does not load beside a CPU build of torch.
-library = torch.library.Library("torchvision", "DEF")
-for name in ("nms", "qnms"):
-    library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+import torchvision_operators
+
+torchvision_operators.define()
 
 # The environment of torch has a transformers that wants another huggingface_hub; ACT needs none.
 find_spec = importlib.util.find_spec

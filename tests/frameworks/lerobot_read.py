@@ -12,11 +12,9 @@ import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
+import torchvision_operators
 
-# torchvision's wheel registers operators of its own library, which does not load beside a CPU build of torch.
-library = torch.library.Library("torchvision", "DEF")
-for name in ("nms", "qnms"):
-    library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+torchvision_operators.define()
 
 from lerobot.datasets.lerobot_dataset import LeRobotDataset  # noqa: E402
 

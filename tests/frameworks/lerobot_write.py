@@ -10,12 +10,9 @@ import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
-import torch
+import torchvision_operators
 
-# torchvision's wheel registers operators of its own library, which does not load beside a CPU build of torch.
-library = torch.library.Library("torchvision", "DEF")
-for operator in ("nms", "qnms"):
-    library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+torchvision_operators.define()
 
 from lerobot.datasets.lerobot_dataset import LeRobotDataset  # noqa: E402
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """mr.torch.lerobot.Dataset gives, item by item, the tensors that LeRobot's own class gives: of what we write and of what
-LeRobot recorded. MILLRACE_TEST_LEROBOT names the interpreter of an environment with LeRobot 0.4.4 (./dev check frameworks)."""
+LeRobot recorded. MILLRACE_TEST_LEROBOT and MILLRACE_TEST_LEROBOT_6 name the interpreters of environments with LeRobot 0.4.4
+and 0.6.1 (./dev check frameworks)."""
 
 import json
 import os
@@ -18,11 +19,17 @@ BINARY = os.environ.get("MILLRACE_BIN") or str(pathlib.Path(sys.executable).with
 FPS = 30
 
 
-def lerobot(script: str, *args: object, home: pathlib.Path) -> None:
-    if "MILLRACE_TEST_LEROBOT" not in os.environ:
+@pytest.fixture(params=["MILLRACE_TEST_LEROBOT", "MILLRACE_TEST_LEROBOT_6"], ids=["0.4", "0.6"])
+def python(request) -> str:
+    """The interpreter of an environment with LeRobot."""
+    if request.param not in os.environ:
         pytest.skip("lerobot is not installed (./dev check frameworks)")
+    return os.environ[request.param]
+
+
+def lerobot(python: str, script: str, *args: object, home: pathlib.Path) -> None:
     done = subprocess.run(
-        [os.environ["MILLRACE_TEST_LEROBOT"], pathlib.Path(__file__).with_name(script), *map(str, args)],
+        [python, pathlib.Path(__file__).with_name(script), *map(str, args)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -31,8 +38,8 @@ def lerobot(script: str, *args: object, home: pathlib.Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def check(root: pathlib.Path, home: pathlib.Path, windows: dict, episodes: list[int] | None = None) -> int:
-    lerobot("lerobot_items.py", root, home / "items.pt", json.dumps(windows), json.dumps(episodes), home=home)
+def check(python: str, root: pathlib.Path, home: pathlib.Path, windows: dict, episodes: list[int] | None = None) -> int:
+    lerobot(python, "lerobot_items.py", root, home / "items.pt", json.dumps(windows), json.dumps(episodes), home=home)
     theirs = torch.load(home / "items.pt")
     ours = mr.torch.lerobot.Dataset(root, delta_timestamps=windows, episodes=episodes)
     assert len(ours) == len(theirs)
@@ -49,7 +56,7 @@ def check(root: pathlib.Path, home: pathlib.Path, windows: dict, episodes: list[
 
 
 @pytest.mark.parametrize("episodes", [None, [2, 0]], ids=["all", "some"])
-def test_of_the_demo(tmp_path, episodes):
+def test_of_the_demo(tmp_path, python, episodes):
     root = tmp_path / "arm"
     subprocess.run([BINARY, "lerobot", "demo", root, "--episodes", "3"], check=True)
     windows = {
@@ -58,14 +65,14 @@ def test_of_the_demo(tmp_path, episodes):
         "observation.images.front": [-2 / FPS, 0, 1 / FPS],
         "observation.images.wrist": [0],
     }
-    assert check(root, tmp_path, windows, episodes) > 20
+    assert check(python, root, tmp_path, windows, episodes) > 20
 
 
-def test_of_a_recording(tmp_path):
+def test_of_a_recording(tmp_path, python):
     """With a bool of shape [1] and one camera without a window."""
     root = tmp_path / "recorded"
-    lerobot("lerobot_write.py", root, home=tmp_path)
-    assert check(root, tmp_path, {"action": [0, 1 / FPS], "next.done": [0, 1 / FPS]}) == 41 + 37 + 5
+    lerobot(python, "lerobot_write.py", root, home=tmp_path)
+    assert check(python, root, tmp_path, {"action": [0, 1 / FPS], "next.done": [0, 1 / FPS]}) == 41 + 37 + 5
 
 
 def test_of_an_older_version(tmp_path):

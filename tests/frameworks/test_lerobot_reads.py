@@ -3,7 +3,8 @@
 it records is validated silently and converted exactly.
 
 LeRobot pins many packages, so it lives in environments of its own, which `./dev check frameworks` makes: MILLRACE_TEST_LEROBOT
-names the interpreter of one with 0.4.4 (v3.0), MILLRACE_TEST_LEROBOT_V2 of one with 0.3.3 (v2.1)."""
+names the interpreter of one with 0.4.4 (v3.0), MILLRACE_TEST_LEROBOT_6 of one with 0.6.1 (v3.0, Python 3.12),
+MILLRACE_TEST_LEROBOT_V2 of one with 0.3.3 (v2.1)."""
 
 import hashlib
 import json
@@ -20,10 +21,12 @@ import millrace as mr
 pq = pytest.importorskip("pyarrow.parquet")
 
 BINARY = os.environ.get("MILLRACE_BIN") or str(pathlib.Path(sys.executable).with_name("millrace"))
-CASES = [("3.0", "MILLRACE_TEST_LEROBOT"), ("2.1", "MILLRACE_TEST_LEROBOT_V2"), ("groot", "MILLRACE_TEST_LEROBOT_V2")]
+OLD, NEW, NEWEST = "MILLRACE_TEST_LEROBOT_V2", "MILLRACE_TEST_LEROBOT", "MILLRACE_TEST_LEROBOT_6"
+CASES = [("3.0", NEW), ("3.0", NEWEST), ("2.1", OLD), ("groot", OLD)]
+IDS = ["3.0", "3.0-0.6", "2.1", "groot"]
 
 
-@pytest.mark.parametrize("version, variable", CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize("version, variable", CASES, ids=IDS)
 def test_lerobot_reads_the_demo(tmp_path, version, variable):
     if variable not in os.environ:
         pytest.skip("lerobot is not installed (./dev check frameworks)")
@@ -83,11 +86,15 @@ def findings(root: pathlib.Path) -> list[dict]:
     return [each for each in worse if each["rule"] != "LR057"]
 
 
-RECORDED = [("2.1", "MILLRACE_TEST_LEROBOT_V2", "3.0", "MILLRACE_TEST_LEROBOT")]
-RECORDED.append((RECORDED[0][2], RECORDED[0][3], RECORDED[0][0], RECORDED[0][1]))
+RECORDED = [
+    ("2.1", OLD, "3.0", NEW),
+    ("2.1", OLD, "3.0", NEWEST),
+    ("3.0", NEW, "2.1", OLD),
+    ("3.0", NEWEST, "2.1", OLD),
+]
 
 
-@pytest.mark.parametrize("version, variable, other, other_variable", RECORDED, ids=["2.1", "3.0"])
+@pytest.mark.parametrize("version, variable, other, other_variable", RECORDED, ids=["2.1", "2.1-0.6", "3.0", "3.0-0.6"])
 def test_what_lerobot_records_is_silent_and_converts_exactly(tmp_path, version, variable, other, other_variable):
     """LeRobot of each version reads the same items from its own recording, our conversion, and our way back."""
     if variable not in os.environ or other_variable not in os.environ:
@@ -104,7 +111,7 @@ def test_what_lerobot_records_is_silent_and_converts_exactly(tmp_path, version, 
     assert items(variable, back, tmp_path) == wanted
 
 
-@pytest.mark.parametrize("version, variable", CASES[:2], ids=["3.0", "2.1"])
+@pytest.mark.parametrize("version, variable", CASES[:3], ids=IDS[:3])
 def test_lerobot_opens_the_statistics_that_we_write(tmp_path, version, variable):
     """Its own of a recording agree with ours but for the deviation of pictures; a dataset that lost them opens again."""
     if variable not in os.environ:

@@ -7,6 +7,7 @@ there never changes: the tests read every folder with today's code.
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import shutil
@@ -17,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import xxhash
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import millrace as mr
+from millrace import _core
 
 FOLDER = "/GOLDEN"  # stands for where a link was declared
 LINES = ["the first document", "another one", "naïve café", "a fourth with more words in it", "five"]
@@ -95,6 +98,50 @@ def checkpoint() -> None:
         checkpointer.save(7, {"model": state, "step": 7}).wait()
 
 
+def sealed(document: dict[str, Any]) -> str:
+    """A document of a checkpoint with its checksum, by docs/format/checkpoint.md."""
+    options: dict[str, Any] = dict(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    document.pop("checksum", None)
+    checksum = xxhash.xxh3_128_hexdigest(json.dumps(document, **options).encode())
+    return json.dumps(document | {"checksum": checksum}, **options)
+
+
+def checkpoint_line() -> None:
+    """A run that went back: 10, 20 and 30, then 20 again from 10, on two ranks. The manifests have a `line`."""
+    for attempt, steps, after in (("r0000-a", (10, 20, 30), []), ("r0001-b", (20,), [("r0000-a", 10)])):
+        savers = [
+            _core.Saver("checkpoint_line", attempt=attempt, rank=rank, world_size=2, threads=1) for rank in range(2)
+        ]
+        for saver in savers:
+            saver.continue_from(after)
+        for step in steps:
+            value = step + int(attempt[-1] == "b")
+            numbers = array.array("f", [value] * 4)
+            tensor = ("w", "F32", [4, 2], [0, 0], [2, 2], numbers.buffer_info()[0])
+            other = ("w", "F32", [4, 2], [2, 0], [2, 2], numbers.buffer_info()[0])
+            saves = [savers[0].save(step, [tensor], "{}"), savers[1].save(step, [other], "null")]
+            for save in saves:
+                save.wait(60)
+        for saver in savers:
+            saver.close()
+
+
+def checkpoint_folders() -> None:
+    """Format version 2, which is written for more than 1,000 ranks, with two: the newest step of checkpoint_line."""
+    source = Path("checkpoint_line/step-000000000020")
+    target = Path("checkpoint_folders/step-000000000020")
+    manifest = json.loads((source / "manifest.json").read_text())
+    folder = target / manifest["attempt"] / "ranks-00000"
+    folder.mkdir(parents=True)
+    for rank, part in enumerate(manifest["parts"]):
+        name = f"part-{rank:05}-of-00002.json"
+        record = sealed(json.loads((source / manifest["attempt"] / name).read_text()) | {"version": 2})
+        (folder / name).write_text(record)
+        part |= {"bytes": len(record.encode()), "hash": xxhash.xxh3_128_hexdigest(record.encode())}
+        shutil.copy(source / manifest["attempt"] / f"rank-{rank:05}-of-00002.safetensors", folder)
+    (target / "manifest.json").write_text(sealed(manifest | {"version": 2}))
+
+
 def episodes() -> None:
     Path("csv").mkdir()
     for episode in range(2):
@@ -167,12 +214,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ["MILLRACE_LEDGER"] = str(Path(folder) / "ledger")
-        for make in (tokenizer, prepared, states, checkpoint, episodes, record, link):
+        for make in (
+            tokenizer,
+            prepared,
+            states,
+            checkpoint,
+            checkpoint_line,
+            checkpoint_folders,
+            episodes,
+            record,
+            link,
+        ):
             make()
         shutil.rmtree(os.environ["MILLRACE_LEDGER"])  # of the record, with paths of this machine
         ledger()
-        for name in ("tar", "blocks", "megatron", "tokens", "checkpoint", "record", "episodes.mrpack", "loader_state.json",
-                     "mixture_state.json", "links", "ledger"):  # fmt: skip
+        for name in ("tar", "blocks", "megatron", "tokens", "checkpoint", "checkpoint_line", "checkpoint_folders", "record",
+                     "episodes.mrpack", "loader_state.json", "mixture_state.json", "links", "ledger"):  # fmt: skip
             (shutil.copytree if Path(name).is_dir() else shutil.copy)(name, out / name)
         os.chdir(out)
 

@@ -98,6 +98,26 @@ def test_checkpoints(golden: Path, run: Callable[..., str]):
     assert into["model"]["halves"].tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("name", ["checkpoint_line", "checkpoint_folders"])
+def test_checkpoints_with_a_line_and_of_version_2(golden: Path, run: Callable[..., str], name: str):
+    """Step 20 of the attempt that went back is the newest, and continues 10."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    versions = {"checkpoint_line": 1, "checkpoint_folders": 2}
+    manifest = json.loads((golden / name / "step-000000000020/manifest.json").read_text())
+    assert manifest["version"] == versions[name] and manifest["line"] == [{"attempt": "r0000-a", "step": 10}]
+    assert sealed_checkpoint(json.dumps(manifest)) == (golden / name / "step-000000000020/manifest.json").read_text()
+    assert "no damage found" in run("ckpt", "verify", name)
+    listed = [json.loads(line) for line in run("ckpt", "ls", name, "--json").splitlines()]
+    left = {each["step"]: each["left_behind"] for each in listed}
+    assert left == ({10: False, 20: False, 30: True} if name == "checkpoint_line" else {20: False})
+    with mr.torch.Checkpointer(golden / name) as checkpointer:
+        assert checkpointer.latest_step() == 20
+    run("ckpt", "export", name, "w.safetensors", "--format", "safetensors", "--entry", "")
+    from safetensors.torch import load_file
+
+    assert torch.equal(load_file(golden / "w.safetensors")["w"], torch.full((4, 2), 21.0))
+
+
 def test_packed_episodes(golden: Path):
     episodes = mr.episodes.open(golden / "episodes.mrpack")
     assert len(episodes) == 2

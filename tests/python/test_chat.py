@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chat templates against `transformers`: ids and masks of random conversations; and from jsonl to labels."""
 
+import io
 import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import warnings
@@ -418,3 +420,81 @@ def test_bad_lines_are_named(pairs, tmp_path):
         chat.write_chat_shards(
             [path], chat.ChatTemplate(PUBLISHED["chatml"]), pairs["bytes"].ours, str(tmp_path / "out")
         )
+
+
+def learned_text(pair, encoded):
+    ids, mask = encoded
+    return [pair.ours.decode(ids[run].tolist(), False) for run in np.split(np.arange(len(ids)), np.flatnonzero(np.diff(mask)) + 1)
+            if mask[run[0]]]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["native", "markers", "between"])
+def test_turns_are_left_out_by_rule(pairs, kind):
+    pair = pairs["bytes"]
+    markers = NATIVE["chatml"]
+    bare = re.sub(r"\{%-?\s*(end)?generation\s*-?%\}", "", markers)
+
+    def template(**options):
+        if kind == "native":
+            return chat.NamedChatTemplate("chatml", **options)
+        return chat.ChatTemplate(markers if kind == "markers" else bare, learned=kind, **options)
+
+    def turns(first, second):
+        return [
+            {"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": first},
+            {"role": "user", "content": "r"}, {"role": "assistant", "content": "b", "weight": second},
+        ]  # fmt: skip
+
+    def learned(template, messages):
+        # This template has no generation prompt, so "between" counts the head of a turn too.
+        return [text.rpartition("\n")[2] for text in learned_text(pair, template.encode(messages, pair.ours))]
+
+    a, b = "a<|im_end|>", "b<|im_end|>"
+    assert learned(template(), turns(1, None)) == [a, b]
+    assert learned(template(), turns(0, 1)) == [b]
+    assert learned(template(), turns(1, 0)) == [a]
+    assert learned(template(last_turn_only=True), turns(1, 1)) == [b]
+    with pytest.raises(ValueError, match="neither 0 nor 1"):
+        template().encode(turns(0.5, 1), pair.ours)
+
+
+def test_prompts_and_completions(pairs, tmp_path):
+    pair = pairs["bytes"]
+    rows = [
+        {"prompt": "q", "completion": "a"},
+        {"prompt": [{"role": "user", "content": "q"}], "completion": [{"role": "assistant", "content": "a"}]},
+        {"prompt": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}, {"from": "human", "value": "q"}],
+         "completion": "a"},
+    ]  # fmt: skip
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    mr.prepare(str(tmp_path / "a.jsonl"), tokenizer=write_bytes_tokenizer(tmp_path), out=str(tmp_path / "prepared"),
+               documents="jsonl", chat="chatml")  # fmt: skip
+    for number, template in enumerate([chat.NamedChatTemplate("chatml"), chat.ChatTemplate(NATIVE["chatml"])]):
+        chat.write_chat_shards([tmp_path / "a.jsonl"], template, pair.ours, str(tmp_path / f"out{number}"))
+    for folder in ("prepared", "out0", "out1"):
+        assert [learned_text(pair, row) for row in stored(tmp_path / folder)] == [["a<|im_end|>"]] * 3, folder
+    chat.write_chat_shards([write_first(tmp_path, rows[0])], None, pair.ours, str(tmp_path / "plain"), eos="<|im_end|>")
+    ((ids, mask),) = stored(tmp_path / "plain")
+    assert pair.ours.decode(ids.tolist(), False) == "qa<|im_end|>"
+    assert learned_text(pair, (ids, mask)) == ["a<|im_end|>"]
+    for options, match in [({}, "eos is a token"), ({"eos": "no token"}, "eos is a token")]:
+        with pytest.raises(ValueError, match=match):
+            chat.write_chat_shards([tmp_path / "a.jsonl"], None, pair.ours, str(tmp_path / "none"), **options)
+    with pytest.raises(ValueError, match="line 2: without a template, 'prompt' and 'completion' are texts"):
+        chat.write_chat_shards([tmp_path / "a.jsonl"], None, pair.ours, str(tmp_path / "none"), eos="<|im_end|>")
+
+
+def stored(folder):
+    """Ids and mask of each sample."""
+    names = ("token_ids.npy", "loss_mask.npy")
+    return [tuple(np.load(io.BytesIO(sample[name])) for name in names) for sample in mr.Dataset(str(folder))]
+
+
+def write_first(folder, row):
+    (folder / "first.jsonl").write_text(json.dumps(row) + "\n")
+    return folder / "first.jsonl"
+
+
+def write_bytes_tokenizer(folder):
+    (folder / "tokenizer.json").write_text(json.dumps(byte_level_file(trim=False)))
+    return str(folder / "tokenizer.json")

@@ -2,6 +2,7 @@
 """Restores into a device by way of blocks. The CPU takes the part of the device."""
 
 import copy
+import math
 
 import pytest
 
@@ -31,6 +32,8 @@ def state_of_many_shapes(random):
     state = {"scalar": torch.tensor(7, dtype=torch.int8), "empty": torch.empty(0, 3), "step": 3}
     for at in range(40):
         shape = [random.choice([1, 2, 3, 5, 17, 130]) for _ in range(random.randint(0, 4))]
+        while math.prod(shape) > 300_000:
+            shape.pop()
         state[f"t{at}"] = (torch.randn(shape) * 100).to(random.choice(dtypes))
     state["long"] = torch.arange(40_000)
     state["wide"] = torch.randn(3, 1, 30_000)
@@ -60,7 +63,7 @@ def test_what_comes_to_a_device_is_what_was_saved(tmp_path, seeded, monkeypatch,
     device = Blocks(lambda value: not any(value is host for host in hosts))
     assert restored_to(device, tmp_path, state) == 1
     assert {name: bits(value) for name, value in state.items()} == {name: bits(value) for name, value in saved.items()}
-    assert device.copied > 30 and 1 <= device.blocks <= 3
+    assert device.copied > 10 and 1 <= device.blocks <= 3
 
 
 def test_a_model_and_its_optimizer(tmp_path):

@@ -114,6 +114,38 @@ def test_in_other_processes(root, method):
     process.join(60)
 
 
+def test_the_form_is_looked_up_once(root, truth, monkeypatch):
+    """Not once for each window; and what is laid into the folder later changes nothing."""
+    frames = mr.episodes.Dataset(root, texts=[])
+
+    def exists(path):
+        raise AssertionError(f"a window asks for {path}")
+
+    monkeypatch.setattr("os.path.exists", exists)
+    wanted = np.concatenate([values(episode, NAMES) for episode in truth])
+    assert np.array_equal(frames.batch(range(len(frames)))["numbers"], wanted)
+    assert np.array_equal(pickle.loads(pickle.dumps(frames)).batch([9])["numbers"], wanted[9:10])
+
+
+def test_progress_of_a_start(root, tmp_path):
+    told: list[tuple[int, int]] = []
+    mr.episodes.Dataset(root, progress=lambda *counts: told.append(counts))
+    assert told[-1] == (len(LENGTHS), len(LENGTHS))
+    for number in range(200):
+        (tmp_path / f"episode_{number}.csv").write_text("x\n" + "1\n" * (number % 5 + 1))
+    mr.episodes.convert(tmp_path, to="npz")
+    told.clear()
+    frames = mr.episodes.Dataset(tmp_path, progress=lambda *counts: told.append(counts))
+    assert told == sorted(set(told)) and told[-1] == (200, 200) and {all_ for _, all_ in told} == {200}
+    assert frames.first_frames[-1] == sum(number % 5 + 1 for number in range(200))
+
+    def stop(opened: int, all_: int) -> None:
+        raise InterruptedError(f"{opened} of {all_}")
+
+    with pytest.raises(InterruptedError, match="of 200"):
+        mr.episodes.Dataset(tmp_path, progress=stop)
+
+
 def test_wrong_arguments(root):
     dataset = mr.episodes.Dataset
     with pytest.raises(ValueError, match="no column x; it has q0"):

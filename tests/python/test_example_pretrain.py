@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
-
 import millrace as mr
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
 
@@ -135,3 +135,26 @@ def test_two_ranks(data, tmp_path):
     start_and_signal(arguments, tmp_path / "b.log", 5, signal.SIGKILL)
     subprocess.run(arguments, check=True, capture_output=True)
     assert losses(tmp_path / "b.log") == expected
+
+
+def test_fsdp_is_killed_resumed_and_exported(data, uninterrupted, tmp_path):
+    """Shares of two ranks: the losses of a run that was not killed; whole tensors in the export."""
+    files = tmp_path / "files"
+    more = ["--fsdp", "--model-files", str(files)]
+    subprocess.run(command(data, tmp_path / "a", tmp_path / "a.log", 2, *more), check=True, capture_output=True)
+    expected = losses(tmp_path / "a.log")
+    assert len(expected) == STEPS
+    arguments = command(data, tmp_path / "b", tmp_path / "b.log", 2, *more)
+    start_and_signal(arguments, tmp_path / "b.log", 5, signal.SIGKILL)
+    subprocess.run(arguments, check=True, capture_output=True)
+    assert losses(tmp_path / "b.log") == expected
+    with mr.torch.Checkpointer(tmp_path / "b") as checkpointer:
+        assert checkpointer.latest_step() == STEPS
+    millrace = os.environ.get("MILLRACE_BIN", "millrace")
+    export = [millrace, "ckpt", "export", tmp_path / "b", tmp_path / "hf", "--like", files, "--quiet"]
+    subprocess.run(export, check=True)
+    weights = mr.torch.safetensors.load_file(tmp_path / "hf" / "model.safetensors")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert list(weights["model.embed_tokens.weight"].shape) == [config["vocab_size"], config["hidden_size"]]
+    assert len([name for name in weights if name.endswith("q_proj.weight")]) == config["num_hidden_layers"]
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in weights.values())

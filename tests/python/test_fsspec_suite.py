@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 
 import pytest
@@ -36,13 +37,17 @@ class OnLocalPaths(OurFixtures):
 
 
 class OnS3(OurFixtures):
+    @pytest.fixture(scope="class")
+    def shared_bucket(self, s3) -> str:
+        return s3.bucket()
+
     @pytest.fixture
-    def fs_path(self, s3, bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    def fs_path(self, s3, shared_bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             monkeypatch.delenv(name)
         for name, value in s3.env.items():
             monkeypatch.setenv(name, value)
-        return f"s3://{bucket}/at"
+        return f"s3://{shared_bucket}/{uuid.uuid4().hex}/at"
 
     @pytest.fixture
     def supports_empty_directories(self) -> bool:

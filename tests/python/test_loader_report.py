@@ -22,6 +22,7 @@ QUIET = LoaderReport(
     threads=4,
     cpus=16,
     prefetch_depth=8,
+    ready_batches=8,
     cache_hit_bytes=0,
     cache_miss_bytes=0,
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps over all ranks under torchrun: the same with 1, 2 and 4 of them, and with a resume at each change."""
+"""Steps over all ranks under torchrun: the same with 1, 2 and 4 of them, with a resume at each change."""
 
 import itertools
 import json
@@ -76,10 +76,9 @@ def kinds(dataset, tmp_path_factory) -> dict:
 def test_any_number_of_ranks_makes_the_same_steps(kinds, tmp_path):
     alone, _ = steps_of(kinds, tmp_path, "alone", 1)
     assert all(len(steps) > 12 for steps in alone.values())
-    assert steps_of(kinds, tmp_path, "four", 4)[0] == alone
     parts = {kind: [] for kind in kinds}
     before = ""
-    for world, steps in ((2, 4), (4, 5), (1, 1 << 30)):
+    for world, steps in ((2, 4), (1, 5), (4, 1 << 30)):
         some, before = steps_of(kinds, tmp_path, f"part{world}", world, before, steps)
         for kind, of_kind in some.items():
             parts[kind] += of_kind

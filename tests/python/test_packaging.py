@@ -55,6 +55,7 @@ def test_every_linked_library_is_pinned_with_its_licence() -> None:
     text = (ROOT / "cmake" / "deps.cmake").read_text()
     linked = re.findall(r"^millrace_package\(([\w-]+)|^millrace_pkgconfig\(\w+ (\S+)", text, re.M)
     needed = {names.get(name := package or module, name.lower()) for package, module in linked}
+    needed |= {"ffmpeg", "dav1d", "svt-av1", "libjpeg-turbo", "libpng", "libwebp"}  # of video and pictures
     assert needed == {name.lower() for name in LIBRARIES}
     for pin in LIBRARIES.values():
         assert re.fullmatch(r"[0-9a-f]{64}", pin["sha256"]) and pin["license"] and pin["spdx"], pin

@@ -160,7 +160,7 @@ def test_arrays(tmp_path):
 
 
 def test_large_row_groups_are_read_in_parts(tmp_path, caplog, monkeypatch):
-    from millrace import sources
+    from millrace._rows import tables
 
     table([0])
     from pyarrow import parquet
@@ -171,7 +171,7 @@ def test_large_row_groups_are_read_in_parts(tmp_path, caplog, monkeypatch):
     parquet.write_table(
         pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet", use_dictionary=False, compression="none"
     )
-    monkeypatch.setattr(sources, "_PARQUET_WINDOW", 200_000)
+    monkeypatch.setattr(tables, "PARQUET_WINDOW", 200_000)
     with mr.SampleLoader(tmp_path / "a.parquet", fields=["n"], batch_size=10, epochs=1) as loader:
         seen = [n for batch in loader for n in batch["n"].tolist()]
     assert sorted(seen) == list(range(2000))
@@ -180,7 +180,7 @@ def test_large_row_groups_are_read_in_parts(tmp_path, caplog, monkeypatch):
 
 def test_slices_of_tables_are_what_arrow_says():
     pyarrow = pytest.importorskip("pyarrow")
-    from millrace.sources import table_rows
+    from millrace._rows.tables import table_rows
 
     numbers = range(30)
     rows = pyarrow.table(

@@ -3,7 +3,7 @@
 
 MILLRACE_TEST_DATA    the vocabularies
 MILLRACE_TEST_SEED    the seed that a failure prints
-MILLRACE_FUZZ_STRINGS strings for each file (default 60)
+MILLRACE_FUZZ_STRINGS strings for each file (default 30)
 MILLRACE_TEST_LONG    CPU time of texts of several lengths, too
 """
 
@@ -26,7 +26,7 @@ from test_tokenizer_zoo import difference, shrunk  # noqa: E402
 from trouble import hostile  # noqa: E402
 
 SEED = int(os.environ.get("MILLRACE_TEST_SEED") or random.randrange(2**32))
-STRINGS = int(os.environ.get("MILLRACE_FUZZ_STRINGS", "60"))
+STRINGS = int(os.environ.get("MILLRACE_FUZZ_STRINGS", "30"))
 
 # What takes too long where a step is not linear: a quadratic one would need hours for it.
 LENGTH = 200_000

@@ -3,7 +3,7 @@
 
 MILLRACE_TEST_DATA    a real charsmap is taken from there; what needs it is skipped without it
 MILLRACE_TEST_SEED    the seed that a failure prints
-MILLRACE_FUZZ_STRINGS strings for each file (default 100)
+MILLRACE_FUZZ_STRINGS strings for each file (default 50)
 """
 
 import json
@@ -20,7 +20,7 @@ from tokenizer_zoo import ZOO  # noqa: E402
 from trouble import hostile  # noqa: E402
 
 SEED = int(os.environ.get("MILLRACE_TEST_SEED") or random.randrange(2**32))
-STRINGS = int(os.environ.get("MILLRACE_FUZZ_STRINGS", "100"))
+STRINGS = int(os.environ.get("MILLRACE_FUZZ_STRINGS", "50"))
 
 
 def opened(build, tmp_path):

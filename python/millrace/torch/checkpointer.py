@@ -108,7 +108,9 @@ class Checkpointer:
         longer than the later ones: the bytes of this rank's file, or a state as given to save() whose tensors are
         there already (an optimizer has none before its first step: AdamW's are 2 x 4 bytes a parameter). 0: the first
         save takes it, and touching 1 GB of fresh memory can take a second.
-    commit_timeout: seconds that a save waits for the other ranks before it fails, naming them.
+    commit_timeout: seconds that a save waits for the other ranks before it fails, naming them. A rank that fails tells
+        the others, who then end at once with its cause. save() waits no longer than the larger of this and tier_timeout
+        for the save before it, which is then given up: TimeoutError.
     tiers: folders nearer than `root`, nearest first: paths, URLs or Tier. A save is written to the first, and from its
         files to the others in the background. Each commits by itself. A tier that fails costs a warning; the save has
         failed when no tier has the step. restore() reads each part from the nearest good copy, and then writes files

@@ -70,6 +70,10 @@ class _Frames(torch.utils.data.Dataset[Item]):
         return self.frames.features
 
 
+class _LikeLeRobot(_Dataset):
+    _float_table_pictures = True
+
+
 class Dataset(_Frames):
     """millrace.lerobot.Dataset with the tensors that LeRobot's own LeRobotDataset gives for v3.0, for every version.
 
@@ -78,7 +82,7 @@ class Dataset(_Frames):
     integers here; both agree where LeRobot raises no error.
 
     image_transforms: called with each camera's tensor of a frame, [3, height, width] or [times, 3, height, width].
-    return_uint8: pictures as uint8.
+    return_uint8: frames of videos as uint8. Pictures inside of Parquet stay float32, as LeRobot's.
     The other arguments are those of millrace.lerobot.Dataset.
     """
 
@@ -99,9 +103,10 @@ class Dataset(_Frames):
         tolerance_s: float = 1e-4,
         num_threads: int = 0,
         max_decoders: int = 32,
+        decoder_bytes: int = 1 << 30,
         memory_bytes: int = 1 << 30,
     ) -> None:
-        self.frames = _Dataset(
+        self.frames = _LikeLeRobot(
             url,
             delta_timestamps=delta_timestamps,
             episodes=episodes,
@@ -115,6 +120,7 @@ class Dataset(_Frames):
             tolerance_s=tolerance_s,
             num_threads=num_threads,
             max_decoders=max_decoders,
+            decoder_bytes=decoder_bytes,
             memory_bytes=memory_bytes,
         )
         self.image_transforms = image_transforms

@@ -23,12 +23,14 @@ except ModuleNotFoundError as error:
 import torch
 
 from .checkpointer import Checkpointer
+from .random_state import RandomState
 from .state import PerRank
 
 
 class CheckpointCallback(TrainerCallback):
     """Restores the newest checkpoint when the training begins, and saves at the end of every `every`-th step and of the
-    last one. The checkpoint has the model, the optimizer, the schedule, torch's random state of each rank, and `loader`.
+    last one. The checkpoint has the model, the optimizer, the schedule, the gradient scaler of fp16, `loader`, and of
+    each rank the random states of Python, NumPy, torch and all CUDA devices. So a resume is exact with dropout, too.
 
     checkpointer: of all ranks. The caller closes it.
     loader: the loader that `get_train_dataloader` returns, or any object with state_dict() and load_state_dict().
@@ -45,10 +47,8 @@ class CheckpointCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **have: Any
     ) -> None:
-        stored = self._state(**have)
-        step = self._checkpointer.restore(stored)
+        step = self._restore(self._state(**have))
         if step is not None:
-            torch.set_rng_state(stored["rng"].value)
             state.global_step = step
             if 0 < args.max_steps <= step:  # the Trainer looks at it only after one more step
                 raise ValueError(
@@ -61,11 +61,34 @@ class CheckpointCallback(TrainerCallback):
         if state.global_step % every == 0 or state.global_step == state.max_steps:
             self._checkpointer.save(state.global_step, self._state(**have))
 
+    def _restore(self, stored: dict[str, Any]) -> int | None:
+        try:
+            return self._checkpointer.restore(stored)
+        except ValueError:
+            # Earlier builds stored torch's random state alone, and no scaler.
+            earlier = stored | {"rng": PerRank(torch.get_rng_state())}
+            earlier.pop("scaler", None)
+            try:
+                step = self._checkpointer.restore(earlier)
+            except ValueError:
+                step = None
+            if step is None:
+                raise
+            torch.set_rng_state(earlier["rng"].value)
+            return step
+
     def _state(self, model: Any, optimizer: Any, lr_scheduler: Any, **_: Any) -> dict[str, Any]:
-        parts = {"model": model, "optim": optimizer, "schedule": lr_scheduler, "loader": self._loader}
-        return {name: part for name, part in parts.items() if part is not None} | {
-            "rng": PerRank(torch.get_rng_state())
+        scaler = getattr(optimizer, "scaler", None)  # Accelerate's optimizer holds the scaler of fp16
+        if scaler is not None and not scaler.is_enabled():
+            scaler = None
+        parts = {
+            "model": model,
+            "optim": optimizer,
+            "schedule": lr_scheduler,
+            "scaler": scaler,
+            "loader": self._loader,
         }
+        return {name: part for name, part in parts.items() if part is not None} | {"rng": PerRank(RandomState())}
 
 
 __all__ = ["CheckpointCallback"]

@@ -29,9 +29,11 @@ inline bool tests_are_brief() {
 #endif
 }
 
-// How often to do what a test does `all` times: a fifth of it in brief tests.
+// How often to do what a test does `all` times with MILLRACE_TEST_LONG: a half of it without, a fifth in brief tests.
+// Other seeds come with each run.
 inline int rounds(int all) {
-  return tests_are_brief() ? (all + 4) / 5 : all;
+  if (tests_are_brief()) return (all + 4) / 5;
+  return std::getenv("MILLRACE_TEST_LONG") != nullptr ? all : (all + 1) / 2;
 }
 
 // Whether to leave out one of dozens of cases: brief tests take one of four, by chance. Not thread-safe.
@@ -40,10 +42,11 @@ inline bool leave_out_case() {
   return tests_are_brief() && random() % 4 != 0;
 }
 
-// The bytes of a file that a test damages one after the other: all of them; in brief tests every 13th from a random one
-// on. Thread-safe.
+// The bytes of a file that a test damages one after the other: all of them with MILLRACE_TEST_LONG; else every third
+// from a random one on, in brief tests every 13th. Thread-safe.
 inline std::vector<size_t> places_to_damage(size_t size_bytes) {
-  const size_t step = tests_are_brief() ? 13 : 1, begin = test_seed() % step;
+  const size_t plain = std::getenv("MILLRACE_TEST_LONG") != nullptr ? 1 : 3;
+  const size_t step = tests_are_brief() ? 13 : plain, begin = test_seed() % step;
   std::vector<size_t> places;
   for (size_t at = begin; at < size_bytes; at += step) places.push_back(at);
   return places;

@@ -152,6 +152,17 @@ Status check_tokens(const ChatTemplate::Definition& definition,
   return {};
 }
 
+// Of the spans, one for each message of the assistant, those that are to be learned.
+void keep_learned(std::span<const ChatMessage> messages, bool only_last, std::vector<LearnedSpan>& spans) {
+  size_t kept = 0, span = 0;
+  for (const ChatMessage& message : messages) {
+    if (message.role != ChatRole::kAssistant) continue;
+    if (message.is_learned && (!only_last || span + 1 == spans.size())) spans[kept++] = spans[span];
+    ++span;
+  }
+  spans.resize(kept);
+}
+
 tl::unexpected<Error> bad_message(size_t i, std::string_view reason) {
   return fail(ErrorCode::kInvalidArgument, "message {}: {}", i + 1, reason);
 }
@@ -253,6 +264,11 @@ Status ChatTemplate::render(std::span<const ChatMessage> messages, RenderedChat&
     return fail(ErrorCode::kInvalidArgument, "no message of the assistant among {}: nothing to learn", messages.size());
   }
   definition_.render(messages, out);
+  keep_learned(messages, options_.last_turn_only, out.learned);
+  if (out.learned.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "no message that is learned among {}: all have a weight of 0",
+                messages.size());
+  }
   return {};
 }
 

@@ -36,14 +36,17 @@ std::string_view chat_role_name(ChatRole role);  // "system", "user", "assistant
 
 struct ChatMessage {
   ChatRole role = ChatRole::kUser;
-  std::string content;  // valid UTF-8
+  std::string content;     // valid UTF-8
+  bool is_learned = true;  // if it is the assistant's
 };
 
 // The conversation in one JSON object of valid UTF-8: {"messages": [{"role": ..., "content": ...}, ...]}, or
 // {"conversations": [{"from": "human" | "gpt" | "system", "value": ...}, ...]}. `field` names another key of the list;
-// a list may mix both forms. Content is a string, or a list of {"type": "text", "text": ...} whose texts are joined.
+// a list may mix both forms. Content is a string, or a list of {"type": "text", "text": ...} whose texts are joined. A
+// message whose "weight" is 0 is not learned. Without such a list, {"prompt": ..., "completion": ...}, each a list of
+// messages or a text, which is one of the user or the assistant; of the prompt nothing is learned.
 // Errors: invalid_argument with the message's number, counted from 1: not JSON, no messages, an unknown role, content
-// that is null or not text, and features that these templates lack (tools, tool calls, reasoning, a weight of 0).
+// that is null or not text, and features that these templates lack (tools, tool calls, reasoning, other weights).
 [[nodiscard]] Result<std::vector<ChatMessage>> parse_chat(std::string_view line, std::string_view field = {});
 
 // A stretch of text that is learned.
@@ -75,6 +78,8 @@ struct ChatOptions {
   // Refuse a message whose text contains a control token of the template ("<|im_end|>", "[INST]"). Otherwise such text
   // is encoded as the token, as in transformers, and can end a turn.
   bool refuse_control_text = false;
+  // Learn the last message of the assistant only, not every one.
+  bool last_turn_only = false;
 };
 
 class ChatTemplate {
@@ -88,8 +93,8 @@ class ChatTemplate {
   std::string_view name() const;
   const std::shared_ptr<const tokenizer::Tokenizer>& tokenizer() const { return tokenizer_; }
 
-  // Replaces the content of `out`. Errors: invalid_argument with the message's number: no messages, no assistant
-  // message, a system message that is not the first, and for llama-2 roles that do not alternate, beginning with user.
+  // Replaces the content of `out`. Errors: invalid_argument with the message's number: no messages, none that is
+  // learned, a system message that is not the first, and for llama-2 roles that do not alternate, beginning with user.
   [[nodiscard]] Status render(std::span<const ChatMessage> messages, RenderedChat& out) const;
 
   struct Definition;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
@@ -102,12 +103,44 @@ Result<ChatMessage> message_of(const element& value) {
   }
   double weight = 1;
   const auto given = find(members, "weight");
-  if (given && !given->is_null() && (given->get(weight) != simdjson::SUCCESS || weight != 1)) {
-    return bad("it has a weight other than 1; every assistant message is learned");
+  if (given && !given->is_null() && (given->get(weight) != simdjson::SUCCESS || (weight != 0 && weight != 1))) {
+    return bad("it has a weight that is neither 0 nor 1");
   }
   if (!content) return bad("it has no content");
   ASSIGN_OR_RETURN(std::string text, content_of(*content));
-  return ChatMessage{*known, std::move(text)};
+  return ChatMessage{*known, std::move(text), weight == 1};
+}
+
+// Appends the messages of a list. Errors: invalid_argument, with the number of the message among all.
+Status append_messages(const array& items, std::vector<ChatMessage>& messages) {
+  for (const element& item : items) {
+    ASSIGN_OR_RETURN(ChatMessage message,
+                     with_context(message_of(item), fmt::format("message {}", messages.size() + 1)));
+    messages.push_back(std::move(message));
+  }
+  return {};
+}
+
+// Of a prompt or a completion: a list of messages, or the text of one.
+Status append_side(const element& side, ChatRole role, std::vector<ChatMessage>& messages) {
+  array items;
+  if (side.get(items) == simdjson::SUCCESS) return append_messages(items, messages);
+  ASSIGN_OR_RETURN(std::string text, content_of(side));
+  messages.push_back({role, std::move(text)});
+  return {};
+}
+
+Result<std::vector<ChatMessage>> prompt_and_completion(const element& prompt, const element& completion) {
+  std::vector<ChatMessage> messages;
+  RETURN_IF_ERROR(with_context(append_side(prompt, ChatRole::kUser, messages), "prompt"));
+  for (ChatMessage& message : messages) message.is_learned = false;
+  const size_t begin = messages.size();
+  RETURN_IF_ERROR(with_context(append_side(completion, ChatRole::kAssistant, messages), "completion"));
+  const auto is_answer = [](const ChatMessage& each) { return each.role == ChatRole::kAssistant; };
+  if (std::none_of(messages.begin() + static_cast<ptrdiff_t>(begin), messages.end(), is_answer)) {
+    return bad("the completion has no message of the assistant");
+  }
+  return messages;
 }
 
 }  // namespace
@@ -122,20 +155,18 @@ Result<std::vector<ChatMessage>> parse_chat(std::string_view line, std::string_v
   if (value.get(top) != simdjson::SUCCESS) return bad("the line is not a JSON object");
   auto list = find(top, field.empty() ? "messages" : field);
   if (!list && field.empty()) list = find(top, "conversations");
-  if (!list) return bad(fmt::format("there is no field '{}'", field.empty() ? "messages" : field));
-  array items;
-  if (list->get(items) != simdjson::SUCCESS) return bad("the messages are not a list");
   for (const std::string_view key : {"tools", "functions"}) {
     const auto found = find(top, key);
     if (found && !says_nothing(*found))
       return bad(fmt::format("there are '{}', which this template has no place for", key));
   }
+  const auto prompt = find(top, "prompt"), completion = find(top, "completion");
+  if (!list && field.empty() && prompt && completion) return prompt_and_completion(*prompt, *completion);
+  if (!list) return bad(fmt::format("there is no field '{}'", field.empty() ? "messages" : field));
+  array items;
+  if (list->get(items) != simdjson::SUCCESS) return bad("the messages are not a list");
   std::vector<ChatMessage> messages;
-  for (const element& item : items) {
-    ASSIGN_OR_RETURN(ChatMessage message,
-                     with_context(message_of(item), fmt::format("message {}", messages.size() + 1)));
-    messages.push_back(std::move(message));
-  }
+  RETURN_IF_ERROR(append_messages(items, messages));
   return messages;
 }
 

@@ -40,8 +40,8 @@ std::shared_ptr<const ChatTemplate> chat_template(const std::string& name, const
 }
 
 // The text of a conversation with what is learned in brackets.
-std::string marked(const ChatTemplate& chat, const std::string& line) {
-  ChatEncoder encoder(ChatTemplate::named(chat.name(), chat.tokenizer()).value());
+std::string marked(const ChatTemplate& chat, const std::string& line, const ChatOptions& options = {}) {
+  ChatEncoder encoder(ChatTemplate::named(chat.name(), chat.tokenizer(), options).value());
   std::vector<uint32_t> ids{7};
   std::vector<uint8_t> mask{7};
   const Status status = encoder.encode_line(line, {}, ids, mask);
@@ -113,6 +113,41 @@ TEST(Chat, OtherFormsOfMessages) {
   EXPECT_EQ(parse_chat(R"({"turns": [{"from": "gpt", "value": "c"}]})", "turns")->at(0).role, ChatRole::kAssistant);
 }
 
+TEST(Chat, LearnsWhatIsAskedFor) {
+  const auto turns = [](int first, int second) {
+    return fmt::format(R"({{"messages": [{{"role": "user", "content": "q"}},
+                          {{"role": "assistant", "content": "a", "weight": {}}}, {{"role": "user", "content": "r"}},
+                          {{"role": "assistant", "content": "b", "weight": {}}}]}})",
+                       first, second);
+  };
+  const std::string begin = "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n";
+  const std::string middle = "\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n";
+  const auto all = chat_template("chatml");
+  const ChatOptions last{.last_turn_only = true};
+  EXPECT_EQ(marked(*all, turns(1, 1)), begin + "[[a<|im_end|>]]" + middle + "[[b<|im_end|>]]\n");
+  EXPECT_EQ(marked(*all, turns(0, 1)), begin + "a<|im_end|>" + middle + "[[b<|im_end|>]]\n");
+  EXPECT_EQ(marked(*all, turns(1, 0)), begin + "[[a<|im_end|>]]" + middle + "b<|im_end|>\n");
+  EXPECT_EQ(marked(*all, turns(1, 1), last), marked(*all, turns(0, 1)));
+  EXPECT_THAT(marked(*all, turns(1, 0), last), HasSubstr("all have a weight of 0"));
+  EXPECT_THAT(marked(*all, turns(0, 0)), HasSubstr("all have a weight of 0"));
+}
+
+TEST(Chat, LearnsTheCompletionOfAPrompt) {
+  const auto chat = chat_template("chatml");
+  const std::string expected = "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n[[a<|im_end|>]]\n";
+  EXPECT_EQ(marked(*chat, R"({"prompt": "q", "completion": "a"})"), expected);
+  EXPECT_EQ(marked(*chat, R"({"prompt": [{"role": "user", "content": "q"}],
+                              "completion": [{"role": "assistant", "content": "a"}]})"),
+            expected);
+  EXPECT_EQ(marked(*chat, R"({"prompt": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"},
+                                         {"from": "human", "value": "q"}], "completion": "a"})"),
+            "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\ny<|im_end|>\n" + expected);
+  // A list of messages counts first.
+  EXPECT_EQ(marked(*chat, R"({"prompt": "p", "completion": "c", "messages": [{"role": "user", "content": "q"},
+                              {"role": "assistant", "content": "a"}]})"),
+            expected);
+}
+
 TEST(Chat, BadLinesSayWhichMessageAndWhy) {
   const auto error = [](std::string_view line) {
     const auto parsed = parse_chat(line);
@@ -146,7 +181,13 @@ TEST(Chat, BadLinesSayWhichMessageAndWhy) {
               HasSubstr("message 2: it has 'tool_calls'"));
   EXPECT_THAT(message(R"({"role": "assistant", "content": "", "reasoning_content": "so"})"),
               HasSubstr("message 2: it has 'reasoning_content'"));
-  EXPECT_THAT(message(R"({"role": "assistant", "content": "", "weight": 0})"), HasSubstr("weight"));
+  EXPECT_THAT(message(R"({"role": "assistant", "content": "", "weight": 0.5})"), HasSubstr("neither 0 nor 1"));
+  EXPECT_THAT(error(R"({"prompt": "a"})"), HasSubstr("no field 'messages'"));
+  EXPECT_THAT(error(R"({"prompt": 1, "completion": "b"})"), HasSubstr("prompt: its content is neither"));
+  EXPECT_THAT(error(R"({"prompt": "a", "completion": [{"role": "assistant"}]})"),
+              HasSubstr("completion: message 2: it has no content"));
+  EXPECT_THAT(error(R"({"prompt": "a", "completion": [{"role": "user", "content": "b"}]})"),
+              HasSubstr("the completion has no message of the assistant"));
   error(R"({"messages": [{"role": "user", "content": "\ud800"}]})");
 }
 

@@ -110,14 +110,18 @@ struct SaverOptions {
   int64_t reserve_bytes = 0;
   // Pins the snapshot memory for CUDA devices, that of `reserve_bytes` in the background, if there is a driver.
   bool pin = false;
-  std::chrono::milliseconds commit_timeout{600'000};  // how long to wait for the other ranks of a step
-  KeepRules keep{};                                   // of the root, applied after each commit
+  // How long a rank whose part is durable waits for the others. A rank that fails tells them, so that they end at once.
+  // A save() also waits no longer than the larger of this and `tier_timeout` for the save before it, which is then
+  // given up, and for storage that answers nothing.
+  std::chrono::milliseconds commit_timeout{600'000};
+  KeepRules keep{};  // of the root, applied after each commit
   // Tiers nearer than the root, nearest first. The nearest is written from the snapshot, the others from its files, or
   // from the snapshot where the nearest is a service or has failed.
   std::vector<TierOptions> tiers;
   int64_t save_every = 0;  // of the root, with tiers: as TierOptions::save_every
   // A tier where a save has got nowhere for so long is given up for that save, and for later ones until its storage
-  // answers again: the others go on without it. Without tiers, never.
+  // answers again: the others go on without it. Without tiers a save that has got nowhere for the larger of this and
+  // `commit_timeout` ends so.
   std::chrono::milliseconds tier_timeout{120'000};
 };
 
@@ -174,7 +178,8 @@ class Saver {
 
   // Takes the snapshot and returns; the memory behind `tensors` may change afterwards. `state` is a small JSON
   // document: rank 0's becomes the manifest's, `rank_state` (may be "null") stays with the rank's part. One save is
-  // under way at a time: a second call waits for the first. Space is checked before a byte is written. Errors: the
+  // under way at a time: a second call waits for the first, at most the larger of `commit_timeout` and
+  // `tier_timeout`; then the first is given up. Space is checked before a byte is written. Errors: the
   // failure of the previous save, unless wait() has returned it; invalid_argument (names, shapes, a step <= the last
   // one of this saver), resource_exhausted (memory or space, naming what is needed and free), already_exists (the step
   // is committed by an attempt that is not older).
@@ -216,6 +221,12 @@ std::vector<int64_t> assign_writers(std::span<const int64_t> bytes, int64_t worl
 // of storage.
 [[nodiscard]] Status remove_step(const Location& root, int64_t step);
 
+// Who committed a step: rank 0's host and user, and its version of Millrace.
+struct StepWriter {
+  std::string host, user, version;
+  bool operator==(const StepWriter&) const = default;
+};
+
 struct StepInfo {
   int64_t step = 0;
   std::string attempt;
@@ -229,6 +240,11 @@ struct StepInfo {
   // The manifest cannot be used: damage, or unsupported (a newer version wrote it). The other fields are then empty but
   // for `step`, `is_left` and `attempt`, which is the newest that has files there, if any.
   std::optional<Error> damage;
+  std::optional<StepWriter> writer;  // nullopt: an earlier build wrote it
+  // The first file of the step that is missing or has another size than the manifest says; only where it was asked for.
+  std::optional<Error> file_damage;
+
+  const std::optional<Error>& any_damage() const { return damage ? damage : file_damage; }
 };
 // Sets `is_left` of each of `steps`, in any order; of several tiers put together a step comes once for each tier.
 void mark_left(std::span<StepInfo> steps);
@@ -245,9 +261,15 @@ std::vector<StepVerdict> judge_steps(std::span<const StepInfo> steps, const Keep
 // Errors: invalid_argument (negative numbers, `best` without `monitor`).
 [[nodiscard]] Status check_keep_rules(const KeepRules& rules);
 
+struct ListStepsOptions {
+  // Holds the files of each step against its manifest (StepInfo::file_damage): a listing of each step's folder, no
+  // reading.
+  bool check_sizes = false;
+  bool missing_is_damage = true;  // false: of a tier that may be one node's, which has its own ranks' files only
+};
 // Committed steps, ascending, left behind or not. A step without a manifest is not one. Errors: those of listing, and
 // of reading manifests where the storage does not answer.
-[[nodiscard]] Result<std::vector<StepInfo>> list_steps(const Location& root);
+[[nodiscard]] Result<std::vector<StepInfo>> list_steps(const Location& root, const ListStepsOptions& options = {});
 
 // The steps that have a folder, ascending, committed or not. Errors: those of listing.
 [[nodiscard]] Result<std::vector<int64_t>> list_step_numbers(const Location& root);

@@ -26,17 +26,6 @@ std::string folder_of(int64_t step) {
   return fmt::format("{}{}", kFolder, step);
 }
 
-std::optional<int64_t> step_of(std::string_view folder) {
-  if (!folder.starts_with(kFolder)) return std::nullopt;
-  folder.remove_prefix(kFolder.size());
-  int64_t step = 0;
-  const auto [end, error] = std::from_chars(folder.data(), folder.data() + folder.size(), step);
-  if (error != std::errc() || end != folder.data() + folder.size() || folder != fmt::format("{}", step)) {
-    return std::nullopt;
-  }
-  return step;
-}
-
 // What is listed of a folder.
 struct Seen {
   ForeignStep step;
@@ -77,7 +66,7 @@ Status remove_empty_steps(const Location& root) {
   const auto level = list_level(root);
   if (!level) return level.error().code() == ErrorCode::kNotFound ? Status() : tl::unexpected(level.error());
   for (const std::string& folder : level->directories) {
-    if (step_of(folder)) static_cast<void>(root.storage->remove_empty_folder(root.child(folder).key));
+    if (trainer_step(folder)) static_cast<void>(root.storage->remove_empty_folder(root.child(folder).key));
   }
   return {};
 }
@@ -181,13 +170,24 @@ class Follower {
 
 }  // namespace
 
+std::optional<int64_t> trainer_step(std::string_view folder) {
+  if (!folder.starts_with(kFolder)) return std::nullopt;
+  folder.remove_prefix(kFolder.size());
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(folder.data(), folder.data() + folder.size(), step);
+  if (error != std::errc() || end != folder.data() + folder.size() || folder != fmt::format("{}", step)) {
+    return std::nullopt;
+  }
+  return step;
+}
+
 Result<std::vector<ForeignStep>> foreign_steps(const Location& root) {
   std::map<int64_t, Seen> seen;
   const std::string prefix = root.key.empty() ? std::string() : root.key + "/";
   const Status listed = for_each_object(*root.storage, prefix, [&](const ObjectInfo& object) -> Status {
     const std::string_view path = std::string_view(object.key).substr(prefix.size());
     const size_t slash = path.find('/');
-    const auto number = slash == std::string_view::npos ? std::nullopt : step_of(path.substr(0, slash));
+    const auto number = slash == std::string_view::npos ? std::nullopt : trainer_step(path.substr(0, slash));
     if (!number) return {};
     Seen& each = seen[*number];
     const std::string_view name = path.substr(slash + 1);

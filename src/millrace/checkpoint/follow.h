@@ -15,6 +15,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "millrace/base/status.h"
@@ -28,6 +29,8 @@ struct ForeignStep {
   bool is_complete = false;  // as far as the names of its files tell
   std::string state;         // equal while nothing in it changes
 };
+// Of the name of a folder of the Trainer ("checkpoint-100"); nullopt for any other.
+std::optional<int64_t> trainer_step(std::string_view folder);
 // Those in `root`, by step. None where there is no such folder. Errors: those of listing.
 [[nodiscard]] Result<std::vector<ForeignStep>> foreign_steps(const Location& root);
 

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/buffer_pool.h"
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/base/pinned.h"
@@ -19,14 +18,18 @@
 #include "millrace/base/units.h"
 #include "millrace/base/utf8.h"
 #include "millrace/checkpoint/checkpoint.h"
+#include "millrace/checkpoint/detail/bounded_call.h"
 #include "millrace/checkpoint/detail/commit.h"
+#include "millrace/checkpoint/detail/failure.h"
 #include "millrace/checkpoint/detail/keys.h"
 #include "millrace/checkpoint/detail/live_tensors.h"
 #include "millrace/checkpoint/detail/part_copy.h"
 #include "millrace/checkpoint/detail/rank_file.h"
 #include "millrace/checkpoint/detail/retention.h"
 #include "millrace/checkpoint/detail/save.h"
+#include "millrace/checkpoint/detail/stall_timer.h"
 #include "millrace/checkpoint/detail/threads.h"
+#include "millrace/checkpoint/detail/workspace.h"
 
 namespace millrace::checkpoint {
 
@@ -35,53 +38,6 @@ namespace {
 constexpr size_t kMaxStateBytes = 64 << 20;    // escaped at worst sixfold, it still fits into a record
 constexpr size_t kMostUnfinished = 3;          // saves, with tiers; more would hide a tier that is too slow
 constexpr std::chrono::seconds kStopGrace{5};  // what a storage call under way gets to end in ~Saver
-
-// Touches the pages of `memory` until `stop`. REQUIRES: no other thread uses the memory.
-void touch_pages(std::span<std::byte> memory, const std::stop_token& stop) {
-  constexpr size_t kStep = size_t{16} << 20, kPage = 4096;
-  for (size_t at = 0; at < memory.size() && !stop.stop_requested(); at += kStep) {
-    const auto step = memory.subspan(at, std::min(kStep, memory.size() - at));
-    for (size_t page = 0; page < step.size(); page += kPage) step[page] = std::byte{0};
-  }
-}
-
-// The memory of a snapshot and the threads that fill and hash it. A save that hangs in storage keeps its own.
-struct Workspace {
-  Workspace(int threads, bool pin) : executor(helper_threads(threads), "mr-ckpt"), is_pinned(pin) {}
-
-  // Memory for an image of `bytes`: what the last save used, unless this one needs more.
-  Status make_room(int64_t bytes) {
-    constexpr int64_t kPage = 4096;
-    const int64_t needed = (bytes + kPage - 1) / kPage * kPage;
-    if (static_cast<int64_t>(image.size()) >= needed) return {};
-    pinned = PinnedRange();
-    image = Buffer();
-    pool.reset();
-    ASSIGN_OR_RETURN(pool, BufferPool::reserve(*MemoryBudget::process(), "checkpoint", needed));
-    ASSIGN_OR_RETURN(image, pool->acquire(static_cast<size_t>(needed)));
-    return {};
-  }
-
-  // Without it copies from a device are right, too, but each stops the thread that asks for it.
-  void pin_image() {
-    if (!is_pinned || pinned) return;
-    if (auto range = PinnedRange::pin(image.span())) {
-      pinned = std::move(*range);
-    } else if (range.error().code() != ErrorCode::kUnavailable) {
-      is_pinned = false;
-      if (range.error().code() != ErrorCode::kUnsupported)
-        log(LogLevel::kWarning, "checkpoint: saves from a GPU will stop training for longer: {}",
-            range.error().to_string());
-    }
-  }
-
-  Executor executor;
-  std::unique_ptr<BufferPool> pool;
-  // Of the rank's file, or what it goes through; kept from save to save, so that its pages are there.
-  Buffer image;
-  bool is_pinned;  // as far as the driver does it
-  PinnedRange pinned;
-};
 
 // One folder of checkpoints. Its saves end one after the other, so `sweep` belongs to the save that ends.
 struct Tier {
@@ -107,9 +63,12 @@ struct Core {
   }
   std::vector<Save::Place> places_of(int64_t step) const {
     std::vector<Save::Place> places;
-    for (const Tier& tier : tiers)
-      places.push_back({tier.options.root.url, tier.options.save_every <= 1 || step % tier.options.save_every == 0});
+    for (const Tier& tier : tiers) places.push_back({tier.options.root.url, goes_to(places.size(), step)});
     return places;
+  }
+  bool goes_to(size_t tier, int64_t step) const {
+    const int64_t every = tiers[tier].options.save_every;
+    return every <= 1 || step % every == 0;
   }
   void set_busy(int64_t step, bool is_busy) {
     MutexLock lock(mutex);
@@ -122,6 +81,8 @@ struct Core {
     MutexLock lock(mutex);
     return {busy.begin(), busy.end()};
   }
+  // How long a save() waits for the save before it, and for storage that answers nothing.
+  std::chrono::milliseconds patience() const { return std::max(options.commit_timeout, options.tier_timeout); }
   // Whether this attempt may save the step there, and has the space.
   Status check_storage(size_t tier, int64_t step, int64_t bytes) const {
     const Location& root = tiers[tier].options.root;
@@ -157,14 +118,14 @@ void follow_up(Core& core, size_t at, int64_t step, const std::optional<Lineage>
         cleaned.error().to_string());
 }
 
-StepCommit commit_in(Core& core, size_t at, int64_t step, std::function<void()> alive = {}) {
+StepCommit commit_in(Core& core, size_t at, int64_t step, std::stop_token stop, std::function<void()> alive = {}) {
   const SaverOptions& options = core.options;
   return {core.tiers[at].options.root,
           step,
           options.attempt,
           options.world_size,
           Clock::now() + options.commit_timeout,
-          core.stop.get_token(),
+          std::move(stop),
           std::move(alive)};
 }
 
@@ -180,6 +141,17 @@ struct Documents {
 Status commit_part(const Core& core, const StepCommit& commit, WrittenRecord record, const Documents& documents) {
   if (core.options.rank != 0) return await_commit(commit);
   return commit_step(commit, std::move(record), *documents.state, documents.metrics, documents.line);
+}
+
+// Leaves word in the tier why this rank fails there. Where that fails too, the others wait for `commit_timeout`.
+void tell_of_failure(const Core& core, size_t tier, int64_t step, const Error& cause) {
+  const SaverOptions& options = core.options;
+  const TierOptions& at = core.tiers[tier].options;
+  if (options.world_size == 1 || at.node_local || cause.code() == ErrorCode::kAlreadyExists) return;
+  const Location attempt = step_location(at.root, step).child(options.attempt);
+  if (const Status told = write_failure(attempt, RankPlaces::of_new(options.world_size), options.rank, cause); !told)
+    log(LogLevel::kWarning, "checkpoint: step {}: the other ranks are not told why this one failed: {}", step,
+        told.error().to_string());
 }
 
 // Brings a save into one tier, from the snapshot or from the nearest tier's file to the commit, on a thread.
@@ -200,10 +172,14 @@ class TierJob {
   }
 
   void run() {
-    auto written = is_stuck() ? still_stuck() : write();
+    const bool was_stuck = is_stuck();
+    auto written = was_stuck ? still_stuck() : write();
+    if (!written && !was_stuck) tell_others(written.error());
     if (at_ == 0) save_->first_part_ended(written ? std::make_shared<const WrittenRecord>(*written) : nullptr);
     release_image();
-    Status status = written ? commit(std::move(*written)) : tl::unexpected<Error>(std::move(written).error());
+    const bool has_part = written.has_value();
+    Status status = has_part ? commit(std::move(*written)) : tl::unexpected<Error>(std::move(written).error());
+    if (!status && has_part && core_->options.rank == 0) tell_others(status.error());
     wait_for_save_before();  // also when the write failed: `sweep` is that save's until it has ended
     if (!status) {
       if (!is_stuck()) core_->tiers[at_].sweep = true;  // else an older save's thread is still at it
@@ -225,9 +201,13 @@ class TierJob {
   tl::unexpected<Error> still_stuck() const {
     return fail(ErrorCode::kUnavailable, "{} still does not answer an older save", root().url);
   }
+  // So that the other ranks do not wait for this one's part, or for its commit.
+  void tell_others(const Error& cause) const {
+    if (documents_->state && !save_->given_up(at_)) tell_of_failure(*core_, at_, save_->step(), cause);
+  }
+
   // For the storage's threads.
   std::function<void()> alive() const {
-    if (core_->tiers.size() == 1) return {};
     return [save = save_, at = at_] { save->alive(at); };
   }
   // Runs `wait`, in which the tier's own storage has no part.
@@ -288,11 +268,11 @@ class TierJob {
 
   Result<PartRecord> write_file(const RankFile::Target& target) {
     const std::span<std::byte> memory = work_->image.span();
-    if (!live_) return file_->write(memory.data(), target, work_->executor, core_->stop.get_token());
+    if (!live_) return file_->write(memory.data(), target, work_->executor, save_->stop_token());
     constexpr size_t kPage = 4096;
     const size_t share = memory.size() / core_->tiers.size() / kPage * kPage;  // tiers may write at the same time
     return file_->write_through(*live_, memory.subspan(at_ * share, share), target, work_->executor,
-                                core_->stop.get_token());
+                                save_->stop_token());
   }
 
   Result<WrittenRecord> copy(const WrittenRecord& record) {
@@ -331,7 +311,7 @@ class TierJob {
       std::optional<PartCopy> result GUARDED_BY(mutex);
     };
     const auto shared = std::make_shared<Shared>();
-    const std::stop_callback forward(core_->stop.get_token(), [shared] { shared->stop.request_stop(); });
+    const std::stop_callback forward(save_->stop_token(), [shared] { shared->stop.request_stop(); });
     const auto at_source = [shared, save = save_, at = at_](bool reading) {
       MutexLock lock(shared->mutex);
       if (shared->is_left) return;
@@ -381,7 +361,7 @@ class TierJob {
     }
     wait_for_save_before();
     if (core_->tiers[at_].options.node_local) return commit_on_node();
-    const StepCommit step = commit_in(*core_, at_, save_->step(), alive());
+    const StepCommit step = commit_in(*core_, at_, save_->step(), save_->stop_token(), alive());
     RETURN_IF_ERROR(commit_part(*core_, step, std::move(record), *documents_));
     save_->committed(at_);
     if (core_->options.rank == 0) follow_up(*core_, at_, save_->step(), documents_->line);
@@ -392,7 +372,7 @@ class TierJob {
     const size_t shared = core_->shared_tier();
     RETURN_IF_ERROR(with_context(while_waiting([&] { return save_->result_of(shared); }),
                                  "the tier that all nodes share has no manifest"));
-    const StepCommit commit = commit_in(*core_, at_, save_->step(), alive());
+    const StepCommit commit = commit_in(*core_, at_, save_->step(), save_->stop_token(), alive());
     ASSIGN_OR_RETURN(const bool created, adopt_manifest(commit, core_->tiers[shared].options.root));
     save_->committed(at_);
     if (created) follow_up(*core_, at_, save_->step(), documents_->line);
@@ -411,23 +391,6 @@ class TierJob {
   const std::shared_ptr<const RankFile> file_;
   const std::shared_ptr<const Documents> documents_;
   const std::shared_ptr<LiveTensors> live_;  // what to write instead of the image; nullptr: the image
-};
-
-// Counts the time that training stands in save(), for the checkpointer and for those who watch the process.
-class StallTimer {
- public:
-  explicit StallTimer(Metrics& metrics) : metrics_(metrics) {}
-  ~StallTimer() {
-    const Clock::duration stood = Clock::now() - begun_;
-    metrics_.add_seconds(Metric::kStallSeconds, stood);
-    publish_add(Published::kStallNs, std::chrono::nanoseconds(stood).count());
-  }
-  StallTimer(const StallTimer&) = delete;
-  StallTimer& operator=(const StallTimer&) = delete;
-
- private:
-  Metrics& metrics_;
-  const Clock::time_point begun_ = Clock::now();
 };
 
 class RankSaver final : public Saver {
@@ -480,8 +443,8 @@ class RankSaver final : public Saver {
     RETURN_IF_ERROR(check_state(step, state));
     RETURN_IF_ERROR(clean_metrics(step, metrics));
     const Documents documents{std::move(state), "null", std::move(metrics), part_line_};
-    const Status committed =
-        commit_part(*core_, commit_in(*core_, 0, step), *std::exchange(core_->part, std::nullopt), documents);
+    const Status committed = commit_part(*core_, commit_in(*core_, 0, step, core_->stop.get_token()),
+                                         *std::exchange(core_->part, std::nullopt), documents);
     if (committed) {
       if (core_->options.rank == 0) follow_up(*core_, 0, step, documents.line);
       core_->metrics.add(Metric::kSaves, 1);
@@ -523,6 +486,8 @@ class RankSaver final : public Saver {
     MutexLock lock(mutex_);
     const StallTimer stall(core_->metrics);
     RETURN_IF_ERROR(take_failure());
+    if (core_->tiers.size() == 1 && core_->stuck[0] > 0)
+      return fail(ErrorCode::kUnavailable, "{} still does not answer an older save", core_->tiers[0].options.root.url);
     if (core_->part.has_value()) core_->tiers[0].sweep = true;  // never committed
     core_->part.reset();
     RETURN_IF_ERROR(check_arguments(step, tensors, fill != nullptr));
@@ -541,20 +506,60 @@ class RankSaver final : public Saver {
       if (fill) return fail(ErrorCode::kUnsupported, "step {}: a save above memory_bytes from a device", step);
       return start_through(step, tensors, std::move(documents), stop);
     }
-    RETURN_IF_ERROR(work_->make_room(bytes));
+    Status storage_ready;
+    if (Status filled = fill_image(step, tensors, fill, storage_ready); !filled) {
+      tell_others(step, documents, filled.error());
+      return tl::unexpected<Error>(std::move(filled).error());
+    }
+    RETURN_IF_ERROR(storage_ready);
+    take_step(step, documents);
+    return launch(step, std::move(documents), nullptr, fill != nullptr);
+  }
+
+  // Takes the snapshot, and looks meanwhile whether the step may be saved. Errors: what only this rank has.
+  Status fill_image(int64_t step, std::span<const TensorToSave> tensors, const FillImage& fill, Status& storage_ready)
+      REQUIRES_LOCK(mutex_) {
+    RETURN_IF_ERROR(work_->make_room(file_->bytes()));
     if (fill) {
       work_->pin_image();
       RETURN_IF_ERROR(fill(work_->image.span(), file_->places(tensors, work_->image.data())));
     }
+    std::optional<BoundedCall> check;
+    if (core_->tiers.size() == 1) check.emplace(look_at_storage(step, file_->bytes()), answered());
+    file_->snapshot(tensors, work_->image.data(), work_->executor);
+    if (check) storage_ready = answer_of(*check, core_->patience());
+    return {};
+  }
 
-    Status storage_ready;
-    file_->snapshot(tensors, work_->image.data(), work_->executor, [&] {
-      if (core_->tiers.size() == 1) storage_ready = core_->check_storage(0, step, bytes);
-    });
-    RETURN_IF_ERROR(storage_ready);
+  // Whether the step may be saved in the only tier.
+  std::function<Status()> look_at_storage(int64_t step, int64_t bytes) const {
+    return [core = core_, step, bytes] { return core->check_storage(0, step, bytes); };
+  }
+  std::function<void()> answered() const {
+    return [core = core_] { --core->stuck[0]; };
+  }
+  // Storage that does not answer counts as one in which a save hangs, until it does. Errors: those of the call,
+  // timeout.
+  Status answer_of(BoundedCall& call, std::chrono::milliseconds timeout) const {
+    auto answer = call.wait(timeout, [core = core_] { ++core->stuck[0]; });
+    if (answer) return *std::move(answer);
+    return fail(ErrorCode::kTimeout, "{} has not answered for {} s", core_->tiers[0].options.root.url,
+                std::chrono::round<std::chrono::seconds>(timeout).count());
+  }
 
-    take_step(step, documents);
-    return launch(step, std::move(documents), nullptr, fill != nullptr);
+  // This rank's save of the step will not begin, so the others need not wait for its part. They give the step up, so it
+  // cannot be saved again.
+  void tell_others(int64_t step, const Documents& documents, const Error& cause) REQUIRES_LOCK(mutex_) {
+    if (core_->options.world_size == 1 || !documents.state) return;
+    last_step_ = step;
+    const auto tell = [core = core_, step, cause] {
+      for (size_t tier = 0; tier < core->tiers.size(); ++tier) {
+        if (core->goes_to(tier, step)) tell_of_failure(*core, tier, step, cause);
+      }
+      return Status();
+    };
+    BoundedCall call(tell, answered());
+    static_cast<void>(answer_of(call, kStopGrace));  // else they wait for `commit_timeout`
   }
 
   // `step` is the last one from now on, and the next save continues it.
@@ -576,7 +581,10 @@ class RankSaver final : public Saver {
           "checkpoint: a save has {}, memory_bytes allows {}: training stands still until it is written to {}",
           format_bytes(file_->bytes()), format_bytes(cap), core_->tiers[0].options.root.url);
     RETURN_IF_ERROR(work_->make_room(cap));
-    if (core_->tiers.size() == 1) RETURN_IF_ERROR(core_->check_storage(0, step, file_->bytes()));
+    if (core_->tiers.size() == 1) {
+      BoundedCall check(look_at_storage(step, file_->bytes()), answered());
+      RETURN_IF_ERROR(answer_of(check, core_->patience()));
+    }
     take_step(step, documents);
     const auto live = std::make_shared<LiveTensors>(tensors);
     const auto save = launch(step, std::move(documents), live);
@@ -591,16 +599,16 @@ class RankSaver final : public Saver {
   std::shared_ptr<Save> launch(int64_t step, Documents documents, const std::shared_ptr<LiveTensors>& live = nullptr,
                                bool is_filled_later = false) REQUIRES_LOCK(mutex_) {
     const bool tiered = core_->tiers.size() > 1;
-    const auto save =
-        std::make_shared<Save>(step, file_->bytes(), core_->places_of(step),
-                               tiered ? core_->options.tier_timeout : std::chrono::milliseconds(),
-                               Save::Events{.given_up = [core = core_](size_t tier) { ++core->stuck[tier]; },
-                                            .done =
-                                                [core = core_, step, bytes = file_->bytes()] {
-                                                  core->set_busy(step, false);
-                                                  publish_add(Published::kSavesUnderWay, -1);
-                                                  publish_add(Published::kUnwrittenBytes, -bytes);
-                                                }});
+    const auto save = std::make_shared<Save>(
+        step, file_->bytes(), core_->places_of(step), tiered ? core_->options.tier_timeout : core_->patience(),
+        Save::Events{.given_up = [core = core_](size_t tier) { ++core->stuck[tier]; },
+                     .done =
+                         [core = core_, step, bytes = file_->bytes()] {
+                           core->set_busy(step, false);
+                           publish_add(Published::kSavesUnderWay, -1);
+                           publish_add(Published::kUnwrittenBytes, -bytes);
+                         }});
+    save->stop_with(core_->stop.get_token());
     if (is_filled_later) save->expect_fill();
     publish_add(Published::kSaves, 1);
     publish_add(Published::kSavesUnderWay, 1);
@@ -640,13 +648,32 @@ class RankSaver final : public Saver {
     const size_t most = core_->tiers.size() == 1 ? 1 : kMostUnfinished;
     while (!running_.empty() && (running_.size() >= most || running_.front().save->done())) {
       const auto save = running_.front().save;
+      if (!save->wait_until(Clock::now() + core_->patience(), std::nullopt).value_or(true)) give_up(*save);
       Status status = save->take_unreported();
       forget(std::move(running_.front()));
       running_.pop_front();
       RETURN_IF_ERROR(with_context(std::move(status), fmt::format("the save of step {} failed", save->step())));
     }
-    if (!running_.empty()) running_.back().save->wait_image_free();
+    if (!running_.empty()) {
+      Save& last = *running_.back().save;
+      if (!last.wait_image_free({}, Clock::now() + core_->patience())) give_up(last);
+    }
     return {};
+  }
+
+  // Training waits no longer for a save that is too slow. What it has under way gets a moment to stop, so that the next
+  // save finds the memory and the storage free.
+  void give_up(Save& save) {
+    save.give_up(fmt::format(
+        "rank {}: step {} is still being saved {} s after the next save() was called; save less "
+        "often, or raise commit_timeout",
+        core_->options.rank, save.step(), std::chrono::round<std::chrono::seconds>(core_->patience()).count()));
+    const auto deadline = Clock::now() + kStopGrace;
+    const auto hangs = [&](size_t tier) { return save.given_up(tier) && core_->stuck[tier] > 0; };
+    for (size_t tier = 0; tier < save.tiers(); ++tier) {
+      while (hangs(tier) && Clock::now() < deadline)
+        static_cast<void>(sleep_until(Clock::now() + std::chrono::milliseconds(5), {}));
+    }
   }
 
   void stop_touching() {

@@ -172,7 +172,8 @@ StepInfo step_info(const Manifest& manifest) {
                 .tensors = static_cast<int64_t>(manifest.tensors.size()),
                 .metrics = manifest.metrics,
                 .committed = manifest.created,
-                .line = manifest.line};
+                .line = manifest.line,
+                .writer = manifest.writer};
   for (const ManifestPart& part : manifest.parts) info.bytes += part.file_bytes;
   return info;
 }
@@ -181,13 +182,52 @@ Result<std::vector<int64_t>> list_step_numbers(const Location& root) {
   return list_step_directories(root);
 }
 
-Result<std::vector<StepInfo>> list_steps(const Location& root) {
+namespace {
+
+// The first file of the step that a listing shows to be missing or of another size; nullopt: none.
+Result<std::optional<Error>> find_bad_file(const Location& root, const Manifest& manifest, bool missing_is_damage) {
+  const Location folder = step_location(root, manifest.step).child(manifest.attempt);
+  const RankPlaces places = manifest.places();
+  std::vector<int64_t> ranks(manifest.parts.size());
+  std::iota(ranks.begin(), ranks.end(), int64_t{0});
+  ASSIGN_OR_RETURN(const auto objects, list_rank_files(folder, places, ranks));
+  std::map<std::string_view, int64_t> sizes;
+  for (const ObjectInfo& object : objects) sizes.emplace(object.key, object.size);
+  std::optional<Error> first;
+  int64_t more = 0;
+  const auto check = [&](const std::string& name, int64_t bytes) {
+    const auto found = sizes.find(name);
+    if (found == sizes.end() ? !missing_is_damage : found->second == bytes) return;
+    more += first ? 1 : 0;
+    if (first) return;
+    const std::string url = folder.child(name).url;
+    first = found == sizes.end()
+                ? Error(ErrorCode::kCorruption, fmt::format("{}: it is missing", url))
+                : Error(ErrorCode::kCorruption,
+                        fmt::format("{}: it has {} bytes, the manifest says {}", url, found->second, bytes));
+  };
+  for (const int64_t rank : ranks) {
+    const ManifestPart& part = manifest.parts[static_cast<size_t>(rank)];
+    check(places.file(rank), part.file_bytes);
+    check(places.record(rank), part.bytes);
+  }
+  if (first && more > 0) first = Error(first->code(), fmt::format("{}; and {} more", first->message(), more));
+  return first;
+}
+
+}  // namespace
+
+Result<std::vector<StepInfo>> list_steps(const Location& root, const ListStepsOptions& options) {
   ASSIGN_OR_RETURN(const auto steps, list_step_directories(root));
   std::vector<StepInfo> infos;
   for (const int64_t step : steps) {
     auto stored = read_manifest(root, step);
     if (stored) {
-      infos.push_back(step_info(stored->manifest));
+      StepInfo info = step_info(stored->manifest);
+      if (options.check_sizes) {
+        ASSIGN_OR_RETURN(info.file_damage, find_bad_file(root, stored->manifest, options.missing_is_damage));
+      }
+      infos.push_back(std::move(info));
     } else if (is_damage(stored.error()) || stored.error().code() == ErrorCode::kUnsupported) {
       ASSIGN_OR_RETURN(const Level level, list_level(step_location(root, step)));
       StepInfo info{.step = step, .damage = std::move(stored).error()};

@@ -110,6 +110,31 @@ class WatchedStorage final : public WrappedStorage {
   std::vector<Range> writes_ GUARDED_BY(mutex_), reads_ GUARDED_BY(mutex_);
 };
 
+// For storage that answers nothing until it is released, as a file system whose server is gone.
+class Hang {
+ public:
+  ~Hang() { release(); }
+  std::function<void()> hook() {
+    return [state = state_] {  // which a thread that is left may use for longer than the test
+      MutexLock lock(state->mutex);
+      while (!state->released) state->changed.wait(state->mutex);
+    };
+  }
+  void release() {
+    MutexLock lock(state_->mutex);
+    state_->released = true;
+    state_->changed.notify_all();
+  }
+
+ private:
+  struct State {
+    Mutex mutex;
+    CondVar changed;
+    bool released GUARDED_BY(mutex) = false;
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
 struct Array {
   formats::Dtype dtype = formats::Dtype::kF32;
   std::vector<int64_t> shape;

@@ -186,31 +186,6 @@ TEST(TierFaults, AtEveryOperationCostTheStepInOneTierOnly) {
 // How long a tier may be silent: much longer than one that answers needs, also with sanitizers on a busy machine.
 const milliseconds kPatience(tests_are_brief() ? 1000 : 250);
 
-// The storage of a tier that answers nothing until it is released, as a file system whose server is gone.
-class Hang {
- public:
-  ~Hang() { release(); }
-  std::function<void()> hook() {
-    return [state = state_] {  // which a thread that is left may use for longer than the test
-      MutexLock lock(state->mutex);
-      while (!state->released) state->changed.wait(state->mutex);
-    };
-  }
-  void release() {
-    MutexLock lock(state_->mutex);
-    state_->released = true;
-    state_->changed.notify_all();
-  }
-
- private:
-  struct State {
-    Mutex mutex;
-    CondVar changed;
-    bool released GUARDED_BY(mutex) = false;
-  };
-  const std::shared_ptr<State> state_ = std::make_shared<State>();
-};
-
 // Each tier hangs from some of its operations on. The others have the later steps, and those before, unless the only
 // copy was where it hangs; and it takes part again when it answers.
 TEST(TierFaults, ATierThatHangsIsGivenUpUntilItAnswers) {

@@ -9,6 +9,7 @@
 #include "millrace/base/units.h"
 #include "millrace/bench/checkpoint_bench.h"
 #include "millrace/bench/workplace.h"
+#include "millrace/cli/html_report.h"
 #include "millrace/cli/plan_flags.h"
 #include "millrace/plan/checkpoints.h"
 
@@ -18,7 +19,7 @@ namespace {
 
 struct BenchCheckpointArgs {
   bench::CheckpointBenchConfig config;
-  std::string root, like;
+  std::string root, like, html;
   std::vector<std::string> tiers;
   double mtbf_s = 0, interval_s = 0;
   int64_t gpus = 0;
@@ -81,22 +82,24 @@ Status run_bench_checkpoint(BenchCheckpointArgs args, Context& context) {
   text += fmt::format("training that saves every {} would stand {:.2f} % of its time for checkpoints{}\n",
                       duration(interval), 100 * share,
                       waits > 0 ? ", because a save is not durable before the next one begins" : "");
-  context.out.print({{"type", "bench_checkpoint"},
-                     {"bytes", found.bytes},
-                     {"tensors", found.tensors},
-                     {"first_stop_s", found.first_stop_s},
-                     {"stop_s", found.stop_s},
-                     {"copy_s", found.copy_s},
-                     {"tiers", tiers},
-                     {"cpu_s", found.cpu_s},
-                     {"load_s", found.load_s},
-                     {"mtbf_s", *plan.mtbf_s},
-                     {"best_interval_s", best},
-                     {"interval_s", interval},
-                     {"stop_share", share}},
-                    text);
+  const Json object{{"type", "bench_checkpoint"},
+                    {"bytes", found.bytes},
+                    {"tensors", found.tensors},
+                    {"first_stop_s", found.first_stop_s},
+                    {"stop_s", found.stop_s},
+                    {"copy_s", found.copy_s},
+                    {"tiers", tiers},
+                    {"cpu_s", found.cpu_s},
+                    {"load_s", found.load_s},
+                    {"mtbf_s", *plan.mtbf_s},
+                    {"best_interval_s", best},
+                    {"interval_s", interval},
+                    {"stop_share", share}};
+  context.out.print(object, text);
   print_why(context, plan.why, args.flags);
-  return {};
+  HtmlReport report(args.html, "millrace bench checkpoint");
+  report.add(object);
+  return report.write(context);
 }
 
 }  // namespace
@@ -130,6 +133,7 @@ void add_bench_checkpoint(Verbs& verbs, CLI::App& group) {
   app.add_option("--gpus", args->gpus, "GPUs of the job, for a usual failure rate (8)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
+  add_html_flag(app, args->html);
   add_explain_flag(app, args->flags);
 }
 

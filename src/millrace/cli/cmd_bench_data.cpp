@@ -8,7 +8,9 @@
 #include "millrace/base/units.h"
 #include "millrace/bench/data_bench.h"
 #include "millrace/cli/command.h"
+#include "millrace/cli/html_report.h"
 #include "millrace/loader/batch.h"
+#include "millrace/prepare/tokenizer_file.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::cli {
@@ -19,11 +21,11 @@ constexpr double kLeastSeconds = 0.05;
 
 struct BenchLoaderArgs {
   bench::LoaderBenchConfig config;
-  std::string seconds = "10s", collate = "pack";
+  std::string seconds = "10s", collate = "pack", html;
 };
 
 struct BenchTokenizerArgs {
-  std::string url, seconds = "5s";
+  std::string url, seconds = "5s", html;
   std::vector<std::string> inputs;
   int threads = 0;
 };
@@ -62,32 +64,33 @@ Status run_bench_loader(const BenchLoaderArgs& args, Context& context) {
     text += fmt::format("training at {} would wait {:.1f} % of its time for data\n", tokens_text(asked),
                         *found.wait_share * 100);
   }
-  context.out.print({{"type", "bench_loader"},
-                     {"first_batch_s", found.first_batch_s},
-                     {"seconds", found.seconds},
-                     {"batches", found.batches},
-                     {"tokens", found.tokens},
-                     {"tokens_per_s", found.tokens_per_s()},
-                     {"read_bytes", found.read_bytes},
-                     {"read_s", found.read_s},
-                     {"decode_s", found.decode_s},
-                     {"collate_s", found.collate_s},
-                     {"threads", found.threads},
-                     {"limit", found.limit},
-                     {"train_tokens_per_s", asked > 0 ? Json(asked) : Json(nullptr)},
-                     {"wait_share", found.wait_share ? Json(*found.wait_share) : Json(nullptr)}},
-                    text);
-  return {};
+  const Json object{{"type", "bench_loader"},
+                    {"first_batch_s", found.first_batch_s},
+                    {"seconds", found.seconds},
+                    {"batches", found.batches},
+                    {"tokens", found.tokens},
+                    {"tokens_per_s", found.tokens_per_s()},
+                    {"read_bytes", found.read_bytes},
+                    {"read_s", found.read_s},
+                    {"decode_s", found.decode_s},
+                    {"collate_s", found.collate_s},
+                    {"threads", found.threads},
+                    {"limit", found.limit},
+                    {"train_tokens_per_s", asked > 0 ? Json(asked) : Json(nullptr)},
+                    {"wait_share", found.wait_share ? Json(*found.wait_share) : Json(nullptr)}};
+  context.out.print(object, text);
+  HtmlReport report(args.html, "millrace bench loader");
+  report.add(object);
+  return report.write(context);
 }
 
 Status run_bench_tokenizer(const BenchTokenizerArgs& args, Context& context) {
-  constexpr int64_t kMostJson = int64_t{1} << 30, kMostText = 64 << 20;
+  constexpr int64_t kMostText = 64 << 20;
   const StopScope scope(context.stop);
   bench::TokenizerBenchConfig config;
   config.seconds = seconds_of(args.seconds);
   config.name = args.url;
-  ASSIGN_OR_RETURN(const Location at, open_url(args.url));
-  ASSIGN_OR_RETURN(config.json, read_object(*at.storage, at.key, kMostJson));
+  ASSIGN_OR_RETURN(config.json, prepare::read_tokenizer(args.url));
   for (const std::string& input : args.inputs) {
     ASSIGN_OR_RETURN(const Location place, open_url(input));
     ASSIGN_OR_RETURN(const std::string text, read_object(*place.storage, place.key, kMostText));
@@ -96,6 +99,7 @@ Status run_bench_tokenizer(const BenchTokenizerArgs& args, Context& context) {
   std::vector<int> counts{1};
   const int threads = args.threads > 0 ? args.threads : available_cpus();
   if (threads > 1) counts.push_back(threads);
+  HtmlReport report(args.html, "millrace bench tokenizer");
   TextTable table({{"threads", true}, {"text", true}, {"tokens", true}, {"bytes a token", true}});
   for (const int count : counts) {
     config.threads = count;
@@ -104,16 +108,14 @@ Status run_bench_tokenizer(const BenchTokenizerArgs& args, Context& context) {
     table.add({std::to_string(count), format_rate(found.bytes_per_s()), tokens_text(rate),
                fmt::format("{:.2f}", static_cast<double>(found.bytes) /
                                          static_cast<double>(std::max<int64_t>(1, found.tokens)))});
-    context.out.print_json({{"type", "bench_tokenizer"},
-                            {"threads", count},
-                            {"seconds", found.seconds},
-                            {"bytes", found.bytes},
-                            {"tokens", found.tokens},
-                            {"bytes_per_s", found.bytes_per_s()},
-                            {"tokens_per_s", rate}});
+    const Json object{{"type", "bench_tokenizer"}, {"threads", count},       {"seconds", found.seconds},
+                      {"bytes", found.bytes},      {"tokens", found.tokens}, {"bytes_per_s", found.bytes_per_s()},
+                      {"tokens_per_s", rate}};
+    context.out.print_json(object);
+    report.add(object);
   }
   context.out.print_text(table.to_string());
-  return {};
+  return report.write(context);
 }
 
 }  // namespace
@@ -150,6 +152,7 @@ void add_bench_loader(Verbs& verbs, CLI::App& group) {
       ->option_text("RATE");
   app.add_option("--seconds", args->seconds, "How long to measure, each of the two parts (default: 10s)")
       ->option_text("TIME");
+  add_html_flag(app, args->html);
 }
 
 void add_bench_tokenizer(Verbs& verbs, CLI::App& group) {
@@ -161,12 +164,15 @@ void add_bench_tokenizer(Verbs& verbs, CLI::App& group) {
        "millrace bench tokenizer s3://bucket/tokenizer.json text.txt --seconds 2s --json"},
       [args](Context& context) { return run_bench_tokenizer(*args, context); },
       [args] { static_cast<void>(seconds_of(args->seconds)); });
-  app.add_option("TOKENIZER", args->url, "The tokenizer.json: a path or a URL")->required()->option_text(" ");
+  app.add_option("TOKENIZER", args->url, "The tokenizer.json or tiktoken.model: a path or a URL")
+      ->required()
+      ->option_text(" ");
   app.add_option("INPUT", args->inputs, "Plain text, at most 64 MiB each")->required()->option_text(" ");
   app.add_option("--threads", args->threads, "Threads of the second line (default: the processors of this process)")
       ->check(CLI::Range(0, 1024))
       ->option_text("N");
   app.add_option("--seconds", args->seconds, "How long to measure (default: 5s)")->option_text("TIME");
+  add_html_flag(app, args->html);
 }
 
 }  // namespace millrace::cli

@@ -24,11 +24,10 @@ struct CkptArgs {
 };
 
 Json step_json(const checkpoint::StepInfo& info) {
-  Json object{{"type", "checkpoint"}, {"step", info.step}, {"ok", !info.damage}, {"left_behind", info.is_left}};
-  if (info.damage) {
-    object["damage"] = info.damage->to_string();
-    return object;
-  }
+  const std::optional<Error>& damage = info.any_damage();
+  Json object{{"type", "checkpoint"}, {"step", info.step}, {"ok", !damage}, {"left_behind", info.is_left}};
+  if (damage) object["damage"] = damage->to_string();
+  if (info.damage) return object;
   object["attempt"] = info.attempt;
   object["ranks"] = info.world_size;
   object["tensors"] = info.tensors;
@@ -39,7 +38,20 @@ Json step_json(const checkpoint::StepInfo& info) {
     for (const auto& each : *info.line) object["line"].push_back({{"attempt", each.attempt}, {"step", each.step}});
   }
   if (!info.metrics.empty()) object["metrics"] = info.metrics;
+  if (info.writer)
+    object["writer"] = {{"host", info.writer->host}, {"user", info.writer->user}, {"version", info.writer->version}};
   return object;
+}
+
+// "ann@node7"; manifests of earlier builds do not say.
+std::string writer_text(const checkpoint::StepInfo& info) {
+  if (info.damage) return "";
+  return info.writer ? fmt::format("{}@{}", info.writer->user, info.writer->host) : "unknown";
+}
+
+std::string state_text(const checkpoint::StepInfo& info) {
+  const std::string_view damaged = info.any_damage() ? "damaged" : "", left = info.is_left ? "left behind" : "";
+  return fmt::format("{}{}{}", damaged, damaged.empty() || left.empty() ? "" : ", ", left);
 }
 
 tl::unexpected<Error> no_checkpoints(const std::string& root) {
@@ -73,7 +85,9 @@ Result<std::map<int64_t, FoundStep>> find_steps(const std::vector<Location>& pla
   std::vector<checkpoint::StepInfo> all;
   std::vector<const Location*> of;
   for (const Location& place : places) {
-    ASSIGN_OR_RETURN(const auto steps, checkpoint::list_steps(place));
+    // A tier may be the disk of one node, which has the files of its own ranks only.
+    ASSIGN_OR_RETURN(const auto steps, checkpoint::list_steps(place, {.check_sizes = true,
+                                                                      .missing_is_damage = &place == &places.back()}));
     all.insert(all.end(), steps.begin(), steps.end());
     of.resize(all.size(), &place);
   }
@@ -82,10 +96,11 @@ Result<std::map<int64_t, FoundStep>> find_steps(const std::vector<Location>& pla
     const checkpoint::StepInfo& info = all[i];
     const std::string& url = of[i]->url;
     FoundStep& step = found[info.step];
-    const bool is_better = (step.info.damage && !info.damage) || (step.info.is_left && !info.is_left);
+    const bool is_damaged = info.any_damage().has_value();
+    const bool is_better = (step.info.any_damage() && !is_damaged) || (step.info.is_left && !info.is_left);
     if (step.urls.empty() || is_better) step.info = info;
-    step.urls.push_back(info.damage ? url + " (damaged)" : url);
-    step.tiers.push_back({{"url", url}, {"ok", !info.damage}});
+    step.urls.push_back(is_damaged ? url + " (damaged)" : url);
+    step.tiers.push_back({{"url", url}, {"ok", !is_damaged}});
   }
   return found;
 }
@@ -108,7 +123,8 @@ Status run_ckpt_ls(const CkptArgs& args, Context& context) {
                    {"tensors", true},
                    {"bytes", true},
                    {"committed"},
-                   {"line"},
+                   {"by"},
+                   {"state"},
                    {args.tiers.empty() ? "" : "tiers"}});
   std::string damage;
   int64_t left = 0;
@@ -119,15 +135,14 @@ Status run_ckpt_ls(const CkptArgs& args, Context& context) {
     context.out.print_json(object);
     const std::string step = fmt::format("{}", number);
     const std::string where = args.tiers.empty() ? "" : fmt::format("{}", fmt::join(found.urls, ", "));
-    const std::string line = info.is_left ? "left behind" : "";
     left += info.is_left ? 1 : 0;
     if (info.damage) {
-      table.add({step, "damaged", "", "", "", "", line, where});
-      damage += fmt::format("step {}: {}\n", step, printable(info.damage->to_string()));
+      table.add({step, "", "", "", "", "", "", state_text(info), where});
     } else {
       table.add({step, info.attempt, format_count(info.world_size), format_count(info.tensors),
-                 format_bytes(info.bytes), utc_text(info.committed), line, where});
+                 format_bytes(info.bytes), utc_text(info.committed), writer_text(info), state_text(info), where});
     }
+    if (info.any_damage()) damage += fmt::format("step {}: {}\n", step, printable(info.any_damage()->to_string()));
   }
   std::string note;
   if (left > 0)
@@ -176,13 +191,16 @@ Status run_ckpt_show(const CkptArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::Checkpoint::open(places, wanted));
   checkpoint::StepInfo info = checkpoint->info();
   info.is_left = found.at(wanted).info.is_left;
+  info.file_damage = found.at(wanted).info.file_damage;
   const Json state = Json::parse(checkpoint->state(), nullptr, /*allow_exceptions=*/false);
   if (state.is_discarded()) {
     return fail(ErrorCode::kCorruption, "{}: the state of step {} is not JSON", args.root, info.step);
   }
   Json object = step_json(info);
   object["state"] = state;
-  std::string where;
+  std::string where = fmt::format("written by {}{}\n", writer_text(info),
+                                  info.writer ? fmt::format(", Millrace {}", info.writer->version) : "");
+  if (info.file_damage) where += fmt::format("damaged: {}\n", printable(info.file_damage->to_string()));
   if (info.line && !info.line->empty())
     where += fmt::format("continues step {} of attempt {}\n", info.line->back().step, info.line->back().attempt);
   if (info.is_left) where += "left behind by a later attempt: no restore chooses it\n";
@@ -292,6 +310,7 @@ void add_ckpt(Verbs& verbs) {
   add_ckpt_restore(verbs, ckpt);
   add_ckpt_prune(verbs, ckpt);
   add_ckpt_follow(verbs, ckpt);
+  add_ckpt_last_good(verbs, ckpt);
   add_ckpt_advise(verbs, ckpt);
 }
 

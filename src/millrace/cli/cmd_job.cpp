@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "millrace/base/command.h"
 #include "millrace/cli/lint_flags.h"
 #include "millrace/jobs/cluster.h"
 #include "millrace/jobs/env_lint.h"
@@ -106,6 +107,22 @@ Status write_script(const std::string& path, const std::string& text) {
   return {};
 }
 
+// Options that the torchrun on PATH lacks, where there is one; that of the nodes, or of a container, may be another.
+void note_missing_options(const jobs::JobSpec& spec, Context& context) {
+  constexpr std::chrono::seconds kPatience{60};  // it imports torch
+  std::vector<std::string> wanted;
+  if (!spec.numa_binding.empty()) wanted.emplace_back("--numa-binding");
+  if (!spec.event_log_handler.empty()) wanted.emplace_back("--event-log-handler");
+  if (spec.virtual_local_rank) wanted.emplace_back("--virtual-local-rank");
+  if (wanted.empty() || !spec.image.empty()) return;
+  const auto help = run_command({"torchrun", "--help"}, kPatience, context.stop);
+  if (!help || !help->ok) return;
+  for (const std::string& option : wanted) {
+    if (help->out.find(option) != std::string::npos) continue;
+    context.out.note(fmt::format("the torchrun on PATH has no {}; a newer PyTorch has it", option));
+  }
+}
+
 Status run_job_new(const JobNewArgs& args, Context& context) {
   jobs::JobSpec spec = args.spec;
   std::optional<jobs::ClusterFacts> facts;
@@ -116,6 +133,7 @@ Status run_job_new(const JobNewArgs& args, Context& context) {
         jobs::fit_to_cluster(spec, *facts, {.gpus = args.gpus.has_value(), .cpus = args.cpus_per_gpu.has_value()}));
   }
   ASSIGN_OR_RETURN(const std::string text, jobs::write_job(spec));
+  note_missing_options(spec, context);
   const jobs::ScriptFile file{args.out.empty() ? args.kind : args.out, text};
   for (const Finding& finding : jobs::lint_jobs(std::span(&file, 1), {facts ? &*facts : nullptr, nullptr}))
     context.out.note(finding_text(finding));
@@ -179,6 +197,14 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
   add_choice_flag(
       app, "--launcher", {"torchrun", "srun"}, [&spec](const std::string& name) { spec.torchrun = name == "torchrun"; },
       "Processes of train: started by torchrun, or one task for each GPU by srun (default: torchrun)");
+  add_choice_flag(
+      app, "--numa-binding", {"node", "socket", "exclusive", "core-complex"},
+      [&spec](const std::string& name) { spec.numa_binding = name; },
+      "torchrun binds each process to the CPUs near its GPU (PyTorch 2.9)");
+  app.add_option("--event-log-handler", spec.event_log_handler, "torchrun's handler of its events")
+      ->option_text("NAME");
+  app.add_flag("--virtual-local-rank", spec.virtual_local_rank,
+               "torchrun shows each process its GPU alone, as device 0");
   app.add_flag("--efa", spec.efa, "The nodes have EFA");
   app.add_flag("--wait-all-nodes", spec.wait_all_nodes, "Nodes boot for the job: start when all are there");
   app.add_option("--monitor", args.monitor_s,
@@ -217,13 +243,20 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
   app.add_option("--folder", spec.folder, "storage-test: the shared folder")->option_text("DIR");
   number("--file-mib", spec.file_mib, 4, "storage-test: MiB that each node writes (default: 4096)");
   number("--files", spec.files, 1, "storage-test: empty files that each node makes, stats and removes (default: 1000)");
-  app.add_option("--base-model", spec.base_model, "groot: the model to tune (default: nvidia/GR00T-N1.7-3B)")
+  add_choice_flag(
+      app, "--groot-version", {"1.5", "1.6", "1.7"},
+      [&spec](const std::string& version) { spec.groot_version = version; },
+      "groot: that of your checkout of Isaac-GR00T (default: 1.7)");
+  app.add_option("--base-model", spec.base_model, "groot: the model to tune (default: NVIDIA's of that version)")
       ->option_text("MODEL");
   app.add_option("--embodiment", spec.embodiment,
                  "groot: the robot, as Isaac-GR00T names it; new_embodiment for one of your own")
       ->option_text("TAG");
-  app.add_option("--modality-config", spec.modality_config, "groot: Python file that registers a new embodiment")
+  app.add_option("--modality-config", spec.modality_config,
+                 "groot 1.6 and 1.7: Python file that registers a new embodiment")
       ->option_text("FILE");
+  app.add_option("--data-config", spec.data_config, "groot 1.5: the name of the robot's data in its DATA_CONFIG_MAP")
+      ->option_text("NAME");
   number("--global-batch-size", spec.global_batch_size, 1, "groot: samples of a step over all GPUs (default: 64)");
   number("--micro-batch-size", spec.micro_batch_size, 1,
          "groot: samples that a GPU holds at once; a larger step is accumulated (default: what the plan recommends for "

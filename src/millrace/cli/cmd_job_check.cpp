@@ -7,6 +7,7 @@
 #include "millrace/cli/job_check.h"
 #include "millrace/cli/job_states.h"
 #include "millrace/cli/lint_flags.h"
+#include "millrace/cli/plan_flags.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::cli {
@@ -47,7 +48,9 @@ void add_check_flags(CLI::App& app, jobs::CheckRequest& request) {
       ->option_text("DIR")
       ->allow_extra_args(false);
   add_size_flag(app, "--checkpoint-size", request.checkpoint_bytes,
-                "Of one checkpoint (default: the largest that is there)");
+                "Of one checkpoint (default: the largest that is there, else what the plan says of the model)");
+  add_parsed_flag(app, "--parameters", request.parameters, "N",
+                  "Of the model, for the plan: 70B (default: as the script's model tells)", parse_parameters);
   app.add_option("--keep-last", request.keep_last, "Checkpoints that stay (default: as the script says, else 2)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");

@@ -204,6 +204,8 @@ std::string run_text(const jobs::RunState& state, const std::optional<jobs::Trai
   if (jobs::has_ended(state)) lines.add("ended", time(state.ended));
   lines.add("time", duration_text(state.elapsed_s));
   lines.add("limit", duration_text(state.limit_s));
+  if (state.last_step && !training) lines.add("last step", std::to_string(*state.last_step));
+  if (state.source == jobs::StateSource::kJob) lines.add("known from", "what the job itself left");
   if (training) lines.add("training", training_text(*training));
   if (state.run != nullptr) add_record_lines(*state.run, lines);
   return lines.take();

@@ -132,9 +132,17 @@ Status run_job_why(const JobWhyArgs& args, Context& context) {
 
   std::optional<slurm::Cluster> cluster;
   std::vector<slurm::JobState> queue;
-  if (std::any_of(details.begin(), details.end(), [](const slurm::JobDetails& job) { return job.waits(); })) {
+  const auto any = [&](auto test) { return std::any_of(details.begin(), details.end(), test); };
+  if (any([](const slurm::JobDetails& job) { return job.waits(); })) {
     ASSIGN_OR_RETURN(cluster, slurm::ask(slurm_options(context)));
     ASSIGN_OR_RETURN(queue, slurm::ask_queue({}, slurm_options(context)));
+  }
+  // The end is explained without these, too.
+  if (!cluster && any([](const slurm::JobDetails& job) { return job.state == "NODE_FAIL"; })) {
+    if (auto found = slurm::ask(slurm_options(context))) cluster = *std::move(found);
+  }
+  if (queue.empty() && any([](const slurm::JobDetails& job) { return job.state == "PREEMPTED"; })) {
+    if (auto found = slurm::ask_queue({}, slurm_options(context))) queue = *std::move(found);
   }
   std::vector<slurm::Reservation> reservations;
   if (cluster) {

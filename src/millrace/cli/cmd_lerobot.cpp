@@ -237,7 +237,7 @@ void add_inspect(Verbs& verbs, CLI::App& group) {
 void add_validate(Verbs& verbs, CLI::App& group) {
   auto args = std::make_shared<ValidateArgs>();
   CLI::App& app = verbs.add(
-      group, "validate", "Check a robot dataset of LeRobot or GR00T against 74 rules",
+      group, "validate", "Check a robot dataset of LeRobot or GR00T against 77 rules",
       {"millrace lerobot validate pick_n_place",
        "millrace lerobot validate s3://bucket/datasets/so101 --groot --policy-horizon 16",
        "millrace lerobot validate --explain LR042"},
@@ -278,10 +278,11 @@ void add_validate(Verbs& verbs, CLI::App& group) {
 }  // namespace
 
 void add_lerobot(Verbs& verbs) {
-  CLI::App& group =
-      verbs.add_group("lerobot", "Get, inspect, check, convert, edit and make robot datasets of LeRobot and GR00T");
+  CLI::App& group = verbs.add_group(
+      "lerobot", "Get, inspect, check, compare, convert, edit and make robot datasets of LeRobot and GR00T");
   add_inspect(verbs, group);
   add_validate(verbs, group);
+  add_lerobot_diff(verbs, group);
   add_lerobot_stats(verbs, group);
   add_lerobot_repair(verbs, group);
   add_lerobot_convert(verbs, group);

@@ -79,9 +79,11 @@ void check_add(LinkArgs& args) {
     if (config.take_over_s < 1) throw CLI::ValidationError("--take-over", "is 1s or more");
   }
   if (!args.watermarks.empty()) {
-    const size_t colon = std::min(args.watermarks.find(':'), args.watermarks.size());
-    const auto low = parse_whole(args.watermarks.substr(0, colon));
-    const auto high = parse_whole(args.watermarks.substr(std::min(colon + 1, args.watermarks.size())));
+    std::string watermarks = args.watermarks;  // 10:20 or 10%:20%
+    std::erase(watermarks, '%');
+    const size_t colon = std::min(watermarks.find(':'), watermarks.size());
+    const auto low = parse_whole(watermarks.substr(0, colon));
+    const auto high = parse_whole(watermarks.substr(std::min(colon + 1, watermarks.size())));
     if (!low || !high || *low < 1 || *high < *low || *high > 99) {
       throw CLI::ValidationError("--keep-free", "two percentages, 10:20: the first is not above the second");
     }
@@ -524,6 +526,12 @@ void add_link_paths(Verbs& verbs, CLI::App& group) {
   releases
       .add_option("--keep-free", release->keep_free,
                   "Stop when this percentage of the file system is free; the longest unused files go first")
+      ->transform(CLI::Validator(
+          [](std::string& text) {
+            if (text.ends_with('%')) text.pop_back();
+            return std::string();
+          },
+          ""))
       ->check(CLI::Range(0.0, 100.0))
       ->option_text("PERCENT");
   releases

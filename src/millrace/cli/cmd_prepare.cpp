@@ -220,7 +220,8 @@ void add_prepare(Verbs& verbs) {
        "millrace prepare --finish shards"},
       [args](Context& context) { return run_prepare(*args, context); }, [args] { check_prepare(*args); });
   app.add_option("INPUT", options.inputs, kInputHelp)->option_text(" ");
-  app.add_option("--tokenizer", options.tokenizer, "A Hugging Face tokenizer.json")->option_text("URL");
+  app.add_option("--tokenizer", options.tokenizer, "A Hugging Face tokenizer.json, or a tiktoken.model")
+      ->option_text("URL");
   CLI::Option* out = app.add_option("--out", options.output, "Folder for the shards")->option_text("URL");
   app.add_option("--finish", args->finish, "Join the finished tasks of this folder into its manifest")
       ->option_text("URL")
@@ -243,6 +244,9 @@ void add_prepare(Verbs& verbs) {
       "Read lines of jsonl as conversations: write them through this template, with a mask of what is learned");
   app.add_flag("--refuse-control-text", options.shards.refuse_control_text,
                "Refuse messages that contain the template's control tokens");
+  app.add_flag("--last-turn-only", options.shards.last_turn_only,
+               "Learn the last answer of a conversation only, not every one")
+      ->needs("--chat");
   app.add_flag("--no-special-tokens", args->no_special_tokens,
                "Leave out the tokens that the tokenizer's post-processor adds");
   app.add_option("--bos", options.shards.bos, "Also put this token before every document")->option_text("TOKEN");

@@ -6,15 +6,13 @@
 
 #include "millrace/base/units.h"
 #include "millrace/cli/command.h"
-#include "millrace/storage/url.h"
+#include "millrace/prepare/tokenizer_file.h"
 #include "millrace/tokenizer/inspect.h"
 #include "millrace/tokenizer/tokenizer.h"
 
 namespace millrace::cli {
 
 namespace {
-
-constexpr int64_t kMostBytes = int64_t{1} << 30;  // as Tokenizer::from_file
 
 Json inspection_json(const std::string& url, const tokenizer::Inspection& found) {
   Json object{{"type", "tokenizer"},
@@ -57,8 +55,7 @@ std::string inspection_text(const std::string& url, const tokenizer::Inspection&
 }
 
 Status run_tokenizer_inspect(const std::string& url, Context& context) {
-  ASSIGN_OR_RETURN(const Location at, open_url(url));
-  ASSIGN_OR_RETURN(const std::string json, read_object(*at.storage, at.key, kMostBytes));
+  ASSIGN_OR_RETURN(const std::string json, prepare::read_tokenizer(url));
   ASSIGN_OR_RETURN(const tokenizer::Inspection found, tokenizer::Tokenizer::inspect(json, url));
   context.out.print(inspection_json(url, found), inspection_text(url, found));
   return {};
@@ -74,7 +71,7 @@ void add_tokenizer(Verbs& verbs) {
       {"millrace tokenizer inspect tokenizer.json", "millrace tokenizer inspect s3://bucket/llama/tokenizer.json",
        "millrace tokenizer inspect tokenizer.json --json"},
       [url](Context& context) { return run_tokenizer_inspect(*url, context); });
-  app.add_option("URL", *url, "The tokenizer.json: a path or a URL")->required()->option_text(" ");
+  app.add_option("URL", *url, "The tokenizer.json or tiktoken.model: a path or a URL")->required()->option_text(" ");
 }
 
 }  // namespace millrace::cli

@@ -68,6 +68,7 @@ void add_ckpt_diff(Verbs& verbs, CLI::App& ckpt);
 void add_ckpt_export(Verbs& verbs, CLI::App& ckpt);
 void add_ckpt_follow(Verbs& verbs, CLI::App& ckpt);
 void add_ckpt_import(Verbs& verbs, CLI::App& ckpt);
+void add_ckpt_last_good(Verbs& verbs, CLI::App& ckpt);
 void add_ckpt_prune(Verbs& verbs, CLI::App& ckpt);
 void add_ckpt_restore(Verbs& verbs, CLI::App& ckpt);
 void add_plan(Verbs& verbs);
@@ -78,6 +79,7 @@ void add_lerobot(Verbs& verbs);
 void add_lerobot_convert(Verbs& verbs, CLI::App& lerobot);
 void add_lerobot_edit(Verbs& verbs, CLI::App& lerobot);  // split, merge, delete
 void add_lerobot_demo(Verbs& verbs, CLI::App& lerobot);
+void add_lerobot_diff(Verbs& verbs, CLI::App& lerobot);
 void add_lerobot_download(Verbs& verbs, CLI::App& lerobot);
 void add_lerobot_modality(Verbs& verbs, CLI::App& lerobot);
 void add_lerobot_repair(Verbs& verbs, CLI::App& lerobot);

@@ -40,8 +40,14 @@ struct NodeLine {
   std::string host;
   double age_s = 0;                     // of its newest sample
   double busy = NAN, least_busy = NAN;  // of its GPUs
-  double gpu_memory = NAN, celsius = NAN, cpu = NAN, available = NAN, io_wait = NAN, received = NAN;
+  double gpu_memory = NAN, celsius = NAN, cpu = NAN, available = NAN, io_wait = NAN, data_wait = NAN, received = NAN;
   int gpus = 0;
+
+  // How much it works, 0 to 1: by its least used GPU; without GPUs by its processors, and by what it does not wait for.
+  double work() const {
+    if (!std::isnan(least_busy)) return least_busy;
+    return std::fmin(std::isnan(cpu) ? 1 : cpu, 1 - std::fmax(std::fmax(0, io_wait), data_wait));
+  }
 };
 
 double newest(const std::vector<doctor::Point>& points) {
@@ -79,6 +85,7 @@ NodeLine line_of(const doctor::NodeSamples& node, double now) {
     if (key == "millrace_node_memory_bytes{kind=\"available\"}") line.available = newest(points);
     if (key == "millrace_node_pressure_seconds_total{resource=\"io\",kind=\"full\"}")
       line.io_wait = newest_rate(points);
+    if (key == "millrace_training_waiting_ratio") line.data_wait = newest(points);
     if (is("millrace_network_receive_bytes_total") || is("millrace_rdma_receive_bytes_total")) {
       line.received = plus(line.received, newest_rate(points));
     }
@@ -109,6 +116,7 @@ Json line_json(const NodeLine& line) {
           {"cpu", number_or_null(line.cpu)},
           {"available_bytes", number_or_null(line.available)},
           {"io_wait", number_or_null(line.io_wait)},
+          {"data_wait", number_or_null(line.data_wait)},
           {"received_bytes_per_s", number_or_null(line.received)}};
 }
 
@@ -124,11 +132,9 @@ std::vector<NodeLine> lines_of(const std::set<std::string>& paths, double now) {
   }
   std::vector<NodeLine> lines;
   for (auto& [host, line] : by_host) lines.push_back(std::move(line));
-  // Worst first: the least used GPU, else the longest waits for I/O.
+  // Worst first.
   std::sort(lines.begin(), lines.end(), [](const NodeLine& a, const NodeLine& b) {
-    const double left = std::isnan(a.least_busy) ? 2 - std::fmax(0, a.io_wait) : a.least_busy;
-    const double right = std::isnan(b.least_busy) ? 2 - std::fmax(0, b.io_wait) : b.least_busy;
-    return left != right ? left < right : a.host < b.host;
+    return a.work() != b.work() ? a.work() < b.work() : a.host < b.host;
   });
   return lines;
 }
@@ -196,6 +202,7 @@ Status watch_job(const std::string& typed, double seconds, int64_t times, Contex
                      {"CPU", true},
                      {"free memory", true},
                      {"waits for I/O", true},
+                     {"for data", true},
                      {"received", true},
                      {"seen", true}});
     const std::vector<NodeLine> lines = lines_of(job.samples, static_cast<double>(jobs::now_ns()) / kNanoseconds);
@@ -205,7 +212,8 @@ Status watch_job(const std::string& typed, double seconds, int64_t times, Contex
                  share_text(line.least_busy), share_text(line.gpu_memory),
                  std::isnan(line.celsius) ? "" : fmt::format("{:.0f}", line.celsius), share_text(line.cpu),
                  std::isnan(line.available) ? "" : format_bytes(static_cast<int64_t>(line.available)),
-                 share_text(line.io_wait), std::isnan(line.received) ? "" : format_rate(line.received),
+                 share_text(line.io_wait), share_text(line.data_wait),
+                 std::isnan(line.received) ? "" : format_rate(line.received),
                  fmt::format("{} ago", format_duration(line.age_s))});
     }
     std::string text = isatty(STDOUT_FILENO) != 0 && count > 0 ? "\x1b[H\x1b[2J" : "";

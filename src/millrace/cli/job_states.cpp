@@ -131,6 +131,7 @@ Json job_json(const jobs::RunState& state) {
           {"ended", jobs::has_ended(state) ? time_or_null(state.ended) : Json(nullptr)},
           {"elapsed_s", number_or_null(state.elapsed_s)},
           {"limit_s", number_or_null(state.limit_s)},
+          {"last_step", number_or_null(state.last_step)},
           {"source", jobs::source_name(state.source)}};
 }
 

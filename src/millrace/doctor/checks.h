@@ -28,11 +28,14 @@ class Verdicts {
 };
 
 void check_logs(const Facts& facts, Verdicts& verdicts);
+// What to do about DR01, by the record. REQUIRES: it holds.
+void advise_batch(const Facts& facts, Verdicts& verdicts);
 void check_processes(const Facts& facts, Verdicts& verdicts);
 void check_mounts(const Facts& facts, Verdicts& verdicts);
 void check_nccl(const Facts& facts, Verdicts& verdicts);
 void check_record(const Facts& facts, Verdicts& verdicts);
 void check_nodes(const Facts& facts, Verdicts& verdicts);
+void check_ranks(const Facts& facts, Verdicts& verdicts);
 void check_flights(const Facts& facts, Verdicts& verdicts);
 void check_shown(const Facts& facts, Verdicts& verdicts);
 

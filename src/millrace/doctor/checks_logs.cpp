@@ -73,18 +73,6 @@ void add_missing_rank(const Facts& facts, Verdicts& verdicts) {
   if (!silent.empty()) verdicts.add("DR11", "ranks that did not report a timeout, so did not wait: " + silent);
 }
 
-// A batch that fits is the planner's to say; what the record holds of this run fills its flags.
-void advise_batch(const Facts& facts, Verdicts& verdicts) {
-  if (!facts.record) return;
-  const std::string batch = facts.record->fact("config/batch_size");
-  if (batch.empty()) return;
-  verdicts.advise("DR01",
-                  fmt::format("This run had batch_size {}. `millrace plan batch` says which one fits; a smaller "
-                              "one with gradient accumulation trains the same. Where much is reserved but "
-                              "unallocated: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
-                              batch));
-}
-
 }  // namespace
 
 void check_logs(const Facts& facts, Verdicts& verdicts) {

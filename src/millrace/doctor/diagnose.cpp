@@ -59,6 +59,7 @@ std::vector<Verdict> diagnose(const Facts& facts) {
   check_nccl(facts, verdicts);
   check_flights(facts, verdicts);
   check_nodes(facts, verdicts);
+  check_ranks(facts, verdicts);
   check_shown(facts, verdicts);
   check_logs(facts, verdicts);
   check_record(facts, verdicts);  // the last: a failure without another reason

@@ -242,9 +242,28 @@ TEST(DoctorLogs, TheFirstCauseIsSaidAndNotWhatFollows) {
   EXPECT_THAT(ids(facts), ElementsAre("DR01"));
   EXPECT_EQ(evidence(facts, "DR01"),
             "a.log:7 (rank 3): torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n");
-  EXPECT_THAT(diagnose(facts)[0].advice, HasSubstr("This run had batch_size 8."));
+  EXPECT_THAT(diagnose(facts)[0].advice, HasSubstr("This run had batch_size 8. `millrace plan batch --gpu NAME "));
   facts.logs = {log_with("DR12", "Connection reset by peer")};
   EXPECT_THAT(ids(facts), ElementsAre("DR12"));
+}
+
+TEST(DoctorLogs, OutOfMemoryAsksThePlannerWithWhatIsKnown) {
+  Facts facts = healthy_run();
+  last_start(facts).end = "failed";
+  last_start(facts).facts["config"] = {
+      {"batch_size", 64}, {"layers", 32}, {"dim", 4096}, {"seq_len", 2048}, {"vocab_size", 32000}};
+  facts.logs = {log_with("DR01",
+                         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+                         "capacity of 79.11 GiB of which 1.02 GiB is free.")};
+  const std::string flags = "--layers 32 --hidden 4096 --tokens 2048 --vocabulary 32000`";
+  EXPECT_THAT(diagnose(facts)[0].advice, HasSubstr("`millrace plan batch --memory 79.11GiB --parameters N " + flags));
+  EXPECT_THAT(diagnose(facts)[0].advice, ::testing::Not(HasSubstr("By the plan"))) << "the parameters are not known";
+  last_start(facts).facts["config"]["parameters"] = 350'000'000;
+  EXPECT_THAT(diagnose(facts)[0].advice, HasSubstr("--parameters 350000000 " + flags));
+  EXPECT_THAT(diagnose(facts)[0].advice, HasSubstr("This run had batch_size 64. By the plan "));
+  EXPECT_THAT(diagnose(facts)[0].advice, HasSubstr("samples a GPU fit at most, with AdamW"));
+  last_start(facts).facts["config"]["parameters"] = 70'000'000'000;
+  EXPECT_THAT(diagnose(facts)[0].advice, HasSubstr("not even one sample fits"));
 }
 
 TEST(DoctorLogs, EachSignHasItsVerdict) {
@@ -458,62 +477,6 @@ TEST(Flights, AreSilentWhereNothingWaits) {
   facts.flights = {flight(0, 7)};
   EXPECT_THAT(ids(facts), IsEmpty()) << "one alone shows no difference";
   facts.flights = {};
-  EXPECT_THAT(ids(facts), IsEmpty());
-}
-
-// A process of four minutes whose loader and checkpointer show `values`.
-Facts showing(std::map<std::string, int64_t, std::less<>> values) {
-  Facts facts;
-  facts.now = kBegun + 240;
-  ProcessFacts process{.pid = 4711, .rank = 3, .states = "SSSSS"};
-  process.shown.pid = 4711;
-  process.shown.begun_ns = static_cast<int64_t>(kBegun) * 1'000'000'000;
-  process.shown.values = values;
-  process.shown_first = process.shown;
-  process.shown_s = 1;
-  facts.processes = {process};
-  return facts;
-}
-
-TEST(Shown, WaitsAndSavesAreJudgedByTheProcessAlone) {
-  constexpr int64_t kSecond = 1'000'000'000;
-  const int64_t now = (static_cast<int64_t>(kBegun) + 239) * kSecond;
-  Facts facts = showing({{"batches", 100}, {"wait_ns", 60 * kSecond}, {"last_batch_ns", now}});
-  EXPECT_THAT(ids(facts), ElementsAre("DR17"));
-  EXPECT_THAT(evidence(facts, "DR17"),
-              HasSubstr("rank 3, process 4711: it waited 1m 00s of 4m 00s (25 %) for 100 batches"));
-  facts = showing(
-      {{"batches", 100}, {"wait_ns", 2 * kSecond}, {"last_batch_ns", now}, {"saves", 3}, {"stall_ns", kSecond}});
-  EXPECT_THAT(ids(facts), IsEmpty());
-  facts = showing({{"batches", 100}, {"last_batch_ns", now}, {"saves", 3}, {"stall_ns", 30 * kSecond}});
-  EXPECT_THAT(ids(facts), ElementsAre("DR18"));
-  facts = showing({});
-  EXPECT_THAT(ids(facts), IsEmpty());
-}
-
-TEST(Shown, AProcessWithoutBatchesForLongStandsStill) {
-  constexpr int64_t kSecond = 1'000'000'000;
-  const int64_t last = (static_cast<int64_t>(kBegun) + 50) * kSecond;
-  Facts facts = showing({{"batches", 100}, {"last_batch_ns", last}});
-  EXPECT_THAT(ids(facts), ElementsAre("DR10"));
-  EXPECT_THAT(evidence(facts, "DR10"), HasSubstr("before, one every 0.50 s"));
-  facts = showing({{"batches", 100}, {"last_batch_ns", last}, {"saves_under_way", 1}});
-  EXPECT_THAT(ids(facts), IsEmpty()) << "it may be saving";
-  facts = showing({{"batches", 4}, {"last_batch_ns", last}});
-  EXPECT_THAT(ids(facts), IsEmpty()) << "a batch takes long here";
-}
-
-TEST(Shown, TheMonitorsSamplesTellAWaitToo) {
-  Facts facts;
-  facts.now = kBegun + 20;
-  NodeSamples samples{.host = "node-1", .file = "a.jsonl", .series = {}};
-  for (int i = 0; i < 10; ++i) {
-    samples.series["millrace_training_waiting_ratio"].push_back({kBegun + i, 0.3});
-    samples.series["millrace_training_batches_total"].push_back({kBegun + i, 5.0 * i});
-  }
-  facts.nodes = {samples};
-  EXPECT_THAT(evidence(facts, "DR17"), HasSubstr("node-1: training waited for 45 batches 30 % of the time"));
-  for (Point& point : facts.nodes[0].series["millrace_training_waiting_ratio"]) point.value = 0.01;
   EXPECT_THAT(ids(facts), IsEmpty());
 }
 

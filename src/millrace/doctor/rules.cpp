@@ -74,7 +74,7 @@ constexpr Rule kRules[] = {
     {"DR21", kWarning, kNode, "a GPU lowers its clocks",
      "Heat, power or the hardware slow it down, and with it all ranks.",
      "Check cooling and power of the node; take another one if it stays so.", "NVML clocks event reasons"},
-    {"DR22", kWarning, kNode, "a GPU or node is slower than the others", "The slowest rank sets the pace of all.",
+    {"DR22", kWarning, kNode, "a GPU, rank or node is slower than the others", "The slowest rank sets the pace of all.",
      "Leave the node out (`--exclude`), and run `millrace job new validate` on it.", "the monitor's samples"},
     {"DR23", kWarning, kNode, "memory is nearly full", "What follows is swapping, stalls and a kill.",
      "Ask for more by --mem, or give the loader less memory_bytes. Memory that grows all the time is a leak.",

@@ -33,7 +33,10 @@ class PackedEpisodes final : public Episodes {
   const std::vector<std::string>& names() const override { return pack_->names(); }
   const formats::EpisodePack* pack() const override { return pack_.get(); }
   AllRows all_rows() const override { return {pack_->numbers(), file_}; }
-  Result<std::vector<uint64_t>> first_rows() const override { return pack_->first_rows(); }
+  Result<std::vector<uint64_t>> first_rows(Progress* progress, const std::stop_token&) const override {
+    if (progress != nullptr) progress->add(0, size());
+    return pack_->first_rows();
+  }
 
   Result<Episode> episode(int64_t i) const override {
     const auto at = static_cast<size_t>(i);
@@ -91,10 +94,12 @@ class NpzEpisodes final : public Episodes {
                    npz.numbers, opened,   std::shared_ptr<const std::vector<formats::CsvTexts>>(opened, &npz.texts)};
   }
 
-  Result<std::vector<uint64_t>> first_rows() const override {
+  Result<std::vector<uint64_t>> first_rows(Progress* progress, const std::stop_token& stop) const override {
     std::vector<uint64_t> first(names_.size() + 1);
     RETURN_IF_ERROR(parallel_try(size(), available_cpus(), "mr-episodes", [&](int64_t i) -> Status {
+      if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
       ASSIGN_OR_RETURN(const auto opened, opened_file(static_cast<size_t>(i)));
+      if (progress != nullptr) progress->add(0, 1);
       first[static_cast<size_t>(i) + 1] = static_cast<uint64_t>(opened->npz.rows);
       return {};
     }));

@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
+#include "millrace/base/progress.h"
 #include "millrace/base/status.h"
 #include "millrace/formats/csv.h"
 #include "millrace/formats/episode_pack.h"
@@ -48,8 +50,10 @@ class Episodes {
   // The whole episode. Errors: corruption, naming file and place; those of opening a file; invalid_argument (an NPZ
   // file with other columns than the first). REQUIRES: 0 <= i < size().
   [[nodiscard]] virtual Result<Episode> episode(int64_t i) const = 0;
-  // The first row of each episode among all, and their number behind it: [size() + 1]. Opens every NPZ file.
-  [[nodiscard]] virtual Result<std::vector<uint64_t>> first_rows() const = 0;
+  // The first row of each episode among all, and their number behind it: [size() + 1]. Opens every NPZ file, several
+  // at once; `progress` counts them as items. Errors: as of episode(); cancelled.
+  [[nodiscard]] virtual Result<std::vector<uint64_t>> first_rows(Progress* progress = nullptr,
+                                                                 const std::stop_token& stop = {}) const = 0;
 
   // The one file that holds all rows; null for a tree of NPZ files.
   virtual const formats::EpisodePack* pack() const { return nullptr; }

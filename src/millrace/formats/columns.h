@@ -93,6 +93,12 @@ class ColumnTable {
   // Errors: not_found (no such column), corruption, those of read_at and of `visit`.
   [[nodiscard]] virtual Status scan(std::span<const std::string> columns, int64_t batch_rows,
                                     const std::function<Status(int64_t, std::span<const ColumnValues>)>& visit) = 0;
+
+  // The same for the rows of one row group; `first_row` counts from the table's first. REQUIRES: `group` is one of the
+  // footer's.
+  [[nodiscard]] virtual Status scan_group(
+      size_t group, std::span<const std::string> columns, int64_t batch_rows,
+      const std::function<Status(int64_t, std::span<const ColumnValues>)>& visit) = 0;
 };
 
 // Says what is wrong with a file that is no Parquet: empty, cut off, a Git LFS pointer. Without Arrow, whose words for

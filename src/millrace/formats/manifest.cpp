@@ -134,6 +134,7 @@ Json to_json(const ShardConfig& config) {
   if (config.id_limit > 0) json["id_limit"] = config.id_limit;
   if (rules.strip) json["strip"] = true;  // younger than version 1's first files
   if (rules.keep_empty) json["keep_empty"] = true;
+  if (options.last_turn_only) json["last_turn_only"] = true;
   return json;
 }
 DocumentRules read_rules(Fields& fields) {
@@ -163,6 +164,7 @@ ShardOptions read_options(Fields& fields) {
           .text_field = fields.text("text_field"),
           .chat = fields.text("chat"),
           .refuse_control_text = fields.boolean("refuse_control_text"),
+          .last_turn_only = fields.true_or_absent("last_turn_only"),
           .add_special_tokens = fields.boolean("add_special_tokens"),
           .bos = fields.text("bos"),
           .eos = fields.text("eos"),

@@ -55,6 +55,7 @@ struct ShardOptions {
   // list. Empty: documents are text.
   std::string chat;
   bool refuse_control_text = false;  // of chat: chat::ChatOptions
+  bool last_turn_only = false;       // of chat
   bool add_special_tokens = true;    // those that the tokenizer's post-processor adds
   std::string bos, eos;              // more tokens to put before and behind every document; empty: none
 

@@ -43,6 +43,46 @@ std::optional<Format> format_of(std::span<const std::byte> file) {
   return std::nullopt;
 }
 
+uint32_t byte_at(std::span<const std::byte> file, size_t at) {
+  return std::to_integer<uint32_t>(file[at]);
+}
+
+// A PNG begins with 8 bytes, then the chunk IHDR: length, name, width, height, bits a channel, kind of colours.
+Result<Colour> colour_of_png(std::span<const std::byte> file, std::string_view name) {
+  constexpr size_t kBits = 24, kKind = 25;
+  if (file.size() <= kKind || !begins(file, "IHDR", 12)) return fail(ErrorCode::kCorruption, "{}: a PNG cut off", name);
+  const uint32_t bits = byte_at(file, kBits), kind = byte_at(file, kKind);
+  if (bits == 8 && kind == 0) return Colour::kGray;
+  if (bits == 8 && kind == 2) return Colour::kRgb;
+  if (bits == 8 && kind == 6) return Colour::kRgba;
+  return fail(ErrorCode::kUnsupported,
+              "{}: a PNG of {} bits a channel and colour type {}; gray, RGB and RGBA of 8 bits are read", name, bits,
+              kind);
+}
+
+// A JPEG is a row of segments, each a marker and its length; the first "start of frame" counts the components.
+Result<Colour> colour_of_jpeg(std::span<const std::byte> file, std::string_view name) {
+  for (size_t at = 2; at + 9 < file.size();) {
+    if (byte_at(file, at) != 0xFF) break;
+    const uint32_t marker = byte_at(file, at + 1);
+    if (marker == 0xFF) {  // a byte that fills
+      ++at;
+      continue;
+    }
+    const bool is_frame = marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
+    if (is_frame) {
+      const uint32_t components = byte_at(file, at + 9);
+      if (components == 1) return Colour::kGray;
+      if (components == 3) return Colour::kRgb;
+      return fail(ErrorCode::kUnsupported, "{}: a JPEG of {} components; 1 and 3 are read", name, components);
+    }
+    const size_t length = byte_at(file, at + 2) << 8 | byte_at(file, at + 3);
+    if (length < 2) break;
+    at += 2 + length;
+  }
+  return fail(ErrorCode::kCorruption, "{}: a JPEG without the start of a frame", name);
+}
+
 // The part of a side that is resized, in pixels of the source. Pillow has 32 bits here, too.
 struct Range {
   float begin = 0;
@@ -205,6 +245,13 @@ Result<Fit> parse_fit(std::string_view name) {
   if (name == "stretch") return Fit::kStretch;
   if (name == "pad") return Fit::kPad;
   return fail(ErrorCode::kInvalidArgument, "fit is 'crop', 'stretch' or 'pad', not '{}'", name);
+}
+
+Result<Colour> stored_colour(std::span<const std::byte> file, std::string_view name) {
+  const auto format = format_of(file);
+  if (format == Format::kPng) return colour_of_png(file, name);
+  if (format == Format::kJpeg) return colour_of_jpeg(file, name);
+  return fail(ErrorCode::kUnsupported, "{}: neither PNG nor JPEG ({} bytes)", name, file.size());
 }
 
 bool is_picture(std::span<const std::byte> file) {

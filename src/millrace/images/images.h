@@ -57,6 +57,10 @@ struct DecodeOptions {
 [[nodiscard]] Result<Picture> decode(std::span<const std::byte> file, const DecodeOptions& options,
                                      std::string_view name);
 
+// The channels that Pillow gives of this PNG or JPEG without a conversion: kGray for "L", kRgb, kRgba. Reads headers
+// only. Errors: corruption (cut off), unsupported (another format, a palette, 16 bits a channel, CMYK, ...).
+[[nodiscard]] Result<Colour> stored_colour(std::span<const std::byte> file, std::string_view name);
+
 // Whether these bytes begin as a JPEG, a PNG or a WebP does.
 bool is_picture(std::span<const std::byte> file);
 

@@ -147,6 +147,30 @@ TEST(Images, DamageIsAnErrorOrOtherPixelsAndNothingElse) {
   }
 }
 
+TEST(Images, StoredColourIsThatOfTheHeader) {
+  const auto colour = stored_colour(bytes_of(kPng), "p");
+  ASSERT_TRUE(colour) << colour.error().to_string();
+  std::vector<std::byte> other(bytes_of(kPng).begin(), bytes_of(kPng).end());
+  for (const auto& [kind, wanted] :
+       {std::pair(0, Colour::kGray), std::pair(2, Colour::kRgb), std::pair(6, Colour::kRgba)}) {
+    other[25] = std::byte(kind);
+    EXPECT_EQ(stored_colour(other, "p").value(), wanted) << kind;
+  }
+  for (const auto& [bits, kind] : {std::pair(16, 0), std::pair(8, 3), std::pair(1, 0), std::pair(8, 4)}) {
+    other[24] = std::byte(bits);
+    other[25] = std::byte(kind);
+    const auto refused = stored_colour(other, "rows.parquet: row 7");
+    ASSERT_FALSE(refused) << bits << ' ' << kind;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(refused.error().to_string(), HasSubstr("rows.parquet: row 7: a PNG of "));
+  }
+  EXPECT_EQ(stored_colour(bytes_of(kJpeg), "j").value(), Colour::kRgb);
+  EXPECT_EQ(stored_colour(bytes_of(kWebp), "w").error().code(), ErrorCode::kUnsupported);
+  for (const auto file : {bytes_of(kPng), bytes_of(kJpeg)}) {
+    for (size_t size = 12; size < 24; ++size) EXPECT_FALSE(stored_colour(file.first(size), "cut"));
+  }
+}
+
 TEST(Images, OtherBytesAreNamed) {
   EXPECT_FALSE(is_picture(as_bytes("GIF89a")));
   EXPECT_TRUE(is_picture(bytes_of(kWebp)));

@@ -48,7 +48,20 @@ bool names_hosts(std::span<const Word> words) {
                      [](const Word& word) { return word.source.starts_with('-') && contains(word.source, "host"); });
 }
 
+void check_numa_binding(const Job& job, const Launch& launch, JobReport& report) {
+  static constexpr std::string_view kNames[] = {"--numa_binding", "--numa-binding"};
+  std::string binding;
+  const Word* word = argument_after(launch.command, kNames, binding, job);
+  if (word == nullptr || binding.find('$') != std::string::npos) return;  // a variable from outside tells it
+  if (!is_one_of(binding, {"node", "socket", "exclusive", "core-complex"})) {
+    report.add("SB48", word->place, fmt::format("torchrun knows no --numa-binding {}", binding));
+  } else if (job.is_batch() && job.gpu_option() == nullptr && !job.exclusive()) {
+    report.add("SB48", word->place, "--numa-binding in a job that asks for no GPUs", {}, Severity::kWarning);
+  }
+}
+
 void check_torchrun(const Job& job, const Launch& launch, JobReport& report) {
+  check_numa_binding(job, launch, report);
   const int64_t tasks = step_tasks_per_node(job, launch).value_or(1);
   const Option* option = launch.options.find("ntasks-per-node");
   if (option == nullptr) option = job.options().find("ntasks-per-node");

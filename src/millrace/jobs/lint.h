@@ -56,7 +56,7 @@ struct ScriptFile {
   std::string_view text;
 };
 
-// SB01 to SB47 and SH01 to SH04, by id.
+// SB01 to SB48 and SH01 to SH04, by id.
 std::span<const Rule> job_rules();
 // All rules that lint_jobs may find: SB, SH, EN and those about ignoring.
 std::span<const Rule> all_job_rules();

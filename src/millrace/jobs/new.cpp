@@ -271,8 +271,6 @@ void write_storage_test(const JobSpec& spec, ScriptText& out) {
   out.lines(text);
 }
 
-// The fine-tuning command of Isaac-GR00T N1.7 on one node: torchrun for several GPUs, python alone for one, which
-// its README does.
 // How a step of the global batch is divided: `count` times `samples` on each GPU.
 struct MicroBatches {
   int64_t count = 1, samples = 0;
@@ -309,13 +307,57 @@ MicroBatches micro_batches(const JobSpec& spec) {
   return out;
 }
 
+bool is_n15(const JobSpec& spec) {
+  return spec.groot_version == "1.5";
+}
+
+std::string base_model(const JobSpec& spec) {
+  return spec.base_model.empty() ? fmt::format("nvidia/GR00T-N{}-3B", spec.groot_version) : spec.base_model;
+}
+
+// N1.5's script starts torchrun itself. With --resume it stops where there is no checkpoint, so the flag is given only
+// where there is one: the words before the script's are a small program.
+std::vector<std::string> n15_command(const JobSpec& spec) {
+  constexpr const char* kResume =
+      "import glob, os, sys; out, *command = sys.argv[1:]; found = glob.glob(glob.escape(out) + \"/checkpoint-*/\"); "
+      "os.execvp(command[0], command + [\"--resume\"] * bool(found))";
+  const auto number = [](int64_t value) { return fmt::format("{}", value); };
+  return {"python3",
+          "-c",
+          kResume,
+          spec.output,
+          "python3",
+          "scripts/gr00t_finetune.py",
+          "--base-model-path",
+          base_model(spec),
+          "--dataset-path",
+          spec.inputs[0],
+          "--data-config",
+          spec.data_config,
+          "--embodiment-tag",
+          spec.embodiment,
+          "--output-dir",
+          spec.output,
+          "--num-gpus",
+          number(spec.gpus_per_node),
+          "--batch-size",
+          number(spec.global_batch_size / std::max<int64_t>(1, spec.gpus_per_node)),
+          "--max-steps",
+          number(spec.max_steps),
+          "--save-steps",
+          number(spec.save_steps)};
+}
+
+// The fine-tuning command of Isaac-GR00T on one node. N1.6 and N1.7: torchrun for several GPUs, python alone for one,
+// which its README does.
 std::vector<std::string> groot_command(const JobSpec& spec) {
+  if (is_n15(spec)) return n15_command(spec);
   const MicroBatches micro = micro_batches(spec);
   const auto number = [](int64_t value) { return fmt::format("{}", value); };
   std::vector<std::string> command;
   if (spec.gpus_per_node == 1) command.emplace_back("python3");
   for (const std::string& word : std::initializer_list<std::string>{
-           "gr00t/experiment/launch_finetune.py", "--base-model-path", spec.base_model, "--dataset-path",
+           "gr00t/experiment/launch_finetune.py", "--base-model-path", base_model(spec), "--dataset-path",
            spec.inputs[0], "--embodiment-tag", spec.embodiment, "--output-dir", spec.output, "--num-gpus",
            number(spec.gpus_per_node), "--global-batch-size", number(spec.global_batch_size / micro.count),
            "--max-steps", number(spec.max_steps), "--save-steps", number(spec.save_steps)}) {
@@ -332,7 +374,7 @@ std::vector<std::string> groot_command(const JobSpec& spec) {
   return command;
 }
 
-// Before GPUs wait for it: what N1.7 refuses or, worse, takes.
+// Before GPUs wait for it: what that version refuses or, worse, takes.
 void write_groot_checks(const JobSpec& spec, ScriptText& out) {
   if (const MicroBatches micro = micro_batches(spec); !micro.why.empty()) out.line(micro.why);
   if (!spec.modality_config.empty()) {
@@ -341,8 +383,8 @@ void write_groot_checks(const JobSpec& spec, ScriptText& out) {
   }
   out.line("# Metadata, footers and indexes, no rows; an error ends the job.");
   out.line("if command -v millrace >/dev/null; then");
-  out.line(
-      fmt::format("  millrace lerobot validate {} --groot --groot-version 1.7 --quick", shell_quoted(spec.inputs[0])));
+  out.line(fmt::format("  millrace lerobot validate {} --groot --groot-version {} --quick",
+                       shell_quoted(spec.inputs[0]), spec.groot_version));
   out.line("else");
   out.line("  echo 'millrace is not on this node: the dataset is not checked' >&2");
   out.line("fi");
@@ -363,6 +405,42 @@ Status check_torchrun_command(const std::string& first) {
   return {};
 }
 
+Status check_torchrun_options(const JobSpec& spec) {
+  const char* given = !spec.numa_binding.empty()        ? "--numa-binding"
+                      : !spec.event_log_handler.empty() ? "--event-log-handler"
+                      : spec.virtual_local_rank         ? "--virtual-local-rank"
+                                                        : nullptr;
+  if (given == nullptr) return {};
+  if (spec.kind != JobKind::kTrain || !spec.torchrun)
+    return fail(ErrorCode::kInvalidArgument, "{}: an option of torchrun, which starts the processes of train only",
+                given);
+  if (!spec.numa_binding.empty() && spec.gpus_per_node == 0)
+    return fail(ErrorCode::kInvalidArgument, "--numa-binding: processes are bound to the CPUs near their GPUs");
+  return {};
+}
+
+// The version's own flags, and what N1.5 has none for.
+Status check_groot_version(const JobSpec& spec) {
+  if (!is_n15(spec)) {
+    if (spec.data_config.empty()) return {};
+    return fail(ErrorCode::kInvalidArgument, "--data-config: it is of --groot-version 1.5; {} takes --modality-config",
+                spec.groot_version);
+  }
+  if (!spec.modality_config.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--modality-config: it is of 1.6 and 1.7; 1.5 takes --data-config");
+  }
+  RETURN_IF_ERROR(need(!spec.data_config.empty(), "--data-config",
+                       "the name of the robot's data in N1.5's DATA_CONFIG_MAP, such as so100"));
+  const MicroBatches micro = micro_batches(spec);
+  if (micro.count == 1) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      "--global-batch-size: {} samples are {} on each of {} GPUs, too many at once, and N1.5 cannot accumulate; "
+      "write {} or less, or --micro-batch-size if they hold more",
+      spec.global_batch_size, spec.global_batch_size / spec.gpus_per_node, spec.gpus_per_node,
+      micro.samples * spec.gpus_per_node);
+}
+
 Status check_groot(const JobSpec& spec) {
   if (spec.nodes > 1)
     return fail(ErrorCode::kInvalidArgument, "--nodes: the fine-tuning script of GR00T runs on one node");
@@ -373,19 +451,20 @@ Status check_groot(const JobSpec& spec) {
                        "the robot, as Isaac-GR00T names it; new_embodiment for one of your own"));
   std::string tag = spec.embodiment;
   std::transform(tag.begin(), tag.end(), tag.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (tag == "new_embodiment")
+  if (tag == "new_embodiment" && !is_n15(spec))
     RETURN_IF_ERROR(need(!spec.modality_config.empty(), "--modality-config",
                          "the Python file that registers the new embodiment's cameras, states and actions"));
   if (spec.gpus_per_node > 0 && spec.global_batch_size % spec.gpus_per_node != 0)
     return fail(ErrorCode::kInvalidArgument, "--global-batch-size: {} samples cannot be divided among {} GPUs",
                 spec.global_batch_size, spec.gpus_per_node);
-  return {};
+  return check_groot_version(spec);
 }
 
 Status check_spec(const JobSpec& spec) {
   RETURN_IF_ERROR(need(spec.log_dir.starts_with('/'), "--log-dir", "the whole path of a folder that every node sees"));
   if (spec.kind == JobKind::kTrain) RETURN_IF_ERROR(need(!spec.command.empty(), "COMMAND", "what to run, behind --"));
   if (spec.kind == JobKind::kTrain && spec.torchrun) RETURN_IF_ERROR(check_torchrun_command(spec.command[0]));
+  RETURN_IF_ERROR(check_torchrun_options(spec));
   if (spec.kind == JobKind::kGroot) RETURN_IF_ERROR(check_groot(spec));
   if (spec.max_restarts > 0 && spec.signal_s == 0)
     return fail(ErrorCode::kInvalidArgument, "--max-restarts: a job without --signal is not requeued");
@@ -403,7 +482,7 @@ Status check_spec(const JobSpec& spec) {
     return fail(ErrorCode::kInvalidArgument, "--time: '{}' is not a time limit; write minutes, HH:MM:SS or D-HH:MM:SS",
                 spec.time);
   for (const std::string& each :
-       {job_name(spec), spec.partition, spec.account, spec.log_dir, spec.image, spec.output}) {
+       {job_name(spec), spec.partition, spec.account, spec.log_dir, spec.image, spec.output, spec.event_log_handler}) {
     if (each.find_first_of("\n\r") != std::string::npos)
       return fail(ErrorCode::kInvalidArgument, "a line's end in '{}'", each);
   }
@@ -476,7 +555,7 @@ Result<std::string> write_job(const JobSpec& wanted) {
   RETURN_IF_ERROR(check_spec(wanted));
   JobSpec spec = wanted;
   if (spec.kind == JobKind::kGroot) {
-    spec.torchrun = spec.command.empty() && spec.gpus_per_node > 1;
+    spec.torchrun = spec.command.empty() && spec.gpus_per_node > 1 && !is_n15(spec);
     if (spec.command.empty()) spec.command = groot_command(spec);
   }
   ScriptText out;

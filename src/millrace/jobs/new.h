@@ -18,7 +18,7 @@ enum class JobKind {
   kValidate,    // GPUs, NVLink and EFA of every node
   kNccl,        // nccl-tests over all nodes
   kStorage,     // rates of data and of small files in a shared folder, read on another node than wrote them
-  kGroot,       // fine-tuning of Isaac-GR00T N1.7 on one node
+  kGroot,       // fine-tuning of Isaac-GR00T N1.5, N1.6 or N1.7 on one node
 };
 
 struct Copy {
@@ -38,6 +38,10 @@ struct JobSpec {
   bool exclusive = true;    // whole nodes with all memory
   std::string mem_per_gpu;  // where nodes are shared; empty: the partition's default
   bool torchrun = true;     // else one task a GPU
+  // Options of torchrun that not every version has; empty and false: not passed on.
+  std::string numa_binding;       // "node", "socket", "exclusive", "core-complex"
+  std::string event_log_handler;  // a registered handler
+  bool virtual_local_rank = false;
   bool efa = false;
   bool wait_all_nodes = false;  // for nodes that boot for the job
   int64_t monitor_s = 60;       // between two samples of the GPUs of each node; 0: no monitor
@@ -64,10 +68,14 @@ struct JobSpec {
   int64_t file_mib = 4096;  // of each task
   int64_t files = 1000;     // empty ones of each task
   // groot: the dataset is inputs[0], the checkpoints go to output; a given command replaces all of it
-  std::string base_model = "nvidia/GR00T-N1.7-3B", embodiment, modality_config;
+  std::string groot_version = "1.7";  // or "1.6", "1.5"
+  std::string base_model;             // empty: NVIDIA's of that version
+  std::string embodiment;
+  std::string modality_config;  // 1.6 and 1.7: a Python file
+  std::string data_config;      // 1.5: a name in its DATA_CONFIG_MAP
   int64_t global_batch_size = 64, max_steps = 10000, save_steps = 1000;
-  // Samples that a GPU holds at once; a step of more is accumulated. 0: what the plan recommends for `gpu_type`, or as
-  // many as there are where the type is not known.
+  // Samples that a GPU holds at once; a step of more is accumulated, which 1.5 cannot. 0: what the plan recommends for
+  // `gpu_type`, or as many as there are where the type is not known.
   int64_t micro_batch_size = 0;
 };
 

@@ -176,6 +176,44 @@ TEST(JobNew, GrootIsStartedAsN17Wants) {
   EXPECT_THAT(*write_job(spec), HasSubstr("task \\\n  bash tune.sh &"));
 }
 
+TEST(JobNew, GrootIsStartedAsN16Wants) {
+  JobSpec spec = spec_of(JobKind::kGroot);
+  spec.groot_version = "1.6";
+  const std::string text = *write_job(spec);
+  EXPECT_THAT(text, HasSubstr("torchrun --nnodes"));
+  EXPECT_THAT(text, HasSubstr("gr00t/experiment/launch_finetune.py --base-model-path nvidia/GR00T-N1.6-3B"));
+  EXPECT_THAT(text, HasSubstr("--groot --groot-version 1.6 --quick\n"));
+  spec.data_config = "so100";
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("--data-config: it is of --groot-version 1.5"));
+  spec.data_config.clear();
+  spec.base_model = "/models/mine";
+  EXPECT_THAT(*write_job(spec), HasSubstr("--base-model-path /models/mine"));
+}
+
+TEST(JobNew, GrootIsStartedAsN15Wants) {
+  JobSpec spec = spec_of(JobKind::kGroot);
+  spec.groot_version = "1.5";
+  spec.output = "/fsx/out";
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("--data-config"));
+  spec.data_config = "so100";
+  spec.embodiment = "new_embodiment";  // 1.5 needs no file for one
+  const std::string text = *write_job(spec);
+  EXPECT_THAT(text, HasSubstr("python3 scripts/gr00t_finetune.py --base-model-path nvidia/GR00T-N1.5-3B"));
+  EXPECT_THAT(text, HasSubstr("--data-config so100 --embodiment-tag new_embodiment --output-dir /fsx/out --num-gpus 8 "
+                              "--batch-size 8 --max-steps"));
+  EXPECT_THAT(text, Not(HasSubstr("--global-batch-size")));
+  EXPECT_THAT(text, Not(HasSubstr("torchrun --nnodes")));  // the script starts it
+  EXPECT_THAT(text, HasSubstr("--groot --groot-version 1.5 --quick\n"));
+  spec.modality_config = "/fsx/robot.py";
+  EXPECT_THAT(write_job(spec).error().message(), HasSubstr("1.5 takes --data-config"));
+  spec.modality_config.clear();
+  spec.global_batch_size = 1024;
+  spec.micro_batch_size = 50;
+  EXPECT_THAT(
+      write_job(spec).error().message(),
+      HasSubstr("1024 samples are 128 on each of 8 GPUs, too many at once, and N1.5 cannot accumulate; write 256"));
+}
+
 TEST(JobNew, ABatchThatAGpuDoesNotHoldIsAccumulated) {
   JobSpec spec = spec_of(JobKind::kGroot);
   spec.global_batch_size = 1024;
@@ -205,6 +243,24 @@ TEST(JobNew, CheckpointsAreFollowedAndTheDatasetChecked) {
   EXPECT_LT(text.find("wait \"$step\" || code"), text.find("--once"));
   spec.command = {"bash", "tune.sh"};
   EXPECT_THAT(*write_job(spec), Not(HasSubstr("lerobot validate")));
+}
+
+TEST(JobNew, OptionsOfTorchrunArePassedOn) {
+  JobSpec spec = spec_of(JobKind::kTrain);
+  EXPECT_THAT(*write_job(spec), AllOf(Not(HasSubstr("numa")), Not(HasSubstr("event-log")), Not(HasSubstr("virtual"))));
+  spec.numa_binding = "node";
+  spec.event_log_handler = "my handler";
+  spec.virtual_local_rank = true;
+  const std::string text = *write_job(spec);
+  EXPECT_THAT(text, HasSubstr("    --numa-binding=node --event-log-handler='my handler' --virtual-local-rank \\\n"));
+  EXPECT_LT(text.find("--virtual-local-rank"), text.find("--no-python bash -c 'run_rank"));  // not the program's
+  spec.signal_s = 0;
+  EXPECT_THAT(*write_job(spec), HasSubstr(" --virtual-local-rank \\\n    train.py"));
+  spec.gpus_per_node = 0;
+  EXPECT_THAT(write_job(spec).error().to_string(), HasSubstr("--numa-binding: processes are bound"));
+  spec.numa_binding = "";
+  spec.torchrun = false;
+  EXPECT_THAT(write_job(spec).error().to_string(), HasSubstr("--event-log-handler: an option of torchrun"));
 }
 
 // A container sees the folder in which the ranks leave their status.

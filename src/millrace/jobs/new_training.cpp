@@ -35,6 +35,31 @@ void write_rendezvous(ScriptText& out) {
   out.line("");
 }
 
+// --- the end, for whoever asks later
+
+// Slurm without accounting forgets a job after minutes. A job that runs again has not ended.
+constexpr std::string_view kLeaveEnd =
+    R"sh(# How the job ended, for `millrace job ls` when Slurm has forgotten it.
+ended_file=LOG_FOLDER"/ended-$SLURM_JOB_ID.json" started=$(date +%s) last_step=null
+ended=0 requeued=0 reached=0
+rm -f "$ended_file"
+# shellcheck disable=SC2317  # called by the trap
+leave_end() {  # STATUS
+  local stopped=false
+  # bash comes here with status 0 when a signal kills it.
+  if [ "$requeued" -eq 1 ] || { [ "$1" -eq 0 ] && [ "$reached" -eq 0 ]; }; then return 0; fi
+  if [ "$ended" -eq 1 ] || [ "$1" -eq 143 ]; then stopped=true; fi
+  {
+    printf '{"format": "millrace-job-end", "version": 1, "job_id": "%s", "exit": %d, "stopped": %s, ' \
+      "$SLURM_JOB_ID" "$1" "$stopped"
+    printf '"step": %s, "restarts": %d, "nodes": "%s", "started": %d, "ended": %d}\n' "$last_step" \
+      "${SLURM_RESTART_COUNT:-0}" "${SLURM_JOB_NODELIST:-}" "$started" "$(date +%s)"
+  } >"$ended_file.part" && mv "$ended_file.part" "$ended_file"
+}
+trap 'leave_end "$?" || true' EXIT
+
+)sh";
+
 // --- the folders of --save
 
 constexpr std::string_view kKeepFunctions =
@@ -207,7 +232,7 @@ void write_beside(const JobSpec& spec, ScriptText& out) {
   if (const std::string end_followers = write_followers(spec, out); !end_followers.empty()) {
     at_end = fmt::format("{}{}{}", end_followers, at_end.empty() ? "" : "; ", at_end);
   }
-  out.line(fmt::format("trap '{}' EXIT", at_end));
+  out.line(fmt::format("trap 'leave_end \"$?\" || true; {}' EXIT", at_end));
   out.line("");
 }
 
@@ -282,6 +307,11 @@ void write_torchrun(const JobSpec& spec, ScriptText& out) {
                        tells(spec) ? "bash -c 'run_node \"$@\"' node \\\n  " : "", ranks_per_node(spec)));
   out.line(
       "    --rdzv_id=\"$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}\" --rdzv_endpoint=\"$MASTER_ADDR:$MASTER_PORT\" \\");
+  std::string more;
+  if (!spec.numa_binding.empty()) more += " --numa-binding=" + shell_quoted(spec.numa_binding);
+  if (!spec.event_log_handler.empty()) more += " --event-log-handler=" + shell_quoted(spec.event_log_handler);
+  if (spec.virtual_local_rank) more += " --virtual-local-rank";
+  if (!more.empty()) out.line(fmt::format("   {} \\", more));
   if (tells(spec)) out.line("    --no-python bash -c 'run_rank \"$@\"' rank python3 -u \\");
 }
 
@@ -313,7 +343,7 @@ void write_step(const JobSpec& spec, ScriptText& out) {
 
 // --- the end
 
-constexpr std::string_view kTraps = R"sh(limit=0 ended=0
+constexpr std::string_view kTraps = R"sh(limit=0
 # shellcheck disable=SC2317  # called by the trap
 before_limit() {
   limit=1
@@ -411,6 +441,8 @@ if [ "$ended" -eq 0 ] && [ "$limit" -eq 0 ] && [ "$code" -ne 0 ] && [ "$code" -n
   failed=1
   note_failed_node
 fi
+[ ! -s "$MILLRACE_PROGRESS" ] || last_step=$(head -n 1 "$MILLRACE_PROGRESS")
+[[ $last_step =~ ^[0-9]+$ ]] || last_step=null
 again=0
 if [ "$ended" -eq 0 ] && [ "$code" -ne 0 ]; then
   if [ "$code" -eq 75 ] || [ "$limit" -eq 1 ] || [ "$max_restarts" -gt 0 ]; then again=1; fi
@@ -419,6 +451,7 @@ if [ "$again" -eq 1 ] && may_requeue; then
   echo "requeue after exit status $code, start ${SLURM_RESTART_COUNT:-0}"
   [ "$code" -eq 75 ] || echo 'not all ranks have saved: it goes on from an older checkpoint'
   rm -rf "$MILLRACE_RANKS"
+  requeued=1
   trap '' TERM  # Slurm ends what is left of this start; the nodes are named first
   scontrol requeue "$SLURM_JOB_ID"
   leave_out_nodes
@@ -438,8 +471,6 @@ void write_waiting(const JobSpec& spec, ScriptText& out) {
   if (tells(spec)) {
     out.lines(kMayRequeue);
     out.lines(replaced(kTraps, "SECONDS_LEFT", std::to_string(seconds_left(spec.signal_s))));
-  } else if (!spec.save.empty()) {
-    out.line("ended=0");
   }
   out.line("while kill -0 \"$step\" 2>/dev/null; do wait \"$step\" || true; done");
   out.line("code=0");
@@ -453,12 +484,14 @@ void write_waiting(const JobSpec& spec, ScriptText& out) {
   write_kept(spec, out);
   if (tells(spec)) out.lines(kRequeue);
   if (!spec.save.empty()) out.line("[ \"$kept\" -eq 1 ] || [ \"$code\" -ne 0 ] || code=1");
+  out.line("reached=1");
   out.line("exit \"$code\"");
 }
 
 }  // namespace
 
 void write_training(const JobSpec& spec, ScriptText& out) {
+  out.lines(replaced(kLeaveEnd, "LOG_FOLDER", shell_quoted(spec.log_dir)));
   write_network(spec, out);
   if (launcher_of(spec) != Launcher::kSingle) write_rendezvous(out);
   write_staging(spec, out);

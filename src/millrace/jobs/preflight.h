@@ -23,7 +23,8 @@ struct CheckRequest {
   std::vector<std::string> options;      // of sbatch: "--partition=gpu"
   std::vector<std::string> data;         // URLs beside those that the script names
   std::vector<std::string> checkpoints;  // folders or URLs beside those that the script names
-  int64_t checkpoint_bytes = 0;          // 0: the largest checkpoint that is there
+  int64_t checkpoint_bytes = 0;          // 0: the largest checkpoint that is there, else by the planner
+  double parameters = 0;                 // of the model, for the planner; 0: as the script tells
   int64_t keep_last = 0;                 // checkpoints that stay; 0: what the script says, else 2
   bool deep = false;                     // read the data whole
   bool probe = false;                    // look at paths on one node of the partition, by srun
@@ -66,6 +67,9 @@ struct CheckpointNeed {
   int64_t keep_last = 2;  // and one more while it is written
   int64_t there = 0;      // checkpoints that lie there already and will make room
 };
+// The parameters that a model's name tells: 8e9 of "meta-llama/Llama-3.1-8B"; 0 where it does not.
+double parameters_in_name(std::string_view name);
+
 // Empty where they fit, else what is missing.
 std::string missing_room(const CheckpointRoom& room, const CheckpointNeed& need);
 

@@ -106,9 +106,36 @@ bool tunes_groot(const Preflight& check) {
     return word.text.ends_with("launch_finetune.py") || word.text.ends_with("gr00t_finetune.py");
   });
 }
-// Its 3 billion parameters in bfloat16. The optimizer's state comes on top: 8 bytes for each parameter that is trained,
-// which the script does not tell.
-constexpr int64_t kGrootBytes = 6'000'000'000;
+// Its 3 billion parameters in bfloat16, and 8 bytes of AdamW's state for each that is trained: of the backbone's 2
+// billion where a part of it is tuned, and of the action head's 1 billion.
+constexpr int64_t kGrootBytes = 6'000'000'000, kBackbone = 2'000'000'000, kActionHead = 1'000'000'000;
+constexpr int64_t kStateBytes = 8;
+
+bool gives_flag(const Preflight& check, std::string_view flag) {
+  return std::any_of(check.words.begin(), check.words.end(), [&](const KnownWord& word) {
+    std::string text = word.text;
+    std::replace(text.begin(), text.end(), '_', '-');  // its parser takes both
+    return text == flag;
+  });
+}
+
+struct GrootSize {
+  int64_t model = kGrootBytes, trained = 0;
+  int64_t bytes() const { return model + kStateBytes * trained; }
+};
+
+GrootSize size_of_groot(const Preflight& check) {
+  GrootSize size;
+  constexpr std::string_view kLora[] = {"--lora-rank", "--lora_rank"};
+  const auto ranks = values_of(check.words, kLora);
+  const bool by_lora = std::any_of(ranks.begin(), ranks.end(), [](const NamedValue& rank) { return rank.text != "0"; });
+  if (by_lora || gives_flag(check, "--save-only-model")) return size;
+  if (gives_flag(check, "--tune-llm") || gives_flag(check, "--tune-visual")) size.trained += kBackbone;
+  if (!gives_flag(check, "--no-tune-projector") || !gives_flag(check, "--no-tune-diffusion-model")) {
+    size.trained += kActionHead;
+  }
+  return size;
+}
 
 int64_t kept_checkpoints(const Preflight& check) {
   constexpr std::string_view kNames[] = {"--keep-last", "--keep_last", "--save-total-limit", "--save_total_limit"};
@@ -116,7 +143,11 @@ int64_t kept_checkpoints(const Preflight& check) {
   for (const NamedValue& value : values_of(check.words, kNames)) {
     if (const auto count = parse_whole(value.text)) return std::max<int64_t>(1, *count);
   }
-  return tunes_groot(check) ? 5 : 2;  // the default of its script
+  if (!tunes_groot(check)) return 2;
+  // The numbers of its scripts: N1.5's is fixed, the others' is a default.
+  const bool is_fixed = std::any_of(check.words.begin(), check.words.end(),
+                                    [](const KnownWord& word) { return word.text.ends_with("gr00t_finetune.py"); });
+  return is_fixed ? 8 : 5;
 }
 
 int64_t ranks_of(const Preflight& check) {
@@ -124,11 +155,28 @@ int64_t ranks_of(const Preflight& check) {
   return std::max<int64_t>(1, demand.nodes * std::max<int64_t>(1, demand.gpus));
 }
 
-// The known size, else the largest that is there, else what it is at least; 0: not known.
-int64_t size_of_checkpoint(const Preflight& check, const Found& found) {
-  if (check.request.checkpoint_bytes > 0) return check.request.checkpoint_bytes;
-  if (found.largest_bytes > 0) return found.largest_bytes;
-  return tunes_groot(check) ? kGrootBytes : 0;
+struct CheckpointSize {
+  int64_t bytes = 0;     // 0: not known
+  std::string basis;     // where it comes from, unless somebody gave it
+  bool certain = false;  // false: it may be less
+};
+
+// The given size, else of the largest that is there, else what the planner says, else what it is at least.
+CheckpointSize size_of_checkpoint(const Preflight& check, const Found& found) {
+  if (check.request.checkpoint_bytes > 0) return {check.request.checkpoint_bytes, "", true};
+  if (found.largest_bytes > 0) return {found.largest_bytes, "", true};
+  const bool groot = tunes_groot(check);
+  if (groot && check.request.parameters <= 0) {
+    const GrootSize size = size_of_groot(check);
+    return {size.bytes(),
+            fmt::format("about {} for the model of GR00T and {} for the optimizer's state of {:g} billion trained "
+                        "parameters; --checkpoint-size sets it",
+                        format_bytes(size.model), format_bytes(size.bytes() - size.model),
+                        static_cast<double>(size.trained) * 1e-9),
+            true};
+  }
+  if (const auto planned = planned_checkpoint(check)) return {planned->bytes, planned->basis, planned->given};
+  return {};
 }
 
 Result<CheckpointRoom> room_in(const std::string& folder) {
@@ -150,7 +198,8 @@ void check_checkpoints_in(Preflight& check, const std::string& folder, Place pla
   const auto room = room_in(there);
   if (!room) return check.unknown("checkpoints", fmt::format("{}: {}", folder, room.error().to_string()));
   const Found found = find_checkpoints(folder);
-  CheckpointNeed need{.bytes = size_of_checkpoint(check, found),
+  const CheckpointSize size = size_of_checkpoint(check, found);
+  CheckpointNeed need{.bytes = size.bytes,
                       .files = std::max(found.largest_files, ranks_of(check) + 2),
                       .keep_last = kept_checkpoints(check),
                       .there = found.count};
@@ -158,18 +207,18 @@ void check_checkpoints_in(Preflight& check, const std::string& folder, Place pla
   const std::string free =
       fmt::format("{}: {}{} free ({})", folder, format_bytes(room->free_bytes), files, room->limit);
   if (const std::string missing = missing_room(*room, need); !missing.empty()) {
-    return check.problem("JC07", place, fmt::format("{}: {}", folder, missing));
+    const std::string basis = size.basis.empty() ? "" : fmt::format(" ({})", size.basis);
+    // What the planner takes from a model's name is more than a training of a part of it saves.
+    const auto severity = size.certain ? std::optional<Severity>() : std::optional(Severity::kWarning);
+    return check.problem("JC07", place, fmt::format("{}: {}{}", folder, missing, basis), {}, severity);
   }
   if (need.bytes == 0) {
-    return check.unknown("checkpoints", free + "; the size of a checkpoint is not known (--checkpoint-size)");
+    return check.unknown("checkpoints",
+                         free + "; the size of a checkpoint is not known (--checkpoint-size or --parameters)");
   }
-  const bool at_least = check.request.checkpoint_bytes == 0 && found.largest_bytes == 0;
   check.fine("checkpoints",
              fmt::format("{}; {} of {}{} are kept, and one more while it is written", free, need.keep_last,
-                         format_bytes(need.bytes),
-                         at_least ? " (the model of GR00T; with its optimizer's state 8 bytes more for each trained "
-                                    "parameter: --checkpoint-size)"
-                                  : ""));
+                         format_bytes(need.bytes), size.basis.empty() ? "" : fmt::format(" ({})", size.basis)));
 }
 
 // --- mounts

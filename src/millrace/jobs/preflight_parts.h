@@ -50,6 +50,14 @@ struct NamedValue {
 // The values behind options of these names ("--data X Y", "--data=X"), in the script and its arguments.
 std::vector<NamedValue> values_of(const std::vector<KnownWord>& words, std::span<const std::string_view> names);
 
+// What the planner says of a checkpoint to go on from (`plan checkpoint`). nullopt: the model is not known.
+struct PlannedCheckpoint {
+  int64_t bytes = 0;
+  bool given = false;  // the user gave the parameters; else the script tells the model, and may train a part of it
+  std::string basis;   // in words
+};
+std::optional<PlannedCheckpoint> planned_checkpoint(const Preflight& check);
+
 // Folders or URLs of checkpoints, and of data, that the script or the request names.
 std::vector<NamedValue> checkpoint_places(const Preflight& check);
 // `path` below the job's folder, or as it is where it is a URL.

@@ -15,6 +15,17 @@ using ::testing::IsEmpty;
 
 constexpr int64_t kGb = 1'000'000'000;
 
+TEST(ParametersInName, AreTheFirstPartWithAUnit) {
+  EXPECT_EQ(parameters_in_name("meta-llama/Llama-3.1-8B-Instruct"), 8e9);
+  EXPECT_EQ(parameters_in_name("Qwen/Qwen2.5-0.5B"), 0.5e9);
+  EXPECT_EQ(parameters_in_name("nvidia/GR00T-N1.7-3B"), 3e9);
+  EXPECT_EQ(parameters_in_name("Qwen3-30B-A3B"), 30e9);
+  EXPECT_EQ(parameters_in_name("/models/smollm_360m"), 360e6);
+  for (const char* name : {"gpt2-xl", "mistralai/Mixtral-8x7B", "phi-2", "runs/2b2", "", "b", "8", "-"}) {
+    EXPECT_EQ(parameters_in_name(name), 0) << name;
+  }
+}
+
 TEST(MissingRoom, CountsTheCheckpointsThatAreStillToCome) {
   const CheckpointRoom room{.free_bytes = 23 * kGb, .limit = "the quota of user 7"};
   EXPECT_THAT(missing_room(room, {.bytes = 5 * kGb, .keep_last = 3}), IsEmpty());

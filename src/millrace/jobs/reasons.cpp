@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Slurm's words for why a job waits and how it ended. Sources: squeue(1), "JOB REASON CODES" and "JOB STATE CODES" of
-// 22.05 to 25.05, and what 22.05.8 did (docs/design/job.md).
+// 22.05 to 26.05, and what 22.05.8 did (docs/design/job.md).
 
 #include <array>
 
@@ -11,7 +11,7 @@ namespace millrace::jobs {
 
 namespace {
 
-constexpr std::array<ReasonRule, 52> kWaitingReasons{{
+constexpr std::array<ReasonRule, 53> kWaitingReasons{{
     {"None", Outlook::kWaits, "The scheduler has not looked at the job yet.", "Ask again in a minute."},
     {"Resources", Outlook::kWaits, "It is next, and the nodes that fit it are in use.",
      "A shorter --time lets it fill a gap; fewer nodes or GPUs, or another partition, may start sooner."},
@@ -90,6 +90,9 @@ constexpr std::array<ReasonRule, 52> kWaitingReasons{{
      "It starts when others end; a shorter --time needs less of it."},
     {"MaxPoweredUpNodes", Outlook::kWaits, "As many cloud nodes run as the cluster allows.",
      "It starts when other jobs end and their nodes are powered down."},
+    {"NvidiaImexChannels", Outlook::kWaits,
+     "All IMEX channels of its nodes are in use (GPUs that share NVLink memory).",
+     "It starts when other jobs on these nodes end."},
     {"MpiPortsBusy", Outlook::kWaits, "The ports that its steps need are in use.", "It starts when other jobs end."},
     {"BurstBuffer*", Outlook::kWaits, "It waits for its burst buffer.", "scontrol show burstbuffer tells its state."},
     {"Power*", Outlook::kWaits, "The cluster's power limit leaves no room for it.", "It starts when other jobs end."},

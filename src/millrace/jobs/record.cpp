@@ -261,6 +261,36 @@ Result<TrainingRecord> read_training(const std::string& folder) {
   return record;
 }
 
+Result<TrainingEnd> read_training_end(const std::string& folder) {
+  constexpr std::streamoff kTail = 64 * 1024;  // counters of the loader and some steps come before the end
+  const auto files = files_with_end(folder, kRecordEnd);
+  if (files.empty()) return fail(ErrorCode::kNotFound, "{} holds no record of a training", folder);
+  std::ifstream file(files.back(), std::ios::binary);
+  std::string line;
+  std::getline(file, line);
+  const Json start = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!start.is_object() || number_in(start, "version", kRecordVersion) > kRecordVersion) {
+    return fail(ErrorCode::kUnsupported, "{}: not the first line of a record that this build reads", files.back());
+  }
+  TrainingEnd end{.file = files.back(), .job_id = text_in(start, "job_id"), .status = {}, .error = {}};
+  end.begun = end.last = number_in(start, "time", 0);
+  const std::streamoff first = file.tellg();
+  file.seekg(0, std::ios::end);
+  const std::streamoff begin = std::max(first, static_cast<std::streamoff>(file.tellg()) - kTail);
+  file.seekg(begin);
+  if (begin > first) std::getline(file, line);  // the rest of a line
+  while (std::getline(file, line) && !file.eof()) {
+    const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object()) continue;
+    end.last = std::max(end.last, number_in(object, "time", end.last));
+    end.last_step = std::max(end.last_step, static_cast<int64_t>(number_in(object, "step", -1)));
+    if (text_in(object, "type") != "end") continue;
+    end.status = text_in(object, "status");
+    end.error = text_in(object, "error");
+  }
+  return end;
+}
+
 std::vector<std::string> find_trainings(std::span<const std::string> folders) {
   constexpr int kDepth = 4;
   std::set<std::string> found;

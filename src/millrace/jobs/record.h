@@ -63,6 +63,16 @@ struct TrainingRecord {
 // line costs that line alone.
 [[nodiscard]] Result<TrainingRecord> read_training(const std::string& folder);
 
+// How the newest start ended, by its first and its last lines alone.
+struct TrainingEnd {
+  std::string file, job_id;
+  std::string status, error;   // as of RecordStart: "" where it was killed, or still runs
+  double begun = 0, last = 0;  // seconds since 1970
+  int64_t last_step = -1;      // -1: none was logged at its end
+};
+// Errors: as of read_training.
+[[nodiscard]] Result<TrainingEnd> read_training_end(const std::string& folder);
+
 // Folders with a record: these themselves, or those below them, four levels deep. Sorted.
 std::vector<std::string> find_trainings(std::span<const std::string> folders);
 

@@ -119,7 +119,24 @@ RunState recorded_end(const LedgerRun& run, const RunEvent& end) {
                   .ended = fact_number(end, "ended"),
                   .elapsed_s = fact_number(end, "elapsed_s"),
                   .limit_s = fact_number(end, "limit_s"),
+                  .last_step = fact_number(end, "last_step"),
                   .source = StateSource::kLedger};
+}
+
+RunState left_state(const LedgerRun& run, const LeftEnd& end) {
+  RunState state{.job_id = run.record.job_id,
+                 .state = end.state,
+                 .tasks = {{end.state, 1}},
+                 .reason = end.reason,
+                 .nodes = end.nodes,
+                 .exit = end.exit ? fmt::format("{}:0", *end.exit) : "",
+                 .started = end.started,
+                 .ended = end.ended,
+                 .last_step = end.last_step,
+                 .source = StateSource::kJob};
+  if (const auto nodes = slurm::expand_hostlist(end.nodes)) state.node_count = std::ssize(*nodes);
+  if (end.started && end.ended) state.elapsed_s = std::max<int64_t>(0, *end.ended - *end.started);
+  return state;
 }
 
 RunEvent end_event(const RunState& state) {
@@ -142,6 +159,7 @@ RunEvent end_event(const RunState& state) {
   add_number("ended", state.ended);
   add_number("elapsed_s", state.elapsed_s);
   add_number("limit_s", state.limit_s);
+  add_number("last_step", state.last_step);
   return event;
 }
 
@@ -192,7 +210,8 @@ bool is_end_of(const RunState& state, const RunEvent& end) {
   return fact(end, "state") == state.state && fact_number(end, "ended") == state.ended;
 }
 
-RunState state_of_run(const LedgerRun& run, bool newest, const Lines& queue, const Lines& accounting) {
+RunState state_of_run(const LedgerRun& run, bool newest, const Lines& queue, const Lines& accounting,
+                      const std::map<std::string, LeftEnd>& left) {
   RunState state{.job_id = run.record.job_id};
   if (const auto* lines = newest ? lines_of_run(queue, run) : nullptr) {
     state = joined_state(*lines, StateSource::kQueue);
@@ -203,6 +222,8 @@ RunState state_of_run(const LedgerRun& run, bool newest, const Lines& queue, con
     state = recorded_end(run, *end);
   } else if (const auto* kept = newest ? lines_of_run(accounting, run) : nullptr) {
     state = joined_state(*kept, StateSource::kAccounting);
+  } else if (const auto said = left.find(run.record.run); said != left.end()) {
+    state = left_state(run, said->second);
   }
   add_record(run, state);
   return state;
@@ -234,8 +255,8 @@ Result<std::vector<JobState>> ask_forgotten(const std::vector<const LedgerRun*>&
 }
 
 bool is_new_end(const RunState& state) {
-  const bool asked = state.source == StateSource::kQueue || state.source == StateSource::kAccounting;
-  if (state.run == nullptr || !asked || !has_ended(state)) return false;
+  const bool told = state.source != StateSource::kLedger && state.source != StateSource::kNone;
+  if (state.run == nullptr || !told || !has_ended(state)) return false;
   const RunEvent* known = state.run->end();
   return known == nullptr || !is_end_of(state, *known);
 }
@@ -295,6 +316,8 @@ std::string_view source_name(StateSource source) {
       return "sacct";
     case StateSource::kLedger:
       return "ledger";
+    case StateSource::kJob:
+      return "job";
     case StateSource::kNone:
       break;
   }
@@ -306,13 +329,14 @@ bool has_ended(const RunState& state) {
 }
 
 std::vector<RunState> join_runs(std::span<const LedgerRun> runs, std::span<const JobState> queue,
-                                std::span<const JobState> accounting, std::string_view cluster) {
+                                std::span<const JobState> accounting, std::string_view cluster,
+                                const std::map<std::string, LeftEnd>& left) {
   const Lines queued = lines_by_id(queue), kept = lines_by_id(accounting);
   const auto newest = newest_runs(runs, cluster);
   std::vector<RunState> states;
   for (const LedgerRun& run : runs) {
     const auto found = newest.find(run.record.job_id);
-    states.push_back(state_of_run(run, found != newest.end() && found->second == &run, queued, kept));
+    states.push_back(state_of_run(run, found != newest.end() && found->second == &run, queued, kept, left));
   }
   for (const auto& [id, lines] : queued) {
     const auto found = newest.find(id);
@@ -333,8 +357,12 @@ AskedRuns ask_runs(const Ledger& ledger, const LedgerContents& contents, std::sp
   if (!queue) return {join_runs(runs, {}, {}, ""), tl::unexpected(queue.error())};
   const std::string cluster = cluster_of(runs, options);
   add_new_exits(runs, *queue, options);
-  const auto kept = ask_forgotten(forgotten_runs(runs, *queue, cluster), options);
-  AskedRuns asked{join_runs(runs, *queue, kept ? *kept : std::vector<JobState>(), cluster), {}};
+  std::vector<const LedgerRun*> forgotten = forgotten_runs(runs, *queue, cluster);
+  const auto kept = ask_forgotten(forgotten, options);
+  const std::span<const JobState> accounting = kept ? std::span<const JobState>(*kept) : std::span<const JobState>();
+  const Lines accounted = lines_by_id(accounting);
+  std::erase_if(forgotten, [&](const LedgerRun* run) { return lines_of_run(accounted, *run) != nullptr; });
+  AskedRuns asked{join_runs(runs, *queue, accounting, cluster, find_left_ends(ledger, forgotten)), {}};
   if (!kept) asked.slurm = tl::unexpected(kept.error());
   // One element does not tell how its array ended.
   const bool whole = std::none_of(ids.begin(), ids.end(), [](const std::string& id) { return is_element(id); });

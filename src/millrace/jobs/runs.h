@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "millrace/jobs/ledger.h"
+#include "millrace/jobs/left.h"
 #include "millrace/slurm/queue.h"
 
 namespace millrace::jobs {
@@ -22,9 +23,10 @@ enum class StateSource {
   kQueue,       // squeue, now
   kAccounting,  // sacct
   kLedger,      // an end that an earlier call wrote down
+  kJob,         // the job itself, by what it left (left.h)
   kNone,        // Slurm has forgotten the job before anyone asked for its end
 };
-std::string_view source_name(StateSource source);  // "squeue", "sacct", "ledger", "none"
+std::string_view source_name(StateSource source);  // "squeue", "sacct", "ledger", "job", "none"
 
 // A job, or all jobs of an array.
 struct RunState {
@@ -38,6 +40,7 @@ struct RunState {
   std::string reason, dependency, nodes, exit;
   int64_t node_count = 0;
   std::optional<int64_t> submitted, started, ended, elapsed_s, limit_s;
+  std::optional<int64_t> last_step;  // of its training, where the job itself told it
   StateSource source = StateSource::kNone;
   const LedgerRun* run =
       nullptr;  // null for a job that the ledger does not know; lives as long as the ledger's contents
@@ -47,9 +50,11 @@ struct RunState {
 bool has_ended(const RunState& state);
 
 // One state a run, and one for each job in `queue` that is no run. `cluster`: the one that was asked; runs of other
-// clusters are not joined. An id that Slurm used again belongs to the newest run.
+// clusters are not joined. An id that Slurm used again belongs to the newest run. `left`: what jobs left, by the name
+// of the run, for those that nothing else knows.
 std::vector<RunState> join_runs(std::span<const LedgerRun> runs, std::span<const slurm::JobState> queue,
-                                std::span<const slurm::JobState> accounting, std::string_view cluster);
+                                std::span<const slurm::JobState> accounting, std::string_view cluster,
+                                const std::map<std::string, LeftEnd>& left = {});
 
 struct AskedRuns {
   std::vector<RunState> states;  // in order of submission

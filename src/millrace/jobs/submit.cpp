@@ -85,8 +85,9 @@ std::string quoted(const std::string& word) {
 }
 
 Options options_of(const std::vector<std::string>& words) {
-  std::vector<std::string> lines{"#!/bin/bash"};
-  for (const std::string& word : words) lines.push_back("#SBATCH " + quoted(word));
+  // On one line, because a value may be a word of its own: "-p", "gpu".
+  std::vector<std::string> lines{"#!/bin/bash", "#SBATCH"};
+  for (const std::string& word : words) lines.back() += " " + quoted(word);
   return slurm::read_sbatch_lines(lines).options;
 }
 

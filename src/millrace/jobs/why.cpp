@@ -74,6 +74,7 @@ void add_begin_lines(const JobDetails& job, const WhyFacts& facts, std::vector<s
     evidence.push_back(fmt::format("it may begin at {}, in {}", utc_time(*at), in_time(*at - facts.now)));
   }
   if (job.restarts > 0) evidence.push_back(fmt::format("it was requeued: this is start {}", job.restarts + 1));
+  add_preemptors(job, facts, evidence);
 }
 
 void add_estimate(const JobDetails& job, const WhyFacts& facts, std::vector<std::string>& evidence) {

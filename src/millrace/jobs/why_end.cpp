@@ -31,6 +31,9 @@ void add_end_lines(const slurm::JobDetails& job, const WhyFacts& facts, std::vec
   if (job.state == "OUT_OF_MEMORY") add("it asked for", now.empty() ? field_of(job, "TRES") : now);
   add("it ran for", field_of(job, "RunTime"));
   add("on", field_of(job, "NodeList"));
+  if (job.state == "NODE_FAIL") add_failed_nodes(job, facts.cluster, evidence);
+  if (job.state == "PREEMPTED") add_preemptors(job, facts, evidence);
+  if (job.state == "DEADLINE") add("its deadline was", field_of(job, "Deadline"));
   for (const slurm::StepEnd& step : facts.steps) add_step_line(step, evidence);
   if (field_of(job, "ExitCode") == "0:53") add("its log would be", job.output);
   add("the first error in its log:", facts.log_error);

@@ -26,6 +26,10 @@ void add_partition_lines(const slurm::JobDetails& job, const slurm::Cluster& clu
                          std::vector<std::string>& evidence);
 // Nodes that are down or drained.
 void add_closed_nodes(const slurm::JobDetails& job, const slurm::Cluster& cluster, std::vector<std::string>& evidence);
+// Which node failed, as far as Slurm says it (FailedNode, 23.11), and those of its nodes that are down now.
+void add_failed_nodes(const slurm::JobDetails& job, const slurm::Cluster* cluster, std::vector<std::string>& evidence);
+// When it was preempted, and the jobs that then started on its nodes.
+void add_preemptors(const slurm::JobDetails& job, const WhyFacts& facts, std::vector<std::string>& evidence);
 // The reservation that it waits for, or those that keep it from its nodes.
 void add_reservation_lines(const slurm::JobDetails& job, const WhyFacts& facts, std::vector<std::string>& evidence);
 // The limit of QOS or account that its reason means, and what running jobs hold of it.

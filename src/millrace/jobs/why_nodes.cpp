@@ -23,8 +23,12 @@ std::optional<int64_t> free_in(const slurm::Node& node, const slurm::Cluster& cl
   return longest;
 }
 
+std::string closed_state(const slurm::Node& node) {
+  return node.reason.empty() ? node.state : fmt::format("{} ({})", node.state, node.reason);
+}
+
 std::string node_line(const slurm::Node& node, const slurm::Cluster& cluster) {
-  if (!node.usable) return fmt::format("{} would fit, but is {}", node.name, node.state);
+  if (!node.usable) return fmt::format("{} would fit, but is {}", node.name, closed_state(node));
   std::string ids;
   const auto left = free_in(node, cluster, ids);
   if (ids.empty()) return node.name + " fits and no job is on it";
@@ -105,7 +109,42 @@ void add_closed_nodes(const slurm::JobDetails& job, const slurm::Cluster& cluste
   for (const slurm::Node& node : cluster.nodes) {
     const bool named = asked && std::find(asked->begin(), asked->end(), node.name) != asked->end();
     if (node.usable || (!named && !is_in(node, field_of(job, "Partition"))) || ++lines > kMostLines) continue;
-    evidence.push_back(fmt::format("{} is {}", node.name, node.state));
+    evidence.push_back(fmt::format("{} is {}", node.name, closed_state(node)));
+  }
+}
+
+void add_failed_nodes(const slurm::JobDetails& job, const slurm::Cluster* cluster, std::vector<std::string>& evidence) {
+  if (const std::string failed = field_of(job, "FailedNode"); !failed.empty())
+    evidence.push_back("the node that failed: " + failed);
+  const auto used = slurm::expand_hostlist(field_of(job, "NodeList"));
+  if (!used || cluster == nullptr) return;
+  size_t lines = 0;
+  for (const slurm::Node& node : cluster->nodes) {
+    const bool mine = std::find(used->begin(), used->end(), node.name) != used->end();
+    if (!mine || node.usable || ++lines > kMostLines) continue;
+    evidence.push_back(fmt::format("{} is {} now", node.name, closed_state(node)));
+  }
+}
+
+void add_preemptors(const slurm::JobDetails& job, const WhyFacts& facts, std::vector<std::string>& evidence) {
+  // Slurm does not name the job that took the nodes, but it starts there once they are free.
+  constexpr int64_t kLatest = 300;  // KillWait, GraceTime and an epilog pass before it starts
+  const auto at = slurm::parse_local_time(field_of(job, "PreemptTime"));
+  if (!at) return;
+  evidence.push_back("it was preempted at " + utc_time(*at));
+  const auto used = slurm::expand_hostlist(field_of(job, "NodeList"));
+  const std::string own = job.array.empty() ? job.number : job.array;
+  size_t lines = 0;
+  for (const slurm::JobState& other : facts.queue) {
+    if (!used || other.base_id == own || !other.started || *other.started < *at || *other.started > *at + kLatest)
+      continue;
+    const auto nodes = slurm::expand_hostlist(other.nodes);
+    const bool there = nodes && std::any_of(nodes->begin(), nodes->end(), [&](const std::string& node) {
+                         return std::find(used->begin(), used->end(), node) != used->end();
+                       });
+    if (!there || ++lines > kMostLines) continue;
+    evidence.push_back(fmt::format("job {} ({}, partition {}) then started on {}, at {}", other.id, other.user,
+                                   other.partition, other.nodes, utc_time(*other.started)));
   }
 }
 

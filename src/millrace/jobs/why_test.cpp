@@ -114,7 +114,8 @@ TEST_F(Why, PartitionLimitsAndClosedNodes) {
 }
 
 // What a waiting job's reason may be by job_reason_string() of 22.05.9 and 23.11.9 and job_state_reason_string() of
-// 24.05.8, 24.11.7 and 25.05.8; without those of jobs that ended, and of BlueGene.
+// 24.05.8, 24.11.7 and 25.05.8, and of the branches of 25.11 and 26.05; without those of jobs that ended, and of
+// BlueGene.
 TEST_F(Why, EveryReasonOfEveryVersionIsKnown) {
   std::istringstream reasons(
       "AccountNotAllowed AccountingPolicy AssocGrpBB AssocGrpBBMinutes AssocGrpBBRunMinutes AssocGrpBilling "
@@ -142,7 +143,8 @@ TEST_F(Why, EveryReasonOfEveryVersionIsKnown) {
       "MaxLicenseRunMinsPerAccount MaxLicenseRunMinsPerUser MaxMemPerLimit MaxMemoryPerAccount "
       "MaxMemoryRunMinsPerAccount MaxMemoryRunMinsPerUser MaxNodePerAccount MaxNodeRunMinsPerAccount "
       "MaxNodeRunMinsPerUser MaxPoweredUpNodes MaxSubmitJobsPerAccount MaxUnknownPerAccount "
-      "MaxUnknownRunMinsPerAccount MaxUnknownRunMinsPerUser MpiPortsBusy NodeDown PartitionConfig PartitionDown "
+      "MaxUnknownRunMinsPerAccount MaxUnknownRunMinsPerUser MpiPortsBusy NodeDown NvidiaImexChannels PartitionConfig "
+      "PartitionDown "
       "PartitionInactive PartitionNodeLimit PartitionTimeLimit PowerNotAvail PowerReserved Priority Prolog "
       "QOSGrpBB QOSGrpBBMinutes QOSGrpBBRunMinutes QOSGrpBilling QOSGrpBillingMinutes QOSGrpBillingRunMinutes "
       "QOSGrpCPUMinutesLimit QOSGrpCPURunMinutesLimit QOSGrpCpuLimit QOSGrpEnergy QOSGrpEnergyMinutes "
@@ -264,11 +266,11 @@ TEST_F(Why, LimitsSayHowFullTheyAre) {
                                  .qos = {{"high", {{"MaxTRESPerUser", "gres/gpu=8"}, {"MaxWall", "1:00:00"}}}}};
   const std::vector<slurm::HeldResources> held{{"ann", "high", "lab", 1, 8, 8}, {"bob", "high", "lab", 2, 16, 16}};
   const WhyFacts facts{.accounts = &accounts, .held = held};
-  slurm::JobDetails user = waiting("QOSMaxGRESPerUser", "QOS=high NumNodes=1 NumCPUs=4 TresPerNode=gres:gpu:4");
+  slurm::JobDetails user = waiting("QOSMaxGRESPerUser", "QOS=high TresPerNode=gres:gpu:4");
   user.user = "ann";
   EXPECT_THAT(explain(user, facts).evidence, ElementsAre("its QOS is high", "QOS high has MaxTRESPerUser gres/gpu=8",
                                                          "1 job of ann with QOS high runs: 1 node, 8 CPUs, 8 GPUs",
-                                                         "it asks for 1 node of 4 CPUs, 4 GPUs"));
+                                                         "it asks for 1 node of 8 CPUs, 4 GPUs"));
   EXPECT_THAT(explain(waiting("QOSMaxWallDurationPerJobLimit", "QOS=high"), facts).evidence,
               ElementsAre("its QOS is high", "QOS high has MaxWall 1:00:00", "its limit is 1:00:00"));
   EXPECT_THAT(explain(waiting("AssocGrpNodeLimit", "Account=lab"), facts).evidence,
@@ -290,6 +292,68 @@ TEST_F(Why, Ends) {
   EXPECT_TRUE(done.evidence.empty());
   EXPECT_TRUE(done.fix.empty());
   EXPECT_EQ(explain(ended("RUNNING", "0:0"), {}).outlook, Outlook::kRuns);
+}
+
+TEST_F(Why, AFailedNodeIsNamed) {
+  slurm::Cluster cluster;
+  cluster.nodes = {node("n1", 8, 0), node("n2", 8, 0, false), node("n3", 8, 0, false)};
+  cluster.nodes[1].reason = "Not responding";
+  const auto job = slurm::parse_details(
+      "JobId=20 JobState=NODE_FAIL Reason=NodeDown ExitCode=0:15 FailedNode=n2 RunTime=00:01:00 NodeList=n[1-2]\n");
+  ASSERT_TRUE(job);
+  EXPECT_THAT(explain((*job)[0], {.cluster = &cluster}).evidence,
+              ElementsAre("exit status and signal: 0:15", "it ran for 00:01:00", "on n[1-2]",
+                          "the node that failed: n2", "n2 is DOWN+DRAIN (Not responding) now"));
+  // Versions before 23.11 do not name it.
+  EXPECT_THAT(explain(ended("NODE_FAIL", "0:15"), {}).evidence, Not(Contains(HasSubstr("failed: "))));
+}
+
+TEST_F(Why, APreemptorIsTheJobThatThenStartedThere) {
+  const auto started = [](const char* id, const char* nodes, int64_t time) {
+    return slurm::JobState{.id = id,
+                           .base_id = id,
+                           .user = "bob",
+                           .partition = "urgent",
+                           .state = "RUNNING",
+                           .nodes = nodes,
+                           .started = time};
+  };
+  const std::vector<slurm::JobState> queue{started("30", "n[1-2]", kNow + 3), started("31", "n9", kNow + 3),
+                                           started("32", "n1", kNow - 3), started("33", "n1", kNow + 1000),
+                                           started("20", "n1", kNow + 2)};
+  const auto job = slurm::parse_details(
+      "JobId=20 JobState=PREEMPTED Reason=None ExitCode=0:15 PreemptTime=2026-11-25T04:43:50 NodeList=n1\n");
+  ASSERT_TRUE(job);
+  const std::string who = "job 30 (bob, partition urgent) then started on n[1-2], at 2026-11-25T04:43:53Z";
+  EXPECT_THAT(explain((*job)[0], {.queue = queue}).evidence,
+              ElementsAre("exit status and signal: 0:15", "on n1", "it was preempted at 2026-11-25T04:43:50Z", who));
+  // Also of one that Slurm has requeued; not of one that was never preempted.
+  EXPECT_THAT(explain(waiting("BeginTime", "PreemptTime=2026-11-25T04:43:50 NodeList=n1 Restarts=1"),
+                      {.queue = queue, .now = kNow})
+                  .evidence,
+              testing::IsSupersetOf({std::string("it was requeued: this is start 2"), who}));
+  EXPECT_THAT(explain(ended("PREEMPTED", "0:15"), {.queue = queue}).evidence, Not(Contains(HasSubstr("preempted"))));
+}
+
+TEST_F(Why, EachRowOfTheEndsIsReachedAndComplete) {
+  std::set<std::string_view> seen;
+  for (const ReasonRule& rule : end_states()) {
+    EXPECT_TRUE(seen.insert(rule.reason).second) << rule.reason;
+    const bool by_status = rule.reason.starts_with("EXIT ");
+    const auto job =
+        by_status ? ended("FAILED", std::string(rule.reason.substr(5))) : ended(std::string(rule.reason), "1:0");
+    const Explanation why = explain(job, {.log_error = "ValueError: x"});
+    EXPECT_EQ(why.meaning, rule.meaning) << rule.reason;
+    EXPECT_EQ(why.outlook, rule.reason == "COMPLETED" ? Outlook::kDone : Outlook::kFailed) << rule.reason;
+    EXPECT_EQ(why.evidence.empty(), rule.reason == "COMPLETED") << rule.reason;
+    // Whoever cancelled a job needs no way out.
+    EXPECT_EQ(why.fix.empty(), rule.reason == "COMPLETED" || rule.reason == "CANCELLED") << rule.reason;
+    EXPECT_THAT(why.fix, Not(HasSubstr("requeue ID"))) << rule.reason;
+  }
+  // A status that no row knows is told by the state.
+  EXPECT_EQ(explain(ended("FAILED", "77:0"), {}).meaning, "The script ended with an error.");
+  // An ended job's own state says more than its status.
+  EXPECT_THAT(explain(ended("TIMEOUT", "0:9"), {}).meaning, HasSubstr("time limit"));
 }
 
 TEST_F(Why, EachRowIsReachedAndComplete) {

@@ -39,10 +39,10 @@ void check_info(const Info& info, Report& report);
 void check_episodes(const Checking& checking);
 
 // The footers of all data files, and their rows where ValidateOptions::rows asks for them: LR007, LR011, LR018, LR021,
-// LR023 to LR027, LR033, LR035, LR037 to LR039, LR058, LR062, LR070, LR074.
+// LR023 to LR027, LR033, LR035, LR037 to LR039, LR058, LR062, LR070, LR074, LR075 (data), LR076.
 [[nodiscard]] Status check_data_files(const Checking& checking);
 
-// The boxes of all videos: LR008, LR031, LR038, LR040, LR042 to LR054.
+// The boxes of all videos: LR008, LR031, LR038, LR040, LR042 to LR054, LR075 (videos), LR077.
 struct VideoCounts {
   int64_t read = 0, decoded = 0;
 };

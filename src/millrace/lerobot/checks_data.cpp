@@ -140,14 +140,40 @@ std::vector<DataFile> files_of(const Checking& checking) {
   return files;
 }
 
-void check_row_counts(const Checking& checking, const DataFile& file, const TableFooter& footer) {
+// LeRobot numbers the rows of all files in the order of their paths: rows behind those of the last episode harm
+// nothing.
+Severity severity_of_orphans(const std::string& path, std::string_view last_named) {
+  return path < last_named ? Severity::kError : Severity::kWarning;
+}
+
+// LR076. The episodes of a file follow one another from its first row on, so the rows behind them are nobody's.
+void report_orphans(const Checking& checking, const DataFile& file, const TableFooter& footer,
+                    std::string_view last_named) {
+  int64_t highest = -1;
+  for (const formats::RowGroup& group : footer.groups) {
+    for (const auto& range : group.ranges) {
+      if (range.column == "episode_index") highest = std::max(highest, range.max);
+    }
+  }
+  const int64_t last = file.episodes.back().episode->index;
+  const std::string what = highest > last ? fmt::format("; episode_index goes to {}", highest) : std::string();
+  checking.report.add(76, {.file = file.path},
+                      fmt::format("{} of its {} rows belong to no episode: those that meta/ names end with row {}, of "
+                                  "episode {}{}",
+                                  footer.rows - file.rows, footer.rows, file.rows - 1, last, what),
+                      severity_of_orphans(file.path, last_named));
+}
+
+void check_row_counts(const Checking& checking, const DataFile& file, const TableFooter& footer,
+                      std::string_view last_named) {
   Report& report = checking.report;
   if (file.episodes.empty()) {
-    report.add(18, {.file = file.path}, fmt::format("no episode names this file of {} rows", footer.rows),
-               Severity::kWarning, "Remove the file, or add its episodes to the metadata.");
+    report.add(75, {.file = file.path}, fmt::format("no episode names this file of {} rows", footer.rows),
+               severity_of_orphans(file.path, last_named));
     return;
   }
   const Episode& first = *file.episodes.front().episode;
+  if (footer.rows > file.rows) return report_orphans(checking, file, footer, last_named);
   if (footer.rows != file.rows) {
     const DataPlace data{.episode = file.episodes.size() == 1 ? first.index : -1};
     report.add(18, {.file = file.path, .data = data},
@@ -202,6 +228,10 @@ Status for_all(const Checking& checking, int64_t count, const std::function<Stat
 Status check_data_files(const Checking& checking) {
   const std::vector<DataFile> files = files_of(checking);
   const std::vector<Group> groups = read_groups(checking.dataset.tree);
+  std::string_view last_named;
+  for (const DataFile& file : files) {
+    if (!file.episodes.empty()) last_named = std::max<std::string_view>(last_named, file.path);
+  }
   Grouped grouped;
   Mutex mutex;
   int64_t all_rows = 0;
@@ -227,10 +257,10 @@ Status check_data_files(const Checking& checking) {
     if (!table) return broken(table.error());
     const TableFooter& footer = (*table)->footer();
     check_columns(checking, file.path, footer, grouped);
-    check_row_counts(checking, file, footer);
+    check_row_counts(checking, file, footer, last_named);
     {
       MutexLock lock(mutex);
-      all_rows += footer.rows;
+      all_rows += std::min(footer.rows, file.rows);  // LR075 and LR076 tell of the others
       for (const ColumnType& type : footer.columns) {
         const Feature* feature = checking.dataset.info.find(type.name);
         any_list = any_list || (feature != nullptr && feature->is_numeric() && type.kind == ColumnKind::kList &&
@@ -256,8 +286,9 @@ Status check_data_files(const Checking& checking) {
   grouped.report_all(checking.report);
   const auto& total = checking.dataset.info.total_frames;
   if (all_read && total && *total != all_rows) {
-    checking.report.add(11, {.file = std::string(kInfoFile)},
-                        fmt::format("total_frames is {}, and the data files have {} rows", *total, all_rows));
+    checking.report.add(
+        11, {.file = std::string(kInfoFile)},
+        fmt::format("total_frames is {}, and the data files have {} rows of episodes", *total, all_rows));
   }
   if (any_list && checking.dataset.info.version == Version::kV30) {
     checking.report.add(24, {.file = "data"},

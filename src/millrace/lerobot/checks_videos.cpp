@@ -8,6 +8,7 @@
 #include <set>
 
 #include "millrace/base/sync.h"
+#include "millrace/base/units.h"
 #include "millrace/formats/mp4.h"
 #include "millrace/lerobot/checks.h"
 
@@ -48,6 +49,10 @@ class VideoCheck {
 
   Status check(VideoFile& file) const {
     if (checking_.is_pointer(file.path)) return {};
+    if (const TreeFile* const listed = checking_.dataset.tree.find(file.path); listed != nullptr && listed->size == 0) {
+      checking_.report.add(77, place(file), "the video has zero bytes");
+      return {};
+    }
     ASSIGN_OR_RETURN(const auto reader, checking_.dataset.tree.open(file.path));
     const Result<Mp4File> boxes = formats::read_mp4(*reader);
     if (!boxes) {
@@ -392,6 +397,29 @@ void check_cameras_agree(const Checking& checking, const std::vector<const Featu
   }
 }
 
+// LR075, and LR077 of files that no episode names. Folders of undeclared cameras are LR041's.
+void check_unnamed(const Checking& checking, const std::vector<const Feature*>& cameras,
+                   const std::vector<VideoFile>& files) {
+  const Dataset& dataset = checking.dataset;
+  const bool v3 = dataset.info.version == Version::kV30;
+  const auto lacks_columns = [&](const Episode& episode) { return episode.videos.size() < cameras.size(); };
+  if (dataset.episodes.empty() || (v3 && std::ranges::any_of(dataset.episodes, lacks_columns))) return;  // LR019
+  std::set<std::string_view> named;
+  for (const VideoFile& file : files) named.insert(file.path);
+  for (const TreeFile& file : dataset.tree.below("videos/")) {
+    if (!file.path.ends_with(".mp4") || named.contains(file.path)) continue;
+    const auto camera = std::ranges::find_if(
+        cameras, [&](const Feature* each) { return file.path.find("/" + each->name + "/") != std::string::npos; });
+    if (camera == cameras.end()) continue;
+    const Place place{.file = file.path, .data = {.column = (*camera)->name}};
+    if (file.size == 0) {
+      checking.report.add(77, place, "the video has zero bytes, and no episode names it", Severity::kWarning);
+    } else {
+      checking.report.add(75, place, fmt::format("no episode names this video of {}", format_bytes(file.size)));
+    }
+  }
+}
+
 void check_together(const Checking& checking, const std::vector<const Feature*>& cameras,
                     const std::vector<VideoFile>& files) {
   check_equal(checking, cameras, files);
@@ -423,6 +451,7 @@ Status check_videos(const Checking& checking, VideoCounts& counts) {
     counts.decoded += file.decoded ? 1 : 0;
   }
   check_together(checking, cameras, files);
+  check_unnamed(checking, cameras, files);
   return {};
 }
 

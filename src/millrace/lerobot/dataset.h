@@ -58,6 +58,7 @@ struct Feature {
 struct Info {
   Version version = Version::kUnknown;
   std::string version_text, robot_type;
+  std::string storage_format;  // "lance", ...; usually not said
   std::optional<double> fps;
   std::optional<int64_t> total_episodes, total_frames, total_tasks, total_videos, total_chunks, chunks_size;
   std::optional<double> data_file_mb, video_file_mb;

@@ -7,6 +7,8 @@ namespace millrace::lerobot {
 namespace {
 
 constexpr std::chrono::milliseconds kPoll{50};
+// H.264 and HEVC keep up to 16 pictures for others to refer to, AV1 8; a few more are being decoded or given out.
+constexpr int64_t kPicturesHeld = 20;
 
 int64_t bytes_of(const video::FrameIndex& index) {
   return static_cast<int64_t>(index.packets.capacity() * sizeof(video::Packet) +
@@ -31,6 +33,7 @@ Result<Decoders::Lease> Decoders::take(const std::string& path, const std::stop_
         break;
       }
       if (!free_.empty()) {
+        bytes_ -= free_.back().bytes;
         closed.splice(closed.begin(), free_, std::prev(free_.end()));
         break;  // its place is ours
       }
@@ -41,18 +44,55 @@ Result<Decoders::Lease> Decoders::take(const std::string& path, const std::stop_
   closed.clear();
   auto opened = open(path, stop);
   if (!opened) {
-    MutexLock lock(mutex_);
-    --open_;
-    changed_.notify_one();
+    close_one();
     return tl::unexpected(opened.error());
+  }
+  // Its decoder begins to hold pictures with the first frame that is read.
+  if (Status reserved = reserve(opened->bytes, stop); !reserved) {
+    close_one();
+    return tl::unexpected(reserved.error());
   }
   return Lease(*this, std::move(*opened));
 }
 
+void Decoders::close_one() {
+  MutexLock lock(mutex_);
+  --open_;
+  changed_.notify_all();
+}
+
+Status Decoders::reserve(int64_t bytes, const std::stop_token& stop) {
+  std::list<Open> closed;  // closes behind the lock
+  MutexLock lock(mutex_);
+  while (bytes_ > 0 && bytes_ + bytes > most_bytes_) {
+    if (!free_.empty()) {
+      bytes_ -= free_.back().bytes;
+      --open_;
+      closed.splice(closed.begin(), free_, std::prev(free_.end()));
+      continue;
+    }
+    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+    changed_.wait_until(mutex_, Clock::now() + kPoll);
+  }
+  bytes_ += bytes;
+  return {};
+}
+
+int64_t Decoders::bytes_held() const {
+  MutexLock lock(mutex_);
+  return bytes_;
+}
+
+int64_t Decoders::open_count() const {
+  MutexLock lock(mutex_);
+  return open_;
+}
+
 Result<Decoders::Open> Decoders::open(const std::string& path, const std::stop_token& stop) {
-  Open open{.path = path, .file = nullptr, .video = nullptr};
+  Open open{.path = path, .file = nullptr, .video = nullptr, .bytes = 0};
   ASSIGN_OR_RETURN(open.file, tree_.open(path));
   ASSIGN_OR_RETURN(open.video, video::open_video(*open.file, {.threads = 1, .index = index(path), .stop = stop}));
+  open.bytes = kPicturesHeld * open.video->frame_bytes(video::PixelLayout::kPlanes);
   keep_index(path, open.video->index());
   return open;
 }
@@ -60,7 +100,7 @@ Result<Decoders::Open> Decoders::open(const std::string& path, const std::stop_t
 void Decoders::give_back(Open open) {
   MutexLock lock(mutex_);
   free_.push_front(std::move(open));
-  changed_.notify_one();
+  changed_.notify_all();
 }
 
 std::shared_ptr<const video::FrameIndex> Decoders::index(const std::string& path) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Open videos of a dataset, kept for the next frames under a cap, and their indexes. Thread-safe. Private to this room.
+// Open videos of a dataset, kept for the next frames under caps of number and bytes, and their indexes. Thread-safe.
+// Private to this room.
 
 #include <cstdint>
 #include <list>
@@ -18,15 +19,17 @@ namespace millrace::lerobot {
 
 class Decoders {
  public:
-  // At most `most_open` videos are open at once, and indexes of about `index_bytes` are kept besides those of open
-  // ones. REQUIRES: `tree` outlives it, most_open >= 1.
-  Decoders(const Tree& tree, int64_t most_open, int64_t index_bytes)
-      : tree_(tree), most_open_(most_open), most_index_bytes_(index_bytes) {}
+  // At most `most_open` videos are open at once, whose decoders hold `most_bytes` as bytes_held() counts; a single one
+  // may hold more. Indexes of about `index_bytes` are kept besides those of open ones.
+  // REQUIRES: `tree` outlives it, most_open >= 1.
+  Decoders(const Tree& tree, int64_t most_open, int64_t most_bytes, int64_t index_bytes)
+      : tree_(tree), most_open_(most_open), most_bytes_(most_bytes), most_index_bytes_(index_bytes) {}
 
   struct Open {
     std::string path;
     std::unique_ptr<RandomReader> file;
     std::unique_ptr<video::Video> video;
+    int64_t bytes = 0;  // that its decoder holds
   };
   // An open video that nobody else uses until it is dropped.
   class Lease {
@@ -44,9 +47,12 @@ class Decoders {
     Open open_;
   };
 
-  // Waits while `most_open` are in use. For callers that hold no other lease. Errors: those of open_video and of
-  // opening the file.
+  // Waits while `most_open` or `most_bytes` are in use. For callers that hold no other lease. Errors: those of
+  // open_video and of opening the file.
   [[nodiscard]] Result<Lease> take(const std::string& path, const std::stop_token& stop);
+  // Of the decoders that are open, by the size of their pictures: FFmpeg does not tell.
+  int64_t bytes_held() const;
+  int64_t open_count() const;
   // Null before the file was opened, or when that was long ago.
   std::shared_ptr<const video::FrameIndex> index(const std::string& path);
 
@@ -55,12 +61,16 @@ class Decoders {
   void give_back(Open open);
   [[nodiscard]] Result<Open> open(const std::string& path, const std::stop_token& stop);
   void keep_index(const std::string& path, const Index& index);
+  // Waits until the bytes of one more decoder fit. Errors: cancelled.
+  [[nodiscard]] Status reserve(int64_t bytes, const std::stop_token& stop);
+  void close_one();  // that was counted in open_, with no bytes
 
   const Tree& tree_;
-  const int64_t most_open_, most_index_bytes_;
-  Mutex mutex_;
+  const int64_t most_open_, most_bytes_, most_index_bytes_;
+  mutable Mutex mutex_;
   CondVar changed_;
   int64_t open_ GUARDED_BY(mutex_) = 0;      // free and in use
+  int64_t bytes_ GUARDED_BY(mutex_) = 0;     // of those whose bytes are reserved
   std::list<Open> free_ GUARDED_BY(mutex_);  // the one used last first
   std::list<std::pair<std::string, Index>> indices_ GUARDED_BY(mutex_);
   std::map<std::string, std::list<std::pair<std::string, Index>>::iterator, std::less<>> by_path_ GUARDED_BY(mutex_);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -14,6 +13,7 @@
 
 #include "millrace/base/executor.h"
 #include "millrace/cache/cached_storage.h"
+#include "millrace/lerobot/put_picture.h"
 
 namespace millrace::lerobot {
 namespace {
@@ -45,37 +45,6 @@ FeedArray::Type array_type(ValueType type) {
   return type == ValueType::kFloat32 ? FeedArray::Type::kFloat32
          : type == ValueType::kBool  ? FeedArray::Type::kBool
                                      : FeedArray::Type::kInt64;
-}
-
-// value / 255.0f of every byte.
-const std::array<float, 256>& unit_floats() {
-  static const std::array<float, 256> table = [] {
-    std::array<float, 256> values{};
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) / 255.0F;
-    return values;
-  }();
-  return table;
-}
-
-// `from` is [height, width, 3]. The step to planes and the step to floats are one pass.
-void put_picture(std::span<const std::byte> from, const FeedOptions& how, std::byte* to) {
-  const auto& table = unit_floats();
-  const size_t pixels = from.size() / 3;
-  if (how.channels_last && !how.float_pictures) {
-    std::memcpy(to, from.data(), from.size());
-  } else if (how.channels_last) {
-    auto* const out = reinterpret_cast<float*>(to);
-    for (size_t i = 0; i < from.size(); ++i) out[i] = table[std::to_integer<size_t>(from[i])];
-  } else if (how.float_pictures) {
-    auto* const out = reinterpret_cast<float*>(to);
-    for (size_t i = 0; i < pixels; ++i) {
-      for (size_t c = 0; c < 3; ++c) out[c * pixels + i] = table[std::to_integer<size_t>(from[3 * i + c])];
-    }
-  } else {
-    for (size_t i = 0; i < pixels; ++i) {
-      for (size_t c = 0; c < 3; ++c) to[c * pixels + i] = from[3 * i + c];
-    }
-  }
 }
 
 std::vector<int64_t> key_frames(const video::FrameIndex& index) {
@@ -126,7 +95,7 @@ struct Feed::FrameJob {
 Result<std::unique_ptr<Feed>> Feed::open(const Location& root, FeedOptions options, const std::stop_token& stop) {
   auto feed = std::unique_ptr<Feed>(new Feed());
   if (options.threads < 0 || options.skip_first < 0 || options.skip_last < 0 || options.most_decoders < 1 ||
-      options.row_bytes < 1 || options.index_bytes < 1) {
+      options.decoder_bytes < 1 || options.row_bytes < 1 || options.index_bytes < 1) {
     return fail(ErrorCode::kInvalidArgument, "threads and skipped frames from 0, decoders and bytes from 1");
   }
   if (options.cache.empty() && options.cache_bytes != 0) {
@@ -141,13 +110,17 @@ Result<std::unique_ptr<Feed>> Feed::open(const Location& root, FeedOptions optio
   ASSIGN_OR_RETURN(feed->source_, Source::open(cached, StatsOfEpisodes::kLeave));
   RETURN_IF_ERROR(feed->choose_windows());
   RETURN_IF_ERROR(feed->choose_episodes());
+  RETURN_IF_ERROR(feed->refuse_unknown_cameras());
   RETURN_IF_ERROR(feed->choose_cameras(stop));
+  RETURN_IF_ERROR(feed->choose_table_cameras());
   RETURN_IF_ERROR(feed->choose_columns());
   const Feed* const made = feed.get();
   feed->opened_ = std::make_unique<PerProcess<Opened>>([made] {
     const Tree& tree = made->source_->dataset.tree;
-    return std::unique_ptr<Opened>(new Opened{{tree, made->stored_, made->options_.row_bytes},
-                                              {tree, made->options_.most_decoders, made->options_.index_bytes}});
+    return std::unique_ptr<Opened>(
+        new Opened{{tree, made->stored_, made->options_.row_bytes},
+                   {tree, made->options_.most_decoders, made->options_.decoder_bytes, made->options_.index_bytes},
+                   {tree, made->table_camera_names(), made->options_.row_bytes}});
   });
   return feed;
 }
@@ -217,17 +190,10 @@ void Feed::add_array(std::string name, FeedArray::Type type, std::vector<int64_t
 
 Status Feed::choose_cameras(const std::stop_token& stop) {
   const auto all = source_->dataset.info.cameras();
-  if (options_.cameras) {
-    for (const std::string& name : *options_.cameras) {
-      if (std::ranges::find(all, name, &Feature::name) == all.end()) {
-        return fail(ErrorCode::kInvalidArgument, "{}: it has no camera {}", source_->url(), name);
-      }
-    }
-  }
-  Decoders decoders(source_->dataset.tree, 1, 1);
+  Decoders decoders(source_->dataset.tree, 1, 1, 1);
   for (size_t place = 0; place < all.size(); ++place) {
     const Feature& feature = *all[place];
-    if (options_.cameras && std::ranges::find(*options_.cameras, feature.name) == options_.cameras->end()) continue;
+    if (!is_chosen(feature)) continue;
     if (feature.video.is_depth) {
       return fail(ErrorCode::kUnsupported,
                   "{}: camera {} is of depth, which is not decoded; choose others by cameras=", source_->url(),
@@ -242,7 +208,7 @@ Status Feed::choose_cameras(const std::stop_token& stop) {
           "other cameras by cameras=, or other episodes",
           source_->url(), path, feature.name, episode);
     }
-    Camera camera{.name = feature.name, .place = place, .deltas = {0}};
+    Camera camera{.name = feature.name, .place = place, .deltas = window_of(feature.name)};
     {
       ASSIGN_OR_RETURN(const auto lease, decoders.take(source_->video_path(episodes_.front(), place), stop));
       camera.height = lease.video().info().height;
@@ -250,8 +216,6 @@ Status Feed::choose_cameras(const std::stop_token& stop) {
     }
     camera.given_height = options_.height > 0 ? options_.height : camera.height;
     camera.given_width = options_.width > 0 ? options_.width : camera.width;
-    const auto window = options_.deltas.find(feature.name);
-    if (window != options_.deltas.end()) camera.deltas = window->second;
     std::vector<int64_t> shape;
     if (camera.deltas.size() != 1) shape.push_back(std::ssize(camera.deltas));  // LeRobot squeezes one frame
     if (options_.channels_last) {
@@ -284,11 +248,11 @@ Status Feed::choose_columns() {
       continue;
     }
     if (feature.is_picture()) {
-      return fail(
-          ErrorCode::kUnsupported,
-          "{}: feature {} holds pictures inside of Parquet; only videos are decoded. LeRobot's lerobot-edit-dataset "
-          "makes videos of them",
-          source_->url(), feature.name);
+      const auto camera = std::ranges::find(table_cameras_, feature.name, &TableCamera::name);
+      if (camera == table_cameras_.end()) continue;
+      add_table_camera(*camera, has_window);
+      if (has_window) windows.push_back(feature.name);
+      continue;
     }
     if (feature.dtype == "language") continue;  // docs/robot-feed.md says so
     const ValueType type = value_type(feature);
@@ -353,10 +317,15 @@ Status Feed::read(std::span<const int64_t> numbers, std::span<std::byte* const> 
   Opened& opened = opened_->get();
   const auto frames = frame_jobs(places, opened.decoders);
   const auto rows = row_jobs(places);
-  const auto row_count = std::ssize(rows), count = row_count + std::ssize(frames);
+  const auto pictures = picture_jobs(places, opened.pictures);
+  const auto row_count = std::ssize(rows), frame_end = row_count + std::ssize(frames);
+  const auto count = frame_end + std::ssize(pictures);
   const auto run = [&](int64_t i) -> Status {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
     if (i < row_count) return read_rows(rows[static_cast<size_t>(i)], places, arrays, texts);
+    if (i >= frame_end) {
+      return put_pictures(pictures[static_cast<size_t>(i - frame_end)], arrays, opened.pictures, stop);
+    }
     const FrameJob& job = frames[static_cast<size_t>(i - row_count)];
     return decode(job, arrays[cameras_[job.camera].array], opened.decoders, stop);
   };
@@ -495,7 +464,8 @@ Status Feed::decode(const FrameJob& job, std::byte* out, Decoders& decoders, con
   const video::ReadOptions how{.layout = video::PixelLayout::kHwc, .stop = stop};
   const auto frame_bytes = static_cast<size_t>(video.frame_bytes(how.layout));
   const auto given_bytes = static_cast<size_t>(3 * camera.given_height * camera.given_width);
-  const size_t slot_bytes = given_bytes * (options_.float_pictures ? sizeof(float) : 1);
+  const PictureLayout layout{.is_float = options_.float_pictures, .channels_last = options_.channels_last};
+  const size_t slot_bytes = given_bytes * (layout.is_float ? sizeof(float) : 1);
   const size_t most = std::max<size_t>(1, kScratchBytes / frame_bytes);
   std::vector<std::byte> scratch;
   std::vector<int64_t> numbers;  // of the frames in `scratch`, each once
@@ -521,7 +491,7 @@ Status Feed::decode(const FrameJob& job, std::byte* out, Decoders& decoders, con
         is_resized = at;
         picture = std::as_bytes(std::span(resized.pixels));
       }
-      put_picture(picture, options_, out + job.frames[i].slot * slot_bytes);
+      put_picture(picture, layout, out + job.frames[i].slot * slot_bytes);
     }
     begin = end;
   }

@@ -22,6 +22,7 @@
 #include "millrace/base/per_process.h"
 #include "millrace/images/images.h"
 #include "millrace/lerobot/decoders.h"
+#include "millrace/lerobot/picture_store.h"
 #include "millrace/lerobot/row_store.h"
 #include "millrace/lerobot/source.h"
 
@@ -29,13 +30,14 @@ namespace millrace::lerobot {
 
 struct FeedOptions {
   std::optional<std::vector<int64_t>> episodes;        // whose rows are there, in ascending order whatever this one is
-  std::optional<std::vector<std::string>> cameras;     // that are decoded; nothing: all
+  std::optional<std::vector<std::string>> cameras;     // that are decoded, and features of pictures; nothing: all
   std::map<std::string, std::vector<int64_t>> deltas;  // of a feature: the rows of its window, relative
   // The same in seconds, as LeRobot's delta_timestamps; each within tolerance_s of a multiple of 1/fps.
   std::map<std::string, std::vector<double>> delta_seconds;
   double tolerance_s = 1e-4;
   int64_t skip_first = 0, skip_last = 0;     // rows of each episode that have no number; windows see them
   bool float_pictures = false;               // float32 in [0, 1] as LeRobot's, else uint8
+  bool float_table_pictures = false;         // the same of pictures inside of data files, which LeRobot always gives so
   bool channels_last = false;                // [height, width, 3], else [3, height, width]
   int64_t height = 0, width = 0;             // of all pictures, as images::resize makes them; 0, 0: as they are stored
   images::Fit fit = images::Fit::kCrop;      // of those that are resized
@@ -43,7 +45,8 @@ struct FeedOptions {
   int64_t cache_bytes = 0;                   // as CacheOptions::cap_bytes
   int threads = 0;                           // 0: available_cpus(), at most 8
   int64_t most_decoders = 32;                // open videos
-  int64_t row_bytes = int64_t{1} << 30;      // of numbers of data files that are kept
+  int64_t decoder_bytes = int64_t{1} << 30;  // that their decoders hold, see Decoders; one may hold more
+  int64_t row_bytes = int64_t{1} << 30;      // of numbers of data files that are kept, and of pictures inside of them
   int64_t index_bytes = int64_t{256} << 20;  // of indexes of videos that are kept
 };
 
@@ -59,9 +62,9 @@ struct FeedArray {
 class Feed {
  public:
   // Reads the lists of meta/ and the index of one video of each camera, no rows. Errors: as of Source::open;
-  // invalid_argument (an episode or feature that is not there, a time between frames), unsupported (pictures inside of
-  // tables, depth); those of NodeCache::open. `stop` also ends waiting for other processes in read(), if there is a
-  // cache.
+  // invalid_argument (an episode or feature that is not there, a time between frames), unsupported (depth, and pictures
+  // inside of data files that are neither gray, RGB nor RGBA of 8 bits); those of NodeCache::open. `stop` also ends
+  // waiting for other processes in read(), if there is a cache.
   [[nodiscard]] static Result<std::unique_ptr<Feed>> open(const Location& root, FeedOptions options,
                                                           const std::stop_token& stop = {});
 
@@ -98,6 +101,14 @@ class Feed {
 
     bool is_resized() const { return given_height != height || given_width != width; }
   };
+  // Pictures inside of data files.
+  struct TableCamera {
+    std::string name;
+    std::vector<int64_t> deltas;  // {0} without a window
+    images::Picture first;        // of the first row, without its pixels: all have its size and channels
+    int64_t given_height = 0, given_width = 0;
+    size_t array = 0;
+  };
   struct Column {
     std::vector<int64_t> deltas;  // {0} without a window
     size_t row_bytes = 0;         // of one row of the table
@@ -107,6 +118,7 @@ class Feed {
   struct Opened {
     RowStore rows;
     Decoders decoders;
+    PictureStore pictures;
   };
   struct Place {
     size_t episode = 0;  // in source().dataset.episodes
@@ -114,12 +126,29 @@ class Feed {
   };
   struct RowJob;
   struct FrameJob;
+  // Pictures of one data file for one thread, by row.
+  struct PictureJob {
+    struct Wanted {
+      int64_t row = 0;     // of the file
+      size_t camera = 0;   // in table_cameras_
+      size_t slot = 0;     // picture of the camera's array, of all rows
+      size_t episode = 0;  // for messages
+    };
+    std::string path;
+    std::vector<Wanted> wanted;
+  };
 
   Feed() = default;
   [[nodiscard]] Status choose_windows();
   [[nodiscard]] Status choose_episodes();
   [[nodiscard]] Status choose_columns();
   [[nodiscard]] Status choose_cameras(const std::stop_token& stop);
+  [[nodiscard]] Status choose_table_cameras();
+  std::vector<std::string> table_camera_names() const;
+  void add_table_camera(TableCamera& camera, bool has_window);
+  [[nodiscard]] Status refuse_unknown_cameras() const;
+  bool is_chosen(const Feature& feature) const;
+  std::vector<int64_t> window_of(const std::string& feature) const;
   void add_array(std::string name, FeedArray::Type type, std::vector<int64_t> shape);
   Place place(int64_t number) const;
   int64_t clamp(const Place& at, int64_t delta) const;
@@ -132,6 +161,11 @@ class Feed {
   std::vector<FrameJob> frame_jobs(std::span<const Place> places, Decoders& decoders) const;
   [[nodiscard]] Status decode(const FrameJob& job, std::byte* out, Decoders& decoders,
                               const std::stop_token& stop) const;
+  std::vector<PictureJob> picture_jobs(std::span<const Place> places, PictureStore& store) const;
+  [[nodiscard]] Status put_pictures(const PictureJob& job, std::span<std::byte* const> arrays, PictureStore& store,
+                                    const std::stop_token& stop) const;
+  [[nodiscard]] Result<images::Picture> table_picture(const TableCamera& camera, const std::string& file,
+                                                      const std::string& shown) const;
   void mark_padding(std::span<const Place> places, std::span<std::byte* const> arrays) const;
 
   FeedOptions options_;
@@ -140,6 +174,7 @@ class Feed {
   std::vector<int64_t> begins_;
   int64_t skipped_ = 0;
   std::vector<Camera> cameras_;
+  std::vector<TableCamera> table_cameras_;
   std::vector<StoredColumn> stored_;
   std::vector<Column> columns_;  // of stored_
   size_t episode_column_ = 0, task_column_ = 0;

@@ -160,6 +160,7 @@ Info parse_info(std::string_view text, Report& report) {
   info.version_text = text_at(json, "codebase_version").value_or("");
   info.version = parse_version(info.version_text);
   info.robot_type = text_at(json, "robot_type").value_or("");
+  info.storage_format = text_at(json, "storage_format").value_or("");
   info.fps = number_at(json, "fps");
   info.total_episodes = integer_at(json, "total_episodes");
   info.total_frames = integer_at(json, "total_frames");

@@ -15,8 +15,8 @@
 
 namespace millrace::lerobot {
 
-// LR001 to LR074, by id.
-inline constexpr int kRules = 74;
+// LR001 to LR077, by id.
+inline constexpr int kRules = 77;
 std::span<const Rule> dataset_rules();
 
 // The rows of the table before and from LR063 on.
@@ -34,7 +34,7 @@ class Report {
   // take() leaves out what a rule finds beyond `most_per_rule`, and says how much that is. 0: all.
   explicit Report(int64_t most_per_rule) : most_per_rule_(most_per_rule) {}
 
-  // `rule`: 1 to 74. `severity` and `fix`: where they are not the rule's.
+  // `rule`: 1 to kRules. `severity` and `fix`: where they are not the rule's.
   void add(int rule, Place place, std::string message, std::optional<Severity> severity = {}, std::string fix = {});
 
   // In order of places.

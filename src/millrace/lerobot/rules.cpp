@@ -29,8 +29,8 @@ constexpr Rule kGeneral[] = {
      "A writer that was not finalised, or a cut download, leaves no footer: nothing in the file can be read.",
      "Download it again; else record or convert it again, and call finalize().", "huggingface/lerobot#2529, #3522"},
     {"LR008", Severity::kError, "video", "every video is a whole MP4",
-     "An empty or cut file, or one without a moov box, cannot be opened.",
-     "Download it again; else encode the episode again.", "strands-labs/robots#1078"},
+     "A cut file, or one without a moov box, cannot be opened.", "Download it again; else encode the episode again.",
+     "strands-labs/robots#1078"},
     {"LR009", Severity::kWarning, "layout", "nothing is left over of a recording, conversion or download",
      "Folders such as images/ and names such as *.part show that a step did not finish; they are uploaded and "
      "downloaded with the rest.",

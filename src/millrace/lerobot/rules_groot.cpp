@@ -42,6 +42,20 @@ constexpr Rule kGroot[] = {
     {"LR074", Severity::kWarning, "rows", "language columns are declared, and name cameras where they must",
      "Rows of the styles vqa and trace belong to one camera, all others to none.",
      "Declare the column with dtype language; set or remove camera.", "LeRobot language.py"},
+    {"LR075", Severity::kWarning, "layout", "every data file and every video belongs to an episode",
+     "What no episode names is copied, uploaded and paid for, and nothing reads it; or its episodes are missing from "
+     "the "
+     "metadata.",
+     "Remove the file, or list its episodes in meta/.", "a public v3.0 set, 44 % of whose rows no episode names"},
+    {"LR076", Severity::kError, "data", "every row of a data file belongs to an episode",
+     "LeRobot numbers the rows of all files one behind the other: all rows behind those that no episode names are "
+     "taken "
+     "for others.",
+     "Remove these rows, or list their episodes in meta/; the totals of info.json count listed episodes only.",
+     "a public v3.0 set, 44 % of whose rows no episode names"},
+    {"LR077", Severity::kError, "video", "no video has zero bytes",
+     "The writer was stopped before the first byte, or a download or copy only made the name.",
+     "Download or copy it again; else encode the episode again.", "strands-labs/robots#1078"},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "millrace/lerobot/checks.h"
@@ -83,6 +84,19 @@ Result<std::vector<Suppression>> read_suppressions(const Tree& tree, const std::
   return all;
 }
 
+// Such a set has LeRobot's meta/, and its frames in tables of Lance.
+Status refuse_lance(const Info& info, const std::string& url) {
+  std::string format = info.storage_format;
+  std::ranges::transform(format, format.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (format != "lance") return {};
+  return fail(
+      ErrorCode::kUnsupported,
+      "{}: its frames are stored in Lance tables (\"storage_format\": \"{}\" in meta/info.json), which Millrace "
+      "does not read; use the Parquet and MP4 dataset that it was converted from, or read it with LeRobot's own "
+      "class and record it again from there",
+      url, info.storage_format);
+}
+
 Status run_checks(Checking& checking, Validation& result) {
   const Dataset& dataset = checking.dataset;
   RETURN_IF_ERROR(check_tree(dataset.tree, checking.report, checking.pointers));
@@ -111,6 +125,7 @@ Result<Dataset> read_dataset(const Location& root, Report& report, StatsOfEpisod
     return dataset;
   }
   dataset.info = parse_info(*text, report);
+  RETURN_IF_ERROR(refuse_lance(dataset.info, root.url));
   if (dataset.info.version == Version::kUnknown) {
     dataset.info.version = dataset.tree.find("meta/episodes.jsonl") != nullptr ? Version::kV21 : Version::kV30;
   }

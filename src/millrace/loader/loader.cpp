@@ -488,5 +488,8 @@ const LoaderOptions& Loader::options() const {
 int64_t Loader::prefetch_depth() const {
   return impl_.load()->depth;
 }
+int64_t Loader::ready_batches() const {
+  return impl_.load()->published_queue;
+}
 
 }  // namespace millrace::loader

@@ -110,6 +110,8 @@ class Loader {
   const LoaderOptions& options() const;
   // Batches read ahead that the loader aims at now; it grows while next() has to wait.
   int64_t prefetch_depth() const;
+  // Batches that were ready when the last one was taken, beside it.
+  int64_t ready_batches() const;
 
  private:
   struct Impl;

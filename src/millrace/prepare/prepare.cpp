@@ -11,6 +11,7 @@
 #include "millrace/prepare/detail/estimate.h"
 #include "millrace/prepare/detail/prepare_task.h"
 #include "millrace/prepare/detail/task_run.h"
+#include "millrace/prepare/tokenizer_file.h"
 
 namespace millrace::prepare {
 
@@ -100,12 +101,6 @@ Status check_options(const PrepareOptions& options) {
   return {};
 }
 
-Result<std::shared_ptr<const tokenizer::Tokenizer>> load_tokenizer(const std::string& url) {
-  ASSIGN_OR_RETURN(const Location at, with_context(open_url(url), "tokenizer"));
-  ASSIGN_OR_RETURN(const auto file, with_context(at.storage->open_read(at.key), "tokenizer"));
-  return tokenizer::Tokenizer::from_file(*file, url);
-}
-
 // The id of a token for one end of every document. `at_that_end`: the token that the post-processor puts there.
 Result<std::optional<uint32_t>> end_token(const tokenizer::Tokenizer& tokenizer, std::string_view what,
                                           const std::string& token, std::optional<uint32_t> at_that_end) {
@@ -132,8 +127,9 @@ Result<SampleFormat> sample_format(const PrepareOptions& options,
                      : options.ids_format.empty()  ? "token_ids.npy"
                                                    : "token_ids." + options.ids_format;
   if (!shards.chat.empty()) {
-    ASSIGN_OR_RETURN(format.chat, chat::ChatTemplate::named(shards.chat, tokenizer,
-                                                            {.refuse_control_text = shards.refuse_control_text}));
+    const chat::ChatOptions chat_options{.refuse_control_text = shards.refuse_control_text,
+                                         .last_turn_only = shards.last_turn_only};
+    ASSIGN_OR_RETURN(format.chat, chat::ChatTemplate::named(shards.chat, tokenizer, chat_options));
     return format;
   }
   std::optional<uint32_t> first, last;  // of what the post-processor adds
@@ -174,7 +170,7 @@ Result<TaskSetup> set_up(const PrepareOptions& options, const std::stop_token& s
     return fail(ErrorCode::kInvalidArgument, "{}: there is no text to prepare, as {}", options.inputs.front(),
                 all.size() == 1 ? "the file is empty" : fmt::format("all {} files are empty", all.size()));
   }
-  ASSIGN_OR_RETURN(setup.tokenizer, load_tokenizer(options.tokenizer));
+  ASSIGN_OR_RETURN(setup.tokenizer, with_context(load_tokenizer(options.tokenizer), "tokenizer"));
   ASSIGN_OR_RETURN(setup.format, sample_format(options, setup.tokenizer));
   setup.config = shard_config(options.task.count, setup.format, *setup.tokenizer);
   return setup;

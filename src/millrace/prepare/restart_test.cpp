@@ -75,7 +75,8 @@ TEST_F(Restart, OfAFinishedTaskChangesNothing) {
 
 TEST_F(Restart, AfterAKillLeavesNothingTwiceAndNothingHalf) {
   int killed = 0;
-  for (int turn = 0; turn < 20; ++turn) {
+  const int turns = rounds(20);
+  for (int turn = 0; turn < turns; ++turn) {
     if (turn % 2 == 0) {
       std::filesystem::remove_all(at("out"));
     } else {
@@ -105,7 +106,7 @@ TEST_F(Restart, AfterAKillLeavesNothingTwiceAndNothingHalf) {
     }
     expect_as_expected();
   }
-  EXPECT_GE(killed, 20);
+  EXPECT_GE(killed, turns);
 }
 
 TEST_F(Restart, AfterAStopGoesOnBehindTheFinishedShards) {

@@ -32,8 +32,8 @@ nb::tuple encoded(std::vector<uint32_t> ids, std::vector<uint8_t> mask, const Ma
 // A template with its encoder, used by one thread at a time.
 class NativeChat {
  public:
-  NativeChat(std::string_view name, PyTokenizer& tokenizer, bool refuse_control_text)
-      : encoder_(unwrap(ChatTemplate::named(name, tokenizer.shared(), {refuse_control_text}))) {}
+  NativeChat(std::string_view name, PyTokenizer& tokenizer, bool refuse_control_text, bool last_turn_only)
+      : encoder_(unwrap(ChatTemplate::named(name, tokenizer.shared(), {refuse_control_text, last_turn_only}))) {}
 
   nb::tuple encode_line(nb::str line) {
     const std::string_view view = utf8_of(line);
@@ -132,8 +132,8 @@ class ChatShard {
 void register_chat(nb::module_& m) {
   m.def("chat_template_names", &ChatTemplate::names, "Names of the native chat templates.");
   nb::class_<NativeChat>(m, "NativeChat", "A native chat template with a tokenizer. Thread-safe.")
-      .def(nb::init<std::string_view, PyTokenizer&, bool>(), nb::arg("name"), nb::arg("tokenizer"),
-           nb::arg("refuse_control_text") = false,
+      .def(nb::init<std::string_view, PyTokenizer&, bool, bool>(), nb::arg("name"), nb::arg("tokenizer"),
+           nb::arg("refuse_control_text") = false, nb::arg("last_turn_only") = false,
            "Raises ValueError: an unknown name, or a token that the tokenizer has not.")
       .def("encode_line", &NativeChat::encode_line, nb::arg("line"),
            nb::sig("def encode_line(self, line: str) -> tuple[str, tuple[numpy.typing.NDArray[numpy.uint32], "

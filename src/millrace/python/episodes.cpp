@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "millrace/episodes/convert.h"
 #include "millrace/python/arrays.h"
@@ -111,8 +112,18 @@ class PyEpisodes {
     check_rows(*episodes_->pack(), 0, episodes_->pack()->rows());
     return matrix_;
   }
-  nb::ndarray<nb::numpy, int64_t> lengths() const {
-    const auto first = without_gil([&] { return episodes_->first_rows(); });
+  bool is_packed() const { return episodes_->pack() != nullptr; }
+  // `tell(opened, all)` while NPZ files are opened; None: nothing is told.
+  nb::ndarray<nb::numpy, int64_t> read_lengths(const nb::object& tell) const {
+    Progress progress;
+    int64_t told = -1;
+    const auto watch = [&] {
+      const int64_t opened = progress.snapshot().items;
+      if (tell.is_none() || opened == std::exchange(told, opened)) return;
+      tell(opened, size());
+    };
+    const auto first = interruptible<std::vector<uint64_t>>(
+        [&](std::stop_token stop) { return episodes_->first_rows(&progress, stop); }, watch);
     std::vector<int64_t> lengths;
     for (size_t i = 1; i < first.size(); ++i) lengths.push_back(static_cast<int64_t>(first[i] - first[i - 1]));
     return to_array(std::move(lengths));
@@ -265,9 +276,15 @@ void register_classes(nb::module_& m) {
            "Raises: IndexError (the episode does not have these rows), millrace.CorruptionError.")
       .def_prop_ro("path", &PyEpisodes::path)
       .def_prop_ro("names", &PyEpisodes::names, "Of each episode, below the dataset's folder, without the ending.")
-      .def_prop_ro("lengths", &PyEpisodes::lengths, nb::rv_policy::move,
-                   nb::sig("def lengths(self) -> numpy.typing.NDArray[numpy.int64]"),
-                   "int64 [len(self)]: rows of each episode. Opens every NPZ file.")
+      .def_prop_ro(
+          "lengths", [](const PyEpisodes& self) { return self.read_lengths(nb::none()); }, nb::rv_policy::move,
+          nb::sig("def lengths(self) -> numpy.typing.NDArray[numpy.int64]"),
+          "int64 [len(self)]: rows of each episode. Opens every NPZ file.")
+      .def("read_lengths", &PyEpisodes::read_lengths, nb::arg("progress").none(), nb::rv_policy::move,
+           nb::sig("def read_lengths(self, progress: collections.abc.Callable[[int, int], object] | None) -> "
+                   "numpy.typing.NDArray[numpy.int64]"),
+           "`lengths`; `progress(opened, all)` is called while files are opened, and what it raises ends that.")
+      .def_prop_ro("is_packed", &PyEpisodes::is_packed, "Whether one packed file holds all episodes.")
       .def_prop_ro("numbers", &PyEpisodes::numbers, nb::sig(kMatrixType),
                    "Of a packed file: the rows of all episodes one behind the other, [rows, columns], read-only.\n"
                    "Raises: AttributeError (NPZ files).")

@@ -13,9 +13,10 @@
 namespace millrace::python {
 
 // Runs `call(stop_token)` on a new thread while this one looks for Ctrl-C. A signal stops the work cleanly first.
+// `watch` is called here again and again meanwhile, and once at the end; what it throws ends the work, too.
 // REQUIRES: the GIL.
 template <class T>
-T interruptible(const std::function<Result<T>(std::stop_token)>& call) {
+T interruptible(const std::function<Result<T>(std::stop_token)>& call, const std::function<void()>& watch = {}) {
   std::stop_source stop;
   std::optional<Result<T>> result;
   Mutex mutex;
@@ -38,6 +39,7 @@ T interruptible(const std::function<Result<T>(std::stop_token)>& call) {
         if (!done) changed.wait_until(mutex, Clock::now() + kSignalPoll);
         finished = done;
       }
+      if (watch) watch();
       if (finished) break;
       check_signals();
     }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "millrace/lerobot/diff.h"
 #include "millrace/lerobot/edit.h"
 #include "millrace/python/interruptible.h"
 #include "millrace/python/path_arg.h"
@@ -133,6 +134,16 @@ MadeDatasetResult delete_py(const PathArg& source, const PathArg& target, const 
                    }));
 }
 
+LeRobotDiffResult diff_py(const PathArg& a, const PathArg& b, bool frames) {
+  find_pyarrow();
+  const auto diff = interruptible<lerobot::DatasetDiff>([&](std::stop_token stop) -> Result<lerobot::DatasetDiff> {
+    ASSIGN_OR_RETURN(const Location at_a, open_url(a.text));
+    ASSIGN_OR_RETURN(const Location at_b, open_url(b.text));
+    return lerobot::diff_datasets(at_a, at_b, {.frames = frames, .stop = stop});
+  });
+  return nb::borrow<LeRobotDiffResult>(nb::module_::import_("json").attr("loads")(lerobot::diff_json(diff)));
+}
+
 }  // namespace
 
 void register_lerobot(nb::module_& m) {
@@ -177,6 +188,14 @@ void register_lerobot(nb::module_& m) {
         "    source, target, dry_run: as of convert.\n"
         "    episodes: those to leave out: \"3,7-9\" or a sequence of numbers.\n"
         "Returns, raises: as convert.");
+  m.def("lerobot_diff", &diff_py, nb::arg("a"), nb::arg("b"), nb::kw_only(), nb::arg("frames") = false,
+        "Says what differs between two datasets of any versions; the same as `millrace lerobot diff --json`.\n\n"
+        "Args:\n"
+        "    a, b: the datasets' folders, paths or URLs.\n"
+        "    frames: also compare decoded frames of videos; of files with equal bytes none is decoded.\n"
+        "Returns: a dict: a, b (url, version, episodes, frames), differences (their number), info, tasks, episodes,\n"
+        "    features (rows, differ, first_episode, first_row, largest), stats, cameras, not_compared.\n"
+        "Raises: FileNotFoundError, millrace.CorruptionError, NotImplementedError (a library is missing).");
 }
 
 }  // namespace millrace::python

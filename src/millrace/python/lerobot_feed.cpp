@@ -55,10 +55,9 @@ std::vector<int64_t> first_rows_of(const PyFeed& self) {
 
 std::vector<std::string> feed_cameras(const PyFeed& self) {
   std::vector<std::string> names;
-  for (const auto* camera : self.dataset().info.cameras()) {
-    if (std::ranges::any_of(self.feed().arrays(), [&](const FeedArray& a) { return a.name == camera->name; })) {
-      names.push_back(camera->name);
-    }
+  for (const auto& feature : self.dataset().info.features) {
+    const auto has_its_name = [&](const FeedArray& array) { return array.name == feature.name; };
+    if (feature.is_picture() && std::ranges::any_of(self.feed().arrays(), has_its_name)) names.push_back(feature.name);
   }
   return names;
 }
@@ -111,9 +110,10 @@ void register_lerobot_feed(nb::module_& m) {
           "__init__",
           [](PyFeed* self, const PathArg& url, std::optional<std::vector<int64_t>> episodes,
              std::optional<std::vector<std::string>> cameras, Seconds delta_timestamps, Rows delta_rows,
-             double tolerance_s, int64_t skip_first, int64_t skip_last, bool float_pictures, bool channels_last,
-             std::pair<int64_t, int64_t> size, std::string_view fit, std::string cache, std::string_view cache_bytes,
-             int threads, int64_t most_decoders, int64_t row_bytes) {
+             double tolerance_s, int64_t skip_first, int64_t skip_last, bool float_pictures, bool float_table_pictures,
+             bool channels_last, std::pair<int64_t, int64_t> size, std::string_view fit, std::string cache,
+             std::string_view cache_bytes, int threads, int64_t most_decoders, int64_t decoder_bytes,
+             int64_t row_bytes) {
             new (self) PyFeed(url, {.episodes = std::move(episodes),
                                     .cameras = std::move(cameras),
                                     .deltas = std::move(delta_rows),
@@ -122,6 +122,7 @@ void register_lerobot_feed(nb::module_& m) {
                                     .skip_first = skip_first,
                                     .skip_last = skip_last,
                                     .float_pictures = float_pictures,
+                                    .float_table_pictures = float_table_pictures,
                                     .channels_last = channels_last,
                                     .height = size.first,
                                     .width = size.second,
@@ -130,14 +131,16 @@ void register_lerobot_feed(nb::module_& m) {
                                     .cache_bytes = unwrap(with_context(parse_bytes(cache_bytes), "cache_bytes")),
                                     .threads = threads,
                                     .most_decoders = most_decoders,
+                                    .decoder_bytes = decoder_bytes,
                                     .row_bytes = row_bytes});
           },
           nb::arg("url"), nb::kw_only(), nb::arg("episodes") = nb::none(), nb::arg("cameras") = nb::none(),
           nb::arg("delta_timestamps") = Seconds(), nb::arg("delta_rows") = Rows(), nb::arg("tolerance_s") = 1e-4,
           nb::arg("skip_first") = 0, nb::arg("skip_last") = 0, nb::arg("float_pictures") = false,
-          nb::arg("channels_last") = false, nb::arg("size") = std::pair<int64_t, int64_t>(0, 0),
-          nb::arg("fit") = "crop", nb::arg("cache") = "", nb::arg("cache_bytes") = "0", nb::arg("threads") = 0,
-          nb::arg("most_decoders") = 32, nb::arg("row_bytes") = int64_t{1} << 30)
+          nb::arg("float_table_pictures") = false, nb::arg("channels_last") = false,
+          nb::arg("size") = std::pair<int64_t, int64_t>(0, 0), nb::arg("fit") = "crop", nb::arg("cache") = "",
+          nb::arg("cache_bytes") = "0", nb::arg("threads") = 0, nb::arg("most_decoders") = 32,
+          nb::arg("decoder_bytes") = int64_t{1} << 30, nb::arg("row_bytes") = int64_t{1} << 30)
       .def("__len__", [](const PyFeed& self) { return self.feed().rows(); })
       .def("read", &PyFeed::read, nb::arg("rows"),
            nb::sig("def read(self, rows: collections.abc.Sequence[int]) -> dict[str, typing.Any]"),

@@ -366,6 +366,7 @@ nb::dict stats(PyLoader& self) {
     }
   }
   d["prefetch_depth"] = self.loader->prefetch_depth();
+  d["ready_batches"] = self.loader->ready_batches();
   return d;
 }
 

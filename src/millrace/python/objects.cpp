@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 
+#include "millrace/base/units.h"
+#include "millrace/cache/cached_storage.h"
 #include "millrace/python/interruptible.h"
 #include "millrace/python/stoppable_object.h"
 #include "millrace/storage/url.h"
@@ -23,9 +25,17 @@ using ConstBuffer = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::de
 // An open object; `millrace.open` puts a file object around it.
 class PyReader {
  public:
-  explicit PyReader(const std::string& url) : object_(url) {
+  // `cache`: the directory of the node's cache; empty: none.
+  PyReader(const std::string& url, const std::string& cache, const std::string& cache_bytes) : object_(url) {
     const Location& at = object_.location();
-    reader_ = object_.run<std::unique_ptr<RandomReader>>([&] { return at.storage->open_read(at.object_key()); });
+    storage_ = at.storage;
+    if (!cache.empty() && !cache::lies_on_this_node(at)) {
+      const int64_t cap = unwrap(with_context(parse_bytes(cache_bytes), "cache_bytes"));
+      storage_ = cache::make_cached_storage(
+          storage_, unwrap(cache::NodeCache::of_process({.directory = cache, .cap_bytes = cap})),
+          {.stop = object_.stop()});
+    }
+    reader_ = object_.run<std::unique_ptr<RandomReader>>([&] { return storage_->open_read(at.object_key()); });
   }
   int64_t read_into(int64_t offset, const Buffer& out) {
     if (offset < 0) throw nb::value_error("offset: it is negative");
@@ -93,7 +103,7 @@ class PyReader {
     Status first;
     {
       const GilRelease release;
-      object_.location().storage->submit(operations, queue);
+      storage_->submit(operations, queue);
     }
     for (size_t left = operations.size(); left > 0;) {
       {
@@ -115,7 +125,8 @@ class PyReader {
     return first;
   }
 
-  const StoppableObject object_;  // a reader may need its storage
+  const StoppableObject object_;
+  std::shared_ptr<Storage> storage_;  // a reader may need it
   std::unique_ptr<RandomReader> reader_;
 };
 
@@ -159,7 +170,8 @@ class PyWriter {
 
 void register_objects(nb::module_& m) {
   nb::class_<PyReader>(m, "ObjectReader", "An object that is open for reading; use millrace.open.")
-      .def(nb::init<const std::string&>(), nb::arg("url"))
+      .def(nb::init<const std::string&, const std::string&, const std::string&>(), nb::arg("url"),
+           nb::arg("cache") = "", nb::arg("cache_bytes") = "0")
       .def("read_into", &PyReader::read_into,
            nb::sig("def read_into(self, offset: int, out: bytearray | memoryview) -> int"), nb::arg("offset"),
            nb::arg("out"), "Fills `out` from `offset` on; answers how many bytes there were.")

@@ -49,7 +49,7 @@ PrepareResult prepare_py(OneOrManyPaths inputs, PathArg tokenizer, PathArg out,
                          std::optional<std::pair<int64_t, int64_t>> task, std::string_view format,
                          std::optional<std::string> ids, bool text, int64_t block_documents, int64_t shard_bytes,
                          std::string_view documents, std::string text_field, std::string chat, bool refuse_control_text,
-                         bool add_special_tokens, std::string bos, std::string eos, bool strict,
+                         bool last_turn_only, bool add_special_tokens, std::string bos, std::string eos, bool strict,
                          int64_t max_document_bytes, std::string_view on_error, int64_t max_errors, bool dedup,
                          int64_t dedup_memory_bytes, int64_t min_bytes, int64_t max_bytes, int64_t min_tokens,
                          int64_t max_tokens, int threads, bool json_as_text, double max_invalid_utf8, bool replace,
@@ -73,6 +73,7 @@ PrepareResult prepare_py(OneOrManyPaths inputs, PathArg tokenizer, PathArg out,
   options.shards.text_field = std::move(text_field);
   options.shards.chat = std::move(chat);
   options.shards.refuse_control_text = refuse_control_text;
+  options.shards.last_turn_only = last_turn_only;
   options.shards.add_special_tokens = add_special_tokens;
   options.shards.bos = std::move(bos);
   options.shards.eos = std::move(eos);
@@ -169,17 +170,17 @@ void register_prepare(nb::module_& m) {
       nb::arg("task") = nb::none(), nb::arg("format") = "webdataset", nb::arg("ids") = nb::none(),
       nb::arg("text") = true, nb::arg("block_documents") = 0, nb::arg("shard_bytes") = 0, nb::arg("documents") = "line",
       nb::arg("text_field") = "text", nb::arg("chat") = "", nb::arg("refuse_control_text") = false,
-      nb::arg("add_special_tokens") = true, nb::arg("bos") = "", nb::arg("eos") = "", nb::arg("strict") = false,
-      nb::arg("max_document_bytes") = 64 << 20, nb::arg("on_error") = "fail", nb::arg("max_errors") = 1000,
-      nb::arg("dedup") = false, nb::arg("dedup_memory_bytes") = 1 << 30, nb::arg("min_bytes") = 0,
-      nb::arg("max_bytes") = 0, nb::arg("min_tokens") = 0, nb::arg("max_tokens") = 0, nb::arg("threads") = 0,
-      nb::arg("json_as_text") = false, nb::arg("max_invalid") = 0.001, nb::arg("replace") = false,
-      nb::arg("dry_run") = false, nb::arg("strip") = false, nb::arg("keep_empty") = false,
+      nb::arg("last_turn_only") = false, nb::arg("add_special_tokens") = true, nb::arg("bos") = "", nb::arg("eos") = "",
+      nb::arg("strict") = false, nb::arg("max_document_bytes") = 64 << 20, nb::arg("on_error") = "fail",
+      nb::arg("max_errors") = 1000, nb::arg("dedup") = false, nb::arg("dedup_memory_bytes") = 1 << 30,
+      nb::arg("min_bytes") = 0, nb::arg("max_bytes") = 0, nb::arg("min_tokens") = 0, nb::arg("max_tokens") = 0,
+      nb::arg("threads") = 0, nb::arg("json_as_text") = false, nb::arg("max_invalid") = 0.001,
+      nb::arg("replace") = false, nb::arg("dry_run") = false, nb::arg("strip") = false, nb::arg("keep_empty") = false,
       "Tokenises raw text into shards; the same as `millrace prepare`.\n\n"
       "Args:\n"
       "    inputs: paths or URLs; globs and braces are expanded, folders stand for all files below them, '@list.txt'\n"
       "        for the lines of that file, '-' for standard input. Text, jsonl or Parquet, plain, gzip or zstd.\n"
-      "    tokenizer: a tokenizer.json.\n"
+      "    tokenizer: a tokenizer.json, or a tiktoken.model (docs/tokenizer.md).\n"
       "    out: the folder of the shards.\n"
       "    task: (i, n): do part i of n, 0-based. None: the Slurm array task, else everything.\n"
       "    format: 'webdataset' (tar), 'megatron' (bin and idx) or 'tokens' (llm.c's token files).\n"

@@ -36,6 +36,9 @@ class VerifyResult : public nb::dict {
 class StageResult : public nb::dict {
   NB_OBJECT_DEFAULT(StageResult, nb::dict, "StageResult", PyDict_Check)
 };
+class LeRobotDiffResult : public nb::dict {
+  NB_OBJECT_DEFAULT(LeRobotDiffResult, nb::dict, "LeRobotDiffResult", PyDict_Check)
+};
 class MadeDatasetResult : public nb::dict {
   NB_OBJECT_DEFAULT(MadeDatasetResult, nb::dict, "MadeDatasetResult", PyDict_Check)
 };

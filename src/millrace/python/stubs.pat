@@ -3,6 +3,7 @@ _core.__prefix__:
         DownloadResult,
         EpisodesResult,
         FinishResult,
+        LeRobotDiffResult,
         LinkReleaseResult,
         LinkRestoreResult,
         LinkStatusResult,

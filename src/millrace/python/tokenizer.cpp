@@ -17,10 +17,10 @@
 
 #include "millrace/base/executor.h"
 #include "millrace/base/huge_pages.h"
+#include "millrace/prepare/tokenizer_file.h"
 #include "millrace/python/arrays.h"
 #include "millrace/python/interruptible.h"
 #include "millrace/python/path_arg.h"
-#include "millrace/storage/url.h"
 
 namespace millrace::python {
 
@@ -29,12 +29,6 @@ namespace {
 using tokenizer::Encoder;
 using tokenizer::Offset;
 using tokenizer::Tokenizer;
-
-Result<std::shared_ptr<const Tokenizer>> load(const std::string& url) {
-  ASSIGN_OR_RETURN(const Location location, open_url(url));
-  ASSIGN_OR_RETURN(const auto file, location.storage->open_read(location.key));
-  return Tokenizer::from_file(*file, url);
-}
 
 // The path at which a process with another current directory finds the file.
 std::string place_of(const std::string& url) {
@@ -45,13 +39,13 @@ std::string place_of(const std::string& url) {
 }
 
 Result<std::shared_ptr<PyTokenizer>> from_file(const std::string& url) {
-  ASSIGN_OR_RETURN(auto tokenizer, load(url));
+  ASSIGN_OR_RETURN(auto tokenizer, prepare::load_tokenizer(url));
   return std::make_shared<PyTokenizer>(std::move(tokenizer), url, place_of(url));
 }
 
 // A pickle carries the file's place and hash. Another file in that place would give other ids.
 Result<std::shared_ptr<const Tokenizer>> load_pickled(const std::string& place, const std::string& hash) {
-  ASSIGN_OR_RETURN(auto tokenizer, with_context(load(place), "unpickle a tokenizer"));
+  ASSIGN_OR_RETURN(auto tokenizer, with_context(prepare::load_tokenizer(place), "unpickle a tokenizer"));
   if (to_hex(tokenizer->hash()) == hash) return tokenizer;
   return fail(ErrorCode::kCorruption, "unpickle a tokenizer: {} has changed since it was pickled (hash {}, then {})",
               place, to_hex(tokenizer->hash()), hash);
@@ -247,7 +241,8 @@ void register_tokenizer(nb::module_& m) {
       .def_static(
           "from_file", [](const PathArg& url) { return without_gil([&] { return from_file(url.text); }); },
           nb::arg("path"),
-          "Reads a tokenizer.json (a path or URL).\n\nRaises FileNotFoundError, ValueError (not a tokenizer.json) or "
+          "Reads a tokenizer.json, or a tiktoken.model (a path or URL; docs/tokenizer.md).\n\nRaises "
+          "FileNotFoundError, ValueError (not a tokenizer.json) or "
           "NotImplementedError, naming the component that this version does not have.")
       .def(
           "encode", &encode, nb::arg("text"), nb::arg("add_special_tokens") = true,

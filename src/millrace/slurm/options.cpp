@@ -22,29 +22,30 @@ struct KnownOption {
 
 constexpr auto N = Takes::kNothing, V = Takes::kValue, M = Takes::kMaybe;  // short, for the tables
 
-// The options of sbatch 22.05 to 25.05, from its manual page; the second table has those that only srun takes.
-// Container options are pyxis's, which adds them to both.
+// The options of sbatch 22.05 to 26.05, from its manual page and slurm_opt.c; the second table has those that only srun
+// takes. Container options are pyxis's, which adds them to both.
 // clang-format off
 constexpr KnownOption kSbatch[] = {
-    {"account", 'A', V}, {"acctg-freq", 0, V}, {"array", 'a', V}, {"batch", 0, V}, {"bb", 0, V}, {"bbf", 0, V},
-    {"begin", 'b', V}, {"chdir", 'D', V}, {"cluster-constraint", 0, V}, {"clusters", 'M', V}, {"comment", 0, V},
-    {"constraint", 'C', V}, {"container", 0, V}, {"container-id", 0, V}, {"context", 0, V}, {"contiguous", 0, N}, {"core-spec", 'S', V},
+    {"account", 'A', V}, {"acctg-freq", 0, V}, {"array", 'a', V}, {"autocomplete", 0, V}, {"batch", 0, V}, {"bb", 0, V}, {"bbf", 0, V},
+    {"begin", 'b', V}, {"chdir", 'D', V}, {"cluster", 0, V}, {"cluster-constraint", 0, V}, {"clusters", 'M', V}, {"comment", 0, V},
+    {"consolidate-segments", 0, N},
+    {"constraint", 'C', V}, {"container", 0, V}, {"container-id", 0, V}, {"container-type", 0, V}, {"context", 0, V}, {"contiguous", 0, N}, {"core-spec", 'S', V},
     {"cores-per-socket", 0, V}, {"cpu-freq", 0, V}, {"cpus-per-gpu", 0, V}, {"cpus-per-task", 'c', V},
     {"deadline", 0, V}, {"delay-boot", 0, V}, {"dependency", 'd', V}, {"distribution", 'm', V}, {"error", 'e', V},
-    {"exclude", 'x', V}, {"exclusive", 0, M}, {"export", 0, V}, {"export-file", 0, V}, {"extra", 0, V},
+    {"exclude", 'x', V}, {"exclusive", 0, M}, {"export", 0, V}, {"export-file", 0, V}, {"external", 0, N}, {"extra", 0, V},
     {"extra-node-info", 'B', V}, {"get-user-env", 0, M}, {"gid", 0, V}, {"gpu-bind", 0, V}, {"gpu-freq", 0, V},
     {"gpus", 'G', V}, {"gpus-per-node", 0, V}, {"gpus-per-socket", 0, V}, {"gpus-per-task", 0, V}, {"gres", 0, V},
     {"gres-flags", 0, V}, {"help", 'h', N}, {"hint", 0, V}, {"hold", 'H', N}, {"ignore-pbs", 0, N}, {"input", 'i', V},
     {"job-name", 'J', V}, {"kill-on-invalid-dep", 0, V}, {"licenses", 'L', V}, {"mail-type", 0, V},
     {"mail-user", 0, V}, {"mcs-label", 0, V}, {"mem", 0, V}, {"mem-bind", 0, V}, {"mem-per-cpu", 0, V},
-    {"mem-per-gpu", 0, V}, {"mincpus", 0, V}, {"network", 0, V}, {"nice", 0, M}, {"no-kill", 'k', M},
+    {"mem-per-gpu", 0, V}, {"mem-update", 0, V}, {"mincpus", 0, V}, {"network", 0, V}, {"nice", 0, M}, {"no-kill", 'k', M},
     {"no-requeue", 0, N}, {"nodefile", 'F', V}, {"nodelist", 'w', V}, {"nodes", 'N', V}, {"ntasks", 'n', V},
-    {"ntasks-per-core", 0, V}, {"ntasks-per-gpu", 0, V}, {"ntasks-per-node", 0, V}, {"ntasks-per-socket", 0, V},
+    {"ntasks-per-core", 0, V}, {"ntasks-per-gpu", 0, V}, {"ntasks-per-node", 0, V}, {"ntasks-per-socket", 0, V}, {"ntasks-per-tres", 0, V},
     {"oom-kill-step", 0, M}, {"open-mode", 0, V}, {"output", 'o', V}, {"overcommit", 'O', N},
     {"oversubscribe", 's', N}, {"parsable", 0, N}, {"partition", 'p', V}, {"power", 0, V}, {"prefer", 0, V}, {"priority", 0, V},
     {"profile", 0, V}, {"propagate", 0, M}, {"qos", 'q', V}, {"quiet", 'Q', N}, {"reboot", 0, N}, {"requeue", 0, N},
-    {"reservation", 0, V}, {"resv-ports", 0, M}, {"segment", 0, V}, {"signal", 0, V}, {"sockets-per-node", 0, V},
-    {"spread-job", 0, N}, {"stepmgr", 0, N}, {"switches", 0, V}, {"tasks-per-node", 0, V}, {"test-only", 0, N}, {"thread-spec", 0, V},
+    {"reservation", 0, V}, {"resources", 0, V}, {"resv-ports", 0, M}, {"segment", 0, V}, {"signal", 0, V}, {"sockets-per-node", 0, V},
+    {"spread-job", 0, N}, {"spread-segments", 0, N}, {"stepmgr", 0, N}, {"switches", 0, V}, {"tasks-per-node", 0, V}, {"test-only", 0, N}, {"thread-spec", 0, V},
     {"threads-per-core", 0, V}, {"time", 't', V}, {"time-min", 0, V}, {"tmp", 0, V}, {"tres-bind", 0, V},
     {"tres-per-task", 0, V}, {"uid", 0, V}, {"usage", 0, N}, {"use-min-nodes", 0, N}, {"verbose", 'v', N},
     {"version", 'V', N}, {"wait", 'W', N}, {"wait-all-nodes", 0, V}, {"wckey", 0, V}, {"wrap", 0, V},
@@ -54,9 +55,9 @@ constexpr KnownOption kSbatch[] = {
     {"no-container-entrypoint", 0, N}, {"container-entrypoint-log", 0, N}, {"container-writable", 0, N},
     {"container-readonly", 0, N}, {"container-env", 0, V}};
 constexpr KnownOption kSrun[] = {
-    {"accel-bind", 0, V}, {"auto-resume", 0, V}, {"bcast", 0, M}, {"bcast-exclude", 0, V}, {"compress", 0, M},
+    {"accel-bind", 0, V}, {"async", 0, N}, {"auto-resume", 0, V}, {"bcast", 0, M}, {"bcast-exclude", 0, V}, {"compress", 0, M},
     {"cpu-bind", 0, V}, {"cpu_bind", 0, V}, {"debugger-test", 0, N}, {"disable-status", 'X', N}, {"epilog", 0, V}, {"exact", 0, N}, {"external-launcher", 0, M},
-    {"het-group", 0, V}, {"immediate", 'I', M}, {"interactive", 0, N}, {"jobid", 0, V}, {"kill-on-bad-exit", 'K', M}, {"label", 'l', N},
+    {"het-group", 0, V}, {"ignore-signals", 0, V}, {"immediate", 'I', M}, {"interactive", 0, N}, {"jobid", 0, V}, {"kill-on-bad-exit", 'K', M}, {"label", 'l', N},
     {"mpi", 0, V}, {"msg-timeout", 0, V}, {"multi-prog", 0, N}, {"no-allocate", 'Z', N}, {"overlap", 0, N}, {"pack-group", 0, V},
     {"preserve-env", 'E', N}, {"prolog", 0, V}, {"pty", 0, M}, {"quit-on-interrupt", 0, N}, {"relative", 'r', V},
     {"send-libs", 0, M}, {"slurmd-debug", 0, V}, {"task-epilog", 0, V}, {"task-prolog", 0, V}, {"threads", 'T', V},

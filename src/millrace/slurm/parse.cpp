@@ -82,9 +82,10 @@ bool has_word(std::string_view state, std::string_view word) {
 }
 
 bool is_usable(std::string_view state) {
-  static constexpr std::array<std::string_view, 11> kClosed{"DOWN",  "DRAIN",         "DRAINED", "DRAINING",
-                                                            "FAIL",  "FAILING",       "MAINT",   "NOT_RESPONDING",
-                                                            "INVAL", "POWERING_DOWN", "UNKNOWN"};
+  static constexpr std::array<std::string_view, 17> kClosed{
+      "DOWN",    "DRAIN",       "DRAINED",        "DRAINING", "FAIL",         "FAILING",
+      "MAINT",   "MAINTENANCE", "NOT_RESPONDING", "INVAL",    "INVALID_REG",  "POWERING_DOWN",
+      "UNKNOWN", "ERROR",       "FUTURE",         "EXTERNAL", "REBOOT_ISSUED"};
   return state.find('*') == std::string_view::npos &&
          std::none_of(kClosed.begin(), kClosed.end(), [&](std::string_view word) { return has_word(state, word); });
 }
@@ -100,6 +101,8 @@ Node node_of(const Record& record) {
   node.name = value_of(record, "NodeName");
   node.state = value_of(record, "State");
   node.usable = is_usable(node.state);
+  const std::string reason = value_of(record, "Reason");  // "bad disk [root@2026-11-25T04:43:50]"
+  if (!is_nothing(reason)) node.reason = reason.substr(0, reason.rfind(" ["));
   node.powered_down = has_word(node.state, "POWERED_DOWN") || has_word(node.state, "POWER_DOWN") ||
                       node.state.find('~') != std::string::npos;
   node.partitions = words_of(value_of(record, "Partitions"));
@@ -125,7 +128,10 @@ Partition partition_of(const Record& record) {
   partition.is_default = value_of(record, "Default") == "YES";
   partition.state = value_of(record, "State");
   partition.up = partition.state == "UP";
-  partition.whole_nodes = value_of(record, "OverSubscribe").starts_with("EXCLUSIVE");
+  // 26.05 tells it by Exclusive, where TOPO includes whole nodes.
+  const std::string& exclusive = value_of(record, "Exclusive");
+  partition.whole_nodes =
+      value_of(record, "OverSubscribe").starts_with("EXCLUSIVE") || exclusive == "NODE" || exclusive == "TOPO";
   partition.nodes = value_of(record, "Nodes");
   partition.max_time_s = parse_time_limit(value_of(record, "MaxTime"));
   partition.priority_tier = std::max<int64_t>(1, number_of(value_of(record, "PriorityTier")));
@@ -197,9 +203,14 @@ std::vector<GpuKind> Node::gpu_kinds() const {
 Record parse_record(std::string_view line) {
   Record record;
   std::string* value = nullptr;
+  bool submit_line = false;  // of 25.11: what the user typed, whose words may look like keys, before WorkDir
   for (const std::string_view word : split(line, ' ')) {
-    if (const size_t length = key_length(word); length > 0) {
-      value = &record[std::string(word.substr(0, length))];
+    const size_t length = key_length(word);
+    // A word in a comment may look like a key, too: the first one counts.
+    const std::string key(word.substr(0, length));
+    if (length > 0 && !record.contains(key) && (!submit_line || key == "WorkDir")) {
+      submit_line = key == "SubmitLine";
+      value = &record[key];
       *value = trimmed(word.substr(length + 1));
     } else if (value != nullptr && !word.empty()) {
       *value += ' ';

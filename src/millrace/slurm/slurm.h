@@ -36,6 +36,7 @@ struct Node {
   std::string name;
   std::string state;          // "MIXED+CLOUD", as printed
   bool usable = false;        // jobs may start here, now or when others have ended
+  std::string reason;         // why it is down or drained; "" where nobody said
   bool powered_down = false;  // a cloud node that must boot first
   std::vector<std::string> partitions;
   std::vector<std::string> features;

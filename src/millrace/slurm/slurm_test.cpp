@@ -56,6 +56,7 @@ TEST(SlurmNodes, OldAndNewVersions) {
   EXPECT_EQ(n1.tmp_mib, 7000);
   EXPECT_THAT(n1.partitions, ElementsAre("main", "spare"));
   EXPECT_THAT(n1.features, ElementsAre("fast", "nvme"));
+  EXPECT_EQ(n1.reason, "as a=b test");
 
   const auto fresh = parse_nodes(kNewNodes);
   ASSERT_TRUE(fresh);
@@ -63,6 +64,7 @@ TEST(SlurmNodes, OldAndNewVersions) {
   EXPECT_TRUE(fresh->at(0).powered_down);
   EXPECT_EQ(fresh->at(0).gpus(), 8);
   EXPECT_EQ(fresh->at(0).gpus_used(), 0);
+  EXPECT_EQ(fresh->at(0).reason, "");
   EXPECT_FALSE(fresh->at(1).usable);
   EXPECT_EQ(fresh->at(1).gpus(), 8);  // shards are none
   EXPECT_EQ(fresh->at(1).gpu_type(), "h100_1g.12gb");

@@ -57,19 +57,22 @@ TEST_F(TransferTest, MoreMemoryIsMorePartsAtOnce) {
   const auto plan = std::make_shared<FaultPlan>();
   const Location from{make_fault_storage(memory_.storage, plan), "x", "from://x"};
   put(memory_.at("x"), content_of(9 * kBlockBytes, seed_));
-  plan->add({.call = FaultCall::kRead, .count = FaultRule::kForever, .delay = std::chrono::milliseconds(20)});
   for (const int64_t blocks : {2, 4, 8}) {
     const auto engine = *TransferEngine::create({.memory_bytes = blocks * kBlockBytes});
-    std::atomic<bool> done{false};
-    int64_t most = 0;
-    std::thread watcher([&] {
-      while (!done) most = std::max(most, engine->memory_in_use_bytes());
-    });
+    // The first reads wait for the others.
+    std::atomic<int64_t> most = 0;
+    plan->clear();
+    plan->add({.call = FaultCall::kRead, .count = FaultRule::kForever, .before = [&, blocks] {
+                 const auto deadline = Clock::now() + std::chrono::seconds(30);
+                 while (most < blocks * kBlockBytes && Clock::now() < deadline) {
+                   most = std::max(most.load(), engine->memory_in_use_bytes());
+                   std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                 }
+               }});
     const auto report = engine->copy(from, *memory_.storage->stat("x"), local_.at("y"), {.delta = false});
-    done = true;
-    watcher.join();
     EXPECT_TRUE(report) << report.error().to_string();
     EXPECT_EQ(most, blocks * kBlockBytes);
+    EXPECT_LE(engine->memory_in_use_bytes(), blocks * kBlockBytes);
   }
 }
 

@@ -2,6 +2,8 @@
 #include "millrace/checkpoint/detail/commit.h"
 
 #include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -12,6 +14,9 @@
 
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
+#include "millrace/base/sync.h"
+#include "millrace/base/utf8.h"
+#include "millrace/checkpoint/detail/failure.h"
 #include "millrace/checkpoint/detail/keys.h"
 
 namespace millrace::checkpoint {
@@ -19,6 +24,23 @@ namespace millrace::checkpoint {
 namespace {
 
 using std::chrono::milliseconds;
+
+// The name that the system has for this process's user, else its number.
+std::string user_name() {
+  std::vector<char> buffer(16 << 10);
+  passwd entry{};
+  passwd* found = nullptr;
+  getpwuid_r(geteuid(), &entry, buffer.data(), buffer.size(), &found);
+  return found != nullptr ? found->pw_name : fmt::format("{}", geteuid());
+}
+
+StepWriter this_writer() {
+  StepWriter writer{std::string(host_name()), user_name(), MILLRACE_VERSION};
+  for (std::string* text : {&writer.host, &writer.user}) {
+    if (!is_utf8(*text)) text->clear();
+  }
+  return writer;
+}
 
 // Waits between two looks at storage of one rank among `lookers`.
 class Backoff {
@@ -51,14 +73,19 @@ class PartCollector {
   PartCollector(const StepCommit& commit, WrittenRecord own)
       : commit_(commit),
         own_(std::move(own)),
-        directory_(step_location(commit.root, commit.step).child(commit.attempt)),
+        directory_(commit.directory()),
         places_(RankPlaces::of_new(commit.world_size)),
         parts_(static_cast<size_t>(commit.world_size)) {
     for (int64_t rank = 0; rank < commit.world_size; ++rank) missing_.push_back(rank);
   }
 
   bool complete() const { return missing_.empty(); }
-  std::string missing_text() const { return fmt::format("{}", fmt::join(missing_, ", ")); }
+  tl::unexpected<Error> too_late() const {
+    return fail(ErrorCode::kTimeout,
+                "commit step {}: no part record of rank {} (of {}) in time, nor a cause: each has ended, hangs, or is "
+                "still writing",
+                commit_.step, fmt::join(missing_, ", "), commit_.world_size);
+  }
 
   // Reads the part records that have arrived since the last call.
   Status look() {
@@ -85,6 +112,11 @@ class PartCollector {
       }
     }
     missing_ = std::move(still_missing);
+    for (const int64_t rank : missing_) {
+      if (!sizes.contains(places_.failure(rank))) continue;
+      ASSIGN_OR_RETURN(const auto failure, read_failure(directory_, places_, rank));
+      if (failure) return tl::unexpected(Error(*failure).add_context(fmt::format("commit step {}", commit_.step)));
+    }
     return {};
   }
 
@@ -96,6 +128,7 @@ class PartCollector {
     manifest.state = std::move(state);
     manifest.metrics = std::move(metrics);
     manifest.line = std::move(line);
+    manifest.writer = this_writer();
     manifest.in_folders = places_.in_folders;
     std::sort(tensors_.begin(), tensors_.end(),
               [](const ManifestTensor& a, const ManifestTensor& b) { return a.tensor.name < b.tensor.name; });
@@ -234,14 +267,12 @@ Status commit_step(const StepCommit& commit, WrittenRecord own, std::string stat
     RETURN_IF_ERROR(collector.look());
     if (collector.complete()) break;
     ASSIGN_OR_RETURN(const bool waited, backoff.wait());
-    if (!waited)
-      return fail(ErrorCode::kTimeout, "commit step {}: no part record of rank {} (of {}) in time", commit.step,
-                  collector.missing_text(), commit.world_size);
+    if (!waited) return collector.too_late();
   }
   ASSIGN_OR_RETURN(const Manifest manifest, collector.join(std::move(state), std::move(metrics), std::move(line)));
   if (commit.root.storage->capabilities().durable && commit.world_size > 1) {
     // A record is seen as soon as it is renamed; that its rank's sync of the directory has ended is not known here.
-    const Location directory = step_location(commit.root, commit.step).child(commit.attempt);
+    const Location directory = commit.directory();
     std::vector<std::string> records;
     for (int64_t rank = 0; rank < commit.world_size; ++rank)
       records.push_back(directory.child(RankPlaces::of_new(commit.world_size).record(rank)).key);
@@ -256,11 +287,13 @@ Status commit_step(const StepCommit& commit, WrittenRecord own, std::string stat
 
 Status await_commit(const StepCommit& commit) {
   const std::vector<std::string> manifest{step_location(commit.root, commit.step).child(kManifestName).key};
-  Backoff backoff(commit, commit.world_size);
+  Backoff backoff(commit, 2 * commit.world_size);  // each asks twice
   for (;;) {
     ASSIGN_OR_RETURN(const auto holder, find_holder(commit.root, commit.step));
     if (holder && holder->attempt == commit.attempt) break;
     RETURN_IF_ERROR(check_older(holder, commit.step, commit.attempt));
+    ASSIGN_OR_RETURN(const auto failure, read_failure(commit.directory(), RankPlaces::of_new(commit.world_size), 0));
+    if (failure) return tl::unexpected(Error(*failure).add_context(fmt::format("step {}", commit.step)));
     ASSIGN_OR_RETURN(const bool waited, backoff.wait());
     if (!waited) return fail(ErrorCode::kTimeout, "step {}: rank 0 has not committed it in time", commit.step);
   }

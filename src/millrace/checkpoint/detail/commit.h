@@ -26,6 +26,8 @@ struct StepCommit {
   Clock::time_point deadline;
   std::stop_token stop;
   std::function<void()> alive{};  // called between two operations of the storage
+
+  Location directory() const { return step_location(root, step).child(attempt); }
 };
 
 // A part as its rank wrote it.
@@ -48,12 +50,13 @@ struct LookPauses {
 
 // Waits for the part records of all ranks, checks that they make one whole, and creates the manifest, durable. `own` is
 // the part of the calling rank, which is not read back; `line` what the step continues.
-// Errors: timeout naming the missing ranks, corruption (records that do not fit together), cancelled, those of
-// check_step_open.
+// Errors: that of a rank that failed, naming it and the cause, timeout naming the missing ranks, corruption (records
+// that do not fit together), cancelled, those of check_step_open.
 [[nodiscard]] Status commit_step(const StepCommit& commit, WrittenRecord own, std::string state, StepMetrics metrics,
                                  std::optional<Lineage> line);
 
-// Waits until the manifest of this attempt is there, and makes it durable. Errors: timeout, cancelled, already_exists.
+// Waits until the manifest of this attempt is there, and makes it durable. Errors: timeout, cancelled, already_exists;
+// why rank 0 gave the step up, as soon as it has.
 [[nodiscard]] Status await_commit(const StepCommit& commit);
 
 // Gives a tier of one node the manifest that this attempt committed in the tier `from`, durable. Returns whether this

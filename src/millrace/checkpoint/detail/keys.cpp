@@ -48,6 +48,10 @@ std::string RankPlaces::record(int64_t rank) const {
   return fmt::format("{}{}part-{:05}-of-{:05}.json", folder(rank), in_folders ? "/" : "", rank, world_size);
 }
 
+std::string RankPlaces::failure(int64_t rank) const {
+  return fmt::format("{}{}failed-{:05}-of-{:05}.json", folder(rank), in_folders ? "/" : "", rank, world_size);
+}
+
 std::optional<int64_t> restart_of(std::string_view attempt) {
   const size_t dash = attempt.find('-');
   if (!attempt.starts_with('r') || dash == attempt.npos || dash > 10) return std::nullopt;

@@ -36,6 +36,8 @@ struct RankPlaces {
   std::string folder(int64_t rank) const;  // "", or "ranks-00003"
   std::string file(int64_t rank) const;    // "rank-00000-of-00002.safetensors", below its folder
   std::string record(int64_t rank) const;  // "part-00000-of-00002.json", below its folder
+  // "failed-00000-of-00002.json", below its folder: detail/failure.h
+  std::string failure(int64_t rank) const;
 };
 
 // The restart count of "r0003-9f1c2ab4"; nullopt when `attempt` is not of that form.

@@ -88,14 +88,12 @@ std::vector<ImagePlace> RankFile::places(std::span<const TensorToSave> tensors, 
   return places;
 }
 
-void RankFile::snapshot(std::span<const TensorToSave> tensors, std::byte* image, Executor& executor,
-                        const std::function<void()>& beside) const {
+void RankFile::snapshot(std::span<const TensorToSave> tensors, std::byte* image, Executor& executor) const {
   std::memcpy(image, layout_.header_bytes.data(), layout_.header_bytes.size());
   std::byte* data = image + layout_.header.data_offset;
   const int64_t total = layout_.header.data_bytes;
-  parallel_for(executor, 1 + (total + kCopyBytes - 1) / kCopyBytes, [&](int64_t i) {
-    if (i == 0) return beside();
-    const int64_t begin = (i - 1) * kCopyBytes;
+  parallel_for(executor, (total + kCopyBytes - 1) / kCopyBytes, [&](int64_t i) {
+    const int64_t begin = i * kCopyBytes;
     copy_range(tensors, begin, std::min(begin + kCopyBytes, total), data + begin);
   });
 }

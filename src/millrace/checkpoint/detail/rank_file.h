@@ -30,10 +30,9 @@ class RankFile {
 
   int64_t bytes() const { return layout_.header.data_offset + layout_.header.data_bytes; }
 
-  // Copies those of `tensors` that have data into `image`, which holds bytes(), on all threads; one of them runs
-  // `beside` first. REQUIRES: matches(tensors).
-  void snapshot(std::span<const TensorToSave> tensors, std::byte* image, Executor& executor,
-                const std::function<void()>& beside) const;
+  // Copies those of `tensors` that have data into `image`, which holds bytes(), on all threads.
+  // REQUIRES: matches(tensors).
+  void snapshot(std::span<const TensorToSave> tensors, std::byte* image, Executor& executor) const;
 
   // Where the elements of tensors without data go. REQUIRES: as snapshot().
   std::vector<ImagePlace> places(std::span<const TensorToSave> tensors, std::byte* image) const;

@@ -216,6 +216,26 @@ void put_line(JsonWriter& json, const std::optional<Lineage>& line) {
   json.close(']');
 }
 
+void put_writer(JsonWriter& json, const std::optional<StepWriter>& writer) {
+  if (!writer) return;
+  json.key("writer").open('{');
+  json.key("host").text(writer->host);
+  json.key("user").text(writer->user);
+  json.key("version").text(writer->version);
+  json.close('}');
+}
+
+std::optional<StepWriter> take_writer(Fields& from) {
+  if (!from.has("writer")) return std::nullopt;
+  StepWriter writer;
+  for (const auto& [name, text] : from.texts("writer")) {
+    if (name == "host") writer.host = text;
+    if (name == "user") writer.user = text;
+    if (name == "version") writer.version = text;
+  }
+  return writer;
+}
+
 std::optional<Lineage> take_line(Fields& from, int64_t step) {
   if (!from.has("line")) return std::nullopt;
   Lineage line;
@@ -341,6 +361,7 @@ std::string serialize(const Manifest& manifest) {
   json.close(']');
   json.key("version").number(manifest.in_folders ? kVersionInFolders : kVersion);
   json.key("world_size").number(manifest.world_size());
+  put_writer(json, manifest.writer);
   json.close('}');
   return seal(json.take());
 }
@@ -366,6 +387,7 @@ Result<Manifest> parse_manifest(std::string_view text, std::string_view source) 
   manifest.state = fields.text("state");
   manifest.metrics = take_metrics(fields);
   manifest.line = take_line(fields, manifest.step);
+  manifest.writer = take_writer(fields);
   manifest.in_folders = fields.integer("version", kVersion, kVersionInFolders) == kVersionInFolders;
   if (fields.ok()) {
     take_tensors(fields, error, manifest.tensors,

@@ -81,8 +81,9 @@ struct Manifest {
   std::vector<ManifestTensor> tensors;  // by name
   std::string state;
   StepMetrics metrics;
-  std::optional<Lineage> line;  // nullopt: not said
-  bool in_folders = false;      // the ranks' files (RankPlaces): format version 2
+  std::optional<Lineage> line;       // nullopt: not said
+  std::optional<StepWriter> writer;  // nullopt: not said
+  bool in_folders = false;           // the ranks' files (RankPlaces): format version 2
 
   int64_t world_size() const { return static_cast<int64_t>(parts.size()); }
   RankPlaces places() const { return {world_size(), in_folders}; }

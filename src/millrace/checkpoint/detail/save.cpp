@@ -86,6 +86,24 @@ Status Save::take_unreported() {
   return saved ? Status() : failure(std::nullopt);
 }
 
+void Save::give_up(const std::string& why) {
+  {
+    MutexLock lock(mutex_);
+    for (size_t i = 0; i < tiers_.size(); ++i) {
+      Tier& tier = tiers_[i];
+      if (tier.state != TierState::kPending) continue;
+      tier.given_up = true;
+      events_.given_up(i);
+      end(tier, tier.committed ? Status() : Status(fail(ErrorCode::kTimeout, "{}: {}", places_[i].url, why)));
+    }
+  }
+  stop_.request_stop();
+}
+
+void Save::stop_with(std::stop_token outer) {
+  forward_.emplace(std::move(outer), [this] { stop_.request_stop(); });
+}
+
 void Save::wait_a_while(Clock::time_point deadline) {
   if (tier_timeout_.count() == 0) {
     if (deadline == Clock::time_point::max())
@@ -109,7 +127,8 @@ void Save::wait_a_while(Clock::time_point deadline) {
                      std::chrono::round<std::chrono::seconds>(tier_timeout_).count()));
   }
   if (!given_up.empty()) {
-    mutex_.unlock();  // a log sink may be anything
+    if (tiers_.size() == 1) return;  // there is none that goes on; the save's error says it
+    mutex_.unlock();                 // a log sink may be anything
     for (const std::string& url : given_up)
       log(LogLevel::kWarning, "checkpoint: step {}: {} has not answered for {} s: the other tiers go on without it",
           step_, url, std::chrono::round<std::chrono::seconds>(tier_timeout_).count());
@@ -213,10 +232,10 @@ bool Save::is_image_read() const {
   return std::ranges::any_of(tiers_, &Tier::reads_image);
 }
 
-bool Save::wait_image_free(const std::stop_token& stop) {
+bool Save::wait_image_free(const std::stop_token& stop, Clock::time_point deadline) {
   const std::stop_callback wake(stop, [this] { notify(); });
   MutexLock lock(mutex_);
-  while (is_image_read() && !stop.stop_requested()) wait_a_while();
+  while (is_image_read() && !stop.stop_requested() && Clock::now() < deadline) wait_a_while(deadline);
   return !is_image_read();
 }
 

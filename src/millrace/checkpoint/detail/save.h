@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +49,12 @@ class Save final : public PendingSave {
 
   // Waits, then returns why no tier has the step, once, and only if wait() has not returned it.
   [[nodiscard]] Status take_unreported();
+  // Ends the save in all tiers where it has not ended, with `why`, and asks what is under way there to stop.
+  void give_up(const std::string& why);
+  // Set by give_up, and when `outer` of stop_with is.
+  std::stop_token stop_token() const { return stop_.get_token(); }
+  // REQUIRES: nobody knows this object yet.
+  void stop_with(std::stop_token outer);
   // The caller knows that the save fails.
   void set_reported();
   // Returns when `tier` has ended; at once where the step does not go there.
@@ -77,8 +84,8 @@ class Save final : public PendingSave {
   // of one that was given up stays in use.
   void hold_image(size_t tier);
   void release_image(size_t tier);
-  // False: `stop` came first.
-  bool wait_image_free(const std::stop_token& stop = {});
+  // False: `stop` or the deadline came first.
+  bool wait_image_free(const std::stop_token& stop = {}, Clock::time_point deadline = Clock::time_point::max());
 
  private:
   struct Tier {
@@ -104,6 +111,8 @@ class Save final : public PendingSave {
   const std::chrono::milliseconds tier_timeout_;
   const Events events_;
   const uint64_t generation_ = fork_generation();
+  std::stop_source stop_;
+  std::optional<std::stop_callback<std::function<void()>>> forward_;
   std::atomic<bool> done_{false}, claimed_{false};
   mutable Mutex mutex_;
   CondVar changed_;

@@ -252,6 +252,21 @@ class Columns final : public ColumnTable {
     });
   }
 
+  Status scan_group(size_t group, std::span<const std::string> columns, int64_t batch_rows,
+                    const std::function<Status(int64_t, std::span<const ColumnValues>)>& visit) override {
+    return guarded([&]() -> Status {
+      std::vector<int> leaves;
+      for (const std::string& column : columns) RETURN_IF_ERROR(add_leaves(column, leaves));
+      reader_->set_batch_size(batch_rows);
+      int64_t row = 0;
+      for (size_t before = 0; before < group; ++before) row += footer_.groups[before].rows;
+      const int64_t end = row + footer_.groups[group].rows;
+      RETURN_IF_ERROR(scan_groups({static_cast<int>(group)}, leaves, columns, row, visit));
+      if (row == end) return {};
+      return fail(ErrorCode::kCorruption, "{}: row group {} has fewer rows than its footer says", name_, group);
+    });
+  }
+
  private:
   // Arrow's Parquet answers some errors and throws others.
   template <class Function>

@@ -253,7 +253,7 @@ class RandomPattern {
 TEST(PatternAutomaton, RandomPatternsFindWhatOnigurumaFinds) {
   std::mt19937_64 random(test_seed());
   int tables = 0;
-  const int rounds = std::getenv("MILLRACE_TEST_LONG") != nullptr ? 200'000 : tests_are_brief() ? 100 : 2000;
+  const int rounds = std::getenv("MILLRACE_TEST_LONG") != nullptr ? 200'000 : tests_are_brief() ? 100 : 600;
   for (int i = 0; i < rounds; ++i) {
     const std::string source = RandomPattern(random).choice(2);
     if (PatternAutomaton::compile(source) == nullptr) continue;

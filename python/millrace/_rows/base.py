@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from millrace._rows.objects import Objects, once_a_node
+from millrace.sources import SampleSource
+
+T = TypeVar("T")
+_OPENED_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a loader says of the files."""
+
+    cache: str = ""  # the directory of the node's cache; empty: none
+    cache_bytes: str = "0"
+    kept_bytes: int = 256 << 20  # of what was decoded and may be asked for again
+
+
+class Files(SampleSource):
+    """Rows of files. What was opened stays with this process."""
+
+    def __init__(self, files: Sequence[str], columns: Sequence[str] | None = None) -> None:
+        self._start(list(files), None if columns is None else list(columns), Settings())
+
+    def _start(self, files: list[str], columns: list[str] | None, settings: Settings) -> None:
+        self.files, self.columns, self.settings = files, columns, settings
+        self.name = files[0] if len(files) == 1 else f"{files[0]} and others"
+        self._forget()
+
+    def __getstate__(self) -> tuple[list[str], list[str] | None, Settings]:
+        return self.files, self.columns, self.settings
+
+    def __setstate__(self, state: tuple[list[str], list[str] | None, Settings]) -> None:
+        self._start(*state)
+
+    def use(self, settings: Settings) -> None:
+        """REQUIRES: nothing was read yet."""
+        self.settings = settings
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._shards: list[tuple[str, int]] | None = None
+        self._content = ""
+        self.objects = Objects(self.settings.cache, self.settings.cache_bytes)
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forgets what was opened."""
+
+    @abstractmethod
+    def _open(self) -> tuple[list[tuple[str, int]], list[str]]:
+        """The shards, and what tells the content of the files from another one."""
+
+    def shards(self) -> list[tuple[str, int]]:
+        if self._process != os.getpid():
+            self._forget()
+        with self._lock:
+            if self._shards is None:
+                shards, content = self._open()
+                names = [(name.rpartition("/")[2], samples) for name, samples in shards]
+                text = json.dumps([type(self).__qualname__, names, content])
+                self._content = hashlib.sha256(text.encode()).hexdigest()[:32]
+                self._shards = shards
+            return self._shards
+
+    def identity(self) -> str:
+        self.shards()
+        return self._content
+
+    def _each(self, look: Callable[[str], T]) -> list[T]:
+        """What `look` gives for each file, several at a time."""
+        if len(self.files) == 1:
+            return [look(self.files[0])]
+        with ThreadPoolExecutor(min(_OPENED_AT_ONCE, len(self.files))) as pool:
+            return list(pool.map(look, self.files))
+
+    def _kept(self, kind: str, build: Callable[[], bytes]) -> bytes:
+        """What `build` learns of the files, by one process of the node."""
+        versions = self._each(self.objects.version)
+        # Files without a version, and those that only this process knows, say nothing to others.
+        if any(version.endswith(" ") for version in versions) or any(name.startswith("mem:") for name in self.files):
+            return build()
+        names = [name if "://" in name else os.path.abspath(name) for name in self.files]
+        return once_a_node(json.dumps([kind, names, versions]), build)
+
+    def _check_columns(self, name: str, there: Iterable[str]) -> None:
+        missing = set(self.columns or ()) - set(there)
+        if missing:
+            raise ValueError(
+                f"{name}: there is no column {sorted(missing)[0]!r}; there are {', '.join(map(str, there))}"
+            )

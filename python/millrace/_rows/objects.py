@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that rows come from: each opened once, in one version, through the cache of the node where there is one;
+and what was learned of them, kept for all processes of the node."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from millrace import _core
+from millrace.io import ObjectFile
+
+T = TypeVar("T")
+_MOST_OPEN = 64
+_LONGEST_WAIT = 600.0  # seconds for which a process waits for another one's work
+
+
+class Recent(OrderedDict[Any, tuple[T, int]]):
+    """The values that were used last, up to a number of bytes, and one at least. Thread-safe."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__()
+        self._most = most_bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def recall(self, key: Any) -> T | None:
+        with self._lock:
+            if key not in self:
+                return None
+            self.move_to_end(key)
+            return self[key][0]
+
+    def keep(self, key: Any, value: T, size: int) -> None:
+        with self._lock:
+            if key in self:
+                return
+            self[key] = (value, size)
+            self._bytes += size
+            while self._bytes > self._most and len(self) > 1:
+                self._bytes -= self.popitem(last=False)[1][1]
+
+
+class Objects:
+    """Open objects by name. An object that has another version when it is opened again raises CorruptionError.
+    Thread-safe; belongs to one process."""
+
+    def __init__(self, cache: str = "", cache_bytes: str = "0") -> None:
+        self._cache = (cache, cache_bytes)
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, _core.ObjectReader] = OrderedDict()
+        self._versions: dict[str, str] = {}
+
+    def reader(self, name: str) -> _core.ObjectReader:
+        with self._lock:
+            if name in self._open:
+                self._open.move_to_end(name)
+                return self._open[name]
+        opened = _core.ObjectReader(name, *self._cache)
+        version = f"{opened.size} {opened.version}"
+        with self._lock:
+            if self._versions.setdefault(name, version) != version:
+                raise _core.CorruptionError(f"{name}: it was replaced while it was being read")
+            self._open[name] = opened
+            while len(self._open) > _MOST_OPEN:
+                self._open.popitem(last=False)
+        return opened
+
+    def version(self, name: str) -> str:
+        """Size and version. One that ends in a blank says nothing of the content."""
+        self.reader(name)
+        with self._lock:
+            return self._versions[name]
+
+    def read(self, name: str, begin: int, end: int) -> bytes:
+        """Bytes [begin, end). Raises CorruptionError where the object ends before."""
+        data = self.reader(name).read(begin, end - begin)
+        if len(data) != end - begin:
+            raise _core.CorruptionError(f"{name}: it ends at byte {begin + len(data)}, where {end} are needed")
+        return data
+
+    def file(self, name: str) -> ObjectFile:
+        """A file object with a position of its own."""
+        return ObjectFile(name, reader=self.reader(name))
+
+
+def fingerprint(reader: _core.ObjectReader) -> str:
+    """Of the size, both ends and fourteen places between: what tells files apart that cannot be read whole."""
+    size = reader.size
+    pieces = [(0, min(size, 64 << 10)), (max(0, size - (64 << 10)), min(size, 64 << 10))]
+    pieces += [(size * part // 15, min(4096, size - size * part // 15)) for part in range(1, 15)]
+    digest = hashlib.sha256(str(size).encode())
+    for piece in reader.read_ranges([at for at, _ in pieces], [count for _, count in pieces]):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _folder() -> str | None:
+    """Where the loader keeps indexes of tars (src/millrace/loader/detail/index_folder.h), by the same rules."""
+    named = os.environ.get("MILLRACE_INDEX_FOLDER")
+    if named == "":
+        return None
+    folder = named or os.path.join(tempfile.gettempdir(), f"millrace-indexes-{os.getuid()}")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        facts = os.lstat(folder)
+    except OSError:
+        return None
+    is_ours = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
+    return folder if is_ours and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
+
+
+def _stored(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError:
+        return None
+    # What is damaged is made again.
+    return data[32:] if hashlib.sha256(data[32:]).digest() == data[:32] else None
+
+
+def once_a_node(key: str, build: Callable[[], bytes]) -> bytes:
+    """What `build` gives. Of the processes of this user on this node that ask by the same key, one calls it, and the
+    others wait and read what it found. The key names the versions of what it depends on."""
+    folder = _folder()
+    if folder is None:
+        return build()
+    path = os.path.join(folder, hashlib.sha256(key.encode()).hexdigest()[:32] + ".rows")
+    found = _stored(path)
+    if found is not None:
+        return found
+    try:
+        lock = open(path + ".lock", "ab")  # noqa: SIM115
+    except OSError:
+        return build()
+    with lock:
+        until = time.monotonic() + _LONGEST_WAIT
+        while time.monotonic() < until:
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                time.sleep(0.02)
+        found = _stored(path)  # another process was first
+        if found is not None:
+            return found
+        data = build()
+        try:
+            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+                file.write(hashlib.sha256(data).digest() + data)
+            os.replace(file.name, path)
+            os.unlink(path + ".lock")
+        except OSError:
+            pass  # without room the next process makes it again
+        return data

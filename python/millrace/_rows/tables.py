@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of Parquet and Arrow."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from millrace import _core
+from millrace._rows.base import Files
+from millrace._rows.objects import Recent, fingerprint
+from millrace.sources import KEY
+
+_logger = logging.getLogger("millrace")
+PARQUET_WINDOW = 32 << 20  # bytes of a row group that are shuffled together
+_TAIL = 64 << 10  # of a Parquet file, which holds most footers
+
+
+def arrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError("tables in Parquet and Arrow need the package pyarrow: pip install pyarrow") from error
+    return pyarrow
+
+
+def _column_values(column: Any) -> list[Any]:
+    """The values of a column of a table. Numbers and lists of numbers are arrays, which share its memory."""
+    pyarrow = arrow()
+    types = pyarrow.types
+    if isinstance(column, pyarrow.ChunkedArray):
+        return [value for chunk in column.chunks for value in _column_values(chunk)]
+    kind = column.type
+    if isinstance(column, pyarrow.ExtensionArray):
+        return _column_values(column.storage)
+    if types.is_dictionary(kind):
+        return _column_values(column.dictionary_decode())
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    if (is_number or types.is_timestamp(kind) or types.is_date(kind)) and column.null_count == 0:
+        return list(column.to_numpy(zero_copy_only=False))
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    is_numbers = is_list and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))
+    if is_numbers and column.null_count == 0 and column.flatten().null_count == 0:
+        values = column.flatten().to_numpy(zero_copy_only=False)
+        if types.is_fixed_size_list(kind):
+            return list(values.reshape(len(column), kind.list_size))
+        offsets = column.offsets.to_numpy()
+        return [values[a - offsets[0] : b - offsets[0]] for a, b in itertools.pairwise(offsets)]
+    # What the package datasets makes of pictures and sounds.
+    if types.is_struct(kind) and {field.name for field in kind} == {"bytes", "path"}:
+        return list(column.field("bytes").to_pylist())
+    return list(column.to_pylist())
+
+
+def table_rows(table: Any, name: str, begin: int) -> list[Mapping[str, Any]]:
+    """Rows of a table of Arrow, whose first one is number `begin` of `name`."""
+    columns = {column: _column_values(table.column(column)) for column in table.column_names}
+    return [
+        {KEY: f"{name}:{begin + row}", **{column: values[row] for column, values in columns.items()}}
+        for row in range(table.num_rows)
+    ]
+
+
+def _parquet() -> Any:
+    arrow()
+    from pyarrow import parquet
+
+    return parquet
+
+
+class Parquet(Files):
+    """Rows of Parquet. A row group is read whole and is what the shuffle reads together, so it is decoded once an epoch;
+    a shard of the order is one row group."""
+
+    def _reset(self) -> None:
+        self._groups: list[tuple[str, int]] = []
+        self._tables: Recent[Any] = Recent(self.settings.kept_bytes)
+        self._footers: Recent[Any] = Recent(self.settings.kept_bytes // 4)
+        self._bytes = 0
+        self._told = False
+
+    def _open(self) -> tuple[list[tuple[str, int]], list[str]]:
+        facts = json.loads(self._kept("footers", lambda: json.dumps(self._each(self._facts_of)).encode()))
+        self._groups, self._bytes, shards = [], 0, []
+        for name, (columns, groups, _) in zip(self.files, facts, strict=True):
+            self._check_columns(name, columns)
+            for group, (rows, size) in enumerate(groups):
+                if rows == 0:
+                    continue
+                self._groups.append((name, group))
+                self._bytes += size
+                shards.append((f"{name}#{group}", rows))
+        return shards, [content for _, _, content in facts]
+
+    def _facts_of(self, name: str) -> tuple[list[str], list[tuple[int, int]], str]:
+        """The columns, rows and bytes of each group, and what tells the content: the footer says where all else lies,
+        and in most files the least and the largest value of each column of a group."""
+        footer, tail = self._footer(name)
+        groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+        digest = hashlib.sha256(f"{self.objects.reader(name).size} ".encode() + tail).hexdigest()
+        columns = footer.schema.to_arrow_schema().names
+        return columns, [(group.num_rows, group.total_byte_size) for group in groups], digest
+
+    def _footer(self, name: str) -> tuple[Any, bytes]:
+        """The metadata of a file and their bytes. The end of a file is a file to pyarrow, as far as metadata go."""
+        size = self.objects.reader(name).size
+        tail = self.objects.read(name, max(0, size - _TAIL), size)
+        length = struct.unpack("<I", tail[-8:-4])[0] + 8 if len(tail) >= 8 else 0
+        if tail[-4:] != b"PAR1" or length > size:
+            raise _core.CorruptionError(
+                f"{name}: it does not end as Parquet does: it is cut, encrypted or another file"
+            )
+        tail = tail[-length:] if length <= len(tail) else self.objects.read(name, size - length, size)
+        try:
+            return _parquet().read_metadata(arrow().BufferReader(tail)), tail
+        except (arrow().ArrowInvalid, OSError) as error:
+            raise _core.CorruptionError(f"{name}: {error}") from error
+
+    @property
+    def window_rows(self) -> int:  # type: ignore[override]
+        # The largest group: a window is a group, as far as it fits into memory well.
+        largest = max((samples for _, samples in self.shards()), default=0)
+        rows = sum(samples for _, samples in self.shards())
+        most = max(256, PARQUET_WINDOW * rows // max(self._bytes, 1))
+        if largest > 2 * most and not self._told:
+            self._told = True
+            _logger.warning(
+                "%s: row groups of up to %d rows are decoded once for every %d of their rows; write groups of some "
+                "ten thousand rows (row_group_size=) to read each once",
+                self.name, largest, most,
+            )  # fmt: skip
+        return min(largest, most)
+
+    def total_bytes(self) -> int:
+        self.shards()
+        return self._bytes
+
+    def read(self, shard: int, begin: int, end: int) -> list[Mapping[str, Any] | Exception]:
+        shard_name = self.shards()[shard][0]
+        table = self._tables.recall(shard)
+        if table is None:
+            table = self._read_group(shard, shard_name)
+            self._tables.keep(shard, table, table.nbytes)
+        return list(table_rows(table.slice(begin, end - begin), shard_name, begin))
+
+    def _read_group(self, shard: int, shard_name: str) -> Any:
+        name, group = self._groups[shard]
+        footer = self._footers.recall(name)
+        if footer is None:
+            footer, tail = self._footer(name)
+            self._footers.keep(name, footer, 4 * len(tail))
+        with self.objects.file(name) as stream:
+            try:
+                return _parquet().ParquetFile(stream, metadata=footer).read_row_group(group, columns=self.columns)
+            except (arrow().ArrowInvalid, OSError) as error:
+                if isinstance(error, OSError) and (error.errno is not None or isinstance(error, _core.CorruptionError)):
+                    raise
+                raise _core.CorruptionError(f"{shard_name}: {error}") from error
+
+
+def _field(data: bytes, table: int, number: int) -> int:
+    """Where a field of a flatbuffer's table lies; 0: it has none."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    at = 4 + 2 * number
+    offset = struct.unpack_from("<H", data, vtable + at)[0] if at < struct.unpack_from("<H", data, vtable)[0] else 0
+    return table + offset if offset else 0
+
+
+_SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
+
+
+class _Message:
+    """One message of Arrow's IPC format (format/Message.fbs): what it is and where."""
+
+    def __init__(self, data: bytes, begin: int) -> None:
+        root = struct.unpack_from("<I", data)[0]
+        kind, header, body = _field(data, root, 1), _field(data, root, 2), _field(data, root, 3)
+        self.kind = data[kind] if kind else 0
+        self.begin = begin
+        self.body_bytes = struct.unpack_from("<q", data, body)[0] if body else 0
+        self.rows = 0
+        if self.kind == _BATCH:
+            batch = header + struct.unpack_from("<I", data, header)[0]
+            rows = _field(data, batch, 0)
+            self.rows = struct.unpack_from("<q", data, rows)[0] if rows else 0
+
+
+def _messages(reader: _core.ObjectReader, name: str) -> Iterator[tuple[_Message, int]]:
+    """The messages of a file or a stream, each with its end."""
+    at = 8 if reader.read(0, 6) == b"ARROW1" else 0
+    while at + 4 <= reader.size:
+        head = reader.read(at, 4096)
+        before, length = 4, struct.unpack_from("<I", head)[0]
+        if length == 0xFFFFFFFF:  # not as it was written before version 0.15
+            if len(head) < 8:
+                break
+            before, length = 8, struct.unpack_from("<I", head, 4)[0]
+        if length == 0:
+            return
+        if at + before + length > reader.size:
+            break
+        whole = head if before + length <= len(head) else reader.read(at, before + length)
+        try:
+            message = _Message(whole[before : before + length], at)
+        except (struct.error, IndexError) as error:
+            raise _core.CorruptionError(f"{name}: no message of Arrow at byte {at}") from error
+        end = at + before + length + message.body_bytes
+        if message.body_bytes < 0 or message.rows < 0 or end > reader.size:
+            break
+        yield message, end
+        at = end
+    if at != reader.size:
+        raise _core.CorruptionError(f"{name}: cut off in the message of Arrow that begins at byte {at}")
+
+
+class Arrow(Files):
+    """Rows of Arrow's files and streams, which is what the package datasets keeps. A file of this machine is mapped into
+    memory; of another one, a batch is read at once."""
+
+    def _reset(self) -> None:
+        self._tables: list[Any] = []
+        self._batches: Recent[Any] = Recent(self.settings.kept_bytes)
+        self._schemas: dict[int, Any] = {}
+
+    def _open(self) -> tuple[list[tuple[str, int]], list[str]]:
+        facts = json.loads(self._kept("batches", lambda: json.dumps(self._each(self._facts_of)).encode()))
+        # Of each file, where its batches begin and end and how many rows they have; of mapped ones, nothing.
+        self._places = [places for places, _ in facts]
+        self._tables = [None if "://" in name else self._map(name) for name in self.files]
+        shards = []
+        for name, table, places in zip(self.files, self._tables, self._places, strict=True):
+            shards.append((name, table.num_rows if table is not None else sum(rows for _, _, rows in places)))
+        return shards, [content for _, content in facts]
+
+    def _facts_of(self, name: str) -> tuple[list[tuple[int, int, int]], str]:
+        reader = self.objects.reader(name)
+        places: list[tuple[int, int, int]] = []
+        if "://" in name:
+            found = list(_messages(reader, name))
+            if not found or found[0][0].kind != _SCHEMA:
+                raise _core.CorruptionError(f"{name}: it does not begin with a schema: no file of Arrow, or a cut one")
+            if any(message.kind == _DICTIONARY for message, _ in found):
+                raise ValueError(
+                    f"{name}: columns with dictionaries are read from files of this machine only: copy it there first"
+                )
+            places = [(found[0][0].begin, found[0][1], 0)]
+            places += [(message.begin, end, message.rows) for message, end in found if message.kind == _BATCH]
+        return places, fingerprint(reader)
+
+    def _map(self, name: str) -> Any:
+        pyarrow = arrow()
+        source = pyarrow.memory_map(name)
+        try:
+            try:
+                table = pyarrow.ipc.open_file(source).read_all()
+            except pyarrow.ArrowInvalid:
+                source.seek(0)
+                table = pyarrow.ipc.open_stream(source).read_all()
+        except pyarrow.ArrowInvalid as error:
+            raise _core.CorruptionError(f"{name}: {error}") from error
+        self._check_columns(name, table.column_names)
+        return table if self.columns is None else table.select(self.columns)
+
+    def total_bytes(self) -> int:
+        self.shards()
+        tables = sum(table.nbytes for table in self._tables if table is not None)
+        return tables + sum(end - begin for places in self._places for begin, end, _ in places)
+
+    def _schema(self, shard: int) -> Any:
+        with self._lock:
+            if shard not in self._schemas:
+                begin, end, _ = self._places[shard][0]
+                data = self.objects.read(self.files[shard], begin, end)
+                schema = arrow().ipc.read_schema(arrow().py_buffer(data))
+                self._check_columns(self.files[shard], schema.names)
+                self._schemas[shard] = schema
+            return self._schemas[shard]
+
+    def _batch(self, shard: int, number: int) -> Any:
+        batch = self._batches.recall((shard, number))
+        if batch is None:
+            pyarrow, name = arrow(), self.files[shard]
+            begin, end, _ = self._places[shard][number]
+            data = self.objects.read(name, begin, end)
+            try:
+                batch = pyarrow.ipc.read_record_batch(pyarrow.py_buffer(data), self._schema(shard))
+            except (pyarrow.ArrowInvalid, OSError) as error:
+                raise _core.CorruptionError(f"{name}: the batch at byte {begin}: {error}") from error
+            self._batches.keep((shard, number), batch, batch.nbytes)
+        return batch if self.columns is None else batch.select(self.columns)
+
+    def read(self, shard: int, begin: int, end: int) -> list[Mapping[str, Any] | Exception]:
+        name = self.shards()[shard][0]
+        table = self._tables[shard]
+        if table is not None:
+            return list(table_rows(table.slice(begin, end - begin), name, begin))
+        rows: list[Mapping[str, Any] | Exception] = []
+        first = 0
+        for number, (_, _, count) in enumerate(self._places[shard]):
+            if count and first < end and first + count > begin:
+                low, high = max(begin - first, 0), min(end - first, count)
+                rows += table_rows(self._batch(shard, number).slice(low, high - low), name, first + low)
+            first += count
+        return rows

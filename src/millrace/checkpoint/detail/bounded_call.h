@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A call of storage that may never return, on a thread that is left behind then. For the thread that made it.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "millrace/base/status.h"
+#include "millrace/base/sync.h"
+
+namespace millrace::checkpoint {
+
+class BoundedCall {
+ public:
+  // `call` owns all that it uses. `late` is called when one that was left behind returns after all.
+  BoundedCall(std::function<Status()> call, std::function<void()> late)
+      : thread_("mr-ckpt-look", [shared = shared_, call = std::move(call), late = std::move(late)] {
+          Status answer = call();
+          MutexLock lock(shared->mutex);
+          shared->answer = std::move(answer);
+          if (shared->is_left) late();
+          shared->changed.notify_all();
+        }) {}
+
+  // What the call returned; nullopt: it had not returned after `timeout`, and is left behind. Called once. `left` is
+  // called before any `late`.
+  [[nodiscard]] std::optional<Status> wait(std::chrono::milliseconds timeout, const std::function<void()>& left) {
+    MutexLock lock(shared_->mutex);
+    const auto deadline = Clock::now() + timeout;
+    while (!shared_->answer && Clock::now() < deadline)
+      static_cast<void>(shared_->changed.wait_until(shared_->mutex, deadline));
+    if (shared_->answer) return shared_->answer;
+    shared_->is_left = true;
+    left();
+    thread_.detach();
+    return std::nullopt;
+  }
+
+ private:
+  struct Shared {
+    Mutex mutex;
+    CondVar changed;
+    std::optional<Status> answer GUARDED_BY(mutex);
+    bool is_left GUARDED_BY(mutex) = false;
+  };
+  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  Thread thread_;
+};
+
+}  // namespace millrace::checkpoint

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+
+#include "millrace/base/metrics.h"
+#include "millrace/base/published.h"
+#include "millrace/base/sync.h"
+
+namespace millrace::checkpoint {
+
+// Counts the time that training stands in save(), for the checkpointer and for those who watch the process.
+class StallTimer {
+ public:
+  explicit StallTimer(Metrics& metrics) : metrics_(metrics) {}
+  ~StallTimer() {
+    const Clock::duration stood = Clock::now() - begun_;
+    metrics_.add_seconds(Metric::kStallSeconds, stood);
+    publish_add(Published::kStallNs, std::chrono::nanoseconds(stood).count());
+  }
+  StallTimer(const StallTimer&) = delete;
+  StallTimer& operator=(const StallTimer&) = delete;
+
+ private:
+  Metrics& metrics_;
+  const Clock::time_point begun_ = Clock::now();
+};
+
+}  // namespace millrace::checkpoint

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "millrace/jobs/left.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "millrace/jobs/record.h"
+
+namespace millrace::jobs {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr int64_t kEndVersion = 1;
+
+std::optional<int64_t> left_number(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? std::optional(found->get<int64_t>()) : std::nullopt;
+}
+
+std::string left_text(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// Slurm uses numbers again: what is older than the run is another job's. Clocks of two machines may differ.
+bool is_of(const LedgerRun& run, std::optional<int64_t> time) {
+  constexpr int64_t kClocks = 60;
+  return time && *time + kClocks >= run.record.submitted;
+}
+
+std::optional<LeftEnd> of_script(const LedgerRun& run) {
+  const fs::path folder = fs::path(run.record.output).parent_path();
+  if (folder.empty() || folder.string().find('%') != std::string::npos) return {};
+  const std::string path = (folder / left_end_name(run.record.job_id)).string();
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  auto end = parse_left_end(std::string(std::istreambuf_iterator<char>(file), {}));
+  if (!end || !is_of(run, end->ended)) return {};
+  end->file = path;
+  return *std::move(end);
+}
+
+std::optional<LeftEnd> of_training(const TrainingEnd& training) {
+  if (training.status != "completed" && training.status != "failed") return {};
+  const bool fine = training.status == "completed";
+  LeftEnd end{.file = training.file,
+              .state = fine ? "COMPLETED" : "FAILED",
+              .reason = training.error,
+              .exit = {},
+              .last_step = {},
+              .nodes = {},
+              .started = static_cast<int64_t>(training.begun),
+              .ended = static_cast<int64_t>(training.last)};
+  if (training.last_step >= 0) end.last_step = training.last_step;
+  return end;
+}
+
+}  // namespace
+
+std::string left_end_name(std::string_view job_id) {
+  return fmt::format("ended-{}.json", job_id);
+}
+
+Result<LeftEnd> parse_left_end(std::string_view text) {
+  const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || left_text(object, "format") != "millrace-job-end" || !left_number(object, "exit")) {
+    return fail(ErrorCode::kCorruption, "this is no end of a job");
+  }
+  if (left_number(object, "version").value_or(0) != kEndVersion) {
+    return fail(ErrorCode::kUnsupported, "an end of a job of another version; a newer Millrace reads it");
+  }
+  LeftEnd end{.file = {},
+              .state = "FAILED",
+              .reason = {},
+              .exit = left_number(object, "exit"),
+              .last_step = left_number(object, "step"),
+              .nodes = left_text(object, "nodes"),
+              .started = left_number(object, "started"),
+              .ended = left_number(object, "ended")};
+  const auto stopped = object.find("stopped");
+  if (*end.exit == 0) {
+    end.state = "COMPLETED";
+  } else if (stopped != object.end() && stopped->is_boolean() && stopped->get<bool>()) {
+    end.state = "CANCELLED";
+    end.reason = "StoppedBySlurm";
+  }
+  return end;
+}
+
+std::map<std::string, LeftEnd> find_left_ends(const Ledger& ledger, std::span<const LedgerRun* const> runs) {
+  std::map<std::string, LeftEnd> found;
+  std::map<std::string_view, const LedgerRun*> left;
+  for (const LedgerRun* run : runs) {
+    if (auto end = of_script(*run)) {
+      found[run->record.run] = *std::move(end);
+    } else {
+      left[run->record.job_id] = run;
+    }
+  }
+  if (left.empty()) return found;
+  std::map<std::string, double> begun;
+  for (const std::string& folder : remembered_trainings(ledger)) {
+    const auto training = read_training_end(folder);
+    if (!training) continue;
+    const auto run = left.find(training->job_id);
+    if (run == left.end() || !is_of(*run->second, static_cast<int64_t>(training->begun))) continue;
+    const std::string& name = run->second->record.run;
+    if (begun.contains(name) && begun[name] > training->begun) continue;
+    begun[name] = training->begun;
+    if (auto end = of_training(*training)) {
+      found[name] = *std::move(end);
+    } else {
+      found.erase(name);  // the job's last training is not known to have ended
+    }
+  }
+  return found;
+}
+
+}  // namespace millrace::jobs
