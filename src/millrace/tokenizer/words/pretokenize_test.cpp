@@ -13,7 +13,7 @@ namespace millrace::tokenizer {
 namespace {
 
 std::vector<std::string> words_of(const char* pattern, const std::string& text, size_t batch = 3) {
-  const auto pretokenizer = Pretokenizer::find_scanner(pattern);
+  const auto pretokenizer = PreTokenizer::find_scanner(pattern);
   EXPECT_TRUE(pretokenizer);
   std::vector<std::string> words;
   std::vector<size_t> ends(batch);
@@ -55,10 +55,10 @@ TEST(Pretokenize, Golden) {
   }
   EXPECT_EQ(words_of(kQwen2Pattern, "a12 345"), (std::vector<std::string>{"a", "1", "2", " ", "3", "4", "5"}));
   EXPECT_EQ(words_of("", "a 12\n"), std::vector<std::string>{"a 12\n"});
-  EXPECT_FALSE(Pretokenizer::find_scanner(R"(\w+)"));
+  EXPECT_FALSE(PreTokenizer::find_scanner(R"(\w+)"));
 }
 
-const Pretokenizer* running = nullptr;  // of the test that runs
+const PreTokenizer* running = nullptr;  // of the test that runs
 
 // One word by `running`, as blocks ask for it.
 const uint8_t* end_by_scanner(const uint8_t* p, const uint8_t* end, const void*) {
@@ -98,7 +98,7 @@ TEST(Pretokenize, BlocksFindTheWordsOfTheScanner) {
       {Grammar::kQwen2, kQwen2Pattern, code_point_classes()}, {Grammar::kQwen2, kQwen35Pattern, classes_with_marks()},
       {Grammar::kO200k, kO200kPattern, classes_with_case()},  {Grammar::kTekken, kTekkenPattern, classes_with_case()}};
   for (const auto& [grammar, pattern, classes] : grammars) {
-    const auto words = Pretokenizer::find(pattern);
+    const auto words = PreTokenizer::find(pattern);
     running = &*words;
     ASSERT_NE(find_block_scan(grammar), nullptr) << pattern;
     for (int round = 0; round < 20000; ++round) {
