@@ -257,7 +257,7 @@ def test_why_of_each_exit_status(jobs: Millrace, cluster: Slurm, tmp_path: Path)
     ended = []
     for number, (body, status, meaning) in enumerate(STATUSES):
         path = tmp_path / f"{number}.sbatch"
-        path.write_text(f"#!/bin/bash\n#SBATCH --time=5 --mem=500M --output=/dev/null\n{body}\n")
+        path.write_text(f"#!/bin/bash\n#SBATCH --time=5 --mem=500M --output=/dev/null\nulimit -c 0\n{body}\n")
         ended.append((cluster.submit(path), status, meaning))
     for job, status, meaning in ended:
         assert cluster.wait(job) == "FAILED"
