@@ -60,7 +60,8 @@ class _Ahead:
         self._rows.load_state_dict(state)
 
     def take(self, read: Callable[[Item], Item]) -> Item:
-        """The next batch, by `read`, which is not kept: it is a method of whoever has this. Raises StopIteration; after another error the next call reads this batch again."""
+        """The next batch, by `read`, which is not kept: it is a method of whoever has this. Raises StopIteration; after
+        another error the next call reads this batch again."""
         while len(self._queue) < self._depth and not self._over:
             place = next(self._rows, None)
             if place is None:
@@ -258,13 +259,13 @@ class Loader(Passes[Item]):
         if not self._begun:
             self._begun = True
             self._ahead.restart(self._reader.state_dict())
-        batch = self._ahead.take(self._read)
+        batch = self._next_read()
         next(self._reader)
-        return self._given(batch)
-
-    def _given(self, batch: Item) -> Item:
-        """What the user gets of what was read."""
         return batch
+
+    def _next_read(self) -> Item:
+        """The next batch of those that are read ahead. Errors are those of _Ahead.take()."""
+        return self._ahead.take(self._read)
 
     def _position(self) -> State:
         return self._reader.state_dict()
