@@ -243,6 +243,11 @@ class BatchReader:
 
     def quarantined(self) -> list[tuple[int, int, str]]: ...
 
+    def damaged_shards(self) -> list[tuple[int, str, int, str]]:
+        """
+        Tars without an index that are damaged: dataset, URL, samples that are read, reason.
+        """
+
     def reject(self, rows: Sequence[tuple[Sequence[int], str]]) -> None:
         """
         Rows that are bad: of each its line of '__places__' and the reason. From the next load_state_dict() on others take their places.

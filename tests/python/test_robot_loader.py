@@ -178,6 +178,22 @@ def test_a_mixture_of_unlike_datasets_by_weight_and_its_resume(root, other):
             assert sorted(both) == sorted(batches[18 + step][1][number])
 
 
+def test_the_last_batch_of_a_mixture_is_filled_up(root, other):
+    sizes = [len(mr.lerobot.Dataset(path, cameras=[])) for path in (root, other)]
+    seen = []
+    for rank in range(3):
+        options = {"rank": rank, "world_size": 3, "stop": "all_empty", "fill_last": "repeat"}
+        with mixture(root, other, batch_size=16, **options) as loader:
+            for batch in loader:
+                assert len(batch["source"]) == len(batch["row_mask"]) == 16
+                for number, part in enumerate(batch["parts"]):
+                    real = batch["row_mask"][batch["source"] == number]
+                    seen += [
+                        (number, row) for row, is_real in zip(rows(part) if part else [], real, strict=True) if is_real
+                    ]
+    assert set(seen) == {(number, row) for number, size in enumerate(sizes) for row in range(size)}
+
+
 @pytest.fixture
 def damaged(root, tmp_path) -> pathlib.Path:
     """A v2.1 copy with a broken packet in the middle of episode 1's video."""

@@ -204,6 +204,7 @@ struct OrderState {
   std::string source;  // SampleSource::identity() of the dataset
   std::vector<SkippedSteps> skipped;
   std::vector<QuarantinedUnit> quarantined;  // those that this rank has met
+  std::vector<DamagedShard> damaged_shards;  // of the dataset, when the state was written
   bool operator==(const OrderState&) const = default;
 };
 std::string serialize_state(const OrderState& state);

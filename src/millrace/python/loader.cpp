@@ -329,6 +329,14 @@ nb::list quarantined(PyLoader& self) {
   return units;
 }
 
+nb::list damaged_shards(PyLoader& self) {
+  nb::list shards;
+  for (const auto& shard : when_open(self, [&] { return self.loader->damaged_shards(); })) {
+    shards.append(nb::make_tuple(shard.source, shard.shard, shard.samples, shard.reason));
+  }
+  return shards;
+}
+
 using RejectedArg = std::pair<std::vector<int64_t>, std::string>;
 
 void reject(PyLoader& self, const std::vector<RejectedArg>& rows) {
@@ -425,6 +433,8 @@ void register_loader(nb::module_& m) {
            nb::sig("def provenance(self, step: int, states: collections.abc.Sequence[str]) -> "
                    "list[list[list[tuple[int, str, int, int, int, str]]]]"))
       .def("quarantined", &quarantined, nb::sig("def quarantined(self) -> list[tuple[int, int, str]]"))
+      .def("damaged_shards", &damaged_shards, nb::sig("def damaged_shards(self) -> list[tuple[int, str, int, str]]"),
+           "Tars without an index that are damaged: dataset, URL, samples that are read, reason.")
       .def("reject", &reject, nb::arg("rows"),
            "Rows that are bad: of each its line of '__places__' and the reason. From the next load_state_dict() on "
            "others take their places.")
