@@ -35,6 +35,8 @@ State = dict[str, Any]
 #: The key under which a batch carries the state behind it (`carry_state`): int64 [2].
 STATE_KEY = "loader_state"
 
+#: Whether, and how, the samples of an epoch are shuffled.
+Shuffle = bool | Literal["full"]
 #: Weights of a mixture from a step on: {0: [1, 1], 10_000: [3, 1]}.
 Schedule = Mapping[int, Sequence[float]]
 
@@ -426,6 +428,13 @@ def source_arguments(
     }
 
 
+def shuffle_arguments(shuffle: Shuffle) -> dict[str, bool]:
+    """`shuffle` and `full_shuffle` of _core.BatchReader. Raises ValueError."""
+    if isinstance(shuffle, str) and shuffle != "full":
+        raise ValueError(f"shuffle is True, False or 'full', not '{shuffle}'")
+    return {"shuffle": bool(shuffle), "full_shuffle": shuffle == "full"}
+
+
 _BatchReader = plain(_core.BatchReader.__init__, "Loader")
 
 
@@ -468,6 +477,9 @@ class Loader(Passes[Batch]):
     batch_size: rows for each rank; or global_batch_size: rows over all ranks, a multiple of them.
     collate: 'pad' (a row is one sample, cut or padded), 'pack' (samples laid end to end and cut into rows, no token lost)
         or 'best_fit' (rows of whole samples, padded; only samples longer than a row are cut, no token lost).
+    shuffle: True: windows of neighbouring samples, and samples within blocks of windows, which are read together. 'full':
+        one permutation of all samples, each of which is read alone; for indexed shards on a disk of the node or in the
+        cache, and not for packed rows. False: the order of the shards.
     epochs: epochs in a pass: a `for` ends with them, and the next `for` gives the following ones. None: no end.
     stop: when a pass of a mixture ends: 'endless', 'first_empty' (before a dataset would begin its second epoch) or
         'all_empty' (when each has ended its first; the others repeat).
@@ -523,7 +535,7 @@ class Loader(Passes[Batch]):
         batch_size: int | None = None,
         global_batch_size: int | None = None,
         collate: Literal["pad", "pack", "best_fit"] = "pad",
-        shuffle: bool = True,
+        shuffle: Shuffle = True,
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
@@ -556,7 +568,7 @@ class Loader(Passes[Batch]):
             raise ValueError(f"Loader: the tokenizer has ids up to {id_limit - 1}, vocab_size is {vocab_size}")
         self._open(
             **source_arguments(shards, schedule), stop=stop, carry_source=carry_source, carry_documents=carry_documents, seq_len=seq_len, batch_size=batch_size, global_batch_size=global_batch_size,
-            collate=collate, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size, epochs=epochs,
+            collate=collate, **shuffle_arguments(shuffle), seed=seed, rank=rank, world_size=world_size, epochs=epochs,
             drop_last=drop_last, fill_last=fill_last or "", uneven_ranks=uneven_ranks, pad_id=pad_id, dtype=dtype_name(dtype),
             num_threads=num_threads, memory_bytes=memory_bytes, ids_field=ids_field, tokenizer_hash=tokenizer_hash,
             vocab_size=0 if vocab_size is None else vocab_size, carry_state=carry_state, on_bad=on_bad, max_bad=max_bad,

@@ -59,6 +59,16 @@ Status check_mixture(const LoaderOptions& options) {
   return {};
 }
 
+Status check_full(const LoaderOptions& options) {
+  if (!options.order.full) return {};
+  if (!options.order.shuffle) return refuse("a full permutation is a shuffle");
+  if (options.has_fields() || options.collate == Collate::kPad) return {};
+  return refuse(
+      "shuffle='full' is for padded rows and for samples of any kind: packed rows are laid out of neighbouring "
+      "samples, "
+      "so that a place is found without reading what comes before it; use shuffle=True");
+}
+
 Status check_fill(const LoaderOptions& options) {
   if (options.fill_last == FillLast::kNothing) return {};
   if (options.all_ranks_batch() % options.world_size == 0) return {};
@@ -109,6 +119,7 @@ Result<LoaderOptions> resolve(LoaderOptions options) {
   if (options.fill_last != FillLast::kNothing) options.drop_last = false;
   RETURN_IF_ERROR(check_mixture(options));
   RETURN_IF_ERROR(check_documents(options));
+  RETURN_IF_ERROR(check_full(options));
   if (options.has_fields()) {
     RETURN_IF_ERROR(check_fields(*options.fields));
     options.seq_len = 1;

@@ -24,6 +24,7 @@ Json options_to_json(const OrderOptions& options) {
             {"block_windows", options.block_windows},
             {"pack_seq_len", options.pack_seq_len}};
   if (options.best_fit) json["packing"] = "best_fit";
+  if (options.full) json["permutation"] = "full";
   return json;
 }
 
@@ -114,6 +115,7 @@ std::string_view read_options(const Json& json, OrderOptions& options) {
   if (!take(json, "block_windows", 1, options.block_windows)) return "options.block_windows";
   if (!take(json, "pack_seq_len", 0, options.pack_seq_len)) return "options.pack_seq_len";
   options.best_fit = json.value("packing", Json()) == "best_fit";
+  options.full = json.value("permutation", Json()) == "full";
   return {};
 }
 
