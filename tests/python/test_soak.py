@@ -143,7 +143,6 @@ while time.monotonic() - begun < seconds or turns < 2:
         told["hit"] += sum(each["cache_hit_bytes"] for each in stats)
     for workers in (0, 2):
         tell("samples", samples, sample_rows, workers=workers, global_batch_size=6, epochs=1, drop_last=False)
-    mr.SampleLoader(pictures, fields=["cls"], batch_size=2).close()
     with samples(0, 1, seed=0, **{**common, "epochs": 1}, batch_size=4) as loader:
         for batch in loader:
             pass
