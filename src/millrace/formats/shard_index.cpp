@@ -13,6 +13,7 @@
 #include "millrace/formats/detail/index_layout.h"
 #include "millrace/formats/detail/raw_bytes.h"
 #include "millrace/formats/npy.h"
+#include "millrace/formats/sound_part.h"
 #include "millrace/formats/tar.h"
 
 namespace millrace::formats {

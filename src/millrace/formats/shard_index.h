@@ -87,16 +87,6 @@ using VisitValues = std::function<Status(std::span<const std::byte> values)>;
 // The same of samples of any kind: their fields may differ, and no ids are counted.
 [[nodiscard]] Result<ShardIndex> index_any_shard(const RandomReader& shard);
 
-// Of a shard that may be damaged: the samples before the one in which the first damage lies, which is corruption as
-// index_shard or index_any_shard (`counts_ids` is false) would answer it. The sample before a bad header is left out
-// too, since members of it may follow; the whole shard is hashed in any case. Errors: those of these but corruption.
-struct SoundPart {
-  ShardIndex index;
-  std::optional<Error> damage;  // nullopt: the shard is whole
-};
-[[nodiscard]] Result<SoundPart> index_sound_part(const RandomReader& shard, bool counts_ids,
-                                                 std::string_view asked_field = {});
-
 // Holds rows, the first of them number `first` of the shard, against what the format promises; the sample before ends
 // at byte `end`. Errors: corruption (extents that overlap, leave the shard or are not what `kind` says). `source` is
 // for messages.

@@ -15,6 +15,7 @@
 
 #include "millrace/base/testing.h"
 #include "millrace/formats/npy.h"
+#include "millrace/formats/sound_part.h"
 #include "millrace/formats/tar.h"
 
 namespace millrace::formats {

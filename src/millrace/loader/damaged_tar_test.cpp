@@ -108,32 +108,44 @@ TEST_F(DamagedTar, EveryWorldSizeAndEveryResumeReadsTheSame) {
   }
 }
 
-TEST_F(DamagedTar, CountsForTheLimitWithDamagedRows) {
+TEST_F(DamagedTar, CountsForTheLimit) {
   const TestSet data = set_of("damaged-tar-limit");
-  const size_t third = begin_of(data.shard(2), 3);
   for (const int64_t shard : {0, 1, 2}) damage(data, shard);
   LoaderOptions options = options_of(data);
   options.max_bad = 3;
   EXPECT_TRUE(make(options)->open());
   options.max_bad = 2;
-  const auto loader = make(options);
-  const Status opened = loader->open();
+  const Status opened = make(options)->open();
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code(), ErrorCode::kCorruption);
   EXPECT_THAT(opened.error().to_string(), HasSubstr("3 damaged shards, max_bad is 2"));
-  // And a row of what is left, damaged later.
+}
+
+TEST_F(DamagedTar, CountsTogetherWithDamagedRows) {
+  const TestSet data = make_dataset("damaged-tar-rows", {30, 40, 50}, seed_);
+  for (const size_t shard : {0, 1}) {
+    const Location at = data.shard(shard);
+    ASSERT_TRUE(at.storage->remove(std::vector{at.key + ".index"}));
+    damage(data, static_cast<int64_t>(shard));
+  }
+  const Location indexed = data.shard(2);
+  std::string tar = read(indexed);
+  tar[begin_of(indexed, 3)] ^= 1;
+  write(indexed, tar);
+  LoaderOptions options = options_of(data);
+  options.epochs = 1;
   options.max_bad = 3;
-  const auto late = make(options);
-  ASSERT_TRUE(late->open());
-  const Location at = data.shard(2);
-  std::string tar = read(at);
-  for (size_t i = third; i < third + 512; ++i) tar[i] ^= 1;
-  write(at, tar);
+  const auto enough = make(options);
+  while (take(*enough)) {
+  }
+  EXPECT_EQ(enough->quarantined().value().size(), 1U);
+  options.max_bad = 2;
+  const auto loader = make(options);
   Result<std::optional<Batch>> batch = std::nullopt;
-  while ((batch = late->next()) && *batch) {
+  while ((batch = loader->next()) && *batch) {
   }
   ASSERT_FALSE(batch);
-  EXPECT_THAT(batch.error().to_string(), HasSubstr("and 3 shards were quarantined, max_bad is 3"));
+  EXPECT_THAT(batch.error().to_string(), HasSubstr("1 damaged rows and 2 shards were quarantined, max_bad is 2"));
 }
 
 TEST_F(DamagedTar, WithoutQuarantineItIsAnError) {

@@ -11,6 +11,7 @@
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
+#include "millrace/formats/sound_part.h"
 #include "millrace/loader/detail/heap_bytes.h"
 #include "millrace/loader/detail/index_cache.h"
 #include "millrace/loader/detail/index_folder.h"
