@@ -198,3 +198,19 @@ def test_the_limit_counts_damaged_shards(tmp_path):
     loader = loader_of("ids", tmp_path, on_bad="quarantine", max_bad=0)
     with loader, pytest.raises(mr.CorruptionError, match=r"1 damaged shards, max_bad is 0.*1\.tar"):
         next(loader)
+
+
+def test_the_limit_counts_damaged_shards_and_rows_together(tmp_path):
+    """A tar with an index, of which a sample is damaged, and one without, which is cut."""
+    write(tmp_path / "0.tar", 0)
+    index(tmp_path)
+    flip = (tmp_path / "0.tar").read_bytes()
+    (tmp_path / "0.tar").write_bytes(flipped(flip, AT + 512 + 130))
+    write(tmp_path / "1.tar", 1)
+    hurt(tmp_path, "no end")
+    with loader_of("ids", tmp_path, on_bad="quarantine", max_bad=2) as loader:
+        assert sum(len(batch["input_ids"]) for batch in loader) == (2 * SAMPLES - 1) // 4 * 4
+        assert len(loader.quarantined()) == len(loader.quarantined_shards()) == 1
+    loader = loader_of("ids", tmp_path, on_bad="quarantine", max_bad=1)
+    with loader, pytest.raises(mr.CorruptionError, match="1 damaged rows and 1 shards were quarantined, max_bad is 1"):
+        list(loader)

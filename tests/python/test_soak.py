@@ -208,7 +208,7 @@ def run(script, *arguments, env=None):
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
     used = found["used"]
-    print(f"{found['turns']} turns in {found['seconds']:.0f} s, {used[0] >> 20} to {used[-1] >> 20} MiB")
+    print(f"{found['turns']} turns in {found['seconds']:.0f} s; MiB: {' '.join(str(each >> 20) for each in used)}")
     quarter = max(len(used) // 4, 1)
     assert max(used[-quarter:]) - max(used[: 2 * quarter]) < 48 << 20, used
     return found

@@ -115,37 +115,11 @@ TEST_F(DamagedTar, CountsForTheLimit) {
   options.max_bad = 3;
   EXPECT_TRUE(make(options)->open());
   options.max_bad = 2;
-  const Status opened = make(options)->open();
+  const auto loader = make(options);
+  const Status opened = loader->open();
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code(), ErrorCode::kCorruption);
   EXPECT_THAT(opened.error().to_string(), HasSubstr("3 damaged shards, max_bad is 2"));
-}
-
-TEST_F(DamagedTar, CountsTogetherWithDamagedRows) {
-  const TestSet data = make_dataset("damaged-tar-rows", {30, 40, 50}, seed_);
-  for (const size_t shard : {0, 1}) {
-    const Location at = data.shard(shard);
-    ASSERT_TRUE(at.storage->remove(std::vector{at.key + ".index"}));
-    damage(data, static_cast<int64_t>(shard));
-  }
-  const Location indexed = data.shard(2);
-  std::string tar = read(indexed);
-  tar[begin_of(indexed, 3)] ^= 1;
-  write(indexed, tar);
-  LoaderOptions options = options_of(data);
-  options.epochs = 1;
-  options.max_bad = 3;
-  const auto enough = make(options);
-  while (take(*enough)) {
-  }
-  EXPECT_EQ(enough->quarantined().value().size(), 1U);
-  options.max_bad = 2;
-  const auto loader = make(options);
-  Result<std::optional<Batch>> batch = std::nullopt;
-  while ((batch = loader->next()) && *batch) {
-  }
-  ASSERT_FALSE(batch);
-  EXPECT_THAT(batch.error().to_string(), HasSubstr("1 damaged rows and 2 shards were quarantined, max_bad is 2"));
 }
 
 TEST_F(DamagedTar, WithoutQuarantineItIsAnError) {
