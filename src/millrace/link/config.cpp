@@ -13,6 +13,7 @@
 
 #include "millrace/base/units.h"
 #include "millrace/link/hsm.h"
+#include "millrace/link/state.h"
 #include "millrace/storage/url.h"
 #include "millrace/sync/entries.h"
 
@@ -282,6 +283,10 @@ Status add_link(const std::string& links, LinkConfig config) {
   if (error) {
     return tl::unexpected<Error>(errno_error(error.value(), "make the folder " + home_of(links, config.name).folder));
   }
+  if (const Status may = check_state_folder(home_of(links, config.name).folder); !may) {
+    fs::remove_all(home_of(links, config.name).folder, error);
+    return tl::unexpected<Error>(may.error());
+  }
   RETURN_IF_ERROR(write_json(home_of(links, config.name).config_path(), json_of(config)));
   Json marker = {
       {"format", kFormat}, {"version", kVersion}, {"name", config.name}, {"id", config.id}, {"url", config.url}};
@@ -317,6 +322,10 @@ Result<LinkConfig> join_link(const std::string& links, const std::string& direct
   fs::create_directories(home_of(links, config.name).folder, error);
   if (error) {
     return tl::unexpected<Error>(errno_error(error.value(), "make the folder " + home_of(links, config.name).folder));
+  }
+  if (const Status may = check_state_folder(home_of(links, config.name).folder); !may) {
+    fs::remove_all(home_of(links, config.name).folder, error);
+    return tl::unexpected<Error>(may.error());
   }
   RETURN_IF_ERROR(write_json(home_of(links, config.name).config_path(), json_of(config)));
   return config;

@@ -81,7 +81,8 @@ struct LinkHome {
 LinkHome home_of(const std::string& links, std::string_view name);
 
 // Writes the config and the marker. Errors: invalid_argument (the name, the URL), already_exists (a link of that name;
-// the directory, one above or one below belongs to a link), not_found (no directory).
+// the directory, one above or one below belongs to a link), not_found (no directory), unsupported (`links` lies on
+// a network file system, where a state may not be).
 [[nodiscard]] Status add_link(const std::string& links, LinkConfig config);
 // Takes part in the link that another node made for several, and whose marker is in `directory`. `name` "": as there.
 // Errors: not_found (no marker), invalid_argument (it is for one node), already_exists (the name, the directory).
