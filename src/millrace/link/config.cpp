@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -329,6 +330,16 @@ Result<LinkConfig> join_link(const std::string& links, const std::string& direct
   }
   RETURN_IF_ERROR(write_json(home_of(links, config.name).config_path(), json_of(config)));
   return config;
+}
+
+std::string link_above(const LinkConfig& config, std::string_view path) {
+  struct stat info{};
+  for (size_t slash = path.find('/'); slash != path.npos; slash = path.find('/', slash + 1)) {
+    std::string folder(path.substr(0, slash));
+    if (::lstat(fmt::format("{}/{}", config.directory, folder).c_str(), &info) != 0) return "";
+    if (S_ISLNK(info.st_mode)) return folder;
+  }
+  return "";
 }
 
 Status check_hsm(const LinkConfig& config) {

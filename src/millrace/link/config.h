@@ -118,6 +118,9 @@ struct MarkedPath {
 
 // Whether the directory is there and is this link's. Errors: unavailable: it is not mounted, or the marker is gone.
 [[nodiscard]] Status check_marker(const LinkConfig& config);
+// The first folder above `path`, below the directory, that is a symbolic link; "" where there is none. What lies behind
+// one is no part of the link: nothing is read, written or removed through it.
+std::string link_above(const LinkConfig& config, std::string_view path);
 // Whether lfs is there and the directory lies on a Lustre with HSM. Errors: not_found, unsupported, unavailable.
 [[nodiscard]] Status check_hsm(const LinkConfig& config);
 

@@ -360,6 +360,9 @@ class Releaser {
   }
 
   Status prove_and_release(LinkFile& file) {
+    if (!link_above(config_, file.path).empty()) {
+      return fail(ErrorCode::kUnavailable, "behind a symbolic link, and so no part of the link");
+    }
     ASSIGN_OR_RETURN(file.proof, prove(config_, state_, file, stop_));
     if (file.proof.empty()) return fail(ErrorCode::kUnavailable, "not proven to be in the bucket");
     // A proof may be old, and no process may have run the link since.

@@ -204,6 +204,7 @@ class LinkRun {
     RETURN_IF_ERROR(state_.set_fact("files_here", std::to_string(report.files_here)));
     RETURN_IF_ERROR(state_.set_fact("files_there", std::to_string(report.files_there)));
     RETURN_IF_ERROR(state_.set_fact("postponed", std::to_string(report.counts.postponed)));
+    RETURN_IF_ERROR(state_.set_fact("passed", std::to_string(report.passed)));
     RETURN_IF_ERROR(state_.set_fact("not_deleted", report.not_deleted));
     RETURN_IF_ERROR(state_.set_fact("error", ""));
     RETURN_IF_ERROR(state_.set_fact("doing", "waiting for changes"));
