@@ -111,7 +111,7 @@ Result<Step> Carrier::handle(const std::string& path, const std::optional<LinkFi
   }
   work->decision =
       work->origin ? decide_renamed_stub(config_, work->known, there) : decide(config_, work->known, here, there);
-  if (work->decision.step != Step::kNone && work->decision.step != Step::kForget) {
+  if (work->decision.step != Step::kNone) {
     const std::string link = link_above(config_, path);
     if (!link.empty()) return leave_behind_link(*work, link);
   }
