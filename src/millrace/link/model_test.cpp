@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random changes on both sides, sweeps between them that faults and kills cut, and a model that says what must be there in the end: every content
-// that was written last on a side, and nothing that nobody wrote.
+// Random changes on both sides, sweeps between them that faults and kills cut, and a model that says what must be there
+// in the end: every content that was written last on a side, and nothing that nobody wrote.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
