@@ -72,11 +72,10 @@ TEST_F(Bench, EveryTestGivesARateAndLeavesNoData) {
     EXPECT_LE(result.p50_s, result.p99_s) << result.test;
     EXPECT_EQ(result_of(result.to_json()).to_json(), result.to_json());
   }
-  EXPECT_THAT(tests,
-              ElementsAre("write", "write, shared file", "read, one stream", "read, one file", "read",
-                          "read random 4 KiB", "read random 128 KiB", "write random 4 KiB", "write random 128 KiB",
-                          "read beside writes", "read small files", "checkpoint write", "checkpoint read",
-                          "create files", "stat files", "unlink files"));
+  EXPECT_THAT(tests, ElementsAre("write", "write, shared file", "read, one stream", "read, one file", "read",
+                                 "read random 4 KiB", "read random 128 KiB", "write random 4 KiB",
+                                 "write random 128 KiB", "read beside writes", "read small files", "checkpoint write",
+                                 "checkpoint read", "create files", "stat files", "unlink files"));
   EXPECT_EQ(results[2].ranks, 1);
   EXPECT_EQ(results[3].ranks, 2);
   EXPECT_EQ(results[5].ranks, 4);
@@ -101,18 +100,16 @@ TEST_F(Bench, ASweepGoesOverRequestsAtOnceAndSizesOfFiles) {
     EXPECT_GT(result.least(), 0) << result.test;
     EXPECT_EQ(result_of(result.to_json()).to_json(), result.to_json());
   }
-  EXPECT_THAT(tests, ElementsAre("read random 4 KiB, depth 1: depth 1, 1 ranks, 4096",
-                                 "write random 4 KiB, depth 1: depth 1, 1 ranks, 4096",
-                                 "read random 4 KiB, depth 4: depth 4, 4 ranks, 4096",
-                                 "write random 4 KiB, depth 4: depth 4, 4 ranks, 4096",
-                                 "read random 4 KiB, depth 5: depth 5, 5 ranks, 4096",
-                                 "write random 4 KiB, depth 5: depth 5, 5 ranks, 4096",
-                                 "write files of 4 KiB: size 4096, 2 ranks, 4096",
-                                 "read files of 4 KiB: size 4096, 2 ranks, 4096",
-                                 "write files of 64 KiB: size 65536, 2 ranks, 65536",
-                                 "read files of 64 KiB: size 65536, 2 ranks, 65536",
-                                 "write files of 1 MiB: size 1048576, 2 ranks, 1048576",
-                                 "read files of 1 MiB: size 1048576, 2 ranks, 1048576"));
+  EXPECT_THAT(
+      tests,
+      ElementsAre(
+          "read random 4 KiB, depth 1: depth 1, 1 ranks, 4096", "write random 4 KiB, depth 1: depth 1, 1 ranks, 4096",
+          "read random 4 KiB, depth 4: depth 4, 4 ranks, 4096", "write random 4 KiB, depth 4: depth 4, 4 ranks, 4096",
+          "read random 4 KiB, depth 5: depth 5, 5 ranks, 4096", "write random 4 KiB, depth 5: depth 5, 5 ranks, 4096",
+          "write files of 4 KiB: size 4096, 2 ranks, 4096", "read files of 4 KiB: size 4096, 2 ranks, 4096",
+          "write files of 64 KiB: size 65536, 2 ranks, 65536", "read files of 64 KiB: size 65536, 2 ranks, 65536",
+          "write files of 1 MiB: size 1048576, 2 ranks, 1048576",
+          "read files of 1 MiB: size 1048576, 2 ranks, 1048576"));
   for (const auto& each : fs::recursive_directory_iterator(folder_)) EXPECT_TRUE(each.is_directory()) << each.path();
 }
 

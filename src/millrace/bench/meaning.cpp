@@ -86,9 +86,8 @@ void add_reading(const std::vector<TestResult>& results, const std::string& moun
                    fmt::format("{} ranks read {} of a file each, {} of one file", node->ranks,
                                format_rate(node->median()), format_rate(file->median()))});
   } else if (times(*node, *stream) >= kMore) {
-    all.push_back(
-        {mount, what, "one stream: more of them read more",
-         fmt::format("{} streams read {:.1f} times what one reads", node->ranks, times(*node, *stream))});
+    all.push_back({mount, what, "one stream: more of them read more",
+                   fmt::format("{} streams read {:.1f} times what one reads", node->ranks, times(*node, *stream))});
   } else {
     all.push_back({mount, what, "the device or the network: one stream gets all of it",
                    fmt::format("{} streams read {:.1f} times what one reads{}", node->ranks, times(*node, *stream),

@@ -44,8 +44,8 @@ class RankIo {
   [[nodiscard]] Status write_random(const std::string& path, const Until& until);
   // Reads [begin, begin + bytes), or what the file has of it, in blocks.
   [[nodiscard]] Status read_range(const std::string& path, int64_t begin, int64_t bytes, const Until& until);
-  // Files FOLDER/0, FOLDER/1 and so on, of `bytes` each, which is a multiple of the block: each is written in blocks and
-  // made durable, or read so, in random order.
+  // Files FOLDER/0, FOLDER/1 and so on, of `bytes` each, which is a multiple of the block: each is written in blocks
+  // and made durable, or read so, in random order.
   [[nodiscard]] Status write_whole(const std::string& folder, int64_t count, int64_t bytes, const Until& until);
   [[nodiscard]] Status read_whole(const std::string& folder, int64_t count, const Until& until);
   // Files FOLDER/0, FOLDER/1 and so on. Each of these acts on all `count` of them, or until the time is up.

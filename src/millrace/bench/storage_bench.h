@@ -51,9 +51,9 @@ struct TestResult {
   // is the bytes of a file; else "".
   std::string sweep;
   int64_t place = 0;
-  int nodes = 1, ranks = 1;       // ranks in all
-  int64_t request_bytes = 0;      // of one read or write; 0: none
-  std::vector<double> rates;      // one a round
+  int nodes = 1, ranks = 1;   // ranks in all
+  int64_t request_bytes = 0;  // of one read or write; 0: none
+  std::vector<double> rates;  // one a round
   double median() const, least() const, most() const;
   double slowest_share = 1;     // the slowest rank's rate against the fastest's, median of the rounds
   double start_spread_s = 0;    // first to last start of ranks, the worst round

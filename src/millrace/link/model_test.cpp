@@ -326,9 +326,8 @@ class Model {
     const auto at = static_cast<int64_t>(random_() % 40);
     std::optional<std::vector<LinkFile>> rows;
     link_.faults().add({.skip = at, .before = [&] { rows = rows_of_state(); }});
-    link_.faults().add({.skip = at + 1,
-                        .count = FaultRule::kForever,
-                        .error = Error(ErrorCode::kUnavailable, "the process is dead")});
+    link_.faults().add(
+        {.skip = at + 1, .count = FaultRule::kForever, .error = Error(ErrorCode::kUnavailable, "the process is dead")});
     say(fmt::format("killed at request {}:", at));
     static_cast<void>(link_.sweep());
     link_.faults().clear();
@@ -401,7 +400,8 @@ TEST(LinkModel, NothingIsLostWhereImportedFilesAreStubs) {
     ::setenv("TMPDIR", "/var/tmp", 1);  // the folder of the tests may be root's
     if (::setresgid(kNobody, kNobody, kNobody) != 0 || ::setresuid(kNobody, kNobody, kNobody) != 0) return false;
     return runs();
-  })) << "MILLRACE_TEST_SEED=" << seed;
+  })) << "MILLRACE_TEST_SEED="
+      << seed;
 }
 
 }  // namespace

@@ -50,15 +50,13 @@ Result<std::string> prove_otherwise(const std::string& path, const std::string& 
 Result<bool> has_checksum(Storage& here, const ObjectInfo& file, const ContentChecksum& told,
                           const std::stop_token& stop) {
   const OwnContentScope own;
-  ASSIGN_OR_RETURN(const auto content, here.open_read(file.key, {.expected_version = file.version,
-                                                                 .known_size = file.size,
-                                                                 .once = true}));
+  ASSIGN_OR_RETURN(const auto content,
+                   here.open_read(file.key, {.expected_version = file.version, .known_size = file.size, .once = true}));
   ChecksumStream stream(told.kind, content->size());
   std::vector<std::byte> buffer(static_cast<size_t>(std::min(kReadBytes, content->size())));
   for (int64_t at = 0; at < content->size(); at += std::ssize(buffer)) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
-    const auto piece =
-        std::span(buffer).first(static_cast<size_t>(std::min(std::ssize(buffer), content->size() - at)));
+    const auto piece = std::span(buffer).first(static_cast<size_t>(std::min(std::ssize(buffer), content->size() - at)));
     RETURN_IF_ERROR(content->read_at(at, piece));
     stream.update(piece);
   }

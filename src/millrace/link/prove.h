@@ -14,8 +14,8 @@
 namespace millrace::link {
 
 // What proves that the object has the file's content, by the first of these that can, with one reading of the file
-// where it is not known yet: "checksum" (which the server keeps of the whole object), "etag", "sidecar", "content" (both
-// were read). It is remembered. "" where the two differ or either changed. Errors: those of reading.
+// where it is not known yet: "checksum" (which the server keeps of the whole object), "etag", "sidecar", "content"
+// (both were read). It is remembered. "" where the two differ or either changed. Errors: those of reading.
 [[nodiscard]] Result<std::string> prove(const LinkConfig& config, LinkState& state, const LinkFile& file,
                                         const std::stop_token& stop);
 

@@ -29,8 +29,8 @@ class TreeWatch {
     // New names, and those of a new folder. Whether a writer has just begun there or a whole file got its name by
     // link(2) no event tells (how_committed() of lease.h does).
     std::vector<std::string> created;
-    bool removed = false;              // something is gone or has another name
-    bool lost = false;                 // changes that no path tells: look at everything
+    bool removed = false;  // something is gone or has another name
+    bool lost = false;     // changes that no path tells: look at everything
   };
   // Waits until something is seen, `most` has passed or `wake_fd` (an eventfd, not read here) is readable.
   [[nodiscard]] Seen wait(std::chrono::milliseconds most, int wake_fd);
