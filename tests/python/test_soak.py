@@ -141,10 +141,8 @@ class Monitor:
     def __init__(self, runtime: pathlib.Path):
         binary = os.environ.get("MILLRACE_BIN") or shutil.which("millrace") or "millrace"
         self.env = os.environ | {"MILLRACE_RUNTIME_DIR": str(runtime)}
-        outputs = ["--prometheus", f"{runtime}.prom", "--json"]
-        self.process = subprocess.Popen(
-            [binary, "monitor", "--every", "10ms", *outputs], env=self.env, stdout=subprocess.PIPE
-        )
+        command = [binary, "monitor", "--every", "10ms", "--json"]  # without a file they come here
+        self.process = subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE)
         self.samples, self.programs = 0, set()
         self.reader = threading.Thread(target=self.read)
         self.reader.start()

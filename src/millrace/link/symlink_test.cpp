@@ -54,7 +54,7 @@ TEST(Link, NothingGoesThroughASymbolicLinkOrReplacesIt) {
     EXPECT_EQ(files_below(outside), theirs);
     EXPECT_EQ(link.objects(), (Files{{"dir/x", "1"}, {"file", "2"}, {"plain", "x"}}));
   }
-  for (const char* name : {"dir", "file"}) fs::remove(link.directory() / name);
+  for (const char* name : {"dir", "file", "nowhere", "circle"}) fs::remove(link.directory() / name);
   EXPECT_EQ(link.swept().imported, 2);
   EXPECT_THAT(problems_of(link), IsEmpty());
   EXPECT_EQ(link.files(), link.objects());
