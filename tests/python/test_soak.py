@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loaders that run for long: each step is what it was the first time, and memory stays flat. One process reads token
-ids and robot datasets, another one samples, mixtures, and a bucket through the cache of the node.
+ids and robot datasets, another one samples, mixtures, and a bucket through the cache of the node. The monitor that runs
+for long: its memory stays flat, whatever comes and goes beside it.
 
 MILLRACE_TEST_SOAK_SECONDS says for how long (`./dev soak ROUNDS SECONDS`; an hour there), half of it each; a few seconds
 otherwise.
@@ -15,6 +16,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 
 import pytest
 
@@ -212,3 +215,80 @@ def run(script, *arguments, env=None):
     quarter = max(len(used) // 4, 1)
     assert max(used[-quarter:]) - max(used[: 2 * quarter]) < 48 << 20, used
     return found
+
+
+# What a monitor sees come and go: a loader that shows its numbers, until it is killed.
+SHOWN = """
+import itertools, sys, time, millrace as mr
+with mr.Loader(sys.argv[1:], batch_size=2, seq_len=64, num_threads=1) as loader:
+    for step in itertools.count():
+        next(loader)
+        print(step, flush=True)
+        time.sleep(0.01)
+"""
+
+
+class Monitor:
+    """`millrace monitor` at a hundred samples a second, so that an hour has the samples of four days."""
+
+    def __init__(self, runtime: pathlib.Path):
+        binary = os.environ.get("MILLRACE_BIN") or shutil.which("millrace") or "millrace"
+        self.env = os.environ | {"MILLRACE_RUNTIME_DIR": str(runtime)}
+        command = [binary, "monitor", "--every", "10ms", "--json"]  # without a file they come here
+        self.process = subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE)
+        self.samples, self.programs = 0, set()
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.samples += 1
+            if self.samples % 20 == 0:
+                self.programs.add(json.loads(line)["values"]["millrace_training_processes"])
+
+    def memory(self) -> int:
+        """Resident bytes."""
+        with open(f"/proc/{self.process.pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    def end(self) -> int:
+        self.process.terminate()
+        self.reader.join(60)
+        return self.process.wait(60)
+
+    def watch_loaders(self, shards: list[str]) -> tuple[list[int], int]:
+        """While loaders come and are killed: its memory, and how many there were. However slow the machine is, there are
+        enough samples."""
+        used, shown, killed, since, begun = [], None, 0, 0, time.monotonic()
+        try:
+            while time.monotonic() - begun < SECONDS or self.samples < 100 or killed < 1:
+                assert self.process.poll() is None and time.monotonic() - begun < SECONDS + 90
+                if shown is None:
+                    command = [sys.executable, "-c", SHOWN, *shards]
+                    shown = subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, text=True)
+                    assert shown.stdout is not None and shown.stdout.readline()  # it is seen by now, or soon
+                    since = self.samples
+                elif self.samples - since > 60 and 1 in self.programs:
+                    shown.kill()
+                    shown.wait()
+                    shown, killed = None, killed + 1
+                used.append(self.memory())
+                time.sleep(0.02)
+        finally:
+            if shown is not None:
+                shown.kill()
+                shown.wait()
+        return used, killed
+
+
+def test_the_monitor_stays_flat(dataset, tmp_path):
+    monitor = Monitor(tmp_path / "run")
+    try:
+        used, killed = monitor.watch_loaders(dataset.tars)
+    finally:
+        ended = monitor.end()
+    assert ended == 0
+    quarter = len(used) // 4
+    print(f"{monitor.samples} samples, {killed} loaders, {used[quarter] >> 10} to {used[-1] >> 10} KiB")
+    assert max(used[-quarter:]) - max(used[: 2 * quarter]) < 2 << 20, used[:: max(len(used) // 100, 1)]
