@@ -178,7 +178,7 @@ Status Encoder::Impl::encode_byte_level_piece(std::string_view piece, const char
   // Words lie side by side: each begins where the one before it ends.
   std::array<size_t, CachedWords::kBatch + 1> bounds;
   size_t* const ends = bounds.data() + 1;
-  PreTokenizerChain::Cursor cursor(std::get<PreTokenizerChain>(parts.byte_level->words), piece);
+  WordScannerChain::Cursor cursor(std::get<WordScannerChain>(parts.byte_level->words), piece);
   bounds[0] = 0;
   while (const size_t count = cursor.next({ends, CachedWords::kBatch})) {
     RETURN_IF_ERROR(words->add({piece.data(), bounds.data(), ends, count, readable_end}, model, ids));

@@ -19,14 +19,14 @@
 #include "millrace/tokenizer/steps/normalizer.h"
 #include "millrace/tokenizer/steps/pre_tokenizer.h"
 #include "millrace/tokenizer/tokenizer.h"
-#include "millrace/tokenizer/words/pretokenize.h"
+#include "millrace/tokenizer/words/word_scanner.h"
 
 namespace millrace::tokenizer {
 
 // The usual shape of a large language model's file, for ids alone: words are found in the text as it is, and their
 // bytes are what the model merges.
 struct ByteLevelPath {
-  std::variant<PreTokenizerChain, PreTokenizer> words;  // the former, if its words lie side by side
+  std::variant<WordScannerChain, PreTokenizer> words;  // the former, if its words lie side by side
   bool add_prefix_space;
   ByteBpe model;
 };

@@ -12,8 +12,8 @@
 namespace millrace::tokenizer {
 namespace {
 
-Result<std::variant<PreTokenizerChain, PreTokenizer>> find_words(std::span<const PreTokenizerSpec> steps) {
-  if (auto chain = PreTokenizerChain::build(steps)) return std::move(*chain);
+Result<std::variant<WordScannerChain, PreTokenizer>> find_words(std::span<const PreTokenizerSpec> steps) {
+  if (auto chain = WordScannerChain::build(steps)) return std::move(*chain);
   return PreTokenizer::build_of_bytes(steps);
 }
 

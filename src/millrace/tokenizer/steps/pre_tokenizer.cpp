@@ -7,7 +7,7 @@
 #include "millrace/tokenizer/steps/normalizer.h"
 #include "millrace/tokenizer/text/byte_map.h"
 #include "millrace/tokenizer/text/unicode_tables.h"
-#include "millrace/tokenizer/words/pretokenize.h"
+#include "millrace/tokenizer/words/word_scanner.h"
 
 namespace millrace::tokenizer {
 

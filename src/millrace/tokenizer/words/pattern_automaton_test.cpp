@@ -13,7 +13,7 @@
 #include "millrace/tokenizer/steps/pre_tokenizer.h"
 #include "millrace/tokenizer/testing.h"
 #include "millrace/tokenizer/words/pattern.h"
-#include "millrace/tokenizer/words/pretokenize.h"
+#include "millrace/tokenizer/words/word_scanner.h"
 
 namespace millrace::tokenizer {
 namespace {
@@ -420,13 +420,13 @@ TEST(PatternAutomaton, PlainWordsAreThoseOfTheTable) {
 
 // ---- one after another
 
-TEST(PreTokenizerChain, EachCutsTheWordsOfTheOneBefore) {
+TEST(WordScannerChain, EachCutsTheWordsOfTheOneBefore) {
   std::mt19937_64 random(test_seed());
   std::vector<PreTokenizerSpec> steps;
   for (const char* source : kDeepSeek) steps.emplace_back(SplitSpec{{source, true}});
   steps.emplace_back(CharacterSplitSpec{CharacterKind::kNumeric, SplitBehavior::kIsolated});
   steps.emplace_back(ByteLevelSpec{false, true});
-  const auto chain = PreTokenizerChain::build(steps);
+  const auto chain = WordScannerChain::build(steps);
   ASSERT_TRUE(chain);
   for (int round = 0; round < 500; ++round) {
     const std::string text = random_text(random);
@@ -441,7 +441,7 @@ TEST(PreTokenizerChain, EachCutsTheWordsOfTheOneBefore) {
     for (const char* source : kDeepSeek) cut(*Pattern::build_with_oniguruma(source));
     cut(*Pattern::build_with_oniguruma(R"(\p{N})"));
     cut(*Pattern::build_with_oniguruma(kByteLevelPattern));
-    PreTokenizerChain::Cursor cursor(*chain, text);
+    WordScannerChain::Cursor cursor(*chain, text);
     std::vector<size_t> ends(1 + random() % 9);
     std::string found, expected;
     while (const size_t count = cursor.next(ends))
@@ -452,7 +452,7 @@ TEST(PreTokenizerChain, EachCutsTheWordsOfTheOneBefore) {
 }
 
 // Falcon's steps, and another one. Digits cuts inside of characters: the spelling of byte 0xB2 is a number.
-TEST(PreTokenizerChain, StepsBehindAByteLevelSeeTheSpelling) {
+TEST(WordScannerChain, StepsBehindAByteLevelSeeTheSpelling) {
   std::mt19937_64 random(test_seed());
   const std::vector<PreTokenizerSpec> steps = {
       CharacterSplitSpec{CharacterKind::kPunctuation, SplitBehavior::kContiguous},
@@ -462,7 +462,7 @@ TEST(PreTokenizerChain, StepsBehindAByteLevelSeeTheSpelling) {
       SplitSpec{{"Ġ?[^\\p{L}]", true}},
       SplitSpec{{"à", false}},
   };
-  const auto chain = PreTokenizerChain::build(steps);
+  const auto chain = WordScannerChain::build(steps);
   const auto pre_tokenizer = PreTokenizer::build_of_bytes(steps);
   ASSERT_TRUE(chain && pre_tokenizer);
   PreTokenizer::Scratch scratch;
@@ -475,7 +475,7 @@ TEST(PreTokenizerChain, StepsBehindAByteLevelSeeTheSpelling) {
     cut.words = {{0, text.size()}};
     if (text.empty()) continue;
     ASSERT_TRUE(pre_tokenizer->apply(cut, scratch));
-    PreTokenizerChain::Cursor cursor(*chain, text);
+    WordScannerChain::Cursor cursor(*chain, text);
     std::vector<size_t> ends(1 + random() % 9);
     std::string found, expected;
     while (const size_t count = cursor.next(ends))
@@ -485,16 +485,16 @@ TEST(PreTokenizerChain, StepsBehindAByteLevelSeeTheSpelling) {
   }
 }
 
-TEST(PreTokenizerChain, TakesPlainTextAsItIs) {
-  const auto chain = PreTokenizerChain::build(std::vector<PreTokenizerSpec>{SplitSpec{{".*", false}}});
+TEST(WordScannerChain, TakesPlainTextAsItIs) {
+  const auto chain = WordScannerChain::build(std::vector<PreTokenizerSpec>{SplitSpec{{".*", false}}});
   ASSERT_TRUE(chain);
   std::vector<size_t> ends(9);
-  ends.resize(PreTokenizerChain::Cursor(*chain, "a.*b.").next(ends));
+  ends.resize(WordScannerChain::Cursor(*chain, "a.*b.").next(ends));
   EXPECT_EQ(ends, (std::vector<size_t>{1, 3, 5}));
 }
 
-TEST(PreTokenizerChain, RefusesStepsThatDoMoreThanCut) {
-  const auto builds = [](std::vector<PreTokenizerSpec> steps) { return PreTokenizerChain::build(steps).has_value(); };
+TEST(WordScannerChain, RefusesStepsThatDoMoreThanCut) {
+  const auto builds = [](std::vector<PreTokenizerSpec> steps) { return WordScannerChain::build(steps).has_value(); };
   EXPECT_TRUE(builds({ByteLevelSpec{}}));
   EXPECT_TRUE(builds({SplitSpec{{"a", true}}, ByteLevelSpec{}}));
   EXPECT_TRUE(builds({ByteLevelSpec{}, SplitSpec{{"a", true}}}));
@@ -509,7 +509,7 @@ TEST(PreTokenizerChain, RefusesStepsThatDoMoreThanCut) {
       << "what matches and what does not are words alike";
   EXPECT_FALSE(builds({SplitSpec{{"a*", true}}, ByteLevelSpec{}}));
   EXPECT_FALSE(builds({MetaspaceSpec{"_"}, ByteLevelSpec{}}));
-  EXPECT_FALSE(builds(std::vector<PreTokenizerSpec>(PreTokenizerChain::kMost + 1, SplitSpec{{"a", true}})));
+  EXPECT_FALSE(builds(std::vector<PreTokenizerSpec>(WordScannerChain::kMost + 1, SplitSpec{{"a", true}})));
 }
 
 }  // namespace
