@@ -66,7 +66,7 @@ class Machine {
   uint64_t take_count(size_t bytes) {
     uint64_t value = 0;
     const std::string_view taken = take(bytes);
-    std::memcpy(&value, taken.data(), taken.size());
+    if (!taken.empty()) std::memcpy(&value, taken.data(), taken.size());  // none at the end of what was cut
     return value;
   }
   std::string_view take_line() {
@@ -113,7 +113,7 @@ class Machine {
   void push_long(std::string_view bytes) {
     if (bytes.size() > 8) return push_other();
     uint64_t value = !bytes.empty() && (bytes.back() & 0x80) != 0 ? ~uint64_t{0} : 0;
-    std::memcpy(&value, bytes.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(&value, bytes.data(), bytes.size());
     push_number(static_cast<int64_t>(value));
   }
 
