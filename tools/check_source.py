@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small rules that no other tool checks: SPDX lines, [[nodiscard]] on what returns a Result, tests that are built, sizes,
-documents that are named and exist, names of test files, rooms that the map has."""
+files that are named and exist, names of test files, rooms that the map has."""
 
 import pathlib
 import re
@@ -12,6 +12,17 @@ MAX_LINES = 800
 # A declaration in a header that returns Status or Result<...>; the attribute may stand on the line before.
 DECLARATION = re.compile(r"^\s*(?:virtual |static |inline |friend )*(?:Status|Result<.+>) +\w+\(", re.MULTILINE)
 DOCUMENT = re.compile(r"(?<![\w/])docs/[\w/-]+\.md")
+# A source file of C++ by name, or any file by its path in the tree.
+NAMED_FILE = re.compile(
+    r"(?<![\w/.<\"-])((?:[\w-]+/)*[\w-]+\.(?:h|cpp|inc)|(?:src|docs|tests|tools|benchmarks|examples|packaging)/[\w/.-]*\.\w+)\b"
+)
+# Files of other projects, and those that stand for any.
+FOREIGN_FILES = {
+    "cuda.h", "fmt/format.h", "linux/magic.h",
+    "benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md", "benchmarks/llama3_h100_202412_torchtitan.md",
+    "src/lerobot/__init__.py", "tests/golden/X.Y.Z", "tools/merge_datasets.py", "tools/preprocess_data.py",
+    "x.cpp", "x.h", "x_test.cpp",
+}  # fmt: skip
 
 
 def tracked(*patterns: str) -> list[pathlib.Path]:
@@ -43,6 +54,28 @@ def problems():
                 yield f"{path.relative_to(ROOT)}: names {document}, which is not there"
 
 
+def prose(path: pathlib.Path):
+    """The lines of a page, or the comments of a source of C++, with their numbers."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if path.suffix == ".md":
+            yield number, line
+        elif "//" in line and not line.startswith("#include"):
+            yield number, line[line.index("//") :]
+
+
+def stale_names():
+    """Files that are named in a comment or a page, and are not there."""
+    ends = set()
+    for path in tracked():
+        parts = path.relative_to(ROOT).parts
+        ends |= {"/".join(parts[i:]) for i in range(len(parts))}
+    for path in tracked("*.cpp", "*.h", "*.inc", "*.md"):
+        for number, line in prose(path):
+            for name in NAMED_FILE.findall(line):
+                if name not in ends and name not in FOREIGN_FILES:
+                    yield f"{path.relative_to(ROOT)}:{number}: names {name}, which is not there"
+
+
 def shared_names():
     """Test files of one name: pytest imports a file by its name alone, so the second one fails."""
     seen: dict[str, pathlib.Path] = {}
@@ -62,7 +95,7 @@ def unlisted_rooms():
 
 
 def main() -> int:
-    found = [*problems(), *shared_names(), *unlisted_rooms()]
+    found = [*problems(), *stale_names(), *shared_names(), *unlisted_rooms()]
     print(*found, sep="\n", file=sys.stderr) if found else None
     return 1 if found else 0
 

@@ -13,6 +13,9 @@ pass. Sides take turns, and medians are printed. A peer whose package is missing
   mosaic      streaming.StreamingDataset, a row a sample (ndarray of uint32)
   grain       grain.MapDataset over an ArrayRecord file, a row a record
   webdataset  tars with a .npy of a row a sample
+  spdl        the same tars by spdl.io.iter_tarfile and load_npy in a Pipeline of one thread
+  torchtitan  its HuggingFaceTextDataset (lists of ids, cut into rows, with positions) in a DataLoader, over an Arrow
+              dataset of rows; ids are there already, so its tokenizer gives them back
 
 Needs numpy and xxhash.
 """
@@ -23,6 +26,7 @@ import importlib.util
 import io
 import json
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
@@ -39,6 +43,8 @@ MODULES = {
     "mosaic": "streaming",
     "grain": "grain",
     "webdataset": "webdataset",
+    "spdl": "spdl.io",
+    "torchtitan": "torchtitan",
 }
 
 
@@ -98,6 +104,12 @@ def write_webdataset(folder: pathlib.Path, out: pathlib.Path) -> None:
                 tar.addfile(member, data)
 
 
+def write_torchtitan(folder: pathlib.Path, out: pathlib.Path) -> None:
+    import datasets
+
+    datasets.Dataset.from_dict({"ids": list(rows_of(folder))}).save_to_disk(str(out))
+
+
 def batches_of(rows):
     """Batches of rows that come one by one."""
     import numpy as np
@@ -148,7 +160,61 @@ def webdataset_rows(data: pathlib.Path):
             yield sample["ids.npy"]
 
 
-WRITE = {"litdata": write_litdata, "mosaic": write_mosaic, "grain": write_grain, "webdataset": write_webdataset}
+def spdl_batches(data: pathlib.Path):
+    import numpy as np
+    import spdl.io
+    from spdl.pipeline import PipelineBuilder
+
+    def rows():  # whole batches at once: each item that goes through a Pipeline costs it as much as a row
+        contents = []
+        for epoch in range(3):
+            shards = sorted(data.iterdir())
+            random.Random(epoch).shuffle(shards)
+            for path in shards:
+                for _, content in spdl.io.iter_tarfile(path.read_bytes()):
+                    contents.append(content)
+                    if len(contents) == ROWS:
+                        yield contents
+                        contents = []
+
+    def decode(contents):
+        ids = np.stack([spdl.io.load_npy(content) for content in contents]).astype(np.int64)
+        return {"input_ids": ids, "labels": ids.copy()}
+
+    pipeline = PipelineBuilder().add_source(rows()).pipe(decode).add_sink(2).build(num_threads=1)
+    with pipeline.auto_stop():
+        yield from pipeline
+
+
+class Ids:
+    """In the place of a tokenizer: of a row's ids torchtitan's inputs are all but the last one."""
+
+    def encode(self, ids, add_bos, add_eos):
+        return [*ids, 0]
+
+
+def torchtitan_batches(data: pathlib.Path):
+    import datasets
+    import torch
+    from torchtitan.hf_datasets import text_datasets
+
+    text_datasets.DATASETS["rows"] = text_datasets.DatasetConfig(
+        path=str(data), loader=datasets.load_from_disk, sample_processor=lambda sample: sample["ids"]
+    )
+    rows = text_datasets.HuggingFaceTextDataset("rows", str(data), Ids(), seq_len=SEQ_LEN, infinite=True)
+    for inputs, labels in torch.utils.data.DataLoader(rows, batch_size=ROWS):
+        yield {"input_ids": inputs["input"].numpy(), "labels": labels.numpy()}
+
+
+WRITE = {
+    "litdata": write_litdata,
+    "mosaic": write_mosaic,
+    "grain": write_grain,
+    "webdataset": write_webdataset,
+    "spdl": write_webdataset,
+    "torchtitan": write_torchtitan,
+}
+BATCHES_OF = {"spdl": spdl_batches, "torchtitan": torchtitan_batches}
 ROWS_OF = {"litdata": litdata_rows, "mosaic": mosaic_rows, "grain": grain_rows, "webdataset": webdataset_rows}
 
 
@@ -157,6 +223,8 @@ def batches(side: str, folder: pathlib.Path):
         return memmap_batches(folder)
     if side == "millrace":
         return millrace_batches("bin", folder, 1)
+    if side in BATCHES_OF:
+        return BATCHES_OF[side](folder / side)
     return batches_of(ROWS_OF[side](folder / side))
 
 
@@ -176,6 +244,13 @@ def measure(side: str, folder: pathlib.Path) -> dict:
 def run_side(what: str, side: str, folder: pathlib.Path) -> str:
     command = [sys.executable, __file__, what, side, "--work", str(folder)]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def is_installed(side: str) -> bool:
+    try:
+        return importlib.util.find_spec(MODULES[side]) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
 
 
 def main() -> int:
@@ -200,7 +275,7 @@ def main() -> int:
             write_sets(folder, int(args.tokens))
         sides = []
         for side in args.sides.split(","):
-            if importlib.util.find_spec(MODULES[side]) is None:
+            if not is_installed(side):
                 print(f"{side}: its package is not installed", file=sys.stderr)
                 continue
             if side in WRITE and not (folder / side).exists():

@@ -215,7 +215,7 @@ class BatchReader:
     Shards in, batches out; millrace.Loader is the way to use it. Thread-safe.
     """
 
-    def __init__(self, shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, seq_len: int, batch_size: int | None = None, global_batch_size: int | None = None, collate: str = 'pad', shuffle: bool = True, seed: int = 0, rank: int = 0, world_size: int = 1, epochs: int | None = None, drop_last: bool = True, fill_last: str = '', uneven_ranks: bool = False, pad_id: int = 0, dtype: str = 'int64', num_threads: int = 0, memory_bytes: int = 0, ids_field: str = '', tokenizer_hash: str = '', vocab_size: int = 0, carry_state: bool = False, carry_source: bool = False, carry_documents: bool = False, sources: Sequence[tuple[Sequence[str], str]] = [], weights: Sequence[tuple[int, Sequence[float]]] = [], stop: str = 'endless', on_bad: str = 'raise', max_bad: int = 1000, first_step: int = 0, step_stride: int = 1, cache: str = '', cache_bytes: str = '0', stall_seconds: float = 120.0, on_stall: str = 'warn', numa: bool = True, fields: object | None = None, rows: list = []) -> None: ...
+    def __init__(self, shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, seq_len: int, batch_size: int | None = None, global_batch_size: int | None = None, collate: str = 'pad', shuffle: bool = True, seed: int = 0, rank: int = 0, world_size: int = 1, epochs: int | None = None, drop_last: bool = True, fill_last: str = '', uneven_ranks: bool = False, pad_id: int = 0, dtype: str = 'int64', num_threads: int = 0, memory_bytes: int = 0, ids_field: str = '', tokenizer_hash: str = '', vocab_size: int = 0, carry_state: bool = False, carry_source: bool = False, carry_documents: bool = False, sources: Sequence[tuple[Sequence[str], str]] = [], weights: Sequence[tuple[int, Sequence[float]]] = [], stop: str = 'endless', on_bad: str = 'raise', max_bad: int = 1000, first_step: int = 0, step_stride: int = 1, cache: str = '', cache_bytes: str = '0', stall_seconds: float = 120.0, on_stall: str = 'warn', numa: bool = True, fields: object | None = None, rows: list = [], full_shuffle: bool = False) -> None: ...
 
     def __iter__(self) -> BatchReader: ...
 
@@ -242,6 +242,11 @@ class BatchReader:
     def provenance(self, step: int, states: Sequence[str]) -> list[list[list[tuple[int, str, int, int, int, str]]]]: ...
 
     def quarantined(self) -> list[tuple[int, int, str]]: ...
+
+    def damaged_shards(self) -> list[tuple[int, str, int, str]]:
+        """
+        Tars without an index that are damaged: dataset, URL, samples that are read, reason.
+        """
 
     def reject(self, rows: Sequence[tuple[Sequence[int], str]]) -> None:
         """

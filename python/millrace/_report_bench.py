@@ -11,7 +11,12 @@ def add_bench(page: Page, objects: list[Object]) -> None:
     if not results:
         return
     mounts = list(dict.fromkeys(each["mount"] for each in results))
-    for unit, title in (("B/s", "Throughput"), ("reads/s", "Random reads"), ("files/s", "Metadata")):
+    for unit, title in (
+        ("B/s", "Throughput"),
+        ("reads/s", "Random reads"),
+        ("writes/s", "Random writes"),
+        ("files/s", "Metadata"),
+    ):
         tests = list(dict.fromkeys(each["test"] for each in results if each["unit"] == unit))
         if not tests:
             continue

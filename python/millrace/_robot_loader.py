@@ -60,7 +60,8 @@ class _Ahead:
         self._rows.load_state_dict(state)
 
     def take(self, read: Callable[[Item], Item]) -> Item:
-        """The next batch, by `read`, which is not kept: it is a method of whoever has this. Raises StopIteration; after another error the next call reads this batch again."""
+        """The next batch, by `read`, which is not kept: it is a method of whoever has this. Raises StopIteration; after
+        another error the next call reads this batch again."""
         while len(self._queue) < self._depth and not self._over:
             place = next(self._rows, None)
             if place is None:
@@ -121,8 +122,9 @@ class Loader(Passes[Item]):
         None. The datasets may have unlike features.
     batch_size: frames for each rank; or global_batch_size: frames over all ranks, a multiple of them.
     epochs, stop, schedule, drop_last, uneven_ranks: as of millrace.Loader.
-    fill_last: 'repeat' fills up an epoch's last batch with the epoch's first frames, so that every rank has equally many
-        batches of equally many frames; 'row_mask', bool [rows], is False on them.
+    fill_last: 'repeat' fills up the last batch of an epoch, or of a mixture's pass, with the first frames of that, so that
+        every rank has equally many batches of equally many frames; 'row_mask', bool [rows], is False on them. The rows of
+        a mixture are those of 'source'.
     prefetch: batches that are read ahead.
     on_bad: what becomes of a frame whose window is damaged or missing: 'raise' (the state stays before its batch), or
         'quarantine': the frame at the same place of the next episode that can be read takes its place, the same one on
@@ -258,13 +260,13 @@ class Loader(Passes[Item]):
         if not self._begun:
             self._begun = True
             self._ahead.restart(self._reader.state_dict())
-        batch = self._ahead.take(self._read)
+        batch = self._next_read()
         next(self._reader)
-        return self._given(batch)
-
-    def _given(self, batch: Item) -> Item:
-        """What the user gets of what was read."""
         return batch
+
+    def _next_read(self) -> Item:
+        """The next batch of those that are read ahead. Errors are those of _Ahead.take()."""
+        return self._ahead.take(self._read)
 
     def _position(self) -> State:
         return self._reader.state_dict()
@@ -283,7 +285,8 @@ class Loader(Passes[Item]):
             return batch
         source = place["source"]
         parts = [self._rows_of(i, rows[source == i]) if (source == i).any() else None for i in range(len(self._frames))]
-        return {"source": source, "parts": parts}
+        mask = {"row_mask": np.asarray(place["row_mask"])} if self._fills else {}
+        return {"source": source, "parts": parts, **mask}
 
     def _batch_of(self, source: int, rows: Sequence[int]) -> Item:
         return self._datasets[source].batch(rows)

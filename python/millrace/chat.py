@@ -342,7 +342,7 @@ def write_chat_shards(
     Args:
         inputs: jsonl files, a conversation a line: a list of messages in `field`, or, when that is missing, in
             "conversations" (ShareGPT's from and value), or "prompt" and "completion", each a list of messages or a text.
-            Of a prompt nothing is learned. A list in "tools" is handed to the template.
+            Of a prompt nothing is learned. A list in "tools", or its JSON as a text, is handed to the template.
         template: None: prompts and completions are texts that follow each other, as a base model sees them; `eos`
             ends a completion that does not end with it.
         out: an empty folder (a path or URL) for the shards. An existing shard is never replaced.
@@ -377,8 +377,7 @@ def write_chat_shards(
                     rendered, (ids, mask) = _encode_pair(record, tokenizer, eos or "")
                 else:
                     messages = _messages_of(record, field)
-                    variables = {"tools": record["tools"]} if isinstance(record.get("tools"), list) else {}
-                    rendered, (ids, mask) = template.encode_with_text(messages, tokenizer, **variables)
+                    rendered, (ids, mask) = template.encode_with_text(messages, tokenizer, **_tools_of(record))
                 if not mask.any():
                     raise ValueError("nothing of it is learned")
             except ValueError as error:
@@ -406,6 +405,19 @@ def _records(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             if not isinstance(record, dict):
                 raise ValueError(f"{path}: line {number}: not a JSON object")
             yield number, record
+
+
+def _tools_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The template's variables. Datasets have lists of tools as JSON texts, too, since each tool has other fields."""
+    tools = record.get("tools")
+    if isinstance(tools, str) and tools:
+        try:
+            tools = json.loads(tools)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"'tools' is a text that is not JSON: {error}") from error
+    if tools and not isinstance(tools, list):
+        raise ValueError(f"'tools' is a list, or the JSON of one, not {type(tools).__name__}")
+    return {"tools": tools} if tools else {}
 
 
 def _encode_pair(record: Mapping[str, Any], tokenizer: _core.Tokenizer, eos: str) -> tuple[str, Encoded]:

@@ -35,6 +35,8 @@ State = dict[str, Any]
 #: The key under which a batch carries the state behind it (`carry_state`): int64 [2].
 STATE_KEY = "loader_state"
 
+#: Whether, and how, the samples of an epoch are shuffled.
+Shuffle = bool | Literal["full"]
 #: Weights of a mixture from a step on: {0: [1, 1], 10_000: [3, 1]}.
 Schedule = Mapping[int, Sequence[float]]
 
@@ -59,6 +61,15 @@ class QuarantinedRow(NamedTuple):
     source: int  #: the number of its dataset in a mixture, else 0
     epoch: int  #: of that dataset's order
     reason: str  #: names the shard, and the sample where it is known
+
+
+class QuarantinedShard(NamedTuple):
+    """A damaged tar without an index, of which the samples before the damage are read."""
+
+    source: int  #: the number of its dataset in a mixture, else 0
+    shard: str  #: its file or URL
+    samples: int  #: that are read; 0: none of it can be
+    reason: str  #: names the shard and the place of the damage
 
 
 @dataclass(frozen=True)
@@ -289,6 +300,10 @@ class Passes(ABC, Generic[B]):
         state comes from. Of this rank, or of the one whose state was loaded."""
         return [QuarantinedRow(*row) for row in self._reader.quarantined()]
 
+    def quarantined_shards(self) -> list[QuarantinedShard]:
+        """The damaged tars without an index, of which only a part is read, or nothing. The same on every rank."""
+        return [QuarantinedShard(*shard) for shard in self._reader.damaged_shards()]
+
     def skip(self, begin: int, end: int) -> None:
         """Leaves out steps [begin, end) of the current pass, such as those around a spike of the loss: load a state from
         before them, call this on every rank, and go on. It is part of the state. Drops what was read ahead.
@@ -413,6 +428,13 @@ def source_arguments(
     }
 
 
+def shuffle_arguments(shuffle: Shuffle) -> dict[str, bool]:
+    """`shuffle` and `full_shuffle` of _core.BatchReader. Raises ValueError."""
+    if isinstance(shuffle, str) and shuffle != "full":
+        raise ValueError(f"shuffle is True, False or 'full', not '{shuffle}'")
+    return {"shuffle": bool(shuffle), "full_shuffle": shuffle == "full"}
+
+
 _BatchReader = plain(_core.BatchReader.__init__, "Loader")
 
 
@@ -455,15 +477,20 @@ class Loader(Passes[Batch]):
     batch_size: rows for each rank; or global_batch_size: rows over all ranks, a multiple of them.
     collate: 'pad' (a row is one sample, cut or padded), 'pack' (samples laid end to end and cut into rows, no token lost)
         or 'best_fit' (rows of whole samples, padded; only samples longer than a row are cut, no token lost).
+    shuffle: True: windows of neighbouring samples, and samples within blocks of windows, which are read together. 'full':
+        one permutation of all samples, each of which is read alone; for indexed shards on a disk of the node or in the
+        cache, and not for packed rows. False: the order of the shards.
     epochs: epochs in a pass: a `for` ends with them, and the next `for` gives the following ones. None: no end.
     stop: when a pass of a mixture ends: 'endless', 'first_empty' (before a dataset would begin its second epoch) or
         'all_empty' (when each has ended its first; the others repeat).
     schedule: weights of a mixture by step of the pass: {10_000: [1, 4]} holds from step 10,000 on. `set_weights()`
         changes them on the way.
-    drop_last: False: an epoch's last batch may be smaller, down to no rows on some ranks.
-    fill_last: fills up an epoch's last batch, so that every rank has equally many batches of equally many rows: 'pad' with
-        rows of padding, 'repeat' with the epoch's first rows. Each batch then has 'row_mask', bool [rows], False on rows
-        that fill up. For evaluation: each sample counts once on any number of ranks. drop_last has then no effect.
+    drop_last: False: the last batch of an epoch may be smaller, down to no rows on some ranks. Of a mixture that is the
+        last batch of a pass: it ends with the row before which the stop rule ends the mixture. An endless one has none.
+    fill_last: fills up that batch, so that every rank has equally many batches of equally many rows: 'pad' with rows of
+        padding, 'repeat' with the first rows of the epoch (of a mixture, of the pass). Each batch then has 'row_mask',
+        bool [rows], False on rows that fill up. For evaluation: each sample counts once on any number of ranks. drop_last
+        has then no effect.
     uneven_ranks: global_batch_size need not be a multiple of world_size; some ranks get a row more than others.
     dtype: int64 or int32, as a str, of NumPy or of torch.
     num_threads: 0: the CPUs of this process over its local ranks, at most 8.
@@ -477,9 +504,10 @@ class Loader(Passes[Batch]):
         document.
     on_bad: what becomes of a row whose bytes are damaged or missing: 'raise' (the state stays before its batch), or
         'quarantine': another row of the same part of the epoch takes its place, the same on every rank and in every resumed
-        run; `quarantined()` lists it, a warning names it, and the state keeps it. A storage that does not answer is an error
-        in any case, and so is a dataset of which the shards' sizes are unknown.
-    max_bad: more quarantined rows on this rank raise CorruptionError.
+        run; `quarantined()` lists it, a warning names it, and the state keeps it. Of a damaged tar without an index the
+        samples before the damage are read, and `quarantined_shards()` lists it. A storage that does not answer is an error
+        in any case, and so is a tar without an index that is not there.
+    max_bad: more quarantined rows and shards on this rank raise CorruptionError.
     cache: a folder on a disk of this node, where shards from S3, the web or a network file system are kept in blocks. All
         processes and jobs of the node share it: of those that want a block, one downloads it. It survives restarts.
     cache_bytes: the cap of the folder's size, such as '500GB'; 0: half of the disk. Of jobs with different caps, the
@@ -490,7 +518,7 @@ class Loader(Passes[Batch]):
         waiting for the same batch.
     numa: threads stay on the processors of the NUMA node of this rank's GPU or, without one, of the rank's share of the
         nodes, within the process's affinity mask. Buffers are touched by them first, so they lie there too.
-    carry_source: each batch of a mixture has 'source', int64 [rows]: the number of each row's dataset.
+    carry_source: each batch of a mixture has 'source', int64 [rows]: the number of each row's dataset, -1 of padding.
 
     Batches come to one consumer at a time, in order; the object may be used from several threads. Owns threads: use it in
     a `with` block or call close(). Pickling carries the arguments, not the position.
@@ -507,7 +535,7 @@ class Loader(Passes[Batch]):
         batch_size: int | None = None,
         global_batch_size: int | None = None,
         collate: Literal["pad", "pack", "best_fit"] = "pad",
-        shuffle: bool = True,
+        shuffle: Shuffle = True,
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
@@ -540,7 +568,7 @@ class Loader(Passes[Batch]):
             raise ValueError(f"Loader: the tokenizer has ids up to {id_limit - 1}, vocab_size is {vocab_size}")
         self._open(
             **source_arguments(shards, schedule), stop=stop, carry_source=carry_source, carry_documents=carry_documents, seq_len=seq_len, batch_size=batch_size, global_batch_size=global_batch_size,
-            collate=collate, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size, epochs=epochs,
+            collate=collate, **shuffle_arguments(shuffle), seed=seed, rank=rank, world_size=world_size, epochs=epochs,
             drop_last=drop_last, fill_last=fill_last or "", uneven_ranks=uneven_ranks, pad_id=pad_id, dtype=dtype_name(dtype),
             num_threads=num_threads, memory_bytes=memory_bytes, ids_field=ids_field, tokenizer_hash=tokenizer_hash,
             vocab_size=0 if vocab_size is None else vocab_size, carry_state=carry_state, on_bad=on_bad, max_bad=max_bad,

@@ -268,6 +268,7 @@ class LinkStatusResult(TypedDict):
     released: int
     released_bytes: int
     unfinished: int
+    passed: int
     waiting: int
     last_sweep: int | None
     error: str

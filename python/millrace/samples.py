@@ -19,7 +19,18 @@ import numpy as np
 from millrace import _core
 from millrace._rows import Files, Settings, resolve_source
 from millrace.fields import LENGTHS, Field, Fields, parser_of, resolve_fields
-from millrace.loader import STATE_KEY, Passes, Schedule, Source, State, StrPath, make_reader, source_arguments
+from millrace.loader import (
+    STATE_KEY,
+    Passes,
+    Schedule,
+    Shuffle,
+    Source,
+    State,
+    StrPath,
+    make_reader,
+    shuffle_arguments,
+    source_arguments,
+)
 from millrace.sources import SampleSource
 
 #: A sample: its fields by name, and '__key__'.
@@ -401,7 +412,7 @@ class SampleLoader(Passes[SampleBatch]):
         map_batch: Map | None = None,
         workers: int = 0,
         worker_kind: Literal["thread", "process"] = "thread",
-        shuffle: bool = True,
+        shuffle: Shuffle = True,
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
@@ -435,7 +446,7 @@ class SampleLoader(Passes[SampleBatch]):
             resolved = resolve_fields(fields, by_extension=False)
         arguments = dict(
             **source_arguments(_paths(shards, rows), schedule), rows=rows, stop=stop, carry_source=carry_source, batch_size=batch_size,
-            global_batch_size=global_batch_size, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size,
+            global_batch_size=global_batch_size, **shuffle_arguments(shuffle), seed=seed, rank=rank, world_size=world_size,
             epochs=epochs, drop_last=drop_last, fill_last=fill_last or "", uneven_ranks=uneven_ranks,
             num_threads=num_threads, memory_bytes=memory_bytes, on_bad=on_bad, max_bad=max_bad,
             cache="" if cache is None else os.fspath(cache), cache_bytes=str(cache_bytes), stall_seconds=stall_seconds,

@@ -24,7 +24,7 @@ def test_one_node_gives_rates_and_leaves_nothing(millrace: Millrace, tmp_path: P
     done = millrace("bench", "storage", a, b, *SMALL, "--depth", 4, "--json")
     results = done.objects("bench_storage")
     assert {each["mount"] for each in results} == {str(a), str(b)}
-    assert len(results) == 2 * 13
+    assert len(results) == 2 * 16
     for each in results:
         assert len(each["rounds"]) == 2 and 0 < each["least"] <= each["median"] <= each["most"], each
         assert (each["unit"] == "B/s") == (each["test"] in BYTES), each
@@ -35,17 +35,34 @@ def test_one_node_gives_rates_and_leaves_nothing(millrace: Millrace, tmp_path: P
 
 
 BYTES = {
-    *("write", "write, shared file", "read, one stream", "read", "read beside writes", "read small files"),
-    *("checkpoint write", "checkpoint read"),
+    *("write", "write, shared file", "read, one stream", "read, one file", "read", "read beside writes"),
+    *("read small files", "checkpoint write", "checkpoint read"),
 }
 
 
-@pytest.mark.parametrize(("profile", "count"), [("training", 8), ("checkpoint", 2), ("metadata", 3)])
+@pytest.mark.parametrize(("profile", "count"), [("training", 11), ("checkpoint", 2), ("metadata", 3)])
 def test_a_profile_runs_its_tests(millrace: Millrace, tmp_path: Path, profile: str, count: int):
     done = millrace("bench", "storage", tmp_path, *SMALL, "--profile", profile, "--json")
     assert len(done.objects("bench_storage")) == count
     text = millrace("bench", "storage", tmp_path, *SMALL, "--profile", profile).out
     assert "ranks began within" in text and "(--nodes 2 or more reads another node's)" in text
+
+
+def test_a_sweep_is_a_table_of_depths_and_sizes(millrace: Millrace, tmp_path: Path):
+    small = ["--size", "4MiB", "--files", 20, "--seconds", "50ms", "--rounds", 1, "--ranks", 2, "--depth", 4]
+    done = millrace("bench", "storage", tmp_path, *small, "--profile", "sweep", "--json")
+    places = [(each["sweep"], each["place"], each["test"].split()[0]) for each in done.objects("bench_storage")]
+    depths = [("depth", depth, what) for depth in (1, 4) for what in ("read", "write")]
+    sizes = [("size", size, what) for size in (4 << 10, 64 << 10, 1 << 20) for what in ("write", "read")]
+    assert places == depths + sizes
+    meanings = {each["what"]: each["value"] for each in done.objects("bench_meaning")}
+    assert meanings["requests at once that random reads need"] in ("1", "4")
+    assert meanings["size of files that reading needs"] in ("4 KiB", "64 KiB", "1 MiB")
+    text = millrace("bench", "storage", tmp_path, *small, "--profile", "sweep").out
+    rows = [line.split()[1] for line in text.splitlines() if line.startswith(str(tmp_path)) and "/s" in line]
+    assert rows[:5] == ["1", "4", "4", "64", "1"], text
+    assert "random requests of 4 KiB at once" in text and "file size" in text
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_too_little_room_is_said_before_anything_is_written(millrace: Millrace, tmp_path: Path):
@@ -86,6 +103,9 @@ def test_several_nodes_read_what_others_wrote(millrace: Millrace, slurm: Slurm, 
     results = {each["test"]: each for each in done.objects("bench_storage")}
     assert results["read"]["nodes"] == 3 and results["read"]["ranks"] == 6 and not results["read"]["own_data"]
     assert results["read, one stream"]["ranks"] == 1
+    assert results["read, one node"]["ranks"] == results["read, one file"]["ranks"] == 2
+    limits = [each["value"] for each in done.objects("bench_meaning") if each["what"] == "what limits reading"]
+    assert len(limits) == 1
     assert 0 < results["write"]["start_spread_s"] < 5
     assert list(tmp_path.iterdir()) == []
     queue = subprocess.run(["squeue", "-h"], env=os.environ | slurm.env, capture_output=True, text=True).stdout

@@ -4,6 +4,7 @@ files as a user who is not root."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -721,3 +722,32 @@ def test_notices_of_a_queue_are_followed_and_removed(millrace: Millrace, tmp_pat
     finally:
         kill(process)
     assert "no URL of a queue" in millrace.fails("link", "run", "two", "--queue", "notices")
+
+
+def crc32c(content: bytes) -> bytes:
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return (crc ^ 0xFFFFFFFF).to_bytes(4, "big")
+
+
+def test_wait_names_the_servers_checksum_before_the_etag(millrace: Millrace, tmp_path: Path, moto: Moto):
+    s3 = moto.client("s3")
+    s3.create_bucket(Bucket="data")
+    # moto keeps the checksums of some uploads only.
+    contents = {"with": b"a checksum of the whole", "without": b"an ETag"}
+    sums = {"ChecksumAlgorithm": "CRC32C", "ChecksumCRC32C": base64.b64encode(crc32c(contents["with"])).decode()}
+    s3.put_object(Bucket="data", Key="set/with", Body=contents["with"], **sums)
+    request = s3.head_object(Bucket="data", Key="set/with", ChecksumMode="ENABLED")
+    assert request["ChecksumCRC32C"] == sums["ChecksumCRC32C"]
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    (directory / "without").write_bytes(contents["without"])
+    millrace.env = millrace.env | moto.env | {"MILLRACE_LINKS": str(tmp_path / "links")}
+    millrace("link", "add", directory, "s3://data/set", "--name=one", "--quiet-time=0s")
+    millrace("link", "run", "one", "--once")
+    assert {each.name: each.read_bytes() for each in directory.iterdir() if each.is_file()} == contents
+    assert millrace("link", "wait", directory, "--json").object("link_wait")["proofs"] == {"checksum": 1, "etag": 1}
+    assert "1 by checksum, 1 by etag" in millrace("link", "wait", directory).out

@@ -22,6 +22,7 @@ SCRIPTS = {
     "lightning": ("lightning_train.py", "lightning", 1, {}),
     "lightning-fsdp": ("lightning_train.py", "lightning", 1, {"FSDP": "1"}),
     "fsdp2": ("fsdp2_train.py", "torch", 2, {}),
+    "torchtitan": ("torchtitan_train.py", "torchtitan", 2, {}),
     "deepspeed": ("deepspeed_train.py", "deepspeed", 1, {"DS_ACCELERATOR": "cpu"}),
     "stateful-dataloader": ("stateful_dataloader_train.py", "torchdata", 1, {}),
 }

@@ -53,6 +53,7 @@ class Options:
     block_windows: int = 1
     pack_seq_len: int = 0
     best_fit: bool = False
+    full: bool = False
 
 
 def cut_windows(shard_samples, window_samples):
@@ -128,8 +129,24 @@ def block_units(samples, options, lengths):
     return rows
 
 
+def permuted(number, size, seed, epoch):
+    """Where a full permutation of `size` samples has this position."""
+    bits = next(bits for bits in itertools.count(1) if 4**bits >= size)
+    while True:
+        left, right = divmod(number, 2**bits)
+        for round in range(8):
+            left, right = right, left ^ key(seed, epoch, 4, round, right) % 2**bits
+        number = left * 2**bits + right
+        if number < size:
+            return number
+
+
 def epoch_order(shard_samples, options, epoch, lengths=None):
     """The units of an epoch by position: a list of (lane, unit)."""
+    if options.full:
+        samples = [(shard, i) for shard, count in enumerate(shard_samples) for i in range(count)]
+        numbers = (permuted(i, len(samples), options.seed, epoch) for i in range(len(samples)))
+        return [(0, [samples[number]]) for number in numbers]
     windows = cut_windows(shard_samples, options.window_samples)
     lanes = [
         [unit for samples in blocks for unit in block_units(samples, options, lengths)]

@@ -238,6 +238,26 @@ def test_variables_and_tools_reach_the_template(pairs):
     assert 1 in expected[1]
 
 
+def test_tools_of_a_line_are_a_list_or_its_json(pairs, tmp_path):
+    template = chat.ChatTemplate(
+        "{{ tools | tojson }}{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    )
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    messages = [{"role": "assistant", "content": "yes"}]
+    ids = []
+    for number, given in enumerate((tools, json.dumps(tools), None, "", [])):
+        (tmp_path / "a.jsonl").write_text(json.dumps({"messages": messages, "tools": given}) + "\n")
+        out = str(tmp_path / str(number))
+        chat.write_chat_shards([tmp_path / "a.jsonl"], template, pairs["bytes"].ours, out)
+        ids.append(mr.Dataset(out).ids(0).tolist())
+    assert ids[0] == ids[1] == template.encode(messages, pairs["bytes"].ours, tools=tools)[0].tolist()
+    assert ids[2] == ids[3] == ids[4] == template.encode(messages, pairs["bytes"].ours)[0].tolist()
+    for given, message in (("[", "not JSON"), ({"name": "f"}, "not dict"), ('{"name": "f"}', "not dict")):
+        (tmp_path / "a.jsonl").write_text(json.dumps({"messages": messages, "tools": given}) + "\n")
+        with pytest.raises(ValueError, match=f"line 1: .*{message}"):
+            chat.write_chat_shards([tmp_path / "a.jsonl"], template, pairs["bytes"].ours, str(tmp_path / "none"))
+
+
 def test_a_turn_that_transformers_loses_is_warned_of(pairs):
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": " the answer"}]
     expected = pairs["trimmed"].expected(messages, NATIVE["chatml"])

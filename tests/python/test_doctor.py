@@ -69,17 +69,21 @@ def test_an_undisturbed_run_has_no_verdict(dataset, tmp_path: Path):
 
 SLOW = """
 import sys, time, millrace as mr
-class Slow:  # as a loader whose storage is slow
-    waited = batches = 0
-    def stats(self): return {"wait_seconds": self.waited, "batches": self.batches, "read_seconds": self.waited}
-slow = Slow()
-with mr.Run(sys.argv[1], loader=slow) as run:
-    for step in range(60):
-        begun = time.perf_counter()
-        time.sleep(0.05)
-        slow.waited += time.perf_counter() - begun
-        slow.batches += 1
+class Slow(mr.SampleSource):  # each row comes from a slow place
+    name = "slow"
+    def shards(self):
+        return [("rows", 1000)]
+    def read(self, shard, begin, end):
+        time.sleep(0.01 * (end - begin))
+        return [{"n": n} for n in range(begin, end)]
+with (
+    mr.SampleLoader(Slow(), batch_size=4, num_threads=1) as loader,
+    mr.Run(sys.argv[1], config={"num_threads": 1}, loader=loader) as run,
+):
+    for step, batch in enumerate(loader):
         run.log(step, loss=float("nan") if step > 50 else 1.0)
+        if step == 60:
+            break
 """
 
 
@@ -88,6 +92,7 @@ def test_a_slow_loader_and_a_lost_loss(tmp_path: Path):
     verdicts, _ = doctor(tmp_path / "a")
     assert set(verdicts) == {"DR16", "DR17"}
     assert "from step 51 on" in verdicts["DR16"]["evidence"][0]
+    assert "training waited " in verdicts["DR17"]["evidence"][0]
     assert "limit is read" in verdicts["DR17"]["advice"]
 
 

@@ -12,6 +12,7 @@ from order_reference import (
     lane_blocks,
     mix,
     mixture_draws,
+    permuted,
     rank_positions,
 )
 
@@ -85,6 +86,18 @@ def test_best_fit():
         assert f"    {position:<8}  {lane:<4}  {segments}\n" in DOC.partition("### Best fit")[2]
     whole = [row for _, row in order for _, _, begin, _ in row if begin == 0]
     assert len(whole) == sum(length > 0 for shard in LENGTHS for length in shard)
+
+
+def test_full():
+    order = epoch_order(SHARDS, example(full=True), 0)
+    assert f"    {samples(order)}\n" in DOC and f"    {samples(epoch_order(SHARDS, example(full=True), 1))}\n" in DOC
+    source = (ROOT / "src/millrace/order/permutation_test.cpp").read_text()
+    assert f"ElementsAre({', '.join(str(permuted(i, 14, 7, 0)) for i in range(14))})" in source
+    for i in range(3):
+        number = f"{permuted(i, 10**8, 7, 0):,}".replace(",", "'")
+        assert f"large.at({i}), {number})" in source
+    for size in (1, 2, 3, 4, 5, 16, 17, 300):
+        assert sorted(permuted(i, size, 1, 2) for i in range(size)) == list(range(size))
 
 
 def test_fingerprints_in_the_cpp_test():

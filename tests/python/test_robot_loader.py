@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import gc
+import importlib
 import json
 import pathlib
 import threading
@@ -177,6 +178,22 @@ def test_a_mixture_of_unlike_datasets_by_weight_and_its_resume(root, other):
             assert sorted(both) == sorted(batches[18 + step][1][number])
 
 
+def test_the_last_batch_of_a_mixture_is_filled_up(root, other):
+    sizes = [len(mr.lerobot.Dataset(path, cameras=[])) for path in (root, other)]
+    seen = []
+    for rank in range(3):
+        options = {"rank": rank, "world_size": 3, "stop": "all_empty", "fill_last": "repeat"}
+        with mixture(root, other, batch_size=16, **options) as loader:
+            for batch in loader:
+                assert len(batch["source"]) == len(batch["row_mask"]) == 16
+                for number, part in enumerate(batch["parts"]):
+                    real = batch["row_mask"][batch["source"] == number]
+                    seen += [
+                        (number, row) for row, is_real in zip(rows(part) if part else [], real, strict=True) if is_real
+                    ]
+    assert set(seen) == {(number, row) for number, size in enumerate(sizes) for row in range(size)}
+
+
 @pytest.fixture
 def damaged(root, tmp_path) -> pathlib.Path:
     """A v2.1 copy with a broken packet in the middle of episode 1's video."""
@@ -305,6 +322,107 @@ def test_tensors(root):
     with mr.torch.lerobot.Loader(frames, batch_size=4, seed=1) as loader:
         loader.load_state_dict(state)
         assert torch.equal(next(loader)["index"], after["index"])
+
+
+def on_a_device(loader):
+    """A loader of mr.torch.lerobot as if it had been opened with device=."""
+    from late_device import Late
+
+    lerobot, device = (importlib.import_module(f"millrace.torch.{name}") for name in ("lerobot", "device"))
+    loader._copied = device.DeviceCopies(lerobot._Read(loader), Late())
+    return loader
+
+
+def test_frames_are_copied_to_a_device_ahead_of_training(root):
+    """Passes, a `for` that is left, states, skips, with copies under way; the state counts what was returned."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    frames = mr.torch.lerobot.Dataset(root, cameras=[CAMERAS[1]])
+    options = {"batch_size": 16, "seed": 5, "epochs": 1}
+    taken, states = [], []
+    for prepare in (lambda loader: loader, on_a_device):
+        with prepare(mr.torch.lerobot.Loader(frames, **options)) as loader:
+            given, behind = [], [loader.state_dict()]
+
+            def take(batch, loader=loader, given=given, behind=behind):
+                given.append(batch)
+                behind.append(loader.state_dict())
+
+            for _ in range(2):
+                take(next(loader))
+            for batch in loader:
+                take(batch)
+            take(next(iter(loader)))
+            take(next(iter(loader)))  # the next pass, as the `for` before was left
+            assert loader.next_pass == 2
+            loader.load_state_dict(behind[2])
+            take(next(loader))
+            loader.skip(4, 5)
+            for batch in loader:
+                take(batch)
+            taken.append(given)
+            states.append(behind)
+    assert states[0] == states[1] and len(taken[0]) == len(taken[1]) > 10
+    for plain, copied in zip(*taken, strict=True):
+        assert list(plain) == list(copied)
+        for name, value in plain.items():
+            assert copied[name] == value if isinstance(value, list) else torch.equal(copied[name], value), name
+
+
+def test_an_error_of_frames_ahead_comes_behind_the_batches_before_it(damaged):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    frames = mr.torch.lerobot.Dataset(damaged)
+    options = {"batch_size": 4, "shuffle": False, "epochs": 1}
+    runs = []
+    for prepare in (lambda loader: loader, on_a_device):
+        with prepare(mr.torch.lerobot.Loader(frames, **options)) as loader:
+            given = []
+            with pytest.raises(mr.CorruptionError, match=r"episode_000001\.mp4: episode 1"):
+                for batch in loader:
+                    given += rows(batch)
+            state = loader.state_dict()
+            with pytest.raises(mr.CorruptionError):
+                next(loader)
+            assert loader.state_dict() == state
+            runs.append((given, state))
+    assert runs[0] == runs[1] and runs[0][0]
+
+
+def test_parts_of_a_mixture_are_copied_to_a_device(root, other):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    arm = mr.torch.lerobot.Dataset(root, cameras=[])
+    hand = mr.torch.lerobot.Dataset(other, cameras=[])
+    sources = [mr.lerobot.Source(arm, weight=3), mr.lerobot.Source(hand)]
+    with on_a_device(mr.torch.lerobot.Loader(sources, batch_size=8, seed=2)) as loader:
+        targets = []
+        empty_like = loader._copied._copies.empty_like
+        loader._copied._copies.empty_like = lambda value: targets.append(empty_like(value)) or targets[-1]
+        for _ in range(3):
+            batch = next(loader)
+            tensors = [batch["source"]] + [
+                v for part in batch["parts"] for v in part.values() if not isinstance(v, list)
+            ]
+            assert all(any(value is target for target in targets) for value in tensors)
+            for number, dataset in enumerate((arm, hand)):
+                wanted = dataset.batch(rows(batch["parts"][number]))
+                assert torch.equal(batch["parts"][number]["action"], wanted["action"])
+
+
+def test_the_thread_that_copies_frames_ends_with_its_loader(root):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    frames = mr.torch.lerobot.Dataset(root, cameras=[])
+    loader = on_a_device(mr.torch.lerobot.Loader(frames, batch_size=4))
+    next(loader)
+    thread = loader._copied._thread
+    gone = weakref.ref(loader)
+    del loader
+    thread.join(60)
+    gc.collect()
+    assert not thread.is_alive() and gone() is None
+    loader = on_a_device(mr.torch.lerobot.Loader(frames, batch_size=4))
+    next(loader)
+    thread = loader._copied._thread
+    loader.close()
+    assert not thread.is_alive()
 
 
 def test_a_batch_that_comes_just_when_the_wait_for_it_ends():

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """millrace.torch.Loader against millrace.Loader: the same numbers, in the same memory."""
 
-import contextlib
 import gc
 import json
 import pickle
@@ -12,6 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 np = pytest.importorskip("numpy")
+
+from late_device import Late  # noqa: E402
 
 import millrace as mr  # noqa: E402
 
@@ -101,67 +102,6 @@ def test_rank_comes_from_the_environment(shards, monkeypatch):
         mr.torch.Loader(shards, rank=1, **options)
 
 
-class Late:
-    """The CPU in the part of a device whose copies are done as late as they may be: when an event is waited for."""
-
-    def __init__(self):
-        self.queue = []  # copies and events, in order
-        self.made = []  # pinned buffers
-        self.lock = threading.RLock()
-        self.stream = threading.local()  # as in CUDA, a thread has a current stream of its own
-
-    @property
-    def inside(self):
-        return getattr(self.stream, "is_side", False)
-
-    @contextlib.contextmanager
-    def side_stream(self):
-        self.stream.is_side = True
-        yield
-        self.stream.is_side = False
-
-    def pinned(self, size):
-        self.made.append(torch.zeros(size, dtype=torch.uint8))
-        return self.made[-1]
-
-    def empty_like(self, value):
-        return torch.full_like(value, 77)
-
-    def copy(self, target, pinned):
-        assert self.inside
-        assert any(buffer.untyped_storage().data_ptr() == pinned.untyped_storage().data_ptr() for buffer in self.made)
-        with self.lock:
-            self.queue.append((target, pinned))
-
-    def other(self, value):
-        return value.clone()
-
-    def record(self):
-        assert self.inside
-        event = LateEvent(self)
-        with self.lock:
-            self.queue.append(event)
-        return event
-
-    def hand_over(self, event, tensors):
-        event.synchronize()
-        assert not self.inside and list(tensors)
-
-
-class LateEvent:
-    def __init__(self, device):
-        self.device, self.done = device, False
-
-    def synchronize(self):
-        with self.device.lock:
-            while not self.done:
-                first = self.device.queue.pop(0)
-                if isinstance(first, LateEvent):
-                    first.done = True
-                else:
-                    first[0].copy_(first[1])
-
-
 @pytest.fixture
 def device_copies():
     """The look-ahead, with the CPU in the part of the device."""
@@ -226,12 +166,14 @@ def test_whatever_a_batch_holds_comes_to_the_device():
         "array": np.arange(6, dtype=np.int32).reshape(2, 3), "flags": np.array([True, False]), "none": np.zeros((0, 4)),
         "texts": ["a", "b"], "times": np.array(["2026-01-01"], dtype="datetime64[D]"), "gaps": [None, np.ones(3)],
         "nested": {"x": torch.ones(2, dtype=torch.bfloat16)}, "odd": odd, "scalar": torch.tensor(7.5),
-        "complex": torch.tensor([1 + 2j]), "objects": [{"a": 1}],
+        "complex": torch.tensor([1 + 2j]), "objects": [{"a": 1}], "parts": [None, {"x": np.arange(3), "y": ["z"]}],
     }  # fmt: skip
     moved = device_module().PinnedRing(device).to_device(batch)
     assert list(moved) == list(batch)
     assert torch.equal(moved["array"], torch.arange(6, dtype=torch.int32).view(2, 3))
     assert moved["flags"].tolist() == [True, False] and moved["none"].shape == (0, 4)
+    assert moved["parts"][0] is None and moved["parts"][1]["y"] == ["z"]
+    assert torch.equal(moved["parts"][1]["x"], torch.arange(3))
     assert moved["texts"] == ["a", "b"] and moved["times"] is batch["times"] and moved["objects"] == [{"a": 1}]
     assert moved["gaps"][0] is None and torch.equal(moved["gaps"][1], torch.ones(3, dtype=torch.float64))
     assert torch.equal(moved["nested"]["x"], torch.ones(2, dtype=torch.bfloat16))
@@ -279,6 +221,40 @@ def test_no_more_batches_than_asked_for_are_fetched_ahead(device_copies):
     assert [next(ahead)["x"].item() for _ in range(4)] == [5, 6, 7, 8]
     ahead.restart()
     assert ahead.state == {"given": inner.given}
+
+
+def test_a_batch_whose_copy_fails_is_copied_by_the_next_call():
+    """Another error than one of the loader: the batch was fetched, so the loader would not give it again."""
+    device = Late()
+    original, calls = device.empty_like, []
+
+    def fails_once(value):
+        calls.append(value)
+        if len(calls) == 3:
+            raise torch.cuda.OutOfMemoryError("no memory on the device")
+        return original(value)
+
+    class Numbers:
+        given = 0
+
+        def __next__(self):
+            self.given += 1
+            return {"x": np.array([self.given])}
+
+        def state_dict(self):
+            return {"given": self.given}
+
+    device.empty_like = fails_once
+    ahead = device_module().DeviceCopies(Numbers(), device)
+    given = []
+    while len(given) < 6:
+        try:
+            given.append(next(ahead)["x"].item())
+        except torch.cuda.OutOfMemoryError:
+            assert given == [1, 2] and ahead.is_ahead
+        assert ahead.state == {"given": len(given)}
+    assert given == [1, 2, 3, 4, 5, 6] and len(calls) >= 7
+    ahead.restart()
 
 
 def test_the_thread_ends_with_its_loader(device_copies):

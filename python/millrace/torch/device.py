@@ -164,7 +164,7 @@ class DeviceCopies:
     @property
     def is_ahead(self) -> bool:
         """Whether batches were fetched that were not returned."""
-        return bool(self._shared.items) or self._thread is not None
+        return bool(self._shared.items) or self._shared.uncopied is not None or self._thread is not None
 
     @property
     def state(self) -> State:
@@ -207,7 +207,8 @@ class DeviceCopies:
         return batch
 
     def _start(self) -> None:
-        self._shared = shared = _Shared()
+        shared = _Shared()
+        shared.uncopied, self._shared = self._shared.uncopied, shared
         arguments = (shared, self._inner, self._ring, self._most)
         # The thread knows neither this object nor the loader around it, so both can be collected while it waits.
         self._thread = threading.Thread(target=_feed, args=arguments, name="mr-device", daemon=True)
@@ -222,6 +223,8 @@ class _Shared:
         self.changed = threading.Condition()
         # In order: (batch, event, the state behind it), and at the end what ended the thread.
         self.items: deque[tuple[dict[str, Any], Event, State] | BaseException] = deque()
+        # A batch that was fetched and whose copy failed, with the state behind it. Of the thread, while there is one.
+        self.uncopied: tuple[dict[str, Any], State] | None = None
         self.is_stopped = False
 
     def stop(self) -> None:
@@ -239,8 +242,7 @@ def _feed(shared: _Shared, inner: Any, ring: PinnedRing, most: int) -> None:
             if shared.is_stopped:
                 return
         try:
-            # Training has not seen this batch, so the state behind it goes with it.
-            item = (*ring.begin(next(inner)), inner.state_dict())
+            item = _fetch_and_copy(shared, inner, ring)
         except BaseException as error:
             item = error
         with shared.changed:
@@ -250,16 +252,21 @@ def _feed(shared: _Shared, inner: Any, ring: PinnedRing, most: int) -> None:
             return
 
 
+def _fetch_and_copy(shared: _Shared, inner: Any, ring: PinnedRing) -> tuple[dict[str, Any], Event, State]:
+    if shared.uncopied is None:
+        # Training has not seen this batch, so the state behind it goes with it.
+        shared.uncopied = next(inner), inner.state_dict()
+    batch, state = shared.uncopied
+    moved, event = ring.begin(batch)
+    shared.uncopied = None
+    return moved, event, state
+
+
 def copies_of(inner: Any, device: torch.device | None) -> DeviceCopies | None:
     """None: the batches of `inner` stay in the CPU's memory."""
     if device is None or device.type == "cpu":
         return None
     return DeviceCopies(inner, CudaCopies(device))
-
-
-def ring_of(device: torch.device | None) -> PinnedRing | None:
-    """None: batches stay in the CPU's memory."""
-    return None if device is None or device.type == "cpu" else PinnedRing(CudaCopies(device))
 
 
 def as_tensors(batch: dict[str, Any]) -> dict[str, Any]:
@@ -292,8 +299,15 @@ def _each(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _holds_numbers(value: Any) -> bool:
-    """Whether it is a list of arrays or tensors, with gaps maybe, such as pictures of several sizes."""
-    return isinstance(value, list) and any(isinstance(item, (torch.Tensor, np.ndarray)) for item in value)
+    """Whether it is a list of arrays or tensors, with gaps maybe, such as pictures of several sizes; or of dicts with
+    such, such as the parts of a mixture."""
+    return isinstance(value, list) and any(_is_or_has_numbers(item) for item in value)
+
+
+def _is_or_has_numbers(value: Any) -> bool:
+    if type(value) is dict:
+        return any(_is_or_has_numbers(item) or _holds_numbers(item) for item in value.values())
+    return isinstance(value, (torch.Tensor, np.ndarray))
 
 
 def _as_tensor(value: Any) -> Any:

@@ -8,6 +8,7 @@ loader = torch.utils.data.DataLoader(frames, batch_size=32, shuffle=True, num_wo
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, SupportsIndex
 
@@ -19,8 +20,9 @@ from millrace._robot import Item
 from millrace._robot_groot import GrootDataset as _GrootDataset
 from millrace._robot_loader import Loader as _Loader
 from millrace._robot_loader import Source
+from millrace.loader import State
 
-from .device import as_tensors, ring_of
+from .device import as_tensors, copies_of
 from .dist import resolve_rank
 
 __all__ = ["Dataset", "GrootDataset", "Loader", "Source"]
@@ -150,12 +152,29 @@ class GrootDataset(_Frames):
         self.frames = _GrootDataset(url, **options)
 
 
+class _Read:
+    """The batches that a Loader reads ahead, for DeviceCopies. Does not keep the loader, which keeps this."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = weakref.ref(loader)
+
+    def __next__(self) -> Item:
+        loader = self._loader()
+        if loader is None:
+            raise StopIteration
+        return loader._ahead.take(loader._read)
+
+    def state_dict(self) -> State:
+        return {}  # the loader's own reader is where training is
+
+
 class Loader(_Loader):
     """millrace.lerobot.Loader with tensors. Takes a Dataset of this module or a list of Source with such, every other
     argument of millrace.lerobot.Loader, and one more:
 
-    device: None or the CPU: tensors that share the loader's memory. A CUDA device: tensors there; the copy goes by pinned
-        buffers that are made once.
+    device: None or a CPU device gives tensors that share the loader's memory, without a copy. A CUDA device gives
+        tensors there: a thread lays each batch into pinned memory, three buffers that are made once, and copies it from
+        there on a side stream, two batches ahead of training. The current stream waits for the copy, not the caller.
 
     `rank` and `world_size` default to those of torch.distributed when it is initialised, else to the environment's RANK
     and WORLD_SIZE, else to 0 of 1. With uint8 pictures (return_uint8=True) a quarter of the bytes go to the device:
@@ -173,10 +192,24 @@ class Loader(_Loader):
     ) -> None:
         rank, world_size = resolve_rank(rank, world_size)
         super().__init__(datasets, rank=rank, world_size=world_size, **options)  # type: ignore[arg-type]
-        self._ring = ring_of(None if device is None else torch.device(device))
+        self._copied = copies_of(_Read(self), None if device is None else torch.device(device))
 
-    def _given(self, batch: Item) -> Item:
-        return as_tensors(batch) if self._ring is None else self._ring.to_device(batch)
+    def close(self) -> None:
+        """Stops the threads and frees batches that were read ahead. Returned batches stay valid."""
+        self._moved()
+        super().close()
+
+    def _next_read(self) -> Item:
+        return as_tensors(super()._next_read()) if self._copied is None else next(self._copied)
+
+    def _pause(self) -> None:
+        if self._copied is not None:
+            self._copied.pause()
+
+    def _moved(self) -> None:
+        if self._copied is not None:
+            self._copied.restart()
+        super()._moved()
 
 
 def tensors(batch: Item) -> Item:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 import millrace
-from millrace.loader import Passes, Schedule, Source, State, StrPath
+from millrace.loader import Passes, Schedule, Shuffle, Source, State, StrPath
 
 from .device import copies_of
 from .dist import resolve_rank
@@ -45,7 +45,7 @@ class Loader(Passes[Batch]):
         batch_size: int | None = None,
         global_batch_size: int | None = None,
         collate: Literal["pad", "pack", "best_fit"] = "pad",
-        shuffle: bool = True,
+        shuffle: Shuffle = True,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,

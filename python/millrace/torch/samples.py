@@ -11,7 +11,7 @@ import torch
 
 import millrace.samples
 from millrace.fields import Fields
-from millrace.loader import Schedule, Source, State, StrPath
+from millrace.loader import Schedule, Shuffle, Source, State, StrPath
 from millrace.samples import Map, SampleBatch
 from millrace.sources import SampleSource
 
@@ -69,7 +69,7 @@ class SampleLoader(millrace.samples.SampleLoader):
         map_batch: Map | None = None,
         workers: int = 0,
         worker_kind: Literal["thread", "process"] = "thread",
-        shuffle: bool = True,
+        shuffle: Shuffle = True,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,

@@ -64,17 +64,59 @@ void add_checkpoints(const std::vector<TestResult>& results, const std::string& 
                              plan->overhead.value_or(0) * 100)});
 }
 
-void add_limits(const std::vector<TestResult>& results, const std::string& mount, std::vector<Meaning>& all) {
-  constexpr double kMore = 1.3;
-  const TestResult* one = find(results, mount, "read, one stream");
+constexpr double kMore = 1.3;  // a choice: above what rounds differ by
+
+// What more of gives more: nodes, files or streams, in this order; else what all of them share.
+void add_reading(const std::vector<TestResult>& results, const std::string& mount, std::vector<Meaning>& all) {
+  const TestResult* stream = find(results, mount, "read, one stream");
   const TestResult* read = find(results, mount, "read");
-  if (one != nullptr && read != nullptr) {
-    const double times = read->median() / std::max(one->median(), 1.0);
-    all.push_back(
-        {mount, "what limits reading",
-         times < kMore ? "the device or the network: one stream gets all of it" : "one stream: more of them read more",
-         fmt::format("{} streams read {:.1f} times what one reads", read->ranks, times)});
+  if (stream == nullptr || read == nullptr) return;
+  const TestResult* of_node = find(results, mount, "read, one node");
+  const TestResult* node = of_node == nullptr ? read : of_node;
+  const TestResult* file = find(results, mount, "read, one file");
+  const auto times = [](const TestResult& more, const TestResult& one) {
+    return more.median() / std::max(one.median(), 1.0);
+  };
+  const char* const what = "what limits reading";
+  if (of_node != nullptr && times(*read, *of_node) >= kMore) {
+    all.push_back({mount, what, "one client's limit: more nodes read more",
+                   fmt::format("{} nodes read {:.1f} times what one reads", read->nodes, times(*read, *of_node))});
+  } else if (file != nullptr && times(*node, *file) >= kMore) {
+    all.push_back({mount, what, "striping: more files, or more stripes of one, read more",
+                   fmt::format("{} ranks read {} of a file each, {} of one file", node->ranks,
+                               format_rate(node->median()), format_rate(file->median()))});
+  } else if (times(*node, *stream) >= kMore) {
+    all.push_back({mount, what, "one stream: more of them read more",
+                   fmt::format("{} streams read {:.1f} times what one reads", node->ranks, times(*node, *stream))});
+  } else {
+    all.push_back({mount, what, "the device or the network: one stream gets all of it",
+                   fmt::format("{} streams read {:.1f} times what one reads{}", node->ranks, times(*node, *stream),
+                               of_node == nullptr ? "; --nodes 2 tells one client's limit from the servers'" : "")});
   }
+}
+
+// The first place of a sweep that gives nearly as much as the best one.
+void add_needed(const std::vector<TestResult>& results, const std::string& mount, std::string_view sweep,
+                std::string_view test, const char* what, std::vector<Meaning>& all) {
+  constexpr double kNearly = 0.9;
+  std::vector<const TestResult*> steps;
+  double best = 0;
+  for (const TestResult& each : results) {
+    if (each.mount != mount || each.sweep != sweep || !each.test.starts_with(test)) continue;
+    steps.push_back(&each);
+    best = std::max(best, each.median());
+  }
+  const auto enough =
+      std::find_if(steps.begin(), steps.end(), [&](const auto* each) { return each->median() >= kNearly * best; });
+  if (enough == steps.end()) return;
+  const int64_t place = (*enough)->place;
+  all.push_back({mount, what, sweep == "size" ? size_name(place) : std::to_string(place),
+                 fmt::format("the least of {} that gives {:.0f} % of the best", steps.size(), 100 * kNearly)});
+}
+
+void add_limits(const std::vector<TestResult>& results, const std::string& mount, std::vector<Meaning>& all) {
+  add_reading(results, mount, all);
+  const TestResult* read = find(results, mount, "read");
   const TestResult* shared = find(results, mount, "write, shared file");
   const TestResult* write = find(results, mount, "write");
   if (shared != nullptr && write != nullptr && shared->median() * kMore < write->median()) {
@@ -83,7 +125,7 @@ void add_limits(const std::vector<TestResult>& results, const std::string& mount
   }
   const TestResult* small = find(results, mount, "read small files");
   if (small != nullptr && read != nullptr && small->unit == "B/s" && small->median() * kMore < read->median()) {
-    all.push_back({mount, "what limits small files", "opening them: shards are read faster",
+    all.push_back({mount, "what limits small files", "metadata, opening them: shards are read faster",
                    fmt::format("{} in files of {} against {}", format_rate(small->median()),
                                format_bytes(small->request_bytes), format_rate(read->median()))});
   }
@@ -101,6 +143,10 @@ std::vector<Meaning> meanings(const std::vector<TestResult>& results, const Mean
     add_loading(results, mount, all);
     add_checkpoints(results, mount, options, all);
     add_limits(results, mount, all);
+    add_needed(results, mount, "depth", "read random", "requests at once that random reads need", all);
+    add_needed(results, mount, "depth", "write random", "requests at once that random writes need", all);
+    add_needed(results, mount, "size", "read files", "size of files that reading needs", all);
+    add_needed(results, mount, "size", "write files", "size of files that writing needs", all);
   }
   return all;
 }

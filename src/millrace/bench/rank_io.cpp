@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -110,14 +111,51 @@ Status RankIo::write(const std::string& path, int64_t begin, int64_t bytes, bool
 }
 
 Status RankIo::read(const std::string& path, const Until& until) {
+  return read_range(path, 0, INT64_MAX, until);
+}
+
+Status RankIo::read_range(const std::string& path, int64_t begin, int64_t bytes, const Until& until) {
   const File file(path, O_RDONLY | (direct_ ? O_DIRECT : 0));
   RETURN_IF_ERROR(file.is_open());
-  for (int64_t at = 0; !is_over(until);) {
+  for (int64_t done = 0; done < bytes && !is_over(until);) {
     const Clock::time_point begun = Clock::now();
-    ASSIGN_OR_RETURN(const int64_t got, file.read_at(buffer_.get(), block_bytes_, at));
+    ASSIGN_OR_RETURN(const int64_t got, file.read_at(buffer_.get(), block_bytes_, begin + done));
     if (got == 0) break;
     count(got, begun);
-    at += got;
+    done += got;
+  }
+  return {};
+}
+
+Status RankIo::write_random(const std::string& path, const Until& until) {
+  const File file(path, O_WRONLY | (direct_ ? O_DIRECT : 0));
+  RETURN_IF_ERROR(file.is_open());
+  ASSIGN_OR_RETURN(const int64_t size, file.size());
+  const int64_t blocks = size / block_bytes_;
+  if (blocks == 0) return fail(ErrorCode::kOutOfRange, "{} is smaller than a block", path);
+  while (!is_over(until)) {
+    const auto block = static_cast<int64_t>(random_() % static_cast<uint64_t>(blocks));
+    std::memcpy(buffer_.get(), &block, sizeof(block));
+    const Clock::time_point begun = Clock::now();
+    RETURN_IF_ERROR(file.write_at(buffer_.get(), block_bytes_, block * block_bytes_));
+    count(block_bytes_, begun);
+  }
+  if (fsync(file.fd()) != 0) return file.error("fsync");
+  return {};
+}
+
+Status RankIo::write_whole(const std::string& folder, int64_t files, int64_t bytes, const Until& until) {
+  if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) return tl::unexpected(errno_error(errno, "mkdir " + folder));
+  for (int64_t number = 0; number < files && !is_over(until); ++number) {
+    RETURN_IF_ERROR(write(file_of(folder, number), 0, bytes, true, until));
+  }
+  return {};
+}
+
+Status RankIo::read_whole(const std::string& folder, int64_t files, const Until& until) {
+  for (const int64_t number : shuffled_files(folder, files)) {
+    if (is_over(until)) break;
+    RETURN_IF_ERROR(read(file_of(folder, number), until));
   }
   return {};
 }
@@ -163,14 +201,18 @@ Status RankIo::stat_files(const std::string& folder, int64_t files, const Until&
   return {};
 }
 
-Status RankIo::read_files(const std::string& folder, int64_t files, const Until& until) {
+std::vector<int64_t> RankIo::shuffled_files(const std::string& folder, int64_t files) {
   std::vector<int64_t> order;
   for (int64_t number = 0; number < files; ++number) {
     if (access(file_of(folder, number).c_str(), R_OK) != 0) break;
     order.push_back(number);
   }
   std::shuffle(order.begin(), order.end(), random_);
-  for (const int64_t number : order) {
+  return order;
+}
+
+Status RankIo::read_files(const std::string& folder, int64_t files, const Until& until) {
+  for (const int64_t number : shuffled_files(folder, files)) {
     if (is_over(until)) break;
     const Clock::time_point begun = Clock::now();
     const File file(file_of(folder, number), O_RDONLY);

@@ -40,6 +40,14 @@ class RankIo {
   [[nodiscard]] Status read(const std::string& path, const Until& until);
   // Reads blocks at random places, again and again until the time is up.
   [[nodiscard]] Status read_random(const std::string& path, const Until& until);
+  // Writes blocks at random places of a file that is there, until the time is up, and makes them durable.
+  [[nodiscard]] Status write_random(const std::string& path, const Until& until);
+  // Reads [begin, begin + bytes), or what the file has of it, in blocks.
+  [[nodiscard]] Status read_range(const std::string& path, int64_t begin, int64_t bytes, const Until& until);
+  // Files FOLDER/0, FOLDER/1 and so on, of `bytes` each, which is a multiple of the block: each is written in blocks
+  // and made durable, or read so, in random order.
+  [[nodiscard]] Status write_whole(const std::string& folder, int64_t count, int64_t bytes, const Until& until);
+  [[nodiscard]] Status read_whole(const std::string& folder, int64_t count, const Until& until);
   // Files FOLDER/0, FOLDER/1 and so on. Each of these acts on all `count` of them, or until the time is up.
   [[nodiscard]] Status create_files(const std::string& folder, int64_t count, const Until& until);
   [[nodiscard]] Status stat_files(const std::string& folder, int64_t count, const Until& until);
@@ -53,6 +61,8 @@ class RankIo {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
   void count(int64_t bytes, Clock::time_point begun);
+  // Of those that are there.
+  std::vector<int64_t> shuffled_files(const std::string& folder, int64_t files);
   // Something is done in any case, so that a late start leaves no empty file and no rate of 0.
   bool is_over(const Until& until) const {
     return until.stop.stop_requested() || (outcome_.operations > 0 && Clock::now() >= until.deadline);

@@ -23,6 +23,7 @@ using Json = nlohmann::ordered_json;
 using Until = RankIo::Until;
 
 constexpr int64_t kPage = 4096, kBurstBlock = int64_t{4} << 20;
+constexpr int64_t kLargestOfSweep = int64_t{16} << 20;  // 4 KiB, 64 KiB, 1 MiB, 16 MiB
 
 double median_of(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -41,6 +42,8 @@ struct Test {
   std::string name, unit = "B/s";
   int threads = 0;  // a node; the ranks unless another number is given
   int64_t request = 0;
+  std::string sweep;  // as of TestResult
+  int64_t place = 0;
   bool first_node_only = false;
   std::function<Status(RankIo&, const Rank&, const Until&)> body;
   std::function<std::string(const Rank&)> reads;    // the file or folder whose pages are dropped before; null: none
@@ -61,6 +64,7 @@ class StorageBench {
     if (config_.training) RETURN_IF_ERROR(run_training());
     if (config_.checkpoint) RETURN_IF_ERROR(run_checkpoint());
     if (config_.metadata) RETURN_IF_ERROR(run_metadata());
+    if (config_.sweep) RETURN_IF_ERROR(run_sweep());
     return {};
   }
 
@@ -103,23 +107,30 @@ class StorageBench {
     read.threads = 1;
     read.first_node_only = true;
     RETURN_IF_ERROR(run(read));
-    read.name = "read";
+    // All ranks of one node read parts of one file: its stripes are all that they get.
+    Test one_file = read;
+    one_file.name = "read, one file";
+    one_file.threads = config_.ranks;
+    one_file.reads = [this](const Rank& rank) { return path("stream", rank.partner, 0); };
+    one_file.body = [this](RankIo& io, const Rank& rank, const Until& until) {
+      const int64_t blocks = config_.file_bytes / config_.block_bytes;
+      const int64_t share = std::max<int64_t>(1, blocks / config_.ranks);
+      const int64_t begin = rank.rank * share % blocks;
+      return io.read_range(path("stream", rank.partner, 0), begin * config_.block_bytes, share * config_.block_bytes,
+                           until);
+    };
+    RETURN_IF_ERROR(run(one_file));
     read.threads = config_.ranks;
+    if (meeting_.nodes() > 1) {
+      read.name = "read, one node";
+      RETURN_IF_ERROR(run(read));
+    }
+    read.name = "read";
     read.first_node_only = false;
     RETURN_IF_ERROR(run(read));
 
-    for (const int64_t bytes : {kPage, 32 * kPage}) {
-      Test random = base(bytes == kPage ? "read random 4 KiB" : "read random 128 KiB");
-      random.unit = "reads/s";
-      random.threads = config_.depth;
-      random.request = bytes;
-      random.reads = read.reads;
-      random.body = [this](RankIo& io, const Rank& rank, const Until& until) {
-        return io.read_random(path("stream", rank.partner, rank.rank % config_.ranks), until);
-      };
-      random.reads = [this](const Rank& rank) { return path("stream", rank.partner, rank.rank % config_.ranks); };
-      RETURN_IF_ERROR(run(random));
-    }
+    for (const int64_t bytes : {kPage, 32 * kPage}) RETURN_IF_ERROR(run(random_reads(bytes, config_.depth)));
+    for (const int64_t bytes : {kPage, 32 * kPage}) RETURN_IF_ERROR(run(random_writes(bytes, config_.depth)));
 
     Test mixed = read;
     mixed.name = "read beside writes";
@@ -144,6 +155,82 @@ class StorageBench {
     RETURN_IF_ERROR(run(small));
     remove_own("small");
     remove_own("stream");
+    return {};
+  }
+
+  Test random_reads(int64_t bytes, int depth) const {
+    Test random = base("read random " + size_name(bytes));
+    random.unit = "reads/s";
+    random.threads = depth;
+    random.request = bytes;
+    random.reads = [this](const Rank& rank) { return path("stream", rank.partner, rank.rank % config_.ranks); };
+    random.body = [this](RankIo& io, const Rank& rank, const Until& until) {
+      return io.read_random(path("stream", rank.partner, rank.rank % config_.ranks), until);
+    };
+    return random;
+  }
+
+  // Into files of this node: nobody else writes there.
+  Test random_writes(int64_t bytes, int depth) const {
+    Test random = base("write random " + size_name(bytes));
+    random.unit = "writes/s";
+    random.threads = depth;
+    random.request = bytes;
+    random.body = [this](RankIo& io, const Rank& rank, const Until& until) {
+      return io.write_random(path("stream", rank.node, rank.rank % config_.ranks), until);
+    };
+    return random;
+  }
+
+  // Random requests by how many are under way, then whole files by their size.
+  Status run_sweep() {
+    RETURN_IF_ERROR(make_streams());
+    for (int depth = 1;; depth = std::min(4 * depth, config_.depth)) {
+      for (Test test : {random_reads(kPage, depth), random_writes(kPage, depth)}) {
+        test.name += fmt::format(", depth {}", depth);
+        test.sweep = "depth";
+        test.place = depth;
+        RETURN_IF_ERROR(run(test));
+      }
+      if (depth == config_.depth) break;
+    }
+    remove_own("stream");
+    constexpr int64_t kStep = 16;
+    for (int64_t bytes = kPage; bytes <= std::min(config_.file_bytes, kLargestOfSweep); bytes *= kStep) {
+      RETURN_IF_ERROR(run_files_of(bytes));
+    }
+    return {};
+  }
+
+  Status run_files_of(int64_t bytes) {
+    const int64_t files = std::clamp<int64_t>(config_.file_bytes / bytes, 1, config_.files);
+    Test write = base("write files of " + size_name(bytes));
+    write.request = std::gcd(bytes, config_.block_bytes);
+    write.sweep = "size";
+    write.place = bytes;
+    write.body = [this, files, bytes](RankIo& io, const Rank& rank, const Until& until) {
+      return io.write_whole(path("whole", rank.node, rank.rank), files, bytes, until);
+    };
+    Test read = write;
+    read.name = "read files of " + size_name(bytes);
+    read.reads = [this](const Rank& rank) { return path("whole", rank.partner, rank.rank); };
+    read.body = [this, files](RankIo& io, const Rank& rank, const Until& until) {
+      return io.read_whole(path("whole", rank.partner, rank.rank), files, until);
+    };
+    RETURN_IF_ERROR(run(write));
+    RETURN_IF_ERROR(run(read));
+    remove_own("whole");
+    return {};
+  }
+
+  // The files of the ranks, whole, whatever time that takes.
+  Status make_streams() {
+    for (int rank = 0; rank < config_.ranks; ++rank) {
+      RankIo io(config_.block_bytes, seed(rank), direct_);
+      RETURN_IF_ERROR(io.write(path("stream", meeting_.node(), rank), 0, config_.file_bytes, true,
+                               {Clock::time_point::max(), stop_}));
+    }
+    if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped while files were made");
     return {};
   }
 
@@ -354,6 +441,8 @@ class StorageBench {
     result.nodes = meeting_.nodes();
     result.ranks = ranks;
     result.request_bytes = test.request;
+    result.sweep = test.sweep;
+    result.place = test.place;
     result.own_data = test.reads != nullptr && meeting_.nodes() == 1;
     result.rates.push_back(amount / std::max(longest, 1e-9));
     result.start_spread_s = std::max(result.start_spread_s, last - first);
@@ -371,6 +460,11 @@ class StorageBench {
 
 }  // namespace
 
+std::string size_name(int64_t bytes) {
+  constexpr int64_t kKiB = 1024, kMiB = int64_t{1} << 20;
+  return bytes < kMiB ? fmt::format("{} KiB", bytes / kKiB) : fmt::format("{} MiB", bytes / kMiB);
+}
+
 int64_t bytes_needed(const StorageConfig& config, int nodes) {
   const int64_t ranks = int64_t{nodes} * std::max(2, config.ranks);
   // Streams with a shared file or writes beside them; then small files beside the streams.
@@ -380,6 +474,7 @@ int64_t bytes_needed(const StorageConfig& config, int nodes) {
   if (config.checkpoint)
     most = std::max(most, ranks * config.file_bytes * 2);  // the last one stays until the next is whole
   if (config.metadata) most = std::max(most, ranks * config.files * kPage);
+  if (config.sweep) most = std::max(most, ranks * config.file_bytes);
   return most;
 }
 
@@ -443,7 +538,9 @@ Json TestResult::to_json() const {
           {"p50_s", p50_s},
           {"p99_s", p99_s},
           {"cached", cached < 0 ? Json(nullptr) : Json(cached)},
-          {"own_data", own_data}};
+          {"own_data", own_data},
+          {"sweep", sweep.empty() ? Json(nullptr) : Json(sweep)},
+          {"place", sweep.empty() ? Json(nullptr) : Json(place)}};
 }
 
 TestResult result_of(const Json& object) {
@@ -462,6 +559,11 @@ TestResult result_of(const Json& object) {
   const auto cached = object.find("cached");
   result.cached = cached != object.end() && cached->is_number() ? cached->get<double>() : -1;
   result.own_data = object.value("own_data", false);
+  const auto sweep = object.find("sweep");
+  if (sweep != object.end() && sweep->is_string()) {
+    result.sweep = sweep->get<std::string>();
+    result.place = object.value("place", int64_t{0});
+  }
   return result;
 }
 

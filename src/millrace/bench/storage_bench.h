@@ -23,6 +23,7 @@ struct StorageConfig {
   std::vector<std::string> mounts;   // as the user named them
   std::vector<std::string> folders;  // of these, to work in; seen by all nodes
   bool training = true, checkpoint = true, metadata = true;
+  bool sweep = false;                             // over the requests at once, and over the sizes of files
   int ranks = 4;                                  // threads a node
   int depth = 32;                                 // requests at once of a node, for random reads
   int64_t file_bytes = int64_t{256} << 20;        // of each rank
@@ -34,6 +35,9 @@ struct StorageConfig {
   int rounds = 3;                                 // of each test, behind one to warm up
 };
 
+// "64 KiB", "16 MiB": of sizes that are whole KiB or MiB.
+std::string size_name(int64_t bytes);
+
 // The bytes that a mount holds at most at one time.
 int64_t bytes_needed(const StorageConfig& config, int nodes);
 // Errors: resource_exhausted (above limit_bytes, or half of what is free), those of statvfs.
@@ -43,9 +47,13 @@ int64_t bytes_needed(const StorageConfig& config, int nodes);
 // rank counts.
 struct TestResult {
   std::string mount, test, unit;  // unit: "B/s", or "files/s" and the like
-  int nodes = 1, ranks = 1;       // ranks in all
-  int64_t request_bytes = 0;      // of one read or write; 0: none
-  std::vector<double> rates;      // one a round
+  // Of a sweep, what it goes over: "depth", of which `place` is the requests at once of a node, or "size", of which it
+  // is the bytes of a file; else "".
+  std::string sweep;
+  int64_t place = 0;
+  int nodes = 1, ranks = 1;   // ranks in all
+  int64_t request_bytes = 0;  // of one read or write; 0: none
+  std::vector<double> rates;  // one a round
   double median() const, least() const, most() const;
   double slowest_share = 1;     // the slowest rank's rate against the fastest's, median of the rounds
   double start_spread_s = 0;    // first to last start of ranks, the worst round

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -48,6 +49,7 @@ void check_bench_storage(BenchStorageArgs& args) {
   config.training = args.profile == "all" || args.profile == "training";
   config.checkpoint = args.profile == "all" || args.profile == "checkpoint";
   config.metadata = args.profile == "all" || args.profile == "metadata";
+  config.sweep = args.profile == "sweep";
 }
 
 std::string rate_text(const bench::TestResult& result, double rate) {
@@ -64,6 +66,23 @@ std::string latency_text(double seconds) {
 std::string cache_text(const bench::TestResult& result) {
   if (result.cached < 0) return result.test.find("read") == std::string::npos ? "" : "past it";
   return fmt::format("{:.0f} % of it", result.cached * 100);
+}
+
+// Reads beside writes, a row for each step of a sweep; "" where there was none.
+std::string sweep_table(const std::vector<bench::TestResult>& results, std::string_view sweep, const char* steps) {
+  TextTable table({{"file system"}, {steps, true}, {"read", true}, {"p50", true}, {"write", true}, {"p50", true}});
+  for (const bench::TestResult& read : results) {
+    if (read.sweep != sweep || !read.test.starts_with("read")) continue;
+    const auto write = std::find_if(results.begin(), results.end(), [&](const bench::TestResult& each) {
+      return each.mount == read.mount && each.sweep == sweep && each.place == read.place &&
+             each.test.starts_with("write");
+    });
+    const bool has_write = write != results.end();
+    table.add({read.mount, sweep == "size" ? bench::size_name(read.place) : std::to_string(read.place),
+               rate_text(read, read.median()), latency_text(read.p50_s),
+               has_write ? rate_text(*write, write->median()) : "", has_write ? latency_text(write->p50_s) : ""});
+  }
+  return table.empty() ? "" : table.to_string() + "\n";
 }
 
 void print_results(const BenchStorageArgs& args, const std::vector<bench::TestResult>& results, HtmlReport& report,
@@ -84,14 +103,17 @@ void print_results(const BenchStorageArgs& args, const std::vector<bench::TestRe
     context.out.print_json(result.to_json());
     report.add(result.to_json());
     spread = std::max(spread, result.start_spread_s);
+    if (!result.sweep.empty()) continue;
     table.add({result.mount, result.test, std::to_string(result.ranks),
                result.request_bytes > 0 ? format_bytes(result.request_bytes) : "", rate_text(result, result.median()),
                rate_text(result, result.least()), rate_text(result, result.most()),
                fmt::format("{:.0f} %", result.slowest_share * 100), latency_text(result.p50_s),
                latency_text(result.p99_s), cache_text(result)});
   }
-  std::string text = table.to_string();
-  text += fmt::format("\n{} of {} after one to warm up; ranks began within {:.1f} ms of each other{}\n",
+  std::string text = table.empty() ? "" : table.to_string() + "\n";
+  text += sweep_table(results, "depth", "random requests of 4 KiB at once");
+  text += sweep_table(results, "size", "file size");
+  text += fmt::format("{} of {} after one to warm up; ranks began within {:.1f} ms of each other{}\n",
                       counted(args.config.rounds, "round"), args.seconds, spread * 1000,
                       args.nodes > 1 ? ", by the clocks of their nodes" : "");
   if (args.nodes == 1)
@@ -222,8 +244,9 @@ void add_bench(Verbs& verbs) {
   app.add_option("DIR", config.mounts, "A folder on each file system to test; what is made in it is removed")
       ->option_text(" ");
   add_choice_flag(
-      app, "--profile", {"training", "checkpoint", "metadata", "all"},
-      [args](const std::string& word) { args->profile = word; }, "Which tests to run (default: all)");
+      app, "--profile", {"training", "checkpoint", "metadata", "all", "sweep"},
+      [args](const std::string& word) { args->profile = word; },
+      "Which tests to run; all: the first three; sweep: requests at once and sizes of files (default: all)");
   const auto count = [&](const char* flag, auto& value, int64_t most, const char* text) {
     app.add_option(flag, value, text)->check(CLI::Range(int64_t{1}, most))->option_text("N");
   };

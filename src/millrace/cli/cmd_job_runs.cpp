@@ -304,7 +304,7 @@ void add_job_runs(Verbs& verbs, CLI::App& job) {
   CLI::App& ls = verbs.add(job, "ls", "List your jobs: those in Slurm's queue, and submitted runs that have ended",
                            {"millrace job ls", "millrace job ls --days 30 --json", "millrace job ls --all --all-users"},
                            [ls_args](Context& context) { return run_job_ls(*ls_args, context); });
-  ls.add_option("--days", ls_args->days, "Ended runs of so many days (default: 7)")
+  ls.add_option("--days", ls_args->days, "Show runs that ended in the last N days (default: 7)")
       ->check(CLI::Range(int64_t{0}, int64_t{36500}))
       ->option_text("N");
   ls.add_flag("--all", ls_args->all, "Ended runs of any age")->excludes("--days");

@@ -270,7 +270,7 @@ void add_validate(Verbs& verbs, CLI::App& group) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->option_text("RULES");
   app.add_option("--max-findings", args->options.most_per_rule,
-                 "At most so many findings of a rule; 0 is all (default: 20)")
+                 "Show at most N findings of each rule; 0 shows all (default: 20)")
       ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
 }

@@ -279,6 +279,9 @@ Status print_status(const link::LinkConfig& config, const link::LinkHome& home, 
                       ago(facts["last_sweep"], now), facts["sweep_s"].empty() ? "?" : facts["sweep_s"],
                       facts["postponed"].empty() ? "0" : facts["postponed"],
                       facts["waiting"].empty() ? "0" : facts["waiting"]);
+  if (parse_whole(facts["passed"]).value_or(0) > 0) {
+    text += fmt::format("  passed     {} not plain files: links, devices, folder markers\n", facts["passed"]);
+  }
   for (const char* name : {"error", "not_deleted"}) {
     if (!facts[name].empty())
       text += fmt::format("  {:10} {}\n", name == std::string_view("error") ? "error" : "kept", facts[name]);
@@ -307,6 +310,7 @@ Status print_status(const link::LinkConfig& config, const link::LinkHome& home, 
                      {"released", counts.released},
                      {"released_bytes", counts.released_bytes},
                      {"unfinished", number("postponed")},
+                     {"passed", number("passed")},
                      {"waiting", number("waiting")},
                      {"behind_s", status.behind_s},
                      {"silent_since", status.silent_since > 0 ? Json(status.silent_since) : Json(nullptr)},

@@ -13,6 +13,7 @@
 #include "millrace/formats/detail/index_layout.h"
 #include "millrace/formats/detail/raw_bytes.h"
 #include "millrace/formats/npy.h"
+#include "millrace/formats/sound_part.h"
 #include "millrace/formats/tar.h"
 
 namespace millrace::formats {
@@ -185,41 +186,37 @@ Status check_rows(const ShardFacts& facts, const ShardRows& rows, int64_t first,
   return {};
 }
 
-Result<ShardIndex> index_any_shard(const RandomReader& shard) {
-  ShardIndex index;
-  index.shard_size = shard.size();
-  SampleReader samples(shard, FieldSets::kAny);
-  HashedShard bytes(shard);
-  for (;;) {
-    ASSIGN_OR_RETURN(const std::optional<SampleExtent> sample, samples.next());
-    if (!sample) break;
-    ASSIGN_OR_RETURN(const auto extent, bytes.extent(sample->begin, sample->end));
-    index.offset.push_back(static_cast<uint64_t>(sample->begin));
-    index.size.push_back(extent.size());
-    index.hash.push_back(xxh3_64(extent));
-    index.tokens.push_back(kUnknownTokens);
-  }
-  ASSIGN_OR_RETURN(index.shard_hash, bytes.finish());
-  return index;
+namespace {
+
+void add_row(const SampleExtent& sample, std::span<const std::byte> extent, uint32_t tokens, ShardIndex& index) {
+  index.offset.push_back(static_cast<uint64_t>(sample.begin));
+  index.size.push_back(extent.size());
+  index.hash.push_back(xxh3_64(extent));
+  index.tokens.push_back(tokens);
 }
 
-Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view asked_field, int64_t* links) {
-  const std::string ids_field = field_name(asked_field);
-  if (!ids_field.empty() && !ids_coding(ids_field)) {
-    return fail(ErrorCode::kInvalidArgument, "ids are read from .npy, .json, .u16 and .u32 fields, not from {}",
-                ids_field);
+// Adds the samples one after the other; behind an error those before it are there.
+Status add_any_samples(const RandomReader& shard, HashedShard& bytes, ShardIndex& index) {
+  SampleReader samples(shard, FieldSets::kAny);
+  for (;;) {
+    ASSIGN_OR_RETURN(const std::optional<SampleExtent> sample, samples.next());
+    if (!sample) return {};
+    ASSIGN_OR_RETURN(const auto extent, bytes.extent(sample->begin, sample->end));
+    add_row(*sample, extent, kUnknownTokens, index);
   }
-  ShardIndex index;
-  index.shard_size = shard.size();
-  index.ids_field = ids_field;
+}
+
+// The same, with their ids counted in the field that `index` names, or in one that is found.
+Status add_samples(const RandomReader& shard, HashedShard& bytes, ShardIndex& index, int64_t* links) {
+  const std::string asked_field = index.ids_field;
   SampleReader samples(shard);
-  HashedShard bytes(shard);
   std::vector<uint32_t> ids;
   for (;;) {
     ASSIGN_OR_RETURN(const std::optional<SampleExtent> sample, samples.next());
-    if (!sample) break;
+    if (links != nullptr) *links = samples.links();
+    if (!sample) return {};
     if (index.samples() == 0) {
-      ASSIGN_OR_RETURN(index.ids_field, choose_ids_field(sample->fields, ids_field, shard.name()));
+      ASSIGN_OR_RETURN(index.ids_field, choose_ids_field(sample->fields, asked_field, shard.name()));
     }
     ASSIGN_OR_RETURN(const auto extent, bytes.extent(sample->begin, sample->end));
     const ExtentPlace place{shard.name(), index.samples(), sample->begin};
@@ -230,14 +227,48 @@ Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view asked
           fmt::format("{}: sample {} at offset {}: {}", place.source, place.sample, place.offset, index.ids_field);
       ASSIGN_OR_RETURN(tokens, count_ids(*content.ids, index.ids_field, ids, source));
     }
-    index.offset.push_back(static_cast<uint64_t>(sample->begin));
-    index.size.push_back(extent.size());
-    index.hash.push_back(xxh3_64(extent));
-    index.tokens.push_back(tokens);
+    add_row(*sample, extent, tokens, index);
   }
+}
+
+// An index without samples. Errors: invalid_argument (a field that holds no ids).
+Result<ShardIndex> begin_index(const RandomReader& shard, std::string_view asked_field) {
+  ShardIndex index;
+  index.shard_size = shard.size();
+  index.ids_field = field_name(asked_field);
+  if (index.ids_field.empty() || ids_coding(index.ids_field)) return index;
+  return fail(ErrorCode::kInvalidArgument, "ids are read from .npy, .json, .u16 and .u32 fields, not from {}",
+              index.ids_field);
+}
+
+}  // namespace
+
+Result<ShardIndex> index_any_shard(const RandomReader& shard) {
+  ASSIGN_OR_RETURN(ShardIndex index, begin_index(shard, {}));
+  HashedShard bytes(shard);
+  RETURN_IF_ERROR(add_any_samples(shard, bytes, index));
   ASSIGN_OR_RETURN(index.shard_hash, bytes.finish());
-  if (links != nullptr) *links = samples.links();
   return index;
+}
+
+Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view asked_field, int64_t* links) {
+  ASSIGN_OR_RETURN(ShardIndex index, begin_index(shard, asked_field));
+  HashedShard bytes(shard);
+  RETURN_IF_ERROR(add_samples(shard, bytes, index, links));
+  ASSIGN_OR_RETURN(index.shard_hash, bytes.finish());
+  return index;
+}
+
+Result<SoundPart> index_sound_part(const RandomReader& shard, bool counts_ids, std::string_view asked_field) {
+  SoundPart part;
+  ASSIGN_OR_RETURN(part.index, begin_index(shard, counts_ids ? asked_field : std::string_view()));
+  HashedShard bytes(shard);
+  const Status added =
+      counts_ids ? add_samples(shard, bytes, part.index, nullptr) : add_any_samples(shard, bytes, part.index);
+  if (!added && added.error().code() != ErrorCode::kCorruption) return tl::unexpected(added.error());
+  if (!added) part.damage = added.error();
+  ASSIGN_OR_RETURN(part.index.shard_hash, bytes.finish());
+  return part;
 }
 
 struct ShardCheck::Impl {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/formats/shard_index.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +15,7 @@
 
 #include "millrace/base/testing.h"
 #include "millrace/formats/npy.h"
+#include "millrace/formats/sound_part.h"
 #include "millrace/formats/tar.h"
 
 namespace millrace::formats {
@@ -329,6 +332,52 @@ TEST(CheckShard, NamesTheSampleAndHoldsTheIndexToWholeSamples) {
   split.tokens = {0, 0};
   split.hash = {xxh3_64(std::string_view(twice).substr(0, 512)), xxh3_64(std::string_view(twice).substr(512, 1024))};
   EXPECT_THAT(check(twice, split).error().to_string(), HasSubstr("part of the sample before"));
+}
+
+// A sample counts when the first member of the next one is whole, or the archive's end is.
+TEST(ShardIndex, TheSoundPartOfACutShardIsItsFirstSamples) {
+  std::string archive;
+  std::vector<size_t> counted;  // from so many bytes on, sample i counts
+  for (int i = 0; i < 4; ++i) {
+    add(archive, fmt::format("{}.token_ids.npy", i), npy({1, 2, 3}));
+    if (i > 0) counted.push_back(archive.size());
+    add(archive, fmt::format("{}.txt", i), std::string(static_cast<size_t>(300 * i), 'x'));
+  }
+  append_tar_end(archive);
+  const ShardIndex whole = *index_of(archive);
+  for (const size_t cut : places_to_damage(archive.size())) {
+    for (const bool counts_ids : {false, true}) {
+      const std::string head = archive.substr(0, cut);
+      const MemoryReader reader(as_bytes(head), "a.tar");
+      const auto part = index_sound_part(reader, counts_ids);
+      ASSERT_TRUE(part) << part.error().to_string();
+      ASSERT_TRUE(part->damage) << cut;
+      EXPECT_EQ(part->damage->code(), ErrorCode::kCorruption);
+      const auto left = std::ranges::count_if(counted, [&](size_t size) { return size <= cut; });
+      ASSERT_EQ(part->index.samples(), left) << cut;
+      EXPECT_EQ(part->index.offset, std::vector(whole.offset.begin(), whole.offset.begin() + left));
+      EXPECT_EQ(part->index.hash, std::vector(whole.hash.begin(), whole.hash.begin() + left));
+      EXPECT_EQ(part->index.shard_hash, xxh3_128(head));
+      if (!counts_ids) continue;
+      EXPECT_EQ(part->index.tokens, std::vector(whole.tokens.begin(), whole.tokens.begin() + left));
+    }
+  }
+  const MemoryReader reader(as_bytes(archive), "a.tar");
+  const auto all = index_sound_part(reader, true);
+  ASSERT_TRUE(all);
+  EXPECT_FALSE(all->damage);
+  expect_equal(all->index, whole);
+}
+
+TEST(ShardIndex, ASoundPartEndsBeforeIdsThatAreDamaged) {
+  std::string archive = shard_of({{1, 2}, {3}, {4, 5, 6}});
+  const size_t at = (*index_of(archive)).offset[1] + 512;
+  archive[at] = 'X';  // the magic of its .npy
+  const auto part = index_sound_part(MemoryReader(as_bytes(archive), "a.tar"), true);
+  ASSERT_TRUE(part) << part.error().to_string();
+  EXPECT_THAT(part->damage.value().to_string(), HasSubstr("sample 1"));
+  EXPECT_EQ(part->index.samples(), 1);
+  EXPECT_FALSE(index_sound_part(MemoryReader(as_bytes(archive), "a.tar"), true, "text.txt")) << "no damage";
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace millrace::lerobot {
 namespace {
 
-// A picture counts as one frame and its quantiles are over its pixels: so many that a rank is a share.
+// A picture counts as one frame, but its quantiles are over its pixels. With this many values a rank is a fraction.
 constexpr int64_t kPixels = 1 << 20;
 
 // How many values of a part are at most, or at least, a value that is known of it.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kDigitBits = 16;
 constexpr size_t kDigits = size_t{1} << kDigitBits;
-// A list of so many is a quarter of the counts, and most lists are far shorter.
+// A list of this length takes a quarter of the memory of the counts, and most lists are far shorter.
 constexpr int64_t kFewValues = 1 << 15;
 
 // Unsigned integers in the order of the numbers: negative ones upside down, below the others.

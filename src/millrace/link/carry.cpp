@@ -111,6 +111,10 @@ Result<Step> Carrier::handle(const std::string& path, const std::optional<LinkFi
   }
   work->decision =
       work->origin ? decide_renamed_stub(config_, work->known, there) : decide(config_, work->known, here, there);
+  if (work->decision.step != Step::kNone) {
+    const std::string link = link_above(config_, path);
+    if (!link.empty()) return leave_behind_link(*work, link);
+  }
   if (work->decision.step != Step::kNone || other) {
     // A sweep reads the state a page ahead; `restore` and `release` of another process, or a copy, may have changed it.
     ASSIGN_OR_RETURN(const std::optional<LinkFile> fresh, state_.find(path));
@@ -143,13 +147,9 @@ Result<Step> Carrier::handle(const std::string& path, const std::optional<LinkFi
       RETURN_IF_ERROR(state_.put(file));
       break;
     }
-    case Step::kRefuse: {
-      RETURN_IF_ERROR(state_.set_problem(path, work->decision.reason));
-      tell("fail", path, work->decision.reason);
-      const MutexLock lock(mutex_);
-      ++counts_.failed;
+    case Step::kRefuse:
+      RETURN_IF_ERROR(refuse(path, work->decision.reason));
       break;
-    }
     case Step::kImport:
     case Step::kExport:
     case Step::kCompare:
@@ -180,7 +180,7 @@ Result<Step> Carrier::replace(const std::string& path) {
 Result<Step> Carrier::look_at(const std::string& path, bool may_replace) {
   struct stat info{};
   std::optional<ObjectInfo> here;
-  if (::lstat(local_path(path).c_str(), &info) == 0) {
+  if (link_above(config_, path).empty() && ::lstat(local_path(path).c_str(), &info) == 0) {
     if (!S_ISREG(info.st_mode)) return Step::kNone;
     Status failure;
     here = present(here_.storage->stat(here_.child(path).key), failure);
@@ -268,6 +268,10 @@ void Carrier::remember(const Work& work, sync::RecordedVersion here, std::string
 }
 
 Status Carrier::bring_back(const LinkFile& file) {
+  if (const std::string link = link_above(config_, file.path); !link.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "{}: {} is a symbolic link, and nothing is written through it",
+                local_path(file.path), link);
+  }
   const std::string key = here_.child(file.path).key;
   ASSIGN_OR_RETURN(ObjectInfo stub, here_.storage->stat(key));
   if (!sync::is_version(file.here, stub)) {
@@ -312,42 +316,6 @@ void Carrier::keep_time(const Work& work, sync::TransferReport& report) const {
   const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, work.here->modified.as_timespec()};
   if (::utimensat(AT_FDCWD, local_path(work.path).c_str(), times, AT_SYMLINK_NOFOLLOW) != 0) return;
   if (auto now = here_.storage->stat(here_.child(work.path).key)) report.object = *std::move(now);
-}
-
-// What the state should say of a file whose content came or went without this node: another one has released it, in
-// place, and proved before that the object has the content; a stub was renamed and has its old name again; or a whole
-// file is where a stub was.
-std::optional<LinkFile> Carrier::state_by_looking(const LinkFile& known, const ObjectInfo& here) const {
-  const bool is_stub_again = known.state == State::kGoneHere;
-  if (sync::is_version(known.here, here) && !is_stub_again) return std::nullopt;
-  LinkFile other = known;
-  const std::string path = local_path(known.path);
-  if (config_.hsm && (known.state == State::kEqual || known.state == State::kGoneThere) &&
-      known.here.version == here.version) {
-    // Lustre has released it: no more than the change time and the blocks are others.
-    const auto is_away = is_hsm_released(path, stop_);
-    if (!is_away || !*is_away) return std::nullopt;
-    other.here = sync::recorded_version(here);
-    return other;
-  }
-  if (known.state != State::kGoneThere && known.here.version == here.version && looks_released(path)) {
-    other.here = sync::recorded_version(here);
-    other.state = State::kReleased;
-    return other;
-  }
-  if (known.state != State::kReleased || is_stub(path) || looks_released(path)) return std::nullopt;
-  other.state = State::kEqual;
-  other.proof.clear();
-  return other;
-}
-
-// What the state has of a released file under its name before: a rename keeps its version.
-Result<std::optional<LinkFile>> Carrier::origin_of(const std::string& path, const std::optional<LinkFile>& known,
-                                                   const ObjectInfo& here) {
-  if ((known && known->here.version == here.version) || !looks_released(local_path(path))) return std::nullopt;
-  ASSIGN_OR_RETURN(std::optional<LinkFile> origin, state_.find_here(here.version));
-  if (origin && (origin->path == path || origin->state == State::kGoneThere)) origin.reset();
-  return origin;
 }
 
 // Whether the file needs no content: it is new, or has none yet.
@@ -771,6 +739,28 @@ Status Carrier::finish() {
   RETURN_IF_ERROR(state_.commit());
   const MutexLock lock(mutex_);
   return failure_;
+}
+
+Status Carrier::refuse(const std::string& path, std::string_view reason) {
+  tell("fail", path, reason);
+  {
+    const MutexLock lock(mutex_);
+    ++counts_.failed;
+  }
+  return state_.set_problem(path, reason);
+}
+
+// A folder of the path is a symbolic link, so the file is neither here nor gone.
+Result<Step> Carrier::leave_behind_link(const Work& work, const std::string& link) {
+  if (work.decision.step == Step::kImport) {
+    RETURN_IF_ERROR(refuse(work.path, fmt::format("in the directory {} is a symbolic link, and nothing is written "
+                                                  "through it: put a folder in its place",
+                                                  link)));
+  } else {
+    RETURN_IF_ERROR(state_.clear_problem(work.path));
+  }
+  RETURN_IF_ERROR(state_.commit());
+  return Step::kNone;
 }
 
 void Carrier::postpone() {

@@ -75,6 +75,8 @@ class Carrier {
 
   // Something waits for the next sweep.
   void postpone();
+  // A path cannot be carried until somebody mends it. Errors: those of the state.
+  [[nodiscard]] Status refuse(const std::string& path, std::string_view reason);
   // Since the last call.
   LinkCounts take_counts();
 
@@ -83,6 +85,7 @@ class Carrier {
   using WorkPtr = std::shared_ptr<Work>;
 
   [[nodiscard]] Result<Step> start(const WorkPtr& work);
+  [[nodiscard]] Result<Step> leave_behind_link(const Work& work, const std::string& link);
   void keep_time(const Work& work, sync::TransferReport& report) const;
   [[nodiscard]] Result<Step> handle(const std::string& path, const std::optional<LinkFile>& known,
                                     const std::optional<ObjectInfo>& here, const std::optional<ObjectInfo>& there,

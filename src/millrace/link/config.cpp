@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 
 #include "millrace/base/units.h"
 #include "millrace/link/hsm.h"
+#include "millrace/link/state.h"
 #include "millrace/storage/url.h"
 #include "millrace/sync/entries.h"
 
@@ -282,6 +284,10 @@ Status add_link(const std::string& links, LinkConfig config) {
   if (error) {
     return tl::unexpected<Error>(errno_error(error.value(), "make the folder " + home_of(links, config.name).folder));
   }
+  if (const Status may = check_state_folder(home_of(links, config.name).folder); !may) {
+    fs::remove_all(home_of(links, config.name).folder, error);
+    return tl::unexpected<Error>(may.error());
+  }
   RETURN_IF_ERROR(write_json(home_of(links, config.name).config_path(), json_of(config)));
   Json marker = {
       {"format", kFormat}, {"version", kVersion}, {"name", config.name}, {"id", config.id}, {"url", config.url}};
@@ -318,8 +324,22 @@ Result<LinkConfig> join_link(const std::string& links, const std::string& direct
   if (error) {
     return tl::unexpected<Error>(errno_error(error.value(), "make the folder " + home_of(links, config.name).folder));
   }
+  if (const Status may = check_state_folder(home_of(links, config.name).folder); !may) {
+    fs::remove_all(home_of(links, config.name).folder, error);
+    return tl::unexpected<Error>(may.error());
+  }
   RETURN_IF_ERROR(write_json(home_of(links, config.name).config_path(), json_of(config)));
   return config;
+}
+
+std::string link_above(const LinkConfig& config, std::string_view path) {
+  struct stat info{};
+  for (size_t slash = path.find('/'); slash != path.npos; slash = path.find('/', slash + 1)) {
+    std::string folder(path.substr(0, slash));
+    if (::lstat(fmt::format("{}/{}", config.directory, folder).c_str(), &info) != 0) return "";
+    if (S_ISLNK(info.st_mode)) return folder;
+  }
+  return "";
 }
 
 Status check_hsm(const LinkConfig& config) {

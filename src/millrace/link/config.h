@@ -81,7 +81,8 @@ struct LinkHome {
 LinkHome home_of(const std::string& links, std::string_view name);
 
 // Writes the config and the marker. Errors: invalid_argument (the name, the URL), already_exists (a link of that name;
-// the directory, one above or one below belongs to a link), not_found (no directory).
+// the directory, one above or one below belongs to a link), not_found (no directory), unsupported (`links` lies on
+// a network file system, where a state may not be).
 [[nodiscard]] Status add_link(const std::string& links, LinkConfig config);
 // Takes part in the link that another node made for several, and whose marker is in `directory`. `name` "": as there.
 // Errors: not_found (no marker), invalid_argument (it is for one node), already_exists (the name, the directory).
@@ -117,6 +118,9 @@ struct MarkedPath {
 
 // Whether the directory is there and is this link's. Errors: unavailable: it is not mounted, or the marker is gone.
 [[nodiscard]] Status check_marker(const LinkConfig& config);
+// The first folder above `path`, below the directory, that is a symbolic link; "" where there is none. What lies behind
+// one is no part of the link: nothing is read, written or removed through it.
+std::string link_above(const LinkConfig& config, std::string_view path);
 // Whether lfs is there and the directory lies on a Lustre with HSM. Errors: not_found, unsupported, unavailable.
 [[nodiscard]] Status check_hsm(const LinkConfig& config);
 

@@ -2,12 +2,14 @@
 #include "millrace/link/lease.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 
+#include "millrace/base/descriptor.h"
 #include "millrace/link/wall_clock.h"
 
 namespace millrace::link {
@@ -40,6 +42,19 @@ FileLease::~FileLease() {
 
 bool FileLease::is_in_use() const {
   return error_ == EAGAIN || error_ == EBUSY;
+}
+
+Committed how_committed(const std::string& path) {
+  struct stat info{};
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return Committed::kNo;
+  // A write stamps both times alike; link(2) and a set time change one of them. So no lease, for which a writer that
+  // comes meanwhile has to wait, is taken of files that are just being written.
+  if (info.st_mtim.tv_sec == info.st_ctim.tv_sec && info.st_mtim.tv_nsec == info.st_ctim.tv_nsec) return Committed::kNo;
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  if (fd.get() < 0) return errno == EWOULDBLOCK ? Committed::kInUse : Committed::kNo;
+  const FileLease lease(fd.get(), FileLease::Kind::kNoWriter);
+  if (lease.is_held()) return Committed::kYes;
+  return lease.is_in_use() ? Committed::kInUse : Committed::kNo;
 }
 
 bool is_finished(const std::string& path, const ObjectInfo& listed, double quiet_s) {

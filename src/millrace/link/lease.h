@@ -32,6 +32,14 @@ class FileLease {
   int error_ = 0;
 };
 
+// Whether a new file got its name when it was whole, by link(2), as local storage commits one (writer_commit.cpp).
+enum class Committed {
+  kNo,     // perhaps not: its last change may be a write, or the kernel does not tell of writers
+  kInUse,  // its last change is no write, but somebody has it open for writing still; who commits it closes it soon
+  kYes,    // its last change is no write, and nobody has it open for writing
+};
+[[nodiscard]] Committed how_committed(const std::string& path);
+
 // Whether no process writes to the file, as far as the kernel tells; `quiet_s` since it was modified.
 [[nodiscard]] bool is_finished(const std::string& path, const ObjectInfo& listed, double quiet_s);
 

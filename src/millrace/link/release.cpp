@@ -24,9 +24,9 @@
 #include "millrace/link/carry.h"
 #include "millrace/link/leader.h"
 #include "millrace/link/lease.h"
+#include "millrace/link/prove.h"
 #include "millrace/link/wall_clock.h"
 #include "millrace/storage/local/local.h"
-#include "millrace/sync/verify.h"
 
 namespace millrace::link {
 
@@ -360,6 +360,9 @@ class Releaser {
   }
 
   Status prove_and_release(LinkFile& file) {
+    if (!link_above(config_, file.path).empty()) {
+      return fail(ErrorCode::kUnavailable, "behind a symbolic link, and so no part of the link");
+    }
     ASSIGN_OR_RETURN(file.proof, prove(config_, state_, file, stop_));
     if (file.proof.empty()) return fail(ErrorCode::kUnavailable, "not proven to be in the bucket");
     // A proof may be old, and no process may have run the link since.
@@ -428,39 +431,6 @@ bool looks_released(const std::string& path) {
 
 bool is_stub(const std::string& path) {
   return ::lgetxattr(path.c_str(), kStubAttribute, nullptr, 0) >= 0;
-}
-
-Result<std::string> prove(const LinkConfig& config, LinkState& state, const LinkFile& file,
-                          const std::stop_token& stop) {
-  if (!file.proof.empty() || file.state != State::kEqual) return file.proof;
-  if (config.hsm) {
-    ASSIGN_OR_RETURN(const bool is_away, is_hsm_released(path_of(config, file.path), stop));
-    if (is_away) {
-      return fail(
-          ErrorCode::kUnavailable,
-          "{} is not proven to be in the bucket, and its content is in the HSM only: `millrace link restore` it",
-          path_of(config, file.path));
-    }
-  }
-  std::string proof;
-  sync::VerifyOptions options;
-  options.effort = sync::VerifyOptions::Effort::kRecorded;
-  options.on_file = [&](const sync::VerifyOptions::Finding& finding) {
-    if (finding.kind == sync::VerifyOptions::Finding::Kind::kSame) proof = sync::proof_name(finding.proof);
-  };
-  const std::string url = fmt::format("{}/{}", config.url, file.path);
-  ASSIGN_OR_RETURN(const auto report, sync::verify(path_of(config, file.path), url, options, stop));
-  if (report.same != 1) return "";
-  ASSIGN_OR_RETURN(const Location here, open_url(path_of(config, file.path)));
-  ASSIGN_OR_RETURN(const Location there, open_url(url));
-  ASSIGN_OR_RETURN(const ObjectInfo now_here, here.storage->stat(here.key));
-  ASSIGN_OR_RETURN(const ObjectInfo now_there, there.storage->stat(there.key));
-  if (!sync::is_version(file.here, now_here) || file.there != now_there.version) return "";
-  LinkFile proven = file;
-  proven.proof = proof;
-  RETURN_IF_ERROR(state.put(proven));
-  RETURN_IF_ERROR(state.commit());
-  return proof;
 }
 
 namespace {

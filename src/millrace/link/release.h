@@ -92,9 +92,4 @@ struct RestoreReport {
 // After a kill: files whose release had begun become stubs or are what they were. Errors: those of the state.
 [[nodiscard]] Status settle_releases(const LinkConfig& config, const Location& here, LinkState& state);
 
-// What proves that the object has the file's content ("etag", "sidecar", "content"), with one reading of the file where
-// it is not known yet; it is remembered. "" where the two differ or either changed. Errors: those of reading.
-[[nodiscard]] Result<std::string> prove(const LinkConfig& config, LinkState& state, const LinkFile& file,
-                                        const std::stop_token& stop);
-
 }  // namespace millrace::link

@@ -15,6 +15,7 @@
 #include "millrace/link/answers.h"
 #include "millrace/link/changelog.h"
 #include "millrace/link/leader.h"
+#include "millrace/link/lease.h"
 #include "millrace/link/release.h"
 #include "millrace/link/shared_sweep.h"
 #include "millrace/link/status.h"
@@ -124,6 +125,15 @@ class LinkRun {
   }
 
  private:
+  struct Due {
+    Clock::time_point at;  // when it may be finished
+    int64_t since_s = 0;   // when it was seen to change, in seconds since 1970
+    bool renamed = false;  // to this path, and so whole
+    // Until then it is asked again, ever more slowly, whether a new file is whole: who commits it has it open still.
+    Clock::time_point ask_until{};
+    Clock::duration pause{};
+  };
+
   void note(const std::string& text) {
     if (options_.on_note) options_.on_note(text);
   }
@@ -194,6 +204,7 @@ class LinkRun {
     RETURN_IF_ERROR(state_.set_fact("files_here", std::to_string(report.files_here)));
     RETURN_IF_ERROR(state_.set_fact("files_there", std::to_string(report.files_there)));
     RETURN_IF_ERROR(state_.set_fact("postponed", std::to_string(report.counts.postponed)));
+    RETURN_IF_ERROR(state_.set_fact("passed", std::to_string(report.passed)));
     RETURN_IF_ERROR(state_.set_fact("not_deleted", report.not_deleted));
     RETURN_IF_ERROR(state_.set_fact("error", ""));
     RETURN_IF_ERROR(state_.set_fact("doing", "waiting for changes"));
@@ -252,6 +263,10 @@ class LinkRun {
         ++each;
         continue;
       }
+      if (asks_again(each->first, each->second, now)) {
+        ++each;
+        continue;
+      }
       looked = true;
       const bool renamed = std::exchange(each->second.renamed, false);
       const auto step = renamed ? carrier_.look_at_renamed(each->first) : carrier_.look_at(each->first);
@@ -271,6 +286,26 @@ class LinkRun {
       if (const Status told = shared_->publish(); !told) tell_failure(told.error());
     }
     return finished;
+  }
+
+  Committed committed(const std::string& path) const {
+    return how_committed(fmt::format("{}/{}", config_.directory, path));
+  }
+
+  // Whether a file that somebody may be about to commit waits on.
+  bool asks_again(const std::string& path, Due& due, Clock::time_point now) const {
+    constexpr std::chrono::milliseconds kFirst(10), kMost(1000);
+    if (now >= due.ask_until) return false;
+    const Committed how = committed(path);
+    if (how == Committed::kInUse) {
+      due.pause = std::clamp<Clock::duration>(2 * due.pause, kFirst, kMost);
+      due.at = std::min(now + due.pause, due.ask_until);
+      return true;
+    }
+    due.renamed = how == Committed::kYes;
+    if (due.renamed) return false;
+    due.at = std::exchange(due.ask_until, {});
+    return true;
   }
 
   // Learns what other tasks know of these paths. False: it cannot be asked for now, and they wait.
@@ -318,10 +353,18 @@ class LinkRun {
       Due& due = due_.try_emplace(path, Due{at, now_s}).first->second;
       due.at = at;
       due.renamed = renamed;
+      due.ask_until = {};
     };
-    // As careful programs commit their files. One that changed as well has to be quiet, like any other.
+    // As careful programs commit their files. One that changed as well has to be quiet, like any other. Of a file in an
+    // HSM nothing is asked here.
     for (const std::string& path : seen.renamed) add(path, now, true);
-    for (const std::string& path : seen.paths) add(path, now + ticks(config_.quiet_s));
+    const Clock::time_point quiet = now + ticks(config_.quiet_s);
+    for (const std::string& path : seen.created) {
+      const Committed how = config_.hsm ? Committed::kNo : committed(path);
+      add(path, how == Committed::kNo ? quiet : now, how == Committed::kYes);
+      if (how == Committed::kInUse) due_.at(path).ask_until = quiet;
+    }
+    for (const std::string& path : seen.paths) add(path, quiet);
     bool lost = false;
     for (const std::string& path : mailbox_->take(lost)) add(path, now);
     if (seen.lost || lost || due_.size() > kMostDue) {
@@ -347,11 +390,6 @@ class LinkRun {
   std::optional<SharedSweeps> shared_;  // where other tasks carry too
   std::unique_ptr<TreeWatch> watch_;
   std::optional<Changelog> changelog_;
-  struct Due {
-    Clock::time_point at;  // when it may be finished
-    int64_t since_s = 0;   // when it was seen to change, in seconds since 1970
-    bool renamed = false;  // to this path, and so whole
-  };
   std::map<std::string, Due> due_;  // paths that were seen to change
   double interval_s_, last_sweep_s_ = 0;
   Clock::time_point next_sweep_{}, next_trash_{}, next_watch_{}, next_changelog_{};

@@ -60,6 +60,45 @@ TEST(Link, AFileThatIsRenamedIntoPlaceGoesAtOnce) {
   EXPECT_TRUE(ended) << ended.error().to_string();
 }
 
+TEST(Link, AFileThatMillraceCommitsGoesAtOnce) {
+  LinkBench link(everything());
+  link.config().quiet_s = 3600;
+  link.config().poll_least_s = link.config().poll_most_s = 3600;
+  std::stop_source stop;
+  Status ended;
+  {
+    Thread runs("link", [&] { ended = run_link(link.config(), link.home(), link.engine(), {}, stop.get_token()); });
+    const auto within = [&](const auto& holds) {
+      for (int i = 0; i < 3000 && !holds(i); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      return holds(0);
+    };
+    // Until the watch is there.
+    EXPECT_TRUE(within([&](int i) {
+      std::ofstream(link.directory() / "marker.part") << i;
+      std::filesystem::rename(link.directory() / "marker.part", link.directory() / "marker");
+      return link.objects().contains("marker");
+    }));
+    link.write("written", "perhaps there is more to come");
+    // These get their names by link(2): in a folder that is there, and in a new one.
+    const auto commit = [&](const std::string& path) {
+      const auto writer = link.here().storage->open_write(link.here().child(path).key, {.brief = true});
+      ASSERT_TRUE(writer) << writer.error().to_string();
+      ASSERT_TRUE((*writer)->append(as_bytes(std::string_view("whole"))));
+      // The writer lives on for a moment, as one that makes its name durable does.
+      ASSERT_TRUE((*writer)->commit(Durability::kVisible));
+      EXPECT_FALSE(link.objects().contains(path));
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    };
+    commit("committed");
+    commit("new/folder/committed");
+    EXPECT_TRUE(within([&](int) { return link.objects().contains("new/folder/committed"); }));
+    EXPECT_TRUE(within([&](int) { return link.objects().contains("committed"); }));
+    EXPECT_FALSE(link.objects().contains("written"));
+    stop.request_stop();
+  }
+  EXPECT_TRUE(ended) << ended.error().to_string();
+}
+
 TEST(Link, ASilentBucketIsToldWithItsTime) {
   LinkBench link(everything());
   link.write("a", "x");

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <functional>
 #include <set>
@@ -48,23 +49,8 @@ DROP TABLE IF EXISTS journals;
 )";
 constexpr std::string_view kColumns = "path, size, here, here_changed, there, hash, state, mode, proof";
 
-// A write-ahead log needs memory that all its users share, so a network file system would damage it.
-Status check_file_system(const std::string& path) {
-  // statfs(2) names them; Lustre's is in its own headers.
-  constexpr std::array<std::pair<int64_t, const char*>, 4> kRemote{
-      {{0x6969, "NFS"}, {0x0BD00BD0, "Lustre"}, {0x65735546, "FUSE"}, {0x47504653, "GPFS"}}};
-  const std::string folder = path.substr(0, path.rfind('/'));
-  struct statfs info{};
-  if (::statfs(folder.c_str(), &info) != 0) return tl::unexpected<Error>(errno_error(errno, folder));
-  for (const auto& [type, name] : kRemote) {
-    if (static_cast<int64_t>(info.f_type) == type) {
-      return fail(ErrorCode::kUnsupported,
-                  "{} lies on {}, where SQLite's log would be damaged: name a folder of a local disk by MILLRACE_LINKS",
-                  folder, name);
-    }
-  }
-  return {};
-}
+// What statfs(2) would say, in a test; 0: it is asked.
+std::atomic<int64_t> file_system_for_test = 0;
 
 LinkFile file_of(const Statement& row) {
   LinkFile file;
@@ -82,6 +68,28 @@ LinkFile file_of(const Statement& row) {
 }
 
 }  // namespace
+
+void set_file_system_for_test(std::optional<int64_t> number) {
+  file_system_for_test = number.value_or(0);
+}
+
+// A write-ahead log needs memory that all its users share, so a network file system would damage it.
+Status check_state_folder(const std::string& folder) {
+  // statfs(2) names them; Lustre's is in its own headers.
+  constexpr std::array<std::pair<int64_t, const char*>, 4> kRemote{
+      {{0x6969, "NFS"}, {0x0BD00BD0, "Lustre"}, {0x65735546, "FUSE"}, {0x47504653, "GPFS"}}};
+  struct statfs info{};
+  if (::statfs(folder.c_str(), &info) != 0) return tl::unexpected<Error>(errno_error(errno, folder));
+  const int64_t told = file_system_for_test;
+  for (const auto& [number, name] : kRemote) {
+    if ((told != 0 ? told : static_cast<int64_t>(info.f_type)) == number) {
+      return fail(ErrorCode::kUnsupported,
+                  "{} lies on {}, where SQLite's log would be damaged: name a folder of a local disk by MILLRACE_LINKS",
+                  folder, name);
+    }
+  }
+  return {};
+}
 
 struct LinkState::Impl {
   Mutex mutex;
@@ -196,7 +204,7 @@ LinkState::~LinkState() {
 }
 
 Result<std::unique_ptr<LinkState>> LinkState::open(const std::string& path) {
-  RETURN_IF_ERROR(check_file_system(path));
+  RETURN_IF_ERROR(check_state_folder(path.substr(0, path.rfind('/'))));
   const auto try_open = [&]() -> Result<std::unique_ptr<LinkState>> {
     auto impl = std::make_unique<Impl>();
     impl->writes = true;

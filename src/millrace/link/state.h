@@ -64,6 +64,12 @@ struct StateCounts {
   int64_t conflicts = 0, problems = 0;
 };
 
+// Whether a state may lie in this folder. Errors: unsupported: on NFS, Lustre, FUSE or GPFS the log of SQLite would be
+// damaged; those of statfs(2).
+[[nodiscard]] Status check_state_folder(const std::string& folder);
+// As if every folder lay on the file system that statfs(2) gives this number; nullopt: as it is. For tests.
+void set_file_system_for_test(std::optional<int64_t> number);
+
 class LinkState {
  public:
   // Opens or makes `path`. A damaged file is put aside, with a warning. Errors:

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 #include "millrace/base/testing/helpers.h"
+#include "millrace/link/config.h"
 
 namespace millrace::link {
 namespace {
@@ -17,6 +19,50 @@ using State = LinkFile::State;
 
 LinkFile file_at(const std::string& path, int64_t size = 3) {
   return {.path = path, .size = size, .here = {"here-" + path, 7}, .there = "there", .hash = xxh3_128(path)};
+}
+
+// As statfs(2) of such a file system answers, until it goes out of scope.
+class OnFileSystem {
+ public:
+  explicit OnFileSystem(int64_t number) { set_file_system_for_test(number); }
+  ~OnFileSystem() { set_file_system_for_test(std::nullopt); }
+  OnFileSystem(const OnFileSystem&) = delete;
+  OnFileSystem& operator=(const OnFileSystem&) = delete;
+};
+
+TEST(LinkState, IsRefusedWhereItsLogWouldBeDamaged) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/state.db";
+  const std::pair<int64_t, const char*> kRemote[] = {{0x6969, "NFS"}, {0x0BD00BD0, "Lustre"}, {0x65735546, "FUSE"}};
+  for (const auto& [number, name] : kRemote) {
+    const OnFileSystem remote(number);
+    const auto refused = LinkState::open(path);
+    ASSERT_FALSE(refused) << name;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
+    const std::string& text = refused.error().message();
+    EXPECT_NE(text.find(dir.path() + " lies on " + name), std::string::npos) << text;
+    EXPECT_NE(text.find("MILLRACE_LINKS"), std::string::npos) << text;
+    EXPECT_FALSE(std::filesystem::exists(path)) << "nothing is begun there";
+  }
+  const OnFileSystem ext4(0xEF53);
+  EXPECT_TRUE(LinkState::open(path));
+}
+
+TEST(LinkState, NoLinkIsMadeWhereItsStateMayNotLie) {
+  const TempDir dir;
+  const std::string links = dir.path() + "/links";
+  LinkConfig config{.name = "one", .directory = dir.path() + "/directory", .url = "mem://refused/data"};
+  std::filesystem::create_directories(config.directory);
+  {
+    const OnFileSystem lustre(0x0BD00BD0);
+    EXPECT_EQ(code_of(add_link(links, config)), ErrorCode::kUnsupported);
+  }
+  EXPECT_FALSE(std::filesystem::exists(config.directory + "/.millrace"));
+  EXPECT_TRUE(read_links(links)->empty());
+  config.take_over_s = 60;
+  EXPECT_TRUE(add_link(links, config));
+  const OnFileSystem nfs(0x6969);
+  EXPECT_EQ(code_of(join_link(dir.path() + "/others", config.directory, "")), ErrorCode::kUnsupported);
 }
 
 TEST(LinkState, KeepsWhatItIsGivenInByteOrder) {

@@ -70,7 +70,7 @@ void show_link(const std::string& name, std::optional<int64_t> since_s) {
 Result<LinkStatus> read_status(const LinkHome& home, size_t shown) {
   LinkStatus status;
   status.running = LinkLock::is_taken(home);
-  for (const char* name : {"doing", "last_sweep", "sweep_s", "postponed", "waiting", "waiting_since", "error",
+  for (const char* name : {"doing", "last_sweep", "sweep_s", "postponed", "passed", "waiting", "waiting_since", "error",
                            "not_deleted", "silent_since"}) {
     status.facts[name];
   }

@@ -121,8 +121,9 @@ class Sweep {
 
       std::optional<ObjectInfo> here, there;
       std::optional<LinkFile> had;
-      bool is_file = true;
+      bool is_file = true, is_link = false;
       if (left.entry && left.entry->path == path) {
+        is_link = left.entry->kind == sync::Entry::Kind::kLink;
         is_file &= take(*left.entry, found_.files_here, here);
         RETURN_IF_ERROR(left.advance());
       }
@@ -134,6 +135,7 @@ class Sweep {
         had = std::move(known);
         ASSIGN_OR_RETURN(known, known_files.next());
       }
+      if (is_link) RETURN_IF_ERROR(tell_of_link(path, had, there));
       // What a filter leaves out, and what is no file on one side, stays as it is.
       if (!is_file || (!here && !there && !filter.passes(path))) continue;
       ASSIGN_OR_RETURN(const Step left_over, carrier_.handle(path, had, here, there));
@@ -144,6 +146,14 @@ class Sweep {
       }
     }
     return {};
+  }
+
+  // A symbolic link is neither followed nor replaced; an object that should come to its place is told.
+  Status tell_of_link(const std::string& path, const std::optional<LinkFile>& known,
+                      const std::optional<ObjectInfo>& there) {
+    const bool is_new = there && (known ? known->there != there->version : config_.imports.added);
+    if (!is_new || (known && !config_.imports.changed)) return state_.clear_problem(path);
+    return carrier_.refuse(path, "in the directory is a symbolic link of this name: remove or rename it");
   }
 
   // Whether it is a file; then `info` has it.
@@ -235,7 +245,8 @@ class Sweep {
         const auto now = root.storage->stat(root.child(each.path).key);
         return !now && now.error().code() == ErrorCode::kNotFound;
       };
-      if (!known && is_gone(here) && is_gone(there)) RETURN_IF_ERROR(state_.clear_problem(each.path));
+      const bool is_here = link_above(config_, each.path).empty() && !is_gone(here);
+      if (!known && !is_here && is_gone(there)) RETURN_IF_ERROR(state_.clear_problem(each.path));
     }
     return state_.commit();
   }

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "millrace/link/leader.h"
+#include "millrace/link/prove.h"
 #include "millrace/link/release.h"
 #include "millrace/link/sweep.h"
 #include "millrace/sync/entries.h"

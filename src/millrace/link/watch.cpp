@@ -62,7 +62,7 @@ void TreeWatch::add_tree(const std::string& folder, Seen* seen) {
     if (is_folder) {
       below.push_back(fmt::format("{}{}/", folder, name));
     } else if (seen != nullptr) {
-      seen->paths.push_back(fmt::format("{}{}", folder, name));
+      seen->created.push_back(fmt::format("{}{}", folder, name));
     }
   }
   ::closedir(open);
@@ -86,7 +86,9 @@ void TreeWatch::take(const inotify_event& event, Seen& seen) {
   const bool gone = (event.mask & (IN_DELETE | IN_MOVED_FROM)) != 0;
   seen.removed |= gone;
   if ((event.mask & IN_ISDIR) == 0) {
-    if (!gone) ((event.mask & IN_MOVED_TO) != 0 ? seen.renamed : seen.paths).push_back(path);
+    if (gone) return;
+    const bool is_new = (event.mask & IN_CREATE) != 0;
+    ((event.mask & IN_MOVED_TO) != 0 ? seen.renamed : is_new ? seen.created : seen.paths).push_back(path);
     return;
   }
   if ((event.mask & IN_MOVED_FROM) != 0) {

@@ -26,8 +26,11 @@ class TreeWatch {
   struct Seen {
     std::vector<std::string> paths;    // below the root, in any order, each perhaps more than once
     std::vector<std::string> renamed;  // files that were given these names: whole, as far as their writer is concerned
-    bool removed = false;              // something is gone or has another name
-    bool lost = false;                 // changes that no path tells: look at everything
+    // New names, and those of a new folder. Whether a writer has just begun there or a whole file got its name by
+    // link(2) no event tells (how_committed() of lease.h does).
+    std::vector<std::string> created;
+    bool removed = false;  // something is gone or has another name
+    bool lost = false;     // changes that no path tells: look at everything
   };
   // Waits until something is seen, `most` has passed or `wake_fd` (an eventfd, not read here) is readable.
   [[nodiscard]] Seen wait(std::chrono::milliseconds most, int wake_fd);

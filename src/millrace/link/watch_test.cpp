@@ -21,16 +21,20 @@ TreeWatch::Seen all_of(TreeWatch& watch) {
   TreeWatch::Seen all;
   while (true) {
     const TreeWatch::Seen seen = watch.wait(std::chrono::milliseconds(100), -1);
-    if (seen.paths.empty() && seen.renamed.empty() && !seen.removed && !seen.lost) return all;
+    const bool is_quiet = seen.paths.empty() && seen.renamed.empty() && seen.created.empty();
+    if (is_quiet && !seen.removed && !seen.lost) return all;
     all.paths.insert(all.paths.end(), seen.paths.begin(), seen.paths.end());
     all.renamed.insert(all.renamed.end(), seen.renamed.begin(), seen.renamed.end());
+    all.created.insert(all.created.end(), seen.created.begin(), seen.created.end());
     all.removed |= seen.removed;
     all.lost |= seen.lost;
   }
 }
 
 std::set<std::string> set_of(const TreeWatch::Seen& seen) {
-  return {seen.paths.begin(), seen.paths.end()};
+  std::set<std::string> all(seen.paths.begin(), seen.paths.end());
+  all.insert(seen.created.begin(), seen.created.end());
+  return all;
 }
 
 TEST(TreeWatch, SeesFilesInOldAndNewFolders) {
@@ -67,6 +71,18 @@ TEST(TreeWatch, FollowsARenamedFolder) {
   static_cast<void>(all_of(*watch));
   fs::remove(dir.path() + "/two/sub/b");
   EXPECT_TRUE(all_of(*watch).removed);
+}
+
+TEST(TreeWatch, TellsANewNameFromAFileThatIsWritten) {
+  const TempDir dir;
+  std::ofstream(dir.path() + "/old") << "x";
+  const auto watch = *TreeWatch::open(dir.path());
+  fs::create_hard_link(dir.path() + "/old", dir.path() + "/linked");
+  std::ofstream(dir.path() + "/old", std::ios::app) << "y";
+  const TreeWatch::Seen seen = all_of(*watch);
+  EXPECT_THAT(seen.created, testing::ElementsAre("linked"));
+  EXPECT_THAT(seen.paths, testing::Each("old"));
+  EXPECT_FALSE(seen.paths.empty());
 }
 
 TEST(TreeWatch, SaysWhenEventsWereLost) {

@@ -72,6 +72,7 @@ Result<SourcePtr> open_shards(const LoaderOptions& options, const MixtureSource&
       .name = source.shards.size() == 1 ? first : fmt::format("{} and others", first),
       .ids_field = source.ids_field,
       .needs_ids = !options.has_fields(),
+      .keeps_sound_parts = options.on_bad == OnBad::kQuarantine,
       .index_cache_bytes = context.index_bytes,
       .run_bytes = context.run_bytes,
       .threads = options.threads,
@@ -114,6 +115,38 @@ Result<std::vector<order::QuarantinedUnit>> ledger_with(const order::LoaderState
     }
   }
   return all;
+}
+
+std::vector<order::DamagedShard>& damaged_shards_of(order::LoaderState& state) {
+  return std::visit([](auto& of) -> std::vector<order::DamagedShard>& { return of.damaged_shards; }, state);
+}
+
+std::string state_text(order::LoaderState state, const Dataset& dataset) {
+  damaged_shards_of(state) = dataset.damaged_shards;
+  return order::serialize_state(state);
+}
+
+// Names a shard that was damaged in another way when a state was written: the order is another one then.
+Error with_damage(Error error, std::span<const order::DamagedShard> then, std::span<const order::DamagedShard> now) {
+  const auto first_of = [](const auto& shards, const auto& others) {
+    return std::ranges::find_if(shards, [&](const order::DamagedShard& shard) {
+      return std::ranges::none_of(others, [&](const order::DamagedShard& other) {
+        return other.source == shard.source && other.shard == shard.shard && other.samples == shard.samples;
+      });
+    });
+  };
+  std::string differs;
+  if (const auto shard = first_of(then, now); shard != then.end()) {
+    differs = fmt::format("{} had {} readable samples when the state was written, and has others now", shard->shard,
+                          shard->samples);
+  } else if (const auto other = first_of(now, then); other != now.end()) {
+    differs = fmt::format("{} has {} readable samples, and had others when the state was written", other->shard,
+                          other->samples);
+  } else {
+    return error;
+  }
+  return {error.code(), fmt::format("{} {}. The state goes with the file as it was", error.to_string(), differs),
+          error.sys_errno()};
 }
 
 // What the options name.
@@ -358,22 +391,25 @@ Result<std::optional<Batch>> Loader::next(Clock::time_point deadline) {
 Result<std::string> Loader::state() {
   Impl& impl = here();
   ASSIGN_OR_RETURN(const auto scheduler, impl.opened());
-  return order::serialize_state(scheduler->position().state);
+  return state_text(scheduler->position().state, *impl.dataset);
 }
 
 Result<std::string> Loader::state_behind(uint64_t epoch, int64_t next_position) {
   Impl& impl = here();
   ASSIGN_OR_RETURN(const auto scheduler, impl.opened());
   ASSIGN_OR_RETURN(const auto state, impl.dataset->order->behind(scheduler->position(), epoch, next_position));
-  return order::serialize_state(state);
+  return state_text(state, *impl.dataset);
 }
 
 Status Loader::load_state(std::string_view text) {
-  ASSIGN_OR_RETURN(const order::LoaderState state, order::parse_loader_state(text));
+  ASSIGN_OR_RETURN(order::LoaderState state, order::parse_loader_state(text));
   Impl& impl = here();
   RETURN_IF_ERROR(impl.opening.wait(Clock::time_point::max()));
+  const auto damaged = std::exchange(damaged_shards_of(state), {});  // the dataset knows its own
   MutexLock lock(impl.moving);
-  return impl.move_to(state);
+  Status moved = impl.move_to(state);
+  if (moved || moved.error().code() != ErrorCode::kInvalidArgument) return moved;
+  return tl::unexpected(with_damage(std::move(moved).error(), damaged, impl.dataset->damaged_shards));
 }
 
 Status Loader::start_pass(uint64_t number) {
@@ -438,6 +474,12 @@ Status Loader::skip(int64_t begin, int64_t end) {
 Result<std::vector<order::QuarantinedUnit>> Loader::quarantined() {
   ASSIGN_OR_RETURN(const auto scheduler, here().opened());
   return std::visit([](auto state) { return std::move(state.quarantined); }, scheduler->position().state);
+}
+
+Result<std::vector<order::DamagedShard>> Loader::damaged_shards() {
+  Impl& impl = here();
+  RETURN_IF_ERROR(impl.opened().map([](const auto&) {}));
+  return impl.dataset->damaged_shards;
 }
 
 Status Loader::reject(std::span<const std::pair<Batch::RowPlace, std::string>> rows) {

@@ -93,6 +93,9 @@ class Loader {
   // comes from; of this rank, or of the one whose state was loaded.
   [[nodiscard]] Result<std::vector<order::QuarantinedUnit>> quarantined();
 
+  // The tars without an index of which only a part is in the order, as they are damaged.
+  [[nodiscard]] Result<std::vector<order::DamagedShard>> damaged_shards();
+
   // Says that the rows of the last batches with these places are bad, each with the reason: what the caller does with
   // them failed. From the next load_state() on they count as damage, so another row takes the place of each, as
   // OnBad::kQuarantine says. Errors: invalid_argument (OnBad::kRaise), corruption (more than max_bad in this run).

@@ -48,15 +48,29 @@ Status check_documents(const LoaderOptions& options) {
 Status check_mixture(const LoaderOptions& options) {
   if (!options.is_mixture()) return {};
   if (options.epochs > 0) return refuse("a mixture ends by its stop rule, not by epochs");
-  if (!options.drop_last) return refuse("a mixture has no smaller last batch; leave drop_last out");
+  if (!options.drop_last && options.mix_end == order::MixEnd::kEndless) {
+    return refuse(
+        "an endless mixture has no last batch; give stop='first_empty' or 'all_empty', or leave drop_last and "
+        "fill_last "
+        "out");
+  }
   auto started = order::Mixture::start(options.weights, options.mix_end);
   if (!started) return tl::unexpected(std::move(started).error());
   return {};
 }
 
+Status check_full(const LoaderOptions& options) {
+  if (!options.order.full) return {};
+  if (!options.order.shuffle) return refuse("a full permutation is a shuffle");
+  if (options.has_fields() || options.collate == Collate::kPad) return {};
+  return refuse(
+      "shuffle='full' is for padded rows and for samples of any kind: packed rows are laid out of neighbouring "
+      "samples, "
+      "so that a place is found without reading what comes before it; use shuffle=True");
+}
+
 Status check_fill(const LoaderOptions& options) {
   if (options.fill_last == FillLast::kNothing) return {};
-  if (options.is_mixture()) return refuse("a mixture has whole batches only; leave fill_last out");
   if (options.all_ranks_batch() % options.world_size == 0) return {};
   return refuse(
       "fill_last gives all ranks equally many rows, which a global_batch_size that is no multiple of them cannot");
@@ -105,6 +119,7 @@ Result<LoaderOptions> resolve(LoaderOptions options) {
   if (options.fill_last != FillLast::kNothing) options.drop_last = false;
   RETURN_IF_ERROR(check_mixture(options));
   RETURN_IF_ERROR(check_documents(options));
+  RETURN_IF_ERROR(check_full(options));
   if (options.has_fields()) {
     RETURN_IF_ERROR(check_fields(*options.fields));
     options.seq_len = 1;

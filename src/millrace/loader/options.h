@@ -53,8 +53,10 @@ std::string_view fill_last_name(FillLast fill);
 // What becomes of a row (or sample) that is damaged: missing shards, bytes that are not those of the index, ids out of
 // range. A storage that does not answer is an error in any case.
 enum class OnBad {
-  kRaise,       // an error of the batch that needs it; the state stays before that batch
-  kQuarantine,  // another row takes its place (EpochOrder::replacement), and the state says so
+  kRaise,  // an error of the batch that needs it; the state stays before that batch
+  // Another row takes its place (EpochOrder::replacement), and the state says so. Of a damaged tar without an index the
+  // samples before the damage are the shard.
+  kQuarantine,
 };
 [[nodiscard]] Result<OnBad> parse_on_bad(std::string_view name);  // "raise", "quarantine"
 std::string_view on_bad_name(OnBad on_bad);
@@ -87,7 +89,8 @@ struct LoaderOptions {
   int64_t rank = 0;
   int64_t world_size = 1;
   bool uneven_ranks = false;  // true: global_batch_size need not be a multiple of world_size
-  bool drop_last = true;      // false: an epoch's last global batch may be smaller, down to no rows on some ranks
+  bool drop_last = true;  // false: the last global batch of an epoch (of a mixture: of a pass) may be smaller, down to
+                          // no rows on some ranks
   FillLast fill_last = FillLast::kNothing;  // else drop_last is false
   int64_t epochs = 0;                       // in a pass; 0: endless. Not of a mixture, where mix_end decides
   // Of the global batches from where it begins, this loader gives number `first_step` and every `step_stride`-th after
@@ -103,7 +106,7 @@ struct LoaderOptions {
   std::optional<Hash128> tokenizer_hash;
   int64_t vocab_size = 0;  // ids are below it; 0: not checked
   OnBad on_bad = OnBad::kRaise;
-  int64_t max_bad = 1000;                    // more quarantined rows on this rank are an error
+  int64_t max_bad = 1000;                    // more quarantined rows and shards on this rank are an error
   std::string cache;                         // folder of the cache of the node (cache/node_cache.h); empty: none
   int64_t cache_bytes = 0;                   // its cap; 0: half of the disk
   std::chrono::milliseconds stall{120'000};  // a wait for a batch that takes longer is told; 0: none is

@@ -11,6 +11,7 @@
 #include "millrace/base/executor.h"
 #include "millrace/base/log.h"
 #include "millrace/base/units.h"
+#include "millrace/formats/sound_part.h"
 #include "millrace/loader/detail/heap_bytes.h"
 #include "millrace/loader/detail/index_cache.h"
 #include "millrace/loader/detail/index_folder.h"
@@ -85,6 +86,13 @@ class ShardSource final : public order::SampleSource {
   std::string_view shard_name(int64_t shard) const override { return shards_[static_cast<size_t>(shard)].location.url; }
   std::string_view tokenizer() const override { return tokenizer_; }
 
+  std::vector<order::DamagedShard> damaged_shards() override {
+    MutexLock lock(mutex_);
+    std::vector<order::DamagedShard> damaged;
+    for (const auto& [number, shard] : damaged_) damaged.push_back(shard);
+    return damaged;
+  }
+
   Status open() {
     std::vector<Hash128> hashes(shards_.size());
     std::vector<Hash128> tokenizers(shards_.size());
@@ -108,6 +116,7 @@ class ShardSource final : public order::SampleSource {
       lines += fmt::format("{} {} {}\n", key.substr(key.rfind('/') + 1), samples_[i], to_hex(hashes[i]));
     }
     identity_ = to_hex(xxh3_128(lines));
+    RETURN_IF_ERROR(check_something_is_left());
     RETURN_IF_ERROR(check_tokenizers(tokenizers));
     return find_field();
   }
@@ -231,9 +240,20 @@ class ShardSource final : public order::SampleSource {
     if (shards_.empty()) return {};
     if (field_.empty()) field_ = shards_.front().ids_field;
     if (!field_.empty()) return {};
-    ASSIGN_OR_RETURN(const OpenIndex* first, open_index(0));
-    field_ = first->facts().ids_field;
+    const auto first = std::ranges::find_if(samples_, [](int64_t samples) { return samples > 0; });
+    if (first == samples_.end()) return {};
+    ASSIGN_OR_RETURN(const OpenIndex* index, open_index(first - samples_.begin()));
+    field_ = index->facts().ids_field;
     return {};
+  }
+
+  // Errors: corruption (every shard that could have samples is damaged).
+  Status check_something_is_left() {
+    const bool has_samples = std::ranges::any_of(samples_, [](int64_t samples) { return samples > 0; });
+    const auto damaged = damaged_shards();
+    if (has_samples || damaged.empty()) return {};
+    return fail(ErrorCode::kCorruption, "{}: no sample can be read; {} of {} shards are damaged, the first: {}", name_,
+                damaged.size(), shards_.size(), damaged.front().reason);
   }
 
   // The shards of `windows`, with their indexes. An index that cannot be read is an error of the whole; a shard is not.
@@ -339,7 +359,7 @@ class ShardSource final : public order::SampleSource {
   // Errors: unsupported when its tokens were not counted; those of checked_index.
   Result<const OpenIndex*> counted_index(int64_t shard) {
     ASSIGN_OR_RETURN(const OpenIndex* index, checked_index(shard));
-    if (index->tokens_known()) return index;
+    if (index->tokens_known() || index->samples() == 0) return index;
     return fail(ErrorCode::kUnsupported, "{}: its samples hold no token ids (a field such as token_ids.npy or .json)",
                 shards_[static_cast<size_t>(shard)].location.url);
   }
@@ -364,17 +384,49 @@ class ShardSource final : public order::SampleSource {
                   "index` builds it of token files, and where a Megatron .idx lies beside the .bin",
                   reader->name());
     }
+    formats::SoundPart part;
     const auto build = [&]() -> Result<formats::ShardIndex> {
       tell_of_building(*reader);
       const StoppableReader stoppable(*reader, stop_);
-      return options_.needs_ids ? formats::index_shard(stoppable, field_) : formats::index_any_shard(stoppable);
+      if (!options_.keeps_sound_parts) {
+        return options_.needs_ids ? formats::index_shard(stoppable, field_) : formats::index_any_shard(stoppable);
+      }
+      ASSIGN_OR_RETURN(part, formats::index_sound_part(stoppable, options_.needs_ids, field_));
+      if (part.damage) return tl::unexpected(*part.damage);  // so that nobody takes it for the index of the whole
+      return std::move(part.index);
     };
     const Activities::Scope building(options_.activities,
                                      fmt::format("read all of {} to build its index", reader->name()));
-    if (!index_folder_ || reader->version().empty() || !outlives_process(reader->name())) return build();
-    const std::string key = fmt::format("{}\n{}\n{}\n{}", reader->name(), reader->size(), reader->version(),
+    Result<formats::ShardIndex> built = get_index(*reader, build);
+    if (built || !part.damage) return built;
+    keep_damage(shard, part);
+    return std::move(part.index);
+  }
+
+  Result<formats::ShardIndex> get_index(const RandomReader& shard, const IndexFolder::Build& build) const {
+    if (!index_folder_ || shard.version().empty() || !outlives_process(shard.name())) return build();
+    const std::string key = fmt::format("{}\n{}\n{}\n{}", shard.name(), shard.size(), shard.version(),
                                         options_.needs_ids ? "ids " + field_ : "any");
-    return index_folder_->get(key, reader->size(), stop_, build);
+    return index_folder_->get(key, shard.size(), stop_, build);
+  }
+
+  // Logs it where it is new.
+  void keep_damage(int64_t shard, const formats::SoundPart& part) {
+    constexpr size_t kLogged = 10;
+    const int64_t left = part.index.samples();
+    const std::string reason = part.damage->to_string();
+    size_t count = 0;
+    {
+      MutexLock lock(mutex_);
+      order::DamagedShard damaged{.shard = std::string(shard_name(shard)), .samples = left, .reason = reason};
+      if (!damaged_.emplace(shard, std::move(damaged)).second) return;
+      count = damaged_.size();
+    }
+    if (count <= kLogged) {
+      log(LogLevel::kWarning, "quarantined, {} of this shard: {}",
+          left == 0 ? std::string("nothing is read") : fmt::format("only the first {} samples are read", left), reason);
+    }
+    if (count == kLogged) log(LogLevel::kWarning, "further quarantined shards are in the loader's state only");
   }
 
   // One line for the set, whatever it has of them.
@@ -400,7 +452,8 @@ class ShardSource final : public order::SampleSource {
   IndexCache indexes_;
   Mutex mutex_;
   RecentMap<ReaderPtr> readers_ GUARDED_BY(mutex_);
-  std::vector<std::string> versions_ GUARDED_BY(mutex_);  // of each shard's first open
+  std::vector<std::string> versions_ GUARDED_BY(mutex_);               // of each shard's first open
+  std::map<int64_t, order::DamagedShard> damaged_ GUARDED_BY(mutex_);  // by number
 };
 
 }  // namespace

@@ -22,6 +22,9 @@ struct ShardSourceOptions {
   std::string name;       // for messages: what the user typed
   std::string ids_field;  // empty: what the manifest or the index names
   bool needs_ids = true;  // false: samples without token ids are planned too, with any numbers of tokens
+  // Of a damaged tar without an index the samples before the damage count, and damaged_shards() has it. Else it is an
+  // error of the whole.
+  bool keeps_sound_parts = false;
   int64_t index_cache_bytes = 64 << 20;
   int64_t run_bytes = 8 << 20;  // of neighbouring samples that are read together, or one sample that is larger
   int threads = 1;              // for checking indexes on a local file system
@@ -35,7 +38,8 @@ struct ShardSourceOptions {
 // opened before a plan needs it. Of other shards the index is read, many at once; a shard without one is read once,
 // here, to build it in memory, and the log says so. `metrics` (read_bytes, read_seconds) must outlive the source.
 // `stop` ends what is under way, also later. Errors: not_found (a shard), corruption (index), cancelled,
-// invalid_argument (two tokenizers, or another one than was asked for).
+// invalid_argument (two tokenizers, or another one than was asked for). With keeps_sound_parts, corruption of all
+// shards is an error.
 [[nodiscard]] Result<std::unique_ptr<order::SampleSource>> open_shard_source(std::vector<Shard> shards,
                                                                              const ShardSourceOptions& options,
                                                                              Metrics& metrics,

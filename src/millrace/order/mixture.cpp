@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -121,10 +122,10 @@ Result<MixState> Mixture::start(std::vector<MixPhase> phases, MixEnd end) {
   return state;
 }
 
-bool Mixture::all_ended() const {
+bool Mixture::all_ended(std::span<const MixCursor> cursors) const {
   const MixPhase& phase = phase_at(state_);
-  for (size_t i = 0; i < state_.cursors.size(); ++i) {
-    if (phase.weights[i] > 0 && state_.cursors[i].epoch == 0) return false;
+  for (size_t i = 0; i < cursors.size(); ++i) {
+    if (phase.weights[i] > 0 && cursors[i].epoch == 0) return false;
   }
   return true;
 }
@@ -152,15 +153,43 @@ Result<bool> Mixture::take(int64_t source, int64_t count, MixCursor& cursor, std
   return true;
 }
 
-Result<std::vector<MixRange>> Mixture::next_step(int64_t batch) {
+Result<std::vector<MixRange>> Mixture::next_step(int64_t batch, bool cuts_last) {
   std::vector<MixRange> step;
-  if (state_.end == MixEnd::kAllEmpty && all_ended()) return step;
+  if (state_.end == MixEnd::kAllEmpty && all_ended(state_.cursors)) return step;
   std::vector<MixCursor> cursors = state_.cursors;
   const std::vector<int64_t> counts = draw(cursors, phase_at(state_).weights, batch);
   for (size_t i = 0; i < cursors.size(); ++i) {
     ASSIGN_OR_RETURN(const bool goes_on, take(static_cast<int64_t>(i), counts[i], cursors[i], step));
-    if (!goes_on) return std::vector<MixRange>{};
+    if (!goes_on) return cuts_last ? cut_step(batch) : std::vector<MixRange>{};
   }
+  if (cuts_last && state_.end == MixEnd::kAllEmpty && all_ended(cursors)) return cut_step(batch);
+  state_.cursors = std::move(cursors);
+  ++state_.step;
+  return step;
+}
+
+// The draws of a step up to the end of the mixture. One by one: it lies among them, or behind the last.
+Result<std::vector<MixRange>> Mixture::cut_step(int64_t batch) {
+  const std::vector<double>& weights = phase_at(state_).weights;
+  std::vector<MixCursor> cursors = state_.cursors;  // behind the draws so far
+  std::vector<int64_t> counts(cursors.size());
+  for (int64_t drawn = 0; drawn < batch; ++drawn) {
+    if (state_.end == MixEnd::kAllEmpty && all_ended(cursors)) break;
+    std::vector<MixCursor> next = cursors;
+    const std::vector<int64_t> one = draw(next, weights, 1);
+    const auto source = static_cast<size_t>(std::ranges::find(one, 1) - one.begin());
+    std::vector<MixRange> unused;
+    ASSIGN_OR_RETURN(const bool goes_on, take(static_cast<int64_t>(source), 1, next[source], unused));
+    if (!goes_on) break;
+    ++counts[source];
+    cursors = std::move(next);
+  }
+  std::vector<MixRange> step;
+  for (size_t i = 0; i < cursors.size(); ++i) {
+    MixCursor from = state_.cursors[i];
+    RETURN_IF_ERROR(take(static_cast<int64_t>(i), counts[i], from, step).map([](bool) {}));
+  }
+  if (step.empty()) return step;
   state_.cursors = std::move(cursors);
   ++state_.step;
   return step;
@@ -201,6 +230,17 @@ std::vector<MixUnit> rank_share(std::span<const MixRange> step,
   share.insert(share.end(), rest.begin() + run_begin(left, rank, world),
                rest.begin() + run_begin(left, rank + 1, world));
   return share;
+}
+
+int64_t units_before(std::span<const MixRange> step, int64_t rank, int64_t world) {
+  std::map<int64_t, int64_t> counts;
+  for (const MixRange& range : step) counts[range.source] += range.count;
+  int64_t each = 0, left = 0;
+  for (const auto& [source, count] : counts) {
+    each += count / world;
+    left += count % world;
+  }
+  return rank * each + run_begin(left, rank, world);
 }
 
 }  // namespace millrace::order

@@ -87,10 +87,11 @@ class Mixture {
   [[nodiscard]] static Result<MixState> start(std::vector<MixPhase> phases, MixEnd end);
 
   // Draws the next global batch of `batch` units: at most one range for each dataset and epoch, by dataset, then epoch.
-  // Empty when the mixture has ended, and in every later call. A mixture ends before a step, never within one.
+  // Empty when the mixture has ended, and in every later call. A mixture ends before a step, never within one; with
+  // `cuts_last` its last step ends with the last draw before the end, and so may be smaller (docs/format/order.md).
   // Errors: invalid_argument (a dataset with a weight has no units; a cursor behind the end of its epoch), those of
   // UnitsOf; the mixture is then unchanged.
-  [[nodiscard]] Result<std::vector<MixRange>> next_step(int64_t batch);
+  [[nodiscard]] Result<std::vector<MixRange>> next_step(int64_t batch, bool cuts_last = false);
 
   // From the next step on, until a later phase: these weights. Errors: invalid_argument, as create.
   [[nodiscard]] Status set_weights(std::vector<double> weights);
@@ -99,7 +100,8 @@ class Mixture {
 
  private:
   Mixture(MixState state, UnitsOf units_of) : state_(std::move(state)), units_of_(std::move(units_of)) {}
-  bool all_ended() const;
+  bool all_ended(std::span<const MixCursor> cursors) const;
+  [[nodiscard]] Result<std::vector<MixRange>> cut_step(int64_t batch);
   [[nodiscard]] Result<bool> take(int64_t source, int64_t count, MixCursor& cursor, std::vector<MixRange>& step) const;
 
   MixState state_;
@@ -115,6 +117,9 @@ std::vector<MixUnit> rank_share(std::span<const MixRange> step,
                                 const std::function<const EpochOrder&(int64_t source, uint64_t epoch)>& order_of,
                                 int64_t rank, int64_t world);
 
+// How many units of a step the ranks before `rank` read. REQUIRES: as rank_share.
+int64_t units_before(std::span<const MixRange> step, int64_t rank, int64_t world);
+
 // The position of training in a mixture, and the orders that it draws from: a few hundred bytes of JSON.
 struct MixtureState {
   struct Source {
@@ -127,6 +132,7 @@ struct MixtureState {
   std::vector<Source> sources;
   std::vector<SkippedSteps> skipped;
   std::vector<QuarantinedUnit> quarantined;  // those that this rank has met
+  std::vector<DamagedShard> damaged_shards;  // of the dataset, when the state was written
   bool operator==(const MixtureState&) const = default;
 };
 // Which epoch of a dataset's order is epoch `epoch` of a pass: passes share none. REQUIRES: both are below 2^32.

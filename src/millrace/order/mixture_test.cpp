@@ -107,6 +107,59 @@ TEST(Mixture, EndsWhenEveryDatasetHasEnded) {
   EXPECT_EQ(mix.state().cursors[1].epoch, 1U);
 }
 
+// Weights 3 and 1 draw 0 0 1 0.
+TEST(Mixture, TheLastStepEndsBeforeTheDrawThatAnEndedDatasetLacks) {
+  Mixture mix = mixture({{0, {3, 1}}}, MixEnd::kFirstEmpty, {7, 10});
+  EXPECT_THAT(counts(mix.next_step(4, true).value(), 2), ElementsAre(3, 1));
+  Mixture whole = mix;
+  EXPECT_THAT(counts(mix.next_step(4, true).value(), 2), ElementsAre(3, 1));
+  EXPECT_THAT(counts(mix.next_step(4, true).value(), 2), ElementsAre(1, 0));
+  EXPECT_EQ(mix.state().step, 3);
+  EXPECT_TRUE(mix.next_step(4, true).value().empty());
+  EXPECT_TRUE(Mixture::create(mix.state(), fixed({7, 10}))->next_step(4, true).value().empty());
+  EXPECT_EQ(whole.next_step(4).value().size(), 2U);
+  EXPECT_TRUE(whole.next_step(4).value().empty());
+}
+
+TEST(Mixture, TheLastStepEndsWhenAllHaveEnded) {
+  Mixture mix = mixture({{0, {1, 1}}}, MixEnd::kAllEmpty, {2, 5});
+  EXPECT_THAT(counts(mix.next_step(4, true).value(), 2), ElementsAre(2, 2));
+  EXPECT_THAT(counts(mix.next_step(4, true).value(), 2), ElementsAre(2, 2));
+  EXPECT_THAT(counts(mix.next_step(4, true).value(), 2), ElementsAre(1, 1));
+  EXPECT_TRUE(mix.next_step(4, true).value().empty());
+}
+
+TEST(Mixture, WhatAPassHoldsDoesNotDependOnTheBatch) {
+  const uint64_t seed = test_seed();
+  std::mt19937 random(seed);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<int64_t> sizes(1 + random() % 4);
+    std::vector<double> weights;
+    for (int64_t& size : sizes) {
+      size = 1 + random() % 40;
+      weights.push_back(1 + random() % 5);
+    }
+    const MixEnd end = random() % 2 == 0 ? MixEnd::kFirstEmpty : MixEnd::kAllEmpty;
+    std::vector<std::set<std::tuple<int64_t, uint64_t, int64_t>>> passes;
+    for (const int64_t batch : {1, 2, 7, 1000}) {
+      Mixture mix = mixture({{0, weights}}, end, sizes);
+      auto& units = passes.emplace_back();
+      int64_t last = batch;
+      for (auto step = mix.next_step(batch, true).value(); !step.empty(); step = mix.next_step(batch, true).value()) {
+        EXPECT_EQ(last, batch) << "only the last step is smaller";
+        last = 0;
+        for (const MixRange& range : step) {
+          last += range.count;
+          for (int64_t i = 0; i < range.count; ++i) units.insert({range.source, range.epoch, range.begin + i});
+        }
+        for (const int64_t world : {2, 3}) EXPECT_EQ(units_before(step, world, world), last);
+      }
+    }
+    for (const auto& units : passes) EXPECT_EQ(units, passes[0]) << "seed " << seed << ", round " << round;
+    EXPECT_FALSE(passes[0].empty());
+  }
+}
+
 TEST(Mixture, ChangesWeightsByScheduleAndByCall) {
   Mixture mix = mixture({{0, {1, 0}}, {2, {0, 1}}}, MixEnd::kEndless, {100, 100});
   EXPECT_THAT(counts(mix.next_step(4).value(), 2), ElementsAre(4, 0));

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <bit>
-#include <initializer_list>
 #include <numeric>
 #include <utility>
 
+#include "millrace/order/detail/random_stream.h"
+
 namespace millrace::order {
 namespace {
+
+using detail::RandomStream;
 
 constexpr int64_t kBlockTokens = 512 * 1024;
 constexpr int64_t kBlockSamples = 512;  // when lengths are unknown
@@ -25,43 +28,6 @@ constexpr uint64_t kWindowsStream = 1;
 constexpr uint64_t kBlockStream = 2;
 constexpr uint64_t kReplacementStream = 3;
 
-constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
-
-// The finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-uint64_t mix(uint64_t z) {
-  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
-  z = (z ^ z >> 27) * 0x94D049BB133111EB;
-  return z ^ z >> 31;
-}
-
-class RandomStream {
- public:
-  explicit RandomStream(std::initializer_list<uint64_t> words) {
-    for (const uint64_t word : words) state_ = mix((state_ ^ word) + kGolden);
-  }
-
-  // Uniform in [0, n): the high half of a 64 x 64 bit product, with the few biased low halves drawn again (Lemire,
-  // 2019).
-  uint64_t below(uint64_t n) {
-    Wide product = static_cast<Wide>(next()) * n;
-    if (static_cast<uint64_t>(product) < n) {
-      const uint64_t biased = (0 - n) % n;  // 2^64 mod n
-      while (static_cast<uint64_t>(product) < biased) product = static_cast<Wide>(next()) * n;
-    }
-    return static_cast<uint64_t>(product >> 64);
-  }
-
-  template <class T>
-  void shuffle(std::vector<T>& items) {
-    for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[below(i)]);
-  }
-
- private:
-  using Wide = unsigned __int128;
-  uint64_t next() { return mix(state_ += kGolden); }
-  uint64_t state_ = 0;
-};
-
 Status check_options(const OrderOptions& options) {
   if (options.lanes < 1 || options.lanes > kLaneLimit)
     return fail(ErrorCode::kInvalidArgument, "order: {} lanes; there are 1 to {}", options.lanes, kLaneLimit);
@@ -74,6 +40,11 @@ Status check_options(const OrderOptions& options) {
     return fail(ErrorCode::kInvalidArgument, "order: rows of {} tokens", options.pack_seq_len);
   if (options.best_fit && options.pack_seq_len == 0)
     return fail(ErrorCode::kInvalidArgument, "order: best fit without packing");
+  if (options.full && (!options.shuffle || options.pack_seq_len > 0 || options.lanes != 1 ||
+                       options.window_samples != 1 || options.block_windows != 1))
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "order: a full permutation is of single samples: not packed, one lane, one sample a window and a block");
   return {};
 }
 
@@ -96,6 +67,10 @@ Status check_windows(const WindowTable& windows, const OrderOptions& options) {
 
 OrderOptions resolve_options(const OrderOptions& options, int64_t samples, int64_t tokens) {
   OrderOptions resolved = options;
+  if (resolved.full) {
+    resolved.lanes = resolved.window_samples = resolved.block_windows = 1;
+    return resolved;
+  }
   if (resolved.block_windows == 0) resolved.block_windows = kBlockWindows;
   if (resolved.window_samples == 0) {
     const int64_t mean_tokens = samples > 0 ? std::max<int64_t>(1, tokens / samples) : 1;
@@ -114,6 +89,7 @@ OrderOptions resolve_options(const OrderOptions& options, int64_t samples, int64
 
 OrderOptions resolve_options_by_bytes(const OrderOptions& options, int64_t samples, int64_t bytes,
                                       int64_t window_hint) {
+  if (options.full) return resolve_options(options, samples, 0);
   if (window_hint > 0) {
     OrderOptions hinted = options;
     if (hinted.window_samples == 0) hinted.window_samples = window_hint;
@@ -189,6 +165,11 @@ Result<EpochOrder> EpochOrder::create(std::shared_ptr<const WindowTable> windows
   order.options_ = options;
   order.epoch_ = epoch;
   order.windows_ = std::move(windows);
+  if (options.full) {
+    order.units_ = order.windows_->size();
+    order.full_ = Permutation(order.units_, options.seed, epoch);
+    return order;
+  }
   order.dealt_.resize(static_cast<size_t>(order.windows_->size()));
   std::iota(order.dealt_.begin(), order.dealt_.end(), 0U);
   if (options.shuffle) RandomStream({options.seed, epoch, kWindowsStream}).shuffle(order.dealt_);
@@ -261,6 +242,7 @@ EpochOrder::Stretch EpochOrder::stretch(int64_t position) const {
 }
 
 EpochOrder::Place EpochOrder::place(int64_t position) const {
+  if (full_) return {.block = position, .row = position};
   const auto after = break_after(position);
   const auto [first, begin] = *std::prev(after);
   const int64_t width = (after->second - begin) / (after->first - first);  // lanes that have units in this stretch
@@ -281,6 +263,7 @@ EpochOrder::Place EpochOrder::place(int64_t position) const {
 }
 
 EpochOrder::Block EpochOrder::block(int64_t lane, int64_t number) const {
+  if (full_) return {.windows = {windows_->window(full_->at(number))}, .samples = 1, .units = 1, .first_row = number};
   const BlockEntry& entry = lane_blocks_[static_cast<size_t>(lane)][static_cast<size_t>(number)];
   Block block{.samples = entry.samples, .tokens = entry.tokens, .units = entry.units, .first_row = entry.first_row};
   const int64_t end = entry.first_window + std::min(lane_size(lane) - entry.first_window, options_.block_windows);
@@ -289,6 +272,11 @@ EpochOrder::Block EpochOrder::block(int64_t lane, int64_t number) const {
 }
 
 std::optional<EpochOrder::Place> EpochOrder::replacement(const Place& damaged, int64_t attempt) const {
+  if (full_) {
+    constexpr int64_t kMost = 128;
+    if (attempt >= std::min(kMost, units_ - 1)) return std::nullopt;
+    return place((damaged.block + 1 + attempt) % units_);
+  }
   constexpr int64_t kBlocksOfLane = 4, kMostBlocks = 16;
   const int64_t in_lane = std::min(kBlocksOfLane, blocks(damaged.lane));
   const int64_t most = std::min(kMostBlocks, in_lane + lanes() - 1);
@@ -316,6 +304,7 @@ std::optional<EpochOrder::Place> EpochOrder::replacement(const Place& damaged, i
 }
 
 std::vector<uint32_t> EpochOrder::permutation(int64_t lane, int64_t number) const {
+  if (full_) return {0};
   const int64_t samples = lane_blocks_[static_cast<size_t>(lane)][static_cast<size_t>(number)].samples;
   std::vector<uint32_t> order(static_cast<size_t>(samples));
   std::iota(order.begin(), order.end(), 0U);
@@ -366,6 +355,11 @@ BlockLayout EpochOrder::layout(int64_t lane, int64_t number, std::span<const uin
 
 std::vector<int64_t> rank_positions(const EpochOrder& order, int64_t begin, int64_t count, int64_t rank,
                                     int64_t world) {
+  if (order.full_) {
+    std::vector<int64_t> run(static_cast<size_t>((rank + 1) * count / world - rank * count / world));
+    std::iota(run.begin(), run.end(), begin + rank * count / world);
+    return run;
+  }
   std::vector<std::pair<int64_t, int64_t>> by_lane;  // (lane, position): in one lane positions rise with rows
   by_lane.reserve(static_cast<size_t>(count));
   for (int64_t at = begin; at < begin + count;) {

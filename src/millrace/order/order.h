@@ -26,6 +26,7 @@
 
 #include "millrace/base/status.h"
 #include "millrace/order/best_fit.h"
+#include "millrace/order/permutation.h"
 #include "millrace/order/quarantine.h"
 #include "millrace/order/skipped.h"
 
@@ -50,6 +51,9 @@ struct OrderOptions {
   int64_t block_windows = 0;   // 0: resolve_options chooses
   int64_t pack_seq_len = 0;    // 0: a unit is a sample
   bool best_fit = false;       // when packing: samples that fit into a row stay whole
+  // With `shuffle`, not packed: one permutation of all samples, each of which is read alone. No table of windows is
+  // made; lanes, window_samples and block_windows are 1.
+  bool full = false;
   bool operator==(const OrderOptions&) const = default;
 };
 
@@ -95,13 +99,14 @@ class WindowTable {
 
 class EpochOrder {
  public:
-  // Takes 4 bytes a window and 40 a block. Errors: invalid_argument (packing without lengths, no windows, bad options).
+  // Takes 4 bytes a window and 40 a block; a full permutation takes none. Errors: invalid_argument (packing without
+  // lengths, no windows, bad options).
   [[nodiscard]] static Result<EpochOrder> create(std::shared_ptr<const WindowTable> windows,
                                                  const OrderOptions& options, uint64_t epoch);
 
   // Positions in this epoch.
   int64_t units() const { return units_; }
-  int64_t lanes() const { return static_cast<int64_t>(lane_blocks_.size()); }
+  int64_t lanes() const { return full_ ? 1 : static_cast<int64_t>(lane_blocks_.size()); }
 
   struct Place {
     int64_t lane = 0;
@@ -115,7 +120,7 @@ class EpochOrder {
 
   // What is read in place of a damaged unit, attempt 0 first: eight units of the same block, of each of three blocks
   // that follow it in the lane, and of other lanes; then the others of its block. Nothing once all were tried. The same
-  // at every world size.
+  // at every world size. Of a full permutation: up to 128 units that follow it, the first following the last.
   std::optional<Place> replacement(const Place& damaged, int64_t attempt) const;
   static constexpr int64_t kReplacementsInBlock = 8;
 
@@ -126,7 +131,9 @@ class EpochOrder {
     int64_t units = 0;
     int64_t first_row = 0;  // of the block in its lane
   };
-  int64_t blocks(int64_t lane) const { return static_cast<int64_t>(lane_blocks_[static_cast<size_t>(lane)].size()); }
+  int64_t blocks(int64_t lane) const {
+    return full_ ? units_ : static_cast<int64_t>(lane_blocks_[static_cast<size_t>(lane)].size());
+  }
   Block block(int64_t lane, int64_t number) const;
   // The i-th trained sample of a block is sample permutation[i] of its windows laid end to end.
   std::vector<uint32_t> permutation(int64_t lane, int64_t number) const;
@@ -163,7 +170,8 @@ class EpochOrder {
   Window lane_window(int64_t lane, int64_t i) const;
   int64_t lane_size(int64_t lane) const;
   std::shared_ptr<const WindowTable> windows_;
-  std::vector<uint32_t> dealt_;  // numbers of windows as they are dealt, the i-th to lane i mod lanes
+  std::optional<Permutation> full_;  // instead of all tables below
+  std::vector<uint32_t> dealt_;      // numbers of windows as they are dealt, the i-th to lane i mod lanes
   std::vector<std::vector<BlockEntry>> lane_blocks_;
   std::vector<int64_t> lane_units_;
   std::vector<Break> breaks_;  // (row, positions before it): 0, then where a lane ends
@@ -204,6 +212,7 @@ struct OrderState {
   std::string source;  // SampleSource::identity() of the dataset
   std::vector<SkippedSteps> skipped;
   std::vector<QuarantinedUnit> quarantined;  // those that this rank has met
+  std::vector<DamagedShard> damaged_shards;  // of the dataset, when the state was written
   bool operator==(const OrderState&) const = default;
 };
 std::string serialize_state(const OrderState& state);

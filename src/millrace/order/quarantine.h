@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Units that were damaged and replaced. Values; thread-safe.
+// Units that were damaged and replaced, and shards of which a part is left out. Values; thread-safe.
 
 #include <cstdint>
 #include <string>
@@ -16,6 +16,16 @@ struct QuarantinedUnit {
   int64_t attempts = 1;  // at another unit: EpochOrder::replacement(place, attempts - 1) was read
   std::string reason;    // names the shard, and the sample where it is known
   bool operator==(const QuarantinedUnit&) const = default;
+};
+
+// A shard that tells its samples by itself (it has no index), damaged: only those before the damage are part of the
+// order.
+struct DamagedShard {
+  int64_t source = 0;   // the number of the dataset in a mixture
+  std::string shard;    // its URL
+  int64_t samples = 0;  // that are left
+  std::string reason;   // names the shard and the place
+  bool operator==(const DamagedShard&) const = default;
 };
 
 }  // namespace millrace::order

@@ -99,6 +99,9 @@ class SampleSource {
   // For messages and provenance: the URL of a shard.
   virtual std::string_view shard_name(int64_t shard) const = 0;
 
+  // Shards of which only a part is in the order, because they are damaged; `source` is 0 in each. Once it is open.
+  virtual std::vector<DamagedShard> damaged_shards() { return {}; }
+
   // About as many bytes as all samples have in their shards; 0 when it is not known. What it answers decides how large
   // the blocks of the order are, so it must be the same whenever identity() is.
   virtual int64_t total_bytes() { return 0; }

@@ -24,6 +24,7 @@ Json options_to_json(const OrderOptions& options) {
             {"block_windows", options.block_windows},
             {"pack_seq_len", options.pack_seq_len}};
   if (options.best_fit) json["packing"] = "best_fit";
+  if (options.full) json["permutation"] = "full";
   return json;
 }
 
@@ -47,11 +48,19 @@ void add_quarantined_to(Json& json, const std::vector<QuarantinedUnit>& units) {
   }
 }
 
+void add_damaged_shards_to(Json& json, const std::vector<DamagedShard>& shards) {
+  for (const DamagedShard& shard : shards) {
+    json["damaged_shards"].push_back(
+        {{"source", shard.source}, {"shard", shard.shard}, {"samples", shard.samples}, {"reason", shard.reason}});
+  }
+}
+
 Json state_to_json(const OrderState& state) {
   Json json = {{"format", kOrderFormat},     {"version", kStateVersion}, {"epoch", state.epoch},
                {"position", state.position}, {"source", state.source},   {"options", options_to_json(state.options)}};
   add_skipped_to(json, state.skipped);
   add_quarantined_to(json, state.quarantined);
+  add_damaged_shards_to(json, state.damaged_shards);
   return json;
 }
 
@@ -76,6 +85,7 @@ Json state_to_json(const MixtureState& state) {
                {"sources", std::move(sources)}};
   add_skipped_to(json, state.skipped);
   add_quarantined_to(json, state.quarantined);
+  add_damaged_shards_to(json, state.damaged_shards);
   return json;
 }
 
@@ -105,6 +115,7 @@ std::string_view read_options(const Json& json, OrderOptions& options) {
   if (!take(json, "block_windows", 1, options.block_windows)) return "options.block_windows";
   if (!take(json, "pack_seq_len", 0, options.pack_seq_len)) return "options.pack_seq_len";
   options.best_fit = json.value("packing", Json()) == "best_fit";
+  options.full = json.value("permutation", Json()) == "full";
   return {};
 }
 
@@ -154,6 +165,16 @@ bool take_quarantined(const Json& json, std::vector<QuarantinedUnit>& units) {
   return for_each_object(json, "quarantined", read);
 }
 
+bool take_damaged_shards(const Json& json, std::vector<DamagedShard>& shards) {
+  if (!json.contains("damaged_shards")) return true;
+  const auto read = [&](const Json& entry) {
+    DamagedShard& shard = shards.emplace_back();
+    return take(entry, "source", 0, shard.source) && take(entry, "shard", shard.shard) &&
+           take(entry, "samples", 0, shard.samples) && take(entry, "reason", shard.reason);
+  };
+  return for_each_object(json, "damaged_shards", read);
+}
+
 // The name of the first missing or wrong key; empty when all are right.
 std::string_view read_state(const Json& json, OrderState& state) {
   if (!take(json, "epoch", state.epoch)) return "epoch";
@@ -161,6 +182,7 @@ std::string_view read_state(const Json& json, OrderState& state) {
   if (!take(json, "source", state.source)) return "source";
   if (!take_skipped(json, state.skipped)) return "skipped";
   if (!take_quarantined(json, state.quarantined)) return "quarantined";
+  if (!take_damaged_shards(json, state.damaged_shards)) return "damaged_shards";
   const auto options = json.find("options");
   return options == json.end() ? "options" : read_options(*options, state.options);
 }
@@ -194,6 +216,7 @@ std::string_view read_state(const Json& json, MixtureState& state) {
   if (!for_each_object(json, "sources", read_source)) return "sources";
   if (!take_skipped(json, state.skipped)) return "skipped";
   if (!take_quarantined(json, state.quarantined)) return "quarantined";
+  if (!take_damaged_shards(json, state.damaged_shards)) return "damaged_shards";
   return state.sources.size() == state.mix.cursors.size() ? "" : "cursors";
 }
 

@@ -220,7 +220,7 @@ Result<AdvicePlan> advise(const AdviceJob& job, const std::vector<Partition>& pa
   if (!plan.priced) plan.why.notes.emplace_back("no prices are given: cheapest is by GPU-hours, whatever the GPU");
   if (!plan.start_now) plan.why.notes.emplace_back("nothing starts at once: the GPUs are taken, or jobs wait for them");
   plan.why.notes.push_back(
-      fmt::format("steps are counted at {} samples: who takes fewer a step makes more steps, so that all see the same",
+      fmt::format("steps are counted at {} samples a step: smaller batches take more steps to see the same data",
                   reference_batch(job)));
   // One of them explains all: they differ in the numbers only.
   const Advice& shown = plan.all[plan.fastest.value_or(0)];

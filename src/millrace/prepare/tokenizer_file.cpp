@@ -105,12 +105,23 @@ Result<TiktokenFacts> facts_of(const Location& file, const std::string& url) {
   return facts;
 }
 
+// Whether a file that begins so is one of tiktoken. Errors: invalid_argument (only its name says so).
+Result<bool> is_of_tiktoken(const Location& file, std::string_view begin, const std::string& url) {
+  if (tokenizer::is_tiktoken(begin)) return true;
+  const std::string_view name = name_of(file);
+  if (!name.ends_with(".model") && !name.ends_with(".tiktoken")) return false;
+  if (without_blanks(begin).starts_with('{')) return false;  // a tokenizer.json by another name
+  return fail(ErrorCode::kInvalidArgument, "{}: {}; a file of tiktoken has lines of a token in base64 and its number",
+              url, begin.empty() ? "empty" : "not a file of tiktoken");
+}
+
 }  // namespace
 
 Result<std::string> read_tokenizer(const std::string& url) {
   ASSIGN_OR_RETURN(const Location at, open_url(url));
   ASSIGN_OR_RETURN(std::string text, read_object(*at.storage, at.key, kMostBytes));
-  if (!tokenizer::is_tiktoken(text)) return text;
+  ASSIGN_OR_RETURN(const bool is_tiktoken, is_of_tiktoken(at, text, url));
+  if (!is_tiktoken) return text;
   ASSIGN_OR_RETURN(const TiktokenFacts facts, facts_of(at, url));
   return tokenizer::tokenizer_json_of(text, facts, url);
 }
@@ -121,7 +132,8 @@ Result<std::shared_ptr<const tokenizer::Tokenizer>> load_tokenizer(const std::st
   ASSIGN_OR_RETURN(const auto file, at.storage->open_read(at.key));
   std::string begin(static_cast<size_t>(std::min(file->size(), kBegin)), '\0');
   RETURN_IF_ERROR(file->read_at(0, std::as_writable_bytes(std::span(begin))));
-  if (!tokenizer::is_tiktoken(begin)) return tokenizer::Tokenizer::from_file(*file, url);
+  ASSIGN_OR_RETURN(const bool is_tiktoken, is_of_tiktoken(at, begin, url));
+  if (!is_tiktoken) return tokenizer::Tokenizer::from_file(*file, url);
   ASSIGN_OR_RETURN(const std::string json, read_tokenizer(url));
   return tokenizer::Tokenizer::from_json(json, url);
 }

@@ -70,5 +70,11 @@ TEST(TokenizerFile, SaysWhatAFileOfTiktokenLacks) {
   EXPECT_THAT(ids_of("none.model", {}), HasSubstr("none.model"));
 }
 
+TEST(TokenizerFile, SaysThatAFileIsNoneOfTiktoken) {
+  EXPECT_THAT(ids_of("a.model", {{"a.model", ""}}), HasSubstr("a.model: empty"));
+  EXPECT_THAT(ids_of("a.tiktoken", {{"a.tiktoken", "\x01\xff no ranks"}}), HasSubstr("not a file of tiktoken"));
+  EXPECT_THAT(ids_of("a.model", {{"a.model", "{\"version\": 1"}}), HasSubstr("JSON"));
+}
+
 }  // namespace
 }  // namespace millrace::prepare

@@ -46,6 +46,7 @@ LinkStatusResult status_dict(const link::LinkConfig& config, const link::LinkHom
   d["released"] = status.counts.released;
   d["released_bytes"] = status.counts.released_bytes;
   d["unfinished"] = number("postponed");
+  d["passed"] = number("passed");
   d["waiting"] = number("waiting");
   d["last_sweep"] = status.facts["last_sweep"].empty() ? nb::none() : nb::cast(number("last_sweep"));
   d["error"] = status.facts["error"];

@@ -73,7 +73,7 @@ void init(PyLoader* self, OneOrManyPaths shards, int64_t seq_len, std::optional<
           bool carry_source, bool carry_documents, std::vector<SourceArg> sources, std::vector<PhaseArg> weights,
           std::string_view stop, std::string_view on_bad, int64_t max_bad, int64_t first_step, int64_t step_stride,
           std::string cache, std::string_view cache_bytes, double stall_seconds, std::string_view on_stall, bool numa,
-          nb::object fields, nb::list rows) {
+          nb::object fields, nb::list rows, bool full_shuffle) {
   LoaderOptions options;
   options.shards = to_paths(std::move(shards));
   for (auto& [paths, field] : sources) options.sources.push_back({std::move(paths), std::move(field)});
@@ -87,6 +87,7 @@ void init(PyLoader* self, OneOrManyPaths shards, int64_t seq_len, std::optional<
   options.pad_id = pad_id;
   options.order.seed = seed;
   options.order.shuffle = shuffle;
+  options.order.full = full_shuffle;
   options.rank = rank;
   options.world_size = world_size;
   options.drop_last = drop_last;
@@ -262,6 +263,7 @@ nb::dict config_of(PyLoader& self) {
   config["global_batch_size"] = o.global_batch_size > 0 ? nb::cast(o.global_batch_size) : nb::none();
   config["collate"] = nb::cast(loader::collate_name(o.collate));
   config["shuffle"] = o.order.shuffle;
+  config["full_shuffle"] = o.order.full;
   config["seed"] = o.order.seed;
   config["rank"] = o.rank;
   config["world_size"] = o.world_size;
@@ -329,6 +331,14 @@ nb::list quarantined(PyLoader& self) {
   return units;
 }
 
+nb::list damaged_shards(PyLoader& self) {
+  nb::list shards;
+  for (const auto& shard : when_open(self, [&] { return self.loader->damaged_shards(); })) {
+    shards.append(nb::make_tuple(shard.source, shard.shard, shard.samples, shard.reason));
+  }
+  return shards;
+}
+
 using RejectedArg = std::pair<std::vector<int64_t>, std::string>;
 
 void reject(PyLoader& self, const std::vector<RejectedArg>& rows) {
@@ -386,7 +396,7 @@ void register_loader(nb::module_& m) {
            nb::arg("stop") = "endless", nb::arg("on_bad") = "raise", nb::arg("max_bad") = 1000,
            nb::arg("first_step") = 0, nb::arg("step_stride") = 1, nb::arg("cache") = "", nb::arg("cache_bytes") = "0",
            nb::arg("stall_seconds") = 120.0, nb::arg("on_stall") = "warn", nb::arg("numa") = true,
-           nb::arg("fields") = nb::none(), nb::arg("rows") = nb::list())
+           nb::arg("fields") = nb::none(), nb::arg("rows") = nb::list(), nb::arg("full_shuffle") = false)
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def __iter__(self) -> BatchReader"))
       .def("__next__", &next)
@@ -425,6 +435,8 @@ void register_loader(nb::module_& m) {
            nb::sig("def provenance(self, step: int, states: collections.abc.Sequence[str]) -> "
                    "list[list[list[tuple[int, str, int, int, int, str]]]]"))
       .def("quarantined", &quarantined, nb::sig("def quarantined(self) -> list[tuple[int, int, str]]"))
+      .def("damaged_shards", &damaged_shards, nb::sig("def damaged_shards(self) -> list[tuple[int, str, int, str]]"),
+           "Tars without an index that are damaged: dataset, URL, samples that are read, reason.")
       .def("reject", &reject, nb::arg("rows"),
            "Rows that are bad: of each its line of '__places__' and the reason. From the next load_state_dict() on "
            "others take their places.")

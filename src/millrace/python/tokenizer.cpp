@@ -66,27 +66,27 @@ nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::handle text, bool
 }
 
 // The texts [begin, end) of a batch, which one thread encodes.
-struct Stretch {
+struct Segment {
   size_t begin = 0, end = 0;
   std::vector<uint32_t> ids;
   std::vector<int64_t> ends;  // of each text in `ids`
 };
 
 // Several for each thread, so that all end at about the same time; few enough that each has words to repeat.
-std::vector<Stretch> stretches_of(std::span<const StrView> texts, size_t bytes, int threads) {
+std::vector<Segment> segments_of(std::span<const StrView> texts, size_t bytes, int threads) {
   constexpr size_t kLeastBytes = 64 << 10;
   const size_t wanted = std::max(kLeastBytes, bytes / (static_cast<size_t>(threads) * 8));
-  std::vector<Stretch> stretches;
+  std::vector<Segment> segments;
   size_t taken = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
-    if (stretches.empty() || taken >= wanted) {
-      stretches.push_back({.begin = i});
+    if (segments.empty() || taken >= wanted) {
+      segments.push_back({.begin = i});
       taken = 0;
     }
-    stretches.back().end = i + 1;
+    segments.back().end = i + 1;
     taken += texts[i].most_bytes();
   }
-  return stretches;
+  return segments;
 }
 
 struct BatchIds {
@@ -97,11 +97,11 @@ struct BatchIds {
 
 Result<BatchIds> encode_in_threads(PyTokenizer& self, std::span<const StrView> texts, size_t bytes,
                                    bool add_special_tokens, int threads, const std::stop_token& stop) {
-  std::vector<Stretch> stretches = stretches_of(texts, bytes, threads);
+  std::vector<Segment> segments = segments_of(texts, bytes, threads);
   std::atomic<size_t> bad{texts.size()};
-  const auto encode_stretch = [&](Stretch& stretch, Encoder& encoder) -> Status {
+  const auto encode_segment = [&](Segment& segment, Encoder& encoder) -> Status {
     std::vector<char> scratch;
-    for (size_t i = stretch.begin; i < stretch.end; ++i) {
+    for (size_t i = segment.begin; i < segment.end; ++i) {
       if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "encode_batch: stopped");
       std::string_view text;
       if (!texts[i].utf8(scratch, text)) {
@@ -109,14 +109,14 @@ Result<BatchIds> encode_in_threads(PyTokenizer& self, std::span<const StrView> t
         }
         return {};
       }
-      RETURN_IF_ERROR(encoder.encode(text, {add_special_tokens}, stretch.ids));
-      stretch.ends.push_back(std::ssize(stretch.ids));
+      RETURN_IF_ERROR(encoder.encode(text, {add_special_tokens}, segment.ids));
+      segment.ends.push_back(std::ssize(segment.ids));
     }
     return {};
   };
-  RETURN_IF_ERROR(parallel_try(std::ssize(stretches), threads - 1, "mr-encode", [&](int64_t i) {
-    Stretch& stretch = stretches[static_cast<size_t>(i)];
-    return self.with_encoder([&](Encoder& encoder) { return encode_stretch(stretch, encoder); });
+  RETURN_IF_ERROR(parallel_try(std::ssize(segments), threads - 1, "mr-encode", [&](int64_t i) {
+    Segment& segment = segments[static_cast<size_t>(i)];
+    return self.with_encoder([&](Encoder& encoder) { return encode_segment(segment, encoder); });
   }));
   BatchIds batch;
   if (bad < texts.size()) {
@@ -124,14 +124,14 @@ Result<BatchIds> encode_in_threads(PyTokenizer& self, std::span<const StrView> t
     return batch;
   }
   size_t total = 0;
-  for (const Stretch& stretch : stretches) total += stretch.ids.size();
+  for (const Segment& segment : segments) total += segment.ids.size();
   batch.ids.reserve(total);
   batch.offsets.reserve(texts.size() + 1);
-  for (Stretch& stretch : stretches) {
+  for (Segment& segment : segments) {
     const int64_t before = std::ssize(batch.ids);
-    for (const int64_t end : stretch.ends) batch.offsets.push_back(before + end);
-    batch.ids.insert(batch.ids.end(), stretch.ids.begin(), stretch.ids.end());
-    stretch.ids = {};
+    for (const int64_t end : segment.ends) batch.offsets.push_back(before + end);
+    batch.ids.insert(batch.ids.end(), segment.ids.begin(), segment.ids.end());
+    segment.ids = {};
   }
   return batch;
 }

@@ -7,8 +7,8 @@
 
 #include "millrace/base/utf8.h"
 #include "millrace/tokenizer/testing.h"
-#include "millrace/tokenizer/text/charsmap.h"
 #include "millrace/tokenizer/text/normal_forms.h"
+#include "millrace/tokenizer/text/precompiled.h"
 #include "millrace/tokenizer/tokenizer.h"
 #include "millrace/tokenizer/words/pattern.h"
 
@@ -113,7 +113,7 @@ TEST(Components, AnyBytesAreSafe) {
   }
 }
 
-TEST(Charsmap, DamageIsAnErrorOrHarmless) {
+TEST(PrecompiledMap, DamageIsAnErrorOrHarmless) {
   const uint64_t seed = test_seed();
   SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
   std::mt19937_64 random(seed);
@@ -121,13 +121,13 @@ TEST(Charsmap, DamageIsAnErrorOrHarmless) {
     std::string bytes(random() % 80, ' ');
     for (char& b : bytes) b = static_cast<char>(random() % (random() % 2 == 0 ? 256 : 3));
     if (bytes.size() > 4) bytes.replace(0, 4, {static_cast<char>(random() % bytes.size()), 0, 0, 0});
-    const auto charsmap = Charsmap::parse(bytes);
-    if (!charsmap) {
-      EXPECT_EQ(charsmap.error().code(), ErrorCode::kInvalidArgument);
+    const auto map = PrecompiledMap::parse(bytes);
+    if (!map) {
+      EXPECT_EQ(map.error().code(), ErrorCode::kInvalidArgument);
       continue;
     }
     std::vector<NormalizedChar> chars;
-    charsmap->normalize(random_bytes(random, 30), chars);
+    map->normalize(random_bytes(random, 30), chars);
   }
 }
 

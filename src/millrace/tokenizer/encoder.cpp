@@ -88,7 +88,7 @@ struct Encoder::Impl {
   Normalizer::Scratch normalizer_scratch;
   std::vector<Piece> normalized_pieces;
   CutText cut;
-  Cutter::Scratch cutter_scratch;
+  PreTokenizer::Scratch pre_tokenizer_scratch;
   Model::Scratch model_scratch;
   std::vector<ModelToken> tokens;
 };
@@ -169,16 +169,16 @@ Status Encoder::Impl::encode_byte_level_piece(std::string_view piece, const char
     readable_end = prefixed.data() + prefixed.size();
   }
   ByteWords model(*this);
-  if (const auto* cutter = std::get_if<Cutter>(&parts.byte_level->words)) {
+  if (const auto* pre_tokenizer = std::get_if<PreTokenizer>(&parts.byte_level->words)) {
     cut.text.assign(piece, 0, false);
     cut.words.assign(1, {0, piece.size()});
-    RETURN_IF_ERROR(cutter->apply(cut, cutter_scratch));
+    RETURN_IF_ERROR(pre_tokenizer->apply(cut, pre_tokenizer_scratch));
     return encode_cached_words(model, ids);
   }
   // Words lie side by side: each begins where the one before it ends.
   std::array<size_t, CachedWords::kBatch + 1> bounds;
   size_t* const ends = bounds.data() + 1;
-  PretokenizerChain::Cursor cursor(std::get<PretokenizerChain>(parts.byte_level->words), piece);
+  WordScannerChain::Cursor cursor(std::get<WordScannerChain>(parts.byte_level->words), piece);
   bounds[0] = 0;
   while (const size_t count = cursor.next({ends, CachedWords::kBatch})) {
     RETURN_IF_ERROR(words->add({piece.data(), bounds.data(), ends, count, readable_end}, model, ids));
@@ -261,7 +261,7 @@ Status Encoder::Impl::encode_first_unit(std::string_view unit, size_t place, Uni
                                         std::vector<uint32_t>& ids) {
   using Start = UnitPath::Start;
   if (start == Start::kGeneral)
-    return encode_whole(unit, static_cast<int64_t>(place), parts.cutter.needs_origins(), ids);
+    return encode_whole(unit, static_cast<int64_t>(place), parts.pre_tokenizer.needs_origins(), ids);
   const bool is_there = unit[0] == ' ' || unit.starts_with(kMetaSymbol);
   const bool is_put = start == Start::kSpace || (!is_there && (start == Start::kSpaceUnlessThere || place == 0));
   prefixed.assign(is_put ? " " : "").append(unit);
@@ -284,7 +284,7 @@ Status Encoder::Impl::encode_whole(std::string_view unit, int64_t base, bool tra
   RETURN_IF_ERROR(parts.normalizer.apply(cut.text, normalizer_scratch));
   if (cut.text.text().empty()) return {};
   cut.words.assign(1, {0, cut.text.text().size()});
-  RETURN_IF_ERROR(parts.cutter.apply(cut, cutter_scratch));
+  RETURN_IF_ERROR(parts.pre_tokenizer.apply(cut, pre_tokenizer_scratch));
   return add_words(cut.text.text(), cut.words, ids);
 }
 
@@ -317,7 +317,7 @@ Status Encoder::Impl::encode_general(Output& out) {
 }
 
 Status Encoder::Impl::encode_piece(Piece piece, Output& out) {
-  const bool tracked = out.offsets != nullptr || parts.cutter.needs_origins();
+  const bool tracked = out.offsets != nullptr || parts.pre_tokenizer.needs_origins();
   normalized.assign(out.text.substr(piece.begin, piece.end - piece.begin), static_cast<int64_t>(piece.begin), tracked);
   RETURN_IF_ERROR(parts.normalizer.apply(normalized, normalizer_scratch));
   normalized_pieces.clear();
@@ -339,7 +339,7 @@ Status Encoder::Impl::encode_normalized(size_t begin, size_t end, Output& out) {
   cut.text.clear(normalized.base(), normalized.tracked());
   cut.text.append(normalized, begin, end);
   cut.words.assign(1, {0, end - begin});
-  RETURN_IF_ERROR(parts.cutter.apply(cut, cutter_scratch));
+  RETURN_IF_ERROR(parts.pre_tokenizer.apply(cut, pre_tokenizer_scratch));
   return encode_words(out);
 }
 

@@ -15,18 +15,18 @@
 #include "millrace/tokenizer/inspect.h"
 #include "millrace/tokenizer/models/model.h"
 #include "millrace/tokenizer/steps/added_tokens.h"
-#include "millrace/tokenizer/steps/cutter.h"
 #include "millrace/tokenizer/steps/decoder.h"
 #include "millrace/tokenizer/steps/normalizer.h"
+#include "millrace/tokenizer/steps/pre_tokenizer.h"
 #include "millrace/tokenizer/tokenizer.h"
-#include "millrace/tokenizer/words/pretokenize.h"
+#include "millrace/tokenizer/words/word_scanner.h"
 
 namespace millrace::tokenizer {
 
 // The usual shape of a large language model's file, for ids alone: words are found in the text as it is, and their
 // bytes are what the model merges.
 struct ByteLevelPath {
-  std::variant<PretokenizerChain, Cutter> words;  // the former, if its words lie side by side
+  std::variant<WordScannerChain, PreTokenizer> words;  // the former, if its words lie side by side
   bool add_prefix_space;
   ByteBpe model;
 };
@@ -37,7 +37,7 @@ struct Tokenizer::Impl {
 
   AddedTokens added_tokens;
   Normalizer normalizer;
-  Cutter cutter;
+  PreTokenizer pre_tokenizer;
   std::unique_ptr<const Model> model;
   PostProcessorSpec post_processor;
   Decoder decoder;

@@ -12,9 +12,9 @@
 namespace millrace::tokenizer {
 namespace {
 
-Result<std::variant<PretokenizerChain, Cutter>> find_words(std::span<const PretokenizerSpec> steps) {
-  if (auto chain = PretokenizerChain::build(steps)) return std::move(*chain);
-  return Cutter::build_of_bytes(steps);
+Result<std::variant<WordScannerChain, PreTokenizer>> find_words(std::span<const PreTokenizerSpec> steps) {
+  if (auto chain = WordScannerChain::build(steps)) return std::move(*chain);
+  return PreTokenizer::build_of_bytes(steps);
 }
 
 // Errors: unsupported (what in the file has another shape).
@@ -22,7 +22,7 @@ Result<ByteLevelPath> find_byte_level_path(const TokenizerSpec& spec, const Mode
   const auto* bpe = dynamic_cast<const CharBpe*>(&model);
   const auto& steps = spec.pretokenizers;
   if (bpe == nullptr) return fail(ErrorCode::kUnsupported, "the model is no BPE");
-  const auto is_byte_level = [](const PretokenizerSpec& step) { return std::holds_alternative<ByteLevelSpec>(step); };
+  const auto is_byte_level = [](const PreTokenizerSpec& step) { return std::holds_alternative<ByteLevelSpec>(step); };
   const auto found = std::ranges::find_if(steps, is_byte_level);
   if (found == steps.end()) return fail(ErrorCode::kUnsupported, "no ByteLevel is among the pre-tokenizers");
   const auto* byte_level = std::get_if<ByteLevelSpec>(&*found);
@@ -55,12 +55,12 @@ Result<std::unique_ptr<Tokenizer::Impl>> Tokenizer::Impl::build(std::string_view
   ASSIGN_OR_RETURN(TokenizerSpec spec, parse_tokenizer_json(json));
   ASSIGN_OR_RETURN(auto model, make_model(spec.model));
   ASSIGN_OR_RETURN(auto normalizer, Normalizer::build(spec.normalizers));
-  ASSIGN_OR_RETURN(auto cutter, Cutter::build(spec.pretokenizers));
+  ASSIGN_OR_RETURN(auto pre_tokenizer, PreTokenizer::build(spec.pretokenizers));
   ASSIGN_OR_RETURN(auto decoder, Decoder::build(spec.decoders));
   ASSIGN_OR_RETURN(auto added_tokens, AddedTokens::build(spec.added_tokens, model->vocabulary(), normalizer));
   auto byte_level = find_byte_level_path(spec, *model);
   auto units = byte_level ? std::nullopt : UnitPath::build(spec, *model);
-  return std::make_unique<Impl>(Impl{std::move(added_tokens), std::move(normalizer), std::move(cutter),
+  return std::make_unique<Impl>(Impl{std::move(added_tokens), std::move(normalizer), std::move(pre_tokenizer),
                                      std::move(model), std::move(spec.post_processor), std::move(decoder),
                                      byte_level ? std::optional(std::move(*byte_level)) : std::nullopt,
                                      std::move(units), byte_level ? "" : byte_level.error().message(), xxh3_128(json)});

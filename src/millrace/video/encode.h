@@ -22,8 +22,8 @@ struct EncodeOptions {
   Rational time_base;     // of pts; 1/fps counts frames
   Rational fps;           // for the encoder's sense of time; 0/1: one tick of the time base is a frame
   int64_t timescale = 0;  // ticks a second of the track; 0: FFmpeg's choice
-  int gop = 2;            // a key frame every so many frames, as LeRobot; 0: the encoder's choice
-  int b_frames = 0;       // at most so many in a row; SVT-AV1 decides for itself
+  int gop = 2;            // frames from one key frame to the next; 2 as LeRobot, 0: the encoder's choice
+  int b_frames = 0;       // the most in a row; SVT-AV1 decides for itself
   int crf = 30;           // LeRobot's; smaller is better and larger
   int threads = 1;
   std::string preset;                           // of the encoder; empty: "veryfast" of x264 and x265, "10" of SVT-AV1

@@ -23,10 +23,10 @@ namespace {
 constexpr uint64_t kStateMask = 3;
 constexpr uint32_t kSecondsBits = 24;
 constexpr uint32_t kSecondsMask = (1U << kSecondsBits) - 1;
-// When a set is full of blocks that this job uses, a new block is the next to go, but for one of so many. So a job that
-// reads more than fits, in an order that comes back only after an epoch, keeps a part of it instead of none (the
-// bimodal insertion of Qureshi et al., "Adaptive Insertion Policies for High Performance Caching", ISCA 2007, whose
-// value this is near).
+// In a set that is full of this job's blocks, a new block is evicted next; only one new block in kStaysOneOf stays. A
+// job that reads more than fits, in an order that returns after an epoch, so keeps a part of it instead of nothing
+// (bimodal insertion: Qureshi et al., "Adaptive Insertion Policies for High Performance Caching", ISCA 2007, with
+// nearly the same value).
 constexpr uint32_t kStaysOneOf = 16;
 
 SlotState state_of(uint64_t word) {

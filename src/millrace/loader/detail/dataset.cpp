@@ -64,6 +64,21 @@ Status check_one_tokenizer(std::span<const SourcePtr> sources) {
   return {};
 }
 
+// Errors: corruption (more than max_bad).
+Result<std::vector<order::DamagedShard>> damaged_shards(const LoaderOptions& options,
+                                                        std::span<const SourcePtr> sources) {
+  std::vector<order::DamagedShard> damaged;
+  for (size_t number = 0; number < sources.size(); ++number) {
+    for (order::DamagedShard& shard : sources[number]->damaged_shards()) {
+      shard.source = static_cast<int64_t>(number);
+      damaged.push_back(std::move(shard));
+    }
+  }
+  if (std::ssize(damaged) <= options.max_bad) return damaged;
+  return fail(ErrorCode::kCorruption, "{} damaged shards, max_bad is {}; the last one: {}", damaged.size(),
+              options.max_bad, damaged.back().reason);
+}
+
 int64_t memory_bytes_of(const LoaderOptions& options, const MemoryBudget& budget) {
   return options.memory_bytes > 0 ? options.memory_bytes : default_memory(budget);
 }
@@ -156,6 +171,7 @@ Result<std::unique_ptr<Dataset>> open_dataset(const LoaderOptions& options, cons
                               .index_bytes = share_for_indexes(all, open_sources.size())};
   ASSIGN_OR_RETURN(dataset->sources, open_all(open_sources, context));
   RETURN_IF_ERROR(check_one_tokenizer(dataset->sources));
+  ASSIGN_OR_RETURN(dataset->damaged_shards, damaged_shards(options, dataset->sources));
   ASSIGN_OR_RETURN(const int64_t held, held_bytes(dataset->sources, all));
   ASSIGN_OR_RETURN(shares, share_out(options, all, held));
   ASSIGN_OR_RETURN(dataset->memory, reserve_memory(*budget, shares, held, dataset->sources));

@@ -34,10 +34,12 @@ struct Dataset {
   std::vector<SourcePtr> sources;  // one, or those of a mixture
   std::unique_ptr<SampleOrder> order;
   Start beginning;  // of the order that the options and the sizes of the sources ask for
+  std::vector<order::DamagedShard> damaged_shards;  // of all sources
 };
 
 // Opens the sources at once. Errors: those of `open_sources`; resource_exhausted (memory_bytes does not hold the
-// batches, or the lists of shards and indexes); invalid_argument (no samples; sources of two tokenizers).
+// batches, or the lists of shards and indexes); invalid_argument (no samples; sources of two tokenizers); corruption
+// (more than max_bad shards are damaged).
 [[nodiscard]] Result<std::unique_ptr<Dataset>> open_dataset(const LoaderOptions& options,
                                                             const std::vector<OpenSource>& open_sources,
                                                             Metrics& metrics, Activities& activities,

@@ -24,6 +24,19 @@ Result<order::Mixture> mixture_at(const order::MixtureState& state, const std::s
   });
 }
 
+// Without drop_last the last step of a pass ends where the mixture does.
+Result<std::vector<order::MixRange>> next_step(const LoaderOptions& options, order::Mixture& mixture) {
+  return mixture.next_step(options.all_ranks_batch(), !options.drop_last);
+}
+
+// The weights by step stay: what was set by call holds at that step of every pass.
+order::MixtureState beginning_of(order::MixtureState state, uint64_t pass) {
+  state.pass = pass;
+  state.mix.step = 0;
+  std::ranges::fill(state.mix.cursors, order::MixCursor{});
+  return state;
+}
+
 class MixtureCursor final : public OrderCursor {
  public:
   MixtureCursor(const LoaderOptions& options, Start start)
@@ -38,7 +51,7 @@ class MixtureCursor final : public OrderCursor {
     std::vector<order::MixRange> ranges;
     while (to_skip_ >= 0) {
       const bool is_given = !order::is_skipped(from.skipped, from.pass, mixture_->state().step);
-      ASSIGN_OR_RETURN(ranges, mixture_->next_step(options_.all_ranks_batch()));
+      ASSIGN_OR_RETURN(ranges, next_step(options_, *mixture_));
       if (ranges.empty()) return std::nullopt;
       if (is_given) --to_skip_;
     }
@@ -71,7 +84,49 @@ class MixtureCursor final : public OrderCursor {
       const auto at = static_cast<size_t>(find(unit.source, unit.epoch));
       step.units.push_back({at, step.orders[at].order->place(unit.position)});
     }
+    RETURN_IF_ERROR(fill_up(step, ranges));
     return step;
+  }
+
+  // Gives the rank as many units as it has of a whole batch. Together the ranks repeat the pass's first units.
+  Status fill_up(Step& step, std::span<const order::MixRange> ranges) const {
+    using Kind = Step::Unit::Kind;
+    const int64_t rows = options_.all_ranks_batch() / options_.world_size;
+    if (options_.fill_last == FillLast::kPadding) {
+      while (std::ssize(step.units) < rows) step.units.push_back({.kind = Kind::kPadding});
+    }
+    int64_t given = 0;
+    for (const order::MixRange& range : ranges) given += range.count;
+    const int64_t missing = options_.all_ranks_batch() - given;
+    if (options_.fill_last != FillLast::kRepeats || missing == 0) return {};
+    ASSIGN_OR_RETURN(const std::vector<order::MixUnit> first, first_units(missing));
+    // Those that the ranks before this one repeat come first.
+    int64_t repeated = options_.rank * rows - order::units_before(ranges, options_.rank, options_.world_size);
+    while (std::ssize(step.units) < rows) {
+      const order::MixUnit& unit = first[static_cast<size_t>(repeated++ % std::ssize(first))];
+      const uint64_t epoch = order::order_epoch(mixture_of(start_).pass, unit.epoch);
+      const auto known = std::ranges::find_if(
+          step.orders, [&](const Step::Order& order) { return order.source == unit.source && order.epoch == epoch; });
+      const auto at = static_cast<size_t>(known - step.orders.begin());
+      if (known == step.orders.end()) {
+        ASSIGN_OR_RETURN(auto order, start_.orders->get(unit.source, epoch));
+        step.orders.push_back({unit.source, epoch, std::move(order)});
+      }
+      step.units.push_back({at, step.orders[at].order->place(unit.position), Kind::kRepeated});
+    }
+    return {};
+  }
+
+  // The first `count` draws of the pass, or as many as it has.
+  Result<std::vector<order::MixUnit>> first_units(int64_t count) const {
+    const order::MixtureState& here = mixture_of(start_);
+    ASSIGN_OR_RETURN(auto mixture, mixture_at(beginning_of(here, here.pass), start_.orders));
+    ASSIGN_OR_RETURN(const auto ranges, mixture.next_step(count, /*cuts_last=*/true));
+    std::vector<order::MixUnit> units;
+    for (const order::MixRange& range : ranges) {
+      for (int64_t i = 0; i < range.count; ++i) units.push_back({range.source, range.epoch, range.begin + i});
+    }
+    return units;
   }
 
   const LoaderOptions& options_;
@@ -110,7 +165,7 @@ class MixtureOrder final : public SampleOrder {
 
   Result<order::LoaderState> behind(const Start& now, uint64_t pass, int64_t step) override {
     order::MixtureState from = mixture_of(now);
-    if (from.pass != pass || from.mix.step > step) from = beginning_of(now, pass);
+    if (from.pass != pass || from.mix.step > step) from = beginning_of(mixture_of(now), pass);
     {
       MutexLock lock(mutex_);
       const bool is_same_way = last_.pass == pass && last_.mix.phases == from.mix.phases && !last_.sources.empty();
@@ -119,7 +174,7 @@ class MixtureOrder final : public SampleOrder {
     from.skipped = mixture_of(now).skipped;
     ASSIGN_OR_RETURN(auto mixture, mixture_at(from, now.orders));
     while (mixture.state().step < step) {
-      ASSIGN_OR_RETURN(const auto ranges, mixture.next_step(options_.all_ranks_batch()));
+      ASSIGN_OR_RETURN(const auto ranges, next_step(options_, mixture));
       if (ranges.empty()) {
         return fail(ErrorCode::kInvalidArgument, "pass {} of the mixture has {} batches, none of number {}", pass,
                     mixture.state().step, step);
@@ -131,7 +186,9 @@ class MixtureOrder final : public SampleOrder {
     return from;
   }
 
-  order::LoaderState pass_start(const Start& now, uint64_t number) override { return beginning_of(now, number); }
+  order::LoaderState pass_start(const Start& now, uint64_t number) override {
+    return beginning_of(mixture_of(now), number);
+  }
 
   Result<order::LoaderState> at_step(const Start& now, int64_t step) override {
     return behind(now, mixture_of(now).pass, step);
@@ -149,15 +206,15 @@ class MixtureOrder final : public SampleOrder {
     ASSIGN_OR_RETURN(auto mixture, mixture_at(from, now.orders));
     for (;;) {
       const bool is_given = !order::is_skipped(from.skipped, from.pass, mixture.state().step);
-      ASSIGN_OR_RETURN(const auto ranges, mixture.next_step(options_.all_ranks_batch()));
+      ASSIGN_OR_RETURN(const auto ranges, next_step(options_, mixture));
       if (ranges.empty() || is_given) return Pass{.number = from.pass, .over = ranges.empty()};
     }
   }
 
   Result<int64_t> pass_batches(const Start& now, uint64_t number) override {
-    ASSIGN_OR_RETURN(auto mixture, mixture_at(beginning_of(now, number), now.orders));
+    ASSIGN_OR_RETURN(auto mixture, mixture_at(beginning_of(mixture_of(now), number), now.orders));
     for (;;) {
-      ASSIGN_OR_RETURN(const auto ranges, mixture.next_step(options_.all_ranks_batch()));
+      ASSIGN_OR_RETURN(const auto ranges, next_step(options_, mixture));
       const int64_t steps = mixture.state().step;
       if (ranges.empty()) return steps - order::count_skipped(mixture_of(now).skipped, number, 1, steps);
     }
@@ -168,15 +225,6 @@ class MixtureOrder final : public SampleOrder {
   }
 
  private:
-  // The weights by step stay: what was set by call holds at that step of every pass.
-  static order::MixtureState beginning_of(const Start& now, uint64_t pass) {
-    order::MixtureState state = mixture_of(now);
-    state.pass = pass;
-    state.mix.step = 0;
-    std::ranges::fill(state.mix.cursors, order::MixCursor{});
-    return state;
-  }
-
   Status check(const order::MixtureState& state) const {
     if (state.sources.size() != sources_.size()) {
       return fail(ErrorCode::kInvalidArgument, "this loader state mixes {} datasets, this loader {}",

@@ -19,6 +19,12 @@ int64_t count_samples(order::SampleSource& source) {
 Result<order::OrderOptions> resolve_order(const LoaderOptions& options, order::SampleSource& source) {
   const int64_t samples = count_samples(source);
   if (samples == 0) return fail(ErrorCode::kInvalidArgument, "{}: no samples", source.name());
+  if (options.order.full && source.reads_to_plan()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "{}: shuffle='full' reads single samples, and the rows of this source are read in groups; shuffle=True "
+                "shuffles the groups and the rows in them, and shards can be shuffled in full",
+                source.name());
+  }
   if (options.has_fields())
     return order::resolve_options_by_bytes(options.order, samples, source.total_bytes(), source.window_hint());
   ASSIGN_OR_RETURN(const int64_t tokens, source.total_tokens());
@@ -109,6 +115,7 @@ std::string order_difference(const LoaderOptions& options, std::string_view iden
   compare("the dataset", identity, source.identity());
   compare("seed", there.seed, options.order.seed);
   compare("shuffle", there.shuffle, options.order.shuffle);
+  compare("full shuffle", there.full, options.order.full);
   compare("packed seq_len", there.pack_seq_len, options.pack_seq_len());
   compare("packing by best fit", there.best_fit, options.collate == Collate::kBestFit);
   return differs;

@@ -298,7 +298,7 @@ void Scheduler::forget_passed_blocks(const Job& job) {
                           REQUIRES_LOCK(mutex_) { live_.erase(live_.lower_bound(from), live_.lower_bound(until)); };
   for (const auto& [source, epoch, order] : job.step.orders) {
     Reached& reached = reached_[static_cast<size_t>(source)];
-    if (reached.epoch == epoch) continue;
+    if (reached.epoch >= epoch) continue;  // an earlier one fills up the last batch
     forget({source, 0, 0, 0}, {source, epoch, 0, 0});
     reached.epoch = epoch;
     reached.blocks.clear();
@@ -535,10 +535,12 @@ void Scheduler::replace(const JobPtr& job, size_t row, const Error& damage) {
 
 // Errors: those of the newest damage, when there is too much.
 Status Scheduler::check_quarantine(const Job& job) {
+  const int64_t shards = std::ssize(shared_.dataset.damaged_shards);
   const int64_t bad = std::ssize(quarantined_) + std::ssize(job.quarantined);
-  if (job.quarantined.empty() || bad <= shared_.options.max_bad) return {};
-  return fail(ErrorCode::kCorruption, "{} damaged rows were quarantined, max_bad is {}; the newest: {}", bad,
-              shared_.options.max_bad, job.quarantined.back().reason);
+  if (job.quarantined.empty() || bad + shards <= shared_.options.max_bad) return {};
+  return fail(ErrorCode::kCorruption, "{} damaged rows{} were quarantined, max_bad is {}; the newest: {}", bad,
+              shards > 0 ? fmt::format(" and {} shards", shards) : "", shared_.options.max_bad,
+              job.quarantined.back().reason);
 }
 
 void Scheduler::keep_quarantined(const Job& job) {
@@ -644,7 +646,8 @@ Batch Scheduler::with_place(Batch batch, const Job& job) const {
   }
   if (shared_.options.is_mixture()) {
     for (const auto& unit : job.step.units) {
-      batch.sources.push_back(job.step.orders[unit.order].source);
+      const bool is_padding = unit.kind == OrderCursor::Step::Unit::Kind::kPadding;
+      batch.sources.push_back(is_padding ? -1 : job.step.orders[unit.order].source);
     }
   }
   return batch;

@@ -66,8 +66,8 @@ class Sampler {
     Batch batch;
     batch.slice = {chunk, input.location.url, 0, 0, chunk->documents.size(), seen_.documents};
     RETURN_IF_ERROR(encoder_.encode(batch));
-    ASSIGN_OR_RETURN(const Laid laid, layout_->add(batch.bytes, batch.samples, static_cast<uint64_t>(at_)));
-    at_ += std::ssize(laid.bytes);
+    ASSIGN_OR_RETURN(const Placement placement, layout_->add(batch.bytes, batch.samples, static_cast<uint64_t>(at_)));
+    at_ += std::ssize(placement.bytes);
     for (const Sample& sample : batch.samples) seen_.tokens += sample.tokens;
     seen_.documents += std::ssize(batch.samples);
     seen_.text_bytes += batch.slice.bytes();

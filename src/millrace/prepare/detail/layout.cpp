@@ -31,8 +31,8 @@ std::vector<uint64_t> back_to_back(std::span<const Sample> samples, uint64_t at)
 // Samples are whole members.
 class TarLayout final : public ShardLayout {
  public:
-  Result<Laid> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) override {
-    return Laid{bytes, back_to_back(samples, at)};
+  Result<Placement> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) override {
+    return Placement{bytes, back_to_back(samples, at)};
   }
   Result<std::string> end(int64_t) override {
     std::string end;
@@ -47,20 +47,20 @@ class BlockLayout final : public ShardLayout {
   BlockLayout(int64_t task, int64_t documents, size_t width)
       : task_(task), documents_(static_cast<size_t>(documents)), width_(width) {}
 
-  Result<Laid> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) override {
+  Result<Placement> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) override {
     out_.clear();
-    Laid laid;
+    Placement placement;
     for (const Sample& sample : samples) {
       if (tokens_.empty()) first_document_ = sample.document;
       // The block's own header and that of its array come before its ids.
-      laid.offsets.push_back(at + out_.size() + formats::kTarBlock + formats::kNpyHeaderBytes + ids_.size());
+      placement.offsets.push_back(at + out_.size() + formats::kTarBlock + formats::kNpyHeaderBytes + ids_.size());
       ids_.append(bytes.substr(0, sample.size));
       bytes.remove_prefix(sample.size);
       tokens_.push_back(sample.tokens);
       if (tokens_.size() == documents_ || ids_.size() >= kMaxBlockBytes) RETURN_IF_ERROR(end_block());
     }
-    laid.bytes = out_;
-    return laid;
+    placement.bytes = out_;
+    return placement;
   }
 
   Result<std::string> end(int64_t) override {
@@ -97,8 +97,8 @@ class BlockLayout final : public ShardLayout {
 // The layout of a Megatron shard: ids alone.
 class BareLayout final : public ShardLayout {
  public:
-  Result<Laid> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) override {
-    return Laid{bytes, back_to_back(samples, at)};
+  Result<Placement> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) override {
+    return Placement{bytes, back_to_back(samples, at)};
   }
   Result<std::string> end(int64_t) override { return std::string(); }
 };
@@ -108,8 +108,8 @@ class TokenFileLayout final : public ShardLayout {
   explicit TokenFileLayout(size_t width) : width_(width) {}
   size_t head_bytes() const override { return formats::kTokenFileHead; }
   std::string head(int64_t tokens) const override { return formats::token_file_head(tokens, width_); }
-  Result<Laid> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) override {
-    return Laid{bytes, back_to_back(samples, at)};
+  Result<Placement> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) override {
+    return Placement{bytes, back_to_back(samples, at)};
   }
   Result<std::string> end(int64_t tokens) override {
     if (tokens > formats::kMaxTokenFileTokens) {

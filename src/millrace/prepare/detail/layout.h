@@ -17,7 +17,7 @@
 namespace millrace::prepare {
 
 // The next bytes to write, and the offset of each sample in the file.
-struct Laid {
+struct Placement {
   std::string_view bytes;  // valid until the next call of the layout
   std::vector<uint64_t> offsets;
 };
@@ -30,7 +30,7 @@ class ShardLayout {
   virtual size_t head_bytes() const { return 0; }
   virtual std::string head(int64_t /*tokens*/) const { return {}; }
   // `bytes` holds exactly what the encoder made of `samples`; the file has `at` bytes.
-  [[nodiscard]] virtual Result<Laid> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) = 0;
+  [[nodiscard]] virtual Result<Placement> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) = 0;
   // The bytes behind the last sample; all samples have `tokens` together. Errors: resource_exhausted (more than the
   // format can say).
   [[nodiscard]] virtual Result<std::string> end(int64_t tokens) = 0;

@@ -58,7 +58,7 @@ struct Sample {
 struct Dropped {
   int64_t document = 0;  // its number within the task; for one that the reader left out, that of its neighbour before
   std::optional<formats::LeftOut> rejected;  // nullopt: its length is outside the rules, or it is empty
-  int64_t empties = 0;                       // so many documents without text, instead
+  int64_t empties = 0;                       // instead: a number of documents without text
 };
 
 struct Batch {

@@ -167,10 +167,10 @@ Status ShardWriter::write(std::string_view bytes) {
 }
 
 Status ShardWriter::append(std::string_view bytes, std::span<const Sample> samples) {
-  ASSIGN_OR_RETURN(const Laid laid, layout_->add(bytes, samples, static_cast<uint64_t>(size_)));
+  ASSIGN_OR_RETURN(const Placement placement, layout_->add(bytes, samples, static_cast<uint64_t>(size_)));
   int64_t tokens = 0, invalid_utf8 = 0;
   for (size_t i = 0; i < samples.size(); ++i) {
-    RETURN_IF_ERROR(rows_.add(laid.offsets[i], samples[i].size, samples[i].tokens, samples[i].hash));
+    RETURN_IF_ERROR(rows_.add(placement.offsets[i], samples[i].size, samples[i].tokens, samples[i].hash));
     tokens += samples[i].tokens;
     invalid_utf8 += samples[i].invalid_utf8;
   }
@@ -179,7 +179,7 @@ Status ShardWriter::append(std::string_view bytes, std::span<const Sample> sampl
   metrics_.add(Metric::kSamples, static_cast<int64_t>(samples.size()));
   metrics_.add(Metric::kTokens, tokens);
   metrics_.add(Metric::kInvalidUtf8, invalid_utf8);
-  return write(laid.bytes);
+  return write(placement.bytes);
 }
 
 Status ShardWriter::drop(const Dropped& dropped, std::string_view source) {

@@ -45,8 +45,8 @@ void damage_leftover(const Place& place, int how);
 // Changes the first byte of a file, and so its time.
 void overwrite_in_place(const std::string& path);
 
-// A child copies, and is killed with -9 a moment after it told that so many bytes are done. The answer is how many
-// were.
+// Copies in a child process and kills it with -9, `after` it has reported `bytes` as copied. Returns how many bytes it
+// had reported.
 int64_t copy_until_killed(const Location& from, const Location& to, int64_t bytes, std::chrono::microseconds after);
 
 class TransferTest : public ::testing::Test {

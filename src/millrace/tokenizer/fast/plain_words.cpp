@@ -18,12 +18,12 @@ std::string_view normalized(std::string_view character, const Normalizer& normal
   return scratch.character.text();
 }
 
-bool is_removed_white(const PretokenizerSpec& step) {
+bool is_removed_white(const PreTokenizerSpec& step) {
   const auto* split = std::get_if<CharacterSplitSpec>(&step);
   return split != nullptr && split->kind == CharacterKind::kWhiteSpace && split->behavior == SplitBehavior::kRemoved;
 }
 
-bool is_isolated_punctuation(const PretokenizerSpec& step) {
+bool is_isolated_punctuation(const PreTokenizerSpec& step) {
   const auto* split = std::get_if<CharacterSplitSpec>(&step);
   return split != nullptr && split->kind == CharacterKind::kPunctuation && split->behavior == SplitBehavior::kIsolated;
 }

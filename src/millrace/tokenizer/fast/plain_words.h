@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "millrace/tokenizer/file/tokenizer_json.h"
-#include "millrace/tokenizer/steps/cutter.h"
 #include "millrace/tokenizer/steps/normalizer.h"
+#include "millrace/tokenizer/steps/pre_tokenizer.h"
 
 namespace millrace::tokenizer {
 

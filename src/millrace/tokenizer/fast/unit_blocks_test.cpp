@@ -5,8 +5,8 @@
 
 #include "millrace/base/utf8.h"
 #include "millrace/tokenizer/fast/unit_path.h"
-#include "millrace/tokenizer/steps/cutter.h"
 #include "millrace/tokenizer/steps/normalizer.h"
+#include "millrace/tokenizer/steps/pre_tokenizer.h"
 #include "millrace/tokenizer/testing.h"
 
 namespace millrace::tokenizer {
@@ -35,19 +35,19 @@ struct UnitFile {
     model = std::move(*make_model(parsed->model));
     path = UnitPath::build(*parsed, *model);
     normalizer.emplace(std::move(*Normalizer::build(parsed->normalizers)));
-    cutter.emplace(std::move(*Cutter::build(parsed->pretokenizers)));
+    pre_tokenizer.emplace(std::move(*PreTokenizer::build(parsed->pretokenizers)));
   }
 
   // What the model sees of `text`, step by step.
   std::vector<std::string> words(std::string_view text) {
     CutText cut;
     Normalizer::Scratch scratch;
-    Cutter::Scratch cutter_scratch;
+    PreTokenizer::Scratch pre_tokenizer_scratch;
     cut.text.assign(text, 0, false);
     EXPECT_TRUE(normalizer->apply(cut.text, scratch));
     if (cut.text.text().empty()) return {};
     cut.words.assign(1, {0, cut.text.text().size()});
-    EXPECT_TRUE(cutter->apply(cut, cutter_scratch));
+    EXPECT_TRUE(pre_tokenizer->apply(cut, pre_tokenizer_scratch));
     std::vector<std::string> result;
     for (const Word& word : cut.words) result.emplace_back(cut.text.text().substr(word.begin, word.end - word.begin));
     return result;
@@ -57,7 +57,7 @@ struct UnitFile {
   std::unique_ptr<const Model> model;
   std::optional<UnitPath> path;
   std::optional<Normalizer> normalizer;
-  std::optional<Cutter> cutter;
+  std::optional<PreTokenizer> pre_tokenizer;
 };
 
 using Place = CachedWords::Place;

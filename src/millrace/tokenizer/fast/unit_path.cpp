@@ -5,7 +5,7 @@
 
 #include "millrace/tokenizer/steps/normalizer.h"
 #include "millrace/tokenizer/text/aligned_text.h"
-#include "millrace/tokenizer/text/charsmap.h"
+#include "millrace/tokenizer/text/precompiled.h"
 #include "millrace/tokenizer/text/unicode_tables.h"
 
 // Two shapes have units. Below, x|y is a cut between two neighbours.
@@ -65,7 +65,7 @@ struct BpeShape {
   }
 
  private:
-  static std::optional<BpeShape> of_metaspace(const std::vector<PretokenizerSpec>& steps) {
+  static std::optional<BpeShape> of_metaspace(const std::vector<PreTokenizerSpec>& steps) {
     const auto* metaspace = steps.size() == 1 ? std::get_if<MetaspaceSpec>(&steps[0]) : nullptr;
     if (metaspace == nullptr || metaspace->replacement != kMetaSymbol) return std::nullopt;
     BpeShape shape{UnitPath::Start::kNothing, metaspace->split};
@@ -87,7 +87,7 @@ struct BpeShape {
       replaces += is_replace;
     }
     if (prepends > 1 || replaces != 1) return std::nullopt;
-    for (const PretokenizerSpec& step : spec.pretokenizers) {
+    for (const PreTokenizerSpec& step : spec.pretokenizers) {
       // A search for a space finds none.
       const auto* split = std::get_if<SplitSpec>(&step);
       if (split == nullptr || split->pattern.is_regex || split->invert ||
@@ -246,7 +246,7 @@ const uint8_t* word_kinds() {
 
 // What the normalizers of a file leave to be cut.
 struct WordShape {
-  bool charsmap = false, charsmap_is_first = false;
+  bool precompiled = false, precompiled_is_first = false;
   bool composes = false;
   bool spaces_chinese = false;
   bool by_character = false;
@@ -261,8 +261,8 @@ struct WordShape {
       composes |= *form == NormalForm::kNfc || *form == NormalForm::kNfkc;
     else if (const auto* bert = std::get_if<BertNormalizerSpec>(&step))
       spaces_chinese |= is_first && bert->handle_chinese_chars, removes_letters = true;
-    else if (const auto* precompiled = std::get_if<PrecompiledSpec>(&step))
-      return take_charsmap(*precompiled, is_first);
+    else if (const auto* map = std::get_if<PrecompiledSpec>(&step))
+      return take_precompiled(*map, is_first);
     else if (const auto* replace = std::get_if<ReplaceSpec>(&step))
       return take_replace(*replace, drops_white);
     else
@@ -311,7 +311,7 @@ struct WordShape {
   }
 
   UnitScanner::Cut after_white() const {
-    return charsmap && !charsmap_is_first ? UnitScanner::kNone : UnitScanner::kDrop;
+    return precompiled && !precompiled_is_first ? UnitScanner::kNone : UnitScanner::kDrop;
   }
 
   bool goes_behind_white(uint32_t b) const {
@@ -320,10 +320,10 @@ struct WordShape {
   }
 
   UnitScanner::Cut before_white(uint32_t a) const {
-    if (!charsmap || is_graphic(a)) return UnitScanner::kCut;
+    if (!precompiled || is_graphic(a)) return UnitScanner::kCut;
     // The steps before it may remove a mark, and then a prepended one comes before the white space; letters stay some.
     const bool is_letter_kind = a == UnitScanner::kFirstKind + kLetter || a == UnitScanner::kFirstKind + kChinese;
-    if (!charsmap_is_first) return is_letter_kind && !removes_letters ? UnitScanner::kCut : UnitScanner::kNone;
+    if (!precompiled_is_first) return is_letter_kind && !removes_letters ? UnitScanner::kCut : UnitScanner::kNone;
     if (a < 128) return cluster_class(a) == ClusterClass::kControl ? UnitScanner::kCut : UnitScanner::kNone;
     return a == UnitScanner::kFirstKind + kPrepended ? UnitScanner::kGlue : UnitScanner::kCut;
   }
@@ -332,7 +332,7 @@ struct WordShape {
   bool parts_word(uint32_t a, uint32_t b) const {
     constexpr uint32_t kFirst = UnitScanner::kFirstKind;
     const bool a_foreign = a >= kFirst, b_foreign = b >= kFirst;
-    if (charsmap || replaces || (!a_foreign && !is_graphic(a)) || (!b_foreign && !is_graphic(b))) return false;
+    if (precompiled || replaces || (!a_foreign && !is_graphic(a)) || (!b_foreign && !is_graphic(b))) return false;
     if (spaces_chinese && (a == kFirst + kChinese || b == kFirst + kChinese)) return true;
     // A mark behind it may compose with it, and what comes out is no punctuation.
     if (!b_foreign && is_isolated(b) && !composes) return true;
@@ -350,18 +350,18 @@ struct WordShape {
     return !replace.pattern.is_regex && are_graphic(replace.pattern.text) && are_graphic(replace.content);
   }
 
-  bool take_charsmap(const PrecompiledSpec& precompiled, bool is_first) {
-    const auto map = Charsmap::parse(precompiled.charsmap);
+  bool take_precompiled(const PrecompiledSpec& spec, bool is_first) {
+    const auto map = PrecompiledMap::parse(spec.map);
     // Nothing that begins with a space is in the map: it stays one, also before marks that join its cluster.
-    if (charsmap || !map || !map->is_surely_normal(" ")) return false;
-    charsmap = true;
-    charsmap_is_first = is_first;
+    if (precompiled || !map || !map->is_surely_normal(" ")) return false;
+    precompiled = true;
+    precompiled_is_first = is_first;
     return true;
   }
 };
 
 // The first pre-tokenizer cuts at white space (true) or is a Metaspace that cuts before it (false); nullopt: neither.
-std::optional<bool> removes_white(const std::vector<PretokenizerSpec>& steps) {
+std::optional<bool> removes_white(const std::vector<PreTokenizerSpec>& steps) {
   if (steps.empty()) return std::nullopt;
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto* metaspace = std::get_if<MetaspaceSpec>(&steps[i]);
@@ -376,7 +376,7 @@ std::optional<bool> removes_white(const std::vector<PretokenizerSpec>& steps) {
   return by_white || std::holds_alternative<WordsSpec>(steps[0]) ? std::optional(true) : std::nullopt;
 }
 
-bool isolates_punctuation(const std::vector<PretokenizerSpec>& steps) {
+bool isolates_punctuation(const std::vector<PreTokenizerSpec>& steps) {
   const auto* split = steps.size() > 1 ? std::get_if<CharacterSplitSpec>(&steps[1]) : nullptr;
   return std::holds_alternative<CharacterSplitSpec>(steps[0]) && split != nullptr &&
          split->kind == CharacterKind::kPunctuation &&

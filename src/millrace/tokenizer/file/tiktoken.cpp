@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "millrace/tokenizer/text/byte_map.h"
-#include "millrace/tokenizer/text/charsmap.h"
+#include "millrace/tokenizer/text/precompiled.h"
 
 namespace millrace::tokenizer {
 

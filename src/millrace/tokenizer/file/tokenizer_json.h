@@ -50,7 +50,7 @@ struct PrependSpec {
   std::string text;
 };
 struct PrecompiledSpec {
-  std::string charsmap;  // as SentencePiece wrote it
+  std::string map;  // as SentencePiece wrote it
 };
 struct NmtSpec {};
 struct ByteMapSpec {};  // each byte becomes its character (byte_map.h)
@@ -92,7 +92,7 @@ struct UnicodeScriptsSpec {};
 struct FixedLengthSpec {
   uint64_t length = 5;  // characters
 };
-using PretokenizerSpec = std::variant<SplitSpec, CharacterSplitSpec, WordsSpec, ByteLevelSpec, MetaspaceSpec,
+using PreTokenizerSpec = std::variant<SplitSpec, CharacterSplitSpec, WordsSpec, ByteLevelSpec, MetaspaceSpec,
                                       UnicodeScriptsSpec, FixedLengthSpec>;
 
 // ---- models
@@ -168,7 +168,7 @@ using DecoderSpec =
 struct TokenizerSpec {
   std::vector<AddedTokenSpec> added_tokens;
   std::vector<NormalizerSpec> normalizers;
-  std::vector<PretokenizerSpec> pretokenizers;
+  std::vector<PreTokenizerSpec> pretokenizers;
   ModelSpec model;
   PostProcessorSpec post_processor;
   std::optional<std::vector<DecoderSpec>> decoders;  // nullopt: tokens are joined with spaces
@@ -183,7 +183,7 @@ struct TokenizerSpec {
 struct JsonNode;
 struct LongLists;  // tokenizer_json_lists.h
 [[nodiscard]] Status parse_normalizer(const JsonNode& node, std::vector<NormalizerSpec>& specs);
-[[nodiscard]] Status parse_pretokenizer(const JsonNode& node, std::vector<PretokenizerSpec>& specs);
+[[nodiscard]] Status parse_pretokenizer(const JsonNode& node, std::vector<PreTokenizerSpec>& specs);
 // `lists` has the vocabulary and merges that the node lacks, unless it is nullptr; they are moved from there.
 [[nodiscard]] Result<ModelSpec> parse_model(const JsonNode& node, std::string_view json, LongLists* lists);
 [[nodiscard]] Status parse_decoder(const JsonNode& node, std::vector<DecoderSpec>& specs);

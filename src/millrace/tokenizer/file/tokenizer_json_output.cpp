@@ -139,13 +139,13 @@ Status parse_one_post_processor(const JsonNode& node, PostProcessorSpec& spec, P
 // ---- decoders
 
 Result<DecoderSpec> parse_byte_level_decoder(const JsonNode& node) {
-  std::vector<PretokenizerSpec> specs;  // it is the pre-tokenizer's own description
+  std::vector<PreTokenizerSpec> specs;  // it is the pre-tokenizer's own description
   RETURN_IF_ERROR(parse_pretokenizer(node, specs));
   return ByteLevelDecoderSpec{};
 }
 
 Result<DecoderSpec> parse_metaspace_decoder(const JsonNode& node) {
-  std::vector<PretokenizerSpec> specs;  // it is the pre-tokenizer's own description
+  std::vector<PreTokenizerSpec> specs;  // it is the pre-tokenizer's own description
   RETURN_IF_ERROR(parse_pretokenizer(node, specs));
   const auto& metaspace = std::get<MetaspaceSpec>(specs.front());
   return MetaspaceDecoderSpec{metaspace.replacement, metaspace.prepend != PrependScheme::kNever};

@@ -4,7 +4,7 @@
 #include "millrace/base/utf8.h"
 #include "millrace/tokenizer/file/json_node.h"
 #include "millrace/tokenizer/file/tokenizer_json.h"
-#include "millrace/tokenizer/text/charsmap.h"
+#include "millrace/tokenizer/text/precompiled.h"
 #include "millrace/tokenizer/text/unicode_tables.h"
 
 namespace millrace::tokenizer {
@@ -50,9 +50,9 @@ Result<NormalizerSpec> parse_prepend(const JsonNode& node) {
 Result<NormalizerSpec> parse_precompiled(const JsonNode& node) {
   ASSIGN_OR_RETURN(const auto field, node.at("precompiled_charsmap"));
   ASSIGN_OR_RETURN(const auto text, field.text());
-  auto charsmap = with_context(decode_base64(text), field.place);
-  if (!charsmap) return tl::unexpected(charsmap.error());
-  return PrecompiledSpec{std::move(*charsmap)};
+  auto map = with_context(decode_base64(text), field.place);
+  if (!map) return tl::unexpected(map.error());
+  return PrecompiledSpec{std::move(*map)};
 }
 
 // `type` as normalizer_type found it.
@@ -92,7 +92,7 @@ Result<SplitBehavior> parse_behavior(const JsonNode& node) {
   return node.unsupported(text);
 }
 
-Result<PretokenizerSpec> parse_split(const JsonNode& node) {
+Result<PreTokenizerSpec> parse_split(const JsonNode& node) {
   SplitSpec spec;
   ASSIGN_OR_RETURN(spec.pattern, parse_pattern(node));
   ASSIGN_OR_RETURN(const auto behavior, node.at("behavior"));
@@ -101,7 +101,7 @@ Result<PretokenizerSpec> parse_split(const JsonNode& node) {
   return spec;
 }
 
-Result<PretokenizerSpec> parse_byte_level(const JsonNode& node) {
+Result<PreTokenizerSpec> parse_byte_level(const JsonNode& node) {
   ByteLevelSpec spec;
   ASSIGN_OR_RETURN(spec.add_prefix_space, node.bool_at("add_prefix_space"));
   RETURN_IF_ERROR(node.bool_at("trim_offsets"));
@@ -109,7 +109,7 @@ Result<PretokenizerSpec> parse_byte_level(const JsonNode& node) {
   return spec;
 }
 
-Result<PretokenizerSpec> parse_punctuation(const JsonNode& node) {
+Result<PreTokenizerSpec> parse_punctuation(const JsonNode& node) {
   ASSIGN_OR_RETURN(const auto field, node.find("behavior"));
   auto behavior = SplitBehavior::kIsolated;
   if (field) {
@@ -118,13 +118,13 @@ Result<PretokenizerSpec> parse_punctuation(const JsonNode& node) {
   return CharacterSplitSpec{CharacterKind::kPunctuation, behavior};
 }
 
-Result<PretokenizerSpec> parse_digits(const JsonNode& node) {
+Result<PreTokenizerSpec> parse_digits(const JsonNode& node) {
   ASSIGN_OR_RETURN(const bool individual, node.bool_at("individual_digits"));
   return CharacterSplitSpec{CharacterKind::kNumeric,
                             individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous};
 }
 
-Result<PretokenizerSpec> parse_delimiter(const JsonNode& node) {
+Result<PreTokenizerSpec> parse_delimiter(const JsonNode& node) {
   ASSIGN_OR_RETURN(const auto field, node.at("delimiter"));
   ASSIGN_OR_RETURN(const auto character, field.character());
   return CharacterSplitSpec{CharacterKind::kOne, SplitBehavior::kRemoved, character};
@@ -144,7 +144,7 @@ Result<PrependScheme> parse_prepend_scheme(const JsonNode& node) {
   return node.wrong("prepend_scheme \"never\" beside add_prefix_space false");
 }
 
-Result<PretokenizerSpec> parse_metaspace(const JsonNode& node) {
+Result<PreTokenizerSpec> parse_metaspace(const JsonNode& node) {
   MetaspaceSpec spec;
   ASSIGN_OR_RETURN(const auto replacement, node.at("replacement"));
   RETURN_IF_ERROR(replacement.character());
@@ -156,7 +156,7 @@ Result<PretokenizerSpec> parse_metaspace(const JsonNode& node) {
   return spec;
 }
 
-Result<PretokenizerSpec> parse_fixed_length(const JsonNode& node) {
+Result<PreTokenizerSpec> parse_fixed_length(const JsonNode& node) {
   FixedLengthSpec spec;
   ASSIGN_OR_RETURN(const auto length, node.find("length"));
   if (length) {
@@ -166,7 +166,7 @@ Result<PretokenizerSpec> parse_fixed_length(const JsonNode& node) {
   return spec;
 }
 
-Result<PretokenizerSpec> parse_one_pretokenizer(const JsonNode& node, std::string_view type) {
+Result<PreTokenizerSpec> parse_one_pretokenizer(const JsonNode& node, std::string_view type) {
   if (type == "Split") return parse_split(node);
   if (type == "ByteLevel") return parse_byte_level(node);
   if (type == "Metaspace") return parse_metaspace(node);
@@ -202,7 +202,7 @@ Status parse_normalizer(const JsonNode& node, std::vector<NormalizerSpec>& specs
   return {};
 }
 
-Status parse_pretokenizer(const JsonNode& node, std::vector<PretokenizerSpec>& specs) {
+Status parse_pretokenizer(const JsonNode& node, std::vector<PreTokenizerSpec>& specs) {
   ASSIGN_OR_RETURN(const auto type, node.type());
   if (type == "Sequence") {
     ASSIGN_OR_RETURN(const auto items, node.items_at("pretokenizers"));

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "millrace/tokenizer/text/byte_map.h"
-#include "millrace/tokenizer/text/charsmap.h"
+#include "millrace/tokenizer/text/precompiled.h"
 #include "millrace/tokenizer/text/unicode_tables.h"
 #include "millrace/tokenizer/words/pattern.h"
 
@@ -146,7 +146,7 @@ struct Normalizer::Steps {
     bool append_normalized(std::string_view text, Chars& chars, AlignedText& out) const {
       size_t written = 0;
       for (;;) {
-        const Stretch next = next_unsure(form, text, written);
+        const Segment next = next_unsure(form, text, written);
         if (next.begin == next.end && written == 0) return false;
         out.append(text.substr(written, next.begin - written));
         if (next.begin == next.end) return true;
@@ -254,15 +254,15 @@ struct Normalizer::Steps {
   };
 
   struct Precompiled : Step {
-    explicit Precompiled(Charsmap c) : charsmap(std::move(c)) {}
+    explicit Precompiled(PrecompiledMap c) : map(std::move(c)) {}
     Result<bool> apply(const AlignedText& in, Scratch& scratch, AlignedText& out) const override {
-      if (charsmap.is_surely_normal(in.text())) return false;
+      if (map.is_surely_normal(in.text())) return false;
       scratch.chars.clear();
-      charsmap.normalize(in.text(), scratch.chars);
+      map.normalize(in.text(), scratch.chars);
       out.append_changed(scratch.chars, in, 0, 0);
       return true;
     }
-    Charsmap charsmap;
+    PrecompiledMap map;
   };
 
   struct ByteMap : Step {
@@ -297,8 +297,8 @@ struct Normalizer::Steps {
       return add<Replace>(std::move(pattern), spec);
     }
     Status operator()(const PrecompiledSpec& spec) {
-      ASSIGN_OR_RETURN(auto charsmap, Charsmap::parse(spec.charsmap));
-      return add<Precompiled>(std::move(charsmap));
+      ASSIGN_OR_RETURN(auto map, PrecompiledMap::parse(spec.map));
+      return add<Precompiled>(std::move(map));
     }
     Status operator()(const BertNormalizerSpec& spec) {
       if (spec.clean_text) RETURN_IF_ERROR(add<BertCleanText>());

@@ -211,7 +211,7 @@ void compose(size_t begin, std::vector<NormalizedChar>& chars) {
 
 // The quick check of Unicode Standard Annex #15, section 9. Text may be cut before each character that passes it and is
 // no mark: nothing before it is composed with it.
-Stretch next_unsure(NormalForm form, std::string_view text, size_t from) {
+Segment next_unsure(NormalForm form, std::string_view text, size_t from) {
   const NormalTables& tables = NormalTables::get();
   const bool composed = form == NormalForm::kNfc || form == NormalForm::kNfkc;
   const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
@@ -247,7 +247,7 @@ Stretch next_unsure(NormalForm form, std::string_view text, size_t from) {
 }
 
 bool is_surely_normal(NormalForm form, std::string_view text) {
-  const Stretch first = next_unsure(form, text, 0);
+  const Segment first = next_unsure(form, text, 0);
   return first.begin == first.end;
 }
 

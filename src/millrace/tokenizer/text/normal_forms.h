@@ -23,12 +23,12 @@ struct NormalizedChar {
 bool is_surely_normal(NormalForm form, std::string_view text);
 
 // Bytes [begin, end) of a text.
-struct Stretch {
+struct Segment {
   size_t begin = 0, end = 0;
 };
-// The first stretch of `text` at or behind `from` that normalizing may change; what it becomes depends on nothing
-// around it. An empty one at the end of `text`: there is none. REQUIRES: `from` is 0 or the end of such a stretch.
-Stretch next_unsure(NormalForm form, std::string_view text, size_t from);
+// The first segment of `text` at or behind `from` that normalizing may change; what it becomes depends on nothing
+// around it. An empty one at the end of `text`: there is none. REQUIRES: `from` is 0 or the end of such a segment.
+Segment next_unsure(NormalForm form, std::string_view text, size_t from);
 
 // Appends the normalized characters of `text`. Linear, times a logarithm for runs of combining marks.
 void normalize(NormalForm form, std::string_view text, std::vector<NormalizedChar>& out);

@@ -119,15 +119,15 @@ TEST(NormalFormsTest, StretchesAreNormalizedAlone) {
       text += random_marks(random) + std::string(random() % 3, 'x') + (random() % 2 == 0 ? "\u4E2D\u044F" : "");
     for (const NormalForm form : kNormalForms) {
       std::string joined;
-      size_t at = 0, stretches = 0;
-      for (Stretch next; (next = next_unsure(form, text, at)).begin != next.end; at = next.end, ++stretches) {
+      size_t at = 0, segments = 0;
+      for (Segment next; (next = next_unsure(form, text, at)).begin != next.end; at = next.end, ++segments) {
         ASSERT_GE(next.begin, at);
         joined += text.substr(at, next.begin - at) +
                   text_of(normal(form, std::string_view(text).substr(next.begin, next.end - next.begin)));
       }
       joined += text.substr(at);
       ASSERT_EQ(joined, text_of(normal(form, text))) << text;
-      ASSERT_EQ(stretches == 0, is_surely_normal(form, text));
+      ASSERT_EQ(segments == 0, is_surely_normal(form, text));
     }
   }
 }

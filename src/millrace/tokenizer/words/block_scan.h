@@ -4,7 +4,7 @@
 // Words of the known patterns, found 64 bytes at a time. The classes of the characters become bit masks (a bit for each
 // character; those that are not ASCII are looked up one by one), and where words begin follows from them by shifts and
 // sums, without a branch for each word. What a block can't decide (words longer than it, bytes that are no UTF-8) goes
-// to the scanner of pretokenize.cpp, one word at a time. Thread-safe.
+// to the scanner of word_scanner.cpp, one word at a time. Thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace millrace::tokenizer {
 
-// The patterns of pretokenize.cpp.
+// The patterns of word_scanner.cpp.
 enum class Grammar { kGpt2, kLlama3, kQwen2, kO200k, kTekken };
 
 // The end of the word that starts at `p`.

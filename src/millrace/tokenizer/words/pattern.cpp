@@ -9,7 +9,7 @@
 #include "millrace/tokenizer/text/unicode_tables.h"
 #include "millrace/tokenizer/words/oniguruma_library.h"
 #include "millrace/tokenizer/words/pattern_automaton.h"
-#include "millrace/tokenizer/words/pretokenize.h"
+#include "millrace/tokenizer/words/word_scanner.h"
 
 namespace millrace::tokenizer {
 
@@ -104,7 +104,7 @@ class Pattern::Automaton final : public Engine {
 
 class Pattern::Scanner final : public Engine {
  public:
-  explicit Scanner(Pretokenizer words) : words_(words) {}
+  explicit Scanner(WordScanner words) : words_(words) {}
   std::string_view name() const override { return "scanner"; }
   bool is_linear() const override { return true; }
   Status find_all(std::string_view text, std::vector<Part>& parts) const override {
@@ -120,7 +120,7 @@ class Pattern::Scanner final : public Engine {
   }
 
  private:
-  Pretokenizer words_;
+  WordScanner words_;
 };
 
 Result<const Oniguruma*> Oniguruma::open() {
@@ -221,7 +221,7 @@ Pattern::~Pattern() = default;
 
 Result<Pattern> Pattern::build(const PatternSpec& spec) {
   if (!spec.is_regex) return Pattern(std::make_unique<Literal>(spec.text));
-  if (const auto words = Pretokenizer::find_scanner(spec.text); words && !spec.text.empty())
+  if (const auto words = WordScanner::find_scanner(spec.text); words && !spec.text.empty())
     return Pattern(std::make_unique<Scanner>(*words));
   if (auto automaton = PatternAutomaton::compile(spec.text))
     return Pattern(std::make_unique<Automaton>(std::move(automaton)));

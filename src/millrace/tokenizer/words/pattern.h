@@ -2,7 +2,7 @@
 #pragma once
 
 // What a Split or Replace looks for. Four engines give the same answers: a search for plain characters, the word
-// scanners of pretokenize.h where the expression is a known one, the table of pattern_automaton.h where it can be one,
+// scanners of word_scanner.h where the expression is a known one, the table of pattern_automaton.h where it can be one,
 // and else Oniguruma, the engine of `tokenizers`, with
 // every \p{..}, \s, \w and \d written out as the ranges of our own tables, since its tables are of another Unicode
 // version. Immutable, thread-safe.

@@ -52,7 +52,7 @@ class PatternAutomaton {
     return is_over_bytes_ ? find_start_of<true>(p, end) : find_start_of<false>(p, end);
   }
 
-  // The ends of the matches that follow `begin` and of what lies between them, as Pretokenizer::next_words.
+  // The ends of the matches that follow `begin` and of what lies between them, as WordScanner::next_words.
   size_t next_words(std::string_view piece, size_t begin, std::span<size_t> ends) const;
 
  private:

@@ -10,10 +10,10 @@
 #include <random>
 
 #include "millrace/base/utf8.h"
-#include "millrace/tokenizer/steps/cutter.h"
+#include "millrace/tokenizer/steps/pre_tokenizer.h"
 #include "millrace/tokenizer/testing.h"
 #include "millrace/tokenizer/words/pattern.h"
-#include "millrace/tokenizer/words/pretokenize.h"
+#include "millrace/tokenizer/words/word_scanner.h"
 
 namespace millrace::tokenizer {
 namespace {
@@ -420,13 +420,13 @@ TEST(PatternAutomaton, PlainWordsAreThoseOfTheTable) {
 
 // ---- one after another
 
-TEST(PretokenizerChain, EachCutsTheWordsOfTheOneBefore) {
+TEST(WordScannerChain, EachCutsTheWordsOfTheOneBefore) {
   std::mt19937_64 random(test_seed());
-  std::vector<PretokenizerSpec> steps;
+  std::vector<PreTokenizerSpec> steps;
   for (const char* source : kDeepSeek) steps.emplace_back(SplitSpec{{source, true}});
   steps.emplace_back(CharacterSplitSpec{CharacterKind::kNumeric, SplitBehavior::kIsolated});
   steps.emplace_back(ByteLevelSpec{false, true});
-  const auto chain = PretokenizerChain::build(steps);
+  const auto chain = WordScannerChain::build(steps);
   ASSERT_TRUE(chain);
   for (int round = 0; round < 500; ++round) {
     const std::string text = random_text(random);
@@ -441,7 +441,7 @@ TEST(PretokenizerChain, EachCutsTheWordsOfTheOneBefore) {
     for (const char* source : kDeepSeek) cut(*Pattern::build_with_oniguruma(source));
     cut(*Pattern::build_with_oniguruma(R"(\p{N})"));
     cut(*Pattern::build_with_oniguruma(kByteLevelPattern));
-    PretokenizerChain::Cursor cursor(*chain, text);
+    WordScannerChain::Cursor cursor(*chain, text);
     std::vector<size_t> ends(1 + random() % 9);
     std::string found, expected;
     while (const size_t count = cursor.next(ends))
@@ -452,9 +452,9 @@ TEST(PretokenizerChain, EachCutsTheWordsOfTheOneBefore) {
 }
 
 // Falcon's steps, and another one. Digits cuts inside of characters: the spelling of byte 0xB2 is a number.
-TEST(PretokenizerChain, StepsBehindAByteLevelSeeTheSpelling) {
+TEST(WordScannerChain, StepsBehindAByteLevelSeeTheSpelling) {
   std::mt19937_64 random(test_seed());
-  const std::vector<PretokenizerSpec> steps = {
+  const std::vector<PreTokenizerSpec> steps = {
       CharacterSplitSpec{CharacterKind::kPunctuation, SplitBehavior::kContiguous},
       ByteLevelSpec{false, true},
       CharacterSplitSpec{CharacterKind::kNumeric, SplitBehavior::kContiguous},
@@ -462,10 +462,10 @@ TEST(PretokenizerChain, StepsBehindAByteLevelSeeTheSpelling) {
       SplitSpec{{"Ġ?[^\\p{L}]", true}},
       SplitSpec{{"à", false}},
   };
-  const auto chain = PretokenizerChain::build(steps);
-  const auto cutter = Cutter::build_of_bytes(steps);
-  ASSERT_TRUE(chain && cutter);
-  Cutter::Scratch scratch;
+  const auto chain = WordScannerChain::build(steps);
+  const auto pre_tokenizer = PreTokenizer::build_of_bytes(steps);
+  ASSERT_TRUE(chain && pre_tokenizer);
+  PreTokenizer::Scratch scratch;
   for (int round = 0; round < 1000; ++round) {
     std::string text = random_text(random);
     for (size_t more = random() % 6; more > 0; --more)
@@ -474,8 +474,8 @@ TEST(PretokenizerChain, StepsBehindAByteLevelSeeTheSpelling) {
     cut.text.assign(text, 0, false);
     cut.words = {{0, text.size()}};
     if (text.empty()) continue;
-    ASSERT_TRUE(cutter->apply(cut, scratch));
-    PretokenizerChain::Cursor cursor(*chain, text);
+    ASSERT_TRUE(pre_tokenizer->apply(cut, scratch));
+    WordScannerChain::Cursor cursor(*chain, text);
     std::vector<size_t> ends(1 + random() % 9);
     std::string found, expected;
     while (const size_t count = cursor.next(ends))
@@ -485,16 +485,16 @@ TEST(PretokenizerChain, StepsBehindAByteLevelSeeTheSpelling) {
   }
 }
 
-TEST(PretokenizerChain, TakesPlainTextAsItIs) {
-  const auto chain = PretokenizerChain::build(std::vector<PretokenizerSpec>{SplitSpec{{".*", false}}});
+TEST(WordScannerChain, TakesPlainTextAsItIs) {
+  const auto chain = WordScannerChain::build(std::vector<PreTokenizerSpec>{SplitSpec{{".*", false}}});
   ASSERT_TRUE(chain);
   std::vector<size_t> ends(9);
-  ends.resize(PretokenizerChain::Cursor(*chain, "a.*b.").next(ends));
+  ends.resize(WordScannerChain::Cursor(*chain, "a.*b.").next(ends));
   EXPECT_EQ(ends, (std::vector<size_t>{1, 3, 5}));
 }
 
-TEST(PretokenizerChain, RefusesStepsThatDoMoreThanCut) {
-  const auto builds = [](std::vector<PretokenizerSpec> steps) { return PretokenizerChain::build(steps).has_value(); };
+TEST(WordScannerChain, RefusesStepsThatDoMoreThanCut) {
+  const auto builds = [](std::vector<PreTokenizerSpec> steps) { return WordScannerChain::build(steps).has_value(); };
   EXPECT_TRUE(builds({ByteLevelSpec{}}));
   EXPECT_TRUE(builds({SplitSpec{{"a", true}}, ByteLevelSpec{}}));
   EXPECT_TRUE(builds({ByteLevelSpec{}, SplitSpec{{"a", true}}}));
@@ -509,7 +509,7 @@ TEST(PretokenizerChain, RefusesStepsThatDoMoreThanCut) {
       << "what matches and what does not are words alike";
   EXPECT_FALSE(builds({SplitSpec{{"a*", true}}, ByteLevelSpec{}}));
   EXPECT_FALSE(builds({MetaspaceSpec{"_"}, ByteLevelSpec{}}));
-  EXPECT_FALSE(builds(std::vector<PretokenizerSpec>(PretokenizerChain::kMost + 1, SplitSpec{{"a", true}})));
+  EXPECT_FALSE(builds(std::vector<PreTokenizerSpec>(WordScannerChain::kMost + 1, SplitSpec{{"a", true}})));
 }
 
 }  // namespace

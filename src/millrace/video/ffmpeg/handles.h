@@ -91,7 +91,7 @@ class MemoryOutput {
   // A second look at the same bytes; the caller closes it with close_reader.
   AVIOContext* open_reader();
   static void close_reader(AVIOContext* reader);
-  // Memory for so many bytes at once: growing copies what is there, again and again.
+  // Allocates memory for `bytes` at once. Without it, growing copies the content again and again.
   void reserve(size_t bytes) { bytes_.reserve(bytes); }
   std::vector<std::byte> take() { return std::move(bytes_); }
 

@@ -137,7 +137,7 @@ Result<std::shared_ptr<Service>> Service::find(const S3Options& options) {
   return service;
 }
 
-std::shared_ptr<RequestHedger> Service::stragglers() {
+std::shared_ptr<RequestHedger> Service::hedger() {
   return options_.hedge && !is_held_back() ? process_.get().late : nullptr;
 }
 

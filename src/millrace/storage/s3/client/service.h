@@ -64,7 +64,7 @@ class Service : public std::enable_shared_from_this<Service> {
   [[nodiscard]] Result<Answer> fetch(Request request);
 
   // Null when no GET may be repeated: by the user's setting, or because the server is overloaded.
-  std::shared_ptr<RequestHedger> stragglers();
+  std::shared_ptr<RequestHedger> hedger();
   // How many requests are missing until `wanted` are under way; 0 when requests are scarce, because the user limits
   // them or the server is overloaded.
   int missing_requests(int wanted) const;

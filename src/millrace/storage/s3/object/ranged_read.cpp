@@ -118,7 +118,7 @@ class Piece : public std::enable_shared_from_this<Piece> {
     Clock::time_point deadline;
     int tries = 1;
   };
-  explicit Piece(Asked asked) : asked_(std::move(asked)), late_(asked_.service.stragglers()) {}
+  explicit Piece(Asked asked) : asked_(std::move(asked)), late_(asked_.service.hedger()) {}
 
   void start() {
     std::optional<Clock::duration> patience;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/tokenizer/text/charsmap.h"
+#include "millrace/tokenizer/text/precompiled.h"
 
 #include <algorithm>
 #include <cstring>
@@ -98,7 +98,7 @@ void append_replacement(std::string_view from, std::string_view to, std::vector<
 
 }  // namespace
 
-Charsmap::Charsmap(std::vector<uint32_t> units, std::string strings)
+PrecompiledMap::PrecompiledMap(std::vector<uint32_t> units, std::string strings)
     : units_(std::move(units)), strings_(std::move(strings)) {
   for (uint32_t c = 0; c < 128; ++c) {
     const char character = static_cast<char>(c);
@@ -107,7 +107,7 @@ Charsmap::Charsmap(std::vector<uint32_t> units, std::string strings)
   if (find("\r\n")) ascii_stays_[static_cast<size_t>('\r')] = false;
 }
 
-Result<Charsmap> Charsmap::parse(std::string_view bytes) {
+Result<PrecompiledMap> PrecompiledMap::parse(std::string_view bytes) {
   uint32_t trie_bytes = 0;
   if (bytes.size() < sizeof(trie_bytes))
     return fail(ErrorCode::kInvalidArgument, "a charsmap of {} bytes", bytes.size());
@@ -120,10 +120,10 @@ Result<Charsmap> Charsmap::parse(std::string_view bytes) {
   std::memcpy(units.data(), bytes.data(), count * sizeof(uint32_t));
   std::string strings(bytes.substr(count * sizeof(uint32_t)));
   if (!is_utf8(strings)) return fail(ErrorCode::kInvalidArgument, "a charsmap whose strings are not UTF-8");
-  return Charsmap(std::move(units), std::move(strings));
+  return PrecompiledMap(std::move(units), std::move(strings));
 }
 
-std::optional<std::string_view> Charsmap::find(std::string_view chunk) const {
+std::optional<std::string_view> PrecompiledMap::find(std::string_view chunk) const {
   uint64_t at = Unit{units_[0]}.offset();
   for (const char b : chunk) {
     const auto byte = static_cast<uint8_t>(b);
@@ -143,7 +143,7 @@ std::optional<std::string_view> Charsmap::find(std::string_view chunk) const {
   return std::nullopt;
 }
 
-void Charsmap::append_cluster(std::string_view cluster, std::vector<NormalizedChar>& out) const {
+void PrecompiledMap::append_cluster(std::string_view cluster, std::vector<NormalizedChar>& out) const {
   if (cluster.size() < 6) {
     if (const auto replacement = find(cluster)) return append_replacement(cluster, *replacement, out);
   }
@@ -156,7 +156,7 @@ void Charsmap::append_cluster(std::string_view cluster, std::vector<NormalizedCh
   }
 }
 
-void Charsmap::normalize(std::string_view text, std::vector<NormalizedChar>& out) const {
+void PrecompiledMap::normalize(std::string_view text, std::vector<NormalizedChar>& out) const {
   const auto is_ascii_at = [&](size_t i) { return i == text.size() || static_cast<uint8_t>(text[i]) < 128; };
   for (size_t begin = 0; begin < text.size();) {
     // An ASCII character before another is a cluster, but for CR before LF.
@@ -171,7 +171,7 @@ void Charsmap::normalize(std::string_view text, std::vector<NormalizedChar>& out
   }
 }
 
-bool Charsmap::is_surely_normal(std::string_view text) const {
+bool PrecompiledMap::is_surely_normal(std::string_view text) const {
   for (const char b : text)
     if (static_cast<uint8_t>(b) >= 128 || !ascii_stays_[static_cast<uint8_t>(b)]) return false;
   return true;

@@ -17,10 +17,10 @@
 
 namespace millrace::tokenizer {
 
-class Charsmap {
+class PrecompiledMap {
  public:
   // Errors: invalid_argument (a damaged map).
-  [[nodiscard]] static Result<Charsmap> parse(std::string_view bytes);
+  [[nodiscard]] static Result<PrecompiledMap> parse(std::string_view bytes);
 
   // Appends the normalized characters of `text`.
   void normalize(std::string_view text, std::vector<NormalizedChar>& out) const;
@@ -28,7 +28,7 @@ class Charsmap {
   bool is_surely_normal(std::string_view text) const;
 
  private:
-  Charsmap(std::vector<uint32_t> units, std::string strings);
+  PrecompiledMap(std::vector<uint32_t> units, std::string strings);
   // What the shortest prefix of `chunk` that the map has is replaced by.
   std::optional<std::string_view> find(std::string_view chunk) const;
   void append_cluster(std::string_view cluster, std::vector<NormalizedChar>& out) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/tokenizer/words/pretokenize.h"
+#include "millrace/tokenizer/words/word_scanner.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -13,12 +13,12 @@ namespace millrace::tokenizer {
 namespace {
 
 std::vector<std::string> words_of(const char* pattern, const std::string& text, size_t batch = 3) {
-  const auto pretokenizer = Pretokenizer::find_scanner(pattern);
-  EXPECT_TRUE(pretokenizer);
+  const auto scanner = WordScanner::find_scanner(pattern);
+  EXPECT_TRUE(scanner);
   std::vector<std::string> words;
   std::vector<size_t> ends(batch);
   size_t begin = 0;
-  while (const size_t count = pretokenizer->next_words(text, begin, ends))
+  while (const size_t count = scanner->next_words(text, begin, ends))
     for (size_t i = 0; i < count; begin = ends[i++]) words.push_back(text.substr(begin, ends[i] - begin));
   EXPECT_EQ(begin, text.size());
   return words;
@@ -48,17 +48,17 @@ const GoldenCuts kGoldens[] = {
     {"👩‍👩‍👧 !?\r", {"👩‍👩‍👧", " !?", "\r"}, {"👩‍👩‍👧", " !?\r"}},
 };
 
-TEST(Pretokenize, Golden) {
+TEST(WordScanner, Golden) {
   for (const GoldenCuts& golden : kGoldens) {
     EXPECT_EQ(words_of(kGpt2Pattern, golden.text), golden.gpt2);
     EXPECT_EQ(words_of(kLlama3Pattern, golden.text), golden.llama3);
   }
   EXPECT_EQ(words_of(kQwen2Pattern, "a12 345"), (std::vector<std::string>{"a", "1", "2", " ", "3", "4", "5"}));
   EXPECT_EQ(words_of("", "a 12\n"), std::vector<std::string>{"a 12\n"});
-  EXPECT_FALSE(Pretokenizer::find_scanner(R"(\w+)"));
+  EXPECT_FALSE(WordScanner::find_scanner(R"(\w+)"));
 }
 
-const Pretokenizer* running = nullptr;  // of the test that runs
+const WordScanner* running = nullptr;  // of the test that runs
 
 // One word by `running`, as blocks ask for it.
 const uint8_t* end_by_scanner(const uint8_t* p, const uint8_t* end, const void*) {
@@ -88,7 +88,7 @@ std::string text_for_blocks(std::mt19937_64& random) {
   return text;
 }
 
-TEST(Pretokenize, BlocksFindTheWordsOfTheScanner) {
+TEST(WordScanner, BlocksFindTheWordsOfTheScanner) {
   if (find_block_scan(Grammar::kGpt2) == nullptr) GTEST_SKIP() << "this processor has no fast scan";
   const uint64_t seed = test_seed();
   SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
@@ -98,7 +98,7 @@ TEST(Pretokenize, BlocksFindTheWordsOfTheScanner) {
       {Grammar::kQwen2, kQwen2Pattern, code_point_classes()}, {Grammar::kQwen2, kQwen35Pattern, classes_with_marks()},
       {Grammar::kO200k, kO200kPattern, classes_with_case()},  {Grammar::kTekken, kTekkenPattern, classes_with_case()}};
   for (const auto& [grammar, pattern, classes] : grammars) {
-    const auto words = Pretokenizer::find(pattern);
+    const auto words = WordScanner::find(pattern);
     running = &*words;
     ASSERT_NE(find_block_scan(grammar), nullptr) << pattern;
     for (int round = 0; round < 20000; ++round) {
@@ -212,7 +212,7 @@ std::vector<std::string> reference_words(const std::vector<Alternative>& alterna
   return words;
 }
 
-TEST(Pretokenize, AgreesWithABacktrackingEngine) {
+TEST(WordScanner, AgreesWithABacktrackingEngine) {
   const uint64_t seed = test_seed();
   SCOPED_TRACE(fmt::format("MILLRACE_TEST_SEED={}", seed));
   std::mt19937_64 random(seed);

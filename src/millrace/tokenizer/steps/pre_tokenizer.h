@@ -2,7 +2,7 @@
 #pragma once
 
 // The pre-tokenizers of a tokenizer.json, one after another: normalized text is cut into words, some of which are
-// changed on the way. A Cutter is immutable and thread-safe; a Scratch belongs to one thread.
+// changed on the way. A PreTokenizer is immutable and thread-safe; a Scratch belongs to one thread.
 
 #include <memory>
 #include <span>
@@ -26,7 +26,7 @@ struct CutText {
   std::vector<Word> words;
 };
 
-class Cutter {
+class PreTokenizer {
  public:
   struct Scratch {
     CutText spare;
@@ -35,13 +35,13 @@ class Cutter {
   };
 
   // Errors: those of Pattern::build.
-  [[nodiscard]] static Result<Cutter> build(std::span<const PretokenizerSpec> specs);
+  [[nodiscard]] static Result<PreTokenizer> build(std::span<const PreTokenizerSpec> specs);
   // The same for pre-tokenizers that only cut, and a ByteLevel among them, which does not spell the bytes here.
   // Errors: unsupported too (one that changes text).
-  [[nodiscard]] static Result<Cutter> build_of_bytes(std::span<const PretokenizerSpec> specs);
-  Cutter(Cutter&&) noexcept;
-  Cutter& operator=(Cutter&&) noexcept;
-  ~Cutter();
+  [[nodiscard]] static Result<PreTokenizer> build_of_bytes(std::span<const PreTokenizerSpec> specs);
+  PreTokenizer(PreTokenizer&&) noexcept;
+  PreTokenizer& operator=(PreTokenizer&&) noexcept;
+  ~PreTokenizer();
 
   bool empty() const { return steps_.empty(); }
   // A step asks where in the input a word begins: `text` must be tracked.
@@ -52,7 +52,7 @@ class Cutter {
  private:
   class Step;
   struct Steps;
-  Cutter();
+  PreTokenizer();
   std::vector<std::unique_ptr<const Step>> steps_;
   bool needs_origins_ = false;
 };

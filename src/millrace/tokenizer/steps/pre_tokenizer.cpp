@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/tokenizer/steps/cutter.h"
+#include "millrace/tokenizer/steps/pre_tokenizer.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,12 +7,12 @@
 #include "millrace/tokenizer/steps/normalizer.h"
 #include "millrace/tokenizer/text/byte_map.h"
 #include "millrace/tokenizer/text/unicode_tables.h"
-#include "millrace/tokenizer/words/pretokenize.h"
+#include "millrace/tokenizer/words/word_scanner.h"
 
 namespace millrace::tokenizer {
 
 // Cuts or changes the words of `text`.
-class Cutter::Step {
+class PreTokenizer::Step {
  public:
   virtual ~Step() = default;
   virtual Status apply(CutText& text, Scratch& scratch) const = 0;
@@ -85,7 +85,7 @@ void find_characters(std::string_view text, const Matches& matches, Parts& parts
 
 }  // namespace
 
-struct Cutter::Steps {
+struct PreTokenizer::Steps {
   // A step that cuts words and leaves the text as it is.
   struct CuttingStep : Step {
     Status apply(CutText& text, Scratch& scratch) const final {
@@ -286,11 +286,11 @@ struct Cutter::Steps {
 
   // Adds what one component of the file does.
   struct Builder {
-    Cutter& cutter;
+    PreTokenizer& pre_tokenizer;
 
     template <class T, class... Arguments>
     Status add(Arguments&&... arguments) {
-      cutter.steps_.push_back(std::make_unique<T>(std::forward<Arguments>(arguments)...));
+      pre_tokenizer.steps_.push_back(std::make_unique<T>(std::forward<Arguments>(arguments)...));
       return {};
     }
     Status operator()(const CharacterSplitSpec& spec) { return add<CharacterSplit>(spec); }
@@ -307,45 +307,45 @@ struct Cutter::Steps {
       return add<ByteLevel>(spec, std::move(pattern));
     }
     Status operator()(const MetaspaceSpec& spec) {
-      cutter.needs_origins_ |= spec.prepend == PrependScheme::kFirst;
+      pre_tokenizer.needs_origins_ |= spec.prepend == PrependScheme::kFirst;
       return add<Metaspace>(spec);
     }
   };
 };
 
-Cutter::Cutter() = default;
-Cutter::Cutter(Cutter&&) noexcept = default;
-Cutter& Cutter::operator=(Cutter&&) noexcept = default;
-Cutter::~Cutter() = default;
+PreTokenizer::PreTokenizer() = default;
+PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
+PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
+PreTokenizer::~PreTokenizer() = default;
 
-Result<Cutter> Cutter::build(std::span<const PretokenizerSpec> specs) {
-  Cutter cutter;
-  for (const PretokenizerSpec& spec : specs)
-    RETURN_IF_ERROR(with_context(std::visit(Steps::Builder{cutter}, spec), "pre_tokenizer"));
-  return cutter;
+Result<PreTokenizer> PreTokenizer::build(std::span<const PreTokenizerSpec> specs) {
+  PreTokenizer pre_tokenizer;
+  for (const PreTokenizerSpec& spec : specs)
+    RETURN_IF_ERROR(with_context(std::visit(Steps::Builder{pre_tokenizer}, spec), "pre_tokenizer"));
+  return pre_tokenizer;
 }
 
-Result<Cutter> Cutter::build_of_bytes(std::span<const PretokenizerSpec> specs) {
-  Cutter cutter;
+Result<PreTokenizer> PreTokenizer::build_of_bytes(std::span<const PreTokenizerSpec> specs) {
+  PreTokenizer pre_tokenizer;
   bool spelled = false;
-  for (const PretokenizerSpec& spec : specs) {
+  for (const PreTokenizerSpec& spec : specs) {
     const auto* bytes = std::get_if<ByteLevelSpec>(&spec);
     if (std::holds_alternative<MetaspaceSpec>(spec) || (bytes != nullptr && (spelled || bytes->add_prefix_space)))
       return fail(ErrorCode::kUnsupported, "a pre-tokenizer that does more than cut");
     if (bytes != nullptr) {
       spelled = true;
       if (bytes->use_regex)
-        RETURN_IF_ERROR(
-            Steps::Builder{cutter}(SplitSpec{{std::string(kByteLevelPattern), true}, SplitBehavior::kIsolated, false}));
+        RETURN_IF_ERROR(Steps::Builder{pre_tokenizer}(
+            SplitSpec{{std::string(kByteLevelPattern), true}, SplitBehavior::kIsolated, false}));
       continue;
     }
-    RETURN_IF_ERROR(with_context(std::visit(Steps::Builder{cutter}, spec), "pre_tokenizer"));
-    if (spelled) cutter.steps_.back() = std::make_unique<Steps::Spelled>(std::move(cutter.steps_.back()));
+    RETURN_IF_ERROR(with_context(std::visit(Steps::Builder{pre_tokenizer}, spec), "pre_tokenizer"));
+    if (spelled) pre_tokenizer.steps_.back() = std::make_unique<Steps::Spelled>(std::move(pre_tokenizer.steps_.back()));
   }
-  return cutter;
+  return pre_tokenizer;
 }
 
-Status Cutter::apply(CutText& text, Scratch& scratch) const {
+Status PreTokenizer::apply(CutText& text, Scratch& scratch) const {
   for (const auto& step : steps_) RETURN_IF_ERROR(step->apply(text, scratch));
   return {};
 }

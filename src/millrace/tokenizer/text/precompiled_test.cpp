@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small charsmaps made here. Whole agreement with the `tokenizers` package is for tests/python/test_tokenizer_zoo.py.
-#include "millrace/tokenizer/text/charsmap.h"
+#include "millrace/tokenizer/text/precompiled.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using C = std::pair<uint32_t, int>;
 
-std::string charsmap_bytes(const std::vector<uint32_t>& units, std::string_view strings) {
+std::string map_bytes(const std::vector<uint32_t>& units, std::string_view strings) {
   const auto size = static_cast<uint32_t>(units.size() * sizeof(uint32_t));
   std::string bytes(sizeof(size) + size, '\0');
   std::memcpy(bytes.data(), &size, sizeof(size));
@@ -31,7 +31,7 @@ std::string replacing(std::string_view bytes, uint32_t offset, std::string_view 
     const uint32_t byte = static_cast<uint8_t>(b);
     units[kChildren ^ byte] = byte | 1u << 8 | (kChildren ^ byte ^ kValue) << 10;
   }
-  return charsmap_bytes(units, strings);
+  return map_bytes(units, strings);
 }
 
 std::string every_byte() {
@@ -40,18 +40,18 @@ std::string every_byte() {
   return bytes;
 }
 
-std::vector<C> normal(const Charsmap& charsmap, std::string_view text) {
+std::vector<C> normal(const PrecompiledMap& map, std::string_view text) {
   std::vector<NormalizedChar> chars;
-  charsmap.normalize(text, chars);
+  map.normalize(text, chars);
   std::vector<C> result;
   for (const NormalizedChar& c : chars) result.emplace_back(c.c, c.change);
   return result;
 }
 
 // A cluster below 6 bytes gives one letter, a longer one a letter for each character.
-TEST(CharsmapTest, GraphemeClustersAreThoseOfTheCrate) {
-  const auto charsmap = Charsmap::parse(replacing(every_byte(), 0, std::string_view("Y\0", 2)));
-  ASSERT_TRUE(charsmap);
+TEST(PrecompiledMapTest, GraphemeClustersAreThoseOfTheCrate) {
+  const auto map = PrecompiledMap::parse(replacing(every_byte(), 0, std::string_view("Y\0", 2)));
+  ASSERT_TRUE(map);
   const std::pair<const char*, size_t> kCases[] = {
       {"abc", 3},
       {"a\u0301\u0302b", 2},
@@ -77,46 +77,47 @@ TEST(CharsmapTest, GraphemeClustersAreThoseOfTheCrate) {
       {"\U0001D173\u0300\u0301", 2},  // a control character of 4 bytes
       {"a\u1ACF", 1},                 // Unicode 17
   };
-  for (const auto& [text, letters] : kCases) EXPECT_EQ(normal(*charsmap, text).size(), letters) << text;
+  for (const auto& [text, letters] : kCases) EXPECT_EQ(normal(*map, text).size(), letters) << text;
 }
 
-TEST(CharsmapTest, ChangesCountWhatComesAndGoes) {
-  const auto longer = Charsmap::parse(replacing("b", 0, std::string_view("xyz\0", 4)));
+TEST(PrecompiledMapTest, ChangesCountWhatComesAndGoes) {
+  const auto longer = PrecompiledMap::parse(replacing("b", 0, std::string_view("xyz\0", 4)));
   ASSERT_TRUE(longer);
   EXPECT_THAT(normal(*longer, "ab"), ElementsAre(C{'a', 0}, C{'x', 0}, C{'y', 1}, C{'z', 1}));
-  const auto gone = Charsmap::parse(replacing("b", 3, std::string_view("xyz\0", 4)));
+  const auto gone = PrecompiledMap::parse(replacing("b", 3, std::string_view("xyz\0", 4)));
   ASSERT_TRUE(gone);
   EXPECT_THAT(normal(*gone, "babb\u0301c"), ElementsAre(C{'a', -3}, C{'c', 0}));
 }
 
-TEST(CharsmapTest, QuickCheckKnowsAscii) {
-  const auto charsmap = Charsmap::parse(replacing("b", 0, std::string_view("x\0", 2)));
-  ASSERT_TRUE(charsmap);
-  EXPECT_TRUE(charsmap->is_surely_normal("acd \r\n"));
-  EXPECT_FALSE(charsmap->is_surely_normal("acdb"));
-  EXPECT_FALSE(charsmap->is_surely_normal("\u00E9"));
+TEST(PrecompiledMapTest, QuickCheckKnowsAscii) {
+  const auto map = PrecompiledMap::parse(replacing("b", 0, std::string_view("x\0", 2)));
+  ASSERT_TRUE(map);
+  EXPECT_TRUE(map->is_surely_normal("acd \r\n"));
+  EXPECT_FALSE(map->is_surely_normal("acdb"));
+  EXPECT_FALSE(map->is_surely_normal("\u00E9"));
   // "b\n" alone is in this one: characters that could go on with it do not count.
   std::vector<uint32_t> units(1024, 1u << 31);
   units[0] = 256u << 10;
   units[256 ^ 'b'] = 'b' | (256u ^ 'b' ^ 512u) << 10;
   units[512 ^ '\n'] = '\n' | 1u << 8 | (512u ^ '\n' ^ 768u) << 10;
   units[768] = 0;
-  const auto pairs = Charsmap::parse(charsmap_bytes(units, std::string_view("x\0", 2)));
+  const auto pairs = PrecompiledMap::parse(map_bytes(units, std::string_view("x\0", 2)));
   ASSERT_TRUE(pairs);
   EXPECT_TRUE(pairs->is_surely_normal("b\n"));
   EXPECT_THAT(normal(*pairs, "b\n"), ElementsAre(C{'b', 0}, C{'\n', 0}));
 }
 
-TEST(CharsmapTest, DamageIsSeen) {
+TEST(PrecompiledMapTest, DamageIsSeen) {
   const std::string good = replacing("b", 0, std::string_view("x\0", 2));
-  for (const size_t size : {0, 3, 4, 5, 4 + 1024 * 4 - 1}) EXPECT_FALSE(Charsmap::parse(good.substr(0, size))) << size;
-  EXPECT_FALSE(Charsmap::parse(good + "\xFF"));
-  EXPECT_FALSE(Charsmap::parse(charsmap_bytes({}, "x")));
+  for (const size_t size : {0, 3, 4, 5, 4 + 1024 * 4 - 1})
+    EXPECT_FALSE(PrecompiledMap::parse(good.substr(0, size))) << size;
+  EXPECT_FALSE(PrecompiledMap::parse(good + "\xFF"));
+  EXPECT_FALSE(PrecompiledMap::parse(map_bytes({}, "x")));
   // What leads outside replaces nothing.
-  const auto outside = Charsmap::parse(replacing("b", 99, "x"));
+  const auto outside = PrecompiledMap::parse(replacing("b", 99, "x"));
   ASSERT_TRUE(outside);
   EXPECT_THAT(normal(*outside, "b"), ElementsAre(C{'b', 0}));
-  const auto far = Charsmap::parse(charsmap_bytes({0x7FFFFC00}, "x"));
+  const auto far = PrecompiledMap::parse(map_bytes({0x7FFFFC00}, "x"));
   ASSERT_TRUE(far);
   EXPECT_THAT(normal(*far, "b"), ElementsAre(C{'b', 0}));
 }

@@ -24,13 +24,13 @@ namespace millrace::tokenizer {
 inline constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-class Pretokenizer {
+class WordScanner {
  public:
   // What cuts by the matches of `pattern` as the file has it, if there is one. What lies between two matches is a word
   // too. An empty pattern makes a piece one word.
-  static std::optional<Pretokenizer> find(std::string_view pattern);
+  static std::optional<WordScanner> find(std::string_view pattern);
   // The hand-written scanner for `pattern`. Its matches lie side by side, whatever the text.
-  static std::optional<Pretokenizer> find_scanner(std::string_view pattern);
+  static std::optional<WordScanner> find_scanner(std::string_view pattern);
 
   // Whether no text lies between two matches, whatever the text.
   bool covers_all() const { return automaton_ == nullptr || automaton_->covers_all(); }
@@ -41,9 +41,9 @@ class Pretokenizer {
 
  private:
   using Scan = size_t (*)(std::string_view, size_t, std::span<size_t>);
-  friend class PretokenizerChain;
-  explicit Pretokenizer(Scan scan) : scan_(scan) {}
-  explicit Pretokenizer(std::shared_ptr<const PatternAutomaton> automaton) : automaton_(std::move(automaton)) {}
+  friend class WordScannerChain;
+  explicit WordScanner(Scan scan) : scan_(scan) {}
+  explicit WordScanner(std::shared_ptr<const PatternAutomaton> automaton) : automaton_(std::move(automaton)) {}
   Scan scan_ = nullptr;
   std::shared_ptr<const PatternAutomaton> automaton_;
   BlockScan blocks_ = nullptr;  // beside the table
@@ -52,27 +52,27 @@ class Pretokenizer {
 // Whether a step of this kind (Digits, Punctuation, WhitespaceSplit, CharDelimiterSplit) cuts at `c`.
 bool is_split_at(const CharacterSplitSpec& spec, uint32_t c);
 
-// Pre-tokenizers one after another: each cuts the words of the one before it.
-class PretokenizerChain {
+// Scanners one after another: each cuts the words of the one before it.
+class WordScannerChain {
  public:
   static constexpr size_t kMost = 8;
   static constexpr size_t kFewest = 64;  // with room for as many words, blocks are scanned
 
   // Of a ByteLevel the regular expression counts; steps behind it see each byte as the character that spells it.
   // Errors: unsupported (a step that does more than cut, a pattern that only Oniguruma knows).
-  [[nodiscard]] static Result<PretokenizerChain> build(std::span<const PretokenizerSpec> steps);
+  [[nodiscard]] static Result<WordScannerChain> build(std::span<const PreTokenizerSpec> steps);
 
   // Finds the words of one piece, from left to right. The chain and the text must outlive it.
   class Cursor {
    public:
-    Cursor(const PretokenizerChain& chain, std::string_view piece) : chain_(chain), piece_(piece) {
+    Cursor(const WordScannerChain& chain, std::string_view piece) : chain_(chain), piece_(piece) {
       ends_of_words_[0] = piece.size();
     }
-    // As Pretokenizer::next_words, from where the call before it ended.
+    // As WordScanner::next_words, from where the call before it ended.
     size_t next(std::span<size_t> ends);
 
    private:
-    const PretokenizerChain& chain_;
+    const WordScannerChain& chain_;
     const std::string_view piece_;
     size_t at_ = 0;
     std::array<size_t, kMost> ends_of_words_{};  // [i]: of the word that the pre-tokenizer i is cutting
@@ -80,7 +80,7 @@ class PretokenizerChain {
 
  private:
   struct Step;
-  std::vector<Pretokenizer> levels_;  // at least one
+  std::vector<WordScanner> levels_;  // at least one
 };
 
 }  // namespace millrace::tokenizer

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/tokenizer/words/pretokenize.h"
+#include "millrace/tokenizer/words/word_scanner.h"
 
 #include <array>
 
@@ -242,22 +242,22 @@ std::optional<Grammar> grammar_of(std::string_view pattern) {
 
 }  // namespace
 
-std::optional<Pretokenizer> Pretokenizer::find_scanner(std::string_view pattern) {
+std::optional<WordScanner> WordScanner::find_scanner(std::string_view pattern) {
   for (const KnownPattern& known : kKnownPatterns)
-    if (known.text == pattern) return Pretokenizer(known.find_scan());
+    if (known.text == pattern) return WordScanner(known.find_scan());
   return std::nullopt;
 }
 
-std::optional<Pretokenizer> Pretokenizer::find(std::string_view pattern) {
+std::optional<WordScanner> WordScanner::find(std::string_view pattern) {
   if (auto scanner = find_scanner(pattern)) return scanner;
   auto automaton = PatternAutomaton::compile(pattern);
   if (automaton == nullptr) return std::nullopt;
-  Pretokenizer words(std::move(automaton));
+  WordScanner words(std::move(automaton));
   if (const auto grammar = grammar_of(pattern)) words.blocks_ = find_block_scan(*grammar);
   return words;
 }
 
-size_t Pretokenizer::next_words(std::string_view piece, size_t begin, std::span<size_t> ends) const {
+size_t WordScanner::next_words(std::string_view piece, size_t begin, std::span<size_t> ends) const {
   if (automaton_ == nullptr) return scan_(piece, begin, ends);
   if (blocks_ == nullptr || ends.size() < 64) return automaton_->next_words(piece, begin, ends);
   const auto end_of_match = [](Byte p, Byte end, const void* automaton) {
@@ -306,56 +306,56 @@ std::string escaped(std::string_view text) {
   return pattern;
 }
 
-Result<Pretokenizer> known_words(std::string_view pattern) {
-  if (auto words = Pretokenizer::find(pattern)) return std::move(*words);
+Result<WordScanner> known_words(std::string_view pattern) {
+  if (auto words = WordScanner::find(pattern)) return std::move(*words);
   return fail(ErrorCode::kUnsupported, "only Oniguruma knows the regular expression {}", pattern);
 }
 
 }  // namespace
 
 // What one step cuts by.
-struct PretokenizerChain::Step {
-  Result<Pretokenizer> operator()(const SplitSpec& split) const {
+struct WordScannerChain::Step {
+  Result<WordScanner> operator()(const SplitSpec& split) const {
     // What is matched and what is not are words alike; what is not goes, if it is nothing.
     const bool keeps_matches = split.behavior == SplitBehavior::kRemoved && split.invert;
     if (split.pattern.text.empty() || (split.behavior != SplitBehavior::kIsolated && !keeps_matches))
       return fail(ErrorCode::kUnsupported, "a Split that does not isolate");
-    ASSIGN_OR_RETURN(Pretokenizer words,
+    ASSIGN_OR_RETURN(WordScanner words,
                      words_of(split.pattern.is_regex ? split.pattern.text : escaped(split.pattern.text)));
     if (keeps_matches && !words.covers_all())
       return fail(ErrorCode::kUnsupported, "a Split that removes what lies between matches");
     return words;
   }
-  Result<Pretokenizer> words_of(const std::string& pattern) const {
+  Result<WordScanner> words_of(const std::string& pattern) const {
     if (!is_spelled) return known_words(pattern);
-    if (const auto automaton = PatternAutomaton::compile(pattern)) return Pretokenizer(automaton->over_spelled_bytes());
+    if (const auto automaton = PatternAutomaton::compile(pattern)) return WordScanner(automaton->over_spelled_bytes());
     return fail(ErrorCode::kUnsupported, "only Oniguruma knows the regular expression {}", pattern);
   }
-  Result<Pretokenizer> operator()(const CharacterSplitSpec& characters) const {
+  Result<WordScanner> operator()(const CharacterSplitSpec& characters) const {
     if (auto automaton = automaton_of(characters))
-      return Pretokenizer(is_spelled ? automaton->over_spelled_bytes() : std::move(automaton));
+      return WordScanner(is_spelled ? automaton->over_spelled_bytes() : std::move(automaton));
     return fail(ErrorCode::kUnsupported, "a split at characters that does not isolate them");
   }
-  Result<Pretokenizer> operator()(const ByteLevelSpec& bytes) const {
+  Result<WordScanner> operator()(const ByteLevelSpec& bytes) const {
     if (is_spelled || (bytes.add_prefix_space && !is_last))
       return fail(ErrorCode::kUnsupported, "a ByteLevel that changes the text of other steps");
     return known_words(bytes.use_regex ? kByteLevelPattern : "");
   }
   template <class Other>
-  Result<Pretokenizer> operator()(const Other&) const {
+  Result<WordScanner> operator()(const Other&) const {
     return fail(ErrorCode::kUnsupported, "a pre-tokenizer that does more than cut");
   }
   bool is_last;
   bool is_spelled;  // a ByteLevel comes before it
 };
 
-Result<PretokenizerChain> PretokenizerChain::build(std::span<const PretokenizerSpec> steps) {
+Result<WordScannerChain> WordScannerChain::build(std::span<const PreTokenizerSpec> steps) {
   if (steps.empty() || steps.size() > kMost)
     return fail(ErrorCode::kUnsupported, "{} pre-tokenizers; 1 to {} are chained", steps.size(), kMost);
-  PretokenizerChain chain;
+  WordScannerChain chain;
   bool is_spelled = false;
-  for (const PretokenizerSpec& step : steps) {
-    ASSIGN_OR_RETURN(Pretokenizer level, std::visit(Step{&step == &steps.back(), is_spelled}, step));
+  for (const PreTokenizerSpec& step : steps) {
+    ASSIGN_OR_RETURN(WordScanner level, std::visit(Step{&step == &steps.back(), is_spelled}, step));
     const auto* const bytes = std::get_if<ByteLevelSpec>(&step);
     is_spelled |= bytes != nullptr;
     if (chain.levels_.empty() || bytes == nullptr || bytes->use_regex) chain.levels_.push_back(std::move(level));
@@ -363,8 +363,8 @@ Result<PretokenizerChain> PretokenizerChain::build(std::span<const PretokenizerS
   return chain;
 }
 
-size_t PretokenizerChain::Cursor::next(std::span<size_t> ends) {
-  const std::vector<Pretokenizer>& levels = chain_.levels_;
+size_t WordScannerChain::Cursor::next(std::span<size_t> ends) {
+  const std::vector<WordScanner>& levels = chain_.levels_;
   const size_t last = levels.size() - 1;
   size_t count = 0;
   while (count < ends.size() && at_ < piece_.size()) {
