@@ -108,6 +108,19 @@ def device_copies():
     return lambda inner: device_module().DeviceCopies(inner, Late())
 
 
+@pytest.fixture(params=["thread", "ring"])
+def on_either(request):
+    """A loader as if it had been opened with device=, through a thread or a ring of pinned buffers."""
+
+    def on(loader):
+        if request.param == "thread":
+            return on_a_device(loader, lambda inner: device_module().DeviceCopies(inner, Late()))
+        loader._ahead = sys.modules["millrace.torch.device_ring"].RingCopies(loader._reader, Late())
+        return loader
+
+    return on
+
+
 def device_module():
     return sys.modules["millrace.torch.device"]
 
@@ -285,11 +298,11 @@ def values(batches):
     return [batch["input_ids"].tolist() for batch in batches]
 
 
-def test_a_loader_for_a_device_moves_like_another(shards, device_copies):
+def test_a_loader_for_a_device_moves_like_another(shards, on_either):
     """Passes, a `for` that is left, states, skips and provenance, with batches under way."""
     options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
     with mr.torch.Loader(shards, **options) as plain, mr.torch.Loader(shards, **options) as loader:
-        on_a_device(loader, device_copies)
+        on_either(loader)
         steps = len(plain)
         assert steps > 6 and len(loader) == steps
         for each in (plain, loader):
@@ -308,11 +321,11 @@ def test_a_loader_for_a_device_moves_like_another(shards, device_copies):
         assert loader.state_dict() == plain.state_dict()
 
 
-def test_next_pass_is_told_from_where_training_is(shards, device_copies):
+def test_next_pass_is_told_from_where_training_is(shards, on_either):
     """Not from where the reader is, which may have reached the end."""
     options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
     with mr.torch.Loader(shards, **options) as loader:
-        on_a_device(loader, device_copies)
+        on_either(loader)
         steps = len(loader)
         for _ in range(steps - 1):
             last = next(loader)

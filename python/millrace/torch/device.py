@@ -22,6 +22,9 @@ class Event(Protocol):
     def synchronize(self) -> None:
         """Waits until what was asked of the stream before it has been done."""
 
+    def query(self) -> bool:
+        """Whether it has been done."""
+
 
 class Copies(Protocol):
     """What is asked of a device. Tests answer for it."""
@@ -74,7 +77,7 @@ class CudaCopies:
 
     def record(self) -> Event:
         event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(self._device))
+        event.record(self._stream)
         return event
 
     def hand_over(self, event: Event, tensors: Iterator[torch.Tensor]) -> None:

@@ -12,7 +12,7 @@ import torch
 import millrace
 from millrace.loader import Passes, Schedule, Shuffle, Source, State, StrPath
 
-from .device import copies_of
+from .device_ring import ring_copies_of
 from .dist import resolve_rank
 
 Batch = dict[str, torch.Tensor]
@@ -24,8 +24,10 @@ class Loader(Passes[Batch]):
     Takes every argument of `millrace.Loader` and one more:
 
     device: None or a CPU device gives tensors that share the loader's memory, without a copy. A CUDA device gives
-        tensors there: a thread lays each batch into pinned memory, three buffers that are made once, and copies it from
-        there on a side stream, two batches ahead of training. The current stream waits for the copy, not the caller.
+        tensors there: the loader's threads write each batch into pinned memory, a ring of buffers that is made once and
+        counts as part of memory_bytes. One copy on a side stream moves it, up to two batches ahead of training. The
+        current stream waits for the copy, not the caller. The tensors of a batch are views of one block: keeping one
+        keeps the memory of all.
 
     `rank` and `world_size` default to those of torch.distributed when it is initialised, else to the environment's RANK
     and WORLD_SIZE, else to 0 of 1.
@@ -90,7 +92,7 @@ class Loader(Passes[Batch]):
     def _open(self, arrays: millrace.Loader, device: torch.device | str | int | None) -> None:
         super().__init__(arrays._reader, arrays._epochs, arrays._is_endless)
         self._device = None if device is None else torch.device(device)
-        self._ahead = copies_of(self._reader, self._device)
+        self._ahead = ring_copies_of(self._reader, self._device)
 
     def _take(self) -> Batch:
         if self._ahead is not None:
