@@ -609,7 +609,7 @@ def link_release(path: str | os.PathLike[str], *, older_than: float = 0.0, keep_
 
     Args:
         path: a file or a folder of a link.
-        older_than: only files that nobody used for so many seconds.
+        older_than: only files that nobody has used for this many seconds.
         keep_free: stop when this share of the file system is free, 0 to 1; 0: all that may go.
         pins: rsync's patterns of files that stay, beside those of the link.
         next_use: paths or URLs in the order of their next use; with keep_free they go last, the latest used first.

@@ -4,6 +4,7 @@
 import gc
 import json
 import pickle
+import re
 import sys
 import threading
 
@@ -69,6 +70,12 @@ def test_tensors_share_the_memory_of_the_arrays(shards, monkeypatch):
     given.clear()
     del loader, array
     assert torch.equal(batch["input_ids"], kept)  # the tensor keeps the memory alive
+
+
+@pytest.mark.parametrize("device", ["gpu9", "cuda:x", 1.5])
+def test_a_device_that_torch_does_not_know_is_named(shards, device):
+    with pytest.raises(ValueError, match=re.escape(f"device {device!r}: torch knows no such device")):
+        mr.torch.Loader(shards, batch_size=4, seq_len=SEQ_LEN, device=device)
 
 
 def test_state_continues_where_it_was_taken(shards):

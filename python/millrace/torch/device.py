@@ -18,6 +18,16 @@ from millrace.loader import State
 _ALIGNMENT = 64  # of each tensor in a buffer: any dtype may be viewed there
 
 
+def resolve_device(device: torch.device | str | int) -> torch.device:
+    """The device that an argument names. Raises ValueError for a name that torch does not know."""
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(
+            f'device {device!r}: torch knows no such device; name one as "cpu", "cuda" or "cuda:1"'
+        ) from None
+
+
 class Event(Protocol):
     def synchronize(self) -> None:
         """Waits until what was asked of the stream before it has been done."""

@@ -12,6 +12,7 @@ import torch
 import millrace
 from millrace.loader import Passes, Schedule, Shuffle, Source, State, StrPath
 
+from .device import resolve_device
 from .device_ring import ring_copies_of
 from .dist import resolve_rank
 
@@ -77,6 +78,7 @@ class Loader(Passes[Batch]):
         device: torch.device | str | int | None = None,
     ) -> None:
         self._asked_rank = (rank, world_size)
+        to_device = None if device is None else resolve_device(device)
         rank, world_size = resolve_rank(rank, world_size)
         arrays = millrace.Loader(
             shards, seq_len=seq_len, batch_size=batch_size, global_batch_size=global_batch_size, collate=collate,
@@ -87,11 +89,11 @@ class Loader(Passes[Batch]):
             on_bad=on_bad, max_bad=max_bad,
             cache=cache, cache_bytes=cache_bytes, stall_seconds=stall_seconds, on_stall=on_stall, numa=numa,
         )  # fmt: skip
-        self._open(arrays, device)
+        self._open(arrays, to_device)
 
-    def _open(self, arrays: millrace.Loader, device: torch.device | str | int | None) -> None:
+    def _open(self, arrays: millrace.Loader, device: torch.device | None) -> None:
         super().__init__(arrays._reader, arrays._epochs, arrays._is_endless)
-        self._device = None if device is None else torch.device(device)
+        self._device = device
         self._ahead = ring_copies_of(self._reader, self._device)
 
     def _take(self) -> Batch:

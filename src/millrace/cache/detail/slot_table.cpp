@@ -2,6 +2,7 @@
 #include "millrace/cache/detail/slot_table.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <memory>
 #include <random>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace millrace::cache {
@@ -49,6 +51,16 @@ uint32_t chunk_bits(int64_t begin, int64_t end) {
 uint32_t random_number() {
   thread_local std::minstd_rand random(std::random_device{}());
   return static_cast<uint32_t>(random());
+}
+
+// Whether the kernel has read from a disk for this thread since it last asked. A read with RWF_NOWAIT that misses a page
+// starts to read it, and about one in a thousand finds it read before it looks: what it gives is then from the disk,
+// and nobody has checked it. Always false where the kernel does not count (no CONFIG_TASK_IO_ACCOUNTING).
+bool has_read_disk() {
+  thread_local long before = -1;
+  rusage usage = {};
+  ::getrusage(RUSAGE_THREAD, &usage);
+  return std::exchange(before, usage.ru_inblock) != usage.ru_inblock;
 }
 
 }  // namespace
@@ -143,7 +155,8 @@ void SlotTable::forget_checks(int64_t number) {
 bool SlotTable::is_in_memory(const Found& found) {
   std::byte first{};
   const iovec out{&first, 1};
-  if (::preadv2(files_.data(), &out, 1, found.number * files_.geometry().block_bytes, RWF_NOWAIT) == 1) return true;
+  const int64_t at = found.number * files_.geometry().block_bytes;
+  if (::preadv2(files_.data(), &out, 1, at, RWF_NOWAIT) == 1 && !has_read_disk()) return true;
   forget_checks(found.number);
   return false;
 }
@@ -151,12 +164,13 @@ bool SlotTable::is_in_memory(const Found& found) {
 void SlotTable::prefetch(const Found& found) {
   forget_checks(found.number);
   ::posix_fadvise(files_.data(), found.number * files_.geometry().block_bytes, found.size, POSIX_FADV_WILLNEED);
+  has_read_disk();  // this read is known
 }
 
-// False when a part is not in the page cache, the file system cannot tell, or the slot has changed.
+// False when a part is, or may be, not in the page cache, the file system cannot tell, or the slot has changed.
 bool SlotTable::read_from_memory(const Found& found, int64_t at, std::span<std::byte> out) {
   const iovec target{out.data(), out.size()};
-  if (::preadv2(files_.data(), &target, 1, at, RWF_NOWAIT) != std::ssize(out)) {
+  if (::preadv2(files_.data(), &target, 1, at, RWF_NOWAIT) != std::ssize(out) || has_read_disk()) {
     forget_checks(found.number);
     return false;
   }
@@ -197,6 +211,7 @@ SlotTable::Outcome SlotTable::read(const Found& found, Hash128 key, int64_t offs
     at = run_end;
   }
   touch(*found.slot);
+  has_read_disk();  // what was read is checked
   mark_checked(found.number, found.state, first_chunk, end_chunk);
   return Outcome::kChecked;
 }
