@@ -53,9 +53,9 @@ uint32_t random_number() {
   return static_cast<uint32_t>(random());
 }
 
-// Whether the kernel has read from a disk for this thread since it last asked. A read with RWF_NOWAIT that misses a page
-// starts to read it, and about one in a thousand finds it read before it looks: what it gives is then from the disk,
-// and nobody has checked it. Always false where the kernel does not count (no CONFIG_TASK_IO_ACCOUNTING).
+// Whether the kernel has read from a disk for this thread since it last asked. A read with RWF_NOWAIT that misses a
+// page starts to read it, and about one in a thousand finds it read before it looks: what it gives is then from the
+// disk, and nobody has checked it. Always false where the kernel does not count (no CONFIG_TASK_IO_ACCOUNTING).
 bool has_read_disk() {
   thread_local long before = -1;
   rusage usage = {};
