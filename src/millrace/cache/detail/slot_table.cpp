@@ -15,7 +15,6 @@
 #include <memory>
 #include <random>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 namespace millrace::cache {
@@ -53,14 +52,20 @@ uint32_t random_number() {
   return static_cast<uint32_t>(random());
 }
 
-// Whether the kernel has read from a disk for this thread since it last asked. A read with RWF_NOWAIT that misses a
-// page starts to read it, and about one in a thousand finds it read before it looks: what it gives is then from the
-// disk, and nobody has checked it. Always false where the kernel does not count (no CONFIG_TASK_IO_ACCOUNTING).
-bool has_read_disk() {
-  thread_local long before = -1;
+// What the kernel has read from disks for this thread, in 512-byte blocks. Zero where it does not count (no
+// CONFIG_TASK_IO_ACCOUNTING).
+int64_t blocks_read_from_disk() {
   rusage usage = {};
   ::getrusage(RUSAGE_THREAD, &usage);
-  return std::exchange(before, usage.ru_inblock) != usage.ru_inblock;
+  return usage.ru_inblock;
+}
+
+// False when a part is not in the page cache, or the file system cannot tell. RWF_NOWAIT alone does not say so: the
+// kernel starts to read a page that is missing, and about one time in a thousand the disk is done before it looks.
+bool read_cached_pages(int fd, int64_t at, std::span<std::byte> out) {
+  const int64_t before = blocks_read_from_disk();
+  const iovec target{out.data(), out.size()};
+  return ::preadv2(fd, &target, 1, at, RWF_NOWAIT) == std::ssize(out) && blocks_read_from_disk() == before;
 }
 
 }  // namespace
@@ -154,9 +159,7 @@ void SlotTable::forget_checks(int64_t number) {
 
 bool SlotTable::is_in_memory(const Found& found) {
   std::byte first{};
-  const iovec out{&first, 1};
-  const int64_t at = found.number * files_.geometry().block_bytes;
-  if (::preadv2(files_.data(), &out, 1, at, RWF_NOWAIT) == 1 && !has_read_disk()) return true;
+  if (read_cached_pages(files_.data(), found.number * files_.geometry().block_bytes, {&first, 1})) return true;
   forget_checks(found.number);
   return false;
 }
@@ -164,13 +167,11 @@ bool SlotTable::is_in_memory(const Found& found) {
 void SlotTable::prefetch(const Found& found) {
   forget_checks(found.number);
   ::posix_fadvise(files_.data(), found.number * files_.geometry().block_bytes, found.size, POSIX_FADV_WILLNEED);
-  has_read_disk();  // this read is known
 }
 
-// False when a part is, or may be, not in the page cache, the file system cannot tell, or the slot has changed.
+// False when a part is not in the page cache, the file system cannot tell, or the slot has changed.
 bool SlotTable::read_from_memory(const Found& found, int64_t at, std::span<std::byte> out) {
-  const iovec target{out.data(), out.size()};
-  if (::preadv2(files_.data(), &target, 1, at, RWF_NOWAIT) != std::ssize(out) || has_read_disk()) {
+  if (!read_cached_pages(files_.data(), at, out)) {
     forget_checks(found.number);
     return false;
   }
@@ -211,7 +212,6 @@ SlotTable::Outcome SlotTable::read(const Found& found, Hash128 key, int64_t offs
     at = run_end;
   }
   touch(*found.slot);
-  has_read_disk();  // what was read is checked
   mark_checked(found.number, found.state, first_chunk, end_chunk);
   return Outcome::kChecked;
 }
