@@ -14,6 +14,7 @@ device are held against those on the host first.
 save: parameters and AdamW state of linear layers (--gigabytes) into a folder.
   copy          all tensors into pinned memory that is there already: the floor of a stop
   disk          as many bytes by O_DIRECT from four threads, and fsync: the floor of "durable"
+  remove        the removal of that file, which keep_last adds to the wait for a save: no step is removed here
   millrace      Checkpointer(reserve=bytes): how long save() stops training, until it is durable, and restore()
   torch.save    to a file, and fsync
 What is restored is held against what was saved, to the bit. Then a training saves at every third step, and its saves
@@ -239,8 +240,8 @@ def feed(folder: Path) -> dict[str, Any]:
 # --- save
 
 
-def write_direct(path: Path, size: int) -> float:
-    """Seconds for `size` bytes by O_DIRECT from four threads, and fsync."""
+def write_direct(path: Path, size: int) -> tuple[float, float]:
+    """Seconds for `size` bytes by O_DIRECT from four threads, and fsync; and for the removal of that file."""
     block = 16 << 20
     memory = mmap.mmap(-1, block)  # page-aligned
     memory.write(os.urandom(1 << 20) * 16)
@@ -252,9 +253,9 @@ def write_direct(path: Path, size: int) -> float:
         list(pool.map(lambda number: os.pwrite(descriptor, view, number * block), range(blocks)))
     os.fsync(descriptor)
     os.close(descriptor)
-    seconds = time.perf_counter() - begun
+    written = time.perf_counter()
     path.unlink()
-    return seconds
+    return written - begun, time.perf_counter() - written
 
 
 def read_direct(path: Path) -> float:
@@ -300,10 +301,12 @@ def save(folder: Path, gigabytes: float) -> dict[str, Any]:
         copies.append(time.perf_counter() - begun)
     copy = statistics.median(copies[1:])
     del pinned
-    disk = statistics.median(write_direct(folder / "direct", total) for _ in range(3))
+    disk, removal = map(
+        statistics.median, zip(*(write_direct(folder / "direct", total) for _ in range(3)), strict=True)
+    )
 
     stops, durables = [], []
-    with mr.torch.Checkpointer(folder / "run", keep_last=1, reserve=total + (1 << 20)) as checkpointer:
+    with mr.torch.Checkpointer(folder / "run", reserve=total + (1 << 20)) as checkpointer:
         time.sleep(0.5 + total / 2e9)  # the memory is touched and pinned meanwhile
         for number in range(4):
             torch.cuda.synchronize()
@@ -341,10 +344,12 @@ def save(folder: Path, gigabytes: float) -> dict[str, Any]:
     with open(folder / "plain.pt", "rb+") as file:
         os.fsync(file.fileno())
     plain = time.perf_counter() - begun
+    shutil.rmtree(folder / "run")
     return {
         "gb": total / 1e9,
         "copy_s": copy,
         "disk_s": disk,
+        "remove_s": removal,
         "first_stop_s": stops[0],
         "stop_s": statistics.median(stops[1:]),
         "stop_to_copy": statistics.median(stops[1:]) / copy,
@@ -374,7 +379,7 @@ def early_stops(folder: Path, gigabytes: float) -> dict[str, Any]:
         loss.backward()
         optim.step()
 
-    stops, steps, beside, durables = [], [], [], []
+    stops, steps, beside = [], [], []
     with mr.torch.Checkpointer(folder / "early", keep_last=1, reserve=int(gigabytes * 1.1e9)) as checkpointer:
         time.sleep(0.5 + gigabytes / 2)
         for number in range(1, 8):
@@ -389,7 +394,6 @@ def early_stops(folder: Path, gigabytes: float) -> dict[str, Any]:
                 (beside if turn == 0 else steps).append(time.perf_counter() - begun)
                 if turn == 0:
                     saved.wait()
-                    durables.append(time.perf_counter() - begun)
         refused = checkpointer._deferral.refused
     return {
         "refused": refused,
@@ -397,7 +401,6 @@ def early_stops(folder: Path, gigabytes: float) -> dict[str, Any]:
         "first_stops_s": stops[:3],
         "step_s": statistics.median(steps[6:]),
         "step_with_save_s": statistics.median(beside[3:]),
-        "durable_s": statistics.median(durables[3:]),
     }
 
 

@@ -3,6 +3,7 @@
 """Runs mypy and pyright over every ```python block of the README and the docs, as a reader's editor would.
 
     tools/check_snippets.py          # exits with 1 when one of them finds an error
+    tools/check_snippets.py --names  # syntax and names only, by ruff, in a moment
 
 A block is a file. The exceptions of the project's own settings do not apply, so the check sees what a user sees.
 """
@@ -38,6 +39,9 @@ def main() -> int:
         folder = pathlib.Path(name)
         for file, code in snippets.items():
             (folder / file).write_text(code)
+        if sys.argv[1:] == ["--names"]:
+            ruff = [BIN / "ruff", "check", "--isolated", "--quiet", "--select", "E9,F821", folder]
+            return subprocess.run(list(map(str, ruff))).returncode or int(not snippets)
         files = [str(folder / file) for file in snippets]
         mypy = [BIN / "mypy", "--no-error-summary", "--ignore-missing-imports", "--config-file=", "--cache-dir", folder / "cache",
                 "--python-executable", sys.executable, *files]  # fmt: skip

@@ -12,7 +12,7 @@ time of the process, threads included, of the second pass: the first one touches
   millrace bin  token shards with an index: input_ids, labels (-100 at the start of a document) and position_ids from
                 shuffled documents, each held against its hash
   millrace tar  the same from tars with a .npy of ids a document
-  mix2, ...     the token shards as so many datasets of equal weight
+  mix2, ...     the token shards as 2, ... datasets of equal weight
 
 Needs numpy and xxhash.
 """

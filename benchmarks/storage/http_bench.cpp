@@ -185,7 +185,7 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// So many requests of the workload, so many at a time; false when one failed.
+// Makes `requests` requests of the workload, work.in_flight at a time. False: one failed.
 bool run_requests(Client& client, const std::string& url, const Workload& work, std::string& memory, int64_t requests) {
   std::atomic<int64_t> left = requests;
   std::atomic<int64_t> running = 0;

@@ -149,6 +149,8 @@ MODELS = {
     ),
     "starcoder2": Model("gpt2", [digits(True), byte_level(True)], size=49152),  # SmolLM 2
     "command-r": Model("gpt2", [digits(True), byte_level(True)], named("NFC"), size=255000),
+    # Its digits are in the survey; the rest is Command-R's.
+    "command-a": Model("gpt2", [split(r"\d{1,3}(?=(?:\d{3})*\b)"), byte_level(True)], named("NFC"), size=255000),
     "modernbert": Model(
         "gpt2", [byte_level(True)], named("NFC"), [" " * n for n in range(2, 25)], normalized=True, size=50254
     ),  # GPT-NeoX, OLMo

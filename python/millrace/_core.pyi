@@ -210,6 +210,32 @@ class DatasetReader:
 
     def read_ids(self, number: int) -> numpy.typing.NDArray[numpy.uint32]: ...
 
+class RingBatch:
+    """
+    A batch of token ids in one piece of memory, which it keeps until release().
+    """
+
+    @property
+    def buffer(self) -> int:
+        """The number of its buffer in the ring; -1: other memory."""
+
+    @property
+    def layout(self) -> tuple[tuple[str, str, tuple[int, ...], int], ...]:
+        """
+        Of each field its name, dtype, shape and offset in bytes. The same object while nothing of it changes.
+        """
+
+    @property
+    def bytes(self) -> int: ...
+
+    def release(self) -> None:
+        """Gives the memory back; the state stays."""
+
+    def array(self) -> numpy.typing.NDArray[numpy.uint8]: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state behind it."""
+
 class BatchReader:
     """
     Shards in, batches out; millrace.Loader is the way to use it. Thread-safe.
@@ -220,6 +246,19 @@ class BatchReader:
     def __iter__(self) -> BatchReader: ...
 
     def __next__(self) -> dict[str, Any]: ...
+
+    def ring_space(self, kept: int) -> tuple[int, int]:
+        """
+        The bytes of a buffer and the number of buffers that batches may be written into, where up to `kept` are held at once.
+        """
+
+    def use_ring(self, address: int, buffer_bytes: int, buffers: int, kept: int, owner: object) -> None:
+        """
+        From now on batches are written into these buffers, which `owner` keeps alive.
+        """
+
+    def next_in_ring(self, may_wait: bool) -> RingBatch | None:
+        """The next batch in one piece. may_wait=False: None where none is ready."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -380,16 +419,17 @@ class Saver:
     One rank's way to write checkpoints; millrace.torch.Checkpointer is the way to use it.
     """
 
-    def __init__(self, root: str, *, attempt: str, rank: int = 0, world_size: int = 1, threads: int = 0, memory_bytes: int = 0, reserve_bytes: int = 0, commit_timeout: float = 600.0, keep: tuple[int, int, int, str, bool, float, int] = (0, 0, 0, '', False, 0.0, 0), tiers: Sequence[tuple[str, tuple[int, int, int, str, bool, float, int], int, bool]] = [], save_every: int = 0, tier_timeout: float = 120.0, pin: bool = False) -> None: ...
+    def __init__(self, root: str, *, attempt: str, rank: int = 0, world_size: int = 1, threads: int = 0, memory_bytes: int = 0, reserve_bytes: int = 0, commit_timeout: float = 600.0, keep: tuple[int, int, int, str, bool, float, int] = (0, 0, 0, '', False, 0.0, 0), tiers: Sequence[tuple[str, tuple[int, int, int, str, bool, float, int], int, bool]] = [], save_every: int = 0, tier_timeout: float = 120.0, pin: bool = False, refer_unchanged: bool = False) -> None: ...
 
-    def save(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], state: str, rank_state: str = 'null', metrics: Mapping[str, float] = {}, fill: Callable[[int, int, list[tuple[int, int, int]]], object] | None = None) -> PendingSave:
+    def save(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], state: str, rank_state: str = 'null', metrics: Mapping[str, float] = {}, fill: Callable[[int, int, list[tuple[int, int, int, int]], bool], object] | None = None) -> PendingSave:
         """
         Copies the tensors, given as (name, dtype, global_shape, offset, shape, data_ptr), and returns a
-        PendingSave. Tensors with data_ptr 0 are filled in by the caller: fill(image, bytes, [(tensor, address,
-        bytes)]) begins that, and PendingSave.filled() says when it is done.
+        PendingSave. Tensors with data_ptr 0 are filled in by the caller: fill(memory, bytes, [(tensor, address,
+        begin, bytes)], complete). Either it begins that once, and PendingSave.filled() says when it is done; or,
+        `complete`, it fills runs of the tensors' bytes, on any threads.
         """
 
-    def save_part(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], rank_state: str = 'null') -> PendingSave:
+    def save_part(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], rank_state: str = 'null', fill: Callable[[int, int, list[tuple[int, int, int, int]], bool], object] | None = None) -> PendingSave:
         """
         save() without the commit: the PendingSave ends when this rank's part is durable.
         """
@@ -569,7 +609,7 @@ def link_release(path: str | os.PathLike[str], *, older_than: float = 0.0, keep_
 
     Args:
         path: a file or a folder of a link.
-        older_than: only files that nobody used for so many seconds.
+        older_than: only files that nobody has used for this many seconds.
         keep_free: stop when this share of the file system is free, 0 to 1; 0: all that may go.
         pins: rsync's patterns of files that stay, beside those of the link.
         next_use: paths or URLs in the order of their next use; with keep_free they go last, the latest used first.
@@ -624,6 +664,9 @@ class ObjectWriter:
 
     def discard(self) -> None:
         """Leaves nothing behind."""
+
+def user_folder() -> str | None:
+    """Where indexes of this user are kept on this node; None: nowhere."""
 
 class Episode:
     """The rows of one episode."""
@@ -855,7 +898,7 @@ def lerobot_convert(source: str | os.PathLike[str], target: str | os.PathLike[st
     Args:
         source: the dataset's folder, a path or URL; it is only read.
         target: a new folder on this machine. A call that was stopped is continued by the same call.
-        to: '2.1', '3.0' or 'groot': 2.1 with modality.json and GR00T's stats.json.
+        to: '2.0', '2.1', '3.0' or 'groot': 2.1 with modality.json and GR00T's stats.json.
         modality: for 'groot', the text of a spec with lines such as state.arm = observation.state[0:5];
             None: the source's modality.json, else one that is proposed from names.
         dry_run: count what would be made, and write nothing.

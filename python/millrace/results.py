@@ -231,6 +231,8 @@ class StepInfo(TypedDict):
     world_size: int
     tensors: int
     bytes: int
+    referred_bytes: int
+    bases: list[tuple[str, int]]
     metrics: dict[str, float]
     committed: float
     line: list[tuple[str, int]] | None

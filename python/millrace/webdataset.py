@@ -367,7 +367,7 @@ class WebDataset:
         collation_fn: Callable[[Sequence[Any]], Any] | None = collate_samples,
         partial: bool = True,
     ) -> Any:
-        """Batches of so many samples on each rank. `collation_fn`: None gives lists of samples."""
+        """Batches of `batchsize` samples on each rank. `collation_fn`: None gives lists of samples."""
         if self._stages.batch_size is not None:
             raise ValueError("WebDataset: batched() twice")
         if batchsize < 1:
@@ -375,7 +375,7 @@ class WebDataset:
         return self._set(batch_size=int(batchsize), collation=collation_fn, partial=partial)
 
     def repeat(self, nepochs: int | None = None) -> Any:
-        """So many epochs in a `for`; None: no end."""
+        """`nepochs` epochs in a `for`; None: no end."""
         return self._set(epochs=nepochs)
 
     def with_epoch(self, n: int) -> Any:

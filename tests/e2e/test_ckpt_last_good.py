@@ -255,7 +255,7 @@ def test_none(millrace: Millrace):
     (new / "model.safetensors").write_bytes(b"")
     (millrace.cwd / "out/checkpoint-6").mkdir()
     ran = millrace("ckpt", "last-good", "out", status=1)
-    assert ran.out == "" and "none of 2 checkpoints can be used" in ran.err and "it holds no file" in ran.err
+    assert ran.out == "" and "no usable checkpoint among 2" in ran.err and "it holds no file" in ran.err
     (error,) = millrace("ckpt", "last-good", "out", "--json", status=1).objects()
     assert error["type"] == "error" and error["code"] == "not_found"
 

@@ -242,17 +242,19 @@ def test_a_stopped_conversion_says_what_it_keeps(millrace: Millrace):
     assert not (millrace.cwd / "new").exists()
 
 
-def test_conversion_that_was_killed_goes_on(millrace: Millrace):
+@pytest.mark.parametrize("to", ["3.0", "2.0"])
+def test_conversion_that_was_killed_goes_on(millrace: Millrace, to: str):
     make(millrace, "--episodes", 40, "--cameras", 4, "--version", "2.1", "--codec", "h264", "--fps", 10, out="old")
-    millrace("lerobot", "convert", "old", "whole", "--to", "3.0")
-    running = millrace.start("lerobot", "convert", "old", "new", "--to", "3.0")
-    data = millrace.cwd / "new.partial/data/chunk-000/file-000.parquet"
+    millrace("lerobot", "convert", "old", "whole", "--to", to)
+    running = millrace.start("lerobot", "convert", "old", "new", "--to", to)
+    first = "file-000" if to == "3.0" else "episode_000000"
+    data = millrace.cwd / f"new.partial/data/chunk-000/{first}.parquet"
     while running.poll() is None and not data.exists():
         time.sleep(0.001)
     in_time = kill(running)
     if not in_time:
         shutil.rmtree(millrace.cwd / "new")
-    report = millrace("lerobot", "convert", "old", "new", "--to", "3.0", "--json").object("lerobot_convert")
+    report = millrace("lerobot", "convert", "old", "new", "--to", to, "--json").object("lerobot_convert")
     assert report["reused"] >= (1 if in_time else 0)
     assert visible_files(millrace.cwd / "new") == visible_files(millrace.cwd / "whole")
 

@@ -210,6 +210,70 @@ def test_a_shorter_episode(millrace: Millrace, made: Path, copy: Path):
     assert {each["rows"] for each in found["features"]} == {found["b"]["frames"]}
 
 
+def shorten(root: Path, episode: int, by: int) -> list[int]:
+    """Its last rows and frames go, and later rows are numbered anew. Returns the lengths of before."""
+    tables = [pq.read_table(path) for path in sorted(root.glob("data/*/*.parquet"))]
+    lengths = [len(table) for table in tables]
+    left = lengths[episode] - by
+    tables[episode] = tables[episode].slice(0, left)
+    begin = 0
+    for number, table in enumerate(tables):
+        at = table.schema.get_field_index("index")
+        counted = pa.array(range(begin, begin + len(table)), pa.int64())
+        pq.write_table(table.set_column(at, table.schema.field(at), counted), root / DATA.format(number))
+        begin += len(table)
+    change_lines(root / "meta/episodes.jsonl", lambda lines: lines[episode].update(length=left))
+    change_json(root / "meta/info.json", lambda info: info.update(total_frames=begin))
+    for path in root.glob(f"videos/*/*/episode_{episode:06}.mp4"):
+        path.rename(path.with_suffix(".whole"))
+        with av.open(str(path.with_suffix(".whole"))) as whole, av.open(str(path), "w") as out:
+            stream = out.add_stream_from_template(whole.streams.video[0])
+            for packet in [packet for packet in whole.demux(video=0) if packet.dts is not None][:left]:
+                packet.stream = stream
+                out.mux(packet)
+        path.with_suffix(".whole").unlink()
+    return lengths
+
+
+@pytest.mark.parametrize("version", ["2.1", "3.0"])
+def test_an_episode_that_is_shorter_in_one(millrace: Millrace, made: Path, copy: Path, tmp_path: Path, version: str):
+    """It is compared as far as both have it, and the episodes behind it whole: each from its own beginning."""
+    lengths = shorten(copy, 1, by=6)
+
+    def change(values: list) -> None:
+        values[4][0] += 0.25
+
+    before = np.array(pq.read_table(copy / DATA.format(2)).column("action").to_pylist())
+    change_table(copy / DATA.format(2), "action", change)
+    largest = float(np.abs(np.array(pq.read_table(copy / DATA.format(2)).column("action").to_pylist()) - before).max())
+    base, other = made / "v21", copy
+    if version == "3.0":
+        base, other = made / "there", tmp_path / "converted"
+        mr.lerobot.convert(copy, other, to="3.0")
+    both = sum(lengths) - 6
+    for a, b, there in ((base, other, "ab"), (other, base, "ba")):
+        found = diff(millrace, a, b, "--frames", status=3)
+        assert (found[there[0]]["frames"], found[there[1]]["frames"]) == (sum(lengths), both)
+        parts = differing(found)
+        if version == "3.0":
+            parts.pop("stats")  # those of the dataset
+        assert parts.pop("episodes") == [
+            {"episode": 1, there[0]: lengths[1], there[1]: lengths[1] - 6, "other_tasks": False}
+        ]
+        (action,) = parts.pop("features")
+        assert action == {
+            "name": "action", "rows": both, "differ": 1, "first_episode": 2, "first_row": 4, "largest": largest
+        }  # fmt: skip
+        assert parts == {}
+        assert {each["rows"] for each in found["features"]} == {both}
+        assert [each["frames"] for each in found["cameras"]] == [both, both]
+        decoded = both if version == "3.0" else lengths[1] - 6  # of files with other bytes
+        assert [each["decoded"] for each in found["cameras"]] == [decoded, decoded]
+        text = millrace("lerobot", "diff", a, b, status=3).out
+        shown = [lengths[1], lengths[1] - 6] if there == "ab" else [lengths[1] - 6, lengths[1]]
+        assert ["1", *map(str, shown)] in [line.split()[:3] for line in text.splitlines()]
+
+
 def test_frames(millrace: Millrace, made: Path, copy: Path):
     """Against PyAV: a video of other pixels, first frame and largest difference of RGB."""
     name = f"videos/chunk-000/{CAMERA}/episode_000002.mp4"

@@ -295,6 +295,50 @@ def test_conversion_to_groot(millrace: Millrace, version: str):
     assert "line 6" in refused and "observation.state has the numbers [0:3]" in refused
 
 
+def test_conversion_to_v20(millrace: Millrace):
+    """What v2.0 keeps: no statistics of episodes. Of a set for GR00T, GR00T's reader finds its statistics, too."""
+    for version in ("2.1", "3.0", "groot"):
+        old = demo(millrace, f"from{version}", "--version", version, "--episodes", 3, "--codec", "h264", "--fps", 20)
+        made = f"made{version}"
+        plan = millrace("lerobot", "convert", old.root.name, made, "--to", "2.0", "--dry-run", "--json")
+        report = millrace("lerobot", "convert", old.root.name, made, "--to", "2.0", "--json").object("lerobot_convert")
+        assert plan.object("lerobot_convert")["files"] == report["files"]
+        assert report["version"] == "v2.0" and report["encoded_videos"] == 0
+        root = millrace.cwd / made
+        info = json.loads((root / "meta/info.json").read_text())
+        assert info["codebase_version"] == "v2.0" and info["total_videos"] == 6 and info["total_chunks"] == 1
+        names = {path.name for path in (root / "meta").iterdir()}
+        usual = {"info.json", "episodes.jsonl", "tasks.jsonl", "stats.json"}
+        assert names == usual | ({"modality.json"} if version == "groot" else set())
+        assert rules(millrace, made, "--deep") == set()
+        whole = pa.concat_tables([pq.read_table(path) for path in sorted(root.glob("data/*/*.parquet"))])
+        stats = json.loads((root / "meta/stats.json").read_text())
+        assert stats.keys() == info["features"].keys()
+        for name, each in stats.items():
+            is_float = info["features"][name]["dtype"] == "float32"
+            quantiles = ["q01", "q99"] if version == "groot" and is_float else []
+            assert list(each) == ["mean", "std", "max", "min", *quantiles]
+            if name in CAMERAS:
+                assert np.shape(each["mean"]) == (3, 1, 1)
+                continue
+            values = np.array(whole[name].to_pylist(), dtype=np.float64).reshape(len(whole), -1)
+            for how in ("mean", "std", "max", "min"):
+                np.testing.assert_allclose(each[how], getattr(values, how)(0), rtol=1e-12, atol=1e-12)
+            for how in quantiles:
+                np.testing.assert_allclose(each[how], np.quantile(values, QUANTILES[how], axis=0), rtol=1e-12)
+    assert rules(millrace, "madegroot", "--groot", "--language-key", "annotation.human.task_description") == set()
+    # An edit keeps the version; v2.0 and v2.1 together become v2.1.
+    report = millrace("lerobot", "delete", "madegroot", "less", "--episodes", "1", "--json").object("lerobot_delete")
+    assert report["version"] == "v2.0" and (millrace.cwd / "less/meta/modality.json").exists()
+    assert rules(millrace, "less", "--groot", "--language-key", "annotation.human.task_description") == set()
+    report = millrace("lerobot", "merge", "made2.1", "from2.1", "both", "--json").object("lerobot_merge")
+    assert report["version"] == "v2.1" and (millrace.cwd / "both/meta/episodes_stats.jsonl").exists()
+    report = millrace("lerobot", "merge", "made2.1", "from2.1", "both20", "--to", "2.0", "--json")
+    assert report.object("lerobot_merge")["version"] == "v2.0"
+    assert rules(millrace, "both", "--deep") == rules(millrace, "both20", "--deep") == set()
+    assert "has that version already (v2.0)" in millrace.fails("lerobot", "convert", "made2.1", "x", "--to", "2.0")
+
+
 def test_modality_is_shown_proposed_and_written(millrace: Millrace):
     """What `lerobot modality` prints can be edited and given back; validate takes what it writes."""
     old = demo(millrace, "old", "--version", "groot", "--episodes", 2, "--codec", "h264", "--fps", 10)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random datasets through `millrace lerobot`: v2.1 -> v3.0 -> v2.1 is equal, and so are split and merge.
+"""Random datasets through `millrace lerobot`: v2.0, v2.1 and v3.0 there and back are equal, and so are split and merge.
 
 MILLRACE_TEST_SEED    the seed that a failure prints
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 from fractions import Fraction
 from pathlib import Path
 
@@ -217,3 +218,85 @@ def test_random_datasets(millrace: Millrace, number: int):
     assert_equal(millrace.cwd / "old", millrace.cwd / "old-back", why)
     assert_equal(millrace.cwd / "old", millrace.cwd / "new-2.1", why)
     assert visible_files(millrace.cwd / "old") == before, why
+
+
+def as_v20(old: Path, new: Path) -> None:
+    """The same dataset as LeRobot wrote it with v2.0: statistics of all rows in float64, none of episodes."""
+    shutil.copytree(old, new)
+    (new / "meta/episodes_stats.jsonl").unlink()
+    info = json.loads((new / "meta/info.json").read_text())
+    (new / "meta/info.json").write_text(json.dumps(info | {"codebase_version": "v2.0"}))
+    rows = pa.concat_tables([pq.read_table(path) for path in sorted(new.glob("data/*/*.parquet"))])
+    stats = {}
+    for name, feature in info["features"].items():
+        if feature["dtype"] == "video":
+            values = {"mean": 0.5, "std": 0.2, "max": 1.0, "min": 0.0}
+            stats[name] = {how: [[[value]]] * 3 for how, value in values.items()}
+        elif feature["dtype"] != "string":
+            stats[name] = stats_of(np.array(rows[name].to_pylist()))
+            del stats[name]["count"]
+    (new / "meta/stats.json").write_text(json.dumps(stats))
+
+
+def forget_pictures(root: Path) -> None:
+    """Statistics of cameras become their shapes: v2.0 has none of episodes, so they are sampled anew. Computed ones of
+    grids are flat."""
+    cameras = [
+        k for k, f in json.loads((root / "meta/info.json").read_text())["features"].items() if "video" in f["dtype"]
+    ]
+
+    def without(stats: dict) -> dict:
+        for name in cameras:
+            stats[name] = {how: np.shape(value) for how, value in stats[name].items()}
+        if "observation.grid" in stats:
+            grid = stats["observation.grid"]
+            stats["observation.grid"] = {how: np.ravel(value).tolist() for how, value in grid.items()}
+        return stats
+
+    if (root / "meta/stats.json").exists():
+        path = root / "meta/stats.json"
+        path.write_text(json.dumps(without(json.loads(path.read_text()))))
+    if (root / "meta/episodes_stats.jsonl").exists():
+        path = root / "meta/episodes_stats.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line | {"stats": without(line["stats"])}) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_random_datasets_of_v20(millrace: Millrace, number: int):
+    """v2.1 -> v2.0 is what LeRobot wrote; v2.0 -> v3.0 -> v2.0, v2.0 -> v2.1 and parts of v2.0 are equal."""
+    seed = (SEED + 1000 + number) % 2**32
+    why = f"MILLRACE_TEST_SEED={(seed - 1000 - number) % 2**32}"
+    cwd = millrace.cwd
+    count = make(cwd / "v21", seed)["total_episodes"]
+    as_v20(cwd / "v21", cwd / "v20")
+    before = visible_files(cwd / "v20")
+
+    def run(*args: object) -> dict:
+        return millrace("lerobot", *args, "--json").object(f"lerobot_{args[0]}")
+
+    def found(name: str) -> set:
+        lints = millrace("lerobot", "validate", name, "--json", "--fail-on", "never").objects("lint")
+        return {(lint["rule"], lint["file"]) for lint in lints}
+
+    report = run("convert", "v21", "made", "--to", "2.0")
+    assert report["version"] == "v2.0" and report["encoded_videos"] == 0, why
+    assert_equal(cwd / "v20", cwd / "made", why)
+    assert found("made") == found("v20"), why
+    stats = json.loads((cwd / "made/meta/stats.json").read_text())
+    assert all(list(each) == ["mean", "std", "max", "min"] for each in stats.values()), why
+    run("convert", "v20", "v30", "--to", "3.0")
+    run("convert", "v30", "back", "--to", "2.0")
+    run("convert", "v20", "again", "--to", "2.1")
+    cut = 1 + seed % (count - 1)
+    run("split", "v20", "parts/a", "--episodes", f"0-{cut - 1}")
+    run("split", "v20", "parts/b", "--episodes", f"{cut}-{count - 1}")
+    assert run("merge", "parts/a", "parts/b", "merged")["version"] == "v2.0", why
+    run("merge", "parts/a", "parts/b", "merged3", "--to", "3.0")
+    run("convert", "merged3", "merged2", "--to", "2.0")
+    assert visible_files(cwd / "v20") == before, why
+    for name in ("v20", "v21", "back", "again", "merged", "merged2"):
+        forget_pictures(cwd / name)
+    for name in ("back", "merged", "merged2"):
+        assert_equal(cwd / "v20", cwd / name, why)
+    assert_equal(cwd / "v21", cwd / "again", why)

@@ -91,10 +91,13 @@ RECORDED = [
     ("2.1", OLD, "3.0", NEWEST),
     ("3.0", NEW, "2.1", OLD),
     ("3.0", NEWEST, "2.1", OLD),
+    ("2.1", OLD, "2.0", OLD),
 ]
 
 
-@pytest.mark.parametrize("version, variable, other, other_variable", RECORDED, ids=["2.1", "2.1-0.6", "3.0", "3.0-0.6"])
+@pytest.mark.parametrize(
+    "version, variable, other, other_variable", RECORDED, ids=["2.1", "2.1-0.6", "3.0", "3.0-0.6", "2.0"]
+)
 def test_what_lerobot_records_is_silent_and_converts_exactly(tmp_path, version, variable, other, other_variable):
     """LeRobot of each version reads the same items from its own recording, our conversion, and our way back."""
     if variable not in os.environ or other_variable not in os.environ:

@@ -142,6 +142,33 @@ def checkpoint_folders() -> None:
     (target / "manifest.json").write_text(sealed(manifest | {"version": 2}))
 
 
+def checkpoint_shared() -> None:
+    """Format version 3: step 2 refers to the base that step 1 wrote, on two ranks."""
+    savers = [
+        _core.Saver("checkpoint_shared", attempt="r0000-a", rank=rank, world_size=2, threads=1, refer_unchanged=True)
+        for rank in range(2)
+    ]
+    base = array.array("f", [0.5] * 512)
+    for step in (1, 2):
+        saves = []
+        for rank, saver in enumerate(savers):
+            saver.continue_from([("r0000-a", 1)] if step > 1 else [])
+            adapter = array.array("f", [step + 10 * rank] * 4)
+            tensors = [
+                ("adapter", "F32", [4, 2], [2 * rank, 0], [2, 2], adapter.buffer_info()[0]),
+                ("base", "F32", [4, 256], [2 * rank, 0], [2, 256], base.buffer_info()[0]),
+            ]
+            saves.append(saver.save(step, tensors, "{}" if rank == 0 else "null"))
+        for save in saves:
+            save.wait(60)
+    for saver in savers:
+        saver.close()
+    for manifest in Path("checkpoint_shared").glob("*/manifest.json"):  # without the host and user of this machine
+        document = json.loads(manifest.read_text())
+        del document["writer"]
+        manifest.write_text(sealed(document))
+
+
 def episodes() -> None:
     Path("csv").mkdir()
     for episode in range(2):
@@ -221,6 +248,7 @@ def main() -> None:
             checkpoint,
             checkpoint_line,
             checkpoint_folders,
+            checkpoint_shared,
             episodes,
             record,
             link,
@@ -228,8 +256,8 @@ def main() -> None:
             make()
         shutil.rmtree(os.environ["MILLRACE_LEDGER"])  # of the record, with paths of this machine
         ledger()
-        for name in ("tar", "blocks", "megatron", "tokens", "checkpoint", "checkpoint_line", "checkpoint_folders", "record",
-                     "episodes.mrpack", "loader_state.json", "mixture_state.json", "links", "ledger"):  # fmt: skip
+        for name in ("tar", "blocks", "megatron", "tokens", "checkpoint", "checkpoint_line", "checkpoint_folders",
+                     "checkpoint_shared", "record", "episodes.mrpack", "loader_state.json", "mixture_state.json", "links", "ledger"):  # fmt: skip
             (shutil.copytree if Path(name).is_dir() else shutil.copy)(name, out / name)
         os.chdir(out)
 

@@ -118,6 +118,24 @@ def test_checkpoints_with_a_line_and_of_version_2(golden: Path, run: Callable[..
     assert torch.equal(load_file(golden / "w.safetensors")["w"], torch.full((4, 2), 21.0))
 
 
+def test_checkpoints_that_refer_to_earlier_ones(golden: Path, run: Callable[..., str]):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    folder = golden / "checkpoint_shared"
+    text = (folder / "step-000000000002/manifest.json").read_text()
+    manifest = json.loads(text)
+    assert manifest["version"] == 3 and manifest["bases"] == [{"attempt": "r0000-a", "step": 1}]
+    assert sealed_checkpoint(text) == text
+    record = json.loads((folder / "step-000000000002/r0000-a/part-00001-of-00002.json").read_text())
+    assert [each["step"] for each in record["sources"]] == [1]
+    assert "no damage found" in run("ckpt", "verify", "checkpoint_shared", "--all")
+    run("ckpt", "export", "checkpoint_shared", "w.safetensors", "--format", "safetensors", "--entry", "")
+    from safetensors.torch import load_file
+
+    tensors = load_file(golden / "w.safetensors")
+    assert torch.equal(tensors["base"], torch.full((4, 256), 0.5))
+    assert tensors["adapter"].tolist() == [[2, 2], [2, 2], [12, 12], [12, 12]]
+
+
 def test_packed_episodes(golden: Path):
     episodes = mr.episodes.open(golden / "episodes.mrpack")
     assert len(episodes) == 2

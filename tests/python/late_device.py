@@ -23,8 +23,10 @@ class Late:
     @contextlib.contextmanager
     def side_stream(self):
         self.stream.is_side = True
-        yield
-        self.stream.is_side = False
+        try:
+            yield
+        finally:
+            self.stream.is_side = False
 
     def pinned(self, size):
         self.made.append(torch.zeros(size, dtype=torch.uint8))
@@ -57,6 +59,9 @@ class Late:
 class LateEvent:
     def __init__(self, device):
         self.device, self.done = device, False
+
+    def query(self):
+        return self.done
 
     def synchronize(self):
         with self.device.lock:

@@ -3,12 +3,13 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from checkpoint_helpers import TinyModel, bits, data_files, restored, train  # noqa: E402
-from millrace.torch.device_image import row_major  # noqa: E402
+from millrace.torch.tensors import row_major  # noqa: E402
 
 import millrace as mr  # noqa: E402
 
@@ -26,6 +27,9 @@ class Late:
 
     def takes(self, value):
         return isinstance(value, torch.Tensor) and self.is_taken(value)
+
+    def follow(self, values):
+        self.followed = [value for value in values if self.takes(value)]
 
     def block(self, size):
         return torch.empty(size, dtype=torch.uint8)
@@ -148,13 +152,89 @@ def test_a_refused_save_leaves_no_copy_behind(tmp_path):
         assert checkpointer.steps() == [1]
 
 
-def test_a_state_above_memory_bytes_is_staged(tmp_path):
-    with mr.torch.Checkpointer(tmp_path, memory_bytes=1 << 20) as checkpointer:
-        checkpointer._copies = device = Late()
-        checkpointer.save(1, {"x": torch.arange(1 << 20)}).wait(60)
-        assert device.copied == 0
-    state = {"x": torch.zeros(1 << 20, dtype=torch.int64)}
-    assert restored(tmp_path, state) == 1 and torch.equal(state["x"], torch.arange(1 << 20))
+@pytest.mark.parametrize("tiers", [0, 1])
+def test_a_state_above_memory_bytes_goes_through_it(tmp_path, tiers):
+    """Bit for bit, in runs of tensors, whatever their memory is like; no other memory is taken for it."""
+    cap = 192 << 10
+
+    def plain(large, rest):
+        state = state_of_all_kinds()
+        state |= {"model": state["model"].state_dict(), "optim": state["optim"].state_dict()}
+        return state | {"large": large, "rest": rest}
+
+    state = plain(torch.arange(200_000).view(400, 500).t(), torch.arange(9))
+    odd = state.pop("odd")
+    expected = bits(state)
+    places = [tmp_path / f"tier{number}" for number in range(tiers)]
+    with mr.torch.Checkpointer(tmp_path / "root", memory_bytes=cap, tiers=places) as checkpointer:
+        checkpointer._copies = device = Late(lambda value: value.numel() % 3 > 0)
+        save = checkpointer.save(1, state | {"odd": odd})
+        assert device.queue == [] and device.copied > 0
+        for value in (state["large"], state["rest"]):
+            value.zero_()  # all was copied
+        save.wait(60)
+        assert cap // 2 < checkpointer.stats()["peak_memory_bytes"] <= cap
+    for place in [tmp_path / "root", *places]:
+        back = plain(torch.zeros(500, 400, dtype=torch.int64), torch.zeros(9, dtype=torch.int64))
+        back["bf16"].zero_()
+        assert restored(place, back) == 1
+        back_odd = back.pop("odd")
+        assert bits(back) == expected and all(torch.equal(back_odd[name], odd[name]) for name in odd)
+
+
+def test_memory_bytes_is_of_all_ranks_of_the_node(tmp_path, monkeypatch):
+    state = {"x": torch.arange(100_000)}
+    for ranks, peak in ((1, 804_000), (4, 256 << 10)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+        with mr.torch.Checkpointer(tmp_path / str(ranks), memory_bytes=1 << 20) as checkpointer:
+            checkpointer.save(1, state).wait(60)
+            assert checkpointer.stats()["peak_memory_bytes"] == pytest.approx(peak, rel=0.01)
+        back = {"x": torch.zeros(100_000, dtype=torch.int64)}
+        assert restored(tmp_path / str(ranks), back) == 1 and torch.equal(back["x"], state["x"])
+
+
+def test_a_device_that_fails_in_the_middle_of_a_run_is_heard_of(tmp_path):
+    class Fails(Late):
+        def begin(self, target, value):
+            if self.copied >= 3:
+                raise ValueError("the device is lost")
+            super().begin(target, value)
+
+    with mr.torch.Checkpointer(tmp_path, memory_bytes=64 << 10) as checkpointer:
+        checkpointer._copies = Fails()
+        with pytest.raises(ValueError, match="the device is lost"):
+            checkpointer.save(1, {"x": torch.arange(100_000)})
+        checkpointer._copies = Late()
+        checkpointer.save(2, {"x": torch.arange(100_000)}).wait(60)
+        assert checkpointer.steps() == [2]
+
+
+def test_runs_of_values_whose_elements_do_not_lie_in_order(seeded, monkeypatch):
+    """The bytes of any run, put in order block by block."""
+    from millrace.torch import runs
+
+    sizes = []
+    in_order = runs._bytes
+    monkeypatch.setattr(runs, "_bytes", lambda elements: sizes.append(elements.nbytes) or in_order(elements))
+    generator = np.random.default_rng(seeded.randrange(2**32))
+    wide = torch.from_numpy(generator.integers(0, 1 << 62, (3, 40, 50, 7)))
+    values = [
+        wide, wide.permute(2, 0, 3, 1), wide[:, ::3, 5:, 2], wide[1, 2, 3, 4], wide.view(torch.uint8)[..., ::3],
+        wide[0, 0].t(), torch.view_as_complex(torch.randn(30, 20, 2)).t().conj(), torch.randn(1, 90_000)[:, ::2],
+        torch.randn(9, 70).T,
+        torch.randn(50, 60).to(torch.bfloat16).t(), torch.randn(6, 8).to(torch.float8_e4m3fn).t(),
+        generator.integers(0, 9, (40, 30)).astype(np.uint16).T, np.asfortranarray(generator.random((300, 200, 3))),
+    ]  # fmt: skip
+    monkeypatch.setattr(runs, "_BLOCK_BYTES", 1 << 12)
+    for value in values:
+        whole = value.tobytes() if isinstance(value, np.ndarray) else row_major(value).numpy().tobytes()
+        for _ in range(20):
+            begin = int(generator.integers(0, len(whole)))
+            count = int(generator.integers(1, len(whole) - begin + 1))
+            target = torch.zeros(count, dtype=torch.uint8)
+            runs.copy_run(value, begin, target)
+            assert target.numpy().tobytes() == whole[begin : begin + count]
+    assert max(sizes) <= 1 << 12
 
 
 def test_tiers_wait_for_the_copies_too(tmp_path):
@@ -267,6 +347,71 @@ def test_a_change_while_the_copies_run_is_not_committed(training, tmp_path):
     training.step()
     assert training.save(5) and not training.checkpointer._deferral._pending
     assert training.check(tmp_path) == [1, 2, 3, 5]
+
+
+def test_a_step_that_is_compiled_waits_too(training, tmp_path):
+    """torch.compile does not take the hooks into what it compiles, and so compiles once."""
+    from torch._dynamo.utils import counters
+
+    training.ready()
+    training.optim.step = torch.compile(training.optim.step, backend="eager")
+    training.step()
+    counters.clear()
+    for number in range(4, 9):
+        training.hold_from_now_on()
+        save = training.save(number)
+        copied = training.device.copied
+        assert not save.done
+        training.step()
+        assert training.device.copied > copied
+        training.device.may_end.set()
+        save.wait(60)
+    assert counters["frames"]["total"] == 0
+    assert training.check(tmp_path) == list(range(1, 9))
+
+
+def test_plain_dicts_of_state_dicts_return_early_with_their_owners(training, tmp_path):
+    training.ready()
+    owners = (training.model, training.optim)
+
+    def state():
+        return {"model": training.model.state_dict(), "optim": training.optim.state_dict()}
+
+    expected = {}
+    for number in range(4, 8):
+        training.hold_from_now_on()
+        expected[number] = bits(state())
+        save = training.checkpointer.save(number, state(), owners=owners)
+        assert len(training.checkpointer._deferral._pending) == 1 and not save.done
+        training.model(torch.randn(8, 6))  # a forward changes the buffers of BatchNorm
+        training.step()
+        training.device.may_end.set()
+        save.wait(60)
+    before = list(training.checkpointer._deferral._pending)
+    training.checkpointer.save(8, state())
+    assert training.checkpointer._deferral._pending == before  # nobody says whose tensors they are
+    with pytest.raises(TypeError, match="owners are modules and optimizers, not Tensor"):
+        training.checkpointer.save(9, state(), owners=[torch.ones(1)])
+    training.checkpointer.close()
+    with mr.torch.Checkpointer(tmp_path) as checkpointer:
+        for number, wanted in expected.items():
+            back = state()
+            assert checkpointer.restore(back, number) == number
+            assert bits(back) == wanted
+
+
+def test_a_change_of_a_plain_dict_while_the_copies_run_is_not_committed(training):
+    training.ready()
+    training.hold_from_now_on()
+    state = {"model": training.model.state_dict(), "optim": training.optim.state_dict()}
+    save = training.checkpointer.save(4, state, owners=(training.model, training.optim))
+    with torch.no_grad():
+        state["model"]["2.bias"].add_(1)
+    with pytest.warns(RuntimeWarning, match=r"not committed: 'Sequential.2.bias' was changed"):
+        training.device.may_end.set()
+        with pytest.raises(OSError, match=r"Sequential.2.bias"):
+            save.wait(60)
+        training.checkpointer._deferral.finish()
 
 
 def test_a_tensor_of_nobody_keeps_a_save_from_returning_early(training, tmp_path):

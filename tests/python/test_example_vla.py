@@ -3,9 +3,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -104,6 +106,21 @@ def test_the_switches_train(data, tmp_path):
 def test_gradient_checkpointing_changes_no_loss(data, uninterrupted, tmp_path):
     run(command(data, tmp_path / "a", "--gradient-checkpointing"))
     assert losses(tmp_path / "a") == uninterrupted
+
+
+@pytest.mark.long
+def test_compiled_it_learns_the_same(data, uninterrupted, tmp_path, monkeypatch):
+    """torch.compile rounds otherwise. The C++ compiler takes a minute for the headers of torch."""
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    if shutil.which(os.environ.get("CXX", "g++")) is None or not header.exists():
+        pytest.skip("no C++ compiler, or no headers of Python: torch.compile needs both")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
+    run(command(data, tmp_path / "run", "--compile"))
+    found = losses(tmp_path / "run")
+    assert found.keys() == uninterrupted.keys()
+    for step, loss in found.items():
+        assert float.fromhex(loss) == pytest.approx(float.fromhex(uninterrupted[step]), rel=1e-3)
+    assert list((tmp_path / "compiled").rglob("*.so")), "something was compiled"
 
 
 def test_compare_shows_both_ways(data, tmp_path):

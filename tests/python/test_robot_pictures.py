@@ -24,6 +24,7 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 Image = pytest.importorskip("PIL.Image")
 
+from png_files import random_png  # noqa: E402
 from robot_sets import BINARY, CAMERAS, Truth, check_equal, make  # noqa: E402
 
 FPS = 30
@@ -45,7 +46,7 @@ WINDOWS = {
 
 
 def picture(seed: tuple[int, ...], kind: str, mode: str) -> bytes:
-    channels = {"L": 1, "RGB": 3, "RGBA": 4}[mode]
+    channels = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}[mode]
     pixels = np.random.default_rng(seed).integers(0, 256, (*SIZE, channels), np.uint8)
     # JPEG of noise would be all artefacts.
     pixels = np.repeat(np.repeat(pixels[::4, ::4], 4, 0), 4, 1)
@@ -235,8 +236,11 @@ def sixteen_bits() -> bytes:
         (None, mr.CorruptionError, "row 7: it holds no picture"),
         (other_size(), mr.CorruptionError, r"it is 8 x 8 of 3 channels, and the first is 32 x 24 of 3 \[LR031\]"),
         (picture((0, 0), "PNG", "L"), mr.CorruptionError, "of 1 channels"),
-        (sixteen_bits(), NotImplementedError, "a PNG of 16 bits a channel"),
-        (b"GIF89a", NotImplementedError, "neither PNG nor JPEG"),
+        (sixteen_bits(), NotImplementedError, r"a gray PNG of 16 bits, such as of depth.*\.npy"),
+        (picture((0, 0), "PNG", "LA"), NotImplementedError, "gray with transparency.*convert"),
+        (picture((0, 0), "TIFF", "RGB"), NotImplementedError, "it is TIFF, and PNG and JPEG are read: convert it"),
+        (picture((0, 0), "WEBP", "RGB"), NotImplementedError, "it is WebP, and"),
+        (b"nothing", mr.CorruptionError, "neither PNG nor JPEG"),
     ],
 )
 def test_damage_names_the_row(root, tmp_path, content, error, message):
@@ -248,6 +252,29 @@ def test_damage_names_the_row(root, tmp_path, content, error, message):
     assert ".parquet" in str(raised.value) and "row 7" in str(raised.value)
     assert frames[60]["index"] == 60
     assert mr.lerobot.Dataset(copy, cameras=[])[7]["index"] == 7
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits", "mode"),
+    [(3, 8, "RGB"), (3, 2, "RGB"), (0, 1, "L"), (0, 4, "L"), (2, 16, "RGB"), (6, 16, "RGBA")],
+)
+def test_other_pngs_are_pillows(root, tmp_path, seeded, kind, bits, mode):
+    """A palette becomes its colours, where LeRobot gives the numbers of its entries; of 16 bits the upper 8 stay."""
+    name = "observation.images.front"
+    generator = np.random.default_rng(seeded.getrandbits(32))
+
+    def change(table):
+        files = [random_png(generator, kind, bits, *SIZE, transparent=kind == 3) for _ in range(len(table))]
+        column = pa.array([{"bytes": each, "path": "x.png"} for each in files], table.schema.field(name).type)
+        return table.set_column(table.schema.get_field_index(name), name, column)
+
+    copy = broken(root, tmp_path, change)
+    files = [each["bytes"] for each in pq.read_table(min(copy.glob("data/*/*.parquet")))[name].to_pylist()]
+    rows = [0, 3, 11]
+    given = mr.lerobot.Dataset(copy, cameras=[name]).batch(rows)[name]
+    for row, pixels in zip(rows, given, strict=True):
+        wanted = np.atleast_3d(np.asarray(Image.open(io.BytesIO(files[row])).convert(mode))).transpose(2, 0, 1)
+        assert np.array_equal(pixels, wanted), row
 
 
 def test_depth_is_refused_by_name(root, tmp_path):

@@ -13,6 +13,7 @@ import tarfile
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
+from png_files import KINDS, random_png
 from sample_tars import npy, npz, picture, picture_tars, write_tar
 
 import millrace as mr
@@ -125,6 +126,51 @@ def test_colours_layouts_and_sizes(tmp_path):
     assert floats.dtype == np.float32 and np.array_equal(floats, whole.astype(np.float32) / 255)
     assert read(size=16, mode="gray").shape == (7, 16, 16)
     assert read(size=16, mode="gray", layout="chw").shape == (7, 1, 16, 16)
+
+
+@pytest.mark.parametrize("mode", ["rgb", "rgba", "gray"])
+def test_every_kind_of_png_is_pillows(tmp_path, seeded, mode):
+    generator = np.random.default_rng(seeded.getrandbits(32))
+    pictures = []
+    for kind, (_, depths) in KINDS.items():
+        for bits in depths:
+            # Pillow holds a transparent colour of fewer or more bits against pixels of 8.
+            may_be_transparent = kind == 3 or (kind in (0, 2) and bits == 8)
+            for transparent in [False, True] if may_be_transparent else [False]:
+                if (kind, bits) != (0, 16):
+                    pictures.append((kind, bits, transparent))
+    shapes = [tuple(generator.integers(1, 40, 2)) for _ in pictures]
+    pngs = [random_png(generator, k, b, *shape, t) for (k, b, t), shape in zip(pictures, shapes, strict=True)]
+    write_tar(tmp_path / "0.tar", [(f"{n:03}.png", data) for n, data in enumerate(pngs)])
+    fields = {"png": mr.image(mode=mode)}
+    with mr.SampleLoader(tmp_path, fields=fields, batch_size=len(pngs), shuffle=False, epochs=1) as loader:
+        given = next(loader)["png"]
+    pillow = {"rgb": "RGB", "rgba": "RGBA", "gray": "L"}[mode]
+    for what, data, pixels in zip(pictures, pngs, given, strict=True):
+        assert np.array_equal(pixels, np.asarray(by_pillow(data, pillow))), what
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("deep", r"a gray PNG of 16 bits, such as of depth.*\.npy"),
+        ("TIFF", "it is TIFF, and JPEG, PNG and WebP are decoded: convert it"),
+        ("GIF", "it is GIF, and"),
+        ("BMP", "it is BMP, and"),
+    ],
+)
+def test_pictures_that_are_not_decoded_are_named(tmp_path, kind, message):
+    generator = np.random.default_rng(6)
+    data = random_png(generator, 0, 16, 9, 7) if kind == "deep" else picture(generator, 9, 7, kind)
+    good = picture(generator, 9, 7, "PNG")
+    write_tar(tmp_path / "0.tar", [(f"{n}.png", data if n == 3 else good) for n in range(6)])
+    fields = {"png": mr.image(size=8)}
+    with (
+        mr.SampleLoader(tmp_path, fields=fields, batch_size=6, shuffle=False, epochs=1) as loader,
+        pytest.raises(NotImplementedError, match=message) as raised,
+    ):
+        next(loader)
+    assert "0.tar" in str(raised.value) and "3" in str(raised.value)
 
 
 def test_reduced_pictures_are_nearly_the_same(tmp_path):

@@ -5,7 +5,7 @@ where we are known to differ.
 
 MILLRACE_TEST_DATA    folder with tokenizers/*/tokenizer.json and text/; what needs it is skipped without it
 MILLRACE_TEST_SEED    the seed that a failure prints
-MILLRACE_FUZZ_STRINGS hostile strings for each real tokenizer, an eighth for each small one (default 3000); of one in
+MILLRACE_FUZZ_STRINGS hostile strings for each real tokenizer, an eighth for each small one (default 1500); of one in
                       five the offsets and the decoded text are compared too
 """
 
@@ -40,7 +40,7 @@ from tokenizer_zoo import (  # noqa: E402
 )
 
 SEED = int(os.environ.get("MILLRACE_TEST_SEED") or random.randrange(2**32))
-STRINGS = int(os.environ.get("MILLRACE_FUZZ_STRINGS", "3000"))
+STRINGS = int(os.environ.get("MILLRACE_FUZZ_STRINGS", "1500"))
 DATA = os.environ.get("MILLRACE_TEST_DATA")
 
 # ---- tokenizers under test

@@ -167,6 +167,7 @@ def test_tiers_are_one_folder(tmp_path):
         assert checkpointer.restore(state) == 30
 
 
+@pytest.mark.timeout(600)  # many processes: minutes on a busy machine
 def test_the_plug_in_of_dcp_follows_the_line(tmp_path):
     pytest.importorskip("torch.distributed.checkpoint", reason="this PyTorch has no torch.distributed")
     script = tmp_path / "process.py"

@@ -4,6 +4,7 @@
 import gc
 import json
 import pickle
+import re
 import sys
 import threading
 
@@ -71,6 +72,12 @@ def test_tensors_share_the_memory_of_the_arrays(shards, monkeypatch):
     assert torch.equal(batch["input_ids"], kept)  # the tensor keeps the memory alive
 
 
+@pytest.mark.parametrize("device", ["gpu9", "cuda:x", 1.5])
+def test_a_device_that_torch_does_not_know_is_named(shards, device):
+    with pytest.raises(ValueError, match=re.escape(f"device {device!r}: torch knows no such device")):
+        mr.torch.Loader(shards, batch_size=4, seq_len=SEQ_LEN, device=device)
+
+
 def test_state_continues_where_it_was_taken(shards):
     options = dict(batch_size=4, seq_len=SEQ_LEN, collate="pack", seed=5, device="cpu")
     with mr.torch.Loader(shards, **options) as loader:
@@ -106,6 +113,19 @@ def test_rank_comes_from_the_environment(shards, monkeypatch):
 def device_copies():
     """The look-ahead, with the CPU in the part of the device."""
     return lambda inner: device_module().DeviceCopies(inner, Late())
+
+
+@pytest.fixture(params=["thread", "ring"])
+def on_either(request):
+    """A loader as if it had been opened with device=, through a thread or a ring of pinned buffers."""
+
+    def on(loader):
+        if request.param == "thread":
+            return on_a_device(loader, lambda inner: device_module().DeviceCopies(inner, Late()))
+        loader._ahead = sys.modules["millrace.torch.device_ring"].RingCopies(loader._reader, Late())
+        return loader
+
+    return on
 
 
 def device_module():
@@ -285,11 +305,11 @@ def values(batches):
     return [batch["input_ids"].tolist() for batch in batches]
 
 
-def test_a_loader_for_a_device_moves_like_another(shards, device_copies):
+def test_a_loader_for_a_device_moves_like_another(shards, on_either):
     """Passes, a `for` that is left, states, skips and provenance, with batches under way."""
     options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
     with mr.torch.Loader(shards, **options) as plain, mr.torch.Loader(shards, **options) as loader:
-        on_a_device(loader, device_copies)
+        on_either(loader)
         steps = len(plain)
         assert steps > 6 and len(loader) == steps
         for each in (plain, loader):
@@ -308,11 +328,11 @@ def test_a_loader_for_a_device_moves_like_another(shards, device_copies):
         assert loader.state_dict() == plain.state_dict()
 
 
-def test_next_pass_is_told_from_where_training_is(shards, device_copies):
+def test_next_pass_is_told_from_where_training_is(shards, on_either):
     """Not from where the reader is, which may have reached the end."""
     options = dict(batch_size=4, seq_len=SEQ_LEN, seed=7, epochs=1)
     with mr.torch.Loader(shards, **options) as loader:
-        on_a_device(loader, device_copies)
+        on_either(loader)
         steps = len(loader)
         for _ in range(steps - 1):
             last = next(loader)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import stat
 import tempfile
 import threading
 import time
@@ -103,21 +102,6 @@ def fingerprint(reader: _core.ObjectReader) -> str:
     return digest.hexdigest()
 
 
-def _folder() -> str | None:
-    """Where the loader keeps indexes of tars (src/millrace/loader/detail/index_folder.h), by the same rules."""
-    named = os.environ.get("MILLRACE_INDEX_FOLDER")
-    if named == "":
-        return None
-    folder = named or os.path.join(tempfile.gettempdir(), f"millrace-indexes-{os.getuid()}")
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        facts = os.lstat(folder)
-    except OSError:
-        return None
-    is_ours = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
-    return folder if is_ours and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
-
-
 def _stored(path: str) -> bytes | None:
     try:
         with open(path, "rb") as file:
@@ -131,7 +115,7 @@ def _stored(path: str) -> bytes | None:
 def once_a_node(key: str, build: Callable[[], bytes]) -> bytes:
     """What `build` gives. Of the processes of this user on this node that ask by the same key, one calls it, and the
     others wait and read what it found. The key names the versions of what it depends on."""
-    folder = _folder()
+    folder = _core.user_folder()
     if folder is None:
         return build()
     path = os.path.join(folder, hashlib.sha256(key.encode()).hexdigest()[:32] + ".rows")

@@ -12,12 +12,10 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -26,12 +24,13 @@ from millrace import _core
 
 from . import line as lines
 from . import state as tree
-from .deferral import Deferral, Members
+from .deferral import Deferral, Members, check_owners
 from .device_image import CudaImageCopies, DeviceImage, ImageCopies
 from .dist import Group, resolve_rank
+from .places import Commit, Places, is_damage, restart_of, steps_of_line
 from .restore import Restorer
 from .share import Share
-from .tensors import Staging, address, storage_address
+from .tensors import address, storage_address
 
 # A save under way:
 # .step, .bytes (of this rank's file), .done, .status ({tier: "pending", "durable", "failed" or "skipped"}), and
@@ -60,31 +59,12 @@ class Tier:
     quota_bytes: int = 0
 
 
-T = TypeVar("T")
-
 # Called with (step, tier, error) on a background thread when a save has ended in a tier; error is None when it is
 # durable there.
 OnSaved = Callable[[int, str, Exception | None], object]
 
 # Of the Saver: last, every, best, monitor, higher is better, seconds, bytes.
 _KeepEntry = tuple[int, int, int, str, bool, float, int]
-
-_Commit = tuple[int, str | None]  # a step and the attempt that committed it
-
-# What file systems and block devices answer for bytes that are lost.
-_LOST_BYTES = (errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA, errno.EREMOTEIO, errno.ENXIO)
-
-
-def _restart(attempt: str) -> int:
-    return int(attempt[1 : attempt.index("-")])
-
-
-def _is_damage(error: Exception) -> bool:
-    """Whether the step cannot be used, so that the step before may be tried. A server that does not answer is no
-    damage, and neither is a newer version: an older step would lose work."""
-    if isinstance(error, (millrace.CorruptionError, FileNotFoundError, PermissionError)):
-        return True
-    return isinstance(error, OSError) and error.errno in _LOST_BYTES
 
 
 class Checkpointer:
@@ -101,9 +81,10 @@ class Checkpointer:
     rank, world_size: default to torch.distributed's when it is initialised, else to RANK and WORLD_SIZE, else 0 of 1.
     process_group: the ranks that save together; default: all.
     threads: of the saving; 0 chooses.
-    memory_bytes: what the snapshot may take; 0: as much as this rank's file. A larger state goes through this memory
-        while training stands still, until the nearest tier has it; the log says so. Copies of tensors on a GPU come
-        beside it.
+    memory_bytes: what the saves of all ranks of this node may take of the host's memory together, pinned or not; 0: as
+        much as the ranks' files. Each rank has an equal share, by LOCAL_WORLD_SIZE or SLURM_NTASKS_PER_NODE; with tiers
+        a quarter of it is for the copies between them. A larger state goes through its share while training stands
+        still, until the nearest tier has it; the log says so. What saves hold that hang in storage counts, too.
     reserve: memory for the snapshot, taken now and touched in the background, so that the first save stops training no
         longer than the later ones: the bytes of this rank's file, or a state as given to save() whose tensors are
         there already (an optimizer has none before its first step: AdamW's are 2 x 4 bytes a parameter). 0: the first
@@ -120,6 +101,10 @@ class Checkpointer:
         that save, and for later ones until it answers. A restore that is reading goes on from the next tier; where the
         tier cannot even be listed, it may have a newer step: TimeoutError.
     save_every: with tiers: only steps divisible by it come to `root`; 0: all.
+    unchanged: what becomes of a tensor that has the same bytes as in the save before, such as a frozen backbone or the
+        base of a LoRA. "write": it is written again. "refer": the step refers to the file of the earlier step that has
+        it, which stays as long as a step refers to it, whatever the rules of what to keep say. The first save of a run
+        writes all; so does one after a tier has failed. Builds of Millrace before this option refuse such steps.
     new_run: this process may save in a folder that has steps without having restored one. It starts another run there:
         the steps of the former one are left behind, and no restore chooses them once this run has saved.
     on_saved: called with (step, tier, error) on a background thread when a save has ended in a tier.
@@ -152,6 +137,7 @@ class Checkpointer:
         tiers: Sequence[str | os.PathLike[str] | Tier] = (),
         save_every: int = 0,
         tier_timeout: float = 120.0,
+        unchanged: str = "write",
         new_run: bool = False,
         on_saved: OnSaved | None = None,
     ) -> None:
@@ -164,6 +150,8 @@ class Checkpointer:
         self._threads = threads
         if mode not in ("min", "max"):
             raise ValueError(f"mode is 'min' or 'max', not {mode!r}")
+        if unchanged not in ("write", "refer"):
+            raise ValueError(f"unchanged is 'write' or 'refer', not {unchanged!r}")
         self._best_by = (monitor, mode == "max")
         self._keep = Tier("", keep_last, keep_every, 0, keep_best, keep_days, quota_bytes)
         self._options: dict[str, Any] = dict(
@@ -174,13 +162,16 @@ class Checkpointer:
             save_every=save_every,
             tier_timeout=tier_timeout,
             pin=torch.cuda.is_available(),
+            refer_unchanged=unchanged == "refer",
         )
         self._open()
 
     def _open(self) -> None:
         self._group = Group(self._world_size, self._process_group)
         # Where checkpoints are, nearest first.
-        self._places = [*(os.fspath(tier.url) for tier in self._tiers), self._root]
+        self._places = Places(
+            [*(os.fspath(tier.url) for tier in self._tiers), self._root], self._options["tier_timeout"]
+        )
         self._attempt, self._names = self._group.from_rank0(self._rank, self._make_attempt)
         self._restored: lines.Line | None = None  # what this object has restored
         self._last_step: int | None = None  # the one that this attempt began to save last
@@ -197,17 +188,15 @@ class Checkpointer:
         self._healer: threading.Thread | None = None  # mends what the last restore found damaged
         self._opened: _core.Checkpoint | None = None  # rank 0's, on the way from the listing to the restore
         self._in_use: _core.Checkpoint | None = None  # what a restore has just read
-        self._staging = Staging()
         self._copies: ImageCopies = CudaImageCopies()
         self._deferral = Deferral()
-        self._is_capped = self._options["memory_bytes"] > 0
         self._last: Save | None = None
         self._stalls = [0, 0.0, 0.0]  # saves, seconds in all, seconds of the last one
 
     def _make_attempt(self) -> tuple[str, lines.Names]:
         """One that is newer than every attempt of every tier, and what the tiers have."""
-        names = [entry for place in self._places for entry in self._ask(place, _core.list_step_names, place)]
-        restarts = [_restart(attempt) for _, _, attempts in names for attempt in attempts]
+        names = self._places.ask_names()
+        restarts = [restart_of(attempt) for _, _, attempts in names for attempt in attempts]
         return f"r{max(restarts, default=-1) + 1:04}-{secrets.token_hex(4)}", names
 
     def _tier_entry(self, tier: Tier) -> tuple[str, _KeepEntry, int, bool]:
@@ -233,13 +222,20 @@ class Checkpointer:
             (Path(path) / name).unlink(missing_ok=True)
         return not all(seen)
 
-    def save(self, step: int, state: dict[str, Any], metrics: Mapping[str, float] | None = None) -> Save:
+    def save(
+        self,
+        step: int,
+        state: dict[str, Any],
+        metrics: Mapping[str, float] | None = None,
+        *,
+        owners: Sequence[torch.nn.Module | torch.optim.Optimizer] = (),
+    ) -> Save:
         """Takes a snapshot of `state` and returns. Writing, hashing and the commit run in the background, and
         everything in `state` may change at once.
 
         From a CUDA device, the copies run on beside the next forward and backward where every tensor there is a
-        parameter or buffer of a module, or in the state of an optimizer, that `state` names as such: the optimizers'
-        next step() waits for them on the device. The first saves wait for their copies, until two steps were seen
+        parameter or buffer of a module, or in the state of an optimizer, that `state` names as such or that `owners`
+        has: the optimizers' next step() waits for them on the device. The first saves wait for their copies, until two steps were seen
         between which nothing else changed these tensors. Where something does, as an average of weights, all saves
         wait; where it begins to later, the save under way is not committed, with a warning. Changes through `.data`
         and in replayed CUDA graphs are not seen: call `save.wait()` before them, and before a graph is captured.
@@ -253,6 +249,8 @@ class Checkpointer:
             PerRank(value), for values that differ between ranks.
         metrics: what was measured at this step, by name, such as {"val_loss": 2.1}, for keep_best. Rank 0's count.
             Values that are not finite are left out.
+        owners: the modules and optimizers whose tensors `state` has in plain dicts, as their state_dict() gives them:
+            model.state_dict() is a dict like any other, so a save of it waits for its copies without them.
         With several ranks all other values count as equal on all of them: one rank writes each tensor, rank 0 the
         plain data.
 
@@ -267,12 +265,12 @@ class Checkpointer:
         start = time.perf_counter()
         self._continue_line(step)
         with _no_garbage_collection():
-            self._last = self._save(step, state, metrics or {})
+            self._last = self._save(step, state, metrics or {}, owners)
         seconds = time.perf_counter() - start
         self._stalls = [self._stalls[0] + 1, self._stalls[1] + seconds, seconds]
         self._last_step = step
         self._restored = _core.line_after(self._attempt, step, self._restored, [])
-        lines.remember(self._places, self._restored)
+        lines.remember(self._places.urls, self._restored)
         if self._on_saved is not None:
             self._report(self._last, self._on_saved)
         return self._last
@@ -284,7 +282,7 @@ class Checkpointer:
             return
         line = self._restored
         if line is None:
-            line = [] if self._new_run else lines.recall(self._places)
+            line = [] if self._new_run else lines.recall(self._places.urls)
             steps = lines.committed(self._names)
             if line is None and steps:
                 raise lines.refuse(self._root, steps)
@@ -310,21 +308,17 @@ class Checkpointer:
         self._healer = threading.Thread(target=_heal, args=(opened,), daemon=True)
         self._healer.start()
 
-    def _save(self, step: int, state: dict[str, Any], metrics: Mapping[str, float]) -> Save:
+    def _save(self, step: int, state: dict[str, Any], metrics: Mapping[str, float], owners: Sequence[Any]) -> Save:
+        check_owners(owners)
         encoded = tree.encode(state, self._rank)
         names = self._names_to_write(encoded)
         boxes = [encoded.boxes[name] for name in names]
         values = [box.local for box in boxes]
-        # What is on a device goes from there into the image. A state above memory_bytes has none: it is staged.
-        taken = [
-            not self._is_capped and self._copies.takes(value) and box.nbytes > 0
-            for box, value in zip(boxes, values, strict=True)
-        ]
-        staged = [(name, box) for name, box, is_taken in zip(names, boxes, taken, strict=True) if not is_taken]
-        dense = self._staging.to_cpu(staged)
-        addresses = map(address, dense)
+        # What is on a device, or does not lie in order, goes from there into the memory of the save.
+        on_device = [self._copies.takes(value) and box.nbytes > 0 for box, value in zip(boxes, values, strict=True)]
+        taken = [is_there or (not box.dense and box.nbytes > 0) for box, is_there in zip(boxes, on_device, strict=True)]
         tensors = [
-            (name, box.dtype, box.global_shape, box.offset, box.shape, 0 if is_taken else next(addresses))
+            (name, box.dtype, box.global_shape, box.offset, box.shape, 0 if is_taken else address(box.local))
             for name, box, is_taken in zip(names, boxes, taken, strict=True)
         ]
         document = tree.dump(encoded.state) if self._rank == 0 else "null"
@@ -332,14 +326,14 @@ class Checkpointer:
         measured = {name: float(value) for name, value in metrics.items()}
         if not any(taken):
             return self._saver.save(step, tensors, document, rank_document, measured)
-        members = Members(state)
-        on_device = [storage_address(value) for value, is_taken in zip(values, taken, strict=True) if is_taken]
-        returns_early = self._deferral.may_defer(members, on_device)
+        members = Members(state, owners)
+        memories = [storage_address(value) for value, is_there in zip(values, on_device, strict=True) if is_there]
+        returns_early = bool(memories) and self._deferral.may_defer(members, memories)
         if returns_early:  # a forward may change buffers
             with torch.no_grad():
                 values = [
-                    value.clone() if is_taken and storage_address(value) in members.buffers else value  # type: ignore[union-attr]
-                    for value, is_taken in zip(values, taken, strict=True)
+                    value.clone() if is_there and storage_address(value) in members.buffers else value  # type: ignore[union-attr]
+                    for value, is_there in zip(values, on_device, strict=True)
                 ]
         image = DeviceImage(self._copies, values)
         try:
@@ -350,12 +344,7 @@ class Checkpointer:
         if returns_early:
             self._deferral.begin(image.ticket(), members, save.filled)
             return save
-        try:
-            image.ticket().wait()
-        except BaseException as error:
-            save.filled(f"the copy from the device failed: {error}")
-            raise
-        save.filled()
+        image.wait_for(save)
         return save
 
     def restore(
@@ -405,8 +394,8 @@ class Checkpointer:
             self._restore_step(state, (step, None), strict, only, share)
             self._go_on_from_restored()
             return step
-        failures: dict[_Commit, str] = {}
-        told: set[_Commit] = set()
+        failures: dict[Commit, str] = {}
+        told: set[Commit] = set()
         while True:
             # Listed anew after each failure: what another process removed or replaced meanwhile is no damage.
             candidate, damaged = self._group.from_rank0(self._rank, functools.partial(self._newest_good, failures))
@@ -437,13 +426,13 @@ class Checkpointer:
         if opened.line is None:
             names = self._group.from_rank0(
                 self._rank,
-                lambda: [entry for place in self._places for entry in self._list(_core.list_step_names, place)],
+                self._places.list_names,
             )
         line = _core.line_after(*commit, opened.line, names)
-        if self._last_step is not None or _restart(opened.attempt) >= _restart(self._attempt):
+        if self._last_step is not None or restart_of(opened.attempt) >= restart_of(self._attempt):
             self._begin_attempt()
         self._restored = line
-        lines.remember(self._places, line, restored=True)
+        lines.remember(self._places.urls, line, restored=True)
 
     def _begin_attempt(self) -> None:
         last = self._last
@@ -467,58 +456,13 @@ class Checkpointer:
         version of Millrace wrote, which are left out too. Raises OSError."""
         found = self._group.from_rank0(
             self._rank,
-            lambda: [(place, info) for place in self._places for info in self._list(_core.list_steps, place)],
+            self._places.list_steps,
         )
         for place, info in found:
             if info["newer"] and self._rank == 0:
                 message = f"checkpoint {place}: step {info['step']} is left out: {info['damage']}"
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
-        infos = {(info["step"], info["attempt"]): info for _, info in found if info["damage"] is None}
-        line: list[int] = []
-        walk = _core.LineWalk([(info["step"], True, [info["attempt"]]) for _, info in found])
-        while (step := walk.next()) is not None:
-            newest = max((name for at, name in infos if at == step), key=_restart, default=None)
-            if newest is None:
-                walk.damaged()
-            elif walk.read(newest, infos[step, newest]["line"]):
-                line.append(step)
-        return line[::-1]
-
-    def _ask(self, place: str, call: Callable[..., T], *arguments: Any) -> T:
-        """`call(*arguments)`, which reads in `place`. With tiers, TimeoutError when it does not answer."""
-        if not self._tiers:
-            return call(*arguments)
-        answer: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(call(*arguments))
-            except BaseException as error:  # for the caller
-                answer.set_exception(error)
-
-        threading.Thread(target=run, daemon=True).start()
-        timeout = self._options["tier_timeout"]
-        try:
-            return answer.result(timeout)
-        except FutureTimeoutError:
-            if answer.done():  # the call's own, or it has just ended
-                return answer.result()
-            raise TimeoutError(
-                errno.ETIMEDOUT,
-                f"has not answered for {timeout:g} s; leave it out of the tiers to go on without it",
-                place,
-            ) from None
-
-    def _list(self, list_steps: Callable[[str], list[Any]], place: str) -> list[Any]:
-        """What `list_steps` finds in a tier. One that cannot be read is left out with a warning, unless it is the only
-        place; one that does not answer may have newer steps: OSError."""
-        try:
-            return self._ask(place, list_steps, place)
-        except OSError as error:
-            if not self._tiers or not _is_damage(error):
-                raise
-            warnings.warn(f"checkpoint {place}: left out: {error}", RuntimeWarning, stacklevel=2)
-            return []
+        return steps_of_line([info for _, info in found])
 
     @property
     def last_save(self) -> Save | None:
@@ -527,7 +471,9 @@ class Checkpointer:
 
     def stats(self) -> dict[str, Any]:
         """ "saves", "stall_seconds" (time that training stood in save(), in all), "last_stall_seconds", and the
-        counters of the writing: "write_bytes", "write_seconds"."""
+        counters of the writing: "write_bytes", "write_seconds", "referred_bytes", of tensors that were not written
+        again (unchanged="refer"), and "peak_memory_bytes", the most memory that this rank's saves have taken at once.
+        """
         saves, seconds, last = self._stalls
         return {**self._saver.metrics(), "saves": saves, "stall_seconds": seconds, "last_stall_seconds": last}
 
@@ -590,50 +536,24 @@ class Checkpointer:
         encoded = tree.encode(state, self._rank)
         return sum(encoded.boxes[name].nbytes + 1024 for name in self._names_to_write(encoded)) + 4096
 
-    def _newest_good(self, failures: dict[_Commit, str]) -> tuple[_Commit | None, dict[_Commit, str]]:
-        """The newest commit of the newest line that is not damaged as far as the manifest and `failures` tell, and the
-        damage of newer ones. Raises NotImplementedError for a step of a newer version, which must not be passed over."""
-        damaged: dict[_Commit, str] = {}
-        names = [entry for place in self._places for entry in self._list(_core.list_step_names, place)]
-        walk = _core.LineWalk(names)
-        while (step := walk.next()) is not None:
-            try:
-                opened = self._open_tiers(step)
-            except FileNotFoundError:  # removed by now
-                walk.gone()
-                continue
-            except NotImplementedError as error:
-                raise NotImplementedError(f"step {step}: {error}; restore(step=...) takes an older step") from None
-            except OSError as error:
-                if not _is_damage(error):
-                    raise
-                damaged[step, None] = f"step {step}: {error}"
-                walk.damaged()
-                continue
-            if not walk.read(opened.attempt, opened.line):
-                continue
-            commit = (step, opened.attempt)
-            if commit not in failures:
-                self._opened = opened
-                return commit, damaged
-            damaged[commit] = failures[commit]
-        return None, damaged
+    def _newest_good(self, failures: dict[Commit, str]) -> tuple[Commit | None, dict[Commit, str]]:
+        opened, damaged = self._places.newest_good(failures)
+        if opened is None:
+            return None, damaged
+        self._opened = opened
+        return (opened.step, opened.attempt), damaged
 
-    def _open_tiers(self, step: int) -> _core.Checkpoint:
-        timeout = self._options["tier_timeout"] if self._tiers else 0.0
-        return self._ask(", ".join(self._places), _core.Checkpoint, self._places, step, timeout)
-
-    def _open_step(self, commit: _Commit) -> _core.Checkpoint:
+    def _open_step(self, commit: Commit) -> _core.Checkpoint:
         step, attempt = commit
         opened, self._opened = self._opened, None
         if opened is None or (opened.step, opened.attempt) != commit:
-            opened = self._open_tiers(step)
+            opened = self._places.open_step(step)
         if attempt is not None and opened.attempt != attempt:
             raise FileNotFoundError(errno.ENOENT, f"step {step} was replaced by attempt {opened.attempt}", self._root)
         return opened
 
     def _restore_step(
-        self, state: dict[str, Any], commit: _Commit, strict: bool, only: Collection[str] | None, share: bool
+        self, state: dict[str, Any], commit: Commit, strict: bool, only: Collection[str] | None, share: bool
     ) -> str | None:
         """None when `state` is restored on all ranks; else what is damaged. With an attempt in `commit` damage is
         returned, since another step may be tried; without, it is raised."""
@@ -662,7 +582,7 @@ class Checkpointer:
             self._heal(opened)
         return None
 
-    def _on_all_ranks(self, commit: _Commit, body: Callable[[], None]) -> str | None:
+    def _on_all_ranks(self, commit: Commit, body: Callable[[], None]) -> str | None:
         """None when `body()` succeeded on all ranks; else as _restore_step."""
         error: Exception | None = None
         try:
@@ -671,7 +591,7 @@ class Checkpointer:
         except Exception as caught:  # the other ranks must hear of it before it is raised
             error = caught
         step, attempt = commit
-        answers = self._group.gather(None if error is None else (_is_damage(error), f"step {step}: {error}"))
+        answers = self._group.gather(None if error is None else (is_damage(error), f"step {step}: {error}"))
         failed = [(rank, *answer) for rank, answer in enumerate(answers) if answer is not None]
         if not failed:
             return None

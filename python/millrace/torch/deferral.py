@@ -25,27 +25,43 @@ _QUIET_STEPS = 2  # that are watched before the first save that returns early
 
 
 class Members:
-    """The tensors of the modules and optimizers in a state, by the address of their memory."""
+    """The tensors of the modules and optimizers in a state, and of `owners`, by the address of their memory."""
 
-    def __init__(self, state: Mapping[str, Any]) -> None:
+    def __init__(self, state: Mapping[str, Any], owners: Iterable[Any] = ()) -> None:
         # What only the optimizers' steps change, by the path that a person knows.
         self.steady: dict[int, tuple[str, torch.Tensor]] = {}
         # What a forward may change, too.
         self.buffers: set[int] = set()
         for name, value in state.items():
-            value = unwrap(getattr(value, "optimizer", value))  # NamedOptimizer has its optimizer there
-            if isinstance(value, torch.nn.Module):
-                self._add(name, value.named_parameters())
-                self.buffers |= {_address(buffer) for buffer in value.buffers()}
-            elif isinstance(value, torch.optim.Optimizer):
-                for number, (parameter, values) in enumerate(value.state.items()):
-                    self._add(name, ((f"state.{number}.{key}", v) for key, v in values.items()))
-                    self._add(name, [(f"params.{number}", parameter)])
+            self._add_object(name, value)
+        for owner in owners:
+            self._add_object(type(_owner(owner)).__name__, owner)
+
+    def _add_object(self, name: str, value: Any) -> None:
+        value = _owner(value)
+        if isinstance(value, torch.nn.Module):
+            self._add(name, value.named_parameters())
+            self.buffers |= {_address(buffer) for buffer in value.buffers()}
+        elif isinstance(value, torch.optim.Optimizer):
+            for number, (parameter, values) in enumerate(value.state.items()):
+                self._add(name, ((f"state.{number}.{key}", v) for key, v in values.items()))
+                self._add(name, [(f"params.{number}", parameter)])
 
     def _add(self, path: str, named: Iterable[tuple[str, Any]]) -> None:
         for name, value in named:
             if isinstance(value, torch.Tensor):
                 self.steady.setdefault(_address(value), (f"{path}.{name}", _local(value)))
+
+
+def check_owners(owners: Iterable[Any]) -> None:
+    """Raises TypeError for one that is neither a module nor an optimizer."""
+    for owner in owners:
+        if not isinstance(_owner(owner), (torch.nn.Module, torch.optim.Optimizer)):
+            raise TypeError(f"owners are modules and optimizers, not {type(owner).__name__}")
+
+
+def _owner(value: Any) -> Any:
+    return unwrap(getattr(value, "optimizer", value))  # NamedOptimizer has its optimizer there
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
@@ -152,9 +168,10 @@ class Deferral:
 
     def _watch(self, tensors: list[tuple[str, torch.Tensor]]) -> None:
         if not self._hooks:
+            # Nothing of a hook goes into a step that torch.compile compiles: it is called there, too.
             self._hooks = [
-                register_optimizer_step_pre_hook(self._before),
-                register_optimizer_step_post_hook(self._behind),
+                register_optimizer_step_pre_hook(torch.compiler.disable(self._before)),
+                register_optimizer_step_post_hook(torch.compiler.disable(self._behind)),
             ]
         self._tensors, self._behind_step, self._quiet_steps = tensors, None, 0
 

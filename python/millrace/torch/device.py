@@ -18,9 +18,22 @@ from millrace.loader import State
 _ALIGNMENT = 64  # of each tensor in a buffer: any dtype may be viewed there
 
 
+def resolve_device(device: torch.device | str | int) -> torch.device:
+    """The device that an argument names. Raises ValueError for a name that torch does not know."""
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(
+            f'device {device!r}: torch knows no such device; name one as "cpu", "cuda" or "cuda:1"'
+        ) from None
+
+
 class Event(Protocol):
     def synchronize(self) -> None:
         """Waits until what was asked of the stream before it has been done."""
+
+    def query(self) -> bool:
+        """Whether it has been done."""
 
 
 class Copies(Protocol):
@@ -74,7 +87,7 @@ class CudaCopies:
 
     def record(self) -> Event:
         event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(self._device))
+        event.record(self._stream)
         return event
 
     def hand_over(self, event: Event, tensors: Iterator[torch.Tensor]) -> None:

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between a GPU and pinned memory, by a side stream: into the image of a checkpoint, which is the file, and back."""
+"""Into the image of a checkpoint, which is the file, and back: between a GPU and pinned memory by a side stream."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import torch
 
-from .tensors import Value
+from millrace import _core
+
+from .runs import copy_run
+from .tensors import Value, row_major
 
 
 class Ticket(Protocol):
@@ -27,6 +31,9 @@ class ImageCopies(Protocol):
 
     def takes(self, value: Value) -> bool:
         """Whether the value is in a device's memory."""
+
+    def follow(self, values: Iterable[Value]) -> None:
+        """Copies of these values, on any thread, come behind what this thread has asked of their devices so far."""
 
     def block(self, size: int) -> torch.Tensor:
         """Memory of the host that copies run from and to: uint8 [size]."""
@@ -68,15 +75,21 @@ class CudaImageCopies:
     def block(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
-    def begin(self, target: torch.Tensor, value: torch.Tensor) -> None:
-        device = target.device if value.device.type == "cpu" else value.device
+    def follow(self, values: Iterable[Value]) -> None:
+        for device in {value.device for value in values if isinstance(value, torch.Tensor) and self.takes(value)}:
+            self._stream_behind(device)
+
+    def _stream_behind(self, device: torch.device) -> torch.cuda.Stream:
         if device not in self._streams:
             self._streams[device] = torch.cuda.Stream(device)
         stream = self._streams[device]
         if device not in self._used:
             self._used.add(device)
             stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
+        return stream
+
+    def begin(self, target: torch.Tensor, value: torch.Tensor) -> None:
+        with torch.cuda.stream(self._stream_behind(target.device if value.device.type == "cpu" else value.device)):
             source = row_major(value)
             self._kept.append(source)
             target.copy_(source, non_blocking=True)
@@ -92,27 +105,50 @@ class CudaImageCopies:
 
 
 class DeviceImage:
-    """The copies of one save. `values` are those of the save, in order. REQUIRES: the ticket is waited for, whatever
-    happens."""
+    """What one save fills by itself. `values` are those of the save, in order. REQUIRES: the ticket is waited for,
+    whatever happens."""
 
     def __init__(self, copies: ImageCopies, values: Sequence[Value]) -> None:
         self._copies = copies
         self._values = values
+        self._lock = threading.Lock()  # tiers may be filled at the same time
+        self._rows: tuple[int, torch.Tensor] | None = None  # of a value whose elements do not lie in order
+        copies.follow(values)
 
     @torch.no_grad()
-    def fill(self, image: int, size: int, places: Sequence[tuple[int, int, int]]) -> None:
-        """Begins to fill places of the image at the address `image`: (number of the value, address, bytes)."""
-        # SAFETY: the core keeps the image until it is told that the copies are done.
-        memory = torch.frombuffer((ctypes.c_ubyte * size).from_address(image), dtype=torch.uint8)
-        for number, address, count in places:
-            value = self._values[number]
-            assert isinstance(value, torch.Tensor)
-            self._copies.begin(memory[address - image : address - image + count], value)
+    def fill(self, memory: int, size: int, places: Sequence[tuple[int, int, int, int]], complete: bool) -> None:
+        """Begins to fill places of the memory at the address `memory`, each with a run of a value's bytes: (number of the
+        value, address, first byte, bytes). complete: the copies have ended on return."""
+        with self._lock:
+            # SAFETY: the core keeps the memory until it is told that the copies are done, or until this returns.
+            whole = torch.frombuffer((ctypes.c_ubyte * size).from_address(memory), dtype=torch.uint8)
+            try:
+                for number, address, begin, count in places:
+                    self._fill_run(whole[address - memory : address - memory + count], number, begin)
+            finally:
+                if complete:
+                    self._copies.ticket().wait()
+
+    def _fill_run(self, target: torch.Tensor, number: int, begin: int) -> None:
+        value = self._values[number]
+        if not isinstance(value, torch.Tensor) or not self._copies.takes(value):
+            copy_run(value, begin, target)
+        elif target.numel() == value.nbytes:
+            self._copies.begin(target, value)
+        else:
+            if self._rows is None or self._rows[0] != number:
+                self._rows = (number, row_major(value))
+            self._copies.begin(target, self._rows[1][begin : begin + target.numel()])
 
     def ticket(self) -> Ticket:
+        self._rows = None
         return self._copies.ticket()
 
-
-def row_major(value: torch.Tensor) -> torch.Tensor:
-    """The bytes of the elements, row by row: uint8 [bytes]."""
-    return value.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    def wait_for(self, save: _core.PendingSave) -> None:
+        """Waits for the copies, and tells the save."""
+        try:
+            self.ticket().wait()
+        except BaseException as error:
+            save.filled(f"the copy from the device failed: {error}")
+            raise
+        save.filled()

@@ -93,7 +93,7 @@ def _fill(targets: Sequence[DeviceTarget], size: int) -> Iterator[list[tuple[int
 def _cut(
     target: DeviceTarget, offset: tuple[int, ...], shape: tuple[int, ...], begin: int, most: int
 ) -> Iterator[_Piece]:
-    """Pieces of at most so many bytes, in the order of the bytes."""
+    """Pieces of `most` bytes at most, in the order of the bytes."""
     size = prod(shape) * target.value.element_size()
     if size <= most:
         yield _Piece(target, offset, shape, begin, size)

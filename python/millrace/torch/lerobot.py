@@ -22,7 +22,7 @@ from millrace._robot_loader import Loader as _Loader
 from millrace._robot_loader import Source
 from millrace.loader import State
 
-from .device import as_tensors, copies_of
+from .device import as_tensors, copies_of, resolve_device
 from .dist import resolve_rank
 
 __all__ = ["Dataset", "GrootDataset", "Loader", "Source"]
@@ -190,9 +190,10 @@ class Loader(_Loader):
         device: torch.device | str | int | None = None,
         **options: Any,
     ) -> None:
+        to_device = None if device is None else resolve_device(device)
         rank, world_size = resolve_rank(rank, world_size)
         super().__init__(datasets, rank=rank, world_size=world_size, **options)  # type: ignore[arg-type]
-        self._copied = copies_of(_Read(self), None if device is None else torch.device(device))
+        self._copied = copies_of(_Read(self), to_device)
 
     def close(self) -> None:
         """Stops the threads and frees batches that were read ahead. Returned batches stay valid."""

@@ -12,7 +12,8 @@ import torch
 import millrace
 from millrace.loader import Passes, Schedule, Shuffle, Source, State, StrPath
 
-from .device import copies_of
+from .device import resolve_device
+from .device_ring import ring_copies_of
 from .dist import resolve_rank
 
 Batch = dict[str, torch.Tensor]
@@ -24,8 +25,10 @@ class Loader(Passes[Batch]):
     Takes every argument of `millrace.Loader` and one more:
 
     device: None or a CPU device gives tensors that share the loader's memory, without a copy. A CUDA device gives
-        tensors there: a thread lays each batch into pinned memory, three buffers that are made once, and copies it from
-        there on a side stream, two batches ahead of training. The current stream waits for the copy, not the caller.
+        tensors there: the loader's threads write each batch into pinned memory, a ring of buffers that is made once and
+        counts as part of memory_bytes. One copy on a side stream moves it, up to two batches ahead of training. The
+        current stream waits for the copy, not the caller. The tensors of a batch are views of one block: keeping one
+        keeps the memory of all.
 
     `rank` and `world_size` default to those of torch.distributed when it is initialised, else to the environment's RANK
     and WORLD_SIZE, else to 0 of 1.
@@ -75,6 +78,7 @@ class Loader(Passes[Batch]):
         device: torch.device | str | int | None = None,
     ) -> None:
         self._asked_rank = (rank, world_size)
+        to_device = None if device is None else resolve_device(device)
         rank, world_size = resolve_rank(rank, world_size)
         arrays = millrace.Loader(
             shards, seq_len=seq_len, batch_size=batch_size, global_batch_size=global_batch_size, collate=collate,
@@ -85,12 +89,12 @@ class Loader(Passes[Batch]):
             on_bad=on_bad, max_bad=max_bad,
             cache=cache, cache_bytes=cache_bytes, stall_seconds=stall_seconds, on_stall=on_stall, numa=numa,
         )  # fmt: skip
-        self._open(arrays, device)
+        self._open(arrays, to_device)
 
-    def _open(self, arrays: millrace.Loader, device: torch.device | str | int | None) -> None:
+    def _open(self, arrays: millrace.Loader, device: torch.device | None) -> None:
         super().__init__(arrays._reader, arrays._epochs, arrays._is_endless)
-        self._device = None if device is None else torch.device(device)
-        self._ahead = copies_of(self._reader, self._device)
+        self._device = device
+        self._ahead = ring_copies_of(self._reader, self._device)
 
     def _take(self) -> Batch:
         if self._ahead is not None:

@@ -15,6 +15,7 @@ import torch
 from millrace import _safetensors
 from millrace._safetensors import Path, Slice
 
+from .device import resolve_device
 from .tensors import box_of, is_dense, new_value
 
 __all__ = ["Slice", "load_file", "safe_open", "save_file"]
@@ -52,7 +53,7 @@ class safe_open(_safetensors.File[torch.Tensor]):
     def __init__(self, filename: Path, framework: str = "pt", device: str | int | torch.device = "cpu") -> None:
         if framework not in ("pt", "torch", "pytorch"):
             raise ValueError(f"framework {framework!r}: this is PyTorch; for NumPy there is millrace.safetensors")
-        target = torch.device(device)
+        target = resolve_device(device)
         super().__init__(
             filename,
             _safetensors.Framework[torch.Tensor](

@@ -15,7 +15,7 @@ from millrace.loader import Schedule, Shuffle, Source, State, StrPath
 from millrace.samples import Map, SampleBatch
 from millrace.sources import SampleSource
 
-from .device import copies_of
+from .device import copies_of, resolve_device
 from .dist import resolve_rank
 
 
@@ -93,6 +93,7 @@ class SampleLoader(millrace.samples.SampleLoader):
         device: torch.device | str | int | None = None,
     ) -> None:
         asked = (rank, world_size)
+        to_device = None if device is None else resolve_device(device)
         rank, world_size = resolve_rank(rank, world_size)
         super().__init__(
             shards, fields=fields, batch_size=batch_size, global_batch_size=global_batch_size, map=map,
@@ -102,11 +103,11 @@ class SampleLoader(millrace.samples.SampleLoader):
             carry_source=carry_source, on_bad=on_bad, max_bad=max_bad, cache=cache, cache_bytes=cache_bytes,
             stall_seconds=stall_seconds, on_stall=on_stall, numa=numa,
         )  # fmt: skip
-        self._open_device(asked, device)
+        self._open_device(asked, to_device)
 
-    def _open_device(self, asked: tuple[int | None, int | None], device: torch.device | str | int | None) -> None:
+    def _open_device(self, asked: tuple[int | None, int | None], device: torch.device | None) -> None:
         self._asked_rank = asked
-        self._device = None if device is None else torch.device(device)
+        self._device = device
         self._ahead = copies_of(_Tensors(self), self._device)
 
     def _take(self) -> SampleBatch:

@@ -5,7 +5,6 @@ memory."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -199,6 +198,12 @@ def is_dense(value: torch.Tensor) -> bool:
     return value.is_cpu and value.is_contiguous() and not value.is_conj() and not value.is_neg()
 
 
+def row_major(value: torch.Tensor) -> torch.Tensor:
+    """The bytes of the elements, row by row: uint8 [bytes]."""
+    flat = value.resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)  # one element keeps whatever stride it has
+
+
 def address(value: Value) -> int:
     """The address of the first element."""
     return int(value.ctypes.data) if isinstance(value, np.ndarray) else value.data_ptr()
@@ -227,37 +232,6 @@ def identity(value: Value) -> tuple[Any, ...]:
 def dense_identity(box: Box) -> tuple[Any, ...]:
     """The same for a box that is dense, for less: equal for boxes that are the same elements."""
     return "dense", address(box.local), box.shape, box.offset, box.global_shape, box.dtype
-
-
-class Staging:
-    """Turns tensors into dense CPU memory for a save. CUDA tensors go to pinned buffers, kept from save to save."""
-
-    def __init__(self) -> None:
-        self._pinned: dict[str, torch.Tensor] = {}
-
-    @torch.no_grad()
-    def to_cpu(self, boxes: Iterable[tuple[str, Box]]) -> list[Value]:
-        """One dense value for each (name, box), in order; all copies have ended on return."""
-        streams: dict[torch.device, torch.cuda.Stream] = {}
-        dense = [box.local if box.dense else self._start(name, box.local, streams) for name, box in boxes]
-        for stream in streams.values():
-            stream.synchronize()
-        return dense
-
-    def _start(self, name: str, value: Value, streams: dict[torch.device, torch.cuda.Stream]) -> Value:
-        if isinstance(value, np.ndarray):
-            return value if value.flags.c_contiguous else value.copy(order="C")
-        if value.device.type != "cuda":
-            return value.cpu().resolve_conj().resolve_neg().contiguous()
-        if value.device not in streams:
-            streams[value.device] = torch.cuda.Stream(value.device)
-            streams[value.device].wait_stream(torch.cuda.current_stream(value.device))
-        buffer = self._pinned.get(name)
-        if buffer is None or buffer.shape != value.shape or buffer.dtype != value.dtype:
-            buffer = self._pinned[name] = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
-        with torch.cuda.stream(streams[value.device]):
-            buffer.copy_(value.resolve_conj().resolve_neg(), non_blocking=True)
-        return buffer
 
 
 def _array_box(value: np.ndarray) -> Box:

@@ -197,7 +197,7 @@ TEST(Cache, FlippedBitsAreFoundAndMended) {
     const int fd = ::open((remote.dir.path() + std::string(name)).c_str(), O_RDWR);
     struct stat found = {};
     ASSERT_EQ(::fstat(fd, &found), 0);
-    for (int i = 0; i < rounds(name == kData ? 100 : 300); ++i) {
+    for (int i = 0; i < rounds(name == kData ? 600 : 300); ++i) {
       // Behind the header, which is checked when a process opens the cache.
       const auto at = static_cast<off_t>(4096 + random() % (found.st_size - 4096));
       char byte = 0;

@@ -57,6 +57,10 @@ class Ranks {
     return savers[rank]->save(step, given, "{}", "null", {}, {}, fill);
   }
 
+  std::shared_ptr<PendingSave> save_part(size_t rank, int64_t step) {
+    return savers[rank]->save_part(step, tensors_[rank].tensors(), "null").value();
+  }
+
   // All ranks save `step`, which is then whole.
   void expect_good(int64_t step) {
     std::vector<std::shared_ptr<PendingSave>> saves;
@@ -105,7 +109,7 @@ TEST(BoundedSave, AFailedRankEndsTheWaitOfTheOthers) {
 TEST(BoundedSave, ARankThatCannotBeginTellsTheOthers) {
   Ranks ranks(3);
   const auto first = ranks.save(0, 1).value(), third = ranks.save(2, 1).value();
-  const FillImage fill = [](std::span<std::byte>, std::span<const ImagePlace>) {
+  const FillImage fill = [](std::span<std::byte>, std::span<const ImagePlace>, FillMode) {
     return Status(fail(ErrorCode::kResourceExhausted, "the device is full"));
   };
   EXPECT_CODE(ranks.save(1, 1, fill), ErrorCode::kResourceExhausted);
@@ -188,6 +192,21 @@ TEST(BoundedSave, StorageThatHangsAtTheFirstLookIsLeft) {
   EXPECT_CODE(ranks.save(0, 1), ErrorCode::kUnavailable) << "at once";
   hang.release();
   ranks.plans[0]->clear();
+  expect_good_soon(*ranks.savers[0], ranks.root, 2);
+}
+
+TEST(BoundedSave, ACommitOfPartsEndsWhenItsStorageHangs) {
+  Ranks ranks(1);
+  Hang hang;
+  ranks.start(0, kShort);
+  const auto part = ranks.save_part(0, 1);
+  EXPECT_OK(part->wait());
+  ranks.plans[0]->add({.call = FaultCall::kOpenWrite, .key_part = "manifest", .before = hang.hook()});
+  const Status committed = ranks.savers[0]->commit(1, "{}");
+  EXPECT_CODE(committed, ErrorCode::kTimeout);
+  EXPECT_THAT(committed.error().to_string(), AllOf(HasSubstr("rank 0"), HasSubstr("has not answered for 1 s")));
+  EXPECT_CODE(ranks.save(0, 2), ErrorCode::kUnavailable) << "at once";
+  hang.release();
   expect_good_soon(*ranks.savers[0], ranks.root, 2);
 }
 

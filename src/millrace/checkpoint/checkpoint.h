@@ -54,15 +54,22 @@ struct TensorToSave {
   const std::byte* data = nullptr;  // the box's elements, dense row-major; read during save() only
 };
 
-// Where the elements of a tensor without `data` belong in the image of a save: `bytes`, dense row-major.
+// Where elements of a tensor without `data` belong: its bytes [begin, begin + bytes), of all of them dense row-major.
 struct ImagePlace {
   size_t tensor = 0;  // of those given to save()
   std::byte* data = nullptr;
   int64_t bytes = 0;
+  int64_t begin = 0;
 };
-// Begins to fill the places, as copies from a device do, and returns; PendingSave::filled() says when that is done.
-// Called on the thread of save(), with the memory that holds them all. After an error nothing may write there any more.
-using FillImage = std::function<Status(std::span<std::byte> image, std::span<const ImagePlace> places)>;
+enum class FillMode {
+  // Begins to fill the places, as copies from a device do, and returns; PendingSave::filled() says when that is done.
+  // Called once for a save, on the thread of save(), with the image of the file: each place is a whole tensor.
+  kBegin,
+  // The places are filled on return. Called many times before save() returns, by any threads, for runs of the file.
+  kComplete,
+};
+// `memory` holds all the places. After an error nothing may write there any more.
+using FillImage = std::function<Status(std::span<std::byte> memory, std::span<const ImagePlace> places, FillMode mode)>;
 
 // What a program measured at a step, by name. Values that are not finite are never stored, so they are never the best.
 using StepMetrics = std::map<std::string, double, std::less<>>;
@@ -102,12 +109,20 @@ struct SaverOptions {
   int64_t rank = 0;
   int64_t world_size = 1;
   int threads = 0;  // 0: available_cpus(), at most 8
-  // Cap of the snapshot memory; 0: as much as one save needs, inside the process's budget. A save that is larger goes
-  // through this memory, shared out among the tiers, and save() returns when the nearest tier has its file.
+  // Cap of the host memory that saves of all ranks of this node take together: snapshots, what saves go through, copies
+  // between tiers, all of them pinned or not, also for saves that hang in storage. Each rank has an equal share (of
+  // local_ranks()); with tiers a quarter of it is for copies. A save whose file is larger goes through the share,
+  // divided among the tiers, and save() returns when no tier reads the tensors any more. 0: as much as one save needs.
+  // The process's budget counts in any case.
   int64_t memory_bytes = 0;
   // Snapshot memory to take at create() and to touch in the background, so that the first save stops training no longer
   // than the others. As much as this rank's file will have; 0: the first save takes and touches it.
   int64_t reserve_bytes = 0;
+  // Tensors that are byte for byte what the save before has are not written again: the step refers to the earlier
+  // step's file, which stays as long as a committed step refers to it. For all ranks alike. Steps are then of format
+  // version 3, which builds before it refuse. Every tier that a save goes to must have the step that it refers to,
+  // else all is written, as in the first save. Not for save_part().
+  bool refer_unchanged = false;
   // Pins the snapshot memory for CUDA devices, that of `reserve_bytes` in the background, if there is a driver.
   bool pin = false;
   // How long a rank whose part is durable waits for the others. A rank that fails tells them, so that they end at once.
@@ -149,9 +164,9 @@ class PendingSave {
   std::string folder() const;         // of the step, below each tier: "step-000000000100"
   virtual int64_t bytes() const = 0;  // of this rank's file
   virtual bool done() const = 0;      // in all tiers, well or badly
-  // The places of FillImage hold their elements; or why they never will: then the save fails so in every tier. Called
-  // once for a save with a FillImage; the save waits for it, without a limit of its own. That failure is the caller's:
-  // wait() returns it, the next save does not.
+  // The places of FillMode::kBegin hold their elements; or why they never will: then the save fails so in every tier.
+  // Called once for a save with a FillImage; the save waits for it, without a limit of its own, unless it went through
+  // less memory. That failure is the caller's: wait() returns it, the next save does not.
   virtual void filled(Status status) = 0;
   // SaverOptions::tiers in their order, then the root: 1 without tiers.
   virtual size_t tiers() const = 0;
@@ -189,27 +204,33 @@ class Saver {
   // A save that is larger than `memory_bytes` is given up after `stop`: cancelled, and the step is whole or
   // nowhere.
   // `metrics` are rank 0's and become the manifest's, for KeepRules::best.
-  // With `fill`, tensors may come without `data`: the caller fills their places in the image by himself, also after
-  // save() has returned. Not for a save that is larger than `memory_bytes` (unsupported).
+  // With `fill`, tensors may come without `data`: the caller fills their places by himself, in the image also after
+  // save() has returned (FillMode).
   [[nodiscard]] virtual Result<std::shared_ptr<PendingSave>> save(int64_t step, std::span<const TensorToSave> tensors,
                                                                   std::string state, std::string rank_state,
                                                                   StepMetrics metrics = {}, std::stop_token stop = {},
                                                                   const FillImage& fill = {}) = 0;
   // A save in two halves, for callers that hear from the other ranks by themselves. save_part() is save() but for the
   // commit: its PendingSave ends when this rank's part is durable. commit() of rank 0 then commits the step, as soon as
-  // the parts of all ranks are there. A part that is not committed before the next save is removed by a later sweep.
+  // the parts of all ranks are there; it ends within the same limits as a save, naming this rank and the cause. A part
+  // that is not committed before the next save is removed by a later sweep.
   // Errors: as save() and PendingSave::wait(); invalid_argument (commit() without a part of this step), unsupported
   // (a Saver with tiers).
   [[nodiscard]] virtual Result<std::shared_ptr<PendingSave>> save_part(int64_t step,
                                                                        std::span<const TensorToSave> tensors,
                                                                        std::string rank_state,
-                                                                       std::stop_token stop = {}) = 0;
+                                                                       std::stop_token stop = {},
+                                                                       const FillImage& fill = {}) = 0;
   [[nodiscard]] virtual Status commit(int64_t step, std::string state, StepMetrics metrics = {}) = 0;
   // What the next save continues, and each later save the one before it; the manifests say so. Steps that are not in
   // this line are left behind. nullopt, as at first: the manifests say nothing.
   virtual void continue_from(std::optional<Lineage> line) = 0;
   // saves, write_bytes, write_seconds, stall_seconds.
   virtual const Metrics& metrics() const = 0;
+  // Of tensors that this rank's saves referred to instead of writing them, in all.
+  virtual int64_t referred_bytes() const = 0;
+  // The most host memory that this Saver's saves have taken at once (SaverOptions::memory_bytes).
+  virtual int64_t peak_memory_bytes() const = 0;
 };
 
 // Each replicated tensor is written by one rank. Returns the writer of each tensor of `bytes`, balanced by size; every
@@ -217,8 +238,8 @@ class Saver {
 std::vector<int64_t> assign_writers(std::span<const int64_t> bytes, int64_t world_size);
 
 // Removes a committed step as retention does: a reader sees all of it or none. Files that a newer attempt has written
-// into it stay. Errors: not_found (no committed step), corruption and unsupported (its manifest cannot be read), those
-// of storage.
+// into it stay. Errors: not_found (no committed step), already_exists (a committed step refers to its files),
+// corruption and unsupported (its manifest cannot be read), those of storage.
 [[nodiscard]] Status remove_step(const Location& root, int64_t step);
 
 // Who committed a step: rank 0's host and user, and its version of Millrace.
@@ -232,7 +253,7 @@ struct StepInfo {
   std::string attempt;
   int64_t world_size = 0;
   int64_t tensors = 0;
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // of its own files
   StepMetrics metrics;
   std::chrono::sys_time<std::chrono::nanoseconds> committed{};
   std::optional<Lineage> line;  // what the commit continues; nullopt: an earlier build wrote it, or an import
@@ -241,6 +262,9 @@ struct StepInfo {
   // for `step`, `is_left` and `attempt`, which is the newest that has files there, if any.
   std::optional<Error> damage;
   std::optional<StepWriter> writer;  // nullopt: an earlier build wrote it
+  int64_t referred_bytes = 0;        // of tensors that lie in the files of earlier steps
+  std::vector<Ancestor> bases;       // those steps, ascending
+  bool shares = false;               // later steps may refer to this one's files
   // The first file of the step that is missing or has another size than the manifest says; only where it was asked for.
   std::optional<Error> file_damage;
 
@@ -255,9 +279,12 @@ struct StepVerdict {
   bool stays = true;
   std::string why;  // the rule that holds it, or why it goes
 };
-// One for each of `steps`, which ascend. A damaged one stays and counts for no rule. Pure.
+// One for each of `steps`, which ascend. A damaged one stays and counts for no rule. What a step that stays refers to
+// stays, too. Pure.
 std::vector<StepVerdict> judge_steps(std::span<const StepInfo> steps, const KeepRules& rules,
                                      std::chrono::sys_time<std::chrono::nanoseconds> now);
+// Lets a step stay that one which stays refers to, for callers that change verdicts. `steps` ascend. Pure.
+void hold_bases(std::span<const StepInfo> steps, std::span<StepVerdict> verdicts);
 // Errors: invalid_argument (negative numbers, `best` without `monitor`).
 [[nodiscard]] Status check_keep_rules(const KeepRules& rules);
 
@@ -288,8 +315,9 @@ struct StepCopy {
 };
 // Copies a committed step into another folder of checkpoints and commits it there, durable. Each part comes from the
 // first of `from` that has it whole; every byte is verified on the way. Parts that the target has whole, by their
-// hashes, stay: so a step that was damaged there is mended. Errors: not_found, corruption (whole in none of `from`),
-// already_exists (a newer attempt committed it there), timeout, cancelled, those of storage. REQUIRES: !from.empty().
+// hashes, stay: so a step that was damaged there is mended. The steps that it refers to are copied first. Errors:
+// not_found, corruption (whole in none of `from`), already_exists (a newer attempt committed it there), timeout,
+// cancelled, those of storage. REQUIRES: !from.empty().
 [[nodiscard]] Result<StepCopy> copy_step(std::span<const Location> from, const Location& to, int64_t step,
                                          const StepCopyOptions& options = {}, std::stop_token stop = {});
 

@@ -114,14 +114,23 @@ TEST(Commit, ManyRanksAskForLittleEach) {
   const int64_t loading = asked();
   const Location manifest = step_location(root, 1).child(kManifestName);
   const auto manifest_bytes = std::ssize(*read_object(*storage, manifest.key, 1 << 30));
+  int64_t files = 0, record_bytes = 0;
+  ASSERT_TRUE(for_each_object(*storage, root.key + "/", [&](const ObjectInfo& object) {
+    ++files;
+    if (object.key.ends_with(".json") && object.key != manifest.key) record_bytes += object.size;
+    return Status();
+  }));
   std::cout << world_size << " ranks: " << most << " operations to save a part, " << committing << " to commit, "
-            << opening << " to open, " << loading << " to load a shard; the manifest has " << manifest_bytes
-            << " bytes\n";
+            << opening << " to open, " << loading << " to load a shard; " << files
+            << " files, of which the manifest has " << manifest_bytes << " bytes and the records "
+            << record_bytes / world_size << " a rank\n";
   EXPECT_LE(most, 12);
   EXPECT_LE(committing, 4 * world_size + 20) << "a listing, and a record of each rank";
   EXPECT_LE(opening, 4);
   EXPECT_LE(loading, 8);
   EXPECT_LT(manifest_bytes, 300 * world_size);
+  EXPECT_EQ(files, 2 * world_size + 2) << "two a rank, the manifest and `latest`";
+  EXPECT_LT(record_bytes, 600 * world_size);
 }
 
 // Of the tensor "shard": the last eight elements of all ranks.
@@ -385,7 +394,7 @@ void make_newer(const Location& root, int64_t step) {
   const Location at = step_location(root, step).child(kManifestName);
   std::string text = read_object(*at.storage, at.key).value();
   const std::string now = "\"version\":1", sum = "\"checksum\":\"";
-  text.replace(text.find(now), now.size(), "\"version\":3");
+  text.replace(text.find(now), now.size(), "\"version\":4");
   const size_t begin = text.find(sum);
   const std::string rest = text.substr(0, begin) + text.substr(begin + sum.size() + 34);
   text.replace(begin + sum.size(), 32, to_hex(xxh3_128(rest)));

@@ -2,10 +2,6 @@
 // A save that is stopped at every point: by an error of storage, by a power cut, by kill -9. The rule is always the
 // same: what is listed loads completely, what was reported committed is there, and the next attempt goes on.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <set>
@@ -114,41 +110,21 @@ TEST(PowerCut, AtEverySystemCallLeavesTheOldOrTheNewStep) {
 }
 
 // Saves until it is killed; writes down each step whose wait() has returned.
-[[noreturn]] void save_until_killed(const std::string& directory, std::atomic<int64_t>& committed) {
+void save_until_killed(const std::string& directory, std::atomic<int64_t>& committed) {
   const Location root = local_root(directory);
   const auto saver = Saver::create(root, {.attempt = make_attempt(root).value(), .threads = 2, .keep = {.last = 2}});
   for (int64_t step = committed + 1;; ++step) {
-    if (!save_and_wait(**saver, step, arrays_of(step))) ::_exit(1);
+    if (!save_and_wait(**saver, step, arrays_of(step))) return;
     committed = step;
   }
 }
 
 TEST(Kill, AtAnyMomentLeavesTheNewestStepWhole) {
-  const uint64_t seed = test_seed();
-  SCOPED_TRACE(testing::Message() << "MILLRACE_TEST_SEED=" << seed);
-  std::mt19937_64 random(seed);
   const TempDir directory;
-  void* shared = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(shared, MAP_FAILED);
-  auto& committed = *new (shared) std::atomic<int64_t>(0);
-  for (int round = 0; round < 25; ++round) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) save_until_killed(directory.path(), committed);
-    ::usleep(static_cast<useconds_t>(5'000 + random() % 60'000));
-    ::kill(child, SIGKILL);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the child failed by itself";
-    const Location root = local_root(directory.path());
-    const int64_t newest = newest_good_step(root);
-    ASSERT_GE(newest, committed);
-    ASSERT_LE(newest, committed + 1);
-    committed = newest;
-  }
-  EXPECT_GT(committed, 0);
-  go_on(local_root(directory.path()), committed + 1);
-  ::munmap(shared, 4096);
+  const int64_t last = kill_at_random_moments(
+      25, [&](std::atomic<int64_t>& committed) { save_until_killed(directory.path(), committed); },
+      [&] { return newest_good_step(local_root(directory.path())); });
+  go_on(local_root(directory.path()), last + 1);
 }
 
 // Random saves, half saves, restarts, zombies and set-backs, held against a map.

@@ -19,16 +19,13 @@
 #include "millrace/base/utf8.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/checkpoint/detail/bounded_call.h"
-#include "millrace/checkpoint/detail/commit.h"
-#include "millrace/checkpoint/detail/failure.h"
 #include "millrace/checkpoint/detail/keys.h"
 #include "millrace/checkpoint/detail/live_tensors.h"
-#include "millrace/checkpoint/detail/part_copy.h"
 #include "millrace/checkpoint/detail/rank_file.h"
-#include "millrace/checkpoint/detail/retention.h"
 #include "millrace/checkpoint/detail/save.h"
+#include "millrace/checkpoint/detail/saver_core.h"
 #include "millrace/checkpoint/detail/stall_timer.h"
-#include "millrace/checkpoint/detail/threads.h"
+#include "millrace/checkpoint/detail/tier_job.h"
 #include "millrace/checkpoint/detail/workspace.h"
 
 namespace millrace::checkpoint {
@@ -38,360 +35,6 @@ namespace {
 constexpr size_t kMaxStateBytes = 64 << 20;    // escaped at worst sixfold, it still fits into a record
 constexpr size_t kMostUnfinished = 3;          // saves, with tiers; more would hide a tier that is too slow
 constexpr std::chrono::seconds kStopGrace{5};  // what a storage call under way gets to end in ~Saver
-
-// One folder of checkpoints. Its saves end one after the other, so `sweep` belongs to the save that ends.
-struct Tier {
-  explicit Tier(TierOptions chosen) : options(std::move(chosen)) {}
-  const TierOptions options;
-  std::atomic<bool> sweep{true};  // what earlier attempts or a failed save left is still to be removed
-  Mutex cleaning;                 // saves that were given up may end at the same time
-  KnownSteps known GUARDED_BY(cleaning);
-};
-
-// What the calling thread and the background share.
-struct Core {
-  Core(Location root, const SaverOptions& chosen) : options(chosen), stuck(chosen.tiers.size() + 1) {
-    for (const TierOptions& tier : options.tiers) tiers.emplace_back(tier);
-    tiers.emplace_back(TierOptions{.root = std::move(root), .keep = options.keep, .save_every = options.save_every});
-  }
-
-  // The nearest tier that all ranks see.
-  size_t shared_tier() const {
-    size_t at = 0;
-    while (tiers[at].options.node_local) ++at;
-    return at;
-  }
-  std::vector<Save::Place> places_of(int64_t step) const {
-    std::vector<Save::Place> places;
-    for (const Tier& tier : tiers) places.push_back({tier.options.root.url, goes_to(places.size(), step)});
-    return places;
-  }
-  bool goes_to(size_t tier, int64_t step) const {
-    const int64_t every = tiers[tier].options.save_every;
-    return every <= 1 || step % every == 0;
-  }
-  void set_busy(int64_t step, bool is_busy) {
-    MutexLock lock(mutex);
-    if (is_busy)
-      busy.insert(step);
-    else
-      busy.erase(step);
-  }
-  std::vector<int64_t> busy_steps() {
-    MutexLock lock(mutex);
-    return {busy.begin(), busy.end()};
-  }
-  // How long a save() waits for the save before it, and for storage that answers nothing.
-  std::chrono::milliseconds patience() const { return std::max(options.commit_timeout, options.tier_timeout); }
-  // Whether this attempt may save the step there, and has the space.
-  Status check_storage(size_t tier, int64_t step, int64_t bytes) const {
-    const Location& root = tiers[tier].options.root;
-    RETURN_IF_ERROR(check_step_open(root, step, options.attempt));
-    return check_space(*root.storage, prefix_below(root), bytes, fmt::format("step {} in {}", step, root.url));
-  }
-
-  const SaverOptions options;
-  std::deque<Tier> tiers;  // nearest first; the last is the root
-  Metrics metrics;
-  std::stop_source stop;
-  std::vector<std::atomic<int>> stuck;  // by tier: saves that were given up there and whose storage still hangs
-  std::optional<WrittenRecord> part;    // of save_part(), until commit()
-  Mutex mutex;
-  std::set<int64_t> busy GUARDED_BY(mutex);  // with tiers: steps that have not ended in all of them
-};
-
-// The step is committed. What follows may fail without harm; a later save tries it again.
-void follow_up(Core& core, size_t at, int64_t step, const std::optional<Lineage>& line) {
-  Tier& tier = core.tiers[at];
-  const Location latest = tier.options.root.child(kLatestName);
-  if (auto written = write_object(*latest.storage, latest.key, step_name(step) + "\n", {}, Durability::kVisible);
-      !written)
-    log(LogLevel::kWarning, "checkpoint: step {} is committed, but `latest` is not moved: {}", step,
-        written.error().to_string());
-  MutexLock lock(tier.cleaning);
-  Retention retention{.keep = tier.options.keep, .line = line, .known = &tier.known};
-  if (at == 0) retention.busy = core.busy_steps();
-  const auto cleaned = clean_up(tier.options.root, step, core.options.attempt, retention, tier.sweep);
-  tier.sweep = !cleaned.has_value();
-  if (!cleaned)
-    log(LogLevel::kWarning, "checkpoint: step {} is committed, but older files are left: {}", step,
-        cleaned.error().to_string());
-}
-
-StepCommit commit_in(Core& core, size_t at, int64_t step, std::stop_token stop, std::function<void()> alive = {}) {
-  const SaverOptions& options = core.options;
-  return {core.tiers[at].options.root,
-          step,
-          options.attempt,
-          options.world_size,
-          Clock::now() + options.commit_timeout,
-          std::move(stop),
-          std::move(alive)};
-}
-
-// What a save stores beside the tensors. Without `state` the part is kept for commit().
-struct Documents {
-  std::optional<std::string> state;
-  std::string rank_state;
-  StepMetrics metrics{};
-  std::optional<Lineage> line{};  // what the step continues
-};
-
-// Rank 0: creates the manifest once all parts are there. Other ranks: waits for it.
-Status commit_part(const Core& core, const StepCommit& commit, WrittenRecord record, const Documents& documents) {
-  if (core.options.rank != 0) return await_commit(commit);
-  return commit_step(commit, std::move(record), *documents.state, documents.metrics, documents.line);
-}
-
-// Leaves word in the tier why this rank fails there. Where that fails too, the others wait for `commit_timeout`.
-void tell_of_failure(const Core& core, size_t tier, int64_t step, const Error& cause) {
-  const SaverOptions& options = core.options;
-  const TierOptions& at = core.tiers[tier].options;
-  if (options.world_size == 1 || at.node_local || cause.code() == ErrorCode::kAlreadyExists) return;
-  const Location attempt = step_location(at.root, step).child(options.attempt);
-  if (const Status told = write_failure(attempt, RankPlaces::of_new(options.world_size), options.rank, cause); !told)
-    log(LogLevel::kWarning, "checkpoint: step {}: the other ranks are not told why this one failed: {}", step,
-        told.error().to_string());
-}
-
-// Brings a save into one tier, from the snapshot or from the nearest tier's file to the commit, on a thread.
-class TierJob {
- public:
-  TierJob(std::shared_ptr<Core> core, std::shared_ptr<Workspace> work, std::shared_ptr<Save> save,
-          std::shared_ptr<Save> before, size_t tier, std::shared_ptr<const RankFile> file,
-          std::shared_ptr<const Documents> documents, std::shared_ptr<LiveTensors> live)
-      : core_(std::move(core)),
-        work_(std::move(work)),
-        save_(std::move(save)),
-        before_(std::move(before)),
-        at_(tier),
-        file_(std::move(file)),
-        documents_(std::move(documents)),
-        live_(std::move(live)) {
-    save_->hold_image(at_);
-  }
-
-  void run() {
-    const bool was_stuck = is_stuck();
-    auto written = was_stuck ? still_stuck() : write();
-    if (!written && !was_stuck) tell_others(written.error());
-    if (at_ == 0) save_->first_part_ended(written ? std::make_shared<const WrittenRecord>(*written) : nullptr);
-    release_image();
-    const bool has_part = written.has_value();
-    Status status = has_part ? commit(std::move(*written)) : tl::unexpected<Error>(std::move(written).error());
-    if (!status && has_part && core_->options.rank == 0) tell_others(status.error());
-    wait_for_save_before();  // also when the write failed: `sweep` is that save's until it has ended
-    if (!status) {
-      if (!is_stuck()) core_->tiers[at_].sweep = true;  // else an older save's thread is still at it
-      if (core_->tiers.size() > 1)
-        log(LogLevel::kWarning, "checkpoint: step {} is not in {}: {}", save_->step(), root().url,
-            status.error().to_string());
-    }
-    if (status && documents_->state && save_->claim_success()) core_->metrics.add(Metric::kSaves, 1);
-    if (!save_->finish(at_, std::move(status))) --core_->stuck[at_];
-  }
-
-  size_t tier() const { return at_; }
-
- private:
-  const Location& root() const { return core_->tiers[at_].options.root; }
-
-  // Whether an older save hangs in this tier's storage.
-  bool is_stuck() const { return core_->stuck[at_] > (save_->given_up(at_) ? 1 : 0); }
-  tl::unexpected<Error> still_stuck() const {
-    return fail(ErrorCode::kUnavailable, "{} still does not answer an older save", root().url);
-  }
-  // So that the other ranks do not wait for this one's part, or for its commit.
-  void tell_others(const Error& cause) const {
-    if (documents_->state && !save_->given_up(at_)) tell_of_failure(*core_, at_, save_->step(), cause);
-  }
-
-  // For the storage's threads.
-  std::function<void()> alive() const {
-    return [save = save_, at = at_] { save->alive(at); };
-  }
-  // Runs `wait`, in which the tier's own storage has no part.
-  template <class Wait>
-  auto while_waiting(Wait&& wait) {
-    save_->set_waiting(at_, true);
-    auto result = wait();
-    save_->set_waiting(at_, false);
-    return result;
-  }
-
-  void release_image() {
-    work_.reset();
-    save_->release_image(at_);
-  }
-  // The tier's saves end in the order of their steps.
-  void wait_for_save_before() {
-    if (before_) static_cast<void>(while_waiting([&] { return before_->result_of(at_); }));
-    before_.reset();
-  }
-
-  Result<WrittenRecord> write() {
-    if (at_ > 0) {
-      const auto first = while_waiting([&] { return save_->wait_first_part(); });
-      if (first) release_image();
-      wait_for_save_before();
-      if (first) return copy(*first);
-    } else if (!root().storage->capabilities().is_local()) {
-      save_->first_part_ended(nullptr);  // no file to read: the others write from the snapshot meanwhile
-    }
-    return write_image();
-  }
-
-  RankPlaces places() const { return RankPlaces::of_new(core_->options.world_size); }
-
-  Result<WrittenRecord> write_image() {
-    RETURN_IF_ERROR(while_waiting([&] { return save_->wait_filled(); }));
-    RETURN_IF_ERROR(check_tier());
-    const SaverOptions& options = core_->options;
-    MetricTimer timer(core_->metrics, Metric::kWriteSeconds);
-    const Location data = directory(at_).child(places().file(options.rank));
-    ASSIGN_OR_RETURN(const auto writer, data.storage->open_write(data.key, {.size_hint_bytes = file_->bytes()}));
-    WrittenRecord record;
-    PartRecord& part = record.part;
-    ASSIGN_OR_RETURN(part, write_file({*data.storage, *writer, alive()}));
-    save_->alive(at_);
-    RETURN_IF_ERROR(writer->commit(Durability::kDurable));
-    part.step = save_->step();
-    part.attempt = options.attempt;
-    part.rank = options.rank;
-    part.world_size = options.world_size;
-    part.state = documents_->rank_state;
-    part.in_folders = places().in_folders;
-    record.text = serialize(part);
-    RETURN_IF_ERROR(write_record(record));
-    return record;
-  }
-
-  Result<PartRecord> write_file(const RankFile::Target& target) {
-    const std::span<std::byte> memory = work_->image.span();
-    if (!live_) return file_->write(memory.data(), target, work_->executor, save_->stop_token());
-    constexpr size_t kPage = 4096;
-    const size_t share = memory.size() / core_->tiers.size() / kPage * kPage;  // tiers may write at the same time
-    return file_->write_through(*live_, memory.subspan(at_ * share, share), target, work_->executor,
-                                save_->stop_token());
-  }
-
-  Result<WrittenRecord> copy(const WrittenRecord& record) {
-    RETURN_IF_ERROR(check_tier());
-    MetricTimer timer(core_->metrics, Metric::kWriteSeconds);
-    RETURN_IF_ERROR(copy_file(record.part));
-    RETURN_IF_ERROR(write_record(record));
-    return record;
-  }
-
-  // From the nearest tier, a second time if that could not be read, then from any other that has the step by then.
-  Status copy_file(const PartRecord& part) {
-    const std::string name = places().file(core_->options.rank);
-    const auto from = [&](size_t tier) {
-      PartCopy copied = copy_from(directory(tier).child(name), directory(at_).child(name), part);
-      if (copied.source_failed)
-        log(LogLevel::kWarning, "checkpoint: {}: {}", root().url, copied.status.error().to_string());
-      return copied;
-    };
-    PartCopy copied = from(0);
-    if (copied.source_failed) copied = from(0);
-    for (size_t tier = 1; tier < at_ && copied.source_failed; ++tier) {
-      if (save_->goes_to(tier) && while_waiting([&] { return save_->result_of(tier); })) copied = from(tier);
-    }
-    return std::move(copied.status);
-  }
-
-  // A copy on a thread of its own, which is left behind when the source does not answer.
-  PartCopy copy_from(const Location& source, const Location& target, const PartRecord& part) {
-    struct Shared {
-      std::stop_source stop;
-      Mutex mutex;
-      CondVar changed;
-      std::optional<Clock::time_point> reads_since GUARDED_BY(mutex);
-      bool is_left GUARDED_BY(mutex) = false;
-      std::optional<PartCopy> result GUARDED_BY(mutex);
-    };
-    const auto shared = std::make_shared<Shared>();
-    const std::stop_callback forward(save_->stop_token(), [shared] { shared->stop.request_stop(); });
-    const auto at_source = [shared, save = save_, at = at_](bool reading) {
-      MutexLock lock(shared->mutex);
-      if (shared->is_left) return;
-      shared->reads_since = reading ? std::optional(Clock::now()) : std::nullopt;
-      save->set_waiting(at, reading);
-    };
-    Thread thread("mr-ckpt-copy", [shared, source, target, part, at_source] {
-      PartCopy copied = copy_part_file(source, target, part, shared->stop.get_token(), at_source);
-      MutexLock lock(shared->mutex);
-      shared->result = std::move(copied);
-      shared->changed.notify_all();
-    });
-    MutexLock lock(shared->mutex);
-    const auto timeout = core_->options.tier_timeout;
-    while (!shared->result && !shared->is_left) {
-      constexpr std::chrono::milliseconds kTurn{200};
-      static_cast<void>(shared->changed.wait_until(shared->mutex, Clock::now() + std::min(kTurn, timeout)));
-      shared->is_left = !shared->result && timeout.count() > 0 && shared->reads_since &&
-                        Clock::now() - *shared->reads_since > timeout;
-    }
-    if (shared->result) return std::move(*shared->result);
-    shared->stop.request_stop();
-    save_->set_waiting(at_, false);
-    thread.detach();
-    return {fail(ErrorCode::kTimeout, "{} does not answer", source.url), true};
-  }
-
-  // Data before its record, each durable before the next is visible: a record that can be seen is true.
-  Status write_record(const WrittenRecord& record) {
-    const Location at = directory(at_).child(places().record(core_->options.rank));
-    RETURN_IF_ERROR(write_object(*at.storage, at.key, record.text));
-    core_->metrics.add(Metric::kWriteBytes, file_->bytes());
-    publish_add(Published::kWriteBytes, file_->bytes());
-    return {};
-  }
-
-  // Without tiers save() has checked it: there the caller hears of it at once.
-  Status check_tier() const {
-    if (core_->tiers.size() == 1) return {};
-    return core_->check_storage(at_, save_->step(), file_->bytes());
-  }
-
-  Status commit(WrittenRecord record) {
-    if (!documents_->state) {
-      core_->part = std::move(record);
-      return {};
-    }
-    wait_for_save_before();
-    if (core_->tiers[at_].options.node_local) return commit_on_node();
-    const StepCommit step = commit_in(*core_, at_, save_->step(), save_->stop_token(), alive());
-    RETURN_IF_ERROR(commit_part(*core_, step, std::move(record), *documents_));
-    save_->committed(at_);
-    if (core_->options.rank == 0) follow_up(*core_, at_, save_->step(), documents_->line);
-    return {};
-  }
-
-  Status commit_on_node() {
-    const size_t shared = core_->shared_tier();
-    RETURN_IF_ERROR(with_context(while_waiting([&] { return save_->result_of(shared); }),
-                                 "the tier that all nodes share has no manifest"));
-    const StepCommit commit = commit_in(*core_, at_, save_->step(), save_->stop_token(), alive());
-    ASSIGN_OR_RETURN(const bool created, adopt_manifest(commit, core_->tiers[shared].options.root));
-    save_->committed(at_);
-    if (created) follow_up(*core_, at_, save_->step(), documents_->line);
-    return {};
-  }
-
-  Location directory(size_t tier) const {
-    return step_location(core_->tiers[tier].options.root, save_->step()).child(core_->options.attempt);
-  }
-
-  const std::shared_ptr<Core> core_;
-  std::shared_ptr<Workspace> work_;  // while this tier reads the image
-  const std::shared_ptr<Save> save_;
-  std::shared_ptr<Save> before_;  // the last one that goes to this tier; nullptr: none
-  const size_t at_;
-  const std::shared_ptr<const RankFile> file_;
-  const std::shared_ptr<const Documents> documents_;
-  const std::shared_ptr<LiveTensors> live_;  // what to write instead of the image; nullptr: the image
-};
 
 class RankSaver final : public Saver {
  public:
@@ -413,6 +56,7 @@ class RankSaver final : public Saver {
     }
     if (ended) {
       leave_hanging();
+      core_->bases.close();
       return;
     }
     log(LogLevel::kError, "checkpoint: the save of step {} hangs in storage and is left behind",
@@ -428,10 +72,11 @@ class RankSaver final : public Saver {
   }
 
   [[nodiscard]] Result<std::shared_ptr<PendingSave>> save_part(int64_t step, std::span<const TensorToSave> tensors,
-                                                               std::string rank_state, std::stop_token stop) override {
+                                                               std::string rank_state, std::stop_token stop,
+                                                               const FillImage& fill) override {
     if (core_->tiers.size() > 1)
       return fail(ErrorCode::kUnsupported, "save_part: a Saver with tiers commits each of them by itself; use save()");
-    return start(step, tensors, {std::nullopt, std::move(rank_state)}, stop, {});
+    return start(step, tensors, {std::nullopt, std::move(rank_state)}, stop, fill);
   }
 
   [[nodiscard]] Status commit(int64_t step, std::string state, StepMetrics metrics) override {
@@ -442,16 +87,10 @@ class RankSaver final : public Saver {
       return fail(ErrorCode::kInvalidArgument, "commit: no part of step {} was saved, or it is committed", step);
     RETURN_IF_ERROR(check_state(step, state));
     RETURN_IF_ERROR(clean_metrics(step, metrics));
-    const Documents documents{std::move(state), "null", std::move(metrics), part_line_};
-    const Status committed = commit_part(*core_, commit_in(*core_, 0, step, core_->stop.get_token()),
-                                         *std::exchange(core_->part, std::nullopt), documents);
-    if (committed) {
-      if (core_->options.rank == 0) follow_up(*core_, 0, step, documents.line);
-      core_->metrics.add(Metric::kSaves, 1);
-    } else {
-      core_->tiers[0].sweep = true;
-    }
-    return committed;
+    const auto documents =
+        std::make_shared<const Documents>(Documents{std::move(state), "null", std::move(metrics), part_line_});
+    return with_context(commit_within_limits(step, *std::exchange(core_->part, std::nullopt), documents),
+                        fmt::format("rank {}", core_->options.rank));
   }
 
   void continue_from(std::optional<Lineage> line) override {
@@ -461,11 +100,13 @@ class RankSaver final : public Saver {
   }
 
   const Metrics& metrics() const override { return core_->metrics; }
+  int64_t referred_bytes() const override { return core_->referred_bytes; }
+  int64_t peak_memory_bytes() const override { return core_->memory.peak_bytes(); }
 
-  // Takes the image's memory and touches it behind the caller's back.
+  // Takes the image's memory and touches it behind the caller's back. A save that is larger than the cap has none.
   Status reserve(int64_t bytes) {
-    const int64_t cap = core_->options.memory_bytes;
-    RETURN_IF_ERROR(work_->make_room(cap > 0 ? std::min(bytes, cap) : bytes));
+    if (in_pages(bytes) > room()) return {};
+    RETURN_IF_ERROR(work_->image.make_room(core_->memory, bytes));
     if (core_->options.pin) PinnedRange::see_context();
     toucher_ = Thread("mr-ckpt-touch", [work = work_, stop = touching_.get_token()] {
       touch_pages(work->image.span(), stop);
@@ -475,6 +116,29 @@ class RankSaver final : public Saver {
   }
 
  private:
+  // Commits on a thread, which is left behind when the storage gets nowhere for as long as a save may.
+  Status commit_within_limits(int64_t step, WrittenRecord record, const std::shared_ptr<const Documents>& documents) {
+    const auto save = std::make_shared<Save>(
+        step, 0, core_->places_of(step), core_->patience(),
+        Save::Events{.given_up = [core = core_](size_t tier) { ++core->stuck[tier]; }, .done = {}});
+    save->stop_with(core_->stop.get_token());
+    Thread thread("mr-ckpt-commit", [core = core_, save, step, record = std::move(record), documents]() mutable {
+      const StepCommit commit = commit_in(*core, 0, step, save->stop_token(), [save] { save->alive(0); });
+      Status committed = commit_part(*core, commit, std::move(record), *documents);
+      if (committed) {
+        save->committed(0);
+        core->metrics.add(Metric::kSaves, 1);
+        if (core->options.rank == 0) follow_up(*core, 0, nullptr, step, documents->line);
+      } else {
+        core->tiers[0].sweep = true;
+      }
+      if (!save->finish(0, std::move(committed))) --core->stuck[0];
+    });
+    Status status = save->wait({}, std::nullopt);
+    if (save->given_up(0)) thread.detach();
+    return status;
+  }
+
   struct Running {
     std::shared_ptr<Save> save;
     std::vector<std::pair<size_t, Thread>> threads{};  // by the tier that they write
@@ -501,11 +165,7 @@ class RankSaver final : public Saver {
     const int64_t bytes = file_->bytes();
     if (work_.use_count() > 1)  // one hangs in storage
       work_ = std::make_shared<Workspace>(core_->options.threads, core_->options.pin);
-    const int64_t cap = core_->options.memory_bytes;
-    if (cap > 0 && bytes > cap) {
-      if (fill) return fail(ErrorCode::kUnsupported, "step {}: a save above memory_bytes from a device", step);
-      return start_through(step, tensors, std::move(documents), stop);
-    }
+    if (in_pages(bytes) > room()) return start_through(step, tensors, std::move(documents), stop, fill);
     Status storage_ready;
     if (Status filled = fill_image(step, tensors, fill, storage_ready); !filled) {
       tell_others(step, documents, filled.error());
@@ -513,19 +173,24 @@ class RankSaver final : public Saver {
     }
     RETURN_IF_ERROR(storage_ready);
     take_step(step, documents);
-    return launch(step, std::move(documents), nullptr, fill != nullptr);
+    return launch(step, std::move(documents), nullptr, {}, fill != nullptr);
   }
 
   // Takes the snapshot, and looks meanwhile whether the step may be saved. Errors: what only this rank has.
   Status fill_image(int64_t step, std::span<const TensorToSave> tensors, const FillImage& fill, Status& storage_ready)
       REQUIRES_LOCK(mutex_) {
-    RETURN_IF_ERROR(work_->make_room(file_->bytes()));
+    if (work_->image.bytes() < file_->bytes()) {
+      for (ThroughMemory& each : core_->through) {  // of a save before that was larger
+        if (!each.busy) each.buffer.drop();
+      }
+    }
+    RETURN_IF_ERROR(work_->image.make_room(core_->memory, file_->bytes()));
     if (fill) {
       work_->pin_image();
-      RETURN_IF_ERROR(fill(work_->image.span(), file_->places(tensors, work_->image.data())));
+      RETURN_IF_ERROR(fill(work_->image.span(), file_->places(tensors, 0, work_->image.span()), FillMode::kBegin));
     }
     std::optional<BoundedCall> check;
-    if (core_->tiers.size() == 1) check.emplace(look_at_storage(step, file_->bytes()), answered());
+    if (core_->tiers.size() == 1) check.emplace(look_at_storage(step, core_->space_for(*file_)), answered());
     file_->snapshot(tensors, work_->image.data(), work_->executor);
     if (check) storage_ready = answer_of(*check, core_->patience());
     return {};
@@ -571,23 +236,65 @@ class RankSaver final : public Saver {
     line_ = continue_line(*std::move(line_), core_->options.attempt, step);
   }
 
+  static int64_t in_pages(int64_t bytes) { return (bytes + kStagingPage - 1) / kStagingPage * kStagingPage; }
+
+  // What a save may take for its snapshot: all but what saves that hang in storage hold.
+  int64_t room() const {
+    const int64_t left = core_->memory.image_room();
+    if (left == INT64_MAX) return left;
+    int64_t room = left + work_->image.bytes();
+    for (const ThroughMemory& each : core_->through) room += each.busy ? 0 : each.buffer.bytes();
+    return room;
+  }
+
+  // Shares the memory out among the tiers that write, which may do so at the same time. Errors: resource_exhausted.
+  Result<std::vector<std::span<std::byte>>> make_way_through(int64_t step, bool from_device) REQUIRES_LOCK(mutex_) {
+    work_->image.drop();
+    const int64_t all = room();
+    std::vector<ThroughMemory>& through = core_->through;
+    const auto idle = std::ranges::count_if(through, [](const ThroughMemory& each) { return !each.busy; });
+    const int64_t share = idle == 0 ? 0 : all / idle / kStagingPage * kStagingPage;
+    if (share == 0)
+      return no_memory(
+          fmt::format("step {}: memory_bytes allows {} for this rank, and saves that hang in storage hold "
+                      "all but {} of it",
+                      step, format_bytes(core_->memory.cap()), format_bytes(all)));
+    for (ThroughMemory& each : through) {
+      if (!each.busy && each.buffer.bytes() != share) each.buffer.drop();
+    }
+    std::vector<std::span<std::byte>> spans(through.size());
+    for (size_t tier = 0; tier < through.size(); ++tier) {
+      ThroughMemory& each = through[tier];
+      if (each.busy || !core_->goes_to(tier, step)) continue;
+      RETURN_IF_ERROR(each.buffer.make_room(core_->memory, share));
+      if (from_device && work_->is_pinned) work_->is_pinned = each.buffer.pin();
+      spans[tier] = each.buffer.span();
+    }
+    return spans;
+  }
+
   // The tensors are written from where they are, through the memory that is allowed.
   Result<std::shared_ptr<PendingSave>> start_through(int64_t step, std::span<const TensorToSave> tensors,
-                                                     Documents documents, const std::stop_token& stop)
-      REQUIRES_LOCK(mutex_) {
-    const int64_t cap = core_->options.memory_bytes;
+                                                     Documents documents, const std::stop_token& stop,
+                                                     const FillImage& fill) REQUIRES_LOCK(mutex_) {
     if (!std::exchange(said_through_, true))
       log(LogLevel::kWarning,
-          "checkpoint: a save has {}, memory_bytes allows {}: training stands still until it is written to {}",
-          format_bytes(file_->bytes()), format_bytes(cap), core_->tiers[0].options.root.url);
-    RETURN_IF_ERROR(work_->make_room(cap));
+          "checkpoint: a save has {}, memory_bytes leaves {} for the snapshot of this rank: training stands still "
+          "until "
+          "it is written to {}",
+          format_bytes(file_->bytes()), format_bytes(room()), core_->tiers[0].options.root.url);
+    auto through = make_way_through(step, fill != nullptr);
+    if (!through) {
+      tell_others(step, documents, through.error());
+      return tl::unexpected<Error>(std::move(through).error());
+    }
     if (core_->tiers.size() == 1) {
-      BoundedCall check(look_at_storage(step, file_->bytes()), answered());
+      BoundedCall check(look_at_storage(step, core_->space_for(*file_)), answered());
       RETURN_IF_ERROR(answer_of(check, core_->patience()));
     }
     take_step(step, documents);
-    const auto live = std::make_shared<LiveTensors>(tensors);
-    const auto save = launch(step, std::move(documents), live);
+    const auto live = std::make_shared<LiveTensors>(tensors, fill);
+    const auto save = launch(step, std::move(documents), live, *std::move(through));
     const bool is_free = save->wait_image_free(stop);
     live->leave();
     if (is_free) return save;
@@ -596,8 +303,9 @@ class RankSaver final : public Saver {
   }
 
   // A thread for each tier.
-  std::shared_ptr<Save> launch(int64_t step, Documents documents, const std::shared_ptr<LiveTensors>& live = nullptr,
-                               bool is_filled_later = false) REQUIRES_LOCK(mutex_) {
+  std::shared_ptr<Save> launch(int64_t step, Documents documents, const std::shared_ptr<LiveTensors>& live,
+                               std::vector<std::span<std::byte>> through, bool is_filled_later = false)
+      REQUIRES_LOCK(mutex_) {
     const bool tiered = core_->tiers.size() > 1;
     const auto save = std::make_shared<Save>(
         step, file_->bytes(), core_->places_of(step), tiered ? core_->options.tier_timeout : core_->patience(),
@@ -614,19 +322,23 @@ class RankSaver final : public Saver {
     publish_add(Published::kSavesUnderWay, 1);
     publish_add(Published::kUnwrittenBytes, file_->bytes());
     publish_now(Published::kLastSaveNs);
-    const auto shared = std::make_shared<const Documents>(std::move(documents));
+    const auto source = std::make_shared<SaveSource>();
+    source->file = file_;
+    source->documents = std::make_shared<const Documents>(std::move(documents));
+    source->live = live;
+    for (size_t tier = 0; tier < through.size(); ++tier) {
+      if (!through[tier].empty()) core_->through[tier].busy = true;
+    }
+    source->through = std::move(through);
     if (tiered) core_->set_busy(step, true);
-    std::vector<std::shared_ptr<TierJob>> jobs;  // all hold the image before the first can release it
+    std::vector<std::pair<size_t, std::function<void()>>> jobs;  // all hold the image before the first can release it
     for (size_t tier = 0; tier < save->tiers(); ++tier) {
       if (!save->goes_to(tier)) continue;
-      jobs.push_back(std::make_shared<TierJob>(core_, work_, save, last_of_tier_[tier], tier, file_, shared, live));
+      jobs.emplace_back(tier, make_tier_job(core_, work_, save, last_of_tier_[tier], tier, source));
       last_of_tier_[tier] = save;
     }
     running_.push_back({.save = save});
-    for (auto& job : jobs) {
-      const size_t tier = job->tier();
-      running_.back().threads.emplace_back(tier, Thread("mr-ckpt-save", [job = std::move(job)] { job->run(); }));
-    }
+    for (auto& [tier, job] : jobs) running_.back().threads.emplace_back(tier, Thread("mr-ckpt-save", std::move(job)));
     return save;
   }
 

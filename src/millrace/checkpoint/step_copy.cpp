@@ -64,6 +64,7 @@ class StepCopier {
   Result<StepCopy> run() {
     ASSIGN_OR_RETURN(source_, find_source());
     const Manifest& manifest = source_.manifest;
+    RETURN_IF_ERROR(copy_bases());
     ASSIGN_OR_RETURN(const bool is_there, look_at_target());
     StepCopy result{.step = step_, .parts = manifest.world_size()};
     int64_t bytes = 0;
@@ -84,6 +85,21 @@ class StepCopier {
  private:
   bool is_mine(int64_t rank) const { return !options_.rank || *options_.rank == rank; }
   Location directory(const Location& root) const { return step_location(root, step_).child(source_.manifest.attempt); }
+
+  // The steps that this one refers to; each is older than it. Retention of the target waits for this step.
+  Status copy_bases() {
+    for (const Ancestor& base : source_.manifest.bases) {
+      ASSIGN_OR_RETURN(const Source found, newest_source(from_, base.step));
+      if (found.manifest.attempt != base.attempt)
+        return fail(ErrorCode::kUnsupported,
+                    "step {} refers to step {} of attempt {}, which attempt {} has replaced since: export it instead",
+                    step_, base.step, base.attempt, found.manifest.attempt);
+      const StepCopyOptions options{.rank = options_.rank, .timeout = options_.timeout, .progress = options_.progress};
+      RETURN_IF_ERROR(with_context(copy_step(from_, to_, base.step, options, stop_),
+                                   fmt::format("step {} refers to step {}", step_, base.step)));
+    }
+    return {};
+  }
 
   // Waits for the manifest of the attempt that the caller names.
   Result<Source> find_source() {

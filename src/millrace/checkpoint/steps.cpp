@@ -87,6 +87,15 @@ std::vector<size_t> best_steps(std::span<const StepInfo> steps, const KeepRules&
   return best;
 }
 
+// The newest step that stays and refers to files of the step at `i`; nullptr: none.
+const StepInfo* referrer_of(std::span<const StepInfo> steps, std::span<const StepVerdict> verdicts, size_t i) {
+  for (size_t other = steps.size(); other-- > i + 1;) {
+    const auto refers = [&](const Ancestor& base) { return base.step == steps[i].step; };
+    if (verdicts[other].stays && std::ranges::any_of(steps[other].bases, refers)) return &steps[other];
+  }
+  return nullptr;
+}
+
 // Takes steps that are held until the rest is within the quota. `good`: those of the line that are not damaged,
 // ascending.
 void apply_quota(std::span<const StepInfo> steps, const KeepRules& rules, std::span<const size_t> good,
@@ -105,11 +114,18 @@ void apply_quota(std::span<const StepInfo> steps, const KeepRules& rules, std::s
     }
   }
   victims.insert(victims.end(), best.rbegin(), best.rend());
-  for (const size_t i : victims) {
-    if (bytes <= rules.quota_bytes) break;
-    if (!verdicts[i].stays || (!good.empty() && i == good.back())) continue;
+  std::map<int64_t, int64_t> referrers;  // that stay, by the step that they refer to
+  const auto count_referrer = [&](size_t i, int64_t count) {
+    for (const Ancestor& base : steps[i].bases) referrers[base.step] += count;
+  };
+  for (size_t i = 0; i < steps.size(); ++i) count_referrer(i, verdicts[i].stays ? 1 : 0);
+  for (size_t at = 0; at < victims.size() && bytes > rules.quota_bytes; ++at) {
+    const size_t i = victims[at];
+    if (!verdicts[i].stays || (!good.empty() && i == good.back()) || referrers[steps[i].step] > 0) continue;
     verdicts[i] = {false, fmt::format("over the quota of {}", format_bytes(rules.quota_bytes))};
     bytes -= steps[i].bytes;
+    count_referrer(i, -1);
+    if (!steps[i].bases.empty()) at = static_cast<size_t>(-1);  // a step that was held may go now: from the start
   }
 }
 
@@ -161,8 +177,17 @@ std::vector<StepVerdict> judge_steps(std::span<const StepInfo> steps, const Keep
   for (size_t i = 0; i < steps.size(); ++i) {
     if (steps[i].is_left && !steps[i].damage) verdicts[i] = judge_left(steps[i], head, rules, all, now);
   }
+  hold_bases(steps, verdicts);
   if (rules.quota_bytes > 0) apply_quota(steps, rules, good, best, verdicts);
   return verdicts;
+}
+
+void hold_bases(std::span<const StepInfo> steps, std::span<StepVerdict> verdicts) {
+  for (size_t i = steps.size(); i-- > 0;) {  // a base comes before what refers to it
+    if (verdicts[i].stays) continue;
+    if (const StepInfo* const referrer = referrer_of(steps, verdicts, i))
+      verdicts[i] = {true, fmt::format("step {} refers to it", referrer->step)};
+  }
 }
 
 StepInfo step_info(const Manifest& manifest) {
@@ -173,8 +198,13 @@ StepInfo step_info(const Manifest& manifest) {
                 .metrics = manifest.metrics,
                 .committed = manifest.created,
                 .line = manifest.line,
-                .writer = manifest.writer};
-  for (const ManifestPart& part : manifest.parts) info.bytes += part.file_bytes;
+                .writer = manifest.writer,
+                .bases = manifest.bases,
+                .shares = manifest.shares};
+  for (const ManifestPart& part : manifest.parts) {
+    info.bytes += part.file_bytes;
+    info.referred_bytes += part.referred_bytes;
+  }
   return info;
 }
 
@@ -217,6 +247,27 @@ Result<std::optional<Error>> find_bad_file(const Location& root, const Manifest&
 
 }  // namespace
 
+namespace {
+
+// The first step that `info` refers to and that is damaged, as far as listings of it show. `before`: the steps that
+// were looked at. A folder of files stays without its step when another attempt replaced that.
+Result<std::optional<Error>> find_bad_base(const Location& root, const StepInfo& info, std::span<const StepInfo> before,
+                                           bool missing_is_damage) {
+  for (const Ancestor& base : info.bases) {
+    const auto found = std::ranges::find_if(
+        before, [&](const StepInfo& each) { return each.step == base.step && each.attempt == base.attempt; });
+    const std::string what = fmt::format("step {} of attempt {}, which it refers to", base.step, base.attempt);
+    if (found != before.end() && found->file_damage) return std::optional(Error(*found->file_damage).add_context(what));
+    if (found != before.end() || !missing_is_damage) continue;
+    ASSIGN_OR_RETURN(const Level level, list_level(step_location(root, base.step).child(base.attempt)));
+    if (level.objects.empty() && level.directories.empty())
+      return std::optional(Error(ErrorCode::kCorruption, fmt::format("{}: {} is not there", root.url, what)));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Result<std::vector<StepInfo>> list_steps(const Location& root, const ListStepsOptions& options) {
   ASSIGN_OR_RETURN(const auto steps, list_step_directories(root));
   std::vector<StepInfo> infos;
@@ -226,6 +277,9 @@ Result<std::vector<StepInfo>> list_steps(const Location& root, const ListStepsOp
       StepInfo info = step_info(stored->manifest);
       if (options.check_sizes) {
         ASSIGN_OR_RETURN(info.file_damage, find_bad_file(root, stored->manifest, options.missing_is_damage));
+        if (!info.file_damage) {
+          ASSIGN_OR_RETURN(info.file_damage, find_bad_base(root, info, infos, options.missing_is_damage));
+        }
       }
       infos.push_back(std::move(info));
     } else if (is_damage(stored.error()) || stored.error().code() == ErrorCode::kUnsupported) {

@@ -23,6 +23,12 @@ struct CkptArgs {
   bool all = false;
 };
 
+Json commits_json(const std::vector<checkpoint::Ancestor>& commits) {
+  Json list = Json::array();
+  for (const auto& each : commits) list.push_back({{"attempt", each.attempt}, {"step", each.step}});
+  return list;
+}
+
 Json step_json(const checkpoint::StepInfo& info) {
   const std::optional<Error>& damage = info.any_damage();
   Json object{{"type", "checkpoint"}, {"step", info.step}, {"ok", !damage}, {"left_behind", info.is_left}};
@@ -32,11 +38,10 @@ Json step_json(const checkpoint::StepInfo& info) {
   object["ranks"] = info.world_size;
   object["tensors"] = info.tensors;
   object["bytes"] = info.bytes;
+  object["referred_bytes"] = info.referred_bytes;
+  object["bases"] = commits_json(info.bases);
   object["committed"] = utc_text(info.committed);
-  if (info.line) {
-    object["line"] = Json::array();
-    for (const auto& each : *info.line) object["line"].push_back({{"attempt", each.attempt}, {"step", each.step}});
-  }
+  if (info.line) object["line"] = commits_json(*info.line);
   if (!info.metrics.empty()) object["metrics"] = info.metrics;
   if (info.writer)
     object["writer"] = {{"host", info.writer->host}, {"user", info.writer->user}, {"version", info.writer->version}};
@@ -117,15 +122,19 @@ Status run_ckpt_ls(const CkptArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const auto places, places_of(args));
   ASSIGN_OR_RETURN(const auto steps, find_steps(places));
   if (steps.empty()) return no_checkpoints(args.root);
-  TextTable table({{"step", true},
-                   {"attempt"},
-                   {"ranks", true},
-                   {"tensors", true},
-                   {"bytes", true},
-                   {"committed"},
-                   {"by"},
-                   {"state"},
-                   {args.tiers.empty() ? "" : "tiers"}});
+  const bool refers = std::ranges::any_of(steps, [](const auto& each) { return each.second.info.referred_bytes > 0; });
+  std::vector<TextTable::Column> columns{{"step", true},
+                                         {"attempt"},
+                                         {"ranks", true},
+                                         {"tensors", true},
+                                         {"bytes", true},
+                                         {"committed"},
+                                         {"by"},
+                                         {"state"},
+                                         {args.tiers.empty() ? "" : "tiers"}};
+  constexpr std::ptrdiff_t kReferred = 5;  // the column behind the bytes, where steps refer to others
+  if (refers) columns.insert(columns.begin() + kReferred, TextTable::Column{"referred", true});
+  TextTable table(columns);
   std::string damage;
   int64_t left = 0;
   for (const auto& [number, found] : steps) {
@@ -136,12 +145,19 @@ Status run_ckpt_ls(const CkptArgs& args, Context& context) {
     const std::string step = fmt::format("{}", number);
     const std::string where = args.tiers.empty() ? "" : fmt::format("{}", fmt::join(found.urls, ", "));
     left += info.is_left ? 1 : 0;
-    if (info.damage) {
-      table.add({step, "", "", "", "", "", "", state_text(info), where});
-    } else {
-      table.add({step, info.attempt, format_count(info.world_size), format_count(info.tensors),
-                 format_bytes(info.bytes), utc_text(info.committed), writer_text(info), state_text(info), where});
-    }
+    std::vector<std::string> cells{step, "", "", "", "", "", "", state_text(info), where};
+    if (!info.damage)
+      cells = {step,
+               info.attempt,
+               format_count(info.world_size),
+               format_count(info.tensors),
+               format_bytes(info.bytes),
+               utc_text(info.committed),
+               writer_text(info),
+               state_text(info),
+               where};
+    if (refers) cells.insert(cells.begin() + kReferred, info.damage ? "" : format_bytes(info.referred_bytes));
+    table.add(std::move(cells));
     if (info.any_damage()) damage += fmt::format("step {}: {}\n", step, printable(info.any_damage()->to_string()));
   }
   std::string note;
@@ -203,6 +219,12 @@ Status run_ckpt_show(const CkptArgs& args, Context& context) {
   if (info.file_damage) where += fmt::format("damaged: {}\n", printable(info.file_damage->to_string()));
   if (info.line && !info.line->empty())
     where += fmt::format("continues step {} of attempt {}\n", info.line->back().step, info.line->back().attempt);
+  if (info.referred_bytes > 0) {
+    std::vector<int64_t> bases;
+    for (const auto& each : info.bases) bases.push_back(each.step);
+    where += fmt::format("refers to {} in the files of step {}\n", format_bytes(info.referred_bytes),
+                         fmt::join(bases, ", "));
+  }
   if (info.is_left) where += "left behind by a later attempt: no restore chooses it\n";
   if (!args.tiers.empty()) {
     object["tiers"] = found.at(wanted).tiers;
@@ -244,10 +266,11 @@ Status verify_step(const Location& root, const checkpoint::StepInfo& info, Conte
                      {"ok", damage == 0},
                      {"findings", damage},
                      {"tensors", info.tensors},
-                     {"bytes", info.bytes}},
+                     {"bytes", info.bytes},
+                     {"referred_bytes", info.referred_bytes}},
                     fmt::format("step {}: {}\n", info.step,
                                 damage == 0 ? fmt::format("{}, {}: no damage found", counted(info.tensors, "tensor"),
-                                                          format_bytes(info.bytes))
+                                                          format_bytes(info.bytes + info.referred_bytes))
                                             : "damaged, " + counted(damage, "finding")));
   return {};
 }
@@ -256,7 +279,7 @@ Status run_ckpt_verify(const CkptArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const Location root, open_url(args.root));
   ASSIGN_OR_RETURN(const auto steps, chosen_steps(args, root));
   int64_t bytes = 0;
-  for (const checkpoint::StepInfo& info : steps) bytes += info.bytes;
+  for (const checkpoint::StepInfo& info : steps) bytes += info.bytes + info.referred_bytes;
   Progress progress;
   progress.set_totals(bytes, 0);
   const auto view = context.out.watch(progress, "verify");

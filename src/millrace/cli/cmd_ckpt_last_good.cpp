@@ -30,9 +30,8 @@ Status run_ckpt_last_good(const std::string& url, Context& context) {
         "name the folder that holds them",
         url);
   if (!last.good)
-    return fail(ErrorCode::kNotFound, "{}: none of {} can be used; the newest, {}: {}", url,
-                counted(std::ssize(last.passed_over), "checkpoint"), last.passed_over.front().name,
-                last.passed_over.front().reason);
+    return fail(ErrorCode::kNotFound, "{}: no usable checkpoint among {}; the newest, {}: {}", url,
+                last.passed_over.size(), last.passed_over.front().name, last.passed_over.front().reason);
   Json object{{"type", "ckpt_last_good"}};
   object.update(found_json(root, *last.good));
   object["passed_over"] = Json::array();

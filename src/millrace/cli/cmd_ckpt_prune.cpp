@@ -45,15 +45,20 @@ Status prune(const Place& place, const checkpoint::StepInfo* root_has, const Pru
   auto verdicts = checkpoint::judge_steps(steps, args.rules, std::chrono::system_clock::now());
   total.of += std::ssize(steps);
   for (size_t i = 0; i < steps.size(); ++i) {
+    if (!verdicts[i].stays && place.is_tier && root_lacks(steps[i], root_has))
+      verdicts[i] = {true, "newer than the root's steps"};
+  }
+  checkpoint::hold_bases(steps, verdicts);
+  for (size_t i = steps.size(); i-- > 0;) {  // a step goes before those that it refers to
+    if (verdicts[i].stays) continue;
+    if (context.stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+    if (!args.dry_run) RETURN_IF_ERROR(checkpoint::remove_step(place.root, steps[i].step));
+    ++total.steps;
+    total.bytes += steps[i].bytes;
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
     const checkpoint::StepInfo& info = steps[i];
-    checkpoint::StepVerdict& verdict = verdicts[i];
-    if (!verdict.stays && place.is_tier && root_lacks(info, root_has)) verdict = {true, "newer than the root's steps"};
-    if (!verdict.stays) {
-      if (context.stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
-      if (!args.dry_run) RETURN_IF_ERROR(checkpoint::remove_step(place.root, info.step));
-      ++total.steps;
-      total.bytes += info.bytes;
-    }
+    const checkpoint::StepVerdict& verdict = verdicts[i];
     context.out.print_json({{"type", "prune"},
                             {"root", place.root.url},
                             {"step", info.step},
@@ -145,7 +150,7 @@ void add_ckpt_prune(Verbs& verbs, CLI::App& ckpt) {
       ->option_text("min|max");
   add_size_flag(app, "--quota", args->rules.quota_bytes,
                 "All steps together take no more: the oldest go first, those of --keep-best last", 1);
-  app.add_option("--older-than", args->older_than_days, "Only what was committed so many days ago goes")
+  app.add_option("--older-than", args->older_than_days, "Remove only steps committed more than DAYS days ago")
       ->check(CLI::Range(0.0, 1e6))
       ->option_text("DAYS");
   app.add_flag("--left-behind", args->rules.drop_left,

@@ -45,7 +45,13 @@ Status run_ckpt_restore(const RestoreArgs& args, Context& context) {
   checkpoint::StepCopy copied{.step = *step, .parts = info.world_size};
   if (!args.dry_run) {
     Progress progress;
-    progress.set_totals(info.bytes, info.world_size);
+    int64_t bytes = info.bytes, parts = info.world_size;
+    for (const checkpoint::Ancestor& base : info.bases) {  // which are copied, too
+      ASSIGN_OR_RETURN(const auto earlier, checkpoint::Checkpoint::open(sources, base.step));
+      bytes += earlier->info().bytes;
+      parts += earlier->info().world_size;
+    }
+    progress.set_totals(bytes, parts);
     const auto view = context.out.watch(progress, "ckpt restore");
     ASSIGN_OR_RETURN(copied, checkpoint::copy_step(sources, target, *step, {.progress = &progress}, context.stop));
   }

@@ -48,10 +48,10 @@ void add_lerobot_convert(Verbs& verbs, CLI::App& lerobot) {
       ->option_text(" ");
   app.add_option("DST", args->target, "A new folder on this machine")->required()->option_text(" ");
   add_choice_flag(
-      app, "--to", {"2.1", "3.0", "groot"},
+      app, "--to", {"2.0", "2.1", "3.0", "groot"},
       [args](const std::string& version) {
-        args->to.version = version == "3.0" ? lerobot::Version::kV30 : lerobot::Version::kV21;
         args->to.groot = version == "groot";
+        args->to.version = args->to.groot ? lerobot::Version::kV21 : lerobot::parse_version(version);
       },
       "The version to write; groot is 2.1 with modality.json and GR00T's stats.json")
       ->required();

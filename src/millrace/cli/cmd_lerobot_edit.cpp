@@ -136,10 +136,8 @@ void add_merge_verb(Verbs& verbs, CLI::App& lerobot) {
       ->required()
       ->option_text(" ");
   add_choice_flag(
-      app, "--to", {"2.1", "3.0"},
-      [args](const std::string& version) {
-        args->to = version == "2.1" ? lerobot::Version::kV21 : lerobot::Version::kV30;
-      },
+      app, "--to", {"2.0", "2.1", "3.0"},
+      [args](const std::string& version) { args->to = lerobot::parse_version(version); },
       "The version to write (default: that of the datasets)");
   add_dry_run_flag(app, args->dry_run);
 }

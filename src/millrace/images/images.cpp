@@ -48,16 +48,72 @@ uint32_t byte_at(std::span<const std::byte> file, size_t at) {
 }
 
 // A PNG begins with 8 bytes, then the chunk IHDR: length, name, width, height, bits a channel, kind of colours.
+struct PngKind {
+  static constexpr uint32_t kGray = 0, kRgb = 2, kPalette = 3, kGrayAlpha = 4, kRgba = 6;
+  uint32_t bits = 0, colours = 0;
+};
+
+std::optional<PngKind> kind_of_png(std::span<const std::byte> file) {
+  constexpr size_t kBits = 24, kColours = 25;
+  if (file.size() <= kColours || !begins(file, "IHDR", 12)) return std::nullopt;
+  return PngKind{byte_at(file, kBits), byte_at(file, kColours)};
+}
+
+// Pillow makes 255 of everything above 255 there.
+Status refuse_deep_gray(const PngKind& kind, std::string_view name) {
+  if (kind.bits != 16 || kind.colours != PngKind::kGray) return {};
+  return fail(
+      ErrorCode::kUnsupported,
+      "{}: a gray PNG of 16 bits, such as of depth, which pixels of 8 bits would not hold; store it as an array "
+      "(.npy), or as a PNG of 8 bits",
+      name);
+}
+
 Result<Colour> colour_of_png(std::span<const std::byte> file, std::string_view name) {
-  constexpr size_t kBits = 24, kKind = 25;
-  if (file.size() <= kKind || !begins(file, "IHDR", 12)) return fail(ErrorCode::kCorruption, "{}: a PNG cut off", name);
-  const uint32_t bits = byte_at(file, kBits), kind = byte_at(file, kKind);
-  if (bits == 8 && kind == 0) return Colour::kGray;
-  if (bits == 8 && kind == 2) return Colour::kRgb;
-  if (bits == 8 && kind == 6) return Colour::kRgba;
-  return fail(ErrorCode::kUnsupported,
-              "{}: a PNG of {} bits a channel and colour type {}; gray, RGB and RGBA of 8 bits are read", name, bits,
-              kind);
+  const auto kind = kind_of_png(file);
+  if (!kind) return fail(ErrorCode::kCorruption, "{}: a PNG cut off", name);
+  RETURN_IF_ERROR(refuse_deep_gray(*kind, name));
+  switch (kind->colours) {
+    case PngKind::kGray:
+      return Colour::kGray;
+    case PngKind::kRgb:
+    case PngKind::kPalette:
+      return Colour::kRgb;
+    case PngKind::kRgba:
+      return Colour::kRgba;
+    default:
+      return fail(ErrorCode::kUnsupported,
+                  "{}: a PNG of {} bits a channel and colour type {}{}; gray, RGB, RGBA and palettes are read: convert "
+                  "it, as with Pillow's convert(\"RGBA\")",
+                  name, kind->bits, kind->colours,
+                  kind->colours == PngKind::kGrayAlpha ? " (gray with transparency)" : "");
+  }
+}
+
+// A format that is well known, and not decoded; else empty.
+std::string_view other_format(std::span<const std::byte> file) {
+  using namespace std::string_view_literals;
+  struct Known {
+    std::string_view magic;
+    size_t at;
+    std::string_view name;
+  };
+  static constexpr Known kKnown[] = {{"II*\0"sv, 0, "TIFF"},
+                                     {"MM\0*"sv, 0, "TIFF"},
+                                     {"II+\0"sv, 0, "TIFF"},
+                                     {"MM\0+"sv, 0, "TIFF"},
+                                     {"GIF8"sv, 0, "GIF"},
+                                     {"BM"sv, 0, "BMP"},
+                                     {"ftypavif"sv, 4, "AVIF"},
+                                     {"ftypheic"sv, 4, "HEIC"},
+                                     {"\0\0\0\x0CjP  "sv, 0, "JPEG 2000"},
+                                     {"\xFF\x4F\xFF\x51"sv, 0, "JPEG 2000"},
+                                     {"\xFF\x0A"sv, 0, "JPEG XL"},
+                                     {"\0\0\0\x0CJXL "sv, 0, "JPEG XL"}};
+  for (const auto& [magic, at, name] : kKnown) {
+    if (begins(file, magic, at)) return name;
+  }
+  return {};
 }
 
 // A JPEG is a row of segments, each a marker and its length; the first "start of frame" counts the components.
@@ -74,7 +130,9 @@ Result<Colour> colour_of_jpeg(std::span<const std::byte> file, std::string_view 
       const uint32_t components = byte_at(file, at + 9);
       if (components == 1) return Colour::kGray;
       if (components == 3) return Colour::kRgb;
-      return fail(ErrorCode::kUnsupported, "{}: a JPEG of {} components; 1 and 3 are read", name, components);
+      return fail(ErrorCode::kUnsupported,
+                  "{}: a JPEG of {} components; gray and RGB are read: convert it, as with Pillow's convert(\"RGB\")",
+                  name, components);
     }
     const size_t length = byte_at(file, at + 2) << 8 | byte_at(file, at + 3);
     if (length < 2) break;
@@ -251,7 +309,12 @@ Result<Colour> stored_colour(std::span<const std::byte> file, std::string_view n
   const auto format = format_of(file);
   if (format == Format::kPng) return colour_of_png(file, name);
   if (format == Format::kJpeg) return colour_of_jpeg(file, name);
-  return fail(ErrorCode::kUnsupported, "{}: neither PNG nor JPEG ({} bytes)", name, file.size());
+  const std::string_view other = format ? "WebP" : other_format(file);
+  if (!other.empty()) {
+    return fail(ErrorCode::kUnsupported, "{}: it is {}, and PNG and JPEG are read: convert it, as with Pillow", name,
+                other);
+  }
+  return fail(ErrorCode::kCorruption, "{}: neither PNG nor JPEG ({} bytes)", name, file.size());
 }
 
 bool is_picture(std::span<const std::byte> file) {
@@ -283,7 +346,15 @@ Picture resize(const PictureView& picture, int64_t height, int64_t width, Fit fi
 Result<Picture> decode(std::span<const std::byte> file, const DecodeOptions& options, std::string_view name) {
   const auto format = format_of(file);
   if (!format) {
-    return fail(ErrorCode::kCorruption, "{}: neither JPEG, PNG nor WebP ({} bytes)", name, file.size());
+    const std::string_view other = other_format(file);
+    if (other.empty()) {
+      return fail(ErrorCode::kCorruption, "{}: neither JPEG, PNG nor WebP ({} bytes)", name, file.size());
+    }
+    return fail(ErrorCode::kUnsupported, "{}: it is {}, and JPEG, PNG and WebP are decoded: convert it, as with Pillow",
+                name, other);
+  }
+  if (*format == Format::kPng) {
+    if (const auto kind = kind_of_png(file)) RETURN_IF_ERROR(refuse_deep_gray(*kind, name));
   }
   ASSIGN_OR_RETURN(const ImagesApi* const library, api());
   const auto decoder = *format == Format::kJpeg  ? library->jpeg

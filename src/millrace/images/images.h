@@ -52,13 +52,15 @@ struct DecodeOptions {
   bool reduced = false;  // a JPEG is decoded at a half, a quarter or an eighth where that still covers the size: faster
 };
 
-// `name` is for messages. Errors: corruption (not a picture, cut, damaged), unsupported (another format, an animation,
-// a codec that this build lacks, too many pixels).
+// Pixels are those of Pillow's convert(): of a palette its colours, of 16 bits a channel the upper 8. `name` is for
+// messages. Errors: corruption (not a picture, cut, damaged), unsupported (another format such as TIFF, gray of 16
+// bits, an animation, a codec that this build lacks, too many pixels).
 [[nodiscard]] Result<Picture> decode(std::span<const std::byte> file, const DecodeOptions& options,
                                      std::string_view name);
 
-// The channels that Pillow gives of this PNG or JPEG without a conversion: kGray for "L", kRgb, kRgba. Reads headers
-// only. Errors: corruption (cut off), unsupported (another format, a palette, 16 bits a channel, CMYK, ...).
+// The channels that Pillow gives of this PNG or JPEG without a conversion: kGray for "1" and "L", kRgb, kRgba; kRgb of
+// a palette. Reads headers only. Errors: corruption (cut off, not a picture), unsupported (another format, gray of 16
+// bits or with transparency, CMYK).
 [[nodiscard]] Result<Colour> stored_colour(std::span<const std::byte> file, std::string_view name);
 
 // Whether these bytes begin as a JPEG, a PNG or a WebP does.

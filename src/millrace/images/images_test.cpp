@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/images/images.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <string>
 
 #include "millrace/base/io.h"
@@ -16,6 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // 8 x 6 pixels of (30 x, 40 y, 15 (x + y)), as Pillow wrote them.
 constexpr unsigned char kPng[] = {0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48,
@@ -151,19 +154,28 @@ TEST(Images, StoredColourIsThatOfTheHeader) {
   const auto colour = stored_colour(bytes_of(kPng), "p");
   ASSERT_TRUE(colour) << colour.error().to_string();
   std::vector<std::byte> other(bytes_of(kPng).begin(), bytes_of(kPng).end());
-  for (const auto& [kind, wanted] :
-       {std::pair(0, Colour::kGray), std::pair(2, Colour::kRgb), std::pair(6, Colour::kRgba)}) {
-    other[25] = std::byte(kind);
-    EXPECT_EQ(stored_colour(other, "p").value(), wanted) << kind;
+  struct Case {
+    int bits = 0, kind = 0;
+    std::optional<Colour> wanted;
+    const char* refused = "";
+  };
+  for (const Case& each : {Case{1, 0, Colour::kGray}, Case{8, 0, Colour::kGray}, Case{8, 2, Colour::kRgb},
+                           Case{16, 2, Colour::kRgb}, Case{4, 3, Colour::kRgb}, Case{8, 6, Colour::kRgba},
+                           Case{16, 0, {}, "a gray PNG of 16 bits"}, Case{8, 4, {}, "(gray with transparency)"},
+                           Case{16, 4, {}, "(gray with transparency)"}, Case{8, 5, {}, "colour type 5"}}) {
+    other[24] = std::byte(each.bits);
+    other[25] = std::byte(each.kind);
+    const auto found = stored_colour(other, "rows.parquet: row 7");
+    ASSERT_EQ(found.has_value(), each.wanted.has_value()) << each.bits << ' ' << each.kind;
+    if (found) {
+      EXPECT_EQ(*found, *each.wanted) << each.bits << ' ' << each.kind;
+      continue;
+    }
+    EXPECT_EQ(found.error().code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(found.error().to_string(), StartsWith("rows.parquet: row 7: "));
+    EXPECT_THAT(found.error().to_string(), HasSubstr(each.refused));
   }
-  for (const auto& [bits, kind] : {std::pair(16, 0), std::pair(8, 3), std::pair(1, 0), std::pair(8, 4)}) {
-    other[24] = std::byte(bits);
-    other[25] = std::byte(kind);
-    const auto refused = stored_colour(other, "rows.parquet: row 7");
-    ASSERT_FALSE(refused) << bits << ' ' << kind;
-    EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
-    EXPECT_THAT(refused.error().to_string(), HasSubstr("rows.parquet: row 7: a PNG of "));
-  }
+  EXPECT_EQ(stored_colour(as_bytes("nothing"), "n").error().code(), ErrorCode::kCorruption);
   EXPECT_EQ(stored_colour(bytes_of(kJpeg), "j").value(), Colour::kRgb);
   EXPECT_EQ(stored_colour(bytes_of(kWebp), "w").error().code(), ErrorCode::kUnsupported);
   for (const auto file : {bytes_of(kPng), bytes_of(kJpeg)}) {
@@ -174,10 +186,22 @@ TEST(Images, StoredColourIsThatOfTheHeader) {
 TEST(Images, OtherBytesAreNamed) {
   EXPECT_FALSE(is_picture(as_bytes("GIF89a")));
   EXPECT_TRUE(is_picture(bytes_of(kWebp)));
-  const auto picture = decode(as_bytes("GIF89a"), {}, "a.tar: sample 3: jpg");
+  const auto picture = decode(as_bytes("nothing"), {}, "a.tar: sample 3: jpg");
   ASSERT_FALSE(picture);
   EXPECT_EQ(picture.error().code(), ErrorCode::kCorruption);
   EXPECT_THAT(picture.error().to_string(), HasSubstr("a.tar: sample 3: jpg: neither JPEG, PNG nor WebP"));
+  using namespace std::string_view_literals;
+  for (const auto& [bytes, format] : {std::pair("II*\0rest"sv, "TIFF"), std::pair("MM\0*rest"sv, "TIFF"),
+                                      std::pair("GIF89a"sv, "GIF"), std::pair("BMrest"sv, "BMP"),
+                                      std::pair("\0\0\0\x1c"
+                                                "ftypavif"sv,
+                                                "AVIF")}) {
+    for (const Error& error : {decode(as_bytes(bytes), {}, "a.tar: sample 3: jpg").error(),
+                               stored_colour(as_bytes(bytes), "a.tar: sample 3: jpg").error()}) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << format;
+      EXPECT_THAT(error.to_string(), StartsWith(fmt::format("a.tar: sample 3: jpg: it is {}, and ", format)));
+    }
+  }
 }
 
 Picture ramp(int64_t height, int64_t width) {

@@ -50,7 +50,7 @@ Json info_of(const Making& making) {
   const Assembly& assembly = making.assembly();
   const bool is_v3 = assembly.to == Version::kV30;
   Json info = assembly.info;
-  info["codebase_version"] = is_v3 ? "v3.0" : "v2.1";
+  info["codebase_version"] = version_text(assembly.to);
   for (const char* key : {"total_videos", "total_chunks", "data_files_size_in_mb", "video_files_size_in_mb"}) {
     info.erase(key);
   }
@@ -111,13 +111,30 @@ Result<Json> global_stats(Making& making) {
   return all;
 }
 
+// Those that LeRobot wrote with v2.0. GR00T finds what it wants there, too, and does not write the file again.
+Json stats_of_v20(const Making& making, const Json& all) {
+  Json kept = Json::object();
+  for (const auto& [name, stats] : all.items()) {
+    const Feature* const feature = making.pick(0).source->dataset.info.find(name);
+    const bool for_groot = !making.assembly().modality.is_null() && feature != nullptr && feature->is_float();
+    Json& here = kept[name] = Json::object();
+    for (const char* each : {"mean", "std", "max", "min"}) {
+      if (const Json* const value = member(stats, each); value != nullptr) here[each] = *value;
+    }
+    for (const char* each : {"q01", "q99"}) {
+      if (const Json* const value = member(stats, each); for_groot && value != nullptr) here[each] = *value;
+    }
+  }
+  return kept;
+}
+
 Status write_global_stats(Making& making) {
   const Assembly& assembly = making.assembly();
-  if (assembly.to != Version::kV30 && !assembly.groot) return {};
+  if (assembly.to == Version::kV21 && !assembly.groot) return {};
   return making.put("meta/stats.json", [&]() -> Result<std::vector<std::byte>> {
     if (!assembly.groot) {
       ASSIGN_OR_RETURN(const Json stats, global_stats(making));
-      return bytes_of(stats.dump(4) + "\n");
+      return bytes_of((assembly.to == Version::kV20 ? stats_of_v20(making, stats) : stats).dump(4) + "\n");
     }
     ASSIGN_OR_RETURN(const ComputedStats stats, computed_of(making, true));
     return bytes_of(stats_json(stats, true));
@@ -201,11 +218,12 @@ int64_t cut_episodes(const Assembly& assembly, const std::string& camera) {
 }
 
 MadeDataset planned(const Assembly& assembly, const MakeOptions& options) {
-  MadeDataset plan{.name = assembly.name, .version = assembly.to == Version::kV30 ? "v3.0" : "v2.1"};
+  MadeDataset plan{.name = assembly.name, .version = std::string(version_text(assembly.to))};
   plan.episodes = static_cast<int64_t>(assembly.picks.size());
   for (const Pick& pick : assembly.picks) plan.frames += pick.source->episode(pick.episode).length;
   const bool is_v3 = assembly.to == Version::kV30;
-  plan.files = 4 + (assembly.groot ? 1 : 0) + (assembly.modality.is_null() ? 0 : 1);  // of meta/
+  const bool adds_stats = assembly.groot && assembly.to == Version::kV21;         // to those of episodes
+  plan.files = 4 + (adds_stats ? 1 : 0) + (assembly.modality.is_null() ? 0 : 1);  // of meta/
   const auto files_of = [&](const PathOf& path, double limit_mb) {
     return is_v3 ? static_cast<int64_t>(runs_by_size(assembly, path, limit_mb).size()) : plan.episodes;
   };

@@ -30,7 +30,7 @@ struct Pick {
 struct Assembly {
   std::string name;  // of the folder below the target; empty: the target itself
   Version to = Version::kV30;
-  bool groot = false;              // v2.1 with modality.json, and stats.json as GR00T wants it
+  bool groot = false;              // v2.x with modality.json, and stats.json as GR00T wants it
   bool renumber = true;            // episodes, rows and tasks get new numbers; else they keep those of the one source
   std::vector<Pick> picks;         // not empty
   std::vector<std::string> tasks;  // of the result, by number

@@ -11,8 +11,8 @@ namespace millrace::lerobot {
 namespace {
 
 Status check_version(const Source& source, const ConvertTarget& to) {
-  if (to.version != Version::kV30 && to.version != Version::kV21) {
-    return fail(ErrorCode::kInvalidArgument, "datasets are converted to 2.1, 3.0 or groot");
+  if (to.version == Version::kUnknown) {
+    return fail(ErrorCode::kInvalidArgument, "datasets are converted to 2.0, 2.1, 3.0 or groot");
   }
   if (source.dataset.info.version != to.version || to.groot) return {};
   return fail(ErrorCode::kInvalidArgument, "the source has that version already ({})",

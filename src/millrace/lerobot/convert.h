@@ -39,7 +39,7 @@ struct MadeDataset {
 };
 
 struct ConvertTarget {
-  Version version = Version::kV30;  // kV30 or kV21
+  Version version = Version::kV30;  // kV30, kV21 or kV20
   bool groot = false;               // GR00T's flavour of kV21: with meta/modality.json and its meta/stats.json
   // The text of a spec for modality.json (modality.h). What it leaves out is proposed from names; where it is empty,
   // the source's own modality.json is kept.
@@ -48,7 +48,9 @@ struct ConvertTarget {
 
 // Makes a dataset in `target`, a new folder on this machine. All files are written to `target`.partial; a later run
 // with the same source continues there. Then the dataset is validated and the folder renamed. Statistics of each
-// episode that the source lacks (v2.0) are computed. Errors: already_exists, invalid_argument (the source has that
+// episode that the source lacks (v2.0) are computed. v2.0 keeps none of episodes: its meta/stats.json has mean, std,
+// max and min over all rows, and of cameras those of the episodes together; where the source has modality.json, also
+// q01 and q99 of float features, which GR00T wants. Errors: already_exists, invalid_argument (the source has that
 // version already; the spec), corruption (the source's lists cannot be read; the result breaks a rule of error level
 // that the source does not break), unsupported (a library is missing), cancelled, those of reading and writing.
 [[nodiscard]] Result<MadeDataset> convert_dataset(const Location& source, const std::string& target,

@@ -14,10 +14,6 @@
 namespace millrace::lerobot {
 namespace {
 
-Version version_of(const Source& source) {
-  return source.is_v3() ? Version::kV30 : Version::kV21;
-}
-
 // Of one source, without episodes yet.
 Assembly assembly_of(const Source& source, Version to) {
   return {.to = to,
@@ -44,7 +40,7 @@ Result<std::vector<MadeDataset>> make_parts(const Source& source, const std::str
       return fail(ErrorCode::kInvalidArgument, "'{}' is no name for a folder", part.name);
     }
     if (repeated > 1) return fail(ErrorCode::kInvalidArgument, "two parts are called '{}'", part.name);
-    Assembly& assembly = assemblies.emplace_back(assembly_of(source, version_of(source)));
+    Assembly& assembly = assemblies.emplace_back(assembly_of(source, source.dataset.info.version));
     assembly.name = part.name;
     ASSIGN_OR_RETURN(const auto episodes, episodes_in(part.ranges, source.dataset.episodes.size()));
     for (const size_t episode : episodes) assembly.picks.push_back({&source, episode});
@@ -91,6 +87,12 @@ Status check_alike(const Source& first, const Source& other) {
   if (const auto what = features_difference(first.info["features"], other.info["features"])) return differ(*what);
   if (first.modality != other.modality) return differ("meta/modality.json differs");
   return {};
+}
+
+Version newest_of(const std::vector<std::unique_ptr<Source>>& sources) {
+  Version newest = Version::kUnknown;
+  for (const auto& source : sources) newest = std::max(newest, source->dataset.info.version);
+  return newest;
 }
 
 // Adds the texts of `source` that are new, and says how its numbers change.
@@ -153,14 +155,14 @@ Result<MadeDataset> merge_datasets(const std::vector<Location>& sources, const s
   for (const Location& source : sources) {
     ASSIGN_OR_RETURN(opened.emplace_back(), Source::open(source));
     RETURN_IF_ERROR(check_alike(*opened.front(), *opened.back()));
-    if (to == Version::kUnknown && version_of(*opened.back()) != version_of(*opened.front())) {
+    if (to == Version::kUnknown && opened.back()->is_v3() != opened.front()->is_v3()) {
       return fail(ErrorCode::kInvalidArgument, "{} is {} and {} is {}: say with --to which version to write",
                   opened.front()->url(), opened.front()->dataset.info.version_text, opened.back()->url(),
                   opened.back()->dataset.info.version_text);
     }
   }
   const Source& first = *opened.front();
-  Assembly assembly = assembly_of(first, to == Version::kUnknown ? version_of(first) : to);
+  Assembly assembly = assembly_of(first, to == Version::kUnknown ? newest_of(opened) : to);
   for (const auto& source : opened) {
     add_tasks(assembly, *source);
     for (size_t i = 0; i < source->dataset.episodes.size(); ++i) assembly.picks.push_back({source.get(), i});

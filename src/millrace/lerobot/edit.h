@@ -14,7 +14,7 @@
 
 namespace millrace::lerobot {
 
-// The version that a dataset is written in: its own, of v2.0 v2.1.
+// A dataset is written in the version of its source.
 struct SplitPart {
   std::string name;                  // of the folder below the target; empty: the target itself
   std::vector<EpisodeRange> ranges;  // its episodes, in the order of the source
@@ -40,7 +40,8 @@ struct SplitFraction {
                                                   const std::vector<EpisodeRange>& ranges, const MakeOptions& options);
 
 // All episodes of all sources, in their order. Errors: as of convert_dataset; invalid_argument (fewer than two sources;
-// features, fps, robot_type or modality.json differ: naming the source and what; versions differ and `to` is kUnknown).
+// features, fps, robot_type or modality.json differ: naming the source and what; v2.x and v3.0 are
+// mixed and `to` is kUnknown; of v2.0 and v2.1 together v2.1 is made).
 [[nodiscard]] Result<MadeDataset> merge_datasets(const std::vector<Location>& sources, const std::string& target,
                                                  Version to, const MakeOptions& options);
 

@@ -136,11 +136,13 @@ bool flatten(std::span<const Json> episodes, const std::string& feature, const c
   return true;
 }
 
-// [3] of the shape [3, 1, 1] is [[[a]], [[b]], [[c]]].
-Json shaped(const std::vector<double>& values, const std::vector<int64_t>& shape) {
-  Json list = values;
-  for (size_t level = 1; level < shape.size(); ++level) {
-    for (Json& value : list) value = Json::array({value});
+// In nested lists of these lengths: of the shape [3, 1, 1] [[[a]], [[b]], [[c]]].
+Json shaped(std::span<const double> values, std::span<const int64_t> shape) {
+  if (shape.size() <= 1 || shape[0] <= 0) return std::vector<double>(values.begin(), values.end());
+  Json list = Json::array();
+  const size_t each = values.size() / static_cast<size_t>(shape[0]);
+  for (size_t i = 0; i < static_cast<size_t>(shape[0]); ++i) {
+    list.push_back(shaped(values.subspan(i * each, each), shape.subspan(1)));
   }
   return list;
 }

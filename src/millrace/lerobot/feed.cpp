@@ -106,8 +106,8 @@ Result<std::unique_ptr<Feed>> Feed::open(const Location& root, FeedOptions optio
   }
   if (options.threads == 0) options.threads = std::min(available_cpus(), kMostThreads);
   feed->options_ = std::move(options);
-  ASSIGN_OR_RETURN(const Location cached, through_cache(root, feed->options_, stop));
-  ASSIGN_OR_RETURN(feed->source_, Source::open(cached, StatsOfEpisodes::kLeave));
+  ASSIGN_OR_RETURN(Tree files, feed->list_files(root, stop));
+  ASSIGN_OR_RETURN(feed->source_, Source::open(std::move(files), StatsOfEpisodes::kLeave));
   RETURN_IF_ERROR(feed->choose_windows());
   RETURN_IF_ERROR(feed->choose_episodes());
   RETURN_IF_ERROR(feed->refuse_unknown_cameras());
@@ -117,12 +117,20 @@ Result<std::unique_ptr<Feed>> Feed::open(const Location& root, FeedOptions optio
   const Feed* const made = feed.get();
   feed->opened_ = std::make_unique<PerProcess<Opened>>([made] {
     const Tree& tree = made->source_->dataset.tree;
-    return std::unique_ptr<Opened>(
-        new Opened{{tree, made->stored_, made->options_.row_bytes},
-                   {tree, made->options_.most_decoders, made->options_.decoder_bytes, made->options_.index_bytes},
-                   {tree, made->table_camera_names(), made->options_.row_bytes}});
+    return std::unique_ptr<Opened>(new Opened{
+        {tree, made->stored_, made->options_.row_bytes},
+        {tree, made->options_.most_decoders, made->options_.decoder_bytes, made->options_.index_bytes},
+        {tree, made->table_camera_names(), made->options_.row_bytes},
+        made->kept_ && made->kept_->was_kept() ? std::make_unique<FilesCheck>(*made->kept_, tree) : nullptr});
   });
   return feed;
+}
+
+Result<Tree> Feed::list_files(const Location& root, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const Location cached, through_cache(root, options_, stop));
+  if (cached.storage == root.storage) return Tree::list(root);
+  kept_ = std::make_unique<KeptFiles>(options_.cache, cached);
+  return kept_->list();
 }
 
 // Times become rows here, and nowhere else.
@@ -315,6 +323,7 @@ Status Feed::read(std::span<const int64_t> numbers, std::span<std::byte* const> 
   for (auto& text : texts) text.assign(numbers.size(), "");
   mark_padding(places, arrays);
   Opened& opened = opened_->get();
+  if (opened.check) RETURN_IF_ERROR(opened.check->state());
   const auto frames = frame_jobs(places, opened.decoders);
   const auto rows = row_jobs(places);
   const auto pictures = picture_jobs(places, opened.pictures);

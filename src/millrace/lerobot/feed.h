@@ -22,6 +22,7 @@
 #include "millrace/base/per_process.h"
 #include "millrace/images/images.h"
 #include "millrace/lerobot/decoders.h"
+#include "millrace/lerobot/kept_files.h"
 #include "millrace/lerobot/picture_store.h"
 #include "millrace/lerobot/row_store.h"
 #include "millrace/lerobot/source.h"
@@ -64,7 +65,8 @@ class Feed {
   // Reads the lists of meta/ and the index of one video of each camera, no rows. Errors: as of Source::open;
   // invalid_argument (an episode or feature that is not there, a time between frames), unsupported (depth, and pictures
   // inside of data files that are neither gray, RGB nor RGBA of 8 bits); those of NodeCache::open. `stop` also ends
-  // waiting for other processes in read(), if there is a cache.
+  // waiting for other processes in read(), if there is a cache. With a cache the list of files is kept in it, and a
+  // later open takes it while meta/ stays as it was; should another file have been replaced, read() finds it out.
   [[nodiscard]] static Result<std::unique_ptr<Feed>> open(const Location& root, FeedOptions options,
                                                           const std::stop_token& stop = {});
 
@@ -86,7 +88,8 @@ class Feed {
 
   // Fills `arrays[i]`, of numbers.size() * arrays()[i].row_bytes bytes each, and `texts[i]`. Reads each data file once,
   // sorts the frames by file and group of pictures, decodes each group once, on several threads.
-  // Errors: invalid_argument (no such row), corruption (naming file, episode and frame), cancelled, those of reading.
+  // Errors: invalid_argument (no such row), corruption (naming file, episode and frame), cancelled, unavailable (a file
+  // was replaced since the files were listed for an earlier open), those of reading.
   [[nodiscard]] Status read(std::span<const int64_t> numbers, std::span<std::byte* const> arrays,
                             std::span<std::vector<std::string>> texts, const std::stop_token& stop = {}) const;
 
@@ -119,6 +122,7 @@ class Feed {
     RowStore rows;
     Decoders decoders;
     PictureStore pictures;
+    std::unique_ptr<FilesCheck> check;  // of a kept list of files; else null
   };
   struct Place {
     size_t episode = 0;  // in source().dataset.episodes
@@ -139,6 +143,7 @@ class Feed {
   };
 
   Feed() = default;
+  [[nodiscard]] Result<Tree> list_files(const Location& root, const std::stop_token& stop);
   [[nodiscard]] Status choose_windows();
   [[nodiscard]] Status choose_episodes();
   [[nodiscard]] Status choose_columns();
@@ -169,6 +174,7 @@ class Feed {
   void mark_padding(std::span<const Place> places, std::span<std::byte* const> arrays) const;
 
   FeedOptions options_;
+  std::unique_ptr<KeptFiles> kept_;  // where a cache is used
   std::unique_ptr<Source> source_;
   std::vector<size_t> episodes_;
   std::vector<int64_t> begins_;

@@ -65,13 +65,6 @@ Feature parse_feature(const std::string& name, const Json& value) {
   return feature;
 }
 
-Version parse_version(std::string_view text) {
-  if (text.starts_with('v')) text.remove_prefix(1);
-  if (text == "2.0") return Version::kV20;
-  if (text == "2.1") return Version::kV21;
-  return text.starts_with("3.") ? Version::kV30 : Version::kUnknown;
-}
-
 std::optional<PathTemplate> parse_template(const Json& json, const char* key, Report& report) {
   const auto text = text_at(json, key);
   if (!text) return std::nullopt;
@@ -104,6 +97,26 @@ void check_keys(const Json& json, Report& report) {
 }
 
 }  // namespace
+
+std::string_view version_text(Version version) {
+  switch (version) {
+    case Version::kV20:
+      return "v2.0";
+    case Version::kV21:
+      return "v2.1";
+    case Version::kV30:
+      return "v3.0";
+    default:
+      return "unknown";
+  }
+}
+
+Version parse_version(std::string_view text) {
+  if (text.starts_with('v')) text.remove_prefix(1);
+  if (text == "2.0") return Version::kV20;
+  if (text == "2.1") return Version::kV21;
+  return text.starts_with("3.") ? Version::kV30 : Version::kUnknown;
+}
 
 bool Feature::is_bookkeeping() const {
   return std::find(kBookkeeping.begin(), kBookkeeping.end(), name) != kBookkeeping.end();

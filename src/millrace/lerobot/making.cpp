@@ -49,7 +49,7 @@ Making::Making(const Assembly& assembly, const MakeOptions& options, PartialFold
   for (const Feature* camera : pick(0).source->dataset.info.cameras()) cameras_.push_back(camera->name);
   MutexLock lock(mutex_);
   made_.name = assembly.name;
-  made_.version = assembly.to == Version::kV30 ? "v3.0" : "v2.1";
+  made_.version = version_text(assembly.to);
   made_.episodes = static_cast<int64_t>(episodes());
   made_.frames = begins_.back();
 }

@@ -84,7 +84,7 @@ Status write_v2(Making& making) {
     }
   }
   RETURN_IF_ERROR(run_jobs(making, jobs));
-  RETURN_IF_ERROR(write_stat_lines(making));
+  if (making.assembly().to == Version::kV21) RETURN_IF_ERROR(write_stat_lines(making));
   return write_lists(making);
 }
 

@@ -73,10 +73,15 @@ void count_files(Source& source) {
 }  // namespace
 
 Result<std::unique_ptr<Source>> Source::open(const Location& root, StatsOfEpisodes stats) {
+  ASSIGN_OR_RETURN(Tree tree, Tree::list(root));
+  return open(std::move(tree), stats);
+}
+
+Result<std::unique_ptr<Source>> Source::open(Tree tree, StatsOfEpisodes stats) {
   auto source = std::make_unique<Source>();
   Report problems(0);
-  ASSIGN_OR_RETURN(source->dataset, read_dataset(root, problems, stats));
-  RETURN_IF_ERROR(refuse_errors(problems.take(), root.url, {}));
+  ASSIGN_OR_RETURN(source->dataset, read_dataset(std::move(tree), problems, stats));
+  RETURN_IF_ERROR(refuse_errors(problems.take(), source->url(), {}));
   ASSIGN_OR_RETURN(source->info, read_json(source->dataset.tree, kInfoFile));
   if (source->dataset.tree.find(kModalityFile) != nullptr) {
     ASSIGN_OR_RETURN(source->modality, read_json(source->dataset.tree, kModalityFile));

@@ -30,6 +30,8 @@ struct Source {
   // Errors: as of read_dataset; corruption (a rule of error level is broken in meta/: the message names it).
   [[nodiscard]] static Result<std::unique_ptr<Source>> open(const Location& root,
                                                             StatsOfEpisodes stats = StatsOfEpisodes::kRead);
+  // The same of files that were listed before.
+  [[nodiscard]] static Result<std::unique_ptr<Source>> open(Tree tree, StatsOfEpisodes stats);
 
   const std::string& url() const { return dataset.tree.root().url; }
   bool is_v3() const { return dataset.info.version == Version::kV30; }

@@ -15,20 +15,32 @@ bool before(const TreeFile& file, std::string_view path) {
 
 }  // namespace
 
-Result<Tree> Tree::list(const Location& root) {
+Result<std::vector<TreeFile>> Tree::files_below(const Location& root, std::string_view prefix) {
+  std::vector<TreeFile> files;
+  const std::string folder = root.key.empty() ? std::string() : root.key + "/";
+  RETURN_IF_ERROR(
+      with_context(for_each_object(*root.storage, folder + std::string(prefix),
+                                   [&](const ObjectInfo& object) -> Status {
+                                     const std::string_view path = std::string_view(object.key).substr(folder.size());
+                                     if (path.starts_with(".git/")) return {};  // of a clone
+                                     files.push_back({std::string(path), object.size, object.version, object.modified});
+                                     return {};
+                                   }),
+                   root.url));
+  std::ranges::sort(files, {}, &TreeFile::path);
+  return files;
+}
+
+Tree Tree::of(Location root, std::vector<TreeFile> files) {
   Tree tree;
-  tree.root_ = root;
-  const std::string prefix = root.key.empty() ? std::string() : root.key + "/";
-  RETURN_IF_ERROR(with_context(
-      for_each_object(*root.storage, prefix,
-                      [&](const ObjectInfo& object) -> Status {
-                        const std::string_view path = std::string_view(object.key).substr(prefix.size());
-                        if (path.starts_with(".git/")) return {};  // of a clone
-                        tree.files_.push_back({std::string(path), object.size, object.version, object.modified});
-                        return {};
-                      }),
-      root.url));
-  std::sort(tree.files_.begin(), tree.files_.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  tree.root_ = std::move(root);
+  tree.files_ = std::move(files);
+  return tree;
+}
+
+Result<Tree> Tree::list(const Location& root) {
+  ASSIGN_OR_RETURN(std::vector<TreeFile> files, files_below(root, ""));
+  Tree tree = of(root, std::move(files));
   if (tree.files_.empty()) {
     const bool is_file = !root.key.empty() && root.storage->stat(root.key);
     return fail(ErrorCode::kNotFound, "{}: {}", root.url,

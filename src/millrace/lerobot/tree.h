@@ -31,6 +31,10 @@ class Tree {
   Tree() = default;
   // Errors: not_found (nothing is below `root`), those of Storage::list.
   [[nodiscard]] static Result<Tree> list(const Location& root);
+  // Those whose path begins with `prefix`, by path; also none. Errors: those of Storage::list.
+  [[nodiscard]] static Result<std::vector<TreeFile>> files_below(const Location& root, std::string_view prefix);
+  // Of files that were listed before, by path.
+  static Tree of(Location root, std::vector<TreeFile> files);
 
   const Location& root() const { return root_; }
   bool is_local() const { return root_.storage->capabilities().is_local(); }

@@ -113,8 +113,13 @@ Status run_checks(Checking& checking, Validation& result) {
 }  // namespace
 
 Result<Dataset> read_dataset(const Location& root, Report& report, StatsOfEpisodes stats) {
+  ASSIGN_OR_RETURN(Tree tree, Tree::list(root));
+  return read_dataset(std::move(tree), report, stats);
+}
+
+Result<Dataset> read_dataset(Tree tree, Report& report, StatsOfEpisodes stats) {
   Dataset dataset;
-  ASSIGN_OR_RETURN(dataset.tree, Tree::list(root));
+  dataset.tree = std::move(tree);
   ASSIGN_OR_RETURN(const auto text, text_of(dataset.tree, kInfoFile, kMostInfo));
   if (!text) {
     const bool old = dataset.tree.find("meta_data/info.json") != nullptr;
@@ -125,7 +130,7 @@ Result<Dataset> read_dataset(const Location& root, Report& report, StatsOfEpisod
     return dataset;
   }
   dataset.info = parse_info(*text, report);
-  RETURN_IF_ERROR(refuse_lance(dataset.info, root.url));
+  RETURN_IF_ERROR(refuse_lance(dataset.info, dataset.tree.root().url));
   if (dataset.info.version == Version::kUnknown) {
     dataset.info.version = dataset.tree.find("meta/episodes.jsonl") != nullptr ? Version::kV21 : Version::kV30;
   }

@@ -48,6 +48,8 @@ struct Validation {
 // in Lance tables), cancelled, those of the storage.
 [[nodiscard]] Result<Dataset> read_dataset(const Location& root, Report& report,
                                            StatsOfEpisodes stats = StatsOfEpisodes::kRead);
+// The same of files that were listed before.
+[[nodiscard]] Result<Dataset> read_dataset(Tree tree, Report& report, StatsOfEpisodes stats);
 
 // Errors: as of read_dataset. What is wrong with the dataset is a finding, and no error.
 [[nodiscard]] Result<Validation> validate_dataset(const Location& root, const ValidateOptions& options = {});

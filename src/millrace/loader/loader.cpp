@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "millrace/base/published.h"
+#include "millrace/base/units.h"
 #include "millrace/cache/cached_storage.h"
 #include "millrace/cache/start_delay.h"
 #include "millrace/loader/detail/batch_maker.h"
@@ -121,9 +122,13 @@ std::vector<order::DamagedShard>& damaged_shards_of(order::LoaderState& state) {
   return std::visit([](auto& of) -> std::vector<order::DamagedShard>& { return of.damaged_shards; }, state);
 }
 
-std::string state_text(order::LoaderState state, const Dataset& dataset) {
+order::LoaderState with_damaged_shards(order::LoaderState state, const Dataset& dataset) {
   damaged_shards_of(state) = dataset.damaged_shards;
-  return order::serialize_state(state);
+  return state;
+}
+
+std::string state_text(order::LoaderState state, const Dataset& dataset) {
+  return order::serialize_state(with_damaged_shards(std::move(state), dataset));
 }
 
 // Names a shard that was damaged in another way when a state was written: the order is another one then.
@@ -269,13 +274,14 @@ Result<Loader::Impl::SchedulerPtr> Loader::Impl::opened(Clock::time_point deadli
 }
 
 Result<std::optional<Batch>> Loader::Impl::next(Clock::time_point deadline) {
-  ASSIGN_OR_RETURN(SchedulerPtr current, opened(deadline));
+  const Clock::time_point until = deadline == Scheduler::kDoNotWait ? Clock::now() : deadline;
+  ASSIGN_OR_RETURN(SchedulerPtr current, opened(until));
   const WaitTimer timer(metrics);
   for (;;) {
     auto batch = current->next(deadline);
     if (batch && *batch) publish(**batch, *current);
     if (batch || !current->is_stopped()) return batch;
-    ASSIGN_OR_RETURN(current, next_after(current, deadline));
+    ASSIGN_OR_RETURN(current, next_after(current, until));
   }
 }
 
@@ -388,10 +394,54 @@ Result<std::optional<Batch>> Loader::next(Clock::time_point deadline) {
       deadline, [&](Clock::time_point until) { return impl.next(until); }, [&] { return impl.waits_for(); });
 }
 
+Result<std::optional<Batch>> Loader::try_next() {
+  auto batch = here().next(Scheduler::kDoNotWait);
+  if (!batch && batch.error().code() == ErrorCode::kTimeout) return std::nullopt;
+  return batch;
+}
+
+Result<Loader::RingSpace> Loader::ring_space(int64_t kept) {
+  constexpr int64_t kMostBytes = 128 << 20;  // more batches than that hide no more, and pinning costs 0.2 s a GB
+  Impl& impl = here();
+  if (impl.options.has_fields()) {
+    return fail(ErrorCode::kInvalidArgument, "loader: batches of samples of any kind have no largest size");
+  }
+  RETURN_IF_ERROR(impl.opened().map([](const auto&) {}));
+  const LoaderMemory& memory = impl.dataset->memory;
+  const int64_t fewest = kept + 2;
+  if (kept < 0 || fewest > memory.pooled_batches) {
+    return fail(ErrorCode::kInvalidArgument, "loader: its memory holds {} batches, too few to keep {}",
+                memory.pooled_batches, kept);
+  }
+  const int64_t most = std::min(memory.pooled_batches, kMostBytes / memory.batch_bytes);
+  return RingSpace{memory.batch_bytes, std::max(most, fewest)};
+}
+
+Status Loader::use_ring(std::shared_ptr<BatchRing> ring) {
+  Impl& impl = here();
+  RETURN_IF_ERROR(impl.opened().map([](const auto&) {}));
+  const LoaderMemory& memory = impl.dataset->memory;
+  if (impl.options.has_fields() || impl.maker->ring() != nullptr) {
+    return fail(ErrorCode::kInvalidArgument, "loader: its batches lie in other memory already");
+  }
+  if (ring->buffer_bytes() < memory.batch_bytes || ring->bytes() > memory.batches->limit_bytes()) {
+    return fail(ErrorCode::kInvalidArgument, "loader: {} buffers of {} are not what ring_space() asks for",
+                ring->buffers(), format_bytes(ring->buffer_bytes()));
+  }
+  impl.maker->set_ring(std::move(ring));
+  return {};
+}
+
 Result<std::string> Loader::state() {
   Impl& impl = here();
   ASSIGN_OR_RETURN(const auto scheduler, impl.opened());
   return state_text(scheduler->position().state, *impl.dataset);
+}
+
+Result<order::LoaderState> Loader::position() {
+  Impl& impl = here();
+  ASSIGN_OR_RETURN(const auto scheduler, impl.opened());
+  return with_damaged_shards(scheduler->position().state, *impl.dataset);
 }
 
 Result<std::string> Loader::state_behind(uint64_t epoch, int64_t next_position) {

@@ -26,8 +26,10 @@
 #include "millrace/base/status.h"
 #include "millrace/base/sync.h"
 #include "millrace/loader/batch.h"
+#include "millrace/loader/batch_ring.h"
 #include "millrace/loader/options.h"
 #include "millrace/loader/provenance.h"
+#include "millrace/order/mixture.h"
 
 namespace millrace::loader {
 
@@ -52,7 +54,26 @@ class Loader {
   // for, and the next call waits as long again).
   [[nodiscard]] Result<std::optional<Batch>> next(Clock::time_point deadline = Clock::time_point::max());
 
+  // The same where a batch is ready; nothing where none is, also at the end of a pass. Never waits for a batch or for
+  // the dataset to be opened, and does not count as a wait. Errors: as next(), without timeout and unavailable.
+  [[nodiscard]] Result<std::optional<Batch>> try_next();
+
+  // Memory that batches of token ids may be written into, instead of the loader's own.
+  struct RingSpace {
+    int64_t buffer_bytes = 0;  // of one batch with all that it carries (loader/packed_batch.h) at most
+    int64_t buffers = 0;
+  };
+  // How much of it: as much as is good, within the loader's cap, when the caller holds up to `kept` batches at once.
+  // Errors: invalid_argument (samples of any kind, whose batches have no largest size; too many kept).
+  [[nodiscard]] Result<RingSpace> ring_space(int64_t kept);
+  // From the next batch on that is made, batches lie in this memory, which counts as the loader's own for batches. To
+  // be called before the first batch is asked for. When more than `kept` are held, further ones take ordinary memory.
+  // Errors: invalid_argument (a ring is in use already; its buffers are smaller, or more than ring_space()).
+  [[nodiscard]] Status use_ring(std::shared_ptr<BatchRing> ring);
+
   [[nodiscard]] Result<std::string> state();
+  // The same before it is written: order::serialize_state() makes it that.
+  [[nodiscard]] Result<order::LoaderState> position();
   // The state of whoever has used the batch that says so: Batch::epoch and Batch::next_position.
   // Errors: invalid_argument (a mixture has no such batch).
   [[nodiscard]] Result<std::string> state_behind(uint64_t epoch, int64_t next_position);

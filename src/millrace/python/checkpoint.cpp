@@ -14,7 +14,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
+#include "millrace/base/pinned.h"
 #include "millrace/checkpoint/tensor_file.h"
 #include "millrace/link/wait.h"
 #include "millrace/python/interruptible.h"
@@ -137,7 +139,8 @@ void register_line(nb::module_& m) {
 
 void init_saver(PySaver* self, const std::string& root, std::string attempt, int64_t rank, int64_t world_size,
                 int threads, int64_t memory_bytes, int64_t reserve_bytes, double commit_timeout, const KeepEntry& keep,
-                const std::vector<TierEntry>& tiers, int64_t save_every, double tier_timeout, bool pin) {
+                const std::vector<TierEntry>& tiers, int64_t save_every, double tier_timeout, bool pin,
+                bool refer_unchanged) {
   checkpoint::SaverOptions options;
   options.attempt = std::move(attempt);
   options.rank = rank;
@@ -146,6 +149,7 @@ void init_saver(PySaver* self, const std::string& root, std::string attempt, int
   options.memory_bytes = memory_bytes;
   options.reserve_bytes = reserve_bytes;
   options.pin = pin;
+  options.refer_unchanged = refer_unchanged;
   options.commit_timeout = to_ms(commit_timeout);
   options.keep = keep_rules(keep);
   options.save_every = save_every;
@@ -169,24 +173,26 @@ std::vector<checkpoint::TensorToSave> tensors_to_save(const std::vector<SaveEntr
   return tensors;
 }
 
-// Calls a Python function where the core wants its image filled; what it raises is kept for the caller of save().
+// Calls a Python function where the core wants memory filled; what it raises is kept for the caller of save().
 class PyFill {
  public:
   explicit PyFill(nb::object function) : function_(std::move(function)) {}
-  Status operator()(std::span<std::byte> image, std::span<const checkpoint::ImagePlace> places) {
+  Status operator()(std::span<std::byte> memory, std::span<const checkpoint::ImagePlace> places,
+                    checkpoint::FillMode mode) {
     const nb::gil_scoped_acquire gil;
     const auto address = [](const std::byte* data) { return reinterpret_cast<uintptr_t>(data); };
     try {
-      std::vector<std::tuple<size_t, uintptr_t, int64_t>> wanted;
+      std::vector<std::tuple<size_t, uintptr_t, int64_t, int64_t>> wanted;
       wanted.reserve(places.size());
-      for (const auto& place : places) wanted.emplace_back(place.tensor, address(place.data), place.bytes);
-      function_(address(image.data()), image.size(), wanted);
+      for (const auto& place : places) wanted.emplace_back(place.tensor, address(place.data), place.begin, place.bytes);
+      function_(address(memory.data()), memory.size(), wanted, mode == checkpoint::FillMode::kComplete);
     } catch (nb::python_error& error) {
       raised_ = std::make_unique<nb::python_error>(std::move(error));
-      return fail(ErrorCode::kCancelled, "the image was not filled");
+      return fail(ErrorCode::kCancelled, "the memory of the save was not filled");
     }
     return {};
   }
+  bool has_raised() const { return raised_ != nullptr; }
   void rethrow() {
     if (raised_) throw nb::python_error(std::move(*raised_));
   }
@@ -195,6 +201,36 @@ class PyFill {
   nb::object function_;
   std::unique_ptr<nb::python_error> raised_;
 };
+
+using StartSave = std::function<Result<std::shared_ptr<PendingSave>>(const std::stop_token&)>;
+
+// A thread for the call would lengthen the stop of a save that only copies.
+std::shared_ptr<PendingSave> start_save(const PySaver& self, const StartSave& start) {
+  if (self.is_capped) return interruptible<std::shared_ptr<PendingSave>>(start);
+  return without_gil([&] { return start({}); });
+}
+
+// The same with a function that fills memory. What it raises is raised here, unless a tier has the step nevertheless.
+std::shared_ptr<PendingSave> start_filled_save(const PySaver& self, const StartSave& start, PyFill& filler) {
+  PinnedRange::see_context();  // the call's own thread has none
+  std::shared_ptr<PendingSave> pending;
+  try {
+    pending = start_save(self, start);
+  } catch (...) {
+    filler.rethrow();
+    throw;
+  }
+  if (!filler.has_raised()) return pending;
+  {
+    const GilRelease release;
+    static_cast<void>(pending->wait());
+  }
+  for (size_t tier = 0; tier < pending->tiers(); ++tier) {
+    if (pending->state(tier) == checkpoint::TierState::kDurable) return pending;
+  }
+  filler.rethrow();
+  return pending;
+}
 
 std::shared_ptr<PendingSave> save(PySaver& self, int64_t step, const std::vector<SaveEntry>& entries, std::string state,
                                   std::string rank_state, const std::map<std::string, double>& metrics,
@@ -206,28 +242,19 @@ std::shared_ptr<PendingSave> save(PySaver& self, int64_t step, const std::vector
     return saver.save(step, tensors, std::move(state), std::move(rank_state), {metrics.begin(), metrics.end()}, stop,
                       fill.is_none() ? checkpoint::FillImage() : std::ref(filler));
   };
-  if (!fill.is_none()) {
-    auto pending = [&] {
-      const GilRelease release;
-      return start({});
-    }();
-    filler.rethrow();
-    return unwrap(std::move(pending));
-  }
-  // A thread for the call would lengthen the stop of a save that only copies.
-  if (self.is_capped) return interruptible<std::shared_ptr<PendingSave>>(start);
-  return without_gil([&] { return start({}); });
+  return fill.is_none() ? start_save(self, start) : start_filled_save(self, start, filler);
 }
 
 std::shared_ptr<PendingSave> save_part(PySaver& self, int64_t step, const std::vector<SaveEntry>& entries,
-                                       std::string rank_state) {
+                                       std::string rank_state, const nb::object& fill) {
   const auto tensors = tensors_to_save(entries);
   Saver& saver = self.get();
+  PyFill filler(fill);
   const auto start = [&](const std::stop_token& stop) {
-    return saver.save_part(step, tensors, std::move(rank_state), stop);
+    return saver.save_part(step, tensors, std::move(rank_state), stop,
+                           fill.is_none() ? checkpoint::FillImage() : std::ref(filler));
   };
-  if (self.is_capped) return interruptible<std::shared_ptr<PendingSave>>(start);
-  return without_gil([&] { return start({}); });
+  return fill.is_none() ? start_save(self, start) : start_filled_save(self, start, filler);
 }
 
 // What a caller of wait() names: a tier as the Saver got it, or the side of a link in the bucket, of a tier that lies
@@ -298,6 +325,8 @@ nb::dict saver_metrics(PySaver& self) {
   for (const Metric metric : {Metric::kSaves, Metric::kWriteBytes, Metric::kWriteSeconds, Metric::kStallSeconds}) {
     d[nb::str(metric_defs()[static_cast<size_t>(metric)].name.data())] = self.get().metrics().value(metric);
   }
+  d["referred_bytes"] = self.get().referred_bytes();
+  d["peak_memory_bytes"] = self.get().peak_memory_bytes();
   return d;
 }
 
@@ -320,6 +349,8 @@ nb::typed<nb::list, StepInfo> list_steps(const std::string& root) {
     d["world_size"] = info.world_size;
     d["tensors"] = info.tensors;
     d["bytes"] = info.bytes;
+    d["referred_bytes"] = info.referred_bytes;
+    d["bases"] = from_lineage(info.bases);
     d["metrics"] = std::map<std::string, double>(info.metrics.begin(), info.metrics.end());
     d["committed"] = std::chrono::duration<double>(info.committed.time_since_epoch()).count();
     d["line"] = info.line ? nb::cast(from_lineage(*info.line)) : nb::none();
@@ -516,19 +547,25 @@ void register_checkpoint(nb::module_& m) {
            nb::arg("world_size") = 1, nb::arg("threads") = 0, nb::arg("memory_bytes") = 0, nb::arg("reserve_bytes") = 0,
            nb::arg("commit_timeout") = 600.0, nb::arg("keep") = KeepEntry{},
            nb::arg("tiers") = std::vector<TierEntry>(), nb::arg("save_every") = 0, nb::arg("tier_timeout") = 120.0,
-           nb::arg("pin") = false)
+           nb::arg("pin") = false, nb::arg("refer_unchanged") = false)
       .def(
           "save", &save, nb::arg("step"), nb::arg("tensors"), nb::arg("state"), nb::arg("rank_state") = "null",
           nb::arg("metrics") = std::map<std::string, double>(), nb::arg("fill") = nb::none(),
           nb::sig("def save(self, step: int, tensors: collections.abc.Sequence[tuple[str, str, "
                   "collections.abc.Sequence[int], collections.abc.Sequence[int], collections.abc.Sequence[int], int]], "
                   "state: str, rank_state: str = 'null', metrics: collections.abc.Mapping[str, float] = {}, "
-                  "fill: collections.abc.Callable[[int, int, list[tuple[int, int, int]]], object] | None = None) -> "
-                  "PendingSave"),
+                  "fill: collections.abc.Callable[[int, int, list[tuple[int, int, int, int]], bool], object] | None = "
+                  "None) -> PendingSave"),
           "Copies the tensors, given as (name, dtype, global_shape, offset, shape, data_ptr), and returns a\n"
-          "PendingSave. Tensors with data_ptr 0 are filled in by the caller: fill(image, bytes, [(tensor, address,\n"
-          "bytes)]) begins that, and PendingSave.filled() says when it is done.")
+          "PendingSave. Tensors with data_ptr 0 are filled in by the caller: fill(memory, bytes, [(tensor, address,\n"
+          "begin, bytes)], complete). Either it begins that once, and PendingSave.filled() says when it is done; or,\n"
+          "`complete`, it fills runs of the tensors' bytes, on any threads.")
       .def("save_part", &save_part, nb::arg("step"), nb::arg("tensors"), nb::arg("rank_state") = "null",
+           nb::arg("fill") = nb::none(),
+           nb::sig("def save_part(self, step: int, tensors: collections.abc.Sequence[tuple[str, str, "
+                   "collections.abc.Sequence[int], collections.abc.Sequence[int], collections.abc.Sequence[int], "
+                   "int]], rank_state: str = 'null', fill: collections.abc.Callable[[int, int, list[tuple[int, int, "
+                   "int, int]], bool], object] | None = None) -> PendingSave"),
            "save() without the commit: the PendingSave ends when this rank's part is durable.")
       .def(
           "commit",

@@ -37,9 +37,9 @@ std::vector<EpisodeRange> ranges_of(const EpisodeList& list) {
 }
 
 Version version_of(std::string_view text) {
-  if (text == "2.1") return Version::kV21;
-  if (text == "3.0") return Version::kV30;
-  throw nb::value_error("to: expected '2.1' or '3.0'");
+  const Version version = lerobot::parse_version(text);
+  if (version == Version::kUnknown) throw nb::value_error("to: expected '2.0', '2.1' or '3.0'");
+  return version;
 }
 
 MadeDatasetResult made_dict(const std::string& target, const MadeDataset& made) {
@@ -154,7 +154,7 @@ void register_lerobot(nb::module_& m) {
       "Args:\n"
       "    source: the dataset's folder, a path or URL; it is only read.\n"
       "    target: a new folder on this machine. A call that was stopped is continued by the same call.\n"
-      "    to: '2.1', '3.0' or 'groot': 2.1 with modality.json and GR00T's stats.json.\n"
+      "    to: '2.0', '2.1', '3.0' or 'groot': 2.1 with modality.json and GR00T's stats.json.\n"
       "    modality: for 'groot', the text of a spec with lines such as state.arm = observation.state[0:5];\n"
       "        None: the source's modality.json, else one that is proposed from names.\n"
       "    dry_run: count what would be made, and write nothing.\n"

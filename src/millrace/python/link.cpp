@@ -181,7 +181,7 @@ void register_link(nb::module_& m) {
         "`millrace link release`.\n\n"
         "Args:\n"
         "    path: a file or a folder of a link.\n"
-        "    older_than: only files that nobody used for so many seconds.\n"
+        "    older_than: only files that nobody has used for this many seconds.\n"
         "    keep_free: stop when this share of the file system is free, 0 to 1; 0: all that may go.\n"
         "    pins: rsync's patterns of files that stay, beside those of the link.\n"
         "    next_use: paths or URLs in the order of their next use; with keep_free they go last, the latest used "

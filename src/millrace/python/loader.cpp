@@ -16,6 +16,7 @@
 
 #include "millrace/base/units.h"
 #include "millrace/lerobot/row_source.h"
+#include "millrace/loader/packed_batch.h"
 #include "millrace/python/arrays.h"
 #include "millrace/python/path_arg.h"
 #include "millrace/python/python_rows.h"
@@ -35,6 +36,10 @@ struct PyLoader {
   std::unique_ptr<Loader> loader;
   bool carry_state = false;  // in each batch
   bool carry_source = false;
+  nb::object ring_memory = {};  // what keeps the loader's BatchRing alive
+  std::shared_ptr<loader::BatchRing> ring = {};
+  std::vector<loader::PackedBatch::Field> ring_fields = {};  // of the last batch in the ring, and as Python has them
+  nb::object ring_layout = {};
 
   ~PyLoader() {
     const GilRelease release;  // its threads may be waiting to call such an object
@@ -161,13 +166,16 @@ std::unique_ptr<PyLoader> row_reader(const std::vector<RowsArg>& datasets, std::
   return std::unique_ptr<PyLoader>(new PyLoader{nb::none(), nb::list(), std::move(created), true, true});
 }
 
-// The arrays of token ids lie one behind the other. One array [arrays, rows, seq_len] is made for all, and they are
-// views of it, since making an array from outside costs NumPy several times as much as a view.
+// The arrays of token ids lie at equal distances. One array [arrays, rows, seq_len] is made for all, and they are views
+// of it, since making an array from outside costs NumPy several times as much as a view.
 template <class Id>
 nb::object arrays_of(const Batch& batch, const nb::capsule& owner) {
   const size_t shape[3] = {batch.arrays.size(), static_cast<size_t>(batch.rows), static_cast<size_t>(batch.seq_len)};
+  const int64_t distance = batch.arrays[1].data - batch.arrays[0].data;
+  const int64_t strides[3] = {distance / static_cast<int64_t>(sizeof(Id)), batch.seq_len, 1};
   // SAFETY: the loader filled this memory with Id, as batch.type says.
-  return nb::cast(nb::ndarray<nb::numpy, Id>(reinterpret_cast<Id*>(batch.arrays.front().data), 3, shape, owner));
+  auto* const data = reinterpret_cast<Id*>(batch.arrays.front().data);
+  return nb::cast(nb::ndarray<nb::numpy, Id>(data, 3, shape, owner, strides));
 }
 
 constexpr size_t kPlaceNumbers = 5;  // of a Batch::RowPlace
@@ -246,6 +254,103 @@ BatchDict next(PyLoader& self) {
 
 nb::object json_loads(const std::string& text) {
   return nb::module_::import_("json").attr("loads")(text);
+}
+
+// A batch in one piece, and the state behind it.
+struct PackedWithState {
+  loader::PackedBatch batch;
+  order::LoaderState state;
+};
+struct RingBatch {
+  PackedWithState packed;
+  int64_t buffer = -1;
+  nb::object layout;
+};
+
+// Most batches have the layout of the one before, which is the same object then.
+nb::object layout_of(PyLoader& self, const loader::PackedBatch& batch) {
+  if (self.ring_layout.is_valid() && self.ring_fields == batch.fields) return self.ring_layout;
+  nb::list fields;
+  for (const auto& field : batch.fields) {
+    nb::list shape;
+    for (const int64_t size : field.shape) shape.append(size);
+    fields.append(nb::make_tuple(nb::str(field.name.data(), field.name.size()),
+                                 nb::str(field.dtype.data(), field.dtype.size()), nb::tuple(shape), field.offset));
+  }
+  self.ring_fields = batch.fields;
+  self.ring_layout = nb::tuple(fields);
+  return self.ring_layout;
+}
+
+// Nothing where no batch is ready, or at the end of a pass.
+std::optional<PackedWithState> take_packed(PyLoader& self, bool may_wait) {
+  const auto take = [&]() -> Result<std::optional<PackedWithState>> {
+    ASSIGN_OR_RETURN(auto batch, may_wait ? self.loader->next(Clock::now() + kSignalPoll) : self.loader->try_next());
+    if (!batch) return std::nullopt;
+    ASSIGN_OR_RETURN(auto state, self.loader->position());
+    const loader::PackedFields wanted{.sources = self.carry_source, .state = self.carry_state};
+    return PackedWithState{loader::pack_batch(*std::move(batch), self.loader->options(), wanted), std::move(state)};
+  };
+  for (;;) {
+    std::optional<Result<std::optional<PackedWithState>>> answer;
+    {
+      const GilRelease release;
+      answer.emplace(take());
+    }
+    if (*answer || answer->error().code() != ErrorCode::kTimeout) return unwrap(*std::move(answer));
+    check_signals();
+  }
+}
+
+std::optional<RingBatch> next_in_ring(PyLoader& self, bool may_wait) {
+  auto packed = take_packed(self, may_wait);
+  if (!packed) {
+    if (may_wait) throw nb::stop_iteration();
+    return std::nullopt;
+  }
+  nb::object layout = layout_of(self, packed->batch);
+  const int64_t buffer = self.ring != nullptr ? self.ring->number_of(packed->batch.data) : -1;
+  return RingBatch{*std::move(packed), buffer, std::move(layout)};
+}
+
+nb::tuple ring_space(PyLoader& self, int64_t kept) {
+  const Loader::RingSpace space = when_open(self, [&] { return self.loader->ring_space(kept); });
+  return nb::make_tuple(space.buffer_bytes, space.buffers);
+}
+
+void use_ring(PyLoader& self, uintptr_t address, int64_t buffer_bytes, int64_t buffers, int64_t kept,
+              nb::object owner) {
+  // SAFETY: the caller says that this is memory of its own, which `owner` keeps alive.
+  auto* const data = reinterpret_cast<std::byte*>(address);
+  auto ring = unwrap(loader::BatchRing::create(data, buffer_bytes, buffers, kept));
+  when_open(self, [&] { return self.loader->use_ring(ring); });
+  self.ring = std::move(ring);
+  self.ring_memory = std::move(owner);
+}
+
+// uint8 [bytes], the batch's memory.
+nb::object ring_bytes(const RingBatch& self) {
+  const loader::PackedBatch& batch = self.packed.batch;
+  if (batch.memory == nullptr) raise(Error(ErrorCode::kInvalidArgument, "this batch was released"));
+  const size_t shape[1] = {static_cast<size_t>(batch.bytes)};
+  return nb::cast(
+      nb::ndarray<nb::numpy, uint8_t>(reinterpret_cast<uint8_t*>(batch.data), 1, shape, keep_alive(batch.memory)));
+}
+
+void register_ring_batch(nb::module_& m) {
+  nb::class_<RingBatch>(m, "RingBatch", "A batch of token ids in one piece of memory, which it keeps until release().")
+      .def_ro("buffer", &RingBatch::buffer, "The number of its buffer in the ring; -1: other memory.")
+      .def_ro("layout", &RingBatch::layout,
+              nb::for_getter(nb::sig("def layout(self) -> tuple[tuple[str, str, tuple[int, ...], int], ...]")),
+              "Of each field its name, dtype, shape and offset in bytes. The same object while nothing of it changes.")
+      .def_prop_ro("bytes", [](const RingBatch& self) { return self.packed.batch.bytes; })
+      .def(
+          "release", [](RingBatch& self) { self.packed.batch.memory.reset(); },
+          "Gives the memory back; the state stays.")
+      .def("array", &ring_bytes, nb::sig("def array(self) -> numpy.typing.NDArray[numpy.uint8]"))
+      .def(
+          "state_dict", [](const RingBatch& self) { return json_loads(order::serialize_state(self.packed.state)); },
+          nb::sig("def state_dict(self) -> dict[str, typing.Any]"), "The state behind it.");
 }
 
 void load_state_dict(PyLoader& self, nb::dict state) {
@@ -384,6 +489,7 @@ nb::dict stats(PyLoader& self) {
 
 // The base of millrace.Loader (python/millrace/loader.py explains the arguments). No pass begins by itself.
 void register_loader(nb::module_& m) {
+  register_ring_batch(m);
   nb::class_<PyLoader>(m, "BatchReader", "Shards in, batches out; millrace.Loader is the way to use it. Thread-safe.")
       .def("__init__", &init, nb::arg("shards"), nb::kw_only(), nb::arg("seq_len"), nb::arg("batch_size") = nb::none(),
            nb::arg("global_batch_size") = nb::none(), nb::arg("collate") = "pad", nb::arg("shuffle") = true,
@@ -400,6 +506,13 @@ void register_loader(nb::module_& m) {
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def __iter__(self) -> BatchReader"))
       .def("__next__", &next)
+      .def("ring_space", &ring_space, nb::arg("kept"), nb::sig("def ring_space(self, kept: int) -> tuple[int, int]"),
+           "The bytes of a buffer and the number of buffers that batches may be written into, where up to `kept` are "
+           "held at once.")
+      .def("use_ring", &use_ring, nb::arg("address"), nb::arg("buffer_bytes"), nb::arg("buffers"), nb::arg("kept"),
+           nb::arg("owner"), "From now on batches are written into these buffers, which `owner` keeps alive.")
+      .def("next_in_ring", &next_in_ring, nb::arg("may_wait"),
+           "The next batch in one piece. may_wait=False: None where none is ready.")
       .def(
           "state_dict",
           [](PyLoader& self) { return json_loads(when_open(self, [&] { return self.loader->state(); })); },

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Objects that are open for reading or writing: what millrace.open and millrace.fsspec stand on.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -8,9 +9,12 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "millrace/base/units.h"
 #include "millrace/cache/cached_storage.h"
+#include "millrace/loader/user_folder.h"
 #include "millrace/python/interruptible.h"
 #include "millrace/python/stoppable_object.h"
 #include "millrace/storage/url.h"
@@ -188,6 +192,13 @@ void register_objects(nb::module_& m) {
            nb::arg("data"))
       .def("commit", &PyWriter::commit, "Makes the object visible, all at once.")
       .def("discard", &PyWriter::discard, "Leaves nothing behind.");
+  m.def(
+      "user_folder",
+      []() -> std::optional<std::string> {
+        const auto folder = loader::user_folder();
+        return folder ? std::optional(folder->string()) : std::nullopt;
+      },
+      "Where indexes of this user are kept on this node; None: nowhere.");
 }
 
 }  // namespace millrace::python

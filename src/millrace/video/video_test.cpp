@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 #include <random>
 #include <set>
@@ -247,6 +249,22 @@ TEST(Encoder, TheSameFramesGiveTheSameBytes) {
         EXPECT_EQ(differs - once.begin(), std::ssize(once)) << codec << ": the first byte that differs";
       }
     }
+  }
+}
+
+// SVT-AV1 schedules itself and its caller before everything else of the machine, where root starts it.
+TEST(Encoder, LeavesTheSchedulingOfThreadsAsItIs) {
+  for (int round = 0; round < 2; ++round) {
+    EncodeOptions options = clip_encoding({.codec = "av1"});
+    options.threads = 2;
+    const auto encoder = new_encoder(options);
+    ASSERT_TRUE(encoder) << encoder.error().to_string();
+    size_t threads = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+      EXPECT_EQ(sched_getscheduler(std::stoi(entry.path().filename())), SCHED_OTHER) << "opened " << round + 1;
+      ++threads;
+    }
+    EXPECT_GT(threads, 1U);
   }
 }
 

@@ -23,8 +23,9 @@ from millrace import _core
 
 from .. import line as lines
 from ..checkpointer import Tier
+from ..device_image import CudaImageCopies, DeviceImage
 from ..dist import initialized
-from ..tensors import Box, Staging, address, box_of, dtype_name
+from ..tensors import Box, address, box_of, dtype_name
 from . import place
 from .copies import Copies
 from .document import Document, Pieces, dump
@@ -55,7 +56,8 @@ class StorageWriter(dcp.StorageWriter):
         itself, whose saves get the next free number as their step. `dcp.save(..., checkpoint_id=...)` sets another one
         for that save and those after it.
     keep_last, keep_every, threads, memory_bytes, commit_timeout: as in Checkpointer. The timeout only counts when the
-        store shows a part late: DCP itself has waited for all ranks.
+        store shows a part late: DCP itself has waited for all ranks. The copy of the state that async_save stages comes
+        beside memory_bytes.
 
     tiers: folders nearer than the ids' own, nearest first: paths, URLs or millrace.torch.Tier. A save is written to the
         nearest, which all ranks must see, and is done when that has committed it. In the background each rank brings
@@ -97,13 +99,14 @@ class StorageWriter(dcp.StorageWriter):
             threads=threads,
             memory_bytes=memory_bytes,
             commit_timeout=commit_timeout,
+            pin=torch.cuda.is_available(),
         )
         self._id = checkpoint_id
         self._start()
 
     def _start(self) -> None:
         self._stager = Stager()
-        self._staging = Staging()
+        self._image_copies = CudaImageCopies()
         self._saver: _core.Saver | None = None
         self._saver_of: tuple[str, str, int, int] | None = None
         self._root, self._step = "", 0
@@ -187,13 +190,19 @@ class StorageWriter(dcp.StorageWriter):
         saver = self._saver_for(part)
         names = [_stored_name(item, part) for item in plan.items]
         values = [_resolve(item, planner, whole=item.index.fqn in part.pieces) for item in plan.items]
-        dense = self._staging.to_cpu(zip(names, values, strict=True))
+        taken = [box.nbytes > 0 and (not box.dense or self._image_copies.takes(box.local)) for box in values]
         tensors = [
-            (name, box.dtype, box.global_shape, box.offset, box.shape, address(value))
-            for name, box, value in zip(names, values, dense, strict=True)
+            (name, box.dtype, box.global_shape, box.offset, box.shape, 0 if is_taken else address(box.local))
+            for name, box, is_taken in zip(names, values, taken, strict=True)
         ]
         saver.continue_from(self._line)  # the coordinator's goes into the manifest
-        pending = saver.save_part(self._step, tensors)
+        image = DeviceImage(self._image_copies, [box.local for box in values])
+        try:
+            pending = saver.save_part(self._step, tensors, fill=image.fill if any(taken) else None)
+        except BaseException:
+            image.ticket().wait()  # before the image's memory is used again
+            raise
+        image.wait_for(pending)
         self._stager.release()  # the snapshot is taken
         pending.wait()
         if part.rank > 0:
@@ -272,7 +281,6 @@ class StorageWriter(dcp.StorageWriter):
         """Waits for the copies to other tiers, and gives memory and threads back. A later save takes them anew."""
         self._copies.join()
         self._stager.close()
-        self._staging = Staging()
         self._saver_of = None
         if self._saver is not None:
             self._saver.close()

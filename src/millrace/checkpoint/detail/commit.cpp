@@ -18,6 +18,7 @@
 #include "millrace/base/utf8.h"
 #include "millrace/checkpoint/detail/failure.h"
 #include "millrace/checkpoint/detail/keys.h"
+#include "millrace/checkpoint/detail/references.h"
 
 namespace millrace::checkpoint {
 
@@ -72,6 +73,7 @@ class PartCollector {
  public:
   PartCollector(const StepCommit& commit, WrittenRecord own)
       : commit_(commit),
+        shares_(own.part.shares),
         own_(std::move(own)),
         directory_(commit.directory()),
         places_(RankPlaces::of_new(commit.world_size)),
@@ -130,6 +132,8 @@ class PartCollector {
     manifest.line = std::move(line);
     manifest.writer = this_writer();
     manifest.in_folders = places_.in_folders;
+    manifest.shares = shares_;
+    manifest.bases = bases_of(sources_);
     std::sort(tensors_.begin(), tensors_.end(),
               [](const ManifestTensor& a, const ManifestTensor& b) { return a.tensor.name < b.tensor.name; });
     for (ManifestTensor& tensor : tensors_) {
@@ -158,6 +162,11 @@ class PartCollector {
         part.world_size != commit_.world_size || part.in_folders != places_.in_folders)
       return fail(ErrorCode::kCorruption, "{}: it is of step {}, attempt {}, rank {} of {}", at.url, part.step,
                   part.attempt, part.rank, part.world_size);
+    if (part.shares != shares_)
+      return fail(ErrorCode::kInvalidArgument,
+                  "{}: only one of rank {} and rank 0 refers to tensors that did not change: give all ranks the same "
+                  "option",
+                  at.url, rank);
     return record;
   }
 
@@ -172,7 +181,9 @@ class PartCollector {
     if (*file_bytes != part.file_bytes)
       return fail(ErrorCode::kCorruption, "{}: its file has {} bytes, not {}", at.url, *file_bytes, part.file_bytes);
     const std::string& text = record.text;
-    parts_[static_cast<size_t>(rank)] = {static_cast<int64_t>(text.size()), xxh3_128(text), part.file_bytes};
+    parts_[static_cast<size_t>(rank)] = {static_cast<int64_t>(text.size()), xxh3_128(text), part.file_bytes,
+                                         part.referred_bytes()};
+    sources_.insert(sources_.end(), part.sources.begin(), part.sources.end());
     for (PartTensor& tensor : part.tensors) RETURN_IF_ERROR(add(rank, std::move(tensor), at.url));
     return {};
   }
@@ -195,11 +206,13 @@ class PartCollector {
   }
 
   const StepCommit& commit_;
+  const bool shares_;  // with a job's ranks all alike
   WrittenRecord own_;
   const Location directory_;
   const RankPlaces places_;
   std::vector<int64_t> missing_;
   std::vector<ManifestPart> parts_;
+  std::vector<PartSource> sources_;
   std::vector<ManifestTensor> tensors_;
   std::unordered_map<std::string, size_t> by_name_;
 };
@@ -270,6 +283,7 @@ Status commit_step(const StepCommit& commit, WrittenRecord own, std::string stat
     if (!waited) return collector.too_late();
   }
   ASSIGN_OR_RETURN(const Manifest manifest, collector.join(std::move(state), std::move(metrics), std::move(line)));
+  if (commit.check_bases && !manifest.bases.empty()) RETURN_IF_ERROR(commit.check_bases(manifest.bases));
   if (commit.root.storage->capabilities().durable && commit.world_size > 1) {
     // A record is seen as soon as it is renamed; that its rank's sync of the directory has ended is not known here.
     const Location directory = commit.directory();

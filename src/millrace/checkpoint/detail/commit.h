@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 
@@ -26,6 +27,8 @@ struct StepCommit {
   Clock::time_point deadline;
   std::stop_token stop;
   std::function<void()> alive{};  // called between two operations of the storage
+  // Whether the steps are there that the parts refer to; asked right before the manifest is created.
+  std::function<Status(std::span<const Ancestor> bases)> check_bases{};
 
   Location directory() const { return step_location(root, step).child(attempt); }
 };

@@ -3,10 +3,12 @@
 
 // The tensors of a training that stands still while a save reads them. Thread-safe.
 
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "millrace/base/status.h"
 #include "millrace/base/sync.h"
 #include "millrace/checkpoint/checkpoint.h"
 
@@ -14,7 +16,19 @@ namespace millrace::checkpoint {
 
 class LiveTensors {
  public:
-  explicit LiveTensors(std::span<const TensorToSave> tensors) : tensors_(tensors.begin(), tensors.end()) {}
+  // fill: for the tensors without data.
+  explicit LiveTensors(std::span<const TensorToSave> tensors, FillImage fill = {})
+      : tensors_(tensors.begin(), tensors.end()),
+        fill_(std::move(fill)),
+        are_all_here_(std::ranges::all_of(
+            tensors_, [](const TensorToSave& tensor) { return tensor.data != nullptr || is_empty(tensor); })) {}
+
+  // Whether the host has the elements of all of them.
+  bool are_all_here() const { return are_all_here_; }
+  // Fills places of tensors that it has not. REQUIRES: inside read().
+  [[nodiscard]] Status fill(std::span<std::byte> memory, std::span<const ImagePlace> places) const {
+    return fill_(memory, places, FillMode::kComplete);
+  }
 
   // Runs `use` with the tensors, on any number of threads. False, and not run, after leave().
   template <class Use>
@@ -37,7 +51,13 @@ class LiveTensors {
   }
 
  private:
+  static bool is_empty(const TensorToSave& tensor) {
+    return std::ranges::find(tensor.box.shape, 0) != tensor.box.shape.end();
+  }
+
   const std::vector<TensorToSave> tensors_;
+  const FillImage fill_;
+  const bool are_all_here_;
   Mutex mutex_;
   CondVar changed_;
   int readers_ GUARDED_BY(mutex_) = 0;

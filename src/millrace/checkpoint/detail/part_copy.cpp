@@ -24,6 +24,7 @@ class FileVerifier {
   explicit FileVerifier(const PartRecord& part) {
     if (part.data_offset > 0) chunks_.push_back({0, part.data_offset, part.header_hash, {}});
     for (const PartTensor& tensor : part.tensors) {
+      if (tensor.source) continue;  // in another file
       for (size_t i = 0; i < tensor.hashes.size(); ++i) {
         const int64_t begin = part.data_offset + tensor.begin + static_cast<int64_t>(i) * part.chunk_bytes;
         const int64_t end = std::min(begin + part.chunk_bytes, part.data_offset + tensor.begin + tensor.bytes);
@@ -88,24 +89,30 @@ class PooledWrites final : public CompletionQueue {
   WriteWindow window_{64};  // more than there are buffers
 };
 
-// `most` buffers, or as many as the budget has, but two at least. Sets `most` to their number.
-Result<std::unique_ptr<BufferPool>> reserve_buffers(int64_t piece, int64_t& most) {
-  for (; most > 2; most /= 2) {
-    auto pool = BufferPool::reserve(*MemoryBudget::process(), "checkpoint tiers", most * piece);
-    if (pool) return pool;
+// `most` buffers, or as many as there is memory for, but one at least. Sets `most` to their number.
+Result<StagingMemory::Reservation> reserve_buffers(StagingMemory& memory, int64_t piece, int64_t& most) {
+  most = std::clamp<int64_t>(memory.copy_share() / piece, 1, most);
+  for (; most > 1; most /= 2) {
+    auto reserved = memory.reserve(StagingMemory::Use::kCopy, most * piece);
+    if (reserved) return reserved;
   }
-  most = 2;
-  return BufferPool::reserve(*MemoryBudget::process(), "checkpoint tiers", most * piece);
+  return memory.reserve(StagingMemory::Use::kCopy, piece);
+}
+
+// The size of a write: the service's, else one of which two fit into the memory.
+int64_t piece_of(const Writer& writer, const StagingMemory& memory) {
+  if (writer.part_bytes() != 0) return writer.part_bytes();
+  return std::clamp(memory.copy_share() / 2 / kStagingPage * kStagingPage, kStagingPage, kWriteBytes);
 }
 
 // Writes a file of `size` bytes, which `read` gives piece by piece, in order.
-Status write_pieces(const Location& to, int64_t size, const std::stop_token& stop,
+Status write_pieces(const Location& to, int64_t size, StagingMemory& memory, const std::stop_token& stop,
                     const std::function<Status(int64_t, std::span<std::byte>)>& read) {
   ASSIGN_OR_RETURN(const auto writer, to.storage->open_write(to.key, {.size_hint_bytes = size}));
-  const int64_t piece = writer->part_bytes() != 0 ? writer->part_bytes() : kWriteBytes;
+  const int64_t piece = piece_of(*writer, memory);
   const int64_t pieces = std::max<int64_t>((size + piece - 1) / piece, 2);
   int64_t buffers = std::min<int64_t>(to.storage->capabilities().is_local() ? 4 : 32, pieces);
-  ASSIGN_OR_RETURN(const auto pool, reserve_buffers(piece, buffers));
+  ASSIGN_OR_RETURN(const auto reserved, reserve_buffers(memory, piece, buffers));
   const auto together = static_cast<size_t>(std::clamp<int64_t>(buffers / 2, 1, writes_together(*writer)));
   PooledWrites writes;
   WriteWindow& window = writes.window();
@@ -116,7 +123,7 @@ Status write_pieces(const Location& to, int64_t size, const std::stop_token& sto
   };
   const auto send = [&](int64_t offset) -> Status {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped while writing {}", to.url);
-    ASSIGN_OR_RETURN(Buffer buffer, pool->acquire(static_cast<size_t>(piece), stop));
+    ASSIGN_OR_RETURN(Buffer buffer, reserved.pool().acquire(static_cast<size_t>(piece), stop));
     const auto bytes = buffer.span().first(static_cast<size_t>(std::min(piece, size - offset)));
     RETURN_IF_ERROR(read(offset, bytes));
     window.acquire();
@@ -145,7 +152,7 @@ Result<std::unique_ptr<RandomReader>> open_source(const Location& from, const Pa
 }  // namespace
 
 PartCopy copy_part_file(const Location& from, const Location& to, const PartRecord& part, const std::stop_token& stop,
-                        const std::function<void(bool reading)>& at_source) {
+                        const std::function<void(bool reading)>& at_source, StagingMemory* memory) {
   const auto note = [&](bool reading) {
     if (at_source) at_source(reading);
   };
@@ -163,7 +170,8 @@ PartCopy copy_part_file(const Location& from, const Location& to, const PartReco
     source_failed = !status;
     return status;
   };
-  Status status = write_pieces(to, part.file_bytes, stop, read);
+  StagingMemory uncapped(0, 0);
+  Status status = write_pieces(to, part.file_bytes, memory == nullptr ? uncapped : *memory, stop, read);
   return {std::move(status), source_failed};
 }
 

@@ -10,6 +10,7 @@
 #include "millrace/base/status.h"
 #include "millrace/checkpoint/detail/commit.h"
 #include "millrace/checkpoint/detail/records.h"
+#include "millrace/checkpoint/detail/staging.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::checkpoint {
@@ -19,15 +20,16 @@ struct PartCopy {
   bool source_failed = false;  // another source may help
 };
 
-// Copies the file at `from`, whose record is `part`, to `to`, durable. Every byte is held against its hash before the
-// copy becomes visible, so damage in one tier never reaches the next. The buffers take part sizes of the process's
-// budget: 32 of them for a service, 4 for a file system, fewer where memory is short.
-// at_source: called with true before each operation of `from` and with false after it.
-// Errors: corruption naming `from` (nothing is visible at `to`), those of reading and writing, cancelled,
-// resource_exhausted (not even two buffers).
+// Copies the file at `from`, whose record is `part`, to `to`, durable. What the part refers to is not copied. Every
+// byte is held against its hash before the copy becomes visible, so damage in one tier never reaches the next. The
+// buffers take part sizes of the process's budget: 32 of them for a service, 4 for a file system, fewer where memory is
+// short. at_source: called with true before each operation of `from` and with false after it. With `memory` the buffers
+// count there, and are at most its copy_share(). Errors: corruption naming `from` (nothing is visible at `to`), those
+// of reading and writing, cancelled, resource_exhausted (not even one buffer).
 [[nodiscard]] PartCopy copy_part_file(const Location& from, const Location& to, const PartRecord& part,
                                       const std::stop_token& stop,
-                                      const std::function<void(bool reading)>& at_source = {});
+                                      const std::function<void(bool reading)>& at_source = {},
+                                      StagingMemory* memory = nullptr);
 
 // Brings a part, file and record, into the attempt's directory `to`, durable, from the first of the directories `from`
 // that has the file whole. Errors: as above, of the first source.

@@ -2,6 +2,7 @@
 #include "millrace/checkpoint/detail/rank_file.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string_view>
 #include <unordered_map>
@@ -20,6 +21,11 @@ namespace {
 // One copy task: small enough to balance the threads, large enough that handing it out costs next to nothing.
 constexpr int64_t kCopyBytes = 4 << 20;
 constexpr int64_t kFileAlignment = 4096;  // of the data in the file and of the image in memory
+
+tl::unexpected<Error> went_on() {
+  return fail(ErrorCode::kCancelled, "the training went on before all was written");
+}
+
 Status check_tensor(const TensorToSave& tensor) {
   const auto bad = [&](std::string_view reason) {
     return fail(ErrorCode::kInvalidArgument, "tensor '{}': {}", tensor.name, reason);
@@ -35,15 +41,33 @@ Status check_tensor(const TensorToSave& tensor) {
 }  // namespace
 
 Result<std::shared_ptr<const RankFile>> RankFile::plan(std::span<const TensorToSave> tensors) {
-  auto file = std::make_shared<RankFile>();
-  std::vector<formats::TensorInfo> infos;
-  std::unordered_map<std::string_view, size_t> places;
+  std::vector<TensorToSave> planned;
   for (const TensorToSave& tensor : tensors) {
     RETURN_IF_ERROR(check_tensor(tensor));
-    places.emplace(tensor.name, infos.size());
+    planned.push_back(tensor);
+    planned.back().data = nullptr;
+  }
+  return lay_out(std::move(planned), std::vector<bool>(tensors.size(), false));
+}
+
+Result<std::shared_ptr<const RankFile>> RankFile::without(std::span<const PartTensor> left_out) const {
+  std::vector<bool> flags;
+  for (const TensorToSave& tensor : planned_)
+    flags.push_back(std::ranges::binary_search(left_out, tensor.name, {}, &PartTensor::name));
+  return lay_out(planned_, flags);
+}
+
+Result<std::shared_ptr<const RankFile>> RankFile::lay_out(std::vector<TensorToSave> tensors,
+                                                          const std::vector<bool>& left_out) {
+  auto file = std::make_shared<RankFile>();
+  file->planned_ = std::move(tensors);
+  std::vector<formats::TensorInfo> infos;
+  std::unordered_map<std::string_view, size_t> places;
+  for (size_t i = 0; i < file->planned_.size(); ++i) {
+    if (left_out[i]) continue;
+    const TensorToSave& tensor = file->planned_[i];
+    places.emplace(tensor.name, i);
     infos.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.box.shape});
-    file->planned_.push_back(tensor);
-    file->planned_.back().data = nullptr;
   }
   // The metadata is the same for every save, and what the loaders of Hugging Face ask for.
   ASSIGN_OR_RETURN(file->layout_, formats::layout_safetensors(std::move(infos), {{"format", "pt"}}, kFileAlignment));
@@ -78,12 +102,18 @@ void RankFile::copy_range(std::span<const TensorToSave> tensors, int64_t begin, 
   }
 }
 
-std::vector<ImagePlace> RankFile::places(std::span<const TensorToSave> tensors, std::byte* image) const {
+std::vector<ImagePlace> RankFile::places(std::span<const TensorToSave> tensors, int64_t begin,
+                                         std::span<std::byte> memory) const {
   std::vector<ImagePlace> places;
   const auto& infos = layout_.header.tensors;
-  for (size_t i = 0; i < infos.size(); ++i) {
-    if (tensors[order_[i]].data != nullptr || infos[i].begin == infos[i].end) continue;
-    places.push_back({order_[i], image + layout_.header.data_offset + infos[i].begin, infos[i].end - infos[i].begin});
+  const int64_t from = begin - layout_.header.data_offset, to = from + std::ssize(memory);  // in the data
+  auto info = std::upper_bound(infos.begin(), infos.end(), from,
+                               [](int64_t at, const formats::TensorInfo& tensor) { return at < tensor.end; });
+  for (; info != infos.end() && info->begin < to; ++info) {
+    const size_t tensor = order_[static_cast<size_t>(info - infos.begin())];
+    const int64_t low = std::max(from, info->begin), high = std::min(to, info->end);
+    if (tensors[tensor].data != nullptr || low >= high) continue;
+    places.push_back({tensor, memory.data() + (low - from), high - low, low - info->begin});
   }
   return places;
 }
@@ -120,8 +150,66 @@ void RankFile::hash_range(int64_t begin, int64_t end, Hashes& hashes, ChunkData&
         xxh3_128({chunk_data(*chunk), static_cast<size_t>(chunk->end - chunk->begin)});
 }
 
+const std::byte* RankFile::chunk_data(std::span<const TensorToSave> live, const Chunk& chunk) const {
+  return live[order_[chunk.tensor]].data +
+         (chunk.begin - layout_.header.data_offset - layout_.header.tensors[chunk.tensor].begin);
+}
+
+RankFile::Hashes RankFile::hash(const std::byte* image, Executor& executor) const {
+  Hashes hashes{.header = {}, .chunks = std::vector<Hash128>(chunks_.size())};
+  parallel_for(executor, (bytes() + kCopyBytes - 1) / kCopyBytes, [&](int64_t i) {
+    hash_range(i * kCopyBytes, (i + 1) * kCopyBytes, hashes, [&](const Chunk& chunk) { return image + chunk.begin; });
+  });
+  return hashes;
+}
+
+Result<RankFile::Hashes> RankFile::hash(LiveTensors& tensors, std::span<std::byte> memory, Executor& executor) const {
+  Hashes hashes{.header = {}, .chunks = std::vector<Hash128>(chunks_.size())};
+  if (!tensors.are_all_here()) {
+    std::optional<Xxh3Stream> open;
+    for (int64_t begin = 0; begin < bytes(); begin += std::ssize(memory)) {
+      const auto window = memory.first(static_cast<size_t>(std::min(std::ssize(memory), bytes() - begin)));
+      RETURN_IF_ERROR(fill_window(tensors, begin, window, executor));
+      hash_window(begin, window, hashes, open, executor);
+    }
+    return hashes;
+  }
+  std::atomic<bool> all_read{true};
+  parallel_for(executor, (bytes() + kCopyBytes - 1) / kCopyBytes, [&](int64_t i) {
+    const bool was_read = tensors.read([&](std::span<const TensorToSave> live) {
+      hash_range(i * kCopyBytes, (i + 1) * kCopyBytes, hashes,
+                 [&](const Chunk& chunk) { return chunk_data(live, chunk); });
+    });
+    if (!was_read) all_read = false;
+  });
+  if (all_read) return hashes;
+  return went_on();
+}
+
+RankFile::Hashes RankFile::hashes_of(const RankFile& whole, const Hashes& hashes) const {
+  Hashes own{.header = xxh3_128(std::as_bytes(std::span(layout_.header_bytes))), .chunks = {}};
+  std::vector<bool> is_here(planned_.size(), false);
+  for (const size_t tensor : order_) is_here[tensor] = true;
+  for (size_t c = 0; c < whole.chunks_.size(); ++c) {
+    if (is_here[whole.order_[whole.chunks_[c].tensor]]) own.chunks.push_back(hashes.chunks[c]);
+  }
+  return own;
+}
+
+void RankFile::compact(const RankFile& whole, std::byte* image) const {
+  // In the same order, behind a header that is not longer: every tensor moves down, past those that have moved.
+  size_t at = 0;
+  for (size_t i = 0; i < order_.size(); ++i) {
+    while (whole.order_[at] != order_[i]) ++at;
+    const formats::TensorInfo &to = layout_.header.tensors[i], &from = whole.layout_.header.tensors[at];
+    std::memmove(image + layout_.header.data_offset + to.begin, image + whole.layout_.header.data_offset + from.begin,
+                 static_cast<size_t>(to.end - to.begin));
+  }
+  std::memcpy(image, layout_.header_bytes.data(), layout_.header_bytes.size());
+}
+
 Result<PartRecord> RankFile::write(const std::byte* image, const Target& target, Executor& executor,
-                                   std::stop_token stop) const {
+                                   std::stop_token stop, const Hashes* known) const {
   Hashes hashes{.header = {}, .chunks = std::vector<Hash128>(chunks_.size())};
   const int64_t piece = target.writer.part_bytes() != 0 ? target.writer.part_bytes() : kWriteBytes;
   WriteWindow window(writes_under_way(target.storage), [&](uint64_t) {
@@ -132,7 +220,8 @@ Result<PartRecord> RankFile::write(const std::byte* image, const Target& target,
     if (window.failed()) return;
     if (stop.stop_requested()) return window.fail_with(Error(ErrorCode::kCancelled, "stopped while writing"));
     const int64_t group_end = std::min((i + 1) * group, bytes());
-    hash_range(i * group, group_end, hashes, [&](const Chunk& chunk) { return image + chunk.begin; });
+    if (known == nullptr)
+      hash_range(i * group, group_end, hashes, [&](const Chunk& chunk) { return image + chunk.begin; });
     std::vector<Operation> writes;
     for (int64_t begin = i * group; begin < group_end; begin += piece) {
       const int64_t end = std::min(begin + piece, group_end);
@@ -143,7 +232,7 @@ Result<PartRecord> RankFile::write(const std::byte* image, const Target& target,
     target.storage.submit(writes, window);
   });
   RETURN_IF_ERROR(window.drain());
-  return record(hashes);
+  return record(known == nullptr ? hashes : *known);
 }
 
 namespace {
@@ -186,17 +275,22 @@ int64_t piece_through(const Writer& writer, std::span<std::byte> memory) {
 
 Result<PartRecord> RankFile::write_through(LiveTensors& tensors, std::span<std::byte> memory, const Target& target,
                                            Executor& executor, std::stop_token stop) const {
-  Hashes hashes{.header = {}, .chunks = std::vector<Hash128>(chunks_.size())};
   const int64_t piece = piece_through(target.writer, memory);
-  PieceSlots slots(memory, piece);
-  if (slots.count() == 0)
-    return fail(ErrorCode::kResourceExhausted, "a write takes {}, memory_bytes allows {} for each tier",
+  if (piece > std::ssize(memory))
+    return fail(ErrorCode::kResourceExhausted, "a write takes {}, memory_bytes allows {} for each tier of this rank",
                 format_bytes(piece), format_bytes(std::ssize(memory)));
+  if (tensors.are_all_here()) return write_here(tensors, memory, piece, target, executor, std::move(stop));
+  return write_windows(tensors, memory, piece, target, executor, std::move(stop));
+}
+
+Result<PartRecord> RankFile::write_here(LiveTensors& tensors, std::span<std::byte> memory, int64_t piece,
+                                        const Target& target, Executor& executor, std::stop_token stop) const {
+  Hashes hashes{.header = {}, .chunks = std::vector<Hash128>(chunks_.size())};
+  PieceSlots slots(memory, piece);
   WriteWindow window(std::min(slots.count(), writes_under_way(target.storage)), [&](uint64_t slot) {
     if (target.alive) target.alive();
     slots.put(slot);
   });
-  const auto& infos = layout_.header.tensors;
   const int64_t group = piece * std::clamp(slots.count() / 4, 1, writes_together(target.writer));
   parallel_for(executor, (bytes() + group - 1) / group, [&](int64_t i) {
     if (window.failed()) return;
@@ -213,19 +307,107 @@ Result<PartRecord> RankFile::write_through(LiveTensors& tensors, std::span<std::
         const WriteRange range{&target.writer, begin, {slots.data(slot), static_cast<size_t>(end - begin)}};
         writes.push_back({.tag = slot, .what = range, .stop = stop});
         // A chunk may end in a later piece, so it is hashed where it is whole.
-        hash_range(begin, end, hashes, [&](const Chunk& chunk) {
-          return live[order_[chunk.tensor]].data +
-                 (chunk.begin - layout_.header.data_offset - infos[chunk.tensor].begin);
-        });
+        hash_range(begin, end, hashes, [&](const Chunk& chunk) { return chunk_data(live, chunk); });
       }
     });
     if (!was_read) {
       window.give_back(count);
-      return window.fail_with(Error(ErrorCode::kCancelled, "the training went on before all was written"));
+      return window.fail_with(went_on().value());
     }
     target.storage.submit(writes, window);
   });
   RETURN_IF_ERROR(window.drain());
+  return record(hashes);
+}
+
+Status RankFile::fill_window(LiveTensors& tensors, int64_t begin, std::span<std::byte> window,
+                             Executor& executor) const {
+  Status filled;
+  const bool was_read = tensors.read([&](std::span<const TensorToSave> live) {
+    const int64_t size = std::ssize(window);
+    parallel_for(executor, (size + kCopyBytes - 1) / kCopyBytes, [&](int64_t i) {
+      const int64_t from = i * kCopyBytes, to = std::min(from + kCopyBytes, size);
+      copy_file_range(live, begin + from, begin + to, window.data() + from);
+    });
+    const auto wanted = places(live, begin, window);
+    if (!wanted.empty()) filled = tensors.fill(window, wanted);
+  });
+  return was_read ? filled : Status(went_on());
+}
+
+void RankFile::hash_window(int64_t begin, std::span<const std::byte> window, Hashes& hashes,
+                           std::optional<Xxh3Stream>& open, Executor& executor) const {
+  const int64_t end = begin + std::ssize(window);
+  if (begin == 0) hashes.header = xxh3_128(std::as_bytes(std::span(layout_.header_bytes)));
+  const auto first = std::ranges::upper_bound(chunks_, begin, {}, &Chunk::end);
+  const auto behind = std::ranges::lower_bound(first, chunks_.end(), end, {}, &Chunk::begin);
+  const auto is_whole = [&](const Chunk& chunk) { return chunk.begin >= begin && chunk.end <= end; };
+  const auto bytes_of = [&](const Chunk& chunk) {
+    const int64_t from = std::max(chunk.begin, begin), to = std::min(chunk.end, end);
+    return window.subspan(static_cast<size_t>(from - begin), static_cast<size_t>(to - from));
+  };
+  const auto hash_of = [&](const Chunk& chunk) -> Hash128& {
+    return hashes.chunks[static_cast<size_t>(&chunk - chunks_.data())];
+  };
+  parallel_for(executor, behind - first, [&](int64_t i) {
+    const Chunk& chunk = first[i];
+    if (is_whole(chunk)) hash_of(chunk) = xxh3_128(bytes_of(chunk));
+  });
+  // The first and the last one may lie in several windows.
+  for (auto chunk = first; chunk != behind; chunk = std::max(chunk + 1, behind - 1)) {
+    if (is_whole(*chunk)) continue;
+    if (chunk->begin >= begin) open.emplace();
+    open->update(bytes_of(*chunk));
+    if (chunk->end > end) continue;
+    hash_of(*chunk) = open->digest();
+    open.reset();
+  }
+}
+
+Result<PartRecord> RankFile::write_windows(LiveTensors& tensors, std::span<std::byte> memory, int64_t piece,
+                                           const Target& target, Executor& executor, std::stop_token stop) const {
+  Hashes hashes{.header = {}, .chunks = std::vector<Hash128>(chunks_.size())};
+  std::optional<Xxh3Stream> open;
+  const int64_t pieces = std::ssize(memory) / piece, turns = std::min<int64_t>(pieces, 2);
+  const int64_t size = pieces / turns * piece;
+  const auto ended = [&](uint64_t) {
+    if (target.alive) target.alive();
+  };
+  const int most = writes_under_way(target.storage);
+  WriteWindow even(most, ended), odd(most, ended);  // the writes from each half
+  const auto write = [&](WriteWindow& writes, int64_t begin, std::span<const std::byte> window) {
+    const int64_t group = piece * writes_together(target.writer);
+    for (int64_t at = 0; at < std::ssize(window) && !writes.failed(); at += group) {
+      std::vector<Operation> operations;
+      for (int64_t from = at; from < std::min(at + group, std::ssize(window)); from += piece) {
+        const auto bytes =
+            window.subspan(static_cast<size_t>(from), static_cast<size_t>(std::min(piece, std::ssize(window) - from)));
+        const WriteRange range{&target.writer, begin + from, bytes};
+        operations.push_back({.tag = static_cast<uint64_t>(begin + from), .what = range, .stop = stop});
+      }
+      writes.acquire(static_cast<int>(operations.size()));
+      target.storage.submit(operations, writes);
+    }
+  };
+  const auto one_window = [&](WriteWindow& writes, int64_t begin, std::span<std::byte> window) -> Status {
+    RETURN_IF_ERROR(writes.drain());  // of what was in this half before
+    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped while writing");
+    RETURN_IF_ERROR(fill_window(tensors, begin, window, executor));
+    hash_window(begin, window, hashes, open, executor);
+    write(writes, begin, window);
+    return {};
+  };
+  Status status;
+  for (int64_t begin = 0, turn = 0; begin < bytes() && status; begin += size, ++turn) {
+    const auto at = static_cast<size_t>(turn % turns * size);
+    status = one_window(turn % turns == 0 ? even : odd, begin,
+                        memory.subspan(at, static_cast<size_t>(std::min(size, bytes() - begin))));
+  }
+  for (WriteWindow* const writes : {&even, &odd}) {
+    Status drained = writes->drain();
+    if (status) status = std::move(drained);
+  }
+  if (!status) return tl::unexpected<Error>(std::move(status).error());
   return record(hashes);
 }
 

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <vector>
 
 #include "millrace/base/executor.h"
+#include "millrace/base/hash.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/checkpoint/detail/live_tensors.h"
 #include "millrace/checkpoint/detail/records.h"
@@ -30,12 +32,33 @@ class RankFile {
 
   int64_t bytes() const { return layout_.header.data_offset + layout_.header.data_bytes; }
 
+  // The file without the tensors of these names, which ascend. It matches the same tensors as this one.
+  [[nodiscard]] Result<std::shared_ptr<const RankFile>> without(std::span<const PartTensor> left_out) const;
+
+  struct Hashes {
+    Hash128 header;
+    std::vector<Hash128> chunks;  // in the order of their bytes
+  };
+  // Of the image, on all threads.
+  Hashes hash(const std::byte* image, Executor& executor) const;
+  // Of the tensors themselves, those that the host has not through `memory`. Errors: cancelled (they were left), that
+  // of the fill. REQUIRES: as write_through().
+  [[nodiscard]] Result<Hashes> hash(LiveTensors& tensors, std::span<std::byte> memory, Executor& executor) const;
+  // The part record without step, attempt, rank, world size and state.
+  PartRecord record(const Hashes& hashes) const;
+  // Those of this file's tensors, from those of `whole`. REQUIRES: this is whole.without().
+  Hashes hashes_of(const RankFile& whole, const Hashes& hashes) const;
+  // Turns the image of `whole` into this file's, in place. REQUIRES: as above.
+  void compact(const RankFile& whole, std::byte* image) const;
+
   // Copies those of `tensors` that have data into `image`, which holds bytes(), on all threads.
   // REQUIRES: matches(tensors).
   void snapshot(std::span<const TensorToSave> tensors, std::byte* image, Executor& executor) const;
 
-  // Where the elements of tensors without data go. REQUIRES: as snapshot().
-  std::vector<ImagePlace> places(std::span<const TensorToSave> tensors, std::byte* image) const;
+  // Where the elements of tensors without data go in memory that holds the file's bytes from `begin` on.
+  // REQUIRES: as snapshot().
+  std::vector<ImagePlace> places(std::span<const TensorToSave> tensors, int64_t begin,
+                                 std::span<std::byte> memory) const;
 
   // Where the image goes.
   struct Target {
@@ -46,13 +69,13 @@ class RankFile {
   // Hashes the image and writes it through Storage::submit, in pieces of one size whatever the tensors' borders are, so
   // that each piece may go past the page cache or be a part of an upload. One pass: a piece is sent as soon as the
   // hashes that begin in it are known. Returns the part record without step, attempt, rank, world size and state.
-  // Errors: cancelled, those of the writer. All writes have ended on return.
+  // With `known` hashes it computes none. Errors: cancelled, those of the writer. All writes have ended on return.
   [[nodiscard]] Result<PartRecord> write(const std::byte* image, const Target& target, Executor& executor,
-                                         std::stop_token stop) const;
+                                         std::stop_token stop, const Hashes* known = nullptr) const;
 
   // The same from the tensors themselves, through `memory`, which may be smaller than the file. Returns when all is
   // written. Errors: resource_exhausted (`memory` holds no piece), cancelled (also when `tensors` were left), those of
-  // the writer. REQUIRES: matches(tensors), and their data is set; memory is aligned to pages.
+  // the fill and of the writer. REQUIRES: matches(tensors); memory is aligned to pages.
   [[nodiscard]] Result<PartRecord> write_through(LiveTensors& tensors, std::span<std::byte> memory,
                                                  const Target& target, Executor& executor, std::stop_token stop) const;
 
@@ -61,18 +84,29 @@ class RankFile {
     size_t tensor = 0;           // in file order
     int64_t begin = 0, end = 0;  // in the file
   };
-  struct Hashes {
-    Hash128 header;
-    std::vector<Hash128> chunks;
-  };
-
+  // Places those of `tensors` that are not left out. Names were checked.
+  [[nodiscard]] static Result<std::shared_ptr<const RankFile>> lay_out(std::vector<TensorToSave> tensors,
+                                                                       const std::vector<bool>& left_out);
   // Copies [begin, end) of the file's data, or of the file, to `out`.
   void copy_range(std::span<const TensorToSave> tensors, int64_t begin, int64_t end, std::byte* out) const;
   void copy_file_range(std::span<const TensorToSave> tensors, int64_t begin, int64_t end, std::byte* out) const;
   // Hashes what begins in the file's bytes [begin, end), from where `chunk_data` says that a chunk's bytes are.
   template <class ChunkData>
   void hash_range(int64_t begin, int64_t end, Hashes& hashes, ChunkData&& chunk_data) const;
-  PartRecord record(const Hashes& hashes) const;
+  const std::byte* chunk_data(std::span<const TensorToSave> live, const Chunk& chunk) const;
+
+  // write_through() where the host has all tensors: threads copy, hash and write pieces side by side.
+  [[nodiscard]] Result<PartRecord> write_here(LiveTensors& tensors, std::span<std::byte> memory, int64_t piece,
+                                              const Target& target, Executor& executor, std::stop_token stop) const;
+  // Where it has not: one half of `memory` is filled while the other is written.
+  [[nodiscard]] Result<PartRecord> write_windows(LiveTensors& tensors, std::span<std::byte> memory, int64_t piece,
+                                                 const Target& target, Executor& executor, std::stop_token stop) const;
+  // Fills `window` with the file's bytes from `begin` on.
+  [[nodiscard]] Status fill_window(LiveTensors& tensors, int64_t begin, std::span<std::byte> window,
+                                   Executor& executor) const;
+  // Hashes what lies in a window. The windows come in order; `open` hashes a chunk that goes on in the next one.
+  void hash_window(int64_t begin, std::span<const std::byte> window, Hashes& hashes, std::optional<Xxh3Stream>& open,
+                   Executor& executor) const;
 
   std::vector<TensorToSave> planned_;  // as given, data unset
   formats::SafetensorsLayout layout_;

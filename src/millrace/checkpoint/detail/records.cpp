@@ -20,7 +20,17 @@ namespace {
 
 constexpr std::string_view kPartFormat = "millrace-checkpoint-part";
 constexpr std::string_view kManifestFormat = "millrace-checkpoint";
-constexpr int64_t kVersion = 1, kVersionInFolders = 2;
+constexpr int64_t kVersion = 1, kVersionInFolders = 2, kVersionShares = 3;
+
+int64_t version_of(bool in_folders, bool shares) {
+  if (shares) return kVersionShares;
+  return in_folders ? kVersionInFolders : kVersion;
+}
+// Version 3 says nothing of folders: their rule is that of new steps.
+bool is_in_folders(int64_t version, int64_t world_size) {
+  if (version == kVersionShares) return RankPlaces::of_new(world_size).in_folders;
+  return version == kVersionInFolders;
+}
 constexpr std::string_view kChecksumKey =
     R"("checksum":")";  // quotes inside strings are escaped, so only the key matches
 
@@ -69,11 +79,11 @@ Result<Json> unseal(simdjson::dom::parser& parser, std::string_view text, std::s
   const int64_t version = fields.integer("version", 0, INT64_MAX);
   if (!fields.ok() || found != format)
     return fail(ErrorCode::kCorruption, "{}: not a {} document: {}", source, format, fields.ok() ? found : error);
-  if (version != kVersion && version != kVersionInFolders)
+  if (version < kVersion || version > kVersionShares)
     return fail(
         ErrorCode::kUnsupported,
-        "{}: version {} of {}; this build knows versions {} and {}: use the Millrace that wrote it, or a later one",
-        source, version, format, kVersion, kVersionInFolders);
+        "{}: version {} of {}; this build knows versions {} to {}: use the Millrace that wrote it, or a later one",
+        source, version, format, kVersion, kVersionShares);
   return document;
 }
 
@@ -126,9 +136,16 @@ PartTensor take_part_tensor(Fields& from, const std::string& name, const PartRec
   take_tensor_bytes(from, tensor.dtype, tensor.shape);
   tensor.box = take_box(from, tensor.shape);
   tensor.bytes = take_tensor_bytes(from, tensor.dtype, tensor.box.shape);
-  tensor.begin = from.integer("begin", 0, part.file_bytes - part.data_offset);
+  int64_t data_bytes = part.file_bytes - part.data_offset;
+  if (part.shares && from.has("source")) {
+    const int64_t source = from.integer("source", 0, std::ssize(part.sources) - 1);
+    if (!from.ok()) return tensor;
+    tensor.source = static_cast<size_t>(source);
+    data_bytes = part.sources[*tensor.source].file_bytes - part.sources[*tensor.source].data_offset;
+  }
+  tensor.begin = from.integer("begin", 0, data_bytes);
   tensor.hashes = from.hashes("hashes");
-  if (tensor.bytes > part.file_bytes - part.data_offset - tensor.begin) from.fail_with("ends behind its file");
+  if (tensor.bytes > data_bytes - tensor.begin) from.fail_with("ends behind its file");
   const int64_t chunks = tensor.bytes / part.chunk_bytes + (tensor.bytes % part.chunk_bytes != 0);
   if (static_cast<int64_t>(tensor.hashes.size()) != chunks)
     from.fail_with(fmt::format("has {} hashes for {} chunks", tensor.hashes.size(), chunks));
@@ -204,16 +221,63 @@ std::string take_attempt(Fields& from) {
   return attempt;
 }
 
-void put_line(JsonWriter& json, const std::optional<Lineage>& line) {
-  if (!line) return;
-  json.key("line").open('[');
-  for (const Ancestor& each : *line) {
+void put_commits(JsonWriter& json, std::span<const Ancestor> commits) {
+  json.open('[');
+  for (const Ancestor& each : commits) {
     json.open('{');
     json.key("attempt").text(each.attempt);
     json.key("step").number(each.step);
     json.close('}');
   }
   json.close(']');
+}
+
+// The commits of a list, all below `step`; `what` each of them is.
+std::vector<Ancestor> take_commits(Fields& from, const char* key, std::string_view what, int64_t step,
+                                   const auto& follows) {
+  std::vector<Ancestor> commits;
+  for (const Json& entry : from.array(key)) {
+    std::string reason;
+    Fields fields(entry, reason);
+    Ancestor commit{take_attempt(fields), fields.integer("step", 0, INT64_MAX)};
+    if (commit.step >= step || (!commits.empty() && !follows(commits.back(), commit)))
+      fields.fail_with("is not in the order of steps");
+    if (!fields.ok()) from.fail_with(fmt::format("{} {}: {}", what, commits.size(), reason));
+    commits.push_back(std::move(commit));
+  }
+  return commits;
+}
+
+void put_sources(JsonWriter& json, std::span<const PartSource> sources) {
+  if (sources.empty()) return;
+  json.key("sources").open('[');
+  for (const PartSource& source : sources) {
+    json.open('{');
+    json.key("attempt").text(source.attempt);
+    json.key("data_offset").number(source.data_offset);
+    json.key("file_bytes").number(source.file_bytes);
+    json.key("header_hash").text(to_hex(source.header_hash));
+    json.key("step").number(source.step);
+    json.close('}');
+  }
+  json.close(']');
+}
+
+std::vector<PartSource> take_sources(Fields& from, int64_t step) {
+  std::vector<PartSource> sources;
+  if (!from.has("sources")) return sources;
+  for (const Json& entry : from.array("sources")) {
+    std::string reason;
+    Fields fields(entry, reason);
+    PartSource source{.step = fields.integer("step", 0, INT64_MAX), .attempt = take_attempt(fields)};
+    if (source.step >= step) fields.fail_with("is not an earlier step");
+    source.file_bytes = fields.integer("file_bytes", 0, INT64_MAX / kMaxWorldSize);
+    source.data_offset = fields.integer("data_offset", 0, source.file_bytes);
+    source.header_hash = fields.hash("header_hash");
+    if (!fields.ok()) from.fail_with(fmt::format("source {}: {}", sources.size(), reason));
+    sources.push_back(std::move(source));
+  }
+  return sources;
 }
 
 void put_writer(JsonWriter& json, const std::optional<StepWriter>& writer) {
@@ -238,17 +302,16 @@ std::optional<StepWriter> take_writer(Fields& from) {
 
 std::optional<Lineage> take_line(Fields& from, int64_t step) {
   if (!from.has("line")) return std::nullopt;
-  Lineage line;
-  for (const Json& entry : from.array("line")) {
-    std::string reason;
-    Fields fields(entry, reason);
-    Ancestor ancestor{take_attempt(fields), fields.integer("step", 0, INT64_MAX)};
-    if (ancestor.step >= step || (!line.empty() && ancestor.step <= line.back().step))
-      fields.fail_with("is not in the order of steps");
-    if (!fields.ok()) from.fail_with(fmt::format("ancestor {}: {}", line.size(), reason));
-    line.push_back(std::move(ancestor));
-  }
-  return line;
+  return take_commits(from, "line", "ancestor", step,
+                      [](const Ancestor& a, const Ancestor& b) { return a.step < b.step; });
+}
+
+// Of one step several attempts may have files that are referred to.
+std::vector<Ancestor> take_bases(Fields& from, int64_t step) {
+  if (!from.has("bases")) return {};
+  return take_commits(from, "bases", "base", step, [](const Ancestor& a, const Ancestor& b) {
+    return std::pair(a.step, std::string_view(a.attempt)) < std::pair(b.step, std::string_view(b.attempt));
+  });
 }
 
 }  // namespace
@@ -257,6 +320,12 @@ const PartTensor* PartRecord::find(std::string_view name) const {
   const auto found = std::lower_bound(tensors.begin(), tensors.end(), name,
                                       [](const PartTensor& tensor, std::string_view key) { return tensor.name < key; });
   return found == tensors.end() || found->name != name ? nullptr : &*found;
+}
+
+int64_t PartRecord::referred_bytes() const {
+  int64_t bytes = 0;
+  for (const PartTensor& tensor : tensors) bytes += tensor.source ? tensor.bytes : 0;
+  return bytes;
 }
 
 const StoredBox* ManifestTensor::find_box(int64_t part) const {
@@ -276,6 +345,7 @@ std::string serialize(const PartRecord& part) {
   json.key("format").text(kPartFormat);
   json.key("header_hash").text(to_hex(part.header_hash));
   json.key("rank").number(part.rank);
+  put_sources(json, part.sources);
   json.key("state").text(part.state);
   json.key("step").number(part.step);
   json.key("tensors").open('[');
@@ -289,10 +359,11 @@ std::string serialize(const PartRecord& part) {
     json.close(']');
     json.key("name").text(tensor.name);
     json.key("shape").numbers(tensor.shape);
+    if (tensor.source) json.key("source").number(static_cast<int64_t>(*tensor.source));
     json.close('}');
   }
   json.close(']');
-  json.key("version").number(part.in_folders ? kVersionInFolders : kVersion);
+  json.key("version").number(version_of(part.in_folders, part.shares));
   json.key("world_size").number(part.world_size);
   json.close('}');
   return seal(json.take());
@@ -313,7 +384,10 @@ Result<PartRecord> parse_part(std::string_view text, std::string_view source) {
   part.header_hash = fields.hash("header_hash");
   part.chunk_bytes = fields.integer("chunk_bytes", 8, kMaxChunkBytes);
   part.state = fields.text("state");
-  part.in_folders = fields.integer("version", kVersion, kVersionInFolders) == kVersionInFolders;
+  const int64_t version = fields.integer("version", kVersion, kVersionShares);
+  part.in_folders = is_in_folders(version, part.world_size);
+  part.shares = version == kVersionShares;
+  if (part.shares) part.sources = take_sources(fields, part.step);
   if (fields.ok()) {
     take_tensors(fields, error, part.tensors,
                  [&](Fields& from, const std::string& name) { return take_part_tensor(from, name, part); });
@@ -326,10 +400,11 @@ std::string serialize(const Manifest& manifest) {
   JsonWriter json;
   json.open('{');
   json.key("attempt").text(manifest.attempt);
+  if (!manifest.bases.empty()) put_commits(json.key("bases"), manifest.bases);
   put_checksum(json);
   json.key("created").text(time_text(manifest.created));
   json.key("format").text(kManifestFormat);
-  put_line(json, manifest.line);
+  if (manifest.line) put_commits(json.key("line"), *manifest.line);
   put_metrics(json, manifest.metrics);
   json.key("parts").open('[');
   for (const ManifestPart& part : manifest.parts) {
@@ -337,6 +412,7 @@ std::string serialize(const Manifest& manifest) {
     json.key("bytes").number(part.bytes);
     json.key("file_bytes").number(part.file_bytes);
     json.key("hash").text(to_hex(part.hash));
+    if (part.referred_bytes > 0) json.key("referred_bytes").number(part.referred_bytes);
     json.close('}');
   }
   json.close(']');
@@ -359,7 +435,7 @@ std::string serialize(const Manifest& manifest) {
     json.close('}');
   }
   json.close(']');
-  json.key("version").number(manifest.in_folders ? kVersionInFolders : kVersion);
+  json.key("version").number(version_of(manifest.in_folders, manifest.shares));
   json.key("world_size").number(manifest.world_size());
   put_writer(json, manifest.writer);
   json.close('}');
@@ -380,15 +456,20 @@ Result<Manifest> parse_manifest(std::string_view text, std::string_view source) 
   const int64_t world_size = fields.integer("world_size", 1, kMaxWorldSize);
   for (const Json& entry : fields.array("parts")) {
     Fields part(entry, error);
+    constexpr int64_t kMostBytes = INT64_MAX / kMaxWorldSize;
     manifest.parts.push_back({part.integer("bytes", 0, kMaxRecordBytes), part.hash("hash"),
-                              part.integer("file_bytes", 0, INT64_MAX / kMaxWorldSize)});
+                              part.integer("file_bytes", 0, kMostBytes),
+                              part.has("referred_bytes") ? part.integer("referred_bytes", 0, kMostBytes) : 0});
   }
   if (manifest.world_size() != world_size) fields.fail_with("\"parts\" does not have one entry a rank");
   manifest.state = fields.text("state");
   manifest.metrics = take_metrics(fields);
   manifest.line = take_line(fields, manifest.step);
   manifest.writer = take_writer(fields);
-  manifest.in_folders = fields.integer("version", kVersion, kVersionInFolders) == kVersionInFolders;
+  const int64_t version = fields.integer("version", kVersion, kVersionShares);
+  manifest.in_folders = is_in_folders(version, world_size);
+  manifest.shares = version == kVersionShares;
+  if (manifest.shares) manifest.bases = take_bases(fields, manifest.step);
   if (fields.ok()) {
     take_tensors(fields, error, manifest.tensors,
                  [&](Fields& from, const std::string& name) { return take_manifest_tensor(from, name, world_size); });

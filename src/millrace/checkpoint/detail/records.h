@@ -25,6 +25,15 @@ inline constexpr int64_t kMaxChunkBytes = 16 << 20;    // in files of earlier bu
 inline constexpr int64_t kMaxRecordBytes = 1LL << 30;  // of a part record or manifest
 inline constexpr int64_t kMaxWorldSize = 1'000'000;
 
+// A file of an earlier step that tensors of a part lie in: that of the same rank, of as many ranks.
+struct PartSource {
+  int64_t step = 0;
+  std::string attempt;
+  int64_t file_bytes = 0;
+  int64_t data_offset = 0;
+  Hash128 header_hash;
+};
+
 // One tensor's box in a rank's file.
 struct PartTensor {
   std::string name;
@@ -33,7 +42,8 @@ struct PartTensor {
   Box box;
   int64_t begin = 0;  // in the file's data buffer
   int64_t bytes = 0;
-  std::vector<Hash128> hashes;  // of each chunk_bytes of the box; the last one is shorter
+  std::vector<Hash128> hashes;     // of each chunk_bytes of the box; the last one is shorter
+  std::optional<size_t> source{};  // the file it is in, of PartRecord::sources; nullopt: the part's own
 };
 
 struct PartRecord {
@@ -48,9 +58,12 @@ struct PartRecord {
   std::vector<PartTensor> tensors;  // by name
   std::string state;
   bool in_folders = false;  // as the manifest's
+  bool shares = false;      // as the manifest's
+  std::vector<PartSource> sources;
 
   RankPlaces places() const { return {world_size, in_folders}; }
   const PartTensor* find(std::string_view name) const;
+  int64_t referred_bytes() const;  // of tensors in other steps' files
 };
 std::string serialize(const PartRecord& part);
 // Errors: corruption naming `source` and the reason; unsupported (version).
@@ -60,6 +73,7 @@ struct ManifestPart {
   int64_t bytes = 0;       // of the part record
   Hash128 hash;            // of the part record's text
   int64_t file_bytes = 0;  // of the safetensors file
+  int64_t referred_bytes = 0;
 };
 
 struct StoredBox {
@@ -84,6 +98,9 @@ struct Manifest {
   std::optional<Lineage> line;       // nullopt: not said
   std::optional<StepWriter> writer;  // nullopt: not said
   bool in_folders = false;           // the ranks' files (RankPlaces): format version 2
+  // Format version 3: tensors may lie in files of earlier steps, and those of later steps in this one's.
+  bool shares = false;
+  std::vector<Ancestor> bases;  // whose files the parts refer to; ascending by step
 
   int64_t world_size() const { return static_cast<int64_t>(parts.size()); }
   RankPlaces places() const { return {world_size(), in_folders}; }

@@ -78,9 +78,69 @@ TEST(Records, AreCanonicalJson) {
   EXPECT_EQ(parse_part(text, "here").value().state, part.state);
 }
 
+// Version 3: what did not change lies in files of earlier steps.
+PartRecord example_shared_part() {
+  PartRecord part = example_part();
+  part.shares = true;
+  part.sources = {{.step = 3, .attempt = "r0001-x", .file_bytes = 5'000, .data_offset = 4'096, .header_hash = {7, 8}}};
+  part.tensors[0].source = 0;
+  part.tensors[0].begin = 880;
+  return part;
+}
+Manifest example_shared_manifest() {
+  Manifest manifest = example_manifest();
+  manifest.shares = true;
+  manifest.bases = {{"r0000-x", 3}, {"r0001-x", 3}, {"r0002-abc", 5}};
+  manifest.parts[1].referred_bytes = 24;
+  return manifest;
+}
+
+TEST(Records, SayWhichEarlierFilesTheyReferTo) {
+  const std::string text = serialize(example_shared_part());
+  EXPECT_EQ(sealed(nlohmann::json::parse(text)), text);
+  const auto part = parse_part(text, "here");
+  ASSERT_TRUE(part) << explain(part);
+  EXPECT_EQ(serialize(*part), text);
+  EXPECT_EQ(part->referred_bytes(), 24);
+  EXPECT_FALSE(part->in_folders);
+  ASSERT_EQ(part->sources.size(), 1U);
+  EXPECT_EQ(part->sources[0].step, 3);
+  EXPECT_EQ(part->find("a")->source, 0U);
+  EXPECT_EQ(part->find("b")->source, std::nullopt);
+
+  const std::string manifest_text = serialize(example_shared_manifest());
+  EXPECT_EQ(sealed(nlohmann::json::parse(manifest_text)), manifest_text);
+  const auto manifest = parse_manifest(manifest_text, "here");
+  ASSERT_TRUE(manifest) << explain(manifest);
+  EXPECT_EQ(serialize(*manifest), manifest_text);
+  EXPECT_EQ(manifest->bases, example_shared_manifest().bases);
+  EXPECT_EQ(step_info(*manifest).referred_bytes, 24);
+  EXPECT_THAT(manifest_text, HasSubstr("\"version\":3"));
+}
+
+TEST(Records, AWrongReferenceIsCorruption) {
+  const auto part_says = [](const char* pointer, nlohmann::json value) {
+    auto document = nlohmann::json::parse(serialize(example_shared_part()));
+    document[nlohmann::json::json_pointer(pointer)] = std::move(value);
+    const auto part = parse_part(sealed(document), "here");
+    EXPECT_CODE(part, ErrorCode::kCorruption);
+    return part ? "" : part.error().to_string();
+  };
+  EXPECT_THAT(part_says("/tensors/0/source", 1), HasSubstr("\"source\""));
+  EXPECT_THAT(part_says("/tensors/0/begin", 881), HasSubstr("ends behind its file"));
+  EXPECT_THAT(part_says("/sources/0/step", 7), HasSubstr("source 0: is not an earlier step"));
+  EXPECT_THAT(part_says("/sources/0/attempt", "../x"), HasSubstr("not the name of an attempt"));
+  EXPECT_THAT(part_says("/sources/0/data_offset", 5'001), HasSubstr("\"data_offset\""));
+  auto document = nlohmann::json::parse(serialize(example_shared_manifest()));
+  document["bases"][2]["step"] = 7;
+  const auto manifest = parse_manifest(sealed(document), "here");
+  EXPECT_CODE(manifest, ErrorCode::kCorruption);
+  EXPECT_THAT(explain(manifest), HasSubstr("base 2: is not in the order of steps"));
+}
+
 TEST(Records, ANewerVersionIsRefusedAsSuch) {
   auto document = nlohmann::json::parse(serialize(example_manifest()));
-  document["version"] = 3;
+  document["version"] = 4;
   const auto manifest = parse_manifest(sealed(document), "here");
   EXPECT_CODE(manifest, ErrorCode::kUnsupported);
   EXPECT_CODE(parse_part(serialize(example_manifest()), "here"), ErrorCode::kCorruption);

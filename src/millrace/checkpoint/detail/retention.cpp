@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -21,10 +22,83 @@ bool is_newer(const std::string& attempt, const std::string& than) {
   return *restart_of(attempt) > *restart_of(than);
 }
 
+// What the committed steps of a folder refer to. Reads their manifests at the first question.
+class References {
+ public:
+  References(const Location& root, KnownSteps* known) : root_(root), known_(known) {}
+
+  // What the manifest of a step says, read once. nullopt: it is not committed. Errors: those of storage.
+  Result<std::optional<StepInfo>> info_of(int64_t step) {
+    const auto manifest = root_.storage->stat(step_location(root_, step).child(kManifestName).key);
+    if (!manifest) {
+      if (manifest.error().code() == ErrorCode::kNotFound) return std::nullopt;
+      return tl::unexpected<Error>(manifest.error());
+    }
+    if (known_ != nullptr) {
+      const auto known = known_->find(step);
+      if (known != known_->end() && !manifest->version.empty() && known->second.first == manifest->version)
+        return known->second.second;
+    }
+    const auto stored = read_manifest(root_, step);
+    if (!stored) {
+      const Error& error = stored.error();
+      if (error.code() == ErrorCode::kNotFound) return std::nullopt;
+      if (!is_damage(error) && error.code() != ErrorCode::kUnsupported) return tl::unexpected<Error>(error);
+      return StepInfo{.step = step, .damage = error};
+    }
+    StepInfo info = step_info(stored->manifest);
+    if (known_ != nullptr) (*known_)[step] = {stored->version, info};
+    return info;
+  }
+
+  // Whether a committed step refers to files of `step`, of this attempt or (empty) of any.
+  Result<bool> holds(int64_t step, const std::string& attempt = "") {
+    RETURN_IF_ERROR(learn());
+    if (std::ranges::any_of(silent_, [&](int64_t each) { return each > step; })) return true;
+    return std::ranges::any_of(bases_of_, [&](const auto& each) {
+      return std::ranges::any_of(each.second, [&](const Ancestor& base) {
+        return base.step == step && (attempt.empty() || base.attempt == attempt);
+      });
+    });
+  }
+
+  // The step is committed no more.
+  void removed(int64_t step) {
+    bases_of_.erase(step);
+    std::erase(silent_, step);
+  }
+
+ private:
+  Status learn() {
+    if (is_learnt_) return {};
+    bases_of_.clear();  // of a try that failed
+    silent_.clear();
+    ASSIGN_OR_RETURN(const auto steps, list_step_directories(root_));
+    for (const int64_t step : steps) {
+      ASSIGN_OR_RETURN(const auto info, info_of(step));
+      if (!info) continue;
+      if (!info->damage) {
+        bases_of_[step] = info->bases;
+      } else if (info->damage->code() != ErrorCode::kCorruption) {
+        silent_.push_back(step);
+      }
+    }
+    is_learnt_ = true;  // only now: a step that was missed would look as if nothing referred to another
+    return {};
+  }
+
+  const Location& root_;
+  KnownSteps* const known_;
+  bool is_learnt_ = false;
+  std::map<int64_t, std::vector<Ancestor>> bases_of_;
+  // Whose manifests are whole, but not for this build or this process: they may refer to any earlier step.
+  std::vector<int64_t> silent_;
+};
+
 class Cleaner {
  public:
-  Cleaner(const Location& root, int64_t step, const std::string& attempt)
-      : root_(root), step_(step), attempt_(attempt) {}
+  Cleaner(const Location& root, int64_t step, const std::string& attempt, KnownSteps* known)
+      : root_(root), step_(step), attempt_(attempt), references_(root, known) {}
 
   Status first_error() const { return first_; }
   void keep(Status status) {
@@ -45,10 +119,10 @@ class Cleaner {
       committed.push_back(std::move(*info));
     }
     const auto verdicts = judge_steps(committed, retention.keep, std::chrono::system_clock::now());
-    for (size_t i = 0; i < committed.size(); ++i) {
+    for (size_t i = committed.size(); i-- > 0;) {  // a step goes before those that it refers to
       const int64_t step = committed[i].step;
-      if (!verdicts[i].stays && std::ranges::find(retention.busy, step) == retention.busy.end())
-        keep(remove_step(step));
+      if (verdicts[i].stays || std::ranges::find(retention.busy, step) != retention.busy.end()) continue;
+      keep(remove_step(step).map([](bool) {}));
     }
     if (retention.known != nullptr)
       std::erase_if(*retention.known, [&](const auto& each) {
@@ -73,7 +147,8 @@ class Cleaner {
     if (!stored && stored.error().code() != ErrorCode::kNotFound) return tl::unexpected<Error>(stored.error());
     for (const std::string& name : dead) {
       if (stored && stored->manifest.attempt == name) continue;
-      keep(remove_folder(directory.child(name)));
+      ASSIGN_OR_RETURN(const bool is_held, references_.holds(step, name));
+      if (!is_held) keep(remove_folder(directory.child(name)));
     }
     if (half_removed) keep(remove_one(directory.child(kRemovingName)));
     if (!stored) remove_if_empty(directory);
@@ -91,21 +166,30 @@ class Cleaner {
     return root_.storage->abort_uploads(uploads);
   }
 
-  // The manifest first, and for good: a crash in between leaves files without a manifest, never the reverse.
-  Status remove_step(int64_t step) {
+  // The manifest first, and for good: a crash in between leaves files without a manifest, never the reverse. False: the
+  // step stays, because a newer attempt or a newer version wrote it or a committed step refers to it.
+  Result<bool> remove_step(int64_t step) {
     const Location directory = step_location(root_, step);
     const auto stored = read_manifest(root_, step);
-    if (stored && is_newer(stored->manifest.attempt, attempt_)) return {};
+    if (stored && is_newer(stored->manifest.attempt, attempt_)) return false;
     if (!stored && stored.error().code() == ErrorCode::kUnsupported) {
       log(LogLevel::kWarning, "checkpoint: {} stays: {}", directory.url, stored.error().to_string());
-      return {};
+      return false;
+    }
+    ASSIGN_OR_RETURN(Level level, list_level(directory));
+    std::erase_if(level.directories, [](const std::string& name) { return !restart_of(name); });
+    // Files of other attempts may be referred to as well. Without any such step in the folder nothing more is read.
+    if (!stored || stored->manifest.shares || level.directories.size() > 1) {
+      ASSIGN_OR_RETURN(const bool is_held, references_.holds(step));
+      if (is_held) return false;
     }
     RETURN_IF_ERROR(remove_one(directory.child(kManifestName)));
     if (root_.storage->capabilities().durable) {
       // A durable commit syncs its directory, and with it the removal.
       RETURN_IF_ERROR(write_object(*root_.storage, directory.child(kRemovingName).key, ""));
     }
-    ASSIGN_OR_RETURN(const Level level, list_level(directory));
+    references_.removed(step);
+    ASSIGN_OR_RETURN(level, list_level(directory));
     for (const std::string& name : level.directories) {
       if (restart_of(name) && is_newer(name, attempt_)) continue;  // it saves this step anew
       RETURN_IF_ERROR(remove_folder(directory.child(name)));
@@ -114,39 +198,25 @@ class Cleaner {
     for (const ObjectInfo& object : level.objects) files.push_back(directory.child(object.key).key);
     RETURN_IF_ERROR(root_.storage->remove(files));
     remove_if_empty(directory);
-    return {};
+    return true;
   }
 
  private:
   // What is known of a committed step: its number alone where the rules ask no more. nullopt: it is not committed.
   Result<std::optional<StepInfo>> look_at(int64_t step, const Retention& retention) {
-    const auto manifest = root_.storage->stat(step_location(root_, step).child(kManifestName).key);
-    if (!manifest) {
-      if (manifest.error().code() == ErrorCode::kNotFound) return std::nullopt;
-      return tl::unexpected<Error>(manifest.error());
-    }
     const KeepRules& rules = retention.keep;
     if (rules.best == 0 && rules.young.count() == 0 && rules.quota_bytes == 0) {
+      const auto manifest = root_.storage->stat(step_location(root_, step).child(kManifestName).key);
+      if (!manifest) {
+        if (manifest.error().code() == ErrorCode::kNotFound) return std::nullopt;
+        return tl::unexpected<Error>(manifest.error());
+      }
       if (!retention.line) return StepInfo{.step = step};
       ASSIGN_OR_RETURN(Level level, list_level(step_location(root_, step)));
       std::erase_if(level.directories, [](const std::string& name) { return !restart_of(name); });
       if (level.directories.size() == 1) return StepInfo{.step = step, .attempt = level.directories[0]};
     }
-    if (retention.known != nullptr) {
-      const auto known = retention.known->find(step);
-      if (known != retention.known->end() && !manifest->version.empty() && known->second.first == manifest->version)
-        return known->second.second;
-    }
-    const auto stored = read_manifest(root_, step);
-    if (!stored) {
-      const Error& error = stored.error();
-      if (error.code() == ErrorCode::kNotFound) return std::nullopt;
-      if (!is_damage(error) && error.code() != ErrorCode::kUnsupported) return tl::unexpected<Error>(error);
-      return StepInfo{.step = step, .damage = error};
-    }
-    StepInfo info = step_info(stored->manifest);
-    if (retention.known != nullptr) (*retention.known)[step] = {stored->version, info};
-    return info;
+    return references_.info_of(step);
   }
 
   // All that is below `folder`, and where storage has folders, `folder` itself.
@@ -164,6 +234,7 @@ class Cleaner {
   const Location& root_;
   const int64_t step_;
   const std::string& attempt_;
+  References references_;
   Status first_;
 };
 
@@ -171,7 +242,7 @@ class Cleaner {
 
 Status clean_up(const Location& root, int64_t step, const std::string& attempt, const Retention& retention,
                 bool sweep) {
-  Cleaner cleaner(root, step, attempt);
+  Cleaner cleaner(root, step, attempt, retention.known);
   const KeepRules& keep = retention.keep;
   if (keep.last > 0 || keep.best > 0 || keep.young.count() > 0 || keep.quota_bytes > 0)
     cleaner.keep(cleaner.remove_old_steps(retention));
@@ -187,7 +258,25 @@ Status clean_up(const Location& root, int64_t step, const std::string& attempt, 
 
 Status remove_step(const Location& root, int64_t step) {
   ASSIGN_OR_RETURN(const StoredManifest stored, read_manifest(root, step));
-  return Cleaner(root, step, stored.manifest.attempt).remove_step(step);
+  ASSIGN_OR_RETURN(const bool is_removed, Cleaner(root, step, stored.manifest.attempt, nullptr).remove_step(step));
+  if (is_removed) return {};
+  return fail(ErrorCode::kAlreadyExists, "{}: it stays, because a committed step refers to its files",
+              step_location(root, step).url);
+}
+
+Status check_bases(const Location& root, std::span<const Ancestor> bases, KnownSteps* known) {
+  References references(root, known);
+  for (const Ancestor& base : bases) {
+    ASSIGN_OR_RETURN(const auto info, references.info_of(base.step));
+    if (info && info->attempt == base.attempt) continue;
+    ASSIGN_OR_RETURN(const bool is_held, references.holds(base.step, base.attempt));
+    if (!is_held)
+      return fail(ErrorCode::kNotFound,
+                  "step {} of attempt {}, which ranks refer to, is not in {} any more; the next "
+                  "save writes all",
+                  base.step, base.attempt, root.url);
+  }
+  return {};
 }
 
 }  // namespace millrace::checkpoint

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +26,8 @@ struct Retention {
   // What the step that was just committed continues. Other steps below it are left behind and counted apart. nullopt:
   // not known; all steps below it count.
   std::optional<Lineage> line{};
-  std::vector<int64_t> busy{};  // steps that stay for now: a farther tier is being written from their files
+  // Steps that stay for now: a farther tier is being written from their files, or a save to come may refer to them.
+  std::vector<int64_t> busy{};
   KnownSteps* known = nullptr;  // where to remember; nullptr: nowhere
 };
 
@@ -35,9 +37,14 @@ struct Retention {
 //  - attempts at `step` that are older than `attempt`;
 //  - with `sweep`, at every step: attempts that no manifest names and that are older, or this one at an earlier step
 //    (it failed); and unfinished writes of dead processes.
-// Files of a newer attempt stay, also in the folder of a step that is removed.
+// Files of a newer attempt stay, also in the folder of a step that is removed. So do files that a committed step refers
+// to, whatever step or attempt they are of.
 // Errors: the first failure, after trying all. The next sweep finds what is left.
 [[nodiscard]] Status clean_up(const Location& root, int64_t step, const std::string& attempt,
                               const Retention& retention, bool sweep);
+
+// Whether each of `bases` stays as long as a step that refers to it: it is committed, or another committed step refers
+// to it. Errors: not_found naming the one that does not, those of storage.
+[[nodiscard]] Status check_bases(const Location& root, std::span<const Ancestor> bases, KnownSteps* known);
 
 }  // namespace millrace::checkpoint

@@ -31,7 +31,7 @@ struct Decoding {
     if (info == nullptr || setjmp(png_jmpbuf(png)) != 0) return false;
     png_set_read_fn(png, this, &on_read);
     png_read_info(png, info);
-    if (png_get_bit_depth(png, info) == 16) png_set_scale_16(png);
+    if (png_get_bit_depth(png, info) == 16) png_set_strip_16(png);  // as Pillow; the other way would round
     png_set_expand(png);
     png_set_gray_to_rgb(png);
     if (colour == Colour::kRgba) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "millrace/base/log.h"
+#include "millrace/loader/packed_batch.h"
 
 namespace millrace::loader {
 
@@ -30,12 +31,20 @@ Result<Batch> BatchMaker::make(int64_t rows, const RowPieces& pieces_of) {
   MetricTimer timer(metrics_, Metric::kCollateSeconds);
   Batch batch{.rows = rows, .seq_len = options_.seq_len, .type = options_.id_type};
   const auto specs = batch_arrays(options_.collate, options_.documents);
-  const int64_t array_bytes = rows * options_.array_row_bytes();
-  const Memory memory = take_memory(array_bytes * std::ssize(specs));
+  const int64_t stride = array_stride(options_, rows);
+  batch.space_bytes = stride * std::ssize(specs);
+  Memory memory;
+  if (const auto into = ring(); into != nullptr) {
+    batch.space_bytes = packed_bytes(options_, rows);
+    const auto buffer = into->try_take(batch.space_bytes);
+    memory = buffer != nullptr ? Memory{buffer, buffer.get()} : ordinary_memory(batch.space_bytes);
+  } else {
+    memory = take_memory(batch.space_bytes);
+  }
   batch.memory = memory.owner;
   std::vector<std::byte*> arrays;
   for (size_t i = 0; i < specs.size(); ++i) {
-    arrays.push_back(memory.data + static_cast<int64_t>(i) * array_bytes);
+    arrays.push_back(memory.data + static_cast<int64_t>(i) * stride);
     batch.arrays.push_back({specs[i].name, arrays.back()});
   }
   if (options_.documents) batch.cu_seqlens.push_back(0);
@@ -69,8 +78,21 @@ Result<Batch> BatchMaker::make(std::span<const DecodedSample* const> rows) {
   return batch;
 }
 
+void BatchMaker::set_ring(std::shared_ptr<BatchRing> ring) {
+  MutexLock lock(mutex_);
+  ring_ = std::move(ring);
+}
+
+std::shared_ptr<BatchRing> BatchMaker::ring() const {
+  MutexLock lock(mutex_);
+  return ring_;
+}
+
 int64_t BatchMaker::most_batches() const {
-  if (!options_.has_fields()) return batches_;
+  if (!options_.has_fields()) {
+    const auto into = ring();
+    return into != nullptr ? std::min(batches_, into->most_batches()) : batches_;
+  }
   // The user holds one or two of them.
   const int64_t largest = std::max<int64_t>(largest_, 1);
   return std::clamp<int64_t>(memory_.limit_bytes() / largest - 2, 2, batches_);
@@ -85,6 +107,10 @@ BatchMaker::Memory BatchMaker::take_memory(int64_t bytes) {
     std::byte* const data = owner->data();
     return {std::move(owner), data};
   }
+  return ordinary_memory(bytes);
+}
+
+BatchMaker::Memory BatchMaker::ordinary_memory(int64_t bytes) {
   warn_of_copies();
   auto owner = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
   std::byte* const data = owner->data();

@@ -12,7 +12,9 @@
 #include "millrace/base/buffer_pool.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/status.h"
+#include "millrace/base/sync.h"
 #include "millrace/loader/batch.h"
+#include "millrace/loader/batch_ring.h"
 #include "millrace/loader/collate.h"
 #include "millrace/loader/detail/sample_rows.h"
 #include "millrace/loader/options.h"
@@ -31,6 +33,9 @@ class BatchMaker {
   [[nodiscard]] Result<Batch> make(int64_t rows, const RowPieces& pieces_of);
   // The same of samples of any kind; nullptr is a row of padding. Errors: those of collate_samples.
   [[nodiscard]] Result<Batch> make(std::span<const DecodedSample* const> rows);
+  // From now on batches of token ids are written into `ring`, which counts as `memory` then.
+  void set_ring(std::shared_ptr<BatchRing> ring);
+  std::shared_ptr<BatchRing> ring() const;
   // Batches that may be ready at once, as far as their size is known: that of the largest of samples of any kind so
   // far.
   int64_t most_batches() const;
@@ -41,6 +46,7 @@ class BatchMaker {
     std::byte* data = nullptr;
   };
   Memory take_memory(int64_t bytes);
+  Memory ordinary_memory(int64_t bytes);
   void warn_of_copies();
 
   const LoaderOptions& options_;
@@ -48,6 +54,8 @@ class BatchMaker {
   const int64_t batches_;
   Metrics& metrics_;
   std::atomic<bool> warned_{false};
+  mutable Mutex mutex_;
+  std::shared_ptr<BatchRing> ring_ GUARDED_BY(mutex_);
   std::atomic<int64_t> largest_{0};  // bytes of a batch of samples of any kind
 };
 

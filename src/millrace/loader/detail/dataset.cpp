@@ -8,6 +8,7 @@
 
 #include "millrace/base/executor.h"
 #include "millrace/base/units.h"
+#include "millrace/loader/packed_batch.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::loader {
@@ -90,7 +91,7 @@ int64_t share_for_indexes(int64_t all, size_t sources) {
 
 // How the cap is shared out.
 struct MemoryShares {
-  int64_t most_batches = 0, pooled_batches = 0;
+  int64_t most_batches = 0, pooled_batches = 0, batch_bytes = 0;
   int64_t batches = 0, runs = 0, blocks = 0;  // bytes
 };
 
@@ -104,7 +105,8 @@ Result<MemoryShares> share_out(const LoaderOptions& options, int64_t all, int64_
     shares.runs = left / 4;
   } else {
     const int64_t rank_rows = (options.all_ranks_batch() + options.world_size - 1) / options.world_size;
-    const int64_t batch_bytes = (rank_rows * options.row_bytes() + 4095) / 4096 * 4096;
+    const int64_t batch_bytes = (packed_bytes(options, rank_rows) + 4095) / 4096 * 4096;
+    shares.batch_bytes = batch_bytes;
     shares.most_batches = std::min(kMaxDepth, std::max<int64_t>(left / 4 / batch_bytes, kFewestBatches));
     shares.pooled_batches = shares.most_batches + kKeptByUser;
     shares.batches = shares.pooled_batches * batch_bytes;
@@ -145,7 +147,8 @@ Result<int64_t> held_bytes(std::span<const SourcePtr> sources, int64_t all) {
 
 Result<LoaderMemory> reserve_memory(MemoryBudget& budget, const MemoryShares& shares, int64_t held,
                                     std::span<const SourcePtr> sources) {
-  LoaderMemory memory{.most_batches = shares.most_batches, .pooled_batches = shares.pooled_batches};
+  LoaderMemory memory{
+      .most_batches = shares.most_batches, .pooled_batches = shares.pooled_batches, .batch_bytes = shares.batch_bytes};
   const auto reads_to_plan = std::ranges::count_if(sources, [](const SourcePtr& s) { return s->reads_to_plan(); });
   const int64_t rows = shares.runs / std::ssize(sources) * reads_to_plan;
   ASSIGN_OR_RETURN(memory.held, BufferPool::reserve(budget, "loader shards and indexes", held));

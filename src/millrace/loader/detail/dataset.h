@@ -21,6 +21,7 @@ namespace millrace::loader {
 struct LoaderMemory {
   int64_t most_batches = 0;             // that may be ready, beside those that the user keeps
   int64_t pooled_batches = 0;           // with those
+  int64_t batch_bytes = 0;              // of one batch of token ids at most, whole pages
   std::unique_ptr<BufferPool> batches;  // what next() gives
   std::unique_ptr<BufferPool> blocks;   // token ids
   std::unique_ptr<BufferPool> runs;     // bytes of shards, from being asked for until they are decoded

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "millrace/base/hash.h"
+#include "millrace/loader/user_folder.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::loader {
@@ -63,7 +64,7 @@ std::optional<formats::ShardIndex> stored(const Location& at, int64_t shard_size
 
 }  // namespace
 
-std::optional<IndexFolder> IndexFolder::of_user() {
+std::optional<std::filesystem::path> user_folder() {
   const char* const named = std::getenv("MILLRACE_INDEX_FOLDER");
   if (named != nullptr && *named == '\0') return std::nullopt;
   std::error_code failed;
@@ -71,6 +72,7 @@ std::optional<IndexFolder> IndexFolder::of_user() {
       named != nullptr ? std::filesystem::path(named)
                        : std::filesystem::temp_directory_path(failed) / fmt::format("millrace-indexes-{}", ::getuid());
   if (failed) return std::nullopt;
+  std::filesystem::create_directories(folder.parent_path(), failed);
   ::mkdir(folder.c_str(), 0700);
   struct stat facts = {};
   // Through a link of somebody else, or into a folder of theirs, they could give us indexes.
@@ -78,7 +80,12 @@ std::optional<IndexFolder> IndexFolder::of_user() {
       (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return std::nullopt;
   }
-  return IndexFolder(std::move(folder));
+  return folder;
+}
+
+std::optional<IndexFolder> IndexFolder::of_user() {
+  auto folder = user_folder();
+  return folder ? std::optional(IndexFolder(*std::move(folder))) : std::nullopt;
 }
 
 Result<formats::ShardIndex> IndexFolder::get(const std::string& key, int64_t shard_size, const std::stop_token& stop,

@@ -17,8 +17,7 @@ namespace millrace::loader {
 
 class IndexFolder {
  public:
-  // MILLRACE_INDEX_FOLDER, or millrace-indexes-UID in the folder for temporary files, which is made. nullopt: the
-  // variable is empty, the folder cannot be made, or others may write into it.
+  // user_folder(), if there is one.
   static std::optional<IndexFolder> of_user();
 
   // The index that `key` names (the shard, its size and version, and how it is indexed), or what `build` answers, which

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "millrace/loader/user_folder.h"
+
 namespace millrace::loader {
 namespace {
 
@@ -71,6 +73,12 @@ TEST_F(IndexFolders, AFolderThatOthersMayWriteIsNotUsed) {
   EXPECT_FALSE(IndexFolder::of_user());
   ::setenv("MILLRACE_INDEX_FOLDER", "/proc/nowhere", 1);
   EXPECT_FALSE(IndexFolder::of_user());
+  // It is made, with the folders that it is in.
+  ::chmod(folder_.c_str(), 0700);
+  const std::filesystem::path inner = folder_ / "a/b";
+  ::setenv("MILLRACE_INDEX_FOLDER", inner.c_str(), 1);
+  EXPECT_EQ(user_folder().value_or("").string(), inner.string());
+  EXPECT_TRUE(std::filesystem::is_directory(inner));
 }
 
 }  // namespace

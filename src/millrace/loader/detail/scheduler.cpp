@@ -121,7 +121,8 @@ Result<std::optional<Batch>> Scheduler::next(Clock::time_point deadline) {
   bool waited = false;
   while (!is_stopped_ && !(jobs_.empty() ? cursor_->is_at_end() : jobs_.front()->is_done)) {
     waited = true;
-    if (!wait_for_batches(deadline)) return fail(ErrorCode::kTimeout, "no batch is ready yet");
+    if (deadline == kDoNotWait || !wait_for_batches(deadline))
+      return fail(ErrorCode::kTimeout, "no batch is ready yet");
     schedule_ahead();  // another thread may have taken the batch that this one waited for
   }
   if (is_stopped_) return fail(ErrorCode::kCancelled, "the loader is closed");

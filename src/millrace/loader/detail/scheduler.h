@@ -35,6 +35,8 @@ namespace millrace::loader {
 
 class Scheduler {
  public:
+  static constexpr Clock::time_point kDoNotWait = Clock::time_point::min();
+
   // What outlives it and is shared by the schedulers of one loader. `depth`: batches read ahead that are aimed at.
   struct Shared {
     const LoaderOptions& options;
@@ -50,7 +52,8 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // The next batch, nothing at the end of a pass. Errors: timeout (`deadline` passed; call again), cancelled (stopped),
+  // The next batch, nothing at the end of a pass. `deadline` kDoNotWait: looks once.
+  // Errors: timeout (`deadline` passed; call again), cancelled (stopped),
   // those of reading, which stay the answer; none of these is timeout.
   [[nodiscard]] Result<std::optional<Batch>> next(Clock::time_point deadline);
   // Stops reading ahead and lets memory go; waits for the threads.

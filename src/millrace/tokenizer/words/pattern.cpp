@@ -7,6 +7,7 @@
 
 #include "millrace/base/utf8.h"
 #include "millrace/tokenizer/text/unicode_tables.h"
+#include "millrace/tokenizer/words/digit_groups.h"
 #include "millrace/tokenizer/words/oniguruma_library.h"
 #include "millrace/tokenizer/words/pattern_automaton.h"
 #include "millrace/tokenizer/words/word_scanner.h"
@@ -123,6 +124,16 @@ class Pattern::Scanner final : public Engine {
   WordScanner words_;
 };
 
+class Pattern::DigitGroups final : public Engine {
+ public:
+  std::string_view name() const override { return "scanner"; }
+  bool is_linear() const override { return true; }
+  Status find_all(std::string_view text, std::vector<Part>& parts) const override {
+    for_each_digit_group(text, [&](size_t begin, size_t end, bool matched) { parts.push_back({begin, end, matched}); });
+    return {};
+  }
+};
+
 Result<const Oniguruma*> Oniguruma::open() {
   static const Result<Oniguruma> library = load_oniguruma();
   if (!library) return tl::unexpected(library.error());
@@ -223,6 +234,7 @@ Result<Pattern> Pattern::build(const PatternSpec& spec) {
   if (!spec.is_regex) return Pattern(std::make_unique<Literal>(spec.text));
   if (const auto words = WordScanner::find_scanner(spec.text); words && !spec.text.empty())
     return Pattern(std::make_unique<Scanner>(*words));
+  if (spec.text == kDigitGroupsPattern) return Pattern(std::make_unique<DigitGroups>());
   if (auto automaton = PatternAutomaton::compile(spec.text))
     return Pattern(std::make_unique<Automaton>(std::move(automaton)));
   return build_with_oniguruma(spec.text);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a Split or Replace looks for. Four engines give the same answers: a search for plain characters, the word
-// scanners of word_scanner.h where the expression is a known one, the table of pattern_automaton.h where it can be one,
-// and else Oniguruma, the engine of `tokenizers`, with
-// every \p{..}, \s, \w and \d written out as the ranges of our own tables, since its tables are of another Unicode
-// version. Immutable, thread-safe.
+// What a Split or Replace looks for. Four engines give the same answers: a search for plain characters, the scanners of
+// word_scanner.h and digit_groups.h where the expression is a known one, the table of pattern_automaton.h where it can
+// be one, and else Oniguruma, the engine of `tokenizers`, with every \p{..}, \s, \w and \d written out as the ranges of
+// our own tables, since its tables are of another Unicode version. Immutable, thread-safe.
 
 #include <cstddef>
 #include <functional>
@@ -51,6 +50,7 @@ class Pattern {
   class Literal;
   class Automaton;
   class Scanner;
+  class DigitGroups;
   class Regex;
   explicit Pattern(std::unique_ptr<const Engine> engine);
   std::unique_ptr<const Engine> engine_;

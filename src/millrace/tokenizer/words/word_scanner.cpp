@@ -4,6 +4,7 @@
 #include <array>
 
 #include "millrace/tokenizer/text/unicode_tables.h"
+#include "millrace/tokenizer/words/digit_groups.h"
 
 // Every scanner below is a function from the start of a word to its end. The alternatives of a pattern are tried in
 // order, as the engine does; what makes them cheap is that the classes \p{L}, \p{N}, \s and "other" are disjoint, so
@@ -250,6 +251,7 @@ std::optional<WordScanner> WordScanner::find_scanner(std::string_view pattern) {
 
 std::optional<WordScanner> WordScanner::find(std::string_view pattern) {
   if (auto scanner = find_scanner(pattern)) return scanner;
+  if (pattern == kDigitGroupsPattern) return WordScanner(next_digit_groups, true);
   auto automaton = PatternAutomaton::compile(pattern);
   if (automaton == nullptr) return std::nullopt;
   WordScanner words(std::move(automaton));
@@ -356,6 +358,8 @@ Result<WordScannerChain> WordScannerChain::build(std::span<const PreTokenizerSpe
   bool is_spelled = false;
   for (const PreTokenizerSpec& step : steps) {
     ASSIGN_OR_RETURN(WordScanner level, std::visit(Step{&step == &steps.back(), is_spelled}, step));
+    if (level.looks_back() && !chain.levels_.empty())
+      return fail(ErrorCode::kUnsupported, "groups of digits behind another step");
     const auto* const bytes = std::get_if<ByteLevelSpec>(&step);
     is_spelled |= bytes != nullptr;
     if (chain.levels_.empty() || bytes == nullptr || bytes->use_regex) chain.levels_.push_back(std::move(level));

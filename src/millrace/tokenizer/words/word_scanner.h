@@ -33,7 +33,9 @@ class WordScanner {
   static std::optional<WordScanner> find_scanner(std::string_view pattern);
 
   // Whether no text lies between two matches, whatever the text.
-  bool covers_all() const { return automaton_ == nullptr || automaton_->covers_all(); }
+  bool covers_all() const { return automaton_ == nullptr ? !looks_back_ : automaton_->covers_all(); }
+  // Whether a word depends on the text before it: only whole texts are cut, no words of another step.
+  bool looks_back() const { return looks_back_; }
 
   // Fills `ends` with the ends of the words that follow `begin`, as offsets in `piece`, and returns how many it wrote.
   // 0 only at the end of the piece. REQUIRES: `begin` is 0 or an end that was returned; `ends` is not empty.
@@ -42,9 +44,10 @@ class WordScanner {
  private:
   using Scan = size_t (*)(std::string_view, size_t, std::span<size_t>);
   friend class WordScannerChain;
-  explicit WordScanner(Scan scan) : scan_(scan) {}
+  explicit WordScanner(Scan scan, bool looks_back = false) : scan_(scan), looks_back_(looks_back) {}
   explicit WordScanner(std::shared_ptr<const PatternAutomaton> automaton) : automaton_(std::move(automaton)) {}
   Scan scan_ = nullptr;
+  bool looks_back_ = false;
   std::shared_ptr<const PatternAutomaton> automaton_;
   BlockScan blocks_ = nullptr;  // beside the table
 };

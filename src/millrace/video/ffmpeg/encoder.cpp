@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "millrace/video/ffmpeg/thread_policy.h"
 #include "millrace/video/ffmpeg/writer.h"
 
 namespace millrace::video {
@@ -37,6 +38,17 @@ Result<const Choice*> choose(const std::string& codec) {
 class FfmpegEncoder final : public Encoder {
  public:
   explicit FfmpegEncoder(const EncodeOptions& options) : options_(options) {}
+  // SVT-AV1 1.4 waits for its threads for ever where it is closed before it was told of the end of a frame or more.
+  ~FfmpegEncoder() override {
+    if (!is_open_ || has_ended_) return;
+    if (!has_frames_) {
+      const Handle<AVFrame> frame = new_frame(0);
+      if (!frame || avcodec_send_frame(context_.get(), frame.get()) < 0) return;
+    }
+    if (avcodec_send_frame(context_.get(), nullptr) < 0) return;
+    const Handle<AVPacket> packet(av_packet_alloc());
+    while (packet && avcodec_receive_packet(context_.get(), packet.get()) >= 0) av_packet_unref(packet.get());
+  }
 
   Status open() {
     ASSIGN_OR_RETURN(const Choice* const choice, choose(options_.codec));
@@ -50,7 +62,10 @@ class FfmpegEncoder final : public Encoder {
     }
     fill(format, *choice);
     AVDictionary* settings = settings_for(*choice);
-    int opened = avcodec_open2(context_.get(), codec, &settings);
+    const ThreadPolicy policy;
+    const int opened = avcodec_open2(context_.get(), codec, &settings);
+    policy.restore();
+    is_open_ = opened >= 0;
     std::string unknown;
     if (const AVDictionaryEntry* left = av_dict_get(settings, "", nullptr, AV_DICT_IGNORE_SUFFIX)) unknown = left->key;
     av_dict_free(&settings);
@@ -66,13 +81,8 @@ class FfmpegEncoder final : public Encoder {
   }
 
   Status add(std::span<const std::byte> planes, int64_t pts, int64_t duration) override {
-    const Handle<AVFrame> frame(av_frame_alloc());
-    frame->format = context_->pix_fmt;
-    frame->width = context_->width;
-    frame->height = context_->height;
-    frame->pts = pts;
-    frame->color_range = context_->color_range;
-    if (av_frame_get_buffer(frame.get(), 0) < 0) return fail(ErrorCode::kResourceExhausted, "no memory for a frame");
+    const Handle<AVFrame> frame = new_frame(pts);
+    if (!frame) return fail(ErrorCode::kResourceExhausted, "no memory for a frame");
     uint8_t* given[4] = {};
     int strides[4] = {};
     // SAFETY: uint8_t may alias any object; the planes are only read.
@@ -85,10 +95,12 @@ class FfmpegEncoder final : public Encoder {
     av_image_copy(frame->data, frame->linesize, const_cast<const uint8_t**>(given), strides, context_->pix_fmt,
                   context_->width, context_->height);
     durations_[pts] = duration;
+    has_frames_ = true;
     return encode(frame.get());
   }
 
   Result<std::vector<std::byte>> finish() override {
+    has_ended_ = true;
     RETURN_IF_ERROR(encode(nullptr));
     return writer_->finish();
   }
@@ -142,6 +154,19 @@ class FfmpegEncoder final : public Encoder {
     return settings;
   }
 
+  // With memory for its planes, which hold anything. nullptr: there is none.
+  Handle<AVFrame> new_frame(int64_t pts) const {
+    Handle<AVFrame> frame(av_frame_alloc());
+    if (!frame) return frame;
+    frame->format = context_->pix_fmt;
+    frame->width = context_->width;
+    frame->height = context_->height;
+    frame->pts = pts;
+    frame->color_range = context_->color_range;
+    if (av_frame_get_buffer(frame.get(), 0) < 0) frame.reset();
+    return frame;
+  }
+
   Status encode(const AVFrame* frame) {
     if (const int sent = avcodec_send_frame(context_.get(), frame); sent < 0) {
       return fail(ErrorCode::kInternal, "{}: {}", context_->codec->name, ffmpeg_error(sent));
@@ -159,6 +184,7 @@ class FfmpegEncoder final : public Encoder {
 
   const EncodeOptions options_;
   Handle<AVCodecContext> context_;
+  bool is_open_ = false, has_frames_ = false, has_ended_ = false;
   std::unique_ptr<Mp4Writer> writer_;
   std::map<int64_t, int64_t> durations_;  // of the frames that are in the encoder, by pts
 };
