@@ -300,8 +300,7 @@ bool CopyAttempt::is_far_ahead() const {
 }
 
 bool CopyAttempt::may_send_file() const {
-  return writes_ < std::max(kFewestSends, most_in_memory() / part_bytes_) ||
-         tools_.sending < kMostSends;
+  return writes_ < std::max(kFewestSends, most_in_memory() / part_bytes_) || tools_.sending < kMostSends;
 }
 
 // False where there is no memory now, or enough is sent from files.
