@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which pass a `for` begins, as a table: what happened to a loader, and what follows. No data is read."""
 
 import itertools
