@@ -100,7 +100,7 @@ def test_wrong_arguments_are_exceptions(dataset: pathlib.Path, tmp_path: pathlib
     lerobot = millrace.lerobot
     with pytest.raises(FileExistsError, match="is there already"):
         lerobot.convert(dataset, dataset, to="3.0")
-    with pytest.raises(ValueError, match=r"expected '2\.1' or '3\.0'"):
+    with pytest.raises(ValueError, match=r"expected '2\.0', '2\.1' or '3\.0'"):
         lerobot.convert(dataset, tmp_path / "x", to="1.6")
     with pytest.raises(ValueError, match="one of these only"):
         lerobot.split(dataset, tmp_path / "x", episodes=[1], fractions={"a": 0.5})
