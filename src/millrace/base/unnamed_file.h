@@ -20,8 +20,8 @@ namespace millrace {
 // Reads may run at once; a write runs alone.
 class UnnamedFile {
  public:
-  // `purpose` says in messages what is kept there: "standard input". Errors: those of the file system, naming the folder
-  // and TMPDIR.
+  // `purpose` says in messages what is kept there: "standard input". Errors: those of the file system, naming the
+  // folder and TMPDIR.
   [[nodiscard]] static Result<UnnamedFile> create(std::string purpose);
 
   // Writes all of `bytes`, past the end too. Errors: as create(); resource_exhausted (no room).

@@ -41,7 +41,8 @@ TEST(UnnamedFile, GivesBackWhatWasWrittenAndLeavesNothing) {
     std::string got(bytes.size() + more.size(), '.');
     ASSERT_TRUE(file.read_at(0, std::as_writable_bytes(std::span(got))));
     EXPECT_TRUE(got == bytes + more);
-    EXPECT_THAT(file.read_at(1, std::as_writable_bytes(std::span(got))).error().to_string(), HasSubstr("read back a test"));
+    EXPECT_THAT(file.read_at(1, std::as_writable_bytes(std::span(got))).error().to_string(),
+                HasSubstr("read back a test"));
     EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
   }
   const auto stream = *open_unnamed_stream("a test");
