@@ -393,7 +393,7 @@ def test_a_containers_image(jobs: Millrace, tmp_path: Path):
 
 
 class Registry(http.server.BaseHTTPRequestHandler):
-    """A registry that wants a token, as Docker's do: team/image:1 is there, and team/secret is private."""
+    """A registry that wants a token, as Docker's do: team/image:1 is there, and team/private is private."""
 
     protocol_version = "HTTP/1.1"
     seen: list[str]
@@ -411,7 +411,7 @@ class Registry(http.server.BaseHTTPRequestHandler):
         self.seen.append(f"token {asked['service'][0]} {asked['scope'][0]}")
         assert url.path == "/token" and "Authorization" not in self.headers
         token = asked["scope"][0].split(":")[1]
-        self.answer(200, body=json.dumps({"token" if "secret" in token else "access_token": token}).encode())
+        self.answer(200, body=json.dumps({"token" if "private" in token else "access_token": token}).encode())
 
     def do_HEAD(self) -> None:
         self.seen.append(self.path)
@@ -419,7 +419,7 @@ class Registry(http.server.BaseHTTPRequestHandler):
             return self.answer(500)
         repository, tag = self.path.removeprefix("/v2/").split("/manifests/")
         assert "application/vnd.oci.image.index.v1+json" in self.headers["Accept"]
-        if repository == "team/secret" or self.headers.get("Authorization") != f"Bearer {repository}":
+        if repository == "team/private" or self.headers.get("Authorization") != f"Bearer {repository}":
             realm = f'Bearer realm="http://{self.headers["Host"]}/token",service="a registry",scope="s",error="e"'
             return self.answer(401, ("WWW-Authenticate", realm))
         return self.answer(200 if tag == "1" else 404)
@@ -450,7 +450,7 @@ def test_an_image_in_a_registry(jobs: Millrace, tmp_path: Path):
         ]  # fmt: skip
         found = checked(f"docker://me@{here}#team/image", status=3).found["JC12"]
         assert f"{here}/team/image:latest is not in the registry" in found["message"]
-        assert f"{here}/team/secret:1 is private or not there" in checked(f"{here}#team/secret:1").unknown("image")
+        assert f"{here}/team/private:1 is private or not there" in checked(f"{here}#team/private:1").unknown("image")
         assert "answers with status 500" in checked(f"{here}#odd/image:1").unknown("image")
         assert '"Team/image" is no image' in checked(f"{here}#Team/image:1", status=3).found["JC12"]["message"]
     finally:

@@ -71,7 +71,8 @@ std::map<std::string, std::string> bearer_parameters(std::string_view challenge)
 std::string percent_encoded(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("-._~").find(c) != std::string_view::npos) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+        std::string_view("-._~").find(c) != std::string_view::npos) {
       out += c;
     } else {
       out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
