@@ -25,11 +25,15 @@ def blocks() -> dict[str, str]:
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = page.read_text()
         for match in re.finditer(
-            r"(?<!<!-- test: not run -->\n)^```python(?: title=\"[^\"]+\")?\n(.*?)^```", text, re.DOTALL | re.MULTILINE
+            r"^(<!-- test: (?:not run|needs \w+) -->\n)?```python(?: title=\"[^\"]+\")?\n(.*?)^```",
+            text,
+            re.DOTALL | re.MULTILINE,
         ):
-            line = text.count("\n", 0, match.start(1))
+            if match.group(1):  # another package's code
+                continue
+            line = text.count("\n", 0, match.start(2))
             name = re.sub(r"\W", "_", str(page.relative_to(ROOT))) + f"_{line + 1}.py"
-            found[name] = "\n" * line + match.group(1)
+            found[name] = "\n" * line + match.group(2)
     return found
 
 
@@ -49,7 +53,8 @@ def main() -> int:
         # torch imports its public names without saying so.
         config = {"typeCheckingMode": "standard", "reportMissingImports": False, "reportPrivateImportUsage": False}
         (folder / "pyrightconfig.json").write_text(json.dumps(config))
-        answers = [subprocess.run(list(map(str, command)), cwd=folder).returncode for command in (mypy, pyright)]
+        checks = [subprocess.Popen(list(map(str, command)), cwd=folder) for command in (mypy, pyright)]
+        answers = [check.wait() for check in checks]
     print(f"{len(snippets)} snippets")
     return int(any(answers) or not snippets)
 

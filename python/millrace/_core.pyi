@@ -52,7 +52,7 @@ def metric_table() -> list[dict[str, str]]:
 def metrics() -> dict[str, int]:
     """
     The requests of this process to servers so far (loaders, checkpoints, copies): requests, retries,
-    slow_downs, hedges, sent_bytes, received_bytes; docs/metrics.md explains each.
+    slow_downs, sent_bytes, received_bytes; docs/metrics.md explains each.
     """
 
 class Tokenizer:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from millrace import _core
 from millrace._arguments import plain
 from millrace._robot import Frames, Item
-from millrace.loader import Passes, SamplePart, Schedule, State
+from millrace.loader import PassIterator, SamplePart, Schedule, State
 
 _logger = logging.getLogger("millrace")
 _row_reader = plain(_core.row_reader, "Loader")
@@ -105,7 +105,7 @@ def _result(future: concurrent.futures.Future[Item]) -> Item:
     return future.result()
 
 
-class Loader(Passes[Item]):
+class Loader(PassIterator[Item]):
     """Batches of frames of robot datasets, shuffled, read ahead, and resumed exactly at any number of ranks.
 
         frames = mr.lerobot.Dataset("so101", delta_timestamps={"action": [i / 30 for i in range(16)]})

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from millrace import _core
 from millrace._arguments import plain
+from millrace._passes import NextStart, PassMachine, PassPosition
 from millrace.accounting import Clock, LoaderReport
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Source:
 
 
 # Loaders to close when Python ends.
-open_loaders: weakref.WeakSet[Passes[Any]] = weakref.WeakSet()
+open_loaders: weakref.WeakSet[PassIterator[Any]] = weakref.WeakSet()
 
 
 def _refuse_in_workers(kind: str) -> None:
@@ -113,7 +114,7 @@ def _refuse_in_workers(kind: str) -> None:
 class BatchIterator(Iterator[B]):
     """The result of iter(loader). Its first next() begins the pass."""
 
-    def __init__(self, loader: Passes[B]) -> None:
+    def __init__(self, loader: PassIterator[B]) -> None:
         self._loader = loader
         # Which iteration this is. The loader keeps it, not this object: a cycle would keep its memory.
         self._key = object()
@@ -129,12 +130,12 @@ class BatchIterator(Iterator[B]):
         return self._loader._next_of(self._key)
 
 
-class Passes(ABC, Generic[B]):
-    """The base of millrace.Loader and millrace.torch.Loader: when which pass begins, and the state.
+class PassIterator(ABC, Generic[B]):
+    """The base of millrace.Loader and millrace.torch.Loader: iteration and the state.
 
-    A pass is `epochs` epochs; of a mixture it ends by the stop rule. The first `for` continues from the loader's position: its start, behind a loaded state,
-    or behind batches that next(loader) gave. Each further `for` begins the next pass, even when the one before it was
-    left early. An endless loader (`epochs=None`) continues.
+    A pass is `epochs` epochs; of a mixture it ends by the stop rule. The first `for` continues from the loader's
+    position: its start, behind a loaded state, or behind batches that next(loader) gave. Each further `for` begins the
+    next pass, even when the one before it was left early. An endless loader (`epochs=None`) continues.
 
     Opening and iterating raise RuntimeError in one of several workers of torch's DataLoader: see mr.torch.as_iterable.
     """
@@ -146,15 +147,9 @@ class Passes(ABC, Generic[B]):
     def __init__(self, reader: _core.BatchReader, epochs: int | None, is_endless: bool) -> None:
         self._reader = reader
         self._epochs = epochs  # None: endless, or a mixture
-        self._is_endless = is_endless
+        self._passes = PassMachine(is_endless)
         self._iteration: object = None  # the key of the iteration that began last
-        self._stays = True  # the next `for` continues from here
-        self._loaded = False  # a state was loaded, and no batch given since
-        self._between = False  # next() has said that the pass is over, or a state was loaded
-        self._asked_pass: int | None = None  # by set_epoch()
         self._used: State | None = None  # set by mark_used()
-        self._moves = 0  # how often the reader was repositioned
-        self._touched = False  # its position is not its start
         self._clock = Clock()
         self._workers_began: Callable[[], bool] | None = None  # whether a DataLoader's workers have given batches
         open_loaders.add(self)
@@ -180,21 +175,18 @@ class Passes(ABC, Generic[B]):
         return BatchIterator(self)
 
     def __next__(self) -> B:
-        self._begin_asked_pass()
+        self._begin(self._passes.next_begins())
         return self._next()
 
     def __len__(self) -> int:
         """Batches in the pass under way; between passes, in the next one. The same on all ranks. For a mixture every
         draw of the pass is made, some nanoseconds each."""
-        if self._is_endless:
+        if self._passes.endless:
             raise TypeError(
                 "an endless loader has no length; epochs=1 (of a mixture, a stop rule) gives it one, and in a DataLoader "
                 "belongs mr.torch.as_iterable"
             )
-        if self._asked_pass is not None:
-            return self._reader.pass_batches(self._asked_pass)
-        number, over = self._reader.pass_info()
-        return self._reader.pass_batches(number + (over and self._between))
+        return self._reader.pass_batches(self._passes.measured(self._where))
 
     def __bool__(self) -> bool:
         return True
@@ -213,24 +205,15 @@ class Passes(ABC, Generic[B]):
         """
         if epoch < 0:
             raise ValueError(f"set_epoch: {epoch} is below 0")
-        if self._is_endless:
-            return
-        if not self._loaded:
-            self._asked_pass = int(epoch)
-            return
-        number, over = self._reader.pass_info()
-        if epoch not in (number, number + over):
+        if not self._passes.ask(int(epoch), self._where):
+            number = self._where().number
             _logger.warning("set_epoch(%d) changes nothing: the state that was loaded is in pass %d", epoch, number)
 
     @property
     def next_pass(self) -> int:
         """The pass of the next batch, counted from 0; `for n in range(loader.next_pass, 3): for batch in loader:`
         trains three passes, with any number of resumes. Raises ValueError (an endless loader)."""
-        if self._asked_pass is not None:
-            return self._asked_pass
-        self._settle()
-        number, over = self._reader.pass_info()
-        return number + over
+        return self._passes.following(self._settled)
 
     def state_dict(self, batch: Mapping[str, Any] | None = None) -> State:
         """The position of training: a small dict that json can write, equal on all ranks (but for 'quarantined').
@@ -249,11 +232,8 @@ class Passes(ABC, Generic[B]):
                 "the workers of a DataLoader have given batches, and only they know how many; make the loader with "
                 "carry_state=True and ask for state_dict(batch), with the last batch that was used"
             )
-        if self._between and not self._is_endless:
-            number, over = self._reader.pass_info()
-            if over:
-                return self._reader.state_behind((number + 1) * (self._epochs or 1), 0)
-        return self._position()
+        number = self._passes.pass_of_state(self._where)
+        return self._position() if number is None else self._reader.state_behind(number * (self._epochs or 1), 0)
 
     def mark_used(self, batch: Mapping[str, Any]) -> None:
         """Makes state_dict() count what was used, up to this batch, not what next() has returned. For frameworks that
@@ -264,10 +244,9 @@ class Passes(ABC, Generic[B]):
         """Continues from a state, at any world size and batch size. Raises ValueError naming what differs."""
         self._pause()
         self._reader.load_state_dict(dict(state))
-        self._stays = self._loaded = True
-        self._asked_pass = None
+        self._passes.loaded()
         self._used = None if self._used is None else dict(state)
-        self._sent()
+        self._moved()
 
     def set_weights(self, weights: Sequence[float]) -> None:
         """From the next batch on, these weights of a mixture, one for each source. They are part of the state. Drops what
@@ -275,7 +254,8 @@ class Passes(ABC, Generic[B]):
         self._to_position()
         self._reader.set_weights([float(weight) for weight in weights])
         self._used = None
-        self._sent()
+        self._passes.moved()
+        self._moved()
 
     @property
     def step(self) -> int:
@@ -311,7 +291,8 @@ class Passes(ABC, Generic[B]):
         self._to_position()
         self._reader.skip(operator.index(begin), operator.index(end))
         self._used = None
-        self._sent()
+        self._passes.moved()
+        self._moved()
 
     @property
     def epoch_units(self) -> int:
@@ -349,61 +330,49 @@ class Passes(ABC, Generic[B]):
         try:
             batch = self._take()
         except StopIteration:
-            self._between = True
+            self._passes.ended()
             raise
         self._clock.given(asked, time.perf_counter(), None if self._clock.is_running else self._reader.stats())
-        self._touched = True
-        self._loaded = self._between = False
+        self._passes.gave()
         return batch
 
     def _next_of(self, iteration: object) -> B:
         if iteration is not self._iteration:
             raise RuntimeError("another iteration of this loader has begun; two at a time need two loaders")
-        self._stays = False
+        self._passes.for_goes_on()
         return self._next()
 
     def _first_of(self, iteration: object) -> B:
         self._settle()
         self._iteration = iteration
-        stays, self._stays = self._stays, False
-        if self._begin_asked_pass() or self._is_endless:
-            return self._next()
-        number, over = self._reader.pass_info()
-        # A state from the end of a pass means the next pass: all batches of this one had been given.
-        if over or not stays:
-            self._start_pass(number + 1)
+        self._begin(self._passes.for_begins(self._where))
         return self._next()
 
-    def _begin_asked_pass(self) -> bool:
-        number, self._asked_pass = self._asked_pass, None
+    def _begin(self, number: int | None) -> None:
+        """Begins a pass; None: continues."""
         if number is None:
-            return False
-        self._start_pass(number)
-        return True
+            return
+        self._pause()
+        self._reader.start_pass(number)
+        self._passes.began()
+        self._moved()
+
+    def _where(self) -> PassPosition:
+        return PassPosition(*self._reader.pass_info())
+
+    def _settled(self) -> PassPosition:
+        self._settle()
+        return self._where()
 
     def _to_position(self) -> None:
         """Takes a reader that is ahead of what was returned back there."""
         self._pause()
         self._reader.load_state_dict(self._position())
 
-    def _start_pass(self, number: int) -> None:
-        self._pause()
-        self._reader.start_pass(number)
-        self._between = False
-        self._sent()
-
-    def _sent(self) -> None:
-        self._moves += 1
-        self._touched = True
-        self._moved()
-
-    def _next_start(self) -> tuple[State | None, int | None, int]:
-        """What the next `for` would do, for a loader in another process: the state to load, the pass to begin (None:
-        continue), and how often this loader was repositioned."""
-        number = self._asked_pass
-        if number is None and not self._stays and not self._is_endless:
-            number = self._reader.pass_info()[0] + 1
-        return (self._position() if self._touched else None), number, self._moves
+    def _next_start(self) -> tuple[State | None, NextStart]:
+        """What the next `for` would do, for a loader in another process: the state to load (None: it is at its start), and
+        the pass to begin."""
+        return (self._position() if self._passes.touched else None), self._passes.next_start(self._where)
 
 
 def source_arguments(
@@ -463,7 +432,7 @@ def _tokenizer_facts(tokenizer: Any) -> tuple[str, int]:
     return tokenizer.hash, tokenizer.id_limit
 
 
-class Loader(Passes[Batch]):
+class Loader(PassIterator[Batch]):
     """Shards in, batches out: C++ threads read, verify, decode and collate ahead of the training loop.
 
     Iterating gives dicts of NumPy arrays [rows, seq_len] that own their memory (no copies): 'input_ids', 'labels' (-100

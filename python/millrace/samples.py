@@ -21,7 +21,7 @@ from millrace._rows import Files, Settings, resolve_source
 from millrace.fields import LENGTHS, Field, Fields, parser_of, resolve_fields
 from millrace.loader import (
     STATE_KEY,
-    Passes,
+    PassIterator,
     Schedule,
     Shuffle,
     Source,
@@ -375,7 +375,7 @@ def _paths(shards: Any, rows: Sequence[SampleSource | None]) -> Any:
     return [rows[0].name] if rows and rows[0] is not None else shards
 
 
-class SampleLoader(Passes[SampleBatch]):
+class SampleLoader(PassIterator[SampleBatch]):
     """Samples of any kind in batches, from WebDataset tars or tables: C++ threads read, verify, decode and collate.
 
     Everything that Loader says of order, epochs, states, mixtures, quarantine and the cache holds here too: the order

@@ -8,12 +8,14 @@
 | ```python | is run |
 | ```text | is what the block before printed, or a part of it: line by line, `...` stands for anything |
 
-`<!-- test: exit 137 -->` before a block is the status it must end with. `<!-- test: not run -->` is for what cannot be run:
-another program's side of a comparison. Blocks of other languages are for the eye.
+`<!-- test: exit 137 -->` before a block is the status it must end with. `<!-- test: needs litdata -->` is for another
+program's side of a comparison: the block is run where that package is installed. `<!-- test: not run -->` is for what
+cannot be run. Blocks of other languages are for the eye.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -89,7 +91,8 @@ def run_page(
         where = f"{page.relative_to(ROOT)}:{block.line}"
         for name, here in (names or {}).items():
             block.text = block.text.replace(name, here)
-        if block.mark == "not run":
+        needed = block.mark.removeprefix("needs ") if block.mark.startswith("needs ") else None
+        if block.mark == "not run" or (needed and importlib.util.find_spec(needed) is None):
             output = None
             continue
         if block.language == "python" and block.title:
@@ -101,7 +104,7 @@ def run_page(
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )  # fmt: skip
             output, count = done.stdout, count + 1
-            wanted = int(block.mark.removeprefix("exit ")) if block.mark else 0
+            wanted = int(block.mark.removeprefix("exit ")) if block.mark.startswith("exit ") else 0
             status = done.returncode if done.returncode >= 0 else 128 - done.returncode  # as a shell says it
             assert status == wanted, f"{where} ended with {status}, not {wanted}:\n{output}"
             print(f"{where}\n{block.text}{output}")  # seen with pytest -s, and when a test fails

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import shutil
+import socket
 import subprocess
+import threading
 import time
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -386,6 +390,76 @@ def test_a_containers_image(jobs: Millrace, tmp_path: Path):
     (tmp_path / "a.sqsh").touch()
     path = script(tmp_path, "srun --container-image=a.sqsh python train.py", "--time=5", "--output=/dev/null")
     assert check(jobs, path).evidence("image") == f"{tmp_path}/a.sqsh is there"
+
+
+class Registry(http.server.BaseHTTPRequestHandler):
+    """A registry that wants a token, as Docker's do: team/image:1 is there, and team/private is private."""
+
+    protocol_version = "HTTP/1.1"
+    seen: list[str]
+
+    def answer(self, status: int, *headers: tuple[str, str], body: bytes = b"") -> None:
+        self.send_response(status)
+        for name, value in (*headers, ("Content-Length", str(len(body)))):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        url = urllib.parse.urlsplit(self.path)
+        asked = urllib.parse.parse_qs(url.query)
+        self.seen.append(f"token {asked['service'][0]} {asked['scope'][0]}")
+        assert url.path == "/token" and "Authorization" not in self.headers
+        token = asked["scope"][0].split(":")[1]
+        self.answer(200, body=json.dumps({"token" if "private" in token else "access_token": token}).encode())
+
+    def do_HEAD(self) -> None:
+        self.seen.append(self.path)
+        if self.path.startswith("/v2/odd/"):
+            return self.answer(500)
+        repository, tag = self.path.removeprefix("/v2/").split("/manifests/")
+        assert "application/vnd.oci.image.index.v1+json" in self.headers["Accept"]
+        if repository == "team/private" or self.headers.get("Authorization") != f"Bearer {repository}":
+            realm = f'Bearer realm="http://{self.headers["Host"]}/token",service="a registry",scope="s",error="e"'
+            return self.answer(401, ("WWW-Authenticate", realm))
+        return self.answer(200 if tag == "1" else 404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_an_image_in_a_registry(jobs: Millrace, tmp_path: Path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "srun").write_text("#!/bin/bash\necho '  --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH'\n")
+    (tools / "srun").chmod(0o755)
+    jobs.env |= {"PATH": f"{tools}:{jobs.env['PATH']}", "ENROOT_ALLOW_HTTP": "yes"}
+
+    def checked(image: str, status: int = 0) -> Checked:
+        line = f"srun --container-image='{image}' python train.py"
+        return check(jobs, script(tmp_path, line, "--time=5", "--output=/dev/null"), status=status)
+
+    Registry.seen = []
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    here = f"127.0.0.1:{server.server_address[1]}"
+    try:
+        assert checked(f"{here}#team/image:1").evidence("image") == f"{here}/team/image:1 is in the registry"
+        assert Registry.seen == [
+            "/v2/team/image/manifests/1", "token a registry repository:team/image:pull", "/v2/team/image/manifests/1",
+        ]  # fmt: skip
+        found = checked(f"docker://me@{here}#team/image", status=3).found["JC12"]
+        assert f"{here}/team/image:latest is not in the registry" in found["message"]
+        assert f"{here}/team/private:1 is private or not there" in checked(f"{here}#team/private:1").unknown("image")
+        assert "answers with status 500" in checked(f"{here}#odd/image:1").unknown("image")
+        assert '"Team/image" is no image' in checked(f"{here}#Team/image:1", status=3).found["JC12"]["message"]
+    finally:
+        server.shutdown()
+        server.server_close()
+    # Nobody is there; and one who never answers.
+    assert "connect" in checked(f"{here}#team/image:1").unknown("image").lower()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert checked(f"127.0.0.1:{silent.getsockname()[1]}#team/image:1").unknown("image")
 
 
 def test_the_environment_of_script_and_caller(jobs: Millrace, tmp_path: Path):

@@ -76,7 +76,7 @@ print(
             "after": peak_mib(),
             "tokens": TOKENS,
             "seconds": taken,
-            "requests": counts["requests"] - counts["retries"] - counts["hedges"],
+            "requests": counts["requests"] - counts["retries"],
             "bytes": counts["sent_bytes"] + counts["received_bytes"],
         }
     )

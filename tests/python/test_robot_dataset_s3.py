@@ -109,7 +109,7 @@ def opened(url: str, cache: pathlib.Path) -> tuple[mr.lerobot.Dataset, int]:
 
     def sent() -> int:
         metrics = mr.metrics()
-        return metrics["requests"] - metrics["retries"] - metrics["hedges"]
+        return metrics["requests"] - metrics["retries"]
 
     before = sent()
     frames = mr.lerobot.Dataset(url, cache=cache)

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 import millrace
+from millrace._passes import NextStart, PassPosition, pass_of_worker
 from millrace.loader import State, make_reader
 from millrace.samples import Ahead
 
@@ -61,7 +62,7 @@ class LoaderDataset(IterableDataset[Any]):
         self._rest_only = False  # a state of this class was loaded: the next iteration gives the rest of its pass
         self._start: _Start | None = None  # in a worker that was spawned: that of the loader in the parent
         self._share: _WorkerShare | None = None
-        # By worker, shared with them: 1 + _moves of the loader when it last began a pass, and which pass comes next.
+        # By worker, shared with them: 1 + the moves of the loader when it last began a pass, and which pass comes next.
         self._begun = torch.zeros((_MOST_WORKERS, 2), dtype=torch.int64).share_memory_()
         loader._workers_began = self._workers_began
 
@@ -101,7 +102,7 @@ class LoaderDataset(IterableDataset[Any]):
         return self._share
 
     def _workers_began(self) -> bool:
-        return bool((self._begun[:, 0] == self._loader._moves + 1).any())
+        return bool((self._begun[:, 0] == self._loader._passes.moves + 1).any())
 
     def _refuse_accelerate(self) -> None:
         processes = 1 if self._left_alone else _accelerate_processes()
@@ -122,7 +123,7 @@ class _WorkerShare:
         self._start = start
         self._begun = begun
         config = loader._reader.config()
-        self._is_endless = loader._is_endless
+        self._is_endless = loader._passes.endless
         threads = max(1, config["num_threads"] // workers)
         self._config = {**config, "first_step": number, "step_stride": workers, "num_threads": threads}
         self._as_tensors = isinstance(loader, (Loader, SampleLoader))
@@ -142,7 +143,7 @@ class _WorkerShare:
         else:
             self._reader.load_state_dict(restored)
         pass_now = 0 if self._is_endless else self._reader.pass_info()[0]
-        self._begun[0], self._begun[1] = self._start[2] + 1, pass_now + 1
+        self._begun[0], self._begun[1] = self._start[1].moves + 1, pass_now + 1
         return self._batches(self._reader)
 
     def state_dict(self) -> State:
@@ -150,19 +151,12 @@ class _WorkerShare:
         return {**(state or {}), _SKIP: self._skip}
 
     def _go_to_next_pass(self) -> None:
-        state, number, moves = self._start
+        state, start = self._start
         if state is not None:
             self._reader.load_state_dict(state)
-        if int(self._begun[0]) == moves + 1:
-            if self._is_endless:
-                raise RuntimeError(
-                    "the workers have begun with this endless loader before, and only they know how far it came: call "
-                    "loader.load_state_dict(loader.state_dict(batch)), with the last batch that was used, or use no workers"
-                )
-            number = int(self._begun[1])
-        elif number is None and not self._is_endless:
-            now, over = self._reader.pass_info()
-            number = now + 1 if over else None
+        moves, following = (int(number) for number in self._begun)
+        last = NextStart(following if moves > 0 else None, moves - 1)
+        number = pass_of_worker(start, last, self._is_endless, lambda: PassPosition(*self._reader.pass_info()))
         if number is not None:
             self._reader.start_pass(number)
 
@@ -174,7 +168,7 @@ class _WorkerShare:
             yield {name: as_tensors(value) for name, value in batch.items()} if self._as_tensors else batch
 
 
-_Start = tuple[State | None, int | None, int]  # as Passes._next_start gives it
+_Start = tuple[State | None, NextStart]  # as PassIterator._next_start gives it
 _MOST_WORKERS = 4096
 
 

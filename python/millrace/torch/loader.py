@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 import millrace
-from millrace.loader import Passes, Schedule, Shuffle, Source, State, StrPath
+from millrace.loader import PassIterator, Schedule, Shuffle, Source, State, StrPath
 
 from .device import resolve_device
 from .device_ring import ring_copies_of
@@ -19,7 +19,7 @@ from .dist import resolve_rank
 Batch = dict[str, torch.Tensor]
 
 
-class Loader(Passes[Batch]):
+class Loader(PassIterator[Batch]):
     """Batches of millrace.Loader as torch tensors.
 
     Takes every argument of `millrace.Loader` and one more:
@@ -92,7 +92,7 @@ class Loader(Passes[Batch]):
         self._open(arrays, to_device)
 
     def _open(self, arrays: millrace.Loader, device: torch.device | None) -> None:
-        super().__init__(arrays._reader, arrays._epochs, arrays._is_endless)
+        super().__init__(arrays._reader, arrays._epochs, arrays._passes.endless)
         self._device = device
         self._ahead = ring_copies_of(self._reader, self._device)
 

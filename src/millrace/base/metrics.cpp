@@ -33,7 +33,6 @@ constexpr std::array<MetricDef, static_cast<size_t>(Metric::kCount)> kDefs{{
     {"requests", "1", "stable", "Requests to S3 and HTTP servers of the whole process, each try counted."},
     {"retries", "1", "stable", "Requests that were sent again (process)."},
     {"slow_downs", "1", "stable", "Answers that said the server has too much to do (process)."},
-    {"hedges", "1", "experimental", "Second requests for what took far longer than its like (process)."},
     {"sent_bytes", "bytes", "stable", "Bytes of bodies sent to S3, each counted once however often it went (process)."},
     {"received_bytes", "bytes", "stable", "Bytes of bodies that came from S3 and HTTP servers (process)."},
 }};

@@ -41,7 +41,6 @@ enum class Metric : int {
   kRequests,
   kRetries,
   kSlowDowns,
-  kHedges,
   kSentBytes,
   kReceivedBytes,
   kCount,

@@ -114,7 +114,7 @@ TEST(CacheProcesses, AChildAfterAForkReadsOnAndHoldsNoClaimOfItsParent) {
     std::thread downloads([&] { read_checked(*cache, slow, 0, 10, counts); });
     while (counts.reads == 0) ::usleep(100);
     const pid_t child = fork_child([&] {
-      ++counts.started;
+      counts.started = ::getpid();
       ::sleep(20);
     });
     static_cast<void>(child);
@@ -128,6 +128,7 @@ TEST(CacheProcesses, AChildAfterAForkReadsOnAndHoldsNoClaimOfItsParent) {
   EXPECT_EQ(counts.wrong, 0);
   EXPECT_EQ(counts.reads, 2);
   EXPECT_LT(Clock::now() - begun, std::chrono::seconds(15)) << "the sleeping child held the claim";
+  ::kill(static_cast<pid_t>(counts.started), SIGKILL);
 }
 
 // Processes with two caps read more than fits, and one after the other is killed.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "millrace/base/hash.h"
 #include "millrace/base/units.h"
 #include "millrace/http/http.h"
+#include "millrace/jobs/container_image.h"
 #include "millrace/jobs/preflight_parts.h"
 #include "millrace/jobs/secrets.h"
 #include "millrace/lerobot/validate.h"
@@ -222,6 +224,29 @@ std::vector<NamedValue> images(const Preflight& check) {
   return found;
 }
 
+void ask_for_image(Preflight& check, const NamedValue& image) {
+  const auto name = parse_image_name(image.text);
+  if (!name) return check.problem("JC12", image.place, name.error().to_string());
+  RegistryOptions options{.stop = check.slurm.stop};
+  if (const char* const allowed = std::getenv("ENROOT_ALLOW_HTTP");
+      allowed != nullptr && allowed == std::string_view("yes")) {
+    options.scheme = "http";
+  }
+  const auto answer = ask_registry(*name, options);
+  if (!answer) return check.unknown("image", fmt::format("{}: {}", name->text(), answer.error().to_string()));
+  switch (*answer) {
+    case ImageAnswer::kThere:
+      return check.fine("image", fmt::format("{} is in the registry", name->text()));
+    case ImageAnswer::kMissing:
+      return check.problem("JC12", image.place, fmt::format("{} is not in the registry", name->text()));
+    case ImageAnswer::kHidden:
+      break;
+  }
+  check.unknown("image", fmt::format("{} is private or not there: the registry tells only who has a login, which is "
+                                     "enroot's and is not used here",
+                                     name->text()));
+}
+
 }  // namespace
 
 void check_data(Preflight& check) {
@@ -272,7 +297,7 @@ void check_image(Preflight& check) {
     } else if (file) {
       check.fine("image", path + " is there");
     } else {
-      check.unknown("image", image.text + " is in a registry, which was not asked");
+      ask_for_image(check, image);
     }
   }
 }

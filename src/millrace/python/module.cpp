@@ -67,9 +67,8 @@ NB_MODULE(_core, m) {
   m.def("metric_table", &metric_table, nb::sig("def metric_table() -> list[dict[str, str]]"),
         "Every metric: name, unit, stability, help.");
   m.def("metrics", &process_metrics_dict, nb::sig("def metrics() -> dict[str, int]"),
-        "The requests of this process to servers so far (loaders, checkpoints, copies): requests, "
-        "retries,\n"
-        "slow_downs, hedges, sent_bytes, received_bytes; docs/metrics.md explains each.");
+        "The requests of this process to servers so far (loaders, checkpoints, copies): requests, retries,\n"
+        "slow_downs, sent_bytes, received_bytes; docs/metrics.md explains each.");
   register_tokenizer(m);
   register_chat(m);
   register_prepare(m);

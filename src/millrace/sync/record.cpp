@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <vector>
 
 #include "millrace/sync/entries.h"
@@ -20,10 +19,6 @@ constexpr size_t kBlockLimit = 1 << 20;       // a block holds at least one entr
 constexpr int64_t kReadAheadBytes = 1 << 20;  // a choice: sixteen blocks a request
 constexpr size_t kHeaderBytes = 16;           // of a block: bytes, entries, hash
 constexpr uint8_t kHasHash = 1, kHasAttributes = 2;
-
-Status read_error() {
-  return tl::unexpected<Error>(errno_error(errno, "read a temporary file"));
-}
 
 void append_version(std::string& out, const RecordedVersion& version) {
   append_text(out, version.version);
@@ -167,20 +162,16 @@ Status merge_records(Storage& storage, const std::string& older, const std::stri
 }
 
 Result<std::unique_ptr<RecordWriter>> RecordWriter::create() {
-  std::FILE* const file = std::tmpfile();
-  if (file == nullptr) return tl::unexpected<Error>(errno_error(errno, "make a temporary file"));
-  std::unique_ptr<RecordWriter> writer(new RecordWriter(file));
+  ASSIGN_OR_RETURN(UnnamedFile file, UnnamedFile::create("the record of a run"));
+  std::unique_ptr<RecordWriter> writer(new RecordWriter(std::move(file)));
   RETURN_IF_ERROR(writer->put(kMagic));
   return writer;
 }
 
-RecordWriter::~RecordWriter() {
-  std::fclose(file_);
-}
-
 Status RecordWriter::put(std::string_view bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()) return {};
-  return tl::unexpected<Error>(errno_error(errno, "write a temporary file"));
+  RETURN_IF_ERROR(file_.write_at(size_, as_bytes(bytes)));
+  size_ += std::ssize(bytes);
+  return {};
 }
 
 Status RecordWriter::add(const RecordEntry& entry) {
@@ -211,28 +202,26 @@ Status RecordWriter::flush_block() {
 
 Status RecordWriter::commit(Storage& storage, const std::string& key) {
   RETURN_IF_ERROR(flush_block());
-  const int64_t end_of_blocks = std::ftell(file_);
+  const int64_t end_of_blocks = size_;
   std::string end;
   append_number(end, uint32_t{0});
   append_number(end, uint32_t{0});
   append_number(end, entries_);
   Status written = put(end);
-  if (written) written = write_to(storage, key, end_of_blocks + std::ssize(end));
-  // What is added goes over the end.
-  if (std::fseek(file_, end_of_blocks, SEEK_SET) != 0 && written) written = read_error();
+  if (written) written = write_to(storage, key, size_);
+  size_ = end_of_blocks;  // what is added goes over the end
   return written;
 }
 
 Status RecordWriter::write_to(Storage& storage, const std::string& key, int64_t size) const {
-  if (std::fflush(file_) != 0 || std::fseek(file_, 0, SEEK_SET) != 0) return read_error();
   ASSIGN_OR_RETURN(const auto writer, storage.open_write(key, {.size_hint_bytes = size}));
   // Part by part, so that there is memory of one only.
   const int64_t part_bytes = writer->part_bytes() > 0 ? writer->part_bytes() : kRecordPieceBytes;
   std::vector<std::byte> part(static_cast<size_t>(std::min(part_bytes, size)));
   for (int64_t at = 0; at < size; at += part_bytes) {
-    const auto bytes = static_cast<size_t>(std::min(part_bytes, size - at));
-    if (std::fread(part.data(), 1, bytes, file_) != bytes) return read_error();
-    RETURN_IF_ERROR(writer->write_at(at, std::span(part).first(bytes)));
+    const auto piece = std::span(part).first(static_cast<size_t>(std::min(part_bytes, size - at)));
+    RETURN_IF_ERROR(file_.read_at(at, piece));
+    RETURN_IF_ERROR(writer->write_at(at, piece));
   }
   return writer->commit(Durability::kVisible).map([](const ObjectInfo&) {});
 }

@@ -6,13 +6,15 @@
 // got its old time and size back has another version or change time, and is found. docs/format/sync_record.md. Losing a
 // record costs time, never correctness. Readers and writers belong to one thread.
 
-#include <cstdio>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "millrace/base/hash.h"
+#include "millrace/base/unnamed_file.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::sync {
@@ -70,22 +72,22 @@ class RecordReader {
 // Collects a record in a temporary file, because whether it is needed shows at the end.
 class RecordWriter {
  public:
-  // Errors: those of the system's temporary folder.
+  // Errors: those of UnnamedFile.
   [[nodiscard]] static Result<std::unique_ptr<RecordWriter>> create();
-  ~RecordWriter();
   // REQUIRES: paths in byte order.
   [[nodiscard]] Status add(const RecordEntry& entry);
   // Writes everything so far as one object, all at once. More may be added and committed afterwards.
   [[nodiscard]] Status commit(Storage& storage, const std::string& key);
 
  private:
-  explicit RecordWriter(std::FILE* file) : file_(file) {}
+  explicit RecordWriter(UnnamedFile file) : file_(std::move(file)) {}
   [[nodiscard]] Status flush_block();
   [[nodiscard]] Status put(std::string_view bytes);
   // The first `size` bytes of the file.
   [[nodiscard]] Status write_to(Storage& storage, const std::string& key, int64_t size) const;
 
-  std::FILE* const file_;
+  UnnamedFile file_;
+  int64_t size_ = 0;  // of what was put there
   std::string block_;
   uint32_t block_entries_ = 0;
   uint64_t entries_ = 0;

@@ -143,8 +143,8 @@ TEST_F(TransferS3, WhatTheServerCompletesMeanwhileIsNotSentAgain) {
   EXPECT_THAT(*first_.storage->list_uploads(""), IsEmpty());
 }
 
-TEST_F(TransferS3, PartsThatAreTooLargeForMemoryGoFromATemporaryFile) {
-  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kBlockBytes});
+TEST_F(TransferS3, PartsThatTakeHalfOfTheMemoryAreSent) {
+  const auto engine = *TransferEngine::create({.memory_bytes = 4 * kBlockBytes});
   const auto bent = std::make_shared<BentStorage>(first_.storage);
   bent->part_bytes = 2 * kBlockBytes;
   const Place memory = memory_place();

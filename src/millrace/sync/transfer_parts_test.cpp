@@ -172,52 +172,21 @@ TEST_F(TransferTest, PartsThatAreTooLargeForMemoryGoFromTheFile) {
   EXPECT_EQ(engine->memory_in_use_bytes(), 0);
 }
 
-// From one service to another, a part is gathered in a file.
-TEST_F(TransferTest, PartsThatAreTooLargeForMemoryGoFromATemporaryFile) {
-  const auto engine = *TransferEngine::create({.memory_bytes = 2 * kBlockBytes});
+// From one service to another, a part is held in memory.
+TEST_F(TransferTest, PartsThatAreTooLargeForMemoryAreRefusedWithoutAFile) {
   const std::string content = content_of(9 * kBlockBytes + 5, seed_);
-  const TempDir temporary;
-  const std::string usual = std::filesystem::temp_directory_path();
-  ::setenv("TMPDIR", temporary.path().c_str(), 1);
-  for (const bool with_hashes : {false, true}) {
-    SCOPED_TRACE(with_hashes);
-    parts_.service->part_bytes = 0;
-    if (with_hashes) {
-      put_with_hashes(*engine_, parts_, "x", content);
-    } else {
-      put(parts_.at("x"), content);
-    }
-    ASSERT_TRUE(other_parts_.storage->remove(std::vector<std::string>{"y"}));
-    other_parts_.service->part_bytes = 2 * kBlockBytes;
-    const auto faults = std::make_shared<FaultPlan>();
-    const Location from{make_fault_storage(parts_.storage, faults), "x", "from://x"};
-    leave_unfinished(*engine, from, other_parts_.at("y"), 2);
-    if (with_hashes) faults->add({.call = FaultCall::kRead, .key_part = "x", .skip = 5, .flip_bit = true});
-    const auto report = engine->copy(from, *from.storage->stat("x"), other_parts_.at("y"));
-    ASSERT_TRUE(report) << report.error().to_string();
-    EXPECT_EQ(faults->hits(), with_hashes ? 1 : 0);
-    EXPECT_EQ(report->resumed_bytes, 4 * kBlockBytes);
-    EXPECT_EQ(report->moved_bytes, 5 * kBlockBytes + 5);
-    EXPECT_TRUE(get(other_parts_.at("y")) == content);
-    EXPECT_EQ(report->hash, xxh3_128(content));
+  put(parts_.at("x"), content);
+  other_parts_.service->part_bytes = 2 * kBlockBytes;
+  const auto copy = [&](int64_t memory_bytes) {
+    const auto engine = *TransferEngine::create({.memory_bytes = memory_bytes});
+    const auto report = engine->copy(parts_.at("x"), *parts_.storage->stat("x"), other_parts_.at("y"));
     EXPECT_EQ(engine->memory_in_use_bytes(), 0);
-    EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
-  }
-  // An error of reading ends it, and so does a folder for temporary files that is not there.
-  ASSERT_TRUE(other_parts_.storage->remove(std::vector<std::string>{"y"}));
-  const auto faults = std::make_shared<FaultPlan>();
-  faults->add(
-      {.call = FaultCall::kRead, .key_part = "x", .skip = 3, .error = Error(ErrorCode::kUnavailable, "the end")});
-  const Location from{make_fault_storage(parts_.storage, faults), "x", "from://x"};
-  const auto failed = engine->copy(from, *from.storage->stat("x"), other_parts_.at("y"));
-  ASSERT_FALSE(failed);
-  EXPECT_THAT(failed.error().to_string(), HasSubstr("the end"));
-  ::setenv("TMPDIR", (temporary.path() + "/nowhere").c_str(), 1);
-  const auto homeless = engine->copy(parts_.at("x"), *parts_.storage->stat("x"), other_parts_.at("y"));
-  ::setenv("TMPDIR", usual.c_str(), 1);
-  ASSERT_FALSE(homeless);
-  EXPECT_THAT(homeless.error().to_string(), HasSubstr("temporary files"));
-  EXPECT_EQ(engine->memory_in_use_bytes(), 0);
+    return report ? "copied" : report.error().to_string();
+  };
+  EXPECT_THAT(copy(4 * kBlockBytes - 1), HasSubstr("give --memory 32MiB (memory_bytes in Python)"));
+  EXPECT_FALSE(other_parts_.storage->stat("y"));
+  EXPECT_EQ(copy(4 * kBlockBytes), "copied");
+  EXPECT_TRUE(get(other_parts_.at("y")) == content);
 }
 
 }  // namespace

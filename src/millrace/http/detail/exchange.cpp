@@ -38,8 +38,11 @@ bool has_body(Method method) {
   return method == Method::kPut || method == Method::kPost;
 }
 
-bool is_host(std::string_view header) {
-  return header.size() > 4 && header[4] == ':' && lower(header.substr(0, 4)) == "host";
+// `name` is in lower case.
+bool has_header(const Request& request, std::string_view name) {
+  return std::ranges::any_of(request.headers, [name](std::string_view header) {
+    return header.size() > name.size() && header[name.size()] == ':' && lower(header.substr(0, name.size())) == name;
+  });
 }
 
 }  // namespace
@@ -92,8 +95,9 @@ std::string head_of(const Request& request, std::string_view user_agent) {
   head.reserve(1024);
   const auto add = [&head](auto... pieces) { (head.append(pieces), ...); };
   add(method_name(request.method), target.starts_with('/') ? " " : " /", target, " HTTP/1.1\r\n");
-  if (std::none_of(request.headers.begin(), request.headers.end(), is_host)) add("Host: ", host, "\r\n");
-  add("User-Agent: ", user_agent, "\r\nAccept: */*\r\n");
+  if (!has_header(request, "host")) add("Host: ", host, "\r\n");
+  add("User-Agent: ", user_agent, "\r\n");
+  if (!has_header(request, "accept")) add("Accept: */*\r\n");
   for (const std::string& header : request.headers) add(header, "\r\n");
   if (has_body(request.method)) add("Content-Length: ", fmt::format_int(body_bytes(request)).c_str(), "\r\n");
   add("\r\n");

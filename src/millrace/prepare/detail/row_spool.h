@@ -6,10 +6,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
-#include <string>
 
-#include "millrace/base/status.h"
+#include "millrace/base/unnamed_file.h"
 #include "millrace/formats/shard_index.h"
 
 namespace millrace::prepare {
@@ -17,11 +17,6 @@ namespace millrace::prepare {
 class RowSpool {
  public:
   static constexpr int64_t kRunSamples = 65'536;
-
-  RowSpool() = default;
-  ~RowSpool();
-  RowSpool(const RowSpool&) = delete;
-  RowSpool& operator=(const RowSpool&) = delete;
 
   // Errors: resource_exhausted (no room there), what the file system says.
   [[nodiscard]] Status add(uint64_t offset, uint64_t size, uint32_t tokens, uint64_t hash);
@@ -42,8 +37,7 @@ class RowSpool {
   int64_t spooled_ = 0;      // samples in the file: whole runs, each its four columns one after the other
   int64_t tokens_ = 0;
   uint64_t first_offset_ = 0;
-  int file_ = -1;
-  std::string folder_;
+  std::optional<UnnamedFile> file_;
 };
 
 }  // namespace millrace::prepare

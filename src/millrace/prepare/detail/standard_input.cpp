@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/prepare/detail/standard_input.h"
 
-#include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "millrace/base/units.h"
+#include "millrace/base/unnamed_file.h"
 
 namespace millrace::prepare {
 
@@ -20,10 +23,7 @@ constexpr int kStopPollMs = 100;
 
 class SpoolFile final : public RandomReader {
  public:
-  explicit SpoolFile(int descriptor) : descriptor_(descriptor) {}
-  ~SpoolFile() override { ::close(descriptor_); }
-  SpoolFile(const SpoolFile&) = delete;
-  SpoolFile& operator=(const SpoolFile&) = delete;
+  explicit SpoolFile(UnnamedFile file) : file_(std::move(file)) {}
 
   std::string_view name() const override { return kName; }
   int64_t size() const override { return size_; }
@@ -34,45 +34,20 @@ class SpoolFile final : public RandomReader {
       return fail(ErrorCode::kOutOfRange, "read {}: {} bytes at {} are past its end at {}", kName, out.size(), offset,
                   size_);
     }
-    while (!out.empty()) {
-      const ssize_t done = ::pread(descriptor_, out.data(), out.size(), offset);
-      if (done < 0 && errno == EINTR) continue;
-      if (done <= 0) return tl::unexpected(errno_error(done < 0 ? errno : EIO, "read back standard input"));
-      out = out.subspan(static_cast<size_t>(done));
-      offset += done;
-    }
-    return {};
+    return file_.read_at(offset, out);
   }
 
-  // Errors: the system's.
+  // Errors: those of UnnamedFile.
   [[nodiscard]] Status append(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t done = ::write(descriptor_, bytes.data(), bytes.size());
-      if (done < 0 && errno == EINTR) continue;
-      if (done < 0) return tl::unexpected(errno_error(errno, "keep standard input"));
-      bytes = bytes.subspan(static_cast<size_t>(done));
-      size_ += done;
-    }
+    RETURN_IF_ERROR(file_.write_at(size_, bytes));
+    size_ += std::ssize(bytes);
     return {};
   }
 
  private:
-  const int descriptor_;
+  UnnamedFile file_;
   int64_t size_ = 0;
 };
-
-std::string spool_folder() {
-  const char* folder = std::getenv("TMPDIR");
-  return folder != nullptr && *folder != '\0' ? folder : "/tmp";
-}
-
-Result<int> open_spool(const std::string& folder) {
-  std::string name = folder + "/millrace-stdin-XXXXXX";
-  const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
-  if (descriptor < 0) return tl::unexpected(errno_error(errno, "keep standard input below " + folder));
-  ::unlink(name.c_str());
-  return descriptor;
-}
 
 // Empty at the end.
 Result<size_t> read_piece(std::span<std::byte> piece, const std::stop_token& stop) {
@@ -90,9 +65,8 @@ Result<size_t> read_piece(std::span<std::byte> piece, const std::stop_token& sto
 }  // namespace
 
 Result<SpooledInput> spool_standard_input(const std::stop_token& stop) {
-  const std::string folder = spool_folder();
-  ASSIGN_OR_RETURN(const int descriptor, open_spool(folder));
-  const auto file = std::make_shared<SpoolFile>(descriptor);
+  ASSIGN_OR_RETURN(UnnamedFile made, UnnamedFile::create(std::string(kName)));
+  const auto file = std::make_shared<SpoolFile>(std::move(made));
   std::vector<std::byte> piece(kPieceBytes);
   Xxh3Stream hash;
   for (;;) {
@@ -100,12 +74,8 @@ Result<SpooledInput> spool_standard_input(const std::stop_token& stop) {
     if (size == 0) break;
     const auto bytes = std::span(piece).first(size);
     hash.update(bytes);
-    Status kept = file->append(bytes);
-    if (!kept) {
-      kept.error().add_context("after " + std::to_string(file->size()) + " bytes in " + folder +
-                               "; TMPDIR names a folder with more room");
-      return tl::unexpected(std::move(kept).error());
-    }
+    RETURN_IF_ERROR(
+        with_context(file->append(bytes), fmt::format("after {} of standard input", format_bytes(file->size()))));
   }
   return SpooledInput{file, hash.digest()};
 }

@@ -52,7 +52,6 @@ Result<S3Options> s3::s3_options(const Environment& environment) {
   options.checksums = settings.request_checksums == ChecksumUse::kWhenSupported;
   options.check_reads = settings.response_checksums == ChecksumUse::kWhenSupported;
   options.etag_is_md5 = environment("MILLRACE_S3_ETAG_IS_MD5") != "0";
-  options.hedge = environment("MILLRACE_S3_HEDGE") != "0";
   if (settings.max_attempts > 0) options.max_tries = settings.max_attempts;
   ASSIGN_OR_RETURN(const int timeout_s, count_in(environment, "MILLRACE_TIMEOUT", 0));
   if (timeout_s > 0) options.timeout = std::chrono::seconds(timeout_s);

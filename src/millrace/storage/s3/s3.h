@@ -22,7 +22,6 @@ struct S3Options {
   bool path_style = true;    // endpoint/bucket/key; else bucket.endpoint/key. On AWS always the latter where possible
   bool checksums = true;     // CRC-32C with every upload
   bool check_reads = true;   // ask for the checksums that the server keeps, and compare
-  bool hedge = true;         // repeat a GET that takes far longer than its like
   bool etag_is_md5 = true;   // of a PUT that the server did not encrypt: the ETag then proves the content
   int max_tries = 10;
   // A failed request is tried again until this time after its start. A request that is silent for this long fails.

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "millrace/base/log.h"
+#include "millrace/base/units.h"
 #include "millrace/storage/md5.h"
 #include "millrace/sync/detail/attributes.h"
 #include "millrace/sync/detail/object_properties.h"
 #include "millrace/sync/detail/sidecar.h"
-#include "millrace/sync/detail/spooled_part.h"
 
 // The way of a part:
 //
@@ -34,9 +34,6 @@ constexpr size_t kMostOpenParts = 64;
 constexpr int64_t kFewestSends = 4;
 constexpr int kMostSends = 16;
 constexpr int kMostCopies = 16;  // that a server is asked for at once by one copy: as many as are sent
-
-// For a part that is spooled again because it came wrong: outside of the pool, since the copy may hold none of it.
-constexpr size_t kSpoolAgainBytes = 1 << 20;
 
 constexpr uint64_t kCommitTag = UINT64_MAX;
 uint64_t read_tag(int64_t part) {
@@ -113,7 +110,7 @@ Result<bool> CopyAttempt::prepare() {
     is_resumable_ = job_.options.resume && to_caps_.resume && size_ > kBlockBytes && !plan_.in_server &&
                     !job_.options.dry_run;  // what is left of another copy is not touched
     set_part_bytes(to_caps_.is_local() ? kBlockBytes : plan_.write.part_bytes);
-    use_file_for(plan_.write.part_bytes);
+    RETURN_IF_ERROR(use_file_for(plan_.write.part_bytes));
     check_.restart(is_whole_blocks_);
   }
   if (is_resumable_ && to_caps_.list_uploads) {
@@ -137,7 +134,7 @@ Result<bool> CopyAttempt::look_for_leftover() {
   }
   ASSIGN_OR_RETURN(const Buffer memory, acquire(kBlockBytes));
   if (!memory) return false;
-  use_file_for(leftover_->writer->part_bytes());
+  RETURN_IF_ERROR(use_file_for(leftover_->writer->part_bytes()));
   RETURN_IF_ERROR(take_over(std::move(*leftover_), memory.span()));
   return true;
 }
@@ -156,10 +153,18 @@ void CopyAttempt::set_part_bytes(int64_t bytes) {
   if (parts_ > 1 && !stop_) stop_.emplace(job_.stop);
 }
 
-// Parts that are too large for memory go from a file: the source, be it in the page cache or not, or a temporary one.
-void CopyAttempt::use_file_for(int64_t part_bytes) {
-  const bool must = to_caps_.sends_files && !plan_.in_server && part_bytes > most_in_memory();
-  plan_.by_file = plan_.by_file || must;
+// Parts that are too large for memory go from the source's file, be it in the page cache or not.
+Status CopyAttempt::use_file_for(int64_t part_bytes) {
+  if (!to_caps_.sends_files || plan_.in_server || part_bytes <= most_in_memory()) return {};
+  if (!plan_.has_file) {
+    return fail(ErrorCode::kInvalidArgument,
+                "{}: a part of {} does not fit into half of the memory for copies ({}): give --memory {}MiB "
+                "(memory_bytes in Python)",
+                job_.to.url, format_bytes(part_bytes), format_bytes(tools_.buffers.limit_bytes()),
+                (2 * part_bytes + (1 << 20) - 1) >> 20);
+  }
+  plan_.by_file = true;
+  return {};
 }
 
 Status CopyAttempt::open_writer() {
@@ -170,7 +175,7 @@ Status CopyAttempt::open_writer() {
   takes_notes_ = is_resumable_ && to_caps_.notes;
   if (to_caps_.is_local()) return {};
   int64_t bytes = writer_->part_bytes();
-  if (!planned) use_file_for(bytes);
+  if (!planned) RETURN_IF_ERROR(use_file_for(bytes));
   if (bytes == 0 || (bytes > most_in_memory() && !plan_.in_server && !plan_.by_file)) {
     in_sequence_ = true;  // the writer gathers such parts
     is_resumable_ = false;
@@ -295,8 +300,7 @@ bool CopyAttempt::is_far_ahead() const {
 }
 
 bool CopyAttempt::may_send_file() const {
-  return writes_ < std::max(kFewestSends, most_in_memory() / part_bytes_) ||
-         (plan_.has_file && tools_.sending < kMostSends);
+  return writes_ < std::max(kFewestSends, most_in_memory() / part_bytes_) || tools_.sending < kMostSends;
 }
 
 // False where there is no memory now, or enough is sent from files.
@@ -312,12 +316,7 @@ Result<bool> CopyAttempt::begin_part() {
     if (is_recorded) part.action = PartAction::kFromOld;
   } else if (plan_.by_file) {
     if (!may_send_file()) return false;
-    Buffer memory;
-    if (!plan_.has_file) {
-      ASSIGN_OR_RETURN(memory, acquire(kBlockBytes));
-      if (!memory) return false;
-    }
-    ASSIGN_OR_RETURN(part.file, file_of(part, memory.span()));
+    ASSIGN_OR_RETURN(part.file, file_of(part));
     part.is_ready = true;
   } else {
     ASSIGN_OR_RETURN(part.buffer, acquire(part.size));
@@ -340,10 +339,8 @@ Result<bool> CopyAttempt::begin_part() {
   return true;
 }
 
-// `memory`: for what is read meanwhile, where there is no file of the source.
-Result<std::unique_ptr<FileRange>> CopyAttempt::file_of(const Part& part, std::span<std::byte> memory) {
-  if (plan_.has_file) return as_local_file(*plan_.source)->file_range(part.offset, part.size);
-  return spool_part(*job_.from.storage, *plan_.source, part.offset, part.size, memory, tools_.buffers, job_.stop);
+Result<std::unique_ptr<FileRange>> CopyAttempt::file_of(const Part& part) const {
+  return as_local_file(*plan_.source)->file_range(part.offset, part.size);
 }
 
 // `here`: this thread does it. To hand a single part to other threads costs more than it gains.
@@ -365,8 +362,7 @@ Status CopyAttempt::decide(Part& part) {
   if (part.buffer || part.file) {
     RETURN_IF_ERROR(check_.take(part, [&]() -> Status {
       if (!part.file) return plan_.source->read_at(part.offset, part.buffer.span());
-      std::vector<std::byte> memory(plan_.has_file ? 0 : kSpoolAgainBytes);
-      ASSIGN_OR_RETURN(part.file, file_of(part, memory));
+      ASSIGN_OR_RETURN(part.file, file_of(part));
       return {};
     }));
   }

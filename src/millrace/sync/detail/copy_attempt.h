@@ -67,7 +67,7 @@ class CopyAttempt {
 
   [[nodiscard]] Result<bool> prepare();
   void set_part_bytes(int64_t bytes);
-  void use_file_for(int64_t part_bytes);
+  [[nodiscard]] Status use_file_for(int64_t part_bytes);
   [[nodiscard]] Result<bool> look_for_leftover();
   [[nodiscard]] Status take_over(ResumedWrite leftover, std::span<std::byte> memory);
   [[nodiscard]] Status trust_noted(const ResumeNote& note, std::span<std::byte> memory);
@@ -77,7 +77,7 @@ class CopyAttempt {
   Next move_parts(std::span<Completion> completions);
   [[nodiscard]] Status advance();
   [[nodiscard]] Result<bool> begin_part();
-  [[nodiscard]] Result<std::unique_ptr<FileRange>> file_of(const Part& part, std::span<std::byte> memory);
+  [[nodiscard]] Result<std::unique_ptr<FileRange>> file_of(const Part& part) const;
   [[nodiscard]] Status decide_ready();
   [[nodiscard]] Status decide(Part& part);
   void start(Part& part);

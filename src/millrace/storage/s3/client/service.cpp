@@ -76,7 +76,6 @@ struct Service::Process {
   Process(const http::ClientOptions& client, const RequestLimits& limits)
       : limiter(std::make_shared<ConcurrencyLimiter>(limits)), http(client) {}
   const std::shared_ptr<ConcurrencyLimiter> limiter;
-  const std::shared_ptr<RequestHedger> late = std::make_shared<RequestHedger>();
   Executor credentials_thread{1, "mr-s3-auth"};
   http::Client http;
 };
@@ -135,10 +134,6 @@ Result<std::shared_ptr<Service>> Service::find(const S3Options& options) {
       options.region.empty() ? "us-east-1 until the server names another" : options.region,
       options.anonymous ? ", without credentials" : "");
   return service;
-}
-
-std::shared_ptr<RequestHedger> Service::hedger() {
-  return options_.hedge && !is_held_back() ? process_.get().late : nullptr;
 }
 
 int Service::missing_requests(int wanted) const {

@@ -17,7 +17,6 @@
 #include "millrace/http/http.h"
 #include "millrace/storage/s3/auth/credentials.h"
 #include "millrace/storage/s3/client/concurrency_limiter.h"
-#include "millrace/storage/s3/client/request_hedger.h"
 #include "millrace/storage/s3/client/responses.h"
 #include "millrace/storage/s3/s3.h"
 
@@ -63,8 +62,6 @@ class Service : public std::enable_shared_from_this<Service> {
   void start(Request request, Done done);
   [[nodiscard]] Result<Answer> fetch(Request request);
 
-  // Null when no GET may be repeated: by the user's setting, or because the server is overloaded.
-  std::shared_ptr<RequestHedger> hedger();
   // How many requests are missing until `wanted` are under way; 0 when requests are scarce, because the user limits
   // them or the server is overloaded.
   int missing_requests(int wanted) const;

@@ -237,40 +237,6 @@ TEST_F(ServiceTest, PartsFromAFileCarryTheirChecksumAndAreSentAgain) {
   EXPECT_EQ(process_metrics().count(Metric::kRetries) - retries, 2 + 2 * 2) << "what came damaged is sent again too";
 }
 
-TEST_F(ServiceTest, WhatLagsIsAskedASecondTime) {
-  const auto bucket = storage();
-  const std::string content = test_bytes(100'000, 1);
-  ASSERT_TRUE(write_object(*bucket, "k", content));
-  const auto reader = *bucket->open_read("k");
-  const auto read = [&](size_t size) {
-    std::string out(size, '.');
-    const Status status = reader->read_at(0, std::as_writable_bytes(std::span(out)));
-    return status ? out : status.error().to_string();
-  };
-  Reply late{.headers = {"ETag: \"" + md5_hex(as_bytes(content)) + "\""}, .body = content};
-  late.delay = std::chrono::seconds(20);
-  Reply cut = late;
-  cut.delay = std::chrono::milliseconds(300);
-  cut.cut_after = 1'000;
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(read(content.size()) == content);
-  for (const Reply& reply : {late, cut}) {
-    const int64_t before = process_metrics().count(Metric::kHedges);
-    bend(1, is_get, reply);
-    const auto begin = Clock::now();
-    EXPECT_TRUE(read(content.size()) == content);
-    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
-    EXPECT_EQ(process_metrics().count(Metric::kHedges) - before, 1);
-  }
-  // Not for one whose like is not known, and not for many.
-  EXPECT_EQ(read(10), content.substr(0, 10));
-  const int64_t before = process_metrics().count(Metric::kHedges);
-  late.delay = std::chrono::milliseconds(200);
-  bend(100, is_get, late);
-  for (int i = 0; i < 30; ++i) EXPECT_TRUE(read(content.size()) == content);
-  EXPECT_LE(process_metrics().count(Metric::kHedges) - before, 8) << "one of twenty, and those known before";
-  EXPECT_GE(process_metrics().count(Metric::kHedges) - before, 1);
-}
-
 TEST_F(ServiceTest, AChecksumOfTheWholeIsAskedFor) {
   const auto bucket = storage();
   ASSERT_TRUE(write_object(*bucket, "k", "123456789"));

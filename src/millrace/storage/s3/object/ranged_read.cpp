@@ -2,10 +2,6 @@
 #include "millrace/storage/s3/object/ranged_read.h"
 
 #include <algorithm>
-#include <cstring>
-
-#include "millrace/base/metrics.h"
-#include "millrace/storage/s3/client/request_hedger.h"
 
 namespace millrace::s3 {
 namespace {
@@ -104,130 +100,40 @@ Status check_content(const Answer& answer, const PinnedObject& object, std::span
               checksum_name(told->kind), came.digest, told->digest);
 }
 
-// One request of a read, and a second one for the same bytes when the first lags. The first writes into the caller's
-// memory, the second into its own. So the caller gets no answer before the first has ended.
-class Piece : public std::enable_shared_from_this<Piece> {
- public:
-  struct Asked {
-    Service& service;
-    std::shared_ptr<const PinnedObject> object;
-    std::shared_ptr<Pieces> pieces;
-    int64_t offset = 0;
-    std::span<std::byte> out;
-    std::stop_token stop;
-    Clock::time_point deadline;
-    int tries = 1;
-  };
-  explicit Piece(Asked asked) : asked_(std::move(asked)), late_(asked_.service.hedger()) {}
-
-  void start() {
-    std::optional<Clock::duration> patience;
-    if (late_ != nullptr) patience = late_->patience(std::ssize(asked_.out));
-    if (patience) caller_stop_.emplace(asked_.stop, [this] { stop_both(); });
-    send(asked_.out, patience ? first_stop_.get_token() : asked_.stop, &Piece::first_ended);
-    if (!patience) return;
-    late_->watch(*patience, [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->start_second();
-    });
-  }
-
- private:
-  bool is_checked() const { return is_checkable(*asked_.object, std::ssize(asked_.out)); }
-
-  void send(std::span<std::byte> out, std::stop_token stop, void (Piece::*ended)(const Result<Answer>&)) {
-    const PinnedObject& object = *asked_.object;
-    Request request{.bucket = object.bucket, .key = object.key};
-    request.out = out;
-    if (is_checked()) {
-      request.headers.emplace_back(kChecksumMode, "ENABLED");
-    } else {
-      const int64_t last = asked_.offset + std::ssize(out) - 1;
-      request.headers.emplace_back("range", fmt::format("bytes={}-{}", asked_.offset, last));
-    }
-    if (!object.version.empty()) request.headers.emplace_back("if-match", fmt::format("\"{}\"", object.version));
-    request.stop = std::move(stop);
-    request.deadline = asked_.deadline;
-    asked_.service.start(std::move(request), [self = shared_from_this(), ended](const Result<Answer>& answer) {
-      ((*self).*ended)(answer);
-    });
-  }
-
-  Status judge(const Result<Answer>& answer, std::span<const std::byte> content) const {
-    RETURN_IF_ERROR(check_answer(answer, *asked_.object, asked_.offset, content.size()));
-    return is_checked() ? check_content(*answer, *asked_.object, content) : Status();
-  }
-
-  void start_second() {
-    const int64_t bytes = std::ssize(asked_.out);
-    {
-      MutexLock lock(mutex_);
-      if (first_ || asked_.stop.stop_requested() || !late_->take(bytes)) return;
-      second_bytes_.resize(static_cast<size_t>(bytes));
-      second_under_way_ = true;
-    }
-    process_metrics().add(Metric::kHedges, 1);
-    send(second_bytes_, second_stop_.get_token(), &Piece::second_ended);
-  }
-
-  void first_ended(const Result<Answer>& answer) {
-    Status status = judge(answer, asked_.out);
-    if (late_ != nullptr && status) late_->ended(std::ssize(asked_.out), Clock::now() - begun_);
-    bool take_second = false;
-    {
-      MutexLock lock(mutex_);
-      take_second = !status && second_is_good_;
-      first_ = status;
-      if (!status && second_under_way_) return;  // the second may succeed
-    }
-    second_stop_.request_stop();
-    if (take_second) std::memcpy(asked_.out.data(), second_bytes_.data(), second_bytes_.size());
-    end(take_second ? Status() : std::move(status));
-  }
-
-  void second_ended(const Result<Answer>& answer) {
-    const Status status = judge(answer, second_bytes_);
-    std::optional<Status> first;
-    {
-      MutexLock lock(mutex_);
-      second_under_way_ = false;
-      second_is_good_ = status.has_value();
-      first = first_;
-    }
-    late_->give_back(std::ssize(second_bytes_));
-    if (!first) {
-      if (status) first_stop_.request_stop();  // its end ends both
-    } else if (!*first) {                      // a success has ended both already
-      if (status) std::memcpy(asked_.out.data(), second_bytes_.data(), second_bytes_.size());
-      end(status ? Status() : *first);
-    }
-  }
-
-  void stop_both() {
-    first_stop_.request_stop();
-    second_stop_.request_stop();
-  }
-
-  void end(const Status& status) {
-    const bool is_damage = !status && status.error().code() == ErrorCode::kCorruption && is_checked();
-    if (is_damage && asked_.tries < kTriesOfContent && !asked_.stop.stop_requested()) {
-      Asked again = asked_;
-      ++again.tries;
-      return std::make_shared<Piece>(std::move(again))->start();
-    }
-    asked_.pieces->end(status);
-  }
-
-  const Asked asked_;
-  const std::shared_ptr<RequestHedger> late_;
-  const Clock::time_point begun_ = Clock::now();
-  std::stop_source first_stop_, second_stop_;
-  std::optional<std::stop_callback<std::function<void()>>> caller_stop_;
-  Mutex mutex_;
-  std::optional<Status> first_ GUARDED_BY(mutex_);  // how it ended
-  bool second_under_way_ GUARDED_BY(mutex_) = false;
-  bool second_is_good_ GUARDED_BY(mutex_) = false;
-  std::vector<std::byte> second_bytes_;
+// One request of a read.
+struct Piece {
+  Service& service;
+  std::shared_ptr<const PinnedObject> object;
+  std::shared_ptr<Pieces> pieces;
+  int64_t offset = 0;
+  std::span<std::byte> out;
+  std::stop_token stop;
+  Clock::time_point deadline;
 };
+
+// Asks for a piece. What comes damaged is asked for again, kTriesOfContent times in all.
+void start_piece(const Piece& piece, int tries = 1) {
+  const PinnedObject& object = *piece.object;
+  const bool is_checked = is_checkable(object, std::ssize(piece.out));
+  Request request{.bucket = object.bucket, .key = object.key};
+  request.out = piece.out;
+  if (is_checked) {
+    request.headers.emplace_back(kChecksumMode, "ENABLED");
+  } else {
+    const int64_t last = piece.offset + std::ssize(piece.out) - 1;
+    request.headers.emplace_back("range", fmt::format("bytes={}-{}", piece.offset, last));
+  }
+  if (!object.version.empty()) request.headers.emplace_back("if-match", fmt::format("\"{}\"", object.version));
+  request.stop = piece.stop;
+  request.deadline = piece.deadline;
+  piece.service.start(std::move(request), [piece, tries, is_checked](const Result<Answer>& answer) {
+    Status status = check_answer(answer, *piece.object, piece.offset, piece.out.size());
+    if (status && is_checked) status = check_content(*answer, *piece.object, piece.out);
+    const bool is_damage = !status && status.error().code() == ErrorCode::kCorruption && is_checked;
+    if (is_damage && tries < kTriesOfContent && !piece.stop.stop_requested()) return start_piece(piece, tries + 1);
+    piece.pieces->end(std::move(status));
+  });
+}
 
 int64_t pieces_of(int64_t size, int64_t piece_bytes) {
   return (size + piece_bytes - 1) / piece_bytes;
@@ -250,7 +156,7 @@ void start_ranges(Service& service, const std::shared_ptr<const PinnedObject>& o
   for (int64_t begin = 0; begin < size; begin += piece_bytes) {
     const auto piece =
         out.subspan(static_cast<size_t>(begin), static_cast<size_t>(std::min(piece_bytes, size - begin)));
-    std::make_shared<Piece>(Piece::Asked{service, object, pieces, offset + begin, piece, stop, deadline})->start();
+    start_piece({service, object, pieces, offset + begin, piece, stop, deadline});
   }
 }
 
