@@ -109,10 +109,14 @@ else()
   message(STATUS "FFmpeg is not there: this build will not read video (${MILLRACE_FFMPEG_INSTALL})")
 endif()
 
-# Pictures: each codec where it is found (src/millrace/images/).
-pkg_check_modules(JPEG IMPORTED_TARGET libjpeg)
-pkg_check_modules(PNG IMPORTED_TARGET libpng)
-pkg_check_modules(WEBP IMPORTED_TARGET libwebp)
+# Pictures: each codec where it is found (src/millrace/images/); a wheel has all.
+set(needed)
+if(MILLRACE_BUNDLE)
+  set(needed REQUIRED)
+endif()
+pkg_check_modules(JPEG ${needed} IMPORTED_TARGET libjpeg)
+pkg_check_modules(PNG ${needed} IMPORTED_TARGET libpng)
+pkg_check_modules(WEBP ${needed} IMPORTED_TARGET libwebp)
 if(MILLRACE_BUNDLE)
   set(MILLRACE_IMAGES_INSTALL "${MILLRACE_FFMPEG_INSTALL}")
 else()

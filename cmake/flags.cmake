@@ -26,8 +26,8 @@ if(MILLRACE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 # What goes to other machines: no path of this one, no function of a linked archive that could take another's place, and
-# none that is not used (the archives are compiled so that the linker can tell).
+# none that is not used (sections let the linker tell).
 if(MILLRACE_BUNDLE)
-  target_compile_options(millrace_flags INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
+  target_compile_options(millrace_flags INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}=. -ffunction-sections -fdata-sections)
   target_link_options(millrace_flags INTERFACE -Wl,--exclude-libs,ALL -Wl,--gc-sections)
 endif()

@@ -1,9 +1,13 @@
-# millrace_module(<name> SOURCES a.cpp ... [DEPS other modules or targets ...] [PRIVATE_DEPS ...] [TESTS a_test.cpp ...] [TEST_DEPS ...])
+# millrace_module(<name> [COLD] SOURCES a.cpp ... [DEPS other modules or targets ...] [PRIVATE_DEPS ...] [TESTS a_test.cpp ...] [TEST_DEPS ...])
 # One static library millrace_<name> and one test program millrace_<name>_tests, whose cases CTest lists one by one.
+# COLD: it waits for people, disks and networks; wheels have it compiled for size.
 function(millrace_module name)
-  cmake_parse_arguments(arg "" "" "SOURCES;DEPS;PRIVATE_DEPS;TESTS;TEST_DEPS" ${ARGN})
+  cmake_parse_arguments(arg "COLD" "" "SOURCES;DEPS;PRIVATE_DEPS;TESTS;TEST_DEPS" ${ARGN})
   add_library(millrace_${name} STATIC ${arg_SOURCES})
   target_link_libraries(millrace_${name} PUBLIC millrace_flags ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
+  if(MILLRACE_BUNDLE AND arg_COLD)
+    target_compile_options(millrace_${name} PRIVATE -Os)
+  endif()
   # Half of a file's compile time is what it includes, so the files of a room share it.
   set_target_properties(millrace_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 13 UNITY_BUILD_RELOCATABLE ON)
   if(MILLRACE_TESTS AND arg_TESTS)

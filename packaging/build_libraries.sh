@@ -64,12 +64,14 @@ build_simdjson() { with_cmake . -DSIMDJSON_DEVELOPER_MODE=OFF; }
 # Its POSIX functions would take the names of libc's.
 build_oniguruma() { with_cmake . -DENABLE_POSIX_API=OFF -DINSTALL_DOCUMENTATION=OFF; }
 build_openssl() {
+  # For size: what costs time in TLS is assembler code.
   # Its text of flags goes into the library, so there is no map of paths here; names in messages are relative anyway.
   # --openssldir has no openssl.cnf on any distribution: the system's is written for another version.
   ./Configure linux-"$(uname -m)" --prefix="$PREFIX" --libdir=lib --openssldir=/etc/millrace/ssl \
     no-shared no-module no-engine no-dso no-tests no-legacy no-srp no-psk no-dtls no-comp no-cms no-ct no-idea no-bf \
     no-cast no-camellia no-seed no-rc2 no-rc4 no-mdc2 no-md4 no-whirlpool no-sm2 no-sm3 no-sm4 no-aria no-gost no-ts \
-    no-rmd160 no-scrypt no-blake2 no-ui-console no-afalgeng no-autoload-config -O2 -fPIC
+    no-rmd160 no-scrypt no-blake2 no-ui-console no-afalgeng no-autoload-config no-cmp no-dsa no-ec2m no-rfc3779 no-siv \
+    no-siphash -Os -fPIC
   make -j "$JOBS" build_libs ENGINESDIR=/nonexistent MODULESDIR=/nonexistent
   make install_dev ENGINESDIR=/nonexistent MODULESDIR=/nonexistent
 }
@@ -80,7 +82,10 @@ build_curl() {
     -DCURL_ZLIB=OFF -DUSE_LIBIDN2=OFF -DCURL_USE_LIBPSL=OFF -DCURL_USE_LIBSSH2=OFF -DCURL_DISABLE_NTLM=ON \
     -DENABLE_MANUAL=OFF -DPICKY_COMPILER=OFF
 }
-build_libjpeg-turbo() { with_cmake . -DENABLE_SHARED=OFF -DWITH_TURBOJPEG=OFF -DREQUIRE_SIMD="$SIMD"; }
+# It takes a relative folder for one below its sources.
+build_libjpeg-turbo() {
+  with_cmake . -DENABLE_SHARED=OFF -DWITH_TURBOJPEG=OFF -DREQUIRE_SIMD="$SIMD" -DCMAKE_INSTALL_LIBDIR="$PREFIX/lib"
+}
 build_libpng() { with_cmake . -DPNG_SHARED=OFF -DPNG_TESTS=OFF -DPNG_EXECUTABLES=OFF -DZLIB_ROOT="$PREFIX"; }
 build_libwebp() {
   with_cmake . -DWEBP_BUILD_ANIM_UTILS=OFF -DWEBP_BUILD_CWEBP=OFF -DWEBP_BUILD_DWEBP=OFF -DWEBP_BUILD_GIF2WEBP=OFF \
@@ -96,10 +101,12 @@ build_svt-av1() { with_cmake . -DBUILD_APPS=OFF -DBUILD_DEC=OFF -DSVT_AV1_LTO=OF
 # MP4 in and out, the codecs of robot datasets in, AV1 out, and frames in other formats of pixels. No network, no
 # program, nothing that it would find on this machine by itself.
 build_ffmpeg() {
+  # glibc 2.35 has a new version of hypot, and RHEL 9 and Amazon Linux 2023 have glibc 2.34: the old one will do.
+  printf '%s\n' '#ifdef __x86_64__' '__asm__(".symver hypot,hypot@GLIBC_2.2.5");' '#endif' >old_symbols.h
   ./configure --prefix="$PREFIX" --disable-everything --disable-autodetect --disable-programs --disable-doc \
     --disable-network --disable-avdevice --disable-avfilter --disable-swresample --disable-postproc \
     --disable-shared --enable-static --enable-pic --disable-debug --pkg-config=pkg-config --pkg-config-flags=--static \
-    --extra-cflags="$(flags)" --enable-pthreads --enable-libdav1d --enable-libsvtav1 \
+    --extra-cflags="$(flags) -include $PWD/old_symbols.h" --enable-pthreads --enable-libdav1d --enable-libsvtav1 \
     --enable-decoder=h264,hevc,libdav1d,mpeg4,vp8,vp9,mjpeg --enable-encoder=libsvtav1 --enable-demuxer=mov \
     --enable-muxer=mp4,mov --enable-parser=h264,hevc,av1,mpeg4video,vp8,vp9,mjpeg \
     --enable-bsf=h264_mp4toannexb,hevc_mp4toannexb,extract_extradata,av1_frame_merge,vp9_superframe

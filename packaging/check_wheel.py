@@ -14,6 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 MAX_BYTES = 20_000_000
+NEWEST_GLIBC = 34  # the minor version that a wheel may need
 
 # What every Linux with glibc has, and Arrow, which comes with the environment's pyarrow.
 SYSTEM = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|ld-linux-[\w-]+)\.so\.\d+$")
@@ -62,8 +63,11 @@ def wrong_names(wheel: Path, names: list[str]) -> list[str]:
         found.append(f"the tag {tag} is none of cp311-cp311 and cp312-abi3")
     elif not any(re.fullmatch(module, name) for name in names):
         found.append(f"no file {module}: the tag {tag} promises it")
-    if not re.search(r"-manylinux_2_\d+_", wheel.name):
+    glibc = re.search(r"-manylinux_2_(\d+)_", wheel.name)
+    if glibc is None:
         found.append("it was not repaired for other machines: its name holds no manylinux tag")
+    elif int(glibc[1]) > NEWEST_GLIBC:
+        found.append(f"it needs glibc 2.{glibc[1]}, and RHEL 9 and Amazon Linux 2023 have 2.{NEWEST_GLIBC}")
     wanted = {"millrace", "nanobind", *tomllib.loads((HERE / "libraries.toml").read_text())}
     texts = {"millrace" if n.endswith("licenses/LICENSE") else Path(n).parent.name for n in names if "/licenses/" in n}
     found += [f"no licence text of {name}" for name in sorted(wanted - texts)]

@@ -135,6 +135,11 @@ def test_a_wrong_wheel_is_told(tmp_path: Path, change: dict[str, bytes], said: s
     assert any(said in problem for problem in found), found
 
 
+def test_a_wheel_for_newer_systems_only_is_told(tmp_path: Path) -> None:
+    found = check_wheel.problems(write_wheel(tmp_path, "millrace_io-1-cp312-abi3-manylinux_2_35_x86_64.whl"), [])
+    assert any("needs glibc 2.35" in problem for problem in found), found
+
+
 def test_a_wheel_that_was_not_repaired_is_told(tmp_path: Path) -> None:
     found = check_wheel.problems(write_wheel(tmp_path, "millrace_io-1-cp312-abi3-linux_x86_64.whl"), [])
     assert any("not repaired" in problem for problem in found), found
