@@ -105,7 +105,7 @@ class PassMachine:
         now = where()
         return now.number + now.over
 
-    def measured(self, where: Where) -> int:
+    def pass_of_length(self, where: Where) -> int:
         """The pass that len() is of: the one under way, or between passes the next one."""
         if self._asked is not None:
             return self._asked

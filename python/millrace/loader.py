@@ -186,7 +186,7 @@ class PassIterator(ABC, Generic[B]):
                 "an endless loader has no length; epochs=1 (of a mixture, a stop rule) gives it one, and in a DataLoader "
                 "belongs mr.torch.as_iterable"
             )
-        return self._reader.pass_batches(self._passes.measured(self._where))
+        return self._reader.pass_batches(self._passes.pass_of_length(self._where))
 
     def __bool__(self) -> bool:
         return True

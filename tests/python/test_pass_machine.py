@@ -119,15 +119,15 @@ def test_a_state_that_names_another_pass_is_said(epoch, given, agrees):
 def test_lengths_and_states_between_passes():
     reader = Reader()
     machine = reader.machine
-    assert (machine.following(reader.where), machine.measured(reader.where)) == (0, 0)
+    assert (machine.following(reader.where), machine.pass_of_length(reader.where)) == (0, 0)
     reader.loop(3)  # the last batch was given, but nobody was told that it was the last
-    assert (machine.following(reader.where), machine.measured(reader.where)) == (1, 0)
+    assert (machine.following(reader.where), machine.pass_of_length(reader.where)) == (1, 0)
     assert machine.pass_of_state(reader.where) is None
     assert reader.next() is None
-    assert (machine.following(reader.where), machine.measured(reader.where)) == (1, 1)
+    assert (machine.following(reader.where), machine.pass_of_length(reader.where)) == (1, 1)
     assert machine.pass_of_state(reader.where) == 1
     reader.set_epoch(6)
-    assert (machine.following(reader.where), machine.measured(reader.where)) == (6, 6)
+    assert (machine.following(reader.where), machine.pass_of_length(reader.where)) == (6, 6)
 
 
 def test_a_pass_that_has_begun_is_not_over():
@@ -135,11 +135,11 @@ def test_a_pass_that_has_begun_is_not_over():
     reader.loop()
     reader.load(2, 1)
     assert [reader.next(), reader.next()] == whole(2)[1:]
-    assert reader.machine.measured(reader.where) == 2
+    assert reader.machine.pass_of_length(reader.where) == 2
     assert reader.machine.pass_of_state(reader.where) is None
     assert reader.next() is None
     reader.machine.began()
-    assert reader.machine.measured(lambda: PassPosition(3, True)) == 3  # a pass without a batch
+    assert reader.machine.pass_of_length(lambda: PassPosition(3, True)) == 3  # a pass without a batch
 
 
 def test_each_new_position_is_counted():

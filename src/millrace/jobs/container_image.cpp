@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "millrace/http/http.h"
+#include "millrace/http/uri_encode.h"
 
 namespace millrace::jobs {
 
@@ -68,19 +69,6 @@ std::map<std::string, std::string> bearer_parameters(std::string_view challenge)
   return found;
 }
 
-std::string percent_encoded(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-        std::string_view("-._~").find(c) != std::string_view::npos) {
-      out += c;
-    } else {
-      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-    }
-  }
-  return out;
-}
-
 class Registry {
  public:
   Registry(const ImageName& image, const RegistryOptions& options)
@@ -130,9 +118,9 @@ class Registry {
     }
     std::string url = realm->second + (realm->second.find('?') == std::string::npos ? '?' : '&');
     if (const auto service = asked.find("service"); service != asked.end()) {
-      url += "service=" + percent_encoded(service->second) + "&";
+      url += "service=" + http::uri_encode(service->second, false) + "&";
     }
-    url += "scope=" + percent_encoded(fmt::format("repository:{}:pull", image_.repository));
+    url += "scope=" + http::uri_encode(fmt::format("repository:{}:pull", image_.repository), false);
     ASSIGN_OR_RETURN(const http::Response answer,
                      client_.fetch({.url = std::move(url), .deadline = deadline_, .stop = options_.stop}));
     if (answer.status == kUnauthorized || answer.status == kForbidden) return std::string();
@@ -162,6 +150,7 @@ Result<ImageName> parse_image_name(std::string_view text) {
   const auto wrong = [&](std::string_view what, std::string_view part) {
     return fail(ErrorCode::kInvalidArgument, "{}: \"{}\" is no {}", whole, part, what);
   };
+  if (text.empty()) return fail(ErrorCode::kInvalidArgument, "the name of the image is empty");
   constexpr std::string_view kScheme = "docker://";
   if (text.starts_with(kScheme)) text.remove_prefix(kScheme.size());
   ImageName name;

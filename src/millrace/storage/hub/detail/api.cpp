@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "millrace/http/uri_encode.h"
 #include "millrace/storage/hub/detail/names.h"
-#include "millrace/storage/s3/auth/sigv4.h"
 
 namespace millrace::hub {
 namespace {
@@ -25,7 +25,7 @@ std::string api_url(const Place& place, std::string_view what) {
 }
 
 std::string encode(std::string_view text) {
-  return s3::uri_encode(text, false);
+  return http::uri_encode(text, false);
 }
 
 tl::unexpected<Error> no_sense(std::string_view name, std::string_view what) {
@@ -142,7 +142,7 @@ std::string next_page(std::string_view link) {
 
 std::string file_url(const Place& place, std::string_view commit, std::string_view path) {
   return fmt::format("{}/{}/resolve/{}/{}", place.client.options().endpoint, place.repo.url().substr(5), commit,
-                     s3::uri_encode(path, true));
+                     http::uri_encode(path, true));
 }
 
 Result<std::vector<TreeEntry>> fetch_tree(const Place& place, std::string_view commit, std::string_view folder,

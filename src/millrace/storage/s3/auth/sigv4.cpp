@@ -79,25 +79,6 @@ void append_hex(std::string& out, const Digest& digest) {
   }
 }
 
-bool is_unreserved(char c) {
-  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-         c == '.' || c == '~';
-}
-
-void append_encoded(std::string& out, std::string_view text, bool keep_slash) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
-  for (const char c : text) {
-    if (is_unreserved(c) || (keep_slash && c == '/')) {
-      out += c;
-    } else {
-      const auto byte = static_cast<unsigned char>(c);
-      out += '%';
-      out += kDigits[byte >> 4];
-      out += kDigits[byte & 15];
-    }
-  }
-}
-
 // "20261121T120000Z"; its first eight characters are the day.
 std::string amz_date(std::chrono::system_clock::time_point time) {
   const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
@@ -206,13 +187,6 @@ const Hmac& day_key(std::string_view secret, std::string_view day, std::string_v
 }
 
 }  // namespace
-
-std::string uri_encode(std::string_view text, bool keep_slash) {
-  std::string out;
-  out.reserve(text.size() + 16);
-  append_encoded(out, text, keep_slash);
-  return out;
-}
 
 std::string host_header(std::string_view url) {
   const size_t scheme = url.find("://");

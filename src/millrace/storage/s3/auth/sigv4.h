@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/http/uri_encode.h"
+
 namespace millrace::s3 {
 
 struct Credentials {
@@ -47,8 +49,7 @@ struct Signed {
 // Without headers when the credentials are anonymous.
 Signed sign(const Credentials& credentials, const SignInput& input);
 
-// Percent-encoding of every byte that is not a letter, a digit or one of -_.~
-std::string uri_encode(std::string_view text, bool keep_slash);
+using http::uri_encode;
 
 // The Host header that an HTTP client sends for this URL: without the port where it is the scheme's own.
 std::string host_header(std::string_view url);
