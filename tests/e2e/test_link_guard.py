@@ -292,7 +292,9 @@ def test_readers_and_releases_and_kills_at_once(guarded: Callable[..., Guarded])
     rng = random.Random(seed)
     rounds = 40 if os.environ.get("MILLRACE_TEST_LONG") else 8
     link = guarded()
-    contents = {f"f{i}": rng.randbytes(rng.choice([1, 5000, 300_000, 6 << 20])) for i in range(6)}
+    # Many small ones: each is released in a moment that an open may meet.
+    sizes = [1, 5000, 70_000] * 100 + [6 << 20] * 2
+    contents = {f"f{i}": rng.randbytes(size - 1) + b"x" for i, size in enumerate(sizes)}
     for path, content in contents.items():
         link.put(path, content)
     right = {path: digest(content) for path, content in contents.items()}
