@@ -106,8 +106,8 @@ std::string explanation_text(const jobs::Explanation& why, const std::vector<std
   return text;
 }
 
-// Elements of an array that wait or ended for the same reason are explained once. Slurm's reason of a node that died and
-// of one that never booted is the same.
+// Elements of an array that wait or ended for the same reason are explained once. Slurm's reason of a node that died
+// and of one that never booted is the same.
 std::vector<std::pair<slurm::JobDetails, std::vector<std::string>>> grouped(const std::vector<slurm::JobDetails>& all,
                                                                             const jobs::WhyFacts& facts) {
   std::vector<std::pair<slurm::JobDetails, std::vector<std::string>>> groups;
@@ -115,8 +115,8 @@ std::vector<std::pair<slurm::JobDetails, std::vector<std::string>>> grouped(cons
   for (const slurm::JobDetails& job : all) {
     const auto exit = job.fields.find("ExitCode");
     const std::string how = exit == job.fields.end() ? "" : exit->second;
-    const auto [place, fresh] = places.try_emplace(
-        {job.state, job.reason, how, jobs::never_booted(job, facts)}, groups.size());
+    const auto [place, fresh] =
+        places.try_emplace({job.state, job.reason, how, jobs::never_booted(job, facts)}, groups.size());
     if (fresh) {
       groups.push_back({job, {}});
     } else {
@@ -142,7 +142,8 @@ Status run_job_why(const JobWhyArgs& args, Context& context) {
     ASSIGN_OR_RETURN(queue, slurm::ask_queue({}, slurm_options(context)));
   }
   // The end is explained without these, too.
-  if (!cluster && any([](const slurm::JobDetails& job) { return job.state == "NODE_FAIL" || job.state == "BOOT_FAIL"; })) {
+  if (!cluster &&
+      any([](const slurm::JobDetails& job) { return job.state == "NODE_FAIL" || job.state == "BOOT_FAIL"; })) {
     if (auto found = slurm::ask(slurm_options(context))) cluster = *std::move(found);
   }
   if (queue.empty() && any([](const slurm::JobDetails& job) { return job.state == "PREEMPTED"; })) {

@@ -122,7 +122,8 @@ constexpr std::array<ReasonRule, 17> kEndStates{{
      "--requeue runs it again; save at SIGTERM within the partition's GraceTime."},
     {"CANCELLED", Outlook::kFailed, "It was cancelled.", ""},
     {"BOOT_FAIL", Outlook::kFailed, "A node never booted: the cloud gave none, or it was not up in time.",
-     "The log of ResumeProgram tells why (ParallelCluster: /var/log/parallelcluster/slurm_resume.log of the head node). "
+     "The log of ResumeProgram tells why (ParallelCluster: /var/log/parallelcluster/slurm_resume.log of the head "
+     "node). "
      "Without capacity take another partition or instance type, or reserve some; a slow boot needs a longer "
      "ResumeTimeout."},
     {"DEADLINE", Outlook::kFailed, "It could not end before its --deadline.",

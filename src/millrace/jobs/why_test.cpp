@@ -377,8 +377,8 @@ TEST_F(WhyBoot, OnlyAReasonOfTheJobsOwnTimeCounts) {
 
 // The node's text is that of aws-parallelcluster-node, resume.py; the state may be free again meanwhile. Constructed.
 TEST_F(WhyBoot, ANodeThatTheCloudDidNotGive) {
-  cluster.nodes = nodes_with(
-      "(Code:InsufficientInstanceCapacity)Failure when resuming nodes [root@2026-11-28T09:17:26]");
+  cluster.nodes =
+      nodes_with("(Code:InsufficientInstanceCapacity)Failure when resuming nodes [root@2026-11-28T09:17:26]");
   cluster.nodes[0].state = "IDLE+CLOUD+POWERED_DOWN";
   cluster.nodes[0].usable = true;
   EXPECT_EQ(said().meaning, kNeverBooted);
@@ -423,8 +423,8 @@ TEST_F(WhyBoot, ABootFailNeedsNoEvidence) {
   job.reason = "None";
   cluster.nodes = nodes_with("Not responding [slurm@2026-11-28T09:17:27]");
   EXPECT_EQ(said().meaning, kNeverBooted);
-  EXPECT_THAT(said().evidence, testing::IsSupersetOf({"it held its nodes for 00:00:08",
-                                                      "a node has 0:00:05 to boot (ResumeTimeout)"}));
+  EXPECT_THAT(said().evidence,
+              testing::IsSupersetOf({"it held its nodes for 00:00:08", "a node has 0:00:05 to boot (ResumeTimeout)"}));
   EXPECT_EQ(explain(job, {}).meaning, kNeverBooted);
   EXPECT_FALSE(never_booted(slurm::parse_details(kUnbootedJob)->at(0), {}));
 }

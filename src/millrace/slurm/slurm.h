@@ -34,12 +34,12 @@ struct GpuKind {
 
 struct Node {
   std::string name;
-  std::string state;          // "MIXED+CLOUD", as printed
-  bool usable = false;        // jobs may start here, now or when others have ended
-  std::string reason;         // why it is down or drained; "" where nobody said
+  std::string state;                   // "MIXED+CLOUD", as printed
+  bool usable = false;                 // jobs may start here, now or when others have ended
+  std::string reason;                  // why it is down or drained; "" where nobody said
   std::optional<int64_t> reason_time;  // when that was said; UTC seconds since 1970
-  bool cloud = false;         // booted when a job needs it
-  bool powered_down = false;  // a cloud node that must boot first
+  bool cloud = false;                  // booted when a job needs it
+  bool powered_down = false;           // a cloud node that must boot first
   std::vector<std::string> partitions;
   std::vector<std::string> features;
   int64_t cpus = 0, cpus_used = 0;
