@@ -39,10 +39,12 @@ int64_t boot_limit(const slurm::JobDetails& job, const slurm::Cluster& cluster) 
 std::string unlisted_nodes(const slurm::JobDetails& job, const slurm::Cluster& cluster) {
   std::string names;
   if (cluster.nodes.empty()) return names;
+  size_t count = 0;
   for (const std::string& name : nodes_of(job)) {
-    if (find_node(cluster, name) == nullptr) names += (names.empty() ? "" : ", ") + name;
+    if (find_node(cluster, name) != nullptr) continue;
+    if (++count <= kMostLines) names += (names.empty() ? "" : ", ") + name;
   }
-  return names;
+  return count > kMostLines ? fmt::format("{} and {} more", names, count - kMostLines) : names;
 }
 
 bool has_cloud_node(const slurm::JobDetails& job, const slurm::Cluster& cluster) {

@@ -415,6 +415,8 @@ TEST_F(WhyBoot, AHiddenNode) {
   cluster.resume_timeout_s = 5;
   job.fields["NodeList"] = "n1";
   EXPECT_EQ(said(none).meaning, kDied);
+  job.fields["NodeList"] = "cloud-[01-20]";
+  EXPECT_THAT(said().evidence, Contains(HasSubstr("cloud-07, cloud-08 and 12 more now")));
 }
 
 // Constructed: 22.05.8 said NODE_FAIL in every trial.
