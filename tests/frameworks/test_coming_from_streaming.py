@@ -2,6 +2,7 @@
 """Both sides of docs/coming-from/streaming.md, over folders that MosaicML Streaming wrote. `./dev check frameworks`
 installs it."""
 
+import io
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -32,10 +34,11 @@ with MDSWriter(out="tokens", columns={"tokens": "bytes"}) as writer:
 ENCODINGS = """
 import json, sys
 import numpy as np
+from PIL import Image
 from streaming import MDSWriter, StreamingDataset
 
 columns = {"number": "int", "text": "str", "raw": "bytes", "facts": "json", "array": "ndarray", "fixed": "ndarray:int16:2,3",
-           "small": "uint8", "half": "float16", "whole": "str_int", "real": "str_float"}
+           "small": "uint8", "half": "float16", "whole": "str_int", "real": "str_float", "pixels": "pil", "file": "png"}
 for name in sys.argv[1:]:
     with MDSWriter(out=name, columns=columns, compression=None if name == "None" else name, hashes=["sha1"],
                    size_limit=2000) as writer:
@@ -44,6 +47,7 @@ for name in sys.argv[1:]:
                 "number": n, "text": f"text {n} \\u00e4", "raw": bytes([n]) * n, "facts": {"n": [n, None]},
                 "array": np.arange(n + 1, dtype=np.float32), "fixed": np.full((2, 3), -n, np.int16), "small": np.uint8(n),
                 "half": np.float16(n / 2), "whole": 10**15 + n, "real": n / 8,
+                "pixels": Image.new("RGB", (3, 2), (n, 1, 2)), "file": Image.new("L", (2, 3), n),
             })
     samples = []
     for sample in StreamingDataset(local=name, batch_size=1, shuffle=False):
@@ -100,6 +104,7 @@ def test_both_read_the_same(tmp_path: pathlib.Path, streaming: dict[str, str]):
             for batch in loader:
                 sample = {key: values[0] for key, values in batch.items() if key != "__key__"}
                 sample["raw"] = list(sample["raw"])
+                sample["file"] = Image.open(io.BytesIO(sample["file"]))
                 ours[int(sample["number"])] = {
                     key: value if key == "facts" else np.asarray(value).tolist() for key, value in sample.items()
                 }
