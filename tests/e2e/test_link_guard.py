@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Millrace, kill
+from conftest import Millrace, kill, preloaded
 from s3_fixture import S3
 from test_link import NOBODY, Linked, within
 from test_link_silent import SilentProxy
@@ -61,7 +61,7 @@ class Guarded(Linked):
         super().__init__(millrace, s3, folder, "--lazy", f"--show-at={self.shown}", *options)
 
     def run(self, *arguments: object) -> subprocess.Popen:
-        self.processes.append(self.millrace.start("link", "run", "one", "--json", *arguments))
+        self.processes.append(self.millrace.start("link", "run", "one", "--quiet", *arguments))
         return self.processes[-1]
 
     def guardian(self) -> int:
@@ -371,6 +371,47 @@ def test_the_holes(guarded: Callable[..., Guarded]):
         within(60, lambda: link.guardian())
         assert before.read() == bytes(5000), "zeros: it was opened before the mark"
     assert link.read("a") == digest(b"a" * 5000)
+
+
+# Waits in the calls by which a release makes a stub, so that opens fall between them.
+SLOW_RELEASE = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/types.h>
+#include <unistd.h>
+#define SLOWLY(name, parameters, ...)                                       \\
+  int name parameters {                                                     \\
+    static int(*real) parameters;                                           \\
+    if (!real) real = (int(*) parameters)dlsym(RTLD_NEXT, #name);           \\
+    usleep(300 * 1000);                                                     \\
+    return real(__VA_ARGS__);                                               \\
+  }
+SLOWLY(fsetxattr, (int fd, const char *name, const void *value, size_t size, int flags), fd, name, value, size, flags)
+SLOWLY(fallocate, (int fd, int mode, off_t offset, off_t length), fd, mode, offset, length)
+SLOWLY(fallocate64, (int fd, int mode, off_t offset, off_t length), fd, mode, offset, length)
+"""
+
+
+def test_opens_between_the_steps_of_a_release(guarded: Callable[..., Guarded]):
+    link = guarded()
+    link.put("a", b"a" * 5000)
+    link.run()
+    within(120, lambda: link.has_stubs("a"))
+    assert link.read("a") == digest(b"a" * 5000)
+    link.millrace.env = link.millrace.env | preloaded(SLOW_RELEASE, link.shown.parent)
+    opened = 0
+    released = False
+    end = time.monotonic() + 120
+    while not released:
+        assert time.monotonic() < end, "no release fell between two reads"
+        release = link.millrace.start("link", "release", link.directory, "--json")
+        while release.poll() is None:
+            assert (link.shown / "a").read_bytes() == b"a" * 5000
+            opened += 1
+            time.sleep(0.02)
+        lines = map(json.loads, release.communicate()[0].splitlines())
+        released = any(each["type"] == "link_release" and each["files"] == 1 for each in lines)
+    assert opened > 0 and (link.shown / "a").read_bytes() == b"a" * 5000
 
 
 def test_what_cannot_be_guarded_is_refused(guarded: Callable[..., Guarded], s3: S3, tmp_path: Path):

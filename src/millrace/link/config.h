@@ -53,8 +53,9 @@ struct LinkConfig {
   double quiet_s = 2;
   // Between two listings of the bucket: the first after a change, then longer and longer up to the second.
   double poll_least_s = 2, poll_most_s = 60;
-  bool lazy = false;                // imported files are stubs until they are restored (release.h)
-  // With `lazy`: where users see the directory, and any program's open(2) waits for the content (guardian.h). "": nowhere.
+  bool lazy = false;  // imported files are stubs until they are restored (release.h)
+  // With `lazy`: where users see the directory, and any program's open(2) waits for the content (guardian.h). "":
+  // nowhere.
   std::string show_at;
   bool hsm = false;                 // released and restored by the HSM of the directory's Lustre (hsm.h)
   int64_t max_delete = 1000;        // a sweep that would remove more from one side removes nothing there

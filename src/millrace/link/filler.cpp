@@ -206,8 +206,7 @@ Status Filler::begin(File& file) {
   if (::fstat(file.out.get(), &file.before) != 0 || file.before.st_ino != file.stub.inode) {
     return fail(ErrorCode::kUnavailable, "the file is no longer there");
   }
-  file.is_touched =
-      file.before.st_size != file.stub.size || FileTime(file.before.st_mtim) != file.stub.modified;
+  file.is_touched = file.before.st_size != file.stub.size || FileTime(file.before.st_mtim) != file.stub.modified;
   RETURN_IF_ERROR(find_object(file));
   RETURN_IF_ERROR(open_content(file));
   // A program that has cut the stub, or made it longer, gets what it would have of the content.
@@ -331,13 +330,10 @@ void Filler::ended(const FilePtr& file, const Status& status) {
     static_cast<void>(empty_again(file->out.get(), file->stub, FileTime(file->before.st_mtim)));
   }
   if (!status && !stop_.stop_requested() && !file->path.empty()) {
-    static_cast<void>(state_->set_problem(file->path, "a program opened it: " + status.error().to_string())
-                          .and_then([&] { return state_->commit(); }));
-  }
-  if (on_event_ && !file->has_content) {
-    on_event_({status ? "fill" : "fail", file->path,
-               status ? "a program opened it" : "a program opened it: " + status.error().to_string(), file->bytes,
-               file->bytes});
+    static_cast<void>(
+        state_->set_problem(file->path, "a program opened it: " + status.error().to_string()).and_then([&] {
+          return state_->commit();
+        }));
   }
   // The guardian lets the program go on: nothing may hold the file open for writing then.
   file->out = Descriptor();
@@ -349,6 +345,11 @@ void Filler::ended(const FilePtr& file, const Status& status) {
     done = std::move(file->done);
   }
   for (const Done& each : done) each(status ? 0 : error_of_open(status.error()));
+  if (on_event_ && !file->has_content) {
+    on_event_({status ? "fill" : "fail", file->path,
+               status ? "a program opened it" : "a program opened it: " + status.error().to_string(), file->bytes,
+               file->bytes});
+  }
 }
 
 Status settle_fills(const LinkConfig& config, const LinkHome& home, LinkState& state) {

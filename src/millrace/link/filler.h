@@ -71,7 +71,7 @@ class Filler {
   Mutex mutex_;
   CondVar changed_;
   bool is_ending_ GUARDED_BY(mutex_) = false;
-  std::deque<FilePtr> queue_ GUARDED_BY(mutex_);  // with parts that no thread has taken
+  std::deque<FilePtr> queue_ GUARDED_BY(mutex_);                               // with parts that no thread has taken
   std::map<std::pair<uint64_t, uint64_t>, FilePtr> files_ GUARDED_BY(mutex_);  // by device and inode
   std::vector<Thread> threads_;                                                // after what they use
 };

@@ -54,8 +54,8 @@ std::optional<GuardedStub> read_guarded_stub(const std::string& path) {
 }
 
 Status mark_guarded_stub(int fd, const GuardedStub& stub) {
-  const std::string text = fmt::format("{} {} {} {}", stub.inode, stub.size, stub.modified.ns_text(),
-                                       stub.is_filling ? "filling" : "whole");
+  const std::string text =
+      fmt::format("{} {} {} {}", stub.inode, stub.size, stub.modified.ns_text(), stub.is_filling ? "filling" : "whole");
   if (::fsetxattr(fd, kGuardedStubAttribute, text.data(), text.size(), 0) == 0) return {};
   if (errno == EPERM) return fail(ErrorCode::kPermissionDenied, "only root may make such stubs");
   return fail(ErrorCode::kUnsupported, "its file system keeps no trusted attributes ({})",

@@ -225,9 +225,8 @@ class Guardian {
         return deny_all();
       case GuardMessage::kAsk:
         static_cast<void>(send_message(
-            socket,
-            {.kind = GuardMessage::kState, .value = static_cast<int32_t>(::getpid()), .id = waiting_.size()}, -1,
-            false));
+            socket, {.kind = GuardMessage::kState, .value = static_cast<int32_t>(::getpid()), .id = waiting_.size()},
+            -1, false));
         return;
       case GuardMessage::kEnd: {
         const bool unmounted = ::umount2(config_.show_at.c_str(), 0) == 0 || errno == EINVAL;
@@ -292,7 +291,8 @@ class Guardian {
 
   // Lets the open go on (0), or fail.
   void answer(int file, int error) {
-    fanotify_response response{.fd = file, .response = error == 0 ? static_cast<uint32_t>(FAN_ALLOW) : deny_with(error)};
+    fanotify_response response{.fd = file,
+                               .response = error == 0 ? static_cast<uint32_t>(FAN_ALLOW) : deny_with(error)};
     if (::write(group_.get(), &response, sizeof response) == sizeof response || error == 0 || errno != EINVAL) return;
     response.response = FAN_DENY;  // EPERM: an older kernel knows no other error
     static_cast<void>(!::write(group_.get(), &response, sizeof response));
@@ -326,6 +326,11 @@ Status check_guard(const LinkConfig& config) {
   if (is_below(config.show_at, config.directory) || is_below(config.directory, config.show_at)) {
     return fail(ErrorCode::kInvalidArgument, "{} and {} lie in each other", config.directory, config.show_at);
   }
+  ASSIGN_OR_RETURN(const std::string_view network, network_file_system(config.directory));
+  if (!network.empty()) {
+    return fail(ErrorCode::kUnsupported, "{} lies on {}, where other nodes would read zeros", config.directory,
+                network);
+  }
   struct stat directory{}, system{};
   if (::stat(config.directory.c_str(), &directory) != 0 || ::stat("/", &system) != 0) {
     return tl::unexpected<Error>(system_error("look at " + config.directory));
@@ -335,10 +340,6 @@ Status check_guard(const LinkConfig& config) {
                 "{} lies on the file system of the system, whose every open would ask the guardian: use a file system "
                 "of its own",
                 config.directory);
-  }
-  ASSIGN_OR_RETURN(const std::string_view network, network_file_system(config.directory));
-  if (!network.empty()) {
-    return fail(ErrorCode::kUnsupported, "{} lies on {}, where other nodes would read zeros", config.directory, network);
   }
   ASSIGN_OR_RETURN(const Descriptor group, open_group());
   return mark(group, config.directory);

@@ -419,7 +419,8 @@ class Releaser {
 
 Status make_stub(const std::string& path, int64_t size, const FileTime& modified, bool replaces,
                  const PosixAttributes* guarded) {
-  if (::geteuid() == 0 && guarded == nullptr) return fail(ErrorCode::kPermissionDenied, "root would read zeros in {}", path);
+  if (::geteuid() == 0 && guarded == nullptr)
+    return fail(ErrorCode::kPermissionDenied, "root would read zeros in {}", path);
   namespace fs = std::filesystem;
   std::error_code error;
   fs::create_directories(fs::path(path).parent_path(), error);
@@ -497,8 +498,8 @@ Result<ReleaseReport> release(const LinkConfig& config, const Location& here, Li
                               const ReleaseOptions& options, const std::stop_token& stop) {
   if (!config.show_at.empty() && !options.dry_run && !find_guardian(options.home)) {
     return fail(ErrorCode::kUnavailable,
-                "no guardian lets programs wait for released files of {}: `millrace link run {}` starts one", config.name,
-                config.name);
+                "no guardian lets programs wait for released files of {}: `millrace link run {}` starts one",
+                config.name, config.name);
   }
   if (::geteuid() == 0 && !options.dry_run && !config.hsm && config.show_at.empty()) {
     return fail(ErrorCode::kPermissionDenied,

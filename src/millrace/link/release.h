@@ -3,9 +3,9 @@
 
 // Gives the blocks of files back whose content is proven to be in the bucket, and brings content again. A released file
 // is a stub: name, size and times stay, its permissions are 0000, and it has an extended attribute. A program that
-// opens it gets EACCES, never zeros; root would read zeros, so root may not release. Where the link has `show_at`, it is
-// a guarded stub instead (guarded_stub.h). Where the link has `hsm`, Lustre does both: a released file is any other file
-// to programs, and to the state (hsm.h). Thread-safe; one process at a time.
+// opens it gets EACCES, never zeros; root would read zeros, so root may not release. Where the link has `show_at`, it
+// is a guarded stub instead (guarded_stub.h). Where the link has `hsm`, Lustre does both: a released file is any other
+// file to programs, and to the state (hsm.h). Thread-safe; one process at a time.
 
 #include <chrono>
 #include <cstddef>
@@ -57,8 +57,9 @@ struct ReleaseReport {
   int64_t left = 0;       // in use, changed, or not proven to be in the bucket
   double free_share = 0;  // of the file system, at the end
 };
-// Errors: permission_denied (root, without `hsm` and `show_at`), not_found (nothing is at `below`), unsupported (the file system has
-// no holes or no attributes), unavailable (another node runs the link), those of the state and of the bucket.
+// Errors: permission_denied (root, without `hsm` and `show_at`), not_found (nothing is at `below`), unsupported (the
+// file system has no holes or no attributes), unavailable (another node runs the link), those of the state and of the
+// bucket.
 [[nodiscard]] Result<ReleaseReport> release(const LinkConfig& config, const Location& here, LinkState& state,
                                             const ReleaseOptions& options, const std::stop_token& stop);
 

@@ -39,8 +39,8 @@ struct LocalOptions {
 
 // A stub: a file whose content is elsewhere (link/). It has this attribute, mode 0000 and a size, and is all hole.
 inline constexpr const char* kStubAttribute = "user.millrace.stub";
-// The other kind of stub: any program may open it and then waits for its content (link/guarded_stub.h). Its value begins
-// with its inode; only root sees it.
+// The other kind of stub: any program may open it and then waits for its content (link/guarded_stub.h). Its value
+// begins with its inode; only root sees it.
 inline constexpr const char* kGuardedStubAttribute = "trusted.millrace.stub";
 // Opens the content of the file `path`, which is a stub as far as mode and size tell; `file` is as stat has it. Errors:
 // not_found: it is none; any other: its content cannot be had. Thread-safe.
