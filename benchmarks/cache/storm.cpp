@@ -9,6 +9,7 @@
 #include <memory>
 #include <queue>
 #include <set>
+#include <span>
 
 #include "millrace/cache/start_delay.h"
 #include "millrace/order/order.h"
@@ -61,12 +62,10 @@ std::set<Ask> range_of(int64_t object, int64_t begin, int64_t end, bool in_block
   return asks;
 }
 
-// What one rank needs for its first batch.
-Steps steps_of(const Setting& setting, const order::EpochOrder& order, int64_t rank) {
-  const int64_t world = setting.nodes * setting.node_ranks;
-  const int64_t batch = std::min(world * setting.rank_batch, order.units());
+// What one rank needs for its first batch, which is at these positions.
+Steps steps_of(const Setting& setting, const order::EpochOrder& order, std::span<const int64_t> positions) {
   std::set<std::pair<int64_t, int64_t>> blocks;
-  for (const int64_t position : rank_positions(order, 0, batch, rank, world)) {
+  for (const int64_t position : positions) {
     const auto place = order.place(position);
     blocks.emplace(place.lane, place.block);
   }
@@ -97,6 +96,9 @@ class Simulation {
 
   Outcome run() {
     const order::EpochOrder order = make_order();
+    // Of all ranks, each rank's own behind those of the ranks before it.
+    const int64_t world = setting_.nodes * setting_.node_ranks;
+    positions_ = rank_positions(order, 0, std::min(world * setting_.rank_batch, order.units()), 0, 1);
     for (int64_t node = 0; node < setting_.nodes; ++node) add_node(order, node);
     for (; !events_.empty(); events_.pop()) {
       now_ = events_.top().first;
@@ -133,7 +135,7 @@ class Simulation {
   void add_node(const order::EpochOrder& order, int64_t node) {
     Steps node_steps(5);
     for (int64_t rank = 0; rank < setting_.node_ranks; ++rank) {
-      Steps steps = steps_of(setting_, order, node * setting_.node_ranks + rank);
+      Steps steps = steps_of(setting_, order, positions_of(node * setting_.node_ranks + rank));
       if (!setting_.with_cache) {
         add_asker(std::move(steps), Clock::duration(0), 1);
         continue;
@@ -141,6 +143,12 @@ class Simulation {
       for (size_t i = 0; i < steps.size(); ++i) node_steps[i].merge(steps[i]);
     }
     if (setting_.with_cache) add_asker(std::move(node_steps), cache::start_delay(node), setting_.node_ranks);
+  }
+
+  std::span<const int64_t> positions_of(int64_t rank) const {
+    const int64_t world = setting_.nodes * setting_.node_ranks, count = std::ssize(positions_);
+    const int64_t begin = rank * count / world, end = (rank + 1) * count / world;
+    return std::span(positions_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
   }
 
   void add_asker(Steps steps, Clock::duration delay, int64_t processes) {
@@ -203,6 +211,7 @@ class Simulation {
   }
 
   const Setting setting_;
+  std::vector<int64_t> positions_;
   Outcome outcome_;
   Time now_{};
   double tokens_ = kBurst;

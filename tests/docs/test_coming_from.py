@@ -45,22 +45,29 @@ def pictures(folder: Path) -> None:
                     tar.addfile(member, io.BytesIO(data))
 
 
-def mds(folder: Path) -> None:
+def write_mds(folder: Path, columns: dict[str, tuple[str, int | None]], samples: list[bytes]) -> None:
     """What MDSWriter leaves, by the description of the format: a head of offsets, sizes of the open columns, values."""
-    (folder / "corpus").mkdir()
-    samples = [
-        struct.pack("<I", len(text)) + struct.pack("<q", n) + text for n in range(64) for text in [b"text %d" % n]
-    ]
+    folder.mkdir()
     begin = 4 * (len(samples) + 2)
     offsets = np.cumsum([begin, *map(len, samples)]).astype("<u4")
     data = struct.pack("<I", len(samples)) + offsets.tobytes() + b"".join(samples)
-    (folder / "corpus" / "shard.00000.mds").write_bytes(data)
+    (folder / "shard.00000.mds").write_bytes(data)
     facts = {
-        "column_encodings": ["int", "str"], "column_names": ["number", "text"], "column_sizes": [8, None],
+        "column_encodings": [encoding for encoding, _ in columns.values()], "column_names": list(columns),
+        "column_sizes": [size for _, size in columns.values()],
         "compression": None, "format": "mds", "hashes": [], "raw_data": {"basename": "shard.00000.mds",
         "bytes": len(data), "hashes": {}}, "samples": len(samples), "size_limit": 1 << 26, "version": 2, "zip_data": None,
     }  # fmt: skip
-    (folder / "corpus" / "index.json").write_text(json.dumps({"shards": [facts], "version": 2}))
+    (folder / "index.json").write_text(json.dumps({"shards": [facts], "version": 2}))
+
+
+def mds(folder: Path) -> None:
+    """Numbers and texts; ids as LLM Foundry stores them; a tokenizer."""
+    tokenizer_file(folder)
+    texts = [struct.pack("<I", len(text)) + struct.pack("<q", n) + text for n in range(64) for text in [b"text %d" % n]]
+    write_mds(folder / "corpus", {"number": ("int", 8), "text": ("str", None)}, texts)
+    ids = [np.arange(n, n + 2048, dtype="<i8").tobytes() for n in range(64)]
+    write_mds(folder / "tokens", {"tokens": ("bytes", None)}, [struct.pack("<I", len(each)) + each for each in ids])
 
 
 def megatron(folder: Path) -> None:

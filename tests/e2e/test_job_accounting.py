@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +33,13 @@ QOS = {
 def accounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     if not shutil.which("slurmdbd", path="/usr/sbin:/usr/bin") or not shutil.which("mariadbd", path="/usr/sbin"):
         pytest.skip("slurmdbd or mariadbd is not installed: no accounting to test with (./dev test installs them)")
+    host = socket.gethostname().partition(".")[0]
     cluster = Slurm.start(
         tmp_path_factory.mktemp("accounted") / "c", "--accounting", "--conf=Licenses=solver:1",
+        # A node that nobody starts. Slurm lists it only while it is powered up.
+        f"--conf=NodeName=c1 NodeHostname={host} NodeAddr=127.0.0.1 Port=9 CPUs=4 RealMemory=8000 State=CLOUD",
+        "--conf=PartitionName=cloud Nodes=c1", "--conf=ResumeTimeout=6", "--conf=SuspendTimeout=2",
+        "--conf=SuspendTime=36000", "--conf=ResumeProgram=/bin/true", "--conf=SuspendProgram=/bin/true",
         "--group=main:nodes=2,cpus=8,memory_mb=64000,gpus=4,type=h200", "--group=other:nodes=1,cpus=8,gpus=0",
     )  # fmt: skip
     user = cluster.run("id", "-un").strip()
@@ -202,6 +208,18 @@ def test_who_cancelled_it_and_what_its_steps_held(jobs: Millrace, accounted: Slu
         assert time.monotonic() < until, why(jobs, killed)
         time.sleep(0.2)
     assert any("a task of it was seen with" in line for line in why(jobs, killed)["evidence"])
+
+
+def test_why_of_a_cloud_node_that_is_hidden(jobs: Millrace, accounted: Slurm):
+    lost = accounted.submit("--output=/dev/null", "--no-requeue", "--partition=cloud", "--mem=500M", "--wrap=sleep 60")
+    assert accounted.wait(lost) == "NODE_FAIL"
+    nothing = "accounting has no step of it: nothing of it ran"
+    until = time.monotonic() + 20
+    while nothing not in (said := why(jobs, lost))["evidence"]:  # slurmdbd is told a moment later
+        assert time.monotonic() < until, said
+        time.sleep(0.2)
+    assert said["meaning"].startswith("A node never booted")
+    assert any(line.startswith("Slurm does not list c1 now") for line in said["evidence"]), said
 
 
 def test_ends_that_only_accounting_remembers(jobs: Millrace, accounted: Slurm, tmp_path: Path):

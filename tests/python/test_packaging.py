@@ -41,6 +41,28 @@ def test_every_pip_install_names_the_distribution() -> None:
     assert {None, "parquet", "chat", "fsspec"} <= extras <= {None, *PROJECT["optional-dependencies"]}
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def test_version_changelog_tags_and_golden_files_agree() -> None:
+    """docs/release.md: the changelog's top section is of the version in CMakeLists.txt, and a tag has a dated section."""
+    (version,) = re.findall(r"^project\(millrace VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.M)
+    heads = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    sections = [re.fullmatch(r"(\d+\.\d+\.\d+) \((unreleased|20\d\d-\d\d-\d\d)\)", head) for head in heads]
+    assert all(sections), heads
+    named = {section[1]: section[2] for section in sections if section}
+    assert list(named) == sorted(named, key=numbers, reverse=True) and len(named) == len(heads)
+    assert next(iter(named)) == version
+    assert "unreleased" not in list(named.values())[1:]
+    folders = [path.name for path in (ROOT / "tests/golden").iterdir() if re.fullmatch(r"[\d.]+", path.name)]
+    assert folders and set(folders) <= set(named)
+    if not (ROOT / ".git").exists():
+        return  # of a source distribution
+    tags = subprocess.run(["git", "tag", "--list", "v*"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    assert all(named.get(tag[1:], "unreleased") != "unreleased" for tag in tags), tags
+
+
 def test_the_range_of_pyarrow_is_one() -> None:
     majors = [int(version.split(".")[0]) for version in wheel.PYARROWS]
     assert majors == list(range(majors[0], majors[-1] + 1))

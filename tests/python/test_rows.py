@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """mr.SampleLoader over rows: JSON lines, Parquet, Arrow and datasets folders, .npy and .npz, sources in Python."""
 
+import bz2
+import gzip
 import json
 import pickle
 import random
@@ -310,8 +312,14 @@ def write_mds(folder, compress=None):
         if compress:
             import pyarrow
 
-            data = pyarrow.compress(data, codec="zstd", asbytes=True)
-            name = folder / f"{name.name}.zstd"
+            kind = compress.partition(":")[0]
+            packed = {
+                "bz2": bz2.compress,
+                "gz": gzip.compress,
+                "zstd": lambda data: pyarrow.compress(data, codec="zstd", asbytes=True),
+            }
+            data = packed[kind](data)
+            name = folder / f"{name.name}.{kind}"
             facts["zip_data"] = {"basename": name.name, "bytes": len(data)}
         name.write_bytes(data)
         index.append(facts)
@@ -319,7 +327,7 @@ def write_mds(folder, compress=None):
     return folder
 
 
-@pytest.mark.parametrize("compress", [None, "zstd:7"])
+@pytest.mark.parametrize("compress", [None, "zstd:7", "gz", "bz2:9"])
 def test_folders_of_mosaicml_streaming(tmp_path, compress):
     if compress:
         pytest.importorskip("pyarrow")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import bz2
 import hashlib
 import itertools
 import json
@@ -69,6 +70,14 @@ def _mds_value(encoding: str, data: bytes) -> Any:
     return np.frombuffer(data, dtype)[0]
 
 
+def _unpacked_shard(data: bytes, codec: str, size: int) -> bytes:
+    if codec == "bz2":  # pyarrow unpacks it as a stream only
+        return bz2.decompress(data)
+    codec = {"br": "brotli", "gz": "gzip"}.get(codec, codec)
+    whole: bytes = arrow().decompress(data, decompressed_size=size, codec=codec, asbytes=True)
+    return whole
+
+
 class Mds(Files):
     """Rows of folders that MosaicML Streaming wrote (index.json and shards in MDS), as they are. A sample is one range of
     a shard; a compressed shard is read whole."""
@@ -113,10 +122,7 @@ class Mds(Files):
             codec = facts["compression"].split(":")[0]
             data = self.objects.read(name, 0, self.objects.reader(name).size)
             try:
-                whole = arrow().decompress(
-                    data, decompressed_size=facts["raw_data"]["bytes"], codec={"br": "brotli", "gz": "gzip"}.get(codec, codec),
-                    asbytes=True,
-                )  # fmt: skip
+                whole = _unpacked_shard(data, codec, facts["raw_data"]["bytes"])
             except (OSError, ValueError) as error:
                 raise _core.CorruptionError(f"{name}: {error}") from error
             self._unpacked.keep(shard, whole, len(whole))

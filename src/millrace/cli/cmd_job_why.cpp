@@ -30,6 +30,7 @@ slurm::JobDetails forgotten_details(const jobs::RunState& state) {
   };
   add("ExitCode", state.exit);
   add("NodeList", state.nodes);
+  add("Partition", state.partition);
   add("RunTime", duration_text(state.elapsed_s));
   add("TimeLimit", duration_text(state.limit_s));
   return job;
@@ -105,14 +106,17 @@ std::string explanation_text(const jobs::Explanation& why, const std::vector<std
   return text;
 }
 
-// Elements of an array that wait or ended for the same reason are explained once.
-std::vector<std::pair<slurm::JobDetails, std::vector<std::string>>> grouped(const std::vector<slurm::JobDetails>& all) {
+// Elements of an array that wait or ended for the same reason are explained once. Slurm's reason of a node that died
+// and of one that never booted is the same.
+std::vector<std::pair<slurm::JobDetails, std::vector<std::string>>> grouped(const std::vector<slurm::JobDetails>& all,
+                                                                            const jobs::WhyFacts& facts) {
   std::vector<std::pair<slurm::JobDetails, std::vector<std::string>>> groups;
-  std::map<std::tuple<std::string, std::string, std::string>, size_t> places;
+  std::map<std::tuple<std::string, std::string, std::string, bool>, size_t> places;
   for (const slurm::JobDetails& job : all) {
     const auto exit = job.fields.find("ExitCode");
     const std::string how = exit == job.fields.end() ? "" : exit->second;
-    const auto [place, fresh] = places.try_emplace({job.state, job.reason, how}, groups.size());
+    const auto [place, fresh] =
+        places.try_emplace({job.state, job.reason, how, jobs::never_booted(job, facts)}, groups.size());
     if (fresh) {
       groups.push_back({job, {}});
     } else {
@@ -138,7 +142,8 @@ Status run_job_why(const JobWhyArgs& args, Context& context) {
     ASSIGN_OR_RETURN(queue, slurm::ask_queue({}, slurm_options(context)));
   }
   // The end is explained without these, too.
-  if (!cluster && any([](const slurm::JobDetails& job) { return job.state == "NODE_FAIL"; })) {
+  if (!cluster &&
+      any([](const slurm::JobDetails& job) { return job.state == "NODE_FAIL" || job.state == "BOOT_FAIL"; })) {
     if (auto found = slurm::ask(slurm_options(context))) cluster = *std::move(found);
   }
   if (queue.empty() && any([](const slurm::JobDetails& job) { return job.state == "PREEMPTED"; })) {
@@ -165,7 +170,7 @@ Status run_job_why(const JobWhyArgs& args, Context& context) {
                        .reservations = reservations};
   constexpr int64_t kNanoseconds = 1'000'000'000;
   facts.now = jobs::now_ns() / kNanoseconds;
-  for (const auto& [job, same] : grouped(details)) {
+  for (const auto& [job, same] : grouped(details, facts)) {
     const bool failed = slurm::is_ended(job.state) && job.state != "COMPLETED";
     facts.log_error = failed ? log_error(job, run) : "";
     const std::vector<slurm::StepEnd> steps = failed ? known_steps(job, context) : std::vector<slurm::StepEnd>();

@@ -14,6 +14,7 @@
 #include "millrace/base/units.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/task_flag.h"
+#include "millrace/link/guardian.h"
 #include "millrace/link/release.h"
 #include "millrace/link/run.h"
 #include "millrace/link/status.h"
@@ -36,6 +37,9 @@ struct LinkArgs {
   std::vector<std::string> pins;
   double keep_free = 0;
   bool dry_run = false;
+  std::string patience;
+  int group = -1;
+  bool end = false;
 };
 
 double seconds_of(const std::string& flag, const std::string& text) {
@@ -141,6 +145,10 @@ Status run_link_rm(const LinkArgs& args, Context& context) {
       return fail(ErrorCode::kInvalidArgument,
                   "{} has {} released files, whose content is in the bucket only: `millrace link restore {}` first",
                   name, released, config.directory);
+    }
+    if (!config.show_at.empty()) {
+      const Status ended = link::end_guardian(config, link::home_of(links, name));
+      if (!ended && ended.error().code() != ErrorCode::kNotFound) return ended;
     }
     RETURN_IF_ERROR(link::remove_link(links, name));
     context.out.print_done({{"type", "link_removed"}, {"name", name}},
@@ -252,6 +260,28 @@ Status run_link_run(const LinkArgs& args, Context& context) {
   return {};
 }
 
+Status run_link_guard(const LinkArgs& args, Context& context) {
+  ASSIGN_OR_RETURN(const std::string links, link::links_folder());
+  const std::string& name = args.names.front();
+  ASSIGN_OR_RETURN(const link::LinkConfig config, link::read_link(links, name));
+  const link::LinkHome home = link::home_of(links, name);
+  if (config.show_at.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "{} needs no guardian: it was added without --show-at", name);
+  }
+  if (args.end) {
+    RETURN_IF_ERROR(link::end_guardian(config, home));
+    context.out.print_done({{"type", "link_guardian_ended"}, {"name", name}},
+                           fmt::format("{}: the guardian has ended, and {} is empty\n", name, config.show_at));
+    return {};
+  }
+  link::GuardianOptions options{.group = args.group};
+  options.on_note = [&](const std::string& text) { context.out.note(name + ": " + text); };
+  if (!args.patience.empty()) {
+    options.patience = std::chrono::milliseconds(static_cast<int64_t>(1e3 * seconds_of("--patience", args.patience)));
+  }
+  return link::run_guardian(config, home, options, context.stop);
+}
+
 std::string ago(const std::string& seconds, int64_t now) {
   const auto then = parse_whole(seconds);
   // A clock that was set back since makes no time of it.
@@ -298,6 +328,14 @@ Status print_status(const link::LinkConfig& config, const link::LinkHome& home, 
                         printable(each.reason), printable(each.outcome));
   }
   const auto number = [&](const char* name) { return Json(parse_whole(facts[name]).value_or(0)); };
+  Json guardian = nullptr;
+  if (!config.show_at.empty()) {
+    const auto found = link::find_guardian(home);
+    if (found) guardian = found->process;
+    text += found ? fmt::format("  guardian   process {}, {} at {} wait for content\n", found->process,
+                                counted(found->waiting, "program"), config.show_at)
+                  : "  guardian   none: root would read zeros in files without content\n";
+  }
   context.out.print({{"type", "link_status"},
                      {"name", config.name},
                      {"directory", config.directory},
@@ -317,6 +355,7 @@ Status print_status(const link::LinkConfig& config, const link::LinkHome& home, 
                      {"last_sweep", facts["last_sweep"].empty() ? Json(nullptr) : number("last_sweep")},
                      {"error", facts["error"]},
                      {"not_deleted", facts["not_deleted"]},
+                     {"guardian", guardian},
                      {"conflicts", counts.conflicts},
                      {"problems", counts.problems},
                      {"latest_conflicts", told_conflicts},
@@ -367,7 +406,8 @@ Status run_link_wait(const LinkArgs& args, Context& context) {
 
 Status run_link_release(const LinkArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const link::LinkedPath path, linked_path(args.path));
-  link::ReleaseOptions options{.below = path.below, .keep_free = args.keep_free / 100, .dry_run = args.dry_run};
+  link::ReleaseOptions options{
+      .home = path.home, .below = path.below, .keep_free = args.keep_free / 100, .dry_run = args.dry_run};
   if (!args.older_than.empty()) options.older_than_s = seconds_of("--older-than", args.older_than);
   options.pins = args.pins;
   options.hsm = hsm_limits(args);
@@ -466,7 +506,12 @@ void add_link_add(Verbs& verbs, CLI::App& group) {
       ->option_text("TIME");
   app.add_option("--poll-most", args->poll_most, "The same while nothing changes (default: 60s)")->option_text("TIME");
   app.add_flag("--lazy", args->config.lazy,
-               "Imported files have no content until `link restore` brings it; not for root");
+               "Imported files have no content until `link restore` brings it; not for root without --show-at");
+  app.add_option("--show-at", args->config.show_at,
+                 "With --lazy, as root: show the directory here too, where any program that opens a file without "
+                 "content waits until it is there")
+      ->option_text("EMPTY_DIRECTORY")
+      ->needs("--lazy");
   app.add_flag("--hsm", args->config.hsm,
                "Release and restore by the HSM of the directory's Lustre or FSx (lfs hsm_release, hsm_restore)")
       ->excludes("--lazy");
@@ -606,6 +651,26 @@ void add_link(Verbs& verbs) {
                   "numbers")
       ->option_text("I/N|slurm");
   runs.add_flag("--no-watch", run->no_watch, "Find changes of the directory by looking, not by inotify");
+
+  auto guard = std::make_shared<LinkArgs>();
+  CLI::App& guards = verbs.add(
+      group, "guard", "Let programs that open files without content wait for it (--show-at); `link run` starts it",
+      {"millrace link guard datasets", "millrace link guard datasets --patience 5m",
+       "millrace link guard datasets --end"},
+      [guard](Context& context) { return run_link_guard(*guard, context); },
+      [guard] {
+        if (!guard->patience.empty()) seconds_of("--patience", guard->patience);
+      });
+  guards.add_option("NAME", guard->names, "A link that was added with --show-at")
+      ->required()
+      ->expected(1)
+      ->option_text(" ");
+  guards
+      .add_option("--patience", guard->patience,
+                  "How long programs wait for the next `link run` when the last one died (default: 30s)")
+      ->option_text("TIME");
+  guards.add_option("--group-fd", guard->group)->group("");  // what a guardian that died leaves to the next one
+  guards.add_flag("--end", guard->end, "End the guardian of this link, unless a program uses the shown directory");
 
   auto status = std::make_shared<LinkArgs>();
   CLI::App& statuses =

@@ -117,14 +117,16 @@ void compare_ranks(const std::vector<RankPace>& paces, Verdicts& verdicts) {
   // Ranks of one training take the same steps, and differ by what is in flight.
   constexpr double kBehind = 0.9, kWaits = 0.05, kTimes = 3;
   for (const RankPace& pace : paces) {
-    std::vector<double> rates, shares;
+    std::vector<double> rates, batches, shares;
     for (const RankPace& other : paces) {
       if (&other == &pace) continue;
       rates.push_back(other.rate());
+      batches.push_back(other.batches);
       shares.push_back(other.share());
     }
     const double rate = middle_of(rates), share = middle_of(shares);
-    if (pace.rate() < kBehind * rate) {
+    // One that began earlier and waited for the others has as many batches; one that began later has their rate.
+    if (pace.rate() < kBehind * rate && pace.batches < kBehind * middle_of(batches)) {
       verdicts.add("DR22", fmt::format("{}: {:.3g} batches a second, and the median of the {} others is {:.3g}",
                                        pace.name, pace.rate(), rates.size(), rate));
     }

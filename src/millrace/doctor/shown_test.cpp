@@ -111,6 +111,13 @@ TEST(Ranks, TheOneWithFewerBatchesIsNamed) {
               HasSubstr("rank 2, process 4713 of n1: 3.32 batches a second, and the median of the 2 others is 4.15"));
   EXPECT_EQ(told_of(ranks({{1000, 0}, {998, 0}, {1002, 0}}), "DR22"), "") << "some are in flight";
   EXPECT_EQ(told_of(ranks({{9, 0}, {3, 0}}), "DR22"), "") << "too few to tell";
+  constexpr int64_t kMinute = 60'000'000'000;
+  Facts one_began_earlier = ranks({{1000, 0}, {1000, 0}, {1000, 0}});
+  one_began_earlier.processes[0].shown.begun_ns -= kMinute;
+  EXPECT_EQ(told_of(one_began_earlier, "DR22"), "") << "it waited for the others";
+  Facts one_began_later = ranks({{1000, 0}, {1000, 0}, {750, 0}});
+  one_began_later.processes[2].shown.begun_ns += kMinute;
+  EXPECT_EQ(told_of(one_began_later, "DR22"), "") << "it is as fast as the others";
   Facts two_trainings = ranks({{1000, 0}, {500, 0}});
   two_trainings.processes[1].rank = 0;
   EXPECT_EQ(told_of(two_trainings, "DR22"), "") << "two of a rank at once are of two trainings";

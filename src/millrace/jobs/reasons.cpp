@@ -121,7 +121,11 @@ constexpr std::array<ReasonRule, 17> kEndStates{{
     {"PREEMPTED", Outlook::kFailed, "A job of higher priority took its nodes.",
      "--requeue runs it again; save at SIGTERM within the partition's GraceTime."},
     {"CANCELLED", Outlook::kFailed, "It was cancelled.", ""},
-    {"BOOT_FAIL", Outlook::kFailed, "A node did not boot.", "Submit it again."},
+    {"BOOT_FAIL", Outlook::kFailed, "A node never booted: the cloud gave none, or it was not up in time.",
+     "The log of ResumeProgram tells why (ParallelCluster: /var/log/parallelcluster/slurm_resume.log of the head "
+     "node). "
+     "Without capacity take another partition or instance type, or reserve some; a slow boot needs a longer "
+     "ResumeTimeout."},
     {"DEADLINE", Outlook::kFailed, "It could not end before its --deadline.",
      "Leave --deadline out, or start earlier."},
     {"EXIT 0:53", Outlook::kFailed, "Slurm could not open the log file, so the script never ran.",

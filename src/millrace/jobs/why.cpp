@@ -120,7 +120,9 @@ std::string with_id(std::string_view fix, const std::string& id) {
   return text;
 }
 
-const ReasonRule* end_rule(const JobDetails& job) {
+const ReasonRule* end_rule(const JobDetails& job, const WhyFacts& facts) {
+  // Slurm says NODE_FAIL of most jobs whose nodes did not boot.
+  if (never_booted(job, facts)) return find_reason(end_states(), "BOOT_FAIL");
   const ReasonRule* rule = nullptr;
   // A failure is told best by its exit status; other states say more themselves.
   if (job.state == "FAILED") rule = find_reason(end_states(), "EXIT " + field_of(job, "ExitCode"));
@@ -162,7 +164,7 @@ Explanation explain(const JobDetails& job, const WhyFacts& facts) {
                                        field_of(job, "TimeLimit")));
     return why;
   }
-  const ReasonRule* rule = job.waits() ? find_reason(waiting_reasons(), job.reason) : end_rule(job);
+  const ReasonRule* rule = job.waits() ? find_reason(waiting_reasons(), job.reason) : end_rule(job, facts);
   why.outlook = rule != nullptr ? rule->outlook : job.waits() ? Outlook::kWaits : Outlook::kFailed;
   why.meaning = rule != nullptr ? rule->meaning : "Slurm gives a reason that Millrace does not know.";
   const std::string number = job.array.empty() ? job.number : job.array;

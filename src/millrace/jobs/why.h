@@ -63,6 +63,9 @@ struct WhyFacts {
 // Whether the reason of a waiting job is a limit of its QOS or account.
 bool is_limit(std::string_view reason);
 
+// Whether it ended because a cloud node of it never booted, as far as node, job and accounting show that.
+bool never_booted(const slurm::JobDetails& job, const WhyFacts& facts);
+
 Explanation explain(const slurm::JobDetails& job, const WhyFacts& facts);
 
 // The first line of a log that names an error of its own: of a Python traceback the line that says what was raised; not

@@ -26,7 +26,11 @@ void add_partition_lines(const slurm::JobDetails& job, const slurm::Cluster& clu
                          std::vector<std::string>& evidence);
 // Nodes that are down or drained.
 void add_closed_nodes(const slurm::JobDetails& job, const slurm::Cluster& cluster, std::vector<std::string>& evidence);
-// Which node failed, as far as Slurm says it (FailedNode, 23.11), and those of its nodes that are down now.
+// Whether the node was given up while this job waited for it to boot.
+bool failed_to_boot(const slurm::Node& node, const slurm::JobDetails& job);
+// What shows that a node never booted, or may not have, and how long it was waited for.
+void add_boot_lines(const slurm::JobDetails& job, const WhyFacts& facts, std::vector<std::string>& evidence);
+// Which node failed, as far as Slurm says it (FailedNode, 23.11), and those of its nodes that are down now, since when.
 void add_failed_nodes(const slurm::JobDetails& job, const slurm::Cluster* cluster, std::vector<std::string>& evidence);
 // When it was preempted, and the jobs that then started on its nodes.
 void add_preemptors(const slurm::JobDetails& job, const WhyFacts& facts, std::vector<std::string>& evidence);

@@ -121,8 +121,9 @@ void add_failed_nodes(const slurm::JobDetails& job, const slurm::Cluster* cluste
   size_t lines = 0;
   for (const slurm::Node& node : cluster->nodes) {
     const bool mine = std::find(used->begin(), used->end(), node.name) != used->end();
-    if (!mine || node.usable || ++lines > kMostLines) continue;
-    evidence.push_back(fmt::format("{} is {} now", node.name, closed_state(node)));
+    if (!mine || (node.usable && !failed_to_boot(node, job)) || ++lines > kMostLines) continue;
+    evidence.push_back(fmt::format("{} is {} now{}", node.name, closed_state(node),
+                                   node.reason_time ? ", since " + utc_time(*node.reason_time) : ""));
   }
 }
 

@@ -308,6 +308,129 @@ TEST_F(Why, AFailedNodeIsNamed) {
   EXPECT_THAT(explain(ended("NODE_FAIL", "0:15"), {}).evidence, Not(Contains(HasSubstr("failed: "))));
 }
 
+// As 22.05.8 printed the job and its node, shortened: State=CLOUD, ResumeProgram=/bin/true, ResumeTimeout=5.
+constexpr const char* kUnbootedJob =
+    "JobId=1 JobName=wrap UserId=root(0) JobState=NODE_FAIL Reason=NodeDown Requeue=0 Restarts=0 BatchFlag=1 "
+    "ExitCode=0:0 RunTime=00:00:08 TimeLimit=365-00:00:00 StartTime=2026-11-28T09:17:19 EndTime=2026-11-28T09:17:27 "
+    "Partition=cloud NodeList=cloud-1 BatchHost=cloud-1 StdOut=/tmp/slurm-1.out\n";
+constexpr const char* kUnbootedNode =
+    "NodeName=cloud-1 CPUAlloc=0 CPUTot=4 NodeAddr=127.0.0.1 RealMemory=8000 AllocMem=0 "
+    "State=DOWN+CLOUD+POWERED_DOWN+NOT_RESPONDING Partitions=spare,cloud  BootTime=None SlurmdStartTime=None "
+    "LastBusyTime=Unknown Reason=ResumeTimeout reached [root@2026-11-28T09:17:27]\n";
+constexpr std::string_view kNeverBooted = "A node never booted: the cloud gave none, or it was not up in time.";
+constexpr std::string_view kDied = "A node died or stopped answering.";
+
+class WhyBoot : public Why {
+ protected:
+  void SetUp() override {
+    Why::SetUp();
+    cluster.resume_timeout_s = 5;
+    cluster.resume_program = "/bin/true";
+    cluster.nodes = nodes_with("");
+  }
+
+  // The node with another text in place of what Slurm gave as reason; "" leaves it.
+  static std::vector<slurm::Node> nodes_with(const std::string& reason) {
+    std::string text = kUnbootedNode;
+    if (!reason.empty()) text = text.substr(0, text.find("Reason=")) + "Reason=" + reason + "\n";
+    return slurm::parse_nodes(text).value();
+  }
+
+  Explanation said(std::span<const slurm::StepEnd> steps = {}) const {
+    return explain(job, {.cluster = &cluster, .steps = steps});
+  }
+
+  slurm::Cluster cluster;
+  slurm::JobDetails job = slurm::parse_details(kUnbootedJob)->at(0);
+};
+
+TEST_F(WhyBoot, ANodeThatSlurmGaveUp) {
+  const Explanation why = said();
+  EXPECT_EQ(why.meaning, kNeverBooted);
+  EXPECT_THAT(why.fix, HasSubstr("slurm_resume.log"));
+  EXPECT_THAT(why.evidence,
+              ElementsAre("exit status and signal: 0:0", "it held its nodes for 00:00:08", "on cloud-1",
+                          "cloud-1 is DOWN+CLOUD+POWERED_DOWN+NOT_RESPONDING (ResumeTimeout reached) now, since "
+                          "2026-11-28T09:17:27Z",
+                          "a node has 0:00:05 to boot (ResumeTimeout)",
+                          "the program that starts nodes is /bin/true (ResumeProgram)"));
+  cluster.partitions = {{.name = "cloud", .resume_timeout_s = 7}, {.name = "other", .resume_timeout_s = 9}};
+  EXPECT_THAT(said().evidence, Contains("a node has 0:00:07 to boot (ResumeTimeout)"));
+}
+
+TEST_F(WhyBoot, OnlyAReasonOfTheJobsOwnTimeCounts) {
+  for (const char* time : {"09:17:18", "09:18:28"}) {
+    cluster.nodes = nodes_with(std::string("ResumeTimeout reached [root@2026-11-28T") + time + "]");
+    EXPECT_EQ(said().meaning, kDied) << time;
+  }
+  cluster.nodes = nodes_with("Not responding [slurm@2026-11-28T09:17:27]");
+  EXPECT_EQ(said().meaning, kDied);
+  EXPECT_THAT(said().evidence, Contains("it ran for 00:00:08"));
+  EXPECT_THAT(said().evidence, Not(Contains(HasSubstr("boot"))));
+  cluster.nodes = nodes_with("ResumeTimeout reached");  // a time that is not told
+  EXPECT_EQ(said().meaning, kDied);
+  // Another node's.
+  cluster.nodes = nodes_with("");
+  job.fields["NodeList"] = "cloud-2";
+  EXPECT_EQ(said().meaning, kDied);
+}
+
+// The node's text is that of aws-parallelcluster-node, resume.py; the state may be free again meanwhile. Constructed.
+TEST_F(WhyBoot, ANodeThatTheCloudDidNotGive) {
+  cluster.nodes =
+      nodes_with("(Code:InsufficientInstanceCapacity)Failure when resuming nodes [root@2026-11-28T09:17:26]");
+  cluster.nodes[0].state = "IDLE+CLOUD+POWERED_DOWN";
+  cluster.nodes[0].usable = true;
+  EXPECT_EQ(said().meaning, kNeverBooted);
+  EXPECT_THAT(said().evidence,
+              Contains("cloud-1 is IDLE+CLOUD+POWERED_DOWN ((Code:InsufficientInstanceCapacity)Failure when resuming "
+                       "nodes) now, since 2026-11-28T09:17:26Z"));
+}
+
+// Without PrivateData=cloud a node that is powered down is not listed, so accounting has to tell. As sacct 22.05.8 did.
+TEST_F(WhyBoot, AHiddenNode) {
+  cluster.nodes = slurm::parse_nodes("NodeName=n1 State=IDLE CPUTot=8\n").value();
+  const std::string hidden =
+      "Slurm does not list cloud-1 now: it hides cloud nodes that are powered down (PrivateData lacks cloud)";
+  const auto none = slurm::parse_steps("1|NODE_FAIL|0:0||8000M|cloud-1|wrap\n").value();
+  EXPECT_EQ(said(none).meaning, kNeverBooted);
+  EXPECT_THAT(said(none).evidence,
+              testing::IsSupersetOf({hidden, std::string("accounting has no step of it: nothing of it ran")}));
+
+  const auto ran =
+      slurm::parse_steps("1|NODE_FAIL|0:0||8000M|cloud-1|wrap\n1.batch|CANCELLED||||cloud-1|batch\n").value();
+  EXPECT_EQ(said(ran).meaning, kDied);
+  EXPECT_THAT(said(ran).evidence, Contains("step 1.batch (batch) ended CANCELLED"));
+  EXPECT_THAT(said(ran).evidence, Not(Contains(HasSubstr("boot"))));
+
+  EXPECT_EQ(said().meaning, kDied);
+  EXPECT_THAT(said().evidence,
+              testing::IsSupersetOf({hidden, std::string("a node has 0:00:05 to boot (ResumeTimeout): if the job left "
+                                                         "no log, its node never booted")}));
+
+  // It ended before a boot could have been given up; its node is none of a cloud.
+  cluster.resume_timeout_s = 60;
+  EXPECT_EQ(said(none).meaning, kDied);
+  EXPECT_THAT(said().evidence, Not(Contains(HasSubstr("boot"))));
+  cluster.resume_timeout_s = 5;
+  job.fields["NodeList"] = "n1";
+  EXPECT_EQ(said(none).meaning, kDied);
+  job.fields["NodeList"] = "cloud-[01-20]";
+  EXPECT_THAT(said().evidence, Contains(HasSubstr("cloud-07, cloud-08 and 12 more now")));
+}
+
+// Constructed: 22.05.8 said NODE_FAIL in every trial.
+TEST_F(WhyBoot, ABootFailNeedsNoEvidence) {
+  job.state = "BOOT_FAIL";
+  job.reason = "None";
+  cluster.nodes = nodes_with("Not responding [slurm@2026-11-28T09:17:27]");
+  EXPECT_EQ(said().meaning, kNeverBooted);
+  EXPECT_THAT(said().evidence,
+              testing::IsSupersetOf({"it held its nodes for 00:00:08", "a node has 0:00:05 to boot (ResumeTimeout)"}));
+  EXPECT_EQ(explain(job, {}).meaning, kNeverBooted);
+  EXPECT_FALSE(never_booted(slurm::parse_details(kUnbootedJob)->at(0), {}));
+}
+
 TEST_F(Why, APreemptorIsTheJobThatThenStartedThere) {
   const auto started = [](const char* id, const char* nodes, int64_t time) {
     return slurm::JobState{.id = id,

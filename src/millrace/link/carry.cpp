@@ -31,6 +31,7 @@ constexpr size_t kAtWork = 256;
 // begun.
 constexpr size_t kLargeAtWork = 8;
 constexpr int64_t kBytesAtWork = int64_t{1} << 30;
+constexpr int kAtOnce = 32;  // HEADs
 
 int64_t now_s() {
   return latest_now_s();
@@ -76,7 +77,8 @@ Carrier::Carrier(const LinkConfig& config, const Location& here, const Location&
       engine_(engine),
       trash_(config, here, there, engine, stop),
       on_event_(std::move(on_event)),
-      stop_(std::move(stop)) {}
+      stop_(std::move(stop)),
+      attributes_(kAtOnce, "mr-attributes") {}
 
 Carrier::~Carrier() {
   static_cast<void>(finish());
@@ -111,6 +113,7 @@ Result<Step> Carrier::handle(const std::string& path, const std::optional<LinkFi
   }
   work->decision =
       work->origin ? decide_renamed_stub(config_, work->known, there) : decide(config_, work->known, here, there);
+  if (work->decision.step != Step::kNone && here && is_being_filled(path)) return Step::kNone;
   if (work->decision.step != Step::kNone) {
     const std::string link = link_above(config_, path);
     if (!link.empty()) return leave_behind_link(*work, link);
@@ -120,9 +123,9 @@ Result<Step> Carrier::handle(const std::string& path, const std::optional<LinkFi
     ASSIGN_OR_RETURN(const std::optional<LinkFile> fresh, state_.find(path));
     if (fresh != known) return look_at(path, may_replace);
   }
-  // An HSM that archives or restores changes no more than the change time.
-  if (config_.hsm && work->decision.step == Step::kExport && work->known && here && there &&
-      work->known->state == State::kEqual && work->known->here.version == here->version) {
+  // An HSM that archives or restores, and a fill that is about to be remembered, change no more than the change time.
+  if ((config_.hsm || !config_.show_at.empty()) && work->decision.step == Step::kExport && work->known && here &&
+      there && work->known->state == State::kEqual && work->known->here.version == here->version) {
     work->only_ctime = true;
     work->decision.step = Step::kCompare;
   }
@@ -326,15 +329,24 @@ bool Carrier::stays_stub(const Work& work) const {
 
 // A file of the object's size and time without content.
 Status Carrier::import_stub(const Work& work) {
-  RETURN_IF_ERROR(make_stub(local_path(work.path), work.there->size, work.there->modified, work.here.has_value()));
-  ASSIGN_OR_RETURN(const ObjectInfo stub, here_.storage->stat(here_.child(work.path).key));
   constexpr uint32_t kUsualMode = 0644;  // which it gets with its content, where the object has no attributes
+  ObjectInfo object = *work.there;
+  PosixAttributes attributes{.mode = kUsualMode};
+  if (!config_.show_at.empty()) {
+    // Who may open it is decided before its content is here.
+    ASSIGN_OR_RETURN(object, there_.storage->stat(there_.child(work.path).key));
+    if (object.posix && object.posix->mode != 0) attributes = *object.posix;
+    if (object.posix) object.modified = object.posix->modified;
+  }
+  RETURN_IF_ERROR(make_stub(local_path(work.path), object.size, object.modified, work.here.has_value(),
+                            config_.show_at.empty() ? nullptr : &attributes));
+  ASSIGN_OR_RETURN(const ObjectInfo stub, here_.storage->stat(here_.child(work.path).key));
   RETURN_IF_ERROR(state_.put({.path = work.path,
-                              .size = work.there->size,
+                              .size = object.size,
                               .here = sync::recorded_version(stub),
-                              .there = work.there->version,
+                              .there = object.version,
                               .state = State::kReleased,
-                              .mode = kUsualMode}));
+                              .mode = attributes.mode & 07777}));
   {
     const MutexLock lock(mutex_);
     ++counts_.imported;
@@ -346,7 +358,10 @@ Status Carrier::import_stub(const Work& work) {
 
 void Carrier::start_import(const WorkPtr& work) {
   work->decision.step = Step::kImport;
-  if (stays_stub(*work)) return ended(work, import_stub(*work));
+  if (stays_stub(*work)) {
+    if (config_.show_at.empty()) return ended(work, import_stub(*work));
+    return attributes_.submit([this, work] { ended(work, import_stub(*work)); });
+  }
   sync::CopyRequest request{.from = there_.child(work->path), .source = *work->there, .to = here_.child(work->path)};
   request.options.posix = true;
   request.options.target = work->here;
@@ -355,6 +370,8 @@ void Carrier::start_import(const WorkPtr& work) {
     request.options.target.reset();
     request.options.delta = false;
   }
+  // A stub's blocks are zeros, and whoever reads them waits for content that comes here anyway.
+  if (!config_.show_at.empty() && looks_released(local_path(work->path))) request.options.delta = false;
   request.options.replaces = work->here ? work->here->version : "";
   start_copy(work, std::move(request), [this, work](sync::TransferReport& report) {
     keep_time(*work, report);

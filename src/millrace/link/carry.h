@@ -13,6 +13,7 @@
 #include <stop_token>
 #include <string>
 
+#include "millrace/base/executor.h"
 #include "millrace/base/sync.h"
 #include "millrace/link/decide.h"
 #include "millrace/link/trash.h"
@@ -21,7 +22,7 @@
 namespace millrace::link {
 
 // What was done, for a log: "import", "export", "move", "delete_here", "delete_there", "conflict",
-// "release", "fail".
+// "release", "fill" (a program opened a stub), "fail".
 struct LinkEvent {
   std::string_view kind;
   std::string path;
@@ -95,6 +96,7 @@ class Carrier {
   [[nodiscard]] Result<std::optional<LinkFile>> origin_of(const std::string& path, const std::optional<LinkFile>& known,
                                                           const ObjectInfo& here);
   bool stays_stub(const Work& work) const;
+  bool is_being_filled(const std::string& path) const;
   [[nodiscard]] Status import_stub(const Work& work);
   void start_import(const WorkPtr& work);
   void start_export(const WorkPtr& work);
@@ -129,6 +131,7 @@ class Carrier {
   const std::function<void(const LinkEvent&)> on_event_;
   const std::stop_token stop_;
   std::string renamed_;  // the path of look_at_renamed(), while it runs
+  Executor attributes_;  // asks for those of objects whose stubs any program may open
 
   Mutex mutex_;
   CondVar changed_;

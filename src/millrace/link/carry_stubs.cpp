@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What files are whose content came, went or moved without this node.
 #include "millrace/link/carry.h"
+#include "millrace/link/guarded_stub.h"
 #include "millrace/link/hsm.h"
 #include "millrace/link/release.h"
 
@@ -37,6 +38,13 @@ std::optional<LinkFile> Carrier::state_by_looking(const LinkFile& known, const O
   other.state = State::kEqual;
   other.proof.clear();
   return other;
+}
+
+// A program's open brings its content just now: what the file has of time and blocks says nothing.
+bool Carrier::is_being_filled(const std::string& path) const {
+  if (config_.show_at.empty()) return false;
+  const auto stub = read_guarded_stub(local_path(path));
+  return stub && stub->is_filling;
 }
 
 // What the state has of a released file under its name before: a rename keeps its version.

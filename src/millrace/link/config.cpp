@@ -13,6 +13,7 @@
 #include <random>
 
 #include "millrace/base/units.h"
+#include "millrace/link/guardian.h"
 #include "millrace/link/hsm.h"
 #include "millrace/link/state.h"
 #include "millrace/storage/url.h"
@@ -73,6 +74,7 @@ Json json_of(const LinkConfig& config) {
           {"poll_least_s", config.poll_least_s},
           {"poll_most_s", config.poll_most_s},
           {"lazy", config.lazy},
+          {"show_at", config.show_at},
           {"hsm", config.hsm},
           {"max_delete", config.max_delete},
           {"filter", config.filter},
@@ -100,6 +102,7 @@ Result<LinkConfig> config_of(const Json& object) {
   config.poll_least_s = object.value("poll_least_s", config.poll_least_s);
   config.poll_most_s = object.value("poll_most_s", config.poll_most_s);
   config.lazy = object.value("lazy", config.lazy);
+  config.show_at = object.value("show_at", config.show_at);
   config.hsm = object.value("hsm", config.hsm);
   config.max_delete = object.value("max_delete", config.max_delete);
   config.filter = object.value("filter", config.filter);
@@ -111,10 +114,6 @@ Result<LinkConfig> config_of(const Json& object) {
   config.take_over_s = object.value("take_over_s", config.take_over_s);
   config.joined = object.value("joined", config.joined);
   return config;
-}
-
-bool is_below(const std::string& path, const std::string& folder) {
-  return path == folder || path.starts_with(folder == "/" ? folder : folder + "/");
 }
 
 Status check_name(const std::string& name) {
@@ -159,13 +158,28 @@ Result<LinkedPath> linked(const std::string& links, const std::string& whole, co
   ASSIGN_OR_RETURN(std::vector<LinkConfig> all, read_links(links));
   for (LinkConfig& config : all) {
     const std::string root = side(config);
-    if (!is_below(whole, root)) continue;
+    if (root.empty() || !is_below(whole, root)) continue;
     std::string below = whole.substr(std::min(whole.size(), root.ends_with('/') ? root.size() : root.size() + 1));
     LinkHome home = home_of(links, config.name);
     return LinkedPath{std::move(config), std::move(home), std::move(below)};
   }
   return fail(ErrorCode::kNotFound, "{} lies in no link of this user and machine; `millrace link status` lists them",
               shown);
+}
+
+// Makes the path whole, too.
+Status check_show_at(LinkConfig& config) {
+  std::error_code error;
+  const fs::path shown = fs::canonical(config.show_at, error);
+  if (error || !fs::is_directory(shown, error) || !fs::is_empty(shown, error)) {
+    return fail(ErrorCode::kInvalidArgument, "\"{}\" is no empty directory, which the link's could be shown at",
+                config.show_at);
+  }
+  config.show_at = shown.string();
+  if (!config.lazy || config.take_over_s > 0) {
+    return fail(ErrorCode::kInvalidArgument, "--show-at goes with --lazy, on one node");
+  }
+  return check_guard(config);
 }
 
 std::string new_id() {
@@ -279,6 +293,7 @@ Status add_link(const std::string& links, LinkConfig config) {
   for (const std::string& line : config.filter) RETURN_IF_ERROR(filter.add_lines(line, "the filter"));
   for (const std::string& pattern : config.pins) RETURN_IF_ERROR(with_context(filter.exclude(pattern), "--pin"));
   RETURN_IF_ERROR(check_overlap(links, config));
+  if (!config.show_at.empty()) RETURN_IF_ERROR(check_show_at(config));
   config.id = new_id();
   fs::create_directories(home_of(links, config.name).folder, error);
   if (error) {
@@ -383,6 +398,10 @@ Result<std::vector<LinkConfig>> read_links(const std::string& links) {
   return found;
 }
 
+bool is_below(const std::string& path, const std::string& folder) {
+  return path == folder || path.starts_with(folder == "/" ? folder : folder + "/");
+}
+
 std::string real_path(const std::string& path_or_url) {
   constexpr std::string_view kLocal = "file://";
   const std::string path = path_or_url.starts_with(kLocal) ? path_or_url.substr(kLocal.size()) : path_or_url;
@@ -394,7 +413,10 @@ std::string real_path(const std::string& path_or_url) {
 }
 
 Result<LinkedPath> find_linked(const std::string& links, const std::string& path) {
-  return linked(links, real_path(path), path, [](const LinkConfig& config) { return config.directory; });
+  const std::string whole = real_path(path);
+  auto found = linked(links, whole, path, [](const LinkConfig& config) { return config.directory; });
+  if (found || found.error().code() != ErrorCode::kNotFound) return found;
+  return linked(links, whole, path, [](const LinkConfig& config) { return config.show_at; });
 }
 
 Result<LinkedPath> find_linked_url(const std::string& links, std::string url) {

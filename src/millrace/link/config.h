@@ -53,7 +53,10 @@ struct LinkConfig {
   double quiet_s = 2;
   // Between two listings of the bucket: the first after a change, then longer and longer up to the second.
   double poll_least_s = 2, poll_most_s = 60;
-  bool lazy = false;                // imported files are stubs until they are restored (release.h)
+  bool lazy = false;  // imported files are stubs until they are restored (release.h)
+  // With `lazy`: where users see the directory, and any program's open(2) waits for the content (guardian.h). "":
+  // nowhere.
+  std::string show_at;
   bool hsm = false;                 // released and restored by the HSM of the directory's Lustre (hsm.h)
   int64_t max_delete = 1000;        // a sweep that would remove more from one side removes nothing there
   std::vector<std::string> filter;  // "+ PATTERN", "- PATTERN"
@@ -101,6 +104,8 @@ struct LinkedPath {
   std::string below;  // path below the directory; "": the directory itself
   std::string whole() const { return below.empty() ? config.directory : config.directory + "/" + below; }
 };
+// Whether `path` is `folder` or lies below it, by their names.
+bool is_below(const std::string& path, const std::string& folder);
 // A local path as the links know theirs: absolute, without links. Of any other URL itself.
 std::string real_path(const std::string& path_or_url);
 // By a path as a person types it, or by a URL of the bucket's side. Whether anything is there is not asked. Errors:

@@ -22,6 +22,8 @@
 #include "millrace/base/sync.h"
 #include "millrace/base/units.h"
 #include "millrace/link/carry.h"
+#include "millrace/link/guarded_stub.h"
+#include "millrace/link/guardian.h"
 #include "millrace/link/leader.h"
 #include "millrace/link/lease.h"
 #include "millrace/link/prove.h"
@@ -48,8 +50,10 @@ Error file_error(std::string_view what, const std::string& path) {
 // One file, step by step; each leaves it in a form that settle_releases() knows.
 class OneRelease {
  public:
-  OneRelease(const LinkConfig& config, const Location& here, LinkState& state, LinkFile file)
-      : path_(path_of(config, file.path)),
+  // `home`: of a link whose stubs are guarded; else null.
+  OneRelease(const LinkConfig& config, const LinkHome* home, const Location& here, LinkState& state, LinkFile file)
+      : home_(home),
+        path_(path_of(config, file.path)),
         here_(here),
         state_(state),
         file_(std::move(file)),
@@ -65,7 +69,7 @@ class OneRelease {
     if (::fstat(fd_.get(), &info) != 0) return tl::unexpected<Error>(file_error("stat", path_));
     file_.mode = info.st_mode & kPermissions;
     RETURN_IF_ERROR(write_down(State::kReleasing));
-    const Status emptied = empty(info, before);
+    const Status emptied = home_ != nullptr ? empty_guarded(info, before) : empty(info, before);
     if (!emptied && !is_empty_) {
       RETURN_IF_ERROR(state_.put(before));
       RETURN_IF_ERROR(state_.commit());
@@ -102,9 +106,32 @@ class OneRelease {
       return fail(ErrorCode::kUnsupported, "its file system keeps no attributes ({})",
                   errno_error(errno, "fsetxattr").message());
     }
-    if (::fchmod(fd_.get(), 0) != 0) return give_back("chmod", before);
+    if (::fchmod(fd_.get(), 0) != 0) return give_back(file_error("chmod", path_), before);
+    return punch(info, before);
+  }
+
+  // A program that opens the file once it is a stub waits for the guardian, and the guardian for the lock of the inode.
+  // The lease finds one that the guardian let through before: the kernel counts it before it asks.
+  Status empty_guarded(const struct stat& info, LinkFile& before) {
+    ASSIGN_OR_RETURN(const InodeLock lock, InodeLock::take(*home_, info.st_ino));
+    RETURN_IF_ERROR(check_unchanged());
+    RETURN_IF_ERROR(mark_guarded_stub(fd_.get(), info));
+    const FileLease lease(fd_.get(), FileLease::Kind::kNobody);
+    if (!lease.is_held()) {
+      return give_back(lease.is_in_use() ? Error(ErrorCode::kUnavailable, "open in another program")
+                                         : errno_error(lease.error(), "F_SETLEASE"),
+                       before);
+    }
+    struct stat now{};
+    if (::fstat(fd_.get(), &now) != 0 || local_version(now) != local_version(info)) {
+      return give_back(Error(ErrorCode::kUnavailable, "changed since it was sent"), before);
+    }
+    return punch(info, before);
+  }
+
+  Status punch(const struct stat& info, LinkFile& before) {
     if (::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, info.st_size) != 0)
-      return give_back("fallocate", before);
+      return give_back(file_error("fallocate", path_), before);
     is_empty_ = true;
     const timespec times[2] = {info.st_atim, info.st_mtim};
     if (::futimens(fd_.get(), times) != 0) return tl::unexpected<Error>(file_error("set the time of", path_));
@@ -112,14 +139,14 @@ class OneRelease {
   }
 
   // The file has its content still; its permissions return.
-  Status give_back(const char* what, LinkFile& before) {
-    Error error = file_error(what, path_);
-    ::fchmod(fd_.get(), file_.mode);
-    ::fremovexattr(fd_.get(), kStubAttribute);
+  Status give_back(Error error, LinkFile& before) {
+    if (home_ == nullptr) ::fchmod(fd_.get(), file_.mode);
+    ::fremovexattr(fd_.get(), home_ != nullptr ? kGuardedStubAttribute : kStubAttribute);
     if (const auto now = here_.storage->stat(here_.child(file_.path).key)) before.here = sync::recorded_version(*now);
     return tl::unexpected<Error>(std::move(error));
   }
 
+  const LinkHome* const home_;
   const std::string path_;
   const Location& here_;
   LinkState& state_;
@@ -370,7 +397,8 @@ class Releaser {
     if (!object) return tl::unexpected<Error>(object.error());
     if (object->version != file.there) return fail(ErrorCode::kUnavailable, "the object has changed since");
     if (config_.hsm) return by_hsm_.run(file);
-    return OneRelease(config_, here_, state_, file).run();
+    const LinkHome* const home = config_.show_at.empty() ? nullptr : &options_.home;
+    return OneRelease(config_, home, here_, state_, file).run();
   }
 
   const LinkConfig& config_;
@@ -389,8 +417,10 @@ class Releaser {
 
 }  // namespace
 
-Status make_stub(const std::string& path, int64_t size, const FileTime& modified, bool replaces) {
-  if (::geteuid() == 0) return fail(ErrorCode::kPermissionDenied, "root would read zeros in {}", path);
+Status make_stub(const std::string& path, int64_t size, const FileTime& modified, bool replaces,
+                 const PosixAttributes* guarded) {
+  if (::geteuid() == 0 && guarded == nullptr)
+    return fail(ErrorCode::kPermissionDenied, "root would read zeros in {}", path);
   namespace fs = std::filesystem;
   std::error_code error;
   fs::create_directories(fs::path(path).parent_path(), error);
@@ -403,13 +433,22 @@ Status make_stub(const std::string& path, int64_t size, const FileTime& modified
   if (fd.get() < 0) return tl::unexpected<Error>(file_error("make", name));
   const auto made = [&]() -> Status {
     if (::ftruncate(fd.get(), size) != 0) return tl::unexpected<Error>(file_error("make", name));
-    if (::fsetxattr(fd.get(), kStubAttribute, "1", 1, 0) != 0) {
+    if (guarded == nullptr && ::fsetxattr(fd.get(), kStubAttribute, "1", 1, 0) != 0) {
       return fail(ErrorCode::kUnsupported, "the file system of {} keeps no attributes ({})", path,
                   errno_error(errno, "fsetxattr").message());
     }
-    if (::fchmod(fd.get(), 0) != 0) return tl::unexpected<Error>(file_error("chmod", name));
+    if (guarded != nullptr && ::fchown(fd.get(), guarded->owner, guarded->group) != 0) {
+      return tl::unexpected<Error>(file_error("chown", name));
+    }
+    const mode_t mode = guarded != nullptr ? guarded->mode & kPermissions : 0;
+    if (::fchmod(fd.get(), mode) != 0) return tl::unexpected<Error>(file_error("chmod", name));
     const timespec times[2] = {modified.as_timespec(), modified.as_timespec()};
     if (::futimens(fd.get(), times) != 0) return tl::unexpected<Error>(file_error("set the time of", name));
+    if (guarded != nullptr) {
+      struct stat info{};
+      if (::fstat(fd.get(), &info) != 0) return tl::unexpected<Error>(file_error("stat", name));
+      RETURN_IF_ERROR(mark_guarded_stub(fd.get(), info));
+    }
     const int placed = replaces ? std::rename(name.c_str(), path.c_str()) : ::link(name.c_str(), path.c_str());
     if (placed != 0) return tl::unexpected<Error>(file_error("make", path));
     return {};
@@ -420,9 +459,11 @@ Status make_stub(const std::string& path, int64_t size, const FileTime& modified
 
 void clear_stub(const std::string& path) {
   ::lremovexattr(path.c_str(), kStubAttribute);
+  if (!read_guarded_stub(path)) ::lremovexattr(path.c_str(), kGuardedStubAttribute);
 }
 
 bool looks_released(const std::string& path) {
+  if (read_guarded_stub(path)) return true;
   constexpr blkcnt_t kAttributeBlocks = 8;  // an attribute may take a block of 4 KiB
   struct stat info{};
   if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || (info.st_mode & kPermissions) != 0) return false;
@@ -430,7 +471,7 @@ bool looks_released(const std::string& path) {
 }
 
 bool is_stub(const std::string& path) {
-  return ::lgetxattr(path.c_str(), kStubAttribute, nullptr, 0) >= 0;
+  return ::lgetxattr(path.c_str(), kStubAttribute, nullptr, 0) >= 0 || read_guarded_stub(path);
 }
 
 namespace {
@@ -455,7 +496,12 @@ Status check_carries_here(const LinkConfig& config) {
 
 Result<ReleaseReport> release(const LinkConfig& config, const Location& here, LinkState& state,
                               const ReleaseOptions& options, const std::stop_token& stop) {
-  if (::geteuid() == 0 && !options.dry_run && !config.hsm) {
+  if (!config.show_at.empty() && !options.dry_run && !find_guardian(options.home)) {
+    return fail(ErrorCode::kUnavailable,
+                "no guardian lets programs wait for released files of {}: `millrace link run {}` starts one",
+                config.name, config.name);
+  }
+  if (::geteuid() == 0 && !options.dry_run && !config.hsm && config.show_at.empty()) {
     return fail(ErrorCode::kPermissionDenied,
                 "root reads zeros in a released file, where others get EACCES: release as the user that owns the files "
                 "and reads them");
@@ -489,8 +535,8 @@ Result<std::vector<std::string>> order_of(const LinkConfig& config, const std::v
     ++number;
     if (line.empty()) continue;
     std::string_view path = line;
-    for (const std::string& root : {config.directory + "/", config.url + "/"}) {
-      if (path.starts_with(root)) path.remove_prefix(root.size());
+    for (const std::string& root : {config.directory, config.url, config.show_at}) {
+      if (!root.empty() && path.starts_with(root + "/")) path.remove_prefix(root.size() + 1);
     }
     if (path.starts_with('/') || path.find("://") != path.npos) {
       return fail(ErrorCode::kInvalidArgument, "{}, line {}: {} lies neither below {} nor below {}", name, number, line,
@@ -509,7 +555,9 @@ Status settle_releases(const LinkConfig& config, const Location& here, LinkState
       ASSIGN_OR_RETURN(std::optional<LinkFile> file, state.find(path));
       struct stat info{};
       const bool is_there = ::lstat(path_of(config, path).c_str(), &info) == 0 && S_ISREG(info.st_mode);
-      if (!file || !is_there || info.st_size != file->size || (info.st_mode & kPermissions) != 0) {
+      const bool is_stub_now = config.show_at.empty() ? is_there && (info.st_mode & kPermissions) == 0
+                                                      : read_guarded_stub(path_of(config, path)).has_value();
+      if (!file || !is_stub_now || info.st_size != file->size) {
         // It has its content still, or somebody touched it since: the next sweep compares it with the object.
         RETURN_IF_ERROR(state.forget(path));
         continue;
@@ -684,6 +732,8 @@ Result<RestoreReport> restore(const LinkConfig& config, const Location& here, co
   const auto bring = [&](const LinkFile& file) -> Status {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped; what is restored stays so");
     if (file.state != State::kReleased) return {};
+    // A program has opened it since, and the state does not know yet.
+    if (!config.show_at.empty() && !looks_released(path_of(config, file.path))) return {};
     if (options.dry_run) {
       told({"import", file.path, "", file.size});
     } else if (const Status started = carrier.bring_back(file); !started) {

@@ -3,9 +3,9 @@
 
 // Gives the blocks of files back whose content is proven to be in the bucket, and brings content again. A released file
 // is a stub: name, size and times stay, its permissions are 0000, and it has an extended attribute. A program that
-// opens it gets EACCES, never zeros; root would read zeros, so root may not release. Where the link has `hsm`, Lustre
-// does both instead: a released file is any other file to programs, and to the state (hsm.h). Thread-safe; one process
-// at a time.
+// opens it gets EACCES, never zeros; root would read zeros, so root may not release. Where the link has `show_at`, it
+// is a guarded stub instead (guarded_stub.h). Where the link has `hsm`, Lustre does both: a released file is any other
+// file to programs, and to the state (hsm.h). Thread-safe; one process at a time.
 
 #include <chrono>
 #include <cstddef>
@@ -29,14 +29,16 @@ namespace millrace::link {
 [[nodiscard]] bool is_stub(const std::string& path);
 // Whether the file is all hole and nobody may read it: released, even where the state that knew is lost.
 [[nodiscard]] bool looks_released(const std::string& path);
-// Makes a stub at `path`, and the folders above it. `replaces`: the stub that is there; else nothing may be there.
-// Errors: already_exists, permission_denied (root), unsupported (a file system without attributes or hard links), those
-// of the file system.
-[[nodiscard]] Status make_stub(const std::string& path, int64_t size, const FileTime& modified, bool replaces);
+// Makes a stub at `path`, and the folders above it. `replaces`: the stub that is there; else nothing may be there. With
+// `guarded` a guarded one, of these attributes. Errors: already_exists, permission_denied (root, and a guarded one by
+// anyone else), unsupported (a file system without attributes or hard links), those of the file system.
+[[nodiscard]] Status make_stub(const std::string& path, int64_t size, const FileTime& modified, bool replaces,
+                               const PosixAttributes* guarded = nullptr);
 // For a file that has its content after all.
 void clear_stub(const std::string& path);
 
 struct ReleaseOptions {
+  LinkHome home;      // of a link with `show_at`
   std::string below;  // a file or a folder below the directory; "": everything
   // Only files that nobody changed or, as far as the file system tells, read for so long.
   double older_than_s = 0;
@@ -55,8 +57,9 @@ struct ReleaseReport {
   int64_t left = 0;       // in use, changed, or not proven to be in the bucket
   double free_share = 0;  // of the file system, at the end
 };
-// Errors: permission_denied (root, without `hsm`), not_found (nothing is at `below`), unsupported (the file system has
-// no holes or no attributes), unavailable (another node runs the link), those of the state and of the bucket.
+// Errors: permission_denied (root, without `hsm` and `show_at`), not_found (nothing is at `below`), unsupported (the
+// file system has no holes or no attributes), unavailable (another node runs the link), those of the state and of the
+// bucket.
 [[nodiscard]] Result<ReleaseReport> release(const LinkConfig& config, const Location& here, LinkState& state,
                                             const ReleaseOptions& options, const std::stop_token& stop);
 

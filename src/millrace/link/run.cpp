@@ -14,6 +14,8 @@
 #include "millrace/base/units.h"
 #include "millrace/link/answers.h"
 #include "millrace/link/changelog.h"
+#include "millrace/link/filler.h"
+#include "millrace/link/guarded_fills.h"
 #include "millrace/link/leader.h"
 #include "millrace/link/lease.h"
 #include "millrace/link/release.h"
@@ -440,7 +442,7 @@ class FreeSpace {
 
   Result<ReleaseReport> release_some() {
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkState> state, LinkState::open(home_.state_path()));
-    ReleaseOptions release_options;
+    ReleaseOptions release_options{.home = home_};
     release_options.keep_free = config_.release_until;
     if (!config_.next_use.empty()) {
       ASSIGN_OR_RETURN(release_options.next_use, read_order(config_, config_.next_use));
@@ -465,6 +467,11 @@ Status run_alone(const LinkConfig& config, const LinkHome& home, LinkState& stat
   const StopScope scope(stop);
   ASSIGN_OR_RETURN(const Location here, open_url(config.directory));
   ASSIGN_OR_RETURN(const Location there, open_url(config.url));
+  std::unique_ptr<GuardedFills> fills;
+  if (!config.show_at.empty()) {
+    ASSIGN_OR_RETURN(fills, GuardedFills::start(config, home, options.on_event, options.on_note, stop));
+    RETURN_IF_ERROR(settle_fills(config, home, state));
+  }
   if (check_marker(config)) RETURN_IF_ERROR(settle_releases(config, here, state));
   // Stamps go on from there where the clock was set back meanwhile.
   not_before(parse_whole(state.fact("last_sweep").value_or("")).value_or(0));
@@ -623,7 +630,7 @@ Status run_link(const LinkConfig& config, const LinkHome& home, sync::TransferEn
                 const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const LinkLock lock, LinkLock::take(home));
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkState> state, LinkState::open(home.state_path()));
-  if (config.lazy && ::geteuid() == 0) {
+  if (config.lazy && config.show_at.empty() && ::geteuid() == 0) {
     return fail(ErrorCode::kPermissionDenied,
                 "{} imports files without content (--lazy), in which root would read zeros: run it as the user that "
                 "reads them",

@@ -73,22 +73,26 @@ void set_file_system_for_test(std::optional<int64_t> number) {
   file_system_for_test = number.value_or(0);
 }
 
-// A write-ahead log needs memory that all its users share, so a network file system would damage it.
-Status check_state_folder(const std::string& folder) {
+Result<std::string_view> network_file_system(const std::string& path) {
   // statfs(2) names them; Lustre's is in its own headers.
   constexpr std::array<std::pair<int64_t, const char*>, 4> kRemote{
       {{0x6969, "NFS"}, {0x0BD00BD0, "Lustre"}, {0x65735546, "FUSE"}, {0x47504653, "GPFS"}}};
   struct statfs info{};
-  if (::statfs(folder.c_str(), &info) != 0) return tl::unexpected<Error>(errno_error(errno, folder));
+  if (::statfs(path.c_str(), &info) != 0) return tl::unexpected<Error>(errno_error(errno, path));
   const int64_t told = file_system_for_test;
   for (const auto& [number, name] : kRemote) {
-    if ((told != 0 ? told : static_cast<int64_t>(info.f_type)) == number) {
-      return fail(ErrorCode::kUnsupported,
-                  "{} lies on {}, where SQLite's log would be damaged: name a folder of a local disk by MILLRACE_LINKS",
-                  folder, name);
-    }
+    if ((told != 0 ? told : static_cast<int64_t>(info.f_type)) == number) return name;
   }
-  return {};
+  return "";
+}
+
+// A write-ahead log needs memory that all its users share, so a network file system would damage it.
+Status check_state_folder(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::string_view network, network_file_system(folder));
+  if (network.empty()) return {};
+  return fail(ErrorCode::kUnsupported,
+              "{} lies on {}, where SQLite's log would be damaged: name a folder of a local disk by MILLRACE_LINKS",
+              folder, network);
 }
 
 struct LinkState::Impl {

@@ -64,6 +64,8 @@ struct StateCounts {
   int64_t conflicts = 0, problems = 0;
 };
 
+// "NFS", "Lustre", "FUSE" or "GPFS" where `path` lies on one of these; else "". Errors: those of statfs(2).
+[[nodiscard]] Result<std::string_view> network_file_system(const std::string& path);
 // Whether a state may lie in this folder. Errors: unsupported: on NFS, Lustre, FUSE or GPFS the log of SQLite would be
 // damaged; those of statfs(2).
 [[nodiscard]] Status check_state_folder(const std::string& folder);

@@ -8,9 +8,6 @@
 
 namespace millrace::link {
 
-namespace {
-
-// In this version, else in one of the file's time.
 Result<std::unique_ptr<RandomReader>> open_object(const std::string& url, const std::string& below,
                                                   const ObjectInfo& file, std::string version) {
   ASSIGN_OR_RETURN(const Location there, open_url(url));
@@ -31,6 +28,8 @@ Result<std::unique_ptr<RandomReader>> open_object(const std::string& url, const 
   if (reader || reader.error().code() != ErrorCode::kNotFound) return reader;
   return fail(ErrorCode::kUnavailable, "{}/{} is gone", url, below);
 }
+
+namespace {
 
 Result<std::unique_ptr<RandomReader>> open_content(const std::string& path, const ObjectInfo& file) {
   const Error none(ErrorCode::kNotFound, "no file of a link: " + path);

@@ -108,7 +108,8 @@ LinkReleaseResult link_release_py(const PathArg& path, double older_than, double
                                   bool dry_run) {
   if (!(keep_free >= 0 && keep_free <= 1)) throw nb::value_error("keep_free is a share of the file system: 0 to 1");
   const LinkedPath linked = linked_py(path);
-  link::ReleaseOptions options{.below = linked.below,
+  link::ReleaseOptions options{.home = linked.home,
+                               .below = linked.below,
                                .older_than_s = older_than,
                                .keep_free = keep_free,
                                .pins = pins,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <charconv>
 
 #include "millrace/slurm/commands.h"
 #include "millrace/slurm/slurm.h"
@@ -13,6 +14,10 @@ Result<Cluster> ask(const AskOptions& options) {
   cluster.select_type = config_value(config, "SelectType");
   cluster.select_parameters = config_value(config, "SelectTypeParameters");
   cluster.enforced = config_value(config, "AccountingStorageEnforce");
+  const std::string program = config_value(config, "ResumeProgram");
+  if (program != "(null)") cluster.resume_program = program;
+  const std::string timeout = config_value(config, "ResumeTimeout");  // "300 sec"
+  std::from_chars(timeout.data(), timeout.data() + timeout.size(), cluster.resume_timeout_s);
   ASSIGN_OR_RETURN(const std::string partitions, slurm_answer({"scontrol", "-o", "show", "partition"}, options));
   ASSIGN_OR_RETURN(cluster.partitions, parse_partitions(partitions));
   ASSIGN_OR_RETURN(const std::string nodes, slurm_answer({"scontrol", "-o", "-d", "show", "node"}, options));

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "millrace/slurm/queue.h"
 #include "millrace/slurm/slurm.h"
 #include "millrace/slurm/time_limit.h"
 
@@ -103,6 +104,10 @@ Node node_of(const Record& record) {
   node.usable = is_usable(node.state);
   const std::string reason = value_of(record, "Reason");  // "bad disk [root@2026-11-25T04:43:50]"
   if (!is_nothing(reason)) node.reason = reason.substr(0, reason.rfind(" ["));
+  if (const size_t at = reason.rfind('@'); at != std::string::npos && reason.back() == ']') {
+    node.reason_time = parse_local_time(std::string_view(reason).substr(at + 1, reason.size() - at - 2));
+  }
+  node.cloud = has_word(node.state, "CLOUD");
   node.powered_down = has_word(node.state, "POWERED_DOWN") || has_word(node.state, "POWER_DOWN") ||
                       node.state.find('~') != std::string::npos;
   node.partitions = words_of(value_of(record, "Partitions"));
@@ -141,6 +146,10 @@ Partition partition_of(const Record& record) {
   partition.min_nodes = number_of(value_of(record, "MinNodes"));
   const std::string& max_nodes = value_of(record, "MaxNodes");
   if (!max_nodes.empty() && !is_unlimited(max_nodes)) partition.max_nodes = number_of(max_nodes);
+  // 22.05 prints it where it is set, later versions GLOBAL where it is not.
+  if (const int64_t seconds = number_of(value_of(record, "ResumeTimeout")); seconds > 0) {
+    partition.resume_timeout_s = seconds;
+  }
   partition.groups = list_of(value_of(record, "AllowGroups"));
   partition.accounts = list_of(value_of(record, "AllowAccounts"));
   partition.qos = list_of(value_of(record, "AllowQos"));

@@ -34,10 +34,12 @@ struct GpuKind {
 
 struct Node {
   std::string name;
-  std::string state;          // "MIXED+CLOUD", as printed
-  bool usable = false;        // jobs may start here, now or when others have ended
-  std::string reason;         // why it is down or drained; "" where nobody said
-  bool powered_down = false;  // a cloud node that must boot first
+  std::string state;                   // "MIXED+CLOUD", as printed
+  bool usable = false;                 // jobs may start here, now or when others have ended
+  std::string reason;                  // why it is down or drained; "" where nobody said
+  std::optional<int64_t> reason_time;  // when that was said; UTC seconds since 1970
+  bool cloud = false;                  // booted when a job needs it
+  bool powered_down = false;           // a cloud node that must boot first
   std::vector<std::string> partitions;
   std::vector<std::string> features;
   int64_t cpus = 0, cpus_used = 0;
@@ -63,6 +65,7 @@ struct Partition {
   bool preempted = false;                          // its jobs may be preempted
   std::optional<int64_t> default_time_s;           // of a job without --time; nullopt: max_time_s
   int64_t min_nodes = 0;                           // of a job
+  std::optional<int64_t> resume_timeout_s;         // nullopt: the cluster's
   std::optional<int64_t> max_nodes;                // of a job; nullopt: unlimited
   std::vector<std::string> groups, accounts, qos;  // the only ones that may use it; empty: all may
   std::vector<std::string> denied_accounts, denied_qos;
@@ -83,6 +86,8 @@ struct Cluster {
   std::string select_type;        // "select/cons_tres"
   std::string select_parameters;  // "CR_CORE_MEMORY"
   std::string enforced;           // AccountingStorageEnforce: "associations,limits,qos"; "none"
+  std::string resume_program;     // starts cloud nodes; "" without one
+  int64_t resume_timeout_s = 0;   // a cloud node that has not booted by then is given up
   std::vector<Partition> partitions;
   std::vector<Node> nodes;
   std::vector<Job> jobs;

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "millrace/base/testing.h"
+#include "millrace/slurm/queue.h"
 
 namespace millrace::slurm {
 namespace {
@@ -57,11 +58,15 @@ TEST(SlurmNodes, OldAndNewVersions) {
   EXPECT_THAT(n1.partitions, ElementsAre("main", "spare"));
   EXPECT_THAT(n1.features, ElementsAre("fast", "nvme"));
   EXPECT_EQ(n1.reason, "as a=b test");
+  EXPECT_EQ(n1.reason_time, parse_local_time("2026-11-21T15:12:24"));
+  EXPECT_FALSE(n1.cloud);
 
   const auto fresh = parse_nodes(kNewNodes);
   ASSERT_TRUE(fresh);
   EXPECT_TRUE(fresh->at(0).usable);
   EXPECT_TRUE(fresh->at(0).powered_down);
+  EXPECT_TRUE(fresh->at(0).cloud);
+  EXPECT_FALSE(fresh->at(0).reason_time);
   EXPECT_EQ(fresh->at(0).gpus(), 8);
   EXPECT_EQ(fresh->at(0).gpus_used(), 0);
   EXPECT_EQ(fresh->at(0).reason, "");

@@ -127,10 +127,18 @@ TEST(SlurmVersions, Partitions) {
     EXPECT_TRUE(partition.up && partition.is_default && partition.preempted) << each.line;
     EXPECT_EQ(partition.max_time_s, 2 * 86400) << each.line;
     EXPECT_EQ(partition.max_nodes, 16) << each.line;
+    EXPECT_FALSE(partition.resume_timeout_s) << each.line;
     EXPECT_EQ(partition.nodes, "p5-[1-16]") << each.line;
     EXPECT_EQ(partition.priority_tier, 5) << each.line;
     EXPECT_THAT(partition.accounts, ElementsAre("lab", "physics")) << each.line;
   }
+}
+
+// A partition's own time to boot, as 22.05.8 printed it.
+TEST(SlurmVersions, ResumeTimeoutOfAPartition) {
+  const auto partitions = parse_partitions("PartitionName=cloud Nodes=cloud-[1-2] State=UP ResumeTimeout=6\n");
+  ASSERT_TRUE(partitions);
+  EXPECT_EQ(partitions->at(0).resume_timeout_s, 6);
 }
 
 // info_job.c of 26.05: SLUID, Exclusive, and the words that the user typed.

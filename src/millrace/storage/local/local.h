@@ -17,6 +17,8 @@
 
 #include "millrace/storage/storage.h"
 
+struct stat;
+
 namespace millrace {
 
 class Syscalls;
@@ -37,6 +39,9 @@ struct LocalOptions {
 
 // A stub: a file whose content is elsewhere (link/). It has this attribute, mode 0000 and a size, and is all hole.
 inline constexpr const char* kStubAttribute = "user.millrace.stub";
+// The other kind of stub: any program may open it and then waits for its content (link/guarded_stub.h). Its value
+// begins with its inode; only root sees it.
+inline constexpr const char* kGuardedStubAttribute = "trusted.millrace.stub";
 // Opens the content of the file `path`, which is a stub as far as mode and size tell; `file` is as stat has it. Errors:
 // not_found: it is none; any other: its content cannot be had. Thread-safe.
 using StubOpener =
@@ -54,6 +59,9 @@ class OwnContentScope {
 };
 // For those who read a file without this storage. Errors: unavailable: it is a stub, and reads as zeros.
 [[nodiscard]] Status check_has_content(int fd, const std::string& path);
+
+// The version that this storage gives to a file that is `info`.
+std::string local_version(const struct stat& info);
 
 // Reads MILLRACE_DIRECT_IO: "auto" (the default), "never" or "always". Errors: invalid_argument.
 [[nodiscard]] Result<LocalDirect> local_direct_from_environment();

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Brings the content of guarded stubs (guarded_stub.h) from the bucket into the file itself, in place: a program that
+// waits in open(2) has this inode. A fixed number of threads take parts of all files under way, the oldest file first,
+// each with one buffer. Thread-safe.
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/descriptor.h"
+#include "millrace/base/sync.h"
+#include "millrace/link/carry.h"
+#include "millrace/link/config.h"
+#include "millrace/link/state.h"
+
+namespace millrace::link {
+
+class Filler {
+ public:
+  struct Options {
+    int threads = 16;
+    size_t part_bytes = size_t{4} << 20;
+  };
+  // Called once: 0, or the error that a program's open should give (EIO, ENOSPC).
+  using Done = std::function<void(int error)>;
+
+  // `config` outlives it. Errors: those of the state.
+  [[nodiscard]] static Result<std::unique_ptr<Filler>> open(const LinkConfig& config, const LinkHome& home,
+                                                            std::function<void(const LinkEvent&)> on_event,
+                                                            const std::stop_token& stop, const Options& options);
+  // Ends what is under way: such files stay stubs, and their programs get EIO.
+  ~Filler();
+
+  // `file`: any descriptor of the file. One that is filled already is asked for no second time.
+  void fill(Descriptor file, Done done);
+
+ private:
+  struct File;
+  using FilePtr = std::shared_ptr<File>;
+  Filler(const LinkConfig& config, LinkHome home, std::unique_ptr<LinkState> state,
+         std::function<void(const LinkEvent&)> on_event, const std::stop_token& stop, const Options& options);
+
+  void work();
+  void run_part(const FilePtr& file, int64_t part, std::vector<std::byte>& buffer);
+  [[nodiscard]] Status begin(File& file);
+  [[nodiscard]] Status find_object(File& file);
+  [[nodiscard]] Status open_content(File& file);
+  [[nodiscard]] Status copy_part(const File& file, int64_t part, std::vector<std::byte>& buffer) const;
+  [[nodiscard]] Status finish(File& file, std::vector<std::byte>& buffer);
+  [[nodiscard]] Status check_content(File& file, std::vector<std::byte>& buffer) const;
+  [[nodiscard]] Status remember(const File& file);
+  void ended(const FilePtr& file, const Status& status);
+  std::string path_below(int fd) const;
+
+  const LinkConfig& config_;
+  const LinkHome home_;
+  const std::unique_ptr<LinkState> state_;
+  const std::function<void(const LinkEvent&)> on_event_;
+  const Options options_;
+  std::stop_source stop_;
+  const std::stop_callback<std::function<void()>> stops_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool is_ending_ GUARDED_BY(mutex_) = false;
+  std::deque<FilePtr> queue_ GUARDED_BY(mutex_);                               // with parts that no thread has taken
+  std::map<std::pair<uint64_t, uint64_t>, FilePtr> files_ GUARDED_BY(mutex_);  // by device and inode
+  std::vector<Thread> threads_;                                                // after what they use
+};
+
+// After a kill: files whose fill had begun are stubs again. Errors: those of the state and of the files.
+[[nodiscard]] Status settle_fills(const LinkConfig& config, const LinkHome& home, LinkState& state);
+
+}  // namespace millrace::link
