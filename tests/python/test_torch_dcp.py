@@ -77,6 +77,7 @@ def test_ids_name_steps_or_folders(tmp_path):
     for value in range(3):  # a folder: its saves are numbered
         dcp.save({"v": torch.full((3,), float(value))}, storage_writer=writer)
     dcp.save({"v": torch.full((3,), 20.0)}, checkpoint_id=tmp_path / "step-20", storage_writer=writer)
+    writer.close()  # waits for what the save removes
     assert [path.name for path in sorted(tmp_path.glob("step-*"))] == ["step-000000000002", "step-000000000020"]
 
     def value_of(checkpoint_id):

@@ -192,7 +192,7 @@ class Model {
       ASSERT_EQ(save.has_value(), open) << explain(save);
       if (save) saves.push_back(std::move(*save));
     }
-    for (const auto& each : saves) EXPECT_OK(each->wait());
+    for (const auto& each : saves) EXPECT_OK(wait_for_all(*each));
     if (open) commit(step, {attempt.restart, seed});
   }
 

@@ -260,11 +260,17 @@ inline std::unique_ptr<Saver> make_saver(const Location& root, SaverOptions opti
   return std::move(*saver);
 }
 
+// wait(), and for the removal of older steps, so that a test sees what stays.
+[[nodiscard]] inline Status wait_for_all(PendingSave& save) {
+  RETURN_IF_ERROR(save.wait_removals());
+  return save.wait();
+}
+
 [[nodiscard]] inline Status save_and_wait(Saver& saver, int64_t step, const Arrays& arrays,
                                           const std::string& state = "{}") {
   const RankTensors tensors = whole_tensors(arrays);
   ASSIGN_OR_RETURN(const auto pending, saver.save(step, tensors.tensors(), state, "null"));
-  return pending->wait();
+  return wait_for_all(*pending);
 }
 
 // Loads boxes of `arrays` and compares. Errors: those of load; internal when content differs.
