@@ -205,8 +205,8 @@ class Saver {
   // With tiers, a call waits until the snapshot of the save before is free, and while three saves are unfinished in
   // some tier. A tier that fails (no space, EIO, gone, no answer) is a warning; the save before has failed when no tier
   // has it. While storage hangs in a save, the next one takes another snapshot's memory.
-  // A save that is larger than `memory_bytes` is given up after `stop`: cancelled, and the step is whole or
-  // nowhere.
+  // After `stop`: cancelled. A save that waits for the one before has not begun then, and the one before goes on. One
+  // that is larger than `memory_bytes` is given up, and the step is whole or nowhere.
   // `metrics` are rank 0's and become the manifest's, for KeepRules::best.
   // With `fill`, tensors may come without `data`: the caller fills their places by himself, in the image also after
   // save() has returned (FillMode).

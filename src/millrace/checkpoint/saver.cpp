@@ -82,7 +82,7 @@ class RankSaver final : public Saver {
   [[nodiscard]] Status commit(int64_t step, std::string state, StepMetrics metrics) override {
     if (generation_ != fork_generation()) return tl::unexpected<Error>(forked_error(step));
     MutexLock lock(mutex_);
-    RETURN_IF_ERROR(take_failure());
+    RETURN_IF_ERROR(take_failure({}));
     if (!core_->part || core_->part->part.step != step)
       return fail(ErrorCode::kInvalidArgument, "commit: no part of step {} was saved, or it is committed", step);
     RETURN_IF_ERROR(check_state(step, state));
@@ -150,7 +150,7 @@ class RankSaver final : public Saver {
     if (generation_ != fork_generation()) return tl::unexpected<Error>(forked_error(step));
     MutexLock lock(mutex_);
     const StallTimer stall(core_->metrics);
-    RETURN_IF_ERROR(take_failure());
+    RETURN_IF_ERROR(take_failure(stop));
     if (core_->tiers.size() == 1 && core_->stuck[0] > 0)
       return fail(ErrorCode::kUnavailable, "{} still does not answer an older save", core_->tiers[0].options.root.url);
     if (core_->part.has_value()) core_->tiers[0].sweep = true;  // never committed
@@ -356,12 +356,19 @@ class RankSaver final : public Saver {
     }
   }
 
-  // Waits for the saves that must have ended before the next. Their failure, unless wait() has returned it.
-  Status take_failure() REQUIRES_LOCK(mutex_) {
+  // Waits for the saves that must have ended before the next. Their failure, unless wait() has returned it; cancelled
+  // after `stop`, and they go on.
+  Status take_failure(const std::stop_token& stop) REQUIRES_LOCK(mutex_) {
+    const auto stopped = [](const Save& save) {
+      return fail(ErrorCode::kCancelled, "stopped waiting for the save of step {}, which goes on", save.step());
+    };
     const size_t most = core_->tiers.size() == 1 ? 1 : kMostUnfinished;
     while (!running_.empty() && (running_.size() >= most || running_.front().save->is_finished())) {
       const auto save = running_.front().save;
-      if (!save->wait_finished_until(Clock::now() + core_->patience())) give_up(*save);
+      if (!save->wait_finished_until(Clock::now() + core_->patience(), stop)) {
+        if (stop.stop_requested()) return stopped(*save);
+        give_up(*save);
+      }
       Status status = save->take_unreported();
       forget(std::move(running_.front()));
       running_.pop_front();
@@ -369,7 +376,10 @@ class RankSaver final : public Saver {
     }
     if (!running_.empty()) {
       Save& last = *running_.back().save;
-      if (!last.wait_image_free({}, Clock::now() + core_->patience())) give_up(last);
+      if (!last.wait_image_free(stop, Clock::now() + core_->patience())) {
+        if (stop.stop_requested()) return stopped(last);
+        give_up(last);
+      }
     }
     return {};
   }

@@ -83,10 +83,11 @@ void Save::wait_finished(size_t tier) {
   while (!tiers_[tier].finished) wait_a_while();
 }
 
-bool Save::wait_finished_until(Clock::time_point deadline) {
+bool Save::wait_finished_until(Clock::time_point deadline, const std::stop_token& stop) {
   if (generation_ != fork_generation()) return true;  // what goes on is the parent's
+  const std::stop_callback wake(stop, [this] { notify(); });
   MutexLock lock(mutex_);
-  while (!all_finished() && Clock::now() < deadline) wait_a_while(deadline);
+  while (!all_finished() && !stop.stop_requested() && Clock::now() < deadline) wait_a_while(deadline);
   return all_finished();
 }
 

@@ -74,8 +74,8 @@ class Save final : public PendingSave {
   bool finish(size_t tier, Status status);
   // Returns when `tier` has been finished or given up; at once where the step does not go there.
   void wait_finished(size_t tier);
-  // The same of all tiers. False: the deadline came first.
-  [[nodiscard]] bool wait_finished_until(Clock::time_point deadline);
+  // The same of all tiers. False: the deadline or `stop` came first.
+  [[nodiscard]] bool wait_finished_until(Clock::time_point deadline, const std::stop_token& stop = {});
   bool is_finished() const;
   bool given_up(size_t tier) const;
   // True for the first call: a save that several tiers have counts once.
