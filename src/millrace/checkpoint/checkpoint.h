@@ -199,9 +199,9 @@ class Saver {
   // document: rank 0's becomes the manifest's, `rank_state` (may be "null") stays with the rank's part. One save is
   // under way at a time: a second call waits for the first and for what it removes, at most the larger of
   // `commit_timeout` and `tier_timeout`; then the first is given up. Space is checked before a byte is written.
-  // Errors: the failure of the previous save, unless wait() has returned it; invalid_argument (names, shapes, a step <= the last
-  // one of this saver), resource_exhausted (memory or space, naming what is needed and free), already_exists (the step
-  // is committed by an attempt that is not older).
+  // Errors: the failure of the previous save, unless wait() has returned it; invalid_argument (names, shapes, a
+  // step <= the last one of this saver), resource_exhausted (memory or space, naming what is needed and free),
+  // already_exists (the step is committed by an attempt that is not older).
   // With tiers, a call waits until the snapshot of the save before is free, and while three saves are unfinished in
   // some tier. A tier that fails (no space, EIO, gone, no answer) is a warning; the save before has failed when no tier
   // has it. While storage hangs in a save, the next one takes another snapshot's memory.

@@ -555,7 +555,8 @@ TEST(Retention, GoesOnBehindADurableSave) {
   const auto save_beside_removal = [&](int64_t step, Hang& hang) {
     plan->add({.call = FaultCall::kRemove, .before = hang.hook()});
     const auto save = saver->save(step, whole_tensors(arrays_of(step)).tensors(), "{}", "null").value();
-    EXPECT_TRUE(save->wait_until(Clock::now() + std::chrono::seconds(60)).value()) << "it does not wait for the removal";
+    EXPECT_TRUE(save->wait_until(Clock::now() + std::chrono::seconds(60)).value())
+        << "it does not wait for the removal";
     EXPECT_OK(save->wait());
     EXPECT_TRUE(save->done() && save->state(0) == TierState::kDurable);
     EXPECT_THAT(committed_steps(root), ElementsAre(step - 1, step)) << "nothing goes before its successor is durable";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Saves that are stopped at every point, by a power cut or by kill -9. For tests only; functions that fork want no other
-// thread of the test at work.
+// Saves that are stopped at every point, by a power cut or by kill -9. For tests only; functions that fork want no
+// other thread of the test at work.
 
 #include <gtest/gtest.h>
 #include <signal.h>

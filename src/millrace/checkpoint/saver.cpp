@@ -404,8 +404,7 @@ class RankSaver final : public Saver {
     toucher_ = Thread();
   }
   bool all_end_until(Clock::time_point deadline) {
-    return std::ranges::all_of(running_,
-                               [&](const Running& each) { return each.save->wait_finished_until(deadline); });
+    return std::ranges::all_of(running_, [&](const Running& each) { return each.save->wait_finished_until(deadline); });
   }
 
   // Leaves threads that cannot be joined, and what they use, to the end of the process.

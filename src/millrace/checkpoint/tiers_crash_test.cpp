@@ -109,7 +109,8 @@ TEST(PowerCutWithTiers, AtEverySystemCallLeavesWhatEachTierReported) {
       [&](Saver& saver) {
         reported.assign(2, false);
         const auto save = saver.save(2, whole_tensors(arrays_of(2)).tensors(), "{}", "null");
-        for (size_t tier = 0; save && tier < reported.size(); ++tier) reported[tier] = (*save)->wait({}, tier).has_value();
+        for (size_t tier = 0; save && tier < reported.size(); ++tier)
+          reported[tier] = (*save)->wait({}, tier).has_value();
       },
       [&](const std::shared_ptr<Storage>& storage) {
         const Roots roots = near_and_far(storage);

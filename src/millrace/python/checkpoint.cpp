@@ -544,8 +544,9 @@ void register_checkpoint(nb::module_& m) {
            "`tier` may also be the URL in the bucket that a link (millrace.link) of this machine keeps in step with a\n"
            "tier's folder: then it waits until all files of the step are proven to be there.\n"
            "Raises TimeoutError after `timeout` seconds, and what went wrong.")
-      .def("wait_removals", &wait_removals,
-           "Waits until the removal of older steps behind the commits, which wait() does not wait for, has ended, too.");
+      .def(
+          "wait_removals", &wait_removals,
+          "Waits until the removal of older steps behind the commits, which wait() does not wait for, has ended, too.");
 
   nb::class_<PySaver>(m, "Saver",
                       "One rank's way to write checkpoints; millrace.torch.Checkpointer is the way to use it.")

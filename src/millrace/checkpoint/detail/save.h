@@ -50,8 +50,8 @@ class Save final : public PendingSave {
 
   // Waits, then returns why no tier has the step, once, and only if wait() has not returned it.
   [[nodiscard]] Status take_unreported();
-  // Ends the save in all tiers where it has not ended, with `why`, and asks what is under way there to stop. What goes on
-  // behind a commit is left.
+  // Ends the save in all tiers where it has not ended, with `why`, and asks what is under way there to stop. What goes
+  // on behind a commit is left.
   void give_up(const std::string& why);
   // Set by give_up, and when `outer` of stop_with is.
   std::stop_token stop_token() const { return stop_.get_token(); }
@@ -69,8 +69,8 @@ class Save final : public PendingSave {
   void committed(size_t tier);
   // Callers of wait() hear of it. What follows, until finish(), is the removal of older steps.
   void removes(size_t tier);
-  // Nothing is done for the save in `tier` any more. `status` counts unless removes() was called. False: it was given up
-  // before.
+  // Nothing is done for the save in `tier` any more. `status` counts unless removes() was called. False: it was given
+  // up before.
   bool finish(size_t tier, Status status);
   // Returns when `tier` has been finished or given up; at once where the step does not go there.
   void wait_finished(size_t tier);
@@ -102,7 +102,7 @@ class Save final : public PendingSave {
     TierState state = TierState::kPending;
     Status status;
     Clock::time_point answered = Clock::now();
-    bool waits = false;     // for another tier
+    bool waits = false;  // for another tier
     bool committed = false;
     bool finished = false;  // or given up: nobody waits for what is done there any more
     bool given_up = false;
