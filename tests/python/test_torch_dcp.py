@@ -194,6 +194,7 @@ def test_what_fails_is_not_committed_and_goes(tmp_path):
     assert loaded(mr.torch.dcp.StorageReader(tmp_path))["plain"]["step"] == 1
     dcp.save(training_state(4), checkpoint_id=tmp_path / "step-9", storage_writer=writer)
     assert loaded(mr.torch.dcp.StorageReader(tmp_path))["plain"]["step"] == 4
+    writer.close()  # waits for what the save removes
     assert len(list(tmp_path.glob("step-*"))) == 2, "what was not committed is swept"
 
 
