@@ -61,7 +61,7 @@ VERBS = [
     ["job", "why"],
     *(["runs", verb] for verb in ("ls", "show", "diff", "note", "export")),
     ["env", "lint"],
-    *(["link", verb] for verb in ("add", "join", "run", "status", "wait", "release", "restore", "rm")),
+    *(["link", verb] for verb in ("add", "join", "run", "guard", "status", "wait", "release", "restore", "rm")),
     ["monitor"],
     ["doctor"],
     ["bench", "loader"],
