@@ -110,9 +110,9 @@ Result<Step> Carrier::handle(const std::string& path, const std::optional<LinkFi
     ASSIGN_OR_RETURN(const std::optional<LinkFile> fresh, state_.find(path));
     if (fresh != known) return look_at(path, may_replace);
   }
-  // An HSM that archives or restores changes no more than the change time.
-  if (config_.hsm && work->decision.step == Step::kExport && work->known && here && there &&
-      work->known->state == State::kEqual && work->known->here.version == here->version) {
+  // An HSM that archives or restores, and a fill that is about to be remembered, change no more than the change time.
+  if ((config_.hsm || !config_.show_at.empty()) && work->decision.step == Step::kExport && work->known && here &&
+      there && work->known->state == State::kEqual && work->known->here.version == here->version) {
     work->only_ctime = true;
     work->decision.step = Step::kCompare;
   }

@@ -9,6 +9,7 @@
 #include "millrace/link/carry.h"
 #include "millrace/link/detail/linked_files.h"
 #include "millrace/link/release.h"
+#include "millrace/link/stub.h"
 
 namespace millrace::link {
 
@@ -179,6 +180,8 @@ Result<RestoreReport> restore(const LinkConfig& config, const Location& here, co
   const auto bring = [&](const LinkFile& file) -> Status {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped; what is restored stays so");
     if (file.state != State::kReleased) return {};
+    // A program has opened it since, and the state does not know yet.
+    if (!config.show_at.empty() && !looks_released(whole_path(config, file.path))) return {};
     if (options.dry_run) {
       told({"import", file.path, "", file.size});
     } else if (const Status started = carrier.bring_back(file); !started) {
