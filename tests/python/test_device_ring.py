@@ -5,6 +5,7 @@ each, against the plain loader."""
 import gc
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,10 @@ def test_a_batch_in_other_memory_is_copied_all_the_same(shards):  # noqa: F811
         taken = []
         while not taken or taken[-1].buffer >= 0:
             taken.append(loader._reader.next_in_ring(True))
+        end = time.monotonic() + 60
+        while not loader._reader.stats()["ready_batches"]:  # the next one is made while none of the ring is free
+            assert time.monotonic() < end
+            time.sleep(0.01)
         ahead = len(loader._ahead._items)
         batches = [next(loader) for _ in range(ahead + 1)]
         expected = [next(plain) for _ in range(ahead + len(taken) + 1)]
