@@ -68,5 +68,4 @@ Status Carrier::remove_object(const LinkFile& known) {
   return {};
 }
 
-
 }  // namespace millrace::link
