@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first byte chooses a tokenizer, the others are the text: any bytes, as text is checked before it comes here.
 #include "invariants.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/testing.h"
 
 namespace {

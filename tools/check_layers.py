@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the #includes of src/millrace against the levels of the
-house: a folder includes only lower levels, never a peer.
+house: a folder includes only lower levels, never a peer. Helpers of tests stay out of the product.
 
 Headers in a folder's detail/, and in S3's auth/, client/ and object/, are private to it, and some third-party headers
 stay in one folder each.
@@ -38,6 +38,7 @@ ONLY_IN = {
     "webp": "images",
 }
 PRIVATE = {"detail", "auth", "client", "object"}
+TESTS = re.compile(r"(^|/)testing/|_test\.cpp$|(^|/|_)testing\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -55,6 +56,8 @@ def problems(root: pathlib.Path):
                     yield f"{path}: {here} (level {LEVELS[here]}) includes {name} (level {LEVELS.get(there)})"
                 if PRIVATE & set(parts) and there != here:
                     yield f"{path}: {name} is private to {there}"
+                if TESTS.search(name) and not TESTS.search(path.as_posix()):
+                    yield f"{path}: {name} is for tests"
             elif ONLY_IN.get(parts[0], here) != here:
                 yield f"{path}: <{name}> belongs in {ONLY_IN[parts[0]]} only"
 

@@ -10,22 +10,22 @@
 #include <cerrno>
 #include <random>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/crc32c.h"
-#include "millrace/base/crc64nvme.h"
-#include "millrace/base/executor.h"
-#include "millrace/base/hash.h"
-#include "millrace/base/huge_pages.h"
-#include "millrace/base/io.h"
+#include "millrace/base/hash/crc32c.h"
+#include "millrace/base/hash/crc64nvme.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/io/io.h"
+#include "millrace/base/io/stream_copy.h"
 #include "millrace/base/log.h"
+#include "millrace/base/memory/buffer_pool.h"
+#include "millrace/base/memory/huge_pages.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
-#include "millrace/base/stream_copy.h"
-#include "millrace/base/sync.h"
 #include "millrace/base/testing.h"
-#include "millrace/base/units.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/text/utf8.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace {
 namespace {

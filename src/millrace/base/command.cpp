@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <thread>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace {
 namespace {

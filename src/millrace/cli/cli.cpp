@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "millrace/base/edit_distance.h"
-#include "millrace/base/open_files.h"
+#include "millrace/base/io/open_files.h"
+#include "millrace/base/text/edit_distance.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/signals.h"
 #include "millrace/link/stub_reader.h"

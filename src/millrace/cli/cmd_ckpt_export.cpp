@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "millrace/base/command.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/checkpoint/exchange.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/html_report.h"

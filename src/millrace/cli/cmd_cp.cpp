@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/transfer_flags.h"
 #include "millrace/storage/url.h"
 #include "millrace/sync/cp.h"

@@ -11,7 +11,7 @@
 #include <set>
 #include <stop_token>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/task_flag.h"
 #include "millrace/link/guardian.h"

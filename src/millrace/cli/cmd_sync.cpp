@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/task_flag.h"
 #include "millrace/cli/transfer_flags.h"
 

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::cli {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "millrace/base/command.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/jobs/secrets.h"
 
 namespace millrace::cli {

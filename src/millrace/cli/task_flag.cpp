@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::cli {
 

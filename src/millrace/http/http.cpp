@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/per_process.h"
+#include "millrace/base/thread/per_process.h"
 #include "millrace/http/detail/loop.h"
 #include "millrace/http/numbers.h"
 

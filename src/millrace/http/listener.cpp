@@ -13,8 +13,8 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::http {
 

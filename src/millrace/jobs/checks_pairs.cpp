@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/jobs/checks.h"
 #include "millrace/slurm/time_limit.h"
 

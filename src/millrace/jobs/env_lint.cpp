@@ -7,7 +7,7 @@
 #include <cctype>
 #include <functional>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/jobs/checks.h"
 #include "millrace/jobs/suppressions.h"
 

@@ -5,7 +5,7 @@
 #include <cctype>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::jobs {
 

@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "millrace/base/descriptor.h"
+#include "millrace/base/io/descriptor.h"
 
 namespace millrace::jobs {
 

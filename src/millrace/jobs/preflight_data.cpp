@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/hash.h"
-#include "millrace/base/units.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/http/http.h"
 #include "millrace/jobs/container_image.h"
 #include "millrace/jobs/preflight_parts.h"

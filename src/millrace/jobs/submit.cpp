@@ -15,8 +15,8 @@
 #include <sstream>
 
 #include "millrace/base/command.h"
-#include "millrace/base/hash.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/jobs/facts.h"
 #include "millrace/jobs/record.h"
 #include "millrace/jobs/secrets.h"

@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/formats/columns.h"
 #include "millrace/lerobot/info.h"
 #include "millrace/lerobot/rows.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <map>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/formats/mp4.h"
 #include "millrace/lerobot/tree.h"
 

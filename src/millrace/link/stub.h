@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "millrace/base/file_time.h"
+#include "millrace/base/io/file_time.h"
 #include "millrace/storage/storage.h"
 
 namespace millrace::link {

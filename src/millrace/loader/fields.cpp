@@ -11,8 +11,8 @@
 #include <set>
 #include <utility>
 
-#include "millrace/base/io.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/io/io.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/formats/byte_stream.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/npz.h"

@@ -8,9 +8,9 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/executor.h"
 #include "millrace/base/log.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/formats/sound_part.h"
 #include "millrace/loader/detail/heap_bytes.h"
 #include "millrace/loader/detail/index_cache.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/edit_distance.h"
+#include "millrace/base/text/edit_distance.h"
 #include "millrace/pcluster/check.h"
 #include "millrace/pcluster/releases.h"
 #include "millrace/pcluster/schema.h"

@@ -6,7 +6,7 @@
 
 #include <cstdlib>
 
-#include "millrace/prepare/detail/test_support.h"
+#include "millrace/prepare/testing.h"
 #include "millrace/storage/memory.h"
 #include "millrace/storage/testing/fault.h"
 

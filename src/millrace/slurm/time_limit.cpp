@@ -6,7 +6,7 @@
 #include <cctype>
 #include <string>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::slurm {
 

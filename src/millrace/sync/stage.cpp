@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/storage/s3/s3.h"
 #include "millrace/sync/cp.h"
 #include "millrace/sync/detail/content_hash.h"

@@ -3,9 +3,9 @@
 
 #include <atomic>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
+#include "millrace/base/memory/buffer_pool.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/sync/detail/copy_scheduler.h"
 #include "millrace/sync/detail/object_copy.h"
 

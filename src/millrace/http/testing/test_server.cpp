@@ -15,7 +15,7 @@
 #include <list>
 #include <stdexcept>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/http/testing/test_tls.h"
 
 namespace millrace::http {

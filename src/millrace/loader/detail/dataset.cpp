@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/loader/packed_batch.h"
 #include "millrace/storage/url.h"
 

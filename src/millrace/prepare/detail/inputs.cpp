@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "millrace/base/executor.h"
 #include "millrace/base/log.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/formats/parquet.h"
 #include "millrace/prepare/detail/standard_input.h"
 #include "millrace/storage/glob.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "millrace/base/edit_distance.h"
+#include "millrace/base/text/edit_distance.h"
 #include "millrace/http/numbers.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/hub/detail/api.h"

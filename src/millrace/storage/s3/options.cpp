@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/storage/s3/client/settings.h"
 #include "millrace/storage/s3/s3.h"
 

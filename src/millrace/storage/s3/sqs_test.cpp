@@ -9,8 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/sync.h"
 #include "millrace/base/testing/helpers.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/http/testing/test_server.h"
 
 namespace millrace {

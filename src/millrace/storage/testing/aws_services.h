@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/http/testing/test_server.h"
 #include "millrace/storage/s3/auth/credentials.h"
 #include "millrace/storage/s3/auth/providers.h"

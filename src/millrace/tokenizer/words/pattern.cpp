@@ -5,7 +5,7 @@
 #include <array>
 #include <optional>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/text/unicode_tables.h"
 #include "millrace/tokenizer/words/digit_groups.h"
 #include "millrace/tokenizer/words/oniguruma_library.h"

@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/tokenizer/text/byte_map.h"
 #include "millrace/tokenizer/words/pattern.h"
 #include "millrace/tokenizer/words/regex_tree.h"

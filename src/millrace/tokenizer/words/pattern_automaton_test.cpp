@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <random>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/steps/pre_tokenizer.h"
 #include "millrace/tokenizer/testing.h"
 #include "millrace/tokenizer/words/pattern.h"

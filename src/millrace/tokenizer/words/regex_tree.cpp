@@ -5,7 +5,7 @@
 #include <array>
 #include <string>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::tokenizer {
 namespace {

@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/testing.h"
 #include "millrace/tokenizer/text/unicode_tables.h"
 #include "millrace/tokenizer/words/block_scan.h"

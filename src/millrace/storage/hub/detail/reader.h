@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/per_process.h"
+#include "millrace/base/thread/per_process.h"
 #include "millrace/storage/detail/read_ahead.h"
 #include "millrace/storage/hub/detail/api.h"
 

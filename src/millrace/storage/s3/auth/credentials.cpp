@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "millrace/base/log.h"
-#include "millrace/base/per_process.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/per_process.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/http/http.h"
 #include "millrace/storage/s3/auth/providers.h"
 #include "millrace/storage/s3/client/settings.h"

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/base/command.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::s3 {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/per_process.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/per_process.h"
 #include "millrace/storage/detail/read_ahead.h"
 #include "millrace/storage/s3/client/service.h"
 

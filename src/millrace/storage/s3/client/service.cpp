@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <random>
 
-#include "millrace/base/executor.h"
+#include "millrace/base/io/open_files.h"
 #include "millrace/base/log.h"
 #include "millrace/base/metrics.h"
-#include "millrace/base/open_files.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/storage/s3/auth/sigv4.h"
 #include "millrace/storage/s3/client/responses.h"
 

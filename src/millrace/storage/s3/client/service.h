@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/per_process.h"
+#include "millrace/base/thread/per_process.h"
 #include "millrace/http/http.h"
 #include "millrace/storage/s3/auth/credentials.h"
 #include "millrace/storage/s3/client/concurrency_limiter.h"

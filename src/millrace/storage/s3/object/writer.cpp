@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/units.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/s3/client/responses.h"
 #include "millrace/storage/s3/object/object_metadata.h"
