@@ -9,6 +9,7 @@ rendered. So do `millrace.lerobot`, `millrace.link` and `millrace.fsspec`, which
 import atexit as _atexit
 import importlib as _importlib
 import logging as _logging
+import sys as _sys
 import typing as _typing
 
 from millrace import _core, results
@@ -32,18 +33,17 @@ from millrace._core import (
     sync,
     verify,
 )
-from millrace.dataset import Dataset
-from millrace.fields import Field, array, blob, image, integer, json, msgpack, npz, raw, text, tokens
 from millrace.io import open
-from millrace.loader import Batch, Loader, Source
-from millrace.loader import open_loaders as _open_loaders
 from millrace.run import Run
-from millrace.samples import SampleLoader
-from millrace.sources import SampleSource
-from millrace.webdataset import WebDataset
 
 if _typing.TYPE_CHECKING:
     from millrace import chat, episodes, fsspec, lerobot, link, safetensors, slurm, torch, video
+    from millrace.dataset import Dataset
+    from millrace.fields import Field, array, blob, image, integer, json, msgpack, npz, raw, text, tokens
+    from millrace.loader import Batch, Loader, Source
+    from millrace.samples import SampleLoader
+    from millrace.sources import SampleSource
+    from millrace.webdataset import WebDataset
 else:  # checkers have these signatures from _core.pyi
     cp, finish, ls, mv, prepare, rm, split, stage, sync, verify = map(
         _plain, (cp, finish, ls, mv, prepare, rm, split, stage, sync, verify)
@@ -112,12 +112,34 @@ def _close_loaders() -> None:
     # Joins threads while the interpreter is whole. Ends a daemon thread that still iterates silently: the traceback
     # of an exception, written while Python ends, may abort the process.
     _core.python_ends()
-    for loader in list(_open_loaders):
-        loader.close()
+    loader = _sys.modules.get("millrace.loader")
+    for each in list(loader.open_loaders) if loader else ():
+        each.close()
     _core.set_log(None)
 
 
+# What needs NumPy, or more, loads on first use: a process that copies files or prepares text starts in half the time.
+_MODULE_OF = {
+    "Dataset": "dataset",
+    **dict.fromkeys(
+        ("Field", "array", "blob", "image", "integer", "json", "msgpack", "npz", "raw", "text", "tokens"), "fields"
+    ),
+    **dict.fromkeys(("Batch", "Loader", "Source"), "loader"),
+    "SampleLoader": "samples",
+    "SampleSource": "sources",
+    "WebDataset": "webdataset",
+}
+_MODULES = {"chat", "episodes", "fsspec", "lerobot", "link", "safetensors", "slurm", "torch", "video"}
+
+
 def __getattr__(name: str):
-    if name in ("chat", "episodes", "fsspec", "lerobot", "link", "safetensors", "slurm", "torch", "video"):
+    if name in _MODULE_OF:
+        value = getattr(_importlib.import_module(f"millrace.{_MODULE_OF[name]}"), name)
+        return globals().setdefault(name, value)
+    if name in _MODULES or name in _MODULE_OF.values():
         return _importlib.import_module(f"millrace.{name}")
     raise AttributeError(f"module 'millrace' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

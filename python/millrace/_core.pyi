@@ -414,6 +414,11 @@ class PendingSave:
         Raises TimeoutError after `timeout` seconds, and what went wrong.
         """
 
+    def wait_removals(self) -> None:
+        """
+        Waits until the removal of older steps behind the commits, which wait() does not wait for, has ended, too.
+        """
+
 class Saver:
     """
     One rank's way to write checkpoints; millrace.torch.Checkpointer is the way to use it.
@@ -445,7 +450,7 @@ class Saver:
     def metrics(self) -> dict[str, float]: ...
 
     def close(self) -> None:
-        """Waits for the save under way."""
+        """Waits for the save under way, and for what it removes."""
 
 class Checkpoint:
     """One committed step, opened for reading."""

@@ -235,6 +235,7 @@ def test_programs_wait_for_the_next_link_run(guarded: Callable[..., Guarded]):
     proxy.silent = False
     second = link.run()
     assert [reader.communicate(timeout=120)[0].strip() for reader in readers] == [digest(b"a" * 5000)] * 3
+    assert "stop it first" in link.millrace.fails("link", "guard", "one", "--end")
     # A clean end says at once that nobody brings content.
     proxy.silent = True
     reader = link.start_reading("b")

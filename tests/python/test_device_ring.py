@@ -287,9 +287,10 @@ def test_a_batch_in_other_memory_is_copied_all_the_same(shards):  # noqa: F811
     with mr.torch.Loader(shards, **options) as plain, mr.torch.Loader(shards, **options) as loader:
         on_ring(loader, device)
         same(next(loader), next(plain))
-        taken = []
-        while not taken or taken[-1].buffer >= 0:
+        taken = [loader._reader.next_in_ring(True)]
+        while taken[-1].buffer >= 0:
             taken.append(loader._reader.next_in_ring(True))
+        loader._ahead._uncopied = taken.pop()  # as if the device had not had memory for it
         ahead = len(loader._ahead._items)
         batches = [next(loader) for _ in range(ahead + 1)]
         expected = [next(plain) for _ in range(ahead + len(taken) + 1)]

@@ -179,3 +179,14 @@ def test_the_container_installs_what_dev_does() -> None:
     text = (ROOT / "packaging/Containerfile").read_text()
     assert f"pyarrow=={pins['pyarrow']}" in text and f"py-spy=={pins['py-spy']}" in text
     assert f"torch=={re.search(r'torch==([0-9.]+)', (ROOT / 'dev').read_text())[1]}" in text
+
+
+def test_numpy_loads_with_the_first_thing_that_needs_it():
+    """Else each process that only copies files, or prepares text, waits twice as long for its start."""
+    program = (
+        "import sys, millrace as mr; mr.cp, mr.sync, mr.prepare, mr.open, mr.Tokenizer, mr.Run; "
+        "assert 'numpy' not in sys.modules; "
+        "names = {name: getattr(mr, name) for name in mr.__all__ if name not in ('torch', 'fsspec', 'video', 'chat')}; "
+        "assert names['Loader'] is mr.Loader is mr.loader.Loader and set(mr.__all__) <= set(dir(mr))"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -522,7 +522,9 @@ def test_memory_for_the_snapshot_can_be_reserved(tmp_path):
 def test_retention(tmp_path):
     with mr.torch.Checkpointer(tmp_path, keep_last=2, keep_every=4) as checkpointer:
         for step in range(1, 8):
-            checkpointer.save(step, {"x": torch.ones(3), "step": step}).wait(60)
+            save = checkpointer.save(step, {"x": torch.ones(3), "step": step})
+        save.wait(60)
+        save.wait_removals()
         assert checkpointer.steps() == [4, 6, 7]
         state = {"x": None, "step": 0}
         assert checkpointer.restore(state, step=4) == 4 and state["step"] == 4
@@ -540,7 +542,7 @@ def test_the_best_stay_and_each_tier_has_its_own_rules(tmp_path):
     assert steps == {2: {"reward": 5, "loss": -5}, 4: {"reward": 4, "loss": -4}, 5: {"reward": 3, "loss": -3}}
     assert [step["step"] for step in mr._core.list_steps(str(near))] == [5]
     with mr.torch.Checkpointer(tmp_path / "far", keep_days=1, quota_bytes=1) as checkpointer:
-        checkpointer.save(6, {"x": torch.ones(3)}).wait(60)
+        checkpointer.save(6, {"x": torch.ones(3)}).wait_removals()
         assert checkpointer.steps() == [6]
     with pytest.raises(ValueError, match="metric"):
         mr.torch.Checkpointer(tmp_path, keep_best=1)
@@ -573,7 +575,7 @@ def test_pickle_carries_the_arguments(tmp_path):
     with mr.torch.Checkpointer(tmp_path, keep_last=1) as checkpointer:
         checkpointer.save(1, {"x": 1}).wait(60)
         with pickle.loads(pickle.dumps(checkpointer)) as copy:
-            copy.save(2, {"x": 2}).wait(60)
+            copy.save(2, {"x": 2}).wait_removals()
             assert copy.steps() == [2]
 
 

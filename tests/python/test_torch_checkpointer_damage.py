@@ -124,7 +124,7 @@ def test_a_step_that_is_removed_while_it_is_restored_is_no_damage(tmp_path, monk
             tries.append(self._checkpoint.step)
             if len(tries) < 4:
                 step = self._checkpoint.step + 1
-                writer.save(step, {"x": torch.full((3,), float(step))}).wait(60)
+                writer.save(step, {"x": torch.full((3,), float(step))}).wait_removals()
             self._checkpoint.load(entries, threads=threads)
 
     monkeypatch.setattr(mr._core, "Checkpoint", Raced)

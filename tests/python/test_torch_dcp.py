@@ -77,6 +77,7 @@ def test_ids_name_steps_or_folders(tmp_path):
     for value in range(3):  # a folder: its saves are numbered
         dcp.save({"v": torch.full((3,), float(value))}, storage_writer=writer)
     dcp.save({"v": torch.full((3,), 20.0)}, checkpoint_id=tmp_path / "step-20", storage_writer=writer)
+    writer.close()  # waits for what the save removes
     assert [path.name for path in sorted(tmp_path.glob("step-*"))] == ["step-000000000002", "step-000000000020"]
 
     def value_of(checkpoint_id):
@@ -193,6 +194,7 @@ def test_what_fails_is_not_committed_and_goes(tmp_path):
     assert loaded(mr.torch.dcp.StorageReader(tmp_path))["plain"]["step"] == 1
     dcp.save(training_state(4), checkpoint_id=tmp_path / "step-9", storage_writer=writer)
     assert loaded(mr.torch.dcp.StorageReader(tmp_path))["plain"]["step"] == 4
+    writer.close()  # waits for what the save removes
     assert len(list(tmp_path.glob("step-*"))) == 2, "what was not committed is swept"
 
 

@@ -132,6 +132,7 @@ def a_failed_rank_fails_all(rank, meshes, root):
     state = layout.state()
     dcp.load(state, storage_reader=mr.torch.dcp.StorageReader(root / "failed"))
     dcp.save(layout.state(), checkpoint_id=root / "failed" / "step-8", storage_writer=writer)
+    writer.close()  # waits for what the save removes
     torch.distributed.barrier()
     assert sorted(path.name[-1] for path in (root / "failed").glob("step-*")) == ["0", "8"]
 

@@ -36,7 +36,8 @@ from .tensors import address, storage_address
 # .step, .bytes (of this rank's file), .done, .status ({tier: "pending", "durable", "failed" or "skipped"}), and
 # .wait(timeout=None, tier=None), which returns when the step is committed and durable in that tier (default: in all),
 # and raises its error, or TimeoutError after `timeout` seconds; `tier` may be the bucket's side of a link
-# (millrace.link) that a tier lies in, which then has all files of the step. Dropping the object does not stop the save.
+# (millrace.link) that a tier lies in, which then has all files of the step; and .wait_removals(), which returns when the
+# removal of older steps has ended, too. Dropping the object does not stop the save.
 Save = _core.PendingSave
 
 
@@ -478,7 +479,7 @@ class Checkpointer:
         return {**self._saver.metrics(), "saves": saves, "stall_seconds": seconds, "last_stall_seconds": last}
 
     def close(self) -> None:
-        """Waits for all tiers of the saves under way and stops the threads. Raises what the last save raised or would
+        """Waits for all tiers of the saves under way and for what they remove, and stops the threads. Raises what the last save raised or would
         have: with tiers, when no tier has it."""
         last, self._last = self._last, None
         self._deferral.close()

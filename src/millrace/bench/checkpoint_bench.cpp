@@ -160,6 +160,7 @@ Result<CheckpointBenchResult> bench_checkpoint(const CheckpointBenchConfig& conf
       RETURN_IF_ERROR(save->wait(stop, tier));
       ended[tier] = checkpoint_seconds(begun);
     }
+    RETURN_IF_ERROR(save->wait_removals(stop));  // of the round before: part of the cost, and in this folder
     if (round == 0) {
       result.first_stop_s = stopped;
     } else {

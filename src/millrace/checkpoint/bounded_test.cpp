@@ -69,7 +69,7 @@ class Ranks {
       ASSERT_TRUE(pending) << explain(pending);
       saves.push_back(std::move(*pending));
     }
-    for (const auto& each : saves) EXPECT_OK(each->wait());
+    for (const auto& each : saves) EXPECT_OK(wait_for_all(*each));
     EXPECT_OK(load_and_compare(root, step, arrays));
   }
 

@@ -177,6 +177,10 @@ class PendingSave {
   // missing, those of storage, corruption (boxes that do not tile), unsupported (in a child after fork: the save is the
   // parent's).
   [[nodiscard]] virtual Status wait(std::stop_token stop = {}, std::optional<size_t> tier = std::nullopt) = 0;
+  // Waits until nothing is done for the save any more, in all tiers. wait() returns before that: the removal of older
+  // steps goes on behind a commit. What could not be removed is a warning in the log, and the next save tries it again.
+  // Errors: as wait(), after `stop` and in a child after fork.
+  [[nodiscard]] virtual Status wait_removals(std::stop_token stop = {}) = 0;
   // Waits until the save has ended in `tier` (default: in all), well or badly, or `deadline` has passed; returns
   // whether it has ended. Errors: unsupported, as above.
   [[nodiscard]] virtual Result<bool> wait_until(Clock::time_point deadline,
@@ -188,21 +192,21 @@ class Saver {
   // Starts no thread unless `reserve_bytes` is set. Errors: invalid_argument (attempt, rank, tiers),
   // resource_exhausted (`reserve_bytes` are not free).
   [[nodiscard]] static Result<std::unique_ptr<Saver>> create(Location root, const SaverOptions& options);
-  // Waits for the save under way, at most `commit_timeout`.
+  // Waits for the save under way and for what it removes, at most `commit_timeout`.
   virtual ~Saver() = default;
 
   // Takes the snapshot and returns; the memory behind `tensors` may change afterwards. `state` is a small JSON
   // document: rank 0's becomes the manifest's, `rank_state` (may be "null") stays with the rank's part. One save is
-  // under way at a time: a second call waits for the first, at most the larger of `commit_timeout` and
-  // `tier_timeout`; then the first is given up. Space is checked before a byte is written. Errors: the
-  // failure of the previous save, unless wait() has returned it; invalid_argument (names, shapes, a step <= the last
-  // one of this saver), resource_exhausted (memory or space, naming what is needed and free), already_exists (the step
-  // is committed by an attempt that is not older).
+  // under way at a time: a second call waits for the first and for what it removes, at most the larger of
+  // `commit_timeout` and `tier_timeout`; then the first is given up. Space is checked before a byte is written.
+  // Errors: the failure of the previous save, unless wait() has returned it; invalid_argument (names, shapes, a
+  // step <= the last one of this saver), resource_exhausted (memory or space, naming what is needed and free),
+  // already_exists (the step is committed by an attempt that is not older).
   // With tiers, a call waits until the snapshot of the save before is free, and while three saves are unfinished in
   // some tier. A tier that fails (no space, EIO, gone, no answer) is a warning; the save before has failed when no tier
   // has it. While storage hangs in a save, the next one takes another snapshot's memory.
-  // A save that is larger than `memory_bytes` is given up after `stop`: cancelled, and the step is whole or
-  // nowhere.
+  // After `stop`: cancelled. A save that waits for the one before has not begun then, and the one before goes on. One
+  // that is larger than `memory_bytes` is given up, and the step is whole or nowhere.
   // `metrics` are rank 0's and become the manifest's, for KeepRules::best.
   // With `fill`, tensors may come without `data`: the caller fills their places by himself, in the image also after
   // save() has returned (FillMode).

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <future>
 #include <iostream>
+#include <thread>
 
 #include "millrace/checkpoint/detail/keys.h"
 #include "millrace/checkpoint/testing.h"
@@ -64,7 +66,7 @@ TEST(Commit, NeedsEveryRank) {
   // The next step succeeds and takes what the failed one left with it.
   std::vector<std::shared_ptr<PendingSave>> saves;
   for (size_t rank = 4; rank-- > 0;) saves.push_back(save(rank, 2));
-  for (const auto& each : saves) EXPECT_OK(each->wait());
+  for (const auto& each : saves) EXPECT_OK(wait_for_all(*each));
   EXPECT_OK(load_and_compare(root, 2, arrays));
   EXPECT_THAT(keys_below(root.child("step-000000000001")), IsEmpty());
 }
@@ -103,6 +105,7 @@ TEST(Commit, ManyRanksAskForLittleEach) {
     if (rank == 0) committer = std::move(saver);
   }
   ASSERT_TRUE(committer->commit(1, "{}"));
+  committer.reset();  // ends with what follows the commit
   const int64_t committing = asked();
   const auto checkpoint = Checkpoint::open(root, 1);
   ASSERT_TRUE(checkpoint) << explain(checkpoint);
@@ -231,7 +234,7 @@ TEST(Commit, ASaveInTwoHalvesIsInvisibleBeforeTheSecond) {
   const Arrays arrays = small_arrays(1);
   std::mt19937_64 random(1);
   const auto ranks = sharded_tensors(arrays, 2, random);
-  const auto rank0 = make_saver(root, hasty(options_of("r0000-a", 0, 2)));
+  auto rank0 = make_saver(root, hasty(options_of("r0000-a", 0, 2)));
   const auto rank1 = make_saver(root, options_of("r0000-a", 1, 2));
   const auto part = [&](Saver& saver, size_t rank, int64_t step) {
     const auto pending = saver.save_part(step, ranks[rank].tensors(), "null");
@@ -253,6 +256,7 @@ TEST(Commit, ASaveInTwoHalvesIsInvisibleBeforeTheSecond) {
   EXPECT_THAT(committed_steps(root), ElementsAre(2));
   EXPECT_OK(load_and_compare(root, 2, arrays));
   EXPECT_EQ(Checkpoint::open(root, 2).value()->state(), "{\"a\": 1}");
+  rank0.reset();  // ends with the sweep
   EXPECT_THAT(keys_below(root.child("step-000000000001")), IsEmpty()) << "what was not committed is swept";
   EXPECT_EQ(Checkpoint::open(root, 2).value()->boxes("layer.0.weight").size(), 2U);
 }
@@ -433,7 +437,7 @@ TEST(Retention, KeepsTheBestByTheMetricsOfTheSaves) {
       const Arrays arrays = small_arrays(1);
       const auto save = saver->save(step, whole_tensors(arrays).tensors(), "{}", "null", {{"val/loss", loss}});
       ASSERT_TRUE(save) << explain(save);
-      EXPECT_OK((*save)->wait());
+      EXPECT_OK(wait_for_all(**save));
     }
   }
   EXPECT_THAT(committed_steps(root), ElementsAre(2, 3, 6));
@@ -539,6 +543,51 @@ TEST(Retention, ItsFailureIsNotTheSaves) {
   EXPECT_OK(load_and_compare(root, 1, small_arrays(1)));
   EXPECT_OK(save_and_wait(*saver, 3, small_arrays(3)));
   EXPECT_THAT(committed_steps(root), ElementsAre(3));
+}
+
+// A save is durable at its commit. What it removes goes on behind wait(); the next save and the Saver's end come after.
+TEST(Retention, GoesOnBehindADurableSave) {
+  const auto plan = std::make_shared<FaultPlan>();
+  const Location root = root_of(make_fault_storage(make_memory_storage("test"), plan));
+  SaverOptions options = options_of("r0000-a");
+  options.keep.last = 1;
+  auto saver = make_saver(root, options);
+  const auto save_beside_removal = [&](int64_t step, Hang& hang) {
+    plan->add({.call = FaultCall::kRemove, .before = hang.hook()});
+    const auto save = saver->save(step, whole_tensors(arrays_of(step)).tensors(), "{}", "null").value();
+    EXPECT_TRUE(save->wait_until(Clock::now() + std::chrono::seconds(60)).value())
+        << "it does not wait for the removal";
+    EXPECT_OK(save->wait());
+    EXPECT_TRUE(save->done() && save->state(0) == TierState::kDurable);
+    EXPECT_THAT(committed_steps(root), ElementsAre(step - 1, step)) << "nothing goes before its successor is durable";
+    EXPECT_EQ(read_object(*root.storage, root.child("latest").key, 100).value(), step_name(step) + "\n");
+  };
+  EXPECT_OK(save_and_wait(*saver, 1, arrays_of(1)));
+  // Long enough that whoever does not wait is seen.
+  const auto release_later = [](Hang& hang, std::atomic<bool>& released) {
+    return Thread("mr-test", [&] {
+      std::this_thread::sleep_for(milliseconds(50));
+      released = true;
+      hang.release();
+    });
+  };
+  {
+    Hang hang;
+    std::atomic<bool> released = false, early = false;
+    save_beside_removal(2, hang);
+    plan->add({.call = FaultCall::kOpenWrite, .key_part = "step-000000000003", .before = [&] { early = !released; }});
+    const Thread releasing = release_later(hang, released);
+    EXPECT_OK(save_and_wait(*saver, 3, arrays_of(3)));
+    EXPECT_FALSE(early) << "a save began beside the removals of the one before";
+    EXPECT_THAT(committed_steps(root), ElementsAre(3));
+  }
+  Hang hang;
+  std::atomic<bool> released = false;
+  save_beside_removal(4, hang);
+  const Thread releasing = release_later(hang, released);
+  saver.reset();
+  EXPECT_TRUE(released);
+  EXPECT_THAT(committed_steps(root), ElementsAre(4));
 }
 
 // The order in which things become visible: every write of a save is stopped, one after the other.

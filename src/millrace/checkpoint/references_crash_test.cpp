@@ -3,16 +3,14 @@
 // completely, so what it refers to was never removed before it.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <set>
 
+#include "millrace/checkpoint/crash_testing.h"
 #include "millrace/checkpoint/detail/keys.h"
-#include "millrace/checkpoint/testing.h"
 #include "millrace/storage/testing/fault.h"
-#include "millrace/storage/testing/fault_syscalls.h"
 
 namespace millrace::checkpoint {
 namespace {
@@ -95,39 +93,20 @@ TEST(ReferenceFaults, AtEveryOperationLeaveEachListedStepWhole) {
 }
 
 TEST(ReferencePowerCut, AtEverySystemCallLeavesEachListedStepWhole) {
-  const uint64_t seed = test_seed();
-  SCOPED_TRACE(testing::Message() << "MILLRACE_TEST_SEED=" << seed);
-  // The cut is played, so real syncs would only cost time.
-  if (::access("/dev/shm", W_OK) == 0) ::setenv("TMPDIR", "/dev/shm", 0);
-  for (int64_t at = 0;; ++at) {
-    SCOPED_TRACE(testing::Message() << "system call " << at);
-    const TempDir directory;
-    FaultSyscalls syscalls(seed + static_cast<uint64_t>(at), directory.path());
-    bool cut = false, saved = false;
-    {
-      const Location root =
-          root_of(open_local_storage(directory.path(), {.io_threads = 1, .syscalls = &syscalls}).value());
-      const auto saver = make_saver(root, keep_one_referring("r0000-a"));
-      save_the_first(*saver);
-      const int64_t before = syscalls.calls();
-      syscalls.cut_power_after(at);
-      saved = save_and_wait(*saver, 3, arrays_at(3)).has_value();
-      cut = syscalls.calls() - before > at;
-    }
-    syscalls.crash();
-    const Location root = local_root(directory.path());
-    const int64_t newest = newest_whole_step(root);
-    if (saved) {
-      EXPECT_EQ(newest, 3);
-    } else {
-      EXPECT_TRUE(newest == 2 || newest == 3) << newest;
-    }
-    go_on_from(root, newest, 5);
-    if (!cut || HasFailure()) {
-      EXPECT_GT(at, 50);
-      break;
-    }
-  }
+  bool saved = false;
+  cut_power_at_every_call(
+      50,
+      [](const std::shared_ptr<Storage>& storage) {
+        auto saver = make_saver(root_of(storage), keep_one_referring("r0000-a"));
+        save_the_first(*saver);
+        return saver;
+      },
+      [&](Saver& saver) { saved = save_and_wait(saver, 3, arrays_at(3)).has_value(); },
+      [&](const std::shared_ptr<Storage>& storage) {
+        const int64_t newest = newest_whole_step(root_of(storage));
+        EXPECT_TRUE(newest == 3 || (newest == 2 && !saved)) << newest;
+        go_on_from(root_of(storage), newest, 5);
+      });
 }
 
 // Saves until it is killed; writes down each step whose wait() has returned.
@@ -153,11 +132,15 @@ TEST(ReferenceKill, AtAnyMomentLeavesEachListedStepWhole) {
       [&] { return newest_whole_step(local_root(directory.path())); });
 }
 
-// Steps 1 and 2 are in both tiers; a child saves 3 to 5 and is killed before operation `at` of one tier.
-[[noreturn]] void save_in_tiers_and_die(const std::string& directory, size_t at_tier, int64_t at) {
-  const auto plan = std::make_shared<FaultPlan>();
+std::vector<Location> near_and_far(const std::string& directory) {
   const auto storage = open_local_storage(directory).value();
-  std::vector<Location> roots{root_of(storage, "near"), root_of(storage, "far")};
+  return {root_of(storage, "near"), root_of(storage, "far")};
+}
+
+// Steps 1 and 2 are in both tiers. Saves 3 to 5, and is killed before operation `at` of one tier.
+Status save_in_tiers_and_die(const std::string& directory, size_t at_tier, int64_t at) {
+  const auto plan = std::make_shared<FaultPlan>();
+  std::vector<Location> roots = near_and_far(directory);
   roots[at_tier].storage = make_fault_storage(roots[at_tier].storage, plan);
   SaverOptions options = keep_one_referring("r0001-b");
   options.commit_timeout = std::chrono::minutes(1);
@@ -165,38 +148,26 @@ TEST(ReferenceKill, AtAnyMomentLeavesEachListedStepWhole) {
   const auto saver = make_saver(roots[1], options);
   saver->continue_from(Lineage{{"r0000-a", 2}});
   plan->add({.skip = at, .before = [] { ::kill(::getpid(), SIGKILL); }});
-  for (int64_t step = 3; step <= 5; ++step) {
-    if (!save_and_wait(*saver, step, arrays_at(step))) ::_exit(1);
-  }
-  ::_exit(0);
+  for (int64_t step = 3; step <= 5; ++step) RETURN_IF_ERROR(save_and_wait(*saver, step, arrays_at(step)));
+  return {};
 }
 
 TEST(ReferenceKill, BeforeOperationsOfEachTierLeavesWhatEachListsWhole) {
-  for (size_t at_tier = 0; at_tier < 2; ++at_tier) {
-    for (int64_t at = 0;; at += 3) {  // every third: the test has a few seconds
-      SCOPED_TRACE(testing::Message() << "tier " << at_tier << ", operation " << at);
-      const TempDir directory;
-      const auto storage = open_local_storage(directory.path()).value();
-      const std::vector<Location> roots{root_of(storage, "near"), root_of(storage, "far")};
-      {
-        SaverOptions options = keep_one_referring("r0000-a");
-        options.tiers.push_back({.root = roots[0], .keep = {.last = 1}});
-        save_the_first(*make_saver(roots[1], options));
-      }
-      const pid_t child = ::fork();
-      ASSERT_GE(child, 0);
-      if (child == 0) save_in_tiers_and_die(directory.path(), at_tier, at);
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      const bool killed = WIFSIGNALED(status);
-      ASSERT_TRUE(killed || WEXITSTATUS(status) == 0) << "the child failed by itself";
-      for (const Location& root : roots) EXPECT_GE(newest_whole_step(root), killed ? 2 : 5) << root.url;
-      if (!killed || HasFailure()) {
-        EXPECT_GT(at, 20);
-        break;
-      }
-    }
-    if (HasFailure()) break;
+  for (size_t at_tier = 0; at_tier < 2 && !HasFailure(); ++at_tier) {
+    SCOPED_TRACE(testing::Message() << "tier " << at_tier);
+    kill_at_every_operation(
+        3, 20,  // every third: the test has a few seconds
+        [](const std::string& directory) {
+          const auto roots = near_and_far(directory);
+          SaverOptions options = keep_one_referring("r0000-a");
+          options.tiers.push_back({.root = roots[0], .keep = {.last = 1}});
+          save_the_first(*make_saver(roots[1], options));
+        },
+        [&](const std::string& directory, int64_t at) { return save_in_tiers_and_die(directory, at_tier, at); },
+        [](const std::string& directory, bool killed) {
+          for (const Location& root : near_and_far(directory))
+            EXPECT_GE(newest_whole_step(root), killed ? 2 : 5) << root.url;
+        });
   }
 }
 

@@ -82,15 +82,15 @@ class RankSaver final : public Saver {
   [[nodiscard]] Status commit(int64_t step, std::string state, StepMetrics metrics) override {
     if (generation_ != fork_generation()) return tl::unexpected<Error>(forked_error(step));
     MutexLock lock(mutex_);
-    RETURN_IF_ERROR(take_failure());
+    RETURN_IF_ERROR(take_failure({}));
     if (!core_->part || core_->part->part.step != step)
       return fail(ErrorCode::kInvalidArgument, "commit: no part of step {} was saved, or it is committed", step);
     RETURN_IF_ERROR(check_state(step, state));
     RETURN_IF_ERROR(clean_metrics(step, metrics));
     const auto documents =
         std::make_shared<const Documents>(Documents{std::move(state), "null", std::move(metrics), part_line_});
-    return with_context(commit_within_limits(step, *std::exchange(core_->part, std::nullopt), documents),
-                        fmt::format("rank {}", core_->options.rank));
+    const auto save = launch_commit(step, *std::exchange(core_->part, std::nullopt), documents);
+    return with_context(save->wait({}, std::nullopt), fmt::format("rank {}", core_->options.rank));
   }
 
   void continue_from(std::optional<Lineage> line) override {
@@ -117,26 +117,27 @@ class RankSaver final : public Saver {
 
  private:
   // Commits on a thread, which is left behind when the storage gets nowhere for as long as a save may.
-  Status commit_within_limits(int64_t step, WrittenRecord record, const std::shared_ptr<const Documents>& documents) {
+  std::shared_ptr<Save> launch_commit(int64_t step, WrittenRecord record,
+                                      const std::shared_ptr<const Documents>& documents) REQUIRES_LOCK(mutex_) {
     const auto save = std::make_shared<Save>(
         step, 0, core_->places_of(step), core_->patience(),
         Save::Events{.given_up = [core = core_](size_t tier) { ++core->stuck[tier]; }, .done = {}});
     save->stop_with(core_->stop.get_token());
-    Thread thread("mr-ckpt-commit", [core = core_, save, step, record = std::move(record), documents]() mutable {
+    const auto job = [core = core_, save, step, record = std::move(record), documents]() mutable {
       const StepCommit commit = commit_in(*core, 0, step, save->stop_token(), [save] { save->alive(0); });
       Status committed = commit_part(*core, commit, std::move(record), *documents);
       if (committed) {
-        save->committed(0);
         core->metrics.add(Metric::kSaves, 1);
-        if (core->options.rank == 0) follow_up(*core, 0, nullptr, step, documents->line);
+        save->committed(0);
+        if (core->options.rank == 0) follow_up(*core, 0, *save, documents->line);
       } else {
         core->tiers[0].sweep = true;
       }
       if (!save->finish(0, std::move(committed))) --core->stuck[0];
-    });
-    Status status = save->wait({}, std::nullopt);
-    if (save->given_up(0)) thread.detach();
-    return status;
+    };
+    running_.push_back({.save = save});
+    running_.back().threads.emplace_back(0, Thread("mr-ckpt-commit", job));
+    return save;
   }
 
   struct Running {
@@ -149,7 +150,7 @@ class RankSaver final : public Saver {
     if (generation_ != fork_generation()) return tl::unexpected<Error>(forked_error(step));
     MutexLock lock(mutex_);
     const StallTimer stall(core_->metrics);
-    RETURN_IF_ERROR(take_failure());
+    RETURN_IF_ERROR(take_failure(stop));
     if (core_->tiers.size() == 1 && core_->stuck[0] > 0)
       return fail(ErrorCode::kUnavailable, "{} still does not answer an older save", core_->tiers[0].options.root.url);
     if (core_->part.has_value()) core_->tiers[0].sweep = true;  // never committed
@@ -355,12 +356,19 @@ class RankSaver final : public Saver {
     }
   }
 
-  // Waits for the saves that must have ended before the next. Their failure, unless wait() has returned it.
-  Status take_failure() REQUIRES_LOCK(mutex_) {
+  // Waits for the saves that must have ended before the next. Their failure, unless wait() has returned it; cancelled
+  // after `stop`, and they go on.
+  Status take_failure(const std::stop_token& stop) REQUIRES_LOCK(mutex_) {
+    const auto stopped = [](const Save& save) {
+      return fail(ErrorCode::kCancelled, "stopped waiting for the save of step {}, which goes on", save.step());
+    };
     const size_t most = core_->tiers.size() == 1 ? 1 : kMostUnfinished;
-    while (!running_.empty() && (running_.size() >= most || running_.front().save->done())) {
+    while (!running_.empty() && (running_.size() >= most || running_.front().save->is_finished())) {
       const auto save = running_.front().save;
-      if (!save->wait_until(Clock::now() + core_->patience(), std::nullopt).value_or(true)) give_up(*save);
+      if (!save->wait_finished_until(Clock::now() + core_->patience(), stop)) {
+        if (stop.stop_requested()) return stopped(*save);
+        give_up(*save);
+      }
       Status status = save->take_unreported();
       forget(std::move(running_.front()));
       running_.pop_front();
@@ -368,7 +376,10 @@ class RankSaver final : public Saver {
     }
     if (!running_.empty()) {
       Save& last = *running_.back().save;
-      if (!last.wait_image_free({}, Clock::now() + core_->patience())) give_up(last);
+      if (!last.wait_image_free(stop, Clock::now() + core_->patience())) {
+        if (stop.stop_requested()) return stopped(last);
+        give_up(last);
+      }
     }
     return {};
   }
@@ -393,8 +404,7 @@ class RankSaver final : public Saver {
     toucher_ = Thread();
   }
   bool all_end_until(Clock::time_point deadline) {
-    return std::ranges::all_of(
-        running_, [&](const Running& each) { return each.save->wait_until(deadline, std::nullopt).value_or(true); });
+    return std::ranges::all_of(running_, [&](const Running& each) { return each.save->wait_finished_until(deadline); });
   }
 
   // Leaves threads that cannot be joined, and what they use, to the end of the process.

@@ -5,13 +5,8 @@
 // plain reference. For tests only; functions are thread-safe.
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -260,11 +255,17 @@ inline std::unique_ptr<Saver> make_saver(const Location& root, SaverOptions opti
   return std::move(*saver);
 }
 
+// wait(), and for the removal of older steps, so that a test sees what stays.
+[[nodiscard]] inline Status wait_for_all(PendingSave& save) {
+  RETURN_IF_ERROR(save.wait_removals());
+  return save.wait();
+}
+
 [[nodiscard]] inline Status save_and_wait(Saver& saver, int64_t step, const Arrays& arrays,
                                           const std::string& state = "{}") {
   const RankTensors tensors = whole_tensors(arrays);
   ASSIGN_OR_RETURN(const auto pending, saver.save(step, tensors.tensors(), state, "null"));
-  return pending->wait();
+  return wait_for_all(*pending);
 }
 
 // Loads boxes of `arrays` and compares. Errors: those of load; internal when content differs.
@@ -309,42 +310,6 @@ inline std::vector<std::string> keys_below(const Location& location) {
   });
   EXPECT_TRUE(listed);
   return keys;
-}
-
-// Runs `save`, which never returns and counts up `committed` in memory that both processes see, in children that are
-// killed at random moments. Behind each kill, `newest` gives the newest whole step: the last one that was counted, or
-// the one after it. Returns that step.
-inline int64_t kill_at_random_moments(int rounds, const std::function<void(std::atomic<int64_t>& committed)>& save,
-                                      const std::function<int64_t()>& newest) {
-  const uint64_t seed = test_seed();
-  SCOPED_TRACE(testing::Message() << "MILLRACE_TEST_SEED=" << seed);
-  std::mt19937_64 random(seed);
-  void* const shared = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  EXPECT_NE(shared, MAP_FAILED);
-  if (shared == MAP_FAILED) return 0;
-  auto& committed = *new (shared) std::atomic<int64_t>(0);
-  for (int round = 0; round < rounds && !testing::Test::HasFailure(); ++round) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      save(committed);
-      ::_exit(1);
-    }
-    EXPECT_GT(child, 0);
-    if (child < 0) break;
-    ::usleep(static_cast<useconds_t>(5'000 + random() % 60'000));
-    ::kill(child, SIGKILL);
-    int status = 0;
-    EXPECT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFSIGNALED(status)) << "the child failed by itself";
-    const int64_t found = newest();
-    EXPECT_GE(found, committed);
-    EXPECT_LE(found, committed + 1);
-    committed = found;
-  }
-  const int64_t last = committed;
-  EXPECT_GT(last, 0);
-  ::munmap(shared, 4096);
-  return last;
 }
 
 // A Status or Result as gtest should print it.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A save to tiers that is killed at each operation of each tier: what a tier lists is whole, and the next attempt goes
-// on in all of them.
+// A save to tiers that is stopped at every point, by a power cut or by kill -9: what a tier lists is whole, what was
+// reported durable in it is there, and the next attempt goes on in all of them.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <set>
+#include <string>
+#include <vector>
 
+#include "millrace/checkpoint/crash_testing.h"
 #include "millrace/checkpoint/detail/keys.h"
-#include "millrace/checkpoint/testing.h"
 #include "millrace/storage/testing/fault.h"
 
 namespace millrace::checkpoint {
@@ -67,46 +67,59 @@ void check_and_go_on(const Roots& roots) {
   }
 }
 
-// In a child: saves step 2 and is killed right before operation `at` of one tier. Ends with 0 where there is no such
-// one.
-[[noreturn]] void save_and_die(const std::string& directory, size_t at_tier, int64_t at) {
+// Saves step 2, and is killed before operation `at` of one tier.
+Status save_and_die(const std::string& directory, size_t at_tier, int64_t at) {
   const auto plan = std::make_shared<FaultPlan>();
   Roots roots = tiers_in(open_local_storage(directory).value());
   roots[at_tier].storage = make_fault_storage(roots[at_tier].storage, plan);
   plan->add({.skip = at, .before = [] { ::kill(::getpid(), SIGKILL); }});
-  const auto saver = saver_of(roots, "r0001-a");
-  const Status saved = save_and_wait(*saver, 2, arrays_of(2));
-  ::_exit(saved ? 0 : 1);
+  return save_and_wait(*saver_of(roots, "r0001-a"), 2, arrays_of(2));
 }
 
 TEST(KillWithTiers, BeforeEveryOperationOfEachTierLeavesWhatEachLists) {
-  // The machine goes on, so real syncs would only cost time.
-  if (::access("/dev/shm", W_OK) == 0) ::setenv("TMPDIR", "/dev/shm", 0);
-  for (size_t at_tier = 0; at_tier < 3; ++at_tier) {
-    for (int64_t at = 0;; ++at) {
-      SCOPED_TRACE(testing::Message() << "tier " << at_tier << ", operation " << at);
-      const TempDir directory;
-      ASSERT_TRUE(
-          save_and_wait(*saver_of(tiers_in(open_local_storage(directory.path()).value()), "r0000-a"), 1, arrays_of(1)));
-      const pid_t child = ::fork();
-      ASSERT_GE(child, 0);
-      if (child == 0) save_and_die(directory.path(), at_tier, at);
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      const bool killed = WIFSIGNALED(status);
-      ASSERT_TRUE(killed || WEXITSTATUS(status) == 0) << "the child failed by itself";
-      const Roots roots = tiers_in(open_local_storage(directory.path()).value());
-      if (!killed) {
-        for (const Location& tier : roots) EXPECT_EQ(newest_whole(tier), 2);
-      }
-      check_and_go_on(roots);
-      if (!killed || HasFailure()) {
-        EXPECT_GT(at, 8);
-        break;
-      }
-    }
-    if (HasFailure()) break;
+  for (size_t at_tier = 0; at_tier < 3 && !HasFailure(); ++at_tier) {
+    SCOPED_TRACE(testing::Message() << "tier " << at_tier);
+    kill_at_every_operation(
+        1, 8,
+        [](const std::string& directory) {
+          const auto saver = saver_of(tiers_in(open_local_storage(directory).value()), "r0000-a");
+          EXPECT_OK(save_and_wait(*saver, 1, arrays_of(1)));
+        },
+        [&](const std::string& directory, int64_t at) { return save_and_die(directory, at_tier, at); },
+        [](const std::string& directory, bool killed) {
+          const Roots roots = tiers_in(open_local_storage(directory).value());
+          for (const Location& tier : roots) EXPECT_TRUE(killed || newest_whole(tier) == 2) << tier.url;
+          check_and_go_on(roots);
+        });
   }
+}
+
+TEST(PowerCutWithTiers, AtEverySystemCallLeavesWhatEachTierReported) {
+  const auto near_and_far = [](const std::shared_ptr<Storage>& storage) {
+    return Roots{root_of(storage, "near"), root_of(storage, "far")};
+  };
+  std::vector<bool> reported;  // by tier
+  cut_power_at_every_call(
+      100,
+      [&](const std::shared_ptr<Storage>& storage) {
+        auto saver = saver_of(near_and_far(storage), "r0000-a");
+        EXPECT_OK(save_and_wait(*saver, 1, arrays_of(1)));
+        return saver;
+      },
+      [&](Saver& saver) {
+        reported.assign(2, false);
+        const auto save = saver.save(2, whole_tensors(arrays_of(2)).tensors(), "{}", "null");
+        for (size_t tier = 0; save && tier < reported.size(); ++tier)
+          reported[tier] = (*save)->wait({}, tier).has_value();
+      },
+      [&](const std::shared_ptr<Storage>& storage) {
+        const Roots roots = near_and_far(storage);
+        for (size_t tier = 0; tier < roots.size(); ++tier) {
+          const int64_t newest = newest_whole(roots[tier]);
+          EXPECT_TRUE(newest == 2 || !reported[tier]) << roots[tier].key << " has " << newest;
+        }
+        check_and_go_on(roots);
+      });
 }
 
 }  // namespace

@@ -111,9 +111,9 @@ TEST(Tiers, ASlowTierHoldsNobodyUp) {
   EXPECT_OK(second->wait({}, 0));
   EXPECT_EQ(first->state(1), TierState::kPending) << "step 2 did not wait for it";
   EXPECT_THAT(committed_steps(tiers.plain[0]), ElementsAre(1, 2)) << "the far tier still reads step 1";
-  EXPECT_OK(first->wait());
-  EXPECT_OK(second->wait());
-  EXPECT_OK(start(*saver, 3)->wait());
+  EXPECT_OK(wait_for_all(*first));
+  EXPECT_OK(wait_for_all(*second));
+  EXPECT_OK(wait_for_all(*start(*saver, 3)));
   EXPECT_THAT(whole_steps(tiers.plain[0]), ElementsAre(3));
   EXPECT_THAT(whole_steps(tiers.plain[1]), ElementsAre(3));
 }
@@ -126,7 +126,7 @@ TEST(Tiers, HaveTheirOwnRetentionAndIntervals) {
                                   .save_every = 2});
   for (int64_t step = 1; step <= 9; ++step) {
     const auto save = start(*saver, step);
-    EXPECT_OK(save->wait());
+    EXPECT_OK(wait_for_all(*save));
     EXPECT_EQ(save->state(2), step % 2 == 0 ? TierState::kDurable : TierState::kNotAsked);
   }
   EXPECT_THAT(whole_steps(tiers.plain[0]), ElementsAre(9));
@@ -157,10 +157,10 @@ TEST(TierFaults, AtEveryOperationCostTheStepInOneTierOnly) {
       SCOPED_TRACE(testing::Message() << "tier " << at_tier << ", operation " << at);
       Tiers tiers;
       const auto saver = tiers.saver({.keep = {.last = 1}});
-      ASSERT_TRUE(start(*saver, 1)->wait());
+      ASSERT_TRUE(wait_for_all(*start(*saver, 1)));
       tiers.plans[at_tier]->add({.skip = at, .error = errno_error(EIO, "a fault")});
       const auto save = start(*saver, 2);
-      const Status saved = save->wait();
+      const Status saved = wait_for_all(*save);
       for (size_t i = 0; i < 3; ++i) {
         EXPECT_EQ(save->wait({}, i).has_value(), save->state(i) == TierState::kDurable);
         if (i != at_tier) {
@@ -172,7 +172,7 @@ TEST(TierFaults, AtEveryOperationCostTheStepInOneTierOnly) {
       EXPECT_OK(load_over(tiers.plain, 2));
       const bool hit = tiers.plans[at_tier]->hits() > 0;
       tiers.heal();
-      EXPECT_OK(start(*saver, 3)->wait());
+      EXPECT_OK(wait_for_all(*start(*saver, 3)));
       for (const Location& tier : tiers.plain) EXPECT_THAT(whole_steps(tier), ElementsAre(3));
       if (!hit || HasFailure()) {
         EXPECT_GT(at, 8);
@@ -686,8 +686,8 @@ TEST(Nodes, ALostNodesPartComesFromTheSharedTier) {
                                          .tiers = {{.root = nodes[rank], .keep = {.last = 2}, .node_local = true}}}));
   for (int64_t step = 1; step <= 3; ++step) {
     const auto zero = save(0, step, *savers[0]), one = save(1, step, *savers[1]);
-    EXPECT_OK(zero->wait());
-    EXPECT_OK(one->wait());
+    EXPECT_OK(wait_for_all(*zero));
+    EXPECT_OK(wait_for_all(*one));
   }
   const Location lost = memory_root();
   for (const Location& node : nodes) {

@@ -670,7 +670,8 @@ void add_link(Verbs& verbs) {
                   "How long programs wait for the next `link run` when the last one died (default: 30s)")
       ->option_text("TIME");
   guards.add_option("--group-fd", guard->group)->group("");  // what a guardian that died leaves to the next one
-  guards.add_flag("--end", guard->end, "End the guardian of this link, unless a program uses the shown directory");
+  guards.add_flag("--end", guard->end,
+                  "End the guardian of this link, unless a program uses the shown directory or the link runs");
 
   auto status = std::make_shared<LinkArgs>();
   CLI::App& statuses =

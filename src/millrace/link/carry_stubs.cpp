@@ -3,7 +3,7 @@
 #include "millrace/link/carry.h"
 #include "millrace/link/guarded_stub.h"
 #include "millrace/link/hsm.h"
-#include "millrace/link/release.h"
+#include "millrace/link/stub.h"
 
 namespace millrace::link {
 

@@ -70,6 +70,7 @@ struct Filler::File {
   GuardedStub stub;
   struct stat before{};
   bool is_touched = false;  // somebody gave the stub another size or time
+  bool is_newer = false;    // than the version that the link knows
   bool has_content = false;
   std::string path;  // below the directory, for messages and where the state does not know the inode
   std::optional<LinkFile> known;
@@ -153,14 +154,7 @@ void Filler::run_part(const FilePtr& file, int64_t part, std::vector<std::byte>&
   if (part == kBegin) {
     const Status begun = stop_.stop_requested() ? fail(ErrorCode::kCancelled, "stopped") : begin(*file);
     if (!begun || file->has_content) return ended(file, begun);
-    MutexLock lock(mutex_);
-    const auto part_bytes = static_cast<int64_t>(options_.part_bytes);
-    file->parts = (file->bytes + part_bytes - 1) / part_bytes;
-    if (file->parts > 0) {
-      queue_.push_front(file);
-      changed_.notify_all();
-      return;
-    }
+    if (begin_parts(file)) return;
   } else {
     Status copied = stop_.stop_requested() ? fail(ErrorCode::kCancelled, "stopped") : copy_part(*file, part, buffer);
     const MutexLock lock(mutex_);
@@ -173,7 +167,25 @@ void Filler::run_part(const FilePtr& file, int64_t part, std::vector<std::byte>&
     }
     if (++file->ended < file->parts) return;
   }
+  if (!file->failure && file->failure.error().code() == ErrorCode::kCorruption && may_take_newer(*file)) {
+    const Status newer = take_newer(*file);
+    if (!newer) return ended(file, newer);
+    if (begin_parts(file)) return;
+  }
   ended(file, file->failure ? finish(*file, buffer) : file->failure);
+}
+
+// False: there are none.
+bool Filler::begin_parts(const FilePtr& file) {
+  const MutexLock lock(mutex_);
+  const auto part_bytes = static_cast<int64_t>(options_.part_bytes);
+  file->parts = (file->bytes + part_bytes - 1) / part_bytes;
+  file->next = file->ended = 0;
+  file->failure = {};
+  if (file->parts == 0) return false;
+  queue_.push_front(file);
+  changed_.notify_all();
+  return true;
 }
 
 std::string Filler::path_below(int fd) const {
@@ -208,7 +220,17 @@ Status Filler::begin(File& file) {
   }
   file.is_touched = file.before.st_size != file.stub.size || FileTime(file.before.st_mtim) != file.stub.modified;
   RETURN_IF_ERROR(find_object(file));
-  RETURN_IF_ERROR(open_content(file));
+  ObjectInfo as_made;
+  as_made.size = file.stub.size;
+  as_made.modified = file.stub.modified;
+  auto content = open_object(config_.url, file.path, as_made, file.version);
+  if (content) return begin_content(file, *std::move(content));
+  if (content.error().code() == ErrorCode::kCorruption && may_take_newer(file)) return take_newer(file);
+  return tl::unexpected<Error>(content.error());
+}
+
+Status Filler::begin_content(File& file, std::unique_ptr<RandomReader> content) {
+  file.content = std::move(content);
   // A program that has cut the stub, or made it longer, gets what it would have of the content.
   file.bytes = std::min<int64_t>(file.before.st_size, file.content->size());
   file.stub.is_filling = true;
@@ -232,38 +254,30 @@ Status Filler::find_object(File& file) {
   return fail(ErrorCode::kUnavailable, "the link does not know the file");
 }
 
-// In the version that the link knows. Where the bucket has a newer one, which no sweep has seen yet, the stub becomes
-// that one's.
-Status Filler::open_content(File& file) {
-  ObjectInfo as_made;
-  as_made.size = file.stub.size;
-  as_made.modified = file.stub.modified;
-  auto content = open_object(config_.url, file.path, as_made, file.version);
-  // S3 tells with the first byte.
-  std::byte first{};
-  Status opened = content ? Status() : tl::unexpected<Error>(content.error());
-  if (opened && (*content)->size() > 0) opened = (*content)->read_at(0, {&first, 1});
-  if (!opened && opened.error().code() == ErrorCode::kCorruption && !file.is_touched) {
-    ASSIGN_OR_RETURN(const Location there, open_url(config_.url));
-    ASSIGN_OR_RETURN(const ObjectInfo now, there.storage->stat(there.child(file.path).key));
-    content = open_object(config_.url, file.path, now, now.version);
-    if (!content) return tl::unexpected<Error>(content.error());
-    file.version = now.version;
-    if (file.known) file.known->hash.reset();
-    if (file.known) file.known->proof.clear();
-    const FileTime modified = now.posix ? now.posix->modified : now.modified;
-    const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, modified.as_timespec()};
-    if (::ftruncate(file.out.get(), now.size) != 0 || ::futimens(file.out.get(), times) != 0 ||
-        ::fstat(file.out.get(), &file.before) != 0) {
-      return tl::unexpected<Error>(errno_error(errno, "give the stub its new size"));
-    }
-    file.stub.size = now.size;
-    file.stub.modified = modified;
-  } else if (!opened) {
-    return opened;
+bool Filler::may_take_newer(const File& file) {
+  return !file.is_touched && !file.is_newer;
+}
+
+// The bucket has a version that no sweep has seen yet: the stub becomes that one's.
+Status Filler::take_newer(File& file) {
+  ASSIGN_OR_RETURN(const Location there, open_url(config_.url));
+  ASSIGN_OR_RETURN(const ObjectInfo now, there.storage->stat(there.child(file.path).key));
+  ASSIGN_OR_RETURN(auto content, open_object(config_.url, file.path, now, now.version));
+  const FileTime modified = now.posix ? now.posix->modified : now.modified;
+  const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, modified.as_timespec()};
+  if (::ftruncate(file.out.get(), now.size) != 0 || ::futimens(file.out.get(), times) != 0 ||
+      ::fstat(file.out.get(), &file.before) != 0) {
+    return tl::unexpected<Error>(errno_error(errno, "give the stub its new size"));
   }
-  file.content = *std::move(content);
-  return {};
+  if (file.known && file.version != now.version) {
+    file.known->hash.reset();
+    file.known->proof.clear();
+  }
+  file.is_newer = true;
+  file.version = now.version;
+  file.stub.size = now.size;
+  file.stub.modified = modified;
+  return begin_content(file, std::move(content));
 }
 
 Status Filler::copy_part(const File& file, int64_t part, std::vector<std::byte>& buffer) const {

@@ -52,7 +52,10 @@ class Filler {
   void run_part(const FilePtr& file, int64_t part, std::vector<std::byte>& buffer);
   [[nodiscard]] Status begin(File& file);
   [[nodiscard]] Status find_object(File& file);
-  [[nodiscard]] Status open_content(File& file);
+  bool begin_parts(const FilePtr& file);
+  [[nodiscard]] Status begin_content(File& file, std::unique_ptr<RandomReader> content);
+  static bool may_take_newer(const File& file);
+  [[nodiscard]] Status take_newer(File& file);
   [[nodiscard]] Status copy_part(const File& file, int64_t part, std::vector<std::byte>& buffer) const;
   [[nodiscard]] Status finish(File& file, std::vector<std::byte>& buffer);
   [[nodiscard]] Status check_content(File& file, std::vector<std::byte>& buffer) const;

@@ -229,9 +229,12 @@ class Guardian {
             -1, false));
         return;
       case GuardMessage::kEnd: {
-        const bool unmounted = ::umount2(config_.show_at.c_str(), 0) == 0 || errno == EINVAL;
-        const int error = unmounted ? 0 : errno;
-        is_asked_to_end_ = unmounted;
+        int error = EINPROGRESS;
+        if (server_ < 0) {
+          const bool unmounted = ::umount2(config_.show_at.c_str(), 0) == 0 || errno == EINVAL;
+          error = unmounted ? 0 : errno;
+        }
+        is_asked_to_end_ = error == 0;
         static_cast<void>(send_message(socket, {.kind = GuardMessage::kEnded, .value = error}, -1, false));
         return;
       }
@@ -366,6 +369,10 @@ Status end_guardian(const LinkConfig& config, const LinkHome& home) {
   RETURN_IF_ERROR(send_message(socket.get(), {.kind = GuardMessage::kEnd}));
   ASSIGN_OR_RETURN(const ReceivedMessage answer, receive_message(socket.get()));
   if (answer.message.value == 0) return {};
+  if (answer.message.value == EINPROGRESS) {
+    return fail(ErrorCode::kUnavailable, "`millrace link run {}` would start another guardian: stop it first",
+                config.name);
+  }
   return fail(ErrorCode::kUnavailable, "a program uses {} ({})", config.show_at,
               errno_error(answer.message.value, "umount").message());
 }

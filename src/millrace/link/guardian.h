@@ -44,7 +44,7 @@ struct GuardianState {
 };
 // nullopt: there is none.
 std::optional<GuardianState> find_guardian(const LinkHome& home);
-// Errors: not_found (there is none), unavailable (a program uses the visible path).
+// Errors: not_found (there is none), unavailable (a program uses the visible path, or a process runs the link).
 [[nodiscard]] Status end_guardian(const LinkConfig& config, const LinkHome& home);
 
 }  // namespace millrace::link

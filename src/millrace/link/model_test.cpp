@@ -13,6 +13,7 @@
 #include <set>
 
 #include "millrace/link/release.h"
+#include "millrace/link/stub.h"
 #include "millrace/link/testing.h"
 
 namespace millrace::link {

@@ -21,12 +21,13 @@
 #include "millrace/base/descriptor.h"
 #include "millrace/base/sync.h"
 #include "millrace/base/units.h"
-#include "millrace/link/carry.h"
+#include "millrace/link/detail/linked_files.h"
 #include "millrace/link/guarded_stub.h"
 #include "millrace/link/guardian.h"
 #include "millrace/link/leader.h"
 #include "millrace/link/lease.h"
 #include "millrace/link/prove.h"
+#include "millrace/link/stub.h"
 #include "millrace/link/wall_clock.h"
 #include "millrace/storage/local/local.h"
 
@@ -39,21 +40,13 @@ using State = LinkFile::State;
 constexpr size_t kPage = 4096;
 constexpr mode_t kPermissions = 07777;
 
-std::string path_of(const LinkConfig& config, std::string_view path) {
-  return fmt::format("{}/{}", config.directory, path);
-}
-
-Error file_error(std::string_view what, const std::string& path) {
-  return errno_error(errno, fmt::format("{} {}", what, path));
-}
-
 // One file, step by step; each leaves it in a form that settle_releases() knows.
 class OneRelease {
  public:
   // `home`: of a link whose stubs are guarded; else null.
   OneRelease(const LinkConfig& config, const LinkHome* home, const Location& here, LinkState& state, LinkFile file)
       : home_(home),
-        path_(path_of(config, file.path)),
+        path_(whole_path(config, file.path)),
         here_(here),
         state_(state),
         file_(std::move(file)),
@@ -163,7 +156,7 @@ class HsmRelease {
 
   // `file`: proven.
   [[nodiscard]] Status run(LinkFile& file) {
-    const std::string path = path_of(config_, file.path);
+    const std::string path = whole_path(config_, file.path);
     RETURN_IF_ERROR(check_unchanged(file));
     ASSIGN_OR_RETURN(const HsmState state, hsm_state(path, stop_));
     RETURN_IF_ERROR(check_may_go(state));
@@ -263,28 +256,6 @@ struct Candidate {
   }
 };
 
-// The file that `below` is, and those of the folder that it is; "": all.
-Status for_each_file(LinkState& state, const std::string& below, const std::function<Status(const LinkFile&)>& visit) {
-  std::string after, prefix;
-  if (!below.empty()) {
-    ASSIGN_OR_RETURN(const std::optional<LinkFile> itself, state.find(below));
-    if (itself) RETURN_IF_ERROR(visit(*itself));
-    after = prefix = below + "/";
-  }
-  while (true) {
-    ASSIGN_OR_RETURN(const std::vector<LinkFile> files, state.page(after, prefix, kPage));
-    if (files.empty()) return {};
-    for (const LinkFile& file : files) RETURN_IF_ERROR(visit(file));
-    after = files.back().path;
-  }
-}
-
-Status check_there(const LinkConfig& config, const std::string& below) {
-  struct stat info{};
-  if (below.empty() || ::lstat(path_of(config, below).c_str(), &info) == 0) return {};
-  return tl::unexpected<Error>(file_error("look at", path_of(config, below)));
-}
-
 class Releaser {
  public:
   Releaser(const LinkConfig& config, const Location& here, LinkState& state, const ReleaseOptions& options,
@@ -318,8 +289,8 @@ class Releaser {
   std::optional<Candidate> candidate(const LinkFile& file) const {
     if (file.state != State::kEqual || file.size == 0 || !unpinned_.passes(file.path)) return std::nullopt;
     struct stat info{};
-    if (::lstat(path_of(config_, file.path).c_str(), &info) != 0) return std::nullopt;
-    if (config_.hsm && has_no_blocks(path_of(config_, file.path))) return std::nullopt;  // released already
+    if (::lstat(whole_path(config_, file.path).c_str(), &info) != 0) return std::nullopt;
+    if (config_.hsm && has_no_blocks(whole_path(config_, file.path))) return std::nullopt;  // released already
     const int64_t used = std::max(info.st_atim.tv_sec, info.st_mtim.tv_sec);
     if (static_cast<double>(now_) - static_cast<double>(used) < options_.older_than_s) return std::nullopt;
     const auto next = next_use_.find(file.path);
@@ -417,63 +388,6 @@ class Releaser {
 
 }  // namespace
 
-Status make_stub(const std::string& path, int64_t size, const FileTime& modified, bool replaces,
-                 const PosixAttributes* guarded) {
-  if (::geteuid() == 0 && guarded == nullptr)
-    return fail(ErrorCode::kPermissionDenied, "root would read zeros in {}", path);
-  namespace fs = std::filesystem;
-  std::error_code error;
-  fs::create_directories(fs::path(path).parent_path(), error);
-  if (error) return tl::unexpected<Error>(errno_error(error.value(), "make the folder of " + path));
-  // A name that no listing shows, should a kill leave it.
-  const std::string name =
-      fmt::format("{}/.millrace-tmp.stub-{:016x}", fs::path(path).parent_path().string(), std::random_device()());
-  // An attribute may be set only by who may write: the mode comes behind it.
-  const Descriptor fd(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (fd.get() < 0) return tl::unexpected<Error>(file_error("make", name));
-  const auto made = [&]() -> Status {
-    if (::ftruncate(fd.get(), size) != 0) return tl::unexpected<Error>(file_error("make", name));
-    if (guarded == nullptr && ::fsetxattr(fd.get(), kStubAttribute, "1", 1, 0) != 0) {
-      return fail(ErrorCode::kUnsupported, "the file system of {} keeps no attributes ({})", path,
-                  errno_error(errno, "fsetxattr").message());
-    }
-    if (guarded != nullptr && ::fchown(fd.get(), guarded->owner, guarded->group) != 0) {
-      return tl::unexpected<Error>(file_error("chown", name));
-    }
-    const mode_t mode = guarded != nullptr ? guarded->mode & kPermissions : 0;
-    if (::fchmod(fd.get(), mode) != 0) return tl::unexpected<Error>(file_error("chmod", name));
-    const timespec times[2] = {modified.as_timespec(), modified.as_timespec()};
-    if (::futimens(fd.get(), times) != 0) return tl::unexpected<Error>(file_error("set the time of", name));
-    if (guarded != nullptr) {
-      struct stat info{};
-      if (::fstat(fd.get(), &info) != 0) return tl::unexpected<Error>(file_error("stat", name));
-      RETURN_IF_ERROR(mark_guarded_stub(fd.get(), info));
-    }
-    const int placed = replaces ? std::rename(name.c_str(), path.c_str()) : ::link(name.c_str(), path.c_str());
-    if (placed != 0) return tl::unexpected<Error>(file_error("make", path));
-    return {};
-  }();
-  if (!made || !replaces) ::unlink(name.c_str());
-  return made;
-}
-
-void clear_stub(const std::string& path) {
-  ::lremovexattr(path.c_str(), kStubAttribute);
-  if (!read_guarded_stub(path)) ::lremovexattr(path.c_str(), kGuardedStubAttribute);
-}
-
-bool looks_released(const std::string& path) {
-  if (read_guarded_stub(path)) return true;
-  constexpr blkcnt_t kAttributeBlocks = 8;  // an attribute may take a block of 4 KiB
-  struct stat info{};
-  if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || (info.st_mode & kPermissions) != 0) return false;
-  return info.st_size > 0 && info.st_blocks <= (info.st_size > kAttributeBlocks * 512 ? kAttributeBlocks : 0);
-}
-
-bool is_stub(const std::string& path) {
-  return ::lgetxattr(path.c_str(), kStubAttribute, nullptr, 0) >= 0 || read_guarded_stub(path);
-}
-
 namespace {
 
 // The node that carries must know what is released: it would take a new file at the old name of a renamed one for the
@@ -554,9 +468,9 @@ Status settle_releases(const LinkConfig& config, const Location& here, LinkState
     for (const std::string& path : paths) {
       ASSIGN_OR_RETURN(std::optional<LinkFile> file, state.find(path));
       struct stat info{};
-      const bool is_there = ::lstat(path_of(config, path).c_str(), &info) == 0 && S_ISREG(info.st_mode);
+      const bool is_there = ::lstat(whole_path(config, path).c_str(), &info) == 0 && S_ISREG(info.st_mode);
       const bool is_stub_now = config.show_at.empty() ? is_there && (info.st_mode & kPermissions) == 0
-                                                      : read_guarded_stub(path_of(config, path)).has_value();
+                                                      : read_guarded_stub(whole_path(config, path)).has_value();
       if (!file || !is_stub_now || info.st_size != file->size) {
         // It has its content still, or somebody touched it since: the next sweep compares it with the object.
         RETURN_IF_ERROR(state.forget(path));
@@ -569,181 +483,6 @@ Status settle_releases(const LinkConfig& config, const Location& here, LinkState
       RETURN_IF_ERROR(state.put(*file));
     }
   }
-}
-
-namespace {
-
-// Calls `visit` for the paths of the order, and then for all others below.
-Status for_each_in_order(LinkState& state, const RestoreOptions& options,
-                         const std::function<Status(const LinkFile&)>& visit) {
-  const std::unordered_set<std::string_view> ordered(options.order.begin(), options.order.end());
-  for (const std::string& path : options.order) {
-    ASSIGN_OR_RETURN(const std::optional<LinkFile> file, state.find(path));
-    if (!file) return fail(ErrorCode::kNotFound, "the link knows no file {} (of the order)", path);
-    RETURN_IF_ERROR(visit(*file));
-  }
-  return for_each_file(state, options.below, [&](const LinkFile& file) -> Status {
-    return ordered.contains(file.path) ? Status() : visit(file);
-  });
-}
-
-class HsmRestore {
- public:
-  HsmRestore(const LinkConfig& config, const Location& here, LinkState& state, const RestoreOptions& options,
-             const std::stop_token& stop, Progress* progress)
-      : config_(config),
-        here_(here),
-        state_(state),
-        options_(options),
-        stop_(stop),
-        progress_(progress),
-        actions_(
-            HsmActions::Kind::kRestore, options.hsm,
-            [this](const std::string& path, const Status& status) { ended(path, status); }, stop) {}
-
-  [[nodiscard]] Result<RestoreReport> run() {
-    if (!options_.dry_run) RETURN_IF_ERROR(check_hsm(config_));
-    int64_t files = 0, bytes = 0;
-    RETURN_IF_ERROR(for_each_file(state_, options_.below, [&](const LinkFile& file) -> Status {
-      if (!is_away(file)) return {};
-      ++files;
-      bytes += file.size;
-      return {};
-    }));
-    if (progress_ != nullptr) progress_->set_totals(bytes, files);
-    RETURN_IF_ERROR(check_space(*here_.storage, here_.key, bytes, "the content of the released files"));
-    const Status asked = for_each_in_order(state_, options_, [this](const LinkFile& file) { return bring(file); });
-    const bool is_cancelled = !asked && asked.error().code() == ErrorCode::kCancelled;
-    if (!is_cancelled) RETURN_IF_ERROR(actions_.finish());
-    RETURN_IF_ERROR(state_.commit());
-    RETURN_IF_ERROR(asked);
-    return std::move(report_);
-  }
-
- private:
-  bool is_away(const LinkFile& file) const {
-    return file.state != State::kGoneHere && has_no_blocks(path_of(config_, file.path));
-  }
-
-  Status bring(const LinkFile& file) {
-    if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped; what Lustre was asked for goes on");
-    if (!is_away(file)) return {};
-    const std::string path = path_of(config_, file.path);
-    if (!files_.emplace(path, file).second) return {};  // twice in the order
-    if (options_.dry_run) {
-      tell(path, {});
-      return {};
-    }
-    const auto state = hsm_state(path, stop_);
-    if (!state && state.error().code() == ErrorCode::kCancelled) return tl::unexpected<Error>(state.error());
-    if (!state) {
-      ended(path, tl::unexpected<Error>(state.error()));
-      return {};
-    }
-    if (!state->released) {
-      files_.erase(path);  // a file of holes only
-      return {};
-    }
-    if (state->lost) {
-      ended(path, fail(ErrorCode::kCorruption,
-                       "lost_from_hsm: the HSM has its content no more; the bucket has it: `millrace cp {}/{} {}`",
-                       config_.url, file.path, path));
-      return {};
-    }
-    return actions_.add(path);
-  }
-
-  void ended(const std::string& path, Status status) {
-    if (status) status = remember(files_.at(path));
-    tell(path, status);
-  }
-
-  // What changed with the content: the change time. Somebody who wrote to it since has left it dirty; then, and
-  // wherever Lustre does not say, a sweep compares it.
-  Status remember(LinkFile& file) {
-    const auto now = here_.storage->stat(here_.child(file.path).key);
-    if (!now || now->version != file.here.version || sync::is_version(file.here, *now)) return {};
-    const auto state = hsm_state(path_of(config_, file.path), stop_);
-    if (!state || state->dirty || !state->archived) return {};
-    file.here = sync::recorded_version(*now);
-    RETURN_IF_ERROR(state_.put(file));
-    return state_.commit();
-  }
-
-  void tell(const std::string& path, const Status& status) {
-    const auto at = files_.find(path);
-    const LinkFile& file = at->second;
-    if (status) {
-      ++report_.files;
-      report_.bytes += file.size;
-    } else {
-      ++report_.failed;
-      if (!report_.first_failure) report_.first_failure = status.error();
-    }
-    if (progress_ != nullptr) progress_->add(status ? file.size : 0, 1);
-    if (options_.on_file) options_.on_file(file.path, file.size, status ? "" : status.error().to_string());
-    files_.erase(at);
-  }
-
-  const LinkConfig& config_;
-  const Location& here_;
-  LinkState& state_;
-  const RestoreOptions& options_;
-  const std::stop_token stop_;
-  Progress* const progress_;
-  HsmActions actions_;
-  std::unordered_map<std::string, LinkFile> files_;  // under way, by their whole path
-  RestoreReport report_;
-};
-
-}  // namespace
-
-Result<RestoreReport> restore(const LinkConfig& config, const Location& here, const Location& there, LinkState& state,
-                              sync::TransferEngine& engine, const RestoreOptions& options, const std::stop_token& stop,
-                              Progress* progress) {
-  RETURN_IF_ERROR(check_marker(config));
-  RETURN_IF_ERROR(check_there(config, options.below));
-  if (config.hsm) return HsmRestore(config, here, state, options, stop, progress).run();
-  RestoreReport report;
-  int64_t files = 0, bytes = 0;
-  RETURN_IF_ERROR(for_each_file(state, options.below, [&](const LinkFile& file) -> Status {
-    if (file.state != State::kReleased) return {};
-    ++files;
-    bytes += file.size;
-    return {};
-  }));
-  if (progress != nullptr) progress->set_totals(bytes, files);
-  RETURN_IF_ERROR(check_space(*here.storage, here.key, bytes, "the content of the released files"));
-  Mutex mutex;
-  const auto told = [&](const LinkEvent& event) {
-    const MutexLock lock(mutex);
-    const bool failed = event.kind == "fail";
-    if (failed) {
-      ++report.failed;
-      if (!report.first_failure) report.first_failure = Error(ErrorCode::kUnavailable, event.text);
-    } else {
-      ++report.files;
-      report.bytes += event.size;
-    }
-    if (progress != nullptr) progress->add(event.size, 1);
-    if (options.on_file) options.on_file(event.path, event.size, failed ? event.text : "");
-  };
-  Carrier carrier(config, here, there, state, engine, told, stop);
-  const auto bring = [&](const LinkFile& file) -> Status {
-    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped; what is restored stays so");
-    if (file.state != State::kReleased) return {};
-    // A program has opened it since, and the state does not know yet.
-    if (!config.show_at.empty() && !looks_released(path_of(config, file.path))) return {};
-    if (options.dry_run) {
-      told({"import", file.path, "", file.size});
-    } else if (const Status started = carrier.bring_back(file); !started) {
-      told({"fail", file.path, started.error().to_string()});
-    }
-    return {};
-  };
-  RETURN_IF_ERROR(for_each_in_order(state, options, bring));
-  RETURN_IF_ERROR(carrier.finish());
-  return report;
 }
 
 }  // namespace millrace::link

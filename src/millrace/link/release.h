@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/file_time.h"
 #include "millrace/base/progress.h"
 #include "millrace/link/config.h"
 #include "millrace/link/hsm.h"
@@ -24,18 +23,6 @@
 #include "millrace/sync/transfer.h"
 
 namespace millrace::link {
-
-// Whether the file has the attribute of a stub, or of a copy of one.
-[[nodiscard]] bool is_stub(const std::string& path);
-// Whether the file is all hole and nobody may read it: released, even where the state that knew is lost.
-[[nodiscard]] bool looks_released(const std::string& path);
-// Makes a stub at `path`, and the folders above it. `replaces`: the stub that is there; else nothing may be there. With
-// `guarded` a guarded one, of these attributes. Errors: already_exists, permission_denied (root, and a guarded one by
-// anyone else), unsupported (a file system without attributes or hard links), those of the file system.
-[[nodiscard]] Status make_stub(const std::string& path, int64_t size, const FileTime& modified, bool replaces,
-                               const PosixAttributes* guarded = nullptr);
-// For a file that has its content after all.
-void clear_stub(const std::string& path);
 
 struct ReleaseOptions {
   LinkHome home;      // of a link with `show_at`

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/link/renamed.h"
 
-#include "millrace/link/release.h"
+#include "millrace/link/stub.h"
 #include "millrace/sync/entries.h"
 
 namespace millrace::link {

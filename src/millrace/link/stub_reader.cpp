@@ -2,8 +2,8 @@
 #include "millrace/link/stub_reader.h"
 
 #include "millrace/link/config.h"
-#include "millrace/link/release.h"
 #include "millrace/link/state.h"
+#include "millrace/link/stub.h"
 #include "millrace/storage/local/local.h"
 
 namespace millrace::link {

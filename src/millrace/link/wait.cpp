@@ -5,7 +5,7 @@
 
 #include "millrace/link/leader.h"
 #include "millrace/link/prove.h"
-#include "millrace/link/release.h"
+#include "millrace/link/stub.h"
 #include "millrace/link/sweep.h"
 #include "millrace/sync/entries.h"
 

@@ -312,6 +312,10 @@ void wait(PendingSave& self, std::optional<double> timeout, const nb::object& ti
   if (carried) wait_for_link(self, *std::move(carried), deadline);
 }
 
+void wait_removals(PendingSave& self) {
+  interruptible<void>([&](std::stop_token stop) { return self.wait_removals(std::move(stop)); });
+}
+
 nb::dict save_status(const PendingSave& self) {
   constexpr std::array<const char*, 4> kNames = {"pending", "durable", "failed", "skipped"};
   nb::dict status;
@@ -539,7 +543,10 @@ void register_checkpoint(nb::module_& m) {
            "tier.\n"
            "`tier` may also be the URL in the bucket that a link (millrace.link) of this machine keeps in step with a\n"
            "tier's folder: then it waits until all files of the step are proven to be there.\n"
-           "Raises TimeoutError after `timeout` seconds, and what went wrong.");
+           "Raises TimeoutError after `timeout` seconds, and what went wrong.")
+      .def(
+          "wait_removals", &wait_removals,
+          "Waits until the removal of older steps behind the commits, which wait() does not wait for, has ended, too.");
 
   nb::class_<PySaver>(m, "Saver",
                       "One rank's way to write checkpoints; millrace.torch.Checkpointer is the way to use it.")
@@ -585,7 +592,7 @@ void register_checkpoint(nb::module_& m) {
           },
           nb::arg("line").none(), "What the next save continues: [(attempt, step)], the oldest first; None: unknown.")
       .def("metrics", &saver_metrics, nb::sig("def metrics(self) -> dict[str, float]"))
-      .def("close", &close_saver, "Waits for the save under way.");
+      .def("close", &close_saver, "Waits for the save under way, and for what it removes.");
 
   nb::class_<PyCheckpoint>(m, "Checkpoint", "One committed step, opened for reading.")
       .def("__init__", &init_checkpoint, nb::arg("root"), nb::arg("step"), nb::arg("tier_timeout") = 0.0,

@@ -278,7 +278,8 @@ class StorageWriter(dcp.StorageWriter):
         self._stager.synchronize_staging()
 
     def close(self) -> None:
-        """Waits for the copies to other tiers, and gives memory and threads back. A later save takes them anew."""
+        """Waits for the copies to other tiers and for the removal of older steps, and gives memory and threads back. A
+        later save takes them anew."""
         self._copies.join()
         self._stager.close()
         self._saver_of = None

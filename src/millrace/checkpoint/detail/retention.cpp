@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -97,8 +98,9 @@ class References {
 
 class Cleaner {
  public:
-  Cleaner(const Location& root, int64_t step, const std::string& attempt, KnownSteps* known)
-      : root_(root), step_(step), attempt_(attempt), references_(root, known) {}
+  Cleaner(const Location& root, int64_t step, const std::string& attempt, KnownSteps* known,
+          std::function<void()> alive = {})
+      : root_(root), step_(step), attempt_(attempt), references_(root, known), alive_(std::move(alive)) {}
 
   Status first_error() const { return first_; }
   void keep(Status status) {
@@ -114,6 +116,7 @@ class Cleaner {
       // Later steps are those of a run that went further before it was set back: not in this line.
       if (step > step_) break;
       ASSIGN_OR_RETURN(auto info, look_at(step, retention));
+      tell_alive();
       if (!info) continue;
       info->is_left = line && !info->attempt.empty() && !covers(*line, info->attempt, step);
       committed.push_back(std::move(*info));
@@ -135,6 +138,7 @@ class Cleaner {
   Status remove_abandoned(int64_t step) {
     const Location directory = step_location(root_, step);
     ASSIGN_OR_RETURN(const Level level, list_level(directory));
+    tell_alive();
     std::vector<std::string> dead;
     for (const std::string& name : level.directories) {
       if (restart_of(name) && (is_newer(attempt_, name) || (name == attempt_ && step < step_))) dead.push_back(name);
@@ -223,6 +227,7 @@ class Cleaner {
   Status remove_folder(const Location& folder) {
     ASSIGN_OR_RETURN(const auto keys, list_keys(folder));
     RETURN_IF_ERROR(root_.storage->remove(keys));
+    tell_alive();
     remove_if_empty(folder);
     return {};
   }
@@ -231,10 +236,15 @@ class Cleaner {
 
   Status remove_one(const Location& location) { return root_.storage->remove(std::vector<std::string>{location.key}); }
 
+  void tell_alive() const {
+    if (alive_) alive_();
+  }
+
   const Location& root_;
   const int64_t step_;
   const std::string& attempt_;
   References references_;
+  const std::function<void()> alive_;
   Status first_;
 };
 
@@ -242,7 +252,7 @@ class Cleaner {
 
 Status clean_up(const Location& root, int64_t step, const std::string& attempt, const Retention& retention,
                 bool sweep) {
-  Cleaner cleaner(root, step, attempt, retention.known);
+  Cleaner cleaner(root, step, attempt, retention.known, retention.alive);
   const KeepRules& keep = retention.keep;
   if (keep.last > 0 || keep.best > 0 || keep.young.count() > 0 || keep.quota_bytes > 0)
     cleaner.keep(cleaner.remove_old_steps(retention));

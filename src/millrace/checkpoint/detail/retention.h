@@ -5,6 +5,7 @@
 // committer only; free functions that block.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -28,7 +29,8 @@ struct Retention {
   std::optional<Lineage> line{};
   // Steps that stay for now: a farther tier is being written from their files, or a save to come may refer to them.
   std::vector<int64_t> busy{};
-  KnownSteps* known = nullptr;  // where to remember; nullptr: nowhere
+  KnownSteps* known = nullptr;       // where to remember; nullptr: nowhere
+  std::function<void()> alive = {};  // called whenever the storage has answered
 };
 
 // `step` was just committed by `attempt`. Removes a step's manifest before its files, and empty folders last:

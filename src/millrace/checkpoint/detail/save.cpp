@@ -25,7 +25,9 @@ Save::Save(int64_t step, int64_t bytes, std::vector<Place> places, std::chrono::
       events_(std::move(events)),
       tiers_(places_.size()) {
   for (size_t i = 0; i < places_.size(); ++i) {
-    if (!places_[i].asked) tiers_[i].state = TierState::kNotAsked;
+    if (places_[i].asked) continue;
+    tiers_[i].state = TierState::kNotAsked;
+    tiers_[i].finished = true;
   }
 }
 
@@ -67,6 +69,37 @@ Result<bool> Save::wait_until(Clock::time_point deadline, std::optional<size_t> 
   return has_ended(tier);
 }
 
+Status Save::wait_removals(std::stop_token stop) {
+  if (generation_ != fork_generation()) return tl::unexpected<Error>(forked_error(step_));
+  const std::stop_callback wake(stop, [this] { notify(); });
+  MutexLock lock(mutex_);
+  while (!all_finished() && !stop.stop_requested()) wait_a_while();
+  if (all_finished()) return {};
+  return fail(ErrorCode::kCancelled, "stopped waiting for the removals behind step {}, which go on", step_);
+}
+
+void Save::wait_finished(size_t tier) {
+  MutexLock lock(mutex_);
+  while (!tiers_[tier].finished) wait_a_while();
+}
+
+bool Save::wait_finished_until(Clock::time_point deadline, const std::stop_token& stop) {
+  if (generation_ != fork_generation()) return true;  // what goes on is the parent's
+  const std::stop_callback wake(stop, [this] { notify(); });
+  MutexLock lock(mutex_);
+  while (!all_finished() && !stop.stop_requested() && Clock::now() < deadline) wait_a_while(deadline);
+  return all_finished();
+}
+
+bool Save::is_finished() const {
+  MutexLock lock(mutex_);
+  return all_finished();
+}
+
+bool Save::all_finished() const {
+  return std::ranges::all_of(tiers_, &Tier::finished);
+}
+
 void Save::notify() {
   MutexLock lock(mutex_);
   changed_.notify_all();
@@ -90,14 +123,18 @@ void Save::give_up(const std::string& why) {
   {
     MutexLock lock(mutex_);
     for (size_t i = 0; i < tiers_.size(); ++i) {
-      Tier& tier = tiers_[i];
-      if (tier.state != TierState::kPending) continue;
-      tier.given_up = true;
-      events_.given_up(i);
-      end(tier, tier.committed ? Status() : Status(fail(ErrorCode::kTimeout, "{}: {}", places_[i].url, why)));
+      if (!tiers_[i].finished) give_up_tier(i, fail(ErrorCode::kTimeout, "{}: {}", places_[i].url, why));
     }
   }
   stop_.request_stop();
+}
+
+void Save::give_up_tier(size_t at, Status status) {
+  Tier& tier = tiers_[at];
+  tier.given_up = tier.finished = true;
+  events_.given_up(at);
+  if (tier.state == TierState::kPending) end(tier, tier.committed ? Status() : std::move(status));
+  changed_.notify_all();
 }
 
 void Save::stop_with(std::stop_token outer) {
@@ -116,15 +153,10 @@ void Save::wait_a_while(Clock::time_point deadline) {
   std::vector<std::string> given_up;
   for (size_t i = 0; i < tiers_.size(); ++i) {
     Tier& tier = tiers_[i];
-    if (tier.state != TierState::kPending || tier.waits || now - tier.answered < tier_timeout_) continue;
-    tier.given_up = true;
+    if (tier.finished || tier.waits || now - tier.answered < tier_timeout_) continue;
     given_up.push_back(places_[i].url);
-    events_.given_up(i);
-    if (tier.committed)
-      end(tier, {});
-    else
-      end(tier, fail(ErrorCode::kTimeout, "step {}: {} has not answered for {} s", step_, places_[i].url,
-                     std::chrono::round<std::chrono::seconds>(tier_timeout_).count()));
+    give_up_tier(i, fail(ErrorCode::kTimeout, "step {}: {} has not answered for {} s", step_, places_[i].url,
+                         std::chrono::round<std::chrono::seconds>(tier_timeout_).count()));
   }
   if (!given_up.empty()) {
     if (tiers_.size() == 1) return;  // there is none that goes on; the save's error says it
@@ -156,6 +188,12 @@ void Save::committed(size_t tier) {
   tiers_[tier].committed = true;
 }
 
+void Save::removes(size_t tier) {
+  MutexLock lock(mutex_);
+  tiers_[tier].answered = Clock::now();
+  if (tiers_[tier].state == TierState::kPending) end(tiers_[tier], {});  // else it was given up before
+}
+
 bool Save::given_up(size_t tier) const {
   MutexLock lock(mutex_);
   return tiers_[tier].given_up;
@@ -182,7 +220,9 @@ void Save::end(Tier& tier, Status status) {
 bool Save::finish(size_t tier, Status status) {
   MutexLock lock(mutex_);
   if (tiers_[tier].given_up) return false;
-  end(tiers_[tier], std::move(status));
+  tiers_[tier].finished = true;
+  if (tiers_[tier].state == TierState::kPending) end(tiers_[tier], std::move(status));
+  changed_.notify_all();
   return true;
 }
 

@@ -46,10 +46,12 @@ class Save final : public PendingSave {
   TierState state(size_t tier) const override;
   [[nodiscard]] Status wait(std::stop_token stop, std::optional<size_t> tier) override;
   [[nodiscard]] Result<bool> wait_until(Clock::time_point deadline, std::optional<size_t> tier) override;
+  [[nodiscard]] Status wait_removals(std::stop_token stop) override;
 
   // Waits, then returns why no tier has the step, once, and only if wait() has not returned it.
   [[nodiscard]] Status take_unreported();
-  // Ends the save in all tiers where it has not ended, with `why`, and asks what is under way there to stop.
+  // Ends the save in all tiers where it has not ended, with `why`, and asks what is under way there to stop. What goes
+  // on behind a commit is left.
   void give_up(const std::string& why);
   // Set by give_up, and when `outer` of stop_with is.
   std::stop_token stop_token() const { return stop_.get_token(); }
@@ -63,10 +65,18 @@ class Save final : public PendingSave {
   void alive(size_t tier);
   // Whether `tier` waits for something that its storage has no part in.
   void set_waiting(size_t tier, bool waits);
-  // The step is committed there; what follows is cleaning up.
+  // The step is committed there. It stays so whatever happens before finish().
   void committed(size_t tier);
-  // The end in `tier`. False: it was given up before.
+  // Callers of wait() hear of it. What follows, until finish(), is the removal of older steps.
+  void removes(size_t tier);
+  // Nothing is done for the save in `tier` any more. `status` counts unless removes() was called. False: it was given
+  // up before.
   bool finish(size_t tier, Status status);
+  // Returns when `tier` has been finished or given up; at once where the step does not go there.
+  void wait_finished(size_t tier);
+  // The same of all tiers. False: the deadline or `stop` came first.
+  [[nodiscard]] bool wait_finished_until(Clock::time_point deadline, const std::stop_token& stop = {});
+  bool is_finished() const;
   bool given_up(size_t tier) const;
   // True for the first call: a save that several tiers have counts once.
   bool claim_success() { return !claimed_.exchange(true); }
@@ -94,11 +104,15 @@ class Save final : public PendingSave {
     Clock::time_point answered = Clock::now();
     bool waits = false;  // for another tier
     bool committed = false;
+    bool finished = false;  // or given up: nobody waits for what is done there any more
     bool given_up = false;
     bool reads_image = false;
   };
   void notify();
   void end(Tier& tier, Status status) REQUIRES_LOCK(mutex_);
+  // With `status`, unless the step is committed there.
+  void give_up_tier(size_t at, Status status) REQUIRES_LOCK(mutex_);
+  bool all_finished() const REQUIRES_LOCK(mutex_);
   // Waits for a change, not for long; gives up tiers that do not answer.
   void wait_a_while(Clock::time_point deadline = Clock::time_point::max()) REQUIRES_LOCK(mutex_);
   bool has_ended(std::optional<size_t> tier) const REQUIRES_LOCK(mutex_);

@@ -16,18 +16,21 @@
 
 namespace millrace::checkpoint {
 
-void follow_up(Core& core, size_t at, const Save* save, int64_t step, const std::optional<Lineage>& line) {
+void follow_up(Core& core, size_t at, Save& save, const std::optional<Lineage>& line) {
+  const int64_t step = save.step();
   Tier& tier = core.tiers[at];
   const Location latest = tier.options.root.child(kLatestName);
   if (auto written = write_object(*latest.storage, latest.key, step_name(step) + "\n", {}, Durability::kVisible);
       !written)
     log(LogLevel::kWarning, "checkpoint: step {} is committed, but `latest` is not moved: {}", step,
         written.error().to_string());
+  save.removes(at);
   MutexLock lock(tier.cleaning);
-  Retention retention{.keep = tier.options.keep, .line = line, .known = &tier.known};
+  Retention retention{
+      .keep = tier.options.keep, .line = line, .known = &tier.known, .alive = [&save, at] { save.alive(at); }};
   if (at == 0) retention.busy = core.busy_steps();
-  if (save != nullptr && core.options.refer_unchanged) {
-    const auto needed = core.bases.needed_in(at, *save);
+  if (core.options.refer_unchanged) {
+    const auto needed = core.bases.needed_in(at, save);
     retention.busy.insert(retention.busy.end(), needed.begin(), needed.end());
   }
   const auto cleaned = clean_up(tier.options.root, step, core.options.attempt, retention, tier.sweep);
@@ -98,7 +101,6 @@ class TierJob {
         log(LogLevel::kWarning, "checkpoint: step {} is not in {}: {}", save_->step(), root().url,
             status.error().to_string());
     }
-    if (status && documents_->state && save_->claim_success()) core_->metrics.add(Metric::kSaves, 1);
     if (!save_->finish(at_, std::move(status))) --core_->stuck[at_];
   }
 
@@ -133,9 +135,13 @@ class TierJob {
     if (std::exchange(holds_memory_, false)) core_->through[at_].busy = false;
     save_->release_image(at_);
   }
-  // The tier's saves end in the order of their steps.
+  // The tier's saves end in the order of their steps, with all that they remove.
   void wait_for_save_before() {
-    if (before_) static_cast<void>(while_waiting([&] { return before_->result_of(at_); }));
+    if (before_) {
+      save_->set_waiting(at_, true);
+      before_->wait_finished(at_);
+      save_->set_waiting(at_, false);
+    }
     before_.reset();
   }
 
@@ -356,8 +362,8 @@ class TierJob {
       return check_bases(tier.options.root, bases, &tier.known);
     };
     RETURN_IF_ERROR(commit_part(*core_, step, std::move(record), *documents_));
-    save_->committed(at_);
-    if (core_->options.rank == 0) follow_up(*core_, at_, save_.get(), save_->step(), documents_->line);
+    set_committed();
+    if (core_->options.rank == 0) follow_up(*core_, at_, *save_, documents_->line);
     return {};
   }
 
@@ -367,9 +373,14 @@ class TierJob {
                                  "the tier that all nodes share has no manifest"));
     const StepCommit commit = commit_in(*core_, at_, save_->step(), save_->stop_token(), alive());
     ASSIGN_OR_RETURN(const bool created, adopt_manifest(commit, core_->tiers[shared].options.root));
-    save_->committed(at_);
-    if (created) follow_up(*core_, at_, save_.get(), save_->step(), documents_->line);
+    set_committed();
+    if (created) follow_up(*core_, at_, *save_, documents_->line);
     return {};
+  }
+
+  void set_committed() {
+    if (save_->claim_success()) core_->metrics.add(Metric::kSaves, 1);
+    save_->committed(at_);
   }
 
   Location directory(size_t tier) const {

@@ -23,8 +23,8 @@
 
 namespace millrace::checkpoint {
 
-// The step is committed in the tier `at`. What follows may fail without harm; a later save tries it again.
-void follow_up(Core& core, size_t at, const Save* save, int64_t step, const std::optional<Lineage>& line);
+// `save` is committed in the tier `at`. What follows may fail without harm; a later save tries it again.
+void follow_up(Core& core, size_t at, Save& save, const std::optional<Lineage>& line);
 
 StepCommit commit_in(Core& core, size_t at, int64_t step, std::stop_token stop, std::function<void()> alive = {});
 

@@ -21,8 +21,8 @@ struct GuardMessage {
     kLeave,   // the sender stops filling: who waits gets EIO, and so does who comes
     kAsk,     // the answer is kState: `value` is the guardian's process, `id` how many programs wait
     kState,
-    kEnd,    // end, unless a program uses the visible path; the answer is kEnded
-    kEnded,  // `value`: 0, or the error that keeps the guardian
+    kEnd,    // end, unless a program uses the visible path or somebody fills; the answer is kEnded
+    kEnded,  // `value`: 0, or what keeps the guardian; EINPROGRESS: somebody fills
   };
   uint32_t kind = kAsk;
   int32_t value = 0;

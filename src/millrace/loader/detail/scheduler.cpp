@@ -116,10 +116,25 @@ Scheduler::Scheduler(const Shared& shared, Start start)
 }
 
 Result<std::optional<Batch>> Scheduler::next(Clock::time_point deadline) {
-  MutexLock lock(mutex_);
+  std::vector<JobPtr> collatable;
+  auto batch = [&] {
+    MutexLock lock(mutex_);
+    auto taken = take_next(deadline);
+    collatable = take_collatable();
+    return taken;
+  }();
+  submit(std::move(collatable));
+  return batch;
+}
+
+Result<std::optional<Batch>> Scheduler::take_next(Clock::time_point deadline) {
   schedule_ahead();
   bool waited = false;
   while (!is_stopped_ && !(jobs_.empty() ? cursor_->is_at_end() : jobs_.front()->is_done)) {
+    if (!collatable_.empty()) {
+      submit_now();
+      continue;
+    }
     waited = true;
     if (deadline == kDoNotWait || !wait_for_batches(deadline))
       return fail(ErrorCode::kTimeout, "no batch is ready yet");
@@ -237,7 +252,7 @@ void Scheduler::schedule_next() {
   }
   forget_passed_blocks(*job);
   ask_for_plans();
-  if (job->blocks_left == 0) submit_collate(job);
+  if (job->blocks_left == 0) collatable_.push_back(job);
 }
 
 void Scheduler::wait_for(const JobPtr& job, const BlockPtr& block) {
@@ -319,6 +334,7 @@ void Scheduler::forget_passed_blocks(const Job& job) {
 
 void Scheduler::planned(const BlockPtr& block, Result<PlannedBlock> plan) {
   Reads reads;
+  std::vector<JobPtr> collatable;
   {
     MutexLock lock(mutex_);
     if (is_stopped_) return;
@@ -332,7 +348,9 @@ void Scheduler::planned(const BlockPtr& block, Result<PlannedBlock> plan) {
       most_rows_ = std::max(most_rows_, block->rows_bytes);
     }
     reads = give_memory();
+    collatable = take_collatable();
   }
+  submit(std::move(collatable));
   reader_->add(std::move(reads));
 }
 
@@ -419,26 +437,51 @@ void Scheduler::append_reads(const BlockPtr& block, Reads& reads) {
 
 // Takes the reference to the block, so that none is left in a task when a job gives up its own.
 void Scheduler::run_decoded(BlockPtr block) {
-  MutexLock lock(mutex_);
-  if (--block->runs_left == 0 && !is_stopped_) {
-    if (reads_to_plan(*block)) --row_blocks_decoding_;
-    rows_read(*block, 0);
-    ask_for_plans();
-    block_ready(*block);
+  std::vector<JobPtr> collatable;
+  {
+    MutexLock lock(mutex_);
+    if (--block->runs_left == 0 && !is_stopped_) {
+      if (reads_to_plan(*block)) --row_blocks_decoding_;
+      rows_read(*block, 0);
+      ask_for_plans();
+      block_ready(*block);
+      collatable = take_collatable();
+    }
+    block.reset();
   }
-  block.reset();
+  submit(std::move(collatable));
 }
 
 void Scheduler::block_ready(LiveBlock& block) {
   block.is_ready = true;
   for (const JobPtr& job : block.waiting) {
-    if (--job->blocks_left == 0) submit_collate(job);
+    if (--job->blocks_left == 0) collatable_.push_back(job);
   }
   block.waiting.clear();
 }
 
-void Scheduler::submit_collate(const JobPtr& job) {
-  workers_->submit([this, job] { collate(job); }, job->priority());
+// The jobs that wait for a worker. The caller gives them to submit() without the lock: that wakes a thread for each.
+std::vector<Scheduler::JobPtr> Scheduler::take_collatable() {
+  if (is_stopped_) collatable_.clear();
+  if (!collatable_.empty()) ++submissions_;
+  return std::exchange(collatable_, {});
+}
+
+void Scheduler::submit(std::vector<JobPtr> jobs) {
+  if (jobs.empty()) return;
+  for (JobPtr& job : jobs) {
+    const int priority = job->priority();
+    workers_->submit([this, job = std::move(job)] { collate(job); }, priority);
+  }
+  if (--submissions_ == 0) submissions_.notify_all();
+}
+
+// For a caller that is about to wait. Lets go of the lock meanwhile.
+void Scheduler::submit_now() {
+  std::vector<JobPtr> jobs = take_collatable();
+  mutex_.unlock();
+  submit(std::move(jobs));
+  mutex_.lock();
 }
 
 namespace {
@@ -581,6 +624,7 @@ void Scheduler::collate(const JobPtr& job) {
   } while (!decode_samples(*job));
   auto batch = make_batch(*job);
   Reads reads;
+  std::vector<JobPtr> collatable;
   bool goes_on = false, is_announced = false;
   {
     MutexLock lock(mutex_);
@@ -596,9 +640,11 @@ void Scheduler::collate(const JobPtr& job) {
     if (goes_on) {
       reads = give_memory();
       schedule_ahead();
+      collatable = take_collatable();
     }
   }
   if (is_announced) changed_.notify_all();  // without the lock, for which next() would wait at once
+  submit(std::move(collatable));
   if (goes_on) reader_->add(std::move(reads));
 }
 
@@ -665,17 +711,14 @@ void Scheduler::stop() {
   stop_.request_stop();
   planners_.clear();  // they call planned(), which uses the reader
   reader_->stop();    // its reads give work to the workers
-  std::unique_ptr<Executor> ending;
-  {
-    MutexLock lock(mutex_);
-    ending = std::move(workers_);
-  }
-  ending.reset();
+  for (int left = submissions_; left > 0; left = submissions_) submissions_.wait(left);
+  workers_.reset();
   reader_.reset();
   MutexLock lock(mutex_);
   for (const JobPtr& job : jobs_) job->units.clear();  // a job and a block that it waits for hold each other
   jobs_.clear();
   jobs_done_ = 0;
+  collatable_.clear();
   live_.clear();
   without_memory_.clear();
 }

@@ -97,7 +97,10 @@ class Scheduler {
   void append_reads(const BlockPtr& block, Reads& reads) REQUIRES_LOCK(mutex_);
   void run_decoded(BlockPtr block);
   void block_ready(LiveBlock& block) REQUIRES_LOCK(mutex_);
-  void submit_collate(const JobPtr& job) REQUIRES_LOCK(mutex_);
+  [[nodiscard]] std::vector<JobPtr> take_collatable() REQUIRES_LOCK(mutex_);
+  void submit(std::vector<JobPtr> jobs);
+  void submit_now() REQUIRES_LOCK(mutex_);
+  [[nodiscard]] Result<std::optional<Batch>> take_next(Clock::time_point deadline) REQUIRES_LOCK(mutex_);
   void collate(const JobPtr& job);
   std::vector<std::pair<size_t, Error>> damaged_units(const Job& job) const;
   [[nodiscard]] bool replace_damaged(const JobPtr& job);
@@ -147,9 +150,11 @@ class Scheduler {
   int64_t rows_held_ GUARDED_BY(mutex_) = 0;  // bytes of rows that planning has read, or will, until they are decoded
   int64_t most_rows_ GUARDED_BY(mutex_) = 0;  // of one block so far
   int64_t row_blocks_decoding_ GUARDED_BY(mutex_) = 0;
+  std::vector<JobPtr> collatable_ GUARDED_BY(mutex_);  // whose blocks are ready, and that no worker was given
+  std::atomic<int> submissions_ = 0;  // that were begun under the lock and go on without it; stop() waits for them
 
   // The threads, until stop(). Tasks and reads under way use everything above.
-  std::unique_ptr<Executor> workers_ GUARDED_BY(mutex_);
+  std::unique_ptr<Executor> workers_;
   std::unique_ptr<RunReader> reader_;
   std::vector<std::unique_ptr<BlockPlanner>> planners_;  // one for each source
 };

@@ -49,6 +49,10 @@ void FaultSyscalls::crash() {
   model_->crash(random_);
 }
 
+std::unique_ptr<MutexLock> FaultSyscalls::turn() {
+  return has_model() ? std::make_unique<MutexLock>(turns_) : nullptr;
+}
+
 bool FaultSyscalls::has_model() const {
   MutexLock lock(mutex_);
   return model_.has_value();
@@ -91,6 +95,7 @@ void FaultSyscalls::apply(const SyscallFault& fault, Verdict& verdict) {
 
 template <class Real, class Tell>
 int FaultSyscalls::run(std::string_view call, std::string_view path, Real&& real, Tell&& tell) {
+  const auto held = turn();
   if (const Verdict verdict = judge(call, path); verdict.error != 0) return fail_with(verdict.error);
   const int result = real();
   if (result < 0) return result;
@@ -105,6 +110,7 @@ int FaultSyscalls::run(std::string_view call, std::string_view path, Real&& real
 }
 
 int FaultSyscalls::open(const char* path, int flags, mode_t mode) {
+  const auto held = turn();
   if (const Verdict verdict = judge("open", path); verdict.error != 0) return fail_with(verdict.error);
   const int fd = Syscalls::open(path, flags, mode);
   if (fd < 0) return fd;
@@ -118,6 +124,7 @@ int FaultSyscalls::open(const char* path, int flags, mode_t mode) {
 }
 
 int FaultSyscalls::close(int fd) {
+  const auto held = turn();
   {
     MutexLock lock(mutex_);  // before the number can be given to another file
     paths_.erase(fd);
@@ -136,6 +143,7 @@ ssize_t FaultSyscalls::pread(int fd, void* out, size_t size, off_t offset) {
 }
 
 ssize_t FaultSyscalls::pwrite(int fd, const void* data, size_t size, off_t offset) {
+  const auto held = turn();
   const Verdict verdict = judge("pwrite", path_of_fd(fd), size);
   if (verdict.error != 0 && !verdict.torn) return fail_with(verdict.error);
   const ssize_t put = Syscalls::pwrite(fd, data, verdict.size, offset);
@@ -147,6 +155,7 @@ ssize_t FaultSyscalls::pwrite(int fd, const void* data, size_t size, off_t offse
 }
 
 ssize_t FaultSyscalls::copy_file_range(int in, off_t in_offset, int out, off_t out_offset, size_t size) {
+  const auto held = turn();
   const Verdict verdict = judge("copy_file_range", path_of_fd(out), size);
   if (verdict.error != 0) return fail_with(verdict.error);
   const ssize_t moved = Syscalls::copy_file_range(in, in_offset, out, out_offset, verdict.size);
@@ -199,7 +208,9 @@ int FaultSyscalls::futimens(int fd, const struct timespec times[2]) {
   return run("futimens", path_of_fd(fd), [&] { return Syscalls::futimens(fd, times); });
 }
 int FaultSyscalls::flock(int fd, int operation) {
-  return run("flock", path_of_fd(fd), [&] { return Syscalls::flock(fd, operation); });
+  // Not in a turn: it may wait for another thread, and changes nothing that the model knows.
+  const Verdict verdict = judge("flock", path_of_fd(fd));
+  return verdict.error != 0 ? fail_with(verdict.error) : Syscalls::flock(fd, operation);
 }
 int FaultSyscalls::fdatasync(int fd) {
   return run(

@@ -3,13 +3,14 @@
 
 // System calls that go wrong as a test wants it: errors, interruptions, short and torn transfers, delays, and a power
 // cut before any call, after which crash() makes the directory what might have been left (crash_model.h). For tests,
-// through LocalOptions::syscalls. Thread-safe, but a power cut is for one thread, and for calls on one file by one
-// thread.
+// through LocalOptions::syscalls. Thread-safe. Where power can be cut, the calls that change the tree run one after the
+// other, in the order in which the model hears of them.
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -55,7 +56,7 @@ class FaultSyscalls final : public Syscalls {
   void cut_power_after(int64_t calls);
   // The answer of dirty_bytes().
   void set_dirty_bytes(int64_t bytes) { dirty_bytes_ = bytes; }
-  // The power comes back, and the directory is what survived. REQUIRES: crash_root.
+  // The power comes back, and the directory is what survived. REQUIRES: crash_root, and no call is under way.
   void crash();
 
   int open(const char* path, int flags, mode_t mode) override;
@@ -103,6 +104,9 @@ class FaultSyscalls final : public Syscalls {
   Verdict judge(std::string_view call, std::string_view path, size_t size = 0);
   void apply(const SyscallFault& fault, Verdict& verdict) REQUIRES_LOCK(mutex_);
   bool has_model() const;  // which takes the place of the disk: real syncs would only cost time
+  // To be held over a call that changes the tree, from its verdict until the model has heard of it: threads may not see
+  // another order than the model, nor a file's number be given to another file in between.
+  std::unique_ptr<MutexLock> turn();
   std::string path_of_fd(int fd) const;
   // Runs `real` unless the verdict fails it, and tells the model when it succeeded.
   template <class Real, class Tell>
@@ -110,6 +114,7 @@ class FaultSyscalls final : public Syscalls {
   template <class Real>
   int run(std::string_view call, std::string_view path, Real&& real);
 
+  Mutex turns_;  // taken before mutex_
   mutable Mutex mutex_;
   std::mt19937_64 random_ GUARDED_BY(mutex_);
   std::vector<Armed> faults_ GUARDED_BY(mutex_);
