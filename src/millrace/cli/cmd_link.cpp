@@ -214,10 +214,10 @@ Status run_link_run(const LinkArgs& args, Context& context) {
     ASSIGN_OR_RETURN(listener, link::listen_for_notices(args.listen, secret, board));
     context.out.note("link run: takes notices at http://" + listener->bound());
   }
-  std::unique_ptr<SqsQueue> queue;
+  std::unique_ptr<link::SqsQueue> queue;
   std::set<std::string> buckets;
   if (!args.queue.empty()) {
-    ASSIGN_OR_RETURN(queue, SqsQueue::open(args.queue));
+    ASSIGN_OR_RETURN(queue, link::SqsQueue::open(args.queue));
     for (const link::LinkConfig& config : chosen) buckets.insert(link::bucket_and_prefix(config.url).first);
   }
   if (!args.once) {

@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 // A whole number of 1 or more; `unset` when the variable is not set.
-Result<int> count_in(const s3::Environment& environment, const std::string& name, int unset) {
+Result<int> count_in(const aws::Environment& environment, const std::string& name, int unset) {
   const std::string text = environment(name);
   if (text.empty()) return unset;
   int count = 0;
@@ -21,7 +21,7 @@ Result<int> count_in(const s3::Environment& environment, const std::string& name
 }
 
 // The number of processes that share the limits.
-Result<int> share_in(const s3::Environment& environment) {
+Result<int> share_in(const aws::Environment& environment) {
   if (environment("MILLRACE_S3_SHARE") != "slurm") {
     return with_context(count_in(environment, "MILLRACE_S3_SHARE", 1), "a number of processes, or slurm");
   }
@@ -31,7 +31,7 @@ Result<int> share_in(const s3::Environment& environment) {
 }
 
 // A size or a count a second; 0 when the variable is not set.
-Result<double> rate_in(const s3::Environment& environment, const std::string& name, int share) {
+Result<double> rate_in(const aws::Environment& environment, const std::string& name, int share) {
   const std::string text = environment(name);
   if (text.empty()) return 0.0;
   ASSIGN_OR_RETURN(const int64_t rate, with_context(parse_bytes(text), name));
@@ -40,8 +40,8 @@ Result<double> rate_in(const s3::Environment& environment, const std::string& na
 
 }  // namespace
 
-Result<S3Options> s3::s3_options(const Environment& environment) {
-  ASSIGN_OR_RETURN(const AwsConfig config, load_aws_config(environment));
+Result<S3Options> s3::s3_options(const aws::Environment& environment) {
+  ASSIGN_OR_RETURN(const aws::Config config, aws::load_config(environment));
   ASSIGN_OR_RETURN(const S3Settings settings, s3_settings(config));
   S3Options options;
   options.endpoint_url = settings.endpoint_url;
@@ -64,7 +64,7 @@ Result<S3Options> s3::s3_options(const Environment& environment) {
 }
 
 Result<S3Options> S3Options::from_environment() {
-  return s3::s3_options(s3::process_environment());
+  return s3::s3_options(aws::process_environment());
 }
 
 }  // namespace millrace

@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "millrace/aws/profile_file.h"
 #include "millrace/base/status.h"
-#include "millrace/storage/s3/auth/profile_file.h"
 #include "millrace/storage/s3/s3.h"
 
 namespace millrace::s3 {
@@ -25,9 +25,9 @@ struct S3Settings {
 };
 
 // Errors: invalid_argument, with the name of the setting.
-[[nodiscard]] Result<S3Settings> s3_settings(const AwsConfig& config);
+[[nodiscard]] Result<S3Settings> s3_settings(const aws::Config& config);
 
 // As S3Options::from_environment(), for this environment.
-[[nodiscard]] Result<S3Options> s3_options(const Environment& environment);
+[[nodiscard]] Result<S3Options> s3_options(const aws::Environment& environment);
 
 }  // namespace millrace::s3

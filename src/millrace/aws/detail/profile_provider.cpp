@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "millrace/storage/s3/auth/providers.h"
+#include "millrace/aws/detail/providers.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 bool has_keys(const ProfileSection& section) {
@@ -131,4 +131,4 @@ Result<Found> from_profile(const ProviderContext& context) {
   return ProfileChain(context).find(context.config.profile);
 }
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

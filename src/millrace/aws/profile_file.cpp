@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/storage/s3/auth/profile_file.h"
+#include "millrace/aws/profile_file.h"
 
 #include <pwd.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 #include "millrace/base/command.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\f\v";
@@ -131,7 +131,7 @@ void add_section(std::map<std::string, ProfileSection>& to, const std::string& n
 }
 
 // The two words of [profile NAME], [sso-session NAME] and [services NAME]. Other sections are ignored.
-void add_config_section(AwsConfig& config, const std::string& header, const ProfileSection& section) {
+void add_config_section(Config& config, const std::string& header, const ProfileSection& section) {
   const Result<std::vector<std::string>> words = split_command(header);
   if (!words || words->size() != 2) return;
   if ((*words)[0] == "profile") add_section(config.profiles, (*words)[1], section);
@@ -172,25 +172,31 @@ Result<std::vector<std::pair<std::string, ProfileSection>>> parse_profile_file(s
   return std::move(parser.sections);
 }
 
-const ProfileSection& AwsConfig::section() const {
+const ProfileSection& Config::section() const {
   static const ProfileSection kNone;
   const auto found = profiles.find(profile);
   return found != profiles.end() ? found->second : kNone;
 }
 
-std::string AwsConfig::region() const {
+std::string Config::region() const {
   for (const char* name : {"AWS_REGION", "AWS_DEFAULT_REGION"}) {
     if (std::string region = environment(name); !region.empty()) return region;
   }
   return section().get("region");
 }
 
-std::string AwsConfig::home() const {
+std::string Config::ca_bundle() const {
+  std::string path = environment("AWS_CA_BUNDLE");
+  if (path.empty()) path = section().get("ca_bundle");
+  return path.starts_with("~/") ? home() + path.substr(1) : path;
+}
+
+std::string Config::home() const {
   return home_of(environment);
 }
 
-Result<AwsConfig> load_aws_config(Environment environment, std::string profile) {
-  AwsConfig config;
+Result<Config> load_config(Environment environment, std::string profile) {
+  Config config;
   for (const char* name : {"AWS_PROFILE", "AWS_DEFAULT_PROFILE"}) {
     if (profile.empty()) profile = environment(name);
   }
@@ -218,7 +224,7 @@ Result<AwsConfig> load_aws_config(Environment environment, std::string profile) 
   return config;
 }
 
-Result<std::string> configured_endpoint(const AwsConfig& config, const std::string& service) {
+Result<std::string> configured_endpoint(const Config& config, const std::string& service) {
   const ProfileSection& section = config.section();
   std::string ignore = config.environment("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
   if (ignore.empty()) ignore = section.get("ignore_configured_endpoint_urls");
@@ -260,4 +266,4 @@ Status check_region(std::string_view region) {
   return {};
 }
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws
