@@ -630,8 +630,8 @@ void add_link(Verbs& verbs) {
       {"millrace link run", "millrace link run datasets --task 3/16",
        "millrace link run --queue https://sqs.eu-central-1.amazonaws.com/123456789012/datasets"},
       [run](Context& context) { return run_link_run(*run, context); },
-      [run] {
-        if (!run->task.empty()) share_budgets(run->task);
+      [run, &verbs] {
+        if (!run->task.empty()) share_budgets(run->task, verbs.url_options());
       });
   runs.add_option("NAME", run->names, "Links (default: all of this user on this machine)")->option_text("...");
   runs.add_flag("--once", run->once, "Look at everything once, wait for files that are not finished, and end");

@@ -55,6 +55,8 @@ class Service : public std::enable_shared_from_this<Service> {
   // The Service of this process for these options. Errors: invalid_argument (an endpoint that is no URL).
   [[nodiscard]] static Result<std::shared_ptr<Service>> find(const S3Options& options);
 
+  const S3Options& options() const { return options_; }
+
   // Sends the request and calls `done` with the final answer, whatever its status. `done` runs on a thread of the
   // transport, must return quickly and must not wait. Errors: those of the transport and unavailable, when retries did
   // not help; permission_denied (no credentials).

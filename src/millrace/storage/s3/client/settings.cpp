@@ -47,11 +47,14 @@ Result<int> attempts(const Setting& setting) {
 
 }  // namespace
 
-Result<S3Settings> s3_settings(const aws::Config& config) {
+Result<S3Settings> s3_settings(const aws::Config& config, const std::string& endpoint_url) {
   S3Settings settings;
   settings.region = config.region();
   if (!settings.region.empty()) RETURN_IF_ERROR(aws::check_region(settings.region));
-  ASSIGN_OR_RETURN(settings.endpoint_url, aws::configured_endpoint(config, "s3"));
+  settings.endpoint_url = endpoint_url;
+  if (endpoint_url.empty()) {
+    ASSIGN_OR_RETURN(settings.endpoint_url, aws::configured_endpoint(config, "s3"));
+  }
   ASSIGN_OR_RETURN(settings.addressing,
                    addressing({config.section().get_nested("s3", "addressing_style"),
                                fmt::format("s3 addressing_style of profile '{}'", config.profile)}));
