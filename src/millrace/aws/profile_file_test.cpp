@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "millrace/aws/testing/aws_home.h"
 #include "millrace/base/command.h"
@@ -104,11 +107,11 @@ TEST_F(AwsFiles, ProfilesOfBothFilesAreOne) {
   ASSERT_TRUE(config) << config.error().to_string();
   EXPECT_EQ(config->profile, "default");
   EXPECT_FALSE(config->profile_named);
-  EXPECT_THAT(config->profiles, ElementsAre(Key("b"), Key("default"), Key("only here")));
+  EXPECT_THAT(config->files->profiles, ElementsAre(Key("b"), Key("default"), Key("only here")));
   EXPECT_EQ(config->section().get("region"), "wins");
   EXPECT_EQ(config->section().get("output"), "x");
-  EXPECT_EQ(config->profiles.at("b").get("aws_access_key_id"), "credentials");
-  EXPECT_EQ(config->profiles.at("b").get("region"), "r");
+  EXPECT_EQ(config->files->profiles.at("b").get("aws_access_key_id"), "credentials");
+  EXPECT_EQ(config->files->profiles.at("b").get("region"), "r");
   EXPECT_EQ(load("b")->section().get("region"), "r");
 }
 
@@ -132,6 +135,54 @@ TEST_F(AwsFiles, VariablesNameOtherFiles) {
   EXPECT_EQ(load()->section().get("aws_access_key_id"), "k");
   variables_["AWS_CONFIG_FILE"] = "/dev/null";
   EXPECT_EQ(load()->section().get("region"), "");
+}
+
+TEST_F(AwsFiles, AreParsedOnceForEachOfTheirVersions) {
+  // As if it had been written an hour ago; what is fresh is parsed each time.
+  const auto write = [this](const std::string& name, const std::string& text) {
+    home_.write(name, text);
+    std::filesystem::last_write_time(home_.path(name),
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  };
+  write(".aws/config", "[default]\nregion = one\n[profile b]\nregion = other\n");
+  write(".aws/credentials", "[default]\naws_access_key_id = A\n");
+  int64_t before = profile_files_parsed();
+  const auto parsed = [&] { return profile_files_parsed() - std::exchange(before, profile_files_parsed()); };
+  EXPECT_EQ(load()->section().get("region"), "one");
+  EXPECT_EQ(parsed(), 2);
+  EXPECT_EQ(load()->section().get("region"), "one");
+  EXPECT_EQ(load("b")->section().get("region"), "other");
+  EXPECT_EQ(load()->section().get("aws_access_key_id"), "A");
+  EXPECT_EQ(parsed(), 0);
+
+  write(".aws/config", "[default]\nregion = two\n[profile b]\nregion = other\n");
+  EXPECT_EQ(load()->section().get("region"), "two") << "of the same size";
+  EXPECT_EQ(parsed(), 2);
+  EXPECT_EQ(load()->section().get("region"), "two");
+  EXPECT_EQ(parsed(), 0);
+
+  for (const char* key : {"B", "C", "D"}) {
+    home_.write(".aws/credentials", std::string("[default]\naws_access_key_id = ") + key + "\n");
+    EXPECT_EQ(load()->section().get("aws_access_key_id"), key);
+  }
+  std::filesystem::remove(home_.path(".aws/credentials"));
+  EXPECT_FALSE(load()->section().has("aws_access_key_id"));
+  std::filesystem::remove(home_.path(".aws/config"));
+  EXPECT_EQ(load()->section().get("region"), "");
+  parsed();
+  EXPECT_EQ(load()->section().get("region"), "");
+  EXPECT_EQ(parsed(), 0);
+}
+
+TEST_F(AwsFiles, OneThatCannotBeParsedIsToldEachTime) {
+  home_.write(".aws/config", "[default]\nregion\n");
+  for (int i = 0; i < 2; ++i) {
+    const auto config = load();
+    ASSERT_FALSE(config);
+    EXPECT_EQ(config.error().code(), ErrorCode::kInvalidArgument);
+  }
+  home_.write(".aws/config", "[default]\nregion = here\n");
+  EXPECT_EQ(load()->section().get("region"), "here");
 }
 
 TEST(Regions, HavePartitions) {

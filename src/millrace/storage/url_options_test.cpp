@@ -4,13 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "millrace/aws/profile_file.h"
+#include "millrace/aws/testing/aws_home.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/http/testing/test_server.h"
 #include "millrace/storage/hub/hub.h"
 #include "millrace/storage/s3/s3.h"
@@ -168,6 +173,20 @@ TEST_F(UrlOptionsTest, AnotherProcessIsToldByVariables) {
                                      "MILLRACE_S3_BYTES_PER_SECOND=8000000", "MILLRACE_S3_SHARE=4"));
   for (const std::string& each : variables) set(each.substr(0, each.find('=')), each.substr(each.find('=') + 1));
   EXPECT_EQ(S3Options::from({}).value(), S3Options::from(asked).value());
+}
+
+TEST_F(UrlOptionsTest, ManyBucketsParseTheProfilesOnce) {
+  const aws::AwsHome home;
+  for (const char* name : {".aws/config", ".aws/credentials"}) {
+    home.write(name, "[default]\nregion = eu-west-1\n");
+    std::filesystem::last_write_time(home.path(name),
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+  set("AWS_CONFIG_FILE", home.path(".aws/config"));
+  set("AWS_SHARED_CREDENTIALS_FILE", home.path(".aws/credentials"));
+  const int64_t before = aws::profile_files_parsed();
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(open_url(fmt::format("s3://bucket-{}/key", i)));
+  EXPECT_EQ(aws::profile_files_parsed() - before, 2);
 }
 
 // A timeout belongs to a storage of the web too.

@@ -34,8 +34,8 @@ Result<SsoSettings> sso_settings(const ProviderContext& context, const std::stri
   ProfileSection all = profile;
   const std::string session = profile.get("sso_session");
   if (!session.empty()) {
-    const auto found = context.config.sso_sessions.find(session);
-    if (found == context.config.sso_sessions.end()) {
+    const auto found = context.config.files->sso_sessions.find(session);
+    if (found == context.config.files->sso_sessions.end()) {
       return fail(ErrorCode::kInvalidArgument, "{} has no [sso-session {}]", context.config.config_path, session);
     }
     for (const auto& [name, value] : found->second.values) all.values[name] = value;
