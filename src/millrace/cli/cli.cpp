@@ -116,8 +116,9 @@ class HelpFormatter final : public CLI::Formatter {
   }
 };
 
-int run_verb(const Verbs& verbs, const std::string& name) {
+int run_verb(Verbs& verbs, const std::string& name) {
   raise_open_file_limit();
+  set_process_url_options(verbs.url_options());
   link::read_stubs_from_buckets();
   const SignalStop signals;
   Output out(verbs.options());

@@ -54,7 +54,8 @@ Result<checkpoint::NameMap> read_names(const std::string& url) {
 Result<Json> convert_in_python(std::vector<std::string> arguments, const std::stop_token& stop) {
   std::vector<std::string> words{find_python(), "-m", "millrace.torch.convert"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  ASSIGN_OR_RETURN(const CommandOutput ran, run_command(words, std::chrono::hours(24 * 30), stop));
+  ASSIGN_OR_RETURN(const CommandOutput ran, run_command(words, std::chrono::hours(24 * 30), stop, kMaxCommandOutput,
+                                                        process_url_options().variables()));
   if (!ran.ok) {
     const std::string reason = last_line(ran.err);
     if (reason.find("No module named") != reason.npos)

@@ -57,7 +57,7 @@ Status ls_uploads(const LsArgs& args, Output& out) {
 }
 
 Status ls_buckets(Output& out) {
-  ASSIGN_OR_RETURN(const S3Options options, S3Options::from_environment());
+  ASSIGN_OR_RETURN(const S3Options options, S3Options::from(process_url_options()));
   ASSIGN_OR_RETURN(const auto buckets, list_s3_buckets(options));
   for (const ObjectInfo& bucket : buckets) {
     const std::string made = utc_text(bucket.modified);

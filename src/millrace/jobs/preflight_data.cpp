@@ -267,7 +267,7 @@ void check_data(Preflight& check) {
 
 void check_login(Preflight& check) {
   if (!needs_login(check)) return;
-  const auto options = HubOptions::from_environment();
+  const auto options = HubOptions::from(process_url_options());
   if (!options && options.error().code() == ErrorCode::kUnsupported) {
     return check.unknown("login", options.error().to_string());
   }

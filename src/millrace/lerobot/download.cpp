@@ -128,7 +128,7 @@ class Download {
 
   Result<DownloadReport> run() {
     ASSIGN_OR_RETURN(wanted_, parse_name(options_));
-    ASSIGN_OR_RETURN(hub_options_, HubOptions::from_environment());
+    ASSIGN_OR_RETURN(hub_options_, HubOptions::from(process_url_options()));
     report_.repo = wanted_.repo.id;
     report_.target = options_.target.empty() ? std::string(short_name(wanted_.repo.id)) : options_.target;
     ASSIGN_OR_RETURN(target_, open_url(report_.target));

@@ -16,7 +16,7 @@
 
 #include "millrace/base/thread/sync.h"
 #include "millrace/http/listener.h"
-#include "millrace/storage/s3/sqs.h"
+#include "millrace/link/sqs.h"
 
 namespace millrace::link {
 

@@ -397,13 +397,7 @@ bool work_and_beat(Share& share, std::chrono::duration<double> dead_after, const
 }
 
 Result<Location> open_board(Location root, std::string_view folder) {
-  constexpr std::string_view kScheme = "s3://";
-  if (root.url.starts_with(kScheme)) {
-    const std::string bucket = root.url.substr(kScheme.size(), root.url.find('/', kScheme.size()) - kScheme.size());
-    ASSIGN_OR_RETURN(S3Options options, S3Options::from_environment());
-    options.requests_per_second = options.bytes_per_second = 0;
-    ASSIGN_OR_RETURN(root.storage, open_s3_storage(bucket, options));
-  }
+  ASSIGN_OR_RETURN(root.storage, without_limits(std::move(root.storage)));
   return root.child(fmt::format("{}/{}", kHiddenFolder, folder));
 }
 

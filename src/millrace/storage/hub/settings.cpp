@@ -53,12 +53,12 @@ void find_token(HubOptions& options) {
 
 }  // namespace
 
-Result<HubOptions> HubOptions::from_environment() {
+Result<HubOptions> HubOptions::from(const UrlOptions& asked) {
   HubOptions options;
   if (is_on("HF_HUB_OFFLINE")) {
     return fail(ErrorCode::kUnsupported, "HF_HUB_OFFLINE is set, so the Hub is not asked: unset it to read hf://");
   }
-  RETURN_IF_ERROR(options.read_environment());
+  RETURN_IF_ERROR(options.set_timeout(asked));
   options.client.connect_timeout = std::min(options.client.connect_timeout, options.timeout);
   if (const std::string endpoint = trimmed(variable("HF_ENDPOINT")); !endpoint.empty()) options.endpoint = endpoint;
   while (options.endpoint.ends_with('/')) options.endpoint.pop_back();

@@ -67,6 +67,8 @@ class S3Storage final : public Storage {
  public:
   explicit S3Storage(std::shared_ptr<Bucket> bucket) : bucket_(std::move(bucket)) {}
 
+  const Bucket& bucket() const { return *bucket_; }
+
   std::string_view name() const override { return bucket_->name; }
   std::string identity() const override { return bucket_->service->bucket_url(bucket_->bucket); }
   Capabilities capabilities() const override {
@@ -280,6 +282,14 @@ Result<std::shared_ptr<Bucket>> make_bucket(const std::string& name, const S3Opt
 Result<std::shared_ptr<Storage>> open_s3_storage(const std::string& bucket, const S3Options& options) {
   ASSIGN_OR_RETURN(auto shared, s3::make_bucket(bucket, options));
   return std::make_shared<s3::S3Storage>(std::move(shared));
+}
+
+Result<std::shared_ptr<Storage>> without_limits(std::shared_ptr<Storage> storage) {
+  const auto* const bucket = dynamic_cast<const s3::S3Storage*>(storage.get());
+  if (bucket == nullptr) return storage;
+  S3Options options = bucket->bucket().service->options();
+  options.requests_per_second = options.bytes_per_second = 0;
+  return open_s3_storage(bucket->bucket().bucket, options);
 }
 
 Result<std::vector<ObjectInfo>> list_s3_buckets(const S3Options& options) {

@@ -329,9 +329,9 @@ class HttpStorage final : public Storage {
 
 }  // namespace
 
-Result<HttpStorageOptions> HttpStorageOptions::from_environment() {
+Result<HttpStorageOptions> HttpStorageOptions::from(const UrlOptions& asked) {
   HttpStorageOptions options;
-  RETURN_IF_ERROR(options.read_environment());
+  RETURN_IF_ERROR(options.set_timeout(asked));
   options.client.connect_timeout = std::min(options.client.connect_timeout, options.timeout);
   return options;
 }

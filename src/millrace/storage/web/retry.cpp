@@ -39,7 +39,11 @@ bool is_overload(int status) {
 
 }  // namespace
 
-Status RetryPolicy::read_environment() {
+Status RetryPolicy::set_timeout(const UrlOptions& options) {
+  if (options.timeout) {
+    timeout = longest_asked_pause = *options.timeout;
+    return {};
+  }
   const char* const text = std::getenv("MILLRACE_TIMEOUT");
   if (text == nullptr || *text == '\0') return {};
   const auto seconds = http::whole_number<int32_t>(text);

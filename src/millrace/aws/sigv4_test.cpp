@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/storage/s3/auth/sigv4.h"
+#include "millrace/aws/sigv4.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "millrace/http/http.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 using std::chrono::sys_days;
@@ -283,4 +283,4 @@ TEST(SigV4, ARealServerAgrees) {
 }
 
 }  // namespace
-}  // namespace millrace::s3
+}  // namespace millrace::aws

@@ -6,21 +6,20 @@
 
 #include <chrono>
 #include <functional>
-#include <initializer_list>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
 
+#include "millrace/aws/profile_file.h"
+#include "millrace/aws/sigv4.h"
 #include "millrace/base/status.h"
 #include "millrace/http/http.h"
-#include "millrace/storage/s3/auth/profile_file.h"
-#include "millrace/storage/s3/auth/sigv4.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 
 struct ProviderContext {
-  const AwsConfig& config;
+  const Config& config;
   http::Client& http;
   std::function<std::chrono::system_clock::time_point()> now;
   std::string container_host;
@@ -76,7 +75,4 @@ struct JsonNames {
 // "2026-11-21T12:00:00Z", also with a fraction, an offset, or "UTC" at the end.
 std::optional<std::chrono::system_clock::time_point> parse_time(std::string_view text);
 
-// Foreign text for a message: one line, short, with each of `secrets` blacked out.
-std::string quotable(std::string_view text, std::initializer_list<std::string_view> secrets = {});
-
-}  // namespace millrace::s3
+}  // namespace millrace::aws

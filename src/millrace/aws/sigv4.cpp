@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/storage/s3/auth/sigv4.h"
+#include "millrace/aws/sigv4.h"
 
 #include <fmt/format.h>
 #include <openssl/evp.h>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <optional>
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 using Digest = std::array<unsigned char, 32>;
@@ -237,4 +237,4 @@ Signed sign(const Credentials& credentials, const SignInput& input) {
   return out;
 }
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

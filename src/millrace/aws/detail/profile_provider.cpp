@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "millrace/storage/s3/auth/providers.h"
+#include "millrace/aws/detail/providers.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 bool has_keys(const ProfileSection& section) {
@@ -32,8 +32,8 @@ class ProfileChain {
   explicit ProfileChain(const ProviderContext& context) : context_(context) {}
 
   Result<Found> find(const std::string& name) {
-    const auto profile = context_.config.profiles.find(name);
-    if (profile == context_.config.profiles.end()) {
+    const auto profile = context_.config.files->profiles.find(name);
+    if (profile == context_.config.files->profiles.end()) {
       return Found{std::nullopt, fmt::format("no '{}' in {} or {}", name, context_.config.config_path,
                                              context_.config.credentials_path)};
     }
@@ -56,8 +56,8 @@ class ProfileChain {
       return found(sso_role_credentials(context_, name, section));
     }
     // Keys in the credentials file, a process, keys in the config file: in this order.
-    const auto secrets = context_.config.in_credentials_file.find(name);
-    if (secrets != context_.config.in_credentials_file.end() && has_keys(secrets->second)) {
+    const auto secrets = context_.config.files->in_credentials_file.find(name);
+    if (secrets != context_.config.files->in_credentials_file.end() && has_keys(secrets->second)) {
       return found(keys_of(secrets->second));
     }
     if (section.has("credential_process")) {
@@ -94,7 +94,7 @@ class ProfileChain {
       return fail(ErrorCode::kInvalidArgument, "role_arn needs either source_profile or credential_source");
     }
     if (!place.empty()) return source_at(place);
-    if (!context_.config.profiles.contains(other)) {
+    if (!context_.config.files->profiles.contains(other)) {
       return fail(ErrorCode::kInvalidArgument, "its source_profile '{}' does not exist", other);
     }
     const bool itself = other == name && has_keys(section);
@@ -131,4 +131,4 @@ Result<Found> from_profile(const ProviderContext& context) {
   return ProfileChain(context).find(context.config.profile);
 }
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

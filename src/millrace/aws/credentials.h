@@ -13,11 +13,11 @@
 #include <memory>
 #include <string>
 
+#include "millrace/aws/profile_file.h"
+#include "millrace/aws/sigv4.h"
 #include "millrace/base/status.h"
-#include "millrace/storage/s3/auth/profile_file.h"
-#include "millrace/storage/s3/auth/sigv4.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 
 struct CredentialsOptions {
   std::string profile;     // "" for AWS_PROFILE, then "default"; a profile named here wins over keys in the environment
@@ -51,4 +51,4 @@ class CredentialsProvider {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

@@ -13,7 +13,7 @@
 
 #include "millrace/http/uri_encode.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 
 struct Credentials {
   std::string access_key;     // empty: anonymous, requests go unsigned
@@ -57,4 +57,4 @@ std::string host_header(std::string_view url);
 // 64 lower-case hexadecimal digits.
 std::string sha256_hex(std::string_view bytes);
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

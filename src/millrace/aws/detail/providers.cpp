@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/storage/s3/auth/providers.h"
+#include "millrace/aws/detail/providers.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "millrace/aws/requests.h"
 #include "millrace/base/command.h"
-#include "millrace/base/text/utf8.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 using std::chrono::system_clock;
 
 constexpr std::chrono::milliseconds kProcessLimit{60'000};  // a login through a browser helper takes tens of seconds
-constexpr size_t kMaxQuoted = 400;                          // characters: some five lines of a terminal
 constexpr int kLastYear = 2200;
 constexpr int64_t kLastMs = (kLastYear - 1970) * int64_t{31'556'952'000};
 
@@ -71,24 +70,6 @@ std::optional<system_clock::time_point> parse_time(std::string_view text) {
   if (!offset) return std::nullopt;
   return std::chrono::sys_days(date) + std::chrono::hours(hour) + std::chrono::minutes(minute) +
          std::chrono::seconds(second) - *offset;
-}
-
-std::string quotable(std::string_view text, std::initializer_list<std::string_view> secrets) {
-  std::string out(text);
-  for (const std::string_view secret : secrets) {
-    if (secret.empty()) continue;
-    for (size_t at = out.find(secret); at != std::string::npos; at = out.find(secret, at + 3)) {
-      out.replace(at, secret.size(), "***");
-    }
-  }
-  std::ranges::replace_if(out, [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; }, ' ');
-  out.erase(0, std::min(out.find_first_not_of(' '), out.size()));
-  out.erase(out.find_last_not_of(' ') + 1);
-  const bool cut = out.size() > kMaxQuoted;
-  if (cut) out.resize(kMaxQuoted);
-  std::string readable;
-  append_utf8_replaced(out, readable);
-  return cut ? readable + "..." : readable;
 }
 
 Result<http::Response> fetch_patiently(const ProviderContext& context, http::Request request, int attempts,
@@ -170,4 +151,4 @@ Result<Credentials> credentials_of_process(const ProviderContext& context, const
   return credentials_from_json(output.out, {.session_token = "SessionToken"}, what);
 }
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Credentials from services: SSO, a container's, an instance's.
-#include "millrace/storage/testing/aws_services.h"
+#include "millrace/aws/testing/aws_services.h"
 
 #include <sys/stat.h>
 
 #include <fstream>
 #include <iterator>
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 using ::testing::AllOf;
@@ -264,4 +264,4 @@ TEST(ParseTime, FormsInUse) {
 }
 
 }  // namespace
-}  // namespace millrace::s3
+}  // namespace millrace::aws

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/storage/testing/aws_services.h"
+#include "millrace/aws/testing/aws_services.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 using std::chrono::system_clock;
@@ -260,4 +260,4 @@ TEST_F(CredentialsTest, OrderInsideAProfile) {
 }
 
 }  // namespace
-}  // namespace millrace::s3
+}  // namespace millrace::aws

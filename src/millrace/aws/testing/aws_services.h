@@ -16,13 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/aws/credentials.h"
+#include "millrace/aws/detail/providers.h"
+#include "millrace/aws/testing/aws_home.h"
 #include "millrace/base/thread/sync.h"
 #include "millrace/http/testing/test_server.h"
-#include "millrace/storage/s3/auth/credentials.h"
-#include "millrace/storage/s3/auth/providers.h"
-#include "millrace/storage/testing/aws_home.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 
 // Secrets of these tests hold this word, and no error may.
 inline constexpr std::string_view kSecret = "SeCrEt";
@@ -128,4 +128,4 @@ class CredentialsTest : public ::testing::Test {
   std::map<std::string, std::string>& variables_ = home_.variables;
 };
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/storage/s3/auth/credentials.h"
+#include "millrace/aws/credentials.h"
 
 #include <algorithm>
 #include <optional>
 #include <stop_token>
 #include <utility>
 
+#include "millrace/aws/detail/providers.h"
 #include "millrace/base/log.h"
 #include "millrace/base/thread/per_process.h"
 #include "millrace/base/thread/sync.h"
 #include "millrace/http/http.h"
-#include "millrace/storage/s3/auth/providers.h"
-#include "millrace/storage/s3/client/settings.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 using std::chrono::system_clock;
@@ -71,14 +70,10 @@ struct CredentialsProvider::Impl {
   explicit Impl(CredentialsOptions with) : options(std::move(with)), state([] { return std::make_unique<State>(); }) {}
 
   Result<Credentials> load(State& mine) const {
-    ASSIGN_OR_RETURN(const AwsConfig config, load_aws_config(options.environment, options.profile));
+    ASSIGN_OR_RETURN(const Config config, load_config(options.environment, options.profile));
     if (!mine.client) {
       http::ClientOptions client;
-      client.ca_file = options.ca_file;
-      if (client.ca_file.empty()) {
-        ASSIGN_OR_RETURN(const S3Settings settings, s3_settings(config));
-        client.ca_file = settings.ca_bundle;
-      }
+      client.ca_file = options.ca_file.empty() ? config.ca_bundle() : options.ca_file;
       mine.client = std::make_unique<http::Client>(client);
     }
     const ProviderContext context{config, *mine.client, options.now, options.container_host, mine.stop.get_token()};
@@ -153,4 +148,4 @@ void CredentialsProvider::refused(const Credentials& credentials) {
   }
 }
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

@@ -8,10 +8,10 @@
 #include <map>
 #include <string>
 
+#include "millrace/aws/profile_file.h"
 #include "millrace/base/testing/helpers.h"
-#include "millrace/storage/s3/auth/profile_file.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 
 class AwsHome {
  public:
@@ -40,4 +40,4 @@ class AwsHome {
   const TempDir dir_;
 };
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

@@ -13,7 +13,7 @@
 
 #include "millrace/base/status.h"
 
-namespace millrace {
+namespace millrace::link {
 
 // The region that a host of SQS names; "" for another host.
 std::string sqs_region(std::string_view host);
@@ -42,4 +42,4 @@ class SqsQueue {
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace millrace
+}  // namespace millrace::link

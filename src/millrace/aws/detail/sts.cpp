@@ -5,12 +5,13 @@
 #include <pugixml.hpp>
 #include <vector>
 
-#include "millrace/storage/s3/auth/providers.h"
+#include "millrace/aws/detail/providers.h"
+#include "millrace/aws/requests.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
-constexpr std::chrono::milliseconds kStsLimit{20'000};  // as any silent try (client/service.cpp)
+constexpr std::chrono::milliseconds kStsLimit{20'000};  // as any silent try of S3 (client/service.cpp)
 constexpr int kStsAttempts = 4;
 
 struct StsPlace {
@@ -20,7 +21,7 @@ struct StsPlace {
   std::string region;  // for which requests are signed
 };
 
-Result<StsPlace> sts_place(const AwsConfig& config) {
+Result<StsPlace> sts_place(const Config& config) {
   const std::string region = config.region();
   if (!region.empty()) RETURN_IF_ERROR(check_region(region));
   ASSIGN_OR_RETURN(std::string url, configured_endpoint(config, "sts"));
@@ -90,31 +91,30 @@ bool says_again(const http::Response& response) {
       [&](std::string_view code) { return response.body.find(code) != std::string::npos; });
 }
 
-// `signer` null: the body of the request carries its proof.
-Result<Credentials> ask_sts(const ProviderContext& context, const std::vector<Field>& fields, const Credentials* signer,
+// `signer` is anonymous where the body of the request carries its proof.
+Result<Credentials> ask_sts(const ProviderContext& context, const std::vector<Field>& fields, const Credentials& signer,
                             std::initializer_list<std::string_view> secrets) {
   ASSIGN_OR_RETURN(const StsPlace place, sts_place(context.config));
   const std::string body = form(fields);
+  const std::string hash = sha256_hex(body);
+  const std::vector<Field> headers{{"Content-Type", "application/x-www-form-urlencoded; charset=utf-8"}};
   http::Request request;
   request.method = http::Method::kPost;
   request.url = place.url;
   request.body = std::as_bytes(std::span(body));
   for (int attempt = 1;; ++attempt) {
-    const std::vector<Field> headers{{"Content-Type", "application/x-www-form-urlencoded; charset=utf-8"}};
-    request.headers = {"Content-Type: " + headers[0].second};
-    if (signer != nullptr) {
-      const std::string hash = sha256_hex(body);
-      const Signed made = sign(*signer, {.method = "POST",
-                                         .host = place.host,
-                                         .path = place.path,
-                                         .query = {},
-                                         .headers = headers,
-                                         .payload_hash = hash,
-                                         .time = context.now(),
-                                         .region = place.region,
-                                         .service = "sts"});
-      for (const Field& field : made.headers) request.headers.push_back(field.first + ": " + field.second);
-    }
+    request.headers.clear();
+    add_signed_headers(signer,
+                       {.method = "POST",
+                        .host = place.host,
+                        .path = place.path,
+                        .query = {},
+                        .headers = headers,
+                        .payload_hash = hash,
+                        .time = context.now(),
+                        .region = place.region,
+                        .service = "sts"},
+                       request);
     ASSIGN_OR_RETURN(const http::Response response, fetch_patiently(context, request, kStsAttempts, kStsLimit));
     if (response.status == 200) return credentials_of_answer(response, fields[0].second);
     if (says_again(response) && attempt < kStsAttempts) {
@@ -130,7 +130,7 @@ Result<Credentials> ask_sts(const ProviderContext& context, const std::vector<Fi
 
 Result<Credentials> assume_role(const ProviderContext& context, const RoleRequest& role, const Credentials& source) {
   return with_context(
-      ask_sts(context, role_fields(context, "AssumeRole", role), &source, {source.secret_key, source.session_token}),
+      ask_sts(context, role_fields(context, "AssumeRole", role), source, {source.secret_key, source.session_token}),
       "AssumeRole " + role.role_arn);
 }
 
@@ -145,7 +145,7 @@ Result<Credentials> assume_role_with_web_identity(const ProviderContext& context
   }
   std::vector<Field> fields = role_fields(context, "AssumeRoleWithWebIdentity", role);
   fields.emplace_back("WebIdentityToken", token);
-  return with_context(ask_sts(context, fields, nullptr, {token}), "AssumeRoleWithWebIdentity " + role.role_arn);
+  return with_context(ask_sts(context, fields, Credentials(), {token}), "AssumeRoleWithWebIdentity " + role.role_arn);
 }
 
 Result<Found> from_web_identity(const ProviderContext& context) {
@@ -163,4 +163,4 @@ Result<Found> from_web_identity(const ProviderContext& context) {
   return Found{std::move(credentials), ""};
 }
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The JSON protocol of SQS (Amazon SQS API Reference, "Making Query API requests using AWS JSON protocol").
-#include "millrace/storage/s3/sqs.h"
+#include "millrace/link/sqs.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "millrace/aws/credentials.h"
+#include "millrace/aws/requests.h"
 #include "millrace/http/http.h"
-#include "millrace/storage/s3/auth/credentials.h"
-#include "millrace/storage/s3/auth/providers.h"
-#include "millrace/storage/s3/client/settings.h"
 
-namespace millrace {
+namespace millrace::link {
 namespace {
 
 using SqsJson = nlohmann::json;
@@ -47,7 +46,7 @@ std::string sqs_region(std::string_view host) {
 
 struct SqsQueue::Impl {
   std::string url, host, region;
-  s3::CredentialsProvider credentials;
+  aws::CredentialsProvider credentials;
   http::Client http;
 
   explicit Impl(const http::ClientOptions& client) : http(client) {}
@@ -55,21 +54,11 @@ struct SqsQueue::Impl {
   // The answer to an action, as JSON.
   Result<SqsJson> ask(const char* action, const SqsJson& asked, std::chrono::seconds most,
                       const std::stop_token& stop) {
-    const std::string body = asked.dump();
-    const std::vector<s3::Field> headers{{"Content-Type", "application/x-amz-json-1.0"},
-                                         {"X-Amz-Target", std::string("AmazonSQS.") + action}};
+    const std::string body = asked.dump(), hash = aws::sha256_hex(body);
+    const std::vector<aws::Field> headers{{"Content-Type", "application/x-amz-json-1.0"},
+                                          {"X-Amz-Target", std::string("AmazonSQS.") + action}};
     for (bool refreshed = false;; refreshed = true) {
-      ASSIGN_OR_RETURN(const s3::Credentials own, credentials.get());
-      const std::string hash = s3::sha256_hex(body);
-      const s3::Signed made = s3::sign(own, {.method = "POST",
-                                             .host = host,
-                                             .path = "/",
-                                             .query = {},
-                                             .headers = headers,
-                                             .payload_hash = hash,
-                                             .time = std::chrono::system_clock::now(),
-                                             .region = region,
-                                             .service = "sqs"});
+      ASSIGN_OR_RETURN(const aws::Credentials own, credentials.get());
       http::Request request;
       request.method = http::Method::kPost;
       request.url = url.substr(0, url.find('/', url.find("://") + 3)) + "/";
@@ -77,14 +66,22 @@ struct SqsQueue::Impl {
       request.stall_timeout = most + kGrace;
       request.slow_after = {};
       request.stop = stop;
-      for (const auto& fields : {headers, made.headers}) {
-        for (const auto& [name, value] : fields) request.headers.push_back(name + ": " + value);
-      }
+      aws::add_signed_headers(own,
+                              {.method = "POST",
+                               .host = host,
+                               .path = "/",
+                               .query = {},
+                               .headers = headers,
+                               .payload_hash = hash,
+                               .time = std::chrono::system_clock::now(),
+                               .region = region,
+                               .service = "sqs"},
+                              request);
       ASSIGN_OR_RETURN(const http::Response response, http.fetch(std::move(request)));
       SqsJson answer = SqsJson::parse(response.body, nullptr, false);
       if (response.status == 200 && answer.is_object()) return answer;
       const std::string type = answer.is_object() ? sqs_text(answer, "__type") : "";
-      if (type.find("ExpiredToken") != type.npos && !refreshed) {
+      if (aws::is_expired_token(type) && !refreshed) {
         credentials.refused(own);
         continue;
       }
@@ -93,7 +90,7 @@ struct SqsQueue::Impl {
       }
       std::string words = type.substr(type.find('#') + 1);
       for (const char* name : {"message", "Message"}) {
-        if (answer.is_object() && answer.contains(name)) words += ": " + s3::quotable(sqs_text(answer, name));
+        if (answer.is_object() && answer.contains(name)) words += ": " + aws::quotable(sqs_text(answer, name));
       }
       return fail(code_of_refusal(response.status, type), "{} of {}: HTTP status {} {}", action, url, response.status,
                   words);
@@ -115,13 +112,14 @@ Result<std::unique_ptr<SqsQueue>> SqsQueue::open(const std::string& url) {
                 "\"{}\" is no URL of a queue: https://sqs.REGION.amazonaws.com/ACCOUNT/NAME is one",
                 http::without_secrets(url));
   }
-  ASSIGN_OR_RETURN(const s3::AwsConfig config, s3::load_aws_config(s3::process_environment()));
-  ASSIGN_OR_RETURN(const s3::S3Settings settings, s3::s3_settings(config));
-  auto impl = std::make_unique<Impl>(http::ClientOptions{.max_connections = 2, .ca_file = settings.ca_bundle});
+  ASSIGN_OR_RETURN(const aws::Config config, aws::load_config(aws::process_environment()));
+  const std::string region = config.region();
+  if (!region.empty()) RETURN_IF_ERROR(aws::check_region(region));
+  auto impl = std::make_unique<Impl>(http::ClientOptions{.max_connections = 2, .ca_file = config.ca_bundle()});
   impl->url = url;
-  impl->host = s3::host_header(url);
+  impl->host = aws::host_header(url);
   impl->region = sqs_region(impl->host);
-  if (impl->region.empty()) impl->region = settings.region.empty() ? "us-east-1" : settings.region;
+  if (impl->region.empty()) impl->region = region.empty() ? "us-east-1" : region;
   return std::unique_ptr<SqsQueue>(new SqsQueue(std::move(impl)));
 }
 
@@ -153,10 +151,10 @@ Status SqsQueue::remove(const std::vector<SqsMessage>& messages, const std::stop
     if (failed != answer.end() && failed->is_array() && !failed->empty()) {
       return fail(ErrorCode::kUnavailable, "{} kept {} messages that were to be removed: {}", impl_->url,
                   failed->size(),
-                  s3::quotable(failed->front().is_object() ? sqs_text(failed->front(), "Message") : ""));
+                  aws::quotable(failed->front().is_object() ? sqs_text(failed->front(), "Message") : ""));
     }
   }
   return {};
 }
 
-}  // namespace millrace
+}  // namespace millrace::link

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/storage/s3/sqs.h"
+#include "millrace/link/sqs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "millrace/base/thread/sync.h"
 #include "millrace/http/testing/test_server.h"
 
-namespace millrace {
+namespace millrace::link {
 namespace {
 
 using ::testing::HasSubstr;
@@ -133,4 +133,4 @@ TEST(SqsUrl, OfNoQueueIsRefused) {
 }
 
 }  // namespace
-}  // namespace millrace
+}  // namespace millrace::link

@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "millrace/storage/s3/auth/profile_file.h"
+#include "millrace/aws/profile_file.h"
 
 #include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
-#include "millrace/base/command.h"
+#include "millrace/aws/detail/profile_files.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\f\v";
@@ -113,32 +109,6 @@ std::string path_from(const Environment& environment, const char* variable, std:
   return named.starts_with("~/") ? home_of(environment) + named.substr(1) : named;
 }
 
-Result<std::vector<std::pair<std::string, ProfileSection>>> read_profile_file(const std::string& path) {
-  std::error_code ignored;
-  // Devices count as missing, as in botocore: /dev/null is the usual way to say "none".
-  if (!std::filesystem::is_regular_file(path, ignored)) return {};
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) return tl::unexpected(errno_error(errno != 0 ? errno : EIO, fmt::format("read {}", path)));
-  return parse_profile_file(text, path);
-}
-
-void add_section(std::map<std::string, ProfileSection>& to, const std::string& name, const ProfileSection& section) {
-  ProfileSection& known = to[name];
-  for (const auto& [key, value] : section.values) known.values[key] = value;
-  for (const auto& [key, values] : section.nested) known.nested[key] = values;
-}
-
-// The two words of [profile NAME], [sso-session NAME] and [services NAME]. Other sections are ignored.
-void add_config_section(AwsConfig& config, const std::string& header, const ProfileSection& section) {
-  const Result<std::vector<std::string>> words = split_command(header);
-  if (!words || words->size() != 2) return;
-  if ((*words)[0] == "profile") add_section(config.profiles, (*words)[1], section);
-  if ((*words)[0] == "sso-session") add_section(config.sso_sessions, (*words)[1], section);
-  if ((*words)[0] == "services") add_section(config.services, (*words)[1], section);
-}
-
 }  // namespace
 
 Environment process_environment() {
@@ -172,25 +142,31 @@ Result<std::vector<std::pair<std::string, ProfileSection>>> parse_profile_file(s
   return std::move(parser.sections);
 }
 
-const ProfileSection& AwsConfig::section() const {
+const ProfileSection& Config::section() const {
   static const ProfileSection kNone;
-  const auto found = profiles.find(profile);
-  return found != profiles.end() ? found->second : kNone;
+  const auto found = files->profiles.find(profile);
+  return found != files->profiles.end() ? found->second : kNone;
 }
 
-std::string AwsConfig::region() const {
+std::string Config::region() const {
   for (const char* name : {"AWS_REGION", "AWS_DEFAULT_REGION"}) {
     if (std::string region = environment(name); !region.empty()) return region;
   }
   return section().get("region");
 }
 
-std::string AwsConfig::home() const {
+std::string Config::ca_bundle() const {
+  std::string path = environment("AWS_CA_BUNDLE");
+  if (path.empty()) path = section().get("ca_bundle");
+  return path.starts_with("~/") ? home() + path.substr(1) : path;
+}
+
+std::string Config::home() const {
   return home_of(environment);
 }
 
-Result<AwsConfig> load_aws_config(Environment environment, std::string profile) {
-  AwsConfig config;
+Result<Config> load_config(Environment environment, std::string profile) {
+  Config config;
   for (const char* name : {"AWS_PROFILE", "AWS_DEFAULT_PROFILE"}) {
     if (profile.empty()) profile = environment(name);
   }
@@ -200,25 +176,15 @@ Result<AwsConfig> load_aws_config(Environment environment, std::string profile) 
   config.credentials_path = path_from(environment, "AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials");
   config.environment = std::move(environment);
 
-  ASSIGN_OR_RETURN(const auto sections, read_profile_file(config.config_path));
-  for (const auto& [header, section] : sections) {
-    if (header == "default") add_section(config.profiles, header, section);
-  }
-  // After it, so that [profile default] wins over [default].
-  for (const auto& [header, section] : sections) add_config_section(config, header, section);
-  ASSIGN_OR_RETURN(const auto secrets, read_profile_file(config.credentials_path));
-  for (const auto& [header, section] : secrets) {
-    add_section(config.profiles, header, section);
-    add_section(config.in_credentials_file, header, section);
-  }
-  if (config.profile_named && !config.profiles.contains(config.profile)) {
+  ASSIGN_OR_RETURN(config.files, read_profile_files(config.config_path, config.credentials_path));
+  if (config.profile_named && !config.files->profiles.contains(config.profile)) {
     return fail(ErrorCode::kNotFound, "no profile '{}' in {} or {}", config.profile, config.config_path,
                 config.credentials_path);
   }
   return config;
 }
 
-Result<std::string> configured_endpoint(const AwsConfig& config, const std::string& service) {
+Result<std::string> configured_endpoint(const Config& config, const std::string& service) {
   const ProfileSection& section = config.section();
   std::string ignore = config.environment("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
   if (ignore.empty()) ignore = section.get("ignore_configured_endpoint_urls");
@@ -231,8 +197,8 @@ Result<std::string> configured_endpoint(const AwsConfig& config, const std::stri
     if (std::string url = config.environment(name); !url.empty()) return url;
   }
   if (const std::string name = section.get("services"); !name.empty()) {
-    const auto services = config.services.find(name);
-    if (services == config.services.end()) {
+    const auto services = config.files->services.find(name);
+    if (services == config.files->services.end()) {
       return fail(ErrorCode::kInvalidArgument, "profile '{}' names services '{}', and {} has no [services {}]",
                   config.profile, name, config.config_path, name);
     }
@@ -260,4 +226,4 @@ Status check_region(std::string_view region) {
   return {};
 }
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

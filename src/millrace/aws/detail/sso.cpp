@@ -11,15 +11,16 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "millrace/storage/s3/auth/providers.h"
+#include "millrace/aws/detail/providers.h"
+#include "millrace/aws/requests.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 using nlohmann::json;
 using std::chrono::system_clock;
 
-constexpr std::chrono::milliseconds kSsoLimit{20'000};  // as any silent try (client/service.cpp)
+constexpr std::chrono::milliseconds kSsoLimit{20'000};  // as any silent try of S3 (client/service.cpp)
 constexpr int kSsoAttempts = 3;
 constexpr std::chrono::minutes kRenewBefore{5};
 
@@ -33,8 +34,8 @@ Result<SsoSettings> sso_settings(const ProviderContext& context, const std::stri
   ProfileSection all = profile;
   const std::string session = profile.get("sso_session");
   if (!session.empty()) {
-    const auto found = context.config.sso_sessions.find(session);
-    if (found == context.config.sso_sessions.end()) {
+    const auto found = context.config.files->sso_sessions.find(session);
+    if (found == context.config.files->sso_sessions.end()) {
       return fail(ErrorCode::kInvalidArgument, "{} has no [sso-session {}]", context.config.config_path, session);
     }
     for (const auto& [name, value] : found->second.values) all.values[name] = value;
@@ -176,4 +177,4 @@ Result<Credentials> sso_role_credentials(const ProviderContext& context, const s
                                {"accessKeyId", "secretAccessKey", "sessionToken", "expiration"}, "SSO's answer");
 }
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

@@ -5,9 +5,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "millrace/storage/s3/auth/providers.h"
+#include "millrace/aws/detail/providers.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 // As botocore's for containers: 2 s, three tries.
@@ -197,4 +197,4 @@ Result<Found> from_instance(const ProviderContext& context) {
   return fail(ErrorCode::kUnavailable, "the instance's metadata service answers HTTP status {}", roles.status);
 }
 
-}  // namespace millrace::s3
+}  // namespace millrace::aws

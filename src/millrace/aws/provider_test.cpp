@@ -5,9 +5,9 @@
 
 #include <thread>
 
-#include "millrace/storage/testing/aws_services.h"
+#include "millrace/aws/testing/aws_services.h"
 
-namespace millrace::s3 {
+namespace millrace::aws {
 namespace {
 
 using ::testing::Each;
@@ -166,4 +166,4 @@ TEST_F(ProviderTest, AForkedChildAsksForItself) {
 }
 
 }  // namespace
-}  // namespace millrace::s3
+}  // namespace millrace::aws
