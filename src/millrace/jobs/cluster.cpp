@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "millrace/base/text/json_fields.h"
 #include "millrace/pcluster/model.h"
 
 namespace millrace::jobs {
@@ -106,10 +107,9 @@ Result<PlanFacts> read_plan_facts(std::string_view name, std::string_view text) 
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(text.size(), end + 1));
     const auto object = nlohmann::json::parse(line, nullptr, false);
-    if (!object.is_object() || object.value("type", "") != "plan_model") continue;
-    const auto model = object.find("model"), nodes = object.find("nodes");
-    if (model == object.end() || !model->is_string() || nodes == object.end() || !nodes->is_number_integer()) continue;
-    facts.allocations.push_back({*model, *nodes});
+    const auto model = text_at(object, "model");
+    const auto nodes = integer_at(object, "nodes");
+    if (text_or_empty(object, "type") == "plan_model" && model && nodes) facts.allocations.push_back({*model, *nodes});
   }
   if (facts.allocations.empty()) {
     return fail(ErrorCode::kInvalidArgument, "{} holds no plan: write it with `millrace plan nodes ... --json`", name);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/text/json_fields.h"
 #include "millrace/http/http.h"
 #include "millrace/http/uri_encode.h"
 
@@ -127,7 +128,7 @@ class Registry {
     if (answer.status != kOk) return odd(answer.status);
     const auto given = nlohmann::json::parse(answer.body, nullptr, false);
     for (const char* const name : {"token", "access_token"}) {
-      if (given.is_object() && given.contains(name) && given[name].is_string()) return given[name].get<std::string>();
+      if (auto token = text_at(given, name)) return *token;
     }
     return fail(ErrorCode::kUnavailable, "{} gives no token", http::without_secrets(realm->second));
   }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "millrace/base/hash/hash.h"
+#include "millrace/base/text/json_fields.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/thread/executor.h"
 #include "millrace/http/http.h"
@@ -205,12 +206,11 @@ void ask_who(Preflight& check, const HubOptions& options) {
         "JC11", job_place(check.job),
         fmt::format("{} refuses the token of {} (status {})", options.endpoint, options.token_from, answer->status));
   }
-  const auto who = nlohmann::json::parse(answer->body, nullptr, false);
-  if (answer->status != kOk || !who.is_object() || !who.contains("name") || !who["name"].is_string()) {
+  const auto who = text_at(nlohmann::json::parse(answer->body, nullptr, false), "name");
+  if (answer->status != kOk || !who) {
     return check.unknown("login", fmt::format("{} answers with status {}", options.endpoint, answer->status));
   }
-  check.fine("login", fmt::format("{} knows the token of {} as {}", options.endpoint, options.token_from,
-                                  who["name"].get<std::string>()));
+  check.fine("login", fmt::format("{} knows the token of {} as {}", options.endpoint, options.token_from, *who));
 }
 
 // --- containers

@@ -95,12 +95,6 @@ Result<Json> parse_python_json(std::string_view text) {
   }
 }
 
-const Json* member(const Json& object, std::string_view key) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(key);
-  return found == object.end() ? nullptr : &*found;
-}
-
 std::optional<int64_t> as_integer(const Json& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<uint64_t>();
@@ -117,24 +111,6 @@ std::optional<int64_t> as_integer(const Json& value) {
 std::optional<int64_t> integer_at(const Json& object, std::string_view key) {
   const Json* found = member(object, key);
   return found == nullptr ? std::nullopt : as_integer(*found);
-}
-
-std::optional<double> number_at(const Json& object, std::string_view key) {
-  const Json* found = member(object, key);
-  if (found == nullptr || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
-
-std::optional<std::string> text_at(const Json& object, std::string_view key) {
-  const Json* found = member(object, key);
-  if (found == nullptr || !found->is_string()) return std::nullopt;
-  return found->get<std::string>();
-}
-
-std::optional<bool> bool_at(const Json& object, std::string_view key) {
-  const Json* found = member(object, key);
-  if (found == nullptr || !found->is_boolean()) return std::nullopt;
-  return found->get<bool>();
 }
 
 std::optional<std::vector<std::optional<double>>> numbers_of(const Json& value, std::vector<int64_t>& shape) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "millrace/base/text/json_fields.h"
 #include "millrace/http/http.h"
 #include "millrace/storage/s3/auth/credentials.h"
 #include "millrace/storage/s3/auth/providers.h"
@@ -20,11 +21,6 @@ constexpr int kMostMessages = 10;  // of one request, as SQS allows
 constexpr int kHiddenFor_s = 60;   // for the caller to remove them
 constexpr std::chrono::seconds kMostWait(20);
 constexpr std::chrono::seconds kGrace(15);  // beyond the wait that the queue was asked for
-
-std::string sqs_text(const SqsJson& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
 
 // "com.amazonaws.sqs#QueueDoesNotExist" and older names of the same.
 ErrorCode code_of_refusal(int status, const std::string& type) {
@@ -83,7 +79,7 @@ struct SqsQueue::Impl {
       ASSIGN_OR_RETURN(const http::Response response, http.fetch(std::move(request)));
       SqsJson answer = SqsJson::parse(response.body, nullptr, false);
       if (response.status == 200 && answer.is_object()) return answer;
-      const std::string type = answer.is_object() ? sqs_text(answer, "__type") : "";
+      const std::string type = text_or_empty(answer, "__type");
       if (type.find("ExpiredToken") != type.npos && !refreshed) {
         credentials.refused(own);
         continue;
@@ -93,7 +89,7 @@ struct SqsQueue::Impl {
       }
       std::string words = type.substr(type.find('#') + 1);
       for (const char* name : {"message", "Message"}) {
-        if (answer.is_object() && answer.contains(name)) words += ": " + s3::quotable(sqs_text(answer, name));
+        if (member(answer, name) != nullptr) words += ": " + s3::quotable(text_or_empty(answer, name));
       }
       return fail(code_of_refusal(response.status, type), "{} of {}: HTTP status {} {}", action, url, response.status,
                   words);
@@ -133,10 +129,10 @@ Result<std::vector<SqsMessage>> SqsQueue::receive(std::chrono::seconds most, con
                       {"VisibilityTimeout", kHiddenFor_s}};
   ASSIGN_OR_RETURN(const SqsJson answer, impl_->ask("ReceiveMessage", asked, most, stop));
   std::vector<SqsMessage> messages;
-  const auto found = answer.find("Messages");
-  if (found == answer.end() || !found->is_array()) return messages;
+  const SqsJson* found = member(answer, "Messages");
+  if (found == nullptr || !found->is_array()) return messages;
   for (const SqsJson& each : *found) {
-    if (each.is_object()) messages.push_back({sqs_text(each, "Body"), sqs_text(each, "ReceiptHandle")});
+    if (each.is_object()) messages.push_back({text_or_empty(each, "Body"), text_or_empty(each, "ReceiptHandle")});
   }
   return messages;
 }
@@ -149,11 +145,10 @@ Status SqsQueue::remove(const std::vector<SqsMessage>& messages, const std::stop
     }
     const SqsJson asked{{"QueueUrl", impl_->url}, {"Entries", std::move(entries)}};
     ASSIGN_OR_RETURN(const SqsJson answer, impl_->ask("DeleteMessageBatch", asked, {}, stop));
-    const auto failed = answer.find("Failed");
-    if (failed != answer.end() && failed->is_array() && !failed->empty()) {
+    const SqsJson* failed = member(answer, "Failed");
+    if (failed != nullptr && failed->is_array() && !failed->empty()) {
       return fail(ErrorCode::kUnavailable, "{} kept {} messages that were to be removed: {}", impl_->url,
-                  failed->size(),
-                  s3::quotable(failed->front().is_object() ? sqs_text(failed->front(), "Message") : ""));
+                  failed->size(), s3::quotable(text_or_empty(failed->front(), "Message")));
     }
   }
   return {};
