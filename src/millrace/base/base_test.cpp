@@ -24,6 +24,7 @@
 #include "millrace/base/status.h"
 #include "millrace/base/testing.h"
 #include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/strings.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/text/utf8.h"
 #include "millrace/base/thread/executor.h"
@@ -124,6 +125,23 @@ TEST(JsonFields, NameTheFirstThatIsWrongWithItsPath) {
   EXPECT_EQ(error_of(R"({"list": [{"of": {"n": 1}}, {"of": {"n": 0}}]})", read),
             "list[1].of.n is not a whole number from 1");
   EXPECT_EQ(error_of(R"({"list": [{}]})", read), "list[0].of. is not an object");
+}
+
+TEST(Strings, AreTrimmedSplitAndComparedAsAscii) {
+  EXPECT_EQ(trimmed(" \t a b\r\n"), "a b");
+  EXPECT_EQ(trimmed("\n "), "");
+  EXPECT_EQ(trimmed("\ta ", " "), "\ta");
+  EXPECT_EQ(lower_case("Ab-\xC3\x84"), "ab-\xC3\x84");
+  EXPECT_EQ(upper_case("aZ_1"), "AZ_1");
+  EXPECT_TRUE(equal_ignoring_case("Bearer", "bEARER"));
+  EXPECT_FALSE(equal_ignoring_case("bear", "bearer"));
+  std::string_view lines = "one\r\n\ntwo";
+  EXPECT_EQ(take_line(lines), "one");
+  EXPECT_EQ(take_line(lines), "");
+  EXPECT_EQ(take_line(lines), "two");
+  EXPECT_TRUE(lines.empty());
+  EXPECT_THAT(split("a,,b,", ','), ::testing::ElementsAre("a", "", "b", ""));
+  EXPECT_THAT(split("", ','), ::testing::ElementsAre(""));
 }
 
 TEST(Utf8, ReplacesAsPythonDoes) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/strings.h"
 #include "millrace/pcluster/model.h"
 
 namespace millrace::jobs {
@@ -103,10 +104,7 @@ Result<ClusterFacts> read_cluster_facts(std::string_view name, std::string_view 
 Result<PlanFacts> read_plan_facts(std::string_view name, std::string_view text) {
   PlanFacts facts{.source = std::string(name)};
   while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(text.size(), end + 1));
-    const auto object = nlohmann::json::parse(line, nullptr, false);
+    const auto object = nlohmann::json::parse(take_line(text), nullptr, false);
     const auto model = text_at(object, "model");
     const auto nodes = integer_at(object, "nodes");
     if (text_or_empty(object, "type") == "plan_model" && model && nodes) facts.allocations.push_back({*model, *nodes});

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace::lerobot {
 namespace {
 
@@ -122,13 +124,7 @@ std::optional<std::vector<std::optional<double>>> numbers_of(const Json& value, 
 
 void for_each_line(std::string_view text, const std::function<void(int64_t, std::string_view)>& visit) {
   int64_t number = 1;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    visit(number++, line);
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+  while (!text.empty()) visit(number++, take_line(text));
 }
 
 }  // namespace millrace::lerobot
