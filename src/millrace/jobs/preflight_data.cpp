@@ -119,20 +119,16 @@ Status compare_sizes(const std::vector<loader::Shard>& shards) {
 }
 
 Status read_whole(const std::vector<loader::Shard>& shards, const std::stop_token& stop) {
-  std::vector<loader::ShardCheck> checks(shards.size());
-  Executor executor(available_cpus(), "check");
-  parallel_for(executor, std::ssize(shards), [&](int64_t i) {
-    if (stop.stop_requested()) return;
+  return parallel_try(std::ssize(shards), available_cpus(), "check", [&](int64_t i) -> Status {
+    if (stop.stop_requested()) return {};
     const loader::Shard& shard = shards[static_cast<size_t>(i)];
     const auto reader = shard.location.storage->open_read(shard.location.key);
-    checks[static_cast<size_t>(i)] =
+    const loader::ShardCheck check =
         reader ? loader::check_shard_file(shard, **reader) : loader::unopened_shard(shard, reader.error());
-  });
-  for (const loader::ShardCheck& check : checks) {
     if (!check.damage.empty()) return tl::unexpected(check.damage[0]);
     if (check.failure) return tl::unexpected(*check.failure);
-  }
-  return {};
+    return {};
+  });
 }
 
 Result<Sound> look_at_shards(const Preflight& check, const std::string& url, const std::vector<loader::Shard>& shards) {
