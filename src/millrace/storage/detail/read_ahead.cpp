@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/thread/answer.h"
+
 namespace millrace {
 namespace {
 
@@ -66,9 +68,7 @@ std::shared_ptr<ReadAhead::Window> ReadAhead::window_at(int64_t offset, int64_t 
 }
 
 Status ReadAhead::read_directly(int64_t offset, std::span<std::byte> out) {
-  const auto result = std::make_shared<Window>(offset, 0);  // only its end is used
-  start_(offset, out, caller_stop_, [result](Status status) { result->finish(std::move(status)); });
-  return result->wait();
+  return wait_for_answer<Status>([&](auto done) { start_(offset, out, caller_stop_, done); });
 }
 
 Status ReadAhead::read(int64_t offset, std::span<std::byte> out) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "millrace/base/metrics.h"
+#include "millrace/base/thread/answer.h"
 #include "millrace/storage/detail/backend.h"
 
 namespace millrace {
@@ -161,17 +162,7 @@ class HttpReader final : public RandomReader {
   std::string_view version() const override { return object_.version; }
 
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override {
-    Mutex mutex;
-    CondVar ended;
-    std::optional<Status> answer;
-    start(offset, out, {}, Clock::time_point::max(), [&](Status status) {
-      MutexLock lock(mutex);
-      answer = std::move(status);
-      ended.notify_one();
-    });
-    MutexLock lock(mutex);
-    while (!answer) ended.wait(mutex);
-    return *std::move(answer);
+    return wait_for_answer<Status>([&](auto done) { start(offset, out, {}, Clock::time_point::max(), done); });
   }
 
   void start(int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
