@@ -8,23 +8,12 @@
 #include <cstdlib>
 
 #include "millrace/aws/detail/profile_files.h"
+#include "millrace/base/text/strings.h"
 
 namespace millrace::aws {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\f\v";
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
-std::string lowered(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return out;
-}
 
 tl::unexpected<Error> bad_line(std::string_view path, int64_t number, std::string_view why) {
   return fail(ErrorCode::kInvalidArgument, "{}, line {}: {}", path, number, why);
@@ -38,7 +27,7 @@ class Parser {
 
   Status line(std::string_view text) {
     ++number_;
-    const std::string_view content = trimmed(text);
+    const std::string_view content = trimmed(text, kBlanks);
     if (content.empty() || content[0] == '#' || content[0] == ';') return {};
     const size_t indent = text.find_first_not_of(kBlanks);
     if (has_option_ && indent > indent_) return continuation(content);
@@ -53,7 +42,7 @@ class Parser {
   Status section(std::string_view content) {
     const size_t end = content.rfind(']');
     if (end == std::string_view::npos || end == 1) return bad_line(path_, number_, "a section without a name or a ]");
-    const std::string name(trimmed(content.substr(1, end - 1)));
+    const std::string name(trimmed(content.substr(1, end - 1), kBlanks));
     has_option_ = false;
     const auto same = std::ranges::find(sections, name, [](const auto& each) { return each.first; });
     current_ = static_cast<size_t>(same - sections.begin());
@@ -65,8 +54,8 @@ class Parser {
     if (sections.empty()) return bad_line(path_, number_, "no [section] before it");
     const size_t delimiter = content.find_first_of("=:");
     if (delimiter == std::string_view::npos || delimiter == 0) return bad_line(path_, number_, "not NAME = VALUE");
-    option_ = lowered(trimmed(content.substr(0, delimiter)));
-    sections[current_].second.values[option_] = trimmed(content.substr(delimiter + 1));
+    option_ = lower_case(trimmed(content.substr(0, delimiter), kBlanks));
+    sections[current_].second.values[option_] = trimmed(content.substr(delimiter + 1), kBlanks);
     sections[current_].second.nested.erase(option_);
     has_option_ = true;
     return {};
@@ -81,8 +70,8 @@ class Parser {
     }
     const size_t delimiter = content.find('=');
     if (delimiter == std::string_view::npos) return bad_line(path_, number_, "not NAME = VALUE");
-    sections[current_].second.nested[option_][std::string(trimmed(content.substr(0, delimiter)))] =
-        trimmed(content.substr(delimiter + 1));
+    sections[current_].second.nested[option_][std::string(trimmed(content.substr(0, delimiter), kBlanks))] =
+        trimmed(content.substr(delimiter + 1), kBlanks);
     return {};
   }
 
@@ -134,11 +123,7 @@ Result<std::vector<std::pair<std::string, ProfileSection>>> parse_profile_file(s
                                                                                std::string_view path) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   Parser parser(path);
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    RETURN_IF_ERROR(parser.line(text.substr(0, end)));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+  while (!text.empty()) RETURN_IF_ERROR(parser.line(take_line(text)));
   return std::move(parser.sections);
 }
 
@@ -188,7 +173,7 @@ Result<std::string> configured_endpoint(const Config& config, const std::string&
   const ProfileSection& section = config.section();
   std::string ignore = config.environment("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
   if (ignore.empty()) ignore = section.get("ignore_configured_endpoint_urls");
-  if (lowered(ignore) == "true") return std::string();
+  if (lower_case(ignore) == "true") return std::string();
 
   std::string variable = "AWS_ENDPOINT_URL_" + service;
   std::ranges::transform(variable, variable.begin(),

@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace::aws {
 namespace {
 
@@ -103,14 +105,6 @@ std::string canonical_query(std::span<const Field> query) {
     out += field.first;
     out += '=';
     out += field.second;
-  }
-  return out;
-}
-
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return out;
 }

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <optional>
 
 #include "millrace/base/command.h"
+#include "millrace/base/text/strings.h"
 #include "millrace/base/text/units.h"
 #include "millrace/checkpoint/exchange.h"
 #include "millrace/cli/command.h"
@@ -131,9 +131,7 @@ Status run_ckpt_export(const ExchangeArgs& args, Context& context) {
                                     .single_file = args.format == "safetensors"};
   ASSIGN_OR_RETURN(options.names, read_names(args.names_file));
   if (!args.dtype.empty()) {
-    std::string name = args.dtype;
-    for (char& letter : name) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
-    options.dtype = formats::dtype_from_name(name);
+    options.dtype = formats::dtype_from_name(upper_case(args.dtype));
   }
   Progress progress;
   const auto view = context.out.watch(progress, "ckpt export");

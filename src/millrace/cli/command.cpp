@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <fstream>
 #include <utility>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/base/text/units.h"
 
 namespace millrace::cli {
@@ -27,10 +27,7 @@ std::vector<std::string> verb_path(const CLI::App& app) {
 CLI::Option* find_option(CLI::App& app, const std::string& name) {
   if (CLI::Option* option = app.get_option_no_throw("--" + name); option != nullptr) return option;
   for (CLI::Option* option : app.get_options()) {
-    std::string positional = option->get_single_name();
-    std::transform(positional.begin(), positional.end(), positional.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
-    if (option->get_positional() && positional == name) return option;
+    if (option->get_positional() && lower_case(option->get_single_name()) == name) return option;
   }
   return nullptr;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/storage/glob.h"
 
 namespace millrace::episodes {
@@ -10,8 +11,7 @@ namespace {
 
 bool has_ending(std::string_view url, std::string_view ending) {
   if (url.size() <= ending.size()) return false;
-  return std::ranges::equal(url.substr(url.size() - ending.size()), ending,
-                            [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; });
+  return equal_ignoring_case(url.substr(url.size() - ending.size()), ending);
 }
 
 std::string folder_of(const std::string& url) {

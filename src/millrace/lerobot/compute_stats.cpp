@@ -114,19 +114,11 @@ class Passes {
 
   // Goes over all files for the features that are not done; `moments` are for the first pass, null in others.
   Status run(Executor& executor, OrderedMoments* moments) {
-    Mutex mutex;
-    Status first;
-    parallel_for(executor, files(), [&](int64_t i) {
-      {
-        MutexLock lock(mutex);
-        if (!first) return;
-      }
+    return parallel_try(executor, files(), [&](int64_t i) -> Status {
       Status done = moments != nullptr ? first_pass(i, *moments) : later_pass(static_cast<size_t>(i));
       if (options_.progress != nullptr) options_.progress->add(0, 1);
-      MutexLock lock(mutex);
-      if (!done && first) first = std::move(done);
+      return done;
     });
-    return first;
   }
 
  private:

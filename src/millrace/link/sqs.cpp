@@ -8,6 +8,7 @@
 
 #include "millrace/aws/credentials.h"
 #include "millrace/aws/requests.h"
+#include "millrace/base/text/json_fields.h"
 #include "millrace/http/http.h"
 
 namespace millrace::link {
@@ -19,11 +20,6 @@ constexpr int kMostMessages = 10;  // of one request, as SQS allows
 constexpr int kHiddenFor_s = 60;   // for the caller to remove them
 constexpr std::chrono::seconds kMostWait(20);
 constexpr std::chrono::seconds kGrace(15);  // beyond the wait that the queue was asked for
-
-std::string sqs_text(const SqsJson& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
 
 // "com.amazonaws.sqs#QueueDoesNotExist" and older names of the same.
 ErrorCode code_of_refusal(int status, const std::string& type) {
@@ -80,7 +76,7 @@ struct SqsQueue::Impl {
       ASSIGN_OR_RETURN(const http::Response response, http.fetch(std::move(request)));
       SqsJson answer = SqsJson::parse(response.body, nullptr, false);
       if (response.status == 200 && answer.is_object()) return answer;
-      const std::string type = answer.is_object() ? sqs_text(answer, "__type") : "";
+      const std::string type = text_or_empty(answer, "__type");
       if (aws::is_expired_token(type) && !refreshed) {
         credentials.refused(own);
         continue;
@@ -90,7 +86,7 @@ struct SqsQueue::Impl {
       }
       std::string words = type.substr(type.find('#') + 1);
       for (const char* name : {"message", "Message"}) {
-        if (answer.is_object() && answer.contains(name)) words += ": " + aws::quotable(sqs_text(answer, name));
+        if (member(answer, name) != nullptr) words += ": " + aws::quotable(text_or_empty(answer, name));
       }
       return fail(code_of_refusal(response.status, type), "{} of {}: HTTP status {} {}", action, url, response.status,
                   words);
@@ -131,10 +127,10 @@ Result<std::vector<SqsMessage>> SqsQueue::receive(std::chrono::seconds most, con
                       {"VisibilityTimeout", kHiddenFor_s}};
   ASSIGN_OR_RETURN(const SqsJson answer, impl_->ask("ReceiveMessage", asked, most, stop));
   std::vector<SqsMessage> messages;
-  const auto found = answer.find("Messages");
-  if (found == answer.end() || !found->is_array()) return messages;
+  const SqsJson* found = member(answer, "Messages");
+  if (found == nullptr || !found->is_array()) return messages;
   for (const SqsJson& each : *found) {
-    if (each.is_object()) messages.push_back({sqs_text(each, "Body"), sqs_text(each, "ReceiptHandle")});
+    if (each.is_object()) messages.push_back({text_or_empty(each, "Body"), text_or_empty(each, "ReceiptHandle")});
   }
   return messages;
 }
@@ -147,11 +143,10 @@ Status SqsQueue::remove(const std::vector<SqsMessage>& messages, const std::stop
     }
     const SqsJson asked{{"QueueUrl", impl_->url}, {"Entries", std::move(entries)}};
     ASSIGN_OR_RETURN(const SqsJson answer, impl_->ask("DeleteMessageBatch", asked, {}, stop));
-    const auto failed = answer.find("Failed");
-    if (failed != answer.end() && failed->is_array() && !failed->empty()) {
+    const SqsJson* failed = member(answer, "Failed");
+    if (failed != nullptr && failed->is_array() && !failed->empty()) {
       return fail(ErrorCode::kUnavailable, "{} kept {} messages that were to be removed: {}", impl_->url,
-                  failed->size(),
-                  aws::quotable(failed->front().is_object() ? sqs_text(failed->front(), "Message") : ""));
+                  failed->size(), aws::quotable(text_or_empty(failed->front(), "Message")));
     }
   }
   return {};

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/aws/detail/providers.h"
+#include "millrace/base/text/strings.h"
 
 namespace millrace::aws {
 namespace {
@@ -63,12 +64,6 @@ int small_number(const Environment& environment, const char* variable, int other
   int number = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && number > 0 && number <= 600 ? number : otherwise;
-}
-
-bool is_true(std::string text) {
-  std::ranges::transform(text, text.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return text == "true";
 }
 
 // The instance metadata service, version 2: gets a token first, by a method that open proxies do not forward.
@@ -168,7 +163,7 @@ Result<Found> from_container(const ProviderContext& context) {
 }
 
 Result<Found> from_instance(const ProviderContext& context) {
-  if (is_true(context.config.environment("AWS_EC2_METADATA_DISABLED"))) {
+  if (equal_ignoring_case(context.config.environment("AWS_EC2_METADATA_DISABLED"), "true")) {
     return Found{std::nullopt, "AWS_EC2_METADATA_DISABLED is set"};
   }
   InstanceService service(context);

@@ -6,6 +6,8 @@
 
 #include "millrace/aws/requests.h"
 #include "millrace/base/command.h"
+#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::aws {
 namespace {
@@ -44,11 +46,6 @@ std::optional<std::chrono::minutes> offset_from_utc(std::string_view text) {
   if (!text.empty()) return std::nullopt;
   const auto offset = std::chrono::hours(hours) + std::chrono::minutes(minutes);
   return west ? -offset : offset;
-}
-
-std::string text_at(const nlohmann::json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 }  // namespace
@@ -90,9 +87,9 @@ Result<Credentials> credentials_from_json(std::string_view text, const JsonNames
   const nlohmann::json object = nlohmann::json::parse(text, nullptr, false);
   if (!object.is_object()) return fail(ErrorCode::kPermissionDenied, "{} is no JSON object", what);
   Credentials credentials;
-  credentials.access_key = text_at(object, names.access_key);
-  credentials.secret_key = text_at(object, names.secret_key);
-  credentials.session_token = text_at(object, names.session_token);
+  credentials.access_key = text_or_empty(object, names.access_key);
+  credentials.secret_key = text_or_empty(object, names.secret_key);
+  credentials.session_token = text_or_empty(object, names.session_token);
   for (const auto& [name, value] :
        {std::pair(names.access_key, &credentials.access_key), std::pair(names.secret_key, &credentials.secret_key)}) {
     if (value->empty()) return fail(ErrorCode::kPermissionDenied, "{} has no {}", what, name);
@@ -105,7 +102,7 @@ Result<Credentials> credentials_from_json(std::string_view text, const JsonNames
       credentials.expires = system_clock::time_point(std::chrono::milliseconds(std::max<int64_t>(ms, 0)));
     return credentials;
   }
-  const auto time = parse_time(text_at(object, names.expires));
+  const auto time = parse_time(text_or_empty(object, names.expires));
   if (!time) return fail(ErrorCode::kPermissionDenied, "{} of {} is no time", names.expires, what);
   credentials.expires = *time;
   return credentials;

@@ -13,6 +13,7 @@
 
 #include "millrace/aws/detail/providers.h"
 #include "millrace/aws/requests.h"
+#include "millrace/base/text/json_fields.h"
 
 namespace millrace::aws {
 namespace {
@@ -60,11 +61,6 @@ std::string sha1_hex(std::string_view text) {
   return out;
 }
 
-std::string member(const json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 // The text becomes part of a header, so it must not contain line ends.
 bool fits_a_header(std::string_view text) {
   return text.find_first_of("\r\n") == std::string_view::npos;
@@ -93,9 +89,9 @@ void save_token(const std::string& path, const json& token) {
 Result<json> renewed_token(const ProviderContext& context, const SsoSettings& sso, const json& token) {
   ASSIGN_OR_RETURN(const std::string endpoint, sso_endpoint(context, sso, "sso_oidc", "oidc"));
   const std::string body = json{{"grantType", "refresh_token"},
-                                {"clientId", member(token, "clientId")},
-                                {"clientSecret", member(token, "clientSecret")},
-                                {"refreshToken", member(token, "refreshToken")}}
+                                {"clientId", text_or_empty(token, "clientId")},
+                                {"clientSecret", text_or_empty(token, "clientSecret")},
+                                {"refreshToken", text_or_empty(token, "refreshToken")}}
                                .dump();
   http::Request request;
   request.method = http::Method::kPost;
@@ -104,15 +100,14 @@ Result<json> renewed_token(const ProviderContext& context, const SsoSettings& ss
   request.body = std::as_bytes(std::span(body));
   ASSIGN_OR_RETURN(const http::Response response, fetch_patiently(context, request, kSsoAttempts, kSsoLimit));
   const json answer = json::parse(response.body, nullptr, false);
-  const auto lifetime = answer.is_object() ? answer.find("expiresIn") : answer.end();
-  if (response.status != 200 || !answer.is_object() || member(answer, "accessToken").empty() ||
-      lifetime == answer.end() || !lifetime->is_number_integer()) {
+  const auto lifetime = integer_at(answer, "expiresIn");
+  if (response.status != 200 || text_or_empty(answer, "accessToken").empty() || !lifetime) {
     return fail(ErrorCode::kPermissionDenied, "the token could not be renewed: HTTP status {}", response.status);
   }
   json renewed = token;
   renewed["accessToken"] = answer["accessToken"];
   if (answer.contains("refreshToken")) renewed["refreshToken"] = answer["refreshToken"];
-  const auto seconds = std::chrono::seconds(std::clamp<int64_t>(lifetime->get<int64_t>(), 0, 366 * 86'400));
+  const auto seconds = std::chrono::seconds(std::clamp<int64_t>(*lifetime, 0, 366 * 86'400));
   const auto expires = std::chrono::floor<std::chrono::seconds>(context.now()) + seconds;
   const auto day = std::chrono::floor<std::chrono::days>(expires);
   const std::chrono::year_month_day date(day);
@@ -130,11 +125,14 @@ Result<std::string> access_token(const ProviderContext& context, const SsoSettin
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   json token = json::parse(text, nullptr, false);
-  if (!token.is_object() || member(token, "accessToken").empty()) {
+  if (text_or_empty(token, "accessToken").empty()) {
     return fail(ErrorCode::kPermissionDenied, "there is no SSO token in {}: {}", path, advice);
   }
-  const auto expires_at = [&] { return parse_time(member(token, "expiresAt")).value_or(system_clock::time_point()); };
-  if (expires_at() - context.now() < kRenewBefore && !member(token, "refreshToken").empty() && !sso.session.empty()) {
+  const auto expires_at = [&] {
+    return parse_time(text_or_empty(token, "expiresAt")).value_or(system_clock::time_point());
+  };
+  if (expires_at() - context.now() < kRenewBefore && !text_or_empty(token, "refreshToken").empty() &&
+      !sso.session.empty()) {
     if (Result<json> renewed = renewed_token(context, sso, token)) {
       token = std::move(*renewed);
       save_token(path, token);
@@ -143,7 +141,7 @@ Result<std::string> access_token(const ProviderContext& context, const SsoSettin
   if (expires_at() <= context.now()) {
     return fail(ErrorCode::kPermissionDenied, "the SSO token has expired: {}", advice);
   }
-  std::string access = member(token, "accessToken");
+  std::string access = text_or_empty(token, "accessToken");
   if (!fits_a_header(access)) return fail(ErrorCode::kPermissionDenied, "the SSO token in {} is damaged", path);
   return access;
 }
@@ -166,15 +164,14 @@ Result<Credentials> sso_role_credentials(const ProviderContext& context, const s
   }
   const json answer = json::parse(response.body, nullptr, false);
   if (response.status != 200) {
-    const std::string message = answer.is_object() ? member(answer, "message") : "";
+    const std::string message = text_or_empty(answer, "message");
     return fail(response.status >= 500 ? ErrorCode::kUnavailable : ErrorCode::kPermissionDenied,
                 "SSO answers HTTP status {} {}", response.status, quotable(message, {token}));
   }
-  if (!answer.is_object() || !answer.contains("roleCredentials")) {
-    return fail(ErrorCode::kUnavailable, "SSO's answer has no roleCredentials");
-  }
-  return credentials_from_json(answer["roleCredentials"].dump(),
-                               {"accessKeyId", "secretAccessKey", "sessionToken", "expiration"}, "SSO's answer");
+  const json* role = member(answer, "roleCredentials");
+  if (role == nullptr) return fail(ErrorCode::kUnavailable, "SSO's answer has no roleCredentials");
+  return credentials_from_json(role->dump(), {"accessKeyId", "secretAccessKey", "sessionToken", "expiration"},
+                               "SSO's answer");
 }
 
 }  // namespace millrace::aws

@@ -10,6 +10,8 @@
 #include <cmath>
 #include <utility>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace {
 
 Result<int64_t> parse_bytes(std::string_view text) {
@@ -29,9 +31,8 @@ Result<int64_t> parse_bytes(std::string_view text) {
                                                                                {"TIB", 1099511627776.0}}};
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string unit(end, text.data() + text.size());
+  std::string unit = upper_case({end, text.data() + text.size()});
   unit.erase(0, unit.find_first_not_of(' '));
-  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return std::toupper(c); });
   const auto* found = std::find_if(kUnits.begin(), kUnits.end(), [&](const auto& u) { return u.first == unit; });
   if (error != std::errc() || found == kUnits.end() || !(value >= 0) || value * found->second > 9e18) {
     return fail(ErrorCode::kInvalidArgument, "'{}' is not a size; write for example 4096, 64MiB or 1.5GB", text);

@@ -106,7 +106,7 @@ void parallel_for(Executor& executor, int64_t count, const std::function<void(in
   while (shared->finished < count) shared->done.wait(shared->mutex);
 }
 
-Status parallel_try(int64_t count, int threads, std::string name, const std::function<Status(int64_t)>& body) {
+Status parallel_try(Executor& executor, int64_t count, const std::function<Status(int64_t)>& body) {
   std::atomic<int64_t> failed{count};  // the lowest known
   Mutex mutex;
   Status first;
@@ -119,10 +119,14 @@ Status parallel_try(int64_t count, int threads, std::string name, const std::fun
     failed = i;
     first = std::move(status);
   };
-  if (count <= 0) return {};
-  Executor executor(static_cast<int>(std::clamp<int64_t>(count - 1, 1, threads)), std::move(name));
   parallel_for(executor, count, run);
   return first;
+}
+
+Status parallel_try(int64_t count, int threads, std::string name, const std::function<Status(int64_t)>& body) {
+  if (count <= 0) return {};
+  Executor executor(static_cast<int>(std::clamp<int64_t>(count - 1, 1, threads)), std::move(name));
+  return parallel_try(executor, count, body);
 }
 
 }  // namespace millrace

@@ -40,7 +40,9 @@ class Executor {
 void parallel_for(Executor& executor, int64_t count, const std::function<void(int64_t)>& body);
 
 // The same with bodies that can fail: returns the error of the lowest i that failed, and skips higher ones once it
-// knows of a failure. It starts at most `threads` threads, named `name`, and none for a count of 1.
+// knows of a failure.
+[[nodiscard]] Status parallel_try(Executor& executor, int64_t count, const std::function<Status(int64_t)>& body);
+// On threads of its own: at most `threads`, named `name`, and none for a count of 1.
 [[nodiscard]] Status parallel_try(int64_t count, int threads, std::string name,
                                   const std::function<Status(int64_t)>& body);
 

@@ -96,14 +96,14 @@ class S3Storage final : public Storage {
                                                                 const OpenOptions& options) override {
     RETURN_IF_ERROR(check_object_key(key));
     if (options.known_size && !options.expected_version.empty()) {
-      return std::make_unique<S3Reader>(bucket_, std::string(key), *options.known_size, options.expected_version);
+      return std::make_unique<S3Reader>(*bucket_, std::string(key), *options.known_size, options.expected_version);
     }
     ASSIGN_OR_RETURN(ObjectInfo info, bucket_->head(std::string(key)));
     if (!options.expected_version.empty() && options.expected_version != info.version) {
       return fail(ErrorCode::kCorruption, "open {}: its version is {}, not {}", bucket_->url(key), info.version,
                   options.expected_version);
     }
-    return std::make_unique<S3Reader>(bucket_, std::string(key), info.size, std::move(info.version));
+    return std::make_unique<S3Reader>(*bucket_, std::string(key), info.size, std::move(info.version));
   }
   [[nodiscard]] Result<std::unique_ptr<Writer>> open_write(std::string_view key, const WriteOptions& options) override {
     return open_s3_writer(bucket_, key, options);
@@ -154,15 +154,11 @@ void S3Storage::submit(std::span<const Operation> operations, CompletionQueue& q
   for (size_t i = 0; i < operations.size(); ++i) {
     if (started[i]) continue;
     const Operation& operation = operations[i];
-    const auto done = [&queue, tag = operation.tag](Status status) { queue.push({tag, std::move(status)}); };
-    const auto* read = std::get_if<Operation::Read>(&operation.what);
-    const auto* reader = read != nullptr ? dynamic_cast<const S3Reader*>(read->reader) : nullptr;
-    const bool late = operation.stop.stop_requested() || Clock::now() >= operation.deadline;
-    if (reader != nullptr && !late) {
-      reader->start_read(read->offset, read->out, operation.stop, operation.deadline, done);
-      continue;
+    if (service_reader_of(operation) != nullptr) {
+      submit_reads({&operation, 1}, queue, name());
+    } else {
+      submit_operations(bucket_->state->process.get().executor, {&operation, 1}, queue);
     }
-    submit_operations(bucket_->state->process.get().executor, std::span(&operation, 1), queue);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "millrace/base/metrics.h"
+#include "millrace/base/text/strings.h"
 #include "millrace/http/numbers.h"
 
 namespace millrace::web {
@@ -102,10 +103,7 @@ std::string encoded(std::string_view url) {
 
 std::string origin_of(std::string_view url) {
   const size_t host = url.find("://");
-  std::string origin(url.substr(0, host == url.npos ? url.npos : url.find_first_of("/?#", host + 3)));
-  std::transform(origin.begin(), origin.end(), origin.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return origin;
+  return lower_case(url.substr(0, host == url.npos ? url.npos : url.find_first_of("/?#", host + 3)));
 }
 
 Result<std::string> redirect_target(std::string_view url, const http::Response& response, std::string_view name) {

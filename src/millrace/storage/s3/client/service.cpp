@@ -8,6 +8,7 @@
 #include "millrace/base/io/open_files.h"
 #include "millrace/base/log.h"
 #include "millrace/base/metrics.h"
+#include "millrace/base/thread/answer.h"
 #include "millrace/base/thread/executor.h"
 #include "millrace/storage/s3/client/responses.h"
 
@@ -355,17 +356,7 @@ bool Service::renew_credentials(Call& call, const ErrorResponse& answer) {
 }
 
 Result<Answer> Service::fetch(Request request) {
-  Mutex mutex;
-  CondVar changed;
-  std::optional<Result<Answer>> result;
-  start(std::move(request), [&](Result<Answer> answer) {
-    MutexLock lock(mutex);
-    result.emplace(std::move(answer));
-    changed.notify_one();  // under the lock: the waiting thread destroys it
-  });
-  MutexLock lock(mutex);
-  while (!result) changed.wait(mutex);
-  return std::move(*result);
+  return wait_for_answer<Result<Answer>>([&](auto done) { start(std::move(request), done); });
 }
 
 }  // namespace millrace::s3

@@ -3,6 +3,8 @@
 
 #include <charconv>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace::s3 {
 namespace {
 
@@ -22,8 +24,7 @@ tl::unexpected<Error> bad_setting(const Setting& setting, std::string_view expec
 }
 
 Result<ChecksumUse> checksum_use(const Setting& setting) {
-  std::string value = setting.value;
-  for (char& c : value) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  const std::string value = lower_case(setting.value);
   if (value.empty() || value == "when_supported") return ChecksumUse::kWhenSupported;
   if (value == "when_required") return ChecksumUse::kWhenRequired;
   return bad_setting(setting, "when_supported or when_required");
