@@ -40,7 +40,9 @@ Result<std::vector<std::string>> find_urls(const std::string& source, std::strin
   if (wildcard == std::string::npos) {
     root = source;
     ASSIGN_OR_RETURN(const FolderFiles below, files_below(source));
-    return below.urls;
+    std::vector<std::string> urls;
+    for (const Match& file : below.files) urls.push_back(file.url);
+    return urls;
   }
   root = folder_of(source.substr(0, wildcard));
   ASSIGN_OR_RETURN(const std::vector<Match> matches, find_matches(source));
