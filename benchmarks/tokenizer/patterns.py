@@ -50,11 +50,6 @@ EXAONE = (
     rf"(?i:{CONTRACTIONS})|{NO_WORD}(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
 )
-JAIS2 = (
-    LLAMA3.removesuffix(r"|\s+(?!\S)|\s+")
-    + "".join(rf"|\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2"))
-    + r"|\s{1}"
-)
 # Trinity cuts runs of digits by their length: the first one or two, then groups of three.
 THREES = (
     r"\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510}",
@@ -173,7 +168,6 @@ MODELS = {
     "command-a": Model("gpt2", [split(r"\d{1,3}(?=(?:\d{3})*\b)"), byte_level(True)], named("NFC"), size=255000),
     "tiny-aya": Model("gpt2", [split(r"\d{1,3}(?=(?:\d{3})*\b)"), split(O200K), byte_level()], size=262144),
     "exaone": Model("llama3.2", [split(EXAONE), byte_level()], named("NFC"), size=153600),
-    "jais-2": Model("llama3.2", [split(JAIS2), byte_level()], size=150272),
     "laguna": Model(
         "llama3.2", [split(r"(?:\r?\n)+(?!\r?\n)", "MergedWithNext"), split(QWEN2), byte_level()], size=100352
     ),
