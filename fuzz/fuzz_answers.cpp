@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "invariants.h"
+#include "millrace/aws/detail/providers.h"
+#include "millrace/aws/profile_file.h"
 #include "millrace/http/detail/response_parser.h"
 #include "millrace/http/http.h"
-#include "millrace/storage/s3/auth/profile_file.h"
-#include "millrace/storage/s3/auth/providers.h"
 #include "millrace/storage/s3/client/responses.h"
 #include "millrace/storage/url.h"
 
@@ -86,12 +86,12 @@ bool xml(std::string_view body) {
 }
 
 bool aws_profiles(std::string_view text) {
-  const auto sections = s3::parse_profile_file(text, "config");
+  const auto sections = aws::parse_profile_file(text, "config");
   if (!sections) return false;
   for (const auto& [name, section] : *sections) {
-    static_cast<void>(s3::check_region(section.get("region")));
-    static_cast<void>(s3::dns_suffix(section.get("region")));
-    static_cast<void>(s3::parse_time(section.get("expiration")));
+    static_cast<void>(aws::check_region(section.get("region")));
+    static_cast<void>(aws::dns_suffix(section.get("region")));
+    static_cast<void>(aws::parse_time(section.get("expiration")));
   }
   return true;
 }

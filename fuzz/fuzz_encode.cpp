@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first byte chooses a tokenizer, the others are the text: any bytes, as text is checked before it comes here.
 #include "invariants.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/testing.h"
 
 namespace {
@@ -66,7 +66,8 @@ std::vector<Case> make_cases() {
   cases.push_back({small_tokenizer(split_by(kLlama3Pattern)), true});
   cases.push_back({small_tokenizer(split_by(kQwen2Pattern)), true});
   cases.push_back({small_tokenizer(byte_level(false, false)), true});
-  cases.push_back({small_tokenizer(split_by("\\b\\p{Lu}?\\w+|\\S")), true});  // by Oniguruma
+  cases.push_back({small_tokenizer(split_by("\\b\\p{Lu}?\\w+|(?<=\\s)(?=\\S+ )|\\S")), true});
+  cases.push_back({small_tokenizer(split_by("(\\p{L})\\1|\\w+|\\S")), true});  // by Oniguruma
   cases.push_back({with(every_flag(bytes), "post_processor", byte_level(true))});
   cases.push_back({with(bytes, "normalizer", {{"type", "NFC"}})});
   for (const Json& model : {bytes_and_letters(), pieces(), scored()}) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "millrace/base/log.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/tokenizer.h"
 
 namespace millrace::tokenizer {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs clang's check of lock annotations (GUARDED_BY and others of base/sync.h), which g++ ignores.
+"""Runs clang's check of lock annotations (GUARDED_BY and others of base/thread/sync.h), which g++ ignores.
 
     check_thread_safety.py BUILD CLANG
 

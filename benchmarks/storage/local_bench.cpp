@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/memory/buffer_pool.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/storage/local/local.h"
 
 namespace {

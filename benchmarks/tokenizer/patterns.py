@@ -46,6 +46,21 @@ KIMI = (
     rf"|{NO_WORD}{UPPER[:-1]}{NO_HAN}+{LOWER[:-1]}{NO_HAN}*(?i:{CONTRACTIONS})?"
     rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{SPACES}"
 )
+EXAONE = (
+    rf"(?i:{CONTRACTIONS})|{NO_WORD}(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+# Trinity cuts runs of digits by their length: the first one or two, then groups of three.
+THREES = (
+    r"\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510}",
+    r"\A\p{Nd}{1,2}(?=\p{Nd}{3}+\z)",
+    r"\A\p{Nd}{3}|\G\p{Nd}{3}",
+)
+SCRIPTS = (
+    r"(?:[\u4E00-\u9FFF\u3040-\u309F\u30A0-\u30FF\u3400-\u4DBF\uF900-\uFAFF\uFF65-\uFF9F\u2F00-\u2FDF]+"
+    r"|[\u0E00-\u0E7F]+|[\u0E80-\u0EFF]+|[\u1780-\u17FF]+|[\u1000-\u109F\uAA60-\uAA7F\uA9E0-\uA9FF]+"
+    r"|[\uAC00-\uD7AF\u1100-\u11FF]+)"
+)
 
 
 def split(pattern: str, behavior: str = "Isolated", invert: bool = False) -> dict:
@@ -151,6 +166,13 @@ MODELS = {
     "command-r": Model("gpt2", [digits(True), byte_level(True)], named("NFC"), size=255000),
     # Its digits are in the survey; the rest is Command-R's.
     "command-a": Model("gpt2", [split(r"\d{1,3}(?=(?:\d{3})*\b)"), byte_level(True)], named("NFC"), size=255000),
+    "tiny-aya": Model("gpt2", [split(r"\d{1,3}(?=(?:\d{3})*\b)"), split(O200K), byte_level()], size=262144),
+    "exaone": Model("llama3.2", [split(EXAONE), byte_level()], named("NFC"), size=153600),
+    "laguna": Model(
+        "llama3.2", [split(r"(?:\r?\n)+(?!\r?\n)", "MergedWithNext"), split(QWEN2), byte_level()], size=100352
+    ),
+    "superbpe": Model("gpt2", [split(r"\p{N}+"), split(r"(?=(\d{3})+(?!\d))"), byte_level()], size=200005),
+    "trinity": Model("llama3.2", [*map(split, THREES), split(SCRIPTS), split(DEEPSEEK), byte_level()], size=200000),
     "modernbert": Model(
         "gpt2", [byte_level(True)], named("NFC"), [" " * n for n in range(2, 25)], normalized=True, size=50254
     ),  # GPT-NeoX, OLMo

@@ -15,7 +15,7 @@ from botocore.configloader import raw_config_parse
 from botocore.exceptions import ConfigParseError
 from conftest import REPOSITORY
 
-TESTS = REPOSITORY / "build/dev/src/millrace/storage/millrace_storage_tests"
+TESTS = REPOSITORY / "build/dev/src/millrace/aws/millrace_aws_tests"
 PARTS = [
     "a",
     "Key",

@@ -214,6 +214,22 @@ def test_export_and_import(millrace: Millrace, tmp_path: Path):
     assert "no-python" in millrace.fails("ckpt", "export", root, tmp_path / "dcp", "--format", "dcp", env=without)
 
 
+def test_the_python_that_converts_gets_what_flags_say_of_storages(millrace: Millrace, tmp_path: Path):
+    (tmp_path / "model.pt").write_text("x")
+    python = tmp_path / "python"
+    python.write_text(f"""#!/bin/sh
+env >{tmp_path}/seen
+echo '{{"tensors": 1, "bytes": 2, "parts": 3}}'
+""")
+    python.chmod(0o755)
+    flags = ["--endpoint-url", "http://127.0.0.1:1", "--timeout", 7, "--no-sign-request"]
+    env = {"MILLRACE_PYTHON": str(python), "MILLRACE_TIMEOUT": "9"}
+    millrace("ckpt", "import", tmp_path / "model.pt", "s3://bucket/run", *flags, env=env)
+    seen = (tmp_path / "seen").read_text().splitlines()
+    assert {"AWS_ENDPOINT_URL_S3=http://127.0.0.1:1", "MILLRACE_TIMEOUT=7", "MILLRACE_S3_ANONYMOUS=1"} <= set(seen)
+    assert "MILLRACE_TIMEOUT=9" not in seen
+
+
 def test_no_checkpoints(millrace: Millrace, tmp_path: Path):
     assert "no checkpoints" in millrace.fails("ckpt", "ls", tmp_path / "none")
     assert [each["type"] for each in millrace("ckpt", "ls", tmp_path / "none", "--json", status=1).objects()] == [

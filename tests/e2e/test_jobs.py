@@ -76,6 +76,16 @@ def test_a_plain_script_from_submission_to_its_end(jobs: Millrace, tmp_path: Pat
     assert (listed[failed["job_id"]]["state"], listed[failed["job_id"]]["exit"]) == ("FAILED", "3:0")
 
 
+def test_a_job_gets_what_flags_say_of_storages(jobs: Millrace, tmp_path: Path):
+    path = script(tmp_path, "env", "--time=5", "--output=%x-%j.log", name="storages.sbatch")
+    flags = ["--endpoint-url", "http://127.0.0.1:1", "--timeout", 7, "--no-sign-request"]
+    job = submit(jobs, path, "--watch", *flags)
+    seen = (tmp_path / f"storages.sbatch-{job['job_id']}.log").read_text().splitlines()
+    assert {"AWS_ENDPOINT_URL_S3=http://127.0.0.1:1", "MILLRACE_TIMEOUT=7", "MILLRACE_S3_ANONYMOUS=1"} <= set(seen)
+    record = jobs("job", "show", job["job_id"], "--json").object("run")["record"]
+    assert record["environment"]["MILLRACE_TIMEOUT"] == "7"
+
+
 def test_no_secret_is_kept_or_printed(jobs: Millrace, tmp_path: Path):
     body = (
         f"export HF_TOKEN={SECRETS[0]}\nexport API_KEY='{SECRETS[1]}'\ngit clone https://me:{SECRETS[2]}@host/x || true"

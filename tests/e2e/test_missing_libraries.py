@@ -14,7 +14,7 @@ from conftest import Millrace
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-ODD = "(?<=q)[b-d]{1,3}|x+y"  # no scanner knows it
+ODD = "(?<=qr)[b-d]{1,3}|x+y"  # no scanner knows it
 
 
 def without(library: str, command: list[object], folder: Path) -> subprocess.CompletedProcess:

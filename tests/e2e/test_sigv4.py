@@ -18,7 +18,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from conftest import REPOSITORY
 
-TESTS = REPOSITORY / "build/dev/src/millrace/storage/millrace_storage_tests"
+TESTS = REPOSITORY / "build/dev/src/millrace/aws/millrace_aws_tests"
 ASCII = "".join(map(chr, range(32, 127)))
 ODD = ASCII + "öß€你🏳️\u0301\u200d\x7f\x01\t\n\r"
 

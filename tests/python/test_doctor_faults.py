@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -220,3 +221,45 @@ def test_checkpoints_to_a_slow_storage_keep_training(s3, bucket, slow_line: Line
         found = until_found("DR18", tmp_path / "run", tmp_path / "record")
     assert "each kept training for " in found["evidence"][0] and " of the time" in found["evidence"][0], found
     assert "By Daly's formula one every " in found["advice"], found
+
+
+def pressure(folder: Path, seconds: float) -> None:
+    """What the kernel writes: the time since the start in which tasks waited for I/O, in microseconds."""
+    averages = "avg10=0.00 avg60=0.00 avg300=0.00"
+    text = "".join(f"{kind} {averages} total={round(seconds * 1e6)}\n" for kind in ("some", "full"))
+    new = folder / "new"
+    new.write_text(text)
+    new.replace(folder / "io")
+
+
+def span(samples: list[str]) -> float:
+    """Seconds from the first to the last; the doctor wants 2."""
+    first, last = json.loads(samples[0]), json.loads(samples[-1])
+    return (last["time_ns"] - first["time_ns"]) / 1e9
+
+
+@pytest.mark.parametrize(("share", "rules"), [(0.6, {"DR25"}), (0.02, set())])
+def test_a_disk_that_stalls_holds_the_node_back(share: float, rules: set[str], tmp_path: Path):
+    """The kernel's figures in a folder: to make the disk of the tests so slow would hold up all other tests."""
+    proc, samples = tmp_path / "proc", tmp_path / "samples.jsonl"
+    (proc / "pressure").mkdir(parents=True)
+    (tmp_path / "sys").mkdir()
+    for calm in ("cpu", "memory"):
+        (proc / "pressure" / calm).touch()
+    pressure(proc / "pressure", 0)
+    program = os.environ.get("MILLRACE_BIN", "millrace")
+    command = [program, "monitor", "--every", "100ms", "--jsonl", samples, "--proc", proc, "--sys", tmp_path / "sys"]
+    start = time.monotonic()
+    with subprocess.Popen([*map(str, command), "--nvml", "libmillrace-none.so", "--quiet"]) as monitor:
+        try:
+            while not samples.exists() or len(lines := samples.read_text().split("\n")[:-1]) < 20 or span(lines) < 3:
+                assert time.monotonic() - start < 60
+                time.sleep(0.01)
+                pressure(proc / "pressure", share * (time.monotonic() - start))
+        finally:
+            monitor.terminate()
+    found = doctor(tmp_path / "run", "--samples", samples)
+    assert set(found) == rules
+    if rules:
+        (evidence,) = found["DR25"]["evidence"]
+        assert re.search(r": all tasks waited for I/O in [\d.]+ % of the time$", evidence), evidence

@@ -79,6 +79,18 @@ PATTERNS = {
     "options": r"a(?i)b|c(?-i:D)|(?x-i)  e \p{Lu} ",
     "newlines-behind": r".\R*|a\R?",
     "other": r"\p{C}+|\p{Cn}|\p{s}+|\p{ L }",
+    "digit-chunks": r"\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510}",
+    "digit-lead": r"\A\p{Nd}{1,2}(?=\p{Nd}{3}+\z)",
+    "digit-threes": r"\A\p{Nd}{3}|\G\p{Nd}{3}",
+    "digit-cuts": r"(?=(\d{3})+(?!\d))",
+    "newline-runs": r"(?:\r?\n)+(?!\r?\n)",
+    "spaces-by-count": r"\s{4}(?!\S)|\s{2}(?!\S)|\s",
+    "around-marks": r"(?=[A-Z ])|(?<=[.,!?;:])(?=.)|(?<=.)(?=[.,!?;:])",
+    "anywhere": r"(?=.)|(?<!^)$",
+    "line-start": r"(?<!\n)^ |(?<=\w|^)x\Z",
+    "ends": r"\b\w{1,3}(?!\w)|(?!\b)..\z",
+    "elisions": r"(?i: ?(?:[jtmslndcy]['’]|qu['’]|jusqu['’]|aujourd['’]hui)|['’][rv]e)| ?\p{L}+",
+    "hexadecimal": r" (?!\h?\p{N})\h?(?:\p{L}\p{M}*)+",
     "categories": r"[\p{Sc}\p{Sm}]|\p{Zs}{2}|\p{Cf}|\p{Pd}\p{Nd}|\p{Letter}{3}|\p{Co}",
 }
 

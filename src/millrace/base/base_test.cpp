@@ -8,24 +8,27 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <random>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/crc32c.h"
-#include "millrace/base/crc64nvme.h"
-#include "millrace/base/executor.h"
-#include "millrace/base/hash.h"
-#include "millrace/base/huge_pages.h"
-#include "millrace/base/io.h"
+#include "millrace/base/hash/crc32c.h"
+#include "millrace/base/hash/crc64nvme.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/io/io.h"
+#include "millrace/base/io/stream_copy.h"
 #include "millrace/base/log.h"
+#include "millrace/base/memory/buffer_pool.h"
+#include "millrace/base/memory/huge_pages.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
-#include "millrace/base/stream_copy.h"
-#include "millrace/base/sync.h"
 #include "millrace/base/testing.h"
-#include "millrace/base/units.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/text/utf8.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace {
 namespace {
@@ -94,6 +97,51 @@ TEST(Units, SizesAreReadAndWritten) {
   for (const char* bad : {"", "h", "-1h", "1 h", "5y", "1hh", "inf", "nan", "1e13s"}) {
     EXPECT_FALSE(parse_duration(bad)) << bad;
   }
+}
+
+TEST(JsonFields, OfOthersCountAsMissingWhereTheyAreOfAnotherType) {
+  const auto json =
+      nlohmann::ordered_json::parse(R"({"a": "x", "n": 3, "f": 1.5, "b": true, "big": 18446744073709551615})");
+  EXPECT_EQ(text_or_empty(json, "a"), "x");
+  EXPECT_EQ(text_or_empty(json, "n"), "");
+  EXPECT_EQ(integer_at(json, "n"), 3);
+  EXPECT_EQ(integer_at(json, "f"), std::nullopt);
+  EXPECT_EQ(integer_at(json, "big"), std::nullopt);
+  EXPECT_EQ(number_at(json, "n"), 3.0);
+  EXPECT_EQ(bool_at(json, "b"), true);
+  EXPECT_EQ(bool_at(json, "n"), std::nullopt);
+  EXPECT_EQ(member(json.at("a"), "a"), nullptr);
+}
+
+TEST(JsonFields, NameTheFirstThatIsWrongWithItsPath) {
+  const auto error_of = [](std::string_view text, const std::function<void(JsonFields&)>& read) {
+    const auto json = nlohmann::json::parse(text);
+    JsonFields fields(json);
+    fields.each("list", [&](JsonFields& entry) { entry.object("of", read); });
+    return fields.error();
+  };
+  const auto read = [](JsonFields& of) { EXPECT_GE(of.integer("n", 1) + of.count("n"), 0); };
+  EXPECT_EQ(error_of(R"({"list": [{"of": {"n": 1}}]})", read), "");
+  EXPECT_EQ(error_of(R"({"list": [{"of": {"n": 1}}, {"of": {"n": 0}}]})", read),
+            "list[1].of.n is not a whole number from 1");
+  EXPECT_EQ(error_of(R"({"list": [{}]})", read), "list[0].of. is not an object");
+}
+
+TEST(Strings, AreTrimmedSplitAndComparedAsAscii) {
+  EXPECT_EQ(trimmed(" \t a b\r\n"), "a b");
+  EXPECT_EQ(trimmed("\n "), "");
+  EXPECT_EQ(trimmed("\ta ", " "), "\ta");
+  EXPECT_EQ(lower_case("Ab-\xC3\x84"), "ab-\xC3\x84");
+  EXPECT_EQ(upper_case("aZ_1"), "AZ_1");
+  EXPECT_TRUE(equal_ignoring_case("Bearer", "bEARER"));
+  EXPECT_FALSE(equal_ignoring_case("bear", "bearer"));
+  std::string_view lines = "one\r\n\ntwo";
+  EXPECT_EQ(take_line(lines), "one");
+  EXPECT_EQ(take_line(lines), "");
+  EXPECT_EQ(take_line(lines), "two");
+  EXPECT_TRUE(lines.empty());
+  EXPECT_THAT(split("a,,b,", ','), ::testing::ElementsAre("a", "", "b", ""));
+  EXPECT_THAT(split("", ','), ::testing::ElementsAre(""));
 }
 
 TEST(Utf8, ReplacesAsPythonDoes) {

@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace {
 namespace {
@@ -77,8 +77,30 @@ class Pipe {
   bool failed_ = false;
 };
 
+// As exec takes them. REQUIRES: `strings` outlives the result and does not change.
+std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (const std::string& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
+  return pointers;
+}
+
+// The environment of this process with `variables`, as exec takes it.
+std::vector<char*> environment_with(const std::vector<std::string>& variables) {
+  std::vector<char*> all = pointers_to(variables);
+  const auto is_replaced = [&](std::string_view line) {
+    const std::string_view name = line.substr(0, line.find('=') + 1);
+    return std::ranges::any_of(variables, [&](const std::string& each) { return each.starts_with(name); });
+  };
+  for (char** each = environ; *each != nullptr; ++each) {
+    if (variables.empty() || !is_replaced(*each)) all.push_back(*each);
+  }
+  all.push_back(nullptr);
+  return all;
+}
+
 // A group of its own, so that all of it can be killed; signals as a program expects them, whatever this thread blocks.
-Result<pid_t> start_command(const std::vector<std::string>& words, const Pipe& out, const Pipe& err) {
+Result<pid_t> start_command(const std::vector<std::string>& words, const std::vector<std::string>& variables,
+                            const Pipe& out, const Pipe& err) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -95,11 +117,10 @@ Result<pid_t> start_command(const std::vector<std::string>& words, const Pipe& o
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
 
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  std::vector<char*> arguments = pointers_to(words), environment = environment_with(variables);
   arguments.push_back(nullptr);
   pid_t pid = 0;
-  const int failed = posix_spawnp(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
+  const int failed = posix_spawnp(&pid, arguments[0], &actions, &attributes, arguments.data(), environment.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) return tl::unexpected(errno_error(failed, fmt::format("run {}", words[0])));
@@ -168,10 +189,11 @@ Result<std::vector<std::string>> split_command(std::string_view text) {
 }
 
 Result<CommandOutput> run_command(const std::vector<std::string>& words, std::chrono::milliseconds time_limit,
-                                  const std::stop_token& stop, size_t max_output_bytes) {
+                                  const std::stop_token& stop, size_t max_output_bytes,
+                                  const std::vector<std::string>& variables) {
   Pipe out, err;
   if (out.failed() || err.failed()) return tl::unexpected(errno_error(errno, "make a pipe"));
-  ASSIGN_OR_RETURN(const pid_t pid, start_command(words, out, err));
+  ASSIGN_OR_RETURN(const pid_t pid, start_command(words, variables, out, err));
   out.close_end(1);
   err.close_end(1);
 

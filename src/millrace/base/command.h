@@ -17,6 +17,8 @@ namespace millrace {
 // Error: invalid_argument, a quote or an escape that does not end.
 [[nodiscard]] Result<std::vector<std::string>> split_command(std::string_view text);
 
+inline constexpr size_t kMaxCommandOutput = 1 << 20;  // bytes, unless the caller expects more
+
 struct CommandOutput {
   bool ok = false;     // exit status 0
   std::string status;  // "exit status 1", "signal 9"
@@ -24,11 +26,13 @@ struct CommandOutput {
   std::string err;
 };
 
-// Runs words[0], found on PATH, in a new process group with empty standard input. Blocks.
+// Runs words[0], found on PATH, in a new process group with empty standard input. It gets this process's environment,
+// with `variables` ("NAME=VALUE" each) in place of those of the same names. Blocks.
 // Kills the group on an error. Errors: those of starting it (not_found), timeout, cancelled, resource_exhausted (more
 // than max_output_bytes of output). REQUIRES: words is not empty.
 [[nodiscard]] Result<CommandOutput> run_command(const std::vector<std::string>& words,
                                                 std::chrono::milliseconds time_limit, const std::stop_token& stop,
-                                                size_t max_output_bytes = 1 << 20);
+                                                size_t max_output_bytes = kMaxCommandOutput,
+                                                const std::vector<std::string>& variables = {});
 
 }  // namespace millrace

@@ -5,9 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <thread>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace {
 namespace {
@@ -55,6 +56,19 @@ TEST(RunCommand, GivesOutputAndStatus) {
   EXPECT_EQ(run_command({"sh", "-c", "kill -9 $$"}, 10s, {})->status, "signal 9");
   EXPECT_EQ(run_command({"/no/such/program"}, 10s, {}).error().code(), ErrorCode::kNotFound);
   EXPECT_EQ(run_command({"/tmp"}, 10s, {}).error().code(), ErrorCode::kPermissionDenied);
+}
+
+TEST(RunCommand, GivesVariablesInPlaceOfThoseOfTheSameNames) {
+  ::setenv("MILLRACE_TEST_COMMAND", "ours", 1);
+  const std::vector<std::string> print{"sh", "-c",
+                                       "echo $MILLRACE_TEST_COMMAND,$MILLRACE_TEST_COMMAND_2,${PATH:+PATH}"};
+  EXPECT_EQ(run_command(print, 10s, {})->out, "ours,,PATH\n");
+  const std::vector<std::string> variables{"MILLRACE_TEST_COMMAND=its own", "MILLRACE_TEST_COMMAND_2=a=b"};
+  EXPECT_EQ(run_command(print, 10s, {}, kMaxCommandOutput, variables)->out, "its own,a=b,PATH\n");
+  EXPECT_EQ(
+      run_command({"sh", "-c", "env | grep -c ^MILLRACE_TEST_COMMAND="}, 10s, {}, kMaxCommandOutput, variables)->out,
+      "1\n");
+  ::unsetenv("MILLRACE_TEST_COMMAND");
 }
 
 TEST(RunCommand, IsEndedWithItsChildrenWhenItTakesTooLong) {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace {
 

@@ -11,7 +11,7 @@
 #include <span>
 #include <string_view>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace {
 

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "millrace/base/huge_array.h"
+#include "millrace/base/memory/huge_array.h"
 
 namespace millrace {
 

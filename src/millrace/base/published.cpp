@@ -21,9 +21,9 @@
 #include <memory>
 #include <optional>
 
-#include "millrace/base/crc32c.h"
-#include "millrace/base/per_process.h"
-#include "millrace/base/units.h"
+#include "millrace/base/hash/crc32c.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/per_process.h"
 
 namespace millrace {
 

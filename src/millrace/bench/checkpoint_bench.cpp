@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/bench/workplace.h"
 
 namespace millrace::bench {

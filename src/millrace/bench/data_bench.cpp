@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/sync.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/loader/loader.h"
 #include "millrace/tokenizer/tokenizer.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/bench/storage_bench.h"
 #include "millrace/plan/checkpoints.h"
 

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::bench {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::bench {
 

@@ -12,7 +12,7 @@
 #include <numeric>
 #include <thread>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/bench/rank_io.h"
 
 namespace millrace::bench {

@@ -13,7 +13,7 @@
 #include <random>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 extern char** environ;
 

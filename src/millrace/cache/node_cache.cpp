@@ -12,10 +12,10 @@
 #include <map>
 #include <utility>
 
-#include "millrace/base/buffer_pool.h"
 #include "millrace/base/log.h"
-#include "millrace/base/per_process.h"
-#include "millrace/base/units.h"
+#include "millrace/base/memory/buffer_pool.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/per_process.h"
 #include "millrace/cache/detail/cache_files.h"
 #include "millrace/cache/detail/open_records.h"
 #include "millrace/cache/detail/slot_table.h"

@@ -18,12 +18,12 @@
 #include <string>
 #include <string_view>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/hash.h"
-#include "millrace/base/io.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::cache {
 

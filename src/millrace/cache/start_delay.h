@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::cache {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/chat/chat.h"
 
 namespace millrace::chat {

@@ -32,7 +32,7 @@
 #include "millrace/base/metrics.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/lineage.h"
 #include "millrace/formats/safetensors.h"
 #include "millrace/storage/url.h"

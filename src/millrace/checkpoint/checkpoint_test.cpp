@@ -10,8 +10,8 @@
 #include <fstream>
 #include <future>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/units.h"
+#include "millrace/base/memory/buffer_pool.h"
+#include "millrace/base/text/units.h"
 #include "millrace/checkpoint/detail/keys.h"
 #include "millrace/checkpoint/testing.h"
 #include "millrace/storage/testing/fault.h"

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "millrace/base/buffer_pool.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/checkpoint/detail/boxes.h"
 #include "millrace/checkpoint/detail/ranges.h"
 

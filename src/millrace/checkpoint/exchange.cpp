@@ -11,8 +11,8 @@
 #include <set>
 #include <utility>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/executor.h"
+#include "millrace/base/memory/buffer_pool.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/checkpoint/detail/boxes.h"
 #include "millrace/checkpoint/detail/cast.h"
 #include "millrace/checkpoint/detail/json.h"

@@ -9,9 +9,9 @@
 #include <set>
 #include <utility>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/base/log.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/detail/keys.h"
 #include "millrace/sync/rm.h"
 #include "millrace/sync/sync.h"

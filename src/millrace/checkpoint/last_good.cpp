@@ -9,6 +9,7 @@
 #include <regex>
 #include <utility>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/checkpoint/detail/foreign_files.h"
 #include "millrace/checkpoint/detail/keys.h"
@@ -93,9 +94,7 @@ Result<std::string> root_text(const Listing& listing, std::string_view name) {
   const Location at = listing.root.place(name);
   const auto text = read_object(*at.storage, at.key, 4096);
   if (!text) return is_unusable(text.error()) ? Result<std::string>(std::string()) : tl::unexpected(text.error());
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t begin = text->find_first_not_of(kSpace);
-  return begin == text->npos ? std::string() : text->substr(begin, text->find_last_not_of(kSpace) + 1 - begin);
+  return std::string(trimmed(*text));
 }
 
 // What the two files that name the last whole save say. DeepSpeed's also tells which folder is its.

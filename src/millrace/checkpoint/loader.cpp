@@ -9,14 +9,13 @@
 #include <set>
 #include <utility>
 
-#include "millrace/base/executor.h"
 #include "millrace/base/log.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/checkpoint/detail/boxes.h"
 #include "millrace/checkpoint/detail/chunk_reader.h"
 #include "millrace/checkpoint/detail/damage.h"
-#include "millrace/checkpoint/detail/first_error.h"
 #include "millrace/checkpoint/detail/keys.h"
 #include "millrace/checkpoint/detail/records.h"
 #include "millrace/checkpoint/detail/stored_checkpoint.h"
@@ -203,18 +202,14 @@ Status StoredCheckpoint::open_parts(std::span<Piece> pieces, std::map<PartFile, 
                                     Executor& executor) const {
   std::map<int64_t, std::shared_ptr<const PartRecord>> records;
   for (const Piece& piece : pieces) records[piece.stored->part];
-  FirstError error;
   const auto side_by_side = [&](auto& wanted, auto&& get) {
     std::vector<typename std::remove_reference_t<decltype(wanted)>::value_type*> list;
     for (auto& each : wanted) list.push_back(&each);
-    parallel_for(executor, std::ssize(list), [&](int64_t i) {
-      if (error.failed()) return;
+    return parallel_try(executor, std::ssize(list), [&](int64_t i) -> Status {
       auto& [key, value] = *list[static_cast<size_t>(i)];
-      auto got = get(key);
-      if (!got) return error.set(std::move(got).error());
-      value = std::move(*got);
+      ASSIGN_OR_RETURN(value, get(key));
+      return {};
     });
-    return error.status();
   };
   RETURN_IF_ERROR(side_by_side(records, [&](int64_t rank) { return part_record(rank); }));
   for (Piece& piece : pieces) {

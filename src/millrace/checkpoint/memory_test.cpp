@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "millrace/base/buffer_pool.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/checkpoint/detail/keys.h"
 #include "millrace/checkpoint/testing.h"
 #include "millrace/storage/testing/fault.h"

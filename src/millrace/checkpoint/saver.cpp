@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/executor.h"
 #include "millrace/base/log.h"
-#include "millrace/base/pinned.h"
+#include "millrace/base/memory/pinned.h"
 #include "millrace/base/published.h"
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/text/utf8.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/checkpoint/detail/bounded_call.h"
 #include "millrace/checkpoint/detail/keys.h"

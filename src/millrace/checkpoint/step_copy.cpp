@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "millrace/base/log.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/checkpoint/detail/commit.h"
 #include "millrace/checkpoint/detail/damage.h"

@@ -9,7 +9,7 @@
 #include <random>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/checkpoint/detail/damage.h"
 #include "millrace/checkpoint/detail/keys.h"

@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/executor.h"
+#include "millrace/base/memory/buffer_pool.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/checkpoint/detail/boxes.h"
 #include "millrace/checkpoint/detail/chunk_reader.h"
 #include "millrace/checkpoint/detail/records.h"

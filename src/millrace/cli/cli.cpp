@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "millrace/base/edit_distance.h"
-#include "millrace/base/open_files.h"
+#include "millrace/base/io/open_files.h"
+#include "millrace/base/text/edit_distance.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/signals.h"
 #include "millrace/link/stub_reader.h"
@@ -116,8 +116,9 @@ class HelpFormatter final : public CLI::Formatter {
   }
 };
 
-int run_verb(const Verbs& verbs, const std::string& name) {
+int run_verb(Verbs& verbs, const std::string& name) {
   raise_open_file_limit();
+  set_process_url_options(verbs.url_options());
   link::read_stubs_from_buckets();
   const SignalStop signals;
   Output out(verbs.options());

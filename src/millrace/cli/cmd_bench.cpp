@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "millrace/base/command.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/bench/storage_bench.h"
 #include "millrace/bench/workplace.h"
 #include "millrace/cli/command.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/bench/checkpoint_bench.h"
 #include "millrace/bench/workplace.h"
 #include "millrace/cli/html_report.h"

@@ -4,8 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/bench/data_bench.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/html_report.h"

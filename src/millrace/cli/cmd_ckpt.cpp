@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/cli/command.h"
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/cli/plan_flags.h"
 #include "millrace/plan/checkpoint_storage.h"

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -13,7 +12,8 @@
 #include <optional>
 
 #include "millrace/base/command.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/text/units.h"
 #include "millrace/checkpoint/exchange.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/html_report.h"
@@ -54,7 +54,8 @@ Result<checkpoint::NameMap> read_names(const std::string& url) {
 Result<Json> convert_in_python(std::vector<std::string> arguments, const std::stop_token& stop) {
   std::vector<std::string> words{find_python(), "-m", "millrace.torch.convert"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  ASSIGN_OR_RETURN(const CommandOutput ran, run_command(words, std::chrono::hours(24 * 30), stop));
+  ASSIGN_OR_RETURN(const CommandOutput ran, run_command(words, std::chrono::hours(24 * 30), stop, kMaxCommandOutput,
+                                                        process_url_options().variables()));
   if (!ran.ok) {
     const std::string reason = last_line(ran.err);
     if (reason.find("No module named") != reason.npos)
@@ -130,9 +131,7 @@ Status run_ckpt_export(const ExchangeArgs& args, Context& context) {
                                     .single_file = args.format == "safetensors"};
   ASSIGN_OR_RETURN(options.names, read_names(args.names_file));
   if (!args.dtype.empty()) {
-    std::string name = args.dtype;
-    for (char& letter : name) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
-    options.dtype = formats::dtype_from_name(name);
+    options.dtype = formats::dtype_from_name(upper_case(args.dtype));
   }
   Progress progress;
   const auto view = context.out.watch(progress, "ckpt export");

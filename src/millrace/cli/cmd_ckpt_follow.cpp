@@ -5,7 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/checkpoint/follow.h"
 #include "millrace/cli/command.h"
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/transfer_flags.h"
 #include "millrace/storage/url.h"
 #include "millrace/sync/cp.h"
@@ -87,7 +87,7 @@ void add_cp(Verbs& verbs) {
       });
   add_source_and_target(app, args->source, args->target);
   app.add_flag("-r,--recursive", args->recursive, "Everything below SRC, to the same paths below DST");
-  add_transfer_flags(app, *args);
+  add_transfer_flags(verbs, app, *args);
 }
 
 void add_mv(Verbs& verbs) {
@@ -110,7 +110,7 @@ void add_mv(Verbs& verbs) {
       });
   add_source_and_target(app, args->source, args->target);
   app.add_flag("-r,--recursive", args->recursive, "Everything below SRC, to the same paths below DST");
-  add_transfer_flags(app, *args, false);
+  add_transfer_flags(verbs, app, *args, false);
 }
 
 }  // namespace millrace::cli

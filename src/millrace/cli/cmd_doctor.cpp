@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "millrace/base/command.h"
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/cli/html_report.h"
 #include "millrace/cli/job_files.h"
 #include "millrace/cli/job_states.h"

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/cli/job_states.h"
 #include "millrace/cli/lint_flags.h"
 #include "millrace/jobs/log_files.h"

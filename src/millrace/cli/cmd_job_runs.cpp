@@ -154,18 +154,12 @@ class Lines {
   std::string text_;
 };
 
-std::string joined_words(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
 void add_record_lines(const jobs::LedgerRun& run, Lines& lines) {
   const jobs::RunRecord& record = run.record;
   lines.add("run", record.run);
   lines.add("script", fmt::format("{} (xxh3-128 {})", record.script, record.script_hash));
-  lines.add("arguments", joined_words(record.arguments));
-  lines.add("options", joined_words(record.options));
+  lines.add("arguments", fmt::format("{}", fmt::join(record.arguments, " ")));
+  lines.add("options", fmt::format("{}", fmt::join(record.options, " ")));
   std::string asked;
   for (const auto& [name, value] : record.asked) {
     asked += fmt::format("{}{}{}{}", asked.empty() ? "" : " ", name, value.empty() ? "" : "=", value);
@@ -194,7 +188,7 @@ std::string run_text(const jobs::RunState& state, const std::optional<jobs::Trai
   lines.add("waits for", state.dependency);
   lines.add("exit", exit_text(state.exit));
   if (!state.failed_tasks.empty() && state.tasks.size() + state.failed_tasks.size() > 2) {
-    lines.add("failed", joined_words(state.failed_tasks));
+    lines.add("failed", fmt::format("{}", fmt::join(state.failed_tasks, " ")));
   }
   lines.add("partition", state.partition);
   lines.add("nodes", state.nodes);

@@ -96,6 +96,7 @@ std::string submitted_text(const jobs::RunRecord& record, const std::vector<std:
 Status run_job_submit(const JobSubmitArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const jobs::Ledger ledger, open_ledger());
   jobs::SubmitRequest request = args.request;
+  request.variables = process_url_options().variables();
   if (!args.dry_run && !args.no_check) RETURN_IF_ERROR(check_first(args, request, context));
   ASSIGN_OR_RETURN(jobs::Submission submission, jobs::plan_submission(request, slurm_options(context)));
   const jobs::RunRecord& record = submission.record;

@@ -7,7 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/html_report.h"
 #include "millrace/cli/lint_flags.h"
 #include "millrace/lerobot/inspect.h"

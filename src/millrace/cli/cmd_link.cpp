@@ -11,7 +11,7 @@
 #include <set>
 #include <stop_token>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/task_flag.h"
 #include "millrace/link/guardian.h"
@@ -214,10 +214,10 @@ Status run_link_run(const LinkArgs& args, Context& context) {
     ASSIGN_OR_RETURN(listener, link::listen_for_notices(args.listen, secret, board));
     context.out.note("link run: takes notices at http://" + listener->bound());
   }
-  std::unique_ptr<SqsQueue> queue;
+  std::unique_ptr<link::SqsQueue> queue;
   std::set<std::string> buckets;
   if (!args.queue.empty()) {
-    ASSIGN_OR_RETURN(queue, SqsQueue::open(args.queue));
+    ASSIGN_OR_RETURN(queue, link::SqsQueue::open(args.queue));
     for (const link::LinkConfig& config : chosen) buckets.insert(link::bucket_and_prefix(config.url).first);
   }
   if (!args.once) {
@@ -630,8 +630,8 @@ void add_link(Verbs& verbs) {
       {"millrace link run", "millrace link run datasets --task 3/16",
        "millrace link run --queue https://sqs.eu-central-1.amazonaws.com/123456789012/datasets"},
       [run](Context& context) { return run_link_run(*run, context); },
-      [run] {
-        if (!run->task.empty()) share_budgets(run->task);
+      [run, &verbs] {
+        if (!run->task.empty()) share_budgets(run->task, verbs.url_options());
       });
   runs.add_option("NAME", run->names, "Links (default: all of this user on this machine)")->option_text("...");
   runs.add_flag("--once", run->once, "Look at everything once, wait for files that are not finished, and end");

@@ -4,7 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/transfer_flags.h"
 #include "millrace/storage/s3/s3.h"
 #include "millrace/sync/ls.h"
@@ -57,7 +57,7 @@ Status ls_uploads(const LsArgs& args, Output& out) {
 }
 
 Status ls_buckets(Output& out) {
-  ASSIGN_OR_RETURN(const S3Options options, S3Options::from_environment());
+  ASSIGN_OR_RETURN(const S3Options options, S3Options::from(process_url_options()));
   ASSIGN_OR_RETURN(const auto buckets, list_s3_buckets(options));
   for (const ObjectInfo& bucket : buckets) {
     const std::string made = utc_text(bucket.modified);

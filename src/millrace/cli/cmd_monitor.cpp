@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "millrace/base/published.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/html_report.h"
 #include "millrace/cli/job_files.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/plan_memory_flags.h"
 #include "millrace/cli/plan_partitions.h"
 #include "millrace/plan/advise.h"

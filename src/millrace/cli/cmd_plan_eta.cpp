@@ -4,7 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/plan_flags.h"
 #include "millrace/plan/eta.h"
 #include "millrace/plan/instances.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/plan_partitions.h"
 #include "millrace/plan/catalogue.h"
 #include "millrace/plan/instances.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/html_report.h"
 #include "millrace/cli/job_states.h"
 #include "millrace/jobs/record.h"

@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/watched_reader.h"
 #include "millrace/formats/npy.h"

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/watched_reader.h"
 #include "millrace/loader/shard_check.h"

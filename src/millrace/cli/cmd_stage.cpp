@@ -4,7 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/transfer_flags.h"
 #include "millrace/sync/stage.h"
 
@@ -79,7 +79,7 @@ void add_stage(Verbs& verbs) {
   app.add_option("--sample-dir", args->stage.sample_dir,
                  "Keep the sample and its unpacked members here (default: remove them)")
       ->option_text("DIR");
-  add_transfer_flags(app, *args);
+  add_transfer_flags(verbs, app, *args);
 }
 
 }  // namespace millrace::cli

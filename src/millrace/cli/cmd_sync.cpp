@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/task_flag.h"
 #include "millrace/cli/transfer_flags.h"
 
@@ -22,7 +22,7 @@ struct SyncArgs : TransferArgs {
   std::string job;
 };
 
-void check_sync(SyncArgs& args) {
+void check_sync(SyncArgs& args, UrlOptions& urls) {
   if (args.options.max_delete && !args.options.delete_extra) {
     throw CLI::ValidationError("--max-delete", "goes with --delete");
   }
@@ -42,7 +42,7 @@ void check_sync(SyncArgs& args) {
     if (args.shared->dead_after.count() < 1) throw CLI::ValidationError("--dead-after", "is 1s or more");
   }
   // The limits of the user hold for all tasks together.
-  share_budgets(args.task);
+  share_budgets(args.task, urls);
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ void add_sync(Verbs& verbs) {
             },
             context);
       },
-      [args] { check_sync(*args); });
+      [args, &verbs] { check_sync(*args, verbs.url_options()); });
   add_source_and_target(app, args->source, args->target);
   CLI::Option* const checksum = app.add_flag_callback(
       "--checksum", [&options] { options.compare = sync::CompareBy::kChecksum; },
@@ -89,7 +89,7 @@ void add_sync(Verbs& verbs) {
                  "With --task: go on with the part of a task that was not heard of for so long (default: 60s)")
       ->option_text("TIME")
       ->needs("--task");
-  add_transfer_flags(app, *args);
+  add_transfer_flags(verbs, app, *args);
 }
 
 }  // namespace millrace::cli

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstdlib>
+#include <chrono>
 #include <fstream>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::cli {
 
@@ -27,10 +27,7 @@ std::vector<std::string> verb_path(const CLI::App& app) {
 CLI::Option* find_option(CLI::App& app, const std::string& name) {
   if (CLI::Option* option = app.get_option_no_throw("--" + name); option != nullptr) return option;
   for (CLI::Option* option : app.get_options()) {
-    std::string positional = option->get_single_name();
-    std::transform(positional.begin(), positional.end(), positional.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
-    if (option->get_positional() && positional == name) return option;
+    if (option->get_positional() && lower_case(option->get_single_name()) == name) return option;
   }
   return nullptr;
 }
@@ -86,21 +83,18 @@ CLI::App& Verbs::add(CLI::App& parent, const std::string& name, const std::strin
       [this](const std::string& level) { options_.log = parse_log_level(level); },
       "Lowest level of log lines on stderr (default: warning)")
       ->group("Everywhere");
-  // Set in the environment, where all code that opens a bucket looks.
-  app.add_option_function<std::string>(
-         "--endpoint-url", [](const std::string& url) { setenv("AWS_ENDPOINT_URL_S3", url.c_str(), 1); },
-         "Send requests for s3:// here (default: AWS's own)")
+  app.add_option("--endpoint-url", url_options_.endpoint_url, "Send requests for s3:// here (default: AWS's own)")
       ->option_text("URL")
       ->group("Everywhere");
   app.add_option_function<int>(
-         "--timeout", [](int seconds) { setenv("MILLRACE_TIMEOUT", std::to_string(seconds).c_str(), 1); },
+         "--timeout", [this](int seconds) { url_options_.timeout = std::chrono::seconds(seconds); },
          "For s3:// and http(s)://: stop retrying a request after this time, and fail when it is silent for this long "
          "(default: 120)")
       ->check(CLI::Range(1, 1'000'000))
       ->option_text("SECONDS")
       ->group("Everywhere");
   app.add_flag_callback(
-         "--no-sign-request", [] { setenv("MILLRACE_S3_ANONYMOUS", "1", 1); }, "Ask s3:// without credentials")
+         "--no-sign-request", [this] { url_options_.anonymous = true; }, "Ask s3:// without credentials")
       ->group("Everywhere");
   app.callback([this, run = std::move(run), check = std::move(check)] {
     if (check) check();

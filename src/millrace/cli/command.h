@@ -15,6 +15,7 @@
 #include "millrace/base/status.h"
 #include "millrace/cli/output.h"
 #include "millrace/formats/documents.h"
+#include "millrace/storage/url_options.h"
 
 namespace millrace::cli {
 
@@ -38,12 +39,15 @@ class Verbs {
                 const std::array<std::string, 3>& examples, RunVerb run, std::function<void()> check = {});
 
   const OutputOptions& options() const { return options_; }
+  // What flags say of storages; run_cli() makes them the process's before the verb runs.
+  UrlOptions& url_options() { return url_options_; }
   // The verb on the command line; empty before parsing.
   const RunVerb& chosen() const { return chosen_; }
 
  private:
   CLI::App& root_;
   OutputOptions options_;
+  UrlOptions url_options_;
   RunVerb chosen_;
 };
 

@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "millrace/base/command.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/jobs/secrets.h"
+#include "millrace/storage/url_options.h"
 
 namespace millrace::cli {
 
@@ -88,7 +89,8 @@ Status HtmlReport::write(Context& context) const {
   }
   // A verb that was stopped, as a monitor is, still gets its report.
   constexpr std::chrono::minutes kLimit{5};
-  const auto ran = run_command({find_python(), "-m", "millrace.report", input, file_}, kLimit, {});
+  const auto ran = run_command({find_python(), "-m", "millrace.report", input, file_}, kLimit, {}, kMaxCommandOutput,
+                               process_url_options().variables());
   unlink(input.c_str());
   if (!ran) return tl::unexpected(ran.error());
   if (!ran->ok) {

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/job_states.h"
 #include "millrace/doctor/facts.h"
 #include "millrace/jobs/log_files.h"

@@ -6,6 +6,8 @@
 #include <ctime>
 #include <map>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace::cli {
 namespace {
 
@@ -23,11 +25,8 @@ void add_pairs_flag(CLI::App& app, const std::string& flag, std::optional<Pairs>
              if (mark == text.npos || mark == 0) {
                throw CLI::ValidationError(flag, "\"" + text + "\" is not NAME=VALUE");
              }
-             std::string name = text.substr(0, mark);
-             for (char& c : name) {
-               if (lower && c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-             }
-             (*pairs)[name] = text.substr(mark + 1);
+             const std::string name = text.substr(0, mark);
+             (*pairs)[lower ? lower_case(name) : name] = text.substr(mark + 1);
            }
          },
          description)

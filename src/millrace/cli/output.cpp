@@ -14,8 +14,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "millrace/base/units.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::cli {
 

@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/file_time.h"
+#include "millrace/base/io/file_time.h"
 #include "millrace/base/log.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::cli {
 

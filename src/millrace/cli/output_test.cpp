@@ -10,7 +10,7 @@
 #include <random>
 #include <string>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include <optional>
 #include <sstream>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::cli {
 

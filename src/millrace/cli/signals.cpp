@@ -10,7 +10,7 @@
 #include <atomic>
 #include <csignal>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::cli {
 

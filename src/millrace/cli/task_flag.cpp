@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/cli/task_flag.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <limits>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::cli {
 
@@ -26,8 +28,10 @@ int64_t count_of_tasks(const std::string& text) {
                                                        : "\"" + text + "\" is no task: 3/10 is one, counted from 0");
 }
 
-void share_budgets(const std::string& task) {
-  ::setenv("MILLRACE_S3_SHARE", std::to_string(count_of_tasks(task)).c_str(), 0);
+void share_budgets(const std::string& task, UrlOptions& options) {
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  const int64_t tasks = count_of_tasks(task);
+  if (first_variable({"MILLRACE_S3_SHARE"}).empty()) options.processes = static_cast<int>(std::min(tasks, kMost));
 }
 
 }  // namespace millrace::cli

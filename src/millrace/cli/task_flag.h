@@ -15,7 +15,8 @@ namespace millrace::cli {
 std::string first_variable(std::initializer_list<const char*> names);
 // How many tasks there are. Throws CLI::ValidationError.
 int64_t count_of_tasks(const std::string& text);
-// The user's limits of requests and bytes then hold for all tasks together. Throws CLI::ValidationError.
-void share_budgets(const std::string& task);
+// The user's limits of requests and bytes then hold for all tasks together, unless MILLRACE_S3_SHARE says how many
+// share them. Throws CLI::ValidationError.
+void share_budgets(const std::string& task, UrlOptions& options);
 
 }  // namespace millrace::cli

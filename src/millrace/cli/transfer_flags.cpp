@@ -3,10 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cli/object_flags.h"
 #include "millrace/storage/url.h"
 
@@ -150,7 +149,7 @@ void add_links_flag(CLI::App& app, bool& follow) {
       "Symbolic links of SRC: skip them with a line each, or copy their targets (default: skip)");
 }
 
-void add_transfer_flags(CLI::App& app, TransferArgs& args, bool links) {
+void add_transfer_flags(Verbs& verbs, CLI::App& app, TransferArgs& args, bool links) {
   add_filter_flags(app, args.options.filter);
   if (links) add_links_flag(app, args.options.follow_links);
   add_object_flags(app, args.options.transfer.object);
@@ -169,9 +168,8 @@ void add_transfer_flags(CLI::App& app, TransferArgs& args, bool links) {
       "Keep no hashes below .millrace/ at the target");
   app.add_option_function<std::string>(
          "--bwlimit",
-         [](const std::string& rate) {
-           static_cast<void>(usage_value("--bwlimit", parse_bytes(rate)));
-           setenv("MILLRACE_S3_BYTES_PER_SECOND", rate.c_str(), 1);
+         [&verbs](const std::string& rate) {
+           verbs.url_options().bytes_per_second = usage_value("--bwlimit", parse_bytes(rate));
          },
          "Move at most this many bytes a second to and from s3:// (\"200MB\")")
       ->trigger_on_parse()

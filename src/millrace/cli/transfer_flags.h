@@ -24,7 +24,7 @@ void add_filter_flags(CLI::App& app, sync::Filter& filter);
 void add_links_flag(CLI::App& app, bool& follow);
 // --posix, --lustre-layout, --no-records, --bwlimit, --memory, --dry-run, --all and the filters: of cp, sync and stage.
 // `links`: a flag for symbolic links too.
-void add_transfer_flags(CLI::App& app, TransferArgs& args, bool links = true);
+void add_transfer_flags(Verbs& verbs, CLI::App& app, TransferArgs& args, bool links = true);
 
 // Prints the line of a path, unless the path was skipped and `all` is off.
 void print_event(const sync::SyncEvent& event, const TransferArgs& args, Output& out);

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <initializer_list>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/doctor/checks.h"
 #include "millrace/plan/memory.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/doctor/checks.h"
 
 namespace millrace::doctor {

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/doctor/checks.h"
 
 namespace millrace::doctor {

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/units.h"
 #include "millrace/doctor/checks.h"
 #include "millrace/plan/checkpoints.h"
 
@@ -17,9 +18,7 @@ using jobs::RecordStart;
 using jobs::TrainingRecord;
 
 double count_in(const nlohmann::ordered_json& counters, const char* name) {
-  if (!counters.is_object()) return 0;
-  const auto found = counters.find(name);
-  return found != counters.end() && found->is_number() ? found->get<double>() : 0;
+  return number_at(counters, name).value_or(0);
 }
 
 void check_loss(const TrainingRecord& record, Verdicts& verdicts) {

@@ -11,7 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/units.h"
 #include "millrace/doctor/facts.h"
 #include "millrace/storage/url.h"
 
@@ -256,15 +257,6 @@ class PickleReader {
   std::map<uint64_t, Pickled*> memo_;
 };
 
-int64_t whole_field(const Json& object, const char* name, int64_t missing) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : missing;
-}
-std::string text_field(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 // The program's own frames, the innermost first.
 std::string frames_text(const Json& entry) {
   constexpr int kMost = 4;
@@ -274,12 +266,12 @@ std::string frames_text(const Json& entry) {
   if (frames == entry.end() || !frames->is_array()) return text;
   for (const Json& frame : *frames) {
     if (!frame.is_object() || shown == kMost) break;
-    const std::string file = text_field(frame, "filename");
+    const std::string file = text_or_empty(frame, "filename");
     if (file.find("/torch/") != std::string::npos || file.find("multiprocessing/") != std::string::npos ||
         file.starts_with("<"))
       continue;
-    text += fmt::format("{}{} ({}:{})", shown++ == 0 ? "" : " < ", text_field(frame, "name"),
-                        file.substr(file.rfind('/') + 1), whole_field(frame, "line", 0));
+    text += fmt::format("{}{} ({}:{})", shown++ == 0 ? "" : " < ", text_or_empty(frame, "name"),
+                        file.substr(file.rfind('/') + 1), integer_at(frame, "line").value_or(0));
   }
   return text;
 }
@@ -296,13 +288,12 @@ std::string sizes_text(const Json& entry) {
 
 FlightCall call_of(const Json& entry) {
   FlightCall call;
-  std::string name = text_field(entry, "profiling_name");
+  std::string name = text_or_empty(entry, "profiling_name");
   call.name = name.substr(name.find(':') + 1);
   call.sizes = sizes_text(entry);
   call.frames = frames_text(entry);
-  call.created = static_cast<double>(whole_field(entry, "time_created_ns", 0)) * 1e-9;
-  const auto retired = entry.find("retired");
-  call.is_done = text_field(entry, "state") == "completed" || (retired != entry.end() && *retired == true);
+  call.created = static_cast<double>(integer_at(entry, "time_created_ns").value_or(0)) * 1e-9;
+  call.is_done = text_or_empty(entry, "state") == "completed" || bool_at(entry, "retired").value_or(false);
   return call;
 }
 
@@ -314,14 +305,13 @@ void add_entries(const Json& dump, FlightDump& flight) {
       if (!entry.is_object()) continue;
       const auto group = entry.find("process_group");
       const bool named = group != entry.end() && group->is_array() && !group->empty() && (*group)[0].is_string();
-      const std::string number = std::to_string(whole_field(entry, "pg_id", 0));
+      const std::string number = std::to_string(integer_at(entry, "pg_id").value_or(0));
       const std::string name = named ? (*group)[0].get<std::string>() : number;
       names[number] = name;
       FlightGroup& of = flight.groups[name];
       if (named && group->size() > 1 && (*group)[1].is_string()) of.title = (*group)[1].get<std::string>();
-      const auto is_p2p = entry.find("is_p2p");
-      if (is_p2p != entry.end() && *is_p2p == true) continue;  // counted apart, and by pairs
-      const int64_t number_of_call = whole_field(entry, "collective_seq_id", 0);
+      if (bool_at(entry, "is_p2p").value_or(false)) continue;  // counted apart, and by pairs
+      const int64_t number_of_call = integer_at(entry, "collective_seq_id").value_or(0);
       of.calls[number_of_call] = call_of(entry);
       of.last = std::max(of.last, number_of_call);
     }
@@ -332,7 +322,7 @@ void add_entries(const Json& dump, FlightDump& flight) {
     const auto name = names.find(number);
     if (!values.is_object()) continue;
     FlightGroup& of = flight.groups[name == names.end() ? number : name->second];
-    of.last = std::max(of.last, whole_field(values, "last_enqueued_collective", -1));
+    of.last = std::max(of.last, integer_at(values, "last_enqueued_collective").value_or(-1));
   }
 }
 
@@ -355,7 +345,7 @@ Result<FlightDump> parse_flight_dump(std::string_view text, const std::string& f
   if (rank && *rank < (1 << 30)) flight.rank = static_cast<int>(*rank);
   if (const auto config = dump.find("pg_config"); config != dump.end() && config->is_object()) {
     for (const auto& [name, values] : config->items()) {
-      const std::string ranks = values.is_object() ? text_field(values, "ranks") : "";
+      const std::string ranks = text_or_empty(values, "ranks");
       if (ranks.size() > 2) flight.world = std::max(flight.world, std::ranges::count(ranks, ',') + 1);
     }
   }

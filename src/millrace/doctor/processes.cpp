@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "millrace/base/command.h"
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/doctor/facts.h"
 #include "millrace/monitor/text.h"
 

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/doctor/facts.h"
 
 namespace millrace::doctor {
@@ -32,12 +33,6 @@ constexpr SmiColumn kSmiColumns[] = {{"utilization.gpu", "millrace_gpu_busy_rati
                                      {"clocks.current.sm", "millrace_gpu_sm_clock_hertz", 1e6},
                                      {"clocks.sm", "millrace_gpu_sm_clock_hertz", 1e6}};
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\r')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\r')) text.remove_suffix(1);
-  return text;
-}
-
 // Cells may be quoted, with quotes doubled.
 std::vector<std::string> cells_of(std::string_view line) {
   std::vector<std::string> cells(1);
@@ -55,7 +50,7 @@ std::vector<std::string> cells_of(std::string_view line) {
       cells.back() += line[i];
     }
   }
-  for (std::string& cell : cells) cell = std::string(trimmed(cell));
+  for (std::string& cell : cells) cell = std::string(trimmed(cell, " \r"));
   return cells;
 }
 

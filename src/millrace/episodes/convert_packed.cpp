@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "millrace/base/executor.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/episodes/convert_run.h"
 #include "millrace/episodes/episodes.h"
 #include "millrace/formats/episode_pack.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/episodes/convert.h"
 #include "millrace/episodes/csv_file.h"
 #include "millrace/episodes/source_files.h"

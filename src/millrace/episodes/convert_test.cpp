@@ -16,8 +16,8 @@
 #include <random>
 #include <thread>
 
-#include "millrace/base/sync.h"
 #include "millrace/base/testing/helpers.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/episodes/episodes.h"
 #include "millrace/episodes/source_files.h"
 

@@ -8,8 +8,8 @@
 #include <deque>
 #include <filesystem>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/episodes/mapped_file.h"
 #include "millrace/episodes/npz_file.h"
 #include "millrace/episodes/source_files.h"

@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "millrace/base/descriptor.h"
+#include "millrace/base/io/descriptor.h"
 #include "millrace/storage/local/local.h"
 
 namespace millrace::episodes {

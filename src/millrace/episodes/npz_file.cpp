@@ -8,7 +8,7 @@
 #include <charconv>
 #include <cstring>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/npz.h"
 

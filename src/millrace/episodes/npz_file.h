@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/episodes/csv_file.h"
 
 namespace millrace::episodes {

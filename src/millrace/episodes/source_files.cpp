@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/storage/glob.h"
 
 namespace millrace::episodes {
@@ -10,8 +11,7 @@ namespace {
 
 bool has_ending(std::string_view url, std::string_view ending) {
   if (url.size() <= ending.size()) return false;
-  return std::ranges::equal(url.substr(url.size() - ending.size()), ending,
-                            [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; });
+  return equal_ignoring_case(url.substr(url.size() - ending.size()), ending);
 }
 
 std::string folder_of(const std::string& url) {
@@ -40,7 +40,9 @@ Result<std::vector<std::string>> find_urls(const std::string& source, std::strin
   if (wildcard == std::string::npos) {
     root = source;
     ASSIGN_OR_RETURN(const FolderFiles below, files_below(source));
-    return below.urls;
+    std::vector<std::string> urls;
+    for (const Match& file : below.files) urls.push_back(file.url);
+    return urls;
   }
   root = folder_of(source.substr(0, wildcard));
   ASSIGN_OR_RETURN(const std::vector<Match> matches, find_matches(source));

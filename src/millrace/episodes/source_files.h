@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/file_time.h"
+#include "millrace/base/io/file_time.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::episodes {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cassert>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 
 namespace millrace::formats {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/base/status.h"
 
 namespace millrace::formats {

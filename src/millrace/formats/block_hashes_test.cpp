@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/testing.h"
 
 namespace millrace::formats {

@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 
 namespace millrace::formats {

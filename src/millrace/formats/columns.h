@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 
 namespace millrace::formats {

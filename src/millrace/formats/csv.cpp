@@ -10,7 +10,7 @@
 #include <optional>
 #include <type_traits>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/formats/detail/csv_number.h"
 #include "millrace/formats/detail/csv_scan.h"
 #include "millrace/formats/text_check.h"

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 #include "millrace/formats/byte_stream.h"
 

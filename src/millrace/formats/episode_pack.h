@@ -15,8 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "millrace/base/hash.h"
-#include "millrace/base/io.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 #include "millrace/formats/csv.h"
 

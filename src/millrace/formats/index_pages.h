@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/hash.h"
-#include "millrace/base/io.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 #include "millrace/formats/shard_index.h"
 

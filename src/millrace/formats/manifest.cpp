@@ -10,6 +10,8 @@
 #include <set>
 #include <utility>
 
+#include "millrace/base/text/json_fields.h"
+
 namespace millrace::formats {
 namespace {
 
@@ -19,7 +21,6 @@ constexpr std::string_view kConfigFormat = "millrace.prepare";
 constexpr std::string_view kPartFormat = "millrace.part";
 constexpr std::string_view kManifestFormat = "millrace.manifest";
 constexpr uint64_t kVersion = 1;
-constexpr int64_t kMaxCount = int64_t{1} << 53;  // what every JSON reader holds exactly
 
 constexpr std::array<std::pair<OutputFormat, std::string_view>, 3> kOutputFormats{
     {{OutputFormat::kWebDataset, "webdataset"},
@@ -30,81 +31,6 @@ constexpr std::array<std::pair<OutputFormat, std::string_view>, 3> kOutputFormat
 std::string dump(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
-
-// Takes values of the right type out of an object; remembers the first that is not there or wrong.
-class Fields {
- public:
-  Fields(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
-    if (!object_.is_object()) wrong("", "an object");
-  }
-
-  int64_t count(const char* key) {
-    const Json& value = at(key);
-    // At most 2^53, so that neither sums of a few nor conversions overflow.
-    if (value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(kMaxCount))
-      return value.get<int64_t>();
-    wrong(key, "a whole number from 0 to 2^53");
-    return 0;
-  }
-  std::string text(const char* key) {
-    const Json& value = at(key);
-    if (value.is_string()) return value.get<std::string>();
-    wrong(key, "a string");
-    return {};
-  }
-  bool boolean(const char* key) {
-    const Json& value = at(key);
-    if (value.is_boolean()) return value.get<bool>();
-    wrong(key, "true or false");
-    return false;
-  }
-  Hash128 hash(const char* key) {
-    const auto hash = hash128_from_hex(text(key));
-    if (!hash) wrong(key, "32 hexadecimal digits");
-    return hash.value_or(Hash128{});
-  }
-  int64_t count_or_0(const char* key) { return object_.contains(key) ? count(key) : 0; }
-  bool true_or_absent(const char* key) { return object_.contains(key) && boolean(key); }
-  const Json& object(const char* key) { return at(key); }
-  // That its entries were taken out before (unseal).
-  void check_emptied_list(const char* key) {
-    if (!at(key).is_array() || !at(key).empty()) wrong(key, "a list of objects");
-  }
-  template <class T, class Read>
-  std::vector<T> list(const char* key, Read read) {
-    std::vector<T> items;
-    const Json& value = at(key);
-    if (!value.is_array()) wrong(key, "a list");
-    for (size_t i = 0; value.is_array() && i < value.size(); ++i) {
-      Fields item(value[i], fmt::format("{}{}[{}].", path_, key, i));
-      items.push_back(read(item));
-      absorb(item);
-    }
-    return items;
-  }
-  void check(bool good, const char* key, std::string_view expected) {
-    if (!good) wrong(key, expected);
-  }
-  void absorb(const Fields& part) {
-    if (error_.empty()) error_ = part.error_;
-  }
-  const std::string& error() const { return error_; }
-
- private:
-  const Json& at(const char* key) {
-    static const Json kNone;
-    if (!object_.is_object()) return kNone;
-    const auto it = object_.find(key);
-    return it == object_.end() ? kNone : *it;
-  }
-  void wrong(std::string_view key, std::string_view expected) {
-    if (error_.empty()) error_ = fmt::format("{}{} is not {}", path_, key, expected);
-  }
-
-  const Json& object_;
-  std::string path_;
-  std::string error_;
-};
 
 Json to_json(const ShardConfig& config) {
   const ShardOptions& options = config.options;
@@ -137,7 +63,7 @@ Json to_json(const ShardConfig& config) {
   if (options.last_turn_only) json["last_turn_only"] = true;
   return json;
 }
-DocumentRules read_rules(Fields& fields) {
+DocumentRules read_rules(JsonFields& fields) {
   const std::string on_error = fields.text("on_error");
   fields.check(on_error == "skip" || on_error == "fail", "on_error", "\"fail\" or \"skip\"");
   return {.skip_errors = on_error == "skip",
@@ -148,10 +74,10 @@ DocumentRules read_rules(Fields& fields) {
           .max_bytes = fields.count("max_bytes"),
           .min_tokens = fields.count("min_tokens"),
           .max_tokens = fields.count("max_tokens"),
-          .strip = fields.true_or_absent("strip"),
-          .keep_empty = fields.true_or_absent("keep_empty")};
+          .strip = fields.has("strip") && fields.boolean("strip"),
+          .keep_empty = fields.has("keep_empty") && fields.boolean("keep_empty")};
 }
-ShardOptions read_options(Fields& fields) {
+ShardOptions read_options(JsonFields& fields) {
   const auto format = parse_output_format(fields.text("output"));
   fields.check(format.has_value(), "output", "\"webdataset\", \"megatron\" or \"tokens\"");
   const auto documents = parse_document_mode(fields.text("documents"));
@@ -164,16 +90,16 @@ ShardOptions read_options(Fields& fields) {
           .text_field = fields.text("text_field"),
           .chat = fields.text("chat"),
           .refuse_control_text = fields.boolean("refuse_control_text"),
-          .last_turn_only = fields.true_or_absent("last_turn_only"),
+          .last_turn_only = fields.has("last_turn_only") && fields.boolean("last_turn_only"),
           .add_special_tokens = fields.boolean("add_special_tokens"),
           .bos = fields.text("bos"),
           .eos = fields.text("eos"),
           .rules = read_rules(fields)};
 }
-ShardConfig read_config(Fields& fields) {
+ShardConfig read_config(JsonFields& fields) {
   ShardConfig config{.tasks = fields.count("tasks"),
                      .tokenizer_hash = fields.hash("tokenizer_hash"),
-                     .id_limit = fields.count_or_0("id_limit"),
+                     .id_limit = fields.has("id_limit") ? fields.count("id_limit") : 0,
                      .ids_field = fields.text("ids_field"),
                      .options = read_options(fields)};
   fields.check(config.tasks >= 1, "tasks", "at least 1");
@@ -209,7 +135,7 @@ void append(const ShardEntry& shard, bool is_pretty, std::string& out) {
   number("tokens", shard.tokens);
   out += is_pretty ? "\n    }" : "}";
 }
-ShardEntry read_shard(Fields& fields) {
+ShardEntry read_shard(JsonFields& fields) {
   ShardEntry shard{.name = fields.text("name"),
                    .size = fields.count("size"),
                    .samples = fields.count("samples"),
@@ -260,7 +186,7 @@ Result<Unsealed> unseal(std::string_view text, std::string_view format, std::str
   const auto take_shards = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth == 1 && event == Json::parse_event_t::key) is_in_shards = value == "shards";
     if (!is_in_shards || depth != 2 || event != Json::parse_event_t::object_end) return true;
-    Fields fields(value, fmt::format("shards[{}].", file.shards.size()));
+    JsonFields fields(value, fmt::format("shards[{}].", file.shards.size()));
     file.shards.push_back(read_shard(fields));
     if (file.error.empty()) file.error = fields.error();
     return false;  // it is left out of the tree
@@ -292,7 +218,7 @@ Status check_checksum(std::string_view text, std::string_view source) {
 Json to_json(const InputEntry& input) {
   return {{"name", input.name}, {"size", input.size}, {"version", input.version}};
 }
-InputEntry read_input(Fields& fields) {
+InputEntry read_input(JsonFields& fields) {
   return {.name = fields.text("name"), .size = fields.count("size"), .version = fields.text("version")};
 }
 
@@ -325,12 +251,10 @@ const std::string* repeated_shard(const std::vector<ShardEntry>& shards) {
   return nullptr;
 }
 template <class T>
-T read_shared(Fields& fields, std::vector<ShardEntry> shards) {
+T read_shared(JsonFields& fields, std::vector<ShardEntry> shards) {
   T record;
-  Fields config(fields.object("config"), "config.");
-  record.config = read_config(config);
-  fields.absorb(config);
-  fields.check_emptied_list("shards");
+  fields.object("config", [&](JsonFields& config) { record.config = read_config(config); });
+  fields.check(fields.at("shards") == Json::array(), "shards", "a list of objects");  // unseal took its entries out
   record.shards = std::move(shards);
   record.input_bytes = fields.count("input_bytes");
   record.documents = fields.count("documents");
@@ -339,7 +263,7 @@ T read_shared(Fields& fields, std::vector<ShardEntry> shards) {
                    .rejected = fields.count("rejected"),
                    .duplicates = fields.count("duplicates"),
                    .filtered = fields.count("filtered"),
-                   .empty = fields.count_or_0("empty")};
+                   .empty = fields.has("empty") ? fields.count("empty") : 0};
   fields.check(repeated_shard(record.shards) == nullptr, "shards", "free of repeated names");
   return record;
 }
@@ -348,9 +272,9 @@ T read_shared(Fields& fields, std::vector<ShardEntry> shards) {
 // flipped byte, an unknown or repeated key, or a number in another form.
 template <class Read, class Serialize>
 auto parse_sealed(std::string_view text, std::string_view format, std::string_view source, Read read,
-                  Serialize serialize) -> Result<std::invoke_result_t<Read, Fields&, std::vector<ShardEntry>>> {
+                  Serialize serialize) -> Result<std::invoke_result_t<Read, JsonFields&, std::vector<ShardEntry>>> {
   ASSIGN_OR_RETURN(Unsealed file, unseal(text, format, source));
-  Fields fields(file.body, "");
+  JsonFields fields(file.body);
   auto value = read(fields, std::move(file.shards));
   const std::string& wrong = file.error.empty() ? fields.error() : file.error;
   if (wrong.empty() && serialize(value) == text) return value;  // so the checksum is right, too
@@ -375,7 +299,7 @@ std::string missing_tasks(const std::vector<int64_t>& present, int64_t tasks) {
 }
 
 Status add_count(int64_t& total, int64_t count, std::string_view what) {
-  if (__builtin_add_overflow(total, count, &total) || total > kMaxCount)
+  if (__builtin_add_overflow(total, count, &total) || total > JsonFields::kMostCount)
     return fail(ErrorCode::kInvalidArgument, "the parts hold more than 2^53 {}", what);
   return {};
 }
@@ -427,7 +351,7 @@ std::string serialize_shard_config(const ShardConfig& config) {
 }
 
 Result<ShardConfig> parse_shard_config(std::string_view json, std::string_view source) {
-  const auto read = [](Fields& fields, const std::vector<ShardEntry>&) { return read_config(fields); };
+  const auto read = [](JsonFields& fields, const std::vector<ShardEntry>&) { return read_config(fields); };
   return parse_sealed(json, kConfigFormat, source, read, serialize_shard_config);
 }
 
@@ -456,10 +380,10 @@ std::string serialize_part(const PartRecord& part) {
 }
 
 Result<PartRecord> parse_part(std::string_view json, std::string_view source) {
-  const auto read = [](Fields& fields, std::vector<ShardEntry> shards) {
+  const auto read = [](JsonFields& fields, std::vector<ShardEntry> shards) {
     auto part = read_shared<PartRecord>(fields, std::move(shards));
     part.task = fields.count("task");
-    part.inputs = fields.list<InputEntry>("inputs", read_input);
+    fields.each("inputs", [&](JsonFields& input) { part.inputs.push_back(read_input(input)); });
     fields.check(part.task < part.config.tasks, "task", "below config.tasks");
     return part;
   };

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/formats/detail/hashed_shard.h"
 #include "millrace/formats/detail/raw_bytes.h"
 

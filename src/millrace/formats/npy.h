@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 
 namespace millrace::formats {

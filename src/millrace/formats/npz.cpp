@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/formats/detail/raw_bytes.h"
 #include "millrace/formats/npy.h"
 

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::formats {
 

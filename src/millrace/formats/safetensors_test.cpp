@@ -8,7 +8,7 @@
 #include <random>
 
 #include "millrace/base/testing.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::formats {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 #include "millrace/formats/shard_index.h"
 

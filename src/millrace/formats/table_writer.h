@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 
 namespace millrace::formats {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/formats/detail/tar_block.h"
 
 namespace millrace::formats {
@@ -106,11 +107,7 @@ Result<TarView> next_tar_view(std::span<const std::byte> bytes, size_t& at, std:
 }
 
 std::string field_name(std::string_view name) {
-  std::string field(name);
-  for (char& c : field) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return field;
+  return lower_case(name);
 }
 
 std::optional<SampleName> split_sample_name(std::string_view member_name) {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "millrace/base/crc32c.h"
+#include "millrace/base/hash/crc32c.h"
 
 namespace millrace::formats {
 

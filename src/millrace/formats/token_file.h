@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 #include "millrace/formats/shard_index.h"
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <ctime>
 #include <limits>
-#include <optional>
 #include <utility>
 
-#include "millrace/base/per_process.h"
+#include "millrace/base/thread/answer.h"
+#include "millrace/base/thread/per_process.h"
 #include "millrace/http/detail/loop.h"
 #include "millrace/http/numbers.h"
 
@@ -99,17 +99,7 @@ void Client::start(Request request, Done done) {
 }
 
 Result<Response> Client::fetch(Request request) {
-  Mutex mutex;
-  CondVar ended;
-  std::optional<Result<Response>> answer;
-  start(std::move(request), [&](Result<Response> result) {
-    MutexLock lock(mutex);
-    answer = std::move(result);
-    ended.notify_one();  // under the lock: the waiter's stack is gone once it sees the answer
-  });
-  MutexLock lock(mutex);
-  while (!answer) ended.wait(mutex);
-  return *std::move(answer);
+  return wait_for_answer<Result<Response>>([&](auto done) { start(std::move(request), done); });
 }
 
 }  // namespace millrace::http

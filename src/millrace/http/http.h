@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/local_file.h"
+#include "millrace/base/io/local_file.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::http {
 

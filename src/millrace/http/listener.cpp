@@ -3,7 +3,6 @@
 
 #include <netdb.h>
 #include <poll.h>
-#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,8 +12,9 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::http {
 
@@ -48,14 +48,11 @@ std::string_view reason_phrase(int status) {
 std::optional<std::string> header_of(std::string_view head, std::string_view name) {
   while (!head.empty()) {
     const size_t end = std::min(head.find("\r\n"), head.size());
-    std::string_view line = head.substr(0, end);
+    const std::string_view line = head.substr(0, end);
     head.remove_prefix(std::min(end + 2, head.size()));
     if (line.size() <= name.size() || line[name.size()] != ':') continue;
-    if (strncasecmp(line.data(), name.data(), name.size()) != 0) continue;
-    line.remove_prefix(name.size() + 1);
-    while (line.starts_with(' ')) line.remove_prefix(1);
-    while (line.ends_with(' ')) line.remove_suffix(1);
-    return std::string(line);
+    if (!equal_ignoring_case(line.substr(0, name.size()), name)) continue;
+    return std::string(trimmed(line.substr(name.size() + 1), " "));
   }
   return std::nullopt;
 }

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/testing.h"
 
 namespace millrace::images {

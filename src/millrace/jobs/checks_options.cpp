@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/jobs/checks.h"
 #include "millrace/slurm/time_limit.h"
 

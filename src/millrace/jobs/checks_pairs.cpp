@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/text/units.h"
 #include "millrace/jobs/checks.h"
 #include "millrace/slurm/time_limit.h"
 
@@ -212,14 +212,11 @@ struct Exported {
 // Slurm takes the words in any case.
 Exported read_export(std::string_view value) {
   Exported read;
-  while (!value.empty()) {
-    const std::string_view one = value.substr(0, value.find(','));
-    std::string word(one);
-    std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::toupper(c); });
+  for (const std::string_view one : split(value, ',')) {
+    const std::string word = upper_case(one);
     read.all = read.all || word == "ALL";
     read.none = read.none || word == "NONE" || word == "NIL";
     read.path = read.path || one == "PATH" || one.starts_with("PATH=");
-    value.remove_prefix(std::min(value.size(), one.size() + 1));
   }
   return read;
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/jobs/checks.h"
 
 namespace millrace::jobs {

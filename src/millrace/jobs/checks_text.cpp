@@ -6,7 +6,7 @@
 #include <array>
 #include <set>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/formats/yaml/yaml.h"
 #include "millrace/jobs/checks.h"
 

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/strings.h"
 #include "millrace/pcluster/model.h"
 
 namespace millrace::jobs {
@@ -102,14 +104,10 @@ Result<ClusterFacts> read_cluster_facts(std::string_view name, std::string_view 
 Result<PlanFacts> read_plan_facts(std::string_view name, std::string_view text) {
   PlanFacts facts{.source = std::string(name)};
   while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(text.size(), end + 1));
-    const auto object = nlohmann::json::parse(line, nullptr, false);
-    if (!object.is_object() || object.value("type", "") != "plan_model") continue;
-    const auto model = object.find("model"), nodes = object.find("nodes");
-    if (model == object.end() || !model->is_string() || nodes == object.end() || !nodes->is_number_integer()) continue;
-    facts.allocations.push_back({*model, *nodes});
+    const auto object = nlohmann::json::parse(take_line(text), nullptr, false);
+    const auto model = text_at(object, "model");
+    const auto nodes = integer_at(object, "nodes");
+    if (text_or_empty(object, "type") == "plan_model" && model && nodes) facts.allocations.push_back({*model, *nodes});
   }
   if (facts.allocations.empty()) {
     return fail(ErrorCode::kInvalidArgument, "{} holds no plan: write it with `millrace plan nodes ... --json`", name);

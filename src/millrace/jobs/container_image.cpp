@@ -4,12 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/strings.h"
 #include "millrace/http/http.h"
 #include "millrace/http/uri_encode.h"
 
@@ -52,9 +53,7 @@ bool is_digest(std::string_view text) {
 std::map<std::string, std::string> bearer_parameters(std::string_view challenge) {
   std::map<std::string, std::string> found;
   constexpr std::string_view kBearer = "bearer ";
-  std::string scheme(challenge.substr(0, kBearer.size()));
-  std::ranges::transform(scheme, scheme.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (scheme != kBearer) return found;
+  if (!equal_ignoring_case(challenge.substr(0, kBearer.size()), kBearer)) return found;
   challenge.remove_prefix(kBearer.size());
   while (!challenge.empty()) {
     const size_t equals = challenge.find("=\"");
@@ -127,7 +126,7 @@ class Registry {
     if (answer.status != kOk) return odd(answer.status);
     const auto given = nlohmann::json::parse(answer.body, nullptr, false);
     for (const char* const name : {"token", "access_token"}) {
-      if (given.is_object() && given.contains(name) && given[name].is_string()) return given[name].get<std::string>();
+      if (auto token = text_at(given, name)) return *token;
     }
     return fail(ErrorCode::kUnavailable, "{} gives no token", http::without_secrets(realm->second));
   }

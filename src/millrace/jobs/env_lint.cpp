@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <functional>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/text/units.h"
 #include "millrace/jobs/checks.h"
 #include "millrace/jobs/suppressions.h"
 
@@ -250,8 +250,7 @@ bool is_secret_name(std::string_view name) {
 
 // "<Your Token>", "xxxx", "your_token_here", "changeme"
 bool is_placeholder(std::string_view value) {
-  std::string lower(value);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string lower = lower_case(value);
   for (const std::string_view sign : {"<", ">", " ", "your", "xxx", "changeme", "replace", "todo", "...", "***"}) {
     if (contains(lower, sign)) return true;
   }
@@ -364,11 +363,8 @@ std::optional<std::vector<EnvVariable>> parse_environment(std::string_view text)
   std::vector<EnvVariable> out;
   int64_t number = 0, others = 0;
   while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(text.size(), end + 1));
+    const std::string_view line = take_line(text);
     ++number;
-    if (line.ends_with('\r')) line.remove_suffix(1);
     const size_t equals = line.find('=');
     const bool pair =
         equals != std::string_view::npos && (shell::is_name(line.substr(0, equals)) || line.starts_with("BASH_FUNC_"));
@@ -418,9 +414,7 @@ void read_running(std::vector<EnvVariable>& variables, EnvContext& context) {
 // A script has blanks, quotes, comments or commands in its first lines; `env` has none.
 bool looks_like_script(std::string_view text) {
   while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(text.size(), end + 1));
+    const std::string_view line = take_line(text);
     if (line.starts_with('#') || line.starts_with("export ") || line.starts_with(' ') || line.starts_with('\t'))
       return true;
   }

@@ -6,7 +6,7 @@
 #include <array>
 #include <iterator>
 
-#include "millrace/base/edit_distance.h"
+#include "millrace/base/text/edit_distance.h"
 #include "millrace/jobs/env_lint.h"
 
 namespace millrace::jobs {

@@ -5,7 +5,8 @@
 #include <cctype>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::jobs {
 
@@ -59,8 +60,7 @@ bool looks_like_training(const std::vector<Word>& words, Launch::Kind kind) {
   if (kind == Launch::Kind::kTorchrun) return true;
   if (kind != Launch::Kind::kPython && kind != Launch::Kind::kShell) return false;
   return std::any_of(words.begin(), words.end(), [](const Word& word) {
-    std::string lower = word.source;
-    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    const std::string lower = lower_case(word.source);
     return contains(lower, "train") || contains(lower, "finetune") || contains(lower, "checkpoint") ||
            contains(lower, "--epochs");
   });

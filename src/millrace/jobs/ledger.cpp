@@ -16,7 +16,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "millrace/base/descriptor.h"
+#include "millrace/base/io/descriptor.h"
+#include "millrace/base/text/json_fields.h"
 
 namespace millrace::jobs {
 
@@ -119,25 +120,9 @@ Result<Json> parse_object(std::string_view text, std::string_view format) {
   return object;
 }
 
-// Values of other types than expected count as missing.
-template <class T>
-T value_or(const Json& object, const char* key, T otherwise) {
-  const auto found = object.find(key);
-  if (found == object.end()) return otherwise;
-  if constexpr (std::is_same_v<T, std::string>) {
-    return found->is_string() ? found->template get<T>() : otherwise;
-  } else {
-    return found->is_number_integer() ? found->template get<T>() : otherwise;
-  }
-}
-
-std::string text_of(const Json& object, const char* key) {
-  return value_or<std::string>(object, key, {});
-}
-
 std::vector<std::string> words_of(const Json& object, const char* key) {
   std::vector<std::string> words;
-  if (const auto found = object.find(key); found != object.end() && found->is_array()) {
+  if (const Json* found = member(object, key); found != nullptr && found->is_array()) {
     for (const Json& each : *found) words.push_back(each.is_string() ? each.get<std::string>() : each.dump());
   }
   return words;
@@ -145,7 +130,7 @@ std::vector<std::string> words_of(const Json& object, const char* key) {
 
 std::map<std::string, std::string> map_of(const Json& object, const char* key) {
   std::map<std::string, std::string> values;
-  if (const auto found = object.find(key); found != object.end() && found->is_object()) {
+  if (const Json* found = member(object, key); found != nullptr && found->is_object()) {
     for (const auto& [name, value] : found->items()) {
       values[name] = value.is_string() ? value.get<std::string>() : value.dump();
     }
@@ -317,33 +302,34 @@ Json record_json(const RunRecord& record) {
 
 Result<RunRecord> parse_record(std::string_view text) {
   ASSIGN_OR_RETURN(const Json object, parse_object(text, "millrace-run"));
-  RunRecord record{.name = text_of(object, "name"),
-                   .job_id = text_of(object, "job_id"),
-                   .cluster = text_of(object, "cluster"),
-                   .user = text_of(object, "user"),
-                   .host = text_of(object, "host"),
-                   .submitted = value_or<int64_t>(object, "submitted", 0),
-                   .work_dir = text_of(object, "work_dir"),
-                   .script = text_of(object, "script"),
-                   .script_hash = text_of(object, "script_hash"),
-                   .script_bytes = value_or<int64_t>(object, "script_bytes", 0),
-                   .secrets_removed = value_or<int64_t>(object, "secrets_removed", 0),
+  RunRecord record{.name = text_or_empty(object, "name"),
+                   .job_id = text_or_empty(object, "job_id"),
+                   .cluster = text_or_empty(object, "cluster"),
+                   .user = text_or_empty(object, "user"),
+                   .host = text_or_empty(object, "host"),
+                   .submitted = integer_at(object, "submitted").value_or(0),
+                   .work_dir = text_or_empty(object, "work_dir"),
+                   .script = text_or_empty(object, "script"),
+                   .script_hash = text_or_empty(object, "script_hash"),
+                   .script_bytes = integer_at(object, "script_bytes").value_or(0),
+                   .secrets_removed = integer_at(object, "secrets_removed").value_or(0),
                    .arguments = words_of(object, "arguments"),
                    .options = words_of(object, "options"),
                    .asked = map_of(object, "asked"),
-                   .array = text_of(object, "array"),
-                   .output = text_of(object, "output"),
-                   .error = text_of(object, "error"),
-                   .millrace = text_of(object, "millrace"),
+                   .array = text_or_empty(object, "array"),
+                   .output = text_or_empty(object, "output"),
+                   .error = text_or_empty(object, "error"),
+                   .millrace = text_or_empty(object, "millrace"),
                    .environment = map_of(object, "environment")};
   if (record.job_id.empty()) return fail(ErrorCode::kCorruption, "it has no job_id");
-  if (const auto git = object.find("git"); git != object.end() && git->is_object()) {
-    record.git = {text_of(*git, "commit"), git->value("dirty", Json()) == Json(true)};
+  if (const Json* git = member(object, "git"); git != nullptr && git->is_object()) {
+    record.git = {text_or_empty(*git, "commit"), bool_at(*git, "dirty").value_or(false)};
   }
-  if (const auto data = object.find("data"); data != object.end() && data->is_array()) {
+  if (const Json* data = member(object, "data"); data != nullptr && data->is_array()) {
     for (const Json& each : *data) {
       if (each.is_object())
-        record.data.push_back({text_of(each, "url"), text_of(each, "kind"), text_of(each, "manifest_hash")});
+        record.data.push_back(
+            {text_or_empty(each, "url"), text_or_empty(each, "kind"), text_or_empty(each, "manifest_hash")});
     }
   }
   return record;
@@ -361,9 +347,9 @@ Json event_json(const RunEvent& event) {
 
 Result<RunEvent> parse_event(std::string_view text) {
   ASSIGN_OR_RETURN(const Json object, parse_object(text, "millrace-run-event"));
-  return RunEvent{.kind = text_of(object, "kind"),
-                  .time_ns = value_or<int64_t>(object, "time_ns", 0),
-                  .user = text_of(object, "user"),
+  return RunEvent{.kind = text_or_empty(object, "kind"),
+                  .time_ns = integer_at(object, "time_ns").value_or(0),
+                  .user = text_or_empty(object, "user"),
                   .facts = map_of(object, "facts")};
 }
 

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/text/json_fields.h"
 #include "millrace/jobs/record.h"
 
 namespace millrace::jobs {
@@ -18,16 +19,6 @@ using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr int64_t kEndVersion = 1;
-
-std::optional<int64_t> left_number(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number_integer() ? std::optional(found->get<int64_t>()) : std::nullopt;
-}
-
-std::string left_text(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
 
 // Slurm uses numbers again: what is older than the run is another job's. Clocks of two machines may differ.
 bool is_of(const LedgerRun& run, std::optional<int64_t> time) {
@@ -70,24 +61,23 @@ std::string left_end_name(std::string_view job_id) {
 
 Result<LeftEnd> parse_left_end(std::string_view text) {
   const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object() || left_text(object, "format") != "millrace-job-end" || !left_number(object, "exit")) {
+  if (text_or_empty(object, "format") != "millrace-job-end" || !integer_at(object, "exit")) {
     return fail(ErrorCode::kCorruption, "this is no end of a job");
   }
-  if (left_number(object, "version").value_or(0) != kEndVersion) {
+  if (integer_at(object, "version").value_or(0) != kEndVersion) {
     return fail(ErrorCode::kUnsupported, "an end of a job of another version; a newer Millrace reads it");
   }
   LeftEnd end{.file = {},
               .state = "FAILED",
               .reason = {},
-              .exit = left_number(object, "exit"),
-              .last_step = left_number(object, "step"),
-              .nodes = left_text(object, "nodes"),
-              .started = left_number(object, "started"),
-              .ended = left_number(object, "ended")};
-  const auto stopped = object.find("stopped");
+              .exit = integer_at(object, "exit"),
+              .last_step = integer_at(object, "step"),
+              .nodes = text_or_empty(object, "nodes"),
+              .started = integer_at(object, "started"),
+              .ended = integer_at(object, "ended")};
   if (*end.exit == 0) {
     end.state = "COMPLETED";
-  } else if (stopped != object.end() && stopped->is_boolean() && stopped->get<bool>()) {
+  } else if (bool_at(object, "stopped").value_or(false)) {
     end.state = "CANCELLED";
     end.reason = "StoppedBySlurm";
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a job itself left of its end, for jobs that Slurm has forgotten: the file of a script of `job new train`
-// (docs/format/ledger.md), or the record of mr.Run (record.h). Values; functions are thread-safe.
+// How a job ended, as the job itself wrote it down, for jobs that Slurm has forgotten. A script of `job new train`
+// leaves a file (docs/format/ledger.md); mr.Run leaves a record (record.h). Values; functions are thread-safe.
 
 #include <cstdint>
 #include <map>
@@ -17,9 +17,9 @@
 namespace millrace::jobs {
 
 struct LeftEnd {
-  std::string file;   // that tells it
+  std::string file;   // the file that was read
   std::string state;  // "COMPLETED", "FAILED", "CANCELLED"
-  // "StoppedBySlurm": it was cancelled, preempted or at its limit, which the job itself cannot tell apart. Else the
+  // "StoppedBySlurm": the job was cancelled, preempted or out of time; it cannot tell these apart. Otherwise the
   // exception that ended the training, or "".
   std::string reason;
   std::optional<int64_t> exit;            // the script's status
@@ -34,8 +34,8 @@ struct LeftEnd {
 // "ended-1234.json", in the folder of the log.
 std::string left_end_name(std::string_view job_id);
 
-// By the name of the run; runs that left nothing are not in it. Reads a file of each run, and of each training that the
-// ledger knows the first and last lines. Files that cannot be read, or are older than the run, count as none.
+// Keyed by the name of the run; runs that left nothing are absent. Reads one file for each run, and the first and last
+// lines of each training that the ledger knows. Ignores files that cannot be read or are older than the run.
 std::map<std::string, LeftEnd> find_left_ends(const Ledger& ledger, std::span<const LedgerRun* const> runs);
 
 }  // namespace millrace::jobs

@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-#include "millrace/base/descriptor.h"
+#include "millrace/base/io/descriptor.h"
 
 namespace millrace::jobs {
 

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <optional>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/jobs/script.h"
 #include "millrace/plan/catalogue.h"
 #include "millrace/plan/groot_guide.h"
@@ -449,9 +450,7 @@ Status check_groot(const JobSpec& spec) {
   RETURN_IF_ERROR(need(!spec.output.empty(), "--output", "the folder of the checkpoints"));
   RETURN_IF_ERROR(need(!spec.embodiment.empty(), "--embodiment",
                        "the robot, as Isaac-GR00T names it; new_embodiment for one of your own"));
-  std::string tag = spec.embodiment;
-  std::transform(tag.begin(), tag.end(), tag.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (tag == "new_embodiment" && !is_n15(spec))
+  if (equal_ignoring_case(spec.embodiment, "new_embodiment") && !is_n15(spec))
     RETURN_IF_ERROR(need(!spec.modality_config.empty(), "--modality-config",
                          "the Python file that registers the new embodiment's cameras, states and actions"));
   if (spec.gpus_per_node > 0 && spec.global_batch_size % spec.gpus_per_node != 0)

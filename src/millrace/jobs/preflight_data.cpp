@@ -9,9 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/hash.h"
-#include "millrace/base/units.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/http/http.h"
 #include "millrace/jobs/container_image.h"
 #include "millrace/jobs/preflight_parts.h"
@@ -118,20 +119,16 @@ Status compare_sizes(const std::vector<loader::Shard>& shards) {
 }
 
 Status read_whole(const std::vector<loader::Shard>& shards, const std::stop_token& stop) {
-  std::vector<loader::ShardCheck> checks(shards.size());
-  Executor executor(available_cpus(), "check");
-  parallel_for(executor, std::ssize(shards), [&](int64_t i) {
-    if (stop.stop_requested()) return;
+  return parallel_try(std::ssize(shards), available_cpus(), "check", [&](int64_t i) -> Status {
+    if (stop.stop_requested()) return {};
     const loader::Shard& shard = shards[static_cast<size_t>(i)];
     const auto reader = shard.location.storage->open_read(shard.location.key);
-    checks[static_cast<size_t>(i)] =
+    const loader::ShardCheck check =
         reader ? loader::check_shard_file(shard, **reader) : loader::unopened_shard(shard, reader.error());
-  });
-  for (const loader::ShardCheck& check : checks) {
     if (!check.damage.empty()) return tl::unexpected(check.damage[0]);
     if (check.failure) return tl::unexpected(*check.failure);
-  }
-  return {};
+    return {};
+  });
 }
 
 Result<Sound> look_at_shards(const Preflight& check, const std::string& url, const std::vector<loader::Shard>& shards) {
@@ -205,12 +202,11 @@ void ask_who(Preflight& check, const HubOptions& options) {
         "JC11", job_place(check.job),
         fmt::format("{} refuses the token of {} (status {})", options.endpoint, options.token_from, answer->status));
   }
-  const auto who = nlohmann::json::parse(answer->body, nullptr, false);
-  if (answer->status != kOk || !who.is_object() || !who.contains("name") || !who["name"].is_string()) {
+  const auto who = text_at(nlohmann::json::parse(answer->body, nullptr, false), "name");
+  if (answer->status != kOk || !who) {
     return check.unknown("login", fmt::format("{} answers with status {}", options.endpoint, answer->status));
   }
-  check.fine("login", fmt::format("{} knows the token of {} as {}", options.endpoint, options.token_from,
-                                  who["name"].get<std::string>()));
+  check.fine("login", fmt::format("{} knows the token of {} as {}", options.endpoint, options.token_from, *who));
 }
 
 // --- containers
@@ -267,7 +263,7 @@ void check_data(Preflight& check) {
 
 void check_login(Preflight& check) {
   if (!needs_login(check)) return;
-  const auto options = HubOptions::from_environment();
+  const auto options = HubOptions::from(process_url_options());
   if (!options && options.error().code() == ErrorCode::kUnsupported) {
     return check.unknown("login", options.error().to_string());
   }

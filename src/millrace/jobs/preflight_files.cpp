@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/jobs/demand.h"
 #include "millrace/jobs/preflight_parts.h"
 #include "millrace/jobs/submit.h"

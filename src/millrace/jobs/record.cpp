@@ -11,6 +11,7 @@
 #include <limits>
 #include <set>
 
+#include "millrace/base/text/json_fields.h"
 #include "millrace/formats/tfevents.h"
 #include "millrace/jobs/submit.h"
 
@@ -23,16 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kRecordEnd = ".run.jsonl", kNoteEnd = ".note.json", kPlaceEnd = ".record.json";
 constexpr double kNanosecond = 1e-9;
-
-double number_in(const Json& object, const char* key, double otherwise) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : otherwise;
-}
-
-std::string text_in(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
 
 // JSON has no words for these.
 std::optional<double> value_in(const Json& value) {
@@ -59,7 +50,7 @@ class RecordReader {
       take(line);
     }
     if (!start_.facts.is_object()) return {};
-    if (const double version = number_in(start_.facts, "version", 1); version > kRecordVersion) {
+    if (const double version = number_at(start_.facts, "version").value_or(1); version > kRecordVersion) {
       return fail(ErrorCode::kUnsupported,
                   "{}: version {} of a training's record; this build reads version {}, and a "
                   "newer Millrace reads it",
@@ -76,9 +67,9 @@ class RecordReader {
       ++start_.broken_lines;
       return;
     }
-    const double time = number_in(object, "time", start_.last);
+    const double time = number_at(object, "time").value_or(start_.last);
     start_.last = std::max(start_.last, time);
-    const std::string type = text_in(object, "type");
+    const std::string type = text_or_empty(object, "type");
     if (type == "start") {
       start_.facts = object;
       start_.begun = time;
@@ -87,15 +78,14 @@ class RecordReader {
         if (const auto found = object.find(name); found != object.end()) *kept = *found;
       }
     } else if (type == "end") {
-      start_.end = text_in(object, "status");
-      start_.error = text_in(object, "error");
-    } else if (object.contains("step") && object["step"].is_number_integer()) {
-      take_step(object, time);
+      start_.end = text_or_empty(object, "status");
+      start_.error = text_or_empty(object, "error");
+    } else if (const auto step = integer_at(object, "step")) {
+      take_step(*step, object, time);
     }
   }
 
-  void take_step(const Json& object, double time) {
-    const auto step = object["step"].get<int64_t>();
+  void take_step(int64_t step, const Json& object, double time) {
     if (start_.first_step < 0) {
       start_.first_step = step;
       drop_from(step);
@@ -240,7 +230,7 @@ double TrainingRecord::counted(std::string_view part, std::string_view counter) 
   double sum = 0;
   for (const RecordStart& start : starts) {
     const Json& counters = part == "loader" ? start.loader : start.checkpointer;
-    if (counters.is_object()) sum += number_in(counters, std::string(counter).c_str(), 0);
+    sum += number_at(counters, counter).value_or(0);
   }
   return sum;
 }
@@ -252,11 +242,12 @@ Result<TrainingRecord> read_training(const std::string& folder) {
   if (record.starts.empty()) {
     return fail(ErrorCode::kNotFound, "{} holds no record of a training: mr.Run(\"{}\") writes one", folder, folder);
   }
-  record.name = text_in(record.starts.back().facts, "name");
+  record.name = text_or_empty(record.starts.back().facts, "name");
   for (const std::string& path : files_with_end(folder, kNoteEnd)) {
     const Json note = read_json(path);
     if (note.is_object())
-      record.notes.push_back({number_in(note, "time", 0), text_in(note, "user"), text_in(note, "text")});
+      record.notes.push_back(
+          {number_at(note, "time").value_or(0), text_or_empty(note, "user"), text_or_empty(note, "text")});
   }
   return record;
 }
@@ -269,11 +260,11 @@ Result<TrainingEnd> read_training_end(const std::string& folder) {
   std::string line;
   std::getline(file, line);
   const Json start = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!start.is_object() || number_in(start, "version", kRecordVersion) > kRecordVersion) {
+  if (!start.is_object() || number_at(start, "version").value_or(kRecordVersion) > kRecordVersion) {
     return fail(ErrorCode::kUnsupported, "{}: not the first line of a record that this build reads", files.back());
   }
-  TrainingEnd end{.file = files.back(), .job_id = text_in(start, "job_id"), .status = {}, .error = {}};
-  end.begun = end.last = number_in(start, "time", 0);
+  TrainingEnd end{.file = files.back(), .job_id = text_or_empty(start, "job_id"), .status = {}, .error = {}};
+  end.begun = end.last = number_at(start, "time").value_or(0);
   const std::streamoff first = file.tellg();
   file.seekg(0, std::ios::end);
   const std::streamoff begin = std::max(first, static_cast<std::streamoff>(file.tellg()) - kTail);
@@ -282,11 +273,11 @@ Result<TrainingEnd> read_training_end(const std::string& folder) {
   while (std::getline(file, line) && !file.eof()) {
     const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!object.is_object()) continue;
-    end.last = std::max(end.last, number_in(object, "time", end.last));
-    end.last_step = std::max(end.last_step, static_cast<int64_t>(number_in(object, "step", -1)));
-    if (text_in(object, "type") != "end") continue;
-    end.status = text_in(object, "status");
-    end.error = text_in(object, "error");
+    end.last = std::max(end.last, number_at(object, "time").value_or(end.last));
+    end.last_step = std::max(end.last_step, static_cast<int64_t>(number_at(object, "step").value_or(-1)));
+    if (text_or_empty(object, "type") != "end") continue;
+    end.status = text_or_empty(object, "status");
+    end.error = text_or_empty(object, "error");
   }
   return end;
 }
@@ -320,7 +311,7 @@ std::vector<std::string> remembered_trainings(const Ledger& ledger) {
   std::set<std::string> found;
   for (const std::string& path : files_with_end(ledger.folder() + "/records", kPlaceEnd)) {
     const Json place = read_json(path);
-    if (place.is_object() && !text_in(place, "folder").empty()) found.insert(text_in(place, "folder"));
+    if (std::string of = text_or_empty(place, "folder"); !of.empty()) found.insert(std::move(of));
   }
   return {found.begin(), found.end()};
 }

@@ -15,8 +15,8 @@
 #include <sstream>
 
 #include "millrace/base/command.h"
-#include "millrace/base/hash.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/jobs/facts.h"
 #include "millrace/jobs/record.h"
 #include "millrace/jobs/secrets.h"
@@ -66,14 +66,16 @@ bool is_recorded(std::string_view name) {
           std::any_of(kRecordedPrefixes.begin(), kRecordedPrefixes.end(), begins));
 }
 
-std::map<std::string, std::string> recorded_environment(int64_t* removed) {
+// Of this process's environment with `variables`.
+std::map<std::string, std::string> recorded_environment(const std::vector<std::string>& variables, int64_t* removed) {
   std::map<std::string, std::string> kept;
-  for (char** each = environ; *each != nullptr; ++each) {
-    const std::string_view line(*each);
+  const auto add = [&](std::string_view line) {
     const size_t equals = line.find('=');
-    if (equals == std::string_view::npos || !is_recorded(line.substr(0, equals))) continue;
+    if (equals == std::string_view::npos || !is_recorded(line.substr(0, equals))) return;
     kept[std::string(line.substr(0, equals))] = without_secrets(line.substr(equals + 1), removed);
-  }
+  };
+  for (char** each = environ; *each != nullptr; ++each) add(*each);
+  for (const std::string& each : variables) add(each);
   return kept;
 }
 
@@ -156,7 +158,7 @@ std::string start_facts(const std::string& folder) {
                                      {"gpus_on_node", variable("SLURM_GPUS_ON_NODE")},
                                      {"millrace", MILLRACE_VERSION},
                                      {"git", git},
-                                     {"environment", recorded_environment(&removed)}};
+                                     {"environment", recorded_environment({}, &removed)}};
   return facts.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -223,6 +225,7 @@ Result<Submission> plan_submission(const SubmitRequest& given, const slurm::AskO
   RunRecord& record = submission.record;
   submission.script_text = without_secrets(text, &record.secrets_removed);
   submission.command = slurm::submit_command(request.options, request.script, request.arguments);
+  submission.variables = request.variables;
   record.name = asked.has("job-name") ? asked.value("job-name") : base_name(request.script);
   record.user = user_name();
   record.host = host_name();
@@ -243,14 +246,14 @@ Result<Submission> plan_submission(const SubmitRequest& given, const slurm::AskO
   record.data = request.data;
   record.git = git_state(record.work_dir, options.stop);
   record.millrace = MILLRACE_VERSION;
-  record.environment = recorded_environment(&record.secrets_removed);
+  record.environment = recorded_environment(request.variables, &record.secrets_removed);
   return submission;
 }
 
 Status submit(Submission& submission, const Ledger& ledger, const slurm::AskOptions& options) {
   RunRecord& record = submission.record;
   RETURN_IF_ERROR(ledger.prepare(record.submitted));
-  ASSIGN_OR_RETURN(const slurm::SubmittedJob job, slurm::submit(submission.command, options));
+  ASSIGN_OR_RETURN(const slurm::SubmittedJob job, slurm::submit(submission.command, options, submission.variables));
   record.job_id = job.id;
   record.cluster = job.cluster;
   if (record.cluster.empty()) record.cluster = slurm::ask_cluster_name(options).value_or("");

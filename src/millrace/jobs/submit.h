@@ -42,12 +42,15 @@ struct SubmitRequest {
   std::vector<std::string> options;    // of sbatch: "--partition=gpu"
   std::vector<After> after;
   std::vector<DataRecord> data;  // that the job reads, for the ledger
+  // "NAME=VALUE" each: the job gets this process's environment with these.
+  std::vector<std::string> variables;
 };
 
 struct Submission {
-  RunRecord record;                  // without run, job_id and cluster until it is submitted
-  std::vector<std::string> command;  // of sbatch; may hold secrets of the caller
-  std::string script_text;           // without secrets
+  RunRecord record;                    // without run, job_id and cluster until it is submitted
+  std::vector<std::string> command;    // of sbatch; may hold secrets of the caller
+  std::vector<std::string> variables;  // of the request
+  std::string script_text;             // without secrets
 };
 
 // What submit() would do: reads the script, the environment and git. Starts no job. Errors: those of reading the

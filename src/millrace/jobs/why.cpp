@@ -10,6 +10,7 @@
 #include <charconv>
 #include <set>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/jobs/demand.h"
 #include "millrace/jobs/ledger.h"
 #include "millrace/jobs/why_evidence.h"
@@ -207,9 +208,7 @@ std::string first_error(std::string_view log) {
                        [&](std::string_view word) { return line.find(word) != std::string_view::npos; });
   };
   while (!log.empty()) {
-    const size_t end = std::min(log.find('\n'), log.size());
-    const std::string_view line = log.substr(0, end);
-    log.remove_prefix(std::min(end + 1, log.size()));
+    const std::string_view line = take_line(log);
     if (has_any(line, kSigns) && !has_any(line, kConsequences)) return std::string(line.substr(0, 300));
   }
   return {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/jobs/why_evidence.h"
 
 namespace millrace::jobs {

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <memory>
 
-#include "millrace/base/file_time.h"
+#include "millrace/base/io/file_time.h"
 #include "millrace/layout/detail/state.h"
 #include "millrace/layout/detail/tree.h"
 #include "millrace/layout/layout.h"

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/formats/yaml/yaml.h"
 #include "millrace/layout/layout.h"
 #include "millrace/storage/url.h"

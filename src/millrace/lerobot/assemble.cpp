@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/lerobot/compute_stats.h"
 #include "millrace/lerobot/episode_stats.h"
 #include "millrace/lerobot/info.h"

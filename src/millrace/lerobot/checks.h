@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/executor.h"
 #include "millrace/base/progress.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/lerobot/dataset.h"
 #include "millrace/lerobot/report.h"
 #include "millrace/lerobot/validate.h"

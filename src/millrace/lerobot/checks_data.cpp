@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/formats/columns.h"
 #include "millrace/lerobot/info.h"
 #include "millrace/lerobot/rows.h"
@@ -210,19 +210,12 @@ std::vector<std::string_view> texts_by_index(const Dataset& dataset) {
 }
 
 Status for_all(const Checking& checking, int64_t count, const std::function<Status(int64_t)>& work) {
-  Mutex mutex;
-  Status first;
-  parallel_for(checking.executor, count, [&](int64_t i) {
-    {
-      MutexLock lock(mutex);
-      if (!first) return;
-    }
-    Status done = checking.options.stop.stop_requested() ? Status(fail(ErrorCode::kCancelled, "stopped")) : work(i);
+  return parallel_try(checking.executor, count, [&](int64_t i) -> Status {
+    if (checking.options.stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
+    Status done = work(i);
     if (checking.options.progress != nullptr) checking.options.progress->add(0, 1);
-    MutexLock lock(mutex);
-    if (!done && first) first = std::move(done);
+    return done;
   });
-  return first;
 }
 
 Status check_data_files(const Checking& checking) {

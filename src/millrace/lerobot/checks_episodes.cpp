@@ -6,8 +6,8 @@
 #include <charconv>
 #include <set>
 
-#include "millrace/base/units.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/lerobot/checks.h"
 #include "millrace/lerobot/episodes.h"
 #include "millrace/lerobot/info.h"

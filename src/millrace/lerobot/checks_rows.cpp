@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/lerobot/rows.h"
 #include "millrace/lerobot/stats.h"
 

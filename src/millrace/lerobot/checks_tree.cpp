@@ -6,7 +6,8 @@
 #include <filesystem>
 #include <map>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/text/units.h"
 #include "millrace/formats/mp4.h"
 #include "millrace/lerobot/tree.h"
 
@@ -25,16 +26,6 @@ std::string folder_of(std::string_view path) {
   return std::string(path.substr(0, slash == path.npos ? 0 : slash));
 }
 
-std::vector<std::string_view> parts_of(std::string_view path) {
-  std::vector<std::string_view> parts;
-  for (size_t at = 0; at <= path.size();) {
-    const size_t end = std::min(path.find('/', at), path.size());
-    parts.push_back(path.substr(at, end - at));
-    at = end + 1;
-  }
-  return parts;
-}
-
 // A file's name that a step which did not finish leaves.
 bool is_leftover_name(std::string_view name) {
   constexpr std::array<std::string_view, 4> kEnds = {".part", ".tmp", ".incomplete", ".crdownload"};
@@ -49,7 +40,7 @@ bool is_leftover_folder(std::string_view name, bool at_top) {
 
 // The part of the path that is left over; empty: none is.
 std::string leftover(std::string_view path) {
-  const std::vector<std::string_view> parts = parts_of(path);
+  const std::vector<std::string_view> parts = split(path, '/');
   size_t length = 0;
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     length += parts[i].size() + (i > 0 ? 1 : 0);
@@ -175,11 +166,6 @@ void check_file_count(const Tree& tree, Report& report) {
                fmt::format("{} files of {} on average: {} in all", format_count(files), format_bytes(mean),
                            format_bytes(tree.bytes())));
   }
-}
-
-std::string trimmed(std::string text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
-  return text;
 }
 
 // A snapshot in the Hub's cache, .../datasets--ORG--NAME/snapshots/COMMIT, has the names of its commits beside it.

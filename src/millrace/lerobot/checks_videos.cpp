@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/formats/mp4.h"
 #include "millrace/lerobot/checks.h"
 

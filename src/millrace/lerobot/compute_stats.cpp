@@ -10,8 +10,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/formats/columns.h"
 #include "millrace/lerobot/data_files.h"
 #include "millrace/lerobot/kept_numbers.h"
@@ -114,19 +114,11 @@ class Passes {
 
   // Goes over all files for the features that are not done; `moments` are for the first pass, null in others.
   Status run(Executor& executor, OrderedMoments* moments) {
-    Mutex mutex;
-    Status first;
-    parallel_for(executor, files(), [&](int64_t i) {
-      {
-        MutexLock lock(mutex);
-        if (!first) return;
-      }
+    return parallel_try(executor, files(), [&](int64_t i) -> Status {
       Status done = moments != nullptr ? first_pass(i, *moments) : later_pass(static_cast<size_t>(i));
       if (options_.progress != nullptr) options_.progress->add(0, 1);
-      MutexLock lock(mutex);
-      if (!done && first) first = std::move(done);
+      return done;
     });
-    return first;
   }
 
  private:

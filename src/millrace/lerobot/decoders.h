@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/lerobot/tree.h"
 #include "millrace/video/video.h"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/lerobot/demo_arm.h"
 #include "millrace/lerobot/exact_stats.h"
 #include "millrace/storage/url.h"

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <map>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/lerobot/diff_parts.h"
 #include "millrace/video/video.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <map>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/formats/columns.h"
 #include "millrace/images/images.h"
 #include "millrace/lerobot/diff_parts.h"

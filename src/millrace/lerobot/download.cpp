@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "millrace/base/text/json_fields.h"
 #include "millrace/http/numbers.h"
 
 namespace millrace::lerobot {
@@ -91,13 +92,10 @@ Result<std::optional<Note>> read_note(const Location& target) {
   if (!text && text.error().code() == ErrorCode::kNotFound) return std::nullopt;
   if (!text) return tl::unexpected(text.error());
   const auto json = nlohmann::json::parse(*text, nullptr, false);
-  const auto text_of = [&](const char* key) {
-    return json.is_object() && json.contains(key) && json[key].is_string() ? json[key].get<std::string>()
-                                                                           : std::string();
-  };
-  Note note{text_of("endpoint"), text_of("repo"), text_of("revision"), text_of("commit")};
-  note.replaces = json.is_object() && json.value("replaces", nlohmann::json()) == true;
-  note.complete = json.is_object() && json.value("complete", nlohmann::json()) == true;
+  Note note{text_or_empty(json, "endpoint"), text_or_empty(json, "repo"), text_or_empty(json, "revision"),
+            text_or_empty(json, "commit")};
+  note.replaces = bool_at(json, "replaces").value_or(false);
+  note.complete = bool_at(json, "complete").value_or(false);
   if (!note.repo.empty() && note.commit.size() == 40) return note;
   return fail(ErrorCode::kCorruption,
               "{}: it does not say which commit is there: remove it, then what is there is compared "
@@ -128,7 +126,7 @@ class Download {
 
   Result<DownloadReport> run() {
     ASSIGN_OR_RETURN(wanted_, parse_name(options_));
-    ASSIGN_OR_RETURN(hub_options_, HubOptions::from_environment());
+    ASSIGN_OR_RETURN(hub_options_, HubOptions::from(process_url_options()));
     report_.repo = wanted_.repo.id;
     report_.target = options_.target.empty() ? std::string(short_name(wanted_.repo.id)) : options_.target;
     ASSIGN_OR_RETURN(target_, open_url(report_.target));
@@ -202,10 +200,7 @@ class Download {
     }
     if (!info) return tl::unexpected(info.error());
     const auto json = nlohmann::json::parse(*info, nullptr, false);
-    const std::string said =
-        json.is_object() && json.contains("codebase_version") && json["codebase_version"].is_string()
-            ? json["codebase_version"].get<std::string>()
-            : "";
+    const std::string said = text_or_empty(json, "codebase_version");
     if (version_of(report_.revision) && said != report_.revision) {
       report_.warnings.push_back(fmt::format("the tag is {}, and meta/info.json says \"{}\"", report_.revision, said));
     }

@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "millrace/base/executor.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/cache/cached_storage.h"
 #include "millrace/lerobot/put_picture.h"
 

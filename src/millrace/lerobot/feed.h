@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/per_process.h"
+#include "millrace/base/thread/per_process.h"
 #include "millrace/images/images.h"
 #include "millrace/lerobot/decoders.h"
 #include "millrace/lerobot/kept_files.h"

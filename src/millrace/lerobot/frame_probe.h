@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 
 namespace millrace::lerobot {

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/base/log.h"
 
 namespace millrace::lerobot {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <optional>
 
-#include "millrace/base/executor.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/lerobot/checks.h"
 #include "millrace/lerobot/episode_stats.h"
 

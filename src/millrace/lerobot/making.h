@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/formats/table_writer.h"
 #include "millrace/lerobot/assemble.h"
 #include "millrace/lerobot/partial_folder.h"

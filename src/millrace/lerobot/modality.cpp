@@ -8,6 +8,8 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace::lerobot {
 namespace {
 
@@ -15,12 +17,6 @@ constexpr std::array<std::string_view, 4> kKinds = {"state", "action", "video", 
 
 bool is_vector_kind(std::string_view kind) {
   return kind == "state" || kind == "action";
-}
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
 }
 
 }  // namespace
@@ -109,8 +105,7 @@ Result<ModalityEntry> parse_line(const Line& line, const Info& info) {
 
 // The group that a number belongs to by its name: "left_shoulder_pan.pos" to "left_arm".
 std::string group_of_name(std::string_view name) {
-  std::string lower;
-  for (const char c : name) lower.push_back(c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);
+  const std::string lower = lower_case(name);
   const auto has = [&](std::string_view word) { return lower.find(word) != lower.npos; };
   const std::string side = has("left") ? "left_" : has("right") ? "right_" : "";
   if (has("gripper")) return side + "gripper";

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::lerobot {

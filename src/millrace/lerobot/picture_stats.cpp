@@ -8,8 +8,8 @@
 #include <map>
 #include <memory>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/video/video.h"
 
 namespace millrace::lerobot {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/lerobot/tree.h"
 
 namespace millrace::lerobot {

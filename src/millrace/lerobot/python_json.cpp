@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace::lerobot {
 namespace {
 
@@ -95,12 +97,6 @@ Result<Json> parse_python_json(std::string_view text) {
   }
 }
 
-const Json* member(const Json& object, std::string_view key) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(key);
-  return found == object.end() ? nullptr : &*found;
-}
-
 std::optional<int64_t> as_integer(const Json& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<uint64_t>();
@@ -119,24 +115,6 @@ std::optional<int64_t> integer_at(const Json& object, std::string_view key) {
   return found == nullptr ? std::nullopt : as_integer(*found);
 }
 
-std::optional<double> number_at(const Json& object, std::string_view key) {
-  const Json* found = member(object, key);
-  if (found == nullptr || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
-
-std::optional<std::string> text_at(const Json& object, std::string_view key) {
-  const Json* found = member(object, key);
-  if (found == nullptr || !found->is_string()) return std::nullopt;
-  return found->get<std::string>();
-}
-
-std::optional<bool> bool_at(const Json& object, std::string_view key) {
-  const Json* found = member(object, key);
-  if (found == nullptr || !found->is_boolean()) return std::nullopt;
-  return found->get<bool>();
-}
-
 std::optional<std::vector<std::optional<double>>> numbers_of(const Json& value, std::vector<int64_t>& shape) {
   shape.clear();
   std::vector<std::optional<double>> numbers;
@@ -146,13 +124,7 @@ std::optional<std::vector<std::optional<double>>> numbers_of(const Json& value, 
 
 void for_each_line(std::string_view text, const std::function<void(int64_t, std::string_view)>& visit) {
   int64_t number = 1;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    visit(number++, line);
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+  while (!text.empty()) visit(number++, take_line(text));
 }
 
 }  // namespace millrace::lerobot

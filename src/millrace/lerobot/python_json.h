@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/base/text/json_fields.h"
 
 namespace millrace::lerobot {
 
@@ -20,13 +21,8 @@ using Json = nlohmann::ordered_json;
 // NaN and the infinities become null, which is not_finite() of a number. Errors: corruption, with line and column.
 [[nodiscard]] Result<Json> parse_python_json(std::string_view text);
 
-// The member, or null where `object` is no object or has none. Never throws.
-const Json* member(const Json& object, std::string_view key);
-// What a member is, if it has that type; an integer also when it is written as a whole number with a point ("20.0").
+// An integer, also when it is written as a whole number with a point ("20.0").
 std::optional<int64_t> integer_at(const Json& object, std::string_view key);
-std::optional<double> number_at(const Json& object, std::string_view key);
-std::optional<std::string> text_at(const Json& object, std::string_view key);
-std::optional<bool> bool_at(const Json& object, std::string_view key);
 std::optional<int64_t> as_integer(const Json& value);
 
 // All numbers of nested lists, flattened; a bool is 0 or 1, null (a NaN) stays nothing. `shape` gets the lengths of

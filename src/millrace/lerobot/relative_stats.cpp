@@ -7,7 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/executor.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/formats/columns.h"
 #include "millrace/lerobot/checks.h"
 #include "millrace/lerobot/data_files.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <optional>
 
-#include "millrace/base/executor.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/formats/columns.h"
 #include "millrace/formats/table_writer.h"
 #include "millrace/lerobot/data_files.h"

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::lerobot {
 namespace {

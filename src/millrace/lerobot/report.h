@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/lint/findings.h"
 
 namespace millrace::lerobot {

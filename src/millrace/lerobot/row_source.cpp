@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 
 namespace millrace::lerobot {
 namespace {

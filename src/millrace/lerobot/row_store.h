@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/lerobot/dataset.h"
 
 namespace millrace::lerobot {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::lerobot {
 namespace {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/file_time.h"
-#include "millrace/base/io.h"
+#include "millrace/base/io/file_time.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 #include "millrace/lerobot/report.h"
 #include "millrace/storage/url.h"

@@ -3,10 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/lerobot/checks.h"
 #include "millrace/lerobot/episodes.h"
 #include "millrace/lerobot/info.h"
@@ -86,9 +85,7 @@ Result<std::vector<Suppression>> read_suppressions(const Tree& tree, const std::
 
 // Such a set has LeRobot's meta/, and its frames in tables of Lance.
 Status refuse_lance(const Info& info, const std::string& url) {
-  std::string format = info.storage_format;
-  std::ranges::transform(format, format.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (format != "lance") return {};
+  if (!equal_ignoring_case(info.storage_format, "lance")) return {};
   return fail(
       ErrorCode::kUnsupported,
       "{}: its frames are stored in Lance tables (\"storage_format\": \"{}\" in meta/info.json), which Millrace "

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 
 namespace millrace::lerobot {
 namespace {

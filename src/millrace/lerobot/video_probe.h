@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/lerobot/frame_probe.h"
 #include "millrace/video/video.h"
 

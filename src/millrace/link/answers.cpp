@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/link/answers.h"
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/link/wall_clock.h"
 
 namespace millrace::link {

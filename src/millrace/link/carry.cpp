@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/link/detail/carry_work.h"
 #include "millrace/link/hsm.h"
 #include "millrace/link/lease.h"

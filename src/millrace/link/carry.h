@@ -13,8 +13,8 @@
 #include <stop_token>
 #include <string>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/link/decide.h"
 #include "millrace/link/trash.h"
 #include "millrace/sync/transfer.h"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "millrace/base/command.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::link {
 

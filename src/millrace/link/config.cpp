@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/link/guardian.h"
 #include "millrace/link/hsm.h"
 #include "millrace/link/state.h"

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/link/guarded_stub.h"
 #include "millrace/link/stub_reader.h"
 #include "millrace/storage/local/local.h"

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/descriptor.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/io/descriptor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/link/carry.h"
 #include "millrace/link/config.h"
 #include "millrace/link/state.h"

@@ -13,7 +13,7 @@
 #include <fstream>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/link/detail/guard_wire.h"
 #include "millrace/link/filler.h"
 #include "millrace/link/guardian.h"

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "millrace/base/descriptor.h"
+#include "millrace/base/io/descriptor.h"
 #include "millrace/link/config.h"
 #include "millrace/storage/storage.h"
 

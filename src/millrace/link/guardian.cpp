@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/link/detail/guard_wire.h"
 #include "millrace/link/guarded_stub.h"
 #include "millrace/link/state.h"

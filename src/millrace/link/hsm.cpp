@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "millrace/base/command.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::link {
 
@@ -48,9 +49,7 @@ Result<std::vector<T>> parse_told(std::string_view text, const std::string& verb
     std::optional<T> one;
     if (text.starts_with(begin)) {
       text.remove_prefix(begin.size());
-      const size_t end = std::min(text.find('\n'), text.size());
-      one = parse(text.substr(0, end));
-      text.remove_prefix(std::min(end + 1, text.size()));
+      one = parse(take_line(text));
     }
     if (!one) {
       return fail(ErrorCode::kUnavailable, "lfs {} told nothing of {} that is understood: \"{}\"", verb, path,

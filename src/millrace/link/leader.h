@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which of several nodes runs a link: the one that renews a small object in the bucket, .millrace/link-leader.json. The
-// others stand by, and one of them takes its place when the object did not change for a time of their own clock, so
-// that clocks of nodes need not agree. Two nodes may believe to run the link for a moment (a process that was stopped
-// and goes on, a server that ignores conditions): then each copy's own condition keeps versions from being lost.
+// Elects the node that runs a link when several may: the leader renews a small object in the bucket,
+// .millrace/link-leader.json. The others stand by. One takes over when the object has not changed for a while by its
+// own clock, so the clocks of nodes need not agree. For a moment two nodes may believe that they lead (a process was
+// stopped and continued, or a server ignores conditions). Then the condition of each copy keeps versions from being
+// lost.
 
 #include <chrono>
 #include <functional>
@@ -27,20 +28,21 @@ class Leader {
       const Location& root, std::string owner, std::string shown, std::chrono::duration<double> dead_after,
       std::function<Clock::time_point()> now = [] { return Clock::now(); });
 
-  // Takes the place where nobody has it, or its holder is dead. Returns whether this one has it now. Errors: those of
-  // the storage.
+  // Takes the lead when nobody has it or its holder is dead. Returns whether this node leads now. Errors: those of the
+  // storage.
   [[nodiscard]] Result<bool> take();
-  // Says that this one is there. False: another has the place. REQUIRES: take() returned true. Errors: those of the
+  // Renews the lead. Returns false when another node has it. REQUIRES: take() returned true. Errors: those of the
   // storage.
   [[nodiscard]] Result<bool> renew();
-  // Leaves the place to the next one at once. Does nothing where another has it. Errors: those of the storage.
+  // Gives up the lead, so that the next node need not wait. Does nothing when another node leads. Errors: those of the
+  // storage.
   [[nodiscard]] Status give_up();
 
-  // Whether some process has the place and is not known to be dead. Errors: those of the storage.
+  // Whether some process leads and is not known to be dead. Errors: those of the storage.
   [[nodiscard]] Result<bool> is_held();
-  // As the last call found it: "" where nobody had the place.
+  // The leader that the last call found; "" when there was none.
   const std::string& holder() const { return holder_; }
-  // Whether it were tasks that share the link, of which the holder is one.
+  // Whether the leader is a group of tasks that share the link.
   bool is_shared() const { return is_shared_; }
   std::chrono::duration<double> dead_after() const { return dead_after_; }
 
@@ -50,9 +52,9 @@ class Leader {
     int64_t beats = 0;
   };
   [[nodiscard]] Result<std::optional<Record>> read();
-  // False when another was faster.
+  // Returns false when another node was faster.
   [[nodiscard]] Result<bool> write(const std::string& owner, const std::string& version);
-  // Whether the record did not change for `dead_after`; REQUIRES: it has an owner.
+  // Whether the record has not changed for `dead_after`. REQUIRES: it has an owner.
   bool is_dead(const Record& record);
 
   const Location object_;
@@ -65,7 +67,7 @@ class Leader {
   Clock::time_point seen_since_;
 };
 
-// Of a link that several nodes may run. Errors: those of opening its URL.
+// The leader of a link that several nodes may run. Errors: those of opening its URL.
 [[nodiscard]] Result<Leader> leader_of(const LinkConfig& config, std::string owner);
 
 }  // namespace millrace::link

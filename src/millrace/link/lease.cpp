@@ -9,7 +9,7 @@
 #include <chrono>
 #include <csignal>
 
-#include "millrace/base/descriptor.h"
+#include "millrace/base/io/descriptor.h"
 #include "millrace/link/wall_clock.h"
 
 namespace millrace::link {

@@ -7,7 +7,7 @@
 
 #include <ctime>
 
-#include "millrace/base/descriptor.h"
+#include "millrace/base/io/descriptor.h"
 #include "millrace/link/answers.h"
 #include "millrace/link/leader.h"
 #include "millrace/link/lease.h"

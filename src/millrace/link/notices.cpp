@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "millrace/base/log.h"
+#include "millrace/base/text/json_fields.h"
 
 namespace millrace::link {
 
@@ -39,21 +40,11 @@ std::string form_decoded(std::string_view text) {
   return out;
 }
 
-std::string text_at(const NoticeJson& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 // Ceph 16 leaves the pluses of the form in which a topic's secret came to it.
 bool is_secret(std::string_view given, std::string secret) {
   if (given == secret) return true;
   std::replace(secret.begin(), secret.end(), ' ', '+');
   return given == secret;
-}
-
-const NoticeJson* object_at(const NoticeJson& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_object() ? &*found : nullptr;
 }
 
 }  // namespace
@@ -62,21 +53,22 @@ Result<std::vector<Notice>> parse_notices(std::string_view message) {
   const NoticeJson whole = NoticeJson::parse(message, nullptr, false);
   if (!whole.is_object()) return fail(ErrorCode::kCorruption, "a notice is no JSON object");
   // SNS wraps the records of S3 in a string.
-  if (const std::string wrapped = text_at(whole, "Message"); !wrapped.empty()) return parse_notices(wrapped);
+  if (const std::string wrapped = text_or_empty(whole, "Message"); !wrapped.empty()) return parse_notices(wrapped);
   std::vector<Notice> notices;
-  const auto records = whole.find("Records");
-  if (records == whole.end() || !records->is_array()) {
-    if (text_at(whole, "Event") == "s3:TestEvent") return notices;
+  const NoticeJson* records = member(whole, "Records");
+  if (records == nullptr || !records->is_array()) {
+    if (text_or_empty(whole, "Event") == "s3:TestEvent") return notices;
     return fail(ErrorCode::kCorruption, "a notice has no Records");
   }
   for (const NoticeJson& record : *records) {
-    const NoticeJson* const s3 = record.is_object() ? object_at(record, "s3") : nullptr;
-    const NoticeJson* const bucket = s3 != nullptr ? object_at(*s3, "bucket") : nullptr;
-    const NoticeJson* const object = s3 != nullptr ? object_at(*s3, "object") : nullptr;
-    if (bucket == nullptr || object == nullptr) return fail(ErrorCode::kCorruption, "a record names no object");
-    std::string key = text_at(*object, "key");
-    if (text_at(record, "eventSource") == "aws:s3") key = form_decoded(key);
-    notices.push_back({text_at(*bucket, "name"), std::move(key), text_at(record, "opaqueData")});
+    const NoticeJson* const s3 = member(record, "s3");
+    const NoticeJson* const bucket = s3 != nullptr ? member(*s3, "bucket") : nullptr;
+    const NoticeJson* const object = s3 != nullptr ? member(*s3, "object") : nullptr;
+    if (bucket == nullptr || object == nullptr || !bucket->is_object() || !object->is_object())
+      return fail(ErrorCode::kCorruption, "a record names no object");
+    std::string key = text_or_empty(*object, "key");
+    if (text_or_empty(record, "eventSource") == "aws:s3") key = form_decoded(key);
+    notices.push_back({text_or_empty(*bucket, "name"), std::move(key), text_or_empty(record, "opaqueData")});
   }
   return notices;
 }

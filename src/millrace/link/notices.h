@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/http/listener.h"
-#include "millrace/storage/s3/sqs.h"
+#include "millrace/link/sqs.h"
 
 namespace millrace::link {
 

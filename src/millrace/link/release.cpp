@@ -18,9 +18,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "millrace/base/descriptor.h"
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
+#include "millrace/base/io/descriptor.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/link/detail/linked_files.h"
 #include "millrace/link/guarded_stub.h"
 #include "millrace/link/guardian.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Where released files are now: their content is only in the object of the name that the state has, so that object may
-// be neither removed nor replaced while a stub under another name needs it. A look at the directory, filters or not;
-// for one thread.
+// Finds released files that were renamed. Their content exists only in the object under the name that the state knows.
+// That object may be neither removed nor replaced while a stub under another name needs it. The search ignores
+// filters. For one thread.
 
 #include <map>
 #include <set>
@@ -20,13 +20,13 @@ namespace millrace::link {
 
 class RenamedStubs {
  public:
-  // Looks through the directory for released files of these versions; without one it does not look. A folder that the
-  // filter leaves out need not be readable. Errors: those of listing.
+  // Searches the directory for released files of these versions; does nothing when there are none. A folder that the
+  // filter leaves out may be unreadable. Errors: those of listing.
   [[nodiscard]] static Result<RenamedStubs> find(const LinkConfig& config, const Location& here,
                                                  const sync::Filter& filter, const std::set<std::string>& versions,
                                                  const std::stop_token& stop);
-  // Who needs the object of this file: a path that has its version and no object of its own yet; a folder that could
-  // not be read. "": nobody. Errors: those of the state.
+  // What needs the object of this file: a path with its version and no object of its own yet, or a folder that could
+  // not be read. "": nothing does. Errors: those of the state.
   [[nodiscard]] Result<std::string> holder_of(const LinkFile& file, LinkState& state) const;
 
   // All released files that were found.

@@ -5,7 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/link/carry.h"
 #include "millrace/link/detail/linked_files.h"
 #include "millrace/link/release.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/link/answers.h"
 #include "millrace/link/changelog.h"
 #include "millrace/link/filler.h"

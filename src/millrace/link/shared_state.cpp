@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "millrace/base/log.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/units.h"
 #include "millrace/link/rows.h"
 
 namespace millrace::link {
@@ -106,9 +107,9 @@ Result<int64_t> SharedState::find_newest() const {
   const auto note = read_object(*board_.storage, key_of("newest.json"));
   if (!note && !is_missing(note.error())) return tl::unexpected<Error>(note.error());
   const RowsJson told = note ? RowsJson::parse(*note, nullptr, false) : RowsJson();
-  if (told.is_object() && told.contains("sweep") && told["sweep"].is_number_integer()) {
-    const bool is_other = told.contains("version") && told["version"] != kTasksVersion;
-    if (!is_other) return told["sweep"].get<int64_t>();
+  if (const auto sweep = integer_at(told, "sweep")) {
+    if (const RowsJson* version = member(told, "version"); version == nullptr || *version == kTasksVersion)
+      return *sweep;
     return fail(ErrorCode::kUnsupported, "{}/newest.json is of another version: all tasks of a link are of one",
                 board_.url);
   }

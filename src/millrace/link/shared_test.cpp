@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/link/rows.h"
 #include "millrace/link/shared_sweep.h"
 #include "millrace/link/testing.h"

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/hash.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/sync/record.h"
 
 namespace millrace::link {

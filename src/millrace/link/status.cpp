@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "millrace/base/published.h"
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/link/wall_clock.h"
 
 namespace millrace::link {

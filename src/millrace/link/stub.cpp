@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <random>
 
-#include "millrace/base/descriptor.h"
+#include "millrace/base/io/descriptor.h"
 #include "millrace/link/detail/linked_files.h"
 #include "millrace/link/guarded_stub.h"
 #include "millrace/storage/local/local.h"

@@ -12,7 +12,7 @@
 #include <optional>
 #include <set>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/link/wall_clock.h"
 
 namespace millrace::link {

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <ctime>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::link {
 

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <set>
 
-#include "millrace/base/sync.h"
 #include "millrace/base/testing/helpers.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::link {
 namespace {

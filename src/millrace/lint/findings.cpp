@@ -8,25 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string upper(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::toupper(c); });
-  return out;
-}
-
-std::string_view trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
-}
 
 // Makes text safe for terminals and JSON readers: well-formed, without control characters.
 std::string one_line(std::string_view text) {
@@ -130,9 +119,9 @@ bool silences(const Suppression& suppression, const Finding& finding) {
 // "SB07, SB08" -> the ids.
 std::vector<std::string> rule_list(std::string_view text) {
   std::vector<std::string> rules;
-  while (!(text = trim(text)).empty()) {
+  while (!(text = trimmed(text)).empty()) {
     const size_t end = std::min(text.find_first_of(", \t"), text.size());
-    if (end > 0) rules.push_back(upper(text.substr(0, end)));
+    if (end > 0) rules.push_back(upper_case(text.substr(0, end)));
     text.remove_prefix(std::min(text.size(), end + 1));
   }
   return rules;
@@ -150,7 +139,7 @@ std::string_view severity_name(Severity severity) {
 }
 
 const Rule* find_rule(std::span<const Rule> rules, std::string_view id) {
-  const std::string wanted = upper(id);
+  const std::string wanted = upper_case(id);
   const auto found = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) { return rule.id == wanted; });
   return found == rules.end() ? nullptr : &*found;
 }
@@ -223,7 +212,7 @@ std::optional<Suppression> parse_suppression(std::string_view comment, int64_t l
   if (begin == std::string_view::npos) return std::nullopt;
   std::string_view text = comment.substr(begin);
   if (!text.starts_with("millrace:")) return std::nullopt;
-  text = trim(text.substr(text.find(':') + 1));
+  text = trimmed(text.substr(text.find(':') + 1));
   constexpr std::string_view kFile = "ignore-file", kHere = "ignore";
   const bool whole_file = text.starts_with(kFile);
   if (!text.starts_with(kHere)) return std::nullopt;
@@ -232,7 +221,7 @@ std::optional<Suppression> parse_suppression(std::string_view comment, int64_t l
   Suppression out{.line = line, .column = column, .whole_file = whole_file};
   out.first_line = out.last_line = alone ? line + 1 : line;
   out.rules = rule_list(text.substr(0, dashes));
-  if (dashes != std::string_view::npos) out.reason = std::string(trim(text.substr(dashes + 2)));
+  if (dashes != std::string_view::npos) out.reason = std::string(trimmed(text.substr(dashes + 2)));
   return out;
 }
 

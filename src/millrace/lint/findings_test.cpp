@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/edit_distance.h"
+#include "millrace/base/text/edit_distance.h"
 
 namespace millrace {
 namespace {

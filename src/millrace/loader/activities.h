@@ -8,7 +8,7 @@
 #include <list>
 #include <string>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::loader {
 

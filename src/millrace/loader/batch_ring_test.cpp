@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-#include "millrace/base/buffer_pool.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/base/testing.h"
 #include "millrace/loader/packed_batch.h"
 #include "millrace/loader/testing/test_sets.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/cache/cached_storage.h"
 #include "millrace/formats/npy.h"
 #include "millrace/loader/shard_source.h"

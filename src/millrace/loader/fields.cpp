@@ -11,8 +11,9 @@
 #include <set>
 #include <utility>
 
-#include "millrace/base/io.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/io/io.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/formats/byte_stream.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/npz.h"
@@ -53,10 +54,7 @@ Value owned_array(std::vector<T> values, std::string_view dtype, std::vector<int
 }
 
 Result<Value> decode_integer(std::span<const std::byte> data, std::string_view where) {
-  std::string_view text = as_text(data);
-  constexpr std::string_view kBlank = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kBlank);
-  text = begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+  std::string_view text = trimmed(as_text(data));
   if (text.starts_with('+')) text.remove_prefix(1);
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "millrace/base/published.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cache/cached_storage.h"
 #include "millrace/cache/start_delay.h"
 #include "millrace/loader/detail/batch_maker.h"

@@ -24,7 +24,7 @@
 
 #include "millrace/base/metrics.h"
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/loader/batch.h"
 #include "millrace/loader/batch_ring.h"
 #include "millrace/loader/options.h"

@@ -13,8 +13,8 @@
 #include <random>
 #include <set>
 
-#include "millrace/base/sync.h"
 #include "millrace/base/testing.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/shard_index.h"
 #include "millrace/formats/tar.h"

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/loader/shard_source.h"
 #include "millrace/loader/testing/test_sets.h"
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "millrace/base/numa.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/numa.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::loader {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/status.h"
 #include "millrace/loader/activities.h"
@@ -98,7 +98,7 @@ struct LoaderOptions {
   int64_t first_step = 0;
   int64_t step_stride = 1;
   int threads = 0;           // 0: available_cpus() over the number of local ranks, at most 8
-  bool numa = true;          // threads stay on the processors near this rank (base/numa.h)
+  bool numa = true;          // threads stay on the processors near this rank (base/thread/numa.h)
   std::vector<int> cpus;     // filled in by resolve(): those, where there are some
   int64_t memory_bytes = 0;  // for read-ahead and batches; 0: 1 GiB or a quarter of the process's budget
   std::string ids_field;     // empty: found from the manifest or the index

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/loader/detail/heap_bytes.h"
 
 namespace millrace::loader {

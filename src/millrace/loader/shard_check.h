@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 #include "millrace/loader/shard_set.h"
 

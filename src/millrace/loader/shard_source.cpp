@@ -8,9 +8,9 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/executor.h"
 #include "millrace/base/log.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/formats/sound_part.h"
 #include "millrace/loader/detail/heap_bytes.h"
 #include "millrace/loader/detail/index_cache.h"
@@ -205,13 +205,10 @@ class ShardSource final : public order::SampleSource {
  private:
   // Calls body(i) for i in [0, count), many at once. Answers the error of the lowest i.
   Status for_each_at_once(int64_t count, const std::stop_token& stop, const std::function<Status(int64_t)>& body) {
-    std::vector<Status> results(static_cast<size_t>(count));
-    parallel_for(openers_, count, [&](int64_t i) {
-      results[static_cast<size_t>(i)] =
-          stop.stop_requested() ? fail(ErrorCode::kCancelled, "open {}: stopped", name_) : body(i);
+    return parallel_try(openers_, count, [&](int64_t i) -> Status {
+      if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "open {}: stopped", name_);
+      return body(i);
     });
-    for (Status& result : results) RETURN_IF_ERROR(std::move(result));
-    return {};
   }
 
   // A member has a header of 512 bytes, which is more than a record needs beside name and data. Bare ids have none.

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/status.h"
 #include "millrace/loader/activities.h"

@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "millrace/base/io.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/io/io.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::loader {
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/http/listener.h"
 #include "millrace/monitor/sinks.h"
 

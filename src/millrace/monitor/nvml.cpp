@@ -9,7 +9,7 @@
 #include <map>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::monitor {
 

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/monitor/nvml.h"
 #include "millrace/monitor/programs.h"
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/order/order.h"
 
 namespace millrace::order {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <functional>
-#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/text/json_fields.h"
 #include "millrace/order/mixture.h"
 #include "millrace/order/order.h"
 
@@ -89,149 +88,98 @@ Json state_to_json(const MixtureState& state) {
   return json;
 }
 
-// Each sets `value` when `object` has `key` with the right type and range.
-bool take(const Json& object, const char* key, uint64_t& value) {
-  const auto it = object.find(key);
-  if (it == object.end() || !it->is_number_unsigned()) return false;
-  value = it->get<uint64_t>();
-  return true;
-}
-bool take(const Json& object, const char* key, int64_t lowest, int64_t& value) {
-  uint64_t number = 0;
-  if (!take(object, key, number) || number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return false;
-  value = static_cast<int64_t>(number);
-  return value >= lowest;
+OrderOptions read_options(JsonFields& from) {
+  return {.seed = from.natural("seed"),
+          .shuffle = from.boolean("shuffle"),
+          .lanes = from.integer("lanes", 1),
+          .window_samples = from.integer("window_samples", 1),
+          .block_windows = from.integer("block_windows", 1),
+          .pack_seq_len = from.integer("pack_seq_len", 0),
+          .best_fit = from.at("packing") == "best_fit",
+          .full = from.at("permutation") == "full"};
 }
 
-// The name of the first missing or wrong key; empty when all are right.
-std::string_view read_options(const Json& json, OrderOptions& options) {
-  if (!json.is_object()) return "options";
-  if (!take(json, "seed", options.seed)) return "options.seed";
-  const auto shuffle = json.find("shuffle");
-  if (shuffle == json.end() || !shuffle->is_boolean()) return "options.shuffle";
-  options.shuffle = shuffle->get<bool>();
-  if (!take(json, "lanes", 1, options.lanes)) return "options.lanes";
-  if (!take(json, "window_samples", 1, options.window_samples)) return "options.window_samples";
-  if (!take(json, "block_windows", 1, options.block_windows)) return "options.block_windows";
-  if (!take(json, "pack_seq_len", 0, options.pack_seq_len)) return "options.pack_seq_len";
-  options.best_fit = json.value("packing", Json()) == "best_fit";
-  options.full = json.value("permutation", Json()) == "full";
-  return {};
+// Calls `read` with each object of a list that only some states have.
+void each_if_any(JsonFields& from, std::string_view key, const std::function<void(JsonFields&)>& read) {
+  if (from.has(key)) from.each(key, read);
 }
 
-bool take(const Json& object, const char* key, std::string& value) {
-  const auto it = object.find(key);
-  if (it == object.end() || !it->is_string()) return false;
-  value = it->get<std::string>();
-  return true;
-}
-bool take(const Json& object, const char* key, std::vector<double>& value) {
-  const auto it = object.find(key);
-  if (it == object.end() || !it->is_array()) return false;
-  for (const Json& number : *it) {
-    if (!number.is_number()) return false;
-    value.push_back(number.get<double>());
-  }
-  return true;
-}
-// Calls `read` with each object of a list, which answers false for a wrong one.
-bool for_each_object(const Json& object, const char* key, const std::function<bool(const Json&)>& read) {
-  const auto it = object.find(key);
-  if (it == object.end() || !it->is_array()) return false;
-  return std::all_of(it->begin(), it->end(), [&](const Json& entry) { return entry.is_object() && read(entry); });
-}
-
-bool take_skipped(const Json& json, std::vector<SkippedSteps>& skipped) {
-  if (!json.contains("skipped")) return true;
-  const auto read = [&](const Json& entry) {
-    SkippedSteps range;
-    const bool is_whole = take(entry, "epoch", range.epoch) && take(entry, "begin", 0, range.begin) &&
-                          take(entry, "end", range.begin + 1, range.end);
-    add_skipped(skipped, range);
-    return is_whole;
-  };
-  return for_each_object(json, "skipped", read);
+// What both kinds of state have.
+template <class State>
+void read_history(JsonFields& from, State& state) {
+  each_if_any(from, "skipped", [&](JsonFields& entry) {
+    const SkippedSteps range{entry.natural("epoch"), entry.integer("begin", 0), entry.integer("end", 1)};
+    entry.check(range.begin < range.end, "end", "behind its begin");
+    add_skipped(state.skipped, range);
+  });
+  each_if_any(from, "quarantined", [&](JsonFields& entry) {
+    state.quarantined.push_back({.source = entry.integer("source", 0),
+                                 .epoch = entry.natural("epoch"),
+                                 .lane = entry.integer("lane", 0),
+                                 .block = entry.integer("block", 0),
+                                 .index = entry.integer("index", 0),
+                                 .attempts = entry.has("attempts") ? entry.integer("attempts", 2) : 1,
+                                 .reason = entry.text("reason")});
+  });
+  each_if_any(from, "damaged_shards", [&](JsonFields& entry) {
+    state.damaged_shards.push_back({.source = entry.integer("source", 0),
+                                    .shard = entry.text("shard"),
+                                    .samples = entry.integer("samples", 0),
+                                    .reason = entry.text("reason")});
+  });
 }
 
-bool take_quarantined(const Json& json, std::vector<QuarantinedUnit>& units) {
-  if (!json.contains("quarantined")) return true;
-  const auto read = [&](const Json& entry) {
-    QuarantinedUnit& unit = units.emplace_back();
-    return take(entry, "source", 0, unit.source) && take(entry, "epoch", unit.epoch) &&
-           take(entry, "lane", 0, unit.lane) && take(entry, "block", 0, unit.block) &&
-           take(entry, "index", 0, unit.index) && take(entry, "reason", unit.reason) &&
-           (!entry.contains("attempts") || take(entry, "attempts", 2, unit.attempts));
-  };
-  return for_each_object(json, "quarantined", read);
+void read_state(JsonFields& from, OrderState& state) {
+  state.epoch = from.natural("epoch");
+  state.position = from.integer("position", 0);
+  state.source = from.text("source");
+  read_history(from, state);
+  from.object("options", [&](JsonFields& options) { state.options = read_options(options); });
 }
 
-bool take_damaged_shards(const Json& json, std::vector<DamagedShard>& shards) {
-  if (!json.contains("damaged_shards")) return true;
-  const auto read = [&](const Json& entry) {
-    DamagedShard& shard = shards.emplace_back();
-    return take(entry, "source", 0, shard.source) && take(entry, "shard", shard.shard) &&
-           take(entry, "samples", 0, shard.samples) && take(entry, "reason", shard.reason);
-  };
-  return for_each_object(json, "damaged_shards", read);
+// A pass of a mixture, or an epoch in it.
+uint64_t read_pass(JsonFields& from, std::string_view key) {
+  const uint64_t pass = from.natural(key);
+  from.check(pass <= UINT32_MAX, key, "below 2^32");
+  return pass;
 }
 
-// The name of the first missing or wrong key; empty when all are right.
-std::string_view read_state(const Json& json, OrderState& state) {
-  if (!take(json, "epoch", state.epoch)) return "epoch";
-  if (!take(json, "position", 0, state.position)) return "position";
-  if (!take(json, "source", state.source)) return "source";
-  if (!take_skipped(json, state.skipped)) return "skipped";
-  if (!take_quarantined(json, state.quarantined)) return "quarantined";
-  if (!take_damaged_shards(json, state.damaged_shards)) return "damaged_shards";
-  const auto options = json.find("options");
-  return options == json.end() ? "options" : read_options(*options, state.options);
-}
-
-std::string_view read_state(const Json& json, MixtureState& state) {
-  if (!take(json, "pass", state.pass) || state.pass > UINT32_MAX) return "pass";
-  if (!take(json, "step", 0, state.mix.step)) return "step";
-  std::string stop;
-  const auto end = take(json, "stop", stop) ? parse_mix_end(stop) : Result<MixEnd>(MixEnd::kEndless);
-  if (stop.empty() || !end) return "stop";
-  state.mix.end = *end;
-  const auto read_cursor = [&](const Json& entry) {
-    MixCursor& at = state.mix.cursors.emplace_back();
-    const auto debt = entry.find("debt");
-    if (debt == entry.end() || !debt->is_number_integer()) return false;
-    at.debt = debt->get<int64_t>();
-    return take(entry, "epoch", at.epoch) && at.epoch <= UINT32_MAX && take(entry, "position", 0, at.position);
-  };
-  if (!for_each_object(json, "cursors", read_cursor)) return "cursors";
-  const auto read_phase = [&](const Json& entry) {
-    MixPhase& phase = state.mix.phases.emplace_back();
-    return take(entry, "step", 0, phase.step) && take(entry, "weights", phase.weights);
-  };
-  if (!for_each_object(json, "weights", read_phase)) return "weights";
-  const auto read_source = [&](const Json& entry) {
+void read_state(JsonFields& from, MixtureState& state) {
+  state.pass = read_pass(from, "pass");
+  state.mix.step = from.integer("step", 0);
+  const auto end = parse_mix_end(from.text("stop"));
+  from.check(end.has_value(), "stop", "first_empty, all_empty or endless");
+  state.mix.end = end.value_or(MixEnd::kEndless);
+  from.each("cursors", [&](JsonFields& entry) {
+    state.mix.cursors.push_back({.epoch = read_pass(entry, "epoch"),
+                                 .position = entry.integer("position", 0),
+                                 .debt = entry.integer("debt", INT64_MIN)});
+  });
+  from.each("weights", [&](JsonFields& entry) {
+    state.mix.phases.push_back({.step = entry.integer("step", 0), .weights = entry.numbers("weights")});
+  });
+  from.each("sources", [&](JsonFields& entry) {
     auto& source = state.sources.emplace_back();
-    const auto options = entry.find("options");
-    return take(entry, "source", source.identity) && options != entry.end() &&
-           read_options(*options, source.options).empty();
-  };
-  if (!for_each_object(json, "sources", read_source)) return "sources";
-  if (!take_skipped(json, state.skipped)) return "skipped";
-  if (!take_quarantined(json, state.quarantined)) return "quarantined";
-  if (!take_damaged_shards(json, state.damaged_shards)) return "damaged_shards";
-  return state.sources.size() == state.mix.cursors.size() ? "" : "cursors";
+    source.identity = entry.text("source");
+    entry.object("options", [&](JsonFields& options) { source.options = read_options(options); });
+  });
+  read_history(from, state);
+  from.check(state.sources.size() == state.mix.cursors.size(), "cursors", "one of each source");
 }
 
 template <class State>
 Result<State> state_from_json(const Json& json, std::string_view format) {
-  uint64_t version = 0;
-  if (!json.is_object() || json.value("format", Json()) != format || !take(json, "version", version) || version == 0)
+  JsonFields fields(json);
+  const uint64_t version = fields.natural("version");
+  if (fields.at("format") != format || version == 0)
     return fail(ErrorCode::kInvalidArgument, "order state: not a state of {}", format);
   if (version > kStateVersion)
     return fail(ErrorCode::kUnsupported,
                 "order state: version {}; this build reads version {}, and a newer Millrace reads it", version,
                 kStateVersion);
   State state;
-  if (const std::string_view wrong = read_state(json, state); !wrong.empty())
-    return fail(ErrorCode::kInvalidArgument, "order state: {} is missing or wrong", wrong);
+  read_state(fields, state);
+  if (!fields.error().empty()) return fail(ErrorCode::kInvalidArgument, "order state: {}", fields.error());
   // An unknown key may change the order in a way that this build does not know.
   if (state_to_json(state) != json)
     return fail(ErrorCode::kInvalidArgument, "order state: a key that version 1 does not have");
@@ -267,7 +215,7 @@ std::string serialize_state(const LoaderState& state) {
 
 Result<LoaderState> parse_loader_state(std::string_view text) {
   ASSIGN_OR_RETURN(const Json json, parse_json(text));
-  if (!json.is_object() || json.value("format", Json()) != kMixtureFormat) {
+  if (text_or_empty(json, "format") != kMixtureFormat) {
     return state_from_json<OrderState>(json, kOrderFormat);
   }
   ASSIGN_OR_RETURN(MixtureState state, state_from_json<MixtureState>(json, kMixtureFormat));

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/edit_distance.h"
+#include "millrace/base/text/edit_distance.h"
 #include "millrace/pcluster/check.h"
 #include "millrace/pcluster/releases.h"
 #include "millrace/pcluster/schema.h"
@@ -21,12 +21,6 @@ using yaml::Entry;
 using yaml::Node;
 
 // --- hints for unknown keys -----------------------------------------------------------------------------------------
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string out;
-  for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
-  return out;
-}
 
 bool holds(const Key& key, const Version& version) {
   return key.since <= version && version < key.until;
@@ -127,7 +121,7 @@ class SchemaWalk {
     std::string message = fmt::format("'{}' is not a key of {}", entry.key, section_name(section));
     const std::string_view near = nearest_key(section, entry.key, version_);
     const bool newer = cluster_.options.version > kKnownVersion && places.empty();
-    if (!places.empty()) message += fmt::format("; it belongs in {}", joined(places));
+    if (!places.empty()) message += fmt::format("; it belongs in {}", fmt::join(places, ", "));
     if (places.empty() && !near.empty()) message += fmt::format("; did you mean '{}'?", near);
     if (newer)
       message +=

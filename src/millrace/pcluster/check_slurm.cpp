@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/pcluster/check.h"
 
 namespace millrace::pcluster {
@@ -15,17 +15,11 @@ namespace {
 using yaml::Entry;
 using yaml::Node;
 
-std::string small(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
-  return out;
-}
-
 // Slurm ignores the case of its settings.
 const Entry* find_setting(const Node* pairs, std::string_view name) {
   if (pairs == nullptr) return nullptr;
-  const auto found =
-      std::find_if(pairs->entries.begin(), pairs->entries.end(), [&](const Entry& e) { return small(e.key) == name; });
+  const auto found = std::find_if(pairs->entries.begin(), pairs->entries.end(),
+                                  [&](const Entry& e) { return lower_case(e.key) == name; });
   return found == pairs->entries.end() ? nullptr : &*found;
 }
 
@@ -45,7 +39,7 @@ constexpr std::array<std::string_view, 8> kOfResource = {"cpus",     "gres",  "n
 void check_denied(const Node* pairs, std::span<const std::string_view> denied, std::string_view where, Report& report) {
   if (pairs == nullptr) return;
   for (const Entry& entry : pairs->entries) {
-    if (std::find(denied.begin(), denied.end(), small(entry.key)) != denied.end()) {
+    if (std::find(denied.begin(), denied.end(), lower_case(entry.key)) != denied.end()) {
       report.add("PC50", entry.at, fmt::format("{} may not be set {}", entry.key, where));
     }
   }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cctype>
 #include <string>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/pcluster/schema.h"
 
 namespace millrace::pcluster {
@@ -113,12 +113,6 @@ constexpr std::array<Pattern, 23> kPatterns = {{
     {"@daily", is_time, "a time as \"03:30\", in quotes"},
 }};
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
-  return out;
-}
-
 // "xxxxxxxxx" behind the last dash: one letter, again and again.
 bool is_one_letter_repeated(std::string_view text) {
   const size_t dash = text.rfind('-');
@@ -137,7 +131,7 @@ const Pattern& find_pattern(std::string_view name) {
 bool is_placeholder(std::string_view text) {
   constexpr std::array<std::string_view, 8> kMarks = {"<",         "replace_", "replace-", "replaceme",
                                                       "change-me", "changeme", "${",       "placeholder"};
-  const std::string small = lower(text);
+  const std::string small = lower_case(text);
   if (is_one_letter_repeated(small)) return true;
   // "your-bucket", also behind s3://, and not "store-your-data".
   for (size_t at = small.find("your"); at != std::string::npos; at = small.find("your", at + 1)) {

@@ -7,6 +7,8 @@
 #include <charconv>
 #include <utility>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace::pcluster {
 
 namespace data {
@@ -41,17 +43,10 @@ std::vector<std::vector<std::string_view>> table_rows(std::string_view csv) {
   std::vector<std::vector<std::string_view>> rows;
   bool heading = true;
   while (!csv.empty()) {
-    const size_t end = std::min(csv.find('\n'), csv.size());
-    std::string_view line = csv.substr(0, end);
-    csv.remove_prefix(std::min(csv.size(), end + 1));
+    const std::string_view line = take_line(csv);
     if (line.empty() || line.starts_with('#')) continue;
     if (std::exchange(heading, false)) continue;
-    std::vector<std::string_view>& row = rows.emplace_back();
-    for (size_t comma = line.find(','); comma != std::string_view::npos; comma = line.find(',')) {
-      row.push_back(line.substr(0, comma));
-      line.remove_prefix(comma + 1);
-    }
-    row.push_back(line);
+    rows.push_back(split(line, ','));
   }
   return rows;
 }

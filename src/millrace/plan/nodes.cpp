@@ -116,12 +116,6 @@ class Allocation {
   std::vector<std::vector<double>> best_;
 };
 
-std::string joined(const std::vector<int64_t>& counts) {
-  std::string text;
-  for (const int64_t count : counts) text += fmt::format("{}{}", text.empty() ? "" : ", ", count);
-  return text;
-}
-
 void explain_nodes(const NodesOptions& options, const std::vector<int64_t>& counts, NodesPlan& plan) {
   Why& why = plan.why;
   const auto models = static_cast<int64_t>(options.models.size());
@@ -140,7 +134,7 @@ void explain_nodes(const NodesOptions& options, const std::vector<int64_t>& coun
         fmt::format("{} = {} x {} + {}: equal weights give the {} left over to {} models, one each ({}); one model "
                     "gets all of them only with its own weight, {}:{} here",
                     available, models, available / models, available % models, available % models, available % models,
-                    joined(counts), available / models + available % models, available / models));
+                    fmt::join(counts, ", "), available / models + available % models, available / models));
   }
   if (options.spares == 0)
     why.notes.emplace_back("no spares: a node that fails stops its model until it is back; 1 or 2 spares are usual");

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "millrace/base/text/json_fields.h"
+
 namespace millrace::plan {
 
 namespace {
@@ -31,16 +33,6 @@ bool read_number(const Json& object, const char* key, std::optional<double>& to)
   if (!found->is_number() || found->get<double>() < 0) return false;
   to = found->get<double>();
   return true;
-}
-
-std::string read_text(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-bool read_flag(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_boolean() && found->get<bool>();
 }
 
 bool read_free(const Json& entry, int64_t nodes, Partition& partition) {
@@ -77,11 +69,11 @@ Result<Partition> partition_of(const Json& entry, size_t number) {
     return fail(ErrorCode::kInvalidArgument, "partition {} of the file: {}", number, what);
   };
   if (!entry.is_object()) return wrong("it is not an object");
-  Partition partition{.name = read_text(entry, "name"),
-                      .gpu = read_text(entry, "gpu"),
-                      .gpu_type = read_text(entry, "gpu_type"),
-                      .whole_nodes = read_flag(entry, "whole_nodes"),
-                      .preempted = read_flag(entry, "preempted")};
+  Partition partition{.name = text_or_empty(entry, "name"),
+                      .gpu = text_or_empty(entry, "gpu"),
+                      .gpu_type = text_or_empty(entry, "gpu_type"),
+                      .whole_nodes = bool_at(entry, "whole_nodes").value_or(false),
+                      .preempted = bool_at(entry, "preempted").value_or(false)};
   if (partition.name.empty() || partition.gpu.empty()) return wrong("it has no \"name\" or no \"gpu\"");
   int64_t nodes = 0;
   std::optional<double> hours;

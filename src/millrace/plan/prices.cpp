@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/text/json_fields.h"
 #include "millrace/plan/catalogue.h"
 #include "millrace/plan/detail/table.h"
 #include "millrace/plan/instances.h"
@@ -13,27 +14,21 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string text_of(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 Result<Price> price_of(const Json& entry, size_t number) {
   const auto wrong = [&](std::string_view what) {
     return fail(ErrorCode::kInvalidArgument, "entry {} of the price book {}", number, what);
   };
   if (!entry.is_object()) return wrong("is not an object");
-  Price price{.item = text_of(entry, "item"),
-              .region = text_of(entry, "region"),
-              .purchase = text_of(entry, "purchase"),
-              .source = text_of(entry, "source")};
+  Price price{.item = text_or_empty(entry, "item"),
+              .region = text_or_empty(entry, "region"),
+              .purchase = text_or_empty(entry, "purchase"),
+              .source = text_or_empty(entry, "source")};
   if (price.item.empty()) return wrong("has no \"item\"");
-  const auto usd = entry.find("usd_per_hour");
-  if (usd == entry.end() || !usd->is_number() || usd->get<double>() < 0)
-    return wrong("has no \"usd_per_hour\" of 0 or more");
-  price.usd_per_hour = usd->get<double>();
-  if (const auto gpus = entry.find("gpus"); gpus != entry.end() && gpus->is_number_integer()) {
-    price.gpus = gpus->get<int64_t>();
+  const auto usd = number_at(entry, "usd_per_hour");
+  if (!usd || *usd < 0) return wrong("has no \"usd_per_hour\" of 0 or more");
+  price.usd_per_hour = *usd;
+  if (const auto gpus = integer_at(entry, "gpus")) {
+    price.gpus = *gpus;
   } else if (const Instance* instance = find_instance(price.item); instance != nullptr) {
     price.gpus = instance->gpus;
   }
@@ -64,7 +59,7 @@ Result<PriceBook> parse_prices(std::string_view json) {
   const Json book = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!book.is_object())
     return fail(ErrorCode::kInvalidArgument, "a price book is a JSON object with \"date\" and \"prices\"");
-  PriceBook parsed{.date = text_of(book, "date"), .source = text_of(book, "source"), .prices = {}};
+  PriceBook parsed{.date = text_or_empty(book, "date"), .source = text_or_empty(book, "source"), .prices = {}};
   if (parsed.date.empty()) return fail(ErrorCode::kInvalidArgument, "the price book has no \"date\"");
   if (parsed.source.empty()) parsed.source = "price book";
   const auto prices = book.find("prices");

@@ -4,6 +4,8 @@
 #include <cassert>
 #include <charconv>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace::plan::data {
 
 namespace {
@@ -40,8 +42,7 @@ std::vector<Row> rows_of(std::string_view csv, std::string_view columns) {
   std::vector<Row> rows;
   size_t count = 0;
   while (!csv.empty()) {
-    const std::string_view line = csv.substr(0, csv.find('\n'));
-    csv.remove_prefix(line.size() < csv.size() ? line.size() + 1 : line.size());
+    const std::string_view line = take_line(csv);
     if (line.empty() || line.starts_with('#')) continue;
     if (count > 0) {
       rows.push_back(fields_of(line, count));

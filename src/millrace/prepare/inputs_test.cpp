@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 
-#include "millrace/prepare/detail/test_support.h"
+#include "millrace/http/testing/test_server.h"
+#include "millrace/prepare/testing.h"
 #include "millrace/storage/memory.h"
 #include "millrace/storage/testing/fault.h"
 
@@ -118,14 +120,22 @@ class Inputs : public ::testing::Test {
   std::vector<std::string> expand(const std::vector<std::string>& names) const {
     std::vector<std::string> inputs;
     for (const std::string& name : names) inputs.push_back(at(name));
-    auto urls = expand_inputs(inputs);
-    if (!urls) return {urls.error().to_string()};
-    for (std::string& url : *urls) url.erase(0, root_.path().size() + 1);
-    return *urls;
+    std::vector<std::string> urls = found(inputs);
+    for (std::string& url : urls) {
+      if (url.starts_with(root_.path())) url.erase(0, root_.path().size() + 1);
+    }
+    return urls;
+  }
+  static std::vector<std::string> found(const std::vector<std::string>& inputs) {
+    const auto found = find_inputs(inputs);
+    if (!found) return {found.error().to_string()};
+    std::vector<std::string> urls;
+    for (const FoundInput& input : *found) urls.push_back(input.location.url);
+    return urls;
   }
   Error error(const std::string& name) const {
-    const auto urls = expand_inputs({at(name)});
-    return urls ? Error(ErrorCode::kInternal, "no error") : urls.error();
+    const auto found = find_inputs({at(name)});
+    return found ? Error(ErrorCode::kInternal, "no error") : found.error();
   }
   TempDir root_{TempDir::Place::kMemory};
 };
@@ -143,7 +153,7 @@ TEST_F(Inputs, FoldersStandForTheFilesBelowThem) {
 
 TEST_F(Inputs, AreTheSameHoweverTheyAreSpelled) {
   EXPECT_THAT(expand({"raw/a.txt", "./raw/a.txt", "raw/../raw//a.txt"}), ElementsAre("raw/a.txt"));
-  EXPECT_EQ(expand_inputs({at("raw/a.txt"), "file://" + at("raw/a.txt")}).value().size(), 1u);
+  EXPECT_EQ(find_inputs({at("raw/a.txt"), "file://" + at("raw/a.txt")}).value().size(), 1u);
 }
 
 TEST_F(Inputs, MayBeInAnyFolder) {
@@ -170,15 +180,15 @@ TEST_F(Inputs, ThatAreNotThereAreErrors) {
     EXPECT_EQ(error(name).code(), ErrorCode::kNotFound) << name;
   }
   EXPECT_THAT(error("raw/{a,zz}.txt").message(), HasSubstr("zz.txt"));
-  EXPECT_EQ(expand_inputs({}).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(find_inputs({}).error().code(), ErrorCode::kInvalidArgument);
 }
 
 TEST_F(Inputs, InTheCurrentFolderNeedNoPath) {
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(at("raw"));
-  const auto urls = expand_inputs({"*.txt"});
+  const std::vector<std::string> urls = found({"*.txt"});
   std::filesystem::current_path(before);
-  EXPECT_THAT(urls.value(), ElementsAre("a.txt", "b.txt"));
+  EXPECT_THAT(urls, ElementsAre("a.txt", "b.txt"));
 }
 
 // A bucket far away: each request takes a while.
@@ -190,7 +200,7 @@ class SlowInputs : public ::testing::Test {
     const auto memory = make_memory_storage("slow-inputs");
     const auto slow = make_fault_storage(memory, plan_);
     for (size_t i = 0; i < kInputs; ++i) {
-      Location& at = inputs_.emplace_back();
+      Location& at = inputs_.emplace_back().location;
       at.storage = slow;
       at.key = fmt::format("raw/{:02}.txt", i);
       at.url = "mem://slow-inputs/" + at.key;
@@ -200,7 +210,7 @@ class SlowInputs : public ::testing::Test {
   auto open(const Task& task = {}) { return open_inputs(inputs_, task, {}, {}, {}); }
 
   std::shared_ptr<FaultPlan> plan_ = std::make_shared<FaultPlan>();
-  std::vector<Location> inputs_;
+  std::vector<FoundInput> inputs_;
 };
 
 TEST_F(SlowInputs, AreOpenedOnceAndSeveralAtATime) {
@@ -221,7 +231,7 @@ TEST_F(SlowInputs, AreOpenedOnceAndSeveralAtATime) {
 }
 
 TEST_F(SlowInputs, WhoseFrontIsBadAreNamedAfterAllAreOpen) {
-  const Location& bad = inputs_[4];
+  const Location& bad = inputs_[4].location;
   ASSERT_TRUE(write_object(*bad.storage, bad.key, std::string(1000, '\0')));
   const auto opened = open();
   ASSERT_TRUE(opened) << opened.error().to_string();
@@ -248,6 +258,26 @@ TEST_F(SlowInputs, TheFirstBadOneIsNamedWhicheverFailsFirst) {
   const auto opened = open();
   ASSERT_FALSE(opened);
   EXPECT_THAT(opened.error().message(), HasSubstr("03.txt is gone"));
+}
+
+// A server's answer to the question whether a name is a file tells size and version, so nothing is asked to open it.
+TEST(RemoteInputs, AreOpenedWithoutAnotherQuestion) {
+  std::atomic<int> without_content = 0;
+  http::TestServer server([&](const http::ReceivedRequest& request) {
+    http::Reply reply = http::serve_range(request, "some text\n");
+    reply.headers.push_back("ETag: \"" + request.target + "\"");
+    if (request.method == "HEAD" || request.header("range") == "bytes=0-0") ++without_content;
+    return reply;
+  });
+  const auto found = find_inputs({server.url("/a.txt"), server.url("/b.txt")});
+  ASSERT_TRUE(found) << found.error().to_string();
+  EXPECT_EQ(without_content, 2);
+  EXPECT_EQ(server.requests(), 2);
+  const auto opened = open_inputs(*found, {}, {}, {}, {});
+  ASSERT_TRUE(opened) << opened.error().to_string();
+  EXPECT_TRUE(check_fronts(*opened));
+  EXPECT_EQ(total_bytes(*opened), 20);
+  EXPECT_EQ(without_content, 2);
 }
 
 }  // namespace

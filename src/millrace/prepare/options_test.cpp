@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "millrace/prepare/detail/prepare_task.h"
-#include "millrace/prepare/detail/test_support.h"
+#include "millrace/prepare/testing.h"
 
 namespace millrace::prepare {
 namespace {

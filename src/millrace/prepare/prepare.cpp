@@ -160,10 +160,9 @@ Result<TaskSetup> set_up(const PrepareOptions& options, const std::stop_token& s
   TaskSetup setup;
   RETURN_IF_ERROR(check_options(options));
   ASSIGN_OR_RETURN(setup.folder, open_url(options.output));
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, expand_inputs(options.inputs));
-  ASSIGN_OR_RETURN(const std::vector<Location> located, locate_inputs(all));
+  ASSIGN_OR_RETURN(const std::vector<FoundInput> all, find_inputs(options.inputs));
   ASSIGN_OR_RETURN(setup.inputs,
-                   open_inputs(located, options.task, document_options(options.shards), options.text_rules, stop));
+                   open_inputs(all, options.task, document_options(options.shards), options.text_rules, stop));
   RETURN_IF_ERROR(check_fronts(setup.inputs));
   // A task of several may have no text; finish() sees whether none of them has.
   if (options.task.count == 1 && total_bytes(setup.inputs) == 0) {

@@ -134,8 +134,4 @@ struct SplitReport {
 [[nodiscard]] Result<SplitReport> split(const SplitOptions& options, std::stop_token stop = {},
                                         Progress* progress = nullptr);
 
-// Inputs as prepare and split understand them, expanded, sorted by name, without duplicates.
-// Errors: not_found (a pattern without a match, a missing file), invalid_argument.
-[[nodiscard]] Result<std::vector<std::string>> expand_inputs(const std::vector<std::string>& inputs);
-
 }  // namespace millrace::prepare

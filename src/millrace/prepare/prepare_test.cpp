@@ -7,7 +7,7 @@
 #include "millrace/base/log.h"
 #include "millrace/formats/npy.h"
 #include "millrace/prepare/detail/prepare_task.h"
-#include "millrace/prepare/detail/test_support.h"
+#include "millrace/prepare/testing.h"
 #include "millrace/tokenizer/tokenizer.h"
 
 namespace millrace::prepare {

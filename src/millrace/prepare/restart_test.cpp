@@ -7,7 +7,7 @@
 
 #include <thread>
 
-#include "millrace/prepare/detail/test_support.h"
+#include "millrace/prepare/testing.h"
 
 namespace millrace::prepare {
 namespace {

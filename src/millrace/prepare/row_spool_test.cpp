@@ -9,7 +9,7 @@
 
 #include "millrace/base/testing.h"
 #include "millrace/formats/megatron.h"
-#include "millrace/prepare/detail/test_support.h"
+#include "millrace/prepare/testing.h"
 
 namespace millrace::prepare {
 namespace {

@@ -373,10 +373,9 @@ Result<SplitReport> split(const SplitOptions& options, std::stop_token stop, Pro
     return fail(ErrorCode::kInvalidArgument, "split joins files, so a whole file cannot be a document in it");
   }
   ASSIGN_OR_RETURN(const Location folder, open_url(options.output));
-  ASSIGN_OR_RETURN(const std::vector<std::string> urls, expand_inputs(options.inputs));
-  ASSIGN_OR_RETURN(const std::vector<Location> located, locate_inputs(urls));
+  ASSIGN_OR_RETURN(const std::vector<FoundInput> found, find_inputs(options.inputs));
   ASSIGN_OR_RETURN(const std::vector<Input> inputs,
-                   open_inputs(located, Task{}, options.documents, options.text_rules, stop));
+                   open_inputs(found, Task{}, options.documents, options.text_rules, stop));
   const int64_t total = total_bytes(inputs);
   if (total == 0) return fail(ErrorCode::kInvalidArgument, "{}: there is no text to split", options.inputs.front());
   ASSIGN_OR_RETURN(const bool tables, are_tables(inputs));

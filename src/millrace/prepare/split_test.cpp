@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "millrace/prepare/detail/test_support.h"
+#include "millrace/prepare/testing.h"
 
 namespace millrace::prepare {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/formats/manifest.h"
 #include "millrace/prepare/detail/folder.h"
 #include "millrace/prepare/prepare.h"

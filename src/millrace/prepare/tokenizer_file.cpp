@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/storage/glob.h"
 #include "millrace/storage/url.h"
 #include "millrace/tokenizer/file/tiktoken.h"
@@ -39,11 +40,6 @@ Result<std::optional<std::string>> read_beside(const Location& file, std::string
 std::string_view name_of(const Location& file) {
   const std::string_view key = file.key;
   return key.substr(key.rfind('/') + 1);
-}
-
-std::string_view without_blanks(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
-  return begin == text.npos ? std::string_view() : text.substr(begin, end + 1 - begin);
 }
 
 // The expression of the program beside the file whose name begins with "tokenization_".
@@ -85,7 +81,7 @@ Result<TiktokenFacts> facts_of(const Location& file, const std::string& url) {
   TiktokenFacts facts = tokenizer::tiktoken_encoding(name.substr(0, name.find('.'))).value_or(TiktokenFacts());
   ASSIGN_OR_RETURN(const auto given, read_beside(file, std::string(name) + ".pattern"));
   if (given) {
-    const std::string_view text = without_blanks(*given);
+    const std::string_view text = trimmed(*given);
     facts = tokenizer::tiktoken_encoding(text).value_or(TiktokenFacts{std::string(text), {}});
   } else if (facts.pattern.empty()) {
     ASSIGN_OR_RETURN(facts.pattern, pattern_of_program(url));
@@ -110,7 +106,7 @@ Result<bool> is_of_tiktoken(const Location& file, std::string_view begin, const 
   if (tokenizer::is_tiktoken(begin)) return true;
   const std::string_view name = name_of(file);
   if (!name.ends_with(".model") && !name.ends_with(".tiktoken")) return false;
-  if (without_blanks(begin).starts_with('{')) return false;  // a tokenizer.json by another name
+  if (trimmed(begin).starts_with('{')) return false;  // a tokenizer.json by another name
   return fail(ErrorCode::kInvalidArgument, "{}: {}; a file of tiktoken has lines of a token in base64 and its number",
               url, begin.empty() ? "empty" : "not a file of tiktoken");
 }

@@ -16,7 +16,7 @@
 #include <array>
 #include <functional>
 
-#include "millrace/base/pinned.h"
+#include "millrace/base/memory/pinned.h"
 #include "millrace/checkpoint/tensor_file.h"
 #include "millrace/link/wait.h"
 #include "millrace/python/interruptible.h"

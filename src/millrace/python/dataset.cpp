@@ -3,7 +3,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/loader/dataset_reader.h"
 #include "millrace/python/arrays.h"
 #include "millrace/python/interruptible.h"

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/python/arrays.h"
 #include "millrace/python/pyarrow.h"
 

@@ -4,7 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/link/release.h"
 #include "millrace/link/status.h"
 #include "millrace/link/wait.h"

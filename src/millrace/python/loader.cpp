@@ -14,7 +14,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/lerobot/row_source.h"
 #include "millrace/loader/packed_batch.h"
 #include "millrace/python/arrays.h"

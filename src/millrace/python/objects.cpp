@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cache/cached_storage.h"
 #include "millrace/loader/user_folder.h"
 #include "millrace/python/interruptible.h"

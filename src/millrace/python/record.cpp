@@ -5,7 +5,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include "millrace/base/crc32c.h"
+#include "millrace/base/hash/crc32c.h"
 #include "millrace/jobs/secrets.h"
 #include "millrace/python/errors.h"
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::python {
 std::string_view utf8_of(nb::handle text) {

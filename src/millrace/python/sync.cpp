@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/python/interruptible.h"
 #include "millrace/python/path_arg.h"
 #include "millrace/python/results.h"
@@ -67,18 +68,12 @@ struct ObjectArgs {
   const std::optional<Texts>& tags;
 };
 
-std::string lower(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
-
 sync::ObjectChanges changes_of(const ObjectArgs& args) {
   sync::ObjectChanges changes{.headers = {}, .metadata = {}, .tags = args.tags};
   for (const auto& [name, value] : args.headers) {
-    const auto* const field = std::find_if(std::begin(kObjectHeaderFields), std::end(kObjectHeaderFields),
-                                           [&](const ObjectHeaderField& each) { return each.name == lower(name); });
+    const auto* const field =
+        std::find_if(std::begin(kObjectHeaderFields), std::end(kObjectHeaderFields),
+                     [&](const ObjectHeaderField& each) { return each.name == lower_case(name); });
     if (field == std::end(kObjectHeaderFields)) {
       throw nb::value_error(fmt::format("headers: {} is not one that an object keeps: Content-Type, Content-Encoding, "
                                         "Content-Language, Content-Disposition, Cache-Control, Expires",
@@ -89,7 +84,7 @@ sync::ObjectChanges changes_of(const ObjectArgs& args) {
   }
   if (args.metadata) {
     changes.metadata.emplace();
-    for (const auto& [name, value] : *args.metadata) (*changes.metadata)[lower(name)] = value;
+    for (const auto& [name, value] : *args.metadata) (*changes.metadata)[lower_case(name)] = value;
   }
   return changes;
 }

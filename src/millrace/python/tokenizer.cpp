@@ -15,8 +15,8 @@
 #include <optional>
 #include <span>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/huge_pages.h"
+#include "millrace/base/memory/huge_pages.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/prepare/tokenizer_file.h"
 #include "millrace/python/arrays.h"
 #include "millrace/python/interruptible.h"

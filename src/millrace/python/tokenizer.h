@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/python/errors.h"
 #include "millrace/python/str_view.h"
 #include "millrace/tokenizer/tokenizer.h"

@@ -5,36 +5,27 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/slurm/commands.h"
 
 namespace millrace::slurm {
 
 namespace {
 
-std::vector<std::string> split_fields(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  for (;;) {
-    const size_t end = text.find(separator);
-    parts.emplace_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
 // Fields of each line by their names in `format`.
 Result<std::vector<Limits>> parse_table(std::string_view text, std::string_view format) {
-  const std::vector<std::string> names = split_fields(format, ',');
+  const std::vector<std::string_view> names = split(format, ',');
   std::vector<Limits> rows;
-  for (const std::string& line : split_fields(text, '\n')) {
+  for (const std::string_view line : split(text, '\n')) {
     if (line.empty()) continue;
-    const std::vector<std::string> fields = split_fields(line, '|');
+    const std::vector<std::string_view> fields = split(line, '|');
     if (fields.size() < names.size()) {
       return fail(ErrorCode::kCorruption, "sacctmgr's answer has {} fields for {} in: {}", fields.size(), names.size(),
                   line.substr(0, 200));
     }
     Limits& row = rows.emplace_back();
     for (size_t i = 0; i < names.size(); ++i) {
-      if (!fields[i].empty()) row[names[i]] = fields[i];
+      if (!fields[i].empty()) row[std::string(names[i])] = fields[i];
     }
   }
   return rows;
@@ -70,7 +61,7 @@ std::vector<const AccountLimits*> Accounts::lineage(std::string_view account) co
 
 std::map<std::string, int64_t, std::less<>> parse_tres(std::string_view text) {
   std::map<std::string, int64_t, std::less<>> counts;
-  for (const std::string& item : split_fields(text, ',')) {
+  for (const std::string_view item : split(text, ',')) {
     const size_t equals = item.find('=');
     double value = 0;
     if (equals == std::string::npos) continue;
@@ -80,7 +71,7 @@ std::map<std::string, int64_t, std::less<>> parse_tres(std::string_view text) {
     constexpr double kKibi = 1024;
     if (rest < end && *rest == 'G') value *= kKibi;
     if (rest < end && *rest == 'T') value *= kKibi * kKibi;
-    counts[item.substr(0, equals)] = static_cast<int64_t>(value);
+    counts[std::string(item.substr(0, equals))] = static_cast<int64_t>(value);
   }
   return counts;
 }
@@ -94,7 +85,9 @@ Result<std::vector<Association>> parse_associations(std::string_view text) {
                      .qos = {},
                      .default_qos = {},
                      .limits = {}};
-    if (const std::string qos = taken(row, "QOS"); !qos.empty()) each.qos = split_fields(qos, ',');
+    if (const std::string qos = taken(row, "QOS"); !qos.empty()) {
+      for (const std::string_view name : split(qos, ',')) each.qos.emplace_back(name);
+    }
     each.default_qos = taken(row, "DefaultQOS");
     each.limits = std::move(row);
     found.push_back(std::move(each));

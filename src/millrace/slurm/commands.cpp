@@ -3,6 +3,8 @@
 
 #include <chrono>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace::slurm {
 
 namespace {
@@ -75,9 +77,7 @@ std::string reason_of(const CommandOutput& output) {
   std::string reason;
   std::string_view left = output.err;
   while (!left.empty()) {
-    const size_t end = std::min(left.find('\n'), left.size());
-    const std::string_view line = without_prefix(left.substr(0, end));
-    left.remove_prefix(std::min(end + 1, left.size()));
+    const std::string_view line = without_prefix(take_line(left));
     if (line.empty()) continue;
     if (!reason.empty()) reason += "; ";
     reason += line;

@@ -3,6 +3,7 @@
 
 #include <charconv>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/slurm/commands.h"
 
 namespace millrace::slurm {
@@ -43,11 +44,8 @@ std::string JobDetails::id() const {
 
 Result<std::vector<JobDetails>> parse_details(std::string_view text) {
   std::vector<JobDetails> jobs;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.find_first_not_of(' ') == std::string_view::npos) continue;
+  for (const std::string_view line : split(text, '\n')) {
+    if (trimmed(line).empty()) continue;
     JobDetails job = details_of(parse_record(line));
     if (job.number.empty()) {
       return fail(ErrorCode::kCorruption, "scontrol's answer has no JobId in: {}", line.substr(0, 200));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/base/text/strings.h"
 
 namespace millrace::slurm {
 
@@ -21,11 +22,8 @@ std::optional<int64_t> whole_number(std::string_view text);
 // Calls take(line) for each line that is not blank, until one fails.
 template <class Take>
 [[nodiscard]] Status for_each_line(std::string_view text, Take take) {
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+  for (const std::string_view line : split(text, '\n')) {
+    if (trimmed(line).empty()) continue;
     RETURN_IF_ERROR(take(line));
   }
   return {};

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "millrace/base/edit_distance.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/edit_distance.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::slurm {
 

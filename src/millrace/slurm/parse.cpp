@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/slurm/queue.h"
 #include "millrace/slurm/slurm.h"
 #include "millrace/slurm/time_limit.h"
@@ -14,26 +15,10 @@ namespace {
 
 using Record = std::map<std::string, std::string, std::less<>>;
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const size_t end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
 std::vector<std::string_view> lines_of(std::string_view text) {
   std::vector<std::string_view> lines = split(text, '\n');
-  std::erase_if(lines, [](std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; });
+  std::erase_if(lines, [](std::string_view line) { return trimmed(line).empty(); });
   return lines;
-}
-
-std::string trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == std::string_view::npos) return {};
-  return std::string(text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin));
 }
 
 bool is_nothing(std::string_view text) {

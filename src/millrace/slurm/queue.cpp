@@ -8,6 +8,7 @@
 #include <ctime>
 #include <map>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/slurm/commands.h"
 #include "millrace/slurm/fields.h"
 #include "millrace/slurm/time_limit.h"
@@ -106,18 +107,6 @@ std::string exit_text(std::string_view text) {
   return status ? fmt::format("{}:{}", *status / 256 % 256, *status % 128) : std::string(text);
 }
 
-std::string_view without_padding(std::string_view text) {
-  const size_t begin = text.find_first_not_of(' ');
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
-}
-
-std::string joined_ids(std::span<const std::string> ids) {
-  std::string text;
-  for (const std::string& id : ids) text += (text.empty() ? "" : ",") + id;
-  return text;
-}
-
 std::string local_time(int64_t seconds) {
   const time_t time = seconds;
   struct tm parts{};
@@ -168,9 +157,9 @@ void add_exits(std::string_view text, std::span<JobState> jobs) {
   std::map<std::string_view, JobState*> by_id;
   for (JobState& job : jobs) by_id[job.id] = &job;
   const Status all_read = for_each_line(text, [&](std::string_view line) -> Status {
-    const auto found = by_id.find(without_padding(line.substr(0, kIdWidth)));
+    const auto found = by_id.find(trimmed(line.substr(0, kIdWidth)));
     if (found == by_id.end() || line.size() <= kIdWidth) return {};
-    found->second->exit = exit_text(without_padding(line.substr(kIdWidth)));
+    found->second->exit = exit_text(trimmed(line.substr(kIdWidth)));
     return {};
   });
   static_cast<void>(all_read);  // no line is an error
@@ -178,7 +167,7 @@ void add_exits(std::string_view text, std::span<JobState> jobs) {
 
 Result<std::vector<JobState>> ask_queue(std::span<const std::string> ids, const AskOptions& options) {
   std::vector<std::string> words{"squeue", "-h", "-a", "-t", "all", "-o", kQueueFormat};
-  if (!ids.empty()) words.insert(words.end(), {"-j", joined_ids(ids)});
+  if (!ids.empty()) words.insert(words.end(), {"-j", fmt::format("{}", fmt::join(ids, ","))});
   ASSIGN_OR_RETURN(const CommandOutput output, run_slurm(words, options));
   if (!output.ok) {
     if (output.err.find("Invalid job id") != std::string::npos) return std::vector<JobState>();
@@ -196,9 +185,9 @@ Status ask_exits(std::span<JobState> jobs, const AskOptions& options) {
 
 Result<std::vector<JobState>> ask_accounting(std::span<const std::string> ids, int64_t since,
                                              const AskOptions& options) {
-  ASSIGN_OR_RETURN(
-      const std::string text,
-      accounting_answer({"-X", "-o", kAccountingFormat, "-S", local_time(since), "-j", joined_ids(ids)}, options));
+  ASSIGN_OR_RETURN(const std::string text, accounting_answer({"-X", "-o", kAccountingFormat, "-S", local_time(since),
+                                                              "-j", fmt::format("{}", fmt::join(ids, ","))},
+                                                             options));
   return parse_accounting(text);
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/slurm/reservations.h"
 
-#include <algorithm>
-
+#include "millrace/base/text/strings.h"
 #include "millrace/slurm/commands.h"
 #include "millrace/slurm/queue.h"
 
@@ -32,9 +31,7 @@ Result<Reservation> reservation_of(const std::map<std::string, std::string, std:
 Result<std::vector<Reservation>> parse_reservations(std::string_view text) {
   std::vector<Reservation> reservations;
   while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const auto fields = parse_record(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
+    const auto fields = parse_record(take_line(text));
     if (!fields.contains("ReservationName")) continue;  // "No reservations in the system"
     ASSIGN_OR_RETURN(reservations.emplace_back(), reservation_of(fields));
   }

@@ -54,9 +54,10 @@ std::vector<std::string> submit_command(std::span<const std::string> options, co
   return words;
 }
 
-Result<SubmittedJob> submit(const std::vector<std::string>& command, const AskOptions& options) {
+Result<SubmittedJob> submit(const std::vector<std::string>& command, const AskOptions& options,
+                            const std::vector<std::string>& variables) {
   // The job gets the caller's environment as it is, so this is not run_slurm().
-  auto ran = run_command(command, options.time_limit, options.stop);
+  auto ran = run_command(command, options.time_limit, options.stop, kMaxCommandOutput, variables);
   if (!ran && ran.error().code() == ErrorCode::kTimeout) {
     return fail(ErrorCode::kTimeout, "sbatch: no answer in {} s; look with squeue whether the job is queued",
                 std::chrono::duration_cast<std::chrono::seconds>(options.time_limit).count());

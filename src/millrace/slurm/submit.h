@@ -27,9 +27,11 @@ struct SubmittedJob {
 std::vector<std::string> submit_command(std::span<const std::string> options, const std::string& script,
                                         std::span<const std::string> arguments);
 
-// Runs a command of submit_command(). Errors: invalid_argument (Slurm refuses the job; the message holds its words),
+// Runs a command of submit_command(). The job gets this process's environment with `variables`, "NAME=VALUE" each, as
+// sbatch's --export allows. Errors: invalid_argument (Slurm refuses the job; the message holds its words),
 // unavailable (the controller), timeout (the job may be queued all the same), not_found (sbatch is not installed).
-[[nodiscard]] Result<SubmittedJob> submit(const std::vector<std::string>& command, const AskOptions& options);
+[[nodiscard]] Result<SubmittedJob> submit(const std::vector<std::string>& command, const AskOptions& options,
+                                          const std::vector<std::string>& variables = {});
 
 // What the controller says of a job that is not submitted.
 struct TestedJob {

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/slurm/time_limit.h"
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <string>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::slurm {
 
 bool is_unlimited(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower == "unlimited" || lower == "infinite";
+  return equal_ignoring_case(text, "unlimited") || equal_ignoring_case(text, "infinite");
 }
 
 std::optional<int64_t> parse_time_limit(std::string_view text) {

@@ -6,9 +6,9 @@
 
 #include <array>
 
-#include "millrace/base/crc32c.h"
-#include "millrace/base/crc64nvme.h"
-#include "millrace/base/io.h"
+#include "millrace/base/hash/crc32c.h"
+#include "millrace/base/hash/crc64nvme.h"
+#include "millrace/base/io/io.h"
 
 namespace millrace {
 namespace {

@@ -31,13 +31,21 @@ Result<std::vector<Match>> list_folder(const std::string& url, std::string_view 
   ListPages pages(*folder.storage, base + std::string(head), {.recursive = recursive});
   while (!pages.is_at_end()) {
     ASSIGN_OR_RETURN(const ListPage page, with_context(pages.next(), url));
-    for (const ObjectInfo& object : page.objects) found.push_back({object.key.substr(base.size()), false});
+    for (const ObjectInfo& object : page.objects) {
+      found.push_back({object.key.substr(base.size()), /*folder=*/false, object.size, object.version});
+    }
     for (const std::string& prefix : page.prefixes) {
-      found.push_back({prefix.substr(base.size(), prefix.size() - base.size() - 1), true});
+      found.push_back({.url = prefix.substr(base.size(), prefix.size() - base.size() - 1), .folder = true});
     }
   }
   std::erase_if(found, [](const Match& match) { return match.url.empty(); });
   return found;
+}
+
+// The match under its whole name.
+Match below(const std::string& folder, Match match) {
+  match.url.insert(0, folder);
+  return match;
 }
 
 bool is_match(const std::string& pattern, const std::string& name) {
@@ -60,7 +68,9 @@ Status add_matches(const std::string& pattern, size_t from, std::vector<Match>& 
   const size_t wildcard = pattern.find_first_of(kWildcards, from);
   if (wildcard == std::string::npos) {
     ASSIGN_OR_RETURN(const Location at, open_url(pattern));
-    if (at.storage->stat(at.key)) matches.push_back({pattern, false});
+    if (const auto info = at.storage->stat(at.key)) {
+      matches.push_back({pattern, /*folder=*/false, info->size, info->version});
+    }
     return {};
   }
   const size_t slash = pattern.rfind('/', wildcard);
@@ -72,7 +82,7 @@ Status add_matches(const std::string& pattern, size_t from, std::vector<Match>& 
     const std::vector<std::string> rest = components(std::string_view(pattern).substr(begin));
     ASSIGN_OR_RETURN(const std::vector<Match> files, list_folder(folder, {}, /*recursive=*/true));
     for (const Match& file : files) {
-      if (is_match(rest, components(file.url))) matches.push_back({folder + file.url, false});
+      if (is_match(rest, components(file.url))) matches.push_back(below(folder, file));
     }
     return {};
   }
@@ -82,7 +92,7 @@ Status add_matches(const std::string& pattern, size_t from, std::vector<Match>& 
     if (!is_match(component, entry.url)) continue;
     const std::string path = folder + entry.url;
     if (pattern.find_first_not_of('/', end) == std::string::npos) {
-      if (end == pattern.size() || entry.folder) matches.push_back({path, entry.folder});
+      if (end == pattern.size() || entry.folder) matches.push_back(below(folder, entry));
     } else if (entry.folder) {
       RETURN_IF_ERROR(add_matches(path + pattern.substr(end), path.size(), matches));
     }
@@ -109,9 +119,13 @@ Result<FolderFiles> files_below(const std::string& url) {
       return std::ranges::any_of(names, [c](const std::string& name) { return name.starts_with(c); });
     };
     if (begins_with('.')) continue;
-    (begins_with('_') ? found.passed : found.urls).push_back(base + file.url);
+    if (begins_with('_')) {
+      found.passed.push_back(base + file.url);
+    } else {
+      found.files.push_back(below(base, file));
+    }
   }
-  std::ranges::sort(found.urls);
+  std::ranges::sort(found.files, {}, &Match::url);
   return found;
 }
 

@@ -3,6 +3,7 @@
 
 // Finds names by pattern and the files of a folder, in any storage that lists. Thread-safe.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@ inline constexpr std::string_view kWildcards = "*?[";
 struct Match {
   std::string url;
   bool folder = false;  // without a '/' at its end
+  // Of a file, as the listing gave them; the version is empty where the listing has none.
+  int64_t size = 0;
+  std::string version;
 };
 
 // The matches of `pattern`, in byte order. *, ? and [] match within one component, "**" matches any number of folders,
@@ -25,7 +29,7 @@ struct Match {
 [[nodiscard]] Result<std::vector<Match>> find_matches(const std::string& pattern);
 
 struct FolderFiles {
-  std::vector<std::string> urls;    // in byte order
+  std::vector<Match> files;         // by URL, in byte order
   std::vector<std::string> passed;  // files below a name that begins with '_'
 };
 // Every file below the folder `url`, at any depth. Names that begin with '.' are left out, of folders too. So are names

@@ -51,8 +51,14 @@ TEST_F(Glob, TwoStarsStandForAnyFolders) {
 
 TEST_F(Glob, FilesOfAFolderAreFoundHoweverDeep) {
   const FolderFiles files = files_below(kRoot).value();
-  EXPECT_THAT(files.urls, ElementsAre(kRoot + "a.txt", kRoot + "b.md", kRoot + "year=2024/month=01/p.txt",
-                                      kRoot + "year=2024/q.txt", kRoot + "year=2025/r.md"));
+  std::vector<std::string> urls;
+  for (const Match& file : files.files) {
+    urls.push_back(file.url);
+    EXPECT_EQ(file.size, 1);
+    EXPECT_FALSE(file.version.empty());
+  }
+  EXPECT_THAT(urls, ElementsAre(kRoot + "a.txt", kRoot + "b.md", kRoot + "year=2024/month=01/p.txt",
+                                kRoot + "year=2024/q.txt", kRoot + "year=2025/r.md"));
   EXPECT_THAT(files.passed, ElementsAre(kRoot + "_SUCCESS", kRoot + "_delta_log/0.json"));
 }
 

@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 #include <openssl/evp.h>
 
-#include "millrace/base/md5_lanes.h"
+#include "millrace/base/hash/md5_lanes.h"
 
 namespace millrace {
 

@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-#include "millrace/base/per_process.h"
+#include "millrace/base/thread/per_process.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/page_token.h"
 #include "millrace/storage/submit.h"

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace {
 namespace {
 
@@ -173,14 +175,6 @@ constexpr Ending kShort[] = {{".svgz", ".svg.gz"}, {".tgz", ".tar.gz"},   {".taz
 // The endings of mimetypes.encodings_map: what is in front of them tells the type.
 constexpr std::string_view kEncodings[] = {".gz", ".Z", ".bz2", ".xz", ".br"};
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
-
 // Of the last component; dots in front of a name begin no ending.
 std::string_view ending_of(std::string_view path) {
   const std::string_view name = path.substr(path.rfind('/') + 1);
@@ -202,7 +196,7 @@ std::string_view guess_content_type(std::string_view name) {
   std::string ending(ending_of(path));
   for (;;) {
     const auto* const longer = std::find_if(std::begin(kShort), std::end(kShort),
-                                            [&](const Ending& each) { return each.ending == lower(ending); });
+                                            [&](const Ending& each) { return each.ending == lower_case(ending); });
     if (longer == std::end(kShort)) break;
     path = path.substr(0, path.size() - ending.size()).append(longer->meaning);
     ending = ending_of(path);
@@ -212,7 +206,7 @@ std::string_view guess_content_type(std::string_view name) {
     ending = ending_of(path);
   }
   const Ending* found = find_type(ending);
-  if (found == nullptr) found = find_type(lower(ending));
+  if (found == nullptr) found = find_type(lower_case(ending));
   return found != nullptr ? found->meaning : std::string_view();
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace {
 namespace {

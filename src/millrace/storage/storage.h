@@ -34,12 +34,12 @@
 #include <variant>
 #include <vector>
 
-#include "millrace/base/file_time.h"
-#include "millrace/base/io.h"
-#include "millrace/base/local_file.h"
+#include "millrace/base/io/file_time.h"
+#include "millrace/base/io/io.h"
+#include "millrace/base/io/local_file.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/storage/checksum.h"
 #include "millrace/storage/object_headers.h"
 

@@ -6,9 +6,9 @@
 
 #include <random>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/md5_lanes.h"
+#include "millrace/base/hash/md5_lanes.h"
 #include "millrace/base/testing.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/storage/md5.h"
 #include "millrace/storage/memory.h"
 #include "millrace/storage/submit.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "millrace/base/executor.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/storage/storage.h"
 
 namespace millrace {

@@ -82,10 +82,10 @@ Result<Location> open_memory(std::string_view rest, std::string_view url) {
 }
 
 // The key as typed, without one '/' at its end. In S3, "." and ".." are no directories, and "a//" is not "a/".
-Result<Location> open_s3(std::string_view rest, std::string_view url) {
+Result<Location> open_s3(std::string_view rest, std::string_view url, const UrlOptions& asked) {
   static Mutex mutex;
   static auto& known = *new std::vector<std::pair<S3Options, ByName>>;
-  ASSIGN_OR_RETURN(const S3Options options, S3Options::from_environment());
+  ASSIGN_OR_RETURN(const S3Options options, S3Options::from(asked));
   const size_t slash = std::min(rest.find('/'), rest.size());
   const std::string bucket(rest.substr(0, slash));
   std::string key(rest.substr(std::min(slash + 1, rest.size())));
@@ -107,18 +107,20 @@ Result<Location> open_s3(std::string_view rest, std::string_view url) {
 }
 
 // `scheme` + "://" + `rest`; the path stays as typed.
-Result<Location> open_http(std::string_view scheme, std::string_view rest, std::string_view url) {
+Result<Location> open_http(std::string_view scheme, std::string_view rest, std::string_view url,
+                           const UrlOptions& asked) {
   static Mutex mutex;
   static auto& storages = *new ByName;
   const size_t slash = std::min(rest.find('/'), rest.size());
   const std::string origin = std::string(scheme) + "://" + std::string(rest.substr(0, slash));
+  ASSIGN_OR_RETURN(const HttpStorageOptions options, HttpStorageOptions::from(asked));
+  const std::string name = fmt::format("{} {}", origin, options.timeout.count());
   MutexLock lock(mutex);
-  auto& storage = storages[origin];
+  auto& storage = storages[name];
   if (!storage) {
-    auto opened = HttpStorageOptions::from_environment().and_then(
-        [&](const HttpStorageOptions& options) { return open_http_storage(origin, options); });
+    auto opened = open_http_storage(origin, options);
     if (!opened) {
-      storages.erase(origin);
+      storages.erase(name);
       return tl::unexpected(std::move(opened).error());
     }
     storage = *std::move(opened);
@@ -132,11 +134,11 @@ Result<Location> open_http(std::string_view scheme, std::string_view rest, std::
 }
 
 // Repositories of one revision share what they know, above all the commit.
-Result<Location> open_hub(std::string_view rest, std::string_view url) {
+Result<Location> open_hub(std::string_view rest, std::string_view url, const UrlOptions& asked) {
   static Mutex mutex;
   static auto& storages = *new ByName;
   ASSIGN_OR_RETURN(HubUrl typed, parse_hub_url(rest));
-  ASSIGN_OR_RETURN(const HubOptions options, HubOptions::from_environment());
+  ASSIGN_OR_RETURN(const HubOptions options, HubOptions::from(asked));
   const std::string name = fmt::format("{} {} {} {}@{}", options.endpoint, options.token, options.timeout.count(),
                                        typed.repo.url(), typed.revision);
   MutexLock lock(mutex);
@@ -183,6 +185,10 @@ std::string url_to_show(std::string_view url) {
 }
 
 Result<Location> open_url(std::string_view url) {
+  return open_url(url, process_url_options());
+}
+
+Result<Location> open_url(std::string_view url, const UrlOptions& options) {
   if (url.empty()) return fail(ErrorCode::kInvalidArgument, "an empty path or URL");
   if (url.find('\0') != url.npos) return fail(ErrorCode::kInvalidArgument, "a path or URL with a NUL byte");
   const std::string_view scheme = scheme_of(url);
@@ -197,9 +203,9 @@ Result<Location> open_url(std::string_view url) {
   const std::string_view rest = url.substr(scheme.size() + 3);
   if (scheme == "mem") return open_memory(rest, url);
   if (scheme == "s3" || scheme == "hf" || scheme == "http" || scheme == "https") {
-    auto far = scheme == "s3"   ? open_s3(rest, url)
-               : scheme == "hf" ? open_hub(rest, url)
-                                : open_http(scheme, rest, url);
+    auto far = scheme == "s3"   ? open_s3(rest, url, options)
+               : scheme == "hf" ? open_hub(rest, url, options)
+                                : open_http(scheme, rest, url, options);
     return std::move(far).map([&](const Location& location) { return location.with_stop(stop_of_thread); });
   }
   if (scheme != "file") {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "millrace/storage/storage.h"
+#include "millrace/storage/url_options.h"
 
 namespace millrace {
 
@@ -27,11 +28,13 @@ struct Location {
 };
 
 // Plain paths and file:///absolute are the local file system (relative paths from the current directory, "." and ".."
-// resolved by name, no percent-decoding); s3://bucket/key is S3 as the environment says (S3Options::from_environment),
+// resolved by name, no percent-decoding); s3://bucket/key is S3 as `options` and the environment say (S3Options::from),
 // and no request is made; http(s):// can be read (web/http_storage.h), and so can
 // hf:// (hub/hub.h); mem://name/key is memory shared by this process,
 // for tests. Braces are not expanded. A relative path that begins with the name of a scheme and a colon ("s3:/bucket")
-// is taken for a mistyped URL. Errors: invalid_argument, unsupported.
+// is taken for a mistyped URL. Equal options give the same storage. Errors: invalid_argument, unsupported.
+[[nodiscard]] Result<Location> open_url(std::string_view url, const UrlOptions& options);
+// With process_url_options().
 [[nodiscard]] Result<Location> open_url(std::string_view url);
 
 // While it lives, storages that its thread opens by URL have the stop token (Storage::with_stop). A verb of the CLI or

@@ -5,6 +5,8 @@
 #include <array>
 #include <cctype>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace::sync {
 namespace {
 
@@ -198,11 +200,8 @@ Status Filter::add(std::string_view pattern, bool include) {
 }
 
 Status Filter::add_lines(std::string_view lines, std::string_view name) {
-  for (size_t begin = 0, number = 1; begin < lines.size(); ++number) {
-    const size_t end = std::min(lines.find('\n', begin), lines.size());
-    std::string_view line = lines.substr(begin, end - begin);
-    begin = end + 1;
-    if (line.ends_with('\r')) line.remove_suffix(1);
+  for (size_t number = 1; !lines.empty(); ++number) {
+    const std::string_view line = take_line(lines);
     if (line.empty() || line.front() == '#' || line.front() == ';') continue;
     const std::string place = fmt::format("{}, line {}", name, number);
     if (!line.starts_with("+ ") && !line.starts_with("- ")) {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::sync {
 

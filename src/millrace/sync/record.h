@@ -13,8 +13,8 @@
 #include <string_view>
 #include <utility>
 
-#include "millrace/base/hash.h"
-#include "millrace/base/unnamed_file.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/io/unnamed_file.h"
 #include "millrace/storage/url.h"
 
 namespace millrace::sync {

@@ -33,7 +33,7 @@ class TransferS3 : public ::testing::Test {
   static Place bucket(const char* endpoint) {
     static const unsigned nonce = std::random_device()();
     static int made = 0;
-    S3Options options = *S3Options::from_environment();
+    S3Options options = *S3Options::from({});
     options.endpoint_url = endpoint;
     const std::string name = fmt::format("millrace-transfer-{:08x}-{}-{}", nonce, ::getpid(), made++);
     const Status there = make_s3_bucket(name, options);
@@ -229,7 +229,7 @@ TEST_F(TransferS3, AnUploadOfPartsHasHeadersMetadataAndTags) {
   }
   ASSERT_TRUE((*writer)->commit());
 
-  S3Options options = *S3Options::from_environment();
+  S3Options options = *S3Options::from({});
   options.endpoint_url = std::getenv("MILLRACE_TEST_S3");
   options.max_tries = 9;  // so that it is another service
   const std::string name(second_.storage->name().substr(std::string_view("s3://").size()));

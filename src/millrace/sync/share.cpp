@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "millrace/base/log.h"
+#include "millrace/base/text/json_fields.h"
 #include "millrace/storage/s3/s3.h"
 #include "millrace/sync/entries.h"
 
@@ -30,12 +31,6 @@ int digit_at(std::string_view text, size_t at) {
   return std::clamp(static_cast<int>(static_cast<unsigned char>(text[at])) - kFirstDigit, 0, kDigits - 1);
 }
 
-// "" for what is no text: somebody else may have written the object.
-std::string text_at(const ShareJson& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 // A note is text, and kept as it is.
 ShareJson json_of(const Share::Done& range) {
   ShareJson object = {{"after", text_of_path(range.after)}, {"until", text_of_path(range.until)}};
@@ -45,8 +40,8 @@ ShareJson json_of(const Share::Done& range) {
 
 std::optional<Share::Done> done_of(const ShareJson& object) {
   if (!object.is_object()) return std::nullopt;
-  return Share::Done{path_of_text(text_at(object, "after")), path_of_text(text_at(object, "until")),
-                     text_at(object, "note")};
+  return Share::Done{path_of_text(text_or_empty(object, "after")), path_of_text(text_or_empty(object, "until")),
+                     text_or_empty(object, "note")};
 }
 
 bool is_before_end(const std::string& path, const std::string& until) {
@@ -140,10 +135,9 @@ Result<std::optional<Share::Record>> Share::read(const std::string& id) {
                                       {"begun", &record.begun},
                                       {"until", &record.until},
                                       {"owner", &record.owner}}) {
-      *field = path_of_text(text_at(object, name));
+      *field = path_of_text(text_or_empty(object, name));
     }
-    const auto beats = object.find("beats");
-    record.beats = beats != object.end() && beats->is_number_integer() ? beats->get<int64_t>() : 0;
+    record.beats = integer_at(object, "beats").value_or(0);
     record.version = info->version;
     return record;
   }
@@ -397,13 +391,7 @@ bool work_and_beat(Share& share, std::chrono::duration<double> dead_after, const
 }
 
 Result<Location> open_board(Location root, std::string_view folder) {
-  constexpr std::string_view kScheme = "s3://";
-  if (root.url.starts_with(kScheme)) {
-    const std::string bucket = root.url.substr(kScheme.size(), root.url.find('/', kScheme.size()) - kScheme.size());
-    ASSIGN_OR_RETURN(S3Options options, S3Options::from_environment());
-    options.requests_per_second = options.bytes_per_second = 0;
-    ASSIGN_OR_RETURN(root.storage, open_s3_storage(bucket, options));
-  }
+  ASSIGN_OR_RETURN(root.storage, without_limits(std::move(root.storage)));
   return root.child(fmt::format("{}/{}", kHiddenFolder, folder));
 }
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "millrace/base/log.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/storage/page_token.h"
 #include "millrace/sync/detail/sync_run.h"
 #include "millrace/sync/share.h"

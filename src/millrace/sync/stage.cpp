@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/storage/s3/s3.h"
 #include "millrace/sync/cp.h"
 #include "millrace/sync/detail/content_hash.h"
@@ -88,7 +88,7 @@ class Stage {
       return fail(ErrorCode::kNotFound, "there is no bucket {}: --create-bucket (create_bucket) makes it", bucket);
     }
     if (!options_.sync.dry_run) {
-      ASSIGN_OR_RETURN(const S3Options s3, S3Options::from_environment());
+      ASSIGN_OR_RETURN(const S3Options s3, S3Options::from(process_url_options()));
       RETURN_IF_ERROR(make_s3_bucket(bucket, s3));
     }
     report_.bucket_made = true;

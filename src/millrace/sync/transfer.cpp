@@ -3,9 +3,10 @@
 
 #include <atomic>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
+#include "millrace/base/memory/buffer_pool.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/answer.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/sync/detail/copy_scheduler.h"
 #include "millrace/sync/detail/object_copy.h"
 
@@ -53,23 +54,15 @@ int64_t TransferEngine::memory_in_use_bytes() const {
 
 Result<TransferReport> TransferEngine::copy(const Location& from, const ObjectInfo& source, const Location& to,
                                             const TransferOptions& options, std::stop_token stop, Progress* progress) {
-  Mutex mutex;
-  CondVar ended;
-  std::optional<Result<TransferReport>> report;
-  start({.from = from,
-         .source = source,
-         .to = to,
-         .options = options,
-         .stop = std::move(stop),
-         .progress = progress,
-         .done = [&](Result<TransferReport> result) {
-           MutexLock lock(mutex);
-           report = std::move(result);
-           ended.notify_one();  // under the lock, since the waiting thread destroys it
-         }});
-  MutexLock lock(mutex);
-  while (!report) ended.wait(mutex);
-  return *std::move(report);
+  return wait_for_answer<Result<TransferReport>>([&](auto done) {
+    start({.from = from,
+           .source = source,
+           .to = to,
+           .options = options,
+           .stop = std::move(stop),
+           .progress = progress,
+           .done = done});
+  });
 }
 
 void TransferEngine::start(CopyRequest request) {

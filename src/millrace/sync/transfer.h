@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
 #include "millrace/storage/url.h"

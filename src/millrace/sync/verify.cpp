@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "millrace/base/executor.h"
 #include "millrace/base/log.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/storage/local/local.h"
 #include "millrace/sync/cp.h"
 #include "millrace/sync/detail/content_hash.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <variant>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/tokenizer/fast/byte_bpe.h"
 #include "millrace/tokenizer/fast/unit_path.h"
 #include "millrace/tokenizer/file/tokenizer_json.h"

@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "millrace/base/huge_array.h"
+#include "millrace/base/memory/huge_array.h"
 #include "millrace/tokenizer/file/load_threads.h"
 #include "millrace/tokenizer/pipeline.h"
 

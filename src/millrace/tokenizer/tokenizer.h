@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/hash.h"
-#include "millrace/base/io.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 #include "millrace/tokenizer/text/offset.h"
 
@@ -40,7 +40,7 @@ class Encoder {
   // Appends the ids of `text` to `ids` and, when `offsets` is given, one Offset for each.
   // Errors: invalid_argument (something that no token stands for, in a file that has no unknown token),
   // resource_exhausted (a regular expression that gave up).
-  // REQUIRES: `text` is valid UTF-8 (base/utf8.h); other bytes give unspecified ids, never undefined behaviour.
+  // REQUIRES: `text` is valid UTF-8 (base/text/utf8.h); other bytes give unspecified ids, never undefined behaviour.
   [[nodiscard]] Status encode(std::string_view text, const EncodeOptions& options, std::vector<uint32_t>& ids,
                               std::vector<Offset>* offsets = nullptr);
 

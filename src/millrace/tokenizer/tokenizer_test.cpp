@@ -9,8 +9,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "millrace/base/sync.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/tokenizer/testing.h"
 
 // The golden ids and offsets were written by `tokenizers` 0.23.3 from the same files.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with the functions of CUDA's driver that base/pinned.cpp calls, for tests. Contexts are per thread, as
-// there.
+// A library with the functions of CUDA's driver that base/memory/pinned.cpp calls, for tests. Contexts are per thread,
+// as there.
 
 #include <atomic>
 #include <cstddef>

@@ -9,9 +9,9 @@
 #include <set>
 #include <utility>
 
-#include "millrace/base/per_process.h"
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/per_process.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::cache {
 

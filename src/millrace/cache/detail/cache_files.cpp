@@ -15,9 +15,9 @@
 #include <filesystem>
 #include <thread>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/base/log.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/cache/detail/file_system.h"
 #include "millrace/cache/detail/slot_table.h"
 

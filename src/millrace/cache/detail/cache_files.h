@@ -11,9 +11,9 @@
 #include <string>
 #include <utility>
 
-#include "millrace/base/descriptor.h"
+#include "millrace/base/io/descriptor.h"
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/cache/detail/byte_locks.h"
 
 namespace millrace::cache {

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/cache/detail/cache_files.h"
 
 namespace millrace::cache {

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/base/status.h"
 #include "millrace/cache/detail/cache_files.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::checkpoint {
 

@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/stream_copy.h"
+#include "millrace/base/io/stream_copy.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/checkpoint/detail/first_error.h"
 #include "millrace/storage/submit.h"
 

@@ -15,11 +15,11 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/hash.h"
-#include "millrace/base/io.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/storage/storage.h"
 
 namespace millrace::checkpoint {

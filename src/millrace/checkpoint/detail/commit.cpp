@@ -12,10 +12,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "millrace/base/executor.h"
 #include "millrace/base/log.h"
-#include "millrace/base/sync.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/detail/failure.h"
 #include "millrace/checkpoint/detail/keys.h"
 #include "millrace/checkpoint/detail/references.h"

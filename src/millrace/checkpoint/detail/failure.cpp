@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "millrace/base/sync.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/detail/json.h"
 
 namespace millrace::checkpoint {

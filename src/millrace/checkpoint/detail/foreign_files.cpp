@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/checkpoint/detail/damage.h"
 #include "millrace/formats/pickle.h"
 #include "millrace/formats/safetensors.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "millrace/base/file_time.h"
+#include "millrace/base/io/file_time.h"
 #include "millrace/base/status.h"
 #include "millrace/storage/url.h"
 

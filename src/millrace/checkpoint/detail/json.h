@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 
 namespace millrace::checkpoint {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/checkpoint.h"
 
 namespace millrace::checkpoint {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/checkpoint/detail/keys.h"
 #include "millrace/checkpoint/detail/write_window.h"
 

@@ -8,9 +8,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "millrace/base/stream_copy.h"
-#include "millrace/base/units.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/io/stream_copy.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/checkpoint/detail/boxes.h"
 #include "millrace/checkpoint/detail/write_window.h"
 

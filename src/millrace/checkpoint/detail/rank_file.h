@@ -13,8 +13,8 @@
 #include <stop_token>
 #include <vector>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/checkpoint/detail/live_tensors.h"
 #include "millrace/checkpoint/detail/records.h"

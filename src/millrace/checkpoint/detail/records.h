@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/base/status.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/checkpoint/detail/keys.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/detail/records.h"
 #include "millrace/checkpoint/detail/save.h"
 #include "millrace/storage/url.h"

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/checkpoint/detail/commit.h"
 

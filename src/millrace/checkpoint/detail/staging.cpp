@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "millrace/base/log.h"
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::checkpoint {
 

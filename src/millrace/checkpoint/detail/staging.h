@@ -9,8 +9,8 @@
 #include <span>
 #include <string>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/pinned.h"
+#include "millrace/base/memory/buffer_pool.h"
+#include "millrace/base/memory/pinned.h"
 #include "millrace/base/status.h"
 
 namespace millrace::checkpoint {

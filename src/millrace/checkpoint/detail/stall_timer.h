@@ -5,7 +5,7 @@
 
 #include "millrace/base/metrics.h"
 #include "millrace/base/published.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::checkpoint {
 

@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/checkpoint/detail/boxes.h"
 #include "millrace/checkpoint/detail/chunk_reader.h"

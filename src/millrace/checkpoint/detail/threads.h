@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::checkpoint {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/detail/live_tensors.h"
 #include "millrace/checkpoint/detail/part_copy.h"
 #include "millrace/checkpoint/detail/rank_file.h"

@@ -10,8 +10,8 @@
 #include <stop_token>
 #include <utility>
 
-#include "millrace/base/executor.h"
 #include "millrace/base/status.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/checkpoint/detail/staging.h"
 #include "millrace/checkpoint/detail/threads.h"
 

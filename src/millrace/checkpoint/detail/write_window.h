@@ -6,7 +6,7 @@
 #include <functional>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/detail/first_error.h"
 #include "millrace/storage/storage.h"
 

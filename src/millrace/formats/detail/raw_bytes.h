@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 
 namespace millrace::formats {
 

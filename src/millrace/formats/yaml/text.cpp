@@ -7,7 +7,7 @@
 #include <array>
 #include <utility>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::yaml {
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/http/numbers.h"
 
 namespace millrace::http {
@@ -15,22 +16,8 @@ namespace {
 constexpr int64_t kHeadLimitBytes = 1 << 20;  // of all heads; far above S3's, which stay below 16 KiB
 constexpr int kMostHeads = 16;                // interim answers (1xx) and the final one
 
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
-
 size_t scheme_size(std::string_view url) {
-  const std::string start = lower(url.substr(0, 8));
+  const std::string start = lower_case(url.substr(0, 8));
   return start.starts_with("http://") ? 7 : start == "https://" ? 8 : 0;
 }
 
@@ -38,10 +25,10 @@ bool has_body(Method method) {
   return method == Method::kPut || method == Method::kPost;
 }
 
-// `name` is in lower case.
 bool has_header(const Request& request, std::string_view name) {
   return std::ranges::any_of(request.headers, [name](std::string_view header) {
-    return header.size() > name.size() && header[name.size()] == ':' && lower(header.substr(0, name.size())) == name;
+    return header.size() > name.size() && header[name.size()] == ':' &&
+           equal_ignoring_case(header.substr(0, name.size()), name);
   });
 }
 
@@ -144,7 +131,7 @@ bool Exchange::take_header(std::string_view line) {
   }
   const size_t colon = line.find(':');
   if (colon != line.npos)
-    response_.headers.emplace_back(lower(trimmed(line.substr(0, colon))), trimmed(line.substr(colon + 1)));
+    response_.headers.emplace_back(lower_case(trimmed(line.substr(0, colon))), trimmed(line.substr(colon + 1)));
   return true;
 }
 

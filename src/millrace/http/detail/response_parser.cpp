@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/http/numbers.h"
 
 namespace millrace::http {
@@ -18,17 +19,10 @@ template <class Take>
 bool for_each_item(std::string_view list, const Take& take) {
   for (;;) {
     const size_t comma = std::min(list.find(','), list.size());
-    std::string_view item = list.substr(0, comma);
-    item.remove_prefix(std::min(item.find_first_not_of(" \t"), item.size()));
-    item = item.substr(0, item.find_last_not_of(" \t") + 1);
-    if (!take(item)) return false;
+    if (!take(trimmed(list.substr(0, comma), " \t"))) return false;
     if (comma == list.size()) return true;
     list.remove_prefix(comma + 1);
   }
-}
-
-bool equal_but_for_case(std::string_view text, std::string_view lower) {
-  return std::ranges::equal(text, lower, [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; });
 }
 
 }  // namespace
@@ -132,11 +126,11 @@ bool ResponseParser::end_head() {
         return is_same;
       });
     } else if (name == "transfer-encoding") {
-      is_chunked = equal_but_for_case(value, "chunked");
+      is_chunked = equal_ignoring_case(value, "chunked");
       is_fine &= is_chunked;
     } else if (name == "connection") {
       for_each_item(value, [&](std::string_view item) {
-        keeps_connection_ &= !equal_but_for_case(item, "close");
+        keeps_connection_ &= !equal_ignoring_case(item, "close");
         return true;
       });
     }

@@ -10,12 +10,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <cstdio>
 #include <list>
 #include <stdexcept>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/text/strings.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/http/testing/test_tls.h"
 
 namespace millrace::http {
@@ -77,8 +77,7 @@ std::optional<ReceivedRequest> read_head(Incoming& incoming) {
     if (!line) return std::nullopt;
     if (line->empty()) return request;
     const size_t colon = std::min(line->find(':'), line->size());
-    std::string name = line->substr(0, colon);
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::string name = lower_case(line->substr(0, colon));
     const size_t value = std::min(line->find_first_not_of(' ', std::min(colon + 1, line->size())), line->size());
     request.headers.emplace_back(std::move(name), line->substr(value));
   }

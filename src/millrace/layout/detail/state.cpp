@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::layout {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "millrace/base/descriptor.h"
+#include "millrace/base/io/descriptor.h"
 #include "millrace/base/status.h"
 
 namespace millrace::link {

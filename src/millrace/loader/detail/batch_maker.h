@@ -9,10 +9,10 @@
 #include <memory>
 #include <span>
 
-#include "millrace/base/buffer_pool.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/loader/batch.h"
 #include "millrace/loader/batch_ring.h"
 #include "millrace/loader/collate.h"

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/buffer_pool.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/status.h"
 #include "millrace/loader/collate.h"

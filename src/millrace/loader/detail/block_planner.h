@@ -12,9 +12,9 @@
 #include <stop_token>
 #include <vector>
 
-#include "millrace/base/executor.h"
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/loader/detail/block.h"
 #include "millrace/order/order.h"
 #include "millrace/order/sample_source.h"

@@ -7,7 +7,7 @@
 #include <bit>
 #include <cstddef>
 
-#include "millrace/base/buffer_pool.h"
+#include "millrace/base/memory/buffer_pool.h"
 
 namespace millrace::loader {
 

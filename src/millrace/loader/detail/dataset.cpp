@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/loader/packed_batch.h"
 #include "millrace/storage/url.h"
 
@@ -29,23 +29,13 @@ int64_t default_memory(const MemoryBudget& budget) {
 constexpr int kMostOpenedAtOnce = 16;
 
 Result<std::vector<SourcePtr>> open_all(const std::vector<OpenSource>& open_sources, const SourceContext& context) {
-  std::vector<Result<SourcePtr>> opened(open_sources.size());
-  const auto open = [&](int64_t i) {
+  std::vector<SourcePtr> sources(open_sources.size());
+  RETURN_IF_ERROR(parallel_try(std::ssize(sources), kMostOpenedAtOnce, "mr-open", [&](int64_t i) -> Status {
     const StopScope scope(context.stop);
     const auto at = static_cast<size_t>(i);
-    opened[at] = open_sources[at](context);
-  };
-  if (open_sources.size() == 1) {
-    open(0);
-  } else {
-    Executor threads(static_cast<int>(std::min<size_t>(open_sources.size(), kMostOpenedAtOnce)), "mr-open");
-    parallel_for(threads, std::ssize(open_sources), open);
-  }
-  std::vector<SourcePtr> sources;
-  for (auto& source : opened) {
-    if (!source) return tl::unexpected(std::move(source).error());
-    sources.push_back(std::move(*source));
-  }
+    ASSIGN_OR_RETURN(sources[at], open_sources[at](context));
+    return {};
+  }));
   return sources;
 }
 

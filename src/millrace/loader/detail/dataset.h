@@ -9,7 +9,7 @@
 #include <stop_token>
 #include <vector>
 
-#include "millrace/base/buffer_pool.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/status.h"
 #include "millrace/loader/detail/sample_order.h"

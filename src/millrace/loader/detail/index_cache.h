@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/formats/index_pages.h"
 #include "millrace/loader/detail/recent_map.h"
 #include "millrace/loader/shard_set.h"

@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/loader/user_folder.h"
 #include "millrace/storage/url.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::loader {
 

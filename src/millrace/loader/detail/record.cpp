@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 
 // Its layout: the key's size and how many fields follow, the key, then for each field its number, the sizes of its name
 // and of its data, and these two.

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/loader/batch.h"
 
 namespace millrace::loader {

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/loader/detail/common_size.h"
 
 // Each run goes through the same stations: waiting, reading, decoding. start_reads() moves runs from waiting to reading

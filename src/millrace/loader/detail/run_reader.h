@@ -12,10 +12,10 @@
 #include <stop_token>
 #include <vector>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/executor.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/loader/activities.h"
 #include "millrace/order/sample_source.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/loader/options.h"
 #include "millrace/order/mixture.h"
 #include "millrace/order/order.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "millrace/base/log.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/loader/detail/common_size.h"
 #include "millrace/loader/detail/wait_error.h"
 

@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/executor.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/loader/activities.h"
 #include "millrace/loader/batch.h"
 #include "millrace/loader/detail/batch_maker.h"

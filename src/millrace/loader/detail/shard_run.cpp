@@ -7,8 +7,8 @@
 #include <charconv>
 #include <utility>
 
-#include "millrace/base/hash.h"
-#include "millrace/base/units.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/text/units.h"
 #include "millrace/formats/tar.h"
 
 namespace millrace::loader {

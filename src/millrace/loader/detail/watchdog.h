@@ -11,7 +11,7 @@
 #include <string>
 
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/loader/options.h"
 
 namespace millrace::loader {

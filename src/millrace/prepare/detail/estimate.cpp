@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/formats/megatron.h"
 #include "millrace/formats/shard_index.h"
 #include "millrace/prepare/detail/layout.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/prepare/detail/folder.h"
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::prepare {
 

@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
-#include "millrace/base/executor.h"
 #include "millrace/base/log.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/formats/parquet.h"
 #include "millrace/prepare/detail/standard_input.h"
 #include "millrace/storage/glob.h"
@@ -17,10 +18,18 @@ namespace {
 
 constexpr int64_t kMaxListBytes = int64_t{1} << 30;
 
+Result<FoundInput> located(const Match& match) {
+  FoundInput found{.size = match.size, .version = match.version};
+  ASSIGN_OR_RETURN(found.location, open_url(match.url));
+  return found;
+}
+
 // Files only, however deep below the folder.
-Status add_folder(const std::string& url, std::vector<std::string>& urls) {
+Status add_folder(const std::string& url, std::vector<FoundInput>& found) {
   ASSIGN_OR_RETURN(const FolderFiles files, files_below(url));
-  urls.insert(urls.end(), files.urls.begin(), files.urls.end());
+  for (const Match& file : files.files) {
+    ASSIGN_OR_RETURN(found.emplace_back(), located(file));
+  }
   if (!files.passed.empty()) {
     log(LogLevel::kWarning, "{}: {} below it are passed over, as names that begin with '_' are not data ({}{})", url,
         files.passed.size() == 1 ? "a file" : fmt::format("{} files", files.passed.size()), files.passed.front(),
@@ -29,41 +38,48 @@ Status add_folder(const std::string& url, std::vector<std::string>& urls) {
   return {};
 }
 
-Status add_matches(const std::string& pattern, std::vector<std::string>& urls) {
+Status add_matches(const std::string& pattern, std::vector<FoundInput>& found) {
   ASSIGN_OR_RETURN(const std::vector<Match> matches, find_matches(pattern));
   for (const Match& match : matches) {
     if (match.folder) {
-      RETURN_IF_ERROR(add_folder(match.url, urls));
+      RETURN_IF_ERROR(add_folder(match.url, found));
     } else {
-      urls.push_back(match.url);
+      ASSIGN_OR_RETURN(found.emplace_back(), located(match));
     }
   }
   return {};
 }
 
-// Whether each location is a file. Asks for several at a time.
-Result<std::vector<char>> are_files(std::span<const Location> locations) {
-  std::vector<char> files(locations.size());
-  RETURN_IF_ERROR(parallel_try(std::ssize(locations), kOpenedAtOnce, "mr-open", [&](int64_t number) -> Status {
+// Asks for each typed name, several at a time: nullopt where it names no file.
+Result<std::vector<std::optional<FoundInput>>> find_files(std::span<const std::string> typed) {
+  std::vector<std::optional<FoundInput>> found(typed.size());
+  RETURN_IF_ERROR(parallel_try(std::ssize(typed), kOpenedAtOnce, "mr-open", [&](int64_t number) -> Status {
     const auto i = static_cast<size_t>(number);
-    const Location& at = locations[i];
-    if (at.url == kStandardInput) files[i] = 1;
-    if (at.url == kStandardInput || at.key.empty()) return {};
+    Location at;
+    at.url = typed[i];
+    if (at.url == kStandardInput) {
+      found[i] = FoundInput{std::move(at)};
+      return {};
+    }
+    ASSIGN_OR_RETURN(at, open_url(typed[i]));
+    if (at.key.empty()) return {};
     const auto info = at.storage->stat(at.key);
-    files[i] = info.has_value();
     const bool is_absent =
         !info && (info.error().code() == ErrorCode::kNotFound || info.error().code() == ErrorCode::kInvalidArgument);
-    return info || is_absent ? Status() : Status(tl::unexpected(info.error()));
+    if (is_absent) return {};
+    if (!info) return tl::unexpected(info.error());
+    found[i] = FoundInput{std::move(at), info->size, info->version};
+    return {};
   }));
-  return files;
+  return found;
 }
 
 // The files that a URL stands for that does not name one: a pattern's matches, or those below a folder.
-Status add_many(const std::string& url, std::vector<std::string>& urls) {
-  const size_t before = urls.size();
+Status add_many(const std::string& url, std::vector<FoundInput>& found) {
+  const size_t before = found.size();
   const bool pattern = url.find_first_of(kWildcards) != std::string::npos;
-  RETURN_IF_ERROR(pattern ? add_matches(url, urls) : add_folder(url, urls));
-  if (urls.size() > before) return {};
+  RETURN_IF_ERROR(pattern ? add_matches(url, found) : add_folder(url, found));
+  if (found.size() > before) return {};
   if (pattern) return fail(ErrorCode::kNotFound, "{}: no file matches", url);
   return fail(ErrorCode::kNotFound, "{}: no such file, nor a folder with files below it", url);
 }
@@ -109,9 +125,9 @@ size_t common_folder(std::span<const Place> places) {
 }
 
 // What the records call each input.
-std::vector<std::string> stable_names(std::span<const Location> inputs) {
+std::vector<std::string> stable_names(std::span<const FoundInput> inputs) {
   std::vector<Place> places;
-  for (const Location& at : inputs) places.push_back(place_of(at));
+  for (const FoundInput& input : inputs) places.push_back(place_of(input.location));
   if (places.empty()) return {};
   const bool one_storage =
       std::ranges::all_of(places, [&](const Place& place) { return place.storage == places.front().storage; });
@@ -139,8 +155,12 @@ Result<Input> pin_standard_input(const Task& task, const std::stop_token& stop) 
   return input;
 }
 
-Result<Input> pin_input(const Location& location) {
-  ASSIGN_OR_RETURN(std::shared_ptr<const RandomReader> reader, location.storage->open_read(location.key));
+Result<Input> pin_input(const FoundInput& found) {
+  const Location& location = found.location;
+  const bool is_known = !found.version.empty() && !location.storage->capabilities().folders;
+  const OpenOptions options =
+      is_known ? OpenOptions{.expected_version = found.version, .known_size = found.size} : OpenOptions();
+  ASSIGN_OR_RETURN(std::shared_ptr<const RandomReader> reader, location.storage->open_read(location.key, options));
   Input input{.location = location, .size = reader->size(), .version = std::string(reader->version())};
   input.identity = input.version;
   if (location.storage->capabilities().folders) {
@@ -171,20 +191,7 @@ Status read_front(Input& input, const formats::DocumentOptions& options, const f
 
 }  // namespace
 
-Result<std::vector<Location>> locate_inputs(std::span<const std::string> urls) {
-  std::vector<Location> locations;
-  for (const std::string& url : urls) {
-    Location at;
-    at.url = url;
-    if (url != kStandardInput) {
-      ASSIGN_OR_RETURN(at, open_url(url));
-    }
-    locations.push_back(std::move(at));
-  }
-  return locations;
-}
-
-Result<std::vector<std::string>> expand_inputs(const std::vector<std::string>& inputs) {
+Result<std::vector<FoundInput>> find_inputs(const std::vector<std::string>& inputs) {
   if (inputs.empty()) return fail(ErrorCode::kInvalidArgument, "no inputs given");
   std::vector<std::string> typed;
   for (const std::string& input : inputs) {
@@ -195,28 +202,23 @@ Result<std::vector<std::string>> expand_inputs(const std::vector<std::string>& i
     }
   }
   // A file is taken by its name first, so "a[1].txt" needs no escape.
-  ASSIGN_OR_RETURN(const std::vector<Location> named, locate_inputs(typed));
-  ASSIGN_OR_RETURN(const std::vector<char> files, are_files(named));
-  std::vector<std::string> urls;
+  ASSIGN_OR_RETURN(std::vector<std::optional<FoundInput>> files, find_files(typed));
+  std::vector<FoundInput> found;
   for (size_t i = 0; i < typed.size(); ++i) {
-    if (files[i] != 0) {
-      urls.push_back(typed[i]);
+    if (files[i]) {
+      found.push_back(*std::move(files[i]));
     } else {
-      RETURN_IF_ERROR(add_many(typed[i], urls));
+      RETURN_IF_ERROR(add_many(typed[i], found));
     }
   }
-  ASSIGN_OR_RETURN(const std::vector<Location> locations, locate_inputs(urls));
-  std::vector<std::pair<Place, std::string>> placed;
-  for (size_t i = 0; i < urls.size(); ++i) placed.emplace_back(place_of(locations[i]), std::move(urls[i]));
-  std::ranges::stable_sort(placed, {}, &std::pair<Place, std::string>::first);
-  std::vector<std::string> sorted;
-  for (size_t i = 0; i < placed.size(); ++i) {
-    if (i == 0 || placed[i].first != placed[i - 1].first) sorted.push_back(std::move(placed[i].second));
-  }
-  return sorted;
+  const auto place = [](const FoundInput& input) { return place_of(input.location); };
+  std::ranges::stable_sort(found, {}, place);
+  const auto [same, end] = std::ranges::unique(found, {}, place);
+  found.erase(same, end);
+  return found;
 }
 
-Result<std::vector<Input>> open_inputs(std::span<const Location> all, const Task& task,
+Result<std::vector<Input>> open_inputs(std::span<const FoundInput> all, const Task& task,
                                        const formats::DocumentOptions& options, const formats::TextRules& rules,
                                        const std::stop_token& stop) {
   const std::vector<std::string> names = stable_names(all);
@@ -226,12 +228,13 @@ Result<std::vector<Input>> open_inputs(std::span<const Location> all, const Task
   const auto open = [&](int64_t number) -> Status {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
     const auto i = static_cast<size_t>(number);
-    const Location& at = all[own[i]];
+    const FoundInput& found = all[own[i]];
+    const bool is_stored = found.location.storage != nullptr;
     Input& input = inputs[i];
-    ASSIGN_OR_RETURN(input, at.storage ? pin_input(at) : pin_standard_input(task, stop));
+    ASSIGN_OR_RETURN(input, is_stored ? pin_input(found) : pin_standard_input(task, stop));
     input.name = names[own[i]];
     input.front = read_front(input, options, rules, stop);
-    if (i >= kKeptOpen && at.storage) input.reader.reset();
+    if (i >= kKeptOpen && is_stored) input.reader.reset();
     return {};
   };
   RETURN_IF_ERROR(parallel_try(std::ssize(own), kOpenedAtOnce, "mr-open", open));
@@ -256,8 +259,7 @@ Status StoppableReader::read_at(int64_t offset, std::span<std::byte> out) const 
 
 Result<std::unique_ptr<RandomReader>> open_input(const Input& input, std::stop_token stop) {
   if (input.reader) return std::make_unique<StoppableReader>(input.reader, std::move(stop));
-  OpenOptions options;
-  options.expected_version = input.version;
+  const OpenOptions options{.expected_version = input.version, .known_size = input.size};
   ASSIGN_OR_RETURN(auto reader, input.location.storage->open_read(input.location.key, options));
   return std::make_unique<StoppableReader>(std::move(reader), std::move(stop));
 }

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/formats/documents.h"
 #include "millrace/formats/text_check.h"
 #include "millrace/prepare/prepare.h"
@@ -36,14 +36,22 @@ struct Input {
   std::shared_ptr<const RandomReader> reader;
 };
 
-// Where `urls` are. Errors: those of open_url.
-[[nodiscard]] Result<std::vector<Location>> locate_inputs(std::span<const std::string> urls);
+// An input that was found, and what the listing or the question for it told: then no request is needed to open it.
+struct FoundInput {
+  Location location;  // of standard input its url alone
+  int64_t size = 0;
+  std::string version;  // "": not known
+};
+
+// Files, folders, patterns and lists of them, as prepare and split take them: expanded, sorted by name, without
+// duplicates. Errors: not_found (a pattern without a match, a missing file), invalid_argument, those of open_url.
+[[nodiscard]] Result<std::vector<FoundInput>> find_inputs(const std::vector<std::string>& inputs);
 
 // Opens the inputs of `task`, of `all` inputs of the run (number i belongs to task i mod count), each once and up to
 // kOpenedAtOnce at the same time, so that a missing file is found before any work is done, and reads the front of each.
 // Reads standard input to its end, into a file. Errors, of the first input that has one: those of open_read;
 // invalid_argument (standard input for one task of many); cancelled.
-[[nodiscard]] Result<std::vector<Input>> open_inputs(std::span<const Location> all, const Task& task,
+[[nodiscard]] Result<std::vector<Input>> open_inputs(std::span<const FoundInput> all, const Task& task,
                                                      const formats::DocumentOptions& options,
                                                      const formats::TextRules& rules, const std::stop_token& stop);
 inline constexpr int kOpenedAtOnce = 16;  // hides 15 of 16 round trips to a bucket; more would crowd a disk

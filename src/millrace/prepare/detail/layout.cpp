@@ -5,7 +5,7 @@
 
 #include <cassert>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/formats/megatron.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/tar.h"

@@ -13,9 +13,9 @@
 #include <stop_token>
 #include <vector>
 
-#include "millrace/base/buffer_pool.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/base/metrics.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/prepare/detail/inputs.h"
 #include "millrace/prepare/detail/samples.h"
 

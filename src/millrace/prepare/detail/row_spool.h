@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "millrace/base/unnamed_file.h"
+#include "millrace/base/io/unnamed_file.h"
 #include "millrace/formats/shard_index.h"
 
 namespace millrace::prepare {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "millrace/base/hash.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/tar.h"
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/base/status.h"
 #include "millrace/chat/chat.h"
 #include "millrace/formats/documents.h"

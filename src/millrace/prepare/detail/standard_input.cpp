@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/units.h"
-#include "millrace/base/unnamed_file.h"
+#include "millrace/base/io/unnamed_file.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::prepare {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <stop_token>
 
-#include "millrace/base/hash.h"
-#include "millrace/base/io.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 
 namespace millrace::prepare {

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <utility>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/base/probe_table.h"
 #include "millrace/base/status.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 
 namespace millrace::prepare {
 

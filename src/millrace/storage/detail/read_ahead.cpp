@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/thread/answer.h"
+
 namespace millrace {
 namespace {
 
@@ -44,7 +46,8 @@ struct ReadAhead::Window {
 
 std::shared_ptr<ReadAhead::Window> ReadAhead::open_window(int64_t offset, int64_t size) {
   auto window = std::make_shared<Window>(offset, std::min(size, size_ - offset));
-  start_(offset, window->data, stop_.get_token(), [window](Status status) { window->finish(std::move(status)); });
+  start_(offset, window->data, stop_.get_token(), Clock::time_point::max(),
+         [window](Status status) { window->finish(std::move(status)); });
   return window;
 }
 
@@ -66,9 +69,7 @@ std::shared_ptr<ReadAhead::Window> ReadAhead::window_at(int64_t offset, int64_t 
 }
 
 Status ReadAhead::read_directly(int64_t offset, std::span<std::byte> out) {
-  const auto result = std::make_shared<Window>(offset, 0);  // only its end is used
-  start_(offset, out, caller_stop_, [result](Status status) { result->finish(std::move(status)); });
-  return result->wait();
+  return wait_for_answer<Status>([&](auto done) { start_(offset, out, caller_stop_, Clock::time_point::max(), done); });
 }
 
 Status ReadAhead::read(int64_t offset, std::span<std::byte> out) {

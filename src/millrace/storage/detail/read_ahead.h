@@ -11,7 +11,7 @@
 #include <stop_token>
 
 #include "millrace/base/status.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace {
 
@@ -19,7 +19,8 @@ class ReadAhead {
  public:
   using Done = std::function<void(Status)>;
   // Starts a read without waiting. `out` lives until `done`; this object may not.
-  using Start = std::function<void(int64_t offset, std::span<std::byte> out, std::stop_token stop, Done done)>;
+  using Start = std::function<void(int64_t offset, std::span<std::byte> out, const std::stop_token& stop,
+                                   Clock::time_point deadline, Done done)>;
 
   // For an object of `size` bytes. `stop` reaches every read that `start` begins.
   ReadAhead(int64_t size, Start start, std::stop_token stop = {})

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "millrace/base/edit_distance.h"
+#include "millrace/base/text/edit_distance.h"
 #include "millrace/http/numbers.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/hub/detail/api.h"
@@ -300,22 +300,8 @@ Result<std::unique_ptr<RandomReader>> RepoStorage::open_read(std::string_view ke
       std::make_shared<File>(place_, std::string(key), at.id, info.size, std::move(info.version)));
 }
 
-// Operations start in the order in which they came, whatever their priority.
 void RepoStorage::submit(std::span<const Operation> operations, CompletionQueue& queue) {
-  for (const Operation& operation : operations) {
-    const auto end = [&queue, tag = operation.tag](Status status) { queue.push({tag, std::move(status)}); };
-    const auto* read = std::get_if<Operation::Read>(&operation.what);
-    const auto* reader = read != nullptr ? dynamic_cast<const Reader*>(read->reader) : nullptr;
-    if (operation.stop.stop_requested()) {
-      end(fail(ErrorCode::kCancelled, "{}: stopped before it began", place_.name));
-    } else if (Clock::now() >= operation.deadline) {
-      end(fail(ErrorCode::kTimeout, "{}: the deadline passed before it began", place_.name));
-    } else if (reader == nullptr) {
-      end(fail(ErrorCode::kInvalidArgument, "operation {}: needs a reader of {}", operation.tag, place_.name));
-    } else {
-      reader->start(read->offset, read->out, operation.stop, operation.deadline, end);
-    }
-  }
+  submit_reads(operations, queue, place_.name);
 }
 
 }  // namespace

@@ -43,9 +43,9 @@ struct HubOptions : web::RetryPolicy {
   http::ClientOptions client{.max_connections = 32};
 
   // From HF_ENDPOINT, HF_TOKEN, HUGGING_FACE_HUB_TOKEN, HF_TOKEN_PATH, HF_HOME, XDG_CACHE_HOME,
-  // HF_HUB_DISABLE_IMPLICIT_TOKEN, HF_HUB_OFFLINE and MILLRACE_TIMEOUT. Errors: invalid_argument; unsupported
-  // (HF_HUB_OFFLINE forbids requests).
-  [[nodiscard]] static Result<HubOptions> from_environment();
+  // HF_HUB_DISABLE_IMPLICIT_TOKEN and HF_HUB_OFFLINE; the timeout as RetryPolicy::set_timeout. Errors:
+  // invalid_argument; unsupported (HF_HUB_OFFLINE forbids requests).
+  [[nodiscard]] static Result<HubOptions> from(const UrlOptions& options);
 };
 
 // What hf://[datasets/|spaces/]org/name[@revision][/path] names.

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/storage/hub/hub.h"
 
 namespace millrace {
@@ -16,16 +17,8 @@ std::string variable(const char* name) {
 
 // As huggingface_hub reads its switches.
 bool is_on(const char* name) {
-  std::string text = variable(name);
-  for (char& c : text) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  const std::string text = upper_case(variable(name));
   return text == "1" || text == "ON" || text == "YES" || text == "TRUE";
-}
-
-std::string trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == text.npos) return {};
-  return std::string(text.substr(begin, text.find_last_not_of(kSpace) - begin + 1));
 }
 
 std::string expanded(const std::string& path) {
@@ -53,14 +46,14 @@ void find_token(HubOptions& options) {
 
 }  // namespace
 
-Result<HubOptions> HubOptions::from_environment() {
+Result<HubOptions> HubOptions::from(const UrlOptions& asked) {
   HubOptions options;
   if (is_on("HF_HUB_OFFLINE")) {
     return fail(ErrorCode::kUnsupported, "HF_HUB_OFFLINE is set, so the Hub is not asked: unset it to read hf://");
   }
-  RETURN_IF_ERROR(options.read_environment());
+  RETURN_IF_ERROR(options.set_timeout(asked));
   options.client.connect_timeout = std::min(options.client.connect_timeout, options.timeout);
-  if (const std::string endpoint = trimmed(variable("HF_ENDPOINT")); !endpoint.empty()) options.endpoint = endpoint;
+  if (const std::string endpoint(trimmed(variable("HF_ENDPOINT"))); !endpoint.empty()) options.endpoint = endpoint;
   while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
   if (is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")) return options;
   find_token(options);

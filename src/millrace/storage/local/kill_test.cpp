@@ -10,7 +10,7 @@
 #include <random>
 #include <thread>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/base/testing/helpers.h"
 #include "millrace/storage/local/local.h"
 

@@ -67,6 +67,8 @@ class S3Storage final : public Storage {
  public:
   explicit S3Storage(std::shared_ptr<Bucket> bucket) : bucket_(std::move(bucket)) {}
 
+  const Bucket& bucket() const { return *bucket_; }
+
   std::string_view name() const override { return bucket_->name; }
   std::string identity() const override { return bucket_->service->bucket_url(bucket_->bucket); }
   Capabilities capabilities() const override {
@@ -94,14 +96,14 @@ class S3Storage final : public Storage {
                                                                 const OpenOptions& options) override {
     RETURN_IF_ERROR(check_object_key(key));
     if (options.known_size && !options.expected_version.empty()) {
-      return std::make_unique<S3Reader>(bucket_, std::string(key), *options.known_size, options.expected_version);
+      return std::make_unique<S3Reader>(*bucket_, std::string(key), *options.known_size, options.expected_version);
     }
     ASSIGN_OR_RETURN(ObjectInfo info, bucket_->head(std::string(key)));
     if (!options.expected_version.empty() && options.expected_version != info.version) {
       return fail(ErrorCode::kCorruption, "open {}: its version is {}, not {}", bucket_->url(key), info.version,
                   options.expected_version);
     }
-    return std::make_unique<S3Reader>(bucket_, std::string(key), info.size, std::move(info.version));
+    return std::make_unique<S3Reader>(*bucket_, std::string(key), info.size, std::move(info.version));
   }
   [[nodiscard]] Result<std::unique_ptr<Writer>> open_write(std::string_view key, const WriteOptions& options) override {
     return open_s3_writer(bucket_, key, options);
@@ -152,15 +154,11 @@ void S3Storage::submit(std::span<const Operation> operations, CompletionQueue& q
   for (size_t i = 0; i < operations.size(); ++i) {
     if (started[i]) continue;
     const Operation& operation = operations[i];
-    const auto done = [&queue, tag = operation.tag](Status status) { queue.push({tag, std::move(status)}); };
-    const auto* read = std::get_if<Operation::Read>(&operation.what);
-    const auto* reader = read != nullptr ? dynamic_cast<const S3Reader*>(read->reader) : nullptr;
-    const bool late = operation.stop.stop_requested() || Clock::now() >= operation.deadline;
-    if (reader != nullptr && !late) {
-      reader->start_read(read->offset, read->out, operation.stop, operation.deadline, done);
-      continue;
+    if (service_reader_of(operation) != nullptr) {
+      submit_reads({&operation, 1}, queue, name());
+    } else {
+      submit_operations(bucket_->state->process.get().executor, {&operation, 1}, queue);
     }
-    submit_operations(bucket_->state->process.get().executor, std::span(&operation, 1), queue);
   }
 }
 
@@ -280,6 +278,14 @@ Result<std::shared_ptr<Bucket>> make_bucket(const std::string& name, const S3Opt
 Result<std::shared_ptr<Storage>> open_s3_storage(const std::string& bucket, const S3Options& options) {
   ASSIGN_OR_RETURN(auto shared, s3::make_bucket(bucket, options));
   return std::make_shared<s3::S3Storage>(std::move(shared));
+}
+
+Result<std::shared_ptr<Storage>> without_limits(std::shared_ptr<Storage> storage) {
+  const auto* const bucket = dynamic_cast<const s3::S3Storage*>(storage.get());
+  if (bucket == nullptr) return storage;
+  S3Options options = bucket->bucket().service->options();
+  options.requests_per_second = options.bytes_per_second = 0;
+  return open_s3_storage(bucket->bucket().bucket, options);
 }
 
 Result<std::vector<ObjectInfo>> list_s3_buckets(const S3Options& options) {

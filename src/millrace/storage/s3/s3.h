@@ -11,6 +11,7 @@
 #include <string>
 
 #include "millrace/storage/storage.h"
+#include "millrace/storage/url_options.h"
 
 namespace millrace {
 
@@ -32,12 +33,16 @@ struct S3Options {
   double bytes_per_second = 0;     // of bodies, both ways; 0: no limit
   bool operator==(const S3Options&) const = default;
 
-  // From the environment and the profile files: docs/s3.md lists them. Errors: invalid_argument.
-  [[nodiscard]] static Result<S3Options> from_environment();
+  // What `options` leave open is from the environment and the profile files: docs/s3.md lists them. Errors:
+  // invalid_argument.
+  [[nodiscard]] static Result<S3Options> from(const UrlOptions& options);
 };
 
 // No request is made. Errors: invalid_argument (a name that no bucket can have, an endpoint that is no URL).
 [[nodiscard]] Result<std::shared_ptr<Storage>> open_s3_storage(const std::string& bucket, const S3Options& options);
+
+// The same bucket without limits of requests and bytes a second, and without a stop token; any other storage itself.
+[[nodiscard]] Result<std::shared_ptr<Storage>> without_limits(std::shared_ptr<Storage> storage);
 
 // The caller's buckets, by name: `key` and `modified` of each. Errors: permission_denied.
 [[nodiscard]] Result<std::vector<ObjectInfo>> list_s3_buckets(const S3Options& options);

@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-#include "millrace/base/crc32c.h"
+#include "millrace/base/hash/crc32c.h"
 #include "millrace/base/testing/helpers.h"
 #include "millrace/storage/local/local.h"
 #include "millrace/storage/page_token.h"

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "millrace/base/per_process.h"
+#include "millrace/base/thread/per_process.h"
 #include "millrace/storage/submit.h"
 
 namespace millrace {

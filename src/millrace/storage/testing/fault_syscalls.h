@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/storage/local/syscalls.h"
 #include "millrace/storage/testing/crash_model.h"
 

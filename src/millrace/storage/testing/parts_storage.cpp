@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "millrace/base/per_process.h"
+#include "millrace/base/thread/per_process.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/md5.h"
 #include "millrace/storage/memory.h"

@@ -5,7 +5,8 @@
 #include <utility>
 
 #include "millrace/base/metrics.h"
-#include "millrace/storage/detail/backend.h"
+#include "millrace/base/thread/answer.h"
+#include "millrace/storage/detail/service_reader.h"
 
 namespace millrace {
 namespace {
@@ -82,23 +83,18 @@ struct HttpObject {
 // One read under way, in pieces. Calls `done` once, when no request writes to the memory any more.
 class HttpRead : public std::enable_shared_from_this<HttpRead> {
  public:
-  using Done = std::function<void(Status)>;
-  HttpRead(const HttpObject& object, const std::stop_token& stop, Clock::time_point deadline, Done done)
+  HttpRead(const HttpObject& object, const std::stop_token& stop, Clock::time_point deadline, ServiceReader::Done done)
       : object_(object),
         deadline_(deadline),
-        done_(std::move(done)),
-        stop_with_caller_(stop, [this] { stop_.request_stop(); }) {}
+        stop_with_caller_(stop, [this] { stop_.request_stop(); }),
+        under_way_(std::move(done)) {}
 
   void start(int64_t offset, std::span<std::byte> out) {
     for (size_t begin = 0; begin < out.size(); begin += kPieceBytes) {
       const std::span<std::byte> part = out.subspan(begin, std::min<size_t>(out.size() - begin, kPieceBytes));
       pieces_.push_back(Piece{offset + static_cast<int64_t>(begin), part});
     }
-    if (pieces_.empty()) return done_({});
-    {
-      MutexLock lock(mutex_);
-      left_ = pieces_.size();
-    }
+    under_way_.begin(pieces_.size());
     for (Piece& piece : pieces_) send(piece, {});
   }
 
@@ -130,61 +126,37 @@ class HttpRead : public std::enable_shared_from_this<HttpRead> {
       if (again && *again < deadline_) return send(piece, *again);
     }
     const bool failed = !status;
-    bool last = false;
-    Status result;
-    {
-      MutexLock lock(mutex_);
-      if (failed && status_) status_ = std::move(status);
-      last = --left_ == 0;
-      if (last) result = std::move(status_);
-    }
-    if (last) return done_(std::move(result));
-    if (failed) stop_.request_stop();  // the other pieces are useless now
+    if (!under_way_.end(std::move(status)) && failed) stop_.request_stop();  // the other pieces are useless now
   }
 
   const HttpObject& object_;
   const Clock::time_point begun_ = Clock::now(), deadline_;
-  const Done done_;
   std::stop_source stop_;  // requested by the caller's token, and after the first error
   const std::stop_callback<std::function<void()>> stop_with_caller_;
   std::vector<Piece> pieces_;
-  Mutex mutex_;
-  size_t left_ GUARDED_BY(mutex_) = 0;
-  Status status_ GUARDED_BY(mutex_);
+  PiecesUnderWay under_way_;
 };
 
-class HttpReader final : public RandomReader {
+class HttpReader final : public ServiceReader {
  public:
-  explicit HttpReader(HttpObject object) : object_(std::move(object)) {}
-  std::string_view name() const override { return object_.name; }
-  int64_t size() const override { return object_.size; }
-  std::string_view version() const override { return object_.version; }
+  explicit HttpReader(const std::shared_ptr<const HttpObject>& object)
+      : ServiceReader(
+            object->size,
+            [object](int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
+                     Done done) {
+              std::make_shared<HttpRead>(*object, stop, deadline, std::move(done))->start(offset, out);
+            },
+            object->stop),
+        object_(object) {}
+  std::string_view name() const override { return object_->name; }
+  std::string_view version() const override { return object_->version; }
 
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override {
-    Mutex mutex;
-    CondVar ended;
-    std::optional<Status> answer;
-    start(offset, out, {}, Clock::time_point::max(), [&](Status status) {
-      MutexLock lock(mutex);
-      answer = std::move(status);
-      ended.notify_one();
-    });
-    MutexLock lock(mutex);
-    while (!answer) ended.wait(mutex);
-    return *std::move(answer);
-  }
-
-  void start(int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
-             HttpRead::Done done) const {
-    if (Status fine = check_read_range(*this, offset, static_cast<int64_t>(out.size())); !fine) {
-      return done(std::move(fine));
-    }
-    std::make_shared<HttpRead>(object_, stop.stop_possible() ? stop : object_.stop, deadline, std::move(done))
-        ->start(offset, out);
+    return wait_for_answer<Status>([&](auto done) { start_read(offset, out, {}, Clock::time_point::max(), done); });
   }
 
  private:
-  const HttpObject object_;
+  const std::shared_ptr<const HttpObject> object_;
 };
 
 class HttpStorage final : public Storage {
@@ -209,14 +181,14 @@ class HttpStorage final : public Storage {
     if (options.known_size && !options.expected_version.empty()) {
       object.size = *options.known_size;
       object.version = options.expected_version;
-      return std::make_unique<HttpReader>(std::move(object));
+      return std::make_unique<HttpReader>(std::make_shared<const HttpObject>(std::move(object)));
     }
     RETURN_IF_ERROR(look_up(object));
     if (!options.expected_version.empty() && options.expected_version != object.version) {
       return fail(ErrorCode::kCorruption, "open {}: version {}, not {} as expected", object.name, object.version,
                   options.expected_version);
     }
-    return std::make_unique<HttpReader>(std::move(object));
+    return std::make_unique<HttpReader>(std::make_shared<const HttpObject>(std::move(object)));
   }
 
   [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override {
@@ -225,22 +197,8 @@ class HttpStorage final : public Storage {
     return ObjectInfo{.key = std::string(key), .size = object.size, .version = object.version};
   }
 
-  // Operations start in the order in which they came, whatever their priority.
   void submit(std::span<const Operation> operations, CompletionQueue& queue) override {
-    for (const Operation& operation : operations) {
-      const auto end = [&queue, tag = operation.tag](Status status) { queue.push({tag, std::move(status)}); };
-      const auto* read = std::get_if<Operation::Read>(&operation.what);
-      const auto* reader = read != nullptr ? dynamic_cast<const HttpReader*>(read->reader) : nullptr;
-      if (operation.stop.stop_requested()) {
-        end(fail(ErrorCode::kCancelled, "{}: stopped before it began", origin_));
-      } else if (Clock::now() >= operation.deadline) {
-        end(fail(ErrorCode::kTimeout, "{}: the deadline passed before it began", origin_));
-      } else if (reader == nullptr) {
-        end(fail(ErrorCode::kInvalidArgument, "operation {}: needs a reader of {}", operation.tag, origin_));
-      } else {
-        reader->start(read->offset, read->out, operation.stop, operation.deadline, end);
-      }
-    }
+    submit_reads(operations, queue, origin_);
   }
 
   [[nodiscard]] Result<std::unique_ptr<Writer>> open_write(std::string_view, const WriteOptions&) override {
@@ -329,9 +287,9 @@ class HttpStorage final : public Storage {
 
 }  // namespace
 
-Result<HttpStorageOptions> HttpStorageOptions::from_environment() {
+Result<HttpStorageOptions> HttpStorageOptions::from(const UrlOptions& asked) {
   HttpStorageOptions options;
-  RETURN_IF_ERROR(options.read_environment());
+  RETURN_IF_ERROR(options.set_timeout(asked));
   options.client.connect_timeout = std::min(options.client.connect_timeout, options.timeout);
   return options;
 }

@@ -25,8 +25,8 @@ namespace millrace {
 struct HttpStorageOptions : web::RetryPolicy {
   http::ClientOptions client;
 
-  // What MILLRACE_TIMEOUT (whole seconds) says. Errors: invalid_argument.
-  [[nodiscard]] static Result<HttpStorageOptions> from_environment();
+  // As RetryPolicy::set_timeout. Errors: invalid_argument.
+  [[nodiscard]] static Result<HttpStorageOptions> from(const UrlOptions& options);
 };
 
 // The storage of everything at `origin`: "https://host" or "http://host:port". Errors: invalid_argument.

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "millrace/base/metrics.h"
+#include "millrace/base/text/strings.h"
 #include "millrace/http/numbers.h"
 
 namespace millrace::web {
@@ -39,7 +40,11 @@ bool is_overload(int status) {
 
 }  // namespace
 
-Status RetryPolicy::read_environment() {
+Status RetryPolicy::set_timeout(const UrlOptions& options) {
+  if (options.timeout) {
+    timeout = longest_asked_pause = *options.timeout;
+    return {};
+  }
   const char* const text = std::getenv("MILLRACE_TIMEOUT");
   if (text == nullptr || *text == '\0') return {};
   const auto seconds = http::whole_number<int32_t>(text);
@@ -98,10 +103,7 @@ std::string encoded(std::string_view url) {
 
 std::string origin_of(std::string_view url) {
   const size_t host = url.find("://");
-  std::string origin(url.substr(0, host == url.npos ? url.npos : url.find_first_of("/?#", host + 3)));
-  std::transform(origin.begin(), origin.end(), origin.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return origin;
+  return lower_case(url.substr(0, host == url.npos ? url.npos : url.find_first_of("/?#", host + 3)));
 }
 
 Result<std::string> redirect_target(std::string_view url, const http::Response& response, std::string_view name) {

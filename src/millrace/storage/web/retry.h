@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "millrace/http/http.h"
+#include "millrace/storage/url_options.h"
 
 namespace millrace::web {
 
@@ -22,8 +23,8 @@ struct RetryPolicy {
   // requests in windows of 300 s.
   std::chrono::milliseconds longest_asked_pause{330'000};
 
-  // What MILLRACE_TIMEOUT (whole seconds) says: it bounds all of these. Errors: invalid_argument.
-  [[nodiscard]] Status read_environment();
+  // The timeout of `options`, else of MILLRACE_TIMEOUT (whole seconds), bounds all of these. Errors: invalid_argument.
+  [[nodiscard]] Status set_timeout(const UrlOptions& options);
   // Bounds the silence of a request by `timeout`.
   void set_times(http::Request& request) const;
 };

@@ -10,7 +10,7 @@
 #include <functional>
 #include <memory>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/sync/detail/durable_batches.h"
 #include "millrace/sync/detail/pending_action.h"
 

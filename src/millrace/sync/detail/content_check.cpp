@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "millrace/base/crc32c.h"
+#include "millrace/base/hash/crc32c.h"
 #include "millrace/base/log.h"
 #include "millrace/storage/md5.h"
 #include "millrace/sync/detail/sidecar.h"

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/storage/checksum.h"
 #include "millrace/storage/storage.h"
 

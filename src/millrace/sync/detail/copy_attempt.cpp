@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "millrace/base/log.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/storage/md5.h"
 #include "millrace/sync/detail/attributes.h"
 #include "millrace/sync/detail/object_properties.h"

@@ -13,7 +13,7 @@
 #include <stop_token>
 #include <string>
 
-#include "millrace/base/buffer_pool.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/sync/detail/content_check.h"
 #include "millrace/sync/detail/copy_plan.h"
 #include "millrace/sync/detail/copy_scheduler.h"

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "millrace/base/open_files.h"
+#include "millrace/base/io/open_files.h"
 
 // How threads find work:
 //

@@ -10,7 +10,7 @@
 #include <functional>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::sync {
 

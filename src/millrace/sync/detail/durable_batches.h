@@ -8,8 +8,8 @@
 #include <chrono>
 #include <functional>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/sync/detail/pending_action.h"
 
 namespace millrace::sync {

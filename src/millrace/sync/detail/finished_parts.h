@@ -8,7 +8,7 @@
 #include <deque>
 #include <set>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 
 namespace millrace::sync {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "millrace/base/buffer_pool.h"
-#include "millrace/base/local_file.h"
+#include "millrace/base/io/local_file.h"
+#include "millrace/base/memory/buffer_pool.h"
 
 namespace millrace::sync {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/unnamed_file.h"
+#include "millrace/base/io/unnamed_file.h"
 #include "millrace/sync/record.h"
 
 namespace millrace::sync {

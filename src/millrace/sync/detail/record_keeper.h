@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/sync/record.h"
 
 namespace millrace::sync {

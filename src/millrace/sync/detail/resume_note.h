@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 
 namespace millrace::sync {
 

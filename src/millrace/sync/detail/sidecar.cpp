@@ -2,7 +2,7 @@
 #include "millrace/sync/detail/sidecar.h"
 
 #include "millrace/base/log.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/sync/transfer.h"
 
 namespace millrace::sync {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/stop_later.h"
+#include "millrace/base/thread/stop_later.h"
 #include "millrace/sync/detail/action_runner.h"
 #include "millrace/sync/detail/action_window.h"
 #include "millrace/sync/detail/moved_files.h"

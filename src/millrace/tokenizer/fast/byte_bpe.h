@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "millrace/base/huge_array.h"
+#include "millrace/base/memory/huge_array.h"
 #include "millrace/base/probe_table.h"
 #include "millrace/tokenizer/fast/merge_lanes.h"
 #include "millrace/tokenizer/models/char_bpe.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/text/unicode_tables.h"
 
 namespace millrace::tokenizer {

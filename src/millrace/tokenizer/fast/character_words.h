@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "millrace/base/huge_array.h"
+#include "millrace/base/memory/huge_array.h"
 #include "millrace/tokenizer/fast/plain_words.h"
 #include "millrace/tokenizer/fast/word_cache.h"
 #include "millrace/tokenizer/models/word_piece.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/fast/unit_path.h"
 #include "millrace/tokenizer/text/normal_forms.h"
 #include "millrace/tokenizer/text/unicode_tables.h"

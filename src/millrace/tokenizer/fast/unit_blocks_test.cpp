@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/fast/unit_path.h"
 #include "millrace/tokenizer/steps/normalizer.h"
 #include "millrace/tokenizer/steps/pre_tokenizer.h"

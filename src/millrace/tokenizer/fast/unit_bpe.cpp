@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/fast/long_words.h"
 #include "millrace/tokenizer/fast/unit_path.h"
 #include "millrace/tokenizer/text/aligned_text.h"

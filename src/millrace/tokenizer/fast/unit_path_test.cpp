@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/testing.h"
 #include "millrace/tokenizer/text/normal_forms.h"
 #include "millrace/tokenizer/text/unicode_tables.h"

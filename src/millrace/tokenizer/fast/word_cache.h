@@ -11,7 +11,7 @@
 #include <span>
 #include <string_view>
 
-#include "millrace/base/huge_array.h"
+#include "millrace/base/memory/huge_array.h"
 #include "millrace/tokenizer/fast/short_words.h"
 #include "millrace/tokenizer/fast/word_key.h"
 #include "millrace/tokenizer/fast/word_table.h"

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 
 namespace millrace::tokenizer {
 

@@ -5,8 +5,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::tokenizer {
 

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/tokenizer/text/byte_map.h"
 #include "millrace/tokenizer/text/precompiled.h"
 
@@ -22,15 +23,6 @@ struct Token {
   uint32_t rank = 0;
 };
 using Ranks = std::unordered_map<std::string_view, uint32_t>;
-
-// The next line of `rest` without its end, which is taken away.
-std::string_view take_line(std::string_view& rest) {
-  const size_t end = std::min(rest.find('\n'), rest.size());
-  std::string_view line = rest.substr(0, end);
-  rest.remove_prefix(std::min(end + 1, rest.size()));
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line;
-}
 
 std::optional<Token> parse_line(std::string_view line) {
   const size_t blank = line.find(' ');

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "millrace/base/huge_array.h"
+#include "millrace/base/memory/huge_array.h"
 #include "millrace/base/status.h"
 #include "millrace/tokenizer/text/normal_forms.h"
 

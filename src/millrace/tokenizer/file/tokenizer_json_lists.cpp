@@ -11,7 +11,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/tokenizer/file/load_threads.h"
 
 namespace millrace::tokenizer {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Normalizers and pre-tokenizers. A normalizer without a known "type" is told by its fields, in the order in which
 // `tokenizers` tries; pre-tokenizers always name theirs.
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/file/json_node.h"
 #include "millrace/tokenizer/file/tokenizer_json.h"
 #include "millrace/tokenizer/text/precompiled.h"

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "millrace/base/huge_array.h"
+#include "millrace/base/memory/huge_array.h"
 
 namespace millrace::tokenizer {
 

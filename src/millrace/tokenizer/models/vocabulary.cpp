@@ -5,7 +5,7 @@
 #include <array>
 #include <cstring>
 
-#include "millrace/base/hash.h"
+#include "millrace/base/hash/hash.h"
 #include "millrace/tokenizer/file/load_threads.h"
 
 namespace millrace::tokenizer {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/huge_array.h"
+#include "millrace/base/memory/huge_array.h"
 #include "millrace/base/probe_table.h"
 #include "millrace/base/status.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/steps/normalizer.h"
 #include "millrace/tokenizer/text/byte_map.h"
 #include "millrace/tokenizer/words/pattern.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/tokenizer/text/aligned_text.h"
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::tokenizer {
 

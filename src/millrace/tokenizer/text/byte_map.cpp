@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::tokenizer {
 namespace {

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/testing.h"
 
 namespace millrace::tokenizer {

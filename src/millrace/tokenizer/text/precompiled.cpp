@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/text/aligned_text.h"
 #include "millrace/tokenizer/text/unicode_tables.h"
 

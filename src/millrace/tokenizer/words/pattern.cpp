@@ -5,7 +5,7 @@
 #include <array>
 #include <optional>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/text/unicode_tables.h"
 #include "millrace/tokenizer/words/digit_groups.h"
 #include "millrace/tokenizer/words/oniguruma_library.h"
@@ -82,6 +82,16 @@ class Pattern::Automaton final : public Engine {
     const auto begin = reinterpret_cast<const uint8_t*>(text.data());
     const uint8_t* const end = begin + text.size();
     size_t covered = 0;
+    if (automaton_->looks_around()) {
+      LookAroundMemory memory;
+      while (const auto found = automaton_->find_next(text, memory)) {
+        if (covered != found->begin) parts.push_back({covered, found->begin, false});
+        parts.push_back({found->begin, found->end, true});
+        covered = found->end;
+      }
+      if (covered != text.size()) parts.push_back({covered, text.size(), false});
+      return {};
+    }
     // No match is empty.
     for (const uint8_t* p = automaton_->find_start(begin, end); p < end; p = automaton_->find_start(p, end)) {
       const uint8_t* const matched = automaton_->match(p, end);
@@ -110,8 +120,9 @@ class Pattern::Scanner final : public Engine {
   bool is_linear() const override { return true; }
   Status find_all(std::string_view text, std::vector<Part>& parts) const override {
     std::array<size_t, 256> ends;
+    LookAroundMemory memory;
     size_t begin = 0;
-    while (const size_t count = words_.next_words(text, begin, ends)) {
+    while (const size_t count = words_.next_words(text, begin, ends, memory)) {
       for (size_t i = 0; i < count; ++i) {
         parts.push_back({begin, ends[i], true});
         begin = ends[i];

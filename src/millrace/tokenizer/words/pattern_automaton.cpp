@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/tokenizer/text/byte_map.h"
 #include "millrace/tokenizer/words/pattern.h"
 #include "millrace/tokenizer/words/regex_tree.h"
@@ -18,8 +19,10 @@ namespace {
 using Kind = RegexTree::Kind;
 
 constexpr size_t kMostPlaces = 4096;
-constexpr size_t kMostSets = 60;  // a bit each, and one for the end of the text
+constexpr size_t kMostSets = 56;  // a bit each, and behind them the bits of conditions
 constexpr size_t kMostStates = 4000;
+constexpr size_t kMostAheadStates = 1000;
+constexpr size_t kMostEntries = size_t{1} << 20;
 
 }  // namespace
 
@@ -29,16 +32,20 @@ class AutomatonBuilder {
     AutomatonBuilder builder;
     const uint32_t match = builder.add({});
     const uint32_t start = builder.place(tree, match);
-    if (!builder.fits_ || !builder.find_classes() || !builder.fill(start)) return nullptr;
+    if (!builder.fits_ || !builder.find_classes() || !builder.fill_aheads()) return nullptr;
+    PatternAutomaton& automaton = *builder.automaton_;
+    automaton.looks_around_ =
+        builder.previous_sets_ != 0 || builder.asks_for_search_ || !builder.aheads_.empty() || may_be_empty(tree);
+    if (!builder.fill(start)) return nullptr;
     return std::move(builder.automaton_);
   }
 
  private:
   // A place in the expression.
   struct Place {
-    enum class Kind : uint8_t { kTake, kNextIs, kNextIsNot, kFork, kMatch };
+    enum class Kind : uint8_t { kTake, kNextIs, kNextIsNot, kPreviousIs, kPreviousIsNot, kFork, kMatch };
     Kind kind = Kind::kMatch;
-    uint32_t set = 0;            // kTake, kNextIs, kNextIsNot
+    uint32_t set = 0;            // of all but the last two
     uint32_t next = 0;           // where it goes on
     uint32_t second_choice = 0;  // kFork: tried after `next`
   };
@@ -54,9 +61,27 @@ class AutomatonBuilder {
       return std::ranges::equal(set, other, [](auto a, auto b) { return a.first == b.first && a.last == b.last; });
     };
     const auto number = static_cast<size_t>(std::ranges::find_if(sets_, same) - sets_.begin());
+    if (number == kMostSets) fits_ = false;
+    if (!fits_) return 0;
     if (number == sets_.size()) sets_.push_back(set);
-    if (sets_.size() > kMostSets) fits_ = false;
     return static_cast<uint32_t>(number);
+  }
+
+  // A condition on the next character is a set, and so is what an Ahead answers before it.
+  static constexpr uint32_t kFirstAhead = kMostSets;
+  static constexpr uint32_t kSearch = kFirstAhead + PatternAutomaton::kMostAheads;
+
+  // The places of a look-ahead, which end with a match of their own.
+  struct AheadPlaces {
+    uint32_t start, first, end;
+  };
+  uint32_t number_of_ahead(const RegexTree& tree) {
+    if (aheads_.size() == PatternAutomaton::kMostAheads) fits_ = false;
+    if (!fits_) return kFirstAhead;
+    const auto first = static_cast<uint32_t>(places_.size());
+    const uint32_t start = place(tree, add({}));
+    aheads_.push_back({start, first, static_cast<uint32_t>(places_.size())});
+    return kFirstAhead + static_cast<uint32_t>(aheads_.size()) - 1;
   }
 
   // The first place of `tree`, which goes on at `next`.
@@ -68,6 +93,20 @@ class AutomatonBuilder {
         return add({Place::Kind::kNextIs, number_of(tree.set), next});
       case Kind::kNextIsNot:
         return add({Place::Kind::kNextIsNot, number_of(tree.set), next});
+      case Kind::kPreviousIs:
+      case Kind::kPreviousIsNot: {
+        const bool negated = tree.kind == Kind::kPreviousIsNot;
+        const uint32_t set = number_of(tree.set);
+        previous_sets_ |= uint64_t{1} << set;
+        return add({negated ? Place::Kind::kPreviousIsNot : Place::Kind::kPreviousIs, set, next});
+      }
+      case Kind::kAhead:
+        return add({Place::Kind::kNextIs, number_of_ahead(tree.parts[0]), next});
+      case Kind::kAheadNot:
+        return add({Place::Kind::kNextIsNot, number_of_ahead(tree.parts[0]), next});
+      case Kind::kSearchBegins:
+        asks_for_search_ = true;
+        return add({Place::Kind::kNextIs, kSearch, next});
       case Kind::kSequence:
         for (size_t i = tree.parts.size(); i-- > 0;) next = place(tree.parts[i], next);
         return next;
@@ -130,63 +169,218 @@ class AutomatonBuilder {
                 found->second);
     }
     automaton_->end_class_ = class_sets_.size();
-    class_sets_.push_back(0);  // the end of the text is in no set
-    automaton_->width_ = class_sets_.size();
+    class_sets_.push_back(0);  // the end of the text is in no set, and neither is its begin
     return true;
   }
 
+  // ---- look-aheads
+
+  struct Between {
+    uint64_t next, previous;             // the sets of the characters on both sides
+    const std::vector<uint32_t>& taken;  // the places that take the next one and match behind it, ascending
+  };
+  // Whether an engine at `at` would match. Answers are kept for the round.
+  bool matches_from(uint32_t at, const Between& between) {
+    if (answers_[at] >> 1 == round_) return (answers_[at] & 1) != 0;
+    const Place& place = places_[at];
+    const bool next_is = between.next >> place.set & 1, previous_is = between.previous >> place.set & 1;
+    const auto goes_on = [&](uint32_t to) { return matches_from(to, between); };
+    const auto matches = [&] {
+      switch (place.kind) {
+        case Place::Kind::kMatch:
+          return true;
+        case Place::Kind::kTake:
+          return next_is && std::ranges::binary_search(between.taken, at);
+        case Place::Kind::kNextIs:
+          return next_is && goes_on(place.next);
+        case Place::Kind::kNextIsNot:
+          return !next_is && goes_on(place.next);
+        case Place::Kind::kPreviousIs:
+          return previous_is && goes_on(place.next);
+        case Place::Kind::kPreviousIsNot:
+          return !previous_is && goes_on(place.next);
+        case Place::Kind::kFork:
+          return goes_on(place.next) || goes_on(place.second_choice);
+      }
+      return false;
+    };
+    const bool answer = matches();
+    answers_[at] = round_ << 1 | uint64_t{answer};
+    return answer;
+  }
+
+  bool fill_aheads() {
+    answers_.resize(places_.size());
+    return std::ranges::all_of(aheads_, [&](const AheadPlaces& places) { return fill_ahead(places); });
+  }
+
+  bool fill_ahead(const AheadPlaces& places) {
+    PatternAutomaton::Ahead& ahead = automaton_->aheads_.emplace_back();
+    std::vector<uint32_t> takes;
+    uint64_t taken_sets = 0, previous_sets = 0;
+    for (uint32_t at = places.first; at < places.end; ++at) {
+      const Place& place = places_[at];
+      const bool looks_back = place.kind == Place::Kind::kPreviousIs || place.kind == Place::Kind::kPreviousIsNot;
+      if (place.kind == Place::Kind::kTake) takes.push_back(at);
+      (place.kind == Place::Kind::kTake ? taken_sets : previous_sets) |=
+          uint64_t{place.kind == Place::Kind::kTake || looks_back} << place.set;
+    }
+    std::vector<uint64_t> kinds;  // of the previous character
+    for (const uint64_t sets : class_sets_) {
+      const auto known = std::ranges::find(kinds, sets & previous_sets);
+      ahead.kinds.push_back(static_cast<uint8_t>(known - kinds.begin()));
+      if (known == kinds.end()) kinds.push_back(sets & previous_sets);
+      ahead.goes_on.push_back((sets & taken_sets) != 0);
+    }
+    ahead.may_match.resize(class_sets_.size());
+    const size_t width = class_sets_.size() * kinds.size();
+    std::map<std::vector<uint32_t>, uint32_t> numbers = {{{}, 0}};
+    std::vector<std::vector<uint32_t>> states = {{}};
+    for (size_t i = 0; i < states.size(); ++i) {
+      const std::vector<uint32_t> taken = states[i];
+      for (size_t column = 0; column < width; ++column) {
+        const size_t next = column % class_sets_.size();
+        const Between between = {class_sets_[next], kinds[column / class_sets_.size()], taken};
+        const auto matches = [&](uint32_t at) { return matches_from(at, between); };
+        ++round_;
+        const bool holds = matches(places.start);
+        if (holds) ahead.may_match[next] = 1;
+        std::vector<uint32_t> before;
+        std::ranges::copy_if(takes, std::back_inserter(before), [&](uint32_t at) { return matches(places_[at].next); });
+        const auto [found, is_new] = numbers.try_emplace(before, static_cast<uint32_t>(states.size()));
+        if (is_new) states.push_back(std::move(before));
+        if (states.size() > kMostAheadStates || ahead.table.size() >= kMostEntries) return false;
+        ahead.table.push_back(found->second * static_cast<uint32_t>(width) * 2 + holds);
+      }
+    }
+    return true;
+  }
+
+  // ---- the table
+
   // Where the engine could be before a character, in the order in which it would try; places that need it are not
   // resolved.
-  using State = std::vector<uint32_t>;
+  struct State {
+    std::vector<uint32_t> places;
+    uint64_t previous = 0;  // the sets that the last character is in, of those that the places ask for
+    auto operator<=>(const State&) const = default;
+  };
 
-  // Follows `at` with the knowledge that a character of `sets` comes next. False once a match has been found.
-  bool follow(uint32_t at, uint64_t sets, State& next, bool& matches) {
+  // Follows `at` with the knowledge that a character of `sets` comes next and one of `previous` came before. False once
+  // a match has been found.
+  bool follow(uint32_t at, uint64_t sets, uint64_t previous, std::vector<uint32_t>& next, bool& matches) {
     if (seen_[at] == round_) return true;
     seen_[at] = round_;
     const Place& place = places_[at];
     const bool is_in_set = sets >> place.set & 1;
+    const auto go_on = [&](uint32_t to) { return follow(to, sets, previous, next, matches); };
     switch (place.kind) {
       case Place::Kind::kMatch:
         matches = true;
         return false;
       case Place::Kind::kTake:
-        if (is_in_set && std::ranges::find(next, place.next) == next.end()) next.push_back(place.next);
+        if (is_in_set && std::exchange(added_[place.next], round_) != round_) next.push_back(place.next);
         return true;
       case Place::Kind::kNextIs:
-        return !is_in_set || follow(place.next, sets, next, matches);
+        return !is_in_set || go_on(place.next);
       case Place::Kind::kNextIsNot:
-        return is_in_set || follow(place.next, sets, next, matches);
+        return is_in_set || go_on(place.next);
+      case Place::Kind::kPreviousIs:
+        return (previous >> place.set & 1) == 0 || go_on(place.next);
+      case Place::Kind::kPreviousIsNot:
+        return (previous >> place.set & 1) != 0 || go_on(place.next);
       case Place::Kind::kFork:
-        return follow(place.next, sets, next, matches) && follow(place.second_choice, sets, next, matches);
+        return go_on(place.next) && go_on(place.second_choice);
     }
     return true;
   }
 
+  // Whether the engine would ask at `at` for the character before it.
+  bool asks_for_previous(uint32_t at) {
+    const Place& place = places_[at];
+    const bool is_fork = place.kind == Place::Kind::kFork;
+    std::optional<bool>& asks = asks_for_previous_[at];
+    if (asks) return *asks;
+    asks = place.kind == Place::Kind::kPreviousIs || place.kind == Place::Kind::kPreviousIsNot;
+    if (is_fork || place.kind == Place::Kind::kNextIs || place.kind == Place::Kind::kNextIsNot)
+      asks = asks_for_previous(place.next) || (is_fork && asks_for_previous(place.second_choice));
+    return *asks;
+  }
+  State state_of(std::vector<uint32_t> places, uint64_t sets_before) {
+    const bool asks =
+        previous_sets_ != 0 && std::ranges::any_of(places, [&](uint32_t at) { return asks_for_previous(at); });
+    return {std::move(places), asks ? sets_before & previous_sets_ : 0};
+  }
+
+  // The row of `state`, a new one if need be.
+  uint32_t row_of_state(State state) {
+    const auto [found, is_new] = numbers_.try_emplace(std::move(state), static_cast<uint32_t>(states_.size()));
+    if (is_new) states_.push_back(&found->first);
+    return found->second * static_cast<uint32_t>(automaton_->width_);
+  }
+
   bool fill(uint32_t start) {
-    std::map<State, uint32_t> numbers = {{{start}, 0}};
-    std::vector<State> states = {{start}};
+    PatternAutomaton& automaton = *automaton_;
+    const size_t classes = class_sets_.size();
+    const size_t conditions = size_t{1} << (aheads_.size() + (asks_for_search_ ? 1 : 0));
+    if (asks_for_search_) automaton.search_condition_ = conditions / 2;
+    automaton.width_ = classes * conditions;
+    asks_for_previous_.resize(places_.size());
+    row_of_state(state_of({start}, 0));
+    if (automaton.looks_around_)
+      for (const uint64_t sets : class_sets_) automaton.start_rows_.push_back(row_of_state(state_of({start}, sets)));
     seen_.resize(places_.size());
-    for (size_t i = 0; i < states.size(); ++i) {
-      const State state = states[i];
-      for (const uint64_t sets : class_sets_) {
-        ++round_;
-        State next;
-        bool matches = false;
-        for (const uint32_t at : state)
-          if (!follow(at, sets, next, matches)) break;
-        uint32_t entry = PatternAutomaton::kDead;
-        if (!next.empty()) {
-          const auto [found, is_new] = numbers.try_emplace(next, static_cast<uint32_t>(states.size()));
-          if (is_new) states.push_back(next);
-          entry = found->second * static_cast<uint32_t>(automaton_->width_) << PatternAutomaton::kRowShift;
-        }
-        if (states.size() > kMostStates) return false;
-        automaton_->table_.push_back(entry | (matches ? PatternAutomaton::kMatches : 0));
+    added_.resize(places_.size());
+    for (size_t i = 0; i < states_.size(); ++i) {
+      for (size_t column = 0; column < automaton.width_; ++column) {
+        const size_t possible = possible_conditions(column / classes, column % classes);
+        const uint32_t entry = possible == column / classes
+                                   ? entry_of(*states_[i], column % classes, possible)
+                                   : automaton.table_[i * automaton.width_ + possible * classes + column % classes];
+        automaton.table_.push_back(entry);
       }
+      if (states_.size() > kMostStates || automaton.table_.size() > kMostEntries) return false;
     }
-    find_plain_words();
+    note_questions();
+    if (!automaton.looks_around_) find_plain_words();
     note_skips();
     return true;
+  }
+
+  // Without the look-aheads that can't match where such a character comes next.
+  size_t possible_conditions(size_t conditions, size_t next) const {
+    for (size_t i = 0; i < aheads_.size(); ++i)
+      if (!automaton_->aheads_[i].may_match[next]) conditions &= ~(size_t{1} << i);
+    return conditions;
+  }
+
+  uint32_t entry_of(const State& state, size_t class_of_next, size_t conditions) {
+    ++round_;
+    std::vector<uint32_t> next;
+    bool matches = false;
+    for (const uint32_t at : state.places)
+      if (!follow(at, class_sets_[class_of_next] | sets_of_conditions(conditions), state.previous, next, matches))
+        break;
+    uint32_t entry = PatternAutomaton::kDead;
+    if (!next.empty())
+      entry = row_of_state(state_of(std::move(next), class_sets_[class_of_next])) << PatternAutomaton::kRowShift;
+    return entry | (matches ? PatternAutomaton::kMatches : 0);
+  }
+  uint64_t sets_of_conditions(size_t conditions) const {
+    uint64_t sets = 0;
+    for (size_t i = 0; i < aheads_.size(); ++i) sets |= uint64_t{conditions >> i & 1} << (kFirstAhead + i);
+    if (conditions & automaton_->search_condition_) sets |= uint64_t{1} << kSearch;
+    return sets;
+  }
+
+  // Marks the entries that depend on conditions.
+  void note_questions() {
+    std::vector<uint32_t>& table = automaton_->table_;
+    const size_t classes = class_sets_.size();
+    for (size_t row = 0; row < table.size(); row += automaton_->width_)
+      for (size_t c = 0; c < classes; ++c)
+        for (size_t i = c + classes; i < automaton_->width_; i += classes)
+          if (table[row + i] != (table[row + c] & ~PatternAutomaton::kAsks)) table[row + c] |= PatternAutomaton::kAsks;
   }
 
   uint32_t entry(uint32_t row, int c) const {
@@ -238,6 +432,7 @@ class AutomatonBuilder {
       const bool all_match = std::ranges::all_of(entries, matches);
       for (int c = first; c <= last; ++c) {
         const uint32_t entry = entries[automaton_->classes_[static_cast<size_t>(c)]];
+        if (entry & PatternAutomaton::kAsks) return false;
         if (entry >= PatternAutomaton::kDead || entry >> PatternAutomaton::kRowShift != row) return false;
         if (matches(entry) && !all_match) return false;
       }
@@ -256,8 +451,16 @@ class AutomatonBuilder {
   std::shared_ptr<PatternAutomaton> automaton_ = std::make_shared<PatternAutomaton>();
   std::vector<Place> places_;
   std::vector<CodePointRanges> sets_;
-  std::vector<uint64_t> class_sets_;  // of each class, a bit a set
-  std::vector<uint64_t> seen_;        // the round in which a place was followed last
+  uint64_t previous_sets_ = 0;  // those that a condition on the previous character asks for
+  std::vector<AheadPlaces> aheads_;
+  bool asks_for_search_ = false;
+  std::vector<uint64_t> class_sets_;  // of each class and of the end of the text, a bit a set
+  std::vector<uint64_t> answers_;     // of matches_from(), behind the round
+  std::vector<std::optional<bool>> asks_for_previous_;
+  std::map<State, uint32_t> numbers_;
+  std::vector<const State*> states_;
+  std::vector<uint64_t> seen_;   // the round in which a place was followed last
+  std::vector<uint64_t> added_;  // ... and became one of the next state
   uint64_t round_ = 0;
   bool fits_ = true;
 };
@@ -268,8 +471,7 @@ std::shared_ptr<const PatternAutomaton> build_automaton(std::string_view pattern
   const auto expanded = expand_classes(pattern);
   if (!expanded) return nullptr;
   const auto tree = parse_regex(expanded->text);
-  if (!tree || may_be_empty(*tree)) return nullptr;
-  return AutomatonBuilder::build(*tree);
+  return tree ? AutomatonBuilder::build(*tree) : nullptr;
 }
 
 }  // namespace
@@ -316,6 +518,7 @@ std::shared_ptr<const PatternAutomaton> PatternAutomaton::of_characters(const st
 }
 
 bool PatternAutomaton::covers_all() const {
+  if (looks_around_) return false;
   // Behind the last code point the table has a class for bytes that are no UTF-8.
   std::array<bool, 256> has_characters{};
   for (const uint8_t c : std::span(classes_).first(std::min<size_t>(classes_.size(), 0x110000)))
@@ -339,6 +542,15 @@ bool PatternAutomaton::is_linear() const {
   const size_t states = table_.size() / width_;
   constexpr size_t kMostPairs = size_t{1} << 20;
   if (states * states > kMostPairs) return false;
+  const size_t classes = end_class_ + 1;
+  const auto is_end = [&](size_t column) { return column % classes == end_class_; };
+  const auto start_behind = [&](size_t column) {
+    return looks_around_ ? start_rows_[column % classes] / width_ : size_t{0};
+  };
+  // The first scan is behind its start when the later one begins.
+  const auto without_search = [&](size_t column) {
+    return (column / classes & search_condition_) != 0 ? column - search_condition_ * classes : column;
+  };
   struct Step {
     bool goes_on, matches;
     size_t to;
@@ -353,7 +565,7 @@ bool PatternAutomaton::is_linear() const {
   for (bool changes = true; changes;) {
     changes = false;
     for (size_t state = 0; state < states; ++state) {
-      for (size_t c = 0; c <= end_class_ && !may_fail[state]; ++c) {
+      for (size_t c = 0; c < width_ && !may_fail[state]; ++c) {
         const Step to = step(state, c);
         may_fail[state] = !to.matches && (!to.goes_on || may_fail[to.to]);
         changes |= may_fail[state];
@@ -367,16 +579,17 @@ bool PatternAutomaton::is_linear() const {
     seen[first * states + later] = true;
   };
   for (size_t state = 0; state < states; ++state)
-    if (may_fail[state]) add(state, 0);
+    for (size_t c = 0; c < width_; ++c)
+      if (const Step to = step(state, c); !is_end(c) && to.goes_on && may_fail[to.to]) add(to.to, start_behind(c));
   std::vector<std::vector<uint32_t>> before(states * states);  // the pairs that lead to each, once for each class
   std::vector<size_t> ahead(states * states);
   std::vector<size_t> struck_off;
   for (size_t i = 0; i < pairs.size(); ++i) {
     const size_t pair = pairs[i];
-    for (size_t c = 0; c < end_class_; ++c) {
-      const Step first = step(pair / states, c), later = step(pair % states, c);
+    for (size_t c = 0; c < width_; ++c) {
+      const Step first = step(pair / states, without_search(c)), later = step(pair % states, c);
       // The later scan began behind the last match of the first one.
-      if (!first.goes_on || first.matches || !may_fail[first.to] || !later.goes_on) continue;
+      if (is_end(c) || !first.goes_on || first.matches || !may_fail[first.to] || !later.goes_on) continue;
       add(first.to, later.to);
       if (later.matches || !may_fail[later.to]) continue;
       before[first.to * states + later.to].push_back(static_cast<uint32_t>(pair));
@@ -435,7 +648,9 @@ size_t PatternAutomaton::plain_words(const uint8_t* p, const uint8_t* base, size
 #endif
 }
 
-size_t PatternAutomaton::next_words(std::string_view piece, size_t begin, std::span<size_t> ends) const {
+size_t PatternAutomaton::next_words(std::string_view piece, size_t begin, std::span<size_t> ends,
+                                    LookAroundMemory& memory) const {
+  if (looks_around_) return next_words_around(piece, begin, ends, memory);
   // SAFETY: uint8_t may alias any object.
   const auto base = reinterpret_cast<const uint8_t*>(piece.data());
   const uint8_t* const end = base + piece.size();

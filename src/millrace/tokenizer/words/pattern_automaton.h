@@ -7,13 +7,16 @@
 // A state of the table is an ordered list of the places in the expression where a backtracking engine could be, the one
 // that it tries first in front. A place behind one that has matched is dropped, as the engine would never go back to
 // it (Pike's simulation; leftmost-first of RE2 and of Rust's regex). What the next character must be is part of a
-// transition, so the end of a match is known when the character behind it is read.
+// transition, so the end of a match is known when the character behind it is read. What the previous one must be is
+// part of the state. A look-ahead of several characters is a table of its own, which reads backwards, and its answer is
+// part of what a transition reads.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -26,10 +29,27 @@
 
 namespace millrace::tokenizer {
 
+// What one pass over one text, from its begin to its end, remembers for a pattern that looks around.
+class LookAroundMemory {
+ public:
+  void clear() {
+    search_ = match_end_ = 0;
+    last_end_.reset();
+    ahead_.clear();
+  }
+
+ private:
+  friend class PatternAutomaton;
+  friend class AutomatonSteps;      // of the tests
+  size_t search_ = 0;               // where the search for the next match begins
+  std::optional<size_t> last_end_;  // of the last match
+  size_t match_end_ = 0;            // of the match behind the last word that was given, if that was none
+  std::vector<uint8_t> ahead_;      // of each place: which look-aheads hold there, and which are known to hold or not
+};
+
 class PatternAutomaton {
  public:
-  // nullptr for what parse_regex() refuses, what may match without a character, and what needs too large a table.
-  // `pattern`: as the tokenizer.json has it.
+  // nullptr for what parse_regex() refuses, and what needs too large a table. `pattern`: as the tokenizer.json has it.
   static std::shared_ptr<const PatternAutomaton> compile(std::string_view pattern);
 
   // The characters for which `contains` is true; one is a match, or a run of them.
@@ -43,24 +63,45 @@ class PatternAutomaton {
   // The same pattern for text of which each byte stands for the character that spells it (byte_map.h).
   std::shared_ptr<const PatternAutomaton> over_spelled_bytes() const;
 
-  // The end of the match that begins at `p`; nullptr when none does. REQUIRES: p < end.
+  // Whether a match depends on more than the text that it takes and the next character, or may be empty. Such a pattern
+  // needs the whole text and the memory of one pass over it.
+  bool looks_around() const { return looks_around_; }
+
+  struct Match {
+    size_t begin = 0, end = 0;
+  };
+  // The next match in `text`, nullopt when there is no other. An empty match right behind another one counts for
+  // nothing. REQUIRES: looks_around().
+  std::optional<Match> find_next(std::string_view text, LookAroundMemory& memory) const;
+
+  // The end of the match that begins at `p`; nullptr when none does. REQUIRES: p < end; not looks_around().
   const uint8_t* match(const uint8_t* p, const uint8_t* end) const {
     return is_over_bytes_ ? match_of<true>(p, end) : match_of<false>(p, end);
   }
-  // The first character at or behind `p` with which a match may begin, or `end`.
+  // The first character at or behind `p` with which a match may begin, or `end`. REQUIRES: not looks_around().
   const uint8_t* find_start(const uint8_t* p, const uint8_t* end) const {
     return is_over_bytes_ ? find_start_of<true>(p, end) : find_start_of<false>(p, end);
   }
 
   // The ends of the matches that follow `begin` and of what lies between them, as WordScanner::next_words.
-  size_t next_words(std::string_view piece, size_t begin, std::span<size_t> ends) const;
+  size_t next_words(std::string_view piece, size_t begin, std::span<size_t> ends, LookAroundMemory& memory) const;
 
  private:
   friend class AutomatonBuilder;
   friend class AutomatonSteps;  // of the tests
   // Of an entry: the text before this character is a match; the next state stays as it is for a to z, or for A to Z
-  // too; and where the row of the next state begins.
-  static constexpr uint32_t kMatches = 1, kSkips = 2, kSkipsCapitals = 4, kRowShift = 3, kDead = 0xFFFFFFF0;
+  // too; look-aheads decide about the entry; and where the row of the next state begins.
+  static constexpr uint32_t kMatches = 1, kSkips = 2, kSkipsCapitals = 4, kAsks = 8, kRowShift = 4, kDead = 0xFFFFFFF0;
+
+  // Whether what follows a place matches an expression. The table reads the text backwards.
+  struct Ahead {
+    std::vector<uint32_t> table;     // [state][class of the next character][kind of the previous one]: the row of the
+                                     // state before the next character, twice, and whether it matches
+    std::vector<uint8_t> kinds;      // of the previous character, by its class
+    std::vector<uint8_t> goes_on;    // by the class of the next character: whether text behind it matters
+    std::vector<uint8_t> may_match;  // by the class of the next character
+  };
+  static constexpr size_t kMostAheads = 4;
 
   template <bool kBytes>
   static CodePoint read(const uint8_t* p, const uint8_t* end) {
@@ -90,6 +131,22 @@ class PatternAutomaton {
     }
     return p;
   }
+  // Of look_around.cpp. `begins_search`: the search for this match began at `p`.
+  template <bool kBytes>
+  std::optional<Match> search(std::string_view text, LookAroundMemory& memory) const;
+  template <bool kBytes>
+  const uint8_t* match_around(const uint8_t* p, std::span<const uint8_t> text, bool begins_search,
+                              LookAroundMemory& memory) const;
+  template <bool kBytes>
+  size_t conditions_at(const uint8_t* p, std::span<const uint8_t> text, bool begins_search,
+                       LookAroundMemory& memory) const;
+  template <bool kBytes>
+  void look_ahead(size_t number, const uint8_t* p, std::span<const uint8_t> text, LookAroundMemory& memory) const;
+  template <bool kBytes>
+  size_t class_before(const uint8_t* p, const uint8_t* begin) const;
+  size_t next_words_around(std::string_view piece, size_t begin, std::span<size_t> ends,
+                           LookAroundMemory& memory) const;
+
   // Writes the ends of the plain words that begin with the space at `p` (see find_plain_words), as offsets from `base`,
   // and returns how many. REQUIRES: 64 bytes may be read, and `ends` has room for 63.
   size_t plain_words(const uint8_t* p, const uint8_t* base, size_t* ends) const;
@@ -98,9 +155,14 @@ class PatternAutomaton {
   static const uint8_t* skip_letters(const uint8_t* p, const uint8_t* end, uint8_t fold);
 
   std::vector<uint8_t> classes_;  // of each code point, kCodePointTableSize; or of each byte
-  std::vector<uint32_t> table_;   // [state][class]; the first row is the start
-  size_t width_ = 0;
-  size_t end_class_ = 0;  // of the end of the text
+  std::vector<uint32_t> table_;   // [state][conditions that hold][class]; the first row is the start
+  size_t width_ = 0;              // of a row
+  size_t end_class_ = 0;          // of the end of the text; the last one
+  bool looks_around_ = false;
+  // Where it looks around
+  std::vector<uint32_t> start_rows_;  // by the class of the character before the match; end_class_ at the begin
+  std::vector<Ahead> aheads_;         // whether they match is condition 0, 1, ...
+  size_t search_condition_ = 0;       // the bit of the condition that the search begins here; 0 without it
   bool is_over_bytes_ = false;
   bool has_plain_words_ = false;
   std::array<uint8_t, 2> marks_ = {

@@ -5,7 +5,7 @@
 #include <array>
 #include <string>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 
 namespace millrace::tokenizer {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 using Kind = RegexTree::Kind;
 
 constexpr uint32_t kLastCodePoint = 0x10FFFF;
-constexpr int kMostRepetitions = 64;
+constexpr int kMostRepetitions = 1000;
 constexpr int kDeepestNesting = 32;
 
 void normalize(CodePointRanges& ranges) {
@@ -60,6 +60,11 @@ CodePointRanges folded(uint32_t c) {
   return set;
 }
 
+// Some characters that no other one folds to, alone or with others.
+bool has_no_case(uint32_t c) {
+  return c < 0x80 ? !is_letter(c) : c >= 0x2010 && c <= 0x2027;
+}
+
 // Two letters that one character folds to: U+00DF is ss, U+FB01 is fi.
 bool fold_together(uint32_t first, uint32_t second) {
   constexpr std::array<std::string_view, 5> kPairs = {"ss", "st", "ff", "fi", "fl"};
@@ -74,7 +79,7 @@ RegexTree set_node(CodePointRanges set) {
   return node;
 }
 
-RegexTree next_is(Kind kind, CodePointRanges set) {
+RegexTree condition(Kind kind, CodePointRanges set = {}) {
   RegexTree node = set_node(std::move(set));
   node.kind = kind;
   return node;
@@ -88,8 +93,39 @@ RegexTree parent(Kind kind, std::vector<RegexTree> parts) {
   return node;
 }
 
-bool looks_ahead(const RegexTree& tree) {
-  return tree.kind == Kind::kNextIs || tree.kind == Kind::kNextIsNot || std::ranges::any_of(tree.parts, looks_ahead);
+CodePointRanges any_character() {
+  return {{0, kLastCodePoint}};
+}
+
+bool looks_far(const RegexTree& tree) {
+  return tree.kind == Kind::kAhead || tree.kind == Kind::kAheadNot || tree.kind == Kind::kSearchBegins ||
+         std::ranges::any_of(tree.parts, looks_far);
+}
+
+// Whether it matches in one way at most, wherever that is.
+bool gives_nothing_back(const RegexTree& tree) {
+  if (tree.kind == Kind::kChoice || (tree.kind == Kind::kRepeat && tree.least != tree.most)) return false;
+  return std::ranges::all_of(tree.parts, gives_nothing_back);
+}
+
+// The negation of conditions. nullopt where there is none.
+std::optional<RegexTree> opposite(RegexTree tree) {
+  constexpr std::array<std::array<Kind, 2>, 4> kPairs = {{{Kind::kNextIs, Kind::kNextIsNot},
+                                                          {Kind::kPreviousIs, Kind::kPreviousIsNot},
+                                                          {Kind::kAhead, Kind::kAheadNot},
+                                                          {Kind::kSequence, Kind::kChoice}}};
+  for (const auto& [one, other] : kPairs) {
+    if (tree.kind != one && tree.kind != other) continue;
+    tree.kind = tree.kind == one ? other : one;
+    if (one != Kind::kSequence) return tree;
+    for (RegexTree& part : tree.parts) {
+      auto negated = opposite(std::move(part));
+      if (!negated) return std::nullopt;
+      part = std::move(*negated);
+    }
+    return tree.parts.empty() ? std::nullopt : std::optional(std::move(tree));
+  }
+  return std::nullopt;
 }
 
 class Parser {
@@ -137,7 +173,9 @@ class Parser {
     while (!fails_ && !rest_.empty() && rest_[0] != '|' && rest_[0] != ')') {
       Folded folded;
       items.push_back(item(ignores_case, depth, folded));
-      if (folded.is_group && (ignores_case || before.is_group)) fails_ = true;
+      // A group may begin or end with a letter.
+      if (folded.is_group && (before.is_group || before.letter != 0)) fails_ = true;
+      if (ignores_case && before.is_group && folded.letter != 0) fails_ = true;
       if (before.letter != 0 && folded.letter != 0 && fold_together(before.letter, folded.letter)) fails_ = true;
       before = folded;
       if ((folded.letter != 0 && is_quantifier()) || (folded.is_group && rest_.starts_with('{')))
@@ -160,7 +198,8 @@ class Parser {
       rest_.remove_prefix(1);
       return set_node(complement({{'\n', '\n'}}));
     }
-    if (take("$")) return next_is(Kind::kNextIsNot, complement({{'\n', '\n'}}));  // the end of a line or of the text
+    if (auto anchor = this->anchor()) return std::move(*anchor);
+    if (take("\\h")) return set_node({{'0', '9'}, {'A', 'F'}, {'a', 'f'}});
     if (std::string_view("*+?{}^)").find(rest_[0]) != std::string_view::npos) fails_ = true;
     const uint32_t c = character(false);
     if (!ignores_case) return set_node({{c, c}});
@@ -169,25 +208,84 @@ class Parser {
     return set_node(folded(c));
   }
 
-  RegexTree group(bool ignores_case, int depth) {
-    const bool negated = take("(?!");
-    if (negated || take("(?=")) return look_ahead(negated, depth);
+  std::optional<RegexTree> anchor() {
+    const auto newline = [] { return CodePointRanges{{'\n', '\n'}}; };
+    const auto text_ends = [] { return condition(Kind::kNextIsNot, any_character()); };
+    const auto text_begins = [] { return condition(Kind::kPreviousIsNot, any_character()); };
+    if (is_behind_ && rest_.starts_with('$')) fails_ = true;
+    if (take("$")) return condition(Kind::kNextIsNot, complement(newline()));  // a line or the text ends
+    if (take("^"))  // no line begins behind a newline that ends the text
+      return parent(Kind::kChoice,
+                    {text_begins(), parent(Kind::kSequence, {condition(Kind::kPreviousIs, newline()),
+                                                             condition(Kind::kNextIs, any_character())})});
+    if (take("\\A")) return text_begins();
+    if (is_behind_) return std::nullopt;
+    if (take("\\z")) return text_ends();
+    if (take("\\G")) return condition(Kind::kSearchBegins);
+    if (!take("\\Z")) return std::nullopt;
+    RegexTree last_newline = condition(Kind::kAhead);
+    last_newline.parts.push_back(parent(Kind::kSequence, {set_node(newline()), text_ends()}));
+    return parent(Kind::kChoice, {text_ends(), std::move(last_newline)});
+  }
+
+  void open_group(bool& ignores_case) {
     if (take("(?i:"))
       ignores_case = true;
     else if (take("(?-i:"))
       ignores_case = false;
     else if (!take("(?:") && (rest_.starts_with("(?") || !take("(")))
       fails_ = true;
+  }
+
+  RegexTree group(bool ignores_case, int depth) {
+    if (is_behind_) fails_ = true;  // the engine takes some groups in a look-behind and refuses others
+    const bool negated = take("(?!");
+    if (negated || take("(?=")) return look_ahead(negated, depth);
+    const bool is_not_behind = take("(?<!");
+    if (is_not_behind || take("(?<=")) return look_behind(is_not_behind, depth);
+    const bool is_atomic = take("(?>");
+    if (!is_atomic) open_group(ignores_case);
     if (fails_) return {};
     RegexTree tree = choice(ignores_case, depth + 1);
-    if (!take(")")) fails_ = true;
+    if (!take(")") || (is_atomic && !gives_nothing_back(tree))) fails_ = true;
     return tree;
   }
 
   RegexTree look_ahead(bool negated, int depth) {
-    const RegexTree inner = choice(false, depth + 1);
-    if (!take(")") || inner.kind != Kind::kSet) fails_ = true;
-    return next_is(negated ? Kind::kNextIsNot : Kind::kNextIs, inner.set);
+    RegexTree inner = choice(false, depth + 1);
+    if (!take(")")) fails_ = true;
+    if (fails_) return {};
+    if (inner.kind == Kind::kSet) return condition(negated ? Kind::kNextIsNot : Kind::kNextIs, inner.set);
+    if (takes_nothing(inner)) return negated ? not_if(std::move(inner)) : inner;
+    if (looks_far(inner)) fails_ = true;
+    RegexTree ahead = condition(negated ? Kind::kAheadNot : Kind::kAhead);
+    ahead.parts.push_back(std::move(inner));
+    return ahead;
+  }
+
+  // One character or a condition, or several of which one must hold.
+  RegexTree look_behind(bool negated, int depth) {
+    is_behind_ = true;
+    RegexTree inner = choice(false, depth + 1);
+    is_behind_ = false;
+    if (!take(")")) fails_ = true;
+    const auto turn = [&](RegexTree& tree) {
+      if (tree.kind == Kind::kSet)
+        tree.kind = Kind::kPreviousIs;
+      else if (!takes_nothing(tree) || (tree.kind == Kind::kSequence && tree.parts.empty()) || looks_far(tree))
+        fails_ = true;
+    };
+    if (inner.kind == Kind::kChoice)
+      std::ranges::for_each(inner.parts, turn);
+    else
+      turn(inner);
+    return negated ? not_if(std::move(inner)) : inner;
+  }
+
+  RegexTree not_if(RegexTree tree) {
+    auto negated = opposite(std::move(tree));
+    if (!negated) fails_ = true;
+    return negated ? std::move(*negated) : RegexTree{};
   }
 
   bool is_quantifier() const {
@@ -205,7 +303,7 @@ class Parser {
     else if (!take("*") && !(braces && counts(least, most)))
       return;
     // An empty round ends a loop in a way of the engine's.
-    if (may_be_empty(node) || looks_ahead(node)) fails_ = true;
+    if (may_be_empty(node)) fails_ = true;
     const bool is_possessive = !braces && take("+");
     const bool is_lazy = !braces && !is_possessive && take("?");
     if (is_possessive) {
@@ -235,7 +333,7 @@ class Parser {
       fails_ = true;
       return;
     }
-    RegexTree no_more = next_is(Kind::kNextIsNot, node.set);
+    RegexTree no_more = condition(Kind::kNextIsNot, node.set);
     const bool is_loop = most == RegexTree::kNoLimit;
     std::vector<RegexTree> parts;
     parts.push_back(is_loop ? repeat(std::move(node), least, most, false) : std::move(node));
@@ -285,6 +383,8 @@ class Parser {
         return '\v';
       case 'x':
         return hexadecimal();
+      case 'u':
+        return four_digits();
       default:
         break;
     }
@@ -295,27 +395,43 @@ class Parser {
     return c;
   }
 
+  uint32_t hexadecimal_digit() {
+    const int c = rest_.empty() ? 0 : std::toupper(static_cast<unsigned char>(rest_[0]));
+    const size_t digit = std::string_view("0123456789ABCDEF").find(static_cast<char>(c));
+    if (digit == std::string_view::npos) fails_ = true;
+    if (!fails_) rest_.remove_prefix(1);
+    return static_cast<uint32_t>(digit & 15);
+  }
+
+  // \uHHHH
+  uint32_t four_digits() {
+    uint32_t value = 0;
+    for (int digits = 0; digits < 4 && !fails_; ++digits) value = value << 4 | hexadecimal_digit();
+    if (value >= 0xD800 && value < 0xE000) fails_ = true;
+    return value;
+  }
+
   // \x{H..}, as expand_classes() writes it.
   uint32_t hexadecimal() {
     if (!take("{")) fails_ = true;
     uint32_t value = 0;
     size_t digits = 0;
-    for (; !fails_ && !rest_.empty() && rest_[0] != '}'; rest_.remove_prefix(1), ++digits) {
-      const auto digit = std::string_view("0123456789ABCDEF").find(static_cast<char>(std::toupper(rest_[0])));
-      if (digit == std::string_view::npos || digits == 6) fails_ = true;
-      value = value << 4 | static_cast<uint32_t>(digit & 15);
+    for (; !fails_ && !rest_.empty() && rest_[0] != '}'; ++digits) {
+      value = value << 4 | hexadecimal_digit();
+      if (digits == 6) fails_ = true;
     }
     if (!take("}") || digits == 0 || value > kLastCodePoint) fails_ = true;
     return value;
   }
 
-  // Of a set under (?i): letters of ASCII, more than one. No character that folds to several is among them.
+  // Of a set under (?i): letters of ASCII and what has no case, more than one. No character that folds to several is
+  // among them.
   CodePointRanges folded_set(const CodePointRanges& members) {
     CodePointRanges all;
     size_t count = 0;
     for (const CodePointRange& range : members)
       for (uint32_t c = range.first; !fails_ && c <= range.last; ++c, ++count) {
-        if (!is_letter(c)) fails_ = true;
+        if (!is_letter(c) && !has_no_case(c)) fails_ = true;
         const CodePointRanges both = folded(c);
         all.insert(all.end(), both.begin(), both.end());
       }
@@ -375,6 +491,7 @@ class Parser {
   }
 
   std::string_view rest_;
+  bool is_behind_ = false;  // in a look-behind
   bool fails_ = false;
 };
 
@@ -393,6 +510,11 @@ bool may_be_empty(const RegexTree& tree) {
     default:
       return true;
   }
+}
+
+bool takes_nothing(const RegexTree& tree) {
+  if (tree.kind == Kind::kSequence || tree.kind == Kind::kChoice) return std::ranges::all_of(tree.parts, takes_nothing);
+  return tree.kind != Kind::kSet && tree.kind != Kind::kRepeat;
 }
 
 std::optional<RegexTree> parse_regex(std::string_view expanded) {

@@ -259,9 +259,10 @@ std::optional<WordScanner> WordScanner::find(std::string_view pattern) {
   return words;
 }
 
-size_t WordScanner::next_words(std::string_view piece, size_t begin, std::span<size_t> ends) const {
+size_t WordScanner::next_words(std::string_view piece, size_t begin, std::span<size_t> ends,
+                               LookAroundMemory& memory) const {
   if (automaton_ == nullptr) return scan_(piece, begin, ends);
-  if (blocks_ == nullptr || ends.size() < 64) return automaton_->next_words(piece, begin, ends);
+  if (blocks_ == nullptr || ends.size() < 64) return automaton_->next_words(piece, begin, ends, memory);
   const auto end_of_match = [](Byte p, Byte end, const void* automaton) {
     const Byte matched = static_cast<const PatternAutomaton*>(automaton)->match(p, end);
     return matched == nullptr ? end : matched;  // bytes that are no UTF-8
@@ -358,8 +359,6 @@ Result<WordScannerChain> WordScannerChain::build(std::span<const PreTokenizerSpe
   bool is_spelled = false;
   for (const PreTokenizerSpec& step : steps) {
     ASSIGN_OR_RETURN(WordScanner level, std::visit(Step{&step == &steps.back(), is_spelled}, step));
-    if (level.looks_back() && !chain.levels_.empty())
-      return fail(ErrorCode::kUnsupported, "groups of digits behind another step");
     const auto* const bytes = std::get_if<ByteLevelSpec>(&step);
     is_spelled |= bytes != nullptr;
     if (chain.levels_.empty() || bytes == nullptr || bytes->use_regex) chain.levels_.push_back(std::move(level));
@@ -367,16 +366,29 @@ Result<WordScannerChain> WordScannerChain::build(std::span<const PreTokenizerSpe
   return chain;
 }
 
+// The next ends of words of one level, in the word of the level before it.
+size_t WordScannerChain::Cursor::cut(size_t level, std::span<size_t> ends) {
+  const WordScanner& words = chain_.levels_[level];
+  const size_t begin = words.looks_back() ? begins_of_words_[level] : 0;
+  const std::string_view word = piece_.substr(begin, ends_of_words_[level] - begin);
+  const size_t count = words.next_words(word, at_ - begin, ends, memories_[level]);
+  if (begin > 0)
+    for (size_t& end : ends.first(count)) end += begin;
+  return count;
+}
+
 size_t WordScannerChain::Cursor::next(std::span<size_t> ends) {
-  const std::vector<WordScanner>& levels = chain_.levels_;
-  const size_t last = levels.size() - 1;
+  const size_t last = chain_.levels_.size() - 1;
   size_t count = 0;
   while (count < ends.size() && at_ < piece_.size()) {
     size_t level = last;
     while (ends_of_words_[level] <= at_ && level > 0) --level;
-    for (; level < last; ++level)
-      levels[level].next_words(piece_.substr(0, ends_of_words_[level]), at_, {&ends_of_words_[level + 1], 1});
-    count += levels[last].next_words(piece_.substr(0, ends_of_words_[last]), at_, ends.subspan(count));
+    for (; level < last; ++level) {
+      cut(level, {&ends_of_words_[level + 1], 1});
+      begins_of_words_[level + 1] = at_;
+      if (chain_.levels_[level + 1].looks_back()) memories_[level + 1].clear();
+    }
+    count += cut(last, ends.subspan(count));
     at_ = ends[count - 1];
     if (ends.size() - count < kFewest && count > kFewest) break;  // blocks need room
   }

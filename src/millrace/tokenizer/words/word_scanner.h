@@ -34,18 +34,21 @@ class WordScanner {
 
   // Whether no text lies between two matches, whatever the text.
   bool covers_all() const { return automaton_ == nullptr ? !looks_back_ : automaton_->covers_all(); }
-  // Whether a word depends on the text before it: only whole texts are cut, no words of another step.
+  // Whether a word depends on the text before it: the piece that is cut begins where a text does, or a word of the step
+  // before this one.
   bool looks_back() const { return looks_back_; }
 
   // Fills `ends` with the ends of the words that follow `begin`, as offsets in `piece`, and returns how many it wrote.
-  // 0 only at the end of the piece. REQUIRES: `begin` is 0 or an end that was returned; `ends` is not empty.
-  size_t next_words(std::string_view piece, size_t begin, std::span<size_t> ends) const;
+  // 0 only at the end of the piece. REQUIRES: `begin` is 0 or the last end that was returned, `ends` is not empty,
+  // `memory` is that of this piece.
+  size_t next_words(std::string_view piece, size_t begin, std::span<size_t> ends, LookAroundMemory& memory) const;
 
  private:
   using Scan = size_t (*)(std::string_view, size_t, std::span<size_t>);
   friend class WordScannerChain;
   explicit WordScanner(Scan scan, bool looks_back = false) : scan_(scan), looks_back_(looks_back) {}
-  explicit WordScanner(std::shared_ptr<const PatternAutomaton> automaton) : automaton_(std::move(automaton)) {}
+  explicit WordScanner(std::shared_ptr<const PatternAutomaton> automaton)
+      : looks_back_(automaton->looks_around()), automaton_(std::move(automaton)) {}
   Scan scan_ = nullptr;
   bool looks_back_ = false;
   std::shared_ptr<const PatternAutomaton> automaton_;
@@ -75,10 +78,14 @@ class WordScannerChain {
     size_t next(std::span<size_t> ends);
 
    private:
+    size_t cut(size_t level, std::span<size_t> ends);
+
     const WordScannerChain& chain_;
     const std::string_view piece_;
     size_t at_ = 0;
-    std::array<size_t, kMost> ends_of_words_{};  // [i]: of the word that the pre-tokenizer i is cutting
+    // [i]: of the word that the pre-tokenizer i is cutting
+    std::array<size_t, kMost> begins_of_words_{}, ends_of_words_{};
+    std::array<LookAroundMemory, kMost> memories_;
   };
 
  private:

@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/utf8.h"
 #include "millrace/tokenizer/testing.h"
 #include "millrace/tokenizer/text/unicode_tables.h"
 #include "millrace/tokenizer/words/block_scan.h"
@@ -18,7 +18,8 @@ std::vector<std::string> words_of(const char* pattern, const std::string& text, 
   std::vector<std::string> words;
   std::vector<size_t> ends(batch);
   size_t begin = 0;
-  while (const size_t count = scanner->next_words(text, begin, ends))
+  LookAroundMemory memory;
+  while (const size_t count = scanner->next_words(text, begin, ends, memory))
     for (size_t i = 0; i < count; begin = ends[i++]) words.push_back(text.substr(begin, ends[i] - begin));
   EXPECT_EQ(begin, text.size());
   return words;
@@ -63,9 +64,10 @@ const WordScanner* running = nullptr;  // of the test that runs
 // One word by `running`, as blocks ask for it.
 const uint8_t* end_by_scanner(const uint8_t* p, const uint8_t* end, const void*) {
   size_t word_end = 0;
+  LookAroundMemory memory;
   // SAFETY: char may alias any object.
   const std::string_view rest(reinterpret_cast<const char*>(p), static_cast<size_t>(end - p));
-  EXPECT_EQ(running->next_words(rest, 0, {&word_end, 1}), 1u);
+  EXPECT_EQ(running->next_words(rest, 0, {&word_end, 1}, memory), 1u);
   return p + word_end;
 }
 
@@ -107,7 +109,9 @@ TEST(WordScanner, BlocksFindTheWordsOfTheScanner) {
       // SAFETY: uint8_t may alias any object.
       const auto bytes = reinterpret_cast<const uint8_t*>(text.data());
       std::vector<size_t> expected;
-      for (size_t begin = 0, end = 0; words->next_words({text.data(), text.size()}, begin, {&end, 1}) == 1; begin = end)
+      LookAroundMemory memory;
+      for (size_t begin = 0, end = 0; words->next_words({text.data(), text.size()}, begin, {&end, 1}, memory) == 1;
+           begin = end)
         expected.push_back(end);
       for (const BlockScan scan : all_block_scans(grammar)) {
         std::vector<size_t> found, ends(64 + random() % 100);

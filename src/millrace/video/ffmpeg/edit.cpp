@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "millrace/base/executor.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/video/ffmpeg/reader.h"
 #include "millrace/video/ffmpeg/writer.h"
 

@@ -20,7 +20,7 @@ extern "C" {
 #include <utility>
 #include <vector>
 
-#include "millrace/base/io.h"
+#include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
 #include "millrace/video/video.h"
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "millrace/base/text/json_fields.h"
 #include "millrace/http/uri_encode.h"
 #include "millrace/storage/hub/detail/names.h"
 
@@ -48,12 +49,6 @@ Result<Page> fetch_json(const Place& place, std::string url) {
   return page;
 }
 
-std::string text_of(const json& object, const char* key) {
-  if (!object.is_object()) return {};
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 // "2024-06-01T12:34:56.000Z"; zero for any other text.
 http::Time time_in(const std::string& text) {
   std::tm parts{};
@@ -63,26 +58,26 @@ http::Time time_in(const std::string& text) {
 
 // Of an LFS file the hash of its content; `oid` is that of the pointer.
 std::string version_of(const json& entry) {
-  const auto lfs = entry.find("lfs");
-  return lfs != entry.end() && lfs->is_object() ? text_of(*lfs, "oid") : text_of(entry, "oid");
+  const json* lfs = member(entry, "lfs");
+  return text_or_empty(lfs != nullptr && lfs->is_object() ? *lfs : entry, "oid");
 }
 
 Result<TreeEntry> parse_entry(const json& entry, std::string_view name, std::string_view prefix) {
-  TreeEntry parsed{.path = text_of(entry, "path")};
+  TreeEntry parsed{.path = text_or_empty(entry, "path")};
   if (!check_key(parsed.path) || !parsed.path.starts_with(prefix)) {
     return no_sense(name, fmt::format("a path that cannot be there: \"{}\"", parsed.path));
   }
-  const bool is_folder = text_of(entry, "type") == "directory";
+  const bool is_folder = text_or_empty(entry, "type") == "directory";
   if (is_folder) parsed.path += '/';
-  if (const auto last = entry.find("lastCommit"); last != entry.end())
-    parsed.modified = time_in(text_of(*last, "date"));
+  if (const json* last = member(entry, "lastCommit"); last != nullptr)
+    parsed.modified = time_in(text_or_empty(*last, "date"));
   if (is_folder) return parsed;
-  const auto size = entry.find("size");
+  const auto size = integer_at(entry, "size");
   parsed.version = version_of(entry);
-  if (size == entry.end() || !size->is_number_integer() || size->get<int64_t>() < 0 || parsed.version.empty()) {
+  if (!size || *size < 0 || parsed.version.empty()) {
     return no_sense(name, fmt::format("no size or hash of \"{}\"", parsed.path));
   }
-  parsed.size = size->get<int64_t>();
+  parsed.size = *size;
   return parsed;
 }
 
@@ -110,10 +105,10 @@ Status sort_entries(std::vector<TreeEntry>& entries, std::string_view name) {
 }
 
 void add_refs(const json& answer, const char* key, bool is_tag, std::vector<HubRef>& refs) {
-  const auto list = answer.is_object() ? answer.find(key) : answer.end();
-  if (!answer.is_object() || list == answer.end() || !list->is_array()) return;
+  const json* list = member(answer, key);
+  if (list == nullptr || !list->is_array()) return;
   for (const json& each : *list) {
-    HubRef ref{text_of(each, "name"), text_of(each, "targetCommit"), is_tag};
+    HubRef ref{text_or_empty(each, "name"), text_or_empty(each, "targetCommit"), is_tag};
     if (!ref.name.empty() && is_commit(ref.commit)) refs.push_back(std::move(ref));
   }
 }
@@ -168,7 +163,7 @@ Result<std::vector<TreeEntry>> fetch_tree(const Place& place, std::string_view c
 Result<HubCommit> fetch_commit(const Place& place, std::string_view revision) {
   const std::string what = fmt::format("revision/{}?expand=sha&expand=lastModified", encode(revision));
   ASSIGN_OR_RETURN(const Page page, fetch_json(place, api_url(place, what)));
-  HubCommit commit{text_of(page.body, "sha"), time_in(text_of(page.body, "lastModified"))};
+  HubCommit commit{text_or_empty(page.body, "sha"), time_in(text_or_empty(page.body, "lastModified"))};
   const bool is_other = is_commit(revision) && commit.id != revision;
   if (!is_commit(commit.id) || is_other) return no_sense(place.name, fmt::format("the commit \"{}\"", commit.id));
   return commit;
@@ -190,7 +185,7 @@ Result<std::vector<std::string>> search_repos(const Place& place, std::string_vi
   std::vector<std::string> ids;
   if (!page.body.is_array()) return ids;
   for (const json& each : page.body) {
-    if (std::string id = text_of(each, "id"); is_repo_id(id)) ids.push_back(std::move(id));
+    if (std::string id = text_or_empty(each, "id"); is_repo_id(id)) ids.push_back(std::move(id));
   }
   return ids;
 }

@@ -5,6 +5,7 @@
 
 #include "millrace/base/log.h"
 #include "millrace/base/metrics.h"
+#include "millrace/base/thread/answer.h"
 
 namespace millrace::hub {
 namespace {
@@ -129,17 +130,7 @@ void Client::follow(const std::shared_ptr<Call>& call, http::Response response) 
 }
 
 Result<Answer> Client::fetch(Question question) {
-  Mutex mutex;
-  CondVar ended;
-  std::optional<Result<Answer>> answer;
-  start(std::move(question), [&](Result<Answer> result) {
-    MutexLock lock(mutex);
-    answer.emplace(std::move(result));
-    ended.notify_one();  // under the lock: the waiting thread destroys it
-  });
-  MutexLock lock(mutex);
-  while (!answer) ended.wait(mutex);
-  return *std::move(answer);
+  return wait_for_answer<Result<Answer>>([&](auto done) { start(std::move(question), done); });
 }
 
 }  // namespace millrace::hub

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "millrace/base/log.h"
-#include "millrace/storage/detail/backend.h"
 #include "millrace/storage/hub/detail/names.h"
 
 namespace millrace::hub {
@@ -117,18 +116,15 @@ class Read : public std::enable_shared_from_this<Read> {
   Read(std::shared_ptr<File> file, const std::stop_token& stop, Clock::time_point deadline, Reader::Done done)
       : file_(std::move(file)),
         deadline_(deadline),
-        done_(std::move(done)),
-        stop_with_caller_(stop, [this] { stop_.request_stop(); }) {}
+        stop_with_caller_(stop, [this] { stop_.request_stop(); }),
+        under_way_(std::move(done)) {}
 
   void start(int64_t offset, std::span<std::byte> out) {
     for (size_t begin = 0; begin < out.size(); begin += kPieceBytes) {
       const std::span<std::byte> part = out.subspan(begin, std::min<size_t>(out.size() - begin, kPieceBytes));
       pieces_.push_back(Piece{offset + static_cast<int64_t>(begin), part});
     }
-    {
-      MutexLock lock(mutex_);
-      left_ = pieces_.size();
-    }
+    under_way_.begin(pieces_.size());
     for (Piece& piece : pieces_) begin_piece(piece);
   }
 
@@ -224,52 +220,25 @@ class Read : public std::enable_shared_from_this<Read> {
 
   void end(Status status) {
     const bool failed = !status;
-    bool last = false;
-    Status result;
-    {
-      MutexLock lock(mutex_);
-      if (failed && status_) status_ = std::move(status);
-      last = --left_ == 0;
-      if (last) result = std::move(status_);
-    }
-    if (last) return done_(std::move(result));
-    if (failed) stop_.request_stop();  // the other pieces are useless now
+    if (!under_way_.end(std::move(status)) && failed) stop_.request_stop();  // the other pieces are useless now
   }
 
   const std::shared_ptr<File> file_;
   const Clock::time_point deadline_;
-  const Reader::Done done_;
   std::stop_source stop_;  // requested by the caller's token, and after the first error
   const std::stop_callback<std::function<void()>> stop_with_caller_;
   std::vector<Piece> pieces_;
-  Mutex mutex_;
-  size_t left_ GUARDED_BY(mutex_) = 0;
-  Status status_ GUARDED_BY(mutex_);
+  PiecesUnderWay under_way_;
 };
 
 }  // namespace
 
-Reader::Reader(std::shared_ptr<File> file)
-    : file_(std::move(file)), ahead_([file = file_] {
-        return std::make_unique<ReadAhead>(
-            file->size(),
-            [file](int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Done done) {
-              std::make_shared<Read>(file, stop, Clock::time_point::max(), std::move(done))->start(offset, out);
-            },
-            file->place().stop);
-      }) {}
-
-Status Reader::read_at(int64_t offset, std::span<std::byte> out) const {
-  RETURN_IF_ERROR(check_read_range(*this, offset, std::ssize(out)));
-  return out.empty() ? Status() : ahead_.get().read(offset, out);
-}
-
-void Reader::start(int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
-                   Done done) const {
-  if (Status fine = check_read_range(*this, offset, std::ssize(out)); !fine || out.empty())
-    return done(std::move(fine));
-  std::make_shared<Read>(file_, stop.stop_possible() ? stop : file_->place().stop, deadline, std::move(done))
-      ->start(offset, out);
-}
+Reader::Reader(const std::shared_ptr<File>& file)
+    : ServiceReader(
+          file->size(),
+          [file](int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
+                 Done done) { std::make_shared<Read>(file, stop, deadline, std::move(done))->start(offset, out); },
+          file->place().stop),
+      file_(file) {}
 
 }  // namespace millrace::hub

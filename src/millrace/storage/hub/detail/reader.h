@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/per_process.h"
-#include "millrace/storage/detail/read_ahead.h"
+#include "millrace/base/thread/per_process.h"
+#include "millrace/storage/detail/service_reader.h"
 #include "millrace/storage/hub/detail/api.h"
 
 namespace millrace::hub {
@@ -54,22 +54,14 @@ class File {
   const PerProcess<State> state_{[] { return std::make_unique<State>(); }};
 };
 
-class Reader final : public RandomReader {
+class Reader final : public ServiceReader {
  public:
-  explicit Reader(std::shared_ptr<File> file);
+  explicit Reader(const std::shared_ptr<File>& file);
   std::string_view name() const override { return file_->name(); }
-  int64_t size() const override { return file_->size(); }
   std::string_view version() const override { return file_->version(); }
-  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
-
-  using Done = std::function<void(Status)>;
-  // As read_at, without waiting. `done` is called once, when no request writes to `out` any more.
-  void start(int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
-             Done done) const;
 
  private:
   const std::shared_ptr<File> file_;
-  const PerProcess<ReadAhead> ahead_;
 };
 
 }  // namespace millrace::hub

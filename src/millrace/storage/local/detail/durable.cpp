@@ -73,20 +73,12 @@ Status sync_each(const Context& context, std::span<const std::string> paths) {
     file = open_fd(sys, paths[static_cast<size_t>(i)], O_RDONLY | O_NONBLOCK);
     if (file) static_cast<void>(sys.sync_file_range(file->get(), 0, 0, SYNC_FILE_RANGE_WRITE));
   });
-  std::vector<Status> synced(paths.size());
-  parallel_for(executor, std::ssize(paths), [&](int64_t i) {
-    auto& file = files[static_cast<size_t>(i)];
-    auto& status = synced[static_cast<size_t>(i)];
-    if (!file) {
-      status = tl::unexpected<Error>(std::move(file).error());
-      return;
-    }
-    const int64_t result = retry([&] { return sys.fdatasync(file->get()); });
-    if (result < 0) status = sys_fail(result, "sync " + paths[static_cast<size_t>(i)]);
-    file->close();
+  return parallel_try(executor, std::ssize(paths), [&](int64_t i) -> Status {
+    ASSIGN_OR_RETURN(Fd file, std::move(files[static_cast<size_t>(i)]));
+    const int64_t result = retry([&] { return sys.fdatasync(file.get()); });
+    if (result < 0) return sys_fail(result, "sync " + paths[static_cast<size_t>(i)]);
+    return {};
   });
-  for (auto& status : synced) RETURN_IF_ERROR(std::move(status));
-  return {};
 }
 
 }  // namespace

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/per_process.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/per_process.h"
 #include "millrace/storage/local/detail/ring.h"
 #include "millrace/storage/local/syscalls.h"
 #include "millrace/storage/storage.h"

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/storage/local/syscalls.h"
 
 namespace millrace::local {

@@ -21,7 +21,7 @@
 #include <stop_token>
 #include <thread>
 
-#include "millrace/base/buffer_pool.h"
+#include "millrace/base/memory/buffer_pool.h"
 #include "millrace/base/testing/helpers.h"
 #include "millrace/storage/local/local.h"
 

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <span>
 
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
 #include "millrace/storage/local/lustre.h"
 
 namespace millrace::local {

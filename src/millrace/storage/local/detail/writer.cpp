@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "millrace/base/log.h"
-#include "millrace/base/sync.h"
-#include "millrace/base/units.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/local/detail/directories.h"
 #include "millrace/storage/local/detail/list.h"

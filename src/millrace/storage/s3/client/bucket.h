@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/executor.h"
-#include "millrace/base/per_process.h"
-#include "millrace/storage/detail/read_ahead.h"
+#include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/per_process.h"
+#include "millrace/storage/detail/service_reader.h"
 #include "millrace/storage/s3/client/service.h"
 
 namespace millrace::s3 {
@@ -75,26 +75,20 @@ struct PinnedObject {
 };
 
 // The reader of one version of an object. Thread-safe.
-class S3Reader final : public RandomReader {
+class S3Reader final : public ServiceReader {
  public:
-  S3Reader(std::shared_ptr<const Bucket> bucket, std::string key, int64_t size, std::string version);
+  S3Reader(const Bucket& bucket, std::string key, int64_t size, std::string version);
 
   std::string_view name() const override { return object_->url; }
-  int64_t size() const override { return object_->size; }
   std::string_view version() const override { return object_->version; }
-  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
-
-  // As read_at, without waiting. `out` must live until `done`.
-  void start_read(int64_t offset, std::span<std::byte> out, std::stop_token stop, Clock::time_point deadline,
-                  OnDone done) const;
   const PinnedObject& object() const { return *object_; }
   const Service* service() const { return service_.get(); }
 
  private:
+  S3Reader(const Bucket& bucket, const std::shared_ptr<const PinnedObject>& object);
+
   const std::shared_ptr<Service> service_;
   const std::shared_ptr<const PinnedObject> object_;
-  const std::stop_token stop_;
-  mutable PerProcess<ReadAhead> ahead_;
 };
 
 // As Storage::open_write and resume_write.

@@ -9,7 +9,7 @@
 #include <deque>
 #include <functional>
 
-#include "millrace/base/sync.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace::s3 {
 

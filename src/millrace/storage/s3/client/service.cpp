@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <random>
 
-#include "millrace/base/executor.h"
+#include "millrace/aws/requests.h"
+#include "millrace/base/io/open_files.h"
 #include "millrace/base/log.h"
 #include "millrace/base/metrics.h"
-#include "millrace/base/open_files.h"
-#include "millrace/storage/s3/auth/sigv4.h"
+#include "millrace/base/thread/answer.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/storage/s3/client/responses.h"
 
 namespace millrace::s3 {
@@ -64,12 +65,12 @@ struct Service::Call {
   int failures = 0;    // that count against max_tries
   int slow_downs = 0;  // that do not
   Clock::time_point not_before{};
-  Clock::time_point begun{};  // its first try
-  Clock::time_point sent{};   // its last one
-  Credentials credentials;    // of the last try
-  bool refreshed = false;     // credentials, after the server refused them
-  bool redirected = false;    // to the bucket's region
-  bool skewed = false;        // the clock was corrected
+  Clock::time_point begun{};     // its first try
+  Clock::time_point sent{};      // its last one
+  aws::Credentials credentials;  // of the last try
+  bool refreshed = false;        // credentials, after the server refused them
+  bool redirected = false;       // to the bucket's region
+  bool skewed = false;           // the clock was corrected
 };
 
 struct Service::Process {
@@ -154,7 +155,7 @@ struct Place {
 Place place_of(const S3Options& options, const std::string& scheme, const std::string& authority,
                const std::string& bucket, const std::string& region) {
   if (authority.empty()) {
-    const std::string host = fmt::format("s3.{}.{}", region, dns_suffix(region));
+    const std::string host = fmt::format("s3.{}.{}", region, aws::dns_suffix(region));
     if (bucket.empty() || !fits_host(bucket)) return {"https", host, bucket.empty() ? "" : "/" + bucket};
     return {"https", bucket + "." + host, ""};
   }
@@ -179,7 +180,7 @@ Result<http::Request> Service::sign(Call& call) {
     if (const auto found = regions_.find(request.bucket); found != regions_.end()) region = found->second;
   }
   const Place place = place_of(options_, scheme_, authority_, request.bucket, region);
-  std::string path = place.path_prefix + "/" + uri_encode(request.key, true);
+  std::string path = place.path_prefix + "/" + http::uri_encode(request.key, true);
   http::Request out;
   out.method = request.method;
   out.body = request.body;
@@ -199,10 +200,10 @@ Result<http::Request> Service::sign(Call& call) {
     out.stall_timeout = std::clamp(left, kShortestSilence, kLongestSilence);
     out.slow_after = std::min(out.slow_after, options_.timeout);
   }
-  ASSIGN_OR_RETURN(const Credentials credentials, credentials_.get());
+  ASSIGN_OR_RETURN(const aws::Credentials credentials, credentials_.get());
   has_credentials_ = true;
   call.credentials = credentials;
-  SignInput input;
+  aws::SignInput input;
   input.method = http::method_name(request.method);
   input.host = place.host;
   input.path = path;
@@ -210,12 +211,9 @@ Result<http::Request> Service::sign(Call& call) {
   input.headers = request.headers;
   input.region = region;
   input.time = std::chrono::system_clock::now() + std::chrono::seconds(clock_ahead_s_.load());
-  const Signed proof = millrace::s3::sign(credentials, input);
-  for (const Pairs& fields : {request.headers, proof.headers}) {
-    for (const auto& [name, value] : fields) out.headers.push_back(name + ": " + value);
-  }
+  const std::string query = aws::add_signed_headers(credentials, input, out);
   out.url = place.scheme + "://" + place.host + path;
-  if (!proof.query.empty()) out.url += "?" + proof.query;
+  if (!query.empty()) out.url += "?" + query;
   return out;
 }
 
@@ -350,7 +348,7 @@ bool Service::learn_clock(Call& call, const http::Response& response, const Erro
 }
 
 bool Service::renew_credentials(Call& call, const ErrorResponse& answer) {
-  if (call.refreshed || (answer.code != "ExpiredToken" && answer.code != "TokenRefreshRequired")) return false;
+  if (call.refreshed || !aws::is_expired_token(answer.code)) return false;
   call.refreshed = true;
   credentials_.refused(call.credentials);
   has_credentials_ = false;
@@ -358,17 +356,7 @@ bool Service::renew_credentials(Call& call, const ErrorResponse& answer) {
 }
 
 Result<Answer> Service::fetch(Request request) {
-  Mutex mutex;
-  CondVar changed;
-  std::optional<Result<Answer>> result;
-  start(std::move(request), [&](Result<Answer> answer) {
-    MutexLock lock(mutex);
-    result.emplace(std::move(answer));
-    changed.notify_one();  // under the lock: the waiting thread destroys it
-  });
-  MutexLock lock(mutex);
-  while (!result) changed.wait(mutex);
-  return std::move(*result);
+  return wait_for_answer<Result<Answer>>([&](auto done) { start(std::move(request), done); });
 }
 
 }  // namespace millrace::s3

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/per_process.h"
+#include "millrace/aws/credentials.h"
+#include "millrace/base/thread/per_process.h"
 #include "millrace/http/http.h"
-#include "millrace/storage/s3/auth/credentials.h"
 #include "millrace/storage/s3/client/concurrency_limiter.h"
 #include "millrace/storage/s3/client/responses.h"
 #include "millrace/storage/s3/s3.h"
@@ -55,6 +55,8 @@ class Service : public std::enable_shared_from_this<Service> {
   // The Service of this process for these options. Errors: invalid_argument (an endpoint that is no URL).
   [[nodiscard]] static Result<std::shared_ptr<Service>> find(const S3Options& options);
 
+  const S3Options& options() const { return options_; }
+
   // Sends the request and calls `done` with the final answer, whatever its status. `done` runs on a thread of the
   // transport, must return quickly and must not wait. Errors: those of the transport and unavailable, when retries did
   // not help; permission_denied (no credentials).
@@ -90,7 +92,7 @@ class Service : public std::enable_shared_from_this<Service> {
 
   const S3Options options_;
   std::string scheme_, authority_;
-  CredentialsProvider credentials_;
+  aws::CredentialsProvider credentials_;
   PerProcess<Process> process_;
   std::atomic<bool> has_credentials_{false};          // getting them will not block for long
   std::atomic<int64_t> clock_ahead_s_{0};             // how far the server's clock is ahead of ours

@@ -13,8 +13,8 @@
 #include <optional>
 #include <thread>
 
-#include "millrace/base/crc32c.h"
-#include "millrace/base/crc64nvme.h"
+#include "millrace/base/hash/crc32c.h"
+#include "millrace/base/hash/crc64nvme.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/testing/helpers.h"
 #include "millrace/http/testing/test_server.h"

@@ -3,6 +3,8 @@
 
 #include <charconv>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace::s3 {
 namespace {
 
@@ -12,7 +14,7 @@ struct Setting {
 };
 
 // The variable, else the profile's entry, else an empty Setting.
-Setting setting(const AwsConfig& config, const char* variable, const char* key) {
+Setting setting(const aws::Config& config, const char* variable, const char* key) {
   if (std::string value = config.environment(variable); !value.empty()) return {value, variable};
   return {config.section().get(key), fmt::format("{} of profile '{}'", key, config.profile)};
 }
@@ -22,8 +24,7 @@ tl::unexpected<Error> bad_setting(const Setting& setting, std::string_view expec
 }
 
 Result<ChecksumUse> checksum_use(const Setting& setting) {
-  std::string value = setting.value;
-  for (char& c : value) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  const std::string value = lower_case(setting.value);
   if (value.empty() || value == "when_supported") return ChecksumUse::kWhenSupported;
   if (value == "when_required") return ChecksumUse::kWhenRequired;
   return bad_setting(setting, "when_supported or when_required");
@@ -47,16 +48,18 @@ Result<int> attempts(const Setting& setting) {
 
 }  // namespace
 
-Result<S3Settings> s3_settings(const AwsConfig& config) {
+Result<S3Settings> s3_settings(const aws::Config& config, const std::string& endpoint_url) {
   S3Settings settings;
   settings.region = config.region();
-  if (!settings.region.empty()) RETURN_IF_ERROR(check_region(settings.region));
-  ASSIGN_OR_RETURN(settings.endpoint_url, configured_endpoint(config, "s3"));
+  if (!settings.region.empty()) RETURN_IF_ERROR(aws::check_region(settings.region));
+  settings.endpoint_url = endpoint_url;
+  if (endpoint_url.empty()) {
+    ASSIGN_OR_RETURN(settings.endpoint_url, aws::configured_endpoint(config, "s3"));
+  }
   ASSIGN_OR_RETURN(settings.addressing,
                    addressing({config.section().get_nested("s3", "addressing_style"),
                                fmt::format("s3 addressing_style of profile '{}'", config.profile)}));
-  settings.ca_bundle = setting(config, "AWS_CA_BUNDLE", "ca_bundle").value;
-  if (settings.ca_bundle.starts_with("~/")) settings.ca_bundle = config.home() + settings.ca_bundle.substr(1);
+  settings.ca_bundle = config.ca_bundle();
   ASSIGN_OR_RETURN(settings.max_attempts, attempts(setting(config, "AWS_MAX_ATTEMPTS", "max_attempts")));
   ASSIGN_OR_RETURN(settings.request_checksums,
                    checksum_use(setting(config, "AWS_REQUEST_CHECKSUM_CALCULATION", "request_checksum_calculation")));

@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "millrace/aws/profile_file.h"
 #include "millrace/base/status.h"
-#include "millrace/storage/s3/auth/profile_file.h"
 #include "millrace/storage/s3/s3.h"
 
 namespace millrace::s3 {
@@ -24,10 +24,11 @@ struct S3Settings {
   ChecksumUse response_checksums = ChecksumUse::kWhenSupported;
 };
 
-// Errors: invalid_argument, with the name of the setting.
-[[nodiscard]] Result<S3Settings> s3_settings(const AwsConfig& config);
+// `endpoint_url` wins over all that is configured, unless it is empty. Errors: invalid_argument, with the name of the
+// setting.
+[[nodiscard]] Result<S3Settings> s3_settings(const aws::Config& config, const std::string& endpoint_url = {});
 
-// As S3Options::from_environment(), for this environment.
-[[nodiscard]] Result<S3Options> s3_options(const Environment& environment);
+// As S3Options::from(), for this environment.
+[[nodiscard]] Result<S3Options> s3_options(const aws::Environment& environment, const UrlOptions& options = {});
 
 }  // namespace millrace::s3

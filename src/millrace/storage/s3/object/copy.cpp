@@ -3,8 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "millrace/http/uri_encode.h"
 #include "millrace/storage/detail/backend.h"
-#include "millrace/storage/s3/auth/sigv4.h"
 #include "millrace/storage/s3/client/digest.h"
 #include "millrace/storage/s3/client/responses.h"
 #include "millrace/storage/s3/object/writer.h"
@@ -70,7 +70,7 @@ Status S3Writer::copy_range(const RandomReader& source, int64_t source_offset, i
 }
 
 Pairs copy_headers(const S3Reader& source) {
-  return {{"x-amz-copy-source", "/" + source.object().bucket + "/" + uri_encode(source.object().key, true)},
+  return {{"x-amz-copy-source", "/" + source.object().bucket + "/" + http::uri_encode(source.object().key, true)},
           {"x-amz-copy-source-if-match", fmt::format("\"{}\"", source.version())}};
 }
 

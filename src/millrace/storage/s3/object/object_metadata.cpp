@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "millrace/storage/s3/auth/sigv4.h"
+#include "millrace/http/uri_encode.h"
 
 namespace millrace::s3 {
 namespace {
@@ -79,7 +79,8 @@ Result<std::vector<std::pair<std::string, std::string>>> metadata_headers(const 
   }
   std::string tags;
   for (const auto& [name, value] : options.tags) {
-    tags += fmt::format("{}{}={}", tags.empty() ? "" : "&", uri_encode(name, false), uri_encode(value, false));
+    tags +=
+        fmt::format("{}{}={}", tags.empty() ? "" : "&", http::uri_encode(name, false), http::uri_encode(value, false));
   }
   if (!tags.empty()) headers.emplace_back("x-amz-tagging", std::move(tags));
   return headers;

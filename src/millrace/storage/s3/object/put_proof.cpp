@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/crc32c.h"
+#include "millrace/base/hash/crc32c.h"
 #include "millrace/storage/md5.h"
 #include "millrace/storage/s3/client/digest.h"
 #include "millrace/storage/s3/client/responses.h"

@@ -14,24 +14,6 @@ constexpr int64_t kLeastPieceBytes = 2 << 20;
 constexpr int kEnoughRequests = 20;
 constexpr int kTriesOfContent = 3;  // when the content does not match its checksum
 
-// The pieces of one read. The last piece to end calls `done`.
-struct Pieces {
-  Pieces(int64_t count, OnDone when_done) : left(count), done(std::move(when_done)) {}
-  void end(Status status) {
-    bool last = false;
-    {
-      MutexLock lock(mutex);
-      if (!status && first) first = std::move(status);
-      last = --left == 0;
-    }
-    if (last) done(std::move(first));
-  }
-  Mutex mutex;
-  int64_t left;
-  Status first;
-  const OnDone done;
-};
-
 // The right number of bytes may come from another range, or from an object that was replaced.
 Status check_range(const http::Response& response, const PinnedObject& object, int64_t offset, size_t size,
                    std::string_view what) {
@@ -104,7 +86,7 @@ Status check_content(const Answer& answer, const PinnedObject& object, std::span
 struct Piece {
   Service& service;
   std::shared_ptr<const PinnedObject> object;
-  std::shared_ptr<Pieces> pieces;
+  std::shared_ptr<PiecesUnderWay> pieces;
   int64_t offset = 0;
   std::span<std::byte> out;
   std::stop_token stop;
@@ -152,7 +134,8 @@ int64_t piece_bytes_of(const Service& service, const PinnedObject& object, int64
 void start_ranges(Service& service, const std::shared_ptr<const PinnedObject>& object, int64_t offset,
                   std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline, OnDone done) {
   const int64_t size = std::ssize(out), piece_bytes = piece_bytes_of(service, *object, size);
-  const auto pieces = std::make_shared<Pieces>(pieces_of(size, piece_bytes), std::move(done));
+  const auto pieces = std::make_shared<PiecesUnderWay>(std::move(done));
+  pieces->begin(static_cast<size_t>(pieces_of(size, piece_bytes)));
   for (int64_t begin = 0; begin < size; begin += piece_bytes) {
     const auto piece =
         out.subspan(static_cast<size_t>(begin), static_cast<size_t>(std::min(piece_bytes, size - begin)));

@@ -5,8 +5,9 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/units.h"
-#include "millrace/base/utf8.h"
+#include "millrace/base/text/units.h"
+#include "millrace/base/text/utf8.h"
+#include "millrace/base/thread/answer.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/s3/client/responses.h"
 #include "millrace/storage/s3/object/object_metadata.h"
@@ -205,17 +206,8 @@ Status S3Writer::write_at(int64_t offset, std::span<const std::byte> data) {
                 parts_.size_at(offset));
   }
   RETURN_IF_ERROR(begin_upload());
-  std::optional<Status> result;
-  Mutex mutex;
-  CondVar changed;
-  send_part({.offset = offset, .data = data}, PutProof::of(*bucket_, data), nullptr, [&](Status status) {
-    MutexLock lock(mutex);
-    result.emplace(std::move(status));
-    changed.notify_one();  // under the lock, since the waiting thread destroys it
-  });
-  MutexLock lock(mutex);
-  while (!result) changed.wait(mutex);
-  return std::move(*result);
+  return wait_for_answer<Status>(
+      [&](auto done) { send_part({.offset = offset, .data = data}, PutProof::of(*bucket_, data), nullptr, done); });
 }
 
 Status S3Writer::gather(std::span<const std::byte> data) {

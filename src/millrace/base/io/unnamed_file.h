@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Temporary files without a name, in the folder that TMPDIR names, else in /tmp. The system frees them when they are
+// closed, also after a kill.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "millrace/base/io/descriptor.h"
+#include "millrace/base/status.h"
+
+namespace millrace {
+
+// Reads may run at once; a write runs alone.
+class UnnamedFile {
+ public:
+  // `purpose` says in messages what is kept there: "standard input". Errors: those of the file system, naming the
+  // folder and TMPDIR.
+  [[nodiscard]] static Result<UnnamedFile> create(std::string purpose);
+
+  // Writes all of `bytes`, past the end too. Errors: as create(); resource_exhausted (no room).
+  [[nodiscard]] Status write_at(int64_t offset, std::span<const std::byte> bytes);
+  // Fills `out`. REQUIRES: all of it was written.
+  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const;
+
+ private:
+  UnnamedFile(Descriptor file, std::string purpose, std::string folder)
+      : file_(std::move(file)), purpose_(std::move(purpose)), folder_(std::move(folder)) {}
+
+  Descriptor file_;
+  std::string purpose_, folder_;
+};
+
+struct CloseStream {
+  void operator()(std::FILE* stream) const { std::fclose(stream); }
+};
+// Such a file for buffered reads and writes. Errors: as UnnamedFile::create().
+[[nodiscard]] Result<std::unique_ptr<std::FILE, CloseStream>> open_unnamed_stream(std::string_view purpose);
+// The error that errno tells of a stream for `purpose`.
+Error unnamed_stream_error(std::string_view purpose);
+
+}  // namespace millrace

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the readers of services (S3, the web, the Hub) share: a read is some requests, and ends by a callback.
+// Thread-safe.
+
+#include <span>
+#include <stop_token>
+#include <string_view>
+#include <utility>
+
+#include "millrace/base/thread/per_process.h"
+#include "millrace/storage/detail/read_ahead.h"
+#include "millrace/storage/storage.h"
+
+namespace millrace {
+
+class ServiceReader : public RandomReader {
+ public:
+  using Done = ReadAhead::Done;
+
+  int64_t size() const final { return size_; }
+  // Small sequential reads come from read-ahead.
+  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
+  // As read_at, without waiting. `done` is called once, when nothing writes to `out` any more.
+  void start_read(int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
+                  Done done) const;
+
+ protected:
+  // `start` gets no empty read. `stop` is for reads that come without a token.
+  ServiceReader(int64_t size, ReadAhead::Start start, std::stop_token stop);
+
+ private:
+  const int64_t size_;
+  const ReadAhead::Start start_;
+  const std::stop_token stop_;
+  const PerProcess<ReadAhead> ahead_;
+};
+
+// Null for an operation that is no read, or reads something else.
+const ServiceReader* service_reader_of(const Operation& operation);
+
+// Storage::submit of a storage that can only be read, `name`. Operations start in the order in which they came,
+// whatever their priority.
+void submit_reads(std::span<const Operation> operations, CompletionQueue& queue, std::string_view name);
+
+// The pieces of one read that are under way. The last to end calls `done` with the first error.
+class PiecesUnderWay {
+ public:
+  explicit PiecesUnderWay(ServiceReader::Done done) : done_(std::move(done)) {}
+  // Called once, before any end().
+  void begin(size_t count) {
+    MutexLock lock(mutex_);
+    left_ = count;
+  }
+  // True when this piece was the last.
+  bool end(Status status) {
+    {
+      MutexLock lock(mutex_);
+      if (!status && first_) first_ = std::move(status);
+      if (--left_ > 0) return false;
+      status = std::move(first_);
+    }
+    done_(std::move(status));
+    return true;
+  }
+
+ private:
+  const ServiceReader::Done done_;
+  Mutex mutex_;
+  size_t left_ GUARDED_BY(mutex_) = 0;
+  Status first_ GUARDED_BY(mutex_);
+};
+
+}  // namespace millrace

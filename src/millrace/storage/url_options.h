@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a caller says of the storages that it opens by URL. What it leaves open is as the environment and the profile
+// files say.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+struct UrlOptions {
+  std::string endpoint_url;                     // of s3://, instead of all that are configured; "" leaves it open
+  std::optional<bool> anonymous;                // s3:// without credentials; MILLRACE_S3_ANONYMOUS
+  std::optional<std::chrono::seconds> timeout;  // 1 s or more, of all requests; MILLRACE_TIMEOUT
+  std::optional<int64_t> bytes_per_second;      // to and from s3://, 0: no limit; MILLRACE_S3_BYTES_PER_SECOND
+  std::optional<int> processes;                 // that share the limits of s3://, 1 or more; MILLRACE_S3_SHARE
+  bool operator==(const UrlOptions&) const = default;
+
+  // The same as variables, "NAME=VALUE" each, for a process that this one starts.
+  std::vector<std::string> variables() const;
+};
+
+// The options of everything in this process that opens a URL without options of its own. Empty until they are set.
+// Both are thread-safe. Storages that are open stay as they are, so a program sets them before it opens any.
+UrlOptions process_url_options();
+void set_process_url_options(UrlOptions options);
+
+}  // namespace millrace
