@@ -297,10 +297,10 @@ def test_readers_and_releases_and_kills_at_once(guarded: Callable[..., Guarded])
     seed = int(os.environ.get("MILLRACE_TEST_SEED", random.randrange(1 << 30)))
     print("seed", seed)
     rng = random.Random(seed)
-    rounds = 40 if os.environ.get("MILLRACE_TEST_LONG") else 8
+    rounds, many = (40, 100) if os.environ.get("MILLRACE_TEST_LONG") else (6, 30)
     link = guarded()
-    # Many small ones: each is released in a moment that an open may meet.
-    sizes = [1, 5000, 70_000] * 100 + [6 << 20] * 2
+    # Many small ones: each is released in a moment that an open may meet. Each costs some syncs of a busy disk.
+    sizes = [1, 5000, 70_000] * many + [6 << 20] * 2
     contents = {f"f{i}": rng.randbytes(size - 1) + b"x" for i, size in enumerate(sizes)}
     for path, content in contents.items():
         link.put(path, content)
