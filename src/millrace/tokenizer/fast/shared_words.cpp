@@ -13,7 +13,8 @@ PackedIds SharedWords::User::find(const WordKey& key) const {
   Slot& slot = words_.slot(key);
   const Field version(slot.version);
   const uint64_t before = version.load(std::memory_order_acquire);
-  const WordKey found{Field(slot.low).load(std::memory_order_acquire), Field(slot.high).load(std::memory_order_acquire)};
+  const WordKey found{Field(slot.low).load(std::memory_order_acquire),
+                      Field(slot.high).load(std::memory_order_acquire)};
   const uint64_t ids = Field(slot.ids).load(std::memory_order_acquire);
   const bool is_whole = before % 2 == 0 && version.load(std::memory_order_relaxed) == before;
   return is_whole && found == key ? PackedIds::from_bits(ids) : PackedIds::none();
