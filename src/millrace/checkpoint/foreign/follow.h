@@ -29,9 +29,9 @@ struct ForeignStep {
   bool is_complete = false;  // as far as the names of its files tell
   std::string state;         // equal while nothing in it changes
 };
-// Of the name of a folder of the Trainer ("checkpoint-100"); nullopt for any other.
+// The step in the name of a folder of the Trainer ("checkpoint-100"); nullopt for any other name.
 std::optional<int64_t> trainer_step(std::string_view folder);
-// Those in `root`, by step. None where there is no such folder. Errors: those of listing.
+// The Trainer's checkpoints in `root`, by step. Empty where there is no such folder. Errors: those of listing.
 [[nodiscard]] Result<std::vector<ForeignStep>> foreign_steps(const Location& root);
 
 struct FollowEvent {

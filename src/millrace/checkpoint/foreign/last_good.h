@@ -33,8 +33,8 @@ struct LastGood {
   std::vector<FoundCheckpoint> passed_over;  // newer than `good`, or all when there is none; the newest first
 };
 
-// By step; those without one by the time of their files. Errors: not_found (no folder), those of a storage that does
-// not answer.
+// Orders checkpoints by step, those without a step by the time of their files. Errors: not_found (no folder), those of
+// a storage that does not answer.
 [[nodiscard]] Result<LastGood> find_last_good(const Location& root);
 
 }  // namespace millrace::checkpoint
