@@ -22,9 +22,8 @@ class ServiceReader : public RandomReader {
   int64_t size() const final { return size_; }
   // Small sequential reads come from read-ahead.
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
-  // As read_at, without waiting. `done` is called once, when nothing writes to `out` any more.
-  void start_read(int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
-                  Done done) const;
+  [[nodiscard]] bool start_read(int64_t offset, std::span<std::byte> out, const std::stop_token& stop,
+                                Clock::time_point deadline, Done done) const final;
 
  protected:
   // `start` gets no empty read. `stop` is for reads that come without a token.
@@ -36,9 +35,6 @@ class ServiceReader : public RandomReader {
   const std::stop_token stop_;
   const PerProcess<ReadAhead> ahead_;
 };
-
-// Null for an operation that is no read, or reads something else.
-const ServiceReader* service_reader_of(const Operation& operation);
 
 // Storage::submit of a storage that can only be read, `name`. Operations start in the order in which they came,
 // whatever their priority.

@@ -90,6 +90,7 @@ TEST_P(StorageConformance, CopiesRanges) {
   const auto reader = storage_->open_read("source");
   const auto writer = storage_->open_write("copy");
   ASSERT_TRUE(reader && writer);
+  EXPECT_EQ(storage_->copies_from(*storage_), can_.copy_range);
   ASSERT_TRUE((*writer)->copy_range(**reader, 1000, 2'400'000, 0));
   ASSERT_TRUE((*writer)->copy_range(**reader, 0, 1000, 2'400'000));
   ASSERT_TRUE((*writer)->copy_range(**reader, 2'500'000, 0, 0));
@@ -160,7 +161,7 @@ TEST_P(StorageConformance, WritesPartsFromAFile) {
   std::vector<std::unique_ptr<FileRange>> ranges;
   std::vector<Operation> operations;
   for (int64_t at = 0; at < size; at += part) {
-    ranges.push_back(as_local_file(*file)->file_range(at, std::min(part, size - at)));
+    ranges.push_back(file->local_file()->file_range(at, std::min(part, size - at)));
     const auto bytes = as_bytes(content).subspan(static_cast<size_t>(at), static_cast<size_t>(ranges.back()->size()));
     operations.push_back({.tag = static_cast<uint64_t>(at),
                           .what = Operation::Send{writer.get(), at, ranges.back().get(), crc32c(bytes), &progress}});

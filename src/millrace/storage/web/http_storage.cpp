@@ -152,24 +152,25 @@ class HttpReader final : public ServiceReader {
   std::string_view version() const override { return object_->version; }
 
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override {
-    return wait_for_answer<Status>([&](auto done) { start_read(offset, out, {}, Clock::time_point::max(), done); });
+    return wait_for_answer<Status>(
+        [&](auto done) { static_cast<void>(start_read(offset, out, {}, Clock::time_point::max(), done)); });
   }
 
  private:
   const std::shared_ptr<const HttpObject> object_;
 };
 
-class HttpStorage final : public Storage {
+class HttpOrigin final : public HttpStorage {
  public:
-  HttpStorage(std::string origin, const HttpStorageOptions& options)
+  HttpOrigin(std::string origin, const HttpStorageOptions& options)
       : origin_(std::move(origin)), server_(std::make_shared<HttpServer>(options)) {}
-  HttpStorage(const HttpStorage& other, std::string query, std::stop_token stop)
+  HttpOrigin(const HttpOrigin& other, std::string query, std::stop_token stop)
       : origin_(other.origin_), query_(std::move(query)), server_(other.server_), stop_(std::move(stop)) {}
   std::shared_ptr<Storage> with_stop(std::stop_token stop) const override {
-    return std::make_shared<HttpStorage>(*this, query_, std::move(stop));
+    return std::make_shared<HttpOrigin>(*this, query_, std::move(stop));
   }
-  std::shared_ptr<Storage> with_query(std::string query) const {
-    return std::make_shared<HttpStorage>(*this, std::move(query), stop_);
+  std::shared_ptr<Storage> with_query(std::string query) const override {
+    return std::make_shared<HttpOrigin>(*this, std::move(query), stop_);
   }
 
   std::string_view name() const override { return origin_; }
@@ -294,16 +295,12 @@ Result<HttpStorageOptions> HttpStorageOptions::from(const UrlOptions& asked) {
   return options;
 }
 
-Result<std::shared_ptr<Storage>> open_http_storage(std::string origin, const HttpStorageOptions& options) {
+Result<std::shared_ptr<HttpStorage>> open_http_storage(std::string origin, const HttpStorageOptions& options) {
   RETURN_IF_ERROR(http::check_request({.url = origin}));
   if (origin.find_first_of("/?#", origin.find("://") + 3) != origin.npos) {
     return fail(ErrorCode::kInvalidArgument, "\"{}\": an origin is https://host or https://host:port", origin);
   }
-  return std::make_shared<HttpStorage>(std::move(origin), options);
-}
-
-std::shared_ptr<Storage> with_query(const Storage& storage, std::string query) {
-  return dynamic_cast<const HttpStorage&>(storage).with_query(std::move(query));
+  return std::make_shared<HttpOrigin>(std::move(origin), options);
 }
 
 }  // namespace millrace

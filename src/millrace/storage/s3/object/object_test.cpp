@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <future>
 #include <map>
 #include <optional>
 
@@ -11,7 +12,9 @@
 #include "millrace/base/metrics.h"
 #include "millrace/base/testing/helpers.h"
 #include "millrace/storage/local/local.h"
+#include "millrace/storage/memory.h"
 #include "millrace/storage/s3/client/testing.h"
+#include "millrace/storage/testing/fault.h"
 
 namespace millrace::s3 {
 namespace {
@@ -87,7 +90,7 @@ TEST_F(ServiceTest, PartsFromAFileCarryTheirChecksumAndAreSentAgain) {
   CompletionQueue queue;
   for (const bool is_right : {true, false}) {
     for (const auto& [at, size] : {std::pair{int64_t{0}, kPart}, std::pair{kPart, int64_t{1'000'000}}}) {
-      const auto range = as_local_file(*file)->file_range(at, size);
+      const auto range = file->local_file()->file_range(at, size);
       const uint32_t crc = crc32c(as_bytes(content).subspan(static_cast<size_t>(at), static_cast<size_t>(size)));
       const Operation write{.what =
                                 Operation::Send{writer.get(), at, range.get(), is_right ? crc : crc + 1, &progress}};
@@ -182,6 +185,44 @@ TEST_F(ServiceTest, PartsGivenTogetherAreProvenOneByOne) {
 }
 
 // Parts that the server lost, or took from elsewhere.
+// As a wrapper does that knows nothing of S3. Its only thread is held up all the while.
+TEST_F(ServiceTest, ReadsAndPartsNeedNoThreadOfTheStorageThatSubmitsThem) {
+  const auto bucket = storage();
+  const auto plan = std::make_shared<FaultPlan>();
+  const auto wrapper = make_fault_storage(make_memory_storage("test"), plan, 1);
+  const std::string content = test_bytes(16 << 20, 3);
+  {
+    MutexLock lock(mutex_);
+    objects_["/bucket/k"] = {content, md5_hex(as_bytes(content))};
+  }
+  ASSERT_TRUE(write_object(*wrapper, "held", "x"));
+  std::promise<void> free;
+  plan->add({.call = FaultCall::kRead, .before = [held = free.get_future().share()] { held.wait(); }});
+  CompletionQueue held_queue, queue;
+  std::byte byte{};
+  const auto held = *wrapper->open_read("held");
+  wrapper->submit(std::vector<Operation>{{.what = Operation::Read{held.get(), 0, {&byte, 1}}}}, held_queue);
+
+  const auto reader = *bucket->open_read("k");
+  const auto writer = *bucket->open_write("copy", {.size_hint_bytes = 16 << 20, .part_bytes = 8 << 20});
+  std::string out(content.size(), '.');
+  wrapper->submit(
+      std::vector<Operation>{{.what = Operation::Read{reader.get(), 0, std::as_writable_bytes(std::span(out))}},
+                             {.what = Operation::Write{writer.get(), 8 << 20, as_bytes(content).subspan(8 << 20)}},
+                             {.what = Operation::Write{writer.get(), 0, as_bytes(content).first(8 << 20)}}},
+      queue);
+  queue.wait_for(3, Clock::now() + std::chrono::seconds(60));
+  for (int i = 0; i < 3; ++i) {
+    const auto ended = queue.try_pop();
+    ASSERT_TRUE(ended && ended->status);
+  }
+  EXPECT_EQ(held_queue.try_pop(), std::nullopt);
+  free.set_value();
+  EXPECT_TRUE(held_queue.wait().status);
+  EXPECT_TRUE(out == content);
+  EXPECT_TRUE(writer->commit());
+}
+
 TEST_F(ServiceTest, WhatACompletionPutTogetherIsHeldAgainstWhatWasSent) {
   const std::string content = test_bytes(9 << 20, 4);
   const std::string first = md5_hex(as_bytes(content).first(8 << 20));
