@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -16,6 +17,7 @@
 
 #include "millrace/base/testing/helpers.h"
 #include "millrace/cache/cached_storage.h"
+#include "millrace/cache/detail/cache_files.h"
 #include "millrace/cache/detail/file_system.h"
 #include "millrace/cache/start_delay.h"
 #include "millrace/cache/testing.h"
@@ -442,6 +444,38 @@ TEST(Cache, ACopyIsTheServersAndPassesTheCacheBy) {
     EXPECT_EQ(remote.service->written_bytes, sent);
   }
   EXPECT_EQ(*read_object(*remote.origin, "copy"), bytes);
+}
+
+// Whatever a test holds up, `stop` ends the wait for it.
+template <class Wait>
+void expect_stopped(Wait&& wait) {
+  std::stop_source stop;
+  std::jthread stops([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    stop.request_stop();
+  });
+  const auto begin = Clock::now();
+  EXPECT_EQ(code_of(wait(stop.get_token())), ErrorCode::kCancelled);
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20));
+}
+
+TEST(Cache, OpeningIsStoppedWhileAnotherProcessChangesTheCache) {
+  const TempDir dir;
+  const int lock = ::open((dir.path() + "/cache.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(::flock(lock, LOCK_EX), 0);
+  expect_stopped([&](const std::stop_token& stop) { return NodeCache::open(options_for(dir.path()), stop); });
+  ::close(lock);
+  EXPECT_TRUE(NodeCache::open(options_for(dir.path())));
+}
+
+TEST(Cache, ALowerCapIsStoppedWhileASlotIsRead) {
+  const TempDir dir;
+  const auto files = *CacheFiles::open(dir.path(), kLargeCap, kBlock, {});
+  const int64_t last = CacheFiles::kSlotLocks + files->geometry().slots() - 1;
+  ASSERT_TRUE(*files->locks().try_lock(last, last + 1));
+  expect_stopped([&](const std::stop_token& stop) { return files->lower_to(kLargeCap / 2, stop); });
+  files->locks().unlock(last, last + 1);
+  EXPECT_TRUE(files->lower_to(kLargeCap / 2, {}));
 }
 
 TEST(Cache, NodesTakeTurnsEvenly) {
