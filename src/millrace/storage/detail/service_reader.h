@@ -4,10 +4,14 @@
 // What the readers of services (S3, the web, the Hub) share: a read is some requests, and ends by a callback.
 // Thread-safe.
 
+#include <functional>
+#include <memory>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "millrace/base/thread/per_process.h"
 #include "millrace/storage/detail/read_ahead.h"
@@ -66,6 +70,37 @@ class PiecesUnderWay {
   Mutex mutex_;
   size_t left_ GUARDED_BY(mutex_) = 0;
   Status first_ GUARDED_BY(mutex_);
+};
+
+// One read in pieces of the web or the Hub, each asked for by itself. It lives until its last piece has ended.
+class ReadInPieces : public std::enable_shared_from_this<ReadInPieces> {
+ public:
+  static constexpr int64_t kPieceBytes = 8 << 20;  // as S3's (ranged_read.cpp)
+
+  virtual ~ReadInPieces() = default;
+  void start(int64_t offset, std::span<std::byte> out);
+
+ protected:
+  struct Piece {
+    int64_t offset = 0;
+    std::span<std::byte> out;
+    int tries = 0;
+    int relocations = 0;  // because the place of the content had gone
+    std::string range_header() const;
+  };
+
+  ReadInPieces(const std::stop_token& stop, Clock::time_point deadline, ServiceReader::Done done);
+  // Asks for a piece, which ends by end().
+  virtual void begin_piece(Piece& piece) = 0;
+  void end(Status status);
+
+  const Clock::time_point deadline_;
+  std::stop_source stop_;  // requested by the caller's token, and after the first error
+
+ private:
+  const std::stop_callback<std::function<void()>> stop_with_caller_;
+  std::vector<Piece> pieces_;
+  PiecesUnderWay under_way_;
 };
 
 }  // namespace millrace
