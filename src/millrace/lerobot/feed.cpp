@@ -65,7 +65,7 @@ images::Picture resize_frame(std::span<const std::byte> frame, int64_t height, i
 Result<Location> through_cache(Location root, const FeedOptions& options, const std::stop_token& stop) {
   if (options.cache.empty()) return root;
   ASSIGN_OR_RETURN(auto cache,
-                   cache::NodeCache::of_process({.directory = options.cache, .cap_bytes = options.cache_bytes}));
+                   cache::NodeCache::of_process({.directory = options.cache, .cap_bytes = options.cache_bytes}, stop));
   if (!cache::lies_on_this_node(root)) {
     root.storage = cache::make_cached_storage(std::move(root.storage), std::move(cache), {.stop = stop});
   }

@@ -54,8 +54,8 @@ Status wait_until(Clock::time_point turn, const std::stop_token& stop) {
 // What lies elsewhere than on this node is read through its cache. The nodes of a job do not ask all at once.
 Result<ReadThrough> through_cache(const LoaderOptions& options, const SourceContext& context) {
   if (options.cache.empty()) return ReadThrough();
-  ASSIGN_OR_RETURN(auto cache,
-                   cache::NodeCache::of_process({.directory = options.cache, .cap_bytes = options.cache_bytes}));
+  ASSIGN_OR_RETURN(auto cache, cache::NodeCache::of_process(
+                                   {.directory = options.cache, .cap_bytes = options.cache_bytes}, context.stop));
   const cache::CachedStorageOptions cached{.stop = context.stop, .metrics = &context.metrics};
   return [cache, cached, turn = Clock::now() + cache::start_delay(options.rank / local_ranks())](
              Location location) -> Result<Location> {

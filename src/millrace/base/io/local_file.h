@@ -31,6 +31,9 @@ class FileRange {
 class LocalFile {
  public:
   virtual ~LocalFile() = default;
+  virtual int descriptor() const = 0;
+  // Call after bytes were taken from the descriptor. Errors: corruption (changed while reading).
+  [[nodiscard]] virtual Status check_unchanged() const = 0;
   // Whether the file takes up less than its size, because it has holes that read as zeros.
   virtual bool has_holes() const = 0;
   // Whether most of it is in the page cache: then to send it from there costs less than to read it. What is not is read
@@ -40,10 +43,5 @@ class LocalFile {
   // lies within size().
   virtual std::unique_ptr<FileRange> file_range(int64_t offset, int64_t size) const = 0;
 };
-
-// Null for a reader of anything else.
-inline const LocalFile* as_local_file(const RandomReader& reader) {
-  return dynamic_cast<const LocalFile*>(&reader);
-}
 
 }  // namespace millrace

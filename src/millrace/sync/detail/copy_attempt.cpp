@@ -340,7 +340,7 @@ Result<bool> CopyAttempt::begin_part() {
 }
 
 Result<std::unique_ptr<FileRange>> CopyAttempt::file_of(const Part& part) const {
-  return as_local_file(*plan_.source)->file_range(part.offset, part.size);
+  return plan_.source->local_file()->file_range(part.offset, part.size);
 }
 
 // `here`: this thread does it. To hand a single part to other threads costs more than it gains.
