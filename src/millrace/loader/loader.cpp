@@ -535,12 +535,11 @@ Status Loader::reject(std::span<const std::pair<Batch::RowPlace, std::string>> r
   return {};
 }
 
-Result<Loader::Pass> Loader::pass() {
+Result<Pass> Loader::pass() {
   Impl& impl = here();
   RETURN_IF_ERROR(check_has_passes(impl.options));
   ASSIGN_OR_RETURN(const auto scheduler, impl.opened());
-  ASSIGN_OR_RETURN(const auto pass, impl.dataset->order->pass(scheduler->position()));
-  return Pass{pass.number, pass.over};
+  return impl.dataset->order->pass(scheduler->position());
 }
 
 Result<int64_t> Loader::pass_batches(uint64_t number) {
