@@ -4,31 +4,16 @@
 // What the rules are made of: functions that look at the cluster and report findings. Private to this room.
 
 #include <span>
-#include <string>
-#include <string_view>
 
+#include "millrace/lint/report.h"
 #include "millrace/pcluster/model.h"
 
 namespace millrace::pcluster {
 
-class Report {
- public:
-  explicit Report(std::string file) : file_(std::move(file)) {}
-
-  // REQUIRES: a rule of config_rules().
-  Finding& add(std::string_view rule, const yaml::Place& at, std::string message);
-  Finding& add(std::string_view rule, Severity severity, const yaml::Place& at, std::string message);
-
-  std::vector<Finding> findings;
-
- private:
-  std::string file_;
-};
-
-using Check = void (*)(const Cluster& cluster, Report& report);
+using Check = void (*)(const Cluster& cluster, FindingReport& report);
 
 // Checks single keys: PC01 to PC06, PC63, and values that other rules name.
-void check_schema(const Cluster& cluster, Report& report);
+void check_schema(const Cluster& cluster, FindingReport& report);
 
 std::span<const Check> file_checks();     // names, counts, versions, systems, tags, IAM, logs
 std::span<const Check> compute_checks();  // queues, reservations, instances

@@ -42,19 +42,19 @@ class BlockPlanner {
   void add(std::shared_ptr<const order::EpochOrder> order, int64_t lane, int64_t number, Done done);
 
  private:
-  struct Request {
+  struct WantedBlock {
     std::shared_ptr<const order::EpochOrder> order;
     int64_t lane;
     int64_t number;
     Done done;
   };
   void plan_waiting();
-  [[nodiscard]] Result<std::vector<PlannedBlock>> plan(std::span<const Request> requests);
+  [[nodiscard]] Result<std::vector<PlannedBlock>> plan(std::span<const WantedBlock> wanted);
 
   order::SampleSource& source_;
   const std::stop_token stop_;
   Mutex mutex_;
-  std::vector<Request> waiting_ GUARDED_BY(mutex_);
+  std::vector<WantedBlock> waiting_ GUARDED_BY(mutex_);
   Executor thread_{1, "mr-plan"};  // last: its task uses everything above
 };
 
