@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the rules are made of: functions that look at the cluster and report findings. Private to this room.
+// The checks behind the rules: functions that read a cluster and report findings. Private to this room.
 
 #include <span>
 
@@ -12,7 +12,7 @@ namespace millrace::pcluster {
 
 using Check = void (*)(const Cluster& cluster, FindingReport& report);
 
-// Checks single keys: PC01 to PC06, PC63, and values that other rules name.
+// Checks keys one by one: PC01 to PC06, PC63, and the rules that the schema names at a key.
 void check_schema(const Cluster& cluster, FindingReport& report);
 
 std::span<const Check> file_checks();     // names, counts, versions, systems, tags, IAM, logs
@@ -21,8 +21,8 @@ std::span<const Check> network_checks();  // subnets, EFA, placement, security g
 std::span<const Check> storage_checks();  // volumes and file systems
 std::span<const Check> lustre_checks();   // FSx for Lustre
 std::span<const Check> slurm_checks();    // Slurm settings
-std::span<const Check> release_checks();  // what newer versions validate
-std::span<const Check> script_checks();   // what job scripts assume
+std::span<const Check> release_checks();  // what newer versions of ParallelCluster refuse
+std::span<const Check> script_checks();   // what job scripts need of the cluster
 
 // Calls `look` with every compute resource and its queue.
 template <class Look>
