@@ -573,8 +573,8 @@ bool begins_with_guarded_run(const RegexTree& tree, bool& behind_condition) {
 
 }  // namespace
 
-// Oniguruma takes `(?=\w).*` for an expression that matches at the begin of a line if it matches in the line at all, and
-// tries no other place, unless it finds a better way to search: what holds for `.*` alone.
+// Oniguruma takes `(?=\w).*` for an expression that matches at the begin of a line if it matches in the line at all,
+// and tries no other place, unless it finds a better way to search: what holds for `.*` alone.
 std::optional<RegexTree> parse_regex(std::string_view expanded) {
   if (!is_utf8(expanded)) return std::nullopt;
   auto tree = Parser(expanded).run();

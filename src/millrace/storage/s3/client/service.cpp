@@ -46,6 +46,10 @@ bool fits_host(std::string_view bucket) {
 
 }  // namespace
 
+Clock::duration wait_before(int failed_tries) {
+  return backoff(failed_tries, kFirstWait, kLongestWait);
+}
+
 struct Service::Call {
   Request request;
   Done done;
@@ -280,7 +284,7 @@ void Service::end(const std::shared_ptr<Call>& call, Result<Answer> result) {
 std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Result<http::Response>& result) {
   const auto again = [&]() -> std::optional<Clock::duration> {
     if (++call.failures >= options_.max_tries) return std::nullopt;
-    const auto ours = backoff(call.failures, kFirstWait, kLongestWait);
+    const auto ours = wait_before(call.failures);
     return result ? std::max<Clock::duration>(ours, result->retry_after()) : ours;
   };
   if (!result) return millrace::may_pass(result.error()) ? again() : std::nullopt;
@@ -295,7 +299,7 @@ std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Resu
     process_metrics().add(Metric::kSlowDowns, 1);
     process_.get().limiter->slow_down();
     // A server that answers is alive: no limit of tries.
-    return std::max<Clock::duration>(backoff(++call.slow_downs, kFirstWait, kLongestWait), response.retry_after());
+    return std::max<Clock::duration>(wait_before(++call.slow_downs), response.retry_after());
   }
   if (may_pass(response.status, answer.code)) return again();
   if (learn_region(call, response, answer) || learn_clock(call, response, answer) || renew_credentials(call, answer))

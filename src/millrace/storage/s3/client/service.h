@@ -47,6 +47,9 @@ struct Answer {
   int tries = 1;  // more than one: an earlier try may have had its effect
 };
 
+// How long a request waits after this many failed tries in a row: longer each time, half of it by chance.
+Clock::duration wait_before(int failed_tries);
+
 class Service : public std::enable_shared_from_this<Service> {
  public:
   // The Service of this process for these options. Errors: invalid_argument (an endpoint that is no URL).
