@@ -6,6 +6,7 @@
   sizes     shards against the text, for each output format
   threads   one thread and all: wall clock, CPU, resident memory, time by stage
   inputs    the same documents as text, jsonl, gzip, zstd and Parquet
+  megatron  prepare --format megatron, one thread    against  the steps of Megatron's preprocess_data_fast.py (megatron_fast.py)
   writer    members, hashes, shard and index with ids ready    against  webdataset.TarWriter, and a raw file of as many bytes
 
 Runs alternate, medians of --runs. The recipe reads the first --recipe-mb of the text, and a time is printed only when
@@ -15,7 +16,10 @@ our ids and texts of these are equal. Ours counts the whole process with its sta
 """
 
 import argparse
+import concurrent.futures
+import filecmp
 import json
+import multiprocessing
 import os
 import pathlib
 import shutil
@@ -27,6 +31,9 @@ import time
 
 import corpus
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tokenizer"))
+from encode import environment
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MILLRACE = pathlib.Path(sys.executable).parent / "millrace"
@@ -37,6 +44,12 @@ OUTPUTS = {
     "ids only, 256 a block": ["--no-text", "--block", "256"],
     "megatron": ["--format", "megatron"],
 }
+
+
+def apart(function, *args):
+    """Calls in another process: the peak of this process's memory counts as that of the processes which it starts."""
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
 
 
 def run(command) -> dict:
@@ -97,7 +110,7 @@ class Bench:
         return json.loads(done["out"])
 
     def bench_recipe(self, shape: str, tokenizer: str) -> None:
-        raw, part = (corpus.make(self.work, shape, mb) for mb in (None, self.args.recipe_mb))
+        raw, part = (apart(corpus.make, self.work, shape, mb) for mb in (None, self.args.recipe_mb))
         part_bytes = sum(p.stat().st_size for p in part.iterdir())
         self.prepare(part, tokenizer)
         theirs = [self.recipe("prepare", part, tokenizer)]
@@ -117,7 +130,7 @@ class Bench:
                    mb=ours[0]["input_bytes"] / 1e6, documents=ours[0]["documents"])  # fmt: skip
 
     def bench_sizes(self, shape: str, tokenizer: str) -> None:
-        raw = corpus.make(self.work, shape, None)
+        raw = apart(corpus.make, self.work, shape, None)
         for what, flags in OUTPUTS.items():
             result = self.prepare(raw, tokenizer, *flags, threads=os.cpu_count())
             self.print(
@@ -125,7 +138,7 @@ class Bench:
             )
 
     def bench_threads(self, shape: str, tokenizer: str) -> None:
-        raw = corpus.make(self.work, shape, None)
+        raw = apart(corpus.make, self.work, shape, None)
         counts = sorted({1, os.cpu_count()})
         runs = {count: [] for count in counts}
         for _ in range(self.args.runs):
@@ -139,8 +152,8 @@ class Bench:
                        encode=r["encode_seconds"], write=r["write_seconds"])  # fmt: skip
 
     def bench_inputs(self, tokenizer: str) -> None:
-        raw = corpus.make(self.work, "4kB", None)
-        folders = {"text": raw, **corpus.packed(self.work, raw)}
+        raw = apart(corpus.make, self.work, "4kB", None)
+        folders = {"text": raw, **apart(corpus.packed, self.work, raw)}
         runs = {name: [] for name in folders}
         for _ in range(self.args.runs):
             for name, folder in folders.items():
@@ -151,8 +164,34 @@ class Bench:
             self.print("inputs", f"4kB, {tokenizer}, {name}", mb_of_text_per_cpu_second=text_bytes / r["cpu_seconds"] / 1e6,
                        read=r["read_seconds"], encode=r["encode_seconds"], write=r["write_seconds"])  # fmt: skip
 
+    def bench_megatron(self, tokenizer: str) -> None:
+        """One file of JSON lines to `.bin` and `.idx`; the bytes must be equal before a time is printed."""
+        raw = apart(corpus.packed, self.work, apart(corpus.make, self.work, "4kB", None))["jsonl"]
+        source = self.work / "megatron.jsonl"
+        with source.open("wb") as joined:
+            for path in sorted(raw.iterdir()):
+                with path.open("rb") as part:
+                    shutil.copyfileobj(part, joined)
+        python = environment(self.work, "gigatoken", "gigatoken==0.10.0")
+        prefix = self.work / "megatron"
+        ours, theirs = [], []
+        for _ in range(self.args.runs):
+            ours.append(
+                self.prepare(source, tokenizer, "--format", "megatron", "--no-special-tokens", documents="jsonl")
+            )
+            theirs.append(run([python, HERE / "megatron_fast.py", self.tokenizer(tokenizer), source, prefix]))
+            for suffix in (".bin", ".idx"):
+                (mine,) = self.out.glob(f"*{suffix}")
+                if not filecmp.cmp(mine, prefix.with_suffix(suffix), shallow=False):
+                    raise SystemExit(f"{mine} differs from what the steps of Megatron's script write")
+        mine, other = median(ours), median(theirs)
+        self.print("megatron", f"4kB, {tokenizer}, {source.stat().st_size / 1e6:.0f} MB of JSON lines",
+                   **{f"{name}_{key}": r[key] for name, r in (("millrace", mine), ("script", other))
+                      for key in ("seconds", "cpu_seconds", "rss_mb")},
+                   ratio=other["cpu_seconds"] / mine["cpu_seconds"])  # fmt: skip
+
     def bench_writer(self, shape: str, tokenizer: str) -> None:
-        raw = corpus.make(self.work, shape, self.args.recipe_mb)
+        raw = apart(corpus.make, self.work, shape, self.args.recipe_mb)
         program = self.args.build.resolve() / "benchmarks/prepare/millrace_prepare_writer"
         ninja = pathlib.Path(sys.executable).parent / "ninja"
         subprocess.run([ninja, "-C", self.args.build, "--quiet", "millrace_prepare_writer"], check=True)
@@ -199,7 +238,7 @@ def compare(ours: pathlib.Path, theirs: pathlib.Path) -> None:
 
 
 def main() -> None:
-    stages = ("recipe", "sizes", "threads", "inputs", "writer")
+    stages = ("recipe", "sizes", "threads", "inputs", "megatron", "writer")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(stages))
     parser.add_argument(
@@ -219,6 +258,10 @@ def main() -> None:
     for stage in args.stages or stages:
         if stage == "inputs":
             bench.bench_inputs(tokenizers[0])
+            continue
+        if stage == "megatron":
+            for tokenizer in tokenizers:
+                bench.bench_megatron(tokenizer)
             continue
         for tokenizer in tokenizers:
             for shape in args.shapes.split(","):

@@ -24,8 +24,11 @@ PEERS = {
     "tokenizers 1.0rc3": ("tokenizers", "tokenizers==1.0.0rc3"),
     "tokenizers 0.23.3": ("tokenizers", "tokenizers==0.23.3"),
     "tokie": ("tokie", "tokie==0.1.4"),
+    "snaptokens": ("snaptokens", "snaptokens==0.2.6"),
+    "splintr": ("splintr", "splintr-rs==0.22.0"),
+    "nanotoken": ("nanotoken", "nanotoken==0.1.0"),
 }
-# The first two read only BPE.
+# The first two read only BPE, nanotoken only WordPiece.
 DEFAULT_PEERS = "gigatoken,fastokens,tokenizers 1.0rc3,tokenizers 0.23.3"
 SLOW = "tokenizers 0.23.3"
 

@@ -59,7 +59,33 @@ def tokie(path):
     return lambda texts: tokenizer.encode_batch_flat(texts, add_special_tokens=False)[0], lambda ids: ids
 
 
-ENGINES = {f.__name__: f for f in (millrace, gigatoken, fastokens, tokenizers, tokie)}
+def snaptokens(path):
+    import numpy as np
+    import snaptokens
+
+    tokenizer = snaptokens.Tokenizer.from_file(path)
+    return lambda texts: tokenizer.encode_batch_flat(texts)[0], lambda ids: np.frombuffer(ids, np.uint32)
+
+
+def splintr(path):
+    import numpy as np
+    import splintr
+
+    # It cannot be told to leave out the tokens that the post-processor adds.
+    with open(path, encoding="utf-8") as file:
+        content = json.load(file) | {"post_processor": None}
+    tokenizer = splintr.from_json_bytes(json.dumps(content).encode())
+    return lambda texts: tokenizer.encode_batch_flat(texts)[0], lambda ids: np.frombuffer(ids, np.uint32)
+
+
+def nanotoken(path):
+    import nanotoken
+
+    tokenizer = nanotoken.Tokenizer(path)
+    return lambda texts: tokenizer.encode_batch(texts, add_special_tokens=False, parallel=False).ids, lambda ids: ids
+
+
+ENGINES = {f.__name__: f for f in (millrace, gigatoken, fastokens, tokenizers, tokie, snaptokens, splintr, nanotoken)}
 
 
 def read(path, limit):

@@ -307,6 +307,10 @@ def main() -> None:
     parser.add_argument("--mb", type=float, default=4, help="of each flavour to train on (default %(default)s)")
     parser.add_argument("--only", default="", help="these models (default all)")
     args = parser.parse_args()
+    if "MILLRACE_TEST_DATA" not in os.environ:
+        parser.error(
+            "set MILLRACE_TEST_DATA to the folder whose tokenizers/ holds the vocabularies that are not trained"
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     data = pathlib.Path(os.environ["MILLRACE_TEST_DATA"]) / "tokenizers"
     texts = last_texts(args.train, args.mb * 1e6) if args.train else []

@@ -75,7 +75,7 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True, *, threads: int = 1) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]:
         """
-        Ids of all texts end to end, uint32 [total], and where each begins, int64 [len(texts) + 1]: text i has ids[offsets[i]:offsets[i + 1]]. With several threads the ids are the same, and take twice the memory for a moment. Raises ValueError (threads below 1), UnicodeEncodeError (lone surrogates).
+        Ids of all texts end to end, uint32 [total], and where each begins, int64 [len(texts) + 1]: text i has ids[offsets[i]:offsets[i + 1]]. With several threads the ids are the same. Raises ValueError (threads below 1), UnicodeEncodeError (lone surrogates).
         """
 
     def encode_with_offsets(self, text: str, add_special_tokens: bool = True) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]:

@@ -14,6 +14,7 @@
 #include <new>
 #include <optional>
 #include <span>
+#include <variant>
 
 #include "millrace/base/memory/huge_pages.h"
 #include "millrace/base/thread/executor.h"
@@ -68,8 +69,7 @@ nb::ndarray<nb::numpy, uint32_t> encode(PyTokenizer& self, nb::handle text, bool
 // The texts [begin, end) of a batch, which one thread encodes.
 struct Segment {
   size_t begin = 0, end = 0;
-  std::vector<uint32_t> ids;
-  std::vector<int64_t> ends;  // of each text in `ids`
+  size_t bytes = 0;  // at most so many
 };
 
 // Several for each thread, so that all end at about the same time; few enough that each has words to repeat.
@@ -77,29 +77,94 @@ std::vector<Segment> segments_of(std::span<const StrView> texts, size_t bytes, i
   constexpr size_t kLeastBytes = 64 << 10;
   const size_t wanted = std::max(kLeastBytes, bytes / (static_cast<size_t>(threads) * 8));
   std::vector<Segment> segments;
-  size_t taken = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
-    if (segments.empty() || taken >= wanted) {
-      segments.push_back({.begin = i});
-      taken = 0;
-    }
+    if (segments.empty() || segments.back().bytes >= wanted) segments.push_back({.begin = i});
     segments.back().end = i + 1;
-    taken += texts[i].most_bytes();
+    segments.back().bytes += texts[i].most_bytes();
   }
   return segments;
 }
 
-struct BatchIds {
+std::vector<uint32_t> with_room(size_t text_bytes) {
   std::vector<uint32_t> ids;
-  std::vector<int64_t> offsets{0};
-  std::optional<size_t> text_with_surrogates;  // the first such text; then there are no ids
+  ids.reserve(text_bytes / 2);  // few texts have more, and untouched memory is free
+  return ids;
+}
+
+// The ids of a batch of texts, in memory whose pages are mapped a step ahead of the ids.
+class BatchIds {
+ public:
+  explicit BatchIds(size_t text_bytes)
+      : ids(with_room(text_bytes)), reserved_(ids.data()), pages_(ids.data(), ids.capacity() * sizeof(uint32_t)) {}
+  // Before up to `count` more are appended.
+  void expect(size_t count) {
+    if (ids.data() == reserved_) pages_.reach((ids.size() + count) * sizeof(uint32_t));
+  }
+
+  std::vector<uint32_t> ids;
+  std::vector<int64_t> offsets{0};  // of each text, and the end
+
+ private:
+  const uint32_t* reserved_;
+  PagesAhead pages_;
 };
 
-Result<BatchIds> encode_in_threads(PyTokenizer& self, std::span<const StrView> texts, size_t bytes,
-                                   bool add_special_tokens, int threads, const std::stop_token& stop) {
-  std::vector<Segment> segments = segments_of(texts, bytes, threads);
+// Joins the ids of segments in the order of the texts, as they come. A segment that is early waits; the memory of one
+// that was joined holds the next one. Thread-safe.
+class SegmentJoin {
+ public:
+  struct Part {
+    std::vector<uint32_t> ids;
+    std::vector<int64_t> ends;  // of each text in `ids`
+  };
+
+  SegmentJoin(size_t segments, size_t text_bytes) : parts_(segments), batch_(text_bytes) {}
+
+  // An empty part, with room for the ids of such a text.
+  Part take(size_t text_bytes) {
+    MutexLock lock(mutex_);
+    if (spare_.empty()) return {.ids = with_room(text_bytes)};
+    Part part = std::move(spare_.back());
+    spare_.pop_back();
+    return part;
+  }
+  void put(size_t segment, Part part) {
+    MutexLock lock(mutex_);
+    parts_[segment] = std::move(part);
+    for (; next_ < parts_.size() && parts_[next_]; ++next_) {
+      Part& next = *parts_[next_];
+      const int64_t before = std::ssize(batch_.ids);
+      batch_.expect(next.ids.size());
+      batch_.ids.insert(batch_.ids.end(), next.ids.begin(), next.ids.end());
+      for (const int64_t end : next.ends) batch_.offsets.push_back(before + end);
+      next.ids.clear();
+      next.ends.clear();
+      spare_.push_back(std::move(next));
+      parts_[next_].reset();
+    }
+  }
+  // REQUIRES: all segments were put.
+  BatchIds join() {
+    MutexLock lock(mutex_);
+    return std::move(batch_);
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<std::optional<Part>> parts_ GUARDED_BY(mutex_);  // those that are early
+  std::vector<Part> spare_ GUARDED_BY(mutex_);
+  size_t next_ GUARDED_BY(mutex_) = 0;  // the first segment that is not in batch_
+  BatchIds batch_ GUARDED_BY(mutex_);
+};
+
+// The number of the first text with a lone surrogate, if there is one.
+Result<std::variant<BatchIds, size_t>> encode_in_threads(PyTokenizer& self, std::span<const StrView> texts,
+                                                         size_t bytes, bool add_special_tokens, int threads,
+                                                         const std::stop_token& stop) {
+  const std::vector<Segment> segments = segments_of(texts, bytes, threads);
   std::atomic<size_t> bad{texts.size()};
-  const auto encode_segment = [&](Segment& segment, Encoder& encoder) -> Status {
+  SegmentJoin join(segments.size(), bytes);
+  const auto encode_segment = [&](const Segment& segment, Encoder& encoder, SegmentJoin::Part& part) -> Status {
     std::vector<char> scratch;
     for (size_t i = segment.begin; i < segment.end; ++i) {
       if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "encode_batch: stopped");
@@ -109,31 +174,21 @@ Result<BatchIds> encode_in_threads(PyTokenizer& self, std::span<const StrView> t
         }
         return {};
       }
-      RETURN_IF_ERROR(encoder.encode(text, {add_special_tokens}, segment.ids));
-      segment.ends.push_back(std::ssize(segment.ids));
+      RETURN_IF_ERROR(encoder.encode(text, {add_special_tokens}, part.ids));
+      part.ends.push_back(std::ssize(part.ids));
     }
     return {};
   };
-  RETURN_IF_ERROR(parallel_try(std::ssize(segments), threads - 1, "mr-encode", [&](int64_t i) {
-    Segment& segment = segments[static_cast<size_t>(i)];
-    return self.with_encoder([&](Encoder& encoder) { return encode_segment(segment, encoder); });
-  }));
-  BatchIds batch;
-  if (bad < texts.size()) {
-    batch.text_with_surrogates = bad;
-    return batch;
-  }
-  size_t total = 0;
-  for (const Segment& segment : segments) total += segment.ids.size();
-  batch.ids.reserve(total);
-  batch.offsets.reserve(texts.size() + 1);
-  for (Segment& segment : segments) {
-    const int64_t before = std::ssize(batch.ids);
-    for (const int64_t end : segment.ends) batch.offsets.push_back(before + end);
-    batch.ids.insert(batch.ids.end(), segment.ids.begin(), segment.ids.end());
-    segment.ids = {};
-  }
-  return batch;
+  const auto encode_and_put = [&](int64_t i) -> Status {
+    const auto at = static_cast<size_t>(i);
+    SegmentJoin::Part part = join.take(segments[at].bytes);
+    RETURN_IF_ERROR(self.with_encoder([&](Encoder& encoder) { return encode_segment(segments[at], encoder, part); }));
+    join.put(at, std::move(part));
+    return {};
+  };
+  RETURN_IF_ERROR(parallel_try(std::ssize(segments), threads - 1, "mr-encode", encode_and_put));
+  if (bad < texts.size()) return bad.load();
+  return join.join();
 }
 
 nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_tokens, int threads) {
@@ -147,17 +202,14 @@ nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_t
     bytes += views.back().most_bytes();
   }
   if (threads > 1 && views.size() > 1) {
-    auto batch = interruptible<BatchIds>([&](const std::stop_token& stop) {
+    auto result = interruptible<std::variant<BatchIds, size_t>>([&](const std::stop_token& stop) {
       return encode_in_threads(self, views, bytes, add_special_tokens, threads, stop);
     });
-    if (batch.text_with_surrogates) utf8_of(alive[*batch.text_with_surrogates]);  // its error names the text
+    if (const size_t* const bad = std::get_if<size_t>(&result)) utf8_of(alive[*bad]);  // its error names the text
+    auto& batch = std::get<BatchIds>(result);
     return nb::make_tuple(to_array(std::move(batch.ids)), to_array(std::move(batch.offsets)));
   }
-  std::vector<uint32_t> ids;
-  ids.reserve(bytes / 2);  // few texts have more, and untouched memory is free
-  PagesAhead pages(ids.data(), ids.capacity() * sizeof(uint32_t));
-  const uint32_t* const reserved = ids.data();
-  std::vector<int64_t> offsets{0};
+  BatchIds batch(bytes);
   std::vector<char> scratch;
   nb::handle has_surrogates;
   size_t next = 0;
@@ -168,10 +220,9 @@ nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_t
         has_surrogates = alive[next];
         return {};
       }
-      // A text has fewer ids than bytes; an id takes four.
-      if (ids.data() == reserved) pages.reach(ids.size() * sizeof(uint32_t) + text.size());
-      RETURN_IF_ERROR(encoder.encode(text, {add_special_tokens}, ids));
-      offsets.push_back(static_cast<int64_t>(ids.size()));
+      batch.expect(text.size() / 4);
+      RETURN_IF_ERROR(encoder.encode(text, {add_special_tokens}, batch.ids));
+      batch.offsets.push_back(std::ssize(batch.ids));
       ++next;
       if (Clock::now() >= deadline) return {};
     }
@@ -184,7 +235,7 @@ nb::tuple encode_batch(PyTokenizer& self, nb::sequence texts, bool add_special_t
     check_signals();
   }
   if (has_surrogates.is_valid()) utf8_of(has_surrogates);  // its error names the text
-  return nb::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
+  return nb::make_tuple(to_array(std::move(batch.ids)), to_array(std::move(batch.offsets)));
 }
 
 nb::tuple encode_with_offsets(PyTokenizer& self, nb::str text, bool add_special_tokens) {
@@ -253,8 +304,8 @@ void register_tokenizer(nb::module_& m) {
            nb::sig("def encode_batch(self, texts: collections.abc.Sequence[str], add_special_tokens: bool = True, *, "
                    "threads: int = 1) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]"),
            "Ids of all texts end to end, uint32 [total], and where each begins, int64 [len(texts) + 1]: "
-           "text i has ids[offsets[i]:offsets[i + 1]]. With several threads the ids are the same, and take twice the "
-           "memory for a moment. Raises ValueError (threads below 1), UnicodeEncodeError (lone surrogates).")
+           "text i has ids[offsets[i]:offsets[i + 1]]. With several threads the ids are the same. Raises ValueError "
+           "(threads below 1), UnicodeEncodeError (lone surrogates).")
       .def("encode_with_offsets", &encode_with_offsets, nb::arg("text"), nb::arg("add_special_tokens") = true,
            nb::sig("def encode_with_offsets(self, text: str, add_special_tokens: bool = True) -> "
                    "tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]"),

@@ -140,7 +140,7 @@ struct Encoder::Impl::ByteWords : WordModel {
 };
 
 Status Encoder::Impl::encode_byte_level(Output& out) {
-  if (!words) words.emplace();
+  if (!words) words.emplace(*parts.shared_words);
   const char* const readable_end = out.text.data() + out.text.size();
   const bool normalizes = !parts.normalizer.empty();
   pieces.clear();
@@ -215,7 +215,7 @@ Status Encoder::Impl::encode_units(Output& out) {
   const UnitPath& path = *parts.units;
   if (!words) {
     if (path.pieces != nullptr) character_words.emplace(*path.pieces, *path.plain, parts.normalizer);
-    words.emplace(character_words ? &*character_words : nullptr);
+    words.emplace(*parts.shared_words, character_words ? &*character_words : nullptr);
   }
   const char* const readable_end = out.text.data() + out.text.size();
   pieces.clear();
@@ -362,7 +362,7 @@ struct Encoder::Impl::ModelWords : WordModel {
 
 // The words of `cut` through the cache, where nobody asks for offsets.
 Status Encoder::Impl::encode_cached_words(WordModel& model, std::vector<uint32_t>& ids) {
-  if (!words) words.emplace();
+  if (!words) words.emplace(*parts.shared_words);
   const std::string_view text = cut.text.text();
   std::array<size_t, CachedWords::kBatch> begins, ends;
   for (size_t at = 0; at < cut.words.size();) {
@@ -379,7 +379,8 @@ Status Encoder::Impl::encode_cached_words(WordModel& model, std::vector<uint32_t
 }
 
 Status Encoder::Impl::encode_words(Output& out) {
-  if (out.offsets == nullptr) {
+  // A cache of units has other ids: text that is too long for the units way is not looked up in it.
+  if (out.offsets == nullptr && !parts.units) {
     ModelWords model(*this);
     return encode_cached_words(model, out.ids);
   }

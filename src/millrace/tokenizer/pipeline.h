@@ -10,6 +10,7 @@
 
 #include "millrace/base/hash/hash.h"
 #include "millrace/tokenizer/fast/byte_bpe.h"
+#include "millrace/tokenizer/fast/shared_words.h"
 #include "millrace/tokenizer/fast/unit_path.h"
 #include "millrace/tokenizer/file/tokenizer_json.h"
 #include "millrace/tokenizer/inspect.h"
@@ -45,6 +46,7 @@ struct Tokenizer::Impl {
   std::optional<UnitPath> units;
   std::string why_not_byte_level;  // empty when it is
   Hash128 hash;
+  std::unique_ptr<SharedWords> shared_words = std::make_unique<SharedWords>();  // of all encoders
 };
 
 }  // namespace millrace::tokenizer

@@ -53,10 +53,40 @@ Status CachedWords::add(const WordBatch& words, WordModel& model, std::vector<ui
   return {};
 }
 
-// Computes the words of `missing_` and puts them into the cache.
+// Takes the ids of words of `missing_` that other threads have computed; the others go to `unknown_`.
+void CachedWords::take_shared() {
+  for (const WordRequest& word : missing_)
+    if (word.key.is_inline()) shared_.prefetch(word.key);
+  for (size_t i = 0; i < missing_.size(); ++i) {
+    WordRequest& word = missing_[i];
+    const PackedIds ids = word.key.is_inline() ? shared_.find(word.key) : PackedIds::none();
+    if (!ids.is_known()) {
+      unknown_.push_back(word);
+      unknown_at_.push_back(i);
+      continue;
+    }
+    word.first = static_cast<uint32_t>(computed_ids_.size());
+    computed_ids_.resize(word.first + PackedIds::kMost);
+    word.count = static_cast<uint32_t>(ids.write(&computed_ids_[word.first]));
+  }
+}
+
+// Finds the ids of the words of `missing_` and puts them into the cache.
 Status CachedWords::learn(WordModel& model) {
   computed_ids_.clear();
-  RETURN_IF_ERROR(model.encode_words(missing_, computed_ids_));
+  if (shared_.is_shared()) {
+    unknown_.clear();
+    unknown_at_.clear();
+    take_shared();
+    if (!unknown_.empty()) RETURN_IF_ERROR(model.encode_words(unknown_, computed_ids_));
+    for (size_t i = 0; i < unknown_.size(); ++i) {
+      const WordRequest& word = missing_[unknown_at_[i]] = unknown_[i];
+      const auto ids = std::span(computed_ids_).subspan(word.first, word.count);
+      if (word.key.is_inline() && PackedIds::fit(ids)) shared_.insert(word.key, PackedIds::of(ids));
+    }
+  } else {
+    RETURN_IF_ERROR(model.encode_words(missing_, computed_ids_));
+  }
   for (const WordRequest& word : missing_) {
     // A word that the batch has twice is here twice.
     if (!cache_.contains(word)) cache_.insert(word, std::span(computed_ids_).subspan(word.first, word.count));

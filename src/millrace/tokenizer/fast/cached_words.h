@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Words to ids through a WordCache, in batches: what the cache does not have is computed for a whole batch at once. Not
-// thread-safe.
+// Words to ids through a WordCache and, behind it, the words that other threads have computed. What neither has is
+// computed for a whole batch at once. Not thread-safe.
 
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/tokenizer/fast/shared_words.h"
 #include "millrace/tokenizer/fast/word_cache.h"
 
 namespace millrace::tokenizer {
@@ -25,8 +26,8 @@ class CachedWords {
  public:
   static constexpr size_t kBatch = WordBatch::kMost;
 
-  // `direct`, if any, must outlive this.
-  explicit CachedWords(DirectWords* direct = nullptr) : cache_(direct) {}
+  // `shared` holds words of the same model. It and `direct`, if any, must outlive this.
+  explicit CachedWords(SharedWords& shared, DirectWords* direct = nullptr) : cache_(direct), shared_(shared) {}
 
   // Bytes [begin, end) of a piece of less than 4 GiB, never none.
   struct Place {
@@ -41,16 +42,20 @@ class CachedWords {
 
  private:
   [[nodiscard]] Status learn(WordModel& model);
+  void take_shared();
 
   // What a batch of words with few ids needs at most; each is written with room for the most.
   static constexpr size_t kRoom = (kBatch + 1) * PackedIds::kMost;
 
   WordCache cache_;
+  SharedWords::User shared_;
   std::vector<uint32_t> known_ids_ =
       std::vector<uint32_t>(kRoom);     // of the words that the cache has, without the others
   std::vector<WordRequest> missing_;    // words of a batch that the cache does not have
   std::vector<size_t> gaps_;            // where in known_ids_ each belongs
   std::vector<uint32_t> computed_ids_;  // of them
+  std::vector<WordRequest> unknown_;    // those of them that other threads have not computed either
+  std::vector<size_t> unknown_at_;      // where in missing_ each is
 };
 
 }  // namespace millrace::tokenizer

@@ -42,6 +42,9 @@ class PackedIds {
     for (size_t i = 0; i < kMost; ++i) ids[i] = static_cast<uint32_t>(bits_ >> (kIdBits * i)) & kIdMask;
     return bits_ >> kCountShift;
   }
+  // For tables of other forms: from_bits(ids.bits()) is `ids`.
+  uint64_t bits() const { return bits_; }
+  static PackedIds from_bits(uint64_t bits) { return PackedIds(bits); }
   // Of those in the arena.
   size_t place() const { return bits_ & UINT32_MAX; }
   size_t count() const { return (bits_ & ~kStored) >> 32; }

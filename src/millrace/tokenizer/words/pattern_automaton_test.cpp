@@ -74,6 +74,9 @@ constexpr const char* kAround[] = {
     R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})\p{Lo}|[\p{Lt}\p{Lu}\p{Lm}\p{M}])*(?:(?!\p{Han})\p{Lo}|[\p{Ll}\p{Lm}\p{M}])+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})\p{Lo}|[\p{Lt}\p{Lu}\p{Lm}\p{M}])+(?:(?!\p{Han})\p{Lo}|[\p{Ll}\p{Lm}\p{M}])*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
     R"(\n\Z|\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$)))",
     R"(\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})",  // Jais 2
+    // Ends within letters, which a table skips where it can.
+    R"(\p{L}+(?=the)|\p{L}+)",
+    R"([a-z]+(?=b)|[a-zA-Z]+(?!c|s)|.)",
 };
 
 std::vector<Part> parts_of(const Pattern& pattern, const std::string& text) {
