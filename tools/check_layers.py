@@ -3,7 +3,8 @@
 house: a folder includes only lower levels, never a peer. Helpers of tests stay out of the product.
 
 Headers in a folder's detail/, and in S3's client/ and object/, are private to it, and some third-party headers stay in
-one folder each, or in two.
+one folder each, or in two. Of a room in PUBLIC and PARTS other rooms include the headers in PUBLIC only, and each of
+its folders includes the folders of its row in PARTS only.
 """
 
 import pathlib
@@ -39,8 +40,49 @@ ONLY_IN = {
     "webp": "images",
 }
 PRIVATE = {"detail", "client", "object"}
+# The headers of a room that other rooms, and all of its parts, may include.
+PUBLIC = {
+    "checkpoint": {
+        "checkpoint.h", "compare.h", "exchange/exchange.h", "foreign/follow.h", "foreign/last_good.h", "lineage.h",
+        "tensor_file.h",
+    },
+}  # fmt: skip
+# The parts of a room, and for each the parts that it may include: rows above its own, so there is no cycle. Sources at
+# the top of the room join them.
+PARTS = {
+    "checkpoint": {
+        "io": "",
+        "records": "io",
+        "commit": "io records",
+        "snapshot": "io records",
+        "save": "records commit snapshot",
+        "tier": "io records commit snapshot save",
+        "load": "io records commit tier",
+        "exchange": "io records",
+        "foreign": "io records",
+    },
+}
 TESTS = re.compile(r"(^|/)testing/|_test\.cpp$|(^|/|_)testing\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+
+
+def crosses(here: pathlib.Path, room: str, name: str) -> str | None:
+    """What is wrong when the source `here`, below src/millrace, includes the header `name` of `room`."""
+    if room not in PUBLIC or name in PUBLIC[room] or TESTS.search(name):
+        return None
+    if here.parts[0] != room:
+        return f"{name} is private to {room}"
+    parts = PARTS[room]
+    part, other = (
+        path.parts[0] if len(path.parts) > 1 else "" for path in (here.relative_to(room), pathlib.Path(name))
+    )
+    if part and part not in parts:
+        return f"the part {part} has no row in tools/check_layers.py"
+    if not part or part == other or TESTS.search(here.as_posix()):
+        return None
+    if other in parts[part].split() and list(parts).index(other) < list(parts).index(part):
+        return None
+    return f"{part} includes {name}, which is no part below it"
 
 
 def problems(root: pathlib.Path):
@@ -57,6 +99,8 @@ def problems(root: pathlib.Path):
                     yield f"{path}: {here} (level {LEVELS[here]}) includes {name} (level {LEVELS.get(there)})"
                 if PRIVATE & set(parts) and there != here:
                     yield f"{path}: {name} is private to {there}"
+                if wrong := crosses(path.relative_to(root), there, "/".join(parts[2:])):
+                    yield f"{path}: {wrong}"
                 if TESTS.search(name) and not TESTS.search(path.as_posix()):
                     yield f"{path}: {name} is for tests"
             elif here not in ONLY_IN.get(parts[0], here).split():

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Millrace, kill, preloaded
+from links import NOBODY, Linked, within
 from s3_fixture import S3
-from test_link import NOBODY, Linked, within
 from test_link_silent import SilentProxy
 
 pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine

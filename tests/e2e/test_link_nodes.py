@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from conftest import Millrace, kill
+from links import Linked, within
 from s3_fixture import S3
 from slurm_fixture import Slurm
-from test_link import Linked, within
 
 pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
 

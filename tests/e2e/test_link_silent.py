@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Millrace, kill
+from links import Linked, within
 from s3_fixture import S3
-from test_link import Linked, within
 
 pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
 

@@ -4,20 +4,22 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 
+#include "millrace/base/io/descriptor.h"
+#include "millrace/base/thread/stop_descriptor.h"
 #include "millrace/base/thread/sync.h"
 
 namespace millrace {
 namespace {
-
-constexpr std::chrono::milliseconds kLookForStop{50};
 
 // One word from the front of `text`, which starts with no blank.
 Result<std::string> take_word(std::string_view& text) {
@@ -136,15 +138,22 @@ bool read_some(int descriptor, std::string& to) {
   return count > 0;
 }
 
+// What is left until `deadline`, as poll() takes it; 0 when it is over.
+int milliseconds_until(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT_MAX));
+}
+
 // Until the program has closed both.
-Status read_both(Pipe& out, Pipe& err, CommandOutput& output, Clock::time_point deadline, const std::stop_token& stop,
+Status read_both(Pipe& out, Pipe& err, CommandOutput& output, Clock::time_point deadline, const StopDescriptor& stop,
                  size_t max_output_bytes) {
   while (out.end(0) >= 0 || err.end(0) >= 0) {
-    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "cancelled");
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) return fail(ErrorCode::kTimeout, "no answer in time");
-    std::array<pollfd, 2> waiting{pollfd{out.end(0), POLLIN, 0}, pollfd{err.end(0), POLLIN, 0}};
-    poll(waiting.data(), waiting.size(), static_cast<int>(std::min(left, kLookForStop).count()));
+    if (stop.is_stopped()) return fail(ErrorCode::kCancelled, "cancelled");
+    const int left_ms = milliseconds_until(deadline);
+    if (left_ms == 0) return fail(ErrorCode::kTimeout, "no answer in time");
+    std::array<pollfd, 3> waiting{pollfd{out.end(0), POLLIN, 0}, pollfd{err.end(0), POLLIN, 0},
+                                  pollfd{stop.get(), POLLIN, 0}};
+    if (poll(waiting.data(), waiting.size(), left_ms) < 0) continue;
     if (waiting[0].revents != 0 && !read_some(out.end(0), output.out)) out.close_end(0);
     if (waiting[1].revents != 0 && !read_some(err.end(0), output.err)) err.close_end(0);
     if (output.out.size() > max_output_bytes || output.err.size() > max_output_bytes) {
@@ -154,8 +163,17 @@ Status read_both(Pipe& out, Pipe& err, CommandOutput& output, Clock::time_point 
   return {};
 }
 
+// Readable when the program has ended. Without descriptors for processes (before Linux 5.3, in some sandboxes) it has
+// none.
+Descriptor open_process(pid_t pid) {
+  return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+}
+
 // A program may close its output and go on.
-Status await_end(pid_t pid, CommandOutput& output, Clock::time_point deadline, const std::stop_token& stop) {
+Status await_end(pid_t pid, CommandOutput& output, Clock::time_point deadline, const StopDescriptor& stop) {
+  constexpr int kAskAgain_ms = 2;  // where there is no descriptor of the program
+  // Before waitpid: as long as that finds the program, its number is not another's.
+  const Descriptor program = open_process(pid);
   while (true) {
     int status = 0;
     const pid_t ended = waitpid(pid, &status, WNOHANG);
@@ -170,9 +188,11 @@ Status await_end(pid_t pid, CommandOutput& output, Clock::time_point deadline, c
                                         : fmt::format("signal {}", WTERMSIG(status));
       return {};
     }
-    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "cancelled");
-    if (Clock::now() >= deadline) return fail(ErrorCode::kTimeout, "it does not end");
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (stop.is_stopped()) return fail(ErrorCode::kCancelled, "cancelled");
+    const int left_ms = milliseconds_until(deadline);
+    if (left_ms == 0) return fail(ErrorCode::kTimeout, "it does not end");
+    std::array<pollfd, 2> waiting{pollfd{program.get(), POLLIN, 0}, pollfd{stop.get(), POLLIN, 0}};
+    poll(waiting.data(), waiting.size(), program.get() >= 0 ? left_ms : std::min(left_ms, kAskAgain_ms));
   }
 }
 
@@ -191,6 +211,7 @@ Result<std::vector<std::string>> split_command(std::string_view text) {
 Result<CommandOutput> run_command(const std::vector<std::string>& words, std::chrono::milliseconds time_limit,
                                   const std::stop_token& stop, size_t max_output_bytes,
                                   const std::vector<std::string>& variables) {
+  ASSIGN_OR_RETURN(const auto stopped, StopDescriptor::open(stop));
   Pipe out, err;
   if (out.failed() || err.failed()) return tl::unexpected(errno_error(errno, "make a pipe"));
   ASSIGN_OR_RETURN(const pid_t pid, start_command(words, variables, out, err));
@@ -199,8 +220,8 @@ Result<CommandOutput> run_command(const std::vector<std::string>& words, std::ch
 
   CommandOutput output;
   const Clock::time_point deadline = Clock::now() + time_limit;
-  Status status = read_both(out, err, output, deadline, stop, max_output_bytes);
-  if (status) status = await_end(pid, output, deadline, stop);
+  Status status = read_both(out, err, output, deadline, *stopped, max_output_bytes);
+  if (status) status = await_end(pid, output, deadline, *stopped);
   if (!status) {
     kill(-pid, SIGKILL);
     waitpid(pid, nullptr, 0);

@@ -3,8 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <thread>
 
@@ -85,6 +92,38 @@ TEST(RunCommand, IsEndedWithItsChildrenWhenItTakesTooLong) {
   });
   EXPECT_EQ(run_command({"sleep", "30"}, 30s, stop.get_token()).error().code(), ErrorCode::kCancelled);
   EXPECT_LT(Clock::now() - begin, 18s);
+}
+
+TEST(RunCommand, IsStoppedAfterItHasClosedItsOutput) {
+  std::stop_source stop;
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(100ms);
+    stop.request_stop();
+  });
+  const auto ran = run_command({"sh", "-c", "exec >&- 2>&-; sleep 30"}, 30s, stop.get_token());
+  EXPECT_EQ(ran.error().code(), ErrorCode::kCancelled);
+}
+
+// As on a kernel before 5.3, for this thread and the programs that it starts.
+bool forbid_process_descriptors() {
+  sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{.len = std::size(rules), .filter = rules};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 &&
+         syscall(SYS_pidfd_open, getpid(), 0) < 0 && errno == ENOSYS;
+}
+
+TEST(RunCommand, WaitsAlsoWhereTheKernelHasNoProcessDescriptors) {
+  Thread thread("test", [] {
+    ASSERT_TRUE(forbid_process_descriptors());
+    EXPECT_EQ(run_command({"sh", "-c", "exec >&- 2>&-; sleep 0.1; exit 3"}, 10s, {})->status, "exit status 3");
+    EXPECT_EQ(run_command({"sh", "-c", "exec >&- 2>&-; sleep 30"}, 200ms, {}).error().code(), ErrorCode::kTimeout);
+  });
+  thread.join();
 }
 
 // Threads of ours block every signal; a program started from one must not.

@@ -16,8 +16,8 @@ namespace millrace {
 class Progress {
  public:
   Progress() = default;
-  // Progress of one file of `whole`: whatever is added here is added there too. `whole` must outlive it, or
-  // is null.
+  // Progress of one file of `whole`: what is added here is added there too. `whole` may be null; else it must outlive
+  // this object.
   Progress(Progress* whole, std::string name, int64_t total_bytes);
   ~Progress();
   Progress(const Progress&) = delete;

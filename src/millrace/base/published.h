@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the loaders and checkpointers of a process show to others while it runs: a page of numbers in a file that this
-// process maps, without a socket, a lock or a thread (docs/format/published.md). The file comes with the first number
-// and goes when the process ends; after a kill it stays, is told by its process being gone, and goes when the next
-// process begins. Where no file can be made the numbers are kept in memory. Thread-safe; a child after a fork has a
-// file of its own.
+// Numbers that the loaders and checkpointers of a process show to others while it runs: one page in a file that the
+// process maps, without a socket, a lock or a thread (docs/format/published.md). The first number creates the file, and
+// the end of the process removes it. After a kill the file stays: readers see that its process is gone, and the next
+// process that begins removes it. Where no file can be made, the numbers stay in memory. Thread-safe; a child after a
+// fork has a file of its own.
 
 #include <sys/types.h>
 
@@ -40,7 +40,7 @@ enum class Published : int {
 };
 
 struct PublishedDef {
-  std::string_view name;  // at most 23 bytes; the place in the file is found by it
+  std::string_view name;  // at most 23 bytes; readers find the number by it
   std::string_view unit;  // "1", "bytes", "ns"
   bool grows = false;     // a counter, which begins at 0; else a value of now
   std::string_view help;
@@ -48,7 +48,7 @@ struct PublishedDef {
 // The table, indexed by Published.
 std::span<const PublishedDef> published_defs();
 
-// A few nanoseconds, but for the first call of a process, which makes the file.
+// Each takes a few nanoseconds. The first call of a process creates the file.
 void publish_add(Published row, int64_t amount);
 void publish_set(Published row, int64_t value);
 void publish_now(Published row);  // nanoseconds since 1970
@@ -68,8 +68,8 @@ struct PublishedProcess {
 // Errors: corruption (no such file, or torn), unsupported (a newer version).
 [[nodiscard]] Result<PublishedProcess> read_published_file(const std::string& path);
 
-// Where files are looked for: the user's own folder; for root those of all users. MILLRACE_RUNTIME_DIR instead where
-// it is set; empty: nowhere.
+// The folders of such files: the user's own; for root those of all users. MILLRACE_RUNTIME_DIR, where it is set, names
+// the only one; empty: there is none.
 std::vector<std::string> published_folders();
 
 // The living processes of this node that show something, by pid. Files that cannot be read are left out; `newer` counts

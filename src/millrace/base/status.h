@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Result<T> and Status: how every fallible function of Millrace answers. No exception crosses a module boundary;
-// only `python/` turns an Error into a raise and only `cli/` prints one. Error is a value: copyable, movable between
+// Every function of Millrace that can fail returns a Result<T> or a Status. No exception crosses a module boundary;
+// only `python/` raises for an Error, and only `cli/` prints one. Error is a value: copyable, movable between
 // threads, not synchronised.
 
 #include <fmt/core.h>
@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-// A small closed set: a code exists because some caller acts on it differently.
+// A small closed set: each code exists because some caller treats it differently.
 enum class ErrorCode {
   kCancelled,          // a stop token was set
   kInvalidArgument,    // the caller's input is wrong; trying again cannot help
@@ -77,8 +77,8 @@ template <class... Args>
 // The Error for a failed system call: ENOENT is not_found, ENOSPC resource_exhausted and so on; the text names `what`.
 Error errno_error(int sys_errno, std::string_view what);
 
-// Whether a service was asked for as long as it may take and gave no answer. Who can do without the answer should not:
-// the next question would wait as long.
+// Whether a service gave no answer in all the time that it had. A caller that could go on without the answer returns
+// this error instead, because its next question would wait as long.
 inline bool gave_no_answer(const Error& error) {
   return error.code() == ErrorCode::kTimeout;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Measures checkpoints on a user's own folders and settings: how long one stops training, when it is durable in each
-// tier, and how fast it loads. Blocks; thread-safe.
+// Measures checkpoints on a user's own folders and settings: how long a save stops training, when it is durable in
+// each tier, and how fast it loads. Blocks; thread-safe.
 
 #include <cstdint>
 #include <stop_token>
@@ -15,24 +15,24 @@
 namespace millrace::bench {
 
 struct CheckpointBenchConfig {
-  std::vector<std::string> folders;  // local ones that exist, nearest first; the last is the root
+  std::vector<std::string> folders;  // local folders that exist, the nearest first; the last is the root
   // The tensors of this rank; their data and boxes are not looked at. Empty: an AdamW state of `bytes`.
   std::vector<checkpoint::StoredTensor> tensors;
   int64_t bytes = 1'000'000'000;
-  int rounds = 3;  // behind the first one
+  int rounds = 3;  // after the first one
   int threads = 0;
-  bool reserve = false;  // memory before the first save
+  bool reserve = false;  // reserve memory before the first save
 };
 
 struct CheckpointBenchResult {
   int64_t bytes = 0, tensors = 0;
-  double first_stop_s = 0, stop_s = 0;  // of save(): the first, and the median of the others
-  std::vector<double> durable_s;        // by folder, from the begin of save(): medians
+  double first_stop_s = 0, stop_s = 0;  // in save(): the first time; median of the others
+  std::vector<double> durable_s;        // by folder, counted from the call of save(): medians
   double cpu_s = 0;                     // of one save, all threads: median
-  double copy_s = 0;                    // one memcpy of as many bytes into memory that is there: median
-  double load_s = 0;                    // median, into memory that is there, over all folders
+  double copy_s = 0;                    // one memcpy of as many bytes into touched memory: median
+  double load_s = 0;                    // into touched memory: median over all folders
 };
-// Makes a folder in each of `folders` and removes it. The saves are held against what is loaded. Errors: those of
+// Makes a folder in each of `folders` and removes it. Compares what it loads with what it saved. Errors: those of
 // saving and loading, invalid_argument (no folder, bytes), cancelled.
 [[nodiscard]] Result<CheckpointBenchResult> bench_checkpoint(const CheckpointBenchConfig& config,
                                                              const std::stop_token& stop);

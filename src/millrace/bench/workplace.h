@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Folders that a test makes on the file systems under test, and that are removed whatever happens: by the destructor;
-// by a child process that holds a pipe when this one is killed; by the next start, or --clean, when both died. Not
+// Folders of a test on the file systems under test. The destructor removes them. When this process is killed, a child
+// process removes them: it sees a pipe close. When both died, the next start or --clean removes them. Not
 // thread-safe.
 
 #include <string>
@@ -33,7 +33,7 @@ class Workplace {
   int pipe_ = -1;
 };
 
-// Removes folders in `parent` that a dead test left; those in use stay. The number of removed ones.
+// Removes the folders in `parent` that a dead test left, and returns how many. Folders in use stay.
 [[nodiscard]] Result<int> remove_left_folders(const std::string& parent);
 
 }  // namespace millrace::bench

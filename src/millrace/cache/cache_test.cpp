@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -16,9 +17,11 @@
 
 #include "millrace/base/testing/helpers.h"
 #include "millrace/cache/cached_storage.h"
+#include "millrace/cache/detail/cache_files.h"
 #include "millrace/cache/detail/file_system.h"
 #include "millrace/cache/start_delay.h"
 #include "millrace/cache/testing.h"
+#include "millrace/storage/testing/conformance.h"
 #include "millrace/storage/testing/fault.h"
 #include "millrace/storage/testing/parts_storage.h"
 
@@ -65,6 +68,26 @@ struct Remote {
     return bytes;
   }
 };
+
+// A cache that never trusts what it saw at an earlier open, since the suite replaces objects all the time. Over a
+// storage with the shape of S3: what lies on this node is not cached.
+std::shared_ptr<Storage> make_cached_parts() {
+  struct Fixture {
+    TempDir dir;
+    std::shared_ptr<Storage> storage;
+  };
+  const auto fixture = std::make_shared<Fixture>();
+  auto options = options_for(fixture->dir.path());
+  options.open_age = std::chrono::milliseconds(-1);
+  fixture->storage =
+      make_cached_storage(make_parts_storage(std::make_shared<PartsService>()), *NodeCache::open(options));
+  return {fixture, fixture->storage.get()};
+}
+
+INSTANTIATE_TEST_SUITE_P(Cached, StorageConformance,
+                         ::testing::Values(StorageCase{
+                             .name = "cachedParts", .make = make_cached_parts, .rewrites_head = false}),
+                         conformance_name);
 
 TEST(Cache, RandomRangesAreThoseOfTheObjectAndNoByteIsDownloadedTwice) {
   SCOPED_TRACE("MILLRACE_TEST_SEED=" + std::to_string(test_seed()));
@@ -398,6 +421,61 @@ TEST(Cache, RefusesWhatItCannotUse) {
   EXPECT_EQ(network_file_system(0x6969), "NFS");
   EXPECT_EQ(network_file_system(0xEF53), "");  // ext4
   EXPECT_EQ(code_of(NodeCache::open(options_for("/proc/cache"))), ErrorCode::kNotFound);
+}
+
+TEST(Cache, ACopyIsTheServersAndPassesTheCacheBy) {
+  constexpr int64_t kPart = 1000, kSize = 3 * kPart;
+  Remote remote;
+  remote.service->part_bytes = kPart;
+  const std::string bytes = remote.put("a", kSize, 36);
+  const auto cache = remote.open();
+  const int64_t sent = remote.service->written_bytes;
+  const auto one = remote.storage(cache), other = remote.storage(cache);
+  for (const auto& from : {one, other, remote.origin}) {
+    EXPECT_TRUE(one->copies_from(*from));
+    EXPECT_TRUE(from->copies_from(*one));
+    remote.service->copied_bytes = 0;
+    const auto reader = *from->open_read("a");
+    const auto writer = *one->open_write("copy", {.size_hint_bytes = kSize});
+    for (int64_t at = 0; at < kSize; at += kPart) ASSERT_TRUE(writer->copy_range(*reader, at, kPart, at));
+    ASSERT_TRUE(writer->commit());
+    EXPECT_EQ(remote.service->copied_bytes, kSize);
+    EXPECT_EQ(remote.service->read_bytes, 0);
+    EXPECT_EQ(remote.service->written_bytes, sent);
+  }
+  EXPECT_EQ(*read_object(*remote.origin, "copy"), bytes);
+}
+
+// Whatever a test holds up, `stop` ends the wait for it.
+template <class Wait>
+void expect_stopped(Wait&& wait) {
+  std::stop_source stop;
+  std::jthread stops([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    stop.request_stop();
+  });
+  const auto begin = Clock::now();
+  EXPECT_EQ(code_of(wait(stop.get_token())), ErrorCode::kCancelled);
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20));
+}
+
+TEST(Cache, OpeningIsStoppedWhileAnotherProcessChangesTheCache) {
+  const TempDir dir;
+  const int lock = ::open((dir.path() + "/cache.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(::flock(lock, LOCK_EX), 0);
+  expect_stopped([&](const std::stop_token& stop) { return NodeCache::open(options_for(dir.path()), stop); });
+  ::close(lock);
+  EXPECT_TRUE(NodeCache::open(options_for(dir.path())));
+}
+
+TEST(Cache, ALowerCapIsStoppedWhileASlotIsRead) {
+  const TempDir dir;
+  const auto files = *CacheFiles::open(dir.path(), kLargeCap, kBlock, {});
+  const int64_t last = CacheFiles::kSlotLocks + files->geometry().slots() - 1;
+  ASSERT_TRUE(*files->locks().try_lock(last, last + 1));
+  expect_stopped([&](const std::stop_token& stop) { return files->lower_to(kLargeCap / 2, stop); });
+  files->locks().unlock(last, last + 1);
+  EXPECT_TRUE(files->lower_to(kLargeCap / 2, {}));
 }
 
 TEST(Cache, NodesTakeTurnsEvenly) {

@@ -39,6 +39,10 @@ class LateReader final : public RandomReader {
     ASSIGN_OR_RETURN(const RandomReader* reader, this->reader());
     return reader->read_at(offset, out);
   }
+  const RandomReader& copy_source() const override {
+    const auto reader = this->reader();
+    return reader ? (*reader)->copy_source() : *this;  // where it fails to open, a read says why
+  }
 
  private:
   Result<const RandomReader*> reader() const {
@@ -78,6 +82,7 @@ class CachedReader final : public RandomReader {
     }
     return read;
   }
+  const RandomReader& copy_source() const override { return source_.copy_source(); }
 
  private:
   const std::shared_ptr<const Shared> shared_;
@@ -95,10 +100,10 @@ class CachedStorage final : public Storage {
   Capabilities capabilities() const override {
     Capabilities all = inner().capabilities();
     all.locality = Locality::kRemote;  // a block may be missing
-    all.sends_files = all.file_checksums = false;
     return all;
   }
-  bool copies_from(const Storage& other) const override { return inner().copies_from(other); }
+  const void* copier() const override { return inner().copier(); }
+  [[nodiscard]] Result<std::shared_ptr<Storage>> without_limits() const override { return inner().without_limits(); }
   std::shared_ptr<Storage> with_stop(std::stop_token stop) const override {
     Shared own = *shared_;
     if (auto stoppable = own.inner->with_stop(stop)) own.inner = std::move(stoppable);
@@ -119,6 +124,7 @@ class CachedStorage final : public Storage {
   [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) override {
     return inner().checksum(object);
   }
+  [[nodiscard]] Result<ObjectTags> tags(std::string_view key) override { return inner().tags(key); }
   [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override {
     return inner().list(prefix, options);
   }

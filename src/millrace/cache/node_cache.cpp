@@ -135,7 +135,7 @@ int64_t NodeCache::limit_bytes() const {
   return impl_->files->limit_bytes();
 }
 
-Result<std::shared_ptr<NodeCache>> NodeCache::open(const CacheOptions& options) {
+Result<std::shared_ptr<NodeCache>> NodeCache::open(const CacheOptions& options, const std::stop_token& stop) {
   CacheOptions own = options;
   if (own.block_bytes < 1 || own.block_bytes > kMostBlockBytes) {
     return fail(ErrorCode::kInvalidArgument, "the cache {}: a block has 1 to {} bytes, not {}", own.directory,
@@ -144,11 +144,11 @@ Result<std::shared_ptr<NodeCache>> NodeCache::open(const CacheOptions& options) 
   if (own.cap_bytes == 0) {
     ASSIGN_OR_RETURN(own.cap_bytes, default_cap(own.directory));
   }
-  ASSIGN_OR_RETURN(auto files, CacheFiles::open(own.directory, own.cap_bytes, own.block_bytes));
+  ASSIGN_OR_RETURN(auto files, CacheFiles::open(own.directory, own.cap_bytes, own.block_bytes, stop));
   return std::shared_ptr<NodeCache>(new NodeCache(std::make_unique<Impl>(own, std::move(files))));
 }
 
-Result<std::shared_ptr<NodeCache>> NodeCache::of_process(const CacheOptions& options) {
+Result<std::shared_ptr<NodeCache>> NodeCache::of_process(const CacheOptions& options, const std::stop_token& stop) {
   struct Known {
     Mutex mutex;
     std::map<std::string, std::shared_ptr<NodeCache>> caches GUARDED_BY(mutex);  // by real path
@@ -162,9 +162,9 @@ Result<std::shared_ptr<NodeCache>> NodeCache::of_process(const CacheOptions& opt
   MutexLock lock(known.mutex);
   auto& cache = known.caches[path];
   if (cache == nullptr) {
-    ASSIGN_OR_RETURN(cache, open(options));
+    ASSIGN_OR_RETURN(cache, open(options, stop));
   } else if (options.cap_bytes > 0) {
-    RETURN_IF_ERROR(cache->impl_->files->lower_to(options.cap_bytes));
+    RETURN_IF_ERROR(cache->impl_->files->lower_to(options.cap_bytes, stop));
   }
   return cache;
 }

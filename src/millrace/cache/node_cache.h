@@ -45,10 +45,12 @@ Hash128 object_id(std::string_view storage, std::string_view key, std::string_vi
 class NodeCache {
  public:
   // Errors: unsupported (a network file system), invalid_argument (a cap that is too small), resource_exhausted,
-  // permission_denied, unavailable.
-  [[nodiscard]] static Result<std::shared_ptr<NodeCache>> open(const CacheOptions& options);
+  // permission_denied, unavailable, cancelled (by `stop`, while other processes use what has to change).
+  [[nodiscard]] static Result<std::shared_ptr<NodeCache>> open(const CacheOptions& options,
+                                                               const std::stop_token& stop = {});
   // The same, once for each directory and process; it stays open until the process ends.
-  [[nodiscard]] static Result<std::shared_ptr<NodeCache>> of_process(const CacheOptions& options);
+  [[nodiscard]] static Result<std::shared_ptr<NodeCache>> of_process(const CacheOptions& options,
+                                                                     const std::stop_token& stop = {});
   ~NodeCache();
 
   // How a call ends early, and what it counts.

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "millrace/checkpoint/detail/failure.h"
-#include "millrace/checkpoint/detail/keys.h"
+#include "millrace/checkpoint/records/failure.h"
+#include "millrace/checkpoint/records/keys.h"
 #include "millrace/checkpoint/testing.h"
 #include "millrace/storage/testing/fault.h"
 

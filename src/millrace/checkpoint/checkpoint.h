@@ -54,7 +54,7 @@ struct TensorToSave {
   const std::byte* data = nullptr;  // the box's elements, dense row-major; read during save() only
 };
 
-// Where elements of a tensor without `data` belong: its bytes [begin, begin + bytes), of all of them dense row-major.
+// Memory for the bytes [begin, begin + bytes) of a tensor without `data`, whose elements are dense and row-major.
 struct ImagePlace {
   size_t tensor = 0;  // of those given to save()
   std::byte* data = nullptr;
@@ -62,31 +62,33 @@ struct ImagePlace {
   int64_t begin = 0;
 };
 enum class FillMode {
-  // Begins to fill the places, as copies from a device do, and returns; PendingSave::filled() says when that is done.
-  // Called once for a save, on the thread of save(), with the image of the file: each place is a whole tensor.
+  // The call begins to fill the places, as copies from a device do, and returns. The caller says by
+  // PendingSave::filled() when they are full. Called once for a save, on the thread of save(), with the image of the
+  // file: each place is a whole tensor.
   kBegin,
-  // The places are filled on return. Called many times before save() returns, by any threads, for runs of the file.
+  // The call returns when the places are full. Called many times before save() returns, by any threads, each time for
+  // a run of the file.
   kComplete,
 };
-// `memory` holds all the places. After an error nothing may write there any more.
+// Fills `places`, all of which lie in `memory`. After an error nothing may write there any more.
 using FillImage = std::function<Status(std::span<std::byte> memory, std::span<const ImagePlace> places, FillMode mode)>;
 
 // What a program measured at a step, by name. Values that are not finite are never stored, so they are never the best.
 using StepMetrics = std::map<std::string, double, std::less<>>;
 
 // Which committed steps of a folder stay. A step stays while one of the rules holds it, and the newest always does.
-// Without `last`, `best` and `young` all are held. Steps that were left behind (StepInfo::is_left) count for none of
-// the rules: with one of `last`, `best` and `young` they go as soon as the line has come past them and they are no
-// longer young; above the quota they go first.
+// Without `last`, `best` and `young` all steps are held. No rule counts steps that were left behind
+// (StepInfo::is_left). With one of `last`, `best` and `young` such a step goes when the line has come past it and it is
+// no longer young. Above the quota it goes first.
 struct KeepRules {
-  int64_t last = 0;               // the newest ones; 0: no such rule
+  int64_t last = 0;               // the newest steps; 0: no such rule
   int64_t every = 0;              // steps divisible by it; 0: none
-  int64_t best = 0;               // those with the best values of `monitor`, of equal ones the newer; 0: no such rule
+  int64_t best = 0;               // those with the best values of `monitor`, of equal values the newer; 0: no such rule
   std::string monitor;            // a name in StepMetrics; REQUIRES: set when `best` is
   bool higher_is_better = false;  // of `monitor`
-  std::chrono::seconds young{0};  // committed less long ago; 0: no such rule
-  // Of all committed steps together. Above it held ones go too: first the oldest, then those of `every`, at last those
-  // of `best`, the worst first. The newest stays. 0: none.
+  std::chrono::seconds young{0};  // those committed less than this ago; 0: no such rule
+  // The most bytes that all committed steps take together; 0: any. Above it steps go that a rule holds: first the
+  // oldest, then those of `every`, at last those of `best`, the worst first. The newest step stays.
   int64_t quota_bytes = 0;
   bool drop_left = false;  // steps that the line left behind go, whatever the other rules say
   bool operator==(const KeepRules&) const = default;
@@ -109,34 +111,34 @@ struct SaverOptions {
   int64_t rank = 0;
   int64_t world_size = 1;
   int threads = 0;  // 0: available_cpus(), at most 8
-  // Cap of the host memory that saves of all ranks of this node take together: snapshots, what saves go through, copies
-  // between tiers, all of them pinned or not, also for saves that hang in storage. Each rank has an equal share (of
-  // local_ranks()); with tiers a quarter of it is for copies. A save whose file is larger goes through the share,
-  // divided among the tiers, and save() returns when no tier reads the tensors any more. 0: as much as one save needs.
-  // The process's budget counts in any case.
+  // The most host memory that saves of all ranks of this node take together; 0: as much as one save needs. Snapshots,
+  // the memory that larger saves go through and copies between tiers count, pinned or not, also those of saves that
+  // hang in storage. Each rank has an equal share (of local_ranks()); with tiers a quarter of the share is for copies.
+  // A save whose file is larger goes through the share, divided among the tiers. save() then returns when no tier reads
+  // the tensors any more. The process's budget counts in any case.
   int64_t memory_bytes = 0;
-  // Snapshot memory to take at create() and to touch in the background, so that the first save stops training no longer
-  // than the others. As much as this rank's file will have; 0: the first save takes and touches it.
+  // How much snapshot memory create() takes and touches in the background, so that the first save stops training no
+  // longer than the others: the size of this rank's file. 0: the first save takes and touches it.
   int64_t reserve_bytes = 0;
-  // Tensors that are byte for byte what the save before has are not written again: the step refers to the earlier
-  // step's file, which stays as long as a committed step refers to it. For all ranks alike. Steps are then of format
-  // version 3, which builds before it refuse. Every tier that a save goes to must have the step that it refers to,
-  // else all is written, as in the first save. Not for save_part().
+  // A save does not write tensors whose bytes are those of the save before. Its step refers to the earlier step's
+  // file, which stays as long as a committed step refers to it. All ranks must set it alike. Steps are then of format
+  // version 3, which builds before it refuse. A save writes all tensors when one of its tiers lacks the earlier step,
+  // as the first save does. save_part() always writes all.
   bool refer_unchanged = false;
   // Pins the snapshot memory for CUDA devices, that of `reserve_bytes` in the background, if there is a driver.
   bool pin = false;
-  // How long a rank whose part is durable waits for the others. A rank that fails tells them, so that they end at once.
-  // A save() also waits no longer than the larger of this and `tier_timeout` for the save before it, which is then
-  // given up, and for storage that answers nothing.
+  // How long a rank whose part is durable waits for the other ranks. A rank that fails tells the others, so that they
+  // end at once. save() waits for the save before it, and for storage that does not answer, no longer than the larger
+  // of this and `tier_timeout`. Then it gives up the save before it.
   std::chrono::milliseconds commit_timeout{600'000};
   KeepRules keep{};  // of the root, applied after each commit
   // Tiers nearer than the root, nearest first. The nearest is written from the snapshot, the others from its files, or
   // from the snapshot where the nearest is a service or has failed.
   std::vector<TierOptions> tiers;
   int64_t save_every = 0;  // of the root, with tiers: as TierOptions::save_every
-  // A tier where a save has got nowhere for so long is given up for that save, and for later ones until its storage
-  // answers again: the others go on without it. Without tiers a save that has got nowhere for the larger of this and
-  // `commit_timeout` ends so.
+  // How long a save may get nowhere in a tier; 0: for ever. Then the save gives the tier up and goes on in the others.
+  // Later saves leave the tier out until its storage answers. Without tiers a save fails when it has got nowhere for
+  // the larger of this and `commit_timeout`.
   std::chrono::milliseconds tier_timeout{120'000};
 };
 
@@ -145,8 +147,8 @@ struct SaverOptions {
 // the same nonce do not count, so that every rank finds the same name. Errors: invalid_argument (nonce), those of
 // listing.
 [[nodiscard]] Result<std::string> make_attempt(const Location& root, const std::string& nonce = "");
-// One that is as new as the newest attempt below `root`, for a program that adds steps to a folder and is no training:
-// among its steps and that attempt's the greatest counts. Errors: those of listing.
+// The name of an attempt that is as new as the newest one below `root`, for a program that adds steps to a folder and
+// does not train. The greatest step of both attempts then counts as the newest. Errors: those of listing.
 [[nodiscard]] Result<std::string> make_equal_attempt(const Location& root);
 
 enum class TierState {
@@ -164,9 +166,9 @@ class PendingSave {
   std::string folder() const;         // of the step, below each tier: "step-000000000100"
   virtual int64_t bytes() const = 0;  // of this rank's file
   virtual bool done() const = 0;      // in all tiers, well or badly
-  // The places of FillMode::kBegin hold their elements; or why they never will: then the save fails so in every tier.
-  // Called once for a save with a FillImage; the save waits for it, without a limit of its own, unless it went through
-  // less memory. That failure is the caller's: wait() returns it, the next save does not.
+  // The caller says that the places of FillMode::kBegin are full, or by an error why they never will be. The save then
+  // fails with this error in every tier; wait() returns it, the next save does not. Called once for a save with a
+  // FillImage. The save waits for this call without a limit; one that went through less memory does not wait for it.
   virtual void filled(Status status) = 0;
   // SaverOptions::tiers in their order, then the root: 1 without tiers.
   virtual size_t tiers() const = 0;
@@ -177,8 +179,8 @@ class PendingSave {
   // missing, those of storage, corruption (boxes that do not tile), unsupported (in a child after fork: the save is the
   // parent's).
   [[nodiscard]] virtual Status wait(std::stop_token stop = {}, std::optional<size_t> tier = std::nullopt) = 0;
-  // Waits until nothing is done for the save any more, in all tiers. wait() returns before that: the removal of older
-  // steps goes on behind a commit. What could not be removed is a warning in the log, and the next save tries it again.
+  // Waits until all work for the save has ended, in all tiers. wait() returns earlier, because older steps are removed
+  // behind the commit. What could not be removed is a warning in the log, and the next save tries it again.
   // Errors: as wait(), after `stop` and in a child after fork.
   [[nodiscard]] virtual Status wait_removals(std::stop_token stop = {}) = 0;
   // Waits until the save has ended in `tier` (default: in all), well or badly, or `deadline` has passed; returns
@@ -204,12 +206,12 @@ class Saver {
   // already_exists (the step is committed by an attempt that is not older).
   // With tiers, a call waits until the snapshot of the save before is free, and while three saves are unfinished in
   // some tier. A tier that fails (no space, EIO, gone, no answer) is a warning; the save before has failed when no tier
-  // has it. While storage hangs in a save, the next one takes another snapshot's memory.
-  // After `stop`: cancelled. A save that waits for the one before has not begun then, and the one before goes on. One
-  // that is larger than `memory_bytes` is given up, and the step is whole or nowhere.
+  // has it. While storage hangs in a save, the next save takes other memory for its snapshot.
+  // After `stop`: cancelled. A call that waits for the save before it has begun nothing, and that save goes on. A save
+  // that is larger than `memory_bytes` is given up, and its step is whole or nowhere.
   // `metrics` are rank 0's and become the manifest's, for KeepRules::best.
-  // With `fill`, tensors may come without `data`: the caller fills their places by himself, in the image also after
-  // save() has returned (FillMode).
+  // With `fill`, tensors may come without `data`: the caller fills their places, in the image also after save() has
+  // returned (FillMode).
   [[nodiscard]] virtual Result<std::shared_ptr<PendingSave>> save(int64_t step, std::span<const TensorToSave> tensors,
                                                                   std::string state, std::string rank_state,
                                                                   StepMetrics metrics = {}, std::stop_token stop = {},
@@ -226,12 +228,12 @@ class Saver {
                                                                        std::stop_token stop = {},
                                                                        const FillImage& fill = {}) = 0;
   [[nodiscard]] virtual Status commit(int64_t step, std::string state, StepMetrics metrics = {}) = 0;
-  // What the next save continues, and each later save the one before it; the manifests say so. Steps that are not in
-  // this line are left behind. nullopt, as at first: the manifests say nothing.
+  // Says what the next save continues. Each later save continues the one before it. The manifests keep this line, and
+  // steps that are not in it are left behind. nullopt, as at first: the manifests keep none.
   virtual void continue_from(std::optional<Lineage> line) = 0;
   // saves, write_bytes, write_seconds, stall_seconds.
   virtual const Metrics& metrics() const = 0;
-  // Of tensors that this rank's saves referred to instead of writing them, in all.
+  // The bytes of all tensors that this rank's saves referred to instead of writing them.
   virtual int64_t referred_bytes() const = 0;
   // The most host memory that this Saver's saves have taken at once (SaverOptions::memory_bytes).
   virtual int64_t peak_memory_bytes() const = 0;
@@ -274,7 +276,8 @@ struct StepInfo {
 
   const std::optional<Error>& any_damage() const { return damage ? damage : file_damage; }
 };
-// Sets `is_left` of each of `steps`, in any order; of several tiers put together a step comes once for each tier.
+// Sets `is_left` of each of `steps`, which come in any order. Those of several tiers may be put together; a step then
+// comes once for each tier.
 void mark_left(std::span<StepInfo> steps);
 // The newest good step of the newest line; nullptr: none. REQUIRES: mark_left.
 const StepInfo* newest_step(std::span<const StepInfo> steps);
@@ -283,20 +286,20 @@ struct StepVerdict {
   bool stays = true;
   std::string why;  // the rule that holds it, or why it goes
 };
-// One for each of `steps`, which ascend. A damaged one stays and counts for no rule. What a step that stays refers to
-// stays, too. Pure.
+// One verdict for each of `steps`, which ascend. A damaged step stays and counts for no rule. A step stays when one
+// that stays refers to it. Pure.
 std::vector<StepVerdict> judge_steps(std::span<const StepInfo> steps, const KeepRules& rules,
                                      std::chrono::sys_time<std::chrono::nanoseconds> now);
-// Lets a step stay that one which stays refers to, for callers that change verdicts. `steps` ascend. Pure.
+// Lets a step stay when one that stays refers to it, for callers that have changed verdicts. `steps` ascend. Pure.
 void hold_bases(std::span<const StepInfo> steps, std::span<StepVerdict> verdicts);
 // Errors: invalid_argument (negative numbers, `best` without `monitor`).
 [[nodiscard]] Status check_keep_rules(const KeepRules& rules);
 
 struct ListStepsOptions {
-  // Holds the files of each step against its manifest (StepInfo::file_damage): a listing of each step's folder, no
-  // reading.
+  // Compares the sizes of each step's files with its manifest (StepInfo::file_damage). It lists each step's folder and
+  // reads no file.
   bool check_sizes = false;
-  bool missing_is_damage = true;  // false: of a tier that may be one node's, which has its own ranks' files only
+  bool missing_is_damage = true;  // false: for a tier that may be one node's, which has its own ranks' files only
 };
 // Committed steps, ascending, left behind or not. A step without a manifest is not one. Errors: those of listing, and
 // of reading manifests where the storage does not answer.
@@ -341,12 +344,12 @@ class Checkpoint {
  public:
   // Errors: not_found (no such committed step), corruption (manifest or part record), unsupported (a newer version).
   [[nodiscard]] static Result<std::unique_ptr<Checkpoint>> open(const Location& root, int64_t step);
-  // The same over tiers, nearest first: the newest attempt that any of them has committed. Each part is read from the
+  // Opens the newest attempt that any of `tiers` has committed; they come nearest first. Each part is read from the
   // first tier that has it whole; what is missing, damaged or unreadable there comes from the next, with a warning in
-  // the log. The hashes in the manifest say which copies are of this commit. Errors: as above; when every tier fails,
-  // that of a tier that does not answer before that of damage. REQUIRES: !tiers.empty().
+  // the log. The hashes in the manifest say which copies are of this commit. Errors: as above. When every tier fails,
+  // the error of a tier that does not answer goes before one of damage. REQUIRES: !tiers.empty().
   // A load gives up a tier that has answered nothing for `tier_timeout` and goes on from the next; when there is none,
-  // timeout. Zero: it waits. Reading the manifests waits in any case.
+  // timeout. Zero: it waits for ever. Manifests are read without a limit.
   [[nodiscard]] static Result<std::unique_ptr<Checkpoint>> open(std::span<const Location> tiers, int64_t step,
                                                                 std::chrono::milliseconds tier_timeout = {});
   virtual ~Checkpoint() = default;

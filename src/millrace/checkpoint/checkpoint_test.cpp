@@ -12,7 +12,7 @@
 
 #include "millrace/base/memory/buffer_pool.h"
 #include "millrace/base/text/units.h"
-#include "millrace/checkpoint/detail/keys.h"
+#include "millrace/checkpoint/records/keys.h"
 #include "millrace/checkpoint/testing.h"
 #include "millrace/storage/testing/fault.h"
 #include "millrace/storage/testing/parts_storage.h"

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "millrace/base/memory/buffer_pool.h"
-#include "millrace/checkpoint/detail/boxes.h"
-#include "millrace/checkpoint/detail/ranges.h"
+#include "millrace/checkpoint/records/boxes.h"
+#include "millrace/checkpoint/records/ranges.h"
 
 namespace millrace::checkpoint {
 

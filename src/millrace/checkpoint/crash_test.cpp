@@ -7,7 +7,7 @@
 #include <set>
 
 #include "millrace/checkpoint/crash_testing.h"
-#include "millrace/checkpoint/detail/keys.h"
+#include "millrace/checkpoint/records/keys.h"
 #include "millrace/storage/testing/fault.h"
 
 namespace millrace::checkpoint {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "millrace/checkpoint/detail/keys.h"
+#include "millrace/checkpoint/records/keys.h"
 
 namespace millrace::checkpoint {
 

@@ -18,7 +18,7 @@
 
 namespace millrace::checkpoint {
 
-// The steps of `attempt` up to `step` that a commit continues, those above the step of the ancestor before it.
+// One stretch of a line: the steps of `attempt` up to `step`, above the step of the ancestor before it.
 struct Ancestor {
   std::string attempt;
   int64_t step = 0;
@@ -48,8 +48,8 @@ struct StepNames {
 //   while (const auto step = walk.next()) read its manifest, then say what was found, by one of the three functions
 //
 // The newest attempt's newest step comes first, then its ancestors. Steps that another attempt left behind never come.
-// A commit of an earlier build has no lineage: then an attempt counts before a step, and of an older attempt only steps
-// below those of the newer ones. The same holds below a manifest that is damaged.
+// A commit of an earlier build has no lineage. Below it, and below a damaged manifest, newer attempts come before older
+// ones, and an older attempt's steps come only where they are below the newer one's.
 class LineWalk {
  public:
   // Of one folder, or of several tiers of it, one after the other. Steps that are not committed are passed over.

@@ -1,40 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
+// Saver: checks the arguments, keeps the saves in order, ends within limits. What a save does: save_job.h.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <deque>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "millrace/base/log.h"
 #include "millrace/base/memory/pinned.h"
-#include "millrace/base/published.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/text/utf8.h"
-#include "millrace/base/thread/executor.h"
 #include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/checkpoint.h"
-#include "millrace/checkpoint/detail/bounded_call.h"
-#include "millrace/checkpoint/detail/keys.h"
-#include "millrace/checkpoint/detail/live_tensors.h"
-#include "millrace/checkpoint/detail/rank_file.h"
-#include "millrace/checkpoint/detail/save.h"
-#include "millrace/checkpoint/detail/saver_core.h"
-#include "millrace/checkpoint/detail/stall_timer.h"
-#include "millrace/checkpoint/detail/tier_job.h"
-#include "millrace/checkpoint/detail/workspace.h"
+#include "millrace/checkpoint/records/keys.h"
+#include "millrace/checkpoint/save/save.h"
+#include "millrace/checkpoint/save/saver_core.h"
+#include "millrace/checkpoint/save/stall_timer.h"
+#include "millrace/checkpoint/save_job.h"
+#include "millrace/checkpoint/snapshot/rank_file.h"
+#include "millrace/checkpoint/snapshot/workspace.h"
 
 namespace millrace::checkpoint {
 
 namespace {
 
-constexpr size_t kMaxStateBytes = 64 << 20;    // escaped at worst sixfold, it still fits into a record
-constexpr size_t kMostUnfinished = 3;          // saves, with tiers; more would hide a tier that is too slow
-constexpr std::chrono::seconds kStopGrace{5};  // what a storage call under way gets to end in ~Saver
+constexpr size_t kMaxStateBytes = 64 << 20;  // escaped at worst sixfold, it still fits into a record
+constexpr size_t kMostUnfinished = 3;        // saves, with tiers; more would hide a tier that is too slow
 
 class RankSaver final : public Saver {
  public:
@@ -89,7 +83,8 @@ class RankSaver final : public Saver {
     RETURN_IF_ERROR(clean_metrics(step, metrics));
     const auto documents =
         std::make_shared<const Documents>(Documents{std::move(state), "null", std::move(metrics), part_line_});
-    const auto save = launch_commit(step, *std::exchange(core_->part, std::nullopt), documents);
+    running_.push_back(launch_commit(core_, *std::exchange(core_->part, std::nullopt), documents));
+    const auto save = running_.back().save;
     return with_context(save->wait({}, std::nullopt), fmt::format("rank {}", core_->options.rank));
   }
 
@@ -105,7 +100,7 @@ class RankSaver final : public Saver {
 
   // Takes the image's memory and touches it behind the caller's back. A save that is larger than the cap has none.
   Status reserve(int64_t bytes) {
-    if (in_pages(bytes) > room()) return {};
+    if (in_pages(bytes) > core_->image_room(*work_)) return {};
     RETURN_IF_ERROR(work_->image.make_room(core_->memory, bytes));
     if (core_->options.pin) PinnedRange::see_context();
     toucher_ = Thread("mr-ckpt-touch", [work = work_, stop = touching_.get_token()] {
@@ -116,42 +111,13 @@ class RankSaver final : public Saver {
   }
 
  private:
-  // Commits on a thread, which is left behind when the storage gets nowhere for as long as a save may.
-  std::shared_ptr<Save> launch_commit(int64_t step, WrittenRecord record,
-                                      const std::shared_ptr<const Documents>& documents) REQUIRES_LOCK(mutex_) {
-    const auto save = std::make_shared<Save>(
-        step, 0, core_->places_of(step), core_->patience(),
-        Save::Events{.given_up = [core = core_](size_t tier) { ++core->stuck[tier]; }, .done = {}});
-    save->stop_with(core_->stop.get_token());
-    const auto job = [core = core_, save, step, record = std::move(record), documents]() mutable {
-      const StepCommit commit = commit_in(*core, 0, step, save->stop_token(), [save] { save->alive(0); });
-      Status committed = commit_part(*core, commit, std::move(record), *documents);
-      if (committed) {
-        core->metrics.add(Metric::kSaves, 1);
-        save->committed(0);
-        if (core->options.rank == 0) follow_up(*core, 0, *save, documents->line);
-      } else {
-        core->tiers[0].sweep = true;
-      }
-      if (!save->finish(0, std::move(committed))) --core->stuck[0];
-    };
-    running_.push_back({.save = save});
-    running_.back().threads.emplace_back(0, Thread("mr-ckpt-commit", job));
-    return save;
-  }
-
-  struct Running {
-    std::shared_ptr<Save> save;
-    std::vector<std::pair<size_t, Thread>> threads{};  // by the tier that they write
-  };
-
   Result<std::shared_ptr<PendingSave>> start(int64_t step, std::span<const TensorToSave> tensors, Documents documents,
                                              const std::stop_token& stop, const FillImage& fill) {
     if (generation_ != fork_generation()) return tl::unexpected<Error>(forked_error(step));
     MutexLock lock(mutex_);
     const StallTimer stall(core_->metrics);
     RETURN_IF_ERROR(take_failure(stop));
-    if (core_->tiers.size() == 1 && core_->stuck[0] > 0)
+    if (core_->tiers.size() == 1 && core_->stuck.count(0) > 0)
       return fail(ErrorCode::kUnavailable, "{} still does not answer an older save", core_->tiers[0].options.root.url);
     if (core_->part.has_value()) core_->tiers[0].sweep = true;  // never committed
     core_->part.reset();
@@ -163,188 +129,32 @@ class RankSaver final : public Saver {
       ASSIGN_OR_RETURN(file_, RankFile::plan(tensors));
     }
     stop_touching();
-    const int64_t bytes = file_->bytes();
     if (work_.use_count() > 1)  // one hangs in storage
       work_ = std::make_shared<Workspace>(core_->options.threads, core_->options.pin);
-    if (in_pages(bytes) > room()) return start_through(step, tensors, std::move(documents), stop, fill);
-    Status storage_ready;
-    if (Status filled = fill_image(step, tensors, fill, storage_ready); !filled) {
-      tell_others(step, documents, filled.error());
-      return tl::unexpected<Error>(std::move(filled).error());
+    const auto line = line_ ? std::optional(lineage_below(*line_, step)) : std::nullopt;
+    documents.line = line;
+    SaveJob job(core_, work_, file_, step, std::move(documents));
+    if (Status taken = job.take(tensors, fill); !taken) {
+      if (job.has_told_others()) last_step_ = step;
+      return tl::unexpected<Error>(std::move(taken).error());
     }
-    RETURN_IF_ERROR(storage_ready);
-    take_step(step, documents);
-    return launch(step, std::move(documents), nullptr, {}, fill != nullptr);
-  }
-
-  // Takes the snapshot, and looks meanwhile whether the step may be saved. Errors: what only this rank has.
-  Status fill_image(int64_t step, std::span<const TensorToSave> tensors, const FillImage& fill, Status& storage_ready)
-      REQUIRES_LOCK(mutex_) {
-    if (work_->image.bytes() < file_->bytes()) {
-      for (ThroughMemory& each : core_->through) {  // of a save before that was larger
-        if (!each.busy) each.buffer.drop();
-      }
-    }
-    RETURN_IF_ERROR(work_->image.make_room(core_->memory, file_->bytes()));
-    if (fill) {
-      work_->pin_image();
-      RETURN_IF_ERROR(fill(work_->image.span(), file_->places(tensors, 0, work_->image.span()), FillMode::kBegin));
-    }
-    std::optional<BoundedCall> check;
-    if (core_->tiers.size() == 1) check.emplace(look_at_storage(step, core_->space_for(*file_)), answered());
-    file_->snapshot(tensors, work_->image.data(), work_->executor);
-    if (check) storage_ready = answer_of(*check, core_->patience());
-    return {};
-  }
-
-  // Whether the step may be saved in the only tier.
-  std::function<Status()> look_at_storage(int64_t step, int64_t bytes) const {
-    return [core = core_, step, bytes] { return core->check_storage(0, step, bytes); };
-  }
-  std::function<void()> answered() const {
-    return [core = core_] { --core->stuck[0]; };
-  }
-  // Storage that does not answer counts as one in which a save hangs, until it does. Errors: those of the call,
-  // timeout.
-  Status answer_of(BoundedCall& call, std::chrono::milliseconds timeout) const {
-    auto answer = call.wait(timeout, [core = core_] { ++core->stuck[0]; });
-    if (answer) return *std::move(answer);
-    return fail(ErrorCode::kTimeout, "{} has not answered for {} s", core_->tiers[0].options.root.url,
-                std::chrono::round<std::chrono::seconds>(timeout).count());
-  }
-
-  // This rank's save of the step will not begin, so the others need not wait for its part. They give the step up, so it
-  // cannot be saved again.
-  void tell_others(int64_t step, const Documents& documents, const Error& cause) REQUIRES_LOCK(mutex_) {
-    if (core_->options.world_size == 1 || !documents.state) return;
-    last_step_ = step;
-    const auto tell = [core = core_, step, cause] {
-      for (size_t tier = 0; tier < core->tiers.size(); ++tier) {
-        if (core->goes_to(tier, step)) tell_of_failure(*core, tier, step, cause);
-      }
-      return Status();
-    };
-    BoundedCall call(tell, answered());
-    static_cast<void>(answer_of(call, kStopGrace));  // else they wait for `commit_timeout`
-  }
-
-  // `step` is the last one from now on, and the next save continues it.
-  void take_step(int64_t step, Documents& documents) REQUIRES_LOCK(mutex_) {
-    last_step_ = step;
-    if (!line_) return;
-    documents.line = lineage_below(*line_, step);
-    part_line_ = documents.line;
-    line_ = continue_line(*std::move(line_), core_->options.attempt, step);
-  }
-
-  static int64_t in_pages(int64_t bytes) { return (bytes + kStagingPage - 1) / kStagingPage * kStagingPage; }
-
-  // What a save may take for its snapshot: all but what saves that hang in storage hold.
-  int64_t room() const {
-    const int64_t left = core_->memory.image_room();
-    if (left == INT64_MAX) return left;
-    int64_t room = left + work_->image.bytes();
-    for (const ThroughMemory& each : core_->through) room += each.busy ? 0 : each.buffer.bytes();
-    return room;
-  }
-
-  // Shares the memory out among the tiers that write, which may do so at the same time. Errors: resource_exhausted.
-  Result<std::vector<std::span<std::byte>>> make_way_through(int64_t step, bool from_device) REQUIRES_LOCK(mutex_) {
-    work_->image.drop();
-    const int64_t all = room();
-    std::vector<ThroughMemory>& through = core_->through;
-    const auto idle = std::ranges::count_if(through, [](const ThroughMemory& each) { return !each.busy; });
-    const int64_t share = idle == 0 ? 0 : all / idle / kStagingPage * kStagingPage;
-    if (share == 0)
-      return no_memory(
-          fmt::format("step {}: memory_bytes allows {} for this rank, and saves that hang in storage hold "
-                      "all but {} of it",
-                      step, format_bytes(core_->memory.cap()), format_bytes(all)));
-    for (ThroughMemory& each : through) {
-      if (!each.busy && each.buffer.bytes() != share) each.buffer.drop();
-    }
-    std::vector<std::span<std::byte>> spans(through.size());
-    for (size_t tier = 0; tier < through.size(); ++tier) {
-      ThroughMemory& each = through[tier];
-      if (each.busy || !core_->goes_to(tier, step)) continue;
-      RETURN_IF_ERROR(each.buffer.make_room(core_->memory, share));
-      if (from_device && work_->is_pinned) work_->is_pinned = each.buffer.pin();
-      spans[tier] = each.buffer.span();
-    }
-    return spans;
-  }
-
-  // The tensors are written from where they are, through the memory that is allowed.
-  Result<std::shared_ptr<PendingSave>> start_through(int64_t step, std::span<const TensorToSave> tensors,
-                                                     Documents documents, const std::stop_token& stop,
-                                                     const FillImage& fill) REQUIRES_LOCK(mutex_) {
-    if (!std::exchange(said_through_, true))
-      log(LogLevel::kWarning,
-          "checkpoint: a save has {}, memory_bytes leaves {} for the snapshot of this rank: training stands still "
-          "until "
-          "it is written to {}",
-          format_bytes(file_->bytes()), format_bytes(room()), core_->tiers[0].options.root.url);
-    auto through = make_way_through(step, fill != nullptr);
-    if (!through) {
-      tell_others(step, documents, through.error());
-      return tl::unexpected<Error>(std::move(through).error());
-    }
-    if (core_->tiers.size() == 1) {
-      BoundedCall check(look_at_storage(step, core_->space_for(*file_)), answered());
-      RETURN_IF_ERROR(answer_of(check, core_->patience()));
-    }
-    take_step(step, documents);
-    const auto live = std::make_shared<LiveTensors>(tensors, fill);
-    const auto save = launch(step, std::move(documents), live, *std::move(through));
-    const bool is_free = save->wait_image_free(stop);
-    live->leave();
-    if (is_free) return save;
-    save->set_reported();
-    return fail(ErrorCode::kCancelled, "stopped while step {} was written", step);
-  }
-
-  // A thread for each tier.
-  std::shared_ptr<Save> launch(int64_t step, Documents documents, const std::shared_ptr<LiveTensors>& live,
-                               std::vector<std::span<std::byte>> through, bool is_filled_later = false)
-      REQUIRES_LOCK(mutex_) {
-    const bool tiered = core_->tiers.size() > 1;
-    const auto save = std::make_shared<Save>(
-        step, file_->bytes(), core_->places_of(step), tiered ? core_->options.tier_timeout : core_->patience(),
-        Save::Events{.given_up = [core = core_](size_t tier) { ++core->stuck[tier]; },
-                     .done =
-                         [core = core_, step, bytes = file_->bytes()] {
-                           core->set_busy(step, false);
-                           publish_add(Published::kSavesUnderWay, -1);
-                           publish_add(Published::kUnwrittenBytes, -bytes);
-                         }});
-    save->stop_with(core_->stop.get_token());
-    if (is_filled_later) save->expect_fill();
-    publish_add(Published::kSaves, 1);
-    publish_add(Published::kSavesUnderWay, 1);
-    publish_add(Published::kUnwrittenBytes, file_->bytes());
-    publish_now(Published::kLastSaveNs);
-    const auto source = std::make_shared<SaveSource>();
-    source->file = file_;
-    source->documents = std::make_shared<const Documents>(std::move(documents));
-    source->live = live;
-    for (size_t tier = 0; tier < through.size(); ++tier) {
-      if (!through[tier].empty()) core_->through[tier].busy = true;
-    }
-    source->through = std::move(through);
-    if (tiered) core_->set_busy(step, true);
-    std::vector<std::pair<size_t, std::function<void()>>> jobs;  // all hold the image before the first can release it
-    for (size_t tier = 0; tier < save->tiers(); ++tier) {
-      if (!save->goes_to(tier)) continue;
-      jobs.emplace_back(tier, make_tier_job(core_, work_, save, last_of_tier_[tier], tier, source));
-      last_of_tier_[tier] = save;
-    }
-    running_.push_back({.save = save});
-    for (auto& [tier, job] : jobs) running_.back().threads.emplace_back(tier, Thread("mr-ckpt-save", std::move(job)));
+    take_step(step, line);
+    running_.push_back(job.launch(last_of_tier_));
+    const auto save = running_.back().save;
+    RETURN_IF_ERROR(job.await_tensors(stop));
     return save;
   }
 
+  // `step` is the last one from now on, and the next save continues it. `line`: what it continues itself.
+  void take_step(int64_t step, const std::optional<Lineage>& line) REQUIRES_LOCK(mutex_) {
+    last_step_ = step;
+    if (!line_) return;
+    part_line_ = line;
+    line_ = continue_line(*std::move(line_), core_->options.attempt, step);
+  }
+
   // The threads of a save that has ended. One that hangs in storage is left to itself.
-  void forget(Running running) {
+  void forget(RunningSave running) {
     for (auto& [tier, thread] : running.threads) {
       if (running.save->given_up(tier) && thread.joinable()) thread.detach();
     }
@@ -392,10 +202,8 @@ class RankSaver final : public Saver {
         "often, or raise commit_timeout",
         core_->options.rank, save.step(), std::chrono::round<std::chrono::seconds>(core_->patience()).count()));
     const auto deadline = Clock::now() + kStopGrace;
-    const auto hangs = [&](size_t tier) { return save.given_up(tier) && core_->stuck[tier] > 0; };
     for (size_t tier = 0; tier < save.tiers(); ++tier) {
-      while (hangs(tier) && Clock::now() < deadline)
-        static_cast<void>(sleep_until(Clock::now() + std::chrono::milliseconds(5), {}));
+      if (save.given_up(tier)) core_->stuck.wait_until_none(tier, deadline);
     }
   }
 
@@ -404,12 +212,13 @@ class RankSaver final : public Saver {
     toucher_ = Thread();
   }
   bool all_end_until(Clock::time_point deadline) {
-    return std::ranges::all_of(running_, [&](const Running& each) { return each.save->wait_finished_until(deadline); });
+    return std::ranges::all_of(running_,
+                               [&](const RunningSave& each) { return each.save->wait_finished_until(deadline); });
   }
 
   // Leaves threads that cannot be joined, and what they use, to the end of the process.
   void abandon() {
-    static_cast<void>(std::make_unique<std::deque<Running>>(std::move(running_)).release());
+    static_cast<void>(std::make_unique<std::deque<RunningSave>>(std::move(running_)).release());
     static_cast<void>(std::make_unique<Thread>(std::move(toucher_)).release());
     static_cast<void>(std::make_unique<std::shared_ptr<Workspace>>(work_).release());
     static_cast<void>(std::make_unique<std::shared_ptr<Core>>(core_).release());
@@ -454,9 +263,8 @@ class RankSaver final : public Saver {
   std::optional<Lineage> line_ GUARDED_BY(mutex_);       // what the next save continues
   std::optional<Lineage> part_line_ GUARDED_BY(mutex_);  // what the last one does, for commit()
   std::shared_ptr<const RankFile> file_ GUARDED_BY(mutex_);
-  bool said_through_ GUARDED_BY(mutex_) = false;  // that saves are larger than their memory
   std::vector<std::shared_ptr<Save>> last_of_tier_ GUARDED_BY(mutex_);
-  std::deque<Running> running_;  // oldest first
+  std::deque<RunningSave> running_;  // oldest first
   std::stop_source touching_;
   Thread toucher_;  // of the reserved image; ends before the image is used
 };

@@ -11,9 +11,9 @@
 
 #include "millrace/base/text/units.h"
 #include "millrace/checkpoint/checkpoint.h"
-#include "millrace/checkpoint/detail/damage.h"
-#include "millrace/checkpoint/detail/keys.h"
-#include "millrace/checkpoint/detail/records.h"
+#include "millrace/checkpoint/io/damage.h"
+#include "millrace/checkpoint/records/keys.h"
+#include "millrace/checkpoint/records/records.h"
 
 namespace millrace::checkpoint {
 
@@ -188,24 +188,6 @@ void hold_bases(std::span<const StepInfo> steps, std::span<StepVerdict> verdicts
     if (const StepInfo* const referrer = referrer_of(steps, verdicts, i))
       verdicts[i] = {true, fmt::format("step {} refers to it", referrer->step)};
   }
-}
-
-StepInfo step_info(const Manifest& manifest) {
-  StepInfo info{.step = manifest.step,
-                .attempt = manifest.attempt,
-                .world_size = manifest.world_size(),
-                .tensors = static_cast<int64_t>(manifest.tensors.size()),
-                .metrics = manifest.metrics,
-                .committed = manifest.created,
-                .line = manifest.line,
-                .writer = manifest.writer,
-                .bases = manifest.bases,
-                .shares = manifest.shares};
-  for (const ManifestPart& part : manifest.parts) {
-    info.bytes += part.file_bytes;
-    info.referred_bytes += part.referred_bytes;
-  }
-  return info;
 }
 
 Result<std::vector<int64_t>> list_step_numbers(const Location& root) {

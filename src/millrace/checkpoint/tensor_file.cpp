@@ -9,11 +9,11 @@
 
 #include "millrace/base/memory/buffer_pool.h"
 #include "millrace/base/thread/executor.h"
-#include "millrace/checkpoint/detail/boxes.h"
-#include "millrace/checkpoint/detail/chunk_reader.h"
-#include "millrace/checkpoint/detail/records.h"
-#include "millrace/checkpoint/detail/threads.h"
-#include "millrace/checkpoint/detail/write_window.h"
+#include "millrace/checkpoint/io/chunk_reader.h"
+#include "millrace/checkpoint/io/threads.h"
+#include "millrace/checkpoint/io/write_window.h"
+#include "millrace/checkpoint/records/boxes.h"
+#include "millrace/checkpoint/records/records.h"
 
 namespace millrace::checkpoint {
 

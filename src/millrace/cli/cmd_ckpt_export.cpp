@@ -14,7 +14,7 @@
 #include "millrace/base/command.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/base/text/units.h"
-#include "millrace/checkpoint/exchange.h"
+#include "millrace/checkpoint/exchange/exchange.h"
 #include "millrace/cli/command.h"
 #include "millrace/cli/html_report.h"
 

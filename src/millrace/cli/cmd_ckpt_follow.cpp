@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/base/text/units.h"
-#include "millrace/checkpoint/follow.h"
+#include "millrace/checkpoint/foreign/follow.h"
 #include "millrace/cli/command.h"
 
 namespace millrace::cli {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "millrace/checkpoint/last_good.h"
+#include "millrace/checkpoint/foreign/last_good.h"
 #include "millrace/cli/command.h"
 
 namespace millrace::cli {

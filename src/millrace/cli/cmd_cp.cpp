@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <poll.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "millrace/base/io/standard_input.h"
 #include "millrace/base/text/units.h"
 #include "millrace/cli/transfer_flags.h"
 #include "millrace/storage/url.h"
@@ -18,19 +16,6 @@ namespace millrace::cli {
 namespace {
 
 constexpr size_t kPieceBytes = 1 << 20;
-constexpr int kStopPoll_ms = 100;
-
-// Waits for bytes of standard input, or for the stop. 0 at the end of the input.
-Result<size_t> read_input(std::span<std::byte> out, const std::stop_token& stop) {
-  for (;;) {
-    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
-    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-    if (::poll(&input, 1, kStopPoll_ms) == 0) continue;
-    const ssize_t size = ::read(STDIN_FILENO, out.data(), out.size());
-    if (size >= 0) return static_cast<size_t>(size);
-    if (errno != EINTR && errno != EAGAIN) return tl::unexpected(errno_error(errno, "read standard input"));
-  }
-}
 
 // `-` is standard input. The whole input becomes the object, or no object is written.
 Status cp_input(const TransferArgs& args, Context& context) {
@@ -49,9 +34,10 @@ Status cp_input(const TransferArgs& args, Context& context) {
       to.storage->open_write(to.key, {.metadata = changes.metadata.value_or(std::map<std::string, std::string>()),
                                       .headers = changes.headers,
                                       .tags = changes.tags.value_or(ObjectTags())}));
+  ASSIGN_OR_RETURN(const StandardInput input, StandardInput::open(context.stop));
   std::vector<std::byte> piece(kPieceBytes);
   for (;;) {
-    ASSIGN_OR_RETURN(const size_t size, read_input(piece, context.stop));
+    ASSIGN_OR_RETURN(const size_t size, input.read(piece));
     if (size == 0) break;
     RETURN_IF_ERROR(writer->append(std::span(piece).first(size)));
     progress.add(static_cast<int64_t>(size), 0);

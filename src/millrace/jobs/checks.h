@@ -3,31 +3,16 @@
 
 // Shared by the check functions of the SB rules. One function per rule, or for a few rules about the same thing.
 
-#include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "millrace/jobs/facts.h"
 #include "millrace/jobs/lint.h"
+#include "millrace/lint/report.h"
 
 namespace millrace::jobs {
 
-class JobReport {
- public:
-  JobReport(std::string file, std::span<const Rule> rules) : file_(std::move(file)), rules_(rules) {}
-  // `fix` empty: the rule's. REQUIRES: `id` is one of the rules.
-  void add(std::string_view id, Place place, std::string message, std::string fix = {},
-           std::optional<Severity> severity = {});
-  std::vector<Finding>& findings() { return findings_; }
-
- private:
-  std::string file_;
-  std::span<const Rule> rules_;
-  std::vector<Finding> findings_;
-};
-
-using JobCheck = void (*)(const Job&, const JobContext&, JobReport&);
+using JobCheck = void (*)(const Job&, const JobContext&, FindingReport&);
 
 std::span<const JobCheck> option_checks();   // of #SBATCH lines
 std::span<const JobCheck> step_checks();     // of the steps' options

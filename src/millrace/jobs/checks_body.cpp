@@ -37,7 +37,7 @@ bool gives_ranks_itself(const Statement& statement) {
   return found;
 }
 
-void check_batch_ranks(const Job& job, const JobContext&, JobReport& report) {
+void check_batch_ranks(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch() || job.runs_itself()) return;
   for (const Command& command : job.commands()) {
     if (command.in_step) continue;
@@ -75,7 +75,7 @@ bool may_fail_unnoticed(const Statement& before) {
          before.name() != "echo" && before.name() != "trap";
 }
 
-void check_lost_status(const Job& job, const JobContext&, JobReport& report) {
+void check_lost_status(const Job& job, const JobContext&, FindingReport& report) {
   bool errexit = !job.script().lines.empty() && contains(job.script().lines[0], "bash -e");
   for (const Command& command : job.commands()) {
     if (command.in_step) continue;  // another shell
@@ -89,7 +89,7 @@ void check_lost_status(const Job& job, const JobContext&, JobReport& report) {
   }
 }
 
-void check_continuations(const Job& job, const JobContext&, JobReport& report) {
+void check_continuations(const Job& job, const JobContext&, FindingReport& report) {
   for (const Place& place : job.script().broken_continuations) {
     report.add("SB04", place, fmt::format("the command ends here, and line {} is run as another one", place.line + 1));
   }
@@ -107,7 +107,7 @@ bool must_run_in_time(const Job& job, std::string_view trapped) {
   return name.starts_with("B:") && bare(name.substr(2)) == bare(trapped);
 }
 
-void check_traps(const Job& job, const JobContext&, JobReport& report) {
+void check_traps(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch()) return;
   const Statement* trap = nullptr;
   for (const Command& command : job.commands()) {
@@ -141,7 +141,7 @@ bool has_endless_loop(const shell::Block& block) {
   return found;
 }
 
-void check_monitors(const Job& job, const JobContext&, JobReport& report) {
+void check_monitors(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch() || job.nodes() < 2) return;
   for (const Command& command : job.commands()) {
     const Statement& statement = *command.statement;
@@ -179,7 +179,7 @@ bool is_wide(std::string_view path) {
   return std::count(path.begin(), path.end(), '/') < 3 || contains(path, "*") || contains(path, "...");
 }
 
-void check_deletions(const Job& job, const JobContext&, JobReport& report) {
+void check_deletions(const Job& job, const JobContext&, FindingReport& report) {
   for (const Command& command : job.commands()) {
     const auto& words = command.statement->words;
     const std::string name = command.statement->name();
@@ -217,7 +217,7 @@ bool uploads(const Statement& statement) {
   return aws && !words[3].source.starts_with("s3://") && !words[3].source.starts_with("\"s3://");
 }
 
-void check_uploads(const Job& job, const JobContext&, JobReport& report) {
+void check_uploads(const Job& job, const JobContext&, FindingReport& report) {
   for (const Command& command : job.commands()) {
     const Statement& statement = *command.statement;
     if (job.is_batch() && uploads(statement) && command.scope.loop == nullptr &&

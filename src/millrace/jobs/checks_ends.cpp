@@ -38,7 +38,7 @@ bool is_over_at_once(const Statement& statement) {
 
 // --- SB39
 
-void check_unwaited(const Job& job, const JobContext&, JobReport& report) {
+void check_unwaited(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch() || job.runs_itself()) return;
   const Statement* step = nullptr;
   for (const Command& command : job.commands()) {
@@ -80,7 +80,7 @@ const Launch* launch_of(const Job& job, const Statement& statement) {
   return found == job.launches().end() ? nullptr : &*found;
 }
 
-void check_second_step(const Job& job, const JobContext&, JobReport& report) {
+void check_second_step(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch() || overlaps_by_environment(job)) return;
   const Launch* running = nullptr;
   for (const Command& command : job.commands()) {
@@ -137,7 +137,7 @@ bool reads_status(const Statement& statement) {
   return found;
 }
 
-void check_pipes(const Job& job, const JobContext&, JobReport& report) {
+void check_pipes(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch() || names_pipefail(job)) return;
   const bool errexit = std::any_of(job.commands().begin(), job.commands().end(), [](const Command& command) {
     return !command.in_step && turns_on_errexit(*command.statement);
@@ -164,7 +164,7 @@ void check_pipes(const Job& job, const JobContext&, JobReport& report) {
 
 // --- SB46
 
-void check_bare_wait(const Job& job, const JobContext&, JobReport& report) {
+void check_bare_wait(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch()) return;
   const Statement* bare = nullptr;
   for (const Command& command : job.commands()) {

@@ -33,7 +33,7 @@ bool is_on_one_node(const Launch& launch) {
   return launch.options.number("nodes") == 1 || launch.options.number("ntasks") == 1 || launch.options.has("nodelist");
 }
 
-void check_rendezvous(const Job& job, const JobContext&, JobReport& report) {
+void check_rendezvous(const Job& job, const JobContext&, FindingReport& report) {
   if (job.nodes() < 2) return;
   const auto says = [&](std::initializer_list<std::string_view> words) {
     return std::any_of(words.begin(), words.end(), [&](std::string_view word) { return contains(job.text(), word); });
@@ -130,7 +130,7 @@ Source of_word(const Word& word, bool in_step, bool batch) {
   return {};
 }
 
-void check_addresses(const Job& job, const JobContext&, JobReport& report) {
+void check_addresses(const Job& job, const JobContext&, FindingReport& report) {
   if (job.nodes() < 2 || job.runs_itself()) return;
   for (const Definition& each : job.definitions()) {
     const shell::Assignment& assignment = *each.assignment;

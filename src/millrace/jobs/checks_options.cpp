@@ -33,7 +33,7 @@ const shell::Statement* made_by(const Job& job, std::string_view folder, bool& i
   return nullptr;
 }
 
-void check_log_folders(const Job& job, const JobContext&, JobReport& report) {
+void check_log_folders(const Job& job, const JobContext&, FindingReport& report) {
   for (const Option& option : job.options().all()) {
     if (option.name != "output" && option.name != "error") continue;
     const std::string_view folder = folder_of(option.value);
@@ -68,7 +68,7 @@ bool names_registry_with_slash(std::string_view image) {
   return host != "." && host != ".." && (contains(host, ".") || contains(host, ":"));
 }
 
-void check_container(const Options& options, const JobContext& context, JobReport& report) {
+void check_container(const Options& options, const JobContext& context, FindingReport& report) {
   const Option* image = options.find("container-image");
   if (image == nullptr) return;
   if (names_registry_with_slash(image->value)) {
@@ -86,12 +86,12 @@ void check_container(const Options& options, const JobContext& context, JobRepor
   }
 }
 
-void check_containers(const Job& job, const JobContext& context, JobReport& report) {
+void check_containers(const Job& job, const JobContext& context, FindingReport& report) {
   check_container(job.options(), context, report);
   for (const Launch& launch : job.launches()) check_container(launch.options, context, report);
 }
 
-void check_time(const Job& job, const JobContext&, JobReport& report) {
+void check_time(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch()) return;
   const Option* time = job.options().find("time");
   if (time == nullptr)
@@ -134,7 +134,7 @@ const shell::Statement* trap_on(const Job& job, std::string_view signal) {
   return nullptr;
 }
 
-void check_signal(const Job& job, const JobContext&, JobReport& report) {
+void check_signal(const Job& job, const JobContext&, FindingReport& report) {
   const Option* signal = job.options().find("signal");
   if (signal == nullptr) {
     if (is_long_training(job))
@@ -164,7 +164,7 @@ bool requeues(const Job& job) {
   });
 }
 
-void check_requeue(const Job& job, const JobContext&, JobReport& report) {
+void check_requeue(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch() || !requeues(job)) return;
   const Option* requeue = job.options().find("requeue");
   const Place place = requeue != nullptr ? requeue->place : job_place(job);
@@ -189,7 +189,7 @@ void check_requeue(const Job& job, const JobContext&, JobReport& report) {
 
 // --- GPUs and nodes
 
-void check_gpu_request(const Job& job, const JobContext& context, JobReport& report) {
+void check_gpu_request(const Job& job, const JobContext& context, FindingReport& report) {
   const Options& options = job.options();
   const bool by_gres = contains(options.value("gres"), "gpu");
   for (const Option& option : options.all()) {
@@ -223,7 +223,7 @@ void check_gpu_request(const Job& job, const JobContext& context, JobReport& rep
   }
 }
 
-void check_memory(const Job& job, const JobContext& context, JobReport& report) {
+void check_memory(const Job& job, const JobContext& context, FindingReport& report) {
   const Options& options = job.options();
   const bool asked = options.has("mem") || options.has("mem-per-gpu") || options.has("mem-per-cpu");
   const bool counted = context.cluster != nullptr && context.cluster->memory_scheduling;
@@ -238,7 +238,7 @@ void check_memory(const Job& job, const JobContext& context, JobReport& report) 
   }
 }
 
-void check_plan(const Job& job, const JobContext& context, JobReport& report) {
+void check_plan(const Job& job, const JobContext& context, FindingReport& report) {
   const Option* nodes = job.options().find("nodes");
   if (context.plan == nullptr || nodes == nullptr) return;
   const std::string_view name = job.options().value("job-name");
@@ -254,7 +254,7 @@ void check_plan(const Job& job, const JobContext& context, JobReport& report) {
   }
 }
 
-void check_partition(const Job& job, const JobContext& context, JobReport& report) {
+void check_partition(const Job& job, const JobContext& context, FindingReport& report) {
   const Option* option = job.options().find("partition");
   if (context.cluster == nullptr || context.cluster->partitions.empty()) return;
   const ClusterFacts::Partition* partition = partition_of(job, context);
@@ -286,7 +286,7 @@ bool waits_for_success(std::string_view dependency) {
   return false;
 }
 
-void check_dependency(const Options& options, JobReport& report) {
+void check_dependency(const Options& options, FindingReport& report) {
   const Option* dependency = options.find("dependency");
   if (dependency == nullptr || !waits_for_success(dependency->value)) return;
   const std::string_view kills = options.value("kill-on-invalid-dep");
@@ -295,7 +295,7 @@ void check_dependency(const Options& options, JobReport& report) {
                fmt::format("--dependency={} waits for ever when that job fails", dependency->value));
 }
 
-void check_dependencies(const Job& job, const JobContext&, JobReport& report) {
+void check_dependencies(const Job& job, const JobContext&, FindingReport& report) {
   check_dependency(job.options(), report);
   for (const Command& command : job.commands()) {
     if (command.statement->name() == "sbatch")
@@ -303,7 +303,7 @@ void check_dependencies(const Job& job, const JobContext&, JobReport& report) {
   }
 }
 
-void check_array(const Job& job, const JobContext&, JobReport& report) {
+void check_array(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_array()) return;
   for (const Option& option : job.options().all()) {
     const bool names_log = option.name == "output" || option.name == "error";
@@ -321,7 +321,7 @@ void check_array(const Job& job, const JobContext&, JobReport& report) {
   }
 }
 
-void check_pins(const Job& job, const JobContext& context, JobReport& report) {
+void check_pins(const Job& job, const JobContext& context, FindingReport& report) {
   if (const Option* pin = job.options().find("nodelist"); pin != nullptr)
     report.add("SB30", pin->place, fmt::format("pinned to {}", pin->value));
   if (const Option* resume = job.options().find("auto-resume"); resume != nullptr)
@@ -344,7 +344,7 @@ bool in_here_document(const Job& job, int64_t line) {
   });
 }
 
-void check_sbatch_lines(const Job& job, const JobContext&, JobReport& report) {
+void check_sbatch_lines(const Job& job, const JobContext&, FindingReport& report) {
   for (const shell::Problem& each : job.sbatch().unread) {
     if (!in_here_document(job, each.place.line)) report.add("SB33", each.place, each.message);
   }

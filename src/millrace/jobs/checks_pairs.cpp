@@ -33,7 +33,8 @@ constexpr Pair kRefused[] = {
 };
 constexpr Pair kRefusedBySrun[] = {{"exact", "whole"}, {"exclusive", "overlap"}};
 
-void check_refused(const Options& options, std::span<const Pair> pairs, std::string_view program, JobReport& report) {
+void check_refused(const Options& options, std::span<const Pair> pairs, std::string_view program,
+                   FindingReport& report) {
   for (const Pair& pair : pairs) {
     const Option* one = options.find(pair.one);
     const Option* other = options.find(pair.other);
@@ -45,7 +46,7 @@ void check_refused(const Options& options, std::span<const Pair> pairs, std::str
 }
 
 // One that is nothing without another.
-void check_needed(const Job& job, JobReport& report) {
+void check_needed(const Job& job, FindingReport& report) {
   const Options& options = job.options();
   const Option* per_socket = options.find("gpus-per-socket");
   if (per_socket != nullptr && !options.has("sockets-per-node") && !options.has("extra-node-info"))
@@ -61,7 +62,7 @@ void check_needed(const Job& job, JobReport& report) {
 }
 
 // GPUs that are counted in two ways, of which sbatch makes two numbers.
-void check_gpu_numbers(const Job& job, JobReport& report) {
+void check_gpu_numbers(const Job& job, FindingReport& report) {
   const Options& options = job.options();
   const auto gpus_of = [&](std::string_view name) -> std::optional<int64_t> {
     const Option* option = options.find(name);
@@ -84,7 +85,7 @@ void check_gpu_numbers(const Job& job, JobReport& report) {
   }
 }
 
-void check_ranges(const Job& job, JobReport& report) {
+void check_ranges(const Job& job, FindingReport& report) {
   const Options& options = job.options();
   const std::string_view nodes = options.value("nodes");
   const size_t dash = nodes.find('-');
@@ -112,7 +113,7 @@ void check_ranges(const Job& job, JobReport& report) {
   }
 }
 
-void check_refused_pairs(const Job& job, const JobContext&, JobReport& report) {
+void check_refused_pairs(const Job& job, const JobContext&, FindingReport& report) {
   check_refused(job.options(), kRefused, "sbatch", report);
   check_needed(job, report);
   check_gpu_numbers(job, report);
@@ -132,7 +133,7 @@ void check_refused_pairs(const Job& job, const JobContext&, JobReport& report) {
 
 constexpr Pair kLaterWins[] = {{"requeue", "no-requeue"}, {"exclusive", "oversubscribe"}};
 
-void check_later_ones(const Job& job, JobReport& report) {
+void check_later_ones(const Job& job, FindingReport& report) {
   const Options& options = job.options();
   for (const Pair& pair : kLaterWins) {
     const Option* one = options.find(pair.one);
@@ -155,7 +156,7 @@ void check_later_ones(const Job& job, JobReport& report) {
   }
 }
 
-void check_tasks_and_nodes(const Job& job, JobReport& report) {
+void check_tasks_and_nodes(const Job& job, FindingReport& report) {
   const Options& options = job.options();
   const Option* tasks = options.find("ntasks");
   const auto count = options.number("ntasks"), per_node = options.number("ntasks-per-node"),
@@ -174,7 +175,7 @@ void check_tasks_and_nodes(const Job& job, JobReport& report) {
   }
 }
 
-void check_changed_meanings(const Job& job, const JobContext&, JobReport& report) {
+void check_changed_meanings(const Job& job, const JobContext&, FindingReport& report) {
   check_later_ones(job, report);
   check_tasks_and_nodes(job, report);
 }
@@ -185,7 +186,7 @@ bool is_path_option(std::string_view name) {
   return name == "chdir" || name == "output" || name == "error" || name == "input";
 }
 
-void check_variables(const Job& job, const JobContext&, JobReport& report) {
+void check_variables(const Job& job, const JobContext&, FindingReport& report) {
   // Numbers and times that are none are refused (SB34); a comment may hold anything.
   static const std::set<std::string_view> kElsewhere = {
       "comment", "wrap", "time", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-per-task", "cpus-per-gpu"};
@@ -232,7 +233,7 @@ bool touches_export_environment(const Job& job) {
          });
 }
 
-void check_exports(const Job& job, const JobContext&, JobReport& report) {
+void check_exports(const Job& job, const JobContext&, FindingReport& report) {
   const Option* of_job = job.options().find("export");
   const Exported job_wide = of_job == nullptr ? Exported{.all = true} : read_export(of_job->value);
   bool reported = job_wide.all || job_wide.path || touches_export_environment(job);

@@ -48,7 +48,7 @@ bool names_hosts(std::span<const Word> words) {
                      [](const Word& word) { return word.source.starts_with('-') && contains(word.source, "host"); });
 }
 
-void check_numa_binding(const Job& job, const Launch& launch, JobReport& report) {
+void check_numa_binding(const Job& job, const Launch& launch, FindingReport& report) {
   static constexpr std::string_view kNames[] = {"--numa_binding", "--numa-binding"};
   std::string binding;
   const Word* word = argument_after(launch.command, kNames, binding, job);
@@ -60,7 +60,7 @@ void check_numa_binding(const Job& job, const Launch& launch, JobReport& report)
   }
 }
 
-void check_torchrun(const Job& job, const Launch& launch, JobReport& report) {
+void check_torchrun(const Job& job, const Launch& launch, FindingReport& report) {
   check_numa_binding(job, launch, report);
   const int64_t tasks = step_tasks_per_node(job, launch).value_or(1);
   const Option* option = launch.options.find("ntasks-per-node");
@@ -85,7 +85,7 @@ void check_torchrun(const Job& job, const Launch& launch, JobReport& report) {
 }
 
 // It starts the processes of one machine; its flags or configuration file give the number of machines.
-void check_accelerate(const Job& job, const Launch& launch, JobReport& report) {
+void check_accelerate(const Job& job, const Launch& launch, FindingReport& report) {
   const bool launches =
       launch.program == "accelerate" && launch.command.size() > 1 && launch.command[1].source == "launch";
   if (!launches || job.nodes() < 2 || names_hosts(launch.command) || job.runs_itself()) return;
@@ -112,7 +112,7 @@ bool is_jax(const Job& job) {
   });
 }
 
-void check_plain_python(const Job& job, const Launch& launch, JobReport& report) {
+void check_plain_python(const Job& job, const Launch& launch, FindingReport& report) {
   if (is_jax(job)) return;
   const int64_t gpus = job.gpus_per_node();
   const bool starts_its_own = std::any_of(launch.command.begin(), launch.command.end(), [](const Word& word) {
@@ -135,7 +135,7 @@ void check_plain_python(const Job& job, const Launch& launch, JobReport& report)
   }
 }
 
-void check_launchers(const Job& job, const JobContext&, JobReport& report) {
+void check_launchers(const Job& job, const JobContext&, FindingReport& report) {
   for (const Launch& launch : job.launches()) {
     if (launch.kind == Launch::Kind::kTorchrun) check_torchrun(job, launch, report);
     if (launch.kind == Launch::Kind::kPython && launch.training) check_plain_python(job, launch, report);
@@ -164,7 +164,7 @@ bool trains(const Job& job) {
   return std::any_of(job.launches().begin(), job.launches().end(), [](const Launch& each) { return each.training; });
 }
 
-void check_cpus(const Job& job, const JobContext& context, JobReport& report) {
+void check_cpus(const Job& job, const JobContext& context, FindingReport& report) {
   const bool by_environment = sets(job, "SRUN_CPUS_PER_TASK");
   const Option* asked = job.options().find("cpus-per-task");
   const bool per_gpu = job.options().has("cpus-per-gpu");
@@ -196,7 +196,7 @@ void check_cpus(const Job& job, const JobContext& context, JobReport& report) {
   }
 }
 
-void check_dead_ranks(const Job& job, const JobContext&, JobReport& report) {
+void check_dead_ranks(const Job& job, const JobContext&, FindingReport& report) {
   for (const Launch& launch : job.launches()) {
     const int64_t tasks =
         step_number(job, launch, "ntasks-per-node").value_or(job.tasks_per_node()) * std::max<int64_t>(1, job.nodes());
@@ -209,7 +209,7 @@ void check_dead_ranks(const Job& job, const JobContext&, JobReport& report) {
   }
 }
 
-void check_mpi(const Job& job, const JobContext& context, JobReport& report) {
+void check_mpi(const Job& job, const JobContext& context, FindingReport& report) {
   if (context.cluster != nullptr || contains(job.text(), "--mpi=list")) return;
   for (const Launch& launch : job.launches()) {
     const Option* mpi = launch.options.find("mpi");
@@ -245,7 +245,7 @@ bool is_bare_random(const Word& word) {
 constexpr std::string_view kPortFlags[] = {"--master_port",   "--master-port",       "--rdzv_endpoint",
                                            "--rdzv-endpoint", "--main_process_port", "--main-process-port"};
 
-void check_random_port(const Word& word, std::string_view name, bool in_step, JobReport& report) {
+void check_random_port(const Word& word, std::string_view name, bool in_step, FindingReport& report) {
   if (in_step && draws_lots(word)) {
     report.add("SB37", word.place, fmt::format("every task draws another number for {}", name),
                "Derive the port from SLURM_JOB_ID, in the batch shell.");
@@ -255,7 +255,7 @@ void check_random_port(const Word& word, std::string_view name, bool in_step, Jo
   }
 }
 
-void check_random_ports(const Job& job, const JobContext&, JobReport& report) {
+void check_random_ports(const Job& job, const JobContext&, FindingReport& report) {
   for (const Definition& each : job.definitions()) {
     if (each.assignment->name == "MASTER_PORT")
       check_random_port(each.assignment->value, "MASTER_PORT", each.in_step, report);
@@ -267,7 +267,7 @@ void check_random_ports(const Job& job, const JobContext&, JobReport& report) {
   }
 }
 
-void check_ports(const Job& job, const JobContext&, JobReport& report) {
+void check_ports(const Job& job, const JobContext&, FindingReport& report) {
   if (job.exclusive() || !job.is_batch()) return;
   for (const Definition& definition : job.definitions()) {
     const auto value = definition.assignment->value.literal();
@@ -302,7 +302,7 @@ bool has_word(std::span<const Word> words, std::string_view wanted) {
 }
 
 // One that says that it is for one node means it: the nodes then work side by side.
-void check_meeting_of(const Job& job, const Launch& launch, JobReport& report) {
+void check_meeting_of(const Job& job, const Launch& launch, FindingReport& report) {
   static constexpr std::string_view kNodes[] = {"--nnodes", "--num_machines", "--num-machines"},
                                     kAddresses[] = {"--rdzv_endpoint", "--rdzv-endpoint",   "--master_addr",
                                                     "--master-addr",   "--main_process_ip", "--main-process-ip"};
@@ -320,7 +320,7 @@ void check_meeting_of(const Job& job, const Launch& launch, JobReport& report) {
   }
 }
 
-void check_meeting(const Job& job, const JobContext&, JobReport& report) {
+void check_meeting(const Job& job, const JobContext&, FindingReport& report) {
   if (job.nodes() < 2) return;
   bool spread = false;
   for (const Launch& launch : job.launches()) {
@@ -345,7 +345,7 @@ bool has_letter_flag(std::span<const Word> words, char letter) {
   });
 }
 
-void check_storage_tests(const Job& job, const JobContext&, JobReport& report) {
+void check_storage_tests(const Job& job, const JobContext&, FindingReport& report) {
   for (const Launch& launch : job.launches()) {
     if (launch.program != "ior") continue;
     const bool writes = has_letter_flag(launch.command, 'w'), reads = has_letter_flag(launch.command, 'r');
@@ -386,7 +386,7 @@ bool is_mounted(const ClusterFacts& cluster, std::string_view path) {
 }
 
 void check_mount_of(std::string_view path, Place place, const ClusterFacts& cluster,
-                    std::map<std::string, int64_t>& reported, JobReport& report) {
+                    std::map<std::string, int64_t>& reported, FindingReport& report) {
   if (path.size() < 2 || path[0] != '/' || is_system_path(top_of(path)) || is_mounted(cluster, path)) return;
   if (top_of(path).find_first_of("*?[") != std::string::npos) return;  // a pattern, of --exclude for instance
   if (reported[top_of(path)]++ > 0) return;
@@ -401,7 +401,7 @@ bool has_container(const Job& job) {
                      [](const Launch& launch) { return launch.options.has("container-image"); });
 }
 
-void check_mounts(const Job& job, const JobContext& context, JobReport& report) {
+void check_mounts(const Job& job, const JobContext& context, FindingReport& report) {
   if (context.cluster == nullptr || context.cluster->mounts.empty()) return;
   std::map<std::string, int64_t> reported;
   for (const Option& option : job.options().all()) {
@@ -427,7 +427,7 @@ void check_mounts(const Job& job, const JobContext& context, JobReport& report) 
   }
 }
 
-void check_homes(const Job& job, const JobContext&, JobReport& report) {
+void check_homes(const Job& job, const JobContext&, FindingReport& report) {
   for (const Launch& launch : job.launches()) {
     for (size_t i = 0; i < launch.command.size(); ++i) {
       const std::string text = launch.command[i].text();
@@ -447,7 +447,7 @@ void check_homes(const Job& job, const JobContext&, JobReport& report) {
   }
 }
 
-void check_array_checkpoints(const Job& job, const JobContext&, JobReport& report) {
+void check_array_checkpoints(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_array()) return;
   static constexpr std::string_view kNames[] = {"--checkpoint-dir", "--checkpoint_dir", "--ckpt-dir",
                                                 "--ckpt_dir",       "--save-dir",       "--save_dir"};
@@ -461,7 +461,7 @@ void check_array_checkpoints(const Job& job, const JobContext&, JobReport& repor
   }
 }
 
-void check_efa_share(const Job& job, const JobContext& context, JobReport& report) {
+void check_efa_share(const Job& job, const JobContext& context, FindingReport& report) {
   const Definition* efa = nullptr;
   for (const Definition& each : job.definitions()) {
     const bool sets = each.assignment->name.starts_with("FI_EFA_") ||

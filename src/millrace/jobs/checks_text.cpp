@@ -20,7 +20,7 @@ using shell::Word;
 
 // --- the first line, variables
 
-void check_first_line(const Job& job, const JobContext&, JobReport& report) {
+void check_first_line(const Job& job, const JobContext&, FindingReport& report) {
   const auto& lines = job.script().lines;
   if (lines.empty()) return;
   const std::string& first = lines[0];
@@ -31,12 +31,12 @@ void check_first_line(const Job& job, const JobContext&, JobReport& report) {
         later == lines.end() ? "" : fmt::format("; the #! of line {} is a comment there", later - lines.begin() + 1);
     const bool refused = job.is_batch();
     if (refused || later != lines.end()) {
-      report.add("SB32", {1, 1},
+      report.add("SB32", Place{1, 1},
                  (refused ? "sbatch refuses a script whose first line is not #!" : "the first line is not #!") + where,
                  "Make #!/bin/bash the first line.", refused ? std::nullopt : std::optional(Severity::kWarning));
     }
   } else if (const size_t comment = first.find(" #"); comment != std::string::npos) {
-    report.add("SB32", {1, static_cast<int64_t>(first.find('#', comment)) + 1},
+    report.add("SB32", Place{1, static_cast<int64_t>(first.find('#', comment)) + 1},
                "the kernel passes this comment to the interpreter as the name of a script, which then is not found "
                "(exit status 127)",
                "Put the comment on a line of its own.");
@@ -113,7 +113,7 @@ bool is_known_environment(std::string_view name) {
 }
 
 // One finding for all of them: where a script is filled in from outside there are many.
-void check_undefined(const Job& job, const JobContext&, JobReport& report) {
+void check_undefined(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.not_followed().empty()) return;  // the names may come from there
   std::set<std::string_view> defined;
   for (const Definition& each : job.definitions()) defined.insert(each.assignment->name);
@@ -173,7 +173,7 @@ bool compares_numbers(const Statement& statement) {
   });
 }
 
-void check_unquoted(const Job& job, const JobContext&, JobReport& report) {
+void check_unquoted(const Job& job, const JobContext&, FindingReport& report) {
   static const std::set<std::string_view> kBites = {"rm", "mv", "cp", "cd", "[", "test", "rsync"};
   for (const Command& command : job.commands()) {
     if (kBites.count(command.statement->name()) == 0 || command.in_step) continue;
@@ -193,7 +193,7 @@ void check_unquoted(const Job& job, const JobContext&, JobReport& report) {
   }
 }
 
-void check_reading(const Job& job, const JobContext&, JobReport& report) {
+void check_reading(const Job& job, const JobContext&, FindingReport& report) {
   for (const shell::Problem& each : job.script().problems) report.add("SH01", each.place, each.message);
   for (const Statement* statement : job.not_followed()) {
     const std::string target = statement->words.size() > 1 ? statement->words[1].text() : std::string();
@@ -239,7 +239,7 @@ bool in_comment(const Job& job, Place place) {
   });
 }
 
-void check_letters(const Job& job, const JobContext&, JobReport& report) {
+void check_letters(const Job& job, const JobContext&, FindingReport& report) {
   const std::string& text = job.text();
   if (const size_t bad = utf8_valid_prefix(text); bad < text.size()) {
     return report.add("SH03", place_at(text, bad),
@@ -250,7 +250,7 @@ void check_letters(const Job& job, const JobContext&, JobReport& report) {
   const auto wrong = std::find_if(lines.begin(), lines.end(),
                                   [](const std::string& line) { return yaml::repaired_mojibake(line).has_value(); });
   if (wrong != lines.end()) {
-    report.add("SH04", {wrong - lines.begin() + 1, 1},
+    report.add("SH04", Place{wrong - lines.begin() + 1, 1},
                "these letters are UTF-8 that was read as a one-byte code page and encoded again",
                fmt::format("The line was: {}", *yaml::repaired_mojibake(*wrong)));
   }

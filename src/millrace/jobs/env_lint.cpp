@@ -80,7 +80,7 @@ constexpr Rule kEnvRules[] = {
 struct Look {
   const EnvVariable& variable;
   const EnvContext& context;
-  JobReport& report;
+  FindingReport& report;
   std::string text() const { return variable.value.value_or(""); }
   bool is(std::string_view name) const { return variable.name == name; }
   void add(std::string_view id, std::string message, std::string fix = {},
@@ -381,7 +381,7 @@ std::optional<std::vector<EnvVariable>> parse_environment(std::string_view text)
 
 std::vector<Finding> check_environment(std::string_view file, std::span<const EnvVariable> variables,
                                        const EnvContext& context) {
-  JobReport report{std::string(file), kEnvRules};
+  FindingReport report(kEnvRules, std::string(file));
   EnvContext known = context;
   known.efa = context.efa || context.has_efa.value_or(false) || uses_efa(variables);
   for (const EnvVariable& variable : variables) {
@@ -392,7 +392,7 @@ std::vector<Finding> check_environment(std::string_view file, std::span<const En
     }
     for (const auto check : kEnvChecks) check(look);
   }
-  return std::move(report.findings());
+  return report.take();
 }
 
 namespace {

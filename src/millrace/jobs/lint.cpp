@@ -26,12 +26,12 @@ EnvContext env_context(const Job& job, const JobContext& context) {
 }
 
 std::vector<Finding> lint_job(const Job& job, const JobContext& context) {
-  JobReport report(job.file(), all_job_rules());
+  FindingReport report(all_job_rules(), job.file());
   for (const auto checks :
        {option_checks(), pair_checks(), step_checks(), meeting_checks(), body_checks(), end_checks(), text_checks()}) {
     for (const JobCheck check : checks) check(job, context, report);
   }
-  std::vector<Finding> findings = std::move(report.findings());
+  std::vector<Finding> findings = report.take();
   const auto env = check_environment(job.file(), variables_of(job), env_context(job, context));
   findings.insert(findings.end(), env.begin(), env.end());
   return findings;
@@ -64,22 +64,16 @@ void compare_jobs(const std::deque<Job>& jobs, std::vector<std::vector<Finding>>
       const auto [seen, added] = first.emplace(each.path, each);
       const Job& other = *seen->second.job;
       if (added || other.options().value("job-name") == jobs[i].options().value("job-name")) continue;
-      JobReport report(jobs[i].file(), all_job_rules());
+      FindingReport report(all_job_rules(), jobs[i].file());
       report.add("SB23", each.place,
                  fmt::format("{} is where {} (line {}) writes its checkpoints too", each.path, other.file(),
                              seen->second.place.line));
-      findings[i].push_back(report.findings().front());
+      findings[i].push_back(report.take().front());
     }
   }
 }
 
 }  // namespace
-
-void JobReport::add(std::string_view id, Place place, std::string message, std::string fix,
-                    std::optional<Severity> severity) {
-  const Rule* rule = find_rule(rules_, id);
-  findings_.push_back({rule, file_, place.line, place.column, std::move(message), std::move(fix), severity, {}});
-}
 
 void apply_job_suppressions(const Job& job, std::span<const Rule> known, std::vector<Finding>& findings) {
   std::vector<Suppression> suppressions;

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <thread>
 
+#include "millrace/base/io/descriptor.h"
+#include "millrace/base/thread/stop_descriptor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/layout/detail/state.h"
 #include "millrace/layout/detail/tree.h"
 #include "millrace/layout/layout.h"
@@ -15,7 +20,7 @@ namespace millrace::layout {
 
 namespace {
 
-constexpr auto kPoll = std::chrono::milliseconds(500);
+constexpr int kLookAgain_ms = 500;
 
 Result<std::vector<MountState>> mount_states(const Layout& layout) {
   ASSIGN_OR_RETURN(const auto table, mount_table());
@@ -24,10 +29,12 @@ Result<std::vector<MountState>> mount_states(const Layout& layout) {
   return states;
 }
 
-// Sleeps in small steps, so that it notices a stop.
+// The kernel tells of a new mount. Nothing tells of a directory that another node makes, so this looks for it again.
 Status wait_for(const Layout& layout, const std::stop_token& stop,
                 const std::function<void(const std::string&)>& waiting) {
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
+  ASSIGN_OR_RETURN(const auto stopped, StopDescriptor::open(stop));
+  const Descriptor mounts(::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC));
   std::vector<bool> reported(layout.mounts.size());
   for (;;) {
     ASSIGN_OR_RETURN(const std::vector<MountState> states, mount_states(layout));
@@ -36,7 +43,7 @@ Status wait_for(const Layout& layout, const std::stop_token& stop,
       if (states[i].ready) continue;
       all = false;
       const Mount& mount = layout.mounts[i];
-      if (std::chrono::steady_clock::now() - start >= mount.wait) {
+      if (Clock::now() - start >= mount.wait) {
         return fail(ErrorCode::kTimeout,
                     "{} is {} after {} s; is it in the cluster's SharedStorage, and is the file system up?", mount.path,
                     mount.mountpoint ? "not mounted" : "not there", mount.wait.count());
@@ -46,7 +53,8 @@ Status wait_for(const Layout& layout, const std::stop_token& stop,
     }
     if (all) return {};
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped while waiting for mounts");
-    std::this_thread::sleep_for(kPoll);
+    std::array<pollfd, 2> events{pollfd{mounts.get(), POLLPRI, 0}, pollfd{stopped->get(), POLLIN, 0}};
+    ::poll(events.data(), events.size(), kLookAgain_ms);
   }
 }
 

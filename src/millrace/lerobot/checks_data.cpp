@@ -35,7 +35,7 @@ class Grouped {
     for (const auto& [key, files] : found_) {
       const auto& [rule, column, message] = key;
       const std::string more = files.count > 1 ? fmt::format(" (so are {} further files)", files.count - 1) : "";
-      report.add(rule, {.file = files.first, .data = {.column = column}}, message + more, files.severity);
+      report.add(rule, {.file = files.first, .data = {.column = column}}, message + more, {}, files.severity);
     }
   }
 
@@ -161,14 +161,14 @@ void report_orphans(const Checking& checking, const DataFile& file, const TableF
                       fmt::format("{} of its {} rows belong to no episode: those that meta/ names end with row {}, of "
                                   "episode {}{}",
                                   footer.rows - file.rows, footer.rows, file.rows - 1, last, what),
-                      severity_of_orphans(file.path, last_named));
+                      {}, severity_of_orphans(file.path, last_named));
 }
 
 void check_row_counts(const Checking& checking, const DataFile& file, const TableFooter& footer,
                       std::string_view last_named) {
   Report& report = checking.report;
   if (file.episodes.empty()) {
-    report.add(75, {.file = file.path}, fmt::format("no episode names this file of {} rows", footer.rows),
+    report.add(75, {.file = file.path}, fmt::format("no episode names this file of {} rows", footer.rows), {},
                severity_of_orphans(file.path, last_named));
     return;
   }
@@ -287,11 +287,11 @@ Status check_data_files(const Checking& checking) {
     checking.report.add(24, {.file = "data"},
                         "vectors are stored as lists of any length, as LeRobot's converter and merge do: "
                         "their lengths are only seen in the rows",
-                        Severity::kNote);
+                        {}, Severity::kNote);
   }
   if (checking.dataset.info.find("frame_index") == nullptr && !checking.dataset.info.features.empty()) {
     checking.report.add(21, {.file = std::string(kInfoFile), .data = {.column = "frame_index"}},
-                        "there is no frame_index", Severity::kWarning, "Add the column: 0, 1, 2 ... in each episode.");
+                        "there is no frame_index", "Add the column: 0, 1, 2 ... in each episode.", Severity::kWarning);
   }
   std::sort(motions.begin(), motions.end(), [](const Motion& a, const Motion& b) { return a.episode < b.episode; });
   check_moments(checking, moments);

@@ -190,8 +190,8 @@ void check_cameras(const Checking& checking) {
     const Feature* feature = info.find(key);
     if ((feature != nullptr && feature->is_video()) || !told.insert(key).second) continue;
     checking.report.add(41, {.file = file.path.substr(0, end), .data = {.column = key}},
-                        "a folder of videos that no feature declares", Severity::kWarning,
-                        "Declare the camera in info.json, or remove the folder.");
+                        "a folder of videos that no feature declares",
+                        "Declare the camera in info.json, or remove the folder.", Severity::kWarning);
   }
 }
 
@@ -306,7 +306,7 @@ void check_horizon(const Checking& checking) {
     checking.report.add(61, {.file = "."},
                         fmt::format("{} of {} steps are never trained on with a horizon of {}", format_count(lost),
                                     format_count(total), horizon),
-                        Severity::kNote);
+                        {}, Severity::kNote);
   }
 }
 

@@ -89,12 +89,12 @@ void check_cover(const Checking& checking, const std::vector<Group>& groups) {
     const auto never = std::find(cover.begin(), cover.end(), 0);
     if (twice != cover.end()) {
       checking.report.add(63, in_modality(key.second),
-                          fmt::format("number {} of it is in two groups of {}", twice - cover.begin(), key.first),
+                          fmt::format("number {} of it is in two groups of {}", twice - cover.begin(), key.first), {},
                           Severity::kWarning);
     }
     if (never != cover.end()) {
       checking.report.add(63, in_modality(key.second),
-                          fmt::format("number {} of it is in no group of {}", never - cover.begin(), key.first),
+                          fmt::format("number {} of it is in no group of {}", never - cover.begin(), key.first), {},
                           Severity::kWarning);
     }
   }
@@ -178,7 +178,7 @@ void check_dims(const Checking& checking, const std::vector<Group>& groups) {
     // The modality config chooses among the groups, and is not part of the dataset.
     checking.report.add(68, in_modality(kind),
                         fmt::format("its groups have {} numbers together, and the model takes {}", dims, most),
-                        Severity::kWarning, "Choose groups of fewer numbers in the modality config.");
+                        "Choose groups of fewer numbers in the modality config.", Severity::kWarning);
   }
   const int64_t horizon = checking.options.policy_horizon;
   if (checking.options.groot == GrootVersion::kN17 && horizon > kMostHorizon) {

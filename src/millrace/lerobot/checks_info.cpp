@@ -36,13 +36,13 @@ void check_rate(const Info& info, Report& report) {
   }
   if (std::floor(fps) != fps) {
     report.add(10, of_feature(),
-               fmt::format("fps is {}, which LeRobot's converters cut to {:.0f}", fps, std::floor(fps)),
+               fmt::format("fps is {}, which LeRobot's converters cut to {:.0f}", fps, std::floor(fps)), {},
                Severity::kWarning);
   }
   for (const Feature& feature : info.features) {
     for (const auto& [rate, key] : {std::pair(feature.fps, "fps"), std::pair(feature.video.fps, "video.fps")}) {
       if (!rate || std::abs(*rate - fps) < 1e-6 * fps) continue;
-      report.add(10, of_feature(feature.name), fmt::format("its {} is {}, that of the dataset {}", key, *rate, fps),
+      report.add(10, of_feature(feature.name), fmt::format("its {} is {}, that of the dataset {}", key, *rate, fps), {},
                  Severity::kWarning);
     }
   }
@@ -50,7 +50,7 @@ void check_rate(const Info& info, Report& report) {
 
 void check_sizes(const Info& info, Report& report) {
   if (info.chunks_size && *info.chunks_size <= 0) {
-    report.add(14, of_feature(), fmt::format("chunks_size is {}", *info.chunks_size), Severity::kError);
+    report.add(14, of_feature(), fmt::format("chunks_size is {}", *info.chunks_size), {}, Severity::kError);
   }
   for (const auto& [size, key] : {std::pair(info.data_file_mb, "data_files_size_in_mb"),
                                   std::pair(info.video_file_mb, "video_files_size_in_mb")}) {
@@ -61,7 +61,7 @@ void check_sizes(const Info& info, Report& report) {
 void check_feature_name(const Feature& feature, Report& report) {
   const std::string& name = feature.name;
   if (name.find('/') != name.npos) {
-    report.add(28, of_feature(name), "its name has a '/'", Severity::kError);
+    report.add(28, of_feature(name), "its name has a '/'", {}, Severity::kError);
   } else if (name.starts_with("observations.") || name == "observations" || name.starts_with("actions.") ||
              name == "actions") {
     report.add(28, of_feature(name), "its name is in the plural");
@@ -116,7 +116,7 @@ void check_feature(const Feature& feature, Report& report) {
   check_feature_name(feature, report);
   check_feature_names(feature, report);
   if (feature.is_picture() && feature.shape.size() == 3 && !feature.picture_size()) {
-    report.add(31, of_feature(feature.name), "neither shape nor names say which dimension holds the channels",
+    report.add(31, of_feature(feature.name), "neither shape nor names say which dimension holds the channels", {},
                Severity::kWarning);
   }
   const bool is_language = feature.name == "language_persistent" || feature.name == "language_events";

@@ -106,7 +106,7 @@ void RowCheck::end_episode() {
     checking_.report.add(38, {.file = path_, .data = {episode.index, row_ - 1, "timestamp"}},
                          fmt::format("the last timestamp is {:.6g} s, frame {} of {}", last_time_,
                                      std::llround(last_time_ * rate), episode.length),
-                         Severity::kError);
+                         {}, Severity::kError);
     troubles_.erase({38, "timestamp"});
   }
   if (troubles_.count({37, "timestamp"}) > 0) troubles_.erase({39, "timestamp"});
@@ -117,7 +117,7 @@ void RowCheck::end_episode() {
     const Feature* feature = checking_.dataset.info.find(column);
     std::optional<Severity> severity;
     if (rule == 26 && (feature == nullptr || !feature->is_learned())) severity = Severity::kWarning;
-    checking_.report.add(rule, {.file = path_, .data = {episode.index, found.first_row, column}}, found.message,
+    checking_.report.add(rule, {.file = path_, .data = {episode.index, found.first_row, column}}, found.message, {},
                          severity);
   }
   for (const auto& [feature, moments] : moments_) {

@@ -71,7 +71,7 @@ Status check_siblings(const Tree& tree, Report& report) {
     const auto page = root.storage->list(root.key + end + "/", {.max_keys = 1});
     if (!page) continue;  // a neighbour that may not be listed is none of this dataset's
     if (!page->objects.empty()) {
-      report.add(9, {.file = "."}, fmt::format("beside it lies {}{}, which a conversion leaves", root.url, end),
+      report.add(9, {.file = "."}, fmt::format("beside it lies {}{}, which a conversion leaves", root.url, end), {},
                  severity);
     }
   }

@@ -132,10 +132,11 @@ class VideoCheck {
     const std::vector<int64_t> ticks = formats::presentation_ticks(track);
     const double first_s = static_cast<double>(ticks.front()) / scale;
     if (std::abs(first_s) > kTimeTolerance) {
-      checking_.report.add(46, place(file), fmt::format("its first frame is at {:.6g} s", first_s), Severity::kWarning);
+      checking_.report.add(46, place(file), fmt::format("its first frame is at {:.6g} s", first_s), {},
+                           Severity::kWarning);
     }
     if (hides_frames(track)) {
-      checking_.report.add(46, place(file), "its edit list does more than undo the delay of B-frames",
+      checking_.report.add(46, place(file), "its edit list does more than undo the delay of B-frames", {},
                            Severity::kWarning);
     }
     check_steps(file, ticks, scale);
@@ -191,7 +192,7 @@ class VideoCheck {
     // A clock of whole ticks rounds each frame by half a tick.
     if (furthest / scale > kTimeTolerance + 0.51 / scale) {
       checking_.report.add(46, place(file),
-                           fmt::format("its frames are up to {:.3g} s beside frame / {}", furthest / scale, rate_),
+                           fmt::format("its frames are up to {:.3g} s beside frame / {}", furthest / scale, rate_), {},
                            Severity::kWarning);
     }
   }
@@ -224,7 +225,7 @@ class VideoCheck {
     if (file.samples == episode.length) return;
     const bool fewer = file.samples < episode.length;
     checking_.report.add(42, place(file),
-                         fmt::format("it has {} frames, and the episode {}", file.samples, episode.length),
+                         fmt::format("it has {} frames, and the episode {}", file.samples, episode.length), {},
                          fewer ? Severity::kError : Severity::kWarning);
   }
 
@@ -252,7 +253,7 @@ class VideoCheck {
       } else if (off > kTimeTolerance) {
         checking_.report.add(44, place(file, &clip),
                              fmt::format("it begins at {:.7g} s, {:.2g} s beside frame {}", clip.from_s, off, before),
-                             Severity::kWarning);
+                             {}, Severity::kWarning);
       }
       if (frame(clip.from_s) < before) {
         checking_.report.add(43, place(file, &clip),
@@ -271,7 +272,7 @@ class VideoCheck {
       checking_.report.add(42, place(file), fmt::format("it has {} frames, and its episodes {}", file.samples, before));
     } else if (file.samples > before) {
       checking_.report.add(42, place(file), fmt::format("it has {} frames, and its episodes {}", file.samples, before),
-                           Severity::kWarning);
+                           {}, Severity::kWarning);
     }
   }
 
@@ -280,7 +281,7 @@ class VideoCheck {
     if (!track.key_samples || first >= track.samples || !track.offsets.empty()) return;
     if (!std::binary_search(track.key_samples->begin(), track.key_samples->end(), first)) {
       checking_.report.add(50, place(file, &clip),
-                           fmt::format("its first frame, {} of the file, is no key frame", first), Severity::kNote);
+                           fmt::format("its first frame, {} of the file, is no key frame", first), {}, Severity::kNote);
     }
   }
 
@@ -320,7 +321,7 @@ class VideoCheck {
         continue;
       }
       const std::string verdict = judge_frames(*facts);
-      if (!verdict.empty()) checking_.report.add(53, place(file, &clip), verdict, Severity::kWarning);
+      if (!verdict.empty()) checking_.report.add(53, place(file, &clip), verdict, {}, Severity::kWarning);
     }
     return {};
   }
@@ -413,7 +414,7 @@ void check_unnamed(const Checking& checking, const std::vector<const Feature*>& 
     if (camera == cameras.end()) continue;
     const Place place{.file = file.path, .data = {.column = (*camera)->name}};
     if (file.size == 0) {
-      checking.report.add(77, place, "the video has zero bytes, and no episode names it", Severity::kWarning);
+      checking.report.add(77, place, "the video has zero bytes, and no episode names it", {}, Severity::kWarning);
     } else {
       checking.report.add(75, place, fmt::format("no episode names this video of {}", format_bytes(file.size)));
     }
@@ -433,7 +434,7 @@ void check_together(const Checking& checking, const std::vector<const Feature*>&
   if (const auto last = count(&VideoFile::index_is_last); last > 0) {
     const bool remote = !checking.dataset.tree.is_local();
     checking.report.add(52, {.file = "videos"},
-                        fmt::format("{} of {} videos have their index at the end", last, files.size()),
+                        fmt::format("{} of {} videos have their index at the end", last, files.size()), {},
                         remote ? Severity::kWarning : Severity::kNote);
   }
 }

@@ -53,13 +53,13 @@ std::string size_text(const video::Video& video) {
 }
 
 // An open video of a side.
-struct Opened {
+struct OpenVideo {
   std::unique_ptr<RandomReader> file;
   std::unique_ptr<video::Video> video;
 };
 
-Result<Opened> open(const Source& source, const std::string& path, const std::stop_token& stop) {
-  Opened opened;
+Result<OpenVideo> open(const Source& source, const std::string& path, const std::stop_token& stop) {
+  OpenVideo opened;
   ASSIGN_OR_RETURN(opened.file, source.dataset.tree.open(path));
   ASSIGN_OR_RETURN(opened.video, with_context(video::open_video(*opened.file, {.stop = stop}),
                                               fmt::format("{}/{}", source.url(), path)));
@@ -106,7 +106,7 @@ class FramesDiff {
 
   Status compare(const Pair& pair) {
     ASSIGN_OR_RETURN(const bool same, same_bytes(sides_.a, pair.path_a, sides_.b, pair.path_b, sides_.options.stop));
-    Opened a, b;
+    OpenVideo a, b;
     for (const size_t i : pair.episodes) {
       const auto [episode_a, episode_b] = sides_.episodes[i];
       DatasetDiff::Camera found{.frames = sides_.length(i)};

@@ -301,7 +301,7 @@ Status read_task_table(Dataset& dataset, Report& report) {
   if (footer.find("task_index") == nullptr || footer.find(text) == nullptr) {
     const bool has_index = footer.find("task_index") != nullptr;
     report.add(34, place,
-               has_index ? "no column is called task, nor __index_level_0__" : "no column is called task_index",
+               has_index ? "no column is called task, nor __index_level_0__" : "no column is called task_index", {},
                Severity::kError);
     return {};
   }
@@ -310,7 +310,7 @@ Status read_task_table(Dataset& dataset, Report& report) {
   if (!values) return no_table(dataset.tasks_file, values.error(), report);
   const ColumnValues &indices = (*values)[0], &texts = (*values)[1];
   if (indices.kind != ColumnKind::kInteger || texts.kind != ColumnKind::kText) {
-    report.add(34, place, "task_index holds no integers, or the tasks no texts", Severity::kError);
+    report.add(34, place, "task_index holds no integers, or the tasks no texts", {}, Severity::kError);
     return {};
   }
   for (int64_t row = 0; row < indices.rows; ++row) {

@@ -65,7 +65,7 @@ images::Picture resize_frame(std::span<const std::byte> frame, int64_t height, i
 Result<Location> through_cache(Location root, const FeedOptions& options, const std::stop_token& stop) {
   if (options.cache.empty()) return root;
   ASSIGN_OR_RETURN(auto cache,
-                   cache::NodeCache::of_process({.directory = options.cache, .cap_bytes = options.cache_bytes}));
+                   cache::NodeCache::of_process({.directory = options.cache, .cap_bytes = options.cache_bytes}, stop));
   if (!cache::lies_on_this_node(root)) {
     root.storage = cache::make_cached_storage(std::move(root.storage), std::move(cache), {.stop = stop});
   }
@@ -270,7 +270,7 @@ Status Feed::choose_columns() {
     if (feature.name == "episode_index") episode_column_ = stored_.size();
     if (feature.name == "task_index") task_column_ = stored_.size();
     stored_.push_back({feature.name, type, static_cast<size_t>(feature.size())});
-    Column column{.deltas = has_window ? window->second : std::vector<int64_t>{0}};
+    BatchColumn column{.deltas = has_window ? window->second : std::vector<int64_t>{0}};
     if (type == ValueType::kText) {
       column.array = texts_.size();
       texts_.push_back(feature.name);
@@ -301,37 +301,37 @@ Status Feed::choose_columns() {
   return {};
 }
 
-Feed::Place Feed::place(int64_t number) const {
+Feed::FrameLocation Feed::locate(int64_t number) const {
   const auto behind = std::ranges::upper_bound(begins_, number);
   const auto i = static_cast<size_t>(behind - begins_.begin()) - 1;
   return {episodes_[i], number - begins_[i] + options_.skip_first};
 }
 
-int64_t Feed::clamp(const Place& at, int64_t delta) const {
+int64_t Feed::clamp(const FrameLocation& at, int64_t delta) const {
   return std::clamp<int64_t>(at.row + delta, 0, source_->episode(at.episode).length - 1);
 }
 
 Status Feed::read(std::span<const int64_t> numbers, std::span<std::byte* const> arrays,
                   std::span<std::vector<std::string>> texts, const std::stop_token& stop) const {
-  std::vector<Place> places;
+  std::vector<FrameLocation> locations;
   for (const int64_t number : numbers) {
     if (number < 0 || number >= rows()) {
       return fail(ErrorCode::kInvalidArgument, "row {}: {} has {} rows", number, source_->url(), rows());
     }
-    places.push_back(place(number));
+    locations.push_back(locate(number));
   }
   for (auto& text : texts) text.assign(numbers.size(), "");
-  mark_padding(places, arrays);
+  mark_padding(locations, arrays);
   Opened& opened = opened_->get();
   if (opened.check) RETURN_IF_ERROR(opened.check->state());
-  const auto frames = frame_jobs(places, opened.decoders);
-  const auto rows = row_jobs(places);
-  const auto pictures = picture_jobs(places, opened.pictures);
+  const auto frames = frame_jobs(locations, opened.decoders);
+  const auto rows = row_jobs(locations);
+  const auto pictures = picture_jobs(locations, opened.pictures);
   const auto row_count = std::ssize(rows), frame_end = row_count + std::ssize(frames);
   const auto count = frame_end + std::ssize(pictures);
   const auto run = [&](int64_t i) -> Status {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
-    if (i < row_count) return read_rows(rows[static_cast<size_t>(i)], places, arrays, texts);
+    if (i < row_count) return read_rows(rows[static_cast<size_t>(i)], locations, arrays, texts);
     if (i >= frame_end) {
       return put_pictures(pictures[static_cast<size_t>(i - frame_end)], arrays, opened.pictures, stop);
     }
@@ -344,10 +344,10 @@ Status Feed::read(std::span<const int64_t> numbers, std::span<std::byte* const> 
   return {};
 }
 
-void Feed::mark_padding(std::span<const Place> places, std::span<std::byte* const> arrays) const {
+void Feed::mark_padding(std::span<const FrameLocation> locations, std::span<std::byte* const> arrays) const {
   for (const Padding& padding : paddings_) {
     std::byte* out = arrays[padding.array];
-    for (const Place& at : places) {
+    for (const FrameLocation& at : locations) {
       for (const int64_t delta : padding.deltas) {
         *out++ = std::byte{clamp(at, delta) == at.row + delta ? uint8_t{0} : uint8_t{1}};
       }
@@ -357,25 +357,25 @@ void Feed::mark_padding(std::span<const Place> places, std::span<std::byte* cons
 
 // ---- numbers
 
-std::vector<Feed::RowJob> Feed::row_jobs(std::span<const Place> places) const {
+std::vector<Feed::RowJob> Feed::row_jobs(std::span<const FrameLocation> locations) const {
   std::map<std::string, std::vector<size_t>> by_file;
-  for (size_t i = 0; i < places.size(); ++i) by_file[source_->data_path(places[i].episode)].push_back(i);
+  for (size_t i = 0; i < locations.size(); ++i) by_file[source_->data_path(locations[i].episode)].push_back(i);
   std::vector<RowJob> jobs;
   for (auto& [path, which] : by_file) jobs.push_back({path, std::move(which)});
   return jobs;
 }
 
-Status Feed::read_rows(const RowJob& job, std::span<const Place> places, std::span<std::byte* const> arrays,
+Status Feed::read_rows(const RowJob& job, std::span<const FrameLocation> locations, std::span<std::byte* const> arrays,
                        std::span<std::vector<std::string>> texts) const {
   ASSIGN_OR_RETURN(const auto rows, opened_->get().rows.get(job.path));
-  return copy_rows(*rows, job.path, places, job.which, arrays, texts);
+  return copy_rows(*rows, job.path, locations, job.which, arrays, texts);
 }
 
-Status Feed::copy_rows(const StoredRows& rows, const std::string& path, std::span<const Place> places,
+Status Feed::copy_rows(const StoredRows& rows, const std::string& path, std::span<const FrameLocation> locations,
                        std::span<const size_t> which, std::span<std::byte* const> arrays,
                        std::span<std::vector<std::string>> texts) const {
   for (const size_t i : which) {
-    const Place& at = places[i];
+    const FrameLocation& at = locations[i];
     const Episode& episode = source_->episode(at.episode);
     const int64_t first = source_->first_row(at.episode);
     const bool fits = first >= 0 && first + episode.length <= rows.rows;
@@ -388,7 +388,7 @@ Status Feed::copy_rows(const StoredRows& rows, const std::string& path, std::spa
           source_->url(), path, at.row, at.episode, rows.rows, first, first + episode.length - 1);
     }
     for (size_t c = 0; c < columns_.size(); ++c) {
-      const Column& column = columns_[c];
+      const BatchColumn& column = columns_[c];
       const StoredRows::Column& values = rows.columns[c];
       if (stored_[c].type == ValueType::kText) {
         texts[column.array][i] = values.texts[static_cast<size_t>(first + at.row)];
@@ -419,14 +419,14 @@ Status Feed::copy_rows(const StoredRows& rows, const std::string& path, std::spa
 
 // Frames by file, and a file's by number. A file whose index is known becomes several jobs, none of which cuts a group
 // of pictures; before the first read of a file its groups are not known.
-std::vector<Feed::FrameJob> Feed::frame_jobs(std::span<const Place> places, Decoders& decoders) const {
+std::vector<Feed::FrameJob> Feed::frame_jobs(std::span<const FrameLocation> locations, Decoders& decoders) const {
   std::vector<FrameJob> jobs;
   const double rate = source_->dataset.info.frame_rate();
   for (size_t c = 0; c < cameras_.size(); ++c) {
     const Camera& camera = cameras_[c];
     std::map<std::string, std::vector<FrameJob::Wanted>> by_file;
-    for (size_t i = 0; i < places.size(); ++i) {
-      const Place& at = places[i];
+    for (size_t i = 0; i < locations.size(); ++i) {
+      const FrameLocation& at = locations[i];
       const Episode& episode = source_->episode(at.episode);
       const int64_t first = source_->is_v3() ? std::llround(episode.videos[camera.place].from_s * rate) : 0;
       auto& frames = by_file[source_->video_path(at.episode, camera.place)];

@@ -112,7 +112,7 @@ class Feed {
     int64_t given_height = 0, given_width = 0;
     size_t array = 0;
   };
-  struct Column {
+  struct BatchColumn {
     std::vector<int64_t> deltas;  // {0} without a window
     size_t row_bytes = 0;         // of one row of the table
     size_t array = 0;             // in arrays(); of text in texts()
@@ -124,7 +124,8 @@ class Feed {
     PictureStore pictures;
     std::unique_ptr<FilesCheck> check;  // of a kept list of files; else null
   };
-  struct Place {
+  // A frame of the feed.
+  struct FrameLocation {
     size_t episode = 0;  // in source().dataset.episodes
     int64_t row = 0;     // of the episode
   };
@@ -155,23 +156,23 @@ class Feed {
   bool is_chosen(const Feature& feature) const;
   std::vector<int64_t> window_of(const std::string& feature) const;
   void add_array(std::string name, FeedArray::Type type, std::vector<int64_t> shape);
-  Place place(int64_t number) const;
-  int64_t clamp(const Place& at, int64_t delta) const;
-  std::vector<RowJob> row_jobs(std::span<const Place> places) const;
-  [[nodiscard]] Status read_rows(const RowJob& job, std::span<const Place> places, std::span<std::byte* const> arrays,
-                                 std::span<std::vector<std::string>> texts) const;
-  [[nodiscard]] Status copy_rows(const StoredRows& rows, const std::string& path, std::span<const Place> places,
-                                 std::span<const size_t> which, std::span<std::byte* const> arrays,
-                                 std::span<std::vector<std::string>> texts) const;
-  std::vector<FrameJob> frame_jobs(std::span<const Place> places, Decoders& decoders) const;
+  FrameLocation locate(int64_t number) const;
+  int64_t clamp(const FrameLocation& at, int64_t delta) const;
+  std::vector<RowJob> row_jobs(std::span<const FrameLocation> locations) const;
+  [[nodiscard]] Status read_rows(const RowJob& job, std::span<const FrameLocation> locations,
+                                 std::span<std::byte* const> arrays, std::span<std::vector<std::string>> texts) const;
+  [[nodiscard]] Status copy_rows(const StoredRows& rows, const std::string& path,
+                                 std::span<const FrameLocation> locations, std::span<const size_t> which,
+                                 std::span<std::byte* const> arrays, std::span<std::vector<std::string>> texts) const;
+  std::vector<FrameJob> frame_jobs(std::span<const FrameLocation> locations, Decoders& decoders) const;
   [[nodiscard]] Status decode(const FrameJob& job, std::byte* out, Decoders& decoders,
                               const std::stop_token& stop) const;
-  std::vector<PictureJob> picture_jobs(std::span<const Place> places, PictureStore& store) const;
+  std::vector<PictureJob> picture_jobs(std::span<const FrameLocation> locations, PictureStore& store) const;
   [[nodiscard]] Status put_pictures(const PictureJob& job, std::span<std::byte* const> arrays, PictureStore& store,
                                     const std::stop_token& stop) const;
   [[nodiscard]] Result<images::Picture> table_picture(const TableCamera& camera, const std::string& file,
                                                       const std::string& shown) const;
-  void mark_padding(std::span<const Place> places, std::span<std::byte* const> arrays) const;
+  void mark_padding(std::span<const FrameLocation> locations, std::span<std::byte* const> arrays) const;
 
   FeedOptions options_;
   std::unique_ptr<KeptFiles> kept_;  // where a cache is used
@@ -182,7 +183,7 @@ class Feed {
   std::vector<Camera> cameras_;
   std::vector<TableCamera> table_cameras_;
   std::vector<StoredColumn> stored_;
-  std::vector<Column> columns_;  // of stored_
+  std::vector<BatchColumn> columns_;  // of stored_
   size_t episode_column_ = 0, task_column_ = 0;
   struct Padding {
     std::vector<int64_t> deltas;

@@ -94,12 +94,12 @@ void Feed::add_table_camera(TableCamera& camera, bool has_window) {
 }
 
 // Cut where row groups end, so that each is read by one thread; those in memory are cut further.
-std::vector<Feed::PictureJob> Feed::picture_jobs(std::span<const Place> places, PictureStore& store) const {
+std::vector<Feed::PictureJob> Feed::picture_jobs(std::span<const FrameLocation> locations, PictureStore& store) const {
   std::map<std::string, std::vector<PictureJob::Wanted>> by_file;
   for (size_t c = 0; c < table_cameras_.size(); ++c) {
     const auto& deltas = table_cameras_[c].deltas;
-    for (size_t i = 0; i < places.size(); ++i) {
-      const Place& at = places[i];
+    for (size_t i = 0; i < locations.size(); ++i) {
+      const FrameLocation& at = locations[i];
       auto& wanted = by_file[source_->data_path(at.episode)];
       for (size_t d = 0; d < deltas.size(); ++d) {
         const int64_t row = source_->first_row(at.episode) + clamp(at, deltas[d]);

@@ -24,7 +24,7 @@ struct CameraStats {
 };
 
 // A video, and the episodes whose frames it holds.
-struct VideoFile {
+struct SampledVideo {
   CameraStats* camera = nullptr;
   std::string path;
   std::vector<size_t> episodes;  // positions
@@ -34,7 +34,7 @@ class Sampler {
  public:
   Sampler(const Dataset& dataset, const StatsOptions& options) : dataset_(dataset), options_(options) {}
 
-  Status read(const VideoFile& file) const {
+  Status read(const SampledVideo& file) const {
     ASSIGN_OR_RETURN(const auto reader, dataset_.tree.open(file.path));
     ASSIGN_OR_RETURN(const auto video, video::open_video(*reader, {.stop = options_.stop}));
     for (const size_t position : file.episodes) {
@@ -99,8 +99,8 @@ std::vector<std::unique_ptr<CameraStats>> cameras_of(const Dataset& dataset, boo
   return cameras;
 }
 
-Result<std::vector<VideoFile>> videos_of(const Dataset& dataset, CameraStats& camera) {
-  std::vector<VideoFile> files;
+Result<std::vector<SampledVideo>> videos_of(const Dataset& dataset, CameraStats& camera) {
+  std::vector<SampledVideo> files;
   std::map<std::string, size_t> by_path;
   for (size_t position = 0; position < dataset.episodes.size(); ++position) {
     const Episode& episode = dataset.episodes[position];
@@ -149,7 +149,7 @@ int64_t sampled_stride(int64_t width, int64_t height) {
 
 Status add_picture_stats(const Dataset& dataset, const StatsOptions& options, ComputedStats& stats) {
   auto cameras = cameras_of(dataset, options.by_episode, stats.left_out);
-  std::vector<VideoFile> files;
+  std::vector<SampledVideo> files;
   for (const auto& camera : cameras) {
     ASSIGN_OR_RETURN(auto more, videos_of(dataset, *camera));
     std::ranges::move(more, std::back_inserter(files));

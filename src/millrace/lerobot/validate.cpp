@@ -51,7 +51,7 @@ Status read_lists(Dataset& dataset, Report& report, StatsOfEpisodes stats) {
   if (task_lines && (is_v2(dataset.info.version) || !task_table))
     return read_lines(dataset, report, "meta/tasks.jsonl", parse_tasks);
   if (task_table) return read_task_table(dataset, report);
-  report.add(34, {.file = "meta"}, "neither tasks.jsonl nor tasks.parquet is there", Severity::kError);
+  report.add(34, {.file = "meta"}, "neither tasks.jsonl nor tasks.parquet is there", {}, Severity::kError);
   return {};
 }
 

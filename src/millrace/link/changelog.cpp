@@ -110,7 +110,7 @@ Result<Changelog> Changelog::open(const std::string& source, const std::string& 
   }
   Changelog log(source.substr(0, colon), source.substr(colon + 1), directory, mount_of(directory));
   // What is there already is older than the first sweep.
-  ASSIGN_OR_RETURN(const Seen before, log.read());
+  ASSIGN_OR_RETURN(const Changes before, log.read());
   (void)before;
   return log;
 }
@@ -124,7 +124,7 @@ Result<std::string> Changelog::path_of(const std::string& fid) {
   return path;
 }
 
-Result<Changelog::Seen> Changelog::read() {
+Result<Changelog::Changes> Changelog::read() {
   std::vector<std::string> words = {"changelog", mdt_};
   if (next_ > 0) words.push_back(std::to_string(next_));
   auto told = lfs(words);
@@ -132,10 +132,10 @@ Result<Changelog::Seen> Changelog::read() {
     // More than anyone can look at one by one.
     ASSIGN_OR_RETURN(const std::string all_cleared, lfs({"changelog_clear", mdt_, user_, "0"}));
     (void)all_cleared;
-    return Seen{.removed = true, .lost = true};
+    return Changes{.removed = true, .lost = true};
   }
   ASSIGN_OR_RETURN(const std::string text, std::move(told));
-  Seen seen;
+  Changes seen;
   std::set<std::string> paths;
   std::map<std::string, std::string> folders;  // FID -> path
   int64_t last = 0;

@@ -32,13 +32,13 @@ class Changelog {
   // (no lfs), those of the first reading.
   [[nodiscard]] static Result<Changelog> open(const std::string& source, const std::string& directory);
 
-  struct Seen {
+  struct Changes {
     std::vector<std::string> paths;  // below the directory, each once
     bool removed = false;            // something is gone or has another name
     bool lost = false;               // a directory has another name, or a path could not be found: look at everything
   };
   // What was written since the last call, which the server may then forget. Errors: those of lfs.
-  [[nodiscard]] Result<Seen> read();
+  [[nodiscard]] Result<Changes> read();
 
  private:
   Changelog(std::string mdt, std::string user, std::string directory, std::string mount)

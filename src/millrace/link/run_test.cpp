@@ -9,9 +9,12 @@
 #include "millrace/link/answers.h"
 #include "millrace/link/status.h"
 #include "millrace/link/testing.h"
+#include "millrace/link/wait.h"
 
 namespace millrace::link {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(Link, ALinkThatRunsGoesOnWhenTheClockIsSet) {
   LinkConfig config = everything();

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
 // A queue whose answers the test chooses. That signatures are right is held against moto's server by
-// tests/e2e/test_link.py.
+// tests/e2e/test_link_notices.py.
 class SqsQueueTest : public ::testing::Test {
  protected:
   SqsQueueTest() : server_([this](const http::ReceivedRequest& request) { return answer(request); }) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// From token ids to the arrays of a batch. Pure functions; thread-safe.
+// Fills the arrays of a batch from token ids. Pure functions; thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -46,13 +46,13 @@ struct Piece {
 struct ArraySpec {
   std::string_view name;
 };
-// "input_ids", "labels" and, for pad, "attention_mask" (1 on tokens, 0 on padding), else "position_ids" (0 at the start
-// of each sample in the row) and, with `documents`, "document_ids" (0, 1, ... in each row, -1 on padding).
+// "input_ids" and "labels". For pad also "attention_mask" (1 on tokens, 0 on padding). For the others "position_ids" (0
+// at the start of each sample in the row) and, with `documents`, "document_ids" (0, 1, ... in a row, -1 on padding).
 std::span<const ArraySpec> batch_arrays(Collate collate, bool documents);
 
-// Writes row `row` of all arrays; `arrays[i]` is the start of array i of batch_arrays. Labels are the ids
-// themselves (models shift them, as Hugging Face's do), kIgnoreLabel on padding, where a piece's mask is 0 and, unless
-// for pad, on the first token of every sample in the row, which no token before it may predict.
+// Writes row `row` of all arrays; `arrays[i]` is the start of array i of batch_arrays. Labels are the ids themselves:
+// models shift them, as Hugging Face's do. The label is kIgnoreLabel on padding and where a piece's mask is 0. Except
+// for pad, it is so on the first token of every sample, which the sample before must not predict.
 void collate_row(Collate collate, IdType type, std::span<const Piece> pieces, int64_t seq_len, int64_t pad_id,
                  int64_t row, std::span<std::byte* const> arrays);
 

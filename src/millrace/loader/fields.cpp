@@ -219,9 +219,9 @@ Status check_fields(const SampleFields& fields) {
 Result<std::shared_ptr<const std::vector<std::byte>>> unpack_field(std::span<const std::byte> data,
                                                                    std::string_view where) {
   constexpr size_t kMost = size_t{1} << 30, kStep = size_t{64} << 10;
-  class Field final : public RandomReader {
+  class FieldReader final : public RandomReader {
    public:
-    Field(std::span<const std::byte> bytes, std::string_view name) : bytes_(bytes, "field"), name_(name) {}
+    FieldReader(std::span<const std::byte> bytes, std::string_view name) : bytes_(bytes, "field"), name_(name) {}
     std::string_view name() const override { return name_; }
     int64_t size() const override { return bytes_.size(); }
     std::string_view version() const override { return {}; }
@@ -233,7 +233,7 @@ Result<std::shared_ptr<const std::vector<std::byte>>> unpack_field(std::span<con
     const MemoryReader bytes_;
     const std::string_view name_;
   };
-  const Field file(data, where);
+  const FieldReader file(data, where);
   ASSIGN_OR_RETURN(const bool packed, formats::is_packed(file));
   if (!packed) return fail(ErrorCode::kCorruption, "{}: no gzip, as its name says", where);
   ASSIGN_OR_RETURN(const auto stream, formats::open_stream(file));

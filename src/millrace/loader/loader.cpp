@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -41,26 +40,16 @@ Status check_has_passes(const LoaderOptions& options) {
               options.is_mixture() ? "a stop rule" : "epochs, the number of them in a pass");
 }
 
-// Errors: cancelled.
-Status wait_until(Clock::time_point turn, const std::stop_token& stop) {
-  constexpr std::chrono::milliseconds kNap(20);
-  while (Clock::now() < turn) {
-    if (stop.stop_requested()) return closed_error();
-    std::this_thread::sleep_until(std::min(turn, Clock::now() + kNap));
-  }
-  return {};
-}
-
 // What lies elsewhere than on this node is read through its cache. The nodes of a job do not ask all at once.
 Result<ReadThrough> through_cache(const LoaderOptions& options, const SourceContext& context) {
   if (options.cache.empty()) return ReadThrough();
-  ASSIGN_OR_RETURN(auto cache,
-                   cache::NodeCache::of_process({.directory = options.cache, .cap_bytes = options.cache_bytes}));
+  ASSIGN_OR_RETURN(auto cache, cache::NodeCache::of_process(
+                                   {.directory = options.cache, .cap_bytes = options.cache_bytes}, context.stop));
   const cache::CachedStorageOptions cached{.stop = context.stop, .metrics = &context.metrics};
   return [cache, cached, turn = Clock::now() + cache::start_delay(options.rank / local_ranks())](
              Location location) -> Result<Location> {
     if (!cache::lies_on_this_node(location)) {
-      RETURN_IF_ERROR(wait_until(turn, cached.stop));
+      if (!sleep_until(turn, cached.stop)) return closed_error();
       location.storage = cache::make_cached_storage(std::move(location.storage), cache, cached);
     }
     return location;
@@ -546,12 +535,11 @@ Status Loader::reject(std::span<const std::pair<Batch::RowPlace, std::string>> r
   return {};
 }
 
-Result<Loader::Pass> Loader::pass() {
+Result<Pass> Loader::pass() {
   Impl& impl = here();
   RETURN_IF_ERROR(check_has_passes(impl.options));
   ASSIGN_OR_RETURN(const auto scheduler, impl.opened());
-  ASSIGN_OR_RETURN(const auto pass, impl.dataset->order->pass(scheduler->position()));
-  return Pass{pass.number, pass.over};
+  return impl.dataset->order->pass(scheduler->position());
 }
 
 Result<int64_t> Loader::pass_batches(uint64_t number) {

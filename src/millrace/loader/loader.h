@@ -83,10 +83,6 @@ class Loader {
 
   // The next batch is the first of pass `number`, counted from 0. Errors: invalid_argument (an endless loader).
   [[nodiscard]] Status start_pass(uint64_t number);
-  struct Pass {
-    uint64_t number = 0;
-    bool over = false;  // no batch of it is left
-  };
   // The pass that state() is in. Errors: invalid_argument (an endless loader).
   [[nodiscard]] Result<Pass> pass();
   // Batches of pass `number`, the same on all ranks, whatever the stride; packed epochs may differ by a few. Of a

@@ -127,4 +127,10 @@ struct LoaderOptions {
 // Checks the options and fills in `threads`. Errors: invalid_argument.
 [[nodiscard]] Result<LoaderOptions> resolve(LoaderOptions options);
 
+// Of a loader that is not endless.
+struct Pass {
+  uint64_t number = 0;  // counted from 0
+  bool over = false;    // no batch of it is left
+};
+
 }  // namespace millrace::loader

@@ -17,26 +17,26 @@ int64_t aligned(int64_t bytes) {
   return (bytes + BatchRing::kAlignment - 1) / BatchRing::kAlignment * BatchRing::kAlignment;
 }
 
-// A field that lies elsewhere yet.
-struct Part {
+// A field whose values are copied behind the arrays of the batch.
+struct AddedField {
   PackedBatch::Field field;
   std::span<const std::byte> bytes;
 };
 
-class Parts {
+class AddedFields {
  public:
-  explicit Parts(int64_t begin) : end_(begin) {}
+  explicit AddedFields(int64_t begin) : end_(begin) {}
 
   template <class T>
   void add(std::string_view name, std::string_view dtype, std::span<const T> values, std::vector<int64_t> shape) {
-    parts_.push_back({{name, dtype, std::move(shape), end_}, std::as_bytes(values)});
+    fields_.push_back({{name, dtype, std::move(shape), end_}, std::as_bytes(values)});
     end_ += aligned(static_cast<int64_t>(values.size_bytes()));
   }
   int64_t end() const { return end_; }
-  std::vector<Part>& all() { return parts_; }
+  std::vector<AddedField>& all() { return fields_; }
 
  private:
-  std::vector<Part> parts_;
+  std::vector<AddedField> fields_;
   int64_t end_;
 };
 
@@ -55,19 +55,19 @@ int64_t packed_bytes(const LoaderOptions& options, int64_t rows) {
 
 PackedBatch pack_batch(Batch batch, const LoaderOptions& options, const PackedFields& wanted) {
   const int64_t stride = array_stride(options, batch.rows);
-  Parts parts(stride * std::ssize(batch.arrays));
+  AddedFields added(stride * std::ssize(batch.arrays));
   if (!batch.cu_seqlens.empty()) {
-    parts.add<int32_t>("cu_seqlens", kInt32, batch.cu_seqlens, {std::ssize(batch.cu_seqlens)});
-    parts.add<int32_t>("max_seqlen", kInt32, std::span(&batch.max_seqlen, 1), {});
+    added.add<int32_t>("cu_seqlens", kInt32, batch.cu_seqlens, {std::ssize(batch.cu_seqlens)});
+    added.add<int32_t>("max_seqlen", kInt32, std::span(&batch.max_seqlen, 1), {});
   }
   if (options.fill_last != FillLast::kNothing) {
-    parts.add<uint8_t>("row_mask", kBool, batch.row_mask, {std::ssize(batch.row_mask)});
+    added.add<uint8_t>("row_mask", kBool, batch.row_mask, {std::ssize(batch.row_mask)});
   }
-  if (wanted.sources) parts.add<int64_t>("source", kInt64, batch.sources, {std::ssize(batch.sources)});
+  if (wanted.sources) added.add<int64_t>("source", kInt64, batch.sources, {std::ssize(batch.sources)});
   const int64_t state[2] = {static_cast<int64_t>(batch.epoch), batch.next_position};
-  if (wanted.state) parts.add<int64_t>("loader_state", kInt64, state, {2});
+  if (wanted.state) added.add<int64_t>("loader_state", kInt64, state, {2});
 
-  PackedBatch packed{.data = batch.arrays.front().data, .bytes = parts.end(), .memory = std::move(batch.memory)};
+  PackedBatch packed{.data = batch.arrays.front().data, .bytes = added.end(), .memory = std::move(batch.memory)};
   if (batch.space_bytes < packed.bytes) {
     const auto owner = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(packed.bytes));
     std::memcpy(owner->data(), packed.data, static_cast<size_t>(stride * std::ssize(batch.arrays)));
@@ -79,7 +79,7 @@ PackedBatch pack_batch(Batch batch, const LoaderOptions& options, const PackedFi
     packed.fields.push_back(
         {batch.arrays[i].name, dtype, {batch.rows, batch.seq_len}, static_cast<int64_t>(i) * stride});
   }
-  for (auto& [field, bytes] : parts.all()) {
+  for (auto& [field, bytes] : added.all()) {
     if (!bytes.empty()) std::memcpy(packed.data + field.offset, bytes.data(), bytes.size());
     packed.fields.push_back(std::move(field));
   }

@@ -27,14 +27,14 @@ struct Row {
 // Thread-safe: rows are read on the threads that plan, of several loaders at once.
 class RowReader {
  public:
-  struct Shard {
+  struct RowShard {
     std::string name;
     int64_t rows = 0;
   };
   struct Facts {
     std::string name;      // for messages
     std::string identity;  // as SampleSource has it
-    std::vector<Shard> shards;
+    std::vector<RowShard> shards;
     int64_t bytes = 0;        // of all rows, about; 0: not known
     int64_t window_rows = 0;  // that are best read together; 0: as many as bytes say
   };

@@ -1,34 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the rules are made of: functions that look at the cluster and report findings. Private to this room.
+// The checks behind the rules: functions that read a cluster and report findings. Private to this room.
 
 #include <span>
-#include <string>
-#include <string_view>
 
+#include "millrace/lint/report.h"
 #include "millrace/pcluster/model.h"
 
 namespace millrace::pcluster {
 
-class Report {
- public:
-  explicit Report(std::string file) : file_(std::move(file)) {}
+using Check = void (*)(const Cluster& cluster, FindingReport& report);
 
-  // REQUIRES: a rule of config_rules().
-  Finding& add(std::string_view rule, const yaml::Place& at, std::string message);
-  Finding& add(std::string_view rule, Severity severity, const yaml::Place& at, std::string message);
-
-  std::vector<Finding> findings;
-
- private:
-  std::string file_;
-};
-
-using Check = void (*)(const Cluster& cluster, Report& report);
-
-// Checks single keys: PC01 to PC06, PC63, and values that other rules name.
-void check_schema(const Cluster& cluster, Report& report);
+// Checks keys one by one: PC01 to PC06, PC63, and the rules that the schema names at a key.
+void check_schema(const Cluster& cluster, FindingReport& report);
 
 std::span<const Check> file_checks();     // names, counts, versions, systems, tags, IAM, logs
 std::span<const Check> compute_checks();  // queues, reservations, instances
@@ -36,8 +21,8 @@ std::span<const Check> network_checks();  // subnets, EFA, placement, security g
 std::span<const Check> storage_checks();  // volumes and file systems
 std::span<const Check> lustre_checks();   // FSx for Lustre
 std::span<const Check> slurm_checks();    // Slurm settings
-std::span<const Check> release_checks();  // what newer versions validate
-std::span<const Check> script_checks();   // what job scripts assume
+std::span<const Check> release_checks();  // what newer versions of ParallelCluster refuse
+std::span<const Check> script_checks();   // what job scripts need of the cluster
 
 // Calls `look` with every compute resource and its queue.
 template <class Look>

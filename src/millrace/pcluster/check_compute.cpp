@@ -28,7 +28,7 @@ const ReservationFacts* facts_of(const Cluster& cluster, const Resource& resourc
   return found == cluster.facts.reservations.end() ? nullptr : &found->second;
 }
 
-void check_sizes(const Cluster& cluster, Report& report) {
+void check_sizes(const Cluster& cluster, FindingReport& report) {
   each_resource(cluster, [&](const Queue&, const Resource& resource) {
     if (resource.max_count >= resource.min_count) return;
     report.add("PC10", place_of_resource(resource, "MaxCount"),
@@ -36,7 +36,7 @@ void check_sizes(const Cluster& cluster, Report& report) {
   });
 }
 
-void check_one_block(const Queue& queue, const Resource& resource, Report& report) {
+void check_one_block(const Queue& queue, const Resource& resource, FindingReport& report) {
   if (!resource.reserved()) {
     report.add("PC12", place_of_resource(resource, "Name"), fmt::format("{} names no reservation", resource.name));
   }
@@ -49,7 +49,7 @@ void check_one_block(const Queue& queue, const Resource& resource, Report& repor
   }
 }
 
-void check_blocks(const Cluster& cluster, Report& report) {
+void check_blocks(const Cluster& cluster, FindingReport& report) {
   for (const Queue& queue : cluster.queues) {
     if (!queue.capacity_block()) continue;
     if (queue.node->find("AllocationStrategy") != nullptr) {
@@ -67,7 +67,7 @@ void check_blocks(const Cluster& cluster, Report& report) {
   });
 }
 
-void check_block_sizes(const Cluster& cluster, Report& report) {
+void check_block_sizes(const Cluster& cluster, FindingReport& report) {
   int64_t all = 0;
   const Resource* last = nullptr;
   each_resource(cluster, [&](const Queue& queue, const Resource& resource) {
@@ -81,9 +81,10 @@ void check_block_sizes(const Cluster& cluster, Report& report) {
     }
     const std::optional<double> hours = facts == nullptr ? std::nullopt : facts->hours;
     if (hours && cluster.facts.longest_job_hours.value_or(0) > *hours - kBlockEndsEarlyHours) {
-      report.add("PC14", Severity::kWarning, resource.reservation_id->at,
+      report.add("PC14", resource.reservation_id->at,
                  fmt::format("jobs of {} h do not fit in a block of {} h, which ends its instances 30 minutes early",
-                             *cluster.facts.longest_job_hours, *hours));
+                             *cluster.facts.longest_job_hours, *hours),
+                 {}, Severity::kWarning);
     }
   });
   if (all > kMostInBlocks) {
@@ -92,7 +93,7 @@ void check_block_sizes(const Cluster& cluster, Report& report) {
   }
 }
 
-void check_reservation_keys(const Cluster& cluster, Report& report) {
+void check_reservation_keys(const Cluster& cluster, FindingReport& report) {
   each_resource(cluster, [&](const Queue&, const Resource& resource) {
     if (resource.reservation_id != nullptr && resource.reservation_group != nullptr) {
       report.add("PC15", resource.reservation_group->at, "a reservation by id and one by resource group");
@@ -106,16 +107,16 @@ void check_reservation_keys(const Cluster& cluster, Report& report) {
   });
 }
 
-void check_platform(const Cluster& cluster, const ReservationFacts& facts, const Node& id, Report& report) {
+void check_platform(const Cluster& cluster, const ReservationFacts& facts, const Node& id, FindingReport& report) {
   const std::string_view os = text_at(at(&cluster.root, "Image"), "Os");
   if (cluster.options.version < Version{3, 14, 0} || facts.platform.empty() || os.empty()) return;
   const std::string_view wanted = os.starts_with("rhel") ? "Red Hat Enterprise Linux" : "Linux/UNIX";
   if (facts.platform == wanted) return;
-  report.add("PC16", id.at, fmt::format("{} is for the platform {}, and {} is {}", id.text, facts.platform, os, wanted))
-      .fix = fmt::format("Reserve capacity of the platform {}.", wanted);
+  report.add("PC16", id.at, fmt::format("{} is for the platform {}, and {} is {}", id.text, facts.platform, os, wanted),
+             fmt::format("Reserve capacity of the platform {}.", wanted));
 }
 
-void check_reservation_facts(const Cluster& cluster, Report& report) {
+void check_reservation_facts(const Cluster& cluster, FindingReport& report) {
   std::map<std::string, int64_t> nodes;
   each_resource(cluster, [&](const Queue& queue, const Resource& resource) {
     const ReservationFacts* facts = facts_of(cluster, resource);
@@ -127,23 +128,22 @@ void check_reservation_facts(const Cluster& cluster, Report& report) {
                  fmt::format("{} nodes of {}, which holds {}", nodes[id], id, *facts->count));
     }
     if (!facts->instance_type.empty() && !resource.types.empty() && resource.types[0]->text != facts->instance_type) {
-      report.add("PC16", resource.types[0]->at, fmt::format("{} is for {}", id, facts->instance_type)).fix =
-          "Take the type that is reserved.";
+      report.add("PC16", resource.types[0]->at, fmt::format("{} is for {}", id, facts->instance_type),
+                 "Take the type that is reserved.");
     }
     check_platform(cluster, *facts, *resource.reservation_id, report);
     for (const Node* subnet : queue.subnets) {
       const auto known = cluster.facts.subnets.find(subnet->text);
       if (known == cluster.facts.subnets.end() || known->second.zone.empty() || facts->zone.empty()) continue;
       if (known->second.zone == facts->zone) continue;
-      report
-          .add("PC16", subnet->at,
-               fmt::format("this subnet is in {}, and {} in {}", known->second.zone, id, facts->zone))
-          .fix = "Use a subnet of the reservation's zone.";
+      report.add("PC16", subnet->at,
+                 fmt::format("this subnet is in {}, and {} in {}", known->second.zone, id, facts->zone),
+                 "Use a subnet of the reservation's zone.");
     }
   });
 }
 
-void check_reserved_placement(const Cluster& cluster, Report& report) {
+void check_reserved_placement(const Cluster& cluster, FindingReport& report) {
   each_resource(cluster, [&](const Queue& queue, const Resource& resource) {
     const bool on = bool_at(resource.placement, "Enabled") == true || at(resource.placement, "Name") != nullptr;
     if (queue.capacity_block() || !resource.reserved() || !on) return;
@@ -152,7 +152,7 @@ void check_reserved_placement(const Cluster& cluster, Report& report) {
   });
 }
 
-void check_paid_capacity(const Cluster& cluster, Report& report) {
+void check_paid_capacity(const Cluster& cluster, FindingReport& report) {
   each_resource(cluster, [&](const Queue& queue, const Resource& resource) {
     if (queue.capacity_block() || !resource.reserved() || resource.min_count >= resource.max_count) return;
     report.add(
@@ -161,7 +161,7 @@ void check_paid_capacity(const Cluster& cluster, Report& report) {
   });
 }
 
-void check_types(const Cluster& cluster, Report& report) {
+void check_types(const Cluster& cluster, FindingReport& report) {
   each_resource(cluster, [&](const Queue& queue, const Resource& resource) {
     const bool single = resource.node->find("InstanceType") != nullptr;
     if (single && resource.is_list) {
@@ -178,23 +178,21 @@ void check_types(const Cluster& cluster, Report& report) {
   });
 }
 
-void check_allocation(const Cluster& cluster, Report& report) {
+void check_allocation(const Cluster& cluster, FindingReport& report) {
   for (const Queue& queue : cluster.queues) {
     const Node* strategy = at(queue.node, "AllocationStrategy");
     if (strategy == nullptr || queue.capacity_block()) continue;
     if (queue.capacity_type == "ONDEMAND" && strategy->text != "lowest-price" && strategy->text != "prioritized") {
-      report
-          .add("PC11", strategy->at,
-               fmt::format("ONDEMAND goes with lowest-price or, from 3.14 on, prioritized, not {}", strategy->text))
-          .fix = "Remove AllocationStrategy.";
+      report.add("PC11", strategy->at,
+                 fmt::format("ONDEMAND goes with lowest-price or, from 3.14 on, prioritized, not {}", strategy->text),
+                 "Remove AllocationStrategy.");
     } else if (queue.capacity_type == "SPOT" && strategy->text == "prioritized") {
-      report.add("PC11", strategy->at, "prioritized is for ONDEMAND").fix = "Use capacity-optimized-prioritized.";
+      report.add("PC11", strategy->at, "prioritized is for ONDEMAND", "Use capacity-optimized-prioritized.");
     } else if (std::none_of(queue.resources.begin(), queue.resources.end(),
                             [](const Resource& r) { return r.is_list; })) {
-      report
-          .add("PC19", Severity::kNote, place_of(*queue.node, "AllocationStrategy"),
-               "AllocationStrategy chooses among Instances, and there is a single type")
-          .fix = "Remove it.";
+      report.add("PC19", place_of(*queue.node, "AllocationStrategy"),
+                 "AllocationStrategy chooses among Instances, and there is a single type", "Remove it.",
+                 Severity::kNote);
     }
   }
 }
@@ -203,7 +201,7 @@ int64_t cpus(const Instance& instance, bool smt) {
   return smt || instance.arm64 ? instance.vcpus : instance.vcpus / 2;
 }
 
-void check_alike(const Cluster& cluster, Report& report) {
+void check_alike(const Cluster& cluster, FindingReport& report) {
   each_resource(cluster, [&](const Queue&, const Resource& resource) {
     if (!resource.is_list || resource.known.size() < 2) return;
     const Instance& first = *resource.known.front();
@@ -219,38 +217,38 @@ void check_alike(const Cluster& cluster, Report& report) {
                    fmt::format("{} has {} {} accelerators and {} {} {}", first.name, first.gpus,
                                maker_name(first.maker), other->name, other->gpus, maker_name(other->maker)));
       } else if (first.addresses() != other->addresses()) {
-        report.add("PC20", Severity::kWarning, type->at,
+        report.add("PC20", type->at,
                    fmt::format("{} has {} network cards and {} {}", first.name, first.addresses(), other->name,
-                               other->addresses()));
+                               other->addresses()),
+                   {}, Severity::kWarning);
       }
     }
   });
 }
 
-void check_efa_types(const Cluster& cluster, Report& report) {
+void check_efa_types(const Cluster& cluster, FindingReport& report) {
   each_resource(cluster, [&](const Queue&, const Resource& resource) {
     for (const Node* type : resource.types) {
       const Instance* instance = find_instance(type->text);
       if (instance == nullptr) continue;
       if (resource.efa && instance->efa_interfaces == 0) {
-        report.add("PC22", type->at, fmt::format("{} has no EFA", type->text)).fix =
-            "Remove Efa, or take a type that has it.";
+        report.add("PC22", type->at, fmt::format("{} has no EFA", type->text),
+                   "Remove Efa, or take a type that has it.");
       } else if (!resource.efa && instance->efa_interfaces > 0) {
-        report
-            .add("PC22", Severity::kWarning, type->at,
-                 fmt::format("{} has {} EFA interfaces, and EFA is off", type->text, instance->efa_interfaces))
-            .fix = "Set Efa.Enabled: true.";
+        report.add("PC22", type->at,
+                   fmt::format("{} has {} EFA interfaces, and EFA is off", type->text, instance->efa_interfaces),
+                   "Set Efa.Enabled: true.", Severity::kWarning);
       }
     }
     const Node* gdr = at(resource.node, {"Efa", "GdrSupport"});
     if (gdr == nullptr) return;
-    report.add("PC24", resource.efa ? Severity::kNote : Severity::kError,
-               place_of(*at(resource.node, "Efa"), "GdrSupport"),
-               resource.efa ? "GdrSupport has no effect" : "GdrSupport with EFA off");
+    report.add("PC24", place_of(*at(resource.node, "Efa"), "GdrSupport"),
+               resource.efa ? "GdrSupport has no effect" : "GdrSupport with EFA off", {},
+               resource.efa ? Severity::kNote : Severity::kError);
   });
 }
 
-void check_scaling(const Cluster& cluster, Report& report) {
+void check_scaling(const Cluster& cluster, FindingReport& report) {
   const Node* strategy = at(cluster.scheduling, "ScalingStrategy");
   if (strategy == nullptr || strategy->text != "best-effort") return;
   bool gang = false;
@@ -259,7 +257,7 @@ void check_scaling(const Cluster& cluster, Report& report) {
   if (gang) report.add("PC56", strategy->at, "best-effort with queues for training");
 }
 
-void check_priorities(const Cluster& cluster, Report& report) {
+void check_priorities(const Cluster& cluster, FindingReport& report) {
   for (const Queue& queue : cluster.queues) {
     int64_t last_static = 0, first_dynamic = int64_t{1} << 40;
     const Resource* has_static = nullptr;
@@ -279,7 +277,7 @@ void check_priorities(const Cluster& cluster, Report& report) {
   }
 }
 
-void check_architecture(const Cluster& cluster, Report& report) {
+void check_architecture(const Cluster& cluster, FindingReport& report) {
   constexpr std::array<std::string_view, 6> kOldGpus = {"p2.", "p3.", "p3dn.", "g2.", "g3.", "g3s."};
   const Instance* head = find_instance(text_at(cluster.head, "InstanceType"));
   each_resource(cluster, [&](const Queue&, const Resource& resource) {

@@ -17,16 +17,17 @@ namespace {
 using yaml::Entry;
 using yaml::Node;
 
-void check_region(const Cluster& cluster, Report& report) {
+void check_region(const Cluster& cluster, FindingReport& report) {
   const Node* region = at(&cluster.root, "Region");
   if (region == nullptr || !region->is_scalar()) return;
   const Version& version = cluster.options.version;
   const ReleaseFact* known = find_release_fact("region", region->text);
   if (known == nullptr) {
     const bool newer = version > kKnownVersion;
-    report.add("PC04", newer ? Severity::kWarning : Severity::kError, region->at,
+    report.add("PC04", region->at,
                fmt::format("{} is not a region of ParallelCluster {}{}", region->text, to_string(kKnownVersion),
-                           newer ? ", the newest whose list is known" : ""));
+                           newer ? ", the newest whose list is known" : ""),
+               {}, newer ? Severity::kWarning : Severity::kError);
   } else if (version < known->since || version >= known->until) {
     report.add("PC04", region->at,
                fmt::format("{} {}; this is for {}", region->text, came_or_went(known->since, known->until, version),
@@ -49,14 +50,15 @@ bool refuses_rsa(std::string_view os, const Version& version) {
   return os == "ubuntu2204" || (os == "ubuntu2404" && version >= Version{3, 13, 0});
 }
 
-void check_system(const Cluster& cluster, Report& report) {
+void check_system(const Cluster& cluster, FindingReport& report) {
   const Node* os = at(&cluster.root, {"Image", "Os"});
   if (os == nullptr || !os->is_scalar()) return;
   const Version& version = cluster.options.version;
   const ReleaseFact* found = find_release_fact("os", os->text);
   if (found == nullptr) {
-    report.add("PC05", version > kKnownVersion ? Severity::kWarning : Severity::kError, os->at,
-               fmt::format("'{}' is not a system of ParallelCluster {}", os->text, to_string(kKnownVersion)));
+    report.add("PC05", os->at,
+               fmt::format("'{}' is not a system of ParallelCluster {}", os->text, to_string(kKnownVersion)), {},
+               version > kKnownVersion ? Severity::kWarning : Severity::kError);
     return;
   }
   const auto ended = std::find_if(std::begin(kEndsOfLife), std::end(kEndsOfLife),
@@ -66,16 +68,16 @@ void check_system(const Cluster& cluster, Report& report) {
                fmt::format("{} {}; this is for {}", os->text, came_or_went(found->since, found->until, version),
                            to_string(version)));
   } else if (ended != std::end(kEndsOfLife)) {
-    report.add("PC05", Severity::kWarning, os->at, fmt::format("{} is maintained until {}", os->text, ended->day));
+    report.add("PC05", os->at, fmt::format("{} is maintained until {}", os->text, ended->day), {}, Severity::kWarning);
   }
   if (has_release_fact("os_without_image", os->text, version) && at(&cluster.root, {"Image", "CustomAmi"}) == nullptr) {
-    report.add("PC05", os->at, fmt::format("there is no public image for {}; CustomAmi is missing", os->text)).fix =
-        "Build an image with pcluster build-image and name it in Image.CustomAmi.";
+    report.add("PC05", os->at, fmt::format("there is no public image for {}; CustomAmi is missing", os->text),
+               "Build an image with pcluster build-image and name it in Image.CustomAmi.");
   }
   const Node* key = at(cluster.head, {"Ssh", "KeyName"});
   if (key != nullptr && refuses_rsa(os->text, version) && cluster.facts.key_type == "rsa") {
-    report.add("PC05", key->at, fmt::format("RSA keys made with SHA-1 are refused by {}'s SSH", os->text)).fix =
-        "Use an ed25519 key.";
+    report.add("PC05", key->at, fmt::format("RSA keys made with SHA-1 are refused by {}'s SSH", os->text),
+               "Use an ed25519 key.");
   }
 }
 
@@ -86,7 +88,7 @@ bool is_name(std::string_view name) {
 }
 
 // Names of the items of a list, each once.
-void check_names(const std::vector<Node>& items, std::string_view what, Report& report) {
+void check_names(const std::vector<Node>& items, std::string_view what, FindingReport& report) {
   std::set<std::string_view> seen;
   for (const Node& item : items) {
     const Node* name = at(&item, "Name");
@@ -98,14 +100,14 @@ void check_names(const std::vector<Node>& items, std::string_view what, Report& 
   }
 }
 
-void check_all_names(const Cluster& cluster, Report& report) {
+void check_all_names(const Cluster& cluster, FindingReport& report) {
   if (const Node* queues = find_queues(cluster.root); queues != nullptr) check_names(queues->items, "queue", report);
   for (const Queue& queue : cluster.queues)
     check_names(items_at(queue.node, "ComputeResources"), "compute resource", report);
   check_names(items_at(at(&cluster.root, "LoginNodes"), "Pools"), "pool", report);
 }
 
-void check_cluster_name(const Cluster& cluster, Report& report) {
+void check_cluster_name(const Cluster& cluster, FindingReport& report) {
   const std::string& name =
       cluster.options.cluster_name.empty() ? cluster.facts.cluster_name : cluster.options.cluster_name;
   if (name.empty()) return;
@@ -124,7 +126,7 @@ void check_cluster_name(const Cluster& cluster, Report& report) {
   }
 }
 
-void check_counts(const Cluster& cluster, Report& report) {
+void check_counts(const Cluster& cluster, FindingReport& report) {
   size_t resources = 0;
   for (const Queue& queue : cluster.queues) resources += queue.resources.size();
   const size_t most = static_cast<size_t>(release_limit("queues", cluster.options.version).value_or(10));
@@ -142,32 +144,32 @@ void check_counts(const Cluster& cluster, Report& report) {
     report.add("PC09", cluster.queues.front().node->at, fmt::format("{} compute resources; at most 50", resources));
 }
 
-void check_logs(const Cluster& cluster, Report& report) {
+void check_logs(const Cluster& cluster, FindingReport& report) {
   const Node* monitoring = at(&cluster.root, "Monitoring");
   const Node* logs = at(monitoring, {"Logs", "CloudWatch"});
   const bool off = bool_at(logs, "Enabled") == false;
   if (off && bool_at(at(monitoring, {"Logs", "Rotation"}), "Enabled") == true) {
-    report.add("PC44", Severity::kWarning, place_of(*at(monitoring, {"Logs", "Rotation"}), "Enabled"),
-               "logs are rotated on the nodes and go nowhere, as CloudWatch is off");
+    report.add("PC44", place_of(*at(monitoring, {"Logs", "Rotation"}), "Enabled"),
+               "logs are rotated on the nodes and go nowhere, as CloudWatch is off", {}, Severity::kWarning);
   }
   if (bool_at(monitoring, "DetailedMonitoring") == true) {
-    report
-        .add("PC44", Severity::kNote, place_of(*monitoring, "DetailedMonitoring"),
-             "detailed monitoring is billed for each instance and metric")
-        .fix = "Leave it out unless someone reads the metrics.";
+    report.add("PC44", place_of(*monitoring, "DetailedMonitoring"),
+               "detailed monitoring is billed for each instance and metric",
+               "Leave it out unless someone reads the metrics.", Severity::kNote);
   }
   const std::optional<int64_t> days = int_at(logs, "RetentionInDays");
   const double longest = cluster.facts.longest_job_hours.value_or(0) / 24;
   if (days && *days > 0 && static_cast<double>(*days) < longest) {
-    report.add("PC44", Severity::kWarning, at(logs, "RetentionInDays")->at,
-               fmt::format("logs are kept {} days and the longest job runs {:.1f}", *days, longest));
+    report.add("PC44", at(logs, "RetentionInDays")->at,
+               fmt::format("logs are kept {} days and the longest job runs {:.1f}", *days, longest), {},
+               Severity::kWarning);
   }
 }
 
 // --- IAM
 // --------------------------------------------------------------------------------------------------------------
 
-void check_node_iam(const Node* iam, Report& report) {
+void check_node_iam(const Node* iam, FindingReport& report) {
   if (iam == nullptr) return;
   const bool role = iam->find("InstanceRole") != nullptr, profile = iam->find("InstanceProfile") != nullptr;
   const auto excluded = [&](std::string_view key, std::string_view by) {
@@ -189,7 +191,7 @@ void each_group(const Cluster& cluster, Look&& look) {
   for (const Node& pool : items_at(at(&cluster.root, "LoginNodes"), "Pools")) look(pool);
 }
 
-void check_iam(const Cluster& cluster, Report& report) {
+void check_iam(const Cluster& cluster, FindingReport& report) {
   each_group(cluster, [&](const Node& group) { check_node_iam(at(&group, "Iam"), report); });
 }
 
@@ -211,21 +213,21 @@ bool may_read(const Node* iam, std::string_view bucket) {
   });
 }
 
-void check_script(const Node& group, const Node& script, Report& report) {
+void check_script(const Node& group, const Node& script, FindingReport& report) {
   const std::string_view url = script.text;
   if (url.starts_with("https://")) return;
   if (!url.starts_with("s3://")) {
-    report.add("PC46", Severity::kError, script.at, fmt::format("'{}' is neither s3:// nor https://", url));
+    report.add("PC46", script.at, fmt::format("'{}' is neither s3:// nor https://", url), {}, Severity::kError);
     return;
   }
   const std::string_view bucket = url.substr(5, url.find('/', 5) - 5);
   if (may_read(at(&group, "Iam"), bucket)) return;
-  report.add("PC46", script.at, fmt::format("these nodes start with {} and may not read the bucket {}", url, bucket))
-      .fix = fmt::format("Add Iam: {{S3Access: [{{BucketName: {}}}]}} to {}.", bucket,
-                         text_at(&group, "Name").empty() ? "HeadNode" : text_at(&group, "Name"));
+  report.add("PC46", script.at, fmt::format("these nodes start with {} and may not read the bucket {}", url, bucket),
+             fmt::format("Add Iam: {{S3Access: [{{BucketName: {}}}]}} to {}.", bucket,
+                         text_at(&group, "Name").empty() ? "HeadNode" : text_at(&group, "Name")));
 }
 
-void check_actions(const Cluster& cluster, Report& report) {
+void check_actions(const Cluster& cluster, FindingReport& report) {
   each_group(cluster, [&](const Node& group) {
     const Node* actions = at(&group, "CustomActions");
     if (actions == nullptr) return;
@@ -241,7 +243,7 @@ void check_actions(const Cluster& cluster, Report& report) {
 // --- tags
 // -------------------------------------------------------------------------------------------------------------
 
-void check_tag_list(const Node* tags, Report& report) {
+void check_tag_list(const Node* tags, FindingReport& report) {
   if (tags == nullptr) return;
   std::set<std::string_view> seen;
   for (const Node& tag : tags->items) {
@@ -257,7 +259,7 @@ void check_tag_list(const Node* tags, Report& report) {
   }
 }
 
-void check_tags(const Cluster& cluster, Report& report) {
+void check_tags(const Cluster& cluster, FindingReport& report) {
   const auto count = [](const Node* tags) { return tags == nullptr ? size_t{0} : tags->items.size(); };
   const Node* own = at(&cluster.root, "Tags");
   check_tag_list(own, report);
@@ -276,7 +278,7 @@ void check_tags(const Cluster& cluster, Report& report) {
 // --- head node
 // --------------------------------------------------------------------------------------------------------
 
-void check_head_size(const Cluster& cluster, Report& report) {
+void check_head_size(const Cluster& cluster, FindingReport& report) {
   const Node* type = at(cluster.head, "InstanceType");
   const int64_t nodes = cluster.max_nodes();
   if (type == nullptr || nodes <= 16) return;
@@ -292,7 +294,7 @@ void check_head_size(const Cluster& cluster, Report& report) {
              fmt::format("/home lies on the head node's disk and {} nodes mount it over NFS", nodes));
 }
 
-void check_open_door(const Node* node, std::string_view section, const yaml::Place& place, Report& report) {
+void check_open_door(const Node* node, std::string_view section, const yaml::Place& place, FindingReport& report) {
   const Node* settings = at(node, section);
   const Node* range = at(settings, "AllowedIps");
   if (range == nullptr) {
@@ -303,7 +305,7 @@ void check_open_door(const Node* node, std::string_view section, const yaml::Pla
   }
 }
 
-void check_doors(const Cluster& cluster, Report& report) {
+void check_doors(const Cluster& cluster, FindingReport& report) {
   if (cluster.head == nullptr || !cluster.head->is_mapping()) return;
   const auto subnet = cluster.facts.subnets.find(text_at(at(cluster.head, "Networking"), "SubnetId"));
   const bool is_private = subnet != cluster.facts.subnets.end() && subnet->second.is_public == false;

@@ -50,7 +50,7 @@ bool known_deployment(const Lustre& lustre) {
          lustre.deployment == "PERSISTENT_2";
 }
 
-void check_deployment(const Cluster& cluster, Report& report) {
+void check_deployment(const Cluster& cluster, FindingReport& report) {
   each_lustre(cluster, [&](const Storage& storage, const Lustre& lustre) {
     if (!is_new(lustre) || !known_deployment(lustre)) return;
     if (lustre.persistent() && !lustre.unit) {
@@ -73,7 +73,7 @@ std::span<const int64_t> units_of(const Lustre& lustre) {
   return lustre.deployment == "PERSISTENT_1" ? std::span<const int64_t>(kFirst) : std::span<const int64_t>(kSecond);
 }
 
-void check_unit(const Cluster& cluster, Report& report) {
+void check_unit(const Cluster& cluster, FindingReport& report) {
   each_lustre(cluster, [&](const Storage&, const Lustre& lustre) {
     const bool wrong_word = !known_deployment(lustre);
     if (!is_new(lustre) || !lustre.unit || (!lustre.persistent() && !wrong_word)) return;
@@ -93,7 +93,7 @@ int64_t step_of(const Lustre& lustre) {
   return 2400;
 }
 
-void check_capacity(const Cluster& cluster, Report& report) {
+void check_capacity(const Cluster& cluster, FindingReport& report) {
   each_lustre(cluster, [&](const Storage& storage, const Lustre& lustre) {
     if (!is_new(lustre)) return;
     if (!lustre.capacity) {
@@ -104,14 +104,13 @@ void check_capacity(const Cluster& cluster, Report& report) {
     const int64_t gib = *lustre.capacity, step = step_of(lustre);
     const bool small = !lustre.hdd && (gib == 1200 || (gib == 2400 && lustre.deployment == "SCRATCH_1"));
     if (gib < 1 || small || gib % step == 0) return;
-    report
-        .add("PC35", lustre.settings.find("StorageCapacity")->at,
-             fmt::format("{} GiB; {} comes in steps of {} GiB", gib, lustre.deployment, step))
-        .fix = fmt::format("Take {} GiB.", (gib + step - 1) / step * step);
+    report.add("PC35", lustre.settings.find("StorageCapacity")->at,
+               fmt::format("{} GiB; {} comes in steps of {} GiB", gib, lustre.deployment, step),
+               fmt::format("Take {} GiB.", (gib + step - 1) / step * step));
   });
 }
 
-void check_disks(const Cluster& cluster, Report& report) {
+void check_disks(const Cluster& cluster, FindingReport& report) {
   each_lustre(cluster, [&](const Storage&, const Lustre& lustre) {
     if (lustre.hdd && lustre.deployment != "PERSISTENT_1") {
       report.add("PC36", lustre.settings.find("StorageType")->at,
@@ -128,7 +127,7 @@ std::string_view bucket_of(std::string_view url) {
   return url.substr(5, url.find('/', 5) - 5);
 }
 
-void check_links(const Cluster& cluster, Report& report) {
+void check_links(const Cluster& cluster, FindingReport& report) {
   each_lustre(cluster, [&](const Storage&, const Lustre& lustre) {
     const Node& settings = lustre.settings;
     const bool import = settings.find("ImportPath") != nullptr;
@@ -155,7 +154,7 @@ void check_links(const Cluster& cluster, Report& report) {
   });
 }
 
-void check_backups(const Cluster& cluster, Report& report) {
+void check_backups(const Cluster& cluster, FindingReport& report) {
   each_lustre(cluster, [&](const Storage&, const Lustre& lustre) {
     const Node& settings = lustre.settings;
     const Entry* days = settings.entry("AutomaticBackupRetentionDays");
@@ -200,7 +199,7 @@ std::optional<double> stated_rate(const yaml::Document& document, int64_t line) 
   return std::nullopt;
 }
 
-void check_rates(const Cluster& cluster, Report& report) {
+void check_rates(const Cluster& cluster, FindingReport& report) {
   each_lustre(cluster, [&](const Storage& storage, const Lustre& lustre) {
     if (!is_new(lustre) || !lustre.unit || !lustre.capacity) return;
     const yaml::Place place = lustre.settings.find("PerUnitStorageThroughput")->at;
@@ -213,8 +212,8 @@ void check_rates(const Cluster& cluster, Report& report) {
     const std::optional<double> stated = stated_rate(cluster.document, place.line);
     const bool differs = stated && (*stated < rate * 0.98 || *stated > rate * 1.02);
     if (differs) message += fmt::format("; the comment says {:.0f} MB/s", *stated);
-    Finding& finding = report.add("PC39", differs ? Severity::kWarning : Severity::kNote, place, std::move(message));
-    if (!differs) finding.fix = "Nothing, if the plan counts with it.";
+    report.add("PC39", place, std::move(message), differs ? "" : "Nothing, if the plan counts with it.",
+               differs ? Severity::kWarning : Severity::kNote);
   });
 }
 

@@ -28,7 +28,7 @@ bool creates_fsx(const Cluster& cluster) {
                      [](const Storage& s) { return s.type == "FsxLustre" && !s.existing; });
 }
 
-void check_zones(const Cluster& cluster, const Queue& queue, Report& report) {
+void check_zones(const Cluster& cluster, const Queue& queue, FindingReport& report) {
   std::map<std::string, std::string> zones;
   std::set<std::string> seen;
   for (const Node* subnet : queue.subnets) {
@@ -45,7 +45,7 @@ void check_zones(const Cluster& cluster, const Queue& queue, Report& report) {
   }
 }
 
-void check_several_subnets(const Cluster& cluster, Report& report) {
+void check_several_subnets(const Cluster& cluster, FindingReport& report) {
   for (const Queue& queue : cluster.queues) {
     check_zones(cluster, queue, report);
     if (queue.subnets.size() < 2) continue;
@@ -63,15 +63,14 @@ void check_several_subnets(const Cluster& cluster, Report& report) {
   }
 }
 
-void check_efa_placement(const Cluster& cluster, Report& report) {
+void check_efa_placement(const Cluster& cluster, FindingReport& report) {
   each_resource(cluster, [&](const Queue& queue, const Resource& resource) {
     if (!resource.efa || queue.capacity_block() || queue.subnets.size() > 1) return;
     const bool off = bool_at(resource.placement, "Enabled") == false;
     if (off && !resource.reserved()) {
-      report
-          .add("PC23", Severity::kWarning, resource.placement->at,
-               fmt::format("{} has EFA and neither placement group nor reservation", resource.name))
-          .fix = "Set PlacementGroup.Enabled: true: nodes come to lie near each other.";
+      report.add("PC23", resource.placement->at,
+                 fmt::format("{} has EFA and neither placement group nor reservation", resource.name),
+                 "Set PlacementGroup.Enabled: true: nodes come to lie near each other.", Severity::kWarning);
     } else if (!off && !placement_on(resource.placement)) {
       report.add("PC23", place_of(*resource.node, "Efa"),
                  fmt::format("{} has EFA, and nothing is said of a placement group", resource.name));
@@ -86,7 +85,7 @@ bool has_several_interfaces(const Cluster& cluster, const Resource& resource) {
          text_at(at(&cluster.root, "DevSettings"), "EfaInterfaceType") != "efa";
 }
 
-void check_public_addresses(const Cluster& cluster, Report& report) {
+void check_public_addresses(const Cluster& cluster, FindingReport& report) {
   for (const Queue& queue : cluster.queues) {
     if (bool_at(queue.networking, "AssignPublicIp") != true) continue;
     const bool several = std::any_of(queue.resources.begin(), queue.resources.end(),
@@ -116,7 +115,7 @@ int64_t prefix_for(int64_t addresses) {
   return prefix;
 }
 
-void check_subnet_sizes(const Cluster& cluster, Report& report) {
+void check_subnet_sizes(const Cluster& cluster, FindingReport& report) {
   std::map<std::string, int64_t> wanted = addresses_by_subnet(cluster);
   std::set<std::string> reported;
   for (const Queue& queue : cluster.queues) {
@@ -127,17 +126,16 @@ void check_subnet_sizes(const Cluster& cluster, Report& report) {
     if (known != cluster.facts.subnets.end() && known->second.prefix) {
       const int64_t holds = (int64_t{1} << (32 - *known->second.prefix)) - kKeptByAws;
       if (addresses > holds) {
-        report
-            .add("PC26", subnet.at,
-                 fmt::format("nodes take up to {} addresses and a /{} has {}", addresses, *known->second.prefix, holds))
-            .fix = fmt::format("Use a /{} or wider.", prefix_for(addresses));
+        report.add(
+            "PC26", subnet.at,
+            fmt::format("nodes take up to {} addresses and a /{} has {}", addresses, *known->second.prefix, holds),
+            fmt::format("Use a /{} or wider.", prefix_for(addresses)));
       }
     } else if (addresses > kUsualSubnet) {
-      report
-          .add("PC26", Severity::kNote, subnet.at,
-               fmt::format("nodes take up to {} addresses, so this must be a /{} or wider", addresses,
-                           prefix_for(addresses)))
-          .fix = "Check it, and give the subnet's prefix in --facts.";
+      report.add("PC26", subnet.at,
+                 fmt::format("nodes take up to {} addresses, so this must be a /{} or wider", addresses,
+                             prefix_for(addresses)),
+                 "Check it, and give the subnet's prefix in --facts.", Severity::kNote);
     }
   }
 }
@@ -146,7 +144,7 @@ bool own_groups(const Node* networking) {
   return at(networking, "SecurityGroups") != nullptr;
 }
 
-void check_groups(const Cluster& cluster, Report& report) {
+void check_groups(const Cluster& cluster, FindingReport& report) {
   const Node* head = at(cluster.head, "Networking");
   const auto both = [&](const Node* networking) {
     if (own_groups(networking) && at(networking, "AdditionalSecurityGroups") != nullptr) {
@@ -160,17 +158,18 @@ void check_groups(const Cluster& cluster, Report& report) {
     both(queue.networking);
     any = any || own_groups(queue.networking);
     if (own_groups(queue.networking) && !own_groups(head)) {
-      report.add("PC27", Severity::kWarning, place_of(*queue.networking, "SecurityGroups"),
-                 fmt::format("{} has its own groups and the head node the managed one", queue.name));
+      report.add("PC27", place_of(*queue.networking, "SecurityGroups"),
+                 fmt::format("{} has its own groups and the head node the managed one", queue.name), {},
+                 Severity::kWarning);
     }
   }
   if (own_groups(head) && !any && !cluster.queues.empty()) {
-    report.add("PC27", Severity::kWarning, place_of(*head, "SecurityGroups"),
-               "the head node has its own groups and the queues the managed one");
+    report.add("PC27", place_of(*head, "SecurityGroups"),
+               "the head node has its own groups and the queues the managed one", {}, Severity::kWarning);
   }
 }
 
-void check_efa_groups(const Cluster& cluster, Report& report) {
+void check_efa_groups(const Cluster& cluster, FindingReport& report) {
   for (const Queue& queue : cluster.queues) {
     const bool efa =
         std::any_of(queue.resources.begin(), queue.resources.end(), [](const Resource& r) { return r.efa; });
@@ -182,14 +181,15 @@ void check_efa_groups(const Cluster& cluster, Report& report) {
       lets_through = lets_through || (known != cluster.facts.security_groups.end() && known->second);
     }
     if (lets_through) continue;
-    report.add("PC28", all_known ? Severity::kError : Severity::kWarning, place_of(*queue.networking, "SecurityGroups"),
+    report.add("PC28", place_of(*queue.networking, "SecurityGroups"),
                all_known ? fmt::format("none of the groups of {} lets all traffic to itself through", queue.name)
                          : fmt::format("{} has EFA; one of its groups must let all traffic from and to itself through",
-                                       queue.name));
+                                       queue.name),
+               {}, all_known ? Severity::kError : Severity::kWarning);
   }
 }
 
-void check_placement(const Node* placement, Report& report) {
+void check_placement(const Node* placement, FindingReport& report) {
   if (placement == nullptr) return;
   const Node* id = at(placement, "Id");
   const Node* name = at(placement, "Name");
@@ -199,7 +199,7 @@ void check_placement(const Node* placement, Report& report) {
   }
 }
 
-void check_placements(const Cluster& cluster, Report& report) {
+void check_placements(const Cluster& cluster, FindingReport& report) {
   for (const Queue& queue : cluster.queues) {
     check_placement(at(queue.networking, "PlacementGroup"), report);
     for (const Resource& resource : queue.resources)

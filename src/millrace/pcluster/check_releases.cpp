@@ -46,20 +46,20 @@ void each_ultra_block(const Cluster& cluster, Look&& look) {
   });
 }
 
-void check_block_size(const Cluster& cluster, Report& report) {
+void check_block_size(const Cluster& cluster, FindingReport& report) {
   if (!validates(cluster, "UltraserverCapacityBlockSizeValidator")) return;
   const std::vector<std::string_view> sizes = release_values("block_size_p6e-gb200", cluster.options.version);
   each_ultra_block(cluster, [&](const Resource& resource, const ReservationFacts* facts) {
     const bool counted = facts != nullptr && facts->count;
     const std::string size = std::to_string(counted ? *facts->count : resource.max_count);
     if (std::find(sizes.begin(), sizes.end(), size) != sizes.end()) return;
-    report.add("PC67", counted ? Severity::kError : Severity::kWarning,
-               counted ? resource.reservation_id->at : place_of(*resource.node, "MaxCount"),
-               fmt::format("{} instances of {}; its blocks hold {}", size, kUltraServer, in_a_row(sizes)));
+    report.add("PC67", counted ? resource.reservation_id->at : place_of(*resource.node, "MaxCount"),
+               fmt::format("{} instances of {}; its blocks hold {}", size, kUltraServer, in_a_row(sizes)), {},
+               counted ? Severity::kError : Severity::kWarning);
   });
 }
 
-void check_block_health(const Cluster& cluster, Report& report) {
+void check_block_health(const Cluster& cluster, FindingReport& report) {
   if (!validates(cluster, "CapacityBlockHealthStatusValidator")) return;
   each_ultra_block(cluster, [&](const Resource& resource, const ReservationFacts* facts) {
     const Node& id = *resource.reservation_id;
@@ -71,14 +71,13 @@ void check_block_health(const Cluster& cluster, Report& report) {
                  fmt::format("{} of the {} instances of {} are available", *facts->available, *facts->count, id.text));
     }
     if (facts != nullptr && (facts->available || !facts->interconnect.empty())) return;
-    report
-        .add("PC68", Severity::kNote, id.at,
-             fmt::format("ParallelCluster asks for the health of {} before it creates the cluster", id.text))
-        .fix = "See aws ec2 describe-capacity-block-status, and give interconnect and available in --facts.";
+    report.add(
+        "PC68", id.at, fmt::format("ParallelCluster asks for the health of {} before it creates the cluster", id.text),
+        "See aws ec2 describe-capacity-block-status, and give interconnect and available in --facts.", Severity::kNote);
   });
 }
 
-void check_head_memory(const Cluster& cluster, Report& report) {
+void check_head_memory(const Cluster& cluster, FindingReport& report) {
   if (!validates(cluster, "HeadNodeMemorySizeValidator")) return;
   const Node* type = at(cluster.head, "InstanceType");
   const Instance* head = type == nullptr ? nullptr : find_instance(type->text);
@@ -90,7 +89,7 @@ void check_head_memory(const Cluster& cluster, Report& report) {
              fmt::format("{} has {:g} GiB; {} nodes want {:.1f}", type->text, has, cluster.max_nodes(), wanted));
 }
 
-void check_shared_ebs(const Cluster& cluster, Report& report) {
+void check_shared_ebs(const Cluster& cluster, FindingReport& report) {
   if (!validates(cluster, "SharedEbsPerformanceBottleNeckValidator") || cluster.max_nodes() <= 100) return;
   for (const Storage& storage : cluster.storages) {
     if (storage.type != "Ebs") continue;
@@ -99,17 +98,16 @@ void check_shared_ebs(const Cluster& cluster, Report& report) {
   }
 }
 
-void check_launch_templates(const Cluster& cluster, Report& report) {
+void check_launch_templates(const Cluster& cluster, FindingReport& report) {
   each_resource(cluster, [&](const Queue&, const Resource& resource) {
     const Node* id = at(resource.node, {"LaunchTemplateOverrides", "LaunchTemplateId"});
     if (id == nullptr) return;
     const auto known = cluster.facts.launch_templates.find(id->text);
     if (known == cluster.facts.launch_templates.end()) {
-      report
-          .add(
-              "PC71", Severity::kNote, id->at,
-              fmt::format("{} may set NetworkInterfaces only, which replaces what ParallelCluster would set", id->text))
-          .fix = "Check the template, and list what it sets in --facts: launch_templates.";
+      report.add(
+          "PC71", id->at,
+          fmt::format("{} may set NetworkInterfaces only, which replaces what ParallelCluster would set", id->text),
+          "Check the template, and list what it sets in --facts: launch_templates.", Severity::kNote);
       return;
     }
     for (const std::string& property : known->second) {
@@ -118,7 +116,7 @@ void check_launch_templates(const Cluster& cluster, Report& report) {
   });
 }
 
-void check_systems_of_types(const Cluster& cluster, Report& report) {
+void check_systems_of_types(const Cluster& cluster, FindingReport& report) {
   const std::string_view os = text_at(at(&cluster.root, "Image"), "Os");
   each_resource(cluster, [&](const Queue&, const Resource& resource) {
     for (const Node* type : resource.types) {
@@ -131,7 +129,7 @@ void check_systems_of_types(const Cluster& cluster, Report& report) {
   });
 }
 
-void check_efs_settings(const Cluster& cluster, Report& report) {
+void check_efs_settings(const Cluster& cluster, FindingReport& report) {
   if (at(cluster.head, "SharedStorageEfsSettings") == nullptr) return;
   const std::string_view type = text_at(cluster.head, "SharedStorageType");
   if (type == "Efs") return;
@@ -139,7 +137,7 @@ void check_efs_settings(const Cluster& cluster, Report& report) {
              fmt::format("SharedStorageType is {}", type.empty() ? "Ebs, the default" : type));
 }
 
-void check_timeouts(const Cluster& cluster, Report& report) {
+void check_timeouts(const Cluster& cluster, FindingReport& report) {
   const Node* timeouts = at(&cluster.root, {"DevSettings", "Timeouts"});
   const std::optional<int64_t> usual = release_limit("bootstrap_seconds", cluster.options.version);
   for (const char* key : {"HeadNodeBootstrapTimeout", "ComputeNodeBootstrapTimeout"}) {

@@ -85,7 +85,7 @@ std::optional<std::pair<Version, Version>> other_versions(const Key& key, Fits&&
 
 class SchemaWalk {
  public:
-  SchemaWalk(const Cluster& cluster, Report& report)
+  SchemaWalk(const Cluster& cluster, FindingReport& report)
       : cluster_(cluster), report_(report), version_(std::min(cluster.options.version, kKnownVersion)) {}
 
   void section(const std::string& name, const Node& node, const yaml::Place& at) {
@@ -126,7 +126,7 @@ class SchemaWalk {
     if (newer)
       message +=
           fmt::format(" (as of {}; {} may have it)", to_string(kKnownVersion), to_string(cluster_.options.version));
-    report_.add("PC01", newer ? Severity::kWarning : Severity::kError, entry.at, std::move(message));
+    report_.add("PC01", entry.at, std::move(message), {}, newer ? Severity::kWarning : Severity::kError);
     // Queues in the wrong place are looked at all the same, so that the next run brings no new surprises.
     if (section.empty() && entry.key == "SlurmQueues") {
       known(*find_nearest_key("Scheduling", "SlurmQueues", version_), entry);
@@ -135,10 +135,9 @@ class SchemaWalk {
 
   // For what versions from `since` until before `until` have.
   void other_version(std::string_view what, const Version& since, const Version& until, const yaml::Place& place) {
-    Finding& finding = report_.add(
-        "PC06", place,
-        fmt::format("{} {}; this is for {}", what, came_or_went(since, until, version_), to_string(version_)));
-    if (version_ >= until) finding.fix = "Remove it, or check for the older version that you use (--pcluster).";
+    report_.add("PC06", place,
+                fmt::format("{} {}; this is for {}", what, came_or_went(since, until, version_), to_string(version_)),
+                version_ >= until ? "Remove it, or check for the older version that you use (--pcluster)." : "");
   }
 
   void known(const Key& key, const Entry& entry) {
@@ -151,7 +150,7 @@ class SchemaWalk {
     if (entry.value.is_null()) {
       // A required one is called missing already.
       if (!key.required)
-        report_.add("PC63", entry.at, fmt::format("{} is empty", key.name)).fix = "Give it a value, or remove it.";
+        report_.add("PC63", entry.at, fmt::format("{} is empty", key.name), "Give it a value, or remove it.");
       return;
     }
     switch (key.value) {
@@ -206,9 +205,10 @@ class SchemaWalk {
     if (const auto span = other_versions(key, fits); span && holds(key, version_)) {
       return other_version(fmt::format("a list of {} in {}", count, key.name), span->first, span->second, node.at);
     }
-    report_.add(key.rule, Severity::kError, node.at,
+    report_.add(key.rule, node.at,
                 count < key.least_items ? fmt::format("{} has {} items; at least {}", key.name, count, key.least_items)
-                                        : fmt::format("{} has {} items; at most {}", key.name, count, key.most_items));
+                                        : fmt::format("{} has {} items; at most {}", key.name, count, key.most_items),
+                {}, Severity::kError);
   }
 
   void pairs(const Key& key, const Node& node) {
@@ -224,8 +224,9 @@ class SchemaWalk {
     }
     const bool script = node.find("Script") != nullptr, sequence = node.find("Sequence") != nullptr;
     if (script == sequence) {
-      report_.add("PC46", Severity::kError, entry.at,
-                  fmt::format("{} needs Script or Sequence, and {}", key.name, script ? "has both" : "has neither"));
+      report_.add("PC46", entry.at,
+                  fmt::format("{} needs Script or Sequence, and {}", key.name, script ? "has both" : "has neither"), {},
+                  Severity::kError);
     }
     if (const Entry* steps = node.entry("Sequence"); steps != nullptr) {
       if (cluster_.options.version < Version{3, 6, 0}) {
@@ -239,7 +240,7 @@ class SchemaWalk {
 
   void action_step(const Key& key, const Node& item) {
     if (text_at(&item, "Script").empty()) {
-      report_.add("PC46", Severity::kError, item.at, fmt::format("a step of {} has no Script", key.name));
+      report_.add("PC46", item.at, fmt::format("a step of {} has no Script", key.name), {}, Severity::kError);
     }
     script_keys(key, item);
   }
@@ -257,7 +258,7 @@ class SchemaWalk {
 
   void wrong(const Key& key, const Node& node, std::string message) {
     // A value of a rule of another severity is an error all the same: the schema refuses it.
-    report_.add(key.rule, Severity::kError, node.at, std::move(message));
+    report_.add(key.rule, node.at, std::move(message), {}, Severity::kError);
   }
 
   void scalar(const Key& key, const Node& node) {
@@ -278,10 +279,9 @@ class SchemaWalk {
   void text(const Key& key, const Node& node) {
     const yaml::Type type = yaml::type_of(node);
     if (type != yaml::Type::kText) {
-      report_
-          .add("PC63", node.at,
-               fmt::format("{}: {} is {} for YAML, not a text", key.name, node.text, yaml::type_name(type)))
-          .fix = fmt::format("Quote it: \"{}\".", node.text);
+      report_.add("PC63", node.at,
+                  fmt::format("{}: {} is {} for YAML, not a text", key.name, node.text, yaml::type_name(type)),
+                  fmt::format("Quote it: \"{}\".", node.text));
       return;
     }
     if (is_placeholder(node.text)) {
@@ -304,9 +304,10 @@ class SchemaWalk {
     const std::optional<int64_t> whole = yaml::as_int(node);
     if (!value && !whole) {
       const bool cut = yaml::as_number(node).has_value();
-      report_.add("PC63", cut ? Severity::kWarning : Severity::kError, node.at,
+      report_.add("PC63", node.at,
                   fmt::format("{} is a {}number, not '{}'{}", key.name, key.value == Value::kNumber ? "" : "whole ",
-                              node.text, cut ? "; it would be cut" : ""));
+                              node.text, cut ? "; it would be cut" : ""),
+                  {}, cut ? Severity::kWarning : Severity::kError);
       return;
     }
     if (key.detail.find("..") == std::string_view::npos) {
@@ -340,11 +341,11 @@ class SchemaWalk {
   }
 
   const Cluster& cluster_;
-  Report& report_;
+  FindingReport& report_;
   const Version version_;  // the nearest one whose schema is known
 };
 
-void check_kinds_of_queues(const Cluster& cluster, Report& report) {
+void check_kinds_of_queues(const Cluster& cluster, FindingReport& report) {
   if (cluster.scheduling == nullptr || !cluster.scheduling->is_mapping()) return;
   if (find_key("Scheduling", "AwsBatchQueues", cluster.options.version) == nullptr) return;  // one scheduler only
   const Node& scheduling = *cluster.scheduling;
@@ -366,7 +367,7 @@ void check_kinds_of_queues(const Cluster& cluster, Report& report) {
 
 }  // namespace
 
-void check_schema(const Cluster& cluster, Report& report) {
+void check_schema(const Cluster& cluster, FindingReport& report) {
   SchemaWalk(cluster, report).section("", cluster.root, {1, 1});
   check_kinds_of_queues(cluster, report);
 }

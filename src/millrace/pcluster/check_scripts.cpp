@@ -15,11 +15,8 @@ namespace {
 
 using yaml::Node;
 
-Finding& add_at(Report& report, std::string_view rule, Severity severity, const ScriptNeeds& script,
-                const shell::Place& at, std::string message) {
-  Finding& finding = report.add(rule, severity, {at.line, at.column}, std::move(message));
-  finding.file = script.file;
-  return finding;
+FindingPlace place_in(const ScriptNeeds& script, const shell::Place& at) {
+  return {.file = script.file, .line = at.line, .column = at.column};
 }
 
 // "/fsx" of "/fsx1": a prefix of folders that are meant to be mounts.
@@ -50,7 +47,7 @@ bool is_local(const Cluster& cluster, std::string_view folder) {
   });
 }
 
-void check_mounts_of_scripts(const Cluster& cluster, Report& report) {
+void check_mounts_of_scripts(const Cluster& cluster, FindingReport& report) {
   if (cluster.scripts.empty()) return;
   std::set<std::string_view> declared, used;
   for (const Storage& storage : cluster.storages) declared.insert(first_folder(storage.mount));
@@ -60,16 +57,14 @@ void check_mounts_of_scripts(const Cluster& cluster, Report& report) {
       used.insert(folder);
       if (declared.contains(folder) || is_local(cluster, folder) || !looks_like_a_mount(cluster, folder)) continue;
       if (!reported.insert(folder).second) continue;
-      add_at(report, "PC41", Severity::kError, script, place,
-             fmt::format("{} is not mounted by {}", folder, cluster.options.file));
+      report.add("PC41", place_in(script, place), fmt::format("{} is not mounted by {}", folder, cluster.options.file),
+                 {}, Severity::kError);
     }
   }
   for (const Storage& storage : cluster.storages) {
     if (storage.mount.empty() || storage.mount == "/home" || used.contains(first_folder(storage.mount))) continue;
-    report
-        .add("PC41", Severity::kWarning, storage.node->find("MountDir")->at,
-             fmt::format("none of the scripts uses {}", storage.mount))
-        .fix = "Remove it if nothing else needs it.";
+    report.add("PC41", storage.node->find("MountDir")->at, fmt::format("none of the scripts uses {}", storage.mount),
+               "Remove it if nothing else needs it.", Severity::kWarning);
   }
 }
 
@@ -82,7 +77,7 @@ std::optional<int64_t> gpus_per_node(const slurm::Option& option) {
   return std::nullopt;
 }
 
-void check_shared_nodes(const Cluster& cluster, Report& report) {
+void check_shared_nodes(const Cluster& cluster, FindingReport& report) {
   for (const Queue& queue : cluster.queues) {
     int64_t most = 0;
     for (const Resource& resource : queue.resources) most = std::max(most, resource.gpus());
@@ -91,9 +86,10 @@ void check_shared_nodes(const Cluster& cluster, Report& report) {
       for (const slurm::Option& option : script.options) {
         const std::optional<int64_t> gpus = gpus_per_node(option);
         if (!gpus || *gpus >= most) continue;
-        add_at(report, "PC55", Severity::kWarning, script, option.place,
-               fmt::format("{} of {} GPUs, and {} gives each job whole nodes (JobExclusiveAllocation)", *gpus, most,
-                           queue.name));
+        report.add("PC55", place_in(script, option.place),
+                   fmt::format("{} of {} GPUs, and {} gives each job whole nodes (JobExclusiveAllocation)", *gpus, most,
+                               queue.name),
+                   {}, Severity::kWarning);
       }
     }
   }
@@ -120,7 +116,7 @@ bool names_pyxis(const Node& node) {
                      [](const yaml::Entry& e) { return names_pyxis(e.value); });
 }
 
-void check_image(const Cluster& cluster, Report& report) {
+void check_image(const Cluster& cluster, FindingReport& report) {
   const bool pyxis_off = cluster.options.version >= Version{3, 11, 1} || cluster.options.version < Version{3, 11, 0};
   const bool own_image = at(&cluster.root, {"Image", "CustomAmi"}) != nullptr || names_pyxis(cluster.root);
   for (const ScriptNeeds& script : cluster.scripts) {
@@ -128,14 +124,14 @@ void check_image(const Cluster& cluster, Report& report) {
     for (const slurm::Option& option : script.options) {
       const bool pyxis = option.name.starts_with("container-") && option.name != "container-id";
       if (pyxis && pyxis_off && !own_image && !std::exchange(reported, true)) {
-        add_at(report, "PC59", Severity::kWarning, script, option.place,
-               "options of pyxis, which this image does not switch on")
-            .fix =
+        report.add(
+            "PC59", place_in(script, option.place), "options of pyxis, which this image does not switch on",
             "Enable it in OnNodeConfigured of head and queue (scripts named for pyxis), or run the container another "
-            "way.";
+            "way.",
+            Severity::kWarning);
       }
       if (is_mig(option)) {
-        add_at(report, "PC59", Severity::kWarning, script, option.place, "a MIG slice is asked for");
+        report.add("PC59", place_in(script, option.place), "a MIG slice is asked for", {}, Severity::kWarning);
       }
     }
   }

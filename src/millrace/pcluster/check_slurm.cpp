@@ -36,7 +36,8 @@ constexpr std::string_view kOfQueue[] = {"nodes", "partitionname", "resumetimeou
 constexpr std::array<std::string_view, 8> kOfResource = {"cpus",     "gres",  "nodeaddr", "nodehostname",
                                                          "nodename", "state", "weight",   "features"};
 
-void check_denied(const Node* pairs, std::span<const std::string_view> denied, std::string_view where, Report& report) {
+void check_denied(const Node* pairs, std::span<const std::string_view> denied, std::string_view where,
+                  FindingReport& report) {
   if (pairs == nullptr) return;
   for (const Entry& entry : pairs->entries) {
     if (std::find(denied.begin(), denied.end(), lower_case(entry.key)) != denied.end()) {
@@ -45,7 +46,7 @@ void check_denied(const Node* pairs, std::span<const std::string_view> denied, s
   }
 }
 
-void check_settings(const Cluster& cluster, Report& report) {
+void check_settings(const Cluster& cluster, FindingReport& report) {
   const bool accounting = at(cluster.slurm_settings, "Database") != nullptr;
   const std::span<const std::string_view> of_resource =
       std::span(kOfResource).first(kOfResource.size() - (cluster.options.version < Version{3, 15, 0} ? 0 : 1));
@@ -114,15 +115,15 @@ Severity severity_by_gpus(const Cluster& cluster) {
   return shares_gpu_nodes(cluster) ? Severity::kWarning : Severity::kNote;
 }
 
-void check_memory(const Cluster& cluster, Report& report) {
+void check_memory(const Cluster& cluster, FindingReport& report) {
   if (cluster.queues.empty()) return;
   const std::optional<bool> memory = bool_at(cluster.slurm_settings, "EnableMemoryBasedScheduling");
   const yaml::Place place = cluster.slurm_settings == nullptr ? place_of(cluster.root, "Scheduling")
                                                               : place_of(*cluster.scheduling, "SlurmSettings");
   if (memory != true) {
     if (all_exclusive(cluster)) return;
-    report.add("PC48", severity_by_gpus(cluster), place,
-               "Slurm does not count memory: jobs that share a node can take it from each other");
+    report.add("PC48", place, "Slurm does not count memory: jobs that share a node can take it from each other", {},
+               severity_by_gpus(cluster));
     return;
   }
   if (has_default_memory(cluster)) return;
@@ -140,7 +141,7 @@ void check_memory(const Cluster& cluster, Report& report) {
   }
 }
 
-void check_schedulable(const Cluster& cluster, Report& report) {
+void check_schedulable(const Cluster& cluster, FindingReport& report) {
   each_resource(cluster, [&](const Queue&, const Resource& resource) {
     const std::optional<int64_t> given = int_at(resource.node, "SchedulableMemory");
     if (!given || *given < 1 || resource.known.empty()) return;
@@ -149,9 +150,10 @@ void check_schedulable(const Cluster& cluster, Report& report) {
     if (*given > instance.memory_mib) {
       report.add("PC49", place, fmt::format("{} MiB, and {} has {}", *given, instance.name, instance.memory_mib));
     } else if (*given < instance.memory_mib * 95 / 100) {
-      report.add("PC49", Severity::kNote, place,
+      report.add("PC49", place,
                  fmt::format("{} MiB of the {} of {} are not given to jobs", instance.memory_mib - *given,
-                             instance.memory_mib, instance.name));
+                             instance.memory_mib, instance.name),
+                 {}, Severity::kNote);
     }
   });
 }
@@ -159,24 +161,22 @@ void check_schedulable(const Cluster& cluster, Report& report) {
 // --- accounting
 // -------------------------------------------------------------------------------------------------------
 
-void check_database(const Cluster& cluster, Report& report) {
+void check_database(const Cluster& cluster, FindingReport& report) {
   if (cluster.queues.empty()) return;
   const Node* database = at(cluster.slurm_settings, "Database");
   const Node* external = at(cluster.slurm_settings, "ExternalSlurmdbd");
   if (database == nullptr && external == nullptr) {
-    report.add("PC53", severity_by_gpus(cluster),
+    report.add("PC53",
                cluster.slurm_settings == nullptr ? place_of(cluster.root, "Scheduling")
                                                  : place_of(*cluster.scheduling, "SlurmSettings"),
-               "no accounting database");
+               "no accounting database", {}, severity_by_gpus(cluster));
     return;
   }
   if (database != nullptr && external != nullptr)
     report.add("PC52", place_of(*cluster.slurm_settings, "ExternalSlurmdbd"), "Database and ExternalSlurmdbd");
   if (external != nullptr && at(cluster.slurm_settings, "MungeKeySecretArn") == nullptr) {
-    report
-        .add("PC52", place_of(*cluster.slurm_settings, "ExternalSlurmdbd"),
-             "ExternalSlurmdbd without MungeKeySecretArn")
-        .fix = "Add MungeKeySecretArn.";
+    report.add("PC52", place_of(*cluster.slurm_settings, "ExternalSlurmdbd"),
+               "ExternalSlurmdbd without MungeKeySecretArn", "Add MungeKeySecretArn.");
   }
   const Node* uri = at(database, "Uri");
   if (uri == nullptr) return;
@@ -188,7 +188,7 @@ void check_database(const Cluster& cluster, Report& report) {
 // --- sharing and binding
 // ----------------------------------------------------------------------------------------------
 
-void check_sharing(const Cluster& cluster, Report& report) {
+void check_sharing(const Cluster& cluster, FindingReport& report) {
   if (cluster.facts.jobs_share_nodes != true) return;
   for (const Queue& queue : cluster.queues) {
     if (bool_at(queue.node, "JobExclusiveAllocation") != true) continue;
@@ -197,7 +197,7 @@ void check_sharing(const Cluster& cluster, Report& report) {
   }
 }
 
-void check_sockets(const Cluster& cluster, Report& report) {
+void check_sockets(const Cluster& cluster, FindingReport& report) {
   each_resource(cluster, [&](const Queue&, const Resource& resource) {
     if (resource.gpus() == 0) return;
     const Node* settings = at(resource.node, "CustomSlurmSettings");

@@ -36,7 +36,7 @@ constexpr VolumeType kVolumeTypes[] = {
 };
 constexpr int64_t kDefaultGp3Iops = 3000, kDefaultEbsGib = 40;
 
-void check_iops(const VolumeType& type, const Node& volume, std::optional<int64_t> size, Report& report) {
+void check_iops(const VolumeType& type, const Node& volume, std::optional<int64_t> size, FindingReport& report) {
   const Node* node = volume.find("Iops");
   const std::optional<int64_t> iops = int_at(&volume, "Iops");
   if (!iops || *iops == 0) return;
@@ -52,7 +52,7 @@ void check_iops(const VolumeType& type, const Node& volume, std::optional<int64_
   }
 }
 
-void check_throughput(const VolumeType& type, const Node& volume, Report& report) {
+void check_throughput(const VolumeType& type, const Node& volume, FindingReport& report) {
   const std::optional<int64_t> rate = int_at(&volume, "Throughput");
   if (!rate) return;
   const Node& node = *volume.find("Throughput");
@@ -67,7 +67,7 @@ void check_throughput(const VolumeType& type, const Node& volume, Report& report
   }
 }
 
-void check_volume(const Node* volume, std::optional<int64_t> default_gib, Report& report) {
+void check_volume(const Node* volume, std::optional<int64_t> default_gib, FindingReport& report) {
   if (volume == nullptr) return;
   const std::string_view name = volume->find("VolumeType") == nullptr ? "gp3" : text_at(volume, "VolumeType");
   const auto type = std::find_if(std::begin(kVolumeTypes), std::end(kVolumeTypes),
@@ -88,25 +88,24 @@ void check_volume(const Node* volume, std::optional<int64_t> default_gib, Report
 }
 
 // ParallelCluster's own images have a size, and a root volume is no smaller.
-void check_root_size(const Cluster& cluster, const Node* volume, const Node* group, Report& report) {
+void check_root_size(const Cluster& cluster, const Node* volume, const Node* group, FindingReport& report) {
   const std::optional<int64_t> size = int_at(volume, "Size");
   const std::optional<int64_t> image = release_limit("root_volume_gib", cluster.options.version);
   const bool own_image =
       at(&cluster.root, {"Image", "CustomAmi"}) != nullptr || at(group, {"Image", "CustomAmi"}) != nullptr;
   if (!size || !image || own_image || *size < 1 || *size >= *image) return;
-  report
-      .add("PC30", volume->find("Size")->at,
-           fmt::format("the image of ParallelCluster {} has {} GiB, and this volume {}",
-                       to_string(cluster.options.version), *image, *size))
-      .fix = fmt::format("Use {} GiB or more, or leave Size out.", *image);
+  report.add("PC30", volume->find("Size")->at,
+             fmt::format("the image of ParallelCluster {} has {} GiB, and this volume {}",
+                         to_string(cluster.options.version), *image, *size),
+             fmt::format("Use {} GiB or more, or leave Size out.", *image));
 }
 
-void check_root(const Cluster& cluster, const Node* volume, const Node* group, Report& report) {
+void check_root(const Cluster& cluster, const Node* volume, const Node* group, FindingReport& report) {
   check_volume(volume, std::nullopt, report);
   check_root_size(cluster, volume, group, report);
 }
 
-void check_volumes(const Cluster& cluster, Report& report) {
+void check_volumes(const Cluster& cluster, FindingReport& report) {
   check_root(cluster, at(cluster.head, {"LocalStorage", "RootVolume"}), cluster.head, report);
   for (const Queue& queue : cluster.queues) {
     check_root(cluster, at(queue.node, {"ComputeSettings", "LocalStorage", "RootVolume"}), queue.node, report);
@@ -116,7 +115,7 @@ void check_volumes(const Cluster& cluster, Report& report) {
   }
 }
 
-void check_root_encryption(const Cluster& cluster, Report& report) {
+void check_root_encryption(const Cluster& cluster, FindingReport& report) {
   std::optional<bool> first;
   for (const Queue& queue : cluster.queues) {
     const Node* root = at(queue.node, {"ComputeSettings", "LocalStorage", "RootVolume"});
@@ -135,7 +134,7 @@ bool is_fsx(std::string_view type) {
   return type.starts_with("Fsx") || type == "FileCache";
 }
 
-void check_storage_counts(const Cluster& cluster, Report& report) {
+void check_storage_counts(const Cluster& cluster, FindingReport& report) {
   int64_t new_fsx = 0, new_efs = 0, raids = 0, volumes = 0, old_fsx = 0, old_efs = 0;
   const auto count = [&](int64_t& counter, int64_t most, const Storage& storage, std::string_view what) {
     if (++counter > most) {
@@ -161,7 +160,7 @@ void check_storage_counts(const Cluster& cluster, Report& report) {
   }
 }
 
-void check_existing(const Cluster& cluster, Report& report) {
+void check_existing(const Cluster& cluster, FindingReport& report) {
   constexpr std::array<std::string_view, 7> kFixedByBackup = {
       "DeploymentType", "PerUnitStorageThroughput", "StorageCapacity", "ImportPath",
       "ExportPath",     "ImportedFileChunkSize",    "KmsKeyId"};
@@ -233,7 +232,7 @@ bool is_inside(std::string_view path, std::string_view folder) {
   return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
 }
 
-void check_mounts(const Cluster& cluster, Report& report) {
+void check_mounts(const Cluster& cluster, FindingReport& report) {
   const std::set<std::string> local = ephemeral_directories(cluster);
   for (size_t i = 0; i < cluster.storages.size(); ++i) {
     const Storage& storage = cluster.storages[i];
@@ -261,7 +260,7 @@ void check_mounts(const Cluster& cluster, Report& report) {
   }
 }
 
-void check_storage_sections(const Cluster& cluster, Report& report) {
+void check_storage_sections(const Cluster& cluster, FindingReport& report) {
   constexpr std::string_view kSigns = "+-=._:/@ ";
   for (const Storage& storage : cluster.storages) {
     if (const Node* name = storage.node->find("Name"); name != nullptr) {
@@ -275,8 +274,8 @@ void check_storage_sections(const Cluster& cluster, Report& report) {
     const std::string_view own = settings_of(storage.type);
     for (const Entry& entry : storage.node->entries) {
       if (entry.key.ends_with("Settings") && !own.empty() && entry.key != own) {
-        report.add("PC42", entry.at, fmt::format("{} with StorageType {}", entry.key, storage.type)).fix =
-            fmt::format("Use {}.", own);
+        report.add("PC42", entry.at, fmt::format("{} with StorageType {}", entry.key, storage.type),
+                   fmt::format("Use {}.", own));
       }
     }
     const bool provisioned = text_at(storage.settings, "ThroughputMode") == "provisioned";
@@ -290,7 +289,7 @@ void check_storage_sections(const Cluster& cluster, Report& report) {
   }
 }
 
-void check_deletion(const Cluster& cluster, Report& report) {
+void check_deletion(const Cluster& cluster, FindingReport& report) {
   for (const Storage& storage : cluster.storages) {
     const bool managed =
         (storage.type == "Ebs" || storage.type == "Efs" || storage.type == "FsxLustre") && !storage.existing;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/pcluster/lint.h"
 
-#include <cassert>
 #include <utility>
 
 #include "millrace/pcluster/check.h"
@@ -11,7 +10,7 @@ namespace millrace::pcluster {
 
 namespace {
 
-void add_problems(const yaml::Document& document, Report& report) {
+void add_problems(const yaml::Document& document, FindingReport& report) {
   for (const yaml::Problem& problem : document.problems) {
     switch (problem.kind) {
       case yaml::Problem::Kind::kSyntax:
@@ -45,23 +44,10 @@ void silence(const yaml::Document& document, std::string_view file, std::vector<
 
 }  // namespace
 
-Finding& Report::add(std::string_view rule, const yaml::Place& at, std::string message) {
-  const Rule* found = find_rule(config_rules(), rule);
-  assert(found != nullptr);  // ids are written in this room only
-  findings.push_back({found, file_, at.line, at.column, std::move(message)});
-  return findings.back();
-}
-
-Finding& Report::add(std::string_view rule, Severity severity, const yaml::Place& at, std::string message) {
-  Finding& finding = add(rule, at, std::move(message));
-  if (severity != finding.rule->severity) finding.severity_here = severity;
-  return finding;
-}
-
 Result<std::vector<Finding>> lint_config(std::string_view text, const ConfigLintOptions& options) {
   ASSIGN_OR_RETURN(Facts facts, parse_facts(options.facts, options.facts_file));
   const yaml::Document document = yaml::parse(text);
-  Report report(options.file);
+  FindingReport report(config_rules(), options.file);
   add_problems(document, report);
   if (!has_syntax_error(document)) {
     const Cluster cluster = read_cluster(document, options, std::move(facts));
@@ -71,9 +57,10 @@ Result<std::vector<Finding>> lint_config(std::string_view text, const ConfigLint
       for (const Check check : checks) check(cluster, report);
     }
   }
-  silence(document, options.file, report.findings);
-  sort_findings(report.findings);
-  return std::move(report.findings);
+  std::vector<Finding> findings = report.take();
+  silence(document, options.file, findings);
+  sort_findings(findings);
+  return findings;
 }
 
 }  // namespace millrace::pcluster

@@ -408,7 +408,7 @@ nb::dict config_of(PyLoader& self) {
 }
 
 nb::tuple pass_of(PyLoader& self) {
-  const Loader::Pass pass = when_open(self, [&] { return self.loader->pass(); });
+  const loader::Pass pass = when_open(self, [&] { return self.loader->pass(); });
   return nb::make_tuple(pass.number, pass.over);
 }
 

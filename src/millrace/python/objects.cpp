@@ -35,9 +35,9 @@ class PyReader {
     storage_ = at.storage;
     if (!cache.empty() && !cache::lies_on_this_node(at)) {
       const int64_t cap = unwrap(with_context(parse_bytes(cache_bytes), "cache_bytes"));
-      storage_ = cache::make_cached_storage(
-          storage_, unwrap(cache::NodeCache::of_process({.directory = cache, .cap_bytes = cap})),
-          {.stop = object_.stop()});
+      auto opened = object_.run<std::shared_ptr<cache::NodeCache>>(
+          [&] { return cache::NodeCache::of_process({.directory = cache, .cap_bytes = cap}, object_.stop()); });
+      storage_ = cache::make_cached_storage(storage_, std::move(opened), {.stop = object_.stop()});
     }
     reader_ = object_.run<std::unique_ptr<RandomReader>>([&] { return storage_->open_read(at.object_key()); });
   }

@@ -108,7 +108,7 @@ class MemoryWriter final : public Writer {
 
   [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                   int64_t offset) override {
-    return copy_through_memory(source, source_offset, size, *this, offset);
+    return copy_through_memory(source.copy_source(), source_offset, size, *this, offset);
   }
 
   [[nodiscard]] Result<ObjectInfo> commit(Durability) override {

@@ -164,6 +164,7 @@ struct WrittenPart {
 };
 
 class CompletionQueue;
+class PendingOperation;  // submit.h
 
 // One object being written. Write operations may come from many threads; commit once, after all of them returned.
 class Writer : public ByteSink {
@@ -175,7 +176,8 @@ class Writer : public ByteSink {
   [[nodiscard]] virtual Status write_at(int64_t offset, std::span<const std::byte> data) = 0;
   // Writes behind the bytes appended so far. For one thread. Do not mix with write_at.
   [[nodiscard]] Status append(std::span<const std::byte> data) final;
-  // Copies [source_offset, source_offset + size) of an object of the same Storage to `offset`.
+  // Copies [source_offset, source_offset + size) of `source` to `offset`. What Storage::copies_from holds for does not
+  // pass through this process, also behind wrappers (RandomReader::copy_source).
   [[nodiscard]] virtual Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                           int64_t offset) = 0;
   // Makes the object visible under its key, all at once, and returns what became visible. Errors: already_exists
@@ -187,6 +189,10 @@ class Writer : public ByteSink {
   // Starts the request that commit() would wait for, where a commit is one request. `queue` gets a completion with
   // `tag`; after it, commit() does not wait. Only commit() may follow. False: commit() does it all.
   [[nodiscard]] virtual bool start_commit(Durability, uint64_t /*tag*/, CompletionQueue&) { return false; }
+
+  // Takes those of `writes` (writes and sends to this writer) out of the list that need no thread, and starts them, all
+  // at once. A writer around another, which does something to each write, takes none.
+  virtual void start_writes(std::vector<std::unique_ptr<PendingOperation>>& /*writes*/) {}
 
   // 0: write_at takes any range. Else the size of a part: writes of whole parts (the object's last may be shorter) may
   // come in any order and are not copied. Any other write must begin where the one before ended. copy_range takes whole
@@ -291,12 +297,16 @@ class Storage {
   // What tells this storage from every other: its name, and the server behind it.
   virtual std::string identity() const { return std::string(name()); }
   virtual Capabilities capabilities() const = 0;
+  // What copies objects here: equal for the storages of one server. A wrapper answers for the storage behind it.
+  virtual const void* copier() const { return this; }
   // Whether copy_range of a writer here takes objects of `other` without moving them through this process.
-  virtual bool copies_from(const Storage& other) const { return capabilities().copy_range && this == &other; }
+  bool copies_from(const Storage& other) const { return capabilities().copy_range && copier() == other.copier(); }
 
   // This storage with a stop token. Once `stop` is set, requests through it, and through the readers and writers that
   // it opens, end as cancelled within a moment, whatever the server does. Null where calls wait for no server.
   virtual std::shared_ptr<Storage> with_stop(std::stop_token) const { return nullptr; }
+  // This storage without limits of requests and bytes a second, and without a stop token. Null where there are none.
+  [[nodiscard]] virtual Result<std::shared_ptr<Storage>> without_limits() const { return nullptr; }
 
   // Errors: not_found, permission_denied, corruption (expected_version differs), invalid_argument (a directory).
   [[nodiscard]] virtual Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Storage::submit for backends that serve operations with threads: an Executor runs the blocking calls of the reader or
-// writer. Thread-safe.
+// Storage::submit: readers and writers that need no thread start their operations themselves; an Executor runs the
+// blocking calls of the others. A wrapper submits so too, and what it does not wrap keeps its way. Thread-safe.
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "millrace/base/thread/executor.h"
 #include "millrace/storage/storage.h"
 
 namespace millrace {
+
+// Whether an operation on `target` may start. Errors: cancelled, timeout (the deadline).
+[[nodiscard]] Status check_may_begin(std::string_view target, const std::stop_token& stop, Clock::time_point deadline);
 
 // An operation that pushes exactly one completion, also when it is destroyed before it ran (cancelled). For one thread.
 class PendingOperation {
@@ -21,8 +25,7 @@ class PendingOperation {
   PendingOperation& operator=(const PendingOperation&) = delete;
 
   const Operation& operation() const { return operation_; }
-  // Whether the operation may start. Once it has started, it runs to its end. Errors: cancelled, timeout (the
-  // deadline).
+  // As above. Once it has started, it runs to its end.
   [[nodiscard]] Status check_may_begin();
   void run();
   // REQUIRES: not ended yet. The waiting thread may destroy the reader or writer at once.
@@ -37,7 +40,13 @@ class PendingOperation {
   bool ended_ = false;
 };
 
-void run_on(Executor& executor, std::unique_ptr<PendingOperation> pending);
+using PendingOperations = std::vector<std::unique_ptr<PendingOperation>>;
+PendingOperations pending_operations(std::span<const Operation> operations, CompletionQueue& queue);
+
+// True when its reader needs no thread and has started it.
+[[nodiscard]] bool start_read(const std::shared_ptr<PendingOperation>& pending);
+void run_on(Executor& executor, std::shared_ptr<PendingOperation> pending);
+void start_operations(Executor& executor, PendingOperations pending);
 void submit_operations(Executor& executor, std::span<const Operation> operations, CompletionQueue& queue);
 
 }  // namespace millrace

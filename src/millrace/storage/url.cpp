@@ -110,7 +110,7 @@ Result<Location> open_s3(std::string_view rest, std::string_view url, const UrlO
 Result<Location> open_http(std::string_view scheme, std::string_view rest, std::string_view url,
                            const UrlOptions& asked) {
   static Mutex mutex;
-  static auto& storages = *new ByName;
+  static auto& storages = *new std::map<std::string, std::shared_ptr<HttpStorage>>;
   const size_t slash = std::min(rest.find('/'), rest.size());
   const std::string origin = std::string(scheme) + "://" + std::string(rest.substr(0, slash));
   ASSIGN_OR_RETURN(const HttpStorageOptions options, HttpStorageOptions::from(asked));
@@ -129,7 +129,7 @@ Result<Location> open_http(std::string_view scheme, std::string_view rest, std::
   const std::string_view typed = path.substr(0, path.find('#'));
   const size_t mark = typed.find('?');
   Location location{storage, std::string(typed.substr(0, mark)), url_to_show(url)};
-  if (mark != typed.npos) location.storage = with_query(*storage, std::string(typed.substr(mark + 1)));
+  if (mark != typed.npos) location.storage = storage->with_query(std::string(typed.substr(mark + 1)));
   return location;
 }
 

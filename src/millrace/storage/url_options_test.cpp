@@ -98,7 +98,7 @@ TEST_F(UrlOptionsTest, OneProcessReadsABucketOfTheSameNameAtTwoEndpoints) {
   EXPECT_NE(at_first.storage->identity(), at_second.storage->identity()) << "caches tell them apart";
   EXPECT_FALSE(at_first.storage->copies_from(*at_second.storage));
 
-  const auto past_limits = *without_limits(at_second.storage);
+  const auto past_limits = *at_second.storage->without_limits();
   EXPECT_EQ(past_limits->identity(), at_second.storage->identity());
   EXPECT_EQ(*read_object(*past_limits, "key"), "second");
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One side of a copy as a stream: everything below a location in byte order of its path, page by page, so that ten
-// million keys need no more memory than ten thousand. What is no plain file comes too, and says what it is. What
-// Millrace itself keeps (folders named ".millrace") is left out. For one thread; the next page is fetched ahead on
-// another.
+// Walks one side of a copy: gives everything below a location in byte order of the paths. It lists page by page, so ten
+// million keys need no more memory than ten thousand. Entries that are no plain files come too, with their kind.
+// Folders named ".millrace", which Millrace itself keeps, are left out. For one thread; another thread fetches the next
+// page ahead.
 
 #include <memory>
 #include <optional>
@@ -38,7 +38,7 @@ struct Entry {
 
 // "a symbolic link", "a folder marker", ...
 std::string_view entry_kind_name(Entry::Kind kind);
-// Of what is listed, whatever its key; kFile for a file.
+// The kind that a listing gives, whatever the key is; kFile for a file.
 Entry::Kind entry_kind(ObjectKind kind);
 
 struct WalkOptions {
@@ -64,7 +64,7 @@ class EntryWalk {
   std::unique_ptr<Impl> impl_;
 };
 
-// "dir/" for the location of a folder, "" for a root: what keys below it begin with.
+// What the keys below a folder begin with: "dir/", or "" for a root.
 std::string prefix_of(const Location& folder);
 // What is behind the last '/' of a key.
 std::string_view name_of(std::string_view key);

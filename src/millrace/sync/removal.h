@@ -15,9 +15,10 @@ namespace millrace::sync {
 class Removal {
  public:
   // Called for each object in the order of add(), once it is gone or could not be removed.
-  using Done = std::function<void(const std::string& path, int64_t size, const Status& removed)>;
+  using OnRemoved = std::function<void(const std::string& path, int64_t size, const Status& removed)>;
   // With `dry_run` no object is removed, and every call says that it was.
-  Removal(Storage& storage, bool dry_run, Done done) : storage_(storage), dry_run_(dry_run), done_(std::move(done)) {}
+  Removal(Storage& storage, bool dry_run, OnRemoved done)
+      : storage_(storage), dry_run_(dry_run), done_(std::move(done)) {}
 
   // `path` is for `done`.
   void add(std::string path, std::string key, int64_t size);
@@ -29,7 +30,7 @@ class Removal {
 
   Storage& storage_;
   const bool dry_run_;
-  const Done done_;
+  const OnRemoved done_;
   std::vector<std::string> paths_, keys_;
   std::vector<int64_t> sizes_;
 };

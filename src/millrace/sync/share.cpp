@@ -10,7 +10,6 @@
 
 #include "millrace/base/log.h"
 #include "millrace/base/text/json_fields.h"
-#include "millrace/storage/s3/s3.h"
 #include "millrace/sync/entries.h"
 
 namespace millrace::sync {
@@ -391,7 +390,8 @@ bool work_and_beat(Share& share, std::chrono::duration<double> dead_after, const
 }
 
 Result<Location> open_board(Location root, std::string_view folder) {
-  ASSIGN_OR_RETURN(root.storage, without_limits(std::move(root.storage)));
+  ASSIGN_OR_RETURN(auto unlimited, root.storage->without_limits());
+  if (unlimited) root.storage = std::move(unlimited);
   return root.child(fmt::format("{}/{}", kHiddenFolder, folder));
 }
 

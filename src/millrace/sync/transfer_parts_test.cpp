@@ -84,7 +84,7 @@ TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
   put(local_.at("x"), content_of(20 * kBlockBytes, seed_));
   std::filesystem::resize_file(path, static_cast<uintmax_t>(size));
   const std::string content = get(local_.at("x"));
-  if (!as_local_file(**local_.storage->open_read("x"))->is_cached())
+  if (!(*local_.storage->open_read("x"))->local_file()->is_cached())
     GTEST_SKIP() << "this kernel does not tell what is cached";
   const ObjectInfo source = *local_.storage->stat("x");
   const auto parts_before = parts_.service->parts_left.load();
@@ -114,7 +114,7 @@ TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
 TEST_F(TransferTest, PartsOfFilesAreManyAtOnce) {
   const std::string content = content_of(20 * kBlockBytes, seed_);
   std::ofstream(local_.dir->path() + "/x") << content;
-  if (!as_local_file(**local_.storage->open_read("x"))->is_cached())
+  if (!(*local_.storage->open_read("x"))->local_file()->is_cached())
     GTEST_SKIP() << "this kernel does not tell what is cached";
   const ObjectInfo source = *local_.storage->stat("x");
   const auto bent = std::make_shared<BentStorage>(parts_.storage);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the video library and the program that opens it agree on. Both come from one build: the version says so.
+// The interface between a program and the video library that it opens. The version shows whether one build made both.
 
 #include "millrace/video/edit.h"
 #include "millrace/video/encode.h"

@@ -96,7 +96,7 @@ class Video {
   virtual const VideoInfo& info() const = 0;
   virtual const std::shared_ptr<const FrameIndex>& index() const = 0;
 
-  // Of one frame in this layout.
+  // Returns the size of one frame in this layout.
   virtual int64_t frame_bytes(PixelLayout layout) const = 0;
   // Writes the frames with these numbers to `out`, in the order of `numbers`; any order, repeats allowed. Decodes each
   // group of pictures once. Keeps the decoder, so the next frames of a group need no seek.

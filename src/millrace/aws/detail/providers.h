@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The places from which credentials come. Each call asks anew; CredentialsProvider keeps results. Functions are
+// Looks for credentials, one function a place. Each call asks again; CredentialsProvider keeps results. Functions are
 // thread-safe and block. No error contains a secret.
 
 #include <chrono>
@@ -26,7 +26,7 @@ struct ProviderContext {
   std::stop_token stop;
 };
 
-// Finding none is no error: `missing` then says what was looked for.
+// Where a place has no credentials, that is no error, and `missing` says what was looked for.
 struct Found {
   std::optional<Credentials> credentials;
   std::string missing;
@@ -68,7 +68,7 @@ struct JsonNames {
   const char* session_token = "Token";
   const char* expires = "Expiration";
 };
-// `what` is for messages, which never quote the text.
+// Messages name `what` and never quote the text, which holds secrets.
 [[nodiscard]] Result<Credentials> credentials_from_json(std::string_view text, const JsonNames& names,
                                                         std::string_view what);
 

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// The checksum of the bytes that `crc` is the checksum of, followed by `bytes`. Start with 0.
+// Returns the checksum of some bytes followed by `bytes`. `crc` is the checksum of those before; 0: there are none.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc = 0);
 
 }  // namespace millrace

@@ -31,7 +31,7 @@ std::string to_hex(Hash128 hash);
 // nullopt when `hex` is not exactly 32 hexadecimal digits.
 std::optional<Hash128> hash128_from_hex(std::string_view hex);
 
-// The same hash over bytes that arrive in pieces.
+// xxh3_128() of bytes that arrive in pieces.
 class Xxh3Stream {
  public:
   Xxh3Stream();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The time of a file: seconds and nanoseconds apart, since 64 bits of nanoseconds end in 2262 and file systems do not.
-// A value.
+// The time of a file: a number of seconds and one of nanoseconds. 64 bits of nanoseconds alone would end in 2262, and
+// file systems go on. A value.
 
 #include <chrono>
 #include <compare>
@@ -40,9 +40,9 @@ class FileTime {
 
   // Nanoseconds since 1970 as a decimal number of any length.
   std::string ns_text() const;
-  // The reverse; 1970 for any other text, and for a number that no FileTime holds.
+  // Reads ns_text(). Returns 1970 for any other text, and for a number that no FileTime holds.
   static FileTime of_ns_text(std::string_view text);
-  // Nanoseconds since 1970, modulo 2^64: for formats that keep 64 bits to tell one time from another. It has no order.
+  // Nanoseconds since 1970, modulo 2^64. Formats of 64 bits tell two times apart by it; they cannot order them.
   int64_t wrapped_ns() const;
 
  private:

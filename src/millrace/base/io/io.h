@@ -6,14 +6,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/base/thread/sync.h"
 
 namespace millrace {
+
+class LocalFile;  // local_file.h
 
 // A pinned sequence of bytes: what is read never changes between two reads of one reader.
 class RandomReader {
@@ -31,6 +36,20 @@ class RandomReader {
   // Errors: out_of_range (past the end), corruption (changed while reading), unavailable, cancelled.
   // REQUIRES: offset >= 0.
   [[nodiscard]] virtual Status read_at(int64_t offset, std::span<std::byte> out) const = 0;
+
+  // Starts the same read without waiting, where the reader needs no thread for it: true, and `done` is called once,
+  // perhaps at once, when nothing writes to `out` any more. False: nothing was started, and read_at must do it.
+  // Errors: also timeout (the deadline).
+  [[nodiscard]] virtual bool start_read(int64_t /*offset*/, std::span<std::byte> /*out*/,
+                                        const std::stop_token& /*stop*/, Clock::time_point /*deadline*/,
+                                        std::function<void(Status)> /*done*/) const {
+    return false;
+  }
+  // What a server or the kernel may copy without a read: a reader around another forwards it.
+  virtual const RandomReader& copy_source() const { return *this; }
+  // The file of this machine whose bytes may be taken past read_at; null: none. A reader that does something to each
+  // read does not forward it.
+  virtual const LocalFile* local_file() const { return nullptr; }
 };
 
 class ByteSink {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Methods of a local file's reader beyond RandomReader, for code that copies: whether the page cache has
-// the file, ranges that the kernel can send, holes. Thread-safe.
+// What the reader of a local file has beyond RandomReader, for code that copies files: whether the page cache has the
+// file, ranges that the kernel can send, holes. Thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-// A range of an open file, for sendfile and the like. Must not outlive its reader. When it is destroyed, pages that
-// were not in the page cache before leave it.
+// A range of an open file, for sendfile and the like. It must not outlive its reader. Its destructor drops the pages
+// that it brought into the page cache.
 class FileRange {
  public:
   virtual ~FileRange() = default;
@@ -31,19 +31,17 @@ class FileRange {
 class LocalFile {
  public:
   virtual ~LocalFile() = default;
+  virtual int descriptor() const = 0;
+  // Call after bytes were taken from the descriptor. Errors: corruption (changed while reading).
+  [[nodiscard]] virtual Status check_unchanged() const = 0;
   // Whether the file takes up less than its size, because it has holes that read as zeros.
   virtual bool has_holes() const = 0;
-  // Whether most of it is in the page cache: then to send it from there costs less than to read it. What is not is read
-  // faster past the page cache.
+  // Whether most of the file is in the page cache. Sending it from there then costs less than reading it. Any other
+  // file is read faster past the page cache.
   virtual bool is_cached() const = 0;
-  // Bytes [offset, offset + size); pages that are not in the page cache begin to be read into it. REQUIRES: the range
+  // Bytes [offset, offset + size). The kernel begins to read those that are not in the page cache. REQUIRES: the range
   // lies within size().
   virtual std::unique_ptr<FileRange> file_range(int64_t offset, int64_t size) const = 0;
 };
-
-// Null for a reader of anything else.
-inline const LocalFile* as_local_file(const RandomReader& reader) {
-  return dynamic_cast<const LocalFile*>(&reader);
-}
 
 }  // namespace millrace

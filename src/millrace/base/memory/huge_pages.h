@@ -7,15 +7,15 @@ namespace millrace {
 
 inline constexpr size_t kHugePage = size_t{2} << 20;  // bytes
 
-// Asks the kernel to use huge pages for the whole huge pages within [data, data + bytes): one page fault for
-// 2 MiB instead of 4 KiB, and random look-ups that don't wait for the page table. Call before the first
-// touch.
+// Asks the kernel for huge pages within [data, data + bytes), as many as fit whole. One page fault then maps 2 MiB
+// instead of 4 KiB, and random look-ups do not wait for the page table. Call it before the memory is
+// touched.
 void prefer_huge_pages(void* data, size_t bytes);
 
-// Maps the pages of memory that is filled from the front, many at once and a step ahead, which costs less than a
-// page fault for each. Pages that are never reached are not mapped. Large memory gets huge pages as long as the system
-// has free ones: where it must first compact memory, or ask the host for it, small ones are faster. Not
-// thread-safe.
+// Maps pages of memory that is filled from the front. It maps many at once, ahead of the writer: that costs less than a
+// page fault for each. Pages that the writer does not reach are not mapped. Large memory gets huge pages while the
+// system has free ones. Small pages are faster where the system would have to compact memory or ask its host for more.
+// Not thread-safe.
 class PagesAhead {
  public:
   // For [data, data + bytes), which must be untouched.

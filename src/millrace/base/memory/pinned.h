@@ -16,8 +16,8 @@ namespace millrace {
 class PinnedRange {
  public:
   PinnedRange() = default;
-  // Touches and pins `memory`, for all devices; about 0.2 s a GB. It makes no context on a device, which would take
-  // memory there: the caller's is used, or where this thread has none, the one that was seen last.
+  // Touches and pins `memory`, for all devices; about 0.2 s a GB. It makes no context on a device, because one takes
+  // memory there. It uses the context of this thread or, where it has none, the last one that a thread had here.
   // `library`: the driver's; tests name another. Errors: unsupported (no driver), unavailable (no thread that called
   // this or see_context() has used a device), resource_exhausted (the driver refuses, naming its code).
   // REQUIRES: `memory` outlives the range, and the process is not forked while it is in use.

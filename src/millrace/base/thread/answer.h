@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Blocking calls over those that answer by a callback. Thread-safe.
+// Makes a blocking call of one that answers by a callback. Thread-safe.
 
 #include <optional>
 #include <utility>

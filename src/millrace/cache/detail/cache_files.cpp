@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
-#include <thread>
 
 #include "millrace/base/hash/hash.h"
 #include "millrace/base/log.h"
@@ -69,8 +68,14 @@ Status truncate(int fd, int64_t bytes, const std::string& path) {
   return tl::unexpected(errno_error(errno, "resize " + path));
 }
 
-// Waits for a lock on the whole file, up to kPatience. Errors: unavailable.
-Status lock_file(int fd, int kind, const std::string& path) {
+// Asked again and again: flock(2) and fcntl(2) wait without end, and no stop token wakes them.
+Status pause_for_lock(const std::string& path, const std::stop_token& stop) {
+  if (sleep_until(Clock::now() + kRetry, stop)) return {};
+  return fail(ErrorCode::kCancelled, "{}: stopped while other processes used the cache", path);
+}
+
+// Waits for a lock on the whole file, up to kPatience. Errors: unavailable, cancelled.
+Status lock_file(int fd, int kind, const std::string& path, const std::stop_token& stop) {
   for (const auto deadline = Clock::now() + kPatience;;) {
     if (::flock(fd, kind | LOCK_NB) == 0) return {};
     if (errno != EWOULDBLOCK && errno != EINTR) return tl::unexpected(errno_error(errno, "lock " + path));
@@ -78,7 +83,7 @@ Status lock_file(int fd, int kind, const std::string& path) {
       return fail(ErrorCode::kUnavailable, "{}: another process has been changing the cache for {} s", path,
                   kPatience.count());
     }
-    std::this_thread::sleep_for(kRetry);
+    RETURN_IF_ERROR(pause_for_lock(path, stop));
   }
 }
 
@@ -112,7 +117,7 @@ int64_t CacheFiles::limit_bytes() {
 }
 
 Result<std::unique_ptr<CacheFiles>> CacheFiles::open(const std::string& directory, int64_t cap_bytes,
-                                                     int64_t block_bytes) {
+                                                     int64_t block_bytes, const std::stop_token& stop) {
   const int64_t least = kFixedBytes + kFewestBlocks * (block_bytes + static_cast<int64_t>(sizeof(Slot)));
   if (cap_bytes < least) {
     return fail(ErrorCode::kInvalidArgument, "the cache {}: cache_bytes is {}, and at least {} are needed", directory,
@@ -123,7 +128,7 @@ Result<std::unique_ptr<CacheFiles>> CacheFiles::open(const std::string& director
   if (error) return tl::unexpected(errno_error(error.value(), "make the folder of the cache, " + directory));
   std::unique_ptr<CacheFiles> files(new CacheFiles(directory, block_bytes));
   RETURN_IF_ERROR(files->check_file_system());
-  RETURN_IF_ERROR(files->lock_and_open(cap_bytes));
+  RETURN_IF_ERROR(files->lock_and_open(cap_bytes, stop));
   return files;
 }
 
@@ -144,7 +149,7 @@ Status CacheFiles::check_file_system() const {
               directory_, name);
 }
 
-Status CacheFiles::lock_and_open(int64_t cap_bytes) {
+Status CacheFiles::lock_and_open(int64_t cap_bytes, const std::stop_token& stop) {
   const std::string lock_path = path("cache.lock");
   ASSIGN_OR_RETURN(lock_, open_file(lock_path, O_CREAT));
   locks_ = std::make_unique<ByteLocks>(lock_.get());
@@ -152,7 +157,7 @@ Status CacheFiles::lock_and_open(int64_t cap_bytes) {
   // leaves is looked at anew.
   for (const auto deadline = Clock::now() + kPatience; Clock::now() < deadline;) {
     if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) RETURN_IF_ERROR(prepare_alone(cap_bytes));
-    RETURN_IF_ERROR(lock_file(lock_.get(), LOCK_SH, lock_path));
+    RETURN_IF_ERROR(lock_file(lock_.get(), LOCK_SH, lock_path, stop));
     ASSIGN_OR_RETURN(const bool is_mapped, map_table());
     if (!is_mapped) {
       ::flock(lock_.get(), LOCK_UN);
@@ -161,7 +166,7 @@ Status CacheFiles::lock_and_open(int64_t cap_bytes) {
     ASSIGN_OR_RETURN(data_, open_file(path("cache.data"), O_CREAT));
     // Read-ahead would bring back blocks that nobody checks (SlotTable).
     ::posix_fadvise(data_.get(), 0, 0, POSIX_FADV_RANDOM);
-    return lower_to(cap_bytes);
+    return lower_to(cap_bytes, stop);
   }
   return fail(ErrorCode::kUnavailable, "{}: the table cannot be read, and other processes use it", path("cache.table"));
 }
@@ -255,7 +260,7 @@ Status CacheFiles::write_table(const Geometry& geometry, CacheFiles* from) {
   return tl::unexpected(errno_error(errno, "rename " + fresh));
 }
 
-Status CacheFiles::lower_to(int64_t cap_bytes) {
+Status CacheFiles::lower_to(int64_t cap_bytes, const std::stop_token& stop) {
   const int64_t ways = (cap_bytes - geometry_.table_bytes()) / (geometry_.sets * block_bytes_);
   std::atomic<uint32_t>& limit = header().limit_ways;
   uint32_t before = limit.load();
@@ -276,7 +281,7 @@ Status CacheFiles::lower_to(int64_t cap_bytes) {
   for (;;) {
     ASSIGN_OR_RETURN(const bool is_taken, locks_->try_lock(begin, end));
     if (is_taken) break;
-    std::this_thread::sleep_for(kRetry);
+    RETURN_IF_ERROR(pause_for_lock(path("cache.data"), stop));
   }
   const ByteLock lock(*locks_, begin, end);
   for (int64_t set = 0; set < geometry_.sets; ++set) {

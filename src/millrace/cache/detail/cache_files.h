@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -71,9 +72,9 @@ class CacheFiles {
   // Makes `directory` and the files where they are missing. `cap_bytes` covers table and data. While other processes
   // have the cache open, the smallest of their caps holds. Errors: unsupported (a network file system, a newer format),
   // invalid_argument (a cap below 16 blocks), resource_exhausted (no space for the table), permission_denied,
-  // unavailable (another process has been changing the cache for 30 s).
+  // unavailable (another process has been changing the cache for 30 s), cancelled.
   [[nodiscard]] static Result<std::unique_ptr<CacheFiles>> open(const std::string& directory, int64_t cap_bytes,
-                                                                int64_t block_bytes);
+                                                                int64_t block_bytes, const std::stop_token& stop);
   ~CacheFiles();
   CacheFiles(const CacheFiles&) = delete;
   CacheFiles& operator=(const CacheFiles&) = delete;
@@ -90,15 +91,16 @@ class CacheFiles {
   int64_t limit_bytes();
   // Locks for the slots of the data: byte kSlotLocks + number.
   static constexpr int64_t kSlotLocks = int64_t{1} << 62;
-  // Ends the use of the slots that `cap_bytes` does not hold. Errors: invalid_argument (fewer than one way is left).
-  [[nodiscard]] Status lower_to(int64_t cap_bytes);
+  // Ends the use of the slots that `cap_bytes` does not hold; waits for their readers. Errors: invalid_argument (fewer
+  // than one way is left), cancelled.
+  [[nodiscard]] Status lower_to(int64_t cap_bytes, const std::stop_token& stop);
 
  private:
   CacheFiles(std::string directory, int64_t block_bytes)
       : directory_(std::move(directory)), block_bytes_(block_bytes) {}
   std::string path(std::string_view name) const { return directory_ + "/" + std::string(name); }
   [[nodiscard]] Status check_file_system() const;
-  [[nodiscard]] Status lock_and_open(int64_t cap_bytes);
+  [[nodiscard]] Status lock_and_open(int64_t cap_bytes, const std::stop_token& stop);
   [[nodiscard]] Status prepare_alone(int64_t cap_bytes);
   [[nodiscard]] Status create(const Geometry& geometry);
   [[nodiscard]] Status resize(int64_t ways);

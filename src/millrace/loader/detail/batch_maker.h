@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Rows of token ids to a batch: finds the memory and collates the rows. Thread-safe.
+// Makes a batch of rows: finds the memory and collates them. Thread-safe.
 
 #include <atomic>
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace millrace::loader {
 
 class BatchMaker {
  public:
-  // `memory` holds `batches` batches: beyond that they take other memory. The arguments must outlive it.
+  // `memory` has room for `batches` batches; further ones take ordinary memory. The arguments must outlive it.
   BatchMaker(const LoaderOptions& options, BufferPool& memory, int64_t batches, Metrics& metrics)
       : options_(options), memory_(memory), batches_(batches), metrics_(metrics) {}
 
@@ -33,11 +33,11 @@ class BatchMaker {
   [[nodiscard]] Result<Batch> make(int64_t rows, const RowPieces& pieces_of);
   // The same of samples of any kind; nullptr is a row of padding. Errors: those of collate_samples.
   [[nodiscard]] Result<Batch> make(std::span<const DecodedSample* const> rows);
-  // From now on batches of token ids are written into `ring`, which counts as `memory` then.
+  // From now on batches of token ids are written into `ring`, which replaces `memory` for them.
   void set_ring(std::shared_ptr<BatchRing> ring);
   std::shared_ptr<BatchRing> ring() const;
-  // Batches that may be ready at once, as far as their size is known: that of the largest of samples of any kind so
-  // far.
+  // How many batches may be ready at once. For samples of any kind it goes by the largest batch so far, because sizes
+  // differ.
   int64_t most_batches() const;
 
  private:

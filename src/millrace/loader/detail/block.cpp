@@ -153,7 +153,7 @@ uint8_t* Block::mask_at(size_t place) const {
 }
 
 template <class Visit>
-Status Block::for_each_part(int64_t index, int64_t pack_seq_len, const Visit& visit) const {
+Status Block::for_each_segment(int64_t index, int64_t pack_seq_len, const Visit& visit) const {
   const auto start = [&](int64_t place) { return starts_[static_cast<size_t>(place)]; };
   if (pack_seq_len == 0) return visit(index, int64_t{0}, start(index + 1) - start(index));
   const auto at_index = static_cast<size_t>(index);
@@ -175,13 +175,13 @@ bool Block::is_damaged() const {
 }
 
 Status Block::check(int64_t index, int64_t pack_seq_len) const {
-  return for_each_part(index, pack_seq_len, [&](int64_t place, int64_t, int64_t) { return sample_status(place); });
+  return for_each_segment(index, pack_seq_len, [&](int64_t place, int64_t, int64_t) { return sample_status(place); });
 }
 
 Status Block::pieces(int64_t index, int64_t pack_seq_len, std::vector<Piece>& out) const {
   // SAFETY: as in Decoder::take; every run has been written or has an error.
   const auto* const arena = reinterpret_cast<const uint32_t*>(arena_.data());
-  return for_each_part(index, pack_seq_len, [&](int64_t place, int64_t begin, int64_t end) -> Status {
+  return for_each_segment(index, pack_seq_len, [&](int64_t place, int64_t begin, int64_t end) -> Status {
     RETURN_IF_ERROR(sample_status(place));
     if (begin == end) return {};
     const Run& run = run_of(static_cast<int64_t>(sample_at_[static_cast<size_t>(place)]));
@@ -205,15 +205,15 @@ Block::StoredRecord Block::record(int64_t index) const {
   return {slot(place), run_of(static_cast<int64_t>(sample_at_[place])).source};
 }
 
-std::vector<Block::Part> Block::parts(int64_t index, int64_t pack_seq_len) const {
-  std::vector<Part> parts;
-  static_cast<void>(for_each_part(index, pack_seq_len, [&](int64_t place, int64_t begin, int64_t end) -> Status {
+std::vector<Block::Segment> Block::segments(int64_t index, int64_t pack_seq_len) const {
+  std::vector<Segment> segments;
+  static_cast<void>(for_each_segment(index, pack_seq_len, [&](int64_t place, int64_t begin, int64_t end) -> Status {
     if (begin < end || pack_seq_len == 0) {
-      parts.push_back({static_cast<int64_t>(sample_at_[static_cast<size_t>(place)]), begin, end});
+      segments.push_back({static_cast<int64_t>(sample_at_[static_cast<size_t>(place)]), begin, end});
     }
     return {};
   }));
-  return parts;
+  return segments;
 }
 
 }  // namespace millrace::loader

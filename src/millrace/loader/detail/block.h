@@ -63,12 +63,12 @@ class Block {
 
   // Where these pieces come from: tokens [begin, end) of sample `sample` of the block, windows laid end to end. Needs
   // no arena. A sample without tokens is a part of a unit of its own only.
-  struct Part {
+  struct Segment {
     int64_t sample = 0;
     int64_t begin = 0;
     int64_t end = 0;
   };
-  std::vector<Part> parts(int64_t index, int64_t pack_seq_len) const;
+  std::vector<Segment> segments(int64_t index, int64_t pack_seq_len) const;
 
  private:
   struct Run {
@@ -84,7 +84,7 @@ class Block {
   [[nodiscard]] Status sample_status(int64_t place) const;
   // Calls visit(place, begin, end) with the tokens of each sample in a unit, until it answers an error.
   template <class Visit>
-  [[nodiscard]] Status for_each_part(int64_t index, int64_t pack_seq_len, const Visit& visit) const;
+  [[nodiscard]] Status for_each_segment(int64_t index, int64_t pack_seq_len, const Visit& visit) const;
   int64_t ids_bytes() const { return starts_.back() * static_cast<int64_t>(sizeof(uint32_t)); }
   std::span<std::byte> slot(size_t place) const;
   // Each sample's mask begins at a whole byte, because other threads write its neighbours.

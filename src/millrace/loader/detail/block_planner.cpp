@@ -55,31 +55,31 @@ void BlockPlanner::add(std::shared_ptr<const order::EpochOrder> order, int64_t l
 }
 
 void BlockPlanner::plan_waiting() {
-  std::vector<Request> requests;
+  std::vector<WantedBlock> wanted;
   {
     MutexLock lock(mutex_);
-    requests.swap(waiting_);
+    wanted.swap(waiting_);
   }
-  if (auto planned = plan(requests)) {
-    for (size_t i = 0; i < requests.size(); ++i) requests[i].done(std::move((*planned)[i]));
+  if (auto planned = plan(wanted)) {
+    for (size_t i = 0; i < wanted.size(); ++i) wanted[i].done(std::move((*planned)[i]));
     return;
   }
   // One of them failed: each alone, so that only the batches that need it fail.
-  for (const Request& request : requests) {
-    auto planned = plan({&request, 1});
+  for (const WantedBlock& one : wanted) {
+    auto planned = plan({&one, 1});
     if (planned) {
-      request.done(std::move(planned->front()));
+      one.done(std::move(planned->front()));
     } else {
-      request.done(tl::unexpected(std::move(planned).error()));
+      one.done(tl::unexpected(std::move(planned).error()));
     }
   }
 }
 
-Result<std::vector<PlannedBlock>> BlockPlanner::plan(std::span<const Request> requests) {
+Result<std::vector<PlannedBlock>> BlockPlanner::plan(std::span<const WantedBlock> wanted) {
   std::vector<order::EpochOrder::Block> blocks;
   std::vector<order::Window> windows;
-  for (const Request& request : requests) {
-    blocks.push_back(request.order->block(request.lane, request.number));
+  for (const WantedBlock& one : wanted) {
+    blocks.push_back(one.order->block(one.lane, one.number));
     windows.insert(windows.end(), blocks.back().windows.begin(), blocks.back().windows.end());
   }
   ASSIGN_OR_RETURN(order::SamplePlan plan, source_.plan(windows, stop_));
@@ -100,7 +100,7 @@ Result<std::vector<PlannedBlock>> BlockPlanner::plan(std::span<const Request> re
     block.runs = take_runs(plan.runs, next_run, blocks[i].samples);
     std::vector<int64_t> run_samples;
     for (const auto& run : block.runs) run_samples.push_back(run->samples());
-    order::BlockLayout layout = requests[i].order->layout(requests[i].lane, requests[i].number, ours);
+    order::BlockLayout layout = wanted[i].order->layout(wanted[i].lane, wanted[i].number, ours);
     if (!layout.row_ends.empty() && std::ssize(layout.row_ends) != blocks[i].units) {
       return fail(ErrorCode::kCorruption, "{}: {} rows where the order was made of {}: the dataset was replaced",
                   source_.name(), layout.row_ends.size(), blocks[i].units);

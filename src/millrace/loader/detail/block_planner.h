@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Lays blocks out before they are read: which samples they hold, in which trained order, and by which runs these are
-// read. This may wait for storage, so it has one thread that does it for all blocks asked for meanwhile at once.
-// Thread-safe.
+// Plans blocks before they are read: which samples a block holds, the order in which they are trained, and the runs
+// that read them. Planning may wait for storage, so a thread does it. It plans all blocks together that were asked for
+// while it was busy. Thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -23,11 +23,11 @@ namespace millrace::loader {
 
 struct PlannedBlock {
   std::unique_ptr<Block> block;
-  std::vector<std::unique_ptr<order::SampleRun>> runs;  // by the block's numbers
+  std::vector<std::unique_ptr<order::SampleRun>> runs;  // as the block numbers them
 };
 
-// What a block reserves for each sample, in numbers of 32 bits: the ids themselves, or, of samples of any kind, their
-// records. Errors: unsupported (a sample that is too large).
+// The room that a block reserves for each sample, in units of 32 bits: for its ids or, where samples have fields, for
+// its record. Errors: unsupported (a sample that is too large).
 [[nodiscard]] Result<std::vector<uint32_t>> block_lengths(std::vector<uint32_t> tokens, std::span<const int64_t> bytes);
 
 class BlockPlanner {
@@ -42,19 +42,19 @@ class BlockPlanner {
   void add(std::shared_ptr<const order::EpochOrder> order, int64_t lane, int64_t number, Done done);
 
  private:
-  struct Request {
+  struct WantedBlock {
     std::shared_ptr<const order::EpochOrder> order;
     int64_t lane;
     int64_t number;
     Done done;
   };
   void plan_waiting();
-  [[nodiscard]] Result<std::vector<PlannedBlock>> plan(std::span<const Request> requests);
+  [[nodiscard]] Result<std::vector<PlannedBlock>> plan(std::span<const WantedBlock> wanted);
 
   order::SampleSource& source_;
   const std::stop_token stop_;
   Mutex mutex_;
-  std::vector<Request> waiting_ GUARDED_BY(mutex_);
+  std::vector<WantedBlock> waiting_ GUARDED_BY(mutex_);
   Executor thread_{1, "mr-plan"};  // last: its task uses everything above
 };
 

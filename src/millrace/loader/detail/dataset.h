@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A dataset or a mixture, opened: what the loader reads, in which order, and into which memory. Constant once it is
-// open, and thread-safe to read.
+// An open dataset or mixture: what the loader reads, in which order, and into which memory. It does not change once it
+// is open; threads may share it.
 
 #include <cstdint>
 #include <memory>
@@ -17,28 +17,28 @@
 
 namespace millrace::loader {
 
-// One cap, LoaderOptions::memory_bytes, in reservations, so that what is read cannot starve what is waited for.
+// Reservations below one cap, LoaderOptions::memory_bytes: reading ahead cannot take what a waiting batch needs.
 struct LoaderMemory {
-  int64_t most_batches = 0;             // that may be ready, beside those that the user keeps
-  int64_t pooled_batches = 0;           // with those
-  int64_t batch_bytes = 0;              // of one batch of token ids at most, whole pages
+  int64_t most_batches = 0;             // that may be ready, without those that the user keeps
+  int64_t pooled_batches = 0;           // including those that the user keeps
+  int64_t batch_bytes = 0;              // the most that a batch of token ids takes, in whole pages
   std::unique_ptr<BufferPool> batches;  // what next() gives
   std::unique_ptr<BufferPool> blocks;   // token ids
-  std::unique_ptr<BufferPool> runs;     // bytes of shards, from being asked for until they are decoded
-  // Nothing is taken from these two: they stand for memory that others allocate.
+  std::unique_ptr<BufferPool> runs;     // bytes of shards, from the request until they are decoded
+  // These two count memory that others allocate. Nothing is taken from them.
   std::unique_ptr<BufferPool> held;  // lists of shards, indexes (SampleSource::held_bytes)
-  std::unique_ptr<BufferPool> rows;  // of sources that read to plan, from being read until they are decoded
+  std::unique_ptr<BufferPool> rows;  // of sources that read to plan, until the rows are decoded
 };
 
 struct Dataset {
   LoaderMemory memory;
   std::vector<SourcePtr> sources;  // one, or those of a mixture
   std::unique_ptr<SampleOrder> order;
-  Start beginning;  // of the order that the options and the sizes of the sources ask for
+  Start beginning;                                  // of the order that the options and the sizes of the sources make
   std::vector<order::DamagedShard> damaged_shards;  // of all sources
 };
 
-// Opens the sources at once. Errors: those of `open_sources`; resource_exhausted (memory_bytes does not hold the
+// Opens the sources in parallel. Errors: those of `open_sources`; resource_exhausted (memory_bytes does not hold the
 // batches, or the lists of shards and indexes); invalid_argument (no samples; sources of two tokenizers); corruption
 // (more than max_bad shards are damaged).
 [[nodiscard]] Result<std::unique_ptr<Dataset>> open_dataset(const LoaderOptions& options,

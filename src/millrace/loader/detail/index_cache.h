@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The indexes of a dataset's shards, whatever their size. The first use of an index reads it whole and checks it
-// against its checksum and the manifest; from then on pages of it are read as they are needed, each proven by the hash
-// taken at the first use, and the most recent ones are kept. The first use keeps the pages of a small index while there
-// is room. Memory: the pages kept, and 32 bytes for every 1,024 samples. Thread-safe.
+// Reads the indexes of a dataset's shards, of any size. The first use of an index reads all of it and checks it against
+// its checksum and the manifest. Later uses read the pages that they need, and check each by a hash that the first use
+// took. The most recent pages are kept; those of a small index from the first use on, while there is room. Memory: the
+// pages kept, and 32 bytes for every 1,024 samples. Thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -48,14 +48,14 @@ class IndexCache {
   // Valid as long as the cache. The first call for a shard reads its index. Errors: corruption (damaged, or not the one
   // that the manifest names), not_found (the manifest names one that is not there), unsupported, those of Build.
   [[nodiscard]] Result<const OpenIndex*> open(int64_t shard);
-  // Whether open() has been called for a shard, and reads nothing any more.
+  // Whether the index of a shard was opened: then open() reads nothing.
   bool is_open(int64_t shard);
 
-  // Memory that the index of a shard of `samples` samples takes for as long as the cache lives, beside the pages that
-  // are kept: as it is, or about, while it is not open.
+  // The memory that the index of a shard with `samples` samples takes as long as the cache lives, without its kept
+  // pages. An estimate until the index is open.
   int64_t held_bytes(int64_t shard, int64_t samples);
 
-  // The rows of each window, with extents that were checked. What is not kept is read in one go.
+  // The rows of each window, with checked extents. Pages that are not kept are read together.
   // Errors: those of open; corruption (changed since); cancelled.
   [[nodiscard]] Result<std::vector<formats::ShardRows>> rows(std::span<const order::Window> windows,
                                                              const std::stop_token& stop = {});

@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <thread>
 
 #include "millrace/base/hash/hash.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/loader/user_folder.h"
 #include "millrace/storage/url.h"
 
@@ -32,10 +32,8 @@ class FileLock {
     if (fd < 0) return std::nullopt;
     while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
       const bool is_held = errno == EWOULDBLOCK || errno == EINTR;
-      if (is_held && !stop.stop_requested()) {
-        std::this_thread::sleep_for(kNap);
-        continue;
-      }
+      // Nothing else tells that a lock is free: a flock() that waits ends by a signal only.
+      if (is_held && sleep_until(Clock::now() + kNap, stop)) continue;
       ::close(fd);
       if (!is_held) return std::nullopt;
       return fail(ErrorCode::kCancelled, "{}: stopped while another process builds this index", path);

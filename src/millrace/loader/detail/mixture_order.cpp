@@ -147,7 +147,7 @@ class MixtureOrder final : public SampleOrder {
       return fail(ErrorCode::kInvalidArgument, "this loader state is of one dataset, and this loader reads a mixture");
     }
     RETURN_IF_ERROR(check(*state));
-    std::vector<EpochOrders::Dataset> datasets = known.orders->datasets();
+    std::vector<EpochOrders::OrderInput> datasets = known.orders->datasets();
     bool is_known = true;
     for (size_t i = 0; i < datasets.size(); ++i) {
       const order::OrderOptions& options = state->sources[i].options;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Something that takes long, done once on a thread that begins at the first wait(), while callers wait as long as they
-// like. After an error the next wait() tries again. Thread-safe.
+// Runs a long task once, on a thread of its own. The first wait() begins it, and callers wait until their deadlines.
+// After an error the next wait() runs the task again. Thread-safe.
 
 #include <functional>
 #include <optional>
@@ -22,10 +22,10 @@ class Opening {
   Opening(const Opening&) = delete;
   Opening& operator=(const Opening&) = delete;
 
-  // Errors: timeout (`deadline` passed; the thread goes on), cancelled (stopped), those of `open`. An error that nobody
-  // waited for is answered by the next call.
+  // Errors: timeout (`deadline` passed; the thread goes on), cancelled (stopped), those of `open`. An error that came
+  // while nobody waited is returned by the next call.
   [[nodiscard]] Status wait(Clock::time_point deadline);
-  // Ends all waits and waits for the thread; `open` must have been told to end.
+  // Ends all waits, then waits for the thread. REQUIRES: `open` was told to end.
   void stop();
 
  private:

@@ -32,7 +32,7 @@ class RunReader {
   struct Request {
     std::unique_ptr<order::SampleRun> run;
     int priority = 0;
-    // Called on a worker, once, unless the reader is stopped before. `read`: whether visit() may be called.
+    // Called once, on a worker, unless the reader is stopped before. visit() may be called only if `read` is no error.
     std::function<void(order::SampleRun& run, Status read)> decode;
   };
   void add(std::vector<Request> requests);

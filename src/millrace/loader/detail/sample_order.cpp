@@ -52,7 +52,7 @@ Result<EpochOrders::OrderPtr> EpochOrders::get(int64_t dataset, uint64_t epoch) 
     MutexLock lock(mutex_);
     if (const auto known = orders_.find({dataset, epoch}); known != orders_.end()) return known->second;
   }
-  const Dataset& of = datasets_[static_cast<size_t>(dataset)];
+  const OrderInput& of = datasets_[static_cast<size_t>(dataset)];
   ASSIGN_OR_RETURN(auto made, order::EpochOrder::create(of.windows, of.options, epoch));
   auto order = std::make_shared<const order::EpochOrder>(std::move(made));
   MutexLock lock(mutex_);
@@ -64,7 +64,7 @@ Result<EpochOrders::OrderPtr> EpochOrders::get(int64_t dataset, uint64_t epoch) 
 }
 
 Result<int64_t> EpochOrders::units(int64_t dataset, uint64_t epoch) {
-  const Dataset& of = datasets_[static_cast<size_t>(dataset)];
+  const OrderInput& of = datasets_[static_cast<size_t>(dataset)];
   if (of.options.pack_seq_len == 0) return of.samples;
   {
     MutexLock lock(mutex_);
@@ -83,8 +83,8 @@ Result<std::optional<OrderCursor::Step>> OrderCursor::next() {
 }
 
 // When packing, the tokens of each window decide where rows lie, so all lengths are read.
-Result<EpochOrders::Dataset> open_epochs(const LoaderOptions& options, order::SampleSource& source,
-                                         const order::OrderOptions& resolved) {
+Result<EpochOrders::OrderInput> open_epochs(const LoaderOptions& options, order::SampleSource& source,
+                                            const order::OrderOptions& resolved) {
   const bool packed = options.pack_seq_len() > 0;
   const int64_t in_window = resolved.window_samples;
   ASSIGN_OR_RETURN(auto table,
@@ -102,8 +102,8 @@ Result<EpochOrders::Dataset> open_epochs(const LoaderOptions& options, order::Sa
   } else if (packed) {
     RETURN_IF_ERROR(source.window_tokens(in_window, [&](int64_t shard) { return table.shard_tokens(shard); }));
   }
-  return EpochOrders::Dataset{resolved, std::make_shared<const order::WindowTable>(std::move(table)),
-                              count_samples(source)};
+  return EpochOrders::OrderInput{resolved, std::make_shared<const order::WindowTable>(std::move(table)),
+                                 count_samples(source)};
 }
 
 std::string order_difference(const LoaderOptions& options, std::string_view identity, const order::OrderOptions& there,
@@ -126,7 +126,7 @@ std::unique_ptr<SampleOrder> make_order(const LoaderOptions& options, std::span<
 }
 
 Result<OpenedOrder> open_order(const LoaderOptions& options, std::span<const SourcePtr> sources) {
-  std::vector<EpochOrders::Dataset> datasets;
+  std::vector<EpochOrders::OrderInput> datasets;
   order::MixtureState mixture;
   for (const SourcePtr& source : sources) {
     ASSIGN_OR_RETURN(const auto resolved, resolve_order(options, *source));

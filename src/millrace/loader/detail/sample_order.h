@@ -27,14 +27,15 @@ using SourcePtr = std::unique_ptr<order::SampleSource>;
 // The epochs' orders of each dataset, made when they are asked for. Thread-safe.
 class EpochOrders {
  public:
-  struct Dataset {
+  // What the orders of one dataset are made of.
+  struct OrderInput {
     order::OrderOptions options;
     std::shared_ptr<const order::WindowTable> windows;
     int64_t samples = 0;
   };
-  explicit EpochOrders(std::vector<Dataset> datasets) : datasets_(std::move(datasets)) {}
+  explicit EpochOrders(std::vector<OrderInput> datasets) : datasets_(std::move(datasets)) {}
 
-  const std::vector<Dataset>& datasets() const { return datasets_; }
+  const std::vector<OrderInput>& datasets() const { return datasets_; }
   using OrderPtr = std::shared_ptr<const order::EpochOrder>;
   // Keeps the order of this epoch and of the one before. Errors: those of EpochOrder::create.
   [[nodiscard]] Result<OrderPtr> get(int64_t dataset, uint64_t epoch);
@@ -43,7 +44,7 @@ class EpochOrders {
 
  private:
   using Key = std::pair<int64_t, uint64_t>;
-  const std::vector<Dataset> datasets_;
+  const std::vector<OrderInput> datasets_;
   Mutex mutex_;
   std::map<Key, OrderPtr> orders_ GUARDED_BY(mutex_);
   std::map<Key, int64_t> units_ GUARDED_BY(mutex_);  // of packed epochs
@@ -113,10 +114,6 @@ class SampleOrder {
 
   // The beginning of pass `number`. REQUIRES: the order has passes.
   [[nodiscard]] virtual order::LoaderState pass_start(const Start& now, uint64_t number) = 0;
-  struct Pass {
-    uint64_t number = 0;
-    bool over = false;  // no batch of it is left
-  };
   [[nodiscard]] virtual Result<Pass> pass(const Start& now) = 0;
   [[nodiscard]] virtual Result<int64_t> pass_batches(const Start& now, uint64_t number) = 0;
   // Positions of the current epoch. Errors: invalid_argument (a mixture, where each dataset has an epoch).
@@ -133,8 +130,8 @@ struct OpenedOrder {
 
 // ---- for the two orders
 
-[[nodiscard]] Result<EpochOrders::Dataset> open_epochs(const LoaderOptions& options, order::SampleSource& source,
-                                                       const order::OrderOptions& resolved);
+[[nodiscard]] Result<EpochOrders::OrderInput> open_epochs(const LoaderOptions& options, order::SampleSource& source,
+                                                          const order::OrderOptions& resolved);
 // Names what differs between the order of a state and the one here; empty when they are the same.
 std::string order_difference(const LoaderOptions& options, std::string_view identity, const order::OrderOptions& there,
                              const order::SampleSource& source);

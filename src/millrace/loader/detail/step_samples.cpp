@@ -61,7 +61,7 @@ class StepSamples {
       ASSIGN_OR_RETURN(laid_out, lay_out(source, *order, place, stop_));
     }
     RowParts parts;
-    for (const auto& [sample, begin, end] : laid_out.block->parts(place.index, options_.pack_seq_len())) {
+    for (const auto& [sample, begin, end] : laid_out.block->segments(place.index, options_.pack_seq_len())) {
       const auto [shard, in_shard] = find(laid_out.windows, sample);
       parts.push_back({.source = number,
                        .shard = std::string(source.shard_name(shard)),

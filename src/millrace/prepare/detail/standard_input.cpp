@@ -2,14 +2,12 @@
 #include "millrace/prepare/detail/standard_input.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "millrace/base/io/standard_input.h"
 #include "millrace/base/io/unnamed_file.h"
 #include "millrace/base/text/units.h"
 
@@ -19,7 +17,6 @@ namespace {
 
 constexpr std::string_view kName = "standard input";
 constexpr size_t kPieceBytes = 1 << 20;
-constexpr int kStopPollMs = 100;
 
 class SpoolFile final : public RandomReader {
  public:
@@ -49,28 +46,16 @@ class SpoolFile final : public RandomReader {
   int64_t size_ = 0;
 };
 
-// Empty at the end.
-Result<size_t> read_piece(std::span<std::byte> piece, const std::stop_token& stop) {
-  for (;;) {
-    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", kName);
-    pollfd waiting{STDIN_FILENO, POLLIN, 0};
-    const int ready = ::poll(&waiting, 1, kStopPollMs);
-    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
-    const ssize_t size = ::read(STDIN_FILENO, piece.data(), piece.size());
-    if (size >= 0) return static_cast<size_t>(size);
-    if (errno != EINTR && errno != EAGAIN) return tl::unexpected(errno_error(errno, "read standard input"));
-  }
-}
-
 }  // namespace
 
 Result<SpooledInput> spool_standard_input(const std::stop_token& stop) {
   ASSIGN_OR_RETURN(UnnamedFile made, UnnamedFile::create(std::string(kName)));
   const auto file = std::make_shared<SpoolFile>(std::move(made));
+  ASSIGN_OR_RETURN(const StandardInput input, StandardInput::open(stop));
   std::vector<std::byte> piece(kPieceBytes);
   Xxh3Stream hash;
   for (;;) {
-    ASSIGN_OR_RETURN(const size_t size, read_piece(piece, stop));
+    ASSIGN_OR_RETURN(const size_t size, input.read(piece));
     if (size == 0) break;
     const auto bytes = std::span(piece).first(size);
     hash.update(bytes);

@@ -2,6 +2,7 @@
 #include "millrace/storage/detail/backend.h"
 
 #include <algorithm>
+#include <random>
 
 namespace millrace {
 namespace {
@@ -57,6 +58,12 @@ Status copy_through_memory(const RandomReader& source, int64_t source_offset, in
     done += static_cast<int64_t>(part.size());
   }
   return {};
+}
+
+Clock::duration backoff(int failed_tries, Clock::duration first, Clock::duration longest) {
+  thread_local std::minstd_rand random(std::random_device{}());
+  const Clock::rep most = std::min(longest, first * (int64_t{1} << std::min(failed_tries - 1, 20))).count();
+  return Clock::duration(std::uniform_int_distribution<Clock::rep>(most / 2, most)(random));
 }
 
 }  // namespace millrace

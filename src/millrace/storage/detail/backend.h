@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Shared by backends: checks of arguments, copies of ranges. Thread-safe.
+// Shared by backends: checks of arguments, copies of ranges, when a service is asked again. Thread-safe.
 
 #include <string_view>
 
@@ -23,5 +23,14 @@ namespace millrace {
 // Writer::copy_range by reading and writing, for backends that have no better way.
 [[nodiscard]] Status copy_through_memory(const RandomReader& source, int64_t source_offset, int64_t size,
                                          Writer& writer, int64_t offset);
+
+// The wait after this many failed tries in a row: `first`, doubled for each further one, at most `longest`. Half of it
+// is random, so that many clients spread. REQUIRES: failed_tries > 0.
+Clock::duration backoff(int failed_tries, Clock::duration first, Clock::duration longest);
+
+// Whether a later try may fare better: there was no answer, or not in time.
+inline bool may_pass(const Error& error) {
+  return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kTimeout;
+}
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/storage/detail/service_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "millrace/storage/detail/backend.h"
@@ -19,32 +20,45 @@ Status ServiceReader::read_at(int64_t offset, std::span<std::byte> out) const {
   return out.empty() ? Status() : ahead_.get().read(offset, out);
 }
 
-void ServiceReader::start_read(int64_t offset, std::span<std::byte> out, const std::stop_token& stop,
+bool ServiceReader::start_read(int64_t offset, std::span<std::byte> out, const std::stop_token& stop,
                                Clock::time_point deadline, Done done) const {
-  Status fine = check_read_range(*this, offset, std::ssize(out));
-  if (!fine || out.empty()) return done(std::move(fine));
-  start_(offset, out, stop.stop_possible() ? stop : stop_, deadline, std::move(done));
-}
-
-const ServiceReader* service_reader_of(const Operation& operation) {
-  const auto* read = std::get_if<Operation::Read>(&operation.what);
-  return read != nullptr ? dynamic_cast<const ServiceReader*>(read->reader) : nullptr;
+  Status fine = check_may_begin(name(), stop, deadline);
+  if (fine) fine = check_read_range(*this, offset, std::ssize(out));
+  if (!fine || out.empty()) {
+    done(std::move(fine));
+  } else {
+    start_(offset, out, stop.stop_possible() ? stop : stop_, deadline, std::move(done));
+  }
+  return true;
 }
 
 void submit_reads(std::span<const Operation> operations, CompletionQueue& queue, std::string_view name) {
   for (const Operation& operation : operations) {
     const auto pending = std::make_shared<PendingOperation>(operation, queue);
-    const ServiceReader* reader = service_reader_of(operation);
-    if (reader == nullptr) {
-      pending->end(fail(ErrorCode::kInvalidArgument, "operation {}: needs a reader of {}", operation.tag, name));
-    } else if (Status may_begin = pending->check_may_begin(); !may_begin) {
-      pending->end(std::move(may_begin));
-    } else {
-      const auto& read = std::get<Operation::Read>(operation.what);
-      reader->start_read(read.offset, read.out, operation.stop, operation.deadline,
-                         [pending](Status status) { pending->end(std::move(status)); });
-    }
+    if (start_read(pending)) continue;
+    pending->end(fail(ErrorCode::kInvalidArgument, "operation {}: needs a reader of {}", operation.tag, name));
   }
+}
+
+ReadInPieces::ReadInPieces(const std::stop_token& stop, Clock::time_point deadline, ServiceReader::Done done)
+    : deadline_(deadline), stop_with_caller_(stop, [this] { stop_.request_stop(); }), under_way_(std::move(done)) {}
+
+void ReadInPieces::start(int64_t offset, std::span<std::byte> out) {
+  for (size_t begin = 0; begin < out.size(); begin += kPieceBytes) {
+    const std::span<std::byte> part = out.subspan(begin, std::min<size_t>(out.size() - begin, kPieceBytes));
+    pieces_.push_back(Piece{offset + static_cast<int64_t>(begin), part});
+  }
+  under_way_.begin(pieces_.size());
+  for (Piece& piece : pieces_) begin_piece(piece);
+}
+
+std::string ReadInPieces::Piece::range_header() const {
+  return fmt::format("Range: bytes={}-{}", offset, offset + std::ssize(out) - 1);
+}
+
+void ReadInPieces::end(Status status) {
+  const bool failed = !status;
+  if (!under_way_.end(std::move(status)) && failed) stop_.request_stop();  // the other pieces are useless now
 }
 
 }  // namespace millrace

@@ -4,10 +4,14 @@
 // What the readers of services (S3, the web, the Hub) share: a read is some requests, and ends by a callback.
 // Thread-safe.
 
+#include <functional>
+#include <memory>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "millrace/base/thread/per_process.h"
 #include "millrace/storage/detail/read_ahead.h"
@@ -22,9 +26,8 @@ class ServiceReader : public RandomReader {
   int64_t size() const final { return size_; }
   // Small sequential reads come from read-ahead.
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
-  // As read_at, without waiting. `done` is called once, when nothing writes to `out` any more.
-  void start_read(int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
-                  Done done) const;
+  [[nodiscard]] bool start_read(int64_t offset, std::span<std::byte> out, const std::stop_token& stop,
+                                Clock::time_point deadline, Done done) const final;
 
  protected:
   // `start` gets no empty read. `stop` is for reads that come without a token.
@@ -36,9 +39,6 @@ class ServiceReader : public RandomReader {
   const std::stop_token stop_;
   const PerProcess<ReadAhead> ahead_;
 };
-
-// Null for an operation that is no read, or reads something else.
-const ServiceReader* service_reader_of(const Operation& operation);
 
 // Storage::submit of a storage that can only be read, `name`. Operations start in the order in which they came,
 // whatever their priority.
@@ -70,6 +70,37 @@ class PiecesUnderWay {
   Mutex mutex_;
   size_t left_ GUARDED_BY(mutex_) = 0;
   Status first_ GUARDED_BY(mutex_);
+};
+
+// One read in pieces of the web or the Hub, each asked for by itself. It lives until its last piece has ended.
+class ReadInPieces : public std::enable_shared_from_this<ReadInPieces> {
+ public:
+  static constexpr int64_t kPieceBytes = 8 << 20;  // as S3's (ranged_read.cpp)
+
+  virtual ~ReadInPieces() = default;
+  void start(int64_t offset, std::span<std::byte> out);
+
+ protected:
+  struct Piece {
+    int64_t offset = 0;
+    std::span<std::byte> out;
+    int tries = 0;
+    int relocations = 0;  // because the place of the content had gone
+    std::string range_header() const;
+  };
+
+  ReadInPieces(const std::stop_token& stop, Clock::time_point deadline, ServiceReader::Done done);
+  // Asks for a piece, which ends by end().
+  virtual void begin_piece(Piece& piece) = 0;
+  void end(Status status);
+
+  const Clock::time_point deadline_;
+  std::stop_source stop_;  // requested by the caller's token, and after the first error
+
+ private:
+  const std::stop_callback<std::function<void()>> stop_with_caller_;
+  std::vector<Piece> pieces_;
+  PiecesUnderWay under_way_;
 };
 
 }  // namespace millrace

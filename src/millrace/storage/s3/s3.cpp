@@ -67,8 +67,6 @@ class S3Storage final : public Storage {
  public:
   explicit S3Storage(std::shared_ptr<Bucket> bucket) : bucket_(std::move(bucket)) {}
 
-  const Bucket& bucket() const { return *bucket_; }
-
   std::string_view name() const override { return bucket_->name; }
   std::string identity() const override { return bucket_->service->bucket_url(bucket_->bucket); }
   Capabilities capabilities() const override {
@@ -81,15 +79,17 @@ class S3Storage final : public Storage {
             .file_checksums = bucket_->checksums,
             .headers = true};
   }
-  bool copies_from(const Storage& other) const override {
-    const auto* bucket = dynamic_cast<const S3Storage*>(&other);
-    return bucket != nullptr && bucket->bucket_->service == bucket_->service;
-  }
+  const void* copier() const override { return bucket_->service.get(); }
 
   std::shared_ptr<Storage> with_stop(std::stop_token stop) const override {
     auto own = std::make_shared<Bucket>(*bucket_);
     own->stop = std::move(stop);
     return std::make_shared<S3Storage>(std::move(own));
+  }
+  [[nodiscard]] Result<std::shared_ptr<Storage>> without_limits() const override {
+    S3Options options = bucket_->service->options();
+    options.requests_per_second = options.bytes_per_second = 0;
+    return open_s3_storage(bucket_->bucket, options);
   }
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
@@ -113,7 +113,9 @@ class S3Storage final : public Storage {
     return resume_s3_writer(bucket_, upload, options);
   }
 
-  void submit(std::span<const Operation> operations, CompletionQueue& queue) override;
+  void submit(std::span<const Operation> operations, CompletionQueue& queue) override {
+    submit_operations(bucket_->state->process.get().executor, operations, queue);
+  }
 
   [[nodiscard]] Result<ObjectInfo> stat(std::string_view key) override {
     RETURN_IF_ERROR(check_object_key(key));
@@ -148,19 +150,6 @@ class S3Storage final : public Storage {
 
   const std::shared_ptr<Bucket> bucket_;
 };
-
-void S3Storage::submit(std::span<const Operation> operations, CompletionQueue& queue) {
-  const std::vector<bool> started = start_part_writes(operations, queue);
-  for (size_t i = 0; i < operations.size(); ++i) {
-    if (started[i]) continue;
-    const Operation& operation = operations[i];
-    if (service_reader_of(operation) != nullptr) {
-      submit_reads({&operation, 1}, queue, name());
-    } else {
-      submit_operations(bucket_->state->process.get().executor, {&operation, 1}, queue);
-    }
-  }
-}
 
 Result<ListPage> S3Storage::list(std::string_view prefix, const ListOptions& options) {
   RETURN_IF_ERROR(check_object_listing(prefix, options));
@@ -278,14 +267,6 @@ Result<std::shared_ptr<Bucket>> make_bucket(const std::string& name, const S3Opt
 Result<std::shared_ptr<Storage>> open_s3_storage(const std::string& bucket, const S3Options& options) {
   ASSIGN_OR_RETURN(auto shared, s3::make_bucket(bucket, options));
   return std::make_shared<s3::S3Storage>(std::move(shared));
-}
-
-Result<std::shared_ptr<Storage>> without_limits(std::shared_ptr<Storage> storage) {
-  const auto* const bucket = dynamic_cast<const s3::S3Storage*>(storage.get());
-  if (bucket == nullptr) return storage;
-  S3Options options = bucket->bucket().service->options();
-  options.requests_per_second = options.bytes_per_second = 0;
-  return open_s3_storage(bucket->bucket().bucket, options);
 }
 
 Result<std::vector<ObjectInfo>> list_s3_buckets(const S3Options& options) {

@@ -41,9 +41,6 @@ struct S3Options {
 // No request is made. Errors: invalid_argument (a name that no bucket can have, an endpoint that is no URL).
 [[nodiscard]] Result<std::shared_ptr<Storage>> open_s3_storage(const std::string& bucket, const S3Options& options);
 
-// The same bucket without limits of requests and bytes a second, and without a stop token; any other storage itself.
-[[nodiscard]] Result<std::shared_ptr<Storage>> without_limits(std::shared_ptr<Storage> storage);
-
 // The caller's buckets, by name: `key` and `modified` of each. Errors: permission_denied.
 [[nodiscard]] Result<std::vector<ObjectInfo>> list_s3_buckets(const S3Options& options);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the conformance suite about parts, resumed writes and POSIX attributes.
+// The part of the conformance suite about parts, writes that are left or resumed, and POSIX attributes.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
 #include "millrace/base/testing/helpers.h"
 #include "millrace/storage/testing/conformance.h"
+#include "millrace/storage/testing/conformance_helpers.h"
 
 namespace millrace {
 namespace {
@@ -35,6 +36,35 @@ TEST_P(StorageConformance, CopiesParts) {
   ASSERT_TRUE((*writer)->write_at(kPartBytes, data.second()));
   ASSERT_TRUE((*writer)->commit(Durability::kVisible));
   EXPECT_TRUE(get("copy") == data.content.substr(5, kPartBytes) + data.content.substr(kPartBytes));
+}
+
+TEST_P(StorageConformance, FindsAndAbortsWhatADeadProcessLeft) {
+  if (!can_.list_uploads || !can_.knows_dead || !GetParam().shared_between_processes)
+    GTEST_SKIP() << "nothing outlives a process, or nobody knows";
+  const auto alive = storage_->open_write("run/alive");
+  ASSERT_TRUE(alive);
+  for (const char* key : {"run/dead", "run/deeper/dead", "other/dead"}) {
+    ASSERT_TRUE(succeeds_in_child([&] {
+      const auto writer = storage_->open_write(key);
+      return writer && (*writer)->append(as_bytes("half")) && (::_exit(0), true);
+    }));
+  }
+  EXPECT_THAT(keys_of(*storage_), IsEmpty());
+  const auto below_run = storage_->list_uploads("run/");
+  ASSERT_TRUE(below_run) << below_run.error().to_string();
+  std::vector<std::string> keys;
+  for (const auto& upload : *below_run) keys.push_back(upload.key);
+  EXPECT_THAT(keys, ::testing::UnorderedElementsAre("run/dead", "run/deeper/dead"));
+  EXPECT_EQ(storage_->list_uploads("run/de")->size(), 2u);
+  EXPECT_EQ(storage_->list_uploads("run/dead")->size(), 1u);
+  EXPECT_EQ(storage_->list_uploads("")->size(), 3u);
+  EXPECT_TRUE(storage_->abort_uploads(*below_run));
+  EXPECT_TRUE(storage_->abort_uploads(*below_run)) << "what is gone counts as aborted";
+  EXPECT_THAT(*storage_->list_uploads("run/"), IsEmpty());
+  EXPECT_EQ(storage_->list_uploads("")->size(), 1u);
+  ASSERT_TRUE((*alive)->append(as_bytes("whole")));
+  ASSERT_TRUE((*alive)->commit());
+  EXPECT_EQ(get("run/alive"), "whole");
 }
 
 TEST_P(StorageConformance, ASuspendedWriteGoesOn) {

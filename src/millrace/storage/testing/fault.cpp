@@ -74,11 +74,11 @@ class FaultReader final : public RandomReader {
  public:
   FaultReader(std::unique_ptr<RandomReader> inner, std::shared_ptr<FaultPlan> plan, std::string_view key)
       : inner_(std::move(inner)), plan_(std::move(plan)), key_(key) {}
-  const RandomReader& inner() const { return *inner_; }
 
   std::string_view name() const override { return inner_->name(); }
   int64_t size() const override { return inner_->size(); }
   std::string_view version() const override { return inner_->version(); }
+  const RandomReader& copy_source() const override { return inner_->copy_source(); }
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override {
     const auto verdict = plan_->judge(FaultCall::kRead, key_);
     RETURN_IF_ERROR(verdict.status);
@@ -105,8 +105,7 @@ class FaultWriter final : public Writer {
   [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                   int64_t offset) override {
     RETURN_IF_ERROR(plan_->judge(FaultCall::kCopyRange, key_).status);
-    const auto* wrapped = dynamic_cast<const FaultReader*>(&source);
-    return inner_->copy_range(wrapped != nullptr ? wrapped->inner() : source, source_offset, size, offset);
+    return inner_->copy_range(source, source_offset, size, offset);
   }
   [[nodiscard]] Result<ObjectInfo> commit(Durability durability) override {
     RETURN_IF_ERROR(plan_->judge(FaultCall::kCommit, key_).status);
@@ -146,10 +145,7 @@ class FaultStorage final : public Storage {
 
   std::string_view name() const override { return inner_->name(); }
   Capabilities capabilities() const override { return inner_->capabilities(); }
-  bool copies_from(const Storage& other) const override {
-    const auto* wrapped = dynamic_cast<const FaultStorage*>(&other);
-    return inner_->copies_from(wrapped != nullptr ? *wrapped->inner_ : other);
-  }
+  const void* copier() const override { return inner_->copier(); }
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
                                                                 const OpenOptions& options) override {

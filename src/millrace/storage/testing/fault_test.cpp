@@ -3,20 +3,55 @@
 
 #include <gmock/gmock.h>
 
+#include "millrace/base/testing/helpers.h"
 #include "millrace/storage/memory.h"
 #include "millrace/storage/testing/conformance.h"
+#include "millrace/storage/testing/parts_storage.h"
 
 namespace millrace {
 namespace {
 
 using ::testing::ElementsAre;
 
+std::shared_ptr<Storage> faultless(std::shared_ptr<Storage> inner) {
+  return make_fault_storage(std::move(inner), std::make_shared<FaultPlan>());
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Fault, StorageConformance,
-    ::testing::Values(StorageCase{
-        .name = "faultless",
-        .make = [] { return make_fault_storage(make_memory_storage("test"), std::make_shared<FaultPlan>()); }}),
+    ::testing::Values(StorageCase{.name = "faultless", .make = [] { return faultless(make_memory_storage("test")); }},
+                      StorageCase{
+                          .name = "faultlessParts",
+                          .make = [] { return faultless(make_parts_storage(std::make_shared<PartsService>())); },
+                          .rewrites_head = false}),
     conformance_name);
+
+TEST(FaultStorage, WhatItWrapsIsCopiedByTheServer) {
+  constexpr int64_t kPart = 1000, kSize = 3 * kPart;
+  const auto service = std::make_shared<PartsService>();
+  service->part_bytes = kPart;
+  const auto inner = make_parts_storage(service);
+  const auto once = faultless(inner), twice = faultless(once);
+  const std::string content = test_bytes(kSize, 1);
+  ASSERT_TRUE(write_object(*inner, "from", content));
+  const int64_t sent = service->written_bytes;
+  for (const auto& from : {inner, once, twice}) {
+    for (const auto& to : {inner, once, twice}) {
+      EXPECT_TRUE(to->copies_from(*from));
+      service->copied_bytes = 0;
+      const auto reader = *from->open_read("from");
+      const auto writer = *to->open_write("to", {.size_hint_bytes = kSize});
+      for (int64_t at = 0; at < kSize; at += kPart) ASSERT_TRUE(writer->copy_range(*reader, at, kPart, at));
+      ASSERT_TRUE(writer->commit());
+      EXPECT_EQ(service->copied_bytes, kSize);
+      EXPECT_EQ(service->read_bytes, 0);
+      EXPECT_EQ(service->written_bytes, sent);
+      EXPECT_TRUE(*read_object(*inner, "to") == content);
+      service->read_bytes = 0;
+    }
+  }
+  EXPECT_FALSE(twice->copies_from(*faultless(make_memory_storage("other"))));
+}
 
 class FaultStorageTest : public ::testing::Test {
  protected:

@@ -93,7 +93,8 @@ class PartsWriter final : public Writer {
   [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                   int64_t offset) override {
     RETURN_IF_ERROR(check_read_range(source, source_offset, size));
-    const auto* counted = dynamic_cast<const CountedReader*>(&source);
+    // A cast, as S3's own.
+    const auto* counted = dynamic_cast<const CountedReader*>(&source.copy_source());
     if (counted == nullptr || offset % part_bytes_ != 0 || size > part_bytes_ || size == 0) {
       return copy_through_memory(source, source_offset, size, *this, offset);
     }

@@ -6,14 +6,13 @@
 
 #include "millrace/base/metrics.h"
 #include "millrace/base/thread/answer.h"
+#include "millrace/storage/detail/backend.h"
 #include "millrace/storage/detail/service_reader.h"
 
 namespace millrace {
 namespace {
 
 using http::Response;
-
-constexpr int64_t kPieceBytes = 8 << 20;  // as S3's (ranged_read.cpp)
 
 std::string version_of(const Response& response) {
   const std::string_view etag = response.header("etag");
@@ -31,10 +30,6 @@ tl::unexpected<Error> status_error(std::string_view name, const Response& respon
 
 tl::unexpected<Error> no_ranges(std::string_view name) {
   return fail(ErrorCode::kUnsupported, "read {}: the server does not answer ranges", name);
-}
-
-bool is_passing(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout;
 }
 
 struct HttpServer {
@@ -80,61 +75,37 @@ struct HttpObject {
   }
 };
 
-// One read under way, in pieces. Calls `done` once, when no request writes to the memory any more.
-class HttpRead : public std::enable_shared_from_this<HttpRead> {
+class HttpRead final : public ReadInPieces {
  public:
   HttpRead(const HttpObject& object, const std::stop_token& stop, Clock::time_point deadline, ServiceReader::Done done)
-      : object_(object),
-        deadline_(deadline),
-        stop_with_caller_(stop, [this] { stop_.request_stop(); }),
-        under_way_(std::move(done)) {}
-
-  void start(int64_t offset, std::span<std::byte> out) {
-    for (size_t begin = 0; begin < out.size(); begin += kPieceBytes) {
-      const std::span<std::byte> part = out.subspan(begin, std::min<size_t>(out.size() - begin, kPieceBytes));
-      pieces_.push_back(Piece{offset + static_cast<int64_t>(begin), part});
-    }
-    under_way_.begin(pieces_.size());
-    for (Piece& piece : pieces_) send(piece, {});
-  }
+      : ReadInPieces(stop, deadline, std::move(done)), object_(object) {}
 
  private:
-  struct Piece {
-    int64_t offset = 0;
-    std::span<std::byte> out;
-    int tries = 0;
-  };
+  void begin_piece(Piece& piece) override { send(piece, {}); }
 
   void send(Piece& piece, Clock::time_point not_before) {
     web::count_try(++piece.tries);
     http::Request request{.url = object_.url, .out = piece.out, .not_before = not_before, .deadline = deadline_};
-    request.headers.push_back(
-        fmt::format("Range: bytes={}-{}", piece.offset, piece.offset + static_cast<int64_t>(piece.out.size()) - 1));
+    request.headers.push_back(piece.range_header());
     object_.add_conditions(request);
     request.stop = stop_.get_token();
     object_.server->options.set_times(request);
-    object_.server->client.start(std::move(request), [self = shared_from_this(), &piece](Result<Response> answer) {
-      self->take(piece, std::move(answer));
-    });
+    object_.server->client.start(std::move(request), [this, self = shared_from_this(),
+                                                      &piece](const Result<Response>& answer) { take(piece, answer); });
   }
 
-  void take(Piece& piece, Result<Response> answer) {
+  void take(Piece& piece, const Result<Response>& answer) {
     Status status = answer ? object_.judge(*answer, piece.offset, piece.out.size()) : tl::unexpected(answer.error());
     if (answer) process_metrics().add(Metric::kReceivedBytes, answer->received_bytes);
-    if (!status && is_passing(status.error().code()) && !stop_.stop_requested()) {
+    if (!status && may_pass(status.error()) && !stop_.stop_requested()) {
       const auto again = next_try(object_.server->options, piece.tries, begun_, answer);
       if (again && *again < deadline_) return send(piece, *again);
     }
-    const bool failed = !status;
-    if (!under_way_.end(std::move(status)) && failed) stop_.request_stop();  // the other pieces are useless now
+    end(std::move(status));
   }
 
   const HttpObject& object_;
-  const Clock::time_point begun_ = Clock::now(), deadline_;
-  std::stop_source stop_;  // requested by the caller's token, and after the first error
-  const std::stop_callback<std::function<void()>> stop_with_caller_;
-  std::vector<Piece> pieces_;
-  PiecesUnderWay under_way_;
+  const Clock::time_point begun_ = Clock::now();
 };
 
 class HttpReader final : public ServiceReader {
@@ -152,24 +123,25 @@ class HttpReader final : public ServiceReader {
   std::string_view version() const override { return object_->version; }
 
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override {
-    return wait_for_answer<Status>([&](auto done) { start_read(offset, out, {}, Clock::time_point::max(), done); });
+    return wait_for_answer<Status>(
+        [&](auto done) { static_cast<void>(start_read(offset, out, {}, Clock::time_point::max(), done)); });
   }
 
  private:
   const std::shared_ptr<const HttpObject> object_;
 };
 
-class HttpStorage final : public Storage {
+class HttpOrigin final : public HttpStorage {
  public:
-  HttpStorage(std::string origin, const HttpStorageOptions& options)
+  HttpOrigin(std::string origin, const HttpStorageOptions& options)
       : origin_(std::move(origin)), server_(std::make_shared<HttpServer>(options)) {}
-  HttpStorage(const HttpStorage& other, std::string query, std::stop_token stop)
+  HttpOrigin(const HttpOrigin& other, std::string query, std::stop_token stop)
       : origin_(other.origin_), query_(std::move(query)), server_(other.server_), stop_(std::move(stop)) {}
   std::shared_ptr<Storage> with_stop(std::stop_token stop) const override {
-    return std::make_shared<HttpStorage>(*this, query_, std::move(stop));
+    return std::make_shared<HttpOrigin>(*this, query_, std::move(stop));
   }
-  std::shared_ptr<Storage> with_query(std::string query) const {
-    return std::make_shared<HttpStorage>(*this, std::move(query), stop_);
+  std::shared_ptr<Storage> with_query(std::string query) const override {
+    return std::make_shared<HttpOrigin>(*this, std::move(query), stop_);
   }
 
   std::string_view name() const override { return origin_; }
@@ -294,16 +266,12 @@ Result<HttpStorageOptions> HttpStorageOptions::from(const UrlOptions& asked) {
   return options;
 }
 
-Result<std::shared_ptr<Storage>> open_http_storage(std::string origin, const HttpStorageOptions& options) {
+Result<std::shared_ptr<HttpStorage>> open_http_storage(std::string origin, const HttpStorageOptions& options) {
   RETURN_IF_ERROR(http::check_request({.url = origin}));
   if (origin.find_first_of("/?#", origin.find("://") + 3) != origin.npos) {
     return fail(ErrorCode::kInvalidArgument, "\"{}\": an origin is https://host or https://host:port", origin);
   }
-  return std::make_shared<HttpStorage>(std::move(origin), options);
-}
-
-std::shared_ptr<Storage> with_query(const Storage& storage, std::string query) {
-  return dynamic_cast<const HttpStorage&>(storage).with_query(std::move(query));
+  return std::make_shared<HttpOrigin>(std::move(origin), options);
 }
 
 }  // namespace millrace

@@ -29,11 +29,14 @@ struct HttpStorageOptions : web::RetryPolicy {
   [[nodiscard]] static Result<HttpStorageOptions> from(const UrlOptions& options);
 };
 
+class HttpStorage : public Storage {
+ public:
+  // The same storage, over the same connections, with '?' and `query` at the end of its URLs.
+  virtual std::shared_ptr<Storage> with_query(std::string query) const = 0;
+};
+
 // The storage of everything at `origin`: "https://host" or "http://host:port". Errors: invalid_argument.
-[[nodiscard]] Result<std::shared_ptr<Storage>> open_http_storage(std::string origin,
-                                                                 const HttpStorageOptions& options = {});
-// The same storage, over the same connections, with '?' and `query` at the end of its URLs. REQUIRES: open_http_storage
-// made it.
-std::shared_ptr<Storage> with_query(const Storage& storage, std::string query);
+[[nodiscard]] Result<std::shared_ptr<HttpStorage>> open_http_storage(std::string origin,
+                                                                     const HttpStorageOptions& options = {});
 
 }  // namespace millrace

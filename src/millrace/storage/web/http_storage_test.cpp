@@ -22,7 +22,7 @@ HttpStorageOptions impatient() {
   return options;
 }
 
-std::shared_ptr<Storage> open_storage(const TestServer& server) {
+std::shared_ptr<HttpStorage> open_storage(const TestServer& server) {
   return *open_http_storage(server.url(""), impatient());
 }
 
@@ -169,7 +169,7 @@ TEST(HttpStorage, OddServersAreToldFromMissingObjects) {
   const auto storage = open_storage(server);
   const auto code = [&](Reply next) {
     reply = std::move(next);
-    const auto reader = with_query(*storage, "signature=secret")->open_read("o");
+    const auto reader = storage->with_query("signature=secret")->open_read("o");
     if (reader) return std::string("opened");
     EXPECT_THAT(reader.error().to_string(), Not(HasSubstr("secret")));
     return std::string(error_code_name(reader.error().code()));

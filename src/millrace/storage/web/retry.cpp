@@ -5,25 +5,16 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <random>
 
 #include "millrace/base/metrics.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/http/numbers.h"
+#include "millrace/storage/detail/backend.h"
 
 namespace millrace::web {
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr milliseconds kLongestPause{10'000};  // so that a server that is back is noticed soon
-
-// The pause before try number `tries` + 1. Half of it is random, so that many clients spread.
-milliseconds pause_after(int tries, milliseconds first) {
-  thread_local std::minstd_rand random(std::random_device{}());
-  const int64_t longest = std::min(first.count() << std::min(tries - 1, 20), kLongestPause.count());
-  return milliseconds(longest / 2 + static_cast<int64_t>(random() % static_cast<uint64_t>(longest / 2 + 1)));
-}
+constexpr std::chrono::milliseconds kLongestPause{10'000};  // so that a server that is back is noticed soon
 
 // The number behind "t=" of "\"api\";r=0;t=55": seconds until the window ends.
 std::chrono::seconds rate_limit_reset(std::string_view text) {
@@ -63,7 +54,7 @@ void RetryPolicy::set_times(http::Request& request) const {
 
 bool may_pass(const Result<http::Response>& answer) {
   if (answer) return answer->status == 408 || answer->status == 429 || answer->status >= 500;
-  return answer.error().code() == ErrorCode::kUnavailable || answer.error().code() == ErrorCode::kTimeout;
+  return millrace::may_pass(answer.error());
 }
 
 std::chrono::seconds asked_pause(const http::Response& response) {
@@ -76,7 +67,7 @@ std::optional<Clock::time_point> next_try(const RetryPolicy& policy, int tries, 
                                           const Result<http::Response>& answer) {
   if (tries >= policy.tries) return std::nullopt;
   const Clock::time_point now = Clock::now();
-  const auto ours = pause_after(tries, policy.first_pause);
+  const auto ours = backoff(tries, policy.first_pause, kLongestPause);
   const auto asked = answer ? asked_pause(*answer) : std::chrono::seconds(0);
   const Clock::time_point next = now + std::max<Clock::duration>(ours, asked);
   const bool is_in_time = asked.count() > 0 ? asked <= policy.longest_asked_pause : next < begun + policy.timeout;

@@ -13,7 +13,7 @@ constexpr auto kReportWait = std::chrono::milliseconds(100);
 }  // namespace
 
 ActionWindow::ActionWindow(const Location& target, bool batched, int64_t most_at_work, Progress* progress,
-                           Report report)
+                           ReportActions report)
     : most_at_work_(most_at_work), report_(std::move(report)), batches_(target, batched, progress, [this] {
         MutexLock lock(mutex_);
         changed_.notify_all();

@@ -18,10 +18,10 @@ namespace millrace::sync {
 
 class ActionWindow {
  public:
-  using Report = std::function<void(PendingActions)>;
+  using ReportActions = std::function<void(PendingActions)>;
   // At most `most_at_work` have been started and not ended. `batched`: as `together` of DurableBatches. `target`
   // outlives this.
-  ActionWindow(const Location& target, bool batched, int64_t most_at_work, Progress* progress, Report report);
+  ActionWindow(const Location& target, bool batched, int64_t most_at_work, Progress* progress, ReportActions report);
 
   // The next one in order. `starts`: it is done once end() was called for it, else it is done now.
   void add(std::shared_ptr<PendingAction> pending, bool starts);
@@ -37,7 +37,7 @@ class ActionWindow {
   void settle(int64_t most, int64_t fewest, size_t most_open);
 
   const int64_t most_at_work_;
-  const Report report_;
+  const ReportActions report_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::shared_ptr<PendingAction>> open_;  // of the sync's thread; `is_done` of each is under the mutex

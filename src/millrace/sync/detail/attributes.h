@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Owner, mode and times of the two files of a copy.
+// Compares owner, mode and times of the two files of a copy.
 
 #include <optional>
 
@@ -9,8 +9,8 @@
 
 namespace millrace::sync {
 
-// Whether `found` at the target is what a copy of a file with `wanted` gives it there. True where none are wanted.
-// Owners count where this process may give them: elsewhere they would be asked for again and again.
+// Whether a copy of a file with `wanted` would leave `found` at the target as it is. True where nothing is wanted.
+// Owners are compared only where this process may set them: elsewhere each run would try it again.
 bool same_attributes(const Storage& target, const std::optional<PosixAttributes>& wanted,
                      const std::optional<PosixAttributes>& found);
 

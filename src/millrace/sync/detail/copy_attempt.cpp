@@ -60,7 +60,7 @@ CopyAttempt::CopyAttempt(const CopyTools& tools, const CopyJob& job, CopyPlan pl
       check_(job, plan_) {}
 
 CopyScheduler::Next CopyAttempt::go_on(std::span<Completion> completions) {
-  if (stage_ == Stage::kPrepare) {
+  if (phase_ == Phase::kPrepare) {
     if (job_.options.dry_run && plan_.compare == Compare::kNothing) {
       report_ = estimated_report(*job_.from.storage, *job_.to.storage, size_);
       return Next::kEnd;
@@ -68,16 +68,16 @@ CopyScheduler::Next CopyAttempt::go_on(std::span<Completion> completions) {
     const auto is_ready = prepare();
     if (!is_ready) return end(tl::unexpected<Error>(is_ready.error()));
     if (!*is_ready) return Next::kMemory;
-    stage_ = Stage::kMoveParts;
+    phase_ = Phase::kMoveParts;
   }
-  if (stage_ == Stage::kMoveParts) {
+  if (phase_ == Phase::kMoveParts) {
     if (const Next next = move_parts(completions); next != Next::kEnd) return next;
     if (!status_ || writer_ == nullptr) return end(std::move(status_));
-    stage_ = Stage::kCommit;
+    phase_ = Phase::kCommit;
     if (parts_ > 1) return Next::kTurn;
   }
-  if (stage_ == Stage::kCommit) {
-    stage_ = Stage::kCommitting;
+  if (phase_ == Phase::kCommit) {
+    phase_ = Phase::kCommitting;
     if (writer_->start_commit(job_.options.durability, kCommitTag, ended_)) return Next::kCall;
   }
   Status started;
@@ -340,7 +340,7 @@ Result<bool> CopyAttempt::begin_part() {
 }
 
 Result<std::unique_ptr<FileRange>> CopyAttempt::file_of(const Part& part) const {
-  return as_local_file(*plan_.source)->file_range(part.offset, part.size);
+  return plan_.source->local_file()->file_range(part.offset, part.size);
 }
 
 // `here`: this thread does it. To hand a single part to other threads costs more than it gains.

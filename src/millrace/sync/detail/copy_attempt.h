@@ -48,7 +48,7 @@ class CopyAttempt {
   std::optional<TransferOptions> options_of_another(const Result<TransferReport>& report) const;
 
  private:
-  enum class Stage { kPrepare, kMoveParts, kCommit, kCommitting };
+  enum class Phase { kPrepare, kMoveParts, kCommit, kCommitting };
   // Set by the caller's stop, and after the first error.
   struct LinkedStop {
     explicit LinkedStop(const std::stop_token& caller) : with_caller(caller, [this] { source.request_stop(); }) {}
@@ -100,7 +100,7 @@ class CopyAttempt {
   const Capabilities to_caps_;
   const int64_t size_;
   Result<TransferReport> report_;
-  Stage stage_ = Stage::kPrepare;
+  Phase phase_ = Phase::kPrepare;
   std::optional<LinkedStop> stop_;               // where there are several operations to be stopped
   Status status_;                                // the first error
   int in_flight_ = 0, writes_ = 0, copies_ = 0;  // operations; writes_ and copies_ are some of those in flight

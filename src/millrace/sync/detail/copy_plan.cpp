@@ -126,7 +126,7 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
     RETURN_IF_ERROR(check_not_emptied(*job.from.storage, empty));
   }
   plan.in_server = copies_in_server(*job.from.storage, *job.to.storage);
-  const LocalFile* const file = as_local_file(*plan.source);
+  const LocalFile* const file = plan.source->local_file();
   plan.has_file = to.sends_files && !plan.in_server && size > kBlockBytes && file != nullptr;
   plan.by_file = plan.has_file && file->is_cached();
   if (size > kBlockBytes && !from.is_local()) {

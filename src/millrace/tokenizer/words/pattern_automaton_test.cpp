@@ -206,6 +206,19 @@ TEST(PatternAutomaton, FindsWhatOnigurumaFinds) {
   }
 }
 
+// Oniguruma finds fewer matches than there are.
+TEST(PatternAutomaton, LeavesRunsOfAnyCharacterBehindConditionsToOniguruma) {
+  std::mt19937_64 random(test_seed());
+  for (const char* source : {"(?=\\w+ ).*", "\\b.+", "a|(?:b?(?<!\\w).*)", "(?<=\\s)(?m:.*)c", "(?:(?=\\w)|c).*"}) {
+    EXPECT_EQ(PatternAutomaton::compile(source), nullptr) << source;
+    expect_equal(source, random, 100);
+  }
+  for (const char* source : {"^.*$", ".*(?=\\w)", "(?=\\w).*?c", "(?=\\w).{2}", "a(?=\\w).*", "(?=\\w)[^\\na]*"}) {
+    EXPECT_NE(PatternAutomaton::compile(source), nullptr) << source;
+    expect_equal(source, random, 100);
+  }
+}
+
 TEST(PatternAutomaton, EveryCharacterIsOfItsClass) {
   const uint32_t step = tests_are_brief() ? 97 : 1;
   for (const char* source : {kOthers[10], kOthers[11], kOthers[13], kDeepSeek[2], kAround[13], kAround[17],

@@ -517,9 +517,70 @@ bool takes_nothing(const RegexTree& tree) {
   return tree.kind != Kind::kSet && tree.kind != Kind::kRepeat;
 }
 
+namespace {
+
+bool is_all(const CodePointRanges& set) {
+  return set.size() == 1 && set[0].first == 0 && set[0].last == kLastCodePoint;
+}
+bool is_newline(const CodePointRanges& set) {
+  return set.size() == 1 && set[0].first == '\n' && set[0].last == '\n';
+}
+
+// `.`, with or without newlines.
+bool is_any_character(const RegexTree& tree) {
+  return tree.kind == Kind::kSet && (is_all(tree.set) || is_newline(complement(tree.set)));
+}
+
+// The conditions of `^` and `\A`.
+bool is_of_line_begin(const RegexTree& tree) {
+  return (tree.kind == Kind::kPreviousIsNot && is_all(tree.set)) ||
+         (tree.kind == Kind::kPreviousIs && is_newline(tree.set)) || (tree.kind == Kind::kNextIs && is_all(tree.set));
+}
+
+// Whether a match of `tree` may begin with conditions and then `.*` or `.+`. `behind_condition`: one stands before it,
+// and becomes whether one stands before what follows. `^` and
+// `\A` do not count.
+bool begins_with_guarded_run(const RegexTree& tree, bool& behind_condition) {
+  const auto any_of = [&](const RegexTree& part) { return begins_with_guarded_run(part, behind_condition); };
+  switch (tree.kind) {
+    case Kind::kSet:
+      return false;
+    case Kind::kSequence:
+      for (const RegexTree& part : tree.parts) {
+        if (any_of(part)) return true;
+        if (!may_be_empty(part)) return false;
+      }
+      return false;
+    case Kind::kChoice: {
+      bool behind_any = behind_condition;
+      for (const RegexTree& part : tree.parts) {
+        bool behind = behind_condition;
+        if (begins_with_guarded_run(part, behind)) return true;
+        behind_any = behind_any || behind;
+      }
+      behind_condition = behind_any;
+      return false;
+    }
+    case Kind::kRepeat:
+      if (behind_condition && tree.most == RegexTree::kNoLimit && !tree.is_lazy && is_any_character(tree.parts[0]))
+        return true;
+      return any_of(tree.parts[0]);
+    default:
+      behind_condition = behind_condition || !is_of_line_begin(tree);
+      return false;
+  }
+}
+
+}  // namespace
+
+// Oniguruma takes `(?=\w).*` for an expression that matches at the begin of a line if it matches in the line at all,
+// and tries no other place, unless it finds a better way to search: what holds for `.*` alone.
 std::optional<RegexTree> parse_regex(std::string_view expanded) {
   if (!is_utf8(expanded)) return std::nullopt;
-  return Parser(expanded).run();
+  auto tree = Parser(expanded).run();
+  bool behind_condition = false;
+  if (tree && begins_with_guarded_run(*tree, behind_condition)) return std::nullopt;
+  return tree;
 }
 
 }  // namespace millrace::tokenizer

@@ -42,7 +42,8 @@ struct RegexTree {
 // Reads what expand_classes() wrote. nullopt for an expression with anything else in it, or where the answer of
 // Oniguruma might differ: back references, look-behind of several characters, a look-ahead in another one, sets under
 // (?i) of letters beyond ASCII, negated sets in others, letters that fold to several, loops around what may be empty,
-// possessive quantifiers of more than one character, atomic groups that could give something back.
+// possessive quantifiers of more than one character, atomic groups that could give something back, `.*` behind a
+// condition at the begin.
 std::optional<RegexTree> parse_regex(std::string_view expanded);
 
 // Whether it may match without a character.

@@ -10,8 +10,8 @@
 namespace millrace::hub {
 namespace {
 
-constexpr int64_t kPieceBytes = 8 << 20;  // as S3's (ranged_read.cpp)
-constexpr int kTriesOfContent = 3;        // when the content does not match its hash, or too little came
+constexpr int64_t kPieceBytes = ReadInPieces::kPieceBytes;
+constexpr int kTriesOfContent = 3;  // when the content does not match its hash, or too little came
 // URLs that the Hub redirects to are signed for an hour; a sixth of it leaves time for the read.
 constexpr std::chrono::minutes kLocationAge(10);
 
@@ -110,50 +110,28 @@ Status File::check_hub(const Answer& answer) const {
 
 namespace {
 
-// One read under way, in pieces. Calls `done` once, when no request writes to the memory any more.
-class Read : public std::enable_shared_from_this<Read> {
+class Read final : public ReadInPieces {
  public:
   Read(std::shared_ptr<File> file, const std::stop_token& stop, Clock::time_point deadline, Reader::Done done)
-      : file_(std::move(file)),
-        deadline_(deadline),
-        stop_with_caller_(stop, [this] { stop_.request_stop(); }),
-        under_way_(std::move(done)) {}
-
-  void start(int64_t offset, std::span<std::byte> out) {
-    for (size_t begin = 0; begin < out.size(); begin += kPieceBytes) {
-      const std::span<std::byte> part = out.subspan(begin, std::min<size_t>(out.size() - begin, kPieceBytes));
-      pieces_.push_back(Piece{offset + static_cast<int64_t>(begin), part});
-    }
-    under_way_.begin(pieces_.size());
-    for (Piece& piece : pieces_) begin_piece(piece);
-  }
+      : ReadInPieces(stop, deadline, std::move(done)), file_(std::move(file)) {}
 
  private:
-  struct Piece {
-    int64_t offset = 0;
-    std::span<std::byte> out;
-    int tries = 1;        // of the content
-    int relocations = 0;  // because the place of the content had gone
-  };
-
-  void begin_piece(Piece& piece) {
-    file_->locate([self = shared_from_this(), &piece](const Result<std::string>& url) {
-      if (!url) return self->end(tl::unexpected(url.error()));
-      self->ask(piece, *url);
+  void begin_piece(Piece& piece) override {
+    file_->locate([this, self = shared_from_this(), &piece](const Result<std::string>& url) {
+      if (!url) return end(tl::unexpected(url.error()));
+      ask(piece, *url);
     });
   }
 
   void ask(Piece& piece, const std::string& url) {
     Question question{.url = url, .name = file_->name(), .out = piece.out, .deadline = deadline_};
-    question.headers.push_back(
-        fmt::format("Range: bytes={}-{}", piece.offset, piece.offset + std::ssize(piece.out) - 1));
+    question.headers.push_back(piece.range_header());
     question.stop = stop_.get_token();
-    file_->place().client.start(std::move(question), [self = shared_from_this(), &piece, url](Result<Answer> answer) {
-      self->take(piece, url, std::move(answer));
-    });
+    file_->place().client.start(std::move(question), [this, self = shared_from_this(), &piece,
+                                                      url](const Result<Answer>& answer) { take(piece, url, answer); });
   }
 
-  void take(Piece& piece, const std::string& asked_url, Result<Answer> answer) {
+  void take(Piece& piece, const std::string& asked_url, const Result<Answer>& answer) {
     const Client& client = file_->place().client;
     if (answer && is_gone(answer->response.status) && !client.is_at_endpoint(answer->url)) {
       file_->forget_location(asked_url);
@@ -164,8 +142,7 @@ class Read : public std::enable_shared_from_this<Read> {
     const bool is_damage = !status && status.error().code() == ErrorCode::kCorruption && is_whole(piece);
     const bool is_short =
         answer && !status && status.error().code() == ErrorCode::kUnavailable && answer->response.status / 100 == 2;
-    if ((is_damage || is_short) && piece.tries < kTriesOfContent && !stop_.stop_requested()) {
-      ++piece.tries;
+    if ((is_damage || is_short) && ++piece.tries < kTriesOfContent && !stop_.stop_requested()) {
       log(LogLevel::kWarning, "{}; it is read again", status.error().to_string());
       file_->forget_location(answer ? answer->url : asked_url);
       return begin_piece(piece);
@@ -218,17 +195,7 @@ class Read : public std::enable_shared_from_this<Read> {
                 checksum_name(told->kind), came.digest, told->digest);
   }
 
-  void end(Status status) {
-    const bool failed = !status;
-    if (!under_way_.end(std::move(status)) && failed) stop_.request_stop();  // the other pieces are useless now
-  }
-
   const std::shared_ptr<File> file_;
-  const Clock::time_point deadline_;
-  std::stop_source stop_;  // requested by the caller's token, and after the first error
-  const std::stop_callback<std::function<void()>> stop_with_caller_;
-  std::vector<Piece> pieces_;
-  PiecesUnderWay under_way_;
 };
 
 }  // namespace

@@ -26,12 +26,11 @@ class LocalReader final : public RandomReader, public LocalFile {
   std::string_view version() const override { return version_; }
   bool has_holes() const override { return int64_t{opened_.st_blocks} * kStatBlockBytes < opened_.st_size; }
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
+  const LocalFile* local_file() const override { return this; }
+  int descriptor() const override { return fd_.get(); }
+  [[nodiscard]] Status check_unchanged() const override;
   bool is_cached() const override;
   std::unique_ptr<FileRange> file_range(int64_t offset, int64_t size) const override;
-
-  const Fd& fd() const { return fd_; }
-  // Errors: corruption when the file has changed since it was opened.
-  [[nodiscard]] Status check_unchanged() const;
 
  private:
   class CachedRange;
@@ -44,15 +43,7 @@ class LocalReader final : public RandomReader, public LocalFile {
   std::optional<Stream> stream_;  // with OpenOptions::once
 };
 
-// Writes one file.
-class RingWriter : public Writer {
- public:
-  // The write as one transfer that waits for the disk alone, if it is one. Call transferred() after it.
-  virtual std::optional<Transfer> transfer(int64_t offset, std::span<const std::byte> data) const = 0;
-  virtual void transferred(const Transfer& whole) = 0;
-};
-
-// As Storage::open_write. The result is a RingWriter.
+// As Storage::open_write.
 [[nodiscard]] Result<std::unique_ptr<Writer>> open_local_writer(std::shared_ptr<const Context> context,
                                                                 std::string_view key, const WriteOptions& options);
 // As Storage::resume_write.

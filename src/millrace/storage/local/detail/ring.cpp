@@ -125,7 +125,17 @@ class Rings::Worker {
   // Entries that the kernel does not take now stay in the ring for the next call.
   void enter(bool wait) {
     const int entered = io_uring_submit_and_wait(&ring_, wait ? 1 : 0);
-    if (entered < 0 && entered != -EINTR && io_uring_cq_ready(&ring_) == 0) std::this_thread::sleep_for(kPause);
+    if (entered < 0 && entered != -EINTR && io_uring_cq_ready(&ring_) == 0) pause();
+  }
+
+  // Until a transfer ends, which frees memory of the kernel, but at most kPause, since nothing tells of other memory.
+  void pause() {
+    io_uring_cqe* ended = nullptr;
+    __kernel_timespec most{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kPause).count()};
+    // Before Linux 5.11 the wait itself would take a place in the ring.
+    const bool can_wait = (ring_.features & IORING_FEAT_EXT_ARG) != 0;
+    const int waited = can_wait ? io_uring_wait_cqe_timeout(&ring_, &ended, &most) : -ENOSYS;
+    if (waited < 0 && waited != -ETIME) std::this_thread::sleep_for(kPause);
   }
 
   void end_what_ended() {
@@ -143,7 +153,7 @@ class Rings::Worker {
     io_uring_cq_advance(&ring_, count);
     for (const auto& [ended, result] : std::span(all).first(count)) {
       if (ended == nullptr) {
-        if (result < 0) std::this_thread::sleep_for(kPause);  // and the transfer is submitted again
+        if (result < 0) pause();  // and the transfer is submitted again
         expect_wake();
         continue;
       }

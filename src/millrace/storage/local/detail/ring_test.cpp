@@ -24,6 +24,7 @@
 #include "millrace/base/memory/buffer_pool.h"
 #include "millrace/base/testing/helpers.h"
 #include "millrace/storage/local/local.h"
+#include "millrace/storage/memory.h"
 
 namespace millrace::local {
 namespace {
@@ -164,6 +165,33 @@ TEST_F(RingTest, WhatIsNotMovedInFullIsDoneByThreads) {
     sys_.largest = largest;
     write_and_read_in_pieces(LocalDirect::kAlways, seed);
   }
+}
+
+// As a wrapper does that knows nothing of rings.
+TEST_F(RingTest, WritesGoToTheRingsWhicheverStorageSubmitsThem) {
+  SKIP_WITHOUT_RINGS();
+  constexpr size_t kSize = 4 * kMiB;
+  const auto storage = open(LocalDirect::kAlways), wrapper = make_memory_storage("test");
+  const std::string content = test_bytes(kSize, 1);
+  Buffer memory = buffer(kSize);
+  std::copy_n(as_bytes(content).data(), kSize, memory.data());
+  const auto moved_by = [&](Storage& submits) {
+    sys_.moved = 0;
+    const auto writer = *storage->open_write("object", {.size_hint_bytes = kSize});
+    std::vector<Operation> writes;
+    for (size_t at = 0; at < kSize; at += kMiB) {
+      const Operation::Write write{writer.get(), static_cast<int64_t>(at), memory.span().subspan(at, kMiB)};
+      writes.push_back({.what = write});
+    }
+    EXPECT_THAT(run(submits, std::move(writes)), Each(""));
+    EXPECT_TRUE(writer->commit());
+    EXPECT_TRUE(*read_object(*storage, "object") == content);
+    return sys_.moved.load();
+  };
+  const int64_t moved = moved_by(*storage);
+  if (moved == 0) GTEST_SKIP() << "this file system has no transfers past the page cache";
+  EXPECT_EQ(moved, std::ssize(content));
+  EXPECT_EQ(moved_by(*wrapper), moved);
 }
 
 TEST_F(RingTest, WhatHasBegunEndsByItself) {

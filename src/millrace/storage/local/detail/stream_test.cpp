@@ -190,8 +190,8 @@ TEST_F(StreamTest, ZerosBecomeHolesWhereAskedFor) {
     EXPECT_LT(allocated("holes"), kMiB);
     EXPECT_EQ(storage->stat("holes")->size, 8 * kMiB);
     EXPECT_GE(allocated("full"), 8 * kMiB);
-    EXPECT_TRUE(as_local_file(**storage->open_read("holes"))->has_holes());
-    EXPECT_FALSE(as_local_file(**storage->open_read("full"))->has_holes());
+    EXPECT_TRUE((*storage->open_read("holes"))->local_file()->has_holes());
+    EXPECT_FALSE((*storage->open_read("full"))->local_file()->has_holes());
   }
 }
 
@@ -221,7 +221,7 @@ TEST_F(StreamTest, AFileRangeLeavesThePageCacheAsItWas) {
   EXPECT_EQ(sampled, 0);
   ASSERT_EQ(sys_.fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
   const auto reader = *storage->open_read("object", {.once = true});
-  EXPECT_FALSE(as_local_file(*reader)->is_cached());
+  EXPECT_FALSE(reader->local_file()->is_cached());
   const auto read_all_of_it = [&] {
     std::string piece(100'000, '.');
     for (int64_t at = 0; at < size; at += std::ssize(piece)) {
@@ -229,23 +229,23 @@ TEST_F(StreamTest, AFileRangeLeavesThePageCacheAsItWas) {
       ASSERT_TRUE(reader->read_at(at, std::as_writable_bytes(std::span(piece))));
     }
   };
-  auto range = as_local_file(*reader)->file_range(0, size);
+  auto range = reader->local_file()->file_range(0, size);
   read_all_of_it();
-  if (!as_local_file(*reader)->is_cached()) GTEST_SKIP() << "this kernel does not tell what is cached";
+  if (!reader->local_file()->is_cached()) GTEST_SKIP() << "this kernel does not tell what is cached";
   EXPECT_GT(Syscalls::sampled_cached_bytes(fd.get(), 0, size), size / 2);
   range.reset();
   EXPECT_EQ(sys_.cached_bytes(fd.get(), 0, size), 0);
 
   read_all_of_it();
   const int64_t before = sys_.cached_bytes(fd.get(), 0, size);
-  range = as_local_file(*reader)->file_range(0, size);
+  range = reader->local_file()->file_range(0, size);
   EXPECT_TRUE(range->check_unchanged());
   range.reset();
   EXPECT_EQ(sys_.cached_bytes(fd.get(), 0, size), before);
   // With LocalDirect::kAlways, the storage does not ask whether a range is cached.
-  EXPECT_FALSE(as_local_file(**open(LocalDirect::kAlways)->open_read("object"))->is_cached());
+  EXPECT_FALSE((*open(LocalDirect::kAlways)->open_read("object"))->local_file()->is_cached());
 
-  range = as_local_file(*reader)->file_range(4096, 10);
+  range = reader->local_file()->file_range(4096, 10);
   EXPECT_EQ(range->offset(), 4096);
   EXPECT_EQ(range->size(), 10);
   std::filesystem::resize_file(dir_.path() + "/object", 5000);

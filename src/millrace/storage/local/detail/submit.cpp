@@ -2,29 +2,17 @@
 #include "millrace/storage/local/detail/submit.h"
 
 #include <utility>
-#include <vector>
 
 #include "millrace/storage/local/detail/objects.h"
-#include "millrace/storage/submit.h"
 
 namespace millrace::local {
 namespace {
 
-// The transfer of an operation that is one.
-std::optional<Transfer> transfer_of(const Operation& operation) {
-  if (const auto* read = std::get_if<Operation::Read>(&operation.what)) {
-    const auto* reader = dynamic_cast<const LocalReader*>(read->reader);
-    return reader != nullptr ? reader->transfer(read->offset, read->out) : std::nullopt;
-  }
-  const auto* write = std::get_if<Operation::Write>(&operation.what);
-  const auto* writer = write != nullptr ? dynamic_cast<const RingWriter*>(write->writer) : nullptr;
-  return writer != nullptr ? writer->transfer(write->offset, write->data) : std::nullopt;
-}
-
 class RingOperation final : public RingTask {
  public:
-  RingOperation(std::unique_ptr<PendingOperation> pending, const Transfer& transfer, Executor& executor)
-      : pending_(std::move(pending)), transfer_(transfer), executor_(executor) {}
+  RingOperation(std::unique_ptr<PendingOperation> pending, const Transfer& transfer, std::function<Status()> ended,
+                Executor& executor)
+      : pending_(std::move(pending)), transfer_(transfer), ended_(std::move(ended)), executor_(executor) {}
 
   int priority() const override { return pending_->operation().priority; }
 
@@ -37,38 +25,43 @@ class RingOperation final : public RingTask {
 
   void end(int64_t result) override {
     if (result != std::ssize(transfer_.memory)) return run_on(executor_, std::move(pending_));
-    const Operation& operation = pending_->operation();
-    if (const auto* read = std::get_if<Operation::Read>(&operation.what)) {
-      pending_->end(static_cast<const LocalReader*>(read->reader)->check_unchanged());
-    } else {
-      static_cast<RingWriter*>(std::get<Operation::Write>(operation.what).writer)->transferred(transfer_);
-      pending_->end({});
-    }
+    pending_->end(ended_());
   }
 
  private:
   std::unique_ptr<PendingOperation> pending_;
   const Transfer transfer_;
+  const std::function<Status()> ended_;
   Executor& executor_;
 };
 
 }  // namespace
 
+void RingBatch::add(std::unique_ptr<PendingOperation>& operation, const std::optional<Transfer>& transfer,
+                    std::function<Status()> ended) {
+  if (!transfer || !may_serve_) return;
+  if (tasks_.empty()) may_serve_ = state_.rings.can_serve();
+  if (!may_serve_) return;
+  tasks_.push_back(std::make_unique<RingOperation>(std::move(operation), *transfer, std::move(ended), state_.executor));
+}
+
+void RingBatch::submit() {
+  if (!tasks_.empty()) state_.rings.submit(std::move(tasks_));
+}
+
 void submit_local(const Context& context, std::span<const Operation> operations, CompletionQueue& queue) {
-  ProcessState& state = context.state->get();
-  std::vector<std::unique_ptr<RingTask>> tasks;
-  bool may_serve = context.rings;
-  for (const Operation& operation : operations) {
-    auto pending = std::make_unique<PendingOperation>(operation, queue);
-    const auto transfer = may_serve ? transfer_of(operation) : std::nullopt;
-    if (transfer && tasks.empty()) may_serve = state.rings.can_serve();
-    if (transfer && may_serve) {
-      tasks.push_back(std::make_unique<RingOperation>(std::move(pending), *transfer, state.executor));
-    } else {
-      run_on(state.executor, std::move(pending));
-    }
+  PendingOperations pending = pending_operations(operations, queue);
+  RingBatch reads(context);
+  for (auto& one : pending) {
+    const auto* read = std::get_if<Operation::Read>(&one->operation().what);
+    // A cast, since the reads of many readers go to the rings at once, and those of a wrapper must not pass it by.
+    const auto* reader = read != nullptr ? dynamic_cast<const LocalReader*>(read->reader) : nullptr;
+    if (reader == nullptr) continue;
+    reads.add(one, reader->transfer(read->offset, read->out), [reader] { return reader->check_unchanged(); });
   }
-  if (!tasks.empty()) state.rings.submit(std::move(tasks));
+  std::erase(pending, nullptr);
+  reads.submit();
+  start_operations(context.state->get().executor, std::move(pending));
 }
 
 }  // namespace millrace::local

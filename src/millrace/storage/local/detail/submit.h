@@ -4,11 +4,32 @@
 // Private to local/: Storage::submit. Transfers that wait for the disk alone go to the rings. Everything else goes to
 // the executor, including transfers that a ring did not complete, so one place handles short transfers and errors.
 
+#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "millrace/storage/local/detail/files.h"
+#include "millrace/storage/submit.h"
 
 namespace millrace::local {
+
+// Operations that go to the rings at once. For one thread.
+class RingBatch {
+ public:
+  // REQUIRES: `context` outlives it.
+  explicit RingBatch(const Context& context) : state_(context.state->get()), may_serve_(context.rings) {}
+  // Takes the operation if it is a `transfer`. `ended` is called when all bytes were moved, and says how it ended.
+  void add(std::unique_ptr<PendingOperation>& operation, const std::optional<Transfer>& transfer,
+           std::function<Status()> ended);
+  void submit();
+
+ private:
+  ProcessState& state_;
+  bool may_serve_;
+  std::vector<std::unique_ptr<RingTask>> tasks_;
+};
 
 void submit_local(const Context& context, std::span<const Operation> operations, CompletionQueue& queue);
 

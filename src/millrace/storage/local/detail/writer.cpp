@@ -19,6 +19,7 @@
 #include "millrace/storage/local/detail/directories.h"
 #include "millrace/storage/local/detail/list.h"
 #include "millrace/storage/local/detail/space.h"
+#include "millrace/storage/local/detail/submit.h"
 #include "millrace/storage/local/lustre.h"
 
 namespace millrace::local {
@@ -192,8 +193,25 @@ Status LocalWriter::write_at(int64_t offset, std::span<const std::byte> data) {
   return {};
 }
 
-std::optional<Transfer> LocalWriter::transfer(int64_t offset, std::span<const std::byte> data) const {
-  if (!stream_ || options_.sparse || !check_open("write")) return {};
+void LocalWriter::start_writes(std::vector<std::unique_ptr<PendingOperation>>& writes) {
+  RingBatch batch(*context_);
+  for (auto& one : writes) {
+    const auto piece = transfer(*one);
+    const int64_t end = piece ? piece->offset + std::ssize(piece->memory) : 0;
+    batch.add(one, piece, [this, end] {
+      raise_end(end);
+      return Status();
+    });
+  }
+  std::erase(writes, nullptr);
+  batch.submit();
+}
+
+// The write as one transfer that waits for the disk alone, if it is one.
+std::optional<Transfer> LocalWriter::transfer(const PendingOperation& pending) const {
+  const auto* write = std::get_if<Operation::Write>(&pending.operation().what);
+  if (write == nullptr || !stream_ || options_.sparse || !check_open("write")) return {};
+  const auto& [writer, offset, data] = *write;
   if (!check_write_range(path_, offset, data.size())) return {};
   // SAFETY: a transfer that writes only reads its memory.
   auto* const memory = const_cast<std::byte*>(data.data());
@@ -236,18 +254,18 @@ Status LocalWriter::copy_range(const RandomReader& source, int64_t source_offset
   RETURN_IF_ERROR(check_read_range(source, source_offset, size));
   RETURN_IF_ERROR(check_write_range(path_, offset, static_cast<size_t>(size)));
   int64_t done = 0;
-  if (const auto* file = dynamic_cast<const LocalReader*>(&source)) {
-    RETURN_IF_ERROR(copy_in_kernel(*file, source_offset, size, offset, done));
-  }
+  RETURN_IF_ERROR(copy_in_kernel(source, source_offset, size, offset, done));
   return copy_through_memory(source, source_offset + done, size - done, *this, offset + done);
 }
 
-// Copies as much as the kernel can; what is left (other file system, none of this) is not an error.
-Status LocalWriter::copy_in_kernel(const LocalReader& source, int64_t source_offset, int64_t size, int64_t offset,
+// Copies as much as the kernel can; what is left (no file, other file system, none of this) is not an error.
+Status LocalWriter::copy_in_kernel(const RandomReader& source, int64_t source_offset, int64_t size, int64_t offset,
                                    int64_t& done) {
+  const LocalFile* const file = source.copy_source().local_file();
+  if (file == nullptr) return {};
   while (done < size) {
     const int64_t moved = retry([&] {
-      return sys().copy_file_range(source.fd().get(), source_offset + done, fd_.get(), offset + done,
+      return sys().copy_file_range(file->descriptor(), source_offset + done, fd_.get(), offset + done,
                                    static_cast<size_t>(size - done));
     });
     if (moved == -ENOSPC || moved == -EDQUOT || moved == -EFBIG) {
@@ -257,7 +275,7 @@ Status LocalWriter::copy_in_kernel(const LocalReader& source, int64_t source_off
     done += moved;
     raise_end(offset + done);
   }
-  return source.check_unchanged();
+  return file->check_unchanged();
 }
 
 void LocalWriter::discard() {

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "millrace/storage/local/detail/objects.h"
 
@@ -22,7 +23,7 @@ inline constexpr mode_t kNewFileMode = 0666;  // less the umask, as of any new f
 // While it is written: another process may have to resume it.
 inline constexpr mode_t kOwnerMode = 0600;
 
-class LocalWriter final : public RingWriter {
+class LocalWriter final : public Writer {
  public:
   LocalWriter(std::shared_ptr<const Context> context, std::string key, std::string path, const WriteOptions& options)
       : context_(std::move(context)), key_(std::move(key)), path_(std::move(path)), options_(options) {}
@@ -31,8 +32,7 @@ class LocalWriter final : public RingWriter {
   [[nodiscard]] Status begin();
   [[nodiscard]] Status begin_resumed(const ObjectInfo& upload);
   [[nodiscard]] Status write_at(int64_t offset, std::span<const std::byte> data) override;
-  std::optional<Transfer> transfer(int64_t offset, std::span<const std::byte> data) const override;
-  void transferred(const Transfer& whole) override { raise_end(whole.offset + std::ssize(whole.memory)); }
+  void start_writes(std::vector<std::unique_ptr<PendingOperation>>& writes) override;
   [[nodiscard]] Status copy_range(const RandomReader& source, int64_t source_offset, int64_t size,
                                   int64_t offset) override;
   [[nodiscard]] Result<ObjectInfo> commit(Durability durability) override;
@@ -54,12 +54,13 @@ class LocalWriter final : public RingWriter {
   [[nodiscard]] Status set_attributes();
   [[nodiscard]] Status preallocate(int64_t allocated);
   void open_stream();
+  std::optional<Transfer> transfer(const PendingOperation& pending) const;
   [[nodiscard]] Status write_piece(int64_t offset, std::span<const std::byte> data);
   [[nodiscard]] Status write_sparse(int64_t offset, std::span<const std::byte> data);
   void leave();
   [[nodiscard]] Status check_open(std::string_view what) const;
   [[nodiscard]] Status check_not_brief(std::string_view what) const;
-  [[nodiscard]] Status copy_in_kernel(const LocalReader& source, int64_t source_offset, int64_t size, int64_t offset,
+  [[nodiscard]] Status copy_in_kernel(const RandomReader& source, int64_t source_offset, int64_t size, int64_t offset,
                                       int64_t& done);
   [[nodiscard]] Result<struct stat> finish_file(Durability durability);
   int64_t hand_over();

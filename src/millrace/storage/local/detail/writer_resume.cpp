@@ -20,7 +20,8 @@ namespace {
 // What is read of a note, and what may be written: a choice, far above the 60 bytes that sync writes.
 constexpr int64_t kNoteLimitBytes = 1 << 20;
 constexpr size_t kNotePageBytes = 4096;  // a write within a page is not cut in two by a kill
-// A listing holds the lock for a few system calls, to see that no process does: 10 ms are plenty.
+// A listing holds the lock for a few system calls, to see that no process does: 10 ms are plenty. By the clock, because
+// flock(2) has no deadline, and a living writer keeps the lock.
 constexpr int kResumeTries = 5;
 constexpr std::chrono::milliseconds kResumeWait{2};
 

@@ -96,8 +96,5 @@ class S3Reader final : public ServiceReader {
                                                              const WriteOptions& options);
 [[nodiscard]] Result<std::unique_ptr<Writer>> resume_s3_writer(std::shared_ptr<Bucket> bucket, const ObjectInfo& upload,
                                                                const WriteOptions& options);
-// Starts the uploads of those `operations` that write whole parts from the caller's memory or file, without waiting,
-// and says which these are. Parts that are given together are hashed together.
-std::vector<bool> start_part_writes(std::span<const Operation> operations, CompletionQueue& queue);
 
 }  // namespace millrace::s3

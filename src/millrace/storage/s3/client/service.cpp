@@ -2,7 +2,6 @@
 #include "millrace/storage/s3/client/service.h"
 
 #include <algorithm>
-#include <random>
 
 #include "millrace/aws/requests.h"
 #include "millrace/base/io/open_files.h"
@@ -10,12 +9,12 @@
 #include "millrace/base/metrics.h"
 #include "millrace/base/thread/answer.h"
 #include "millrace/base/thread/executor.h"
+#include "millrace/storage/detail/backend.h"
 #include "millrace/storage/s3/client/responses.h"
 
 namespace millrace::s3 {
 namespace {
 
-// The wait doubles from the first to the longest. Half of each is random, so that many clients spread.
 constexpr std::chrono::milliseconds kFirstWait(50), kLongestWait(5'000);
 // No try is silent for longer, whatever the timeout. http::Request bounds slow ones.
 constexpr std::chrono::milliseconds kLongestSilence(20'000), kShortestSilence(100);
@@ -40,10 +39,6 @@ bool is_region(std::string_view text) {
   });
 }
 
-bool may_pass(const Error& error) {
-  return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kTimeout;
-}
-
 // At AWS the host names the bucket, if the wildcard certificate covers that host.
 bool fits_host(std::string_view bucket) {
   return bucket.find('.') == bucket.npos;
@@ -52,10 +47,7 @@ bool fits_host(std::string_view bucket) {
 }  // namespace
 
 Clock::duration wait_before(int failed_tries) {
-  static thread_local std::mt19937_64 random{std::random_device()()};
-  const auto longest = std::min<Clock::duration>(kLongestWait, kFirstWait * (1 << std::min(failed_tries - 1, 10)));
-  const auto half = longest / 2;
-  return half + Clock::duration(static_cast<Clock::rep>(random() % static_cast<uint64_t>(half.count() + 1)));
+  return backoff(failed_tries, kFirstWait, kLongestWait);
 }
 
 struct Service::Call {
@@ -295,7 +287,7 @@ std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Resu
     const auto ours = wait_before(call.failures);
     return result ? std::max<Clock::duration>(ours, result->retry_after()) : ours;
   };
-  if (!result) return may_pass(result.error()) ? again() : std::nullopt;
+  if (!result) return millrace::may_pass(result.error()) ? again() : std::nullopt;
   const http::Response& response = *result;
   const bool ok = response.status / 100 == 2;
   if (ok && !(call.request.may_fail_late && response.body.find("<Error>") != std::string::npos)) {
@@ -306,8 +298,8 @@ std::optional<Clock::duration> Service::wait_before_retry(Call& call, const Resu
   if (is_overload(response.status, answer.code)) {
     process_metrics().add(Metric::kSlowDowns, 1);
     process_.get().limiter->slow_down();
-    return std::max<Clock::duration>(wait_before(++call.slow_downs),
-                                     response.retry_after());  // a server that answers is alive: no limit of tries
+    // A server that answers is alive: no limit of tries.
+    return std::max<Clock::duration>(wait_before(++call.slow_downs), response.retry_after());
   }
   if (may_pass(response.status, answer.code)) return again();
   if (learn_region(call, response, answer) || learn_clock(call, response, answer) || renew_credentials(call, answer))

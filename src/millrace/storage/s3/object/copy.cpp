@@ -30,7 +30,8 @@ Status S3Writer::copy_range(const RandomReader& source, int64_t source_offset, i
   RETURN_IF_ERROR(check_read_range(source, source_offset, size));
   RETURN_IF_ERROR(check_write_range(url_, offset, static_cast<size_t>(size)));
   RETURN_IF_ERROR(settle_copy());
-  const auto* object = dynamic_cast<const S3Reader*>(&source);
+  // A cast, since only a reader of this room knows its service and its object.
+  const auto* object = dynamic_cast<const S3Reader*>(&source.copy_source());
   if (object == nullptr || object->service() != bucket_->service.get()) {
     return copy_through_memory(source, source_offset, size, *this, offset);
   }

@@ -11,10 +11,11 @@
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/s3/client/responses.h"
 #include "millrace/storage/s3/object/object_metadata.h"
+#include "millrace/storage/submit.h"
 
 // Bytes come to a writer in three ways:
 //
-//   whole parts, in any order (write_at, submit_parts): they go up from the caller's memory or file
+//   whole parts, in any order (write_at, start_writes): they go up from the caller's memory or file
 //   anything else, in order (write_at): gathered to parts, which go up behind the caller's back
 //   a head that is written again (write_at below what came): changed here, since the first gathered part stays here
 //
@@ -36,12 +37,10 @@ constexpr int kGatheredUnderWay = 3;
 PartWrite part_write_of(const Operation& operation) {
   PartWrite part{.stop = operation.stop, .deadline = operation.deadline};
   if (const auto* write = std::get_if<Operation::Write>(&operation.what)) {
-    part.writer = dynamic_cast<S3Writer*>(write->writer);
     part.offset = write->offset;
     part.data = write->data;
   } else {
     part.sent = std::get<Operation::Send>(operation.what);
-    part.writer = dynamic_cast<S3Writer*>(part.sent.writer);
     part.offset = part.sent.offset;
   }
   return part;
@@ -73,49 +72,54 @@ bool S3Writer::is_begun() {
   return !upload_id_.empty();
 }
 
-void S3Writer::submit_parts(std::vector<SubmittedPart> parts) {
-  std::erase_if(parts, [](const SubmittedPart& part) {
-    auto open = part.write.writer->check_open("write");
-    if (!open) part.done(std::move(open));
-    return !open;
-  });
+void S3Writer::start_writes(std::vector<std::unique_ptr<PendingOperation>>& writes) {
+  std::vector<SubmittedPart> parts;
+  for (auto& one : writes) {
+    PartWrite write = part_write_of(one->operation());
+    if (!is_whole_part(write.offset, write.size())) continue;
+    Status may_begin = check_open("write");
+    if (may_begin) may_begin = one->check_may_begin();
+    if (may_begin) {
+      parts.push_back({std::move(write), std::move(one)});
+    } else {
+      std::exchange(one, nullptr)->end(std::move(may_begin));
+    }
+  }
+  std::erase(writes, nullptr);
   if (parts.empty()) return;
-  const BucketState& state = *parts.front().write.writer->bucket_->state;
-  const bool may_wait = std::any_of(parts.begin(), parts.end(), [&](const SubmittedPart& part) {
-    return !part.write.writer->is_begun() || (part.write.sent.file != nullptr && !state.checks_crc);
-  });
+  const bool may_wait = !is_begun() || (!bucket_->state->checks_crc &&
+                                        std::any_of(parts.begin(), parts.end(), [](const SubmittedPart& part) {
+                                          return part.write.sent.file != nullptr;
+                                        }));
   if (!may_wait) return begin_and_send(parts);
-  state.process.get().executor.submit([parts = std::move(parts)] { begin_and_send(parts); });
+  bucket_->state->process.get().executor.submit([this, parts = std::move(parts)] { begin_and_send(parts); });
 }
 
 void S3Writer::begin_and_send(const std::vector<SubmittedPart>& parts) {
-  const std::shared_ptr<Bucket> bucket =
-      parts.front().write.writer->bucket_;  // a writer may go when its parts are done
+  const std::shared_ptr<Bucket> bucket = bucket_;  // this writer may go when its parts are done
+  const Status begun = begin_upload();
+  if (!begun) lost_parts_ = true;
+  const auto send = [&](const SubmittedPart& part, PutProof proof) {
+    send_part(part.write, std::move(proof), nullptr,
+              [pending = part.pending](Status status) { pending->end(std::move(status)); });
+  };
   std::vector<const SubmittedPart*> in_memory;
   std::vector<std::span<const std::byte>> contents;
-  const S3Writer* failed = nullptr;
-  Status begun;
   for (const SubmittedPart& part : parts) {
     const PartWrite& write = part.write;
-    if (write.writer != failed) begun = write.writer->begin_upload();  // asked once, however many parts there are
     if (!begun) {
-      failed = write.writer;
-      write.writer->lost_parts_ = true;
-      part.done(Status(begun));
+      part.pending->end(Status(begun));
     } else if (write.sent.file == nullptr) {
       in_memory.push_back(&part);
       contents.push_back(write.data);
     } else if (auto proof = PutProof::of(*bucket, *write.sent.file, write.sent.crc32c); proof) {
-      write.writer->send_part(write, *std::move(proof), nullptr, part.done);
+      send(part, *std::move(proof));
     } else {
-      part.done(with_context(Status(tl::unexpected(std::move(proof).error())), "write " + write.writer->url_));
+      part.pending->end(with_context(Status(tl::unexpected(std::move(proof).error())), "write " + url_));
     }
   }
   std::vector<PutProof> proofs = PutProof::of_each(*bucket, contents);
-  for (size_t i = 0; i < in_memory.size(); ++i) {
-    const PartWrite& write = in_memory[i]->write;
-    write.writer->send_part(write, std::move(proofs[i]), nullptr, in_memory[i]->done);
-  }
+  for (size_t i = 0; i < in_memory.size(); ++i) send(*in_memory[i], std::move(proofs[i]));
 }
 
 Status S3Writer::begin_upload() {
@@ -310,23 +314,6 @@ Result<std::unique_ptr<Writer>> resume_s3_writer(std::shared_ptr<Bucket> bucket,
   ASSIGN_OR_RETURN(auto writer, make_writer(std::move(bucket), upload.key, options));
   RETURN_IF_ERROR(writer->resume(upload));
   return writer;
-}
-
-std::vector<bool> start_part_writes(std::span<const Operation> operations, CompletionQueue& queue) {
-  std::vector<bool> taken(operations.size());
-  std::vector<SubmittedPart> parts;
-  for (size_t i = 0; i < operations.size(); ++i) {
-    const Operation& operation = operations[i];
-    if (std::holds_alternative<Operation::Read>(operation.what)) continue;
-    if (operation.stop.stop_requested() || Clock::now() >= operation.deadline) continue;
-    PartWrite write = part_write_of(operation);
-    if (write.writer == nullptr || !write.writer->is_whole_part(write.offset, write.size())) continue;
-    taken[i] = true;
-    parts.push_back(
-        {std::move(write), [&queue, tag = operation.tag](Status status) { queue.push({tag, std::move(status)}); }});
-  }
-  S3Writer::submit_parts(std::move(parts));
-  return taken;
 }
 
 }  // namespace millrace::s3

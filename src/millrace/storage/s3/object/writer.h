@@ -29,11 +29,8 @@ using Gathered = std::shared_ptr<std::vector<std::byte>>;
 // The size of a part: the caller's wish or 8 MiB, at least 5 MiB (S3's rule), so that 10,000 parts suffice.
 int64_t part_size_for(int64_t wish, int64_t object_bytes);
 
-class S3Writer;
-
 // A write or send to one part.
 struct PartWrite {
-  S3Writer* writer = nullptr;
   int64_t offset = 0;
   std::span<const std::byte> data;
   Operation::Send sent;  // with a file: used instead of `data`
@@ -44,7 +41,7 @@ struct PartWrite {
 };
 struct SubmittedPart {
   PartWrite write;
-  OnDone done;
+  std::shared_ptr<PendingOperation> pending;
 };
 
 class S3Writer final : public Writer {
@@ -66,13 +63,11 @@ class S3Writer final : public Writer {
                                   int64_t offset) override;
   [[nodiscard]] Result<ObjectInfo> commit(Durability durability) override;
   [[nodiscard]] bool start_commit(Durability durability, uint64_t tag, CompletionQueue& queue) override;
+  // Uploads whole parts from the callers' memory or files. Those that are given together are hashed together.
+  void start_writes(std::vector<std::unique_ptr<PendingOperation>>& writes) override;
   int64_t part_bytes() const override { return parts_.first_bytes(); }
   [[nodiscard]] Status suspend() override;
   std::span<const WrittenPart> parts() const override { return resumed_; }
-
-  bool is_whole_part(int64_t offset, int64_t bytes) const;
-  // Uploads whole parts of one bucket from the callers' memory or files, without waiting.
-  static void submit_parts(std::vector<SubmittedPart> parts);
 
  private:
   struct Part {
@@ -80,9 +75,10 @@ class S3Writer final : public Writer {
     std::string etag;
     PutProof proof;
   };
+  bool is_whole_part(int64_t offset, int64_t bytes) const;
   bool is_begun();
-  // Begins the uploads of `parts` where needed, hashes them and sends them.
-  static void begin_and_send(const std::vector<SubmittedPart>& parts);
+  // Begins the upload where needed, hashes `parts` and sends them.
+  void begin_and_send(const std::vector<SubmittedPart>& parts);
   void send_part(const PartWrite& write, PutProof proof, std::shared_ptr<const void> keep, OnDone done);
 
   // Used by requests under way, which may outlive the writer.

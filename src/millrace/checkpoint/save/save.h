@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One save under way, over all tiers: what the training thread, the threads of the tiers and waiting callers share.
+// Thread-safe.
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/thread/sync.h"
+#include "millrace/checkpoint/checkpoint.h"
+#include "millrace/checkpoint/records/records.h"
+
+namespace millrace::checkpoint {
+
+Error forked_error(int64_t step);
+
+class Save final : public PendingSave {
+ public:
+  struct Place {
+    std::string url;
+    bool asked = true;  // whether the step goes there
+  };
+  struct Events {
+    std::function<void(size_t tier)> given_up;  // its storage does not answer
+    std::function<void()> done;                 // ended in all tiers
+  };
+  // places: nearest first. tier_timeout: how long a tier may get nowhere; zero: for ever. The events are called once,
+  // under a lock of this object.
+  Save(int64_t step, int64_t bytes, std::vector<Place> places, std::chrono::milliseconds tier_timeout = {},
+       Events events = {});
+
+  int64_t step() const override { return step_; }
+  int64_t bytes() const override { return bytes_; }
+  bool done() const override { return done_; }
+  void filled(Status status) override;
+  size_t tiers() const override { return places_.size(); }
+  const std::string& tier_url(size_t tier) const override { return places_[tier].url; }
+  TierState state(size_t tier) const override;
+  [[nodiscard]] Status wait(std::stop_token stop, std::optional<size_t> tier) override;
+  [[nodiscard]] Result<bool> wait_until(Clock::time_point deadline, std::optional<size_t> tier) override;
+  [[nodiscard]] Status wait_removals(std::stop_token stop) override;
+
+  // Waits, then returns why no tier has the step, once, and only if wait() has not returned it.
+  [[nodiscard]] Status take_unreported();
+  // Ends the save in all tiers where it has not ended, with `why`, and asks what is under way there to stop. What goes
+  // on behind a commit is left.
+  void give_up(const std::string& why);
+  // Is stopped by give_up(), and when `outer` of stop_with() is.
+  std::stop_token stop_token() const { return stop_.get_token(); }
+  // REQUIRES: nobody knows this object yet.
+  void stop_with(std::stop_token outer);
+  // The caller has heard that the save fails, so take_unreported() does not return it.
+  void set_reported();
+  // Returns when `tier` has ended; at once where the step does not go there.
+  [[nodiscard]] Status result_of(size_t tier);
+  // The storage of `tier` has answered.
+  void alive(size_t tier);
+  // Says whether `tier` waits for something other than its storage. While it does, it is not given up.
+  void set_waiting(size_t tier, bool waits);
+  // The step is committed there. It stays so whatever happens before finish().
+  void committed(size_t tier);
+  // Ends the save in `tier` for callers of wait(). What follows, until finish(), is the removal of older steps.
+  void removes(size_t tier);
+  // All work for the save in `tier` has ended, with `status` unless removes() was called before. False: the tier was
+  // given up before.
+  bool finish(size_t tier, Status status);
+  // Returns when `tier` has been finished or given up; at once where the step does not go there.
+  void wait_finished(size_t tier);
+  // The same of all tiers. False: the deadline or `stop` came first.
+  [[nodiscard]] bool wait_finished_until(Clock::time_point deadline, const std::stop_token& stop = {});
+  bool is_finished() const;
+  bool given_up(size_t tier) const;
+  // True for the first call: a save that several tiers have counts once.
+  bool claim_success() { return !claimed_.exchange(true); }
+  bool goes_to(size_t tier) const { return places_[tier].asked; }
+
+  // filled() will be called. REQUIRES: nobody knows this object yet.
+  void expect_fill();
+  // Waits for filled(), if it was expected.
+  [[nodiscard]] Status wait_filled();
+
+  // The nearest tier has this rank's file, or (nullptr) it failed; then the others write from the image, too.
+  void first_part_ended(std::shared_ptr<const WrittenRecord> part);
+  std::shared_ptr<const WrittenRecord> wait_first_part();
+  // The image may be overwritten when every tier that reads it has called release_image() or was given up; the memory
+  // of one that was given up stays in use.
+  void hold_image(size_t tier);
+  void release_image(size_t tier);
+  // False: `stop` or the deadline came first.
+  bool wait_image_free(const std::stop_token& stop = {}, Clock::time_point deadline = Clock::time_point::max());
+
+ private:
+  struct Tier {
+    TierState state = TierState::kPending;
+    Status status;
+    Clock::time_point answered = Clock::now();
+    bool waits = false;  // for another tier
+    bool committed = false;
+    bool finished = false;  // or given up: nobody waits for what is done there any more
+    bool given_up = false;
+    bool reads_image = false;
+  };
+  void notify();
+  void end(Tier& tier, Status status) REQUIRES_LOCK(mutex_);
+  // With `status`, unless the step is committed there.
+  void give_up_tier(size_t at, Status status) REQUIRES_LOCK(mutex_);
+  bool all_finished() const REQUIRES_LOCK(mutex_);
+  // Waits for a change, not for long; gives up tiers that do not answer.
+  void wait_a_while(Clock::time_point deadline = Clock::time_point::max()) REQUIRES_LOCK(mutex_);
+  bool has_ended(std::optional<size_t> tier) const REQUIRES_LOCK(mutex_);
+  bool is_image_read() const REQUIRES_LOCK(mutex_);
+  // The first failure of `tier`, or of any.
+  [[nodiscard]] Status failure(std::optional<size_t> tier) const REQUIRES_LOCK(mutex_);
+
+  const int64_t step_, bytes_;
+  const std::vector<Place> places_;
+  const std::chrono::milliseconds tier_timeout_;
+  const Events events_;
+  const uint64_t generation_ = fork_generation();
+  std::stop_source stop_;
+  std::optional<std::stop_callback<std::function<void()>>> forward_;
+  std::atomic<bool> done_{false}, claimed_{false};
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<Tier> tiers_ GUARDED_BY(mutex_);
+  bool reported_ GUARDED_BY(mutex_) = false;
+  std::optional<Status> filled_ GUARDED_BY(mutex_) = Status();  // nullopt: not yet
+  bool first_part_known_ GUARDED_BY(mutex_) = false;
+  std::shared_ptr<const WrittenRecord> first_part_ GUARDED_BY(mutex_);
+};
+
+}  // namespace millrace::checkpoint

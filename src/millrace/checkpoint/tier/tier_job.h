@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One save in one tier, from the image, or from the file of the nearest tier, to the commit.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/base/thread/sync.h"
+#include "millrace/checkpoint/commit/references.h"
+#include "millrace/checkpoint/save/save.h"
+#include "millrace/checkpoint/save/saver_core.h"
+#include "millrace/checkpoint/snapshot/live_tensors.h"
+#include "millrace/checkpoint/snapshot/rank_file.h"
+#include "millrace/checkpoint/snapshot/workspace.h"
+
+namespace millrace::checkpoint {
+
+// What a save writes, and what it leaves to files of earlier steps.
+struct PartChoice {
+  std::shared_ptr<const RankFile> file;
+  std::optional<RankFile::Hashes> hashes{};  // of `file`; nullopt: not known yet
+  Referred referred{};
+};
+
+// What all tiers of one save share. The first tier that writes the image makes the choice for all, because the image
+// then becomes that of the chosen file. Thread-safe.
+struct SaveSource {
+  std::shared_ptr<const RankFile> file;  // with all tensors
+  std::shared_ptr<const Documents> documents;
+  std::shared_ptr<LiveTensors> live;  // what to write instead of the image; nullptr: the image
+  // By tier: the memory that `live` goes through. Empty: an older save hangs in the tier and has it.
+  std::vector<std::span<std::byte>> through{};
+  Mutex choosing;
+  std::optional<Result<PartChoice>> choice GUARDED_BY(choosing);
+};
+
+// The job that brings a save into `tier`, from the image or from the nearest tier's file to the commit. This call holds
+// the image until the job has read it. `before`: the last save that goes to this tier; nullptr: none.
+std::function<void()> make_tier_job(std::shared_ptr<Core> core, std::shared_ptr<Workspace> work,
+                                    std::shared_ptr<Save> save, std::shared_ptr<Save> before, size_t tier,
+                                    std::shared_ptr<SaveSource> source);
+
+}  // namespace millrace::checkpoint
