@@ -48,8 +48,8 @@ def jobs(millrace: Millrace, cluster: Slurm, tmp_path: Path) -> Iterator[Millrac
     cluster.cancel_all()
 
 
-def sleeper(slurm: Slurm, *options: str) -> int:
-    return slurm.submit("--output=/dev/null", "--mem=500M", "--no-requeue", *options, "--wrap=sleep 300")
+def sleeper(slurm: Slurm, *options: str, first: str = "true") -> int:
+    return slurm.submit("--output=/dev/null", "--mem=500M", "--no-requeue", *options, f"--wrap={first}; sleep 300")
 
 
 def until_state(slurm: Slurm, job: int | str, state: str, timeout_s: float = 90) -> None:
@@ -90,14 +90,19 @@ def test_why_of_a_node_that_the_cloud_did_not_give(jobs: Millrace, cluster: Slur
 
 def test_a_cloud_node_that_ran_and_died_is_told_from_one_that_never_booted(jobs: Millrace, cluster: Slurm):
     """Two elements of one array, to whose ends Slurm gives the same state and reason. One node is booted, and dies."""
-    array = sleeper(cluster, "--partition=slow", "--array=0-1", "--exclusive")
+    assert cluster.folder
+    began = cluster.folder / "began"
+    array = sleeper(cluster, "--partition=slow", "--array=0-1", "--exclusive", first=f"touch {began}")
     until_state(cluster, f"{array}_0", "CONFIGURING")
     booted = cluster.run("squeue", "-h", "-j", f"{array}_0", "-o", "%N").strip()
-    assert cluster.folder
     (cluster.folder / "spool" / booted).mkdir()
     daemon = subprocess.Popen(["slurmd", "-D", "-N", booted, "-f", cluster.conf], stderr=subprocess.DEVNULL)
     try:
         until_state(cluster, f"{array}_0", "RUNNING")
+        until = time.monotonic() + 90
+        while not began.exists():  # before that, Slurm puts the job back into the queue, as one that was not launched
+            assert time.monotonic() < until
+            time.sleep(0.1)
     finally:
         daemon.kill()
         daemon.wait()

@@ -6,7 +6,6 @@
 namespace millrace::lerobot {
 namespace {
 
-constexpr std::chrono::milliseconds kPoll{50};
 // H.264 and HEVC keep up to 16 pictures for others to refer to, AV1 8; a few more are being decoded or given out.
 constexpr int64_t kPicturesHeld = 20;
 
@@ -18,6 +17,7 @@ int64_t bytes_of(const video::FrameIndex& index) {
 }  // namespace
 
 Result<Decoders::Lease> Decoders::take(const std::string& path, const std::stop_token& stop) {
+  const std::stop_callback at_stop(stop, [this] { wake_all(); });
   std::list<Open> closed;  // closes behind the lock
   {
     MutexLock lock(mutex_);
@@ -38,7 +38,7 @@ Result<Decoders::Lease> Decoders::take(const std::string& path, const std::stop_
         break;  // its place is ours
       }
       if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
-      changed_.wait_until(mutex_, Clock::now() + kPoll);
+      changed_.wait(mutex_);
     }
   }
   closed.clear();
@@ -55,6 +55,11 @@ Result<Decoders::Lease> Decoders::take(const std::string& path, const std::stop_
   return Lease(*this, std::move(*opened));
 }
 
+void Decoders::wake_all() {
+  const MutexLock lock(mutex_);
+  changed_.notify_all();
+}
+
 void Decoders::close_one() {
   MutexLock lock(mutex_);
   --open_;
@@ -62,6 +67,7 @@ void Decoders::close_one() {
 }
 
 Status Decoders::reserve(int64_t bytes, const std::stop_token& stop) {
+  const std::stop_callback at_stop(stop, [this] { wake_all(); });
   std::list<Open> closed;  // closes behind the lock
   MutexLock lock(mutex_);
   while (bytes_ > 0 && bytes_ + bytes > most_bytes_) {
@@ -72,7 +78,7 @@ Status Decoders::reserve(int64_t bytes, const std::stop_token& stop) {
       continue;
     }
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
-    changed_.wait_until(mutex_, Clock::now() + kPoll);
+    changed_.wait(mutex_);
   }
   bytes_ += bytes;
   return {};

@@ -63,6 +63,7 @@ class Decoders {
   void keep_index(const std::string& path, const Index& index);
   // Waits until the bytes of one more decoder fit. Errors: cancelled.
   [[nodiscard]] Status reserve(int64_t bytes, const std::stop_token& stop);
+  void wake_all();
   void close_one();  // that was counted in open_, with no bytes
 
   const Tree& tree_;

@@ -100,5 +100,20 @@ TEST_F(DecodersTest, WhoFindsNoRoomWaitsForALeaseThatEnds) {
   EXPECT_EQ(decoders.bytes_held(), one);
 }
 
+TEST_F(DecodersTest, AStopEndsAWait) {
+  // Once for one of the open videos, once for the memory of one.
+  for (const auto& [most_open, most_bytes] : {std::pair<int, int64_t>(1, kMany), {8, 1}}) {
+    Decoders decoders(tree_, most_open, most_bytes, kMany);
+    const Decoders::Lease first(decoders.take(paths_[0], {}).value());
+    std::stop_source stop;
+    Thread other("test",
+                 [&] { EXPECT_EQ(decoders.take(paths_[1], stop.get_token()).error().code(), ErrorCode::kCancelled); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // most often it waits by then
+    stop.request_stop();
+    other.join();
+    EXPECT_EQ(decoders.open_count(), 1);
+  }
+}
+
 }  // namespace
 }  // namespace millrace::lerobot

@@ -232,9 +232,9 @@ std::vector<EpochOrder::Break>::const_iterator EpochOrder::break_after(int64_t p
                           [](int64_t wanted, const Break& entry) { return wanted < entry.second; });
 }
 
-EpochOrder::Stretch EpochOrder::stretch(int64_t position) const {
+EpochOrder::Segment EpochOrder::segment_at(int64_t position) const {
   const auto after = break_after(position);
-  Stretch found{.row = std::prev(after)->first, .begin = std::prev(after)->second, .end = after->second};
+  Segment found{.row = std::prev(after)->first, .begin = std::prev(after)->second, .end = after->second};
   found.lanes.reserve(lane_units_.size());
   for (size_t lane = 0; lane < lane_units_.size(); ++lane)
     if (lane_units_[lane] > found.row) found.lanes.push_back(static_cast<int64_t>(lane));
@@ -245,7 +245,7 @@ EpochOrder::Place EpochOrder::place(int64_t position) const {
   if (full_) return {.block = position, .row = position};
   const auto after = break_after(position);
   const auto [first, begin] = *std::prev(after);
-  const int64_t width = (after->second - begin) / (after->first - first);  // lanes that have units in this stretch
+  const int64_t width = (after->second - begin) / (after->first - first);  // lanes that have units in this segment
   Place place{.lane = (position - begin) % width, .row = first + (position - begin) / width};
   if (width < lanes()) {
     int64_t before = place.lane;
@@ -363,10 +363,10 @@ std::vector<int64_t> rank_positions(const EpochOrder& order, int64_t begin, int6
   std::vector<std::pair<int64_t, int64_t>> by_lane;  // (lane, position): in one lane positions rise with rows
   by_lane.reserve(static_cast<size_t>(count));
   for (int64_t at = begin; at < begin + count;) {
-    const EpochOrder::Stretch stretch = order.stretch(at);
-    const auto width = static_cast<int64_t>(stretch.lanes.size());
-    for (; at < std::min(begin + count, stretch.end); ++at)
-      by_lane.emplace_back(stretch.lanes[static_cast<size_t>((at - stretch.begin) % width)], at);
+    const EpochOrder::Segment segment = order.segment_at(at);
+    const auto width = static_cast<int64_t>(segment.lanes.size());
+    for (; at < std::min(begin + count, segment.end); ++at)
+      by_lane.emplace_back(segment.lanes[static_cast<size_t>((at - segment.begin) % width)], at);
   }
   std::sort(by_lane.begin(), by_lane.end());
   std::vector<int64_t> positions;

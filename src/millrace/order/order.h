@@ -151,7 +151,7 @@ class EpochOrder {
     int64_t units = 0;
   };
   // Rows in which the same lanes have units, and so a constant number of positions.
-  struct Stretch {
+  struct Segment {
     int64_t row = 0;             // the first
     int64_t begin = 0, end = 0;  // positions
     std::vector<int64_t> lanes;  // those that have units, ascending
@@ -162,7 +162,7 @@ class EpochOrder {
   void build_breaks();
   using Break = std::pair<int64_t, int64_t>;
   std::vector<Break>::const_iterator break_after(int64_t position) const;
-  Stretch stretch(int64_t position) const;  // the stretch with this position
+  Segment segment_at(int64_t position) const;
 
   OrderOptions options_;
   uint64_t epoch_ = 0;

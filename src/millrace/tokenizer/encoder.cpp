@@ -241,7 +241,7 @@ Status Encoder::Impl::encode_normalized_units(std::string_view piece, std::vecto
 // `place`: where the piece begins in the text.
 Status Encoder::Impl::encode_units_piece(std::string_view piece, size_t place, UnitPath::Start start,
                                          const char* readable_end, std::vector<uint32_t>& ids) {
-  std::array<CachedWords::Place, CachedWords::kBatch> units;
+  std::array<CachedWords::Bounds, CachedWords::kBatch> units;
   Units model(*this);
   const UnitScanner& scanner = parts.units->scanner;
   size_t begin = 0;

@@ -6,14 +6,14 @@
 
 namespace millrace::tokenizer {
 
-Status CachedWords::add(std::string_view piece, std::span<const Place> places, const char* readable_end,
+Status CachedWords::add(std::string_view piece, std::span<const Bounds> words, const char* readable_end,
                         WordModel& model, std::vector<uint32_t>& ids) {
   std::array<size_t, kBatch> begins, ends;
-  for (size_t i = 0; i < places.size(); ++i) {
-    begins[i] = places[i].begin;
-    ends[i] = places[i].end;
+  for (size_t i = 0; i < words.size(); ++i) {
+    begins[i] = words[i].begin;
+    ends[i] = words[i].end;
   }
-  return add({piece.data(), begins.data(), ends.data(), places.size(), readable_end}, model, ids);
+  return add({piece.data(), begins.data(), ends.data(), words.size(), readable_end}, model, ids);
 }
 
 // The ids of words that the cache has are written first: nearly all have so few that they are written without asking

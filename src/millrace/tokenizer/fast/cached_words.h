@@ -30,14 +30,14 @@ class CachedWords {
   explicit CachedWords(SharedWords& shared, DirectWords* direct = nullptr) : cache_(direct), shared_(shared) {}
 
   // Bytes [begin, end) of a piece of less than 4 GiB, never none.
-  struct Place {
+  struct Bounds {
     uint32_t begin = 0, end = 0;
   };
 
   // Appends the ids of all `words`. Errors: those of `model`.
   [[nodiscard]] Status add(const WordBatch& words, WordModel& model, std::vector<uint32_t>& ids);
-  // The same of those at `places` of `piece`, at most kBatch. `readable_end` is how far memory may be read.
-  [[nodiscard]] Status add(std::string_view piece, std::span<const Place> places, const char* readable_end,
+  // The same of those at `words` of `piece`, at most kBatch. `readable_end` is how far memory may be read.
+  [[nodiscard]] Status add(std::string_view piece, std::span<const Bounds> words, const char* readable_end,
                            WordModel& model, std::vector<uint32_t>& ids);
 
  private:

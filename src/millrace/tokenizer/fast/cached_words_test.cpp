@@ -35,7 +35,7 @@ struct CountingModel : WordModel {
 
 struct Text {
   std::string text;
-  std::vector<CachedWords::Place> places;
+  std::vector<CachedWords::Bounds> places;
   std::vector<uint32_t> ids;
   size_t inline_words = 0;  // with ids that go into a table
 };

@@ -42,7 +42,7 @@ inline UnitMasks classify(const uint8_t* p, const UnitClasses& classes) {
 }
 
 // Eight at a time, up to seven of them behind the last.
-inline void write_units(uint64_t starts, uint64_t ends, size_t count, size_t base, CachedWords::Place* units) {
+inline void write_units(uint64_t starts, uint64_t ends, size_t count, size_t base, CachedWords::Bounds* units) {
   alignas(64) static constexpr std::array<uint8_t, 64> kPlaces = [] {
     std::array<uint8_t, 64> places{};
     for (size_t i = 0; i < 64; ++i) places[i] = static_cast<uint8_t>(i);
@@ -111,7 +111,7 @@ inline UnitMasks classify(const uint8_t* p, const UnitClasses& classes) {
   return m;
 }
 
-inline void write_units(uint64_t starts, uint64_t ends, size_t count, size_t base, CachedWords::Place* units) {
+inline void write_units(uint64_t starts, uint64_t ends, size_t count, size_t base, CachedWords::Bounds* units) {
   for (size_t i = 0; i < count; ++i, starts &= starts - 1, ends &= ends - 1)
     units[i] = {static_cast<uint32_t>(base) + static_cast<uint32_t>(__builtin_ctzll(starts)),
                 static_cast<uint32_t>(base) + static_cast<uint32_t>(__builtin_ctzll(ends))};

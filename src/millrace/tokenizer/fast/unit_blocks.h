@@ -34,7 +34,7 @@ struct UnitClasses {
 // Writes units that follow `begin` to `units` and returns how many; 0 where a unit longer than a block, bytes that are
 // no UTF-8 or the end come next. REQUIRES: those of UnitScanner::next_units; units.size() >= 64.
 using UnitBlockScan = size_t (*)(const UnitScanner& scanner, std::string_view piece, size_t begin,
-                                 std::span<CachedWords::Place> units);
+                                 std::span<CachedWords::Bounds> units);
 
 // nullptr when this processor has no fast one.
 UnitBlockScan find_unit_block_scan();

@@ -60,10 +60,8 @@ struct UnitFile {
   std::optional<PreTokenizer> pre_tokenizer;
 };
 
-using Place = CachedWords::Place;
-
 std::vector<std::pair<uint32_t, uint32_t>> all_units(const UnitScanner& scanner, std::string_view text, size_t batch) {
-  std::vector<Place> places(batch);
+  std::vector<CachedWords::Bounds> places(batch);
   std::vector<std::pair<uint32_t, uint32_t>> result;
   size_t begin = 0;
   while (const size_t count = scanner.next_units(text, begin, places)) {

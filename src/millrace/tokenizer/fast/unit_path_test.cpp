@@ -71,7 +71,7 @@ std::string units(const Json& json, std::string_view text) {
   const auto path = UnitPath::build(*spec, **model);
   if (!path) return "none";
   std::string result;
-  std::array<CachedWords::Place, 3> places;
+  std::array<CachedWords::Bounds, 3> places;
   size_t begin = 0;
   while (const size_t count = path->scanner.next_units(text, begin, places)) {
     for (size_t i = 0; i < count; ++i)

@@ -27,7 +27,7 @@ void UnitScanner::use_blocks(uint32_t kinds, UnitBlockScan scan) {
   blocks_ = scan;
 }
 
-size_t UnitScanner::next_units(std::string_view piece, size_t begin, std::span<CachedWords::Place> units) const {
+size_t UnitScanner::next_units(std::string_view piece, size_t begin, std::span<CachedWords::Bounds> units) const {
   // Where a block finds no end of a unit, a few are looked for one by one.
   constexpr size_t kPatience = 4;
   if (blocks_ == nullptr || units.size() < 64) return next_units_one_by_one(piece, begin, units);
@@ -37,7 +37,7 @@ size_t UnitScanner::next_units(std::string_view piece, size_t begin, std::span<C
 
 // ASCII characters side by side, most of all text, are looked up without a branch for each.
 size_t UnitScanner::next_units_one_by_one(std::string_view piece, size_t begin,
-                                          std::span<CachedWords::Place> units) const {
+                                          std::span<CachedWords::Bounds> units) const {
   if (begin >= piece.size()) return 0;
   // SAFETY: uint8_t may alias any object.
   const auto* const text = reinterpret_cast<const uint8_t*>(piece.data());

@@ -47,12 +47,12 @@ class UnitScanner {
 
   // Fills `units` with those that follow `begin` and returns how many it wrote; 0 only at the end.
   // REQUIRES: `begin` is 0 or the end of a unit that was returned; `units` is not empty; `piece` is below 4 GiB.
-  size_t next_units(std::string_view piece, size_t begin, std::span<CachedWords::Place> units) const;
+  size_t next_units(std::string_view piece, size_t begin, std::span<CachedWords::Bounds> units) const;
 
  private:
   static constexpr size_t kRow = 256;  // wider than it need be: an index is two bytes side by side
 
-  size_t next_units_one_by_one(std::string_view piece, size_t begin, std::span<CachedWords::Place> units) const;
+  size_t next_units_one_by_one(std::string_view piece, size_t begin, std::span<CachedWords::Bounds> units) const;
 
   std::vector<uint8_t> cuts_ = std::vector<uint8_t>(kKinds * kRow);
   const uint8_t* kinds_ = nullptr;

@@ -13,27 +13,27 @@ using Keys = std::vector<std::pair<std::string_view, uint32_t>>;
 // By bytes, equal ones in their order, empty ones left out. Most are told apart by their first eight bytes, without a
 // look at the text.
 Keys sorted(std::span<const Keys::value_type> keys) {
-  struct Place {
+  struct SortKey {
     uint64_t start;
     size_t index;
   };
-  std::vector<Place> places;
-  places.reserve(keys.size());
+  std::vector<SortKey> order;
+  order.reserve(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
     if (keys[i].first.empty()) continue;
     uint64_t start = 0;
     for (size_t k = 0; k < 8; ++k)
       start = start << 8 | (k < keys[i].first.size() ? static_cast<uint8_t>(keys[i].first[k]) : 0u);
-    places.push_back({start, i});
+    order.push_back({start, i});
   }
-  std::ranges::sort(places, [&](const Place& a, const Place& b) {
+  std::ranges::sort(order, [&](const SortKey& a, const SortKey& b) {
     if (a.start != b.start) return a.start < b.start;
-    const int order = keys[a.index].first.compare(keys[b.index].first);
-    return order != 0 ? order < 0 : a.index < b.index;
+    const int compared = keys[a.index].first.compare(keys[b.index].first);
+    return compared != 0 ? compared < 0 : a.index < b.index;
   });
   Keys result;
   result.reserve(keys.size());
-  for (const Place& place : places) result.push_back(keys[place.index]);
+  for (const SortKey& key : order) result.push_back(keys[key.index]);
   return result;
 }
 

@@ -191,7 +191,7 @@ class Parser {
       return group(ignores_case, depth);
     }
     if (rest_[0] == '[') {
-      const CodePointRanges members = set(depth, Place::kAlone);
+      const CodePointRanges members = set(depth, SetContext::kAlone);
       return set_node(ignores_case ? folded_set(members) : members);
     }
     if (rest_[0] == '.') {  // any but a newline
@@ -441,9 +441,9 @@ class Parser {
   }
 
   // Where a set stands: [..], in another one, behind its &&.
-  enum class Place : uint8_t { kAlone, kInSet, kBehindAnd };
+  enum class SetContext : uint8_t { kAlone, kInSet, kBehindAnd };
 
-  CodePointRanges set(int depth, Place place) {
+  CodePointRanges set(int depth, SetContext context) {
     if (depth > kDeepestNesting) fails_ = true;
     rest_.remove_prefix(1);
     const bool negated = take("^");
@@ -453,7 +453,7 @@ class Parser {
       // [..&&[..]]
       if (!negated && !ranges.empty() && rest_.starts_with("&&[")) {
         rest_.remove_prefix(2);
-        const CodePointRanges limits = complement(set(depth + 1, Place::kBehindAnd));
+        const CodePointRanges limits = complement(set(depth + 1, SetContext::kBehindAnd));
         if (!take("]")) fails_ = true;
         normalize(ranges);
         return without(ranges, limits);
@@ -463,7 +463,7 @@ class Parser {
         break;
       }
       if (rest_[0] == '[') {
-        const CodePointRanges inner = set(depth + 1, Place::kInSet);
+        const CodePointRanges inner = set(depth + 1, SetContext::kInSet);
         ranges.insert(ranges.end(), inner.begin(), inner.end());
         continue;
       }
@@ -485,7 +485,8 @@ class Parser {
     if (!negated) return ranges;
     ranges = complement(ranges);
     // Inside another set the engine may make all or nothing of it, but not behind && where it has more than ASCII.
-    if (place == Place::kInSet || (place == Place::kBehindAnd && (ranges.empty() || ranges.back().last < 0x80)))
+    if (context == SetContext::kInSet ||
+        (context == SetContext::kBehindAnd && (ranges.empty() || ranges.back().last < 0x80)))
       fails_ = true;
     return ranges;
   }
