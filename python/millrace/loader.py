@@ -101,7 +101,7 @@ open_loaders: weakref.WeakSet[PassIterator[Any]] = weakref.WeakSet()
 
 def _refuse_in_workers(kind: str) -> None:
     """Raises in one of several workers of torch's DataLoader, where each would give every batch."""
-    data = sys.modules.get("torch.utils.data")  # whoever is a worker has imported it
+    data = sys.modules.get("torch.utils.data")  # every worker has imported it
     info = None if data is None else data.get_worker_info()
     if info is None or info.num_workers < 2:
         return

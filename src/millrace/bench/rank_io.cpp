@@ -88,7 +88,7 @@ void RankIo::count(int64_t bytes, Clock::time_point begun) {
   outcome_.bytes += bytes;
   ++outcome_.operations;
   const auto seconds = static_cast<float>(std::chrono::duration<double>(Clock::now() - begun).count());
-  // Of many a random part of fixed size, each as likely as the others.
+  // Keeps a uniform random sample of fixed size of many times (reservoir sampling).
   if (outcome_.operations <= kMostTimes) {
     outcome_.seconds.push_back(seconds);
   } else if (const auto place = static_cast<int64_t>(random_() % static_cast<uint64_t>(outcome_.operations));

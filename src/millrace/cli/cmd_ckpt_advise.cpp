@@ -139,7 +139,8 @@ void add_ckpt_advise(Verbs& verbs, CLI::App& ckpt) {
                   "Time that one save stops training: Checkpointer.stats() has it", parse_seconds);
   add_parsed_flag(app, "--bandwidth", args->options.bandwidth_bytes_per_s, "RATE",
                   "Write bandwidth, for saves that stop training until they are written", parse_rate);
-  add_parsed_flag(app, "--mtbf", args->options.mtbf_s, "TIME", "Mean time between failures of the whole job", parse_seconds);
+  add_parsed_flag(app, "--mtbf", args->options.mtbf_s, "TIME", "Mean time between failures of the whole job",
+                  parse_seconds);
   app.add_option("--gpus", args->options.gpus, "GPUs of the job, for a usual failure rate")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");

@@ -270,7 +270,8 @@ void add_ckpt_import(Verbs& verbs, CLI::App& ckpt) {
   add_step(app, *args, "The number that the step gets (default: 0)");
   add_choice_flag(
       app, "--from", {"auto", "safetensors", "dcp", "torch"},
-      [args](const std::string& format) { args->format = format; }, "Format of SOURCE (default: told by its file names)");
+      [args](const std::string& format) { args->format = format; },
+      "Format of SOURCE (default: told by its file names)");
   add_common_flags(app, *args);
 }
 

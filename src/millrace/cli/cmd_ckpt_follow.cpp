@@ -107,7 +107,8 @@ void add_ckpt_follow(Verbs& verbs, CLI::App& ckpt) {
   app.add_option("--settle", args->settle_s, "Seconds without a change before a checkpoint is copied (default: 10)")
       ->check(CLI::Range(0.0, 86400.0))
       ->option_text("SECONDS");
-  auto* const once = app.add_flag("--once", args->once, "Exit after copying all complete checkpoints, instead of running until SIGTERM");
+  auto* const once = app.add_flag("--once", args->once,
+                                  "Exit after copying all complete checkpoints, instead of running until SIGTERM");
   app.add_flag("--restore", args->restore,
                "Instead, before training: remove what is not complete in SOURCE, and bring the newest of TARGET back")
       ->excludes(once);

@@ -147,8 +147,7 @@ void add_job_submit(Verbs& verbs, CLI::App& job) {
   add_check_flags(submit, args->check);
   submit.add_flag("--no-check", args->no_check, "Skip the checks of `job check`");
   submit.add_flag("--dry-run", args->dry_run, "Print what would be submitted");
-  submit.add_flag("--watch", args->watch,
-                  "Wait for the job and exit with its result; Ctrl-C leaves the job alone");
+  submit.add_flag("--watch", args->watch, "Wait for the job and exit with its result; Ctrl-C leaves the job alone");
 }
 
 }  // namespace millrace::cli

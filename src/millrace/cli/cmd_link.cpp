@@ -53,8 +53,9 @@ link::HsmLimits hsm_limits(const LinkArgs& args) {
 }
 
 void add_stall_time(CLI::App& app, LinkArgs& args) {
-  app.add_option("--stall-time", args.stall_time,
-                 "For a link with --hsm: give up files that the HSM has made no progress with for this long (default: 5m)")
+  app.add_option(
+         "--stall-time", args.stall_time,
+         "For a link with --hsm: give up files that the HSM has made no progress with for this long (default: 5m)")
       ->option_text("TIME");
 }
 
@@ -500,7 +501,8 @@ void add_link_add(Verbs& verbs, CLI::App& group) {
       app, "--conflict", {"both", "bucket", "directory", "newest"},
       [args](const std::string& rule) { args->config.conflict = *link::parse_conflict_rule(rule); },
       "Version to keep where both sides changed (default: both, the directory's under another name)");
-  app.add_option("--quiet-time", args->quiet, "Treat a file as finished when it has not changed for this long (default: 2s)")
+  app.add_option("--quiet-time", args->quiet,
+                 "Treat a file as finished when it has not changed for this long (default: 2s)")
       ->option_text("TIME");
   app.add_option("--poll", args->poll, "Time between two listings of the bucket while it changes (default: 2s)")
       ->option_text("TIME");
@@ -622,7 +624,8 @@ void add_link(Verbs& verbs) {
   joins.add_option("DIRECTORY", join->config.directory, "The link's, as this node sees it")
       ->required()
       ->option_text(" ");
-  joins.add_option("--name", join->config.name, "Name of the link on this node (default: the same as there)")->option_text("NAME");
+  joins.add_option("--name", join->config.name, "Name of the link on this node (default: the same as there)")
+      ->option_text("NAME");
 
   auto run = std::make_shared<LinkArgs>();
   CLI::App& runs = verbs.add(

@@ -133,19 +133,22 @@ void add_plan_eta(Verbs& verbs, CLI::App& plan) {
   add_parsed_flag(app, "--parameters", options.parameters, "N", "Parameters of the model, without a measurement",
                   parse_parameters);
   add_parsed_flag(app, "--tokens", options.tokens, "N", "A sample", parse_amount);
-  add_parsed_flag(app, "--utilisation", options.utilisation, "LOW:HIGH", "Range of the utilisation of the GPU's peak (default: 0.3:0.5)",
-                  parse_range);
+  add_parsed_flag(app, "--utilisation", options.utilisation, "LOW:HIGH",
+                  "Range of the utilisation of the GPU's peak (default: 0.3:0.5)", parse_range);
   app.add_flag("--recompute", options.recompute, "Activations are computed again");
   add_parsed_flag(app, "--sample-bytes", options.sample_bytes, "SIZE", "Read for one sample", parse_size);
-  add_parsed_flag(app, "--read-rate", options.read_bytes_per_s, "RATE", "Read bandwidth of all ranks together", parse_rate);
-  add_parsed_flag(app, "--gradient-bytes", options.gradient_bytes, "SIZE",
-                  "Bytes of gradients of the whole model, exchanged each step; each GPU has its part of --model-parallel", parse_size);
-  add_parsed_flag(app, "--network", options.network_bytes_per_s, "RATE", "Network bandwidth of one GPU (default: the instance's share)",
+  add_parsed_flag(app, "--read-rate", options.read_bytes_per_s, "RATE", "Read bandwidth of all ranks together",
                   parse_rate);
+  add_parsed_flag(
+      app, "--gradient-bytes", options.gradient_bytes, "SIZE",
+      "Bytes of gradients of the whole model, exchanged each step; each GPU has its part of --model-parallel",
+      parse_size);
+  add_parsed_flag(app, "--network", options.network_bytes_per_s, "RATE",
+                  "Network bandwidth of one GPU (default: the instance's share)", parse_rate);
   add_parsed_flag(app, "--checkpoint-bytes", options.checkpoint_bytes, "SIZE", "Size of one checkpoint", parse_size);
   add_parsed_flag(app, "--write-rate", options.write_bytes_per_s, "RATE", "Write bandwidth of checkpoints", parse_rate);
-  add_parsed_flag(app, "--checkpoint-stall", options.checkpoint_stall_s, "TIME", "Time that one checkpoint stops training, instead",
-                  parse_seconds);
+  add_parsed_flag(app, "--checkpoint-stall", options.checkpoint_stall_s, "TIME",
+                  "Time that one checkpoint stops training, instead", parse_seconds);
   add_parsed_flag(app, "--checkpoint-every", options.checkpoint_every_steps, "N", "Optimizer steps between two",
                   parse_amount);
   add_cost_flags(app, *args);

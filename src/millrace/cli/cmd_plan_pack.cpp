@@ -145,7 +145,8 @@ void add_plan_pack(Verbs& verbs, CLI::App& plan) {
   app.add_option("--nodes", args->options.nodes, "Available nodes (default: as many as needed)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
-  app.add_option("--gpu-type", args->options.gpu_type, "GPU type as gres.conf names it (default: the instance's; untyped)")
+  app.add_option("--gpu-type", args->options.gpu_type,
+                 "GPU type as gres.conf names it (default: the instance's; untyped)")
       ->option_text("TYPE");
   app.add_flag("--whole-nodes", args->options.whole_nodes, "Give each job whole nodes, as sbatch --exclusive does");
   add_explain_flag(app, args->flags);

@@ -161,7 +161,7 @@ struct FlightDump {
 };
 // A dump as the recorder writes it (a pickle) or as JSON. Errors: corruption, invalid_argument (something else).
 [[nodiscard]] Result<FlightDump> parse_flight_dump(std::string_view text, const std::string& file);
-// Of the first 256 MiB. Errors: not_found, as above.
+// Reads the first 256 MiB. Errors: not_found, as above.
 [[nodiscard]] Result<FlightDump> read_flight_dump(const std::string& path);
 // "nccl_trace_rank_3": the names that PyTorch gives them.
 bool is_flight_name(const std::string& name);

@@ -149,8 +149,8 @@ ShardEntry read_shard(JsonFields& fields) {
   return shard;
 }
 
-// Of 100,000 shards a tree takes 200 MB and most of the time, so they are written and read one by one, beside the rest
-// as a tree. `body` has an empty list, or none, where `shards` belongs.
+// A tree of 100,000 shards takes 200 MB and most of the time, so shards are written and read one by one, and only the
+// rest as a tree. `body` has an empty list, or none, where `shards` belongs.
 std::string dump_with(const Json& body, std::span<const ShardEntry> shards, bool is_pretty) {
   std::string text = dump(body, is_pretty ? 2 : -1);
   if (shards.empty()) return text;

@@ -36,7 +36,7 @@ struct ShardFacts {
   Hash128 shard_hash;
   Hash128 tokenizer_hash;  // zeros when unknown (a foreign shard)
   std::string ids_field;   // "token_ids.npy"; empty when the shard has none
-  // A small JSON object of whoever wrote the index (`prepare`: configuration and place in the input); at most 64 KiB.
+  // A small JSON object from the writer of the index (`prepare`: configuration and place in the input); at most 64 KiB.
   std::string producer = "{}";
 };
 

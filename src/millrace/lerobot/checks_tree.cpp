@@ -130,7 +130,7 @@ int64_t number_in(std::string_view name) {
   return number;
 }
 
-// Of the folders chunk-N and the files file-N or episode_N below `prefix`.
+// Checks the numbers of folders chunk-N and files file-N or episode_N below `prefix`.
 void check_order(const Tree& tree, std::string_view prefix, Report& report) {
   std::string folder, before;
   int64_t number_before = -1;

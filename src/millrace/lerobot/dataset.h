@@ -20,7 +20,7 @@ namespace millrace::lerobot {
 enum class Version { kUnknown, kV20, kV21, kV30 };
 // "v2.1", as codebase_version says it; "unknown" of kUnknown.
 std::string_view version_text(Version version);
-// Of "v2.1" or "2.1".
+// Parses "v2.1" or "2.1".
 Version parse_version(std::string_view text);
 inline bool is_v2(Version version) {
   return version == Version::kV20 || version == Version::kV21;

@@ -367,7 +367,7 @@ Status remove_link(const std::string& links, std::string_view name) {
   const LinkHome home = home_of(links, name);
   ASSIGN_OR_RETURN(const LinkLock lock, LinkLock::take(home));
   std::error_code error;
-  // A directory that is not mounted keeps its marker, and whoever mounts it is told by it.
+  // A directory that is not mounted keeps its marker, which is found when it is mounted again.
   if (!config.joined && check_marker(config)) fs::remove(marker_path(config.directory), error);
   fs::remove_all(home.folder, error);
   if (error) return tl::unexpected<Error>(errno_error(error.value(), "remove " + home.folder));

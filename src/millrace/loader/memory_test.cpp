@@ -151,7 +151,7 @@ TEST(LoaderMemory, ShardListsAndIndexesCount) {
   options.memory_bytes = named_memory(batch.error());
   EXPECT_LT(options.memory_bytes, 2 << 20);
   EXPECT_TRUE(take(*make(options)));
-  // Of a mixture it is the sum, and the largest is named.
+  // A mixture needs the sum, and the error names the largest.
   options.memory_bytes = 700 << 10;
   options.sources = {{{data.url}, {}, {}}, {{make_dataset("other", std::vector<int>(300, 1), 4).url}, {}, {}}};
   options.shards.clear();

@@ -81,9 +81,10 @@ Result<std::optional<int64_t>> pass_of_worker(const NextStart& start, const Next
                                               const AskPosition& where) {
   if (last.number && last.moves == start.moves) {
     if (!is_endless) return last.number;
-    return fail(ErrorCode::kUnsupported,
-                "the workers have begun with this endless loader before, and only they know how far it came: call "
-                "loader.load_state_dict(loader.state_dict(batch)), with the last batch that was used, or use no workers");
+    return fail(
+        ErrorCode::kUnsupported,
+        "the workers have begun with this endless loader before, and only they know how far it came: call "
+        "loader.load_state_dict(loader.state_dict(batch)), with the last batch that was used, or use no workers");
   }
   if (start.number || is_endless) return start.number;
   const PassPosition now = where();

@@ -16,7 +16,8 @@ struct PassPosition {
   int64_t number = 0;    // its pass, counted from 0
   bool is_over = false;  // all batches of that pass were given
 };
-// Asks the reader for its position. Called only where the answer matters, because it may wait until the dataset is open.
+// Asks the reader for its position. Called only where the answer matters, because it may wait until the dataset is
+// open.
 using AskPosition = std::function<PassPosition()>;
 
 // What the next `for` does, for a worker process.
@@ -28,8 +29,9 @@ struct NextStart {
 
 // Methods that return a pass return the one to begin, or nothing where the loader continues.
 //
-// The first `for` continues from the loader's position: its start, a loaded state, or the batches that next() gave. Each
-// further `for` begins the next pass, even when the one before it was left early. An endless loader always continues.
+// The first `for` continues from the loader's position: its start, a loaded state, or the batches that next() gave.
+// Each further `for` begins the next pass, even when the one before it was left early. An endless loader always
+// continues.
 class PassMachine {
  public:
   explicit PassMachine(bool is_endless) : is_endless_(is_endless) {}
@@ -80,8 +82,9 @@ class PassMachine {
 };
 
 // The pass that a DataLoader's worker begins, or nothing when it continues. `last`: the pass after the one that this
-// worker began last, and the loader's moves then. Errors: unsupported (workers have begun with an endless loader before).
-Result<std::optional<int64_t>> pass_of_worker(const NextStart& start, const NextStart& last, bool is_endless,
-                                              const AskPosition& where);
+// worker began last, and the loader's moves then. Errors: unsupported (workers have begun with an endless loader
+// before).
+[[nodiscard]] Result<std::optional<int64_t>> pass_of_worker(const NextStart& start, const NextStart& last,
+                                                            bool is_endless, const AskPosition& where);
 
 }  // namespace millrace::order

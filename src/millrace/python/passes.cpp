@@ -44,7 +44,8 @@ void register_passes(nb::module_& m) {
                           "Decides which pass of a loader comes next. `where` is called to ask the reader for its "
                           "position, (number of the pass, whether it is over).")
       .def(nb::init<bool>(), nb::arg("is_endless"))
-      .def("ask", [](PassMachine& self, int64_t number, const nb::callable& where) { return self.ask(number, asking(where)); })
+      .def("ask",
+           [](PassMachine& self, int64_t number, const nb::callable& where) { return self.ask(number, asking(where)); })
       .def("loaded", &PassMachine::loaded)
       .def("moved", &PassMachine::moved)
       .def("began", &PassMachine::began)
@@ -53,7 +54,8 @@ void register_passes(nb::module_& m) {
       .def("for_begins", [](PassMachine& self, const nb::callable& where) { return self.for_begins(asking(where)); })
       .def("for_goes_on", &PassMachine::for_goes_on)
       .def("next_begins", &PassMachine::next_begins)
-      .def("following", [](const PassMachine& self, const nb::callable& where) { return self.following(asking(where)); })
+      .def("following",
+           [](const PassMachine& self, const nb::callable& where) { return self.following(asking(where)); })
       .def("pass_of_length",
            [](const PassMachine& self, const nb::callable& where) { return self.pass_of_length(asking(where)); })
       .def("pass_of_state",

@@ -10,9 +10,10 @@
 
 namespace millrace::sync {
 
-// With `recursive`: sync with CompareBy::kNone and without deletions, so what is below `source` comes to lie below
-// `target`. Else one object, to the key that `target` is; to its own name below it where that ends in '/', is a bucket,
-// or is a folder that exists. Errors: those of sync; not_found, and invalid_argument for a folder without `recursive`.
+// With `recursive`, copies the tree below `source` to `target` (a sync with CompareBy::kNone and without deletions).
+// Otherwise copies one object to the key `target`. Where `target` ends in '/', is a bucket or is an existing folder,
+// the copy keeps its name and goes below it. Errors: those of sync; not_found; invalid_argument for a folder without
+// `recursive`.
 [[nodiscard]] Result<SyncReport> cp(const std::string& source, const std::string& target, bool recursive,
                                     const SyncOptions& options = {}, std::stop_token stop = {},
                                     Progress* progress = nullptr);

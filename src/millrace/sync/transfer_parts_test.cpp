@@ -76,7 +76,7 @@ TEST_F(TransferTest, MoreMemoryIsMorePartsAtOnce) {
   }
 }
 
-// Of a file that the page cache holds the parts are large, and none of them is in memory here.
+// Parts of a file in the page cache are large, and none is read into this process's memory.
 TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
   const auto engine = *TransferEngine::create({.memory_bytes = 2 * kBlockBytes});
   const int64_t size = 33 * kBlockBytes + 5, part = 2 * kBlockBytes;

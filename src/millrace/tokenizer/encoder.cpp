@@ -78,12 +78,12 @@ struct Encoder::Impl {
   const Tokenizer::Impl& parts;
   std::vector<Piece> pieces;
   std::optional<CachedWords> words;  // of each way without offsets
-  // Of the fast ways
+  // For the fast paths.
   MergeScratch merge_scratch;
   std::string prefixed;  // a piece or unit with the space that the file puts before it
   PlainWords::Scratch plain_scratch;
   std::optional<CharacterWords> character_words;
-  // Of the general way
+  // For the general path.
   AlignedText normalized;
   Normalizer::Scratch normalizer_scratch;
   std::vector<Piece> normalized_pieces;

@@ -210,7 +210,7 @@ class ChunkReading final : public CompletionQueue, public std::enable_shared_fro
   }
   bool is_ending() const { return options_.stop.stop_requested() || (error_.failed() && !options_.found); }
 
-  // Of whole pages, and none below 1 MiB unless the group is: smaller ones go through the page cache.
+  // Whole pages, and at least 1 MiB unless the group is smaller: smaller reads go through the page cache.
   int64_t operation_bytes(const ReadGroup& group) const {
     if (!is_local_ || group.bytes < 2 * kLocalRead) return group.bytes;
     const int64_t count = group.bytes / kLocalRead;

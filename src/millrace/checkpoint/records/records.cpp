@@ -306,7 +306,7 @@ std::optional<Lineage> take_line(Fields& from, int64_t step) {
                       [](const Ancestor& a, const Ancestor& b) { return a.step < b.step; });
 }
 
-// Of one step several attempts may have files that are referred to.
+// Several attempts of one step may have files that are referred to.
 std::vector<Ancestor> take_bases(Fields& from, int64_t step) {
   if (!from.has("bases")) return {};
   return take_commits(from, "bases", "base", step, [](const Ancestor& a, const Ancestor& b) {

@@ -109,7 +109,7 @@ struct Core {
     return check_space(*root.storage, prefix_below(root), bytes, fmt::format("step {} in {}", step, root.url));
   }
 
-  // Of one rank, of what all of the node may take; 0: no cap.
+  // One rank's share of a cap for the whole node, in bytes; 0: no cap.
   static int64_t share_of_node(int64_t bytes) { return bytes == 0 ? 0 : std::max<int64_t>(bytes / local_ranks(), 1); }
 
   const SaverOptions options;

@@ -28,7 +28,7 @@ class Block {
   // EpochOrder::layout of the block; `run_samples` are the samples of each run, which together are the block.
   Block(std::span<const uint32_t> tokens, order::BlockLayout layout, std::span<const int64_t> run_samples);
 
-  // Of the arena: the ids and the masks.
+  // Bytes of the arena: the ids and the masks.
   int64_t bytes() const { return ids_bytes() + starts_.back() / 8 + static_cast<int64_t>(sample_at_.size()); }
   // Where the ids go. REQUIRES: arena.size() >= bytes().
   void set_arena(Buffer arena) { arena_ = std::move(arena); }

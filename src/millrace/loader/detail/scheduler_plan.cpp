@@ -23,7 +23,7 @@ void Scheduler::schedule_next() {
   if (!step) {
     job->error = std::move(step).error();
     job->is_done = true;
-    is_to_be_announced();  // by whoever asked for it
+    is_to_be_announced();  // by the caller
     return;
   }
   job->step = **std::move(step);

@@ -26,7 +26,7 @@ Result<LaidOut> lay_out(order::SampleSource& source, const order::EpochOrder& or
   if (std::ssize(plan.tokens) != samples) {
     return fail(ErrorCode::kInternal, "{}: {} lengths, {} were asked for", source.name(), plan.tokens.size(), samples);
   }
-  // Of samples of any kind, a part is the whole sample: its tokens are not counted.
+  // A part of a sample of any kind is the whole sample, so its tokens are not counted.
   const std::vector<uint32_t> tokens_of = plan.bytes.empty() ? plan.tokens : std::vector<uint32_t>(plan.tokens.size());
   auto layout = order.layout(at.lane, at.block, tokens_of);
   return LaidOut{std::move(windows),

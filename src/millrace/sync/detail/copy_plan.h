@@ -46,7 +46,7 @@ struct CopyPlan {
   std::unique_ptr<RandomReader> old_reader;
   std::optional<formats::BlockHashes> old_hashes;
   bool same_attributes = true;  // only content would be written
-  // Of an object of the same size without block hashes, on one side: what is on the other may prove to be it.
+  // The ETag of an object without block hashes on one side, where the other has one of the same size that it may prove.
   std::string etag;
 
   WriteOptions write;

@@ -20,11 +20,11 @@ CopyScheduler::Weight weight_of(const CopyRequest& request, int64_t memory_bytes
   const bool is_small = request.source.size <= std::min(kLightBytes, memory_bytes / 2);
   const bool cheap_source = request.from.storage->capabilities().is_local();
   const bool cheap_target = to.capabilities().is_local();
-  // Of an object and a file of one size, the file may prove to be the object.
+  // A file of the object's size may prove to have its content.
   const bool may_be_it = !cheap_source && request.options.target && request.options.target->size == request.source.size;
   const bool asks_target =
       may_be_it || (!cheap_target && (request.options.target || to.copies_from(*request.from.storage)));
-  // Of an empty object, whether it has always been that.
+  // Asks whether an empty object has always been empty.
   const bool asks_properties = request.from.storage->capabilities().headers && to.capabilities().headers;
   const bool asks_source = !cheap_source && (request.source.size == 0 || asks_properties ||
                                              (request.options.posix && !request.source.posix));

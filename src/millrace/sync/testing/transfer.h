@@ -39,8 +39,8 @@ void put_with_hashes(TransferEngine& engine, const Place& place, const std::stri
 
 // Copies `parts` parts, and then nothing more can be written.
 void leave_unfinished(TransferEngine& engine, const Location& from, const Location& to, int64_t parts);
-// Of the one leftover below a local place: 0 changes a byte of its second block, 1 one of its note, 2 takes the note
-// away.
+// Damages the only leftover below a local place. `how`: 0 changes a byte of its second block, 1 changes a byte of its
+// note, 2 removes the note.
 void damage_leftover(const Place& place, int how);
 // Changes the first byte of a file, and so its time.
 void overwrite_in_place(const std::string& path);

@@ -64,7 +64,7 @@ class ReaderInput {
   void blank(std::vector<Range> ranges);  // any order
 
   AVIOContext* context() { return context_; }
-  // Of the last read that failed: what it was is lost on the way through FFmpeg.
+  // The error of the last failed read, which FFmpeg would lose.
   std::optional<Error> error;
 
  private:

@@ -56,7 +56,7 @@ http::Time time_in(const std::string& text) {
   return http::time_of(::timegm(&parts));
 }
 
-// Of an LFS file the hash of its content; `oid` is that of the pointer.
+// For an LFS file, the hash of its content; its `oid` is the hash of the pointer.
 std::string version_of(const json& entry) {
   const json* lfs = member(entry, "lfs");
   return text_or_empty(lfs != nullptr && lfs->is_object() ? *lfs : entry, "oid");

@@ -29,7 +29,7 @@ struct TreeEntry {
   std::chrono::sys_time<std::chrono::nanoseconds> modified{};
 };
 
-// Of the content of a file, at its commit.
+// The URL of a file's content at a commit.
 std::string file_url(const Place& place, std::string_view commit, std::string_view path);
 // If `recursive`, the files below a folder; else what the folder itself holds, with the times of changes. Sorted by
 // path. `folder` is without '/' at its end; a missing one is empty. Errors: those of Client::fetch; not_found
