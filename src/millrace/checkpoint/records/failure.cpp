@@ -15,7 +15,7 @@ namespace millrace::checkpoint {
 namespace {
 
 constexpr std::string_view kFormat = "millrace-checkpoint-failure";
-constexpr int64_t kMostBytes = 1 << 20;
+constexpr int64_t kMostFailureBytes = 1 << 20;
 constexpr size_t kMostMessage = 4096;
 
 std::string text_of(std::string text) {
@@ -50,7 +50,7 @@ Status write_failure(const Location& attempt, const RankPlaces& places, int64_t 
 
 Result<std::optional<Error>> read_failure(const Location& attempt, const RankPlaces& places, int64_t rank) {
   const Location at = attempt.child(places.failure(rank));
-  const auto text = read_object(*at.storage, at.key, kMostBytes);
+  const auto text = read_object(*at.storage, at.key, kMostFailureBytes);
   if (!text && text.error().code() == ErrorCode::kNotFound) return std::nullopt;
   if (!text) return tl::unexpected(text.error());
   simdjson::dom::parser parser;
