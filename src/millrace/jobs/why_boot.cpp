@@ -77,7 +77,8 @@ bool failed_to_boot(const slurm::Node& node, const slurm::JobDetails& job) {
   // A reason from before or after is of another job's node.
   const auto start = slurm::parse_local_time(field_of(job, "StartTime")),
              end = slurm::parse_local_time(field_of(job, "EndTime"));
-  return said && node.reason_time && start && end && *node.reason_time >= *start && *node.reason_time <= *end + kReasonDelay_s;
+  return said && node.reason_time && start && end && *node.reason_time >= *start &&
+         *node.reason_time <= *end + kReasonDelay_s;
 }
 
 bool never_booted(const slurm::JobDetails& job, const WhyFacts& facts) {
