@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "millrace/base/hash/crc32c.h"
 #include "millrace/base/hash/crc64nvme.h"
@@ -280,6 +283,49 @@ TEST(Executor, ParallelTryReturnsTheErrorOfTheLowestIndex) {
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().message(), "number 3");
   }
+}
+
+// The threads of this process that bear `name`, with the letter of their state.
+std::vector<char> states_of_threads(std::string_view name) {
+  std::vector<char> states;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "stat");
+    std::string stat;
+    std::getline(file, stat);  // id (name) state ...
+    const size_t begin = stat.find('('), end = stat.rfind(')');
+    if (end == stat.npos || stat.substr(begin + 1, end - begin - 1) != name) continue;
+    states.push_back(stat[end + 2]);
+  }
+  return states;
+}
+
+TEST(Executor, StartsAThreadOnlyWhereNoneIsIdle) {
+  Executor executor(16, "test-lazy");
+  EXPECT_THAT(states_of_threads("test-lazy"), testing::IsEmpty());
+  for (int i = 0; i < 20; ++i) {
+    std::atomic<bool> ran = false;
+    executor.submit([&] { ran = true; });
+    while (!ran || states_of_threads("test-lazy") != std::vector<char>{'S'}) std::this_thread::yield();
+  }
+  // Tasks that wait for each other get a thread each, up to the limit, though one thread is idle at first.
+  Mutex mutex;
+  CondVar changed;
+  int running = 0;
+  bool go = false;
+  for (int i = 0; i < 20; ++i) {
+    executor.submit([&] {
+      MutexLock lock(mutex);
+      ++running;
+      changed.notify_all();
+      while (!go) changed.wait(mutex);
+    });
+  }
+  MutexLock lock(mutex);
+  while (running < 16) changed.wait(mutex);
+  EXPECT_EQ(states_of_threads("test-lazy").size(), 16u);
+  go = true;
+  changed.notify_all();
+  while (running < 20) changed.wait(mutex);
 }
 
 TEST(Executor, WorksInAChildAfterFork) {
