@@ -18,6 +18,7 @@
 #include "millrace/base/hash/crc64nvme.h"
 #include "millrace/base/hash/hash.h"
 #include "millrace/base/io/io.h"
+#include "millrace/base/io/path.h"
 #include "millrace/base/io/stream_copy.h"
 #include "millrace/base/log.h"
 #include "millrace/base/memory/buffer_pool.h"
@@ -26,6 +27,8 @@
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
 #include "millrace/base/testing.h"
+#include "millrace/base/text/ascii.h"
+#include "millrace/base/text/environment.h"
 #include "millrace/base/text/json_fields.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/base/text/units.h"
@@ -232,6 +235,34 @@ TEST(PagesAhead, TouchesNothingBeyondWhatIsReached) {
   }
   EXPECT_EQ(memory[100], 'x');
   ::munmap(memory, kBytes);
+}
+
+TEST(Ascii, KnowsDigitsAndWhiteSpaceAndWritesHex) {
+  std::string digits, spaces;
+  for (int c = 0; c < 256; ++c) {
+    if (is_digit(static_cast<char>(c))) digits += static_cast<char>(c);
+    if (is_space(static_cast<char>(c))) spaces += static_cast<char>(c);
+  }
+  EXPECT_EQ(digits, "0123456789");
+  EXPECT_EQ(spaces, "\t\n\v\f\r ");
+  EXPECT_EQ(hex(std::string_view("\0\x7f\x80\xff", 4)), "007f80ff");
+  EXPECT_EQ(hex(""), "");
+}
+
+TEST(Path, HasABaseNameAndAFolder) {
+  EXPECT_EQ(base_name("a/b/c"), "c");
+  EXPECT_EQ(base_name("c"), "c");
+  EXPECT_EQ(base_name("a/"), "");
+  EXPECT_EQ(folder_of("a/b/c"), "a/b");
+  EXPECT_EQ(folder_of("c"), "");
+  EXPECT_EQ(folder_of("/c"), "");
+}
+
+TEST(Environment, AVariableThatIsNotSetIsEmpty) {
+  ::setenv("MILLRACE_TEST_VARIABLE", "value", 1);
+  EXPECT_EQ(environment_variable("MILLRACE_TEST_VARIABLE"), "value");
+  ::unsetenv("MILLRACE_TEST_VARIABLE");
+  EXPECT_EQ(environment_variable("MILLRACE_TEST_VARIABLE"), "");
 }
 
 TEST(Executor, RunsEverythingAndHonoursPriority) {
