@@ -49,15 +49,15 @@ class TracedQueue final : public CompletionQueue {
 };
 
 // Traces the threads that open, submit and complete.
-class TracedPlace {
+class TracedSide {
  public:
-  TracedPlace(const Place& place, Trace& trace) : storage_(std::make_shared<BentStorage>(place.storage)) {
+  TracedSide(const Side& side, Trace& trace) : storage_(std::make_shared<BentStorage>(side.storage)) {
     storage_->on_open = [&trace](std::string_view) { trace.add_step(); };
     storage_->on_write = [&trace](std::string_view) -> Status {
       trace.add_step();
       return {};
     };
-    storage_->on_submit = [this, &trace, inner = place.storage](auto operations, CompletionQueue& queue) {
+    storage_->on_submit = [this, &trace, inner = side.storage](auto operations, CompletionQueue& queue) {
       trace.add_step();
       inner->submit(operations, add_queue(trace, queue));
     };
@@ -85,11 +85,11 @@ class TransferThreads : public TransferTest {
     int64_t hand_overs = 0, threads = 0;
   };
   // Copies `size` bytes, and counts from the request to its report.
-  Counts count(const Place& from, const Place& to, int64_t size) {
+  Counts count(const Side& from, const Side& to, int64_t size) {
     put(from.at("source"), content_of(size, seed_));
     const ObjectInfo source = *from.storage->stat("source");
     Trace trace;
-    const TracedPlace traced_from(from, trace), traced_to(to, trace);
+    const TracedSide traced_from(from, trace), traced_to(to, trace);
     const int64_t threads_before = threads_now();
     trace.add_step();
     const auto report = wait_for_answer<Result<TransferReport>>([&](auto answer) {
