@@ -66,8 +66,6 @@ class EntryWalk {
 
 // What the keys below a folder begin with: "dir/", or "" for a root.
 std::string prefix_of(const Location& folder);
-// What is behind the last '/' of a key.
-std::string_view name_of(std::string_view key);
 // Whether a component of `path` is kHiddenFolder.
 bool is_hidden(std::string_view path);
 

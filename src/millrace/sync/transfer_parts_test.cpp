@@ -38,7 +38,7 @@ TEST_F(TransferTest, MemoryStaysUnderItsCap) {
   std::vector<Thread> copies;
   for (int i = 0; i < 8; ++i) {
     copies.emplace_back("test", [&, i] {
-      Place& to = i % 2 == 0 ? local_ : parts_;
+      Side& to = i % 2 == 0 ? local_ : parts_;
       const char* key = i < 6 ? "x" : "small";
       const auto report = engine->copy(memory_.at(key), *memory_.storage->stat(key), to.at("y" + std::to_string(i)));
       EXPECT_TRUE(report) << report.error().to_string();

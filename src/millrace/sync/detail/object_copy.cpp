@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "millrace/base/io/path.h"
 #include "millrace/sync/detail/etag_match.h"
 #include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/entries.h"
@@ -128,7 +129,7 @@ Status ObjectCopy::plan() {
 // Small copies are counted only: they have ended before anybody could read their names.
 void ObjectCopy::show_progress() {
   if (weight_ == CopyScheduler::Weight::kHeavy) {
-    progress_.emplace(request_.progress, std::string(name_of(request_.source.key)), request_.source.size);
+    progress_.emplace(request_.progress, std::string(base_name(request_.source.key)), request_.source.size);
   } else if (request_.progress == nullptr) {
     progress_.emplace();
   }
