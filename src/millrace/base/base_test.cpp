@@ -29,7 +29,6 @@
 #include "millrace/base/testing.h"
 #include "millrace/base/text/ascii.h"
 #include "millrace/base/text/environment.h"
-#include "millrace/base/text/json_fields.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/text/utf8.h"
@@ -103,34 +102,6 @@ TEST(Units, SizesAreReadAndWritten) {
   for (const char* bad : {"", "h", "-1h", "1 h", "5y", "1hh", "inf", "nan", "1e13s"}) {
     EXPECT_FALSE(parse_duration(bad)) << bad;
   }
-}
-
-TEST(JsonFields, OfOthersCountAsMissingWhereTheyAreOfAnotherType) {
-  const auto json =
-      nlohmann::ordered_json::parse(R"({"a": "x", "n": 3, "f": 1.5, "b": true, "big": 18446744073709551615})");
-  EXPECT_EQ(text_or_empty(json, "a"), "x");
-  EXPECT_EQ(text_or_empty(json, "n"), "");
-  EXPECT_EQ(integer_at(json, "n"), 3);
-  EXPECT_EQ(integer_at(json, "f"), std::nullopt);
-  EXPECT_EQ(integer_at(json, "big"), std::nullopt);
-  EXPECT_EQ(number_at(json, "n"), 3.0);
-  EXPECT_EQ(bool_at(json, "b"), true);
-  EXPECT_EQ(bool_at(json, "n"), std::nullopt);
-  EXPECT_EQ(member(json.at("a"), "a"), nullptr);
-}
-
-TEST(JsonFields, NameTheFirstThatIsWrongWithItsPath) {
-  const auto error_of = [](std::string_view text, const std::function<void(JsonFields&)>& read) {
-    const auto json = nlohmann::json::parse(text);
-    JsonFields fields(json);
-    fields.each("list", [&](JsonFields& entry) { entry.object("of", read); });
-    return fields.error();
-  };
-  const auto read = [](JsonFields& of) { EXPECT_GE(of.integer("n", 1) + of.count("n"), 0); };
-  EXPECT_EQ(error_of(R"({"list": [{"of": {"n": 1}}]})", read), "");
-  EXPECT_EQ(error_of(R"({"list": [{"of": {"n": 1}}, {"of": {"n": 0}}]})", read),
-            "list[1].of.n is not a whole number from 1");
-  EXPECT_EQ(error_of(R"({"list": [{}]})", read), "list[0].of. is not an object");
 }
 
 TEST(Strings, AreTrimmedSplitAndComparedAsAscii) {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/http/http.h"
 #include "millrace/http/uri_encode.h"

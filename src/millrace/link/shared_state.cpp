@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "millrace/base/log.h"
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/base/text/units.h"
 #include "millrace/link/rows.h"
 

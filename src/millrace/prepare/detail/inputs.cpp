@@ -83,7 +83,7 @@ void find_in_listing(std::span<const Location> places, const KeysOfFolder& keys,
   }
 }
 
-// Of names in a bucket; elsewhere a listing costs more, or there is none.
+// For names in a bucket; elsewhere a listing costs more, or there is none.
 void find_in_listings(std::span<const Location> places, TypedFiles& found) {
   std::map<std::pair<const Storage*, std::string_view>, KeysOfFolder> folders;
   for (size_t i = 0; i < places.size(); ++i) {

@@ -13,7 +13,7 @@
 namespace millrace::s3 {
 
 std::string base64_md5(std::span<const std::byte> bytes);
-// Of a digest of Md5::finish().
+// The base64 text of a digest of Md5::finish().
 std::string base64(std::string_view digest);
 // 32 hexadecimal digits.
 bool is_md5(std::string_view etag);
