@@ -201,13 +201,17 @@ TEST(Samples, ARecordKeepsWhatIsTaken) {
   SampleFields wanted;
   wanted.specs.push_back({.name = "c", .sources = {"klass", "cls"}});
   std::vector<std::byte> out(64);
-  ASSERT_TRUE(write_record({"key", fields}, wanted, out, "tar"));
+  std::vector<uint32_t> scratch;
+  const auto decoder = make_record_decoder(wanted);
+  SampleDecoder::Slot slot{.data = out};
+  ASSERT_TRUE(decoder->decode({"key", fields}, "tar", slot, scratch));
   const Record record = read_record(out);
   EXPECT_EQ(record.key, "key");
   ASSERT_EQ(record.fields.size(), 1u);
   EXPECT_EQ(record.fields[0].name, "cls");
   EXPECT_EQ(as_text(record.fields[0].data), data);
-  EXPECT_FALSE(write_record({"key", fields}, wanted, std::span(out).first(20), "tar"));
+  slot.data = std::span(out).first(20);
+  EXPECT_FALSE(decoder->decode({"key", fields}, "tar", slot, scratch));
 }
 
 TEST(Samples, ArraysAreStackedOrPaddedOrRefused) {
@@ -313,6 +317,48 @@ class TestRows final : public RowReader {
     return rows;
   }
 };
+
+// Has token ids, and does not know how many.
+class IdsWithoutLengths final : public order::SampleSource {
+ public:
+  std::string_view name() const override { return "numbers"; }
+  std::string_view identity() const override { return "numbers"; }
+  std::span<const int64_t> shard_samples() const override { return samples_; }
+  std::string_view shard_name(int64_t) const override { return "numbers"; }
+  std::optional<order::TokenIds> token_ids() const override { return order::TokenIds{.field = "n.u32"}; }
+  Result<order::SamplePlan> plan(std::span<const order::Window>, const std::stop_token&) override {
+    return fail(ErrorCode::kInternal, "planned");
+  }
+
+ private:
+  const std::vector<int64_t> samples_{8};
+};
+
+TEST(Samples, ASourceWithoutIdsOrLengthsIsRefusedWhereTheyAreNeeded) {
+  LoaderOptions options;
+  options.seq_len = 4;
+  options.batch_size = 2;
+  options.open = [](const SourceContext& context) -> Result<std::unique_ptr<order::SampleSource>> {
+    return make_row_source({"rows", "identity", {{"a", 20}}, 0, 0}, std::make_unique<TestRows>(), context.metrics,
+                           context.activities);
+  };
+  const auto refused = [&] {
+    const auto batch = make(options)->next();
+    EXPECT_FALSE(batch);
+    return batch ? Error(ErrorCode::kInternal, "a batch") : batch.error();
+  };
+  EXPECT_EQ(refused().code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(refused().message(), HasSubstr("rows: its samples hold no token ids; SampleLoader reads"));
+  options.open = [](const SourceContext&) -> Result<std::unique_ptr<order::SampleSource>> {
+    return std::make_unique<IdsWithoutLengths>();
+  };
+  EXPECT_EQ(refused().message(), "planned");
+  for (const Collate collate : {Collate::kPack, Collate::kBestFit}) {
+    options.collate = collate;
+    EXPECT_EQ(refused().code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(refused().message(), HasSubstr("numbers: packing needs the number of tokens of each sample"));
+  }
+}
 
 TEST(Samples, RowsThatCannotBeReadGiveTheirPlaceToOthers) {
   LoaderOptions options = sample_options("unused", 4);

@@ -21,29 +21,17 @@ std::vector<std::unique_ptr<order::SampleRun>> take_runs(std::vector<std::unique
 }
 
 // What a source answers decides where memory is written, so it is held against the order.
-Status check_plan(const order::SamplePlan& plan, std::span<const order::EpochOrder::Block> blocks,
-                  std::string_view source) {
+Status check_plan(const order::SamplePlan& plan, std::span<const uint32_t> items,
+                  std::span<const order::EpochOrder::Block> blocks, std::string_view source) {
   int64_t samples = 0, in_runs = 0;
   for (const auto& block : blocks) samples += block.samples;
   for (const auto& run : plan.runs) in_runs += run->samples();
-  const bool are_bytes_counted = plan.bytes.empty() || std::ssize(plan.bytes) == samples;
-  if (std::ssize(plan.tokens) == samples && in_runs == samples && are_bytes_counted) return {};
-  return fail(ErrorCode::kInternal, "{}: {} lengths and {} samples in runs, {} were asked for", source,
-              plan.tokens.size(), in_runs, samples);
+  if (std::ssize(items) == samples && in_runs == samples) return {};
+  return fail(ErrorCode::kInternal, "{}: {} lengths and {} samples in runs, {} were asked for", source, items.size(),
+              in_runs, samples);
 }
 
 }  // namespace
-
-Result<std::vector<uint32_t>> block_lengths(std::vector<uint32_t> tokens, std::span<const int64_t> bytes) {
-  if (bytes.empty()) return tokens;
-  std::vector<uint32_t> words;
-  for (const int64_t size : bytes) {
-    constexpr int64_t kWord = sizeof(uint32_t), kMost = int64_t{4} << 30;
-    if (size > kMost) return fail(ErrorCode::kUnsupported, "a sample of {} bytes; {} are read at most", size, kMost);
-    words.push_back(static_cast<uint32_t>((size + kWord - 1) / kWord));
-  }
-  return words;
-}
 
 void BlockPlanner::add(std::shared_ptr<const order::EpochOrder> order, int64_t lane, int64_t number, Done done) {
   {
@@ -83,14 +71,14 @@ Result<std::vector<PlannedBlock>> BlockPlanner::plan(std::span<const WantedBlock
     windows.insert(windows.end(), blocks.back().windows.begin(), blocks.back().windows.end());
   }
   ASSIGN_OR_RETURN(order::SamplePlan plan, source_.plan(windows, stop_));
-  RETURN_IF_ERROR(check_plan(plan, blocks, source_.name()));
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> all_items, decoder_.count_items(plan));
+  RETURN_IF_ERROR(check_plan(plan, all_items, blocks, source_.name()));
   std::vector<PlannedBlock> planned;
-  ASSIGN_OR_RETURN(const std::vector<uint32_t> lengths, block_lengths(std::move(plan.tokens), plan.bytes));
-  std::span<const uint32_t> tokens = lengths;
+  std::span<const uint32_t> items = all_items;
   size_t next_run = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const auto samples = static_cast<size_t>(blocks[i].samples);
-    const std::span<const uint32_t> ours = tokens.first(samples);
+    const std::span<const uint32_t> ours = items.first(samples);
     const int64_t sum = std::accumulate(ours.begin(), ours.end(), int64_t{0});
     if (blocks[i].tokens != 0 && blocks[i].tokens != sum) {
       return fail(ErrorCode::kCorruption, "{}: {} tokens where the order was made of {}: the dataset was replaced",
@@ -105,8 +93,8 @@ Result<std::vector<PlannedBlock>> BlockPlanner::plan(std::span<const WantedBlock
       return fail(ErrorCode::kCorruption, "{}: {} rows where the order was made of {}: the dataset was replaced",
                   source_.name(), layout.row_ends.size(), blocks[i].units);
     }
-    block.block = std::make_unique<Block>(ours, std::move(layout), run_samples);
-    tokens = tokens.subspan(samples);
+    block.block = std::make_unique<Block>(decoder_.item(), ours, std::move(layout), run_samples);
+    items = items.subspan(samples);
   }
   return planned;
 }

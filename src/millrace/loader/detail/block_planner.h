@@ -26,16 +26,13 @@ struct PlannedBlock {
   std::vector<std::unique_ptr<order::SampleRun>> runs;  // as the block numbers them
 };
 
-// The room that a block reserves for each sample, in units of 32 bits: for its ids or, where samples have fields, for
-// its record. Errors: unsupported (a sample that is too large).
-[[nodiscard]] Result<std::vector<uint32_t>> block_lengths(std::vector<uint32_t> tokens, std::span<const int64_t> bytes);
-
 class BlockPlanner {
  public:
   using Done = std::function<void(Result<PlannedBlock>)>;
 
-  // `source` must outlive it.
-  BlockPlanner(order::SampleSource& source, std::stop_token stop) : source_(source), stop_(std::move(stop)) {}
+  // `source` and `decoder` must outlive it.
+  BlockPlanner(order::SampleSource& source, const SampleDecoder& decoder, std::stop_token stop)
+      : source_(source), decoder_(decoder), stop_(std::move(stop)) {}
 
   // `done` is called on the planner's thread, unless the planner is destroyed before. Errors: those of
   // SampleSource::plan; corruption (other tokens than the order was made of).
@@ -52,6 +49,7 @@ class BlockPlanner {
   [[nodiscard]] Result<std::vector<PlannedBlock>> plan(std::span<const WantedBlock> wanted);
 
   order::SampleSource& source_;
+  const SampleDecoder& decoder_;
   const std::stop_token stop_;
   Mutex mutex_;
   std::vector<WantedBlock> waiting_ GUARDED_BY(mutex_);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "millrace/loader/detail/scheduler_job.h"
+#include "millrace/loader/detail/state_damage.h"
 #include "millrace/loader/detail/wait_error.h"
 
 // How a batch comes to be. The scheduler walks the order batch by batch, up to `depth` batches ahead. Each batch is a
@@ -39,12 +40,6 @@ namespace millrace::loader {
 
 namespace {
 
-using Ledger = std::vector<order::QuarantinedUnit>;
-
-Ledger& ledger_of(order::LoaderState& state) {
-  return std::visit([](auto& of) -> Ledger& { return of.quarantined; }, state);
-}
-
 constexpr auto kQuickBatch = std::chrono::microseconds(300);
 constexpr int64_t kHandOver = 8;  // quick batches that next() is told of at once
 constexpr auto kHandOverWait = std::chrono::milliseconds(1);
@@ -67,8 +62,9 @@ Scheduler::Scheduler(const Shared& shared, Start start)
       workers_(std::make_unique<Executor>(shared.options.threads, "mr-loader", shared.options.cpus)),
       reader_(
           std::make_unique<RunReader>(*shared.dataset.memory.runs, *workers_, stop_.get_token(), &shared.activities)) {
-  for (const SourcePtr& source : shared.dataset.sources) {
-    planners_.push_back(std::make_unique<BlockPlanner>(*source, stop_.get_token()));
+  const Dataset& dataset = shared.dataset;
+  for (size_t i = 0; i < dataset.sources.size(); ++i) {
+    planners_.push_back(std::make_unique<BlockPlanner>(*dataset.sources[i], *dataset.decoders[i], stop_.get_token()));
   }
 }
 
