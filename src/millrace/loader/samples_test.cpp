@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <set>
+#include <thread>
 
 #include "millrace/base/testing.h"
 #include "millrace/loader/detail/record.h"
@@ -317,6 +319,51 @@ class TestRows final : public RowReader {
     return rows;
   }
 };
+
+// Notes which threads read.
+class NotedRows final : public RowReader {
+ public:
+  NotedRows(Mutex& mutex, std::set<std::thread::id>& readers) : mutex_(mutex), readers_(readers) {}
+  Result<std::vector<Row>> read(int64_t, int64_t begin, int64_t end) override {
+    {
+      MutexLock lock(mutex_);
+      readers_.insert(std::this_thread::get_id());
+    }
+    return std::vector<Row>(static_cast<size_t>(end - begin), {"key", {{"text", "t"}}, std::nullopt});
+  }
+
+ private:
+  Mutex& mutex_;
+  std::set<std::thread::id>& readers_;
+};
+
+TEST(Samples, ManySourcesArePlannedByTheWorkersOfTheLoaderAlone) {
+  constexpr size_t kSources = 20;
+  for (const int threads : {1, 3}) {
+    Mutex mutex;
+    std::set<std::thread::id> readers;
+    LoaderOptions options = sample_options("unused", 8);
+    SampleFields fields;
+    fields.specs.push_back({.name = "text", .sources = {"text"}, .kind = FieldKind::kText});
+    options.fields = std::make_shared<const SampleFields>(fields);
+    options.shards.clear();
+    options.threads = threads;
+    options.epochs = 0;
+    options.weights = {{0, std::vector<double>(kSources, 1)}};
+    for (size_t i = 0; i < kSources; ++i) {
+      options.sources.push_back({.open = [&, i](const SourceContext& context) {
+        return Result<std::unique_ptr<order::SampleSource>>(
+            make_row_source({fmt::format("rows {}", i), fmt::format("{}", i), {{"a", 64}}, 64 << 10, 8},
+                            std::make_unique<NotedRows>(mutex, readers), context.metrics, context.activities));
+      }});
+    }
+    const auto loader = make(options);
+    for (int batch = 0; batch < 100; ++batch) ASSERT_TRUE(take(*loader));
+    loader->close();
+    EXPECT_LE(readers.size(), static_cast<size_t>(threads));
+    EXPECT_FALSE(readers.contains(std::this_thread::get_id()));
+  }
+}
 
 // Has token ids, and does not know how many.
 class IdsWithoutLengths final : public order::SampleSource {

@@ -106,7 +106,7 @@ void Scheduler::run_decoded(BlockPtr block) {
     }
     block.reset();
   }
-  submit(std::move(collatable));
+  submit({.collatable = std::move(collatable)});
 }
 
 void Scheduler::block_ready(LiveBlock& block) {
