@@ -174,8 +174,9 @@ order::LoaderState Scheduler::state_without_lock() const {
 // The jobs that wait for a worker, and the walk. The caller gives them to submit() without the lock: that wakes a
 // thread for each.
 Scheduler::Tasks Scheduler::take_tasks() {
-  Tasks tasks{take_collatable(), begin_walk()};
+  Tasks tasks{take_collatable(), is_walk_due()};
   if (tasks.has_walk && tasks.collatable.empty()) ++submissions_;
+  if (tasks.has_walk) is_walking_ = true;
   return tasks;
 }
 
@@ -224,7 +225,8 @@ void Scheduler::collate(const JobPtr& job) {
     goes_on = !is_stopped_;
     if (goes_on) {
       reads = give_memory();
-      walks = begin_walk();
+      walks = !is_walking_ && missing_jobs() > 0;  // this worker, as nobody has to be woken for it
+      if (walks) is_walking_ = true;
       collatable = take_collatable();
     }
   }

@@ -84,7 +84,6 @@ class Scheduler {
   };
   int64_t missing_jobs() const REQUIRES_LOCK(mutex_);
   bool is_walk_due() const REQUIRES_LOCK(mutex_);
-  [[nodiscard]] bool begin_walk() REQUIRES_LOCK(mutex_);
   void walk();
   void add_job(Result<std::optional<OrderCursor::Step>> step) REQUIRES_LOCK(mutex_);
   using Place = order::EpochOrder::Place;

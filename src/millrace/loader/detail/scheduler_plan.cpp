@@ -21,19 +21,12 @@ int64_t Scheduler::missing_jobs() const {
   return std::max<int64_t>(0, std::min(shared_.depth.load(), most_batches()) - std::ssize(jobs_));
 }
 
-// Whether a worker should begin to walk. Where many batches are read ahead, several are missing then, so that starting
-// a task costs little a batch.
+// Whether next() should have a worker walk. Where many batches are read ahead, several are missing then, so that waking
+// a worker costs little a batch.
 bool Scheduler::is_walk_due() const {
   constexpr int64_t kPart = 8;  // of the depth
   const int64_t missing = is_walking_ ? 0 : missing_jobs();
   return missing > 0 && missing * kPart >= missing + std::ssize(jobs_);
-}
-
-// True: the caller has to have walk() called.
-bool Scheduler::begin_walk() {
-  if (!is_walk_due()) return false;
-  is_walking_ = true;
-  return true;
 }
 
 // Makes the jobs that are missing. One worker at a time does. Finding the next step takes long where an epoch begins
