@@ -64,7 +64,7 @@ bool outlives_process(std::string_view url) {
          url.starts_with("hf://");
 }
 
-class ShardSource final : public order::SampleSource {
+class ShardSource final : public order::SampleSource, order::SampleLengths {
  public:
   ShardSource(std::vector<Shard> shards, const ShardSourceOptions& options, Metrics& metrics, std::stop_token stop)
       : shards_(std::move(shards)),
@@ -82,9 +82,12 @@ class ShardSource final : public order::SampleSource {
   std::string_view name() const override { return name_; }
   std::string_view identity() const override { return identity_; }
   std::span<const int64_t> shard_samples() const override { return samples_; }
-  std::string_view ids_field() const override { return field_; }
   std::string_view shard_name(int64_t shard) const override { return shards_[static_cast<size_t>(shard)].location.url; }
-  std::string_view tokenizer() const override { return tokenizer_; }
+  std::optional<order::TokenIds> token_ids() const override {
+    if (field_.empty()) return std::nullopt;
+    return order::TokenIds{field_, tokenizer_};
+  }
+  order::SampleLengths* lengths() override { return options_.needs_ids ? this : nullptr; }
 
   std::vector<order::DamagedShard> damaged_shards() override {
     MutexLock lock(mutex_);
@@ -187,8 +190,11 @@ class ShardSource final : public order::SampleSource {
     for (size_t i = 0; i < windows.size(); ++i) {
       const order::Window& window = windows[i];
       const Shard& shard = shards_[static_cast<size_t>(window.shard)];
-      plan.tokens.insert(plan.tokens.end(), rows[i].tokens.begin(), rows[i].tokens.end());
-      if (!options_.needs_ids) add_record_bytes(rows[i], plan.bytes);
+      if (options_.needs_ids) {
+        plan.tokens.insert(plan.tokens.end(), rows[i].tokens.begin(), rows[i].tokens.end());
+      } else {
+        add_record_bytes(rows[i], plan.bytes);
+      }
       const Result<ReaderPtr>& reader = readers.at(window.shard);
       if (!reader) {
         plan.runs.push_back(std::make_unique<UnreadableRun>(shard.location.url, window.samples, reader.error()));
