@@ -25,7 +25,7 @@ enum class CsvHeader {
   kNo,    // columns are named c0, c1, ...
 };
 
-// What a file does not say about itself.
+// Facts that a CSV file does not state about itself.
 struct CsvOptions {
   char delimiter = '\0';  // 0: the commonest of , ; | and tab outside quotes in the first line
   char decimal = '.';     // or ','

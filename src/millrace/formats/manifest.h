@@ -63,7 +63,7 @@ struct ShardOptions {
   bool operator==(const ShardOptions&) const = default;
 };
 
-// What must be equal for all tasks that write into one folder.
+// Settings that must be equal for all tasks that write into one folder.
 struct ShardConfig {
   int64_t tasks = 1;
   Hash128 tokenizer_hash;

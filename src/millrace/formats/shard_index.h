@@ -21,7 +21,7 @@ namespace millrace::formats {
 
 inline constexpr uint32_t kUnknownTokens = 0xFFFFFFFF;  // in `tokens` of a shard whose ids were not read
 
-// What the bytes of a sample are.
+// The content of a sample's bytes.
 enum class SampleExtentKind : uint32_t {
   kMembers = 0,  // whole members of a tar file; `ids_field` is the one with the ids
   kIds = 1,      // ids alone; `ids_field` says how they are written, "u16" or "u32"

@@ -13,7 +13,7 @@
 
 namespace millrace::jobs {
 
-// What the letters of a pattern stand for. An empty text is unknown and matches anything.
+// Values for the letters of a pattern. An empty text is unknown and matches anything.
 struct LogNames {
   std::string number;    // %j
   std::string array;     // %A; of a single job its number

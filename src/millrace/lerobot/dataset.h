@@ -34,7 +34,7 @@ struct Feature {
   bool has_names = false;          // names is neither null nor missing
   std::vector<std::string> names;  // flattened; empty where they are nested in a way that is not understood
 
-  // What `info` or `video_info` says of a camera. What is empty is not said.
+  // Facts of a camera from `info` or `video_info`. Empty: not stated.
   struct Video {
     std::string key;  // "info", "video_info" or empty: there is none
     std::optional<double> fps;

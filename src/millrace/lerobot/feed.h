@@ -117,7 +117,7 @@ class Feed {
     size_t row_bytes = 0;         // of one row of the table
     size_t array = 0;             // in arrays(); of text in texts()
   };
-  // What a process has of its own.
+  // State of one process, not shared with a forked child.
   struct Opened {
     RowStore rows;
     Decoders decoders;

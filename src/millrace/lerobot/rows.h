@@ -17,7 +17,7 @@
 
 namespace millrace::lerobot {
 
-// What LR062 compares between episodes; of the actions.
+// Facts of the actions that LR062 compares between episodes.
 struct Motion {
   int64_t episode = -1;
   int64_t idle_rows = 0;                // from the beginning on, in which no action changes

@@ -22,7 +22,7 @@ class StoppableObject {
   const Location& location() const { return location_; }
   std::stop_token stop() const { return stop_.get_token(); }
 
-  // What `call` answers, which runs without the GIL.
+  // Runs `call` without the GIL and returns its result.
   template <class T>
   T run(const std::function<Result<T>()>& call) const {
     if (!waits_for_server_) return without_gil(call);

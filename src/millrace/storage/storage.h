@@ -78,7 +78,7 @@ struct PosixAttributes {
   FileTime modified;
 };
 
-// What a listing found under a key.
+// The kind of an entry in a listing.
 enum class ObjectKind {
   kFile,
   kLink,     // a symbolic link that was not followed: on request, or because it leads nowhere or in a circle
@@ -294,10 +294,11 @@ class Storage {
 
   // For messages: "file:///data", "memory:".
   virtual std::string_view name() const = 0;
-  // What tells this storage from every other: its name, and the server behind it.
+  // Identifies this storage among all others: its name, and the server behind it.
   virtual std::string identity() const { return std::string(name()); }
   virtual Capabilities capabilities() const = 0;
-  // What copies objects here: equal for the storages of one server. A wrapper answers for the storage behind it.
+  // Identifies the server that copies objects: equal for the storages of one server. A wrapper answers for the storage
+  // behind it.
   virtual const void* copier() const { return this; }
   // Whether copy_range of a writer here takes objects of `other` without moving them through this process.
   bool copies_from(const Storage& other) const { return capabilities().copy_range && copier() == other.copier(); }

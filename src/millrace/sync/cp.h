@@ -25,8 +25,8 @@ namespace millrace::sync {
                                     const SyncOptions& options = {}, std::stop_token stop = {},
                                     Progress* progress = nullptr);
 
-// What `url` is: an object, or a folder (also a bucket, a root, a prefix with something below it). In S3 "dir/" may be
-// both; then it is a folder where `prefers_folder`.
+// The kind of thing that `url` names: an object, or a folder (also a bucket, a root, a prefix with something below it).
+// In S3 "dir/" may be both; then it is a folder where `prefers_folder`.
 struct Found {
   Location location;
   bool is_folder = false;

@@ -45,7 +45,7 @@ struct TransferOptions {
   // Between object stores an object keeps its headers, metadata and tags but for these. See check_changes().
   ObjectChanges object;
   Durability durability = Durability::kDurable;
-  // What a listing said lies at the target: saves a request, and a small object is compared too.
+  // The target's entry in a listing. It saves a request, and lets a small object be compared too.
   std::optional<ObjectInfo> target;
   // The version that the copy may replace; "": none may be there. Another one fails with already_exists
   // (WriteOptions::condition says how far that is atomic). Default: whatever is there.

@@ -8,11 +8,11 @@
 
 namespace millrace {
 
-// What is behind the last '/'.
+// The part after the last '/'.
 constexpr std::string_view base_name(std::string_view path) {
   return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
 }
-// What is before the last '/'; "" where there is none.
+// The part before the last '/'; "" where there is none.
 constexpr std::string_view folder_of(std::string_view path) {
   const size_t slash = path.rfind('/');
   return slash == path.npos ? std::string_view() : path.substr(0, slash);

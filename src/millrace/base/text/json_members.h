@@ -15,7 +15,7 @@ namespace millrace {
 // The member, or null where `object` is no object or has none. These take nlohmann::json and ordered_json.
 template <class Json>
 const Json* member(const Json& object, std::string_view key);
-// What a member is, if it has that type.
+// The value of a member, if it has that type.
 template <class Json>
 std::optional<std::string> text_at(const Json& object, std::string_view key);
 template <class Json>

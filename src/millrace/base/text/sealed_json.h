@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-// What a reader accepts.
+// The formats and versions that a reader accepts.
 struct SealedFormat {
   std::string_view name;
   int64_t oldest = 1, newest = 1;            // versions

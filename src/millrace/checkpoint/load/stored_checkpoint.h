@@ -53,7 +53,7 @@ struct OpenPart {
   Hash128 header_hash() const { return source() == nullptr ? record->header_hash : source()->header_hash; }
 };
 
-// What the reads of a tier use. Reads that hang keep it.
+// Shared by the reads of a tier. Reads that hang keep it alive.
 struct TierReads {
   std::shared_ptr<Storage> storage;
   std::vector<std::shared_ptr<RandomReader>> files{};

@@ -34,7 +34,7 @@ class ContentCheck {
   // content.
   [[nodiscard]] Status take(Part& part, const std::function<Status()>& read_again);
 
-  // What is to become of a part that take() was called for. `sent_md5s`: of what an earlier process has sent, by
+  // Decides what to do with a part after take(). `sent_md5s`: of what an earlier process has sent, by
   // offset.
   [[nodiscard]] Result<PartAction> choose(const Part& part, const std::map<int64_t, std::string>& sent_md5s);
   // Whether the old target has in this range what the source has by its block hashes. Reads into the part's buffer.

@@ -23,7 +23,7 @@
 
 namespace millrace::sync {
 
-// What all copies of an engine share.
+// Shared by all copies of an engine.
 struct CopyTools {
   BufferPool& buffers;
   CopyScheduler& scheduler;

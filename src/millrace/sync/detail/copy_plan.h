@@ -55,7 +55,7 @@ struct CopyPlan {
 // Errors: those of opening the source; corruption when it is not the version or size that `job.source` says.
 [[nodiscard]] Result<CopyPlan> plan_copy(const CopyJob& job, bool delta);
 
-// What a copy of `size` bytes will report, where there is no old target to compare with.
+// The expected report of a copy of `size` bytes, where there is no old target to compare with.
 TransferReport estimated_report(Storage& from, Storage& to, int64_t size);
 
 // Whether all blocks of [offset, offset + size) are the same in both. REQUIRES: the range is whole blocks of `fresh`.

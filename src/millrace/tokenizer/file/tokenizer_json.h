@@ -62,7 +62,7 @@ using NormalizerSpec = std::variant<NormalForm, LowercaseSpec, StripSpec, StripA
 
 // ---- pre-tokenizers
 
-// What becomes of a match: it goes away, stands alone, joins the text before or behind it, or joins other matches that
+// The fate of a match: it is removed, stands alone, joins the text before or behind it, or joins other matches that
 // touch it.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 

@@ -20,7 +20,7 @@
 
 namespace millrace::tokenizer {
 
-// What ByteLevel cuts by: GPT-2's expression.
+// The expression that ByteLevel splits by: GPT-2's.
 inline constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 

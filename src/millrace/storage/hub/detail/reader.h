@@ -14,7 +14,7 @@
 
 namespace millrace::hub {
 
-// What a version proves; nullopt for one that is no hash.
+// The checksum that a version proves; nullopt where the version is no hash.
 std::optional<ContentChecksum> checksum_of_version(std::string_view version);
 
 // A file at a commit, and where its content lies. Thread-safe.
