@@ -27,7 +27,7 @@ namespace millrace::loader {
 
 namespace {
 
-constexpr size_t kOpenReaders = 128;  // file handles kept per source
+constexpr size_t kOpenReaders = 128;  // kept per source; with 1,024 descriptors (ulimit -n) several sources fit
 // Indexes and shards that are opened at once on a remote storage, by threads that mostly wait. More would hold too much
 // memory: each reads an index of up to 4 MiB.
 constexpr int kRemoteOpens = 32;

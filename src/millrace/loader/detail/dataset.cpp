@@ -28,7 +28,7 @@ int64_t default_memory(const MemoryBudget& budget) {
   return std::min<int64_t>(1 << 30, budget.cap_bytes() / 4);
 }
 
-constexpr int kMostOpenedAtOnce = 16;
+constexpr int kMostOpenedAtOnce = 16;  // datasets of a mixture, each of which waits for a few requests
 
 Result<std::vector<SourcePtr>> open_all(const std::vector<OpenSource>& open_sources, const SourceContext& context) {
   std::vector<SourcePtr> sources(open_sources.size());

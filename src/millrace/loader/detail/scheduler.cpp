@@ -41,6 +41,7 @@ namespace millrace::loader {
 
 namespace {
 
+// Waking a thread costs some 10 us, a thirtieth of a batch that takes 300 us: quicker batches are handed over together.
 constexpr auto kQuickBatch = std::chrono::microseconds(300);
 constexpr int64_t kHandOver = 8;  // quick batches that next() is told of at once
 constexpr auto kHandOverWait = std::chrono::milliseconds(1);
