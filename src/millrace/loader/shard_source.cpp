@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "millrace/base/io/stoppable_reader.h"
 #include "millrace/base/log.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/thread/executor.h"
@@ -33,23 +34,6 @@ constexpr size_t kOpenReaders = 128;  // kept per source; with 1,024 descriptors
 constexpr int kRemoteOpens = 32;
 
 using ReaderPtr = std::shared_ptr<const RandomReader>;
-
-// Answers cancelled once `stop` is set.
-class StoppableReader final : public RandomReader {
- public:
-  StoppableReader(const RandomReader& inner, const std::stop_token& stop) : inner_(inner), stop_(stop) {}
-  std::string_view name() const override { return inner_.name(); }
-  int64_t size() const override { return inner_.size(); }
-  std::string_view version() const override { return inner_.version(); }
-  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override {
-    if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", name());
-    return inner_.read_at(offset, out);
-  }
-
- private:
-  const RandomReader& inner_;
-  const std::stop_token& stop_;
-};
 
 int open_threads(const std::vector<Shard>& shards, int local_threads) {
   const auto is_local = [](const Shard& shard) { return shard.location.storage->capabilities().is_local(); };
@@ -390,7 +374,7 @@ class ShardSource final : public order::SampleSource, order::SampleLengths {
     formats::SoundPart part;
     const auto build = [&]() -> Result<formats::ShardIndex> {
       tell_of_building(*reader);
-      const StoppableReader stoppable(*reader, stop_);
+      const StoppableReader stoppable(reader, stop_);
       if (!options_.keeps_sound_parts) {
         return options_.needs_ids ? formats::index_shard(stoppable, field_) : formats::index_any_shard(stoppable);
       }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "millrace/base/io/stoppable_reader.h"
 #include "millrace/base/log.h"
 #include "millrace/base/thread/executor.h"
 #include "millrace/formats/parquet.h"
@@ -309,11 +310,6 @@ int64_t total_bytes(std::span<const Input> inputs) {
   int64_t bytes = 0;
   for (const Input& input : inputs) bytes += input.size;
   return bytes;
-}
-
-Status StoppableReader::read_at(int64_t offset, std::span<std::byte> out) const {
-  if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", name());
-  return reader_->read_at(offset, out);
 }
 
 Result<std::unique_ptr<RandomReader>> open_input(const Input& input, std::stop_token stop) {
