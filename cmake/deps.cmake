@@ -28,8 +28,8 @@ endmacro()
 
 millrace_package(tl-expected libexpected-dev expected-devel)       # Result<T>: std::expected is C++23
 millrace_package(fmt libfmt-dev fmt-devel)                         # messages: <format> is missing in g++ 12; its compiled half is base/fmt_library.cpp
-millrace_package(nlohmann_json nlohmann-json3-dev json-devel)      # small JSON (manifests, records, CLI output), only in .cpp files
-millrace_package(simdjson libsimdjson-dev simdjson-devel)          # large JSON read fast: tokenizer.json, jsonl
+millrace_package(nlohmann_json nlohmann-json3-dev json-devel)      # small JSON (what others wrote, CLI output), only in .cpp files
+millrace_package(simdjson libsimdjson-dev simdjson-devel)          # JSON read fast: tokenizer.json, jsonl, manifests, records
 millrace_package(CLI11 libcli11-dev cli11-devel)                   # argument parsing with help, config files and completion data
 millrace_pkgconfig(XXHASH libxxhash libxxhash-dev xxhash-devel)    # XXH3: content hashes at memory speed
 millrace_package(ZLIB zlib1g-dev zlib-devel)                       # gzip inputs

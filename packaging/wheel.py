@@ -93,7 +93,7 @@ def repair(python: Path, wheel: Path, out: Path) -> Path:
         if old.name.split("-")[:4] == wheel.name.split("-")[:4]:
             old.unlink()
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-    run(python, "-m", "auditwheel", "repair", "--exclude", "libarrow.so.*", "--exclude", "libparquet.so.*",
+    run(python, "-m", "auditwheel", "repair", "-z", "9", "--exclude", "libarrow.so.*", "--exclude", "libparquet.so.*",
         "--wheel-dir", out, wheel, env=os.environ | {"PATH": path})  # fmt: skip
     (made,) = [file for file in out.glob("*.whl") if file.name.split("-")[:4] == wheel.name.split("-")[:4]]
     return made

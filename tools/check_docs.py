@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small rules for pages: a relative link leads to a file and a heading that exist, rows of a table have as many cells as
-its head, lines of text are shorter than 120 characters. Rows of tables and lines of code may be longer. A page of docs/
+its head, lines of text and of tables are shorter than 120 characters. Lines of code may be longer. A page of docs/
 says whom it is for, and docs/index.md lists it: the navigation of the site is that list."""
 
 import pathlib
@@ -80,7 +80,7 @@ def problems(page: pathlib.Path):
         if is_row and columns and cells(line) != columns:
             yield number, f"{cells(line) - 1} cells in a table of {columns - 1} columns"
         columns = (columns or cells(line)) if is_row else 0
-        if not is_row and len(line) >= LIMIT:
+        if len(line) >= LIMIT:
             yield number, f"{len(line)} characters"
         for problem in dead_links(page, line):
             yield number, problem

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small rules that no other tool checks: SPDX lines, [[nodiscard]] on what returns a Result, tests that are built, sizes,
-files that are named and exist, names of test files, rooms that the map has."""
+files that are named and exist, phrases that read badly, names of test files, rooms that the map has."""
 
 import pathlib
 import re
@@ -23,6 +23,23 @@ FOREIGN_FILES = {
     "src/lerobot/__init__.py", "tests/golden/X.Y.Z", "tools/merge_datasets.py", "tools/preprocess_data.py",
     "x.cpp", "x.h", "x_test.cpp",
 }  # fmt: skip
+# Phrases in comments, docstrings, pages and texts of the command line that an English reader stumbles over, and the way
+# out. Each is a regular expression.
+PHRASES = {
+    r"(?<!\w)// Of \w": "name the noun: not '// Of each file' but '// The size of each file'",
+    r"\bwhoever\b": "name the subject",
+    r"\b(?:so|as) (?:many|much) \w+ who\b": "name the subject",
+    r"\bNobody \w+ .*\bwhile he\b": "name the subject",
+    r"\bwith which to\b|\bof no more use\b|\bin vain\b|\blest\b": "say it in plain words",
+    r"\bcomes? to lie\b|\bput down with\b": "say what the program does",
+    r"\bwhat is not so\b": "name what is wrong",
+    r"\bforetold\b|\bforetells\b": "an estimate",
+    r"\b[Mm]ore of (?:it|them) is more\b": "say what grows",
+}
+# Where such a phrase is right: the file and a part of its line.
+ALLOWED_PHRASES = {
+    ("tools/check_source.py", ""),
+}
 
 
 def tracked(*patterns: str) -> list[pathlib.Path]:
@@ -55,12 +72,24 @@ def problems():
 
 
 def prose(path: pathlib.Path):
-    """The lines of a page, or the comments of a source of C++, with their numbers."""
+    """The lines of a page or a Python file, or the comments of a source of C++, with their numbers."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        if path.suffix == ".md":
+        if path.suffix in (".md", ".py"):
             yield number, line
         elif "//" in line and not line.startswith("#include"):
             yield number, line[line.index("//") :]
+
+
+def bad_phrases():
+    for path in tracked("*.cpp", "*.h", "*.inc", "*.md", "*.py"):
+        name = str(path.relative_to(ROOT))
+        is_text = path.suffix in (".md", ".py") or name.startswith("src/millrace/cli/")
+        lines = enumerate(path.read_text().splitlines(), 1) if is_text else prose(path)
+        for number, line in lines:
+            for phrase, way_out in PHRASES.items():
+                found = re.search(phrase, line)
+                if found and not any(name == file and part in line for file, part in ALLOWED_PHRASES):
+                    yield f"{name}:{number}: '{found[0]}': {way_out}"
 
 
 def stale_names():
@@ -95,7 +124,7 @@ def unlisted_rooms():
 
 
 def main() -> int:
-    found = [*problems(), *stale_names(), *shared_names(), *unlisted_rooms()]
+    found = [*problems(), *stale_names(), *bad_phrases(), *shared_names(), *unlisted_rooms()]
     print(*found, sep="\n", file=sys.stderr) if found else None
     return 1 if found else 0
 

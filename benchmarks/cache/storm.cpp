@@ -96,7 +96,7 @@ class Simulation {
 
   Outcome run() {
     const order::EpochOrder order = make_order();
-    // Of all ranks, each rank's own behind those of the ranks before it.
+    // The positions of all ranks, rank after rank.
     const int64_t world = setting_.nodes * setting_.node_ranks;
     positions_ = rank_positions(order, 0, std::min(world * setting_.rank_batch, order.units()), 0, 1);
     for (int64_t node = 0; node < setting_.nodes; ++node) add_node(order, node);

@@ -2,7 +2,7 @@
 """Objects as Python files that are written. `millrace.fsspec` opens them.
 
 An object shows when its file is closed in order. Three ends leave nothing:
-- an exception leaves a `with` block that closes the file, whoever opened that block: the program, `fsspec.open`,
+- an exception leaves a `with` block that closes the file, whatever opened that block: the program, `fsspec.open`,
   pandas, pyarrow;
 - nobody closes the file before it is collected;
 - a write failed.

@@ -60,7 +60,7 @@ class _Ahead:
         self._rows.load_state_dict(state)
 
     def take(self, read: Callable[[Item], Item]) -> Item:
-        """The next batch, by `read`, which is not kept: it is a method of whoever has this. Raises StopIteration; after
+        """The next batch, by `read`, which is not kept: it is a method of the object that holds this one. Raises StopIteration; after
         another error the next call reads this batch again."""
         while len(self._queue) < self._depth and not self._over:
             place = next(self._rows, None)

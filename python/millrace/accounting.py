@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-# Shares of the time from which on something is said to be so.
+# Shares of time above which a report names a cause.
 _WAITS = 0.01  # below it, training does not wait for data
 _BUSY = 0.7  # of the threads: above it they are the limit
 

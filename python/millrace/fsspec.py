@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Millrace's storages for fsspec's users: pandas, pyarrow, datasets, dask.
 
-Importing this module registers the protocol "millrace". An installed package registers it by an entry
-point. Paths are
+Importing this module registers the protocol "millrace". An installed package registers it by an entry point. Paths are
 Millrace's own URLs, with or without the protocol in front: `fsspec.filesystem("millrace").open("s3://bucket/key")`,
 `pandas.read_parquet("millrace://s3://bucket/table.parquet")`.
 """

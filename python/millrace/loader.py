@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from millrace import _core
 from millrace._arguments import plain
-from millrace._passes import NextStart, PassMachine, PassPosition
 from millrace.accounting import Clock, LoaderReport
 
 if TYPE_CHECKING:
@@ -33,6 +32,8 @@ StrPath = str | os.PathLike[str]
 Batch = dict[str, npt.NDArray[Any]]
 #: The result of state_dict(): JSON.
 State = dict[str, Any]
+#: What the next `for` does, for a worker process: the pass to begin (None: continue), and how often the loader moved.
+NextStart = tuple[int | None, int]
 #: The key under which a batch carries the state behind it (`carry_state`): int64 [2].
 STATE_KEY = "loader_state"
 
@@ -100,7 +101,7 @@ open_loaders: weakref.WeakSet[PassIterator[Any]] = weakref.WeakSet()
 
 def _refuse_in_workers(kind: str) -> None:
     """Raises in one of several workers of torch's DataLoader, where each would give every batch."""
-    data = sys.modules.get("torch.utils.data")  # whoever is a worker has imported it
+    data = sys.modules.get("torch.utils.data")  # every worker has imported it
     info = None if data is None else data.get_worker_info()
     if info is None or info.num_workers < 2:
         return
@@ -147,7 +148,7 @@ class PassIterator(ABC, Generic[B]):
     def __init__(self, reader: _core.BatchReader, epochs: int | None, is_endless: bool) -> None:
         self._reader = reader
         self._epochs = epochs  # None: endless, or a mixture
-        self._passes = PassMachine(is_endless)
+        self._passes = _core.PassMachine(is_endless)
         self._iteration: object = None  # the key of the iteration that began last
         self._used: State | None = None  # set by mark_used()
         self._clock = Clock()
@@ -181,7 +182,7 @@ class PassIterator(ABC, Generic[B]):
     def __len__(self) -> int:
         """Batches in the pass under way; between passes, in the next one. The same on all ranks. For a mixture every
         draw of the pass is made, some nanoseconds each."""
-        if self._passes.endless:
+        if self._passes.is_endless:
             raise TypeError(
                 "an endless loader has no length; epochs=1 (of a mixture, a stop rule) gives it one, and in a DataLoader "
                 "belongs mr.torch.as_iterable"
@@ -206,7 +207,7 @@ class PassIterator(ABC, Generic[B]):
         if epoch < 0:
             raise ValueError(f"set_epoch: {epoch} is below 0")
         if not self._passes.ask(int(epoch), self._where):
-            number = self._where().number
+            number, _ = self._where()
             _logger.warning("set_epoch(%d) changes nothing: the state that was loaded is in pass %d", epoch, number)
 
     @property
@@ -357,10 +358,10 @@ class PassIterator(ABC, Generic[B]):
         self._passes.began()
         self._moved()
 
-    def _where(self) -> PassPosition:
-        return PassPosition(*self._reader.pass_info())
+    def _where(self) -> tuple[int, bool]:
+        return self._reader.pass_info()
 
-    def _settled(self) -> PassPosition:
+    def _settled(self) -> tuple[int, bool]:
         self._settle()
         return self._where()
 
@@ -372,7 +373,7 @@ class PassIterator(ABC, Generic[B]):
     def _next_start(self) -> tuple[State | None, NextStart]:
         """What the next `for` would do, for a loader in another process: the state to load (None: it is at its start), and
         the pass to begin."""
-        return (self._position() if self._passes.touched else None), self._passes.next_start(self._where)
+        return (self._position() if self._passes.is_touched else None), self._passes.next_start(self._where)
 
 
 def source_arguments(

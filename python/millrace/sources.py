@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where samples come from that are in no tar: an object of yours. _row_files.py has ours."""
+"""Where samples come from that are in no tar: an object of yours. `_rows/` has those of files."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class SampleSource(ABC):
     @abstractmethod
     def read(self, shard: int, begin: int, end: int) -> Sequence[Mapping[str, Any] | Exception]:
         """Samples [begin, end) of a shard: dicts of bytes, str, numbers, arrays, or what JSON can write. '__key__' is the
-        key; without it, SHARD:NUMBER. An exception in place of a sample is what is wrong with this one: raised by the
+        key; without it, SHARD:NUMBER. Return an exception in place of a damaged sample: raised by the
         loader, or a reason to let another sample take its place (on_bad="quarantine")."""
 
     def total_bytes(self) -> int:
-        """Of all samples, about; 0: not known. The order depends on it."""
+        """Approximate bytes of all samples; 0: unknown. Changes the order."""
         return 0
 
     def identity(self) -> str:

@@ -174,7 +174,7 @@ def collate_samples(samples: Sequence[Any]) -> Any:
 
 
 class _Stages:
-    """What a chain says. Values."""
+    """The stages of a chain. Immutable."""
 
     def __init__(self) -> None:
         self.before: list[_Step] = []  # of a sample
@@ -217,7 +217,7 @@ class _ChainWork(Work):
 
 
 class _ChainLoader(SampleLoader):
-    """Gives lists of what a chain made of a batch."""
+    """Loads batches through a chain and yields them."""
 
     def __init__(self, urls: list[str], stages: _Stages, **arguments: Any) -> None:
         self._stages = stages
@@ -343,7 +343,7 @@ class WebDataset:
         return self._add(_MapTuple(functions), handler)
 
     def select(self, predicate: Callable[[Any], bool], **_: Any) -> Any:
-        """Leaves out the samples for which it is false. Batches are not filled up, so all ranks have equally many."""
+        """Drops samples for which `predicate` is false. Batches are not filled up, so all ranks have equally many."""
         return self._add(predicate, keeps=True)
 
     def rename(self, handler: Handler | None = None, keep: bool = True, **names: str | Sequence[str]) -> Any:
@@ -383,7 +383,7 @@ class WebDataset:
         return self._set(epochs=None, epoch_items=int(n))
 
     def with_length(self, n: int, **_: Any) -> Any:
-        """What len() says."""
+        """Sets len()."""
         return self._set(length=int(n))
 
     @property

@@ -23,13 +23,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def documented_objects() -> dict[str, tuple[set[str], set[str]]]:
     """Required and optional keys of every --json object, as docs/cli.md lists them."""
     text = (REPOSITORY / "docs" / "cli.md").read_text()
-    table = text.split("## Objects of `--json`")[1]
+    items = re.sub(r"\n  (?=\S)", " ", text.split("## Objects of `--json`")[1])
     objects = {}
-    for kind, _, keys in re.findall(r"^\| (\w+) \| ([^|]*) \| ([^|]*) \|$", table, re.M):
+    for kind, keys in re.findall(r"^- `(\w+)` \(.*\): (.*)$", items, re.M):
         names = keys.strip().split(", ")
-        if kind != "type":
-            optional = {name.rstrip("?") for name in names if name.endswith("?")}
-            objects[kind] = ({name for name in names if not name.endswith("?")}, optional)
+        optional = {name.rstrip("?") for name in names if name.endswith("?")}
+        objects[kind] = ({name for name in names if not name.endswith("?")}, optional)
     return objects
 
 

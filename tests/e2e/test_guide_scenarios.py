@@ -18,7 +18,7 @@ from slurm_fixture import Slurm
 pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
 
 EXAMPLES = REPOSITORY / "examples"
-FOLDERS = ["llm-80-nodes", "groot-university", "robot-data-hyperpod"]
+FOLDERS = ["llm-80-nodes", "groot-university", "robot-data-hyperpod", "vla-slurm"]
 
 
 def run(

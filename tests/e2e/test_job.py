@@ -141,9 +141,9 @@ def test_env_lint_reads_a_running_environment(millrace: Millrace):
 
 @pytest.mark.parametrize("verb", ["job", "env", "cluster"])
 def test_the_docs_hold_every_rule(millrace: Millrace, verb: str):
-    table = millrace(verb, "lint", "--rules").out
+    printed = millrace(verb, "lint", "--rules").out
     section = (REPOSITORY / "docs/rules.md").read_text().split(f"## millrace {verb} lint\n")[1].split("\n## ")[0]
-    assert table.strip() in section
+    assert printed.strip() in section
 
 
 def test_the_reproduced_failures_happen_and_are_found(millrace: Millrace, slurm: Slurm, tmp_path: Path):

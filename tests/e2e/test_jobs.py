@@ -113,7 +113,7 @@ def test_no_secret_is_kept_or_printed(jobs: Millrace, tmp_path: Path):
         assert secret not in kept
         assert all(secret not in output for output in outputs), secret
     assert "<removed>" in kept and '"NCCL_DEBUG": "WARN"' in kept and "stays-out" not in kept
-    assert "secrets stand in what is submitted" in said.err
+    assert "secrets; the ledger omits them" in said.err
 
 
 def test_a_dry_run_writes_nothing(jobs: Millrace, tmp_path: Path):

@@ -692,4 +692,4 @@ def test_the_docs_hold_every_dataset_rule(millrace: Millrace):
     printed = millrace("lerobot", "validate", "--rules").out
     section = (REPOSITORY / "docs/rules.md").read_text().split("## millrace lerobot validate\n")[1].split("\n## ")[0]
     assert printed.strip() in section
-    assert len(re.findall(r"^\| LR\d{3} ", section, re.M)) == 77
+    assert len(re.findall(r"^\*\*LR\d{3}\*\* ", section, re.M)) == 77

@@ -373,8 +373,8 @@ def test_a_file_and_a_folder_change_places(millrace: Millrace, tmp_path: Path):
     assert told["file-now"][0] == "fail" and "directory is in its place: --delete" in told["file-now"][1]
     assert told["folder-now/x"] == ("refuse", "at the target a file is where its folder belongs: --delete removes it")
     assert read(tmp_path / "dst") == before | {"other": b"4"}
-    foretold = millrace("sync", "src", "dst", "--delete", "--dry-run", "--json").object("transfer_summary")
-    assert (foretold["copied_files"], foretold["deleted_files"]) == (4, 3)
+    planned = millrace("sync", "src", "dst", "--delete", "--dry-run", "--json").object("transfer_summary")
+    assert (planned["copied_files"], planned["deleted_files"]) == (4, 3)
     # A file that may not be removed keeps its folder: no other file is affected.
     millrace("sync", "src", "dst", "--delete", "--exclude", "old", status=1)
     assert (tmp_path / "dst" / "file-now" / "old").read_bytes() == b"a"

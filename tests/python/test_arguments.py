@@ -75,8 +75,8 @@ def test_paths_and_results(dataset, tmp_path):
         "StageResult": mr.stage(source, tmp_path / "staged"),
         "RemoveResult": mr.rm(tmp_path / "copy", recursive=True),
     }
-    foretold = mr.prepare(source / "a.txt", tokenizer=dataset.tokenizer, out=tmp_path / "none", dry_run=True)
-    assert set(foretold) == set(typing.get_type_hints(mr.results.PrepareResult))
+    estimate = mr.prepare(source / "a.txt", tokenizer=dataset.tokenizer, out=tmp_path / "none", dry_run=True)
+    assert set(estimate) == set(typing.get_type_hints(mr.results.PrepareResult))
     assert mr.mv(tmp_path / "out", tmp_path / "moved", recursive=True).keys() == results["TransferResult"].keys()
     assert mr.cp(source / "a.txt", tmp_path / "b.txt").keys() == results["TransferResult"].keys()
     for name, result in results.items():

@@ -291,8 +291,6 @@ def test_the_processes_of_a_job_are_printed_for_another_node(monkeypatch: pytest
 
 def test_the_docs_hold_every_rule():
     program = os.environ.get("MILLRACE_BIN", "millrace")
-    table = subprocess.run([program, "doctor", "--rules"], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run([program, "doctor", "--rules"], capture_output=True, text=True, check=True).stdout
     section = (ROOT / "docs/doctor.md").read_text().split("## Rules\n")[1]
-    assert [line for line in table.splitlines() if line.startswith("| DR")] == [
-        line for line in section.splitlines() if line.startswith("| DR")
-    ]
+    assert printed.strip() in section

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are written through fsspec appear whole or not at all, whoever closes them."""
+"""Files that are written through fsspec appear whole or not at all, whatever closes them."""
 
 from __future__ import annotations
 

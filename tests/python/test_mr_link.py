@@ -83,7 +83,7 @@ def test_status_and_wait(link: Link, tmp_path: Path) -> None:
     status = mr.link.status(link.directory / "a")
     assert status["name"] == "one" and status["running"] and status["files"] == 2 and status["problems"] == 0
     assert mr.link.statuses() == [status | {key: mr.link.statuses()[0][key] for key in ("behind_s", "last_sweep")}]
-    # What cannot be carried is waited for in vain.
+    # A wait for a file that cannot be carried times out.
     link.stop()
     link.start()
     (link.bucket / "b").write_bytes(b"other")

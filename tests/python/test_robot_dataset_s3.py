@@ -84,7 +84,7 @@ def in_another_process(url, cache, rows, queue) -> None:
 
 
 def test_through_the_cache_of_the_node(s3, bucket: str, local: pathlib.Path, tmp_path, cloud):
-    """The same frames; whoever comes second, in this process or another one, downloads nothing."""
+    """The same frames; a second reader, in this process or another, downloads nothing."""
     url, cache = f"s3://{bucket}/arm", tmp_path / "cache"
     mr.sync(local, url)
     rows = [3, 60, 100]

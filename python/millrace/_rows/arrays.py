@@ -103,7 +103,7 @@ class Arrays(Files):
         return sum(np.dtype(place.dtype).itemsize * int(np.prod(place.shape)) for place in places)
 
     def _load(self, shard: int, column: str) -> npt.NDArray[Any]:
-        """An array that no ranges give."""
+        """Reads an array whole (it cannot be read by ranges)."""
         found = self._whole.recall((shard, column))
         if found is None:
             name = self.files[shard]

@@ -23,11 +23,11 @@ class Ticket(Protocol):
         """Waits for the copies."""
 
     def hold(self) -> None:
-        """What is asked of the devices from now on, on their current streams, comes after the copies."""
+        """Makes later work on the current streams wait for the copies."""
 
 
 class ImageCopies(Protocol):
-    """What is asked of the devices. Tests answer for them."""
+    """The device calls; tests substitute them."""
 
     def takes(self, value: Value) -> bool:
         """Whether the value is in a device's memory."""

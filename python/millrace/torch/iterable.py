@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 import millrace
-from millrace._passes import NextStart, PassPosition, pass_of_worker
-from millrace.loader import State, make_reader
+from millrace import _core
+from millrace.loader import NextStart, State, make_reader
 from millrace.samples import Ahead
 
 from .dist import resolve_rank
@@ -123,7 +123,7 @@ class _WorkerShare:
         self._start = start
         self._begun = begun
         config = loader._reader.config()
-        self._is_endless = loader._passes.endless
+        self._is_endless = loader._passes.is_endless
         threads = max(1, config["num_threads"] // workers)
         self._config = {**config, "first_step": number, "step_stride": workers, "num_threads": threads}
         self._as_tensors = isinstance(loader, (Loader, SampleLoader))
@@ -143,7 +143,7 @@ class _WorkerShare:
         else:
             self._reader.load_state_dict(restored)
         pass_now = 0 if self._is_endless else self._reader.pass_info()[0]
-        self._begun[0], self._begun[1] = self._start[1].moves + 1, pass_now + 1
+        self._begun[0], self._begun[1] = self._start[1][1] + 1, pass_now + 1
         return self._batches(self._reader)
 
     def state_dict(self) -> State:
@@ -155,8 +155,8 @@ class _WorkerShare:
         if state is not None:
             self._reader.load_state_dict(state)
         moves, following = (int(number) for number in self._begun)
-        last = NextStart(following if moves > 0 else None, moves - 1)
-        number = pass_of_worker(start, last, self._is_endless, lambda: PassPosition(*self._reader.pass_info()))
+        last = (following if moves > 0 else None, moves - 1)
+        number = _core.pass_of_worker(start, last, self._is_endless, self._reader.pass_info)
         if number is not None:
             self._reader.start_pass(number)
 

@@ -92,7 +92,7 @@ class Loader(PassIterator[Batch]):
         self._open(arrays, to_device)
 
     def _open(self, arrays: millrace.Loader, device: torch.device | None) -> None:
-        super().__init__(arrays._reader, arrays._epochs, arrays._passes.endless)
+        super().__init__(arrays._reader, arrays._epochs, arrays._passes.is_endless)
         self._device = device
         self._ahead = ring_copies_of(self._reader, self._device)
 

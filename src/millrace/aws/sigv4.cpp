@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/base/text/strings.h"
 
 namespace millrace::aws {
@@ -74,11 +75,7 @@ std::string_view view(const Digest& digest) {
 }
 
 void append_hex(std::string& out, const Digest& digest) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  for (const unsigned char byte : digest) {
-    out += kDigits[byte >> 4];
-    out += kDigits[byte & 15];
-  }
+  out += hex(view(digest));
 }
 
 // "20261121T120000Z"; its first eight characters are the day.
@@ -109,16 +106,12 @@ std::string canonical_query(std::span<const Field> query) {
   return out;
 }
 
-bool is_blank(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 // Trims the ends, and replaces each run of blanks inside by one space.
 void append_header_value(std::string& out, std::string_view value) {
   const size_t begin = out.size();
   bool gap = false;
   for (const char c : value) {
-    if (is_blank(c)) {
+    if (is_space(c)) {
       gap = true;
       continue;
     }

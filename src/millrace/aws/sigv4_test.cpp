@@ -94,7 +94,7 @@ TEST_F(S3Examples, ListObjects) {
   EXPECT_EQ(signature(made), "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
 }
 
-// Of AWS's test suite for Signature Version 4, what has the same rules for S3.
+// The cases of AWS's test suite for Signature Version 4 whose rules are the same for S3.
 TEST(SigV4, AwsTestSuite) {
   const Credentials plain{"AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "", {}};
   const std::string empty = sha256_hex("");

@@ -8,13 +8,17 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "millrace/base/hash/crc32c.h"
 #include "millrace/base/hash/crc64nvme.h"
 #include "millrace/base/hash/hash.h"
 #include "millrace/base/io/io.h"
+#include "millrace/base/io/path.h"
 #include "millrace/base/io/stream_copy.h"
 #include "millrace/base/log.h"
 #include "millrace/base/memory/buffer_pool.h"
@@ -23,7 +27,8 @@
 #include "millrace/base/progress.h"
 #include "millrace/base/status.h"
 #include "millrace/base/testing.h"
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/ascii.h"
+#include "millrace/base/text/environment.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/text/utf8.h"
@@ -97,34 +102,6 @@ TEST(Units, SizesAreReadAndWritten) {
   for (const char* bad : {"", "h", "-1h", "1 h", "5y", "1hh", "inf", "nan", "1e13s"}) {
     EXPECT_FALSE(parse_duration(bad)) << bad;
   }
-}
-
-TEST(JsonFields, OfOthersCountAsMissingWhereTheyAreOfAnotherType) {
-  const auto json =
-      nlohmann::ordered_json::parse(R"({"a": "x", "n": 3, "f": 1.5, "b": true, "big": 18446744073709551615})");
-  EXPECT_EQ(text_or_empty(json, "a"), "x");
-  EXPECT_EQ(text_or_empty(json, "n"), "");
-  EXPECT_EQ(integer_at(json, "n"), 3);
-  EXPECT_EQ(integer_at(json, "f"), std::nullopt);
-  EXPECT_EQ(integer_at(json, "big"), std::nullopt);
-  EXPECT_EQ(number_at(json, "n"), 3.0);
-  EXPECT_EQ(bool_at(json, "b"), true);
-  EXPECT_EQ(bool_at(json, "n"), std::nullopt);
-  EXPECT_EQ(member(json.at("a"), "a"), nullptr);
-}
-
-TEST(JsonFields, NameTheFirstThatIsWrongWithItsPath) {
-  const auto error_of = [](std::string_view text, const std::function<void(JsonFields&)>& read) {
-    const auto json = nlohmann::json::parse(text);
-    JsonFields fields(json);
-    fields.each("list", [&](JsonFields& entry) { entry.object("of", read); });
-    return fields.error();
-  };
-  const auto read = [](JsonFields& of) { EXPECT_GE(of.integer("n", 1) + of.count("n"), 0); };
-  EXPECT_EQ(error_of(R"({"list": [{"of": {"n": 1}}]})", read), "");
-  EXPECT_EQ(error_of(R"({"list": [{"of": {"n": 1}}, {"of": {"n": 0}}]})", read),
-            "list[1].of.n is not a whole number from 1");
-  EXPECT_EQ(error_of(R"({"list": [{}]})", read), "list[0].of. is not an object");
 }
 
 TEST(Strings, AreTrimmedSplitAndComparedAsAscii) {
@@ -231,6 +208,34 @@ TEST(PagesAhead, TouchesNothingBeyondWhatIsReached) {
   ::munmap(memory, kBytes);
 }
 
+TEST(Ascii, KnowsDigitsAndWhiteSpaceAndWritesHex) {
+  std::string digits, spaces;
+  for (int c = 0; c < 256; ++c) {
+    if (is_digit(static_cast<char>(c))) digits += static_cast<char>(c);
+    if (is_space(static_cast<char>(c))) spaces += static_cast<char>(c);
+  }
+  EXPECT_EQ(digits, "0123456789");
+  EXPECT_EQ(spaces, "\t\n\v\f\r ");
+  EXPECT_EQ(hex(std::string_view("\0\x7f\x80\xff", 4)), "007f80ff");
+  EXPECT_EQ(hex(""), "");
+}
+
+TEST(Path, HasABaseNameAndAFolder) {
+  EXPECT_EQ(base_name("a/b/c"), "c");
+  EXPECT_EQ(base_name("c"), "c");
+  EXPECT_EQ(base_name("a/"), "");
+  EXPECT_EQ(folder_of("a/b/c"), "a/b");
+  EXPECT_EQ(folder_of("c"), "");
+  EXPECT_EQ(folder_of("/c"), "");
+}
+
+TEST(Environment, AVariableThatIsNotSetIsEmpty) {
+  ::setenv("MILLRACE_TEST_VARIABLE", "value", 1);
+  EXPECT_EQ(environment_variable("MILLRACE_TEST_VARIABLE"), "value");
+  ::unsetenv("MILLRACE_TEST_VARIABLE");
+  EXPECT_EQ(environment_variable("MILLRACE_TEST_VARIABLE"), "");
+}
+
 TEST(Executor, RunsEverythingAndHonoursPriority) {
   Executor executor(1, "test");
   Mutex mutex;
@@ -280,6 +285,49 @@ TEST(Executor, ParallelTryReturnsTheErrorOfTheLowestIndex) {
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().message(), "number 3");
   }
+}
+
+// The threads of this process that bear `name`, with the letter of their state.
+std::vector<char> states_of_threads(std::string_view name) {
+  std::vector<char> states;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "stat");
+    std::string stat;
+    std::getline(file, stat);  // id (name) state ...
+    const size_t begin = stat.find('('), end = stat.rfind(')');
+    if (end == stat.npos || stat.substr(begin + 1, end - begin - 1) != name) continue;
+    states.push_back(stat[end + 2]);
+  }
+  return states;
+}
+
+TEST(Executor, StartsAThreadOnlyWhereNoneIsIdle) {
+  Executor executor(16, "test-lazy");
+  EXPECT_THAT(states_of_threads("test-lazy"), testing::IsEmpty());
+  for (int i = 0; i < 20; ++i) {
+    std::atomic<bool> ran = false;
+    executor.submit([&] { ran = true; });
+    while (!ran || states_of_threads("test-lazy") != std::vector<char>{'S'}) std::this_thread::yield();
+  }
+  // Tasks that wait for each other get a thread each, up to the limit, though one thread is idle at first.
+  Mutex mutex;
+  CondVar changed;
+  int running = 0;
+  bool go = false;
+  for (int i = 0; i < 20; ++i) {
+    executor.submit([&] {
+      MutexLock lock(mutex);
+      ++running;
+      changed.notify_all();
+      while (!go) changed.wait(mutex);
+    });
+  }
+  MutexLock lock(mutex);
+  while (running < 16) changed.wait(mutex);
+  EXPECT_EQ(states_of_threads("test-lazy").size(), 16u);
+  go = true;
+  changed.notify_all();
+  while (running < 20) changed.wait(mutex);
 }
 
 TEST(Executor, WorksInAChildAfterFork) {

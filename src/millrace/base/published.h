@@ -53,7 +53,7 @@ void publish_add(Published row, int64_t amount);
 void publish_set(Published row, int64_t value);
 void publish_now(Published row);  // nanoseconds since 1970
 
-// What one process shows.
+// The published numbers of one process.
 struct PublishedProcess {
   std::string path;
   pid_t pid = 0;

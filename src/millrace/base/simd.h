@@ -3,8 +3,7 @@
 
 // Which vector instructions this processor has, and how code is compiled for them. One binary serves all processors:
 // code for a level is compiled between MILLRACE_SIMD_BEGIN(MILLRACE_TARGET_...) and MILLRACE_SIMD_END, or as a function
-// with
-// [[gnu::target(MILLRACE_TARGET_...)]], and is called only where has_simd() says so. Thread-safe.
+// with [[gnu::target(MILLRACE_TARGET_...)]], and is called only where has_simd() says so. Thread-safe.
 
 #include <cstdint>
 #include <initializer_list>
@@ -58,7 +57,13 @@ std::vector<Function> runnable_forms(std::initializer_list<SimdForm<Function>> f
 // Two steps, so that macros in `text` are expanded before it becomes a string.
 #define MILLRACE_PRAGMA_OF(text) _Pragma(#text)
 #define MILLRACE_PRAGMA(text) MILLRACE_PRAGMA_OF(text)
+#if defined(__clang__)
+#define MILLRACE_SIMD_BEGIN(target_list) \
+  MILLRACE_PRAGMA(clang attribute push(__attribute__((target(target_list))), apply_to = function))
+#define MILLRACE_SIMD_END _Pragma("clang attribute pop")
+#else
 #define MILLRACE_SIMD_BEGIN(target_list) MILLRACE_PRAGMA(GCC push_options) MILLRACE_PRAGMA(GCC target(target_list))
 #define MILLRACE_SIMD_END _Pragma("GCC pop_options")
+#endif
 
 #endif

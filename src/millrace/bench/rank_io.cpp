@@ -43,6 +43,12 @@ class File {
     if (fstat(fd_, &about) != 0) return error("stat");
     return about.st_size;
   }
+  // Whole ones, at least one.
+  Result<int64_t> blocks(int64_t block_bytes) const {
+    ASSIGN_OR_RETURN(const int64_t bytes, size());
+    if (bytes < block_bytes) return fail(ErrorCode::kOutOfRange, "{} is smaller than a block", path_);
+    return bytes / block_bytes;
+  }
   // The bytes read; fewer at the end of the file.
   Result<int64_t> read_at(std::byte* buffer, int64_t bytes, int64_t at) const {
     for (;;) {
@@ -88,7 +94,7 @@ void RankIo::count(int64_t bytes, Clock::time_point begun) {
   outcome_.bytes += bytes;
   ++outcome_.operations;
   const auto seconds = static_cast<float>(std::chrono::duration<double>(Clock::now() - begun).count());
-  // Of many a random part of fixed size, each as likely as the others.
+  // Keeps a uniform random sample of fixed size of many times (reservoir sampling).
   if (outcome_.operations <= kMostTimes) {
     outcome_.seconds.push_back(seconds);
   } else if (const auto place = static_cast<int64_t>(random_() % static_cast<uint64_t>(outcome_.operations));
@@ -130,9 +136,7 @@ Status RankIo::read_range(const std::string& path, int64_t begin, int64_t bytes,
 Status RankIo::write_random(const std::string& path, const Until& until) {
   const File file(path, O_WRONLY | (direct_ ? O_DIRECT : 0));
   RETURN_IF_ERROR(file.is_open());
-  ASSIGN_OR_RETURN(const int64_t size, file.size());
-  const int64_t blocks = size / block_bytes_;
-  if (blocks == 0) return fail(ErrorCode::kOutOfRange, "{} is smaller than a block", path);
+  ASSIGN_OR_RETURN(const int64_t blocks, file.blocks(block_bytes_));
   while (!is_over(until)) {
     const auto block = static_cast<int64_t>(random_() % static_cast<uint64_t>(blocks));
     std::memcpy(buffer_.get(), &block, sizeof(block));
@@ -163,9 +167,7 @@ Status RankIo::read_whole(const std::string& folder, int64_t files, const Until&
 Status RankIo::read_random(const std::string& path, const Until& until) {
   const File file(path, O_RDONLY | (direct_ ? O_DIRECT : 0));
   RETURN_IF_ERROR(file.is_open());
-  ASSIGN_OR_RETURN(const int64_t size, file.size());
-  const int64_t blocks = size / block_bytes_;
-  if (blocks == 0) return fail(ErrorCode::kOutOfRange, "{} is smaller than a block", path);
+  ASSIGN_OR_RETURN(const int64_t blocks, file.blocks(block_bytes_));
   while (!is_over(until)) {
     const auto block = static_cast<int64_t>(random_() % static_cast<uint64_t>(blocks));
     const Clock::time_point begun = Clock::now();

@@ -17,7 +17,7 @@
 
 namespace millrace::bench {
 
-// What a rank did in one round.
+// The work of a rank in one round.
 struct RankOutcome {
   int64_t bytes = 0, operations = 0;
   std::vector<float> seconds;  // of single operations; of a sample where there are many

@@ -47,8 +47,8 @@ int64_t bytes_needed(const StorageConfig& config, int nodes);
 // rank counts.
 struct TestResult {
   std::string mount, test, unit;  // unit: "B/s", or "files/s" and the like
-  // Of a sweep, what it goes over: "depth", of which `place` is the requests at once of a node, or "size", of which it
-  // is the bytes of a file; else "".
+  // The swept quantity. "depth": `place` is a node's concurrent requests. "size": `place` is a file's bytes. "": no
+  // sweep.
   std::string sweep;
   int64_t place = 0;
   int nodes = 1, ranks = 1;   // ranks in all

@@ -37,6 +37,7 @@ constexpr int64_t kFillMemory = 64 << 20;  // for downloads under way, of the pr
 constexpr int64_t kMemoryShare = 8;        // but at most this part of it
 constexpr int64_t kStatBlockBytes = 512;   // of st_blocks
 constexpr int kThreads = 32;               // they wait for the server, or for other processes
+// A choice: a stop, and the death of the process that fills a block, wake nobody and are seen so late at most.
 constexpr std::chrono::milliseconds kNap{20};
 constexpr std::chrono::minutes kQuiet{1};  // between two warnings
 // Claims are bytes below CacheFiles::kSlotLocks. Objects that share the upper 38 bits wait for each other; no more.

@@ -70,8 +70,8 @@ class NodeCache {
     int64_t size = 0;
     std::string version;
   };
-  // What `open` says of an object; of processes that ask within open_age, one calls it. Errors: those of `open`;
-  // cancelled.
+  // The result of `open` for an object; of the processes that ask within open_age, one calls it. Errors: those of
+  // `open`; cancelled.
   [[nodiscard]] Result<Opened> open_once(std::string_view storage, std::string_view key, const Call& call,
                                          const std::function<Result<Opened>()>& open);
 

@@ -8,7 +8,7 @@ namespace {
 // GET and HEAD requests a second and prefix: "Best practices design patterns: optimizing Amazon S3 performance", Amazon
 // S3 User Guide.
 constexpr double kPrefixRate = 5500;
-// Of a node for its first batch: the manifest, some 8 windows of as many shards, and the indexes of these
+// A node's requests for its first batch: the manifest, some 8 windows of as many shards, and their indexes
 // (benchmarks/cache/storm.cpp counts them).
 constexpr double kNodeRequests = 40;
 

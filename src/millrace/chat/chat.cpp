@@ -152,7 +152,7 @@ Status check_tokens(const ChatTemplate::Definition& definition,
   return {};
 }
 
-// Of the spans, one for each message of the assistant, those that are to be learned.
+// Keeps the spans to be learned. `spans` has one for each message of the assistant.
 void keep_learned(std::span<const ChatMessage> messages, bool only_last, std::vector<LearnedSpan>& spans) {
   size_t kept = 0, span = 0;
   for (const ChatMessage& message : messages) {

@@ -120,7 +120,7 @@ class ChatEncoder {
   [[nodiscard]] Status encode_line(std::string_view line, std::string_view field, std::vector<uint32_t>& ids,
                                    std::vector<uint8_t>& mask);
 
-  // Of the last conversation.
+  // The text of the last conversation.
   std::string_view text() const { return rendered_.text; }
   MaskTrouble trouble() const { return trouble_; }
 

@@ -121,7 +121,7 @@ Status append_messages(const array& items, std::vector<ChatMessage>& messages) {
   return {};
 }
 
-// Of a prompt or a completion: a list of messages, or the text of one.
+// Appends a prompt or a completion: a list of messages, or the text of one.
 Status append_side(const element& side, ChatRole role, std::vector<ChatMessage>& messages) {
   array items;
   if (side.get(items) == simdjson::SUCCESS) return append_messages(items, messages);

@@ -73,7 +73,8 @@ enum class FillMode {
 // Fills `places`, all of which lie in `memory`. After an error nothing may write there any more.
 using FillImage = std::function<Status(std::span<std::byte> memory, std::span<const ImagePlace> places, FillMode mode)>;
 
-// What a program measured at a step, by name. Values that are not finite are never stored, so they are never the best.
+// Metrics that a program measured at a step, by name. Values that are not finite are never stored, so they are never
+// the best.
 using StepMetrics = std::map<std::string, double, std::less<>>;
 
 // Which committed steps of a folder stay. A step stays while one of the rules holds it, and the newest always does.
@@ -281,7 +282,7 @@ struct StepInfo {
 void mark_left(std::span<StepInfo> steps);
 // The newest good step of the newest line; nullptr: none. REQUIRES: mark_left.
 const StepInfo* newest_step(std::span<const StepInfo> steps);
-// What the rules say of a step.
+// The verdict of the rules about a step.
 struct StepVerdict {
   bool stays = true;
   std::string why;  // the rule that holds it, or why it goes
@@ -360,7 +361,7 @@ class Checkpoint {
   // The boxes that a tensor of this name was saved as, by rank. Empty: no such tensor.
   virtual std::vector<Box> boxes(std::string_view name) const = 0;
   virtual const std::string& state() const = 0;
-  // What the rank of this number saved; nullopt when the checkpoint has fewer ranks. Errors: corruption.
+  // The state that rank `rank` saved; nullopt when the checkpoint has fewer ranks. Errors: corruption.
   [[nodiscard]] virtual Result<std::optional<std::string>> rank_state(int64_t rank) const = 0;
 
   // Fills every target, whatever boxes the tensors were stored as; only the parts that are needed are opened, every

@@ -52,7 +52,7 @@ struct StepNames {
 // ones, and an older attempt's steps come only where they are below the newer one's.
 class LineWalk {
  public:
-  // Of one folder, or of several tiers of it, one after the other. Steps that are not committed are passed over.
+  // Walks the steps of one folder, or of its tiers one after the other. Skips steps that are not committed.
   explicit LineWalk(std::span<const StepNames> names);
 
   // nullopt: there are no more.

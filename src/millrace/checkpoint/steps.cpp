@@ -129,7 +129,7 @@ void apply_quota(std::span<const StepInfo> steps, const KeepRules& rules, std::s
   }
 }
 
-// Of a step that the line left behind; `head` is the line's newest.
+// Judges a step that the line left behind; `head` is the line's newest step.
 StepVerdict judge_left(const StepInfo& info, int64_t head, const KeepRules& rules, bool all,
                        std::chrono::sys_time<std::chrono::nanoseconds> now) {
   if (rules.drop_left) return {false, "left behind"};
@@ -284,7 +284,7 @@ void mark_left(std::span<StepInfo> steps) {
   std::vector<StepNames> names;
   for (const StepInfo& info : steps)
     names.push_back({info.step, true, info.attempt.empty() ? std::vector<std::string>() : std::vector{info.attempt}});
-  // Of several commits of one step the newest counts.
+  // Where a step was committed several times, the newest commit counts.
   std::map<int64_t, const StepInfo*> newest_of;
   for (const StepInfo& info : steps) {
     if (info.damage) continue;

@@ -167,8 +167,8 @@ inline Box box_of_all(const std::vector<int64_t>& shape) {
   return {std::vector<int64_t>(shape.size(), 0), shape};
 }
 
-// Of a training that changes little of its state: `base.` tensors of 48 KiB, the same in all steps of a `period`, and
-// few others that tell their step.
+// The state of a training that changes little: `base.` tensors of 48 KiB that stay equal for a `period` of steps, and a
+// few others that hold the step.
 inline Arrays adapter_arrays(int64_t step, int64_t period = 1'000) {
   using formats::Dtype;
   const auto base = static_cast<uint64_t>(step / period) * 1'000'000, own = static_cast<uint64_t>(step) * 1'000;

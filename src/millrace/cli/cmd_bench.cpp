@@ -256,16 +256,16 @@ void add_bench(Verbs& verbs) {
   count("--depth", config.depth, 4096, "Requests at once a node for random reads (default: 32)");
   count("--files", config.files, 10'000'000, "Small files of a rank (default: 1000)");
   count("--rounds", config.rounds, 1000, "Rounds that count, behind one to warm up (default: 3)");
-  add_size_flag(app, "--size", config.file_bytes, "Of a rank's file (default: 256MiB)");
-  add_size_flag(app, "--block", config.block_bytes, "Of a request of a stream (default: 1MiB)");
-  add_size_flag(app, "--small-size", config.small_bytes, "Of a small file (default: 128KiB)");
+  add_size_flag(app, "--size", config.file_bytes, "Size of a rank's file (default: 256MiB)");
+  add_size_flag(app, "--block", config.block_bytes, "Size of a stream's request (default: 1MiB)");
+  add_size_flag(app, "--small-size", config.small_bytes, "Size of a small file (default: 128KiB)");
   add_size_flag(app, "--limit", config.limit_bytes, "The most space to take on a file system (default: 16GiB)");
   app.add_option("--seconds", args->seconds, "The longest time of a round (default: 5s)")->option_text("TIME");
   add_size_flag(app, "--checkpoint-size", args->checkpoint_bytes,
                 "Checkpoint to plan with (default: 98GB, a 7B model that can be resumed)");
   count("--gpus", args->gpus, 10'000'000, "GPUs to plan checkpoints for (default: 8)");
   app.add_option("--srun", args->srun, "More arguments of srun, such as '--partition=p5'")->option_text("WORDS");
-  app.add_flag("--clean", args->clean, "Only remove what an earlier test left");
+  app.add_flag("--clean", args->clean, "Only remove the files that an earlier test left");
   add_html_flag(app, args->html);
   app.add_option("--meet", args->meet, "Where nodes meet; set by the verb itself")->group("");
 }

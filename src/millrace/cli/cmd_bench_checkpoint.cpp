@@ -118,7 +118,7 @@ void add_bench_checkpoint(Verbs& verbs, CLI::App& group) {
   app.add_option("--tier", args->tiers, "A nearer folder that exists; several, nearest first")
       ->allow_extra_args(false)
       ->option_text("DIR");
-  add_size_flag(app, "--size", args->config.bytes, "Of the state of this rank (default: 1GB)", 1);
+  add_size_flag(app, "--size", args->config.bytes, "Size of this rank's state (default: 1GB)", 1);
   app.add_option("--like", args->like, "Instead: tensors as in the newest step of these checkpoints")
       ->option_text("ROOT");
   app.add_option("--rounds", args->config.rounds, "Saves behind the first one (3)")
@@ -128,8 +128,8 @@ void add_bench_checkpoint(Verbs& verbs, CLI::App& group) {
       ->check(CLI::Range(0, 1024))
       ->option_text("N");
   app.add_flag("--reserve", args->config.reserve, "Take the snapshot's memory before the first save");
-  add_parsed_flag(app, "--interval", args->interval_s, "TIME", "Between saves (default: the best)", parse_seconds);
-  add_parsed_flag(app, "--mtbf", args->mtbf_s, "TIME", "Between failures of the whole job", parse_seconds);
+  add_parsed_flag(app, "--interval", args->interval_s, "TIME", "Time between saves (default: the best)", parse_seconds);
+  add_parsed_flag(app, "--mtbf", args->mtbf_s, "TIME", "Mean time between failures of the whole job", parse_seconds);
   app.add_option("--gpus", args->gpus, "GPUs of the job, for a usual failure rate (8)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");

@@ -129,22 +129,23 @@ Status run_ckpt_advise(const AdviseArgs& args, Context& context) {
 
 void add_ckpt_advise(Verbs& verbs, CLI::App& ckpt) {
   auto args = std::make_shared<AdviseArgs>();
-  CLI::App& app = verbs.add(ckpt, "advise", "How often to save, and on what storage, by what the steps there show",
+  CLI::App& app = verbs.add(ckpt, "advise", "Recommend a save interval and a storage from the steps of ROOT",
                             {"millrace ckpt advise run1/checkpoints --stall 400ms --mtbf 12h",
                              "millrace ckpt advise s3://b/run1 --stall 2s --gpus 512 --nodes 64 --keep 3",
                              "millrace ckpt advise run1/checkpoints --bandwidth 2GB/s --gpus 64 --explain"},
                             [args](Context& context) { return run_ckpt_advise(*args, context); });
   app.add_option("ROOT", args->root, "Folder of checkpoints")->required()->option_text(" ");
   add_parsed_flag(app, "--stall", args->options.stall_s, "TIME",
-                  "That one save stops training: Checkpointer.stats() has it", parse_seconds);
+                  "Time that one save stops training: Checkpointer.stats() has it", parse_seconds);
   add_parsed_flag(app, "--bandwidth", args->options.bandwidth_bytes_per_s, "RATE",
-                  "Of writing, for saves that stop training until they are written", parse_rate);
-  add_parsed_flag(app, "--mtbf", args->options.mtbf_s, "TIME", "Between failures of the whole job", parse_seconds);
+                  "Write bandwidth, for saves that stop training until they are written", parse_rate);
+  add_parsed_flag(app, "--mtbf", args->options.mtbf_s, "TIME", "Mean time between failures of the whole job",
+                  parse_seconds);
   app.add_option("--gpus", args->options.gpus, "GPUs of the job, for a usual failure rate")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
   add_parsed_flag(app, "--write-within", args->write_within_s, "TIME",
-                  "In which one checkpoint is to be on the storage (default: half of Daly's interval)", parse_seconds);
+                  "Time limit for writing one checkpoint (default: half of Daly's interval)", parse_seconds);
   app.add_option("--nodes", args->nodes, "Nodes that write together (1)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");

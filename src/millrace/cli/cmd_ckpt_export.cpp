@@ -224,7 +224,7 @@ void add_common_flags(CLI::App& app, ExchangeArgs& args) {
   app.add_option("--names", args.names_file,
                  R"(JSON object that renames: {"from": "to", "begins.*": "then.*", "left.out": null})")
       ->option_text("FILE");
-  add_size_flag(app, "--memory", args.memory_bytes, "What it may take", 1);
+  add_size_flag(app, "--memory", args.memory_bytes, "Memory limit", 1);
 }
 
 void add_step(CLI::App& app, ExchangeArgs& args, const std::string& description) {
@@ -248,7 +248,7 @@ void add_ckpt_export(Verbs& verbs, CLI::App& ckpt) {
       app, "--format", {"hf", "safetensors", "dcp"}, [args](const std::string& format) { args->format = format; },
       "hf: files and index as transformers loads them; safetensors: one file; dcp: for torch.distributed.checkpoint, "
       "all entries (default: hf)");
-  add_size_flag(app, "--max-file-size", args->max_file_bytes, "Of one file of hf", 1);
+  add_size_flag(app, "--max-file-size", args->max_file_bytes, "Largest size of one file in format hf", 1);
   app.add_option("--dtype", args->dtype, "Cast floating-point tensors (default: each as it is)")
       ->check(CLI::IsMember({"F64", "F32", "F16", "BF16"}, CLI::ignore_case))
       ->option_text("F32|F16|BF16|F64");
@@ -270,7 +270,8 @@ void add_ckpt_import(Verbs& verbs, CLI::App& ckpt) {
   add_step(app, *args, "The number that the step gets (default: 0)");
   add_choice_flag(
       app, "--from", {"auto", "safetensors", "dcp", "torch"},
-      [args](const std::string& format) { args->format = format; }, "What SOURCE is (default: by its names)");
+      [args](const std::string& format) { args->format = format; },
+      "Format of SOURCE (default: told by its file names)");
   add_common_flags(app, *args);
 }
 

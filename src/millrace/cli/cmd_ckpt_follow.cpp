@@ -98,16 +98,17 @@ void add_ckpt_follow(Verbs& verbs, CLI::App& ckpt) {
       ->required()
       ->option_text(" ");
   app.add_option("TARGET", args->target, "Folder or URL that gets copies")->required()->option_text(" ");
-  app.add_option("--keep-last", args->keep_last, "How many complete ones stay at TARGET (default: all)")
+  app.add_option("--keep-last", args->keep_last, "Keep this many complete checkpoints at TARGET (default: all)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("K");
   app.add_option("--every", args->every_s, "Seconds between two looks (default: 10)")
       ->check(CLI::Range(0.01, 86400.0))
       ->option_text("SECONDS");
-  app.add_option("--settle", args->settle_s, "Seconds without a change before one is copied (default: 10)")
+  app.add_option("--settle", args->settle_s, "Seconds without a change before a checkpoint is copied (default: 10)")
       ->check(CLI::Range(0.0, 86400.0))
       ->option_text("SECONDS");
-  auto* const once = app.add_flag("--once", args->once, "End when all that is complete is copied; else at SIGTERM");
+  auto* const once = app.add_flag("--once", args->once,
+                                  "Exit after copying all complete checkpoints, instead of running until SIGTERM");
   app.add_flag("--restore", args->restore,
                "Instead, before training: remove what is not complete in SOURCE, and bring the newest of TARGET back")
       ->excludes(once);

@@ -132,30 +132,30 @@ void add_ckpt_prune(Verbs& verbs, CLI::App& ckpt) {
        "millrace ckpt prune s3://b/run1 --tier /nvme/run1 --keep-last 1 --older-than 30"},
       [args](Context& context) { return run_ckpt_prune(*args, context); }, [args] { check_prune(*args); });
   app.add_option("ROOT", args->root, "Folder of checkpoints")->required()->option_text(" ");
-  app.add_option("--tier", args->tiers, "A nearer tier of the same run, pruned by the same rules; several")
+  app.add_option("--tier", args->tiers, "A nearer tier of the same run, pruned by the same rules; may be repeated")
       ->allow_extra_args(false)
       ->option_text("URL");
-  app.add_option("--keep-last", args->rules.last, "How many of the newest stay")
+  app.add_option("--keep-last", args->rules.last, "Keep this many of the newest steps")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("K");
-  app.add_option("--keep-every", args->rules.every, "Steps that N divides stay too")
+  app.add_option("--keep-every", args->rules.every, "Also keep steps divisible by N")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
-  app.add_option("--keep-best", args->rules.best, "How many with the best value of --monitor stay too")
+  app.add_option("--keep-best", args->rules.best, "Also keep this many steps with the best value of --monitor")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("K");
   app.add_option("--monitor", args->rules.monitor, "A metric that was given to save()")->option_text("NAME");
-  app.add_option("--mode", args->mode, "Whether the smallest value of it is the best, or the largest (min)")
+  app.add_option("--mode", args->mode, "Whether the smallest or the largest value of --monitor is best (default: min)")
       ->check(CLI::IsMember({"min", "max"}))
       ->option_text("min|max");
   add_size_flag(app, "--quota", args->rules.quota_bytes,
-                "All steps together take no more: the oldest go first, those of --keep-best last", 1);
+                "Most bytes that all steps may take; the oldest are removed first, those of --keep-best last", 1);
   app.add_option("--older-than", args->older_than_days, "Remove only steps committed more than DAYS days ago")
       ->check(CLI::Range(0.0, 1e6))
       ->option_text("DAYS");
   app.add_flag("--left-behind", args->rules.drop_left,
-               "All steps go that the newest line left behind: of a run that went back, or that another started over");
-  app.add_flag("--dry-run", args->dry_run, "Only say what would be removed");
+               "Remove all steps that the newest line left behind (a run that went back or was restarted)");
+  app.add_flag("--dry-run", args->dry_run, "Only print what would be removed");
 }
 
 }  // namespace millrace::cli

@@ -90,7 +90,7 @@ void add_ckpt_restore(Verbs& verbs, CLI::App& ckpt) {
   app.add_option("--step", args->step, "The step (default: the newest of the newest line)")
       ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
-  app.add_flag("--dry-run", args->dry_run, "Only say which step, and how large it is");
+  app.add_flag("--dry-run", args->dry_run, "Only print the step and its size");
 }
 
 }  // namespace millrace::cli

@@ -462,7 +462,7 @@ void add_doctor(Verbs& verbs) {
       [args](const std::string& word) {
         args->lint.fail_on = word == "error" ? FailOn::kError : word == "warning" ? FailOn::kWarning : FailOn::kNever;
       },
-      "What ends with exit status 3 (default: error)");
+      "Lowest severity that ends with exit status 3 (default: error)");
   add_html_flag(app, args->html);
   app.add_flag("--rules", args->lint.list_rules, "Print all rules as a Markdown table");
   app.add_option("--explain", args->lint.explain, "Print one rule with its reason, advice and source")

@@ -100,7 +100,7 @@ char character_of(const std::string& flag, const std::string& text) {
 void add_csv_flags(CLI::App& app, formats::CsvOptions& csv) {
   app.add_option_function<std::string>(
          "--delimiter", [&csv](const std::string& text) { csv.delimiter = character_of("--delimiter", text); },
-         "Between cells (default: the commonest of , ; | and tab in the header)")
+         "Character between cells (default: the commonest of , ; | and tab in the header)")
       ->option_text("CHAR");
   add_choice_flag(
       app, "--decimal", {".", ","}, [&csv](const std::string& text) { csv.decimal = text.front(); },
@@ -115,7 +115,7 @@ void add_csv_flags(CLI::App& app, formats::CsvOptions& csv) {
       "Whether the first row has the names; auto refuses a first row that looks like data; no: c0, c1, ...");
   add_choice_flag(
       app, "--empty", {"error", "nan"}, [&csv](const std::string& text) { csv.empty_is_nan = text == "nan"; },
-      "What an empty cell of a number column is (default: error)");
+      "How to read an empty cell of a number column (default: error)");
   app.add_option("--text", csv.text_columns, "A column that is text, whatever its cells look like; may be repeated")
       ->option_text("NAME");
 }

@@ -178,7 +178,8 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
   app.add_option("--gpus", args.gpus, "GPUs of each node (default: 8; preprocess, storage-test: 0)")
       ->check(CLI::Range(int64_t{0}, int64_t{16}))
       ->option_text("N");
-  app.add_option("--gpu-type", spec.gpu_type, "As Slurm names it, such as h200 (default: any)")->option_text("TYPE");
+  app.add_option("--gpu-type", spec.gpu_type, "GPU type as Slurm names it, such as h200 (default: any)")
+      ->option_text("TYPE");
   app.add_option("--cpus-per-gpu", args.cpus_per_gpu,
                  "CPUs for each GPU, or for the task where there are none (default: 12)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))

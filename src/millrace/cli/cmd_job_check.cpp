@@ -44,13 +44,13 @@ void add_check_flags(CLI::App& app, jobs::CheckRequest& request) {
       ->option_text("URL")
       ->allow_extra_args(false);
   app.add_option("--checkpoints", request.checkpoints,
-                 "Where checkpoints go, beside what the script names; may be repeated")
+                 "A folder of checkpoints beside those that the script names; may be repeated")
       ->option_text("DIR")
       ->allow_extra_args(false);
   add_size_flag(app, "--checkpoint-size", request.checkpoint_bytes,
-                "Of one checkpoint (default: the largest that is there, else what the plan says of the model)");
+                "Size of one checkpoint (default: of the largest one there, else the plan's for the model)");
   add_parsed_flag(app, "--parameters", request.parameters, "N",
-                  "Of the model, for the plan: 70B (default: as the script's model tells)", parse_parameters);
+                  "Parameters of the model, for the plan: 70B (default: from the script's model)", parse_parameters);
   app.add_option("--keep-last", request.keep_last, "Checkpoints that stay (default: as the script says, else 2)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
@@ -71,7 +71,7 @@ void add_job_check(Verbs& verbs, CLI::App& job) {
         }
       });
   check.add_option("SCRIPT", args->request.script, "The batch script")->option_text(" ");
-  check.add_option("ARGUMENTS", args->request.arguments, "Arguments of the script, behind -- where they begin with -")
+  check.add_option("ARGUMENTS", args->request.arguments, "Arguments of the script; after -- where they begin with -")
       ->option_text(" ");
   check
       .add_option("--sbatch", args->request.options,

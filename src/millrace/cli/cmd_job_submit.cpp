@@ -101,7 +101,7 @@ Status run_job_submit(const JobSubmitArgs& args, Context& context) {
   ASSIGN_OR_RETURN(jobs::Submission submission, jobs::plan_submission(request, slurm_options(context)));
   const jobs::RunRecord& record = submission.record;
   if (record.secrets_removed > 0) {
-    context.out.note(fmt::format("{} stand in what is submitted; the ledger does not keep them",
+    context.out.note(fmt::format("the submitted files contain {}; the ledger omits them",
                                  counted(record.secrets_removed, "secret")));
   }
   if (!args.dry_run) {
@@ -132,7 +132,7 @@ void add_job_submit(Verbs& verbs, CLI::App& job) {
         }
       });
   submit.add_option("SCRIPT", args->request.script, "The batch script")->required()->option_text(" ");
-  submit.add_option("ARGUMENTS", args->request.arguments, "Arguments of the script, behind -- where they begin with -")
+  submit.add_option("ARGUMENTS", args->request.arguments, "Arguments of the script; after -- where they begin with -")
       ->option_text(" ");
   submit
       .add_option("--after", args->after,
@@ -145,10 +145,9 @@ void add_job_submit(Verbs& verbs, CLI::App& job) {
       ->option_text("OPTION")
       ->allow_extra_args(false);
   add_check_flags(submit, args->check);
-  submit.add_flag("--no-check", args->no_check, "Submit without asking first what would go wrong (`job check`)");
-  submit.add_flag("--dry-run", args->dry_run, "Say what would be submitted");
-  submit.add_flag("--watch", args->watch,
-                  "Wait for the end, and end with the job's success or failure; Ctrl-C leaves the job alone");
+  submit.add_flag("--no-check", args->no_check, "Skip the checks of `job check`");
+  submit.add_flag("--dry-run", args->dry_run, "Print what would be submitted");
+  submit.add_flag("--watch", args->watch, "Wait for the job and exit with its result; Ctrl-C leaves the job alone");
 }
 
 }  // namespace millrace::cli

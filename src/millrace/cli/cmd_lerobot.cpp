@@ -248,7 +248,7 @@ void add_validate(Verbs& verbs, CLI::App& group) {
       });
   app.add_option("URL", args->url, "The dataset's folder: a path or s3://bucket/prefix")->option_text(" ");
   add_rule_flags(app, args->lint);
-  app.add_flag("--groot", args->groot, "Also what GR00T asks of a dataset");
+  app.add_flag("--groot", args->groot, "Also check what GR00T requires of a dataset");
   add_choice_flag(
       app, "--groot-version", {"1.5", "1.6", "1.7"},
       [args](const std::string& version) {
@@ -256,7 +256,7 @@ void add_validate(Verbs& verbs, CLI::App& group) {
                               : version == "1.6" ? lerobot::GrootVersion::kN16
                                                  : lerobot::GrootVersion::kN17;
       },
-      "Which GR00T (default: 1.7); brings --groot");
+      "GR00T version (default: 1.7); implies --groot");
   app.add_option("--policy-horizon", args->options.policy_horizon, "Steps that the policy looks ahead")
       ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
       ->option_text("STEPS");

@@ -61,10 +61,10 @@ void add_lerobot_demo(Verbs& verbs, CLI::App& lerobot) {
                                               : DemoVersion::kGroot;
       },
       "Layout of the files; groot is 2.1 with modality.json and stats.json (default: 3.0)");
-  app.add_option("--episodes", options->episodes, "How many, of about two seconds each (default: 5)")
+  app.add_option("--episodes", options->episodes, "Number of episodes, about two seconds each (default: 5)")
       ->check(CLI::Range(1, 1000))
       ->option_text("N");
-  app.add_option("--cameras", options->cameras, "How many, of 128 x 96 pixels (default: 2)")
+  app.add_option("--cameras", options->cameras, "Number of cameras, 128 x 96 pixels each (default: 2)")
       ->check(CLI::Range(1, 4))
       ->option_text("N");
   app.add_option_function<std::string>(
@@ -73,8 +73,8 @@ void add_lerobot_demo(Verbs& verbs, CLI::App& lerobot) {
       ->option_text("N");
   add_choice_flag(
       app, "--codec", {"h264", "hevc", "av1"}, [options](const std::string& codec) { options->codec = codec; },
-      "Of the videos (default: av1, as LeRobot)");
-  app.add_option("--seed", options->seed, "Choose other movements (default: 0)")->option_text("N");
+      "Video codec (default: av1, as LeRobot)");
+  app.add_option("--seed", options->seed, "Seed of the movements (default: 0)")->option_text("N");
 }
 
 }  // namespace millrace::cli

@@ -96,7 +96,7 @@ void add_lerobot_download(Verbs& verbs, CLI::App& lerobot) {
                  "A name of the organisation lerobot, ORG/NAME, or hf://datasets/ORG/NAME[@REVISION]")
       ->required()
       ->option_text(" ");
-  app.add_option("--out", options.target, "Where to: a path or URL (default: the name, in the current folder)")
+  app.add_option("--out", options.target, "Target path or URL (default: the dataset's name, in the current folder)")
       ->option_text("URL");
   app.add_option("--revision", options.revision,
                  "A tag, branch or commit (default: the newest version tag; main where there is none)")
@@ -105,7 +105,7 @@ void add_lerobot_download(Verbs& verbs, CLI::App& lerobot) {
                "Only files that match (rsync's patterns; \"meta/\" is all below meta)");
   add_patterns(app, "--exclude", options.exclude, "No files that match, whatever --include says");
   app.add_flag("--replace", options.replace,
-               "Where another commit is in place, bring this one, and remove the files that it does not have");
+               "Replace another commit in the target with this one, and remove the files that it does not have");
   add_size_flag(app, "--memory", options.sync.engine.memory_bytes,
                 "Memory for parts under way (default: 40MiB); more allows more connections",
                 sync::kLeastTransferMemoryBytes);

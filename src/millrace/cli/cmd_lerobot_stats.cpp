@@ -236,11 +236,11 @@ void add_lerobot_stats(Verbs& verbs, CLI::App& lerobot) {
       [args](Context& context) { return args->merge ? run_merge(*args, context) : run_compute(*args, context); },
       [args] { check_usage(*args); });
   app.add_option("URL", args->urls, "The dataset's folder: a path or s3://bucket/prefix")->required()->option_text(" ");
-  app.add_flag("--images", args->images, "Also of cameras, from frames that LeRobot's rule samples");
+  app.add_flag("--images", args->images, "Also compute statistics of cameras, from frames that LeRobot's rule samples");
   app.add_flag("--write", args->write, "Replace what the dataset stores, of the dataset and of each episode");
   app.add_flag("--groot", args->groot,
                "Print and --out what GR00T's stats.json holds: float columns, and of the quantiles q01 and q99");
-  app.add_option("--horizon", args->horizon, "Also actions less their state, as in GR00T's relative_stats.json")
+  app.add_option("--horizon", args->horizon, "Also compute actions less their state, as in GR00T's relative_stats.json")
       ->check(CLI::Range(int64_t{1}, int64_t{1000}))
       ->option_text("STEPS");
   app.add_option("--relative", args->relative,
@@ -249,8 +249,8 @@ void add_lerobot_stats(Verbs& verbs, CLI::App& lerobot) {
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->option_text("GROUP");
-  app.add_flag("--merge", args->merge, "Of several datasets together, from what they store; quantiles are intervals");
-  app.add_option("--out", args->out, "Also write them there as stats.json")->option_text("FILE");
+  app.add_flag("--merge", args->merge, "Merge the stored statistics of several datasets; quantiles are intervals");
+  app.add_option("--out", args->out, "Also write the statistics there as stats.json")->option_text("FILE");
   add_size_flag(app, "--memory", args->memory,
                 "For numbers kept between passes; files that do not fit are read again (default: 1GiB)");
   app.add_flag("--force", args->force, "Replace the file that is there");

@@ -53,8 +53,9 @@ link::HsmLimits hsm_limits(const LinkArgs& args) {
 }
 
 void add_stall_time(CLI::App& app, LinkArgs& args) {
-  app.add_option("--stall-time", args.stall_time,
-                 "Of a link with --hsm: give up what the HSM has made no progress with for so long (default: 5m)")
+  app.add_option(
+         "--stall-time", args.stall_time,
+         "For a link with --hsm: give up files that the HSM has made no progress with for this long (default: 5m)")
       ->option_text("TIME");
 }
 
@@ -481,10 +482,10 @@ void add_link_add(Verbs& verbs, CLI::App& group) {
       ->required()
       ->option_text(" ");
   app.add_option("URL", args->config.url, "s3://bucket/prefix, or another directory")->required()->option_text(" ");
-  app.add_option("--name", args->config.name, "Of the link (default: the directory's name)")->option_text("NAME");
-  app.add_option("--import", args->imports, "What the directory takes from the bucket (default: new,changed)")
+  app.add_option("--name", args->config.name, "Name of the link (default: the directory's name)")->option_text("NAME");
+  app.add_option("--import", args->imports, "Changes that the directory takes from the bucket (default: new,changed)")
       ->option_text("new,changed,deleted|none");
-  app.add_option("--export", args->exports, "What the bucket takes from the directory (default: new,changed)")
+  app.add_option("--export", args->exports, "Changes that the bucket takes from the directory (default: new,changed)")
       ->option_text("new,changed,deleted|none");
   app.add_option("--delete", args->both_deletes, "What a removal does to the other side's copy (default: trash:7d)")
       ->option_text("propagate|trash:TIME");
@@ -499,10 +500,11 @@ void add_link_add(Verbs& verbs, CLI::App& group) {
   add_choice_flag(
       app, "--conflict", {"both", "bucket", "directory", "newest"},
       [args](const std::string& rule) { args->config.conflict = *link::parse_conflict_rule(rule); },
-      "Which version stays where both sides changed (default: both, the directory's under another name)");
-  app.add_option("--quiet-time", args->quiet, "How long a file has not changed when it is finished (default: 2s)")
+      "Version to keep where both sides changed (default: both, the directory's under another name)");
+  app.add_option("--quiet-time", args->quiet,
+                 "Treat a file as finished when it has not changed for this long (default: 2s)")
       ->option_text("TIME");
-  app.add_option("--poll", args->poll, "Between two listings of the bucket while it changes (default: 2s)")
+  app.add_option("--poll", args->poll, "Time between two listings of the bucket while it changes (default: 2s)")
       ->option_text("TIME");
   app.add_option("--poll-most", args->poll_most, "The same while nothing changes (default: 60s)")->option_text("TIME");
   app.add_flag("--lazy", args->config.lazy,
@@ -570,7 +572,7 @@ void add_link_paths(Verbs& verbs, CLI::App& group) {
         hsm_limits(*release);
       });
   releases.add_option("PATH", release->path, "A file or a directory of a link")->required()->option_text(" ");
-  releases.add_option("--older-than", release->older_than, "Only files that were not used for so long")
+  releases.add_option("--older-than", release->older_than, "Only files that were not used for this long")
       ->option_text("TIME");
   releases
       .add_option("--keep-free", release->keep_free,
@@ -622,7 +624,8 @@ void add_link(Verbs& verbs) {
   joins.add_option("DIRECTORY", join->config.directory, "The link's, as this node sees it")
       ->required()
       ->option_text(" ");
-  joins.add_option("--name", join->config.name, "Of the link on this node (default: as there)")->option_text("NAME");
+  joins.add_option("--name", join->config.name, "Name of the link on this node (default: the same as there)")
+      ->option_text("NAME");
 
   auto run = std::make_shared<LinkArgs>();
   CLI::App& runs = verbs.add(
@@ -667,7 +670,7 @@ void add_link(Verbs& verbs) {
       ->option_text(" ");
   guards
       .add_option("--patience", guard->patience,
-                  "How long programs wait for the next `link run` when the last one died (default: 30s)")
+                  "Time that programs wait for the next `link run` when the last one died (default: 30s)")
       ->option_text("TIME");
   guards.add_option("--group-fd", guard->group)->group("");  // what a guardian that died leaves to the next one
   guards.add_flag("--end", guard->end,

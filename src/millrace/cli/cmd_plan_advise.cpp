@@ -142,7 +142,7 @@ Status run_plan_advise(const AdviseArgs& args, Context& context) {
 void add_plan_advise(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<AdviseArgs>();
   CLI::App& app = verbs.add(
-      plan, "advise", "Where to run a job: the earliest start, the earliest end, the least cost",
+      plan, "advise", "Recommend where to run a job: earliest start, earliest end, least cost",
       {"millrace plan advise --from-slurm --range 120:144 --steps 10000 --sample-time 130ms --measured-on rtx4090 "
        "--preset groot-guide",
        "millrace plan advise --partitions lab.json --target 128 --steps 10000 --sample-time 130ms --measured-on l40s "

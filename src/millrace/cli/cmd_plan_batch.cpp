@@ -59,10 +59,6 @@ Status run_batch(const BatchArgs& args, Context& context) {
   }
   ASSIGN_OR_RETURN(plan::BatchPlan plan, plan::plan_batch(model, usable_gib));
   plan.why.terms.insert(plan.why.terms.begin(), {"usable", plan::Range::point(usable_gib), "GiB", source});
-  if (model.basis == plan::kGrootGuideBasis) {
-    for (std::string& note : plan::groot_guide_notes(gpu_id)) plan.why.notes.push_back(std::move(note));
-    for (std::string& note : plan::vla_guide_notes(gpu_id)) plan.why.notes.push_back(std::move(note));
-  }
   Json levels = Json::array();
   TextTable table({{"level"}, {"of memory", true}, {"batch", true}, {"used GiB", true}});
   for (const plan::Level& level : plan.levels) {

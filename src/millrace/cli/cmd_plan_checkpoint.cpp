@@ -78,13 +78,13 @@ void add_plan_checkpoint(Verbs& verbs, CLI::App& plan) {
       [args](Context& context) { return run_plan_checkpoint(*args, context); },
       [args] { args->options.kind = args->kind; });
   plan::CheckpointOptions& options = args->options;
-  add_parsed_flag(app, "--parameters", options.parameters, "N", "Of the model: 70B", parse_parameters);
+  add_parsed_flag(app, "--parameters", options.parameters, "N", "Parameters of the model: 70B", parse_parameters);
   std::vector<std::string> kinds;
   for (const plan::CheckpointKind& kind : plan::checkpoint_kinds()) kinds.emplace_back(kind.name);
   add_choice_flag(
       app, "--kind", kinds, [args](const std::string& kind) { args->kind = kind; },
-      "What to save per parameter: 14, 12, 2 or 4 bytes (default: resumable)");
-  add_parsed_flag(app, "--size", options.bytes, "SIZE", "Of one checkpoint, when it is known", parse_size);
+      "State to save: 14, 12, 2 or 4 bytes a parameter (default: resumable)");
+  add_parsed_flag(app, "--size", options.bytes, "SIZE", "Size of one checkpoint, when it is known", parse_size);
   app.add_option("--models", options.models, "Models that share quota and bandwidth (default: 1)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
@@ -93,11 +93,11 @@ void add_plan_checkpoint(Verbs& verbs, CLI::App& plan) {
   app.add_option("--keep-last", options.keep_last, "Checkpoints to keep")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
-  add_parsed_flag(app, "--bandwidth", options.bandwidth_bytes_per_s, "RATE", "Of writing: 7.03GB/s", parse_rate);
-  add_parsed_flag(app, "--stall", options.stall_s, "TIME", "What one costs training (default: the write time)",
-                  parse_seconds);
-  add_parsed_flag(app, "--mtbf", options.mtbf_s, "TIME", "Between failures of the whole job (default: from --gpus)",
-                  parse_seconds);
+  add_parsed_flag(app, "--bandwidth", options.bandwidth_bytes_per_s, "RATE", "Write bandwidth: 7.03GB/s", parse_rate);
+  add_parsed_flag(app, "--stall", options.stall_s, "TIME",
+                  "Time that one save stops training (default: the write time)", parse_seconds);
+  add_parsed_flag(app, "--mtbf", options.mtbf_s, "TIME",
+                  "Mean time between failures of the whole job (default: from --gpus)", parse_seconds);
   app.add_option("--gpus", options.gpus, "GPUs of the job")->check(CLI::Range(int64_t{1}, kMaxCount))->option_text("N");
   add_explain_flag(app, args->flags);
 }

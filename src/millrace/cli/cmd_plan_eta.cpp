@@ -93,8 +93,8 @@ Status run_plan_eta(const EtaArgs& args, Context& context) {
 
 void add_cost_flags(CLI::App& app, EtaArgs& args) {
   app.add_option("--instance", args.instance, "Type of the nodes, for GPU, network and price")->option_text("TYPE");
-  app.add_option("--region", args.region, "Of the price")->option_text("NAME");
-  app.add_option("--purchase", args.purchase, "Of the price: on-demand, capacity-block, ...")->option_text("KIND");
+  app.add_option("--region", args.region, "AWS region for prices")->option_text("NAME");
+  app.add_option("--purchase", args.purchase, "Purchase option: on-demand, capacity-block, ...")->option_text("KIND");
   app.add_option("--usd-per-gpu-hour", args.usd_per_gpu_hour, "Price, instead of the book's")
       ->check(CLI::Range(0.0, 1e6))
       ->option_text("USD");
@@ -106,7 +106,7 @@ void add_cost_flags(CLI::App& app, EtaArgs& args) {
 void add_plan_eta(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<EtaArgs>();
   CLI::App& app = verbs.add(
-      plan, "eta", "How long a run takes, as a range, and what it costs",
+      plan, "eta", "Estimate how long a run takes, as a range, and what it costs",
       {"millrace plan eta --steps 10000 --micro 10 --gpus 4 --accumulation 3 --sample-time 130ms --measured-on rtx4090 "
        "--gpu l40s",
        "millrace plan eta --steps 100000 --micro 2 --gpus 88 --parameters 7B --tokens 4096 --instance p5e.48xlarge",
@@ -124,7 +124,7 @@ void add_plan_eta(Verbs& verbs, CLI::App& plan) {
   add_count("--model-parallel", options.model_parallel, "GPUs that hold one copy of the model");
   add_parsed_flag(app, "--sample-time", options.sample_s, "TIME",
                   "Measured: forward and backward of one sample on one GPU", parse_seconds);
-  app.add_option("--tolerance", options.tolerance, "Of that measurement, both ways (default: 0.1)")
+  app.add_option("--tolerance", options.tolerance, "Relative error of that measurement, both ways (default: 0.1)")
       ->check(CLI::Range(0.0, 0.99))
       ->option_text("SHARE");
   app.add_option("--measured-on", args->measured_on, "The GPU of that measurement (default: the same)")
@@ -133,19 +133,22 @@ void add_plan_eta(Verbs& verbs, CLI::App& plan) {
   add_parsed_flag(app, "--parameters", options.parameters, "N", "Parameters of the model, without a measurement",
                   parse_parameters);
   add_parsed_flag(app, "--tokens", options.tokens, "N", "A sample", parse_amount);
-  add_parsed_flag(app, "--utilisation", options.utilisation, "LOW:HIGH", "Of the GPU's peak (default: 0.3:0.5)",
-                  parse_range);
+  add_parsed_flag(app, "--utilisation", options.utilisation, "LOW:HIGH",
+                  "Range of the utilisation of the GPU's peak (default: 0.3:0.5)", parse_range);
   app.add_flag("--recompute", options.recompute, "Activations are computed again");
   add_parsed_flag(app, "--sample-bytes", options.sample_bytes, "SIZE", "Read for one sample", parse_size);
-  add_parsed_flag(app, "--read-rate", options.read_bytes_per_s, "RATE", "Of reading, all ranks together", parse_rate);
-  add_parsed_flag(app, "--gradient-bytes", options.gradient_bytes, "SIZE",
-                  "Of the whole model, exchanged a step; each GPU has its part of --model-parallel", parse_size);
-  add_parsed_flag(app, "--network", options.network_bytes_per_s, "RATE", "Of one GPU (default: the instance's share)",
+  add_parsed_flag(app, "--read-rate", options.read_bytes_per_s, "RATE", "Read bandwidth of all ranks together",
                   parse_rate);
-  add_parsed_flag(app, "--checkpoint-bytes", options.checkpoint_bytes, "SIZE", "Of one checkpoint", parse_size);
-  add_parsed_flag(app, "--write-rate", options.write_bytes_per_s, "RATE", "Of writing it", parse_rate);
-  add_parsed_flag(app, "--checkpoint-stall", options.checkpoint_stall_s, "TIME", "What one costs training, instead",
-                  parse_seconds);
+  add_parsed_flag(
+      app, "--gradient-bytes", options.gradient_bytes, "SIZE",
+      "Bytes of gradients of the whole model, exchanged each step; each GPU has its part of --model-parallel",
+      parse_size);
+  add_parsed_flag(app, "--network", options.network_bytes_per_s, "RATE",
+                  "Network bandwidth of one GPU (default: the instance's share)", parse_rate);
+  add_parsed_flag(app, "--checkpoint-bytes", options.checkpoint_bytes, "SIZE", "Size of one checkpoint", parse_size);
+  add_parsed_flag(app, "--write-rate", options.write_bytes_per_s, "RATE", "Write bandwidth of checkpoints", parse_rate);
+  add_parsed_flag(app, "--checkpoint-stall", options.checkpoint_stall_s, "TIME",
+                  "Time that one checkpoint stops training, instead", parse_seconds);
   add_parsed_flag(app, "--checkpoint-every", options.checkpoint_every_steps, "N", "Optimizer steps between two",
                   parse_amount);
   add_cost_flags(app, *args);

@@ -240,7 +240,7 @@ void add_plan_gpus(Verbs& verbs, CLI::App& plan) {
       [args](Context& context) { return run_plan_gpus(*args, context); }, [args] { check_gpus(*args); });
   add_choice_flag(
       app, "--by", {"tflops", "memory", "bandwidth", kInstanceMeasures[0], kInstanceMeasures[1]},
-      [args](const std::string& by) { args->by = by; }, "What ranks them (default: tflops)");
+      [args](const std::string& by) { args->by = by; }, "Order of the table (default: tflops)");
   app.add_option("--gpu", args->names, "Only this one; may be repeated")->option_text("NAME");
   app.add_flag("--mig", args->mig, "Show the slices of MIG too");
   app.add_flag("--instances", args->instances, "Cloud instances instead");

@@ -140,8 +140,8 @@ void add_plan_nodes(Verbs& verbs, CLI::App& plan) {
   add_count("--model-parallel", options.model_parallel, "GPUs that hold one copy: tensor x pipeline x context");
   add_count("--global-batch", options.global_batch, "Samples a step of each model");
   app.add_option("--instance", args->instance, "Type of the nodes, for their GPUs and price")->option_text("TYPE");
-  app.add_option("--region", args->region, "Of the price")->option_text("NAME");
-  app.add_option("--purchase", args->purchase, "Of the price: on-demand, capacity-block, ...")->option_text("KIND");
+  app.add_option("--region", args->region, "AWS region for prices")->option_text("NAME");
+  app.add_option("--purchase", args->purchase, "Purchase option: on-demand, capacity-block, ...")->option_text("KIND");
   add_prices_flag(app, args->flags);
   add_explain_flag(app, args->flags);
 }

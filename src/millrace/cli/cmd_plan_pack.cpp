@@ -135,7 +135,7 @@ void add_plan_pack(Verbs& verbs, CLI::App& plan) {
        "millrace plan pack --node gpus=8,cpus=64,memory=500GiB --job eval:gpus=1,cpus=4,count=10 --nodes 1"},
       [args](Context& context) { return run_plan_pack(*args, context); }, [args] { check_pack(*args); });
   app.add_option("--instance", args->instance, "Type of the nodes, from the catalogue")->option_text("TYPE");
-  app.add_option("--node", args->node, "What a node has; keys: gpus, cpus, memory, disk")
+  app.add_option("--node", args->node, "Contents of a node; keys: gpus, cpus, memory, disk")
       ->option_text("gpus=8,cpus=N,memory=SIZE");
   app.add_option(
          "--job", args->jobs,
@@ -145,9 +145,10 @@ void add_plan_pack(Verbs& verbs, CLI::App& plan) {
   app.add_option("--nodes", args->options.nodes, "Available nodes (default: as many as needed)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
-  app.add_option("--gpu-type", args->options.gpu_type, "As gres.conf names it (default: the instance's; untyped)")
+  app.add_option("--gpu-type", args->options.gpu_type,
+                 "GPU type as gres.conf names it (default: the instance's; untyped)")
       ->option_text("TYPE");
-  app.add_flag("--whole-nodes", args->options.whole_nodes, "As with --exclusive: one job a node");
+  app.add_flag("--whole-nodes", args->options.whole_nodes, "Give each job whole nodes, as sbatch --exclusive does");
   add_explain_flag(app, args->flags);
 }
 

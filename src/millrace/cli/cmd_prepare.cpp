@@ -169,7 +169,7 @@ void add_output_flags(CLI::App& app, PrepareArgs& args) {
       [&options](const std::string& name) {
         options.shards.format = usage_value("--format", prepare::parse_output_format(name));
       },
-      "What to write: tar shards, Megatron's bin and idx, or llm.c's token files (default: webdataset)");
+      "Output: tar shards, Megatron's bin and idx, or llm.c's token files (default: webdataset)");
   add_choice_flag(
       app, "--ids", {"npy", "json", "raw"}, [&ids = options.ids_format](const std::string& name) { ids = name; },
       "In tar shards, ids as token_ids.npy (uint32), token_ids.json, or raw token_ids.u16 or .u32 (default: npy)");
@@ -250,7 +250,7 @@ void add_prepare(Verbs& verbs) {
   app.add_flag("--no-special-tokens", args->no_special_tokens,
                "Leave out the tokens that the tokenizer's post-processor adds");
   app.add_option("--bos", options.shards.bos, "Also put this token before every document")->option_text("TOKEN");
-  app.add_option("--eos", options.shards.eos, "Also put this token behind every document")->option_text("TOKEN");
+  app.add_option("--eos", options.shards.eos, "Also put this token after every document")->option_text("TOKEN");
   add_selection_flags(app, options);
   app.add_option("--threads", options.threads, "Worker threads (default: the CPUs of this process)")
       ->check(CLI::Range(1, 4096))

@@ -287,7 +287,7 @@ void add_runs(Verbs& verbs) {
       .add(runs, "ls", "List runs: those below folders, or without any those that the ledger knows",
            {"millrace runs ls", "millrace runs ls /fsx/runs", "millrace runs ls --json"},
            [args](Context& context) { return run_runs_ls(*args, context); })
-      .add_option("FOLDER", args->folders, "Where to look for records, four levels deep")
+      .add_option("FOLDER", args->folders, "Folder to search for records, four levels deep")
       ->option_text(" ");
   CLI::App& show = verbs.add(
       runs, "show", "Show what a run was told, how far it came, and what it cost",

@@ -54,7 +54,7 @@ void add_split(Verbs& verbs) {
                             [options](Context& context) { return run_split(*options, context); });
   app.add_option("INPUT", options->inputs, kInputHelp)->required()->option_text(" ");
   app.add_option("--out", options->output, "Folder for the parts")->required()->option_text("URL");
-  app.add_option("--parts", options->parts, "How many files to write")
+  app.add_option("--parts", options->parts, "Number of files to write")
       ->required()
       ->check(CLI::Range(1, 1'000'000))
       ->option_text("N");

@@ -74,7 +74,7 @@ void add_sync(Verbs& verbs) {
       ->excludes(checksum);
   app.add_flag(
       "--delete", options.delete_extra,
-      "At the end, delete files from DST that SRC does not have; never after an error, nor when SRC has no files");
+      "After the copies, delete files from DST that SRC does not have; never after an error or when SRC has no files");
   app.add_option("--max-delete", options.max_delete, "Delete no file when there would be more than this")
       ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");

@@ -94,7 +94,7 @@ CLI::App& Verbs::add(CLI::App& parent, const std::string& name, const std::strin
       ->option_text("SECONDS")
       ->group("Everywhere");
   app.add_flag_callback(
-         "--no-sign-request", [this] { url_options_.anonymous = true; }, "Ask s3:// without credentials")
+         "--no-sign-request", [this] { url_options_.anonymous = true; }, "Send S3 requests without credentials")
       ->group("Everywhere");
   app.callback([this, run = std::move(run), check = std::move(check)] {
     if (check) check();
@@ -143,7 +143,7 @@ void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string&
   add_choice_flag(
       app, "--documents", {"line", "paragraph", "file", "jsonl"},
       [&mode](const std::string& name) { mode = usage_value("--documents", formats::parse_document_mode(name)); },
-      "What one document is (default: line); of a Parquet table, a row");
+      "Unit of a document (default: line); in a Parquet table, a row");
   app.add_option("--text-field", text_field,
                  "Field of a jsonl object, or column of a table, that holds the text (default: text)")
       ->option_text("NAME");
@@ -152,7 +152,7 @@ void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string&
 
 void add_keep_empty_flag(CLI::App& app, bool& keep_empty) {
   app.add_flag("--keep-empty", keep_empty,
-               "Texts that are empty or only white space are documents too; without this, in no format");
+               "Keep texts that are empty or only white space (default: skip them in every format)");
 }
 
 void add_text_flags(CLI::App& app, bool& json_as_text, double& max_invalid_utf8) {

@@ -39,7 +39,7 @@ class Verbs {
                 const std::array<std::string, 3>& examples, RunVerb run, std::function<void()> check = {});
 
   const OutputOptions& options() const { return options_; }
-  // What flags say of storages; run_cli() makes them the process's before the verb runs.
+  // The storage options from the flags; run_cli() makes them the process's before the verb runs.
   UrlOptions& url_options() { return url_options_; }
   // The verb on the command line; empty before parsing.
   const RunVerb& chosen() const { return chosen_; }
@@ -120,7 +120,7 @@ void add_size_flag(CLI::App& app, const std::string& flag, int64_t& bytes, const
 // A flag with one of a few words for a value; completion and help list them.
 CLI::Option* add_choice_flag(CLI::App& app, const std::string& flag, const std::vector<std::string>& choices,
                              const std::function<void(const std::string&)>& set, const std::string& description);
-// What `shards index` and `shards check` say of links in tars; empty without links.
+// The note of `shards index` and `shards check` about links in tars; empty without links.
 std::string links_text(int64_t links);
 
 // URL...: shards as find_shards takes them.

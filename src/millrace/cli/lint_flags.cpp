@@ -53,7 +53,7 @@ void add_rule_flags(CLI::App& app, LintFlags& flags) {
       "The lowest severity that ends with exit status 3 (default: error)");
   app.add_flag("--sarif", flags.sarif, "Print one SARIF 2.1.0 log, as code scanners read it")->excludes("--json");
   app.add_option("--explain", flags.explain, "Explain one rule in full, and stop")->option_text("RULE");
-  app.add_flag("--rules", flags.list_rules, "Print all rules as a Markdown table, and stop");
+  app.add_flag("--rules", flags.list_rules, "Print all rules as Markdown, and stop");
 }
 
 void check_lint_flags(const LintFlags& flags) {

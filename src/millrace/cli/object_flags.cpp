@@ -85,7 +85,7 @@ void add_object_flags(CLI::App& app, sync::ObjectChanges& changes) {
       [&changes] {
         if (!changes.tags) changes.tags.emplace();
       },
-      "Between s3:// and s3://, leave the tags of the source out, which may not be read");
+      "Between s3:// and s3://, do not copy the source's tags, which may not be readable");
   app.add_flag_callback(
       "--no-guess-mime-type", [&changes] { changes.guess_type = false; },
       "Give uploaded files no Content-Type by their names");

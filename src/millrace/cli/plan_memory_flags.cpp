@@ -79,7 +79,8 @@ plan::MemoryModel constant_model(const MemoryFlags& args) {
 
 void add_shape_flags(CLI::App& app, plan::PresetOptions& options, double& trainable, int64_t& vocabulary) {
   plan::ModelShape& shape = options.shape;
-  add_parsed_flag(app, "--parameters", shape.parameters, "N", "Of the whole model: 3B, 350M", parse_parameters);
+  add_parsed_flag(app, "--parameters", shape.parameters, "N", "Parameters of the whole model: 3B, 350M",
+                  parse_parameters);
   app.add_option("--trainable", trainable, "Share of the parameters that are trained (default: the preset's)")
       ->check(CLI::Range(1e-6, 1.0))
       ->option_text("SHARE");

@@ -15,7 +15,7 @@ class Verdicts {
  public:
   // One line of evidence for a rule. REQUIRES: there is such a rule.
   void add(std::string_view rule, std::string evidence);
-  // What to do in this case, in place of the rule's advice. The first one counts.
+  // Advice for this case, in place of the rule's. The first one counts.
   void advise(std::string_view rule, std::string advice);
   bool holds(std::string_view rule) const;
   bool any_error() const;
@@ -28,7 +28,7 @@ class Verdicts {
 };
 
 void check_logs(const Facts& facts, Verdicts& verdicts);
-// What to do about DR01, by the record. REQUIRES: it holds.
+// Advises a batch size for DR01, from the record. REQUIRES: it holds.
 void advise_batch(const Facts& facts, Verdicts& verdicts);
 void check_processes(const Facts& facts, Verdicts& verdicts);
 void check_mounts(const Facts& facts, Verdicts& verdicts);

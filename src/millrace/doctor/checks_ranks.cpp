@@ -51,7 +51,8 @@ std::vector<Point> points_between(const std::vector<Point>& points, double from,
   return inside;
 }
 
-// Of the processes that the monitors of all nodes saw. Those without a rank belong to no training of several.
+// Paces of the processes that the monitors of all nodes saw. A process without a rank belongs to no distributed
+// training.
 std::vector<RankPace> paces_of_samples(const Facts& facts) {
   constexpr std::string_view kBatches = "millrace_process_batches_total",
                              kWaits = "millrace_process_wait_seconds_total";
@@ -76,7 +77,7 @@ std::vector<RankPace> paces_of_samples(const Facts& facts) {
   return paces;
 }
 
-// Of the processes that were watched: since each began.
+// Paces of the watched processes, each since its start.
 std::vector<RankPace> paces_of_processes(const Facts& facts) {
   std::vector<RankPace> paces;
   for (const ProcessFacts& process : facts.processes) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/base/text/units.h"
 #include "millrace/doctor/checks.h"
 #include "millrace/plan/checkpoints.h"

@@ -211,7 +211,7 @@ TEST(DoctorRecord, StartsInVain) {
   EXPECT_THAT(ids(facts), ElementsAre("DR15"));
   jobs::RecordStart again = last_start(facts);
   facts.record->starts.push_back(again);
-  EXPECT_THAT(ids(facts), ElementsAre("DR15")) << "one start in vain may be chance";
+  EXPECT_THAT(ids(facts), ElementsAre("DR15")) << "one failed start may be chance";
   facts.record->starts.push_back(again);
   EXPECT_THAT(evidence(facts, "DR28"), HasSubstr("the last 2 of 3 starts did not come past step 3,600"));
 }

@@ -30,7 +30,7 @@ struct Point {
   double value = 0;
 };
 
-// What one node did, by the monitor's series ("millrace_gpu_busy_ratio{gpu=\"0\"}").
+// One node's samples, by the monitor's series ("millrace_gpu_busy_ratio{gpu=\"0\"}").
 struct NodeSamples {
   std::string host, file;
   std::map<std::string, std::vector<Point>, std::less<>> series;
@@ -48,7 +48,7 @@ bool is_samples_file(const std::string& path);
 
 // --- logs
 
-// What a log may say. A row is found where a line holds `text` and, unless it is empty, also `with`.
+// A sign in a log. It is found where a line holds `text` and, unless it is empty, also `with`.
 struct LogSign {
   std::string_view rule;  // "DR01"
   std::string_view text, with;
@@ -152,7 +152,7 @@ struct FlightGroup {
   std::map<int64_t, FlightCall> calls;  // by number, as far as the recorder reaches back
 };
 
-// What one rank did in each process group.
+// One rank's collectives in each process group.
 struct FlightDump {
   std::string file;
   int rank = -1;      // by the end of the file's name
@@ -161,7 +161,7 @@ struct FlightDump {
 };
 // A dump as the recorder writes it (a pickle) or as JSON. Errors: corruption, invalid_argument (something else).
 [[nodiscard]] Result<FlightDump> parse_flight_dump(std::string_view text, const std::string& file);
-// Of the first 256 MiB. Errors: not_found, as above.
+// Reads the first 256 MiB. Errors: not_found, as above.
 [[nodiscard]] Result<FlightDump> read_flight_dump(const std::string& path);
 // "nccl_trace_rank_3": the names that PyTorch gives them.
 bool is_flight_name(const std::string& name);

@@ -83,7 +83,8 @@ class SamplesReader {
     if (!std::getline(file, line)) return fail(ErrorCode::kInvalidArgument, "{} is empty", path);
     const bool is_csv = line.starts_with("timestamp");
     if (is_csv) read_header(cells_of(line));
-    // Of a long file each n-th line. With several GPUs a sample has several lines, which are then those of some GPUs.
+    // Reads each n-th line of a long file. With several GPUs a sample has several lines, so only some GPUs are read
+    // then.
     std::error_code error;
     const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
     const int64_t lines =

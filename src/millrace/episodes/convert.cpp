@@ -69,7 +69,7 @@ class NpzConversion {
     run_.fail_file(i, std::move(written).error());
     return {};
   }
-  // Of the NPZ file that is there, if any. Errors: already_exists (it is another program's).
+  // The identity of the NPZ file that is there, if any. Errors: already_exists (it is another program's).
   static Result<std::optional<Hash128>> identity_of(const Location& target) {
     const auto file = target.storage->open_read(target.key);
     if (!file && file.error().code() == ErrorCode::kNotFound) return std::nullopt;

@@ -43,7 +43,7 @@ class Episodes {
   virtual ~Episodes() = default;
 
   virtual const formats::EpisodeColumns& columns() const = 0;
-  // Of each episode, below the dataset's folder and without the ending.
+  // The path of each episode below the dataset's folder, without the extension.
   virtual const std::vector<std::string>& names() const = 0;
   int64_t size() const { return static_cast<int64_t>(names().size()); }
 

@@ -24,7 +24,7 @@ struct Utf32Strings {
   std::vector<char32_t> characters;
 };
 
-// Of valid UTF-8.
+// REQUIRES: `text` is valid UTF-8.
 void append_code_points(std::string_view text, std::vector<char32_t>& out) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);

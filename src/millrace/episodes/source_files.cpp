@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/storage/glob.h"
 
@@ -18,10 +19,6 @@ std::string folder_of(const std::string& url) {
   const size_t slash = url.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : url.substr(0, slash);
-}
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
 }
 
 // The run of digits at the front, without zeros before it.

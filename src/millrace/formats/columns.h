@@ -41,7 +41,7 @@ struct ColumnType {
   std::vector<ColumnType> fields;  // the list's element, or the struct's fields
 };
 
-// Of one row group: the rows, and the least and greatest value of each integer column, where the writer left them.
+// The rows of one row group, and the least and greatest value of each integer column where the writer stored them.
 struct RowGroup {
   struct Range {
     std::string column;

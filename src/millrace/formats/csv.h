@@ -25,7 +25,7 @@ enum class CsvHeader {
   kNo,    // columns are named c0, c1, ...
 };
 
-// What a file does not say about itself.
+// Facts that a CSV file does not state about itself.
 struct CsvOptions {
   char delimiter = '\0';  // 0: the commonest of , ; | and tab outside quotes in the first line
   char decimal = '.';     // or ','
@@ -67,8 +67,8 @@ struct CsvTable {
   int64_t rows = 0;
   std::vector<T> numbers;       // [rows, number columns], row-major
   std::vector<CsvTexts> texts;  // of the text columns, in the file's order
-  // Of the number columns: the first row whose value is 2^24 or more and was rounded to fit T, or -1. Times since 1970
-  // look so, and their differences are lost.
+  // For each number column, the first row whose value of 2^24 or more was rounded to fit T, or -1. Times since 1970 are
+  // such values, and rounding loses their differences.
   std::vector<int64_t> rounded;
 };
 

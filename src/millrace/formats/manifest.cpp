@@ -5,63 +5,60 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
-#include <nlohmann/json.hpp>
 #include <set>
+#include <type_traits>
 #include <utility>
 
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/sealed_json.h"
 
 namespace millrace::formats {
 namespace {
 
-using Json = nlohmann::json;  // its objects keep their keys sorted
-
 constexpr std::string_view kConfigFormat = "millrace.prepare";
 constexpr std::string_view kPartFormat = "millrace.part";
 constexpr std::string_view kManifestFormat = "millrace.manifest";
-constexpr uint64_t kVersion = 1;
+constexpr int64_t kVersion = 1;
 
 constexpr std::array<std::pair<OutputFormat, std::string_view>, 3> kOutputFormats{
     {{OutputFormat::kWebDataset, "webdataset"},
      {OutputFormat::kMegatron, "megatron"},
      {OutputFormat::kTokens, "tokens"}}};
 
-// Input names are whatever the file system gave; JSON is UTF-8.
-std::string dump(const Json& value, int indent) {
-  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
-Json to_json(const ShardConfig& config) {
+// The settings, or with a format the file of them. Texts may be any bytes, as names of files are; JSON is UTF-8.
+void put_config(JsonWriter& json, const ShardConfig& config, std::string_view format = {}) {
   const ShardOptions& options = config.options;
   const DocumentRules& rules = options.rules;
-  Json json = {{"tasks", config.tasks},
-               {"output", output_format_name(options.format)},
-               {"tokenizer_hash", to_hex(config.tokenizer_hash)},
-               {"ids_field", config.ids_field},
-               {"block_documents", options.block_documents},
-               {"text", options.text},
-               {"shard_bytes", options.shard_bytes},
-               {"documents", document_mode_name(options.documents)},
-               {"text_field", options.text_field},
-               {"chat", options.chat},
-               {"refuse_control_text", options.refuse_control_text},
-               {"add_special_tokens", options.add_special_tokens},
-               {"bos", options.bos},
-               {"eos", options.eos},
-               {"on_error", rules.skip_errors ? "skip" : "fail"},
-               {"strict_utf8", rules.strict_utf8},
-               {"max_document_bytes", rules.max_document_bytes},
-               {"dedup", rules.dedup},
-               {"min_bytes", rules.min_bytes},
-               {"max_bytes", rules.max_bytes},
-               {"min_tokens", rules.min_tokens},
-               {"max_tokens", rules.max_tokens}};
-  if (config.id_limit > 0) json["id_limit"] = config.id_limit;
-  if (rules.strip) json["strip"] = true;  // younger than version 1's first files
-  if (rules.keep_empty) json["keep_empty"] = true;
-  if (options.last_turn_only) json["last_turn_only"] = true;
-  return json;
+  json.open('{');
+  json.key("add_special_tokens").boolean(options.add_special_tokens);
+  json.key("block_documents").number(options.block_documents);
+  json.key("bos").repaired_text(options.bos);
+  json.key("chat").repaired_text(options.chat);
+  if (!format.empty()) put_checksum(json);
+  json.key("dedup").boolean(rules.dedup);
+  json.key("documents").text(document_mode_name(options.documents));
+  json.key("eos").repaired_text(options.eos);
+  if (!format.empty()) json.key("format").text(format);
+  if (config.id_limit > 0) json.key("id_limit").number(config.id_limit);
+  json.key("ids_field").repaired_text(config.ids_field);
+  if (rules.keep_empty) json.key("keep_empty").boolean(true);  // younger than version 1's first files
+  if (options.last_turn_only) json.key("last_turn_only").boolean(true);
+  json.key("max_bytes").number(rules.max_bytes);
+  json.key("max_document_bytes").number(rules.max_document_bytes);
+  json.key("max_tokens").number(rules.max_tokens);
+  json.key("min_bytes").number(rules.min_bytes);
+  json.key("min_tokens").number(rules.min_tokens);
+  json.key("on_error").text(rules.skip_errors ? "skip" : "fail");
+  json.key("output").text(output_format_name(options.format));
+  json.key("refuse_control_text").boolean(options.refuse_control_text);
+  json.key("shard_bytes").number(options.shard_bytes);
+  json.key("strict_utf8").boolean(rules.strict_utf8);
+  if (rules.strip) json.key("strip").boolean(true);
+  json.key("tasks").number(config.tasks);
+  json.key("text").boolean(options.text);
+  json.key("text_field").repaired_text(options.text_field);
+  json.key("tokenizer_hash").text(to_hex(config.tokenizer_hash));
+  if (!format.empty()) json.key("version").number(kVersion);
+  json.close('}');
 }
 DocumentRules read_rules(JsonFields& fields) {
   const std::string on_error = fields.text("on_error");
@@ -106,34 +103,15 @@ ShardConfig read_config(JsonFields& fields) {
   return config;
 }
 
-// As dump() writes one of a list, at level 2 of the file.
-void append(const ShardEntry& shard, bool is_pretty, std::string& out) {
-  const bool is_plain =
-      std::ranges::all_of(shard.name, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
-  const std::string name = is_plain ? '"' + shard.name + '"' : dump(Json(shard.name), -1);
-  const auto key = [&](std::string_view text) {
-    out += text.front() == 'h' ? "" : ",";  // the first one is the hash
-    out += is_pretty ? "\n      \"" : "\"";
-    out += text;
-    out += is_pretty ? "\": " : "\":";
-  };
-  const auto number = [&](std::string_view text, int64_t value) {
-    key(text);
-    fmt::format_to(std::back_inserter(out), "{}", value);
-  };
-  const auto hash = [&](std::string_view text, Hash128 value) {
-    key(text);
-    out += '"' + to_hex(value) + '"';
-  };
-  out += '{';
-  hash("hash", shard.hash);
-  hash("index_hash", shard.index_hash);
-  key("name");
-  out += name;
-  number("samples", shard.samples);
-  number("size", shard.size);
-  number("tokens", shard.tokens);
-  out += is_pretty ? "\n    }" : "}";
+void put_shard(JsonWriter& json, const ShardEntry& shard) {
+  json.open('{');
+  json.key("hash").text(to_hex(shard.hash));
+  json.key("index_hash").text(to_hex(shard.index_hash));
+  json.key("name").repaired_text(shard.name);
+  json.key("samples").number(shard.samples);
+  json.key("size").number(shard.size);
+  json.key("tokens").number(shard.tokens);
+  json.close('}');
 }
 ShardEntry read_shard(JsonFields& fields) {
   ShardEntry shard{.name = fields.text("name"),
@@ -149,113 +127,65 @@ ShardEntry read_shard(JsonFields& fields) {
   return shard;
 }
 
-// Of 100,000 shards a tree takes 200 MB and most of the time, so they are written and read one by one, beside the rest
-// as a tree. `body` has an empty list, or none, where `shards` belongs.
-std::string dump_with(const Json& body, std::span<const ShardEntry> shards, bool is_pretty) {
-  std::string text = dump(body, is_pretty ? 2 : -1);
-  if (shards.empty()) return text;
-  const std::string_view empty = is_pretty ? "\"shards\": []" : "\"shards\":[]";  // in a string, quotes are escaped
-  const size_t at = text.find(empty) + empty.size() - 1;
-  std::string list;
-  for (const ShardEntry& shard : shards) {
-    list += list.empty() ? "" : ",";
-    list += is_pretty ? "\n    " : "";
-    append(shard, is_pretty, list);
-  }
-  list += is_pretty ? "\n  " : "";
-  return text.insert(at, list);
-}
-
-// The file: the body with format, version and the checksum of all that.
-std::string seal(Json body, std::string_view format, std::span<const ShardEntry> shards = {}) {
-  body["format"] = format;
-  body["version"] = kVersion;
-  body["checksum"] = to_hex(xxh3_128(dump_with(body, shards, /*is_pretty=*/false)));
-  return dump_with(body, shards, /*is_pretty=*/true) + "\n";
-}
-
-// The body of a file that `seal` wrote, and its shards.
-struct Unsealed {
-  Json body;
-  std::vector<ShardEntry> shards;
-  std::string error;  // what is wrong with a shard
-};
-Result<Unsealed> unseal(std::string_view text, std::string_view format, std::string_view source) {
-  Unsealed file;
-  bool is_in_shards = false;
-  const auto take_shards = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth == 1 && event == Json::parse_event_t::key) is_in_shards = value == "shards";
-    if (!is_in_shards || depth != 2 || event != Json::parse_event_t::object_end) return true;
-    JsonFields fields(value, fmt::format("shards[{}].", file.shards.size()));
-    file.shards.push_back(read_shard(fields));
-    if (file.error.empty()) file.error = fields.error();
-    return false;  // it is left out of the tree
-  };
-  try {
-    file.body = Json::parse(text, take_shards);
-  } catch (const Json::exception& error) {
-    return fail(ErrorCode::kCorruption, "{}: not JSON: {}", source, error.what());
-  }
-  if (!file.body.is_object()) return fail(ErrorCode::kCorruption, "{}: not a JSON object", source);
-  if (const Json is = file.body.value("format", Json()); is != format)
-    return fail(ErrorCode::kUnsupported, "{}: format is {}, not \"{}\"", source, dump(is, -1), format);
-  if (const Json is = file.body.value("version", Json()); is != kVersion)
-    return fail(ErrorCode::kUnsupported,
-                "{}: version {} of {}; this build reads version {}, and a newer Millrace reads it", source,
-                dump(is, -1), format, kVersion);
-  return file;
-}
-
-// REQUIRES: `text` is a JSON object.
-Status check_checksum(std::string_view text, std::string_view source) {
-  Json body = Json::parse(text);
-  const Json checksum = body.value("checksum", Json());
-  body.erase("checksum");
-  if (checksum == to_hex(xxh3_128(dump(body, -1)))) return {};
-  return fail(ErrorCode::kCorruption, "{}: the checksum does not match; the file was damaged or edited", source);
-}
-
-Json to_json(const InputEntry& input) {
-  return {{"name", input.name}, {"size", input.size}, {"version", input.version}};
+void put_input(JsonWriter& json, const InputEntry& input) {
+  json.open('{');
+  json.key("name").repaired_text(input.name);
+  json.key("size").number(input.size);
+  json.key("version").repaired_text(input.version);
+  json.close('}');
 }
 InputEntry read_input(JsonFields& fields) {
   return {.name = fields.text("name"), .size = fields.count("size"), .version = fields.text("version")};
 }
 
-template <class T>
-Json to_json_list(const std::vector<T>& items) {
-  Json list = Json::array();
-  for (const T& item : items) list.push_back(to_json(item));
-  return list;
+void put_list(JsonWriter& json, std::string_view key, const auto& items, const auto& put) {
+  json.key(key).open('[');
+  for (const auto& item : items) put(json, item);
+  json.close(']');
 }
 
-// Common to parts and the manifest.
-template <class T>
-Json shared_to_json(const T& record) {
-  Json json = {{"config", to_json(record.config)},
-               {"shards", Json::array()},
-               {"input_bytes", record.input_bytes},
-               {"documents", record.documents},
-               {"tokens", record.tokens},
-               {"invalid_utf8", record.counts.invalid_utf8},
-               {"rejected", record.counts.rejected},
-               {"duplicates", record.counts.duplicates},
-               {"filtered", record.counts.filtered}};
-  if (record.counts.empty > 0) json["empty"] = record.counts.empty;  // younger than version 1's first files
-  return json;
+std::string file_of(JsonWriter& json) {
+  return indented(seal(json.take())) + "\n";
 }
+
+// A part or the manifest.
+template <class T>
+std::string file_of(const T& record, std::string_view format) {
+  constexpr bool kIsPart = std::is_same_v<T, PartRecord>;
+  JsonWriter json;
+  json.open('{');
+  put_checksum(json);
+  put_config(json.key("config"), record.config);
+  json.key("documents").number(record.documents);
+  json.key("duplicates").number(record.counts.duplicates);
+  if (record.counts.empty > 0) json.key("empty").number(record.counts.empty);  // younger than version 1's first files
+  json.key("filtered").number(record.counts.filtered);
+  json.key("format").text(format);
+  json.key("input_bytes").number(record.input_bytes);
+  if constexpr (kIsPart) put_list(json, "inputs", record.inputs, put_input);
+  json.key("invalid_utf8").number(record.counts.invalid_utf8);
+  json.key("rejected").number(record.counts.rejected);
+  put_list(json, "shards", record.shards, put_shard);
+  if constexpr (kIsPart) json.key("task").number(record.task);
+  json.key("tokens").number(record.tokens);
+  json.key("version").number(kVersion);
+  json.close('}');
+  return file_of(json);
+}
+
 const std::string* repeated_shard(const std::vector<ShardEntry>& shards) {
   std::set<std::string_view> names;
   for (const ShardEntry& shard : shards)
     if (!names.insert(shard.name).second) return &shard.name;
   return nullptr;
 }
+// What parts and the manifest have.
 template <class T>
-T read_shared(JsonFields& fields, std::vector<ShardEntry> shards) {
+T read_shared(JsonFields& fields) {
   T record;
   fields.object("config", [&](JsonFields& config) { record.config = read_config(config); });
-  fields.check(fields.at("shards") == Json::array(), "shards", "a list of objects");  // unseal took its entries out
-  record.shards = std::move(shards);
+  record.shards.reserve(fields.size("shards"));
+  fields.each("shards", [&](JsonFields& shard) { record.shards.push_back(read_shard(shard)); });
   record.input_bytes = fields.count("input_bytes");
   record.documents = fields.count("documents");
   record.tokens = fields.count("tokens");
@@ -268,18 +198,20 @@ T read_shared(JsonFields& fields, std::vector<ShardEntry> shards) {
   return record;
 }
 
-// Parses a whole file and holds it against what `serialize` writes for the same value: that leaves no room for a
-// flipped byte, an unknown or repeated key, or a number in another form.
+// Parses a whole file and holds it against what `serialize` writes for the same value: that leaves no room for an
+// unknown or repeated key, or a number in another form.
 template <class Read, class Serialize>
 auto parse_sealed(std::string_view text, std::string_view format, std::string_view source, Read read,
-                  Serialize serialize) -> Result<std::invoke_result_t<Read, JsonFields&, std::vector<ShardEntry>>> {
-  ASSIGN_OR_RETURN(Unsealed file, unseal(text, format, source));
-  JsonFields fields(file.body);
-  auto value = read(fields, std::move(file.shards));
-  const std::string& wrong = file.error.empty() ? fields.error() : file.error;
-  if (wrong.empty() && serialize(value) == text) return value;  // so the checksum is right, too
-  RETURN_IF_ERROR(check_checksum(text, source));
-  if (!wrong.empty()) return fail(ErrorCode::kCorruption, "{}: {}", source, wrong);
+                  Serialize serialize) -> Result<std::invoke_result_t<Read, JsonFields&>> {
+  std::optional<std::invoke_result_t<Read, JsonFields&>> value;
+  {
+    ASSIGN_OR_RETURN(const JsonDocument document,
+                     unseal(compact(text), {.name = format, .other = ErrorCode::kUnsupported}, source));
+    JsonFields fields(document);
+    value = read(fields);
+    if (!fields.ok()) return fail(ErrorCode::kCorruption, "{}: {}", source, fields.error());
+  }
+  if (serialize(*value) == text) return *std::move(value);
   return fail(ErrorCode::kCorruption, "{}: not the bytes that Millrace writes; the file was edited or damaged", source);
 }
 
@@ -347,23 +279,30 @@ DocumentCounts& DocumentCounts::operator+=(const DocumentCounts& more) {
 }
 
 std::string serialize_shard_config(const ShardConfig& config) {
-  return seal(to_json(config), kConfigFormat);
+  JsonWriter json;
+  put_config(json, config, kConfigFormat);
+  return file_of(json);
 }
 
 Result<ShardConfig> parse_shard_config(std::string_view json, std::string_view source) {
-  const auto read = [](JsonFields& fields, const std::vector<ShardEntry>&) { return read_config(fields); };
-  return parse_sealed(json, kConfigFormat, source, read, serialize_shard_config);
+  return parse_sealed(json, kConfigFormat, source, read_config, serialize_shard_config);
 }
 
 std::string explain_difference(const ShardConfig& there, const ShardConfig& here) {
-  const Json a = to_json(there), b = to_json(here);
-  Json all = a;
-  all.update(b);
+  const auto document_of = [](const ShardConfig& config) {
+    JsonWriter json;
+    put_config(json, config);
+    return JsonDocument::parse(json.take());
+  };
+  const auto a = document_of(there), b = document_of(here);
+  const JsonFields was(*a), is(*b);
+  std::set<std::string_view> keys;
+  for (const JsonFields* fields : {&was, &is})
+    for (const std::string_view key : fields->keys()) keys.insert(key);
   std::string text;
-  for (const auto& [key, unused] : all.items()) {
-    const Json was = a.value(key, Json()), is = b.value(key, Json());
-    if (was == is) continue;
-    text += fmt::format("{}{}: {} there, {} here", text.empty() ? "" : "\n", key, dump(was, -1), dump(is, -1));
+  for (const std::string_view key : keys) {
+    const std::string before = was.json(key), after = is.json(key);
+    if (before != after) text += fmt::format("{}{}: {} there, {} here", text.empty() ? "" : "\n", key, before, after);
   }
   return text;
 }
@@ -373,15 +312,12 @@ std::string part_name(int64_t task, int64_t tasks) {
 }
 
 std::string serialize_part(const PartRecord& part) {
-  Json body = shared_to_json(part);
-  body["task"] = part.task;
-  body["inputs"] = to_json_list(part.inputs);
-  return seal(std::move(body), kPartFormat, part.shards);
+  return file_of(part, kPartFormat);
 }
 
 Result<PartRecord> parse_part(std::string_view json, std::string_view source) {
-  const auto read = [](JsonFields& fields, std::vector<ShardEntry> shards) {
-    auto part = read_shared<PartRecord>(fields, std::move(shards));
+  const auto read = [](JsonFields& fields) {
+    auto part = read_shared<PartRecord>(fields);
     part.task = fields.count("task");
     fields.each("inputs", [&](JsonFields& input) { part.inputs.push_back(read_input(input)); });
     fields.check(part.task < part.config.tasks, "task", "below config.tasks");
@@ -391,7 +327,7 @@ Result<PartRecord> parse_part(std::string_view json, std::string_view source) {
 }
 
 std::string serialize_manifest(const Manifest& manifest) {
-  return seal(shared_to_json(manifest), kManifestFormat, manifest.shards);
+  return file_of(manifest, kManifestFormat);
 }
 
 Result<Manifest> parse_manifest(std::string_view json, std::string_view source) {

@@ -42,8 +42,8 @@ std::string_view output_format_name(OutputFormat format);
 // encoders read them, and the records of a folder store them.
 struct ShardOptions {
   OutputFormat format = OutputFormat::kWebDataset;
-  // Of kWebDataset: the ids of this many documents share one member, so that shards are hardly larger than their ids;
-  // 0: each document has its own.
+  // For kWebDataset: the ids of this many documents share one member, so shards are hardly larger than their ids. 0:
+  // one member a document.
   int64_t block_documents = 0;
   bool text = true;         // write text.txt; ignored where samples are ids alone
   int64_t shard_bytes = 0;  // start a new shard when its samples reach this size; 0: one shard per task
@@ -63,7 +63,7 @@ struct ShardOptions {
   bool operator==(const ShardOptions&) const = default;
 };
 
-// What must be equal for all tasks that write into one folder.
+// Settings that must be equal for all tasks that write into one folder.
 struct ShardConfig {
   int64_t tasks = 1;
   Hash128 tokenizer_hash;

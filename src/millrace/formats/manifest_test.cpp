@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "millrace/base/testing.h"
 
@@ -207,7 +208,6 @@ TEST(Manifest, RoundTrips) {
   EXPECT_EQ(part_name(3, 10), "part-00003-of-00010.json");
 }
 
-// Shards are written past the tree of nlohmann, as it would write them.
 TEST(Manifest, AnyNameIsWrittenAsByATree) {
   Manifest manifest{.config = sample_config()};
   manifest.config.options.bos = R"("shards": [])";
@@ -220,6 +220,114 @@ TEST(Manifest, AnyNameIsWrittenAsByATree) {
   const auto parsed = parse_manifest(text, "m.json");
   ASSERT_TRUE(parsed) << parsed.error().to_string();
   EXPECT_EQ(*parsed, manifest);
+}
+
+// How files were written first: a tree whose objects sort their keys, dumped twice.
+nlohmann::json tree_of(const ShardConfig& config) {
+  const auto& [format, block_documents, text, shard_bytes, documents, text_field, chat, refuse_control_text,
+               last_turn_only, add_special_tokens, bos, eos, rules] = config.options;
+  nlohmann::json tree = {{"tasks", config.tasks},
+                         {"output", output_format_name(format)},
+                         {"tokenizer_hash", to_hex(config.tokenizer_hash)},
+                         {"ids_field", config.ids_field},
+                         {"block_documents", block_documents},
+                         {"text", text},
+                         {"shard_bytes", shard_bytes},
+                         {"documents", document_mode_name(documents)},
+                         {"text_field", text_field},
+                         {"chat", chat},
+                         {"refuse_control_text", refuse_control_text},
+                         {"add_special_tokens", add_special_tokens},
+                         {"bos", bos},
+                         {"eos", eos},
+                         {"on_error", rules.skip_errors ? "skip" : "fail"},
+                         {"strict_utf8", rules.strict_utf8},
+                         {"max_document_bytes", rules.max_document_bytes},
+                         {"dedup", rules.dedup},
+                         {"min_bytes", rules.min_bytes},
+                         {"max_bytes", rules.max_bytes},
+                         {"min_tokens", rules.min_tokens},
+                         {"max_tokens", rules.max_tokens}};
+  if (config.id_limit > 0) tree["id_limit"] = config.id_limit;
+  if (rules.strip) tree["strip"] = true;
+  if (rules.keep_empty) tree["keep_empty"] = true;
+  if (last_turn_only) tree["last_turn_only"] = true;
+  return tree;
+}
+nlohmann::json tree_of(const auto& record) {
+  nlohmann::json tree = {{"config", tree_of(record.config)},
+                         {"shards", nlohmann::json::array()},
+                         {"input_bytes", record.input_bytes},
+                         {"documents", record.documents},
+                         {"tokens", record.tokens},
+                         {"invalid_utf8", record.counts.invalid_utf8},
+                         {"rejected", record.counts.rejected},
+                         {"duplicates", record.counts.duplicates},
+                         {"filtered", record.counts.filtered}};
+  if (record.counts.empty > 0) tree["empty"] = record.counts.empty;
+  for (const ShardEntry& shard : record.shards)
+    tree["shards"].push_back({{"hash", to_hex(shard.hash)},
+                              {"index_hash", to_hex(shard.index_hash)},
+                              {"name", shard.name},
+                              {"samples", shard.samples},
+                              {"size", shard.size},
+                              {"tokens", shard.tokens}});
+  return tree;
+}
+std::string dumped(nlohmann::json tree, std::string_view format) {
+  constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+  tree["format"] = format;
+  tree["version"] = 1;
+  tree["checksum"] = to_hex(xxh3_128(tree.dump(-1, ' ', false, kReplace)));
+  return tree.dump(2, ' ', false, kReplace) + "\n";
+}
+
+TEST(Manifest, RandomFilesAreWrittenAsByATree) {
+  SCOPED_TRACE(test_seed());
+  std::mt19937_64 random(test_seed());
+  const auto yes = [&] { return random() % 2 == 0; };
+  const auto number = [&] { return yes() ? 0 : static_cast<int64_t>(random() >> (11 + random() % 50)); };
+  const auto bytes = [&](size_t most) {
+    std::string some(random() % most, '\0');
+    for (char& c : some) c = static_cast<char>(yes() ? random() % 128 : random());
+    return some;
+  };
+  for (int round = 0; round < rounds(1000); ++round) {
+    PartRecord part{.task = number(), .input_bytes = number(), .documents = number(), .tokens = number()};
+    part.config = {.tasks = part.task + 1, .tokenizer_hash = xxh3_128(bytes(9)), .ids_field = bytes(9)};
+    part.config.id_limit = number();
+    part.config.options = {
+        .format = static_cast<OutputFormat>(random() % 3),
+        .block_documents = number(),
+        .text = yes(),
+        .shard_bytes = number(),
+        .documents = static_cast<DocumentMode>(random() % 4),
+        .text_field = bytes(9),
+        .chat = bytes(9),
+        .refuse_control_text = yes(),
+        .last_turn_only = yes(),
+        .add_special_tokens = yes(),
+        .bos = bytes(9),
+        .eos = bytes(9),
+        .rules = {yes(), yes(), number(), yes(), number(), number(), number(), number(), yes(), yes()}};
+    part.counts = {number(), number(), number(), number(), number()};
+    for (uint64_t i = random() % 4; i > 0; --i) part.inputs.push_back({bytes(20), number(), bytes(9)});
+    for (uint64_t i = random() % 4; i > 0; --i)
+      part.shards.push_back({fmt::format("{}\x7f\t\"{}", i, i % 2 == 0 ? "" : bytes(9)), number(), number(), number(),
+                             xxh3_128(bytes(9)), xxh3_128(bytes(9))});
+    const Manifest manifest{part.config, part.shards, part.input_bytes, part.documents, part.tokens, part.counts};
+    nlohmann::json tree = tree_of(part);
+    tree["task"] = part.task;
+    tree["inputs"] = nlohmann::json::array();
+    for (const InputEntry& input : part.inputs)
+      tree["inputs"].push_back({{"name", input.name}, {"size", input.size}, {"version", input.version}});
+    ASSERT_EQ(serialize_part(part), dumped(tree, "millrace.part"));
+    ASSERT_EQ(serialize_manifest(manifest), dumped(tree_of(manifest), "millrace.manifest"));
+    ASSERT_EQ(serialize_shard_config(part.config), dumped(tree_of(part.config), "millrace.prepare"));
+    const auto config = parse_shard_config(serialize_shard_config(part.config), "c");
+    ASSERT_TRUE(config) << config.error().to_string();
+    ASSERT_EQ(serialize_shard_config(*config), serialize_shard_config(part.config));
+  }
 }
 
 TEST(Manifest, NamesThatAreNotUtf8AreWrittenWithReplacements) {
@@ -275,17 +383,18 @@ TEST(Manifest, RefusesWrongValuesThoughTheChecksumIsRight) {
   EXPECT_THAT(part_error([](auto& j) { j["tokens"] = 1.0; }), HasSubstr("tokens is not a whole number"));
   EXPECT_THAT(part_error([](auto& j) { j["tokens"] = (uint64_t{1} << 53) + 1; }), HasSubstr("tokens is not"));
   EXPECT_THAT(part_error([](auto& j) { j["tokens"] = "345"; }), HasSubstr("tokens is not a whole number"));
-  EXPECT_THAT(part_error([](auto& j) { j.erase("documents"); }), HasSubstr("documents is not"));
+  EXPECT_THAT(part_error([](auto& j) { j.erase("documents"); }), HasSubstr("documents is missing"));
   EXPECT_THAT(part_error([](auto& j) { j["task"] = 2; }), HasSubstr("task is not below config.tasks"));
-  EXPECT_THAT(part_error([](auto& j) { j["config"] = 1; }), HasSubstr("config. is not an object"));
+  EXPECT_THAT(part_error([](auto& j) { j["config"] = 1; }), HasSubstr("config is not an object"));
   EXPECT_THAT(part_error([](auto& j) { j["config"]["tasks"] = 0; }), HasSubstr("config.tasks is not at least 1"));
   EXPECT_THAT(part_error([](auto& j) { j["config"]["text"] = 1; }), HasSubstr("config.text is not true or false"));
   EXPECT_THAT(part_error([](auto& j) { j["config"]["output"] = "zip"; }),
               HasSubstr("config.output is not \"webdataset"));
   EXPECT_THAT(part_error([](auto& j) { j["config"]["documents"] = "page"; }), HasSubstr("config.documents is not"));
   EXPECT_THAT(part_error([](auto& j) { j["shards"] = 1; }), HasSubstr("shards is not a list"));
-  EXPECT_THAT(part_error([](auto& j) { j["shards"][0] = 1; }), HasSubstr("shards is not a list of objects"));
-  EXPECT_THAT(part_error([](auto& j) { j["shards"][0]["hash"] = "xyz"; }), HasSubstr("shards[0].hash is not 32 hex"));
+  EXPECT_THAT(part_error([](auto& j) { j["shards"][0] = 1; }), HasSubstr("shards[0] is not an object"));
+  EXPECT_THAT(part_error([](auto& j) { j["shards"][0]["hash"] = "xyz"; }),
+              HasSubstr("shards[0] 'shard-00000.tar': hash is not 32 hex"));
   EXPECT_THAT(part_error([](auto& j) { j["shards"].push_back(j["shards"][0]); }), HasSubstr("repeated names"));
   for (const char* name : {"", ".", "..", "../x.tar", "/x.tar", "a/b"})
     EXPECT_THAT(part_error([&](auto& j) { j["shards"][0]["name"] = name; }),

@@ -288,7 +288,7 @@ Status read_media(std::string_view body, Mp4Track& track) {
   });
 }
 
-// The tables have to agree on the number of samples, or whoever believes one of them reads beside the others.
+// The tables must agree on the number of samples; otherwise a reader of one table reads past the others.
 Status check_track(const Mp4Track& track) {
   if (track.timescale == 0) return fail(ErrorCode::kCorruption, "a track has no mdhd box");
   for (const auto& [runs, name] : {std::pair(&track.durations, "stts"), std::pair(&track.offsets, "ctts")}) {
@@ -398,7 +398,7 @@ Result<Mp4File> read_boxes(const RandomReader& file) {
     at = box.end;
   }
   if (out.moov_offset < 0) {
-    return fail(ErrorCode::kCorruption, "it has no moov box: whoever wrote it did not finish");
+    return fail(ErrorCode::kCorruption, "it has no moov box: its writer did not finish");
   }
   const bool has_samples =
       std::any_of(out.tracks.begin(), out.tracks.end(), [](const Mp4Track& t) { return t.samples > 0; });

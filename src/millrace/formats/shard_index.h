@@ -21,7 +21,7 @@ namespace millrace::formats {
 
 inline constexpr uint32_t kUnknownTokens = 0xFFFFFFFF;  // in `tokens` of a shard whose ids were not read
 
-// What the bytes of a sample are.
+// The content of a sample's bytes.
 enum class SampleExtentKind : uint32_t {
   kMembers = 0,  // whole members of a tar file; `ids_field` is the one with the ids
   kIds = 1,      // ids alone; `ids_field` says how they are written, "u16" or "u32"
@@ -36,7 +36,7 @@ struct ShardFacts {
   Hash128 shard_hash;
   Hash128 tokenizer_hash;  // zeros when unknown (a foreign shard)
   std::string ids_field;   // "token_ids.npy"; empty when the shard has none
-  // A small JSON object of whoever wrote the index (`prepare`: configuration and place in the input); at most 64 KiB.
+  // A small JSON object from the writer of the index (`prepare`: configuration and place in the input); at most 64 KiB.
   std::string producer = "{}";
 };
 

@@ -12,9 +12,9 @@
 
 namespace millrace::formats {
 
-// Of a shard that may be damaged: the samples before the one in which the first damage lies, which is corruption as
-// index_shard or index_any_shard (`counts_ids` is false) would answer it. The sample before a bad header is left out
-// too, since members of it may follow; the whole shard is hashed in any case. Errors: those of these but corruption.
+// The samples of a shard before the first damaged one. Damage is what index_shard, or index_any_shard where
+// `counts_ids` is false, reports as corruption. The sample before a bad header is left out too, because members of it
+// may follow. The whole shard is hashed in any case. Errors: those of the two functions, except corruption.
 struct SoundPart {
   ShardIndex index;
   std::optional<Error> damage;  // nullopt: the shard is whole

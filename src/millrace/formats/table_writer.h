@@ -21,8 +21,8 @@ namespace millrace::formats {
 struct ColumnToWrite {
   std::string name;
   std::variant<std::vector<int64_t>, std::vector<float>, std::vector<double>, std::vector<std::string>> values;
-  // Of lists within lists, the outermost first: row r of level l holds the elements [offsets[r], offsets[r + 1]) of the
-  // level below, the innermost those of `values`.
+  // Offsets of nested lists, the outermost level first. Row r of a level holds elements [offsets[r], offsets[r + 1]) of
+  // the level below; the innermost level holds elements of `values`.
   std::vector<std::vector<int32_t>> offsets;
   // In place of `offsets`: each row is a list of exactly this many values (Arrow's fixed_size_list).
   int32_t width = 0;

@@ -90,7 +90,7 @@ struct SampleExtent {
 };
 enum class FieldSets {
   kSame,  // every sample has the fields of the first one
-  kAny,   // whoever reads a sample knows which fields it needs
+  kAny,   // the reader of a sample knows which fields it needs
 };
 // Groups the members of an archive. A repeated field in one sample, or, with FieldSets::kSame, a sample whose set of
 // fields differs from the first sample's, is corruption that names the sample ("incomplete sample"). Belongs to one

@@ -63,7 +63,8 @@ Time time_of(int64_t seconds);
 // "Sat, 21 Nov 2026 11:33:55 GMT" (RFC 9110, 5.6.7); the epoch for any other text.
 Time parse_time(std::string_view text);
 
-// Of a 206 or 416 (RFC 9110, 14.4): "bytes 5-9/100", "bytes */100". A '*' or a missing header leaves the value empty.
+// The Content-Range of a 206 or 416 (RFC 9110, 14.4): "bytes 5-9/100", "bytes */100". A '*' or a missing header leaves
+// the value empty.
 struct ContentRange {
   std::optional<int64_t> first, last, total;
 };

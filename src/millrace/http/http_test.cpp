@@ -427,7 +427,7 @@ TEST(HttpClient, TlsTrustsOnlyWhatItWasTold) {
   EXPECT_TRUE(Client().fetch(get(server.url("/o"))));
   ::unsetenv("SSL_CERT_FILE");
 
-  // Of another name than the certificate's.
+  // Another host name than the certificate's.
   std::string other = server.url("/o");
   other.replace(other.find("127.0.0.1"), 9, "localhost");
   EXPECT_FAILS(client.fetch(get(other)), ErrorCode::kPermissionDenied);

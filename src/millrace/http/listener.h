@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A small HTTP/1.1 server for what a program tells or is told: metrics, notices of a bucket. One request a connection,
-// one connection at a time, each with seconds to live; no TLS. Thread-safe.
+// A small HTTP/1.1 server: publishes metrics, receives notices of a bucket. One request a connection, one connection at
+// a time, a few seconds each; no TLS. Thread-safe.
 
 #include <functional>
 #include <memory>

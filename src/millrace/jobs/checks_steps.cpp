@@ -25,7 +25,7 @@ Place place_of(const Launch& launch, const Option* option) {
   return option != nullptr ? option->place : launch.statement->place;
 }
 
-// Of one step on one node; nullopt where the script does not give it as a number.
+// Tasks of one step on one node; nullopt where the script does not give a number.
 std::optional<int64_t> step_tasks_per_node(const Job& job, const Launch& launch) {
   if (launch.options.has("ntasks-per-node")) return launch.options.number("ntasks-per-node");
   if (launch.options.has("ntasks")) {
@@ -478,7 +478,7 @@ void check_efa_share(const Job& job, const JobContext& context, FindingReport& r
                fmt::format("{} of {} has no EFA", partition->instance, partition->name));
   } else if (job.nodes() > 1 && job.gpus_per_node() < whole && !job.exclusive()) {
     report.add("SB31", job.gpu_option()->place,
-               fmt::format("{} of {} GPUs a node over EFA: the adapters are shared with whoever has the others",
+               fmt::format("{} of {} GPUs a node over EFA: the adapters are shared with the jobs on the others",
                            job.gpus_per_node(), whole));
   }
 }

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/http/http.h"
 #include "millrace/http/uri_encode.h"
@@ -105,7 +105,7 @@ class Registry {
                           .stop = options_.stop});
   }
 
-  // Of a reader without a login. Empty where the registry gives none.
+  // A token for anonymous reading. Empty where the registry gives none.
   Result<std::string> token_for(std::string_view challenge) {
     const auto asked = bearer_parameters(challenge);
     const auto realm = asked.find("realm");

@@ -20,9 +20,9 @@ struct Demand {
   int64_t total_gpus = 0;  // of --gpus without --nodes: on any number of nodes
 };
 
-// Of a job that Slurm knows.
+// The demand of a job that Slurm knows.
 Demand demand_of(const slurm::JobDetails& job);
-// Of a job that is not submitted yet.
+// The demand of a job that is not submitted yet.
 Demand demand_of(const slurm::Options& asked);
 
 // Whether the node's share fits: into what the node has, or into what is free there now.

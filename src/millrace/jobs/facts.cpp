@@ -99,11 +99,6 @@ void add_arithmetic_names(std::string_view text, std::set<std::string>& names) {
 
 }  // namespace
 
-std::string_view base_name(std::string_view path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string_view::npos ? path : path.substr(slash + 1);
-}
-
 Job::Job(std::string file, std::string_view text) : file_(std::move(file)), text_(text) {
   const std::string interpreter = interpreter_of(text_);
   is_shell_ = interpreter.empty() || is_one_of(interpreter, {"bash", "sh", "dash", "ksh", "zsh"});

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/io/path.h"
 #include "millrace/shell/shell.h"
 #include "millrace/slurm/options.h"
 
@@ -67,8 +68,6 @@ class Job {
   const Options& options() const { return sbatch_.options; }
   // It has #SBATCH lines: its body is the batch shell, which runs once on the first node.
   bool is_batch() const { return sbatch_.any(); }
-  // Its interpreter reads shell; otherwise only the #SBATCH lines are checked.
-  bool is_shell() const { return is_shell_; }
 
   const std::vector<Command>& commands() const { return commands_; }
   const std::vector<Launch>& launches() const { return launches_; }
@@ -118,7 +117,7 @@ class Job {
   shell::Script script_;
   std::deque<shell::Script> nested_;  // of bash -c '...'; a deque keeps pointers into it good
   SbatchLines sbatch_;
-  bool is_shell_ = true;
+  bool is_shell_ = true;  // its interpreter reads shell; otherwise only the #SBATCH lines are checked
   std::vector<Command> commands_;
   std::vector<Launch> launches_;
   std::vector<Definition> definitions_;
@@ -131,8 +130,6 @@ class Job {
   const Option* gpu_option_ = nullptr;
 };
 
-// "/usr/bin/python3" -> "python3"
-std::string_view base_name(std::string_view path);
 inline bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }

@@ -17,7 +17,7 @@
 #include <random>
 
 #include "millrace/base/io/descriptor.h"
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 
 namespace millrace::jobs {
 

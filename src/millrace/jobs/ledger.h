@@ -111,7 +111,7 @@ std::string utc_time(int64_t seconds);
 int64_t now_ns();
 // "ann", or the number of a user without a name.
 std::string name_of_user(int64_t number);
-// Of the process.
+// The name of the user that runs this process.
 std::string user_name();
 
 }  // namespace millrace::jobs

@@ -13,7 +13,7 @@
 
 namespace millrace::jobs {
 
-// What the letters of a pattern stand for. An empty text is unknown and matches anything.
+// Values for the letters of a pattern. An empty text is unknown and matches anything.
 struct LogNames {
   std::string number;    // %j
   std::string array;     // %A; of a single job its number
@@ -40,7 +40,7 @@ std::vector<std::string> step_patterns(std::string_view script_text, const std::
 // The streams of a job as Slurm describes it. `run`: of the ledger, whose patterns are complete; may be null.
 std::vector<LogPattern> log_patterns(const slurm::JobDetails& job, const RunRecord* run,
                                      const std::vector<std::string>& steps);
-// Of a run that Slurm has forgotten. `task`: one element of its array; "" for all.
+// Log patterns of a run that Slurm has forgotten. `task`: one element of its array; "" for all.
 std::vector<LogPattern> log_patterns(const RunRecord& run, const std::string& task,
                                      const std::vector<std::string>& steps);
 

@@ -23,7 +23,7 @@ class LogTail {
     bool began_again = false;  // the file was emptied or replaced, as a requeue without --open-mode=append does
     bool more = false;         // call again: at most 1 MiB comes at once
   };
-  // What is new since the last call. Nothing new where the file is missing. Errors: those of open and read.
+  // The lines added since the last call. Nothing new where the file is missing. Errors: those of open and read.
   [[nodiscard]] Result<News> read(bool to_the_end);
 
  private:

@@ -35,7 +35,7 @@ void write_rendezvous(ScriptText& out) {
   out.line("");
 }
 
-// --- the end, for whoever asks later
+// --- the end, for later readers
 
 // Slurm without accounting forgets a job after minutes. A job that runs again has not ended.
 constexpr std::string_view kLeaveEnd =

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "millrace/base/hash/hash.h"
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/thread/executor.h"
 #include "millrace/http/http.h"

@@ -36,7 +36,7 @@ nlohmann::json json_file(const fs::path& path) {
   return nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
 }
 
-// Of a folder with the weights as safetensors, as Transformers writes it; 0 where it does not tell.
+// Parameters of a model whose weights lie in a folder as safetensors, as Transformers writes them; 0: unknown.
 double parameters_in_folder(const fs::path& folder) {
   double bytes = 0;
   std::error_code error;

@@ -20,7 +20,7 @@ struct KnownWord {
   bool in_container = false;  // of a command that runs in a container
 };
 
-// What all questions share.
+// Shared by all questions.
 struct Preflight {
   const CheckRequest& request;
   const Job& job;

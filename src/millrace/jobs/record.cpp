@@ -11,7 +11,7 @@
 #include <limits>
 #include <set>
 
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/formats/tfevents.h"
 #include "millrace/jobs/submit.h"
 

@@ -152,7 +152,7 @@ constexpr Rule kJobRules[] = {
      "Without --nnodes each node's torchrun is a training of its own. All of them succeed, and each has seen a part of "
      "the "
      "batch.",
-     "Add --nnodes=$SLURM_JOB_NUM_NODES --rdzv_backend=c10d --rdzv_id=$SLURM_JOB_ID "
+     "Add --nnodes=$SLURM_JOB_NUM_NODES --rdzv_backend=c10d --rdzv_id=$SLURM_JOB_ID and "
      "--rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT.",
      "Slurm 22.05 and torchrun, reproduced"},
     {"SB39", Severity::kError, kJobModule, "the script waits for a step that it starts in the background",

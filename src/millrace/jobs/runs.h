@@ -18,7 +18,7 @@
 
 namespace millrace::jobs {
 
-// Who told the state.
+// Where the state comes from.
 enum class StateSource {
   kQueue,       // squeue, now
   kAccounting,  // sacct
@@ -32,8 +32,8 @@ std::string_view source_name(StateSource source);  // "squeue", "sacct", "ledger
 struct RunState {
   std::string job_id;
   std::string name, user, partition;
-  // Of an array: RUNNING when one runs, else PENDING when one waits, else the first end that is not COMPLETED. Empty:
-  // unknown.
+  // For an array: RUNNING when an element runs, else PENDING when one waits, else the first end state other than
+  // COMPLETED. Empty: unknown.
   std::string state;
   std::map<std::string, int64_t> tasks;   // jobs of an array by state; of a single job one
   std::vector<std::string> failed_tasks;  // ids of elements that ended otherwise than COMPLETED

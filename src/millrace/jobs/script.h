@@ -27,7 +27,7 @@ class ScriptText {
   std::string text_ = "#!/bin/bash\n";
 };
 
-// What starts the processes of a training job.
+// The program that starts the processes of a training job.
 enum class Launcher {
   kTorchrun,  // one task a node
   kSrun,      // one task a GPU

@@ -66,7 +66,7 @@ bool is_recorded(std::string_view name) {
           std::any_of(kRecordedPrefixes.begin(), kRecordedPrefixes.end(), begins));
 }
 
-// Of this process's environment with `variables`.
+// The environment of this process with `variables`, as the ledger records it.
 std::map<std::string, std::string> recorded_environment(const std::vector<std::string>& variables, int64_t* removed) {
   std::map<std::string, std::string> kept;
   const auto add = [&](std::string_view line) {

@@ -53,7 +53,7 @@ struct Submission {
   std::string script_text;             // without secrets
 };
 
-// What submit() would do: reads the script, the environment and git. Starts no job. Errors: those of reading the
+// Plans what submit() would do: reads the script, the environment and git. Starts no job. Errors: those of reading the
 // script, invalid_argument (a script that sbatch refuses, a dependency that cannot be joined).
 [[nodiscard]] Result<Submission> plan_submission(const SubmitRequest& request, const slurm::AskOptions& options);
 

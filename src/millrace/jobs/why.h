@@ -47,7 +47,7 @@ struct Explanation {
   std::string fix;
 };
 
-// What the explanation may look at beside the job itself. Empty where it was not asked.
+// Further facts for the explanation. Empty where Slurm was not asked.
 struct WhyFacts {
   const slurm::Cluster* cluster = nullptr;
   std::span<const slurm::JobState> queue;

@@ -15,7 +15,7 @@ namespace {
 // Slurm's own; and that of AWS ParallelCluster's ResumeProgram, which may put EC2's error code before it.
 constexpr std::array<std::string_view, 2> kBootReasons{"ResumeTimeout reached", "Failure when resuming nodes"};
 // Between the end of a job and the last time that a daemon writes the reason again.
-constexpr int64_t kLatest = 60;
+constexpr int64_t kReasonDelay_s = 60;
 
 const slurm::Node* find_node(const slurm::Cluster& cluster, const std::string& name) {
   const auto found = std::find_if(cluster.nodes.begin(), cluster.nodes.end(),
@@ -77,7 +77,8 @@ bool failed_to_boot(const slurm::Node& node, const slurm::JobDetails& job) {
   // A reason from before or after is of another job's node.
   const auto start = slurm::parse_local_time(field_of(job, "StartTime")),
              end = slurm::parse_local_time(field_of(job, "EndTime"));
-  return said && node.reason_time && start && end && *node.reason_time >= *start && *node.reason_time <= *end + kLatest;
+  return said && node.reason_time && start && end && *node.reason_time >= *start &&
+         *node.reason_time <= *end + kReasonDelay_s;
 }
 
 bool never_booted(const slurm::JobDetails& job, const WhyFacts& facts) {

@@ -91,7 +91,8 @@ Result<ComputedStats> computed_of(const Making& making, bool groot) {
   return compute_stats(dataset, {.groot = groot, .threads = making.options().threads, .stop = making.options().stop});
 }
 
-// Of numbers computed from all rows. Of pictures, and of what cannot be computed (a NaN), merged from the episodes'.
+// Statistics of numbers are computed from all rows. Those of pictures, and of columns with a NaN, are merged from the
+// episodes'.
 Result<Json> global_stats(Making& making) {
   ASSIGN_OR_RETURN(const std::span<const Json> episodes, making.stats());
   Json all = Json::object();
@@ -200,7 +201,7 @@ int64_t items_of(const Assembly& assembly) {
   return static_cast<int64_t>(assembly.picks.size()) * (1 + cameras_of(assembly));
 }
 
-// Of a camera: episodes of files that do not go into the result whole.
+// Episodes of a camera in files that do not go whole into the result.
 int64_t cut_episodes(const Assembly& assembly, const std::string& camera) {
   const PathOf path_of = video_path_of(camera);
   int64_t cut = 0;

@@ -26,7 +26,7 @@ struct Pick {
   size_t episode = 0;  // its place in the source
 };
 
-// What one dataset is made of.
+// The parts that one dataset is made of.
 struct Assembly {
   std::string name;  // of the folder below the target; empty: the target itself
   Version to = Version::kV30;

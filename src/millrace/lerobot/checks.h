@@ -20,7 +20,7 @@
 
 namespace millrace::lerobot {
 
-// What all checks of one dataset share.
+// Shared by all checks of one dataset.
 struct Checking {
   const Dataset& dataset;
   const ValidateOptions& options;

@@ -73,7 +73,7 @@ void check_group(const Checking& checking, const Group& group) {
   }
 }
 
-// Of all groups of one column: which numbers no group has, or two.
+// Reports numbers of a column that no group covers, or two.
 void check_cover(const Checking& checking, const std::vector<Group>& groups) {
   std::map<std::pair<std::string, std::string>, std::vector<int>> covers;  // kind and column -> how often each number
   for (const Group& group : groups) {

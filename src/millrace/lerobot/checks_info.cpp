@@ -85,7 +85,7 @@ void check_feature_names(const Feature& feature, Report& report) {
     if (!fit) report.add(29, of_feature(feature.name), "its names are not height, width and channels");
     return;
   }
-  // Of more dimensions each may have a name, or each of their numbers.
+  // With several dimensions, names are one a dimension or one a number.
   const bool fit = names == feature.size() || names == static_cast<int64_t>(feature.shape.size());
   if (names > 0 && (!fit || (feature.shape.size() == 1 && names != feature.size()))) {
     report.add(29, of_feature(feature.name), fmt::format("it has {} names for {} numbers", names, feature.size()));

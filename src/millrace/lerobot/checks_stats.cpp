@@ -76,7 +76,7 @@ void check_quantiles(const Checking& checking, const Feature& feature, const Fea
 
 void check_global(const Checking& checking, const StatsByFeature& all) {
   const Dataset& dataset = checking.dataset;
-  // Of v2.1 LeRobot keeps no such file: where there is one, GR00T or a user made it.
+  // LeRobot writes no such file in v2.1: where there is one, GR00T or a user made it.
   const bool groot_flavour =
       dataset.tree.find("meta/modality.json") != nullptr || dataset.info.version == Version::kV21;
   for (const Feature& feature : dataset.info.features) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "millrace/base/io/path.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/base/text/units.h"
 #include "millrace/formats/mp4.h"
@@ -20,11 +21,6 @@ namespace fs = std::filesystem;
 // are small on average meets the rate limit.
 constexpr size_t kMostFiles = 100'000;
 constexpr int64_t kMostInFolder = 10'000, kManyFiles = 10'000, kSmallFile = 1 << 20;
-
-std::string folder_of(std::string_view path) {
-  const size_t slash = path.rfind('/');
-  return std::string(path.substr(0, slash == path.npos ? 0 : slash));
-}
 
 // A file's name that a step which did not finish leaves.
 bool is_leftover_name(std::string_view name) {
@@ -130,17 +126,15 @@ int64_t number_in(std::string_view name) {
   return number;
 }
 
-// Of the folders chunk-N and the files file-N or episode_N below `prefix`.
+// Checks the numbers of folders chunk-N and files file-N or episode_N below `prefix`.
 void check_order(const Tree& tree, std::string_view prefix, Report& report) {
   std::string folder, before;
   int64_t number_before = -1;
   for (const TreeFile& file : tree.below(prefix)) {
-    const std::string chunk = folder_of(file.path);
+    const std::string chunk(folder_of(file.path));
     if (chunk == folder) continue;
     folder = chunk;
-    const size_t slash = chunk.rfind('/');
-    const std::string name = chunk.substr(slash == chunk.npos ? 0 : slash + 1);
-    const std::string parent = folder_of(chunk);
+    const std::string name(base_name(chunk)), parent(folder_of(chunk));
     if (!name.starts_with("chunk-")) continue;
     const int64_t number = number_in(name);
     if (parent == before && number < number_before) {
@@ -154,7 +148,7 @@ void check_order(const Tree& tree, std::string_view prefix, Report& report) {
 
 void check_file_count(const Tree& tree, Report& report) {
   std::map<std::string, int64_t> in_folder;
-  for (const TreeFile& file : tree.files()) ++in_folder[folder_of(file.path)];
+  for (const TreeFile& file : tree.files()) ++in_folder[std::string(folder_of(file.path))];
   for (const auto& [folder, count] : in_folder) {
     if (count <= kMostInFolder) continue;
     report.add(72, {.file = folder}, fmt::format("the folder has {} files, the Hub takes 10,000", format_count(count)));

@@ -140,7 +140,7 @@ class VideoCheck {
                            Severity::kWarning);
     }
     check_steps(file, ticks, scale);
-    // Of the last frame the duration says nothing about where a frame is.
+    // The duration of the last frame says nothing about the time of a frame.
     if (ticks.size() < 2) return;
     const double average =
         static_cast<double>(ticks.size() - 1) * scale / static_cast<double>(ticks.back() - ticks.front());

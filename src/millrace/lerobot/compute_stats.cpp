@@ -99,9 +99,9 @@ class EpisodeCutter {
   std::vector<double> held_;  // of the episode at_
 };
 
-class Passes {
+class StatPasses {
  public:
-  Passes(const Dataset& dataset, const StatsOptions& options, Summaries& summaries)
+  StatPasses(const Dataset& dataset, const StatsOptions& options, Summaries& summaries)
       : dataset_(dataset),
         options_(options),
         files_(data_files(dataset)),
@@ -315,7 +315,7 @@ Result<ComputedStats> compute_stats(const Dataset& dataset, const StatsOptions& 
   const std::string& url = dataset.tree.root().url;
   ComputedStats out;
   Summaries summaries = summaries_of(dataset, options, out.left_out);
-  Passes passes(dataset, options, summaries);
+  StatPasses passes(dataset, options, summaries);
   out.files = passes.files();
   if (out.files == 0 || summaries.empty()) {
     return fail(ErrorCode::kCorruption,

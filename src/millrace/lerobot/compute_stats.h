@@ -20,7 +20,7 @@ struct StatsOptions {
   bool by_episode = false;       // also of each episode
   int threads = 0;               // 0: one a processor, 16 for a service
   int64_t kept_bytes = 1 << 30;  // of decoded numbers between passes; a file that does not fit is read in each pass
-  // Of these data files the timestamps are taken as the row of the episode / fps, as a repair will write them.
+  // Data files whose timestamps are computed as row of the episode / fps, as a repair will write them.
   const std::set<std::string>* mended_clocks = nullptr;
   Progress* progress = nullptr;  // counts files, once in each pass; null: nobody looks
   std::stop_token stop;

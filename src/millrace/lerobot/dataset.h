@@ -20,7 +20,7 @@ namespace millrace::lerobot {
 enum class Version { kUnknown, kV20, kV21, kV30 };
 // "v2.1", as codebase_version says it; "unknown" of kUnknown.
 std::string_view version_text(Version version);
-// Of "v2.1" or "2.1".
+// Parses "v2.1" or "2.1".
 Version parse_version(std::string_view text);
 inline bool is_v2(Version version) {
   return version == Version::kV20 || version == Version::kV21;
@@ -34,7 +34,7 @@ struct Feature {
   bool has_names = false;          // names is neither null nor missing
   std::vector<std::string> names;  // flattened; empty where they are nested in a way that is not understood
 
-  // What `info` or `video_info` says of a camera. What is empty is not said.
+  // Facts of a camera from `info` or `video_info`. Empty: not stated.
   struct Video {
     std::string key;  // "info", "video_info" or empty: there is none
     std::optional<double> fps;

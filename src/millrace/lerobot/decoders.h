@@ -50,7 +50,7 @@ class Decoders {
   // Waits while `most_open` or `most_bytes` are in use. For callers that hold no other lease. Errors: those of
   // open_video and of opening the file.
   [[nodiscard]] Result<Lease> take(const std::string& path, const std::stop_token& stop);
-  // Of the decoders that are open, by the size of their pictures: FFmpeg does not tell.
+  // Estimated bytes of the open decoders, from the size of their pictures: FFmpeg does not say.
   int64_t bytes_held() const;
   int64_t open_count() const;
   // Null before the file was opened, or when that was long ago.

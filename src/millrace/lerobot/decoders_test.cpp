@@ -28,7 +28,7 @@ class DecodersTest : public ::testing::Test {
     auto listed = Tree::list(open_url(folder_.path() + "/set").value());
     ASSERT_TRUE(listed);
     tree_ = std::move(*listed);
-    // Of one camera: all hold as much.
+    // Files of one camera, which all hold equally much.
     for (const TreeFile& file : tree_.below("videos/")) {
       if (file.path.find("observation.images.front") != std::string::npos) paths_.push_back(file.path);
     }

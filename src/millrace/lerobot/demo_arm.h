@@ -23,7 +23,7 @@ using DemoPose = std::array<int32_t, kDemoJoints>;
 struct DemoEpisode {
   int64_t task = 0;
   std::vector<DemoPose> states;   // of each frame: where the arm is
-  std::vector<DemoPose> actions;  // of each frame: where it is told to go
+  std::vector<DemoPose> actions;  // the commanded pose of each frame
   int32_t block_x = 0, block_y = 0;
 };
 

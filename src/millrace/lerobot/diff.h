@@ -28,7 +28,7 @@ struct DatasetDiff {
     std::string url, version;
     int64_t episodes = 0, frames = 0;
   };
-  // Of info.json; nothing: not there.
+  // A field of info.json; nothing: the field is missing.
   struct Fact {
     std::string key;
     std::optional<std::string> a, b;

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/http/numbers.h"
 
 namespace millrace::lerobot {

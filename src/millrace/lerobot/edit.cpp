@@ -14,7 +14,7 @@
 namespace millrace::lerobot {
 namespace {
 
-// Of one source, without episodes yet.
+// An assembly of one source, without episodes yet.
 Assembly assembly_of(const Source& source, Version to) {
   return {.to = to,
           .groot = to != Version::kV30 && !source.modality.is_null(),

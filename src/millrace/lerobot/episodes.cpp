@@ -69,7 +69,7 @@ void keep_stats(const Feature& feature, const FeatureStats& stats, size_t episod
   }
 }
 
-// Of one episode: each feature that has statistics is checked and kept.
+// Checks and keeps the statistics of each feature of one episode.
 void take_stats(const StatsByFeature& stats, size_t episode, const Place& place, Dataset& dataset, Report& report) {
   ++dataset.episodes_with_stats;
   for (const Feature& feature : dataset.info.features) {

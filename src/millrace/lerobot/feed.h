@@ -74,10 +74,10 @@ class Feed {
   const FeedOptions& options() const { return options_; }
   int64_t rows() const { return begins_.back(); }
   std::span<const size_t> episodes() const { return episodes_; }
-  // Of these episodes, the skipped ones.
+  // The rows of these episodes that are skipped.
   int64_t skipped_rows() const { return skipped_; }
-  // Of episode number i of those chosen: its first row; of the number of them: all rows. An episode that is shorter
-  // than what is skipped has none.
+  // The first row of chosen episode i, or the number of all rows for i = number of chosen episodes. An episode that is
+  // shorter than its skipped part has no rows.
   int64_t first_row(size_t i) const { return begins_[i]; }
   int64_t rows_of(size_t i) const { return begins_[i + 1] - begins_[i]; }
 
@@ -117,7 +117,7 @@ class Feed {
     size_t row_bytes = 0;         // of one row of the table
     size_t array = 0;             // in arrays(); of text in texts()
   };
-  // What a process has of its own.
+  // State of one process, not shared with a forked child.
   struct Opened {
     RowStore rows;
     Decoders decoders;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of Feed: pictures that lie inside of data files, and which cameras there are.
+// Feed's part for pictures inside data files, and for the list of cameras.
 
 #include <fmt/format.h>
 

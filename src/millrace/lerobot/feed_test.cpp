@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a batch is made of, whoever reads it. tests/python/test_robot_dataset.py holds it against pyarrow and PyAV.
+// The contents of batches, for any reader. tests/python/test_robot_dataset.py holds it against pyarrow and PyAV.
 #include "millrace/lerobot/feed.h"
 
 #include <gmock/gmock.h>

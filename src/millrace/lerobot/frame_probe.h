@@ -31,7 +31,7 @@ class FrameProbe {
 // Which frames of `length` to look at: `count` of them, the first and the last among them, the others evenly between.
 std::vector<int64_t> frames_to_probe(int64_t length, int64_t count);
 
-// What is wrong with the pictures of an episode; empty: nothing.
+// The fault of an episode's pictures; empty: none.
 std::string judge_frames(std::span<const FrameFacts> facts);
 
 }  // namespace millrace::lerobot

@@ -86,7 +86,7 @@ Result<Bytes> VideoFiles::clip(size_t i) {
 
 // ---- several episodes in a file
 
-// Of the episodes [begin, end): those that follow one another in the file that the first is in.
+// The end of the episodes of [begin, end) that follow one another in the file of the first one.
 Result<size_t> VideoFiles::end_of_stretch(size_t begin, size_t end) {
   ASSIGN_OR_RETURN(int64_t frame, first_frame(begin));
   const auto path_of = video_path_of(camera_);

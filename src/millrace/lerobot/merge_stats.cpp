@@ -24,7 +24,7 @@ struct Known {
 };
 
 // numpy.quantile(q) of n values has floor(q (n - 1)) + 1 of them at or below it, and n - ceil(q (n - 1)) at or above.
-std::vector<Known> known_of(const StatPart& part, bool below) {
+std::vector<Known> known_of(const DimensionStats& part, bool below) {
   std::vector<Known> known = {{part.min, below ? 1 : part.count}, {part.max, below ? part.count : 1}};
   const auto last = static_cast<double>(part.count - 1);
   for (const auto& [share, value] : part.quantiles) {
@@ -38,9 +38,9 @@ std::vector<Known> known_of(const StatPart& part, bool below) {
 }
 
 // The first value, from below or from above, up to which `wanted` values are known to lie.
-double first_with(const std::vector<StatPart>& parts, bool below, int64_t wanted) {
+double first_with(const std::vector<DimensionStats>& parts, bool below, int64_t wanted) {
   std::vector<Known> steps;
-  for (const StatPart& part : parts) {
+  for (const DimensionStats& part : parts) {
     int64_t before = 0;
     for (const Known& known : known_of(part, below)) {
       if (known.count <= before) continue;
@@ -81,11 +81,11 @@ std::string gather(const FeatureStats& stats, int64_t frames, Gathered& all) {
   return {};
 }
 
-StatPart part_of(const FeatureStats& stats, int64_t count, size_t i, bool is_picture) {
-  StatPart part{.count = is_picture ? count * kPixels : count,
-                .min = stats.find("min")->at(i),
-                .max = stats.find("max")->at(i),
-                .quantiles = {}};
+DimensionStats part_of(const FeatureStats& stats, int64_t count, size_t i, bool is_picture) {
+  DimensionStats part{.count = is_picture ? count * kPixels : count,
+                      .min = stats.find("min")->at(i),
+                      .max = stats.find("max")->at(i),
+                      .quantiles = {}};
   for (size_t q = 0; q < kStatQuantiles.size(); ++q) {
     const auto* values = stats.find(kStatNames[kFirstQuantile + q]);
     if (values == nullptr || i >= values->size() || !std::isfinite((*values)[i])) continue;
@@ -115,12 +115,12 @@ MergedStats::OfFeature merged(const std::string& name, const Gathered& all, bool
   for (const int64_t frames : all.frames) out.count += frames;
   for (size_t i = 0; i < all.parts.front()->find("min")->size(); ++i) {
     merge_moments(all, i, out);
-    std::vector<StatPart> parts;
+    std::vector<DimensionStats> parts;
     for (size_t p = 0; p < all.parts.size(); ++p) {
       parts.push_back(part_of(*all.parts[p], all.frames[p], i, is_picture));
     }
-    out.min.push_back(std::ranges::min_element(parts, {}, &StatPart::min)->min);
-    out.max.push_back(std::ranges::max_element(parts, {}, &StatPart::max)->max);
+    out.min.push_back(std::ranges::min_element(parts, {}, &DimensionStats::min)->min);
+    out.max.push_back(std::ranges::max_element(parts, {}, &DimensionStats::max)->max);
     for (size_t q = 0; q < kStatQuantiles.size(); ++q) {
       const auto [low, high] = quantile_interval(parts, kStatQuantiles[q]);
       out.low[q].push_back(low);
@@ -161,9 +161,9 @@ Json shaped(const std::vector<double>& values, bool is_picture) {
 
 }  // namespace
 
-std::pair<double, double> quantile_interval(const std::vector<StatPart>& parts, double share) {
+std::pair<double, double> quantile_interval(const std::vector<DimensionStats>& parts, double share) {
   int64_t count = 0;
-  for (const StatPart& part : parts) count += part.count;
+  for (const DimensionStats& part : parts) count += part.count;
   const double place = share * static_cast<double>(count - 1);
   const auto below = static_cast<int64_t>(std::floor(place)), above = static_cast<int64_t>(std::ceil(place));
   const double low = first_with(parts, false, count - below), high = first_with(parts, true, above + 1);

@@ -29,13 +29,13 @@ struct MergedStats {
 };
 
 // What is known of one part's values of one dimension.
-struct StatPart {
+struct DimensionStats {
   int64_t count = 0;
   double min = 0, max = 0;
   std::vector<std::pair<double, double>> quantiles;  // share and value, as numpy.quantile's
 };
 // The interval that the quantile of all parts together lies in, if what is known of them is exact. REQUIRES: parts.
-std::pair<double, double> quantile_interval(const std::vector<StatPart>& parts, double share);
+std::pair<double, double> quantile_interval(const std::vector<DimensionStats>& parts, double share);
 
 // A dataset counts by its episodes' statistics where it stores them (v2.1, v3.0), else by meta/stats.json: the
 // quantiles that LeRobot writes there are means of the episodes' quantiles. Errors: corruption (a dataset without

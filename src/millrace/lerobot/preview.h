@@ -32,7 +32,7 @@ struct Preview {
   std::vector<std::string> not_shown;  // what is left out, with the reason
 };
 
-// Of the episode with this index; nothing: the first one that has frames. Damage is told in `not_shown`.
+// Previews the episode with this index; without an index, the first one that has frames. `not_shown` reports damage.
 // Errors: invalid_argument (no such episode, or none has frames), those of reading but for corruption, not_found and
 // unsupported.
 [[nodiscard]] Result<Preview> preview_episode(const Dataset& dataset, std::optional<int64_t> index);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "millrace/base/status.h"
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 
 namespace millrace::lerobot {
 

@@ -65,7 +65,7 @@ class QuantileSelect {
   int64_t count_ = 0;
   std::vector<Wanted> wanted_;  // two for each quantile: the value below and the one above
   std::vector<Counts> counts_;  // by prefix
-  // Of the second pass: one more than the place in counts_ of each prefix, 0: it is not wanted.
+  // For the second pass: 1 + the place of each prefix in counts_; 0: the prefix is not counted.
   std::vector<uint8_t> places_;  // [65536]
 };
 

@@ -33,7 +33,7 @@ struct Repair {
   Dataset dataset;
   std::vector<Fix> fixes;
   std::vector<std::string> left;  // what is wrong and cannot be mended, a sentence each
-  // What write_repair does:
+  // The changes that write_repair makes:
   std::set<std::string> clocks;  // data files that get other timestamps
   ComputedStats stats;           // of the features whose stored ones of the dataset are replaced
   ComputedStats episode_stats;   // of those whose stored ones of the episodes are

@@ -78,7 +78,7 @@ class Mender {
     if (dataset_.info.frame_rate() == 0) leave("fps is missing or not positive, and only the recorder knows it");
   }
 
-  // Of v2.x it decides where files are, and 1000 must be right for all of them; of v3.0 it limits later recordings.
+  // In v2.x it decides where files are, and 1000 must be right for all of them; in v3.0 it limits later recordings.
   void mend_chunks_size() {
     constexpr int64_t kUsual = 1000;
     if (is_v2(dataset_.info.version)) {

@@ -17,7 +17,7 @@ struct Difference {
   std::string before, after;
 };
 
-// Of what every version stores. Quantiles are not compared: LeRobot's are approximate.
+// Compares the statistics that every version stores. LeRobot's quantiles are approximate, so they are not compared.
 Difference difference_of(const FeatureStats* stored, const ExactStats& computed) {
   if (stored == nullptr) return {55, "", "computed"};
   for (size_t name = 0; name < kFirstQuantile; ++name) {

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -20,6 +20,8 @@ using order::Sample;
 using order::SamplePlan;
 using order::SampleRun;
 using order::Window;
+
+constexpr int64_t kNumberBytes = sizeof(uint32_t);
 
 class RowRun final : public SampleRun {
  public:
@@ -65,34 +67,16 @@ class RowSource final : public order::SampleSource {
 
   std::string_view name() const override { return name_; }
   std::string_view identity() const override { return identity_; }
-  std::string_view ids_field() const override { return kRowField; }
+  std::optional<order::TokenIds> token_ids() const override { return order::TokenIds{.field = kRowField}; }
   std::span<const int64_t> shard_samples() const override { return lengths_; }
   std::string_view shard_name(int64_t shard) const override { return names_[static_cast<size_t>(shard)]; }
-  Result<int64_t> total_tokens() override { return rows_; }
-
-  Status window_tokens(int64_t window_samples, const TokensOf& tokens_of) override {
-    for (size_t shard = 0; shard < lengths_.size(); ++shard) {
-      int64_t left = lengths_[shard];
-      for (int64_t& tokens : tokens_of(static_cast<int64_t>(shard))) {
-        tokens = std::min(left, window_samples);
-        left -= tokens;
-      }
-    }
-    return {};
-  }
-
-  Status sample_tokens(const VisitLengths& visit) override {
-    for (size_t shard = 0; shard < lengths_.size(); ++shard) {
-      visit(static_cast<int64_t>(shard), std::vector<uint32_t>(static_cast<size_t>(lengths_[shard]), 1));
-    }
-    return {};
-  }
+  int64_t total_bytes() override { return rows_ * kNumberBytes; }
 
   Result<SamplePlan> plan(std::span<const Window> windows, const std::stop_token& /*stop*/) override {
     SamplePlan plan;
     for (const Window& window : windows) {
       const auto shard = static_cast<size_t>(window.shard);
-      plan.tokens.insert(plan.tokens.end(), static_cast<size_t>(window.samples), 1);
+      plan.bytes.insert(plan.bytes.end(), static_cast<size_t>(window.samples), kNumberBytes);
       plan.runs.push_back(std::make_unique<RowRun>(names_[shard], first_rows_[shard] + window.first, window.samples));
     }
     return plan;

@@ -2,8 +2,8 @@
 #pragma once
 
 // The rows of episodes as samples for the loader, whose order, states, mixtures and ranks then hold for robot data too.
-// An episode is a shard and a row a sample of one token, its number: the loader orders numbers, and whoever made them
-// reads what they stand for. No I/O.
+// An episode is a shard, and a row is a sample that holds one id, its number: the loader orders numbers, and the
+// caller reads the rows that they stand for. No I/O.
 
 #include <cstdint>
 #include <memory>

@@ -17,7 +17,7 @@
 
 namespace millrace::lerobot {
 
-// What LR062 compares between episodes; of the actions.
+// Facts of the actions that LR062 compares between episodes.
 struct Motion {
   int64_t episode = -1;
   int64_t idle_rows = 0;                // from the beginning on, in which no action changes
@@ -27,7 +27,7 @@ struct Motion {
   std::vector<uint8_t> is_binary;       // takes two values at most, as a gripper does
 };
 
-// What one file gives to what is told of the whole dataset.
+// One file's contribution to the results of the whole dataset.
 struct RowResults {
   std::map<std::string, Moments, std::less<>> moments;
   std::vector<Motion> motions;
@@ -76,7 +76,7 @@ class RowCheck {
   std::vector<Column> kinds_;  // of columns_
   RowResults results_;
 
-  // Of the episode under way:
+  // The episode under way:
   size_t at_ = 0;    // in episodes_
   int64_t row_ = 0;  // of it, from 0
   Troubles troubles_;

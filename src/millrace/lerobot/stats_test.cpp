@@ -55,7 +55,7 @@ TEST(MergeStats, IntervalsHoldTheQuantileOfAllValues) {
   std::mt19937_64 random(test_seed());
   SCOPED_TRACE(test_seed());
   for (int round = 0; round < rounds(200); ++round) {
-    std::vector<StatPart> parts;
+    std::vector<DimensionStats> parts;
     std::vector<double> all;
     for (size_t p = 0; p < 1 + random() % 6; ++p) {
       std::vector<double> values(1 + random() % 40);
@@ -78,9 +78,9 @@ TEST(MergeStats, IntervalsHoldTheQuantileOfAllValues) {
 }
 
 TEST(MergeStats, AnIntervalIsNoWiderThanWhatIsKnown) {
-  const StatPart part{101, 0, 100, {{0.01, 1}, {0.5, 50}, {0.99, 99}}};
+  const DimensionStats part{101, 0, 100, {{0.01, 1}, {0.5, 50}, {0.99, 99}}};
   EXPECT_EQ(quantile_interval({part}, 0.5), std::pair(50.0, 50.0));
-  // Of two equal parts the middle is still known; of another one only its ends.
+  // The median of two equal parts is still known; of unequal parts only an interval is.
   EXPECT_EQ(quantile_interval({part, part}, 0.5), std::pair(50.0, 50.0));
   EXPECT_EQ(quantile_interval({part, {101, 60, 300, {}}}, 0.5), std::pair(60.0, 100.0));
 }

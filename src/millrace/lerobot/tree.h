@@ -33,7 +33,7 @@ class Tree {
   [[nodiscard]] static Result<Tree> list(const Location& root);
   // Those whose path begins with `prefix`, by path; also none. Errors: those of Storage::list.
   [[nodiscard]] static Result<std::vector<TreeFile>> files_below(const Location& root, std::string_view prefix);
-  // Of files that were listed before, by path.
+  // A tree of files that were listed before, by path.
   static Tree of(Location root, std::vector<TreeFile> files);
 
   const Location& root() const { return root_; }
@@ -54,7 +54,7 @@ class Tree {
   std::vector<TreeFile> files_;
 };
 
-// Of files on this machine a thread for each processor; of a service many more wait for answers.
+// Threads to read the tree with: one a processor for files of this machine, many more for a service that is waited for.
 int threads_for(const Tree& tree, int wanted);
 
 // LR005, LR006, LR009, LR022, LR071 and LR072: what the names, sizes and links say. `pointers` gets the paths that are

@@ -43,8 +43,8 @@ struct Validation {
 };
 
 // Reads what meta/ holds. What is wrong with it goes to `report`: LR001 to LR003, LR006, LR007, LR010, LR015, LR019,
-// LR028 to LR030, LR032, LR034, LR036, LR055. Statistics of episodes are most of the bytes; whoever only reads frames
-// leaves them. Errors: not_found (nothing is there), unsupported (no library to read Parquet, or a set whose frames lie
+// LR028 to LR030, LR032, LR034, LR036, LR055. Statistics of episodes are most of the bytes; readers of frames
+// skip them. Errors: not_found (nothing is there), unsupported (no library to read Parquet, or a set whose frames lie
 // in Lance tables), cancelled, those of the storage.
 [[nodiscard]] Result<Dataset> read_dataset(const Location& root, Report& report,
                                            StatsOfEpisodes stats = StatsOfEpisodes::kRead);

@@ -25,7 +25,7 @@ class VideoProbe final : public FrameProbe {
 
   const std::stop_token stop_;
   Mutex mutex_;
-  // Of files that were opened lately, by name and version: a file of v3.0 is asked for each of its episodes.
+  // Indexes of recently opened files, by name and version: each episode of a v3.0 file asks for the file's index.
   std::map<std::string, Index> indices_ GUARDED_BY(mutex_);
 };
 

@@ -28,8 +28,7 @@ using State = LinkFile::State;
 
 // As many as the engine has under way, and as many again, so that it always finds the next one.
 constexpr size_t kAtWork = 256;
-// Of large files fewer: a few keep every connection busy, and other tasks of the link can take those that have not
-// begun.
+// Fewer large files: a few keep every connection busy, and other tasks of the link can take files that have not begun.
 constexpr size_t kLargeAtWork = 8;
 constexpr int64_t kBytesAtWork = int64_t{1} << 30;
 constexpr int kAtOnce = 32;  // HEADs
@@ -460,7 +459,7 @@ void Carrier::settle_conflict(const WorkPtr& work) {
   if (!start_move(work)) start_export(work);
 }
 
-// Of a released file, which is in its object only. That is another one, or none, where somebody was faster.
+// Keeps the content of a released file, which only its object has. The object may be gone or replaced meanwhile.
 Status Carrier::keep_content_of(const LinkFile& file) {
   ObjectInfo object;
   object.key = there_.child(file.path).key;

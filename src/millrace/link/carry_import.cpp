@@ -118,7 +118,7 @@ void Carrier::start_import(const WorkPtr& work) {
     request.options.target.reset();
     request.options.delta = false;
   }
-  // A stub's blocks are zeros, and whoever reads them waits for content that comes here anyway.
+  // A stub's blocks are zeros, and its readers wait for content that comes here anyway.
   if (!config_.show_at.empty() && looks_released(local_path(work->path))) request.options.delta = false;
   request.options.replaces = work->here ? work->here->version : "";
   start_copy(work, std::move(request), [this, work](sync::TransferReport& report) {

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "millrace/base/text/environment.h"
 #include "millrace/base/text/units.h"
 #include "millrace/link/guardian.h"
 #include "millrace/link/hsm.h"
@@ -28,11 +29,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "millrace-link";
 constexpr int kVersion = 1;
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
 
 std::string marker_path(const std::string& directory) {
   return fmt::format("{}/{}/link.json", directory, sync::kHiddenFolder);
@@ -188,6 +184,19 @@ std::string new_id() {
   return to_hex(Hash128{word(), word()});
 }
 
+// The folder of the link's state, with its configuration.
+Status make_home(const std::string& links, const LinkConfig& config) {
+  const LinkHome home = home_of(links, config.name);
+  std::error_code error;
+  fs::create_directories(home.folder, error);
+  if (error) return tl::unexpected<Error>(errno_error(error.value(), "make the folder " + home.folder));
+  if (const Status may = check_state_folder(home.folder); !may) {
+    fs::remove_all(home.folder, error);
+    return tl::unexpected<Error>(may.error());
+  }
+  return write_json(home.config_path(), json_of(config));
+}
+
 }  // namespace
 
 Result<Carries> parse_carries(std::string_view text) {
@@ -255,9 +264,12 @@ Result<ConflictRule> parse_conflict_rule(std::string_view text) {
 }
 
 Result<std::string> links_folder() {
-  if (std::string folder = variable("MILLRACE_LINKS"); !folder.empty()) return fs::absolute(folder).string();
-  if (const std::string state = variable("XDG_STATE_HOME"); !state.empty()) return state + "/millrace/links";
-  if (const std::string home = variable("HOME"); !home.empty()) return home + "/.local/state/millrace/links";
+  if (std::string folder = environment_variable("MILLRACE_LINKS"); !folder.empty())
+    return fs::absolute(folder).string();
+  if (const std::string state = environment_variable("XDG_STATE_HOME"); !state.empty())
+    return state + "/millrace/links";
+  if (const std::string home = environment_variable("HOME"); !home.empty())
+    return home + "/.local/state/millrace/links";
   return fail(ErrorCode::kNotFound, "there is no HOME to keep links in; set MILLRACE_LINKS to a folder");
 }
 
@@ -295,15 +307,7 @@ Status add_link(const std::string& links, LinkConfig config) {
   RETURN_IF_ERROR(check_overlap(links, config));
   if (!config.show_at.empty()) RETURN_IF_ERROR(check_show_at(config));
   config.id = new_id();
-  fs::create_directories(home_of(links, config.name).folder, error);
-  if (error) {
-    return tl::unexpected<Error>(errno_error(error.value(), "make the folder " + home_of(links, config.name).folder));
-  }
-  if (const Status may = check_state_folder(home_of(links, config.name).folder); !may) {
-    fs::remove_all(home_of(links, config.name).folder, error);
-    return tl::unexpected<Error>(may.error());
-  }
-  RETURN_IF_ERROR(write_json(home_of(links, config.name).config_path(), json_of(config)));
+  RETURN_IF_ERROR(make_home(links, config));
   Json marker = {
       {"format", kFormat}, {"version", kVersion}, {"name", config.name}, {"id", config.id}, {"url", config.url}};
   if (config.take_over_s > 0) marker = json_of(config);  // which other nodes take
@@ -335,15 +339,7 @@ Result<LinkConfig> join_link(const std::string& links, const std::string& direct
   if (!name.empty()) config.name = std::move(name);
   RETURN_IF_ERROR(check_name(config.name));
   RETURN_IF_ERROR(check_others(links, config));
-  fs::create_directories(home_of(links, config.name).folder, error);
-  if (error) {
-    return tl::unexpected<Error>(errno_error(error.value(), "make the folder " + home_of(links, config.name).folder));
-  }
-  if (const Status may = check_state_folder(home_of(links, config.name).folder); !may) {
-    fs::remove_all(home_of(links, config.name).folder, error);
-    return tl::unexpected<Error>(may.error());
-  }
-  RETURN_IF_ERROR(write_json(home_of(links, config.name).config_path(), json_of(config)));
+  RETURN_IF_ERROR(make_home(links, config));
   return config;
 }
 
@@ -367,7 +363,7 @@ Status remove_link(const std::string& links, std::string_view name) {
   const LinkHome home = home_of(links, name);
   ASSIGN_OR_RETURN(const LinkLock lock, LinkLock::take(home));
   std::error_code error;
-  // A directory that is not mounted keeps its marker, and whoever mounts it is told by it.
+  // A directory that is not mounted keeps its marker, which is found when it is mounted again.
   if (!config.joined && check_marker(config)) fs::remove(marker_path(config.directory), error);
   fs::remove_all(home.folder, error);
   if (error) return tl::unexpected<Error>(errno_error(error.value(), "remove " + home.folder));

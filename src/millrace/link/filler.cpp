@@ -64,7 +64,7 @@ struct Filler::File {
   std::pair<uint64_t, uint64_t> identity;
   std::vector<Done> done;
 
-  // Of the first part.
+  // Held for the first part only.
   std::optional<InodeLock> lock;
   Descriptor out;
   GuardedStub stub;

@@ -17,7 +17,7 @@ namespace millrace::link {
 
 namespace {
 
-constexpr size_t kLongest = 256;
+constexpr size_t kLongestStub = 256;
 
 std::optional<GuardedStub> parse(std::string_view text, uint64_t inode) {
   std::array<std::string_view, 4> words;
@@ -38,7 +38,7 @@ std::optional<GuardedStub> parse(std::string_view text, uint64_t inode) {
 }  // namespace
 
 std::optional<GuardedStub> read_guarded_stub(int fd) {
-  std::array<char, kLongest> text;
+  std::array<char, kLongestStub> text;
   const ssize_t got = ::fgetxattr(fd, kGuardedStubAttribute, text.data(), text.size());
   struct stat info{};
   if (got < 0 || ::fstat(fd, &info) != 0) return std::nullopt;
@@ -46,7 +46,7 @@ std::optional<GuardedStub> read_guarded_stub(int fd) {
 }
 
 std::optional<GuardedStub> read_guarded_stub(const std::string& path) {
-  std::array<char, kLongest> text;
+  std::array<char, kLongestStub> text;
   const ssize_t got = ::lgetxattr(path.c_str(), kGuardedStubAttribute, text.data(), text.size());
   struct stat info{};
   if (got < 0 || ::lstat(path.c_str(), &info) != 0) return std::nullopt;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Lets every open(2) of a stub wait until its content is here, whoever opens it, by fanotify(7). Linux only, as root.
+// Makes every open(2) of a stub, by any process, wait until its content is here, by fanotify(7). Linux only, as root.
 //
 // The guardian is a small process of its own. It reads fanotify's events of the link's file system, lets files that
 // have content through at once, and hands stubs to the process that runs the link, which fills them (filler.h). Both

@@ -40,7 +40,7 @@ TEST(HsmText, IsParsed) {
   for (const char* text : {"", "RESTORE"}) EXPECT_FALSE(parse_hsm_action(text));
 }
 
-// Of each file, by inode: ID.bits, ID.action ("RESTORE 2": it ends with the second look), ID.content while it is
+// Files of state by inode: ID.bits, ID.action ("RESTORE 2": it ends with the second look), ID.content while it is
 // released. `mode`, or NAME.mode of one file: "hang" (an action never begins), "fail" (it ends without an effect).
 constexpr const char* kScript = R"sh(#!/bin/sh
 home=$(dirname "$0")
@@ -370,7 +370,7 @@ TEST_F(HsmTest, ARenamedReleasedFileMovesWithoutItsContent) {
   expect_equal_sides();
 }
 
-// Of a large object only the blocks are copied that the file does not have. To find them the file would be read.
+// A large object is copied without the blocks that the file has. Finding them would read the file, which is released.
 TEST_F(HsmTest, AnObjectThatChangedReplacesAReleasedFile) {
   constexpr size_t kSize = sync::kBlockBytes + 1;
   link_->write("a", std::string(kSize, 'n'));

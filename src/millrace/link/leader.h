@@ -22,8 +22,8 @@ inline constexpr const char* kTasks = "tasks";
 
 class Leader {
  public:
-  // `root`: the link's side of the bucket. `owner`: of no other process, or kTasks; `shown`:
-  // who that is, for people. `now`: another clock in a test.
+  // `root`: the link's side of the bucket. `owner`: unique to this process, or kTasks. `shown`: the owner's name for
+  // people. `now`: another clock in a test.
   Leader(
       const Location& root, std::string owner, std::string shown, std::chrono::duration<double> dead_after,
       std::function<Clock::time_point()> now = [] { return Clock::now(); });

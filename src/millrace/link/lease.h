@@ -35,7 +35,7 @@ class FileLease {
 // Whether a new file got its name when it was whole, by link(2), as local storage commits one (writer_commit.cpp).
 enum class Committed {
   kNo,     // perhaps not: its last change may be a write, or the kernel does not tell of writers
-  kInUse,  // its last change is no write, but somebody has it open for writing still; who commits it closes it soon
+  kInUse,  // committed by link(2), but a process still has it open for writing; it closes the file soon
   kYes,    // its last change is no write, and nobody has it open for writing
 };
 [[nodiscard]] Committed how_committed(const std::string& path);

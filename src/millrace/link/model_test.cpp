@@ -221,7 +221,7 @@ class Model {
     if (is_released(path) && file && *file && (*file)->state == LinkFile::State::kEqual) sweep();
     forget_carried();
   }
-  // What the other side has under the same name may be replaced there by whoever saw it. A released file may get
+  // The other side's file of the same name may be replaced there by a process that saw it. A released file may get
   // another name yet, and keeps its content.
   void forget_carried() {
     const Files files = link_.files(), objects = link_.objects();
@@ -318,7 +318,7 @@ class Model {
     say("faults:");
     static_cast<void>(link_.sweep());
     link_.faults().clear();
-    // What it did carry may be replaced by whoever saw it from now on.
+    // From now on, processes that saw the carried file may replace it.
     check();
   }
 

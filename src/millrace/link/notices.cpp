@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "millrace/base/log.h"
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 
 namespace millrace::link {
 

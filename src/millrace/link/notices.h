@@ -28,10 +28,10 @@ struct Notice {
 // "s3://bucket/a/b": the bucket and "a/b/". Empty where the URL has no bucket.
 std::pair<std::string, std::string> bucket_and_prefix(std::string_view url);
 
-// Of one message: none of a test event. Errors: corruption (no records of a bucket).
+// The notices in one message; a test event has none. Errors: corruption (no records of a bucket).
 [[nodiscard]] Result<std::vector<Notice>> parse_notices(std::string_view message);
 
-// Takes notices and tells those who subscribed. Thread-safe; outlives its subscribers' use of it.
+// Passes notices on to subscribers. Thread-safe; must outlive its subscribers' use of it.
 class NoticeBoard {
  public:
   // `on_path` gets what follows the prefix; it must be brief.

@@ -163,7 +163,7 @@ void restore_all(LinkBench& link) {
 }
 
 TEST(Link, AStubThatMeetsANewObjectUnderItsNewNameKeepsItsContent) {
-  // Of the same size as the stub, and of another.
+  // Content of the stub's size, and of another size.
   for (const std::string other : {"content of another", "longer than the other content"}) {
     for (const ConflictRule rule : {ConflictRule::kBoth, ConflictRule::kDirectory, ConflictRule::kBucket}) {
       LinkConfig config = everything();

@@ -428,7 +428,8 @@ class FreeSpace {
 
   void until_stopped() {
     constexpr std::chrono::seconds kEvery(2), kLongest(60);
-    // A look in vain reads what is not proven yet, so the next one waits longer; soon more may be in the bucket.
+    // A look that finds nothing still reads what is not proven yet, so the next one waits longer; soon more may be in
+    // the bucket.
     for (std::chrono::seconds wait = kEvery; !stop_.stop_requested();) {
       wait = look() ? std::min(2 * wait, kLongest) : kEvery;
       sleep_until(Clock::now() + wait, stop_);

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "millrace/base/log.h"
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/base/text/units.h"
 #include "millrace/link/rows.h"
 
@@ -37,7 +37,7 @@ std::vector<Learned> rows_of_paths(const std::vector<std::string>& paths) {
   return rows;
 }
 
-// Of paths in byte order those up to `until`; "": all.
+// The paths up to `until` ("": all), in byte order.
 std::vector<std::string> up_to(const std::vector<std::string>& paths, const std::string& until) {
   if (until.empty()) return paths;
   return {paths.begin(), std::ranges::upper_bound(paths, until)};

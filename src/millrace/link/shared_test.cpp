@@ -218,7 +218,7 @@ TEST(SharedSweeps, ShareTheFilesOfASweep) {
   EXPECT_EQ(nodes[2].last.files_here, 2 * kFiles);
 }
 
-// A removal is told from a new object by what is remembered, whoever remembers it.
+// The remembered state, of any task, tells a removal from a new object.
 TEST(SharedSweeps, AnyTaskKnowsWhatOthersLearned) {
   TaskBench nodes(3);
   for (int i = 0; i < 20; ++i) nodes.write(fmt::format("f{:02}", i), "x");

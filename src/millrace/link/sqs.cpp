@@ -8,7 +8,7 @@
 
 #include "millrace/aws/credentials.h"
 #include "millrace/aws/requests.h"
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/http/http.h"
 
 namespace millrace::link {

@@ -102,8 +102,8 @@ class LinkState {
   [[nodiscard]] Status set_fact(std::string_view name, std::string_view value);
   [[nodiscard]] Result<std::string> fact(std::string_view name);  // "" where there is none
 
-  // Where several tasks run the link (shared_state.h), put() and forget() of all processes also note the path, until it
-  // is told to the other tasks.
+  // Where several tasks run the link (shared_state.h), put() and forget() of all processes also note the path, until
+  // the other tasks have been notified.
   [[nodiscard]] Status note_changes(bool on);
   // Up to `most` of the noted paths, as they are now.
   [[nodiscard]] Result<std::vector<Learned>> changes(size_t most);

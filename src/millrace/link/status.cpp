@@ -12,7 +12,7 @@ namespace millrace::link {
 
 namespace {
 
-// Of the fact; 0 where an answer may only take a while, of a bucket that is busy.
+// How long the link has been silent; 0 while an answer may only be slow because the bucket is busy.
 int64_t silent_since(const std::string& asked) {
   constexpr int64_t kPatience_s = 5;
   const int64_t since = parse_whole(asked).value_or(0);

@@ -235,7 +235,7 @@ class Sweep {
     not_deleted_ = fmt::format("the object of {} has the content of {}, a released file", path, holder);
   }
 
-  // Of paths that are nowhere any more.
+  // Clears the problems of paths that exist on neither side.
   Status clear_problems(const Location& here, const Location& there) {
     constexpr size_t kMost = 1000;
     ASSIGN_OR_RETURN(const std::vector<Problem> problems, state_.problems(kMost));

@@ -92,13 +92,31 @@ Json sarif_result(const Finding& finding, std::span<const Rule> rules) {
   return result;
 }
 
-std::string markdown_cell(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '|') out += '\\';
-    out += c;
+// Whether Markdown reads a line that begins with this word as a heading, a quotation, an item of a list or a table.
+bool begins_markup(std::string_view word) {
+  const size_t digits = word.find_first_not_of("0123456789");
+  return word.find_first_of("-+*#>|=") == 0 || (digits != 0 && digits != word.npos && word[digits] == '.');
+}
+
+// "- why: text", in lines of less than 120 characters.
+std::string markdown_item(std::string_view label, std::string_view text) {
+  constexpr size_t kMostColumns = 119;
+  std::string out, line = fmt::format("- {}:", label);
+  for (const std::string_view word : split(text, ' ')) {
+    if (line.size() + 1 + word.size() > kMostColumns) {
+      size_t end = line.size();
+      for (std::string_view first = word; begins_markup(first);) {
+        const size_t space = line.rfind(' ', end - 1);
+        first = std::string_view(line).substr(space + 1, end - space - 1);
+        end = space;
+      }
+      out += line.substr(0, end) + "\n";
+      line = " " + line.substr(end);
+    }
+    line += ' ';
+    line += word;
   }
-  return out;
+  return out + line + "\n";
 }
 
 constexpr Rule kSuppressionRules[] = {
@@ -198,11 +216,11 @@ Json rule_json(const Rule& rule) {
 }
 
 std::string rules_markdown(std::span<const Rule> rules) {
-  std::string out = "| id | severity | rule | why | fix | source |\n|---|---|---|---|---|---|\n";
+  std::string out;
   for (const Rule& rule : rules) {
-    out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", rule.id, severity_name(rule.severity),
-                       markdown_cell(rule.summary), markdown_cell(rule.reason), markdown_cell(rule.fix),
-                       markdown_cell(rule.source));
+    out += fmt::format("**{}** ({})\n\n", rule.id, severity_name(rule.severity));
+    out += markdown_item("rule", rule.summary) + markdown_item("why", rule.reason) + markdown_item("fix", rule.fix) +
+           markdown_item("source", rule.source) + "\n";
   }
   return out;
 }

@@ -72,12 +72,12 @@ nlohmann::ordered_json finding_json(const Finding& finding);
 // One whole SARIF 2.1.0 log with the rules and all findings; suppressed ones are marked.
 std::string sarif_log(std::string_view tool_version, std::span<const Rule> rules, std::span<const Finding> findings);
 
-// The text of --explain: the whole row of the table.
+// The text of --explain: one rule whole.
 std::string rule_text(const Rule& rule);
 // An object of type "rule": id, severity, module, summary, reason, fix, source.
 nlohmann::ordered_json rule_json(const Rule& rule);
 
-// The rules as a Markdown table with a header, one row each: id, severity, rule, why, fix, source.
+// The rules as Markdown, a list each: rule, why, fix, source. Lines have less than 120 characters.
 std::string rules_markdown(std::span<const Rule> rules);
 
 // --- comments that suppress a rule ---------------------------------------------------------------------------------

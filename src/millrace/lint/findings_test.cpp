@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/base/text/edit_distance.h"
+#include "millrace/base/text/strings.h"
 
 namespace millrace {
 namespace {
@@ -57,13 +58,29 @@ TEST(Findings, SarifPointsIntoItsRulesAndMarksWhatIsSuppressed) {
   EXPECT_EQ(place["region"]["startLine"], 9);
 }
 
-TEST(Findings, MarkdownHasARowARuleWithBarsEscaped) {
-  EXPECT_THAT(
-      rules_markdown(kRules),
-      HasSubstr(
-          "| SB01 | error | the log's folder exists | No log otherwise. | Make it \\| before. | Slurm 22.05 |\n"));
+TEST(Findings, MarkdownHasAListARule) {
+  EXPECT_THAT(rules_markdown(kRules), HasSubstr("**SB01** (error)\n\n- rule: the log's folder exists\n"
+                                                "- why: No log otherwise.\n- fix: Make it | before.\n"
+                                                "- source: Slurm 22.05\n\n"));
   EXPECT_THAT(rule_text(kRules[1]), HasSubstr("SB02 (job, warning)\n"));
   EXPECT_EQ(rule_json(kRules[1])["summary"], "ranks inside the task");
+}
+
+// A line that begins with a hyphen or "1." would be an item of a list.
+TEST(Findings, MarkdownLinesAreShortAndBeginWithNoMarkup) {
+  std::string reason;
+  for (int i = 0; i < 60; ++i) reason += i % 3 == 0 ? "word " : i % 3 == 1 ? "--flag " : "1. ";
+  reason += "end";
+  const Rule rule{"SB03", Severity::kError, "job", "short", reason.c_str(), "none", "a test"};
+  const std::string text = rules_markdown(std::span(&rule, 1));
+  std::string joined;
+  for (const std::string_view line : split(text, '\n')) {
+    EXPECT_LT(line.size(), 120U) << line;
+    EXPECT_FALSE(line.starts_with("  -") || line.starts_with("  1.")) << line;
+    joined += trimmed(line);
+    joined += ' ';
+  }
+  EXPECT_THAT(joined, HasSubstr("why: " + reason));
 }
 
 TEST(Findings, AReasonSilencesARuleInItsLines) {

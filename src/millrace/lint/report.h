@@ -22,7 +22,7 @@ struct FindingPlace {
   DataPlace data = {};
 };
 
-// Of the findings of one rule; 0: no limit.
+// Limits for the findings of one rule; 0: no limit.
 struct FindingLimits {
   int64_t kept = 0;          // in memory, in the order of add()
   int64_t shown = 0;         // of these, in the order of places

@@ -60,7 +60,7 @@ struct Batch {
   IdType type = IdType::kInt64;
   uint64_t epoch = 0;             // of a mixture: the pass
   int64_t position = 0;           // of the global batch in its epoch; of a mixture: the step of the pass
-  int64_t next_position = 0;      // behind it: with `epoch`, the state of whoever has used this batch
+  int64_t next_position = 0;      // the one after it; with `epoch`, the state of a training that has used this batch
   std::vector<int64_t> sources;   // of a mixture: the number of each row's dataset, -1 of padding; else empty
   std::vector<uint8_t> row_mask;  // with LoaderOptions::fill_last: 1 for a row of the epoch, 0 for one that fills up
   int64_t tokens = 0;             // real ones, without padding

@@ -46,7 +46,7 @@ TEST(Collate, PackRestartsPositionsAndHidesTheFirstTokenOfEachSample) {
   EXPECT_THAT(a.values[2], ElementsAre(0, 1, 2, 0, 1, 0));
 }
 
-// Of every length, and no number beside them is written.
+// Checks every length, and that no number outside is written.
 template <class Id>
 void check_lengths(IdType type) {
   std::mt19937 random(1);

@@ -7,44 +7,21 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/thread/sync.h"
-#include "millrace/cache/cached_storage.h"
+#include "millrace/base/thread/answer.h"
 #include "millrace/formats/npy.h"
+#include "millrace/loader/detail/node_cache.h"
 #include "millrace/loader/shard_source.h"
 
 namespace millrace::loader {
 
 namespace {
 
-// Starts a run and waits until its bytes are there.
-Status wait_for(order::SampleRun& run, std::span<std::byte> memory, const std::stop_token& stop) {
-  Mutex mutex;
-  CondVar changed;
-  std::optional<Status> answer;
-  run.start(memory, {.stop = stop}, [&](Status status) {
-    MutexLock lock(mutex);
-    answer = std::move(status);
-    changed.notify_all();
-  });
-  MutexLock lock(mutex);
-  while (!answer) changed.wait(mutex);
-  return *std::move(answer);
-}
-
-// What lies elsewhere than on this node is read through its cache.
-Result<ReadThrough> through_cache_of_node(const DatasetOptions& options, Metrics& metrics) {
+Status check_cache(const DatasetOptions& options) {
   if (options.cache.empty() && options.cache_bytes != 0) {
     return fail(ErrorCode::kInvalidArgument, "cache_bytes is of a cache; name its folder");
   }
-  if (options.cache.empty()) return ReadThrough();
   if (options.cache_bytes < 0) return fail(ErrorCode::kInvalidArgument, "cache_bytes is negative");
-  ASSIGN_OR_RETURN(auto cache,
-                   cache::NodeCache::of_process({.directory = options.cache, .cap_bytes = options.cache_bytes}));
-  return [cache, &metrics](Location location) -> Result<Location> {
-    if (cache::lies_on_this_node(location)) return location;
-    location.storage = cache::make_cached_storage(std::move(location.storage), cache, {.metrics = &metrics});
-    return location;
-  };
+  return {};
 }
 
 }  // namespace
@@ -52,7 +29,11 @@ Result<ReadThrough> through_cache_of_node(const DatasetOptions& options, Metrics
 Result<std::unique_ptr<DatasetReader>> DatasetReader::open(const std::vector<std::string>& shards,
                                                            const DatasetOptions& asked, const std::stop_token& stop) {
   std::unique_ptr<DatasetReader> reader(new DatasetReader);
-  ASSIGN_OR_RETURN(const ReadThrough read_through, through_cache_of_node(asked, reader->metrics_));
+  RETURN_IF_ERROR(check_cache(asked));
+  ASSIGN_OR_RETURN(
+      const ReadThrough read_through,
+      through_node_cache(
+          {.directory = asked.cache, .cap_bytes = asked.cache_bytes, .stop = {}, .metrics = reader->metrics_}));
   ASSIGN_OR_RETURN(auto found, find_shards(shards, read_through));
   if (found.empty()) return fail(ErrorCode::kInvalidArgument, "no shards were given");
   ShardSourceOptions options;
@@ -84,7 +65,8 @@ Result<StoredSample> DatasetReader::read(int64_t number, const std::stop_token& 
   ASSIGN_OR_RETURN(const order::SamplePlan plan, source_->plan({&window, 1}, stop));
   order::SampleRun& run = *plan.runs.front();
   const auto memory = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(run.bytes()));
-  RETURN_IF_ERROR(wait_for(run, *memory, stop));
+  RETURN_IF_ERROR(wait_for_answer<Status>(
+      [&](order::SampleRun::Done done) { run.start(*memory, {.stop = stop}, std::move(done)); }));
   StoredSample sample{.memory = memory};
   RETURN_IF_ERROR(run.visit([&](int64_t, const Result<order::Sample>& found) -> Status {
     if (!found) return tl::unexpected(found.error());
@@ -96,11 +78,12 @@ Result<StoredSample> DatasetReader::read(int64_t number, const std::stop_token& 
 }
 
 Result<std::vector<uint32_t>> DatasetReader::read_ids(int64_t number, const std::stop_token& stop) {
-  const std::string_view wanted = source_->ids_field();
-  if (wanted.empty()) {
+  const std::optional<order::TokenIds> ids_of = source_->token_ids();
+  if (!ids_of) {
     return fail(ErrorCode::kUnsupported, "{}: its samples hold no token ids; name their field with ids_field",
                 source_->name());
   }
+  const std::string_view wanted = ids_of->field;
   ASSIGN_OR_RETURN(const StoredSample sample, read(number, stop));
   const auto field = std::ranges::find(sample.fields, wanted, &StoredSample::Field::name);
   if (field == sample.fields.end()) {

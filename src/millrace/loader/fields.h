@@ -91,7 +91,7 @@ struct Value {
   std::vector<int64_t> shape;
   bool fortran_order = false;
   std::span<const std::byte> data;
-  std::shared_ptr<const void> memory;  // keeps `data` alive; null: whoever gave the bytes does
+  std::shared_ptr<const void> memory;  // keeps `data` alive; null: the giver of the bytes does
 
   bool is_array() const { return form == Form::kArray; }
 };

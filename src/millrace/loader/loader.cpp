@@ -4,22 +4,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "millrace/base/published.h"
 #include "millrace/base/text/units.h"
-#include "millrace/cache/cached_storage.h"
-#include "millrace/cache/start_delay.h"
 #include "millrace/loader/detail/batch_maker.h"
 #include "millrace/loader/detail/dataset.h"
 #include "millrace/loader/detail/opening.h"
 #include "millrace/loader/detail/rejected_rows.h"
 #include "millrace/loader/detail/scheduler.h"
+#include "millrace/loader/detail/shard_opening.h"
+#include "millrace/loader/detail/state_damage.h"
 #include "millrace/loader/detail/step_samples.h"
 #include "millrace/loader/detail/watchdog.h"
-#include "millrace/loader/shard_source.h"
 #include "millrace/storage/url.h"
 
 // The face of the loader. It holds what a loader has once (the options, the opened dataset) and the scheduler of where
@@ -40,77 +38,6 @@ Status check_has_passes(const LoaderOptions& options) {
               options.is_mixture() ? "a stop rule" : "epochs, the number of them in a pass");
 }
 
-// What lies elsewhere than on this node is read through its cache. The nodes of a job do not ask all at once.
-Result<ReadThrough> through_cache(const LoaderOptions& options, const SourceContext& context) {
-  if (options.cache.empty()) return ReadThrough();
-  ASSIGN_OR_RETURN(auto cache, cache::NodeCache::of_process(
-                                   {.directory = options.cache, .cap_bytes = options.cache_bytes}, context.stop));
-  const cache::CachedStorageOptions cached{.stop = context.stop, .metrics = &context.metrics};
-  return [cache, cached, turn = Clock::now() + cache::start_delay(options.rank / local_ranks())](
-             Location location) -> Result<Location> {
-    if (!cache::lies_on_this_node(location)) {
-      if (!sleep_until(turn, cached.stop)) return closed_error();
-      location.storage = cache::make_cached_storage(std::move(location.storage), cache, cached);
-    }
-    return location;
-  };
-}
-
-Result<SourcePtr> open_shards(const LoaderOptions& options, const MixtureSource& source, const SourceContext& context) {
-  const std::string& first = source.shards.front();
-  const ShardSourceOptions source_options{
-      .name = source.shards.size() == 1 ? first : fmt::format("{} and others", first),
-      .ids_field = source.ids_field,
-      .needs_ids = !options.has_fields(),
-      .keeps_sound_parts = options.on_bad == OnBad::kQuarantine,
-      .index_cache_bytes = context.index_bytes,
-      .run_bytes = context.run_bytes,
-      .threads = options.threads,
-      .tokenizer_hash = options.tokenizer_hash,
-      .vocab_size = options.vocab_size,
-      .activities = context.activities};
-  ASSIGN_OR_RETURN(const ReadThrough read_through, through_cache(options, context));
-  std::vector<Shard> shards;
-  {
-    const Activities::Scope listing(context.activities, fmt::format("list the shards of {}", source_options.name));
-    ASSIGN_OR_RETURN(shards, find_shards(source.shards, read_through));
-  }
-  return open_shard_source(std::move(shards), source_options, context.metrics, context.stop);
-}
-
-bool have_one_order(const order::OrderState& a, const order::OrderState& b) {
-  return a.source == b.source && a.options == b.options;
-}
-bool have_one_order(const order::MixtureState& a, const order::MixtureState& b) {
-  return a.sources == b.sources;
-}
-
-// The damaged units of `state`, and of `others`. Errors: invalid_argument (not a state; one of another order).
-Result<std::vector<order::QuarantinedUnit>> ledger_with(const order::LoaderState& state,
-                                                        std::span<const std::string> others) {
-  std::vector<order::QuarantinedUnit> all = std::visit([](const auto& of) { return of.quarantined; }, state);
-  for (const std::string& text : others) {
-    ASSIGN_OR_RETURN(const order::LoaderState other, order::parse_loader_state(text));
-    const bool is_of_run = std::visit(
-        [&](const auto& here) {
-          const auto* const there = std::get_if<std::remove_cvref_t<decltype(here)>>(&other);
-          if (there == nullptr || !have_one_order(here, *there)) return false;
-          all.insert(all.end(), there->quarantined.begin(), there->quarantined.end());
-          return true;
-        },
-        state);
-    if (!is_of_run) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "loader: a state of another dataset, seed or order says nothing of this one");
-    }
-  }
-  return all;
-}
-
-std::vector<order::DamagedShard>& damaged_shards_of(order::LoaderState& state) {
-  return std::visit([](auto& of) -> std::vector<order::DamagedShard>& { return of.damaged_shards; }, state);
-}
-
 order::LoaderState with_damaged_shards(order::LoaderState state, const Dataset& dataset) {
   damaged_shards_of(state) = dataset.damaged_shards;
   return state;
@@ -118,46 +45,6 @@ order::LoaderState with_damaged_shards(order::LoaderState state, const Dataset& 
 
 std::string state_text(order::LoaderState state, const Dataset& dataset) {
   return order::serialize_state(with_damaged_shards(std::move(state), dataset));
-}
-
-// Names a shard that was damaged in another way when a state was written: the order is another one then.
-Error with_damage(Error error, std::span<const order::DamagedShard> then, std::span<const order::DamagedShard> now) {
-  const auto first_of = [](const auto& shards, const auto& others) {
-    return std::ranges::find_if(shards, [&](const order::DamagedShard& shard) {
-      return std::ranges::none_of(others, [&](const order::DamagedShard& other) {
-        return other.source == shard.source && other.shard == shard.shard && other.samples == shard.samples;
-      });
-    });
-  };
-  std::string differs;
-  if (const auto shard = first_of(then, now); shard != then.end()) {
-    differs = fmt::format("{} had {} readable samples when the state was written, and has others now", shard->shard,
-                          shard->samples);
-  } else if (const auto other = first_of(now, then); other != now.end()) {
-    differs = fmt::format("{} has {} readable samples, and had others when the state was written", other->shard,
-                          other->samples);
-  } else {
-    return error;
-  }
-  return {error.code(), fmt::format("{} {}. The state goes with the file as it was", error.to_string(), differs),
-          error.sys_errno()};
-}
-
-// What the options name.
-Result<std::vector<OpenSource>> shard_sources(const LoaderOptions& options) {
-  std::vector<MixtureSource> sources = options.sources;
-  if (!options.is_mixture()) sources.push_back({options.shards, options.ids_field, options.open});
-  std::vector<OpenSource> open_sources;
-  for (const MixtureSource& source : sources) {
-    if (source.open) {
-      open_sources.push_back(source.open);
-      continue;
-    }
-    if (source.shards.empty()) return fail(ErrorCode::kInvalidArgument, "loader: no shards were named");
-    open_sources.emplace_back(
-        [options, source](const SourceContext& context) { return open_shards(options, source, context); });
-  }
-  return open_sources;
 }
 
 // Counts the wait for a batch, for the loader and for those who watch the process.
@@ -358,7 +245,7 @@ Loader::Impl& Loader::here() {
 
 Result<std::unique_ptr<Loader>> Loader::create(const LoaderOptions& options) {
   ASSIGN_OR_RETURN(const LoaderOptions resolved, resolve(options));
-  ASSIGN_OR_RETURN(std::vector<OpenSource> sources, shard_sources(resolved));
+  ASSIGN_OR_RETURN(std::vector<OpenSource> sources, sources_of(resolved));
   return create(resolved, std::move(sources));
 }
 

@@ -74,7 +74,7 @@ class Loader {
   [[nodiscard]] Result<std::string> state();
   // The same before it is written: order::serialize_state() makes it that.
   [[nodiscard]] Result<order::LoaderState> position();
-  // The state of whoever has used the batch that says so: Batch::epoch and Batch::next_position.
+  // The state of a training that has used the batch with this Batch::epoch and Batch::next_position.
   // Errors: invalid_argument (a mixture has no such batch).
   [[nodiscard]] Result<std::string> state_behind(uint64_t epoch, int64_t next_position);
   // Goes on behind the batches that `state` had counted, at this loader's world size and batch size.

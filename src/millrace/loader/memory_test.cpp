@@ -67,21 +67,16 @@ class HeldRows final : public order::SampleSource {
   std::string_view shard_name(int64_t) const override { return "rows"; }
   int64_t window_hint() const override { return 4; }
   bool reads_to_plan() const override { return true; }
-  Result<int64_t> total_tokens() override { return none(); }
-  Status window_tokens(int64_t, const TokensOf&) override { return none(); }
-  Status sample_tokens(const VisitLengths&) override { return none(); }
   Result<order::SamplePlan> plan(std::span<const order::Window> windows, const std::stop_token&) override {
     order::SamplePlan plan;
     for (const order::Window& window : windows) {
       plan.runs.push_back(std::make_unique<HeldRun>(held_, window));
       plan.bytes.resize(plan.bytes.size() + static_cast<size_t>(window.samples), kRowBytes + 256);
     }
-    plan.tokens.resize(plan.bytes.size());
     return plan;
   }
 
  private:
-  static tl::unexpected<Error> none() { return fail(ErrorCode::kUnsupported, "rows hold no token ids"); }
   Held& held_;
   const std::vector<int64_t> shards_;
 };
@@ -151,7 +146,7 @@ TEST(LoaderMemory, ShardListsAndIndexesCount) {
   options.memory_bytes = named_memory(batch.error());
   EXPECT_LT(options.memory_bytes, 2 << 20);
   EXPECT_TRUE(take(*make(options)));
-  // Of a mixture it is the sum, and the largest is named.
+  // A mixture needs the sum, and the error names the largest.
   options.memory_bytes = 700 << 10;
   options.sources = {{{data.url}, {}, {}}, {{make_dataset("other", std::vector<int>(300, 1), 4).url}, {}, {}}};
   options.shards.clear();
@@ -182,7 +177,7 @@ TEST(LoaderMemory, WhatASourceSaysItHoldsIsWhatItHolds) {
     ASSERT_TRUE(shards);
     const auto source = open_shard_source(std::move(*shards), options, metrics);
     ASSERT_TRUE(source);
-    ASSERT_TRUE((*source)->total_tokens());
+    ASSERT_TRUE((*source)->lengths()->total_tokens());
     const int64_t grown = allocated_bytes() - before;
     if (grown <= 0) continue;
     EXPECT_GT((*source)->held_bytes() * 2, grown) << with_index;

@@ -93,8 +93,8 @@ struct LoaderOptions {
                           // no rows on some ranks
   FillLast fill_last = FillLast::kNothing;  // else drop_last is false
   int64_t epochs = 0;                       // in a pass; 0: endless. Not of a mixture, where mix_end decides
-  // Of the global batches from where it begins, this loader gives number `first_step` and every `step_stride`-th after
-  // it; the others are not read. Several loaders share a pass out this way.
+  // This loader gives global batch `first_step`, counted from its start, and every `step_stride`-th after it. It does
+  // not read the others. Several loaders divide a pass this way.
   int64_t first_step = 0;
   int64_t step_stride = 1;
   int threads = 0;           // 0: available_cpus() over the number of local ranks, at most 8
@@ -117,7 +117,7 @@ struct LoaderOptions {
   bool is_endless() const { return is_mixture() ? mix_end == order::MixEnd::kEndless : epochs == 0; }
   int64_t all_ranks_batch() const { return global_batch_size > 0 ? global_batch_size : batch_size * world_size; }
   int64_t pack_seq_len() const { return collate == Collate::kPad ? 0 : seq_len; }
-  // Of one array of a batch.
+  // Bytes of one array's row; row_bytes() sums all arrays of a batch.
   int64_t array_row_bytes() const { return seq_len * static_cast<int64_t>(id_bytes(id_type)); }
   int64_t row_bytes() const { return array_row_bytes() * std::ssize(batch_arrays(collate, documents)); }
   // Whether a global batch of `count` units is given: not one that an epoch's end cuts short, with drop_last.
@@ -127,7 +127,7 @@ struct LoaderOptions {
 // Checks the options and fills in `threads`. Errors: invalid_argument.
 [[nodiscard]] Result<LoaderOptions> resolve(LoaderOptions options);
 
-// Of a loader that is not endless.
+// A pass of a loader that is not endless.
 struct Pass {
   uint64_t number = 0;  // counted from 0
   bool over = false;    // no batch of it is left

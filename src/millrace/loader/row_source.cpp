@@ -71,9 +71,6 @@ class RowSource final : public order::SampleSource {
     for (const auto& shard : facts_.shards) bytes += static_cast<int64_t>(sizeof(shard)) + heap_bytes(shard.name) + 8;
     return bytes;
   }
-  Result<int64_t> total_tokens() override { return no_ids(); }
-  Status window_tokens(int64_t, const TokensOf&) override { return no_ids(); }
-  Status sample_tokens(const VisitLengths&) override { return no_ids(); }
 
   Result<order::SamplePlan> plan(std::span<const order::Window> windows, const std::stop_token& stop) override {
     order::SamplePlan plan;
@@ -83,7 +80,6 @@ class RowSource final : public order::SampleSource {
       for (int64_t i = 0; i < window.samples; ++i) {
         plan.bytes.push_back(rows ? record_bytes((*rows)[static_cast<size_t>(i)]) : 0);
       }
-      plan.tokens.resize(plan.bytes.size());
       plan.runs.push_back(
           std::make_unique<RowRun>(std::string(shard_name(window.shard)), window.samples, std::move(rows)));
     }
@@ -91,10 +87,6 @@ class RowSource final : public order::SampleSource {
   }
 
  private:
-  tl::unexpected<Error> no_ids() const {
-    return fail(ErrorCode::kUnsupported, "{}: rows hold no token ids; SampleLoader reads them", name());
-  }
-
   Result<std::vector<Row>> read(const order::Window& window) {
     const int64_t end = window.first + window.samples;
     const std::string_view shard = shard_name(window.shard);

@@ -24,7 +24,7 @@ struct Row {
   std::optional<Error> error;                               // what is wrong with this row alone
 };
 
-// Thread-safe: rows are read on the threads that plan, of several loaders at once.
+// Thread-safe: rows are read by the workers of several loaders at once.
 class RowReader {
  public:
   struct RowShard {

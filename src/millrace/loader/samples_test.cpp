@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <set>
+#include <thread>
 
 #include "millrace/base/testing.h"
 #include "millrace/loader/detail/record.h"
@@ -201,13 +203,17 @@ TEST(Samples, ARecordKeepsWhatIsTaken) {
   SampleFields wanted;
   wanted.specs.push_back({.name = "c", .sources = {"klass", "cls"}});
   std::vector<std::byte> out(64);
-  ASSERT_TRUE(write_record({"key", fields}, wanted, out, "tar"));
+  std::vector<uint32_t> scratch;
+  const auto decoder = make_record_decoder(wanted);
+  SampleDecoder::Slot slot{.data = out};
+  ASSERT_TRUE(decoder->decode({"key", fields}, "tar", slot, scratch));
   const Record record = read_record(out);
   EXPECT_EQ(record.key, "key");
   ASSERT_EQ(record.fields.size(), 1u);
   EXPECT_EQ(record.fields[0].name, "cls");
   EXPECT_EQ(as_text(record.fields[0].data), data);
-  EXPECT_FALSE(write_record({"key", fields}, wanted, std::span(out).first(20), "tar"));
+  slot.data = std::span(out).first(20);
+  EXPECT_FALSE(decoder->decode({"key", fields}, "tar", slot, scratch));
 }
 
 TEST(Samples, ArraysAreStackedOrPaddedOrRefused) {
@@ -313,6 +319,93 @@ class TestRows final : public RowReader {
     return rows;
   }
 };
+
+// Notes which threads read.
+class NotedRows final : public RowReader {
+ public:
+  NotedRows(Mutex& mutex, std::set<std::thread::id>& readers) : mutex_(mutex), readers_(readers) {}
+  Result<std::vector<Row>> read(int64_t, int64_t begin, int64_t end) override {
+    {
+      MutexLock lock(mutex_);
+      readers_.insert(std::this_thread::get_id());
+    }
+    return std::vector<Row>(static_cast<size_t>(end - begin), {"key", {{"text", "t"}}, std::nullopt});
+  }
+
+ private:
+  Mutex& mutex_;
+  std::set<std::thread::id>& readers_;
+};
+
+TEST(Samples, ManySourcesArePlannedByTheWorkersOfTheLoaderAlone) {
+  constexpr size_t kSources = 20;
+  for (const int threads : {1, 3}) {
+    Mutex mutex;
+    std::set<std::thread::id> readers;
+    LoaderOptions options = sample_options("unused", 8);
+    SampleFields fields;
+    fields.specs.push_back({.name = "text", .sources = {"text"}, .kind = FieldKind::kText});
+    options.fields = std::make_shared<const SampleFields>(fields);
+    options.shards.clear();
+    options.threads = threads;
+    options.epochs = 0;
+    options.weights = {{0, std::vector<double>(kSources, 1)}};
+    for (size_t i = 0; i < kSources; ++i) {
+      options.sources.push_back({.open = [&, i](const SourceContext& context) {
+        return Result<std::unique_ptr<order::SampleSource>>(
+            make_row_source({fmt::format("rows {}", i), fmt::format("{}", i), {{"a", 64}}, 64 << 10, 8},
+                            std::make_unique<NotedRows>(mutex, readers), context.metrics, context.activities));
+      }});
+    }
+    const auto loader = make(options);
+    for (int batch = 0; batch < 100; ++batch) ASSERT_TRUE(take(*loader));
+    loader->close();
+    EXPECT_LE(readers.size(), static_cast<size_t>(threads));
+    EXPECT_FALSE(readers.contains(std::this_thread::get_id()));
+  }
+}
+
+// Has token ids, and does not know how many.
+class IdsWithoutLengths final : public order::SampleSource {
+ public:
+  std::string_view name() const override { return "numbers"; }
+  std::string_view identity() const override { return "numbers"; }
+  std::span<const int64_t> shard_samples() const override { return samples_; }
+  std::string_view shard_name(int64_t) const override { return "numbers"; }
+  std::optional<order::TokenIds> token_ids() const override { return order::TokenIds{.field = "n.u32"}; }
+  Result<order::SamplePlan> plan(std::span<const order::Window>, const std::stop_token&) override {
+    return fail(ErrorCode::kInternal, "planned");
+  }
+
+ private:
+  const std::vector<int64_t> samples_{8};
+};
+
+TEST(Samples, ASourceWithoutIdsOrLengthsIsRefusedWhereTheyAreNeeded) {
+  LoaderOptions options;
+  options.seq_len = 4;
+  options.batch_size = 2;
+  options.open = [](const SourceContext& context) -> Result<std::unique_ptr<order::SampleSource>> {
+    return make_row_source({"rows", "identity", {{"a", 20}}, 0, 0}, std::make_unique<TestRows>(), context.metrics,
+                           context.activities);
+  };
+  const auto refused = [&] {
+    const auto batch = make(options)->next();
+    EXPECT_FALSE(batch);
+    return batch ? Error(ErrorCode::kInternal, "a batch") : batch.error();
+  };
+  EXPECT_EQ(refused().code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(refused().message(), HasSubstr("rows: its samples hold no token ids; SampleLoader reads"));
+  options.open = [](const SourceContext&) -> Result<std::unique_ptr<order::SampleSource>> {
+    return std::make_unique<IdsWithoutLengths>();
+  };
+  EXPECT_EQ(refused().message(), "planned");
+  for (const Collate collate : {Collate::kPack, Collate::kBestFit}) {
+    options.collate = collate;
+    EXPECT_EQ(refused().code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(refused().message(), HasSubstr("numbers: packing needs the number of tokens of each sample"));
+  }
+}
 
 TEST(Samples, RowsThatCannotBeReadGiveTheirPlaceToOthers) {
   LoaderOptions options = sample_options("unused", 4);

@@ -25,7 +25,7 @@ struct ShardCheck {
 
 // `reader` reads the shard's file.
 ShardCheck check_shard_file(const Shard& shard, const RandomReader& reader);
-// Of a shard whose file could not be opened: one that a manifest names and that is missing is damage.
+// Judges a shard whose file could not be opened: it is damage that a shard of a manifest is missing.
 ShardCheck unopened_shard(const Shard& shard, Error error);
 
 }  // namespace millrace::loader

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "millrace/base/io/stoppable_reader.h"
 #include "millrace/base/log.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/thread/executor.h"
@@ -27,29 +28,12 @@ namespace millrace::loader {
 
 namespace {
 
-constexpr size_t kOpenReaders = 128;  // file handles kept per source
+constexpr size_t kOpenReaders = 128;  // kept per source; with 1,024 descriptors (ulimit -n) several sources fit
 // Indexes and shards that are opened at once on a remote storage, by threads that mostly wait. More would hold too much
 // memory: each reads an index of up to 4 MiB.
 constexpr int kRemoteOpens = 32;
 
 using ReaderPtr = std::shared_ptr<const RandomReader>;
-
-// Answers cancelled once `stop` is set.
-class StoppableReader final : public RandomReader {
- public:
-  StoppableReader(const RandomReader& inner, const std::stop_token& stop) : inner_(inner), stop_(stop) {}
-  std::string_view name() const override { return inner_.name(); }
-  int64_t size() const override { return inner_.size(); }
-  std::string_view version() const override { return inner_.version(); }
-  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override {
-    if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", name());
-    return inner_.read_at(offset, out);
-  }
-
- private:
-  const RandomReader& inner_;
-  const std::stop_token& stop_;
-};
 
 int open_threads(const std::vector<Shard>& shards, int local_threads) {
   const auto is_local = [](const Shard& shard) { return shard.location.storage->capabilities().is_local(); };
@@ -64,7 +48,7 @@ bool outlives_process(std::string_view url) {
          url.starts_with("hf://");
 }
 
-class ShardSource final : public order::SampleSource {
+class ShardSource final : public order::SampleSource, order::SampleLengths {
  public:
   ShardSource(std::vector<Shard> shards, const ShardSourceOptions& options, Metrics& metrics, std::stop_token stop)
       : shards_(std::move(shards)),
@@ -82,9 +66,12 @@ class ShardSource final : public order::SampleSource {
   std::string_view name() const override { return name_; }
   std::string_view identity() const override { return identity_; }
   std::span<const int64_t> shard_samples() const override { return samples_; }
-  std::string_view ids_field() const override { return field_; }
   std::string_view shard_name(int64_t shard) const override { return shards_[static_cast<size_t>(shard)].location.url; }
-  std::string_view tokenizer() const override { return tokenizer_; }
+  std::optional<order::TokenIds> token_ids() const override {
+    if (field_.empty()) return std::nullopt;
+    return order::TokenIds{field_, tokenizer_};
+  }
+  order::SampleLengths* lengths() override { return options_.needs_ids ? this : nullptr; }
 
   std::vector<order::DamagedShard> damaged_shards() override {
     MutexLock lock(mutex_);
@@ -187,8 +174,11 @@ class ShardSource final : public order::SampleSource {
     for (size_t i = 0; i < windows.size(); ++i) {
       const order::Window& window = windows[i];
       const Shard& shard = shards_[static_cast<size_t>(window.shard)];
-      plan.tokens.insert(plan.tokens.end(), rows[i].tokens.begin(), rows[i].tokens.end());
-      if (!options_.needs_ids) add_record_bytes(rows[i], plan.bytes);
+      if (options_.needs_ids) {
+        plan.tokens.insert(plan.tokens.end(), rows[i].tokens.begin(), rows[i].tokens.end());
+      } else {
+        add_record_bytes(rows[i], plan.bytes);
+      }
       const Result<ReaderPtr>& reader = readers.at(window.shard);
       if (!reader) {
         plan.runs.push_back(std::make_unique<UnreadableRun>(shard.location.url, window.samples, reader.error()));
@@ -384,7 +374,7 @@ class ShardSource final : public order::SampleSource {
     formats::SoundPart part;
     const auto build = [&]() -> Result<formats::ShardIndex> {
       tell_of_building(*reader);
-      const StoppableReader stoppable(*reader, stop_);
+      const StoppableReader stoppable(reader, stop_);
       if (!options_.keeps_sound_parts) {
         return options_.needs_ids ? formats::index_shard(stoppable, field_) : formats::index_any_shard(stoppable);
       }

@@ -22,8 +22,8 @@ struct ShardSourceOptions {
   std::string name;       // for messages: what the user typed
   std::string ids_field;  // empty: what the manifest or the index names
   bool needs_ids = true;  // false: samples without token ids are planned too, with any numbers of tokens
-  // Of a damaged tar without an index the samples before the damage count, and damaged_shards() has it. Else it is an
-  // error of the whole.
+  // true: reads the samples before the damage of a damaged tar without an index, and damaged_shards() lists it. false:
+  // such a tar is an error.
   bool keeps_sound_parts = false;
   int64_t index_cache_bytes = 64 << 20;
   int64_t run_bytes = 8 << 20;  // of neighbouring samples that are read together, or one sample that is larger

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -606,10 +607,20 @@ TEST(OrderState, RefusesWhatIsNoState) {
                                                                  {"\"seed\":7", "\"seed\":-7"},
                                                                  {"\"seed\":7", "\"seed\":7,\"new\":1"},
                                                                  {"\"epoch\":0", "\"epoch\":0,\"new\":1"},
+                                                                 {"\"epoch\":0", "\"epoch\":0,\"epoch\":0"},
+                                                                 {"{", "\xef\xbb\xbf{"},
+                                                                 {"\"source\":\"s\"", "\"source\":\"\xff\""},
                                                                  {"}", ""}};
   for (const auto& [from, to] : wrong) EXPECT_EQ(code(from, to), ErrorCode::kInvalidArgument) << to;
   for (const char* text : {"", "[]", "1", "null", "{}", "{\"options\":[]}"})
     EXPECT_EQ(parse_state(text).error().code(), ErrorCode::kInvalidArgument) << text;
+}
+
+TEST(OrderState, TakesKeysInAnyOrderAndWhiteSpace) {
+  const auto tree = nlohmann::ordered_json::parse(serialize_state({.options = kExample, .source = "s"}));
+  nlohmann::ordered_json reversed;
+  for (auto member = tree.rbegin(); member != tree.rend(); ++member) reversed[member.key()] = member.value();
+  EXPECT_EQ(*parse_state(reversed.dump(4)), *parse_state(tree.dump()));
 }
 
 TEST(OrderState, KeepsLargeNumbersExactly) {

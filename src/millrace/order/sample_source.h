@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a dataset is to the loader: shards of samples that can be counted, planned by windows and read by runs. Shard
-// folders implement it in loader/, robot datasets in their own room. Thread-safe; runs of one source may be read on
-// many threads at once.
+// What a dataset is to the loader: shards of samples that can be counted, planned by windows and read by runs. Token
+// ids and their lengths are optional parts. Shard folders implement it in loader/, robot datasets in their own room.
+// Thread-safe; runs of one source may be read on many threads at once.
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -75,11 +76,39 @@ inline constexpr int64_t kRecordFieldBytes = 24;
 
 // Some windows, ready to be read.
 struct SamplePlan {
-  std::vector<uint32_t> tokens;                  // of each sample, windows laid end to end
-  std::vector<int64_t> bytes;                    // the same of its record, at most; empty: only its ids are read
+  // How large each sample is, windows laid end to end: a source fills one of these.
+  std::vector<uint32_t> tokens;                  // its ids, where the source has lengths()
+  std::vector<int64_t> bytes;                    // its record, or its ids as uint32, at most
   std::vector<std::unique_ptr<SampleRun>> runs;  // hold each of these samples once, in the same order
 };
 
+// How the samples of a source hold token ids.
+struct TokenIds {
+  std::string_view field;      // of a sample, that holds them
+  std::string_view tokenizer;  // the hash of the tokenizer that made them; empty when it is unknown
+};
+
+// The tokens of samples, which an order that packs goes by. Belongs to its source; as thread-safe.
+class SampleLengths {
+ public:
+  virtual ~SampleLengths() = default;
+
+  // Tokens of all samples. Errors: unsupported (they were not counted), those of reading the index.
+  [[nodiscard]] virtual Result<int64_t> total_tokens() = 0;
+
+  // Puts the tokens of every `window_samples` samples of each shard into `tokens_of(shard)`, which has an element a
+  // window; the last window of a shard may be shorter. Reads the lengths of all samples.
+  // Errors: unsupported, cancelled, those of reading the index.
+  using TokensOf = std::function<std::span<int64_t>(int64_t shard)>;
+  [[nodiscard]] virtual Status window_tokens(int64_t window_samples, const TokensOf& tokens_of) = 0;
+
+  // Calls visit(shard, lengths) with the tokens of all samples of each shard, perhaps for many shards at once.
+  // Errors: as window_tokens.
+  using VisitLengths = std::function<void(int64_t shard, std::span<const uint32_t> lengths)>;
+  [[nodiscard]] virtual Status sample_tokens(const VisitLengths& visit) = 0;
+};
+
+// Identity, counts and reading. Of what is not pure, a source overrides what it has.
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
@@ -88,10 +117,10 @@ class SampleSource {
   virtual std::string_view name() const = 0;
   // Equal for equal samples in equal canonical order; part of the loader's state.
   virtual std::string_view identity() const = 0;
-  // The hash of the tokenizer that made the ids; empty when it is unknown.
-  virtual std::string_view tokenizer() const { return {}; }
-  // The field of the samples that holds the token ids; empty when there is none.
-  virtual std::string_view ids_field() const { return {}; }
+  // Nothing where the samples hold no token ids.
+  virtual std::optional<TokenIds> token_ids() const { return std::nullopt; }
+  // Null where the samples have no lengths in tokens.
+  virtual SampleLengths* lengths() { return nullptr; }
 
   // Samples of each shard, in canonical order.
   virtual std::span<const int64_t> shard_samples() const = 0;
@@ -116,20 +145,6 @@ class SampleSource {
 
   // Whether plan() reads the samples themselves, as their sizes are not known before. The runs hold them then.
   virtual bool reads_to_plan() const { return false; }
-
-  // Tokens of all samples. Errors: unsupported (lengths are unknown: the samples hold no token ids).
-  [[nodiscard]] virtual Result<int64_t> total_tokens() = 0;
-
-  // Puts the tokens of every `window_samples` samples of each shard into `tokens_of(shard)`, which has an element a
-  // window; the last window of a shard may be shorter. Reads the lengths of all samples.
-  // Errors: unsupported, cancelled, those of reading the index.
-  using TokensOf = std::function<std::span<int64_t>(int64_t shard)>;
-  [[nodiscard]] virtual Status window_tokens(int64_t window_samples, const TokensOf& tokens_of) = 0;
-
-  // Calls visit(shard, lengths) with the tokens of all samples of each shard, perhaps for many shards at once.
-  // Errors: as window_tokens.
-  using VisitLengths = std::function<void(int64_t shard, std::span<const uint32_t> lengths)>;
-  [[nodiscard]] virtual Status sample_tokens(const VisitLengths& visit) = 0;
 
   // Lays out how `windows` are read. May wait for storage (indexes, opening of files), but reads no sample; what it
   // costs depends on these windows alone. Errors: unsupported, not_found, cancelled, those of reading the index.

@@ -88,6 +88,10 @@ Json state_to_json(const MixtureState& state) {
   return json;
 }
 
+std::string to_text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 OrderOptions read_options(JsonFields& from) {
   return {.seed = from.natural("seed"),
           .shuffle = from.boolean("shuffle"),
@@ -95,8 +99,8 @@ OrderOptions read_options(JsonFields& from) {
           .window_samples = from.integer("window_samples", 1),
           .block_windows = from.integer("block_windows", 1),
           .pack_seq_len = from.integer("pack_seq_len", 0),
-          .best_fit = from.at("packing") == "best_fit",
-          .full = from.at("permutation") == "full"};
+          .best_fit = from.is("packing", "best_fit"),
+          .full = from.is("permutation", "full")};
 }
 
 // Calls `read` with each object of a list that only some states have.
@@ -168,10 +172,10 @@ void read_state(JsonFields& from, MixtureState& state) {
 }
 
 template <class State>
-Result<State> state_from_json(const Json& json, std::string_view format) {
-  JsonFields fields(json);
+Result<State> state_from(const JsonDocument& document, std::string_view format) {
+  JsonFields fields(document);
   const uint64_t version = fields.natural("version");
-  if (fields.at("format") != format || version == 0)
+  if (!fields.is("format", format) || version == 0)
     return fail(ErrorCode::kInvalidArgument, "order state: not a state of {}", format);
   if (version > kStateVersion)
     return fail(ErrorCode::kUnsupported,
@@ -179,23 +183,17 @@ Result<State> state_from_json(const Json& json, std::string_view format) {
                 kStateVersion);
   State state;
   read_state(fields, state);
-  if (!fields.error().empty()) return fail(ErrorCode::kInvalidArgument, "order state: {}", fields.error());
+  if (!fields.ok()) return fail(ErrorCode::kInvalidArgument, "order state: {}", fields.error());
   // An unknown key may change the order in a way that this build does not know.
-  if (state_to_json(state) != json)
-    return fail(ErrorCode::kInvalidArgument, "order state: a key that version 1 does not have");
+  if (const auto known = JsonDocument::parse(to_text(state_to_json(state))); !known || *known != document)
+    return fail(ErrorCode::kInvalidArgument, "order state: a key that version 1 does not have, or one twice");
   return state;
 }
 
-Result<Json> parse_json(std::string_view text) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    return fail(ErrorCode::kInvalidArgument, "order state: not JSON: {}", error.what());
-  }
-}
-
-std::string to_text(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+Result<JsonDocument> parse_json(std::string_view text) {
+  auto document = JsonDocument::parse(text);
+  if (!document) return fail(ErrorCode::kInvalidArgument, "order state: {}", document.error().message());
+  return document;
 }
 
 }  // namespace
@@ -205,8 +203,8 @@ std::string serialize_state(const OrderState& state) {
 }
 
 Result<OrderState> parse_state(std::string_view text) {
-  ASSIGN_OR_RETURN(const Json json, parse_json(text));
-  return state_from_json<OrderState>(json, kOrderFormat);
+  ASSIGN_OR_RETURN(const JsonDocument document, parse_json(text));
+  return state_from<OrderState>(document, kOrderFormat);
 }
 
 std::string serialize_state(const LoaderState& state) {
@@ -214,11 +212,9 @@ std::string serialize_state(const LoaderState& state) {
 }
 
 Result<LoaderState> parse_loader_state(std::string_view text) {
-  ASSIGN_OR_RETURN(const Json json, parse_json(text));
-  if (text_or_empty(json, "format") != kMixtureFormat) {
-    return state_from_json<OrderState>(json, kOrderFormat);
-  }
-  ASSIGN_OR_RETURN(MixtureState state, state_from_json<MixtureState>(json, kMixtureFormat));
+  ASSIGN_OR_RETURN(const JsonDocument document, parse_json(text));
+  if (!JsonFields(document).is("format", kMixtureFormat)) return state_from<OrderState>(document, kOrderFormat);
+  ASSIGN_OR_RETURN(MixtureState state, state_from<MixtureState>(document, kMixtureFormat));
   RETURN_IF_ERROR(Mixture::create(state.mix, nullptr));
   return state;
 }

@@ -70,7 +70,7 @@ void check_efa_placement(const Cluster& cluster, FindingReport& report) {
     if (off && !resource.reserved()) {
       report.add("PC23", resource.placement->at,
                  fmt::format("{} has EFA and neither placement group nor reservation", resource.name),
-                 "Set PlacementGroup.Enabled: true: nodes come to lie near each other.", Severity::kWarning);
+                 "Set PlacementGroup.Enabled: true: nodes are placed near each other.", Severity::kWarning);
     } else if (!off && !placement_on(resource.placement)) {
       report.add("PC23", place_of(*resource.node, "Efa"),
                  fmt::format("{} has EFA, and nothing is said of a placement group", resource.name));

@@ -44,7 +44,7 @@ struct Resource {
   const yaml::Node* placement = nullptr;          // the same
 
   bool reserved() const { return reservation_id != nullptr || reservation_group != nullptr; }
-  // Of the known types; 0 where none is known.
+  // The GPUs of the known types; 0 where none is known.
   int64_t gpus() const;
   int64_t addresses() const;
 };

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <string>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/pcluster/schema.h"
 
@@ -12,9 +13,6 @@ namespace millrace::pcluster {
 
 namespace {
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 bool is_id_letter(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z');
 }

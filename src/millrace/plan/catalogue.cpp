@@ -10,6 +10,7 @@
 #include <cmath>
 #include <utility>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/plan/detail/table.h"
 
 namespace millrace::plan {
@@ -65,10 +66,6 @@ std::string plain(std::string_view name) {
       text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   return text;
-}
-
-bool is_digit(char c) {
-  return std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 
 // Whether what follows an alias leaves it the same GPU: "l4" is not in "l40", nor "a100" in "a1000"; a 4070 Ti, a 2080

@@ -38,7 +38,7 @@ auto order_of(const EffectiveBatch& way, int64_t target) {
   return std::tuple(std::abs(way.effective - target), -way.micro, way.accumulation, way.gpus);
 }
 
-// Of two batches on the same side of the range, the nearer one.
+// Keeps the nearer of two batches on the same side of the range.
 void keep_nearest(std::optional<EffectiveBatch>& kept, const EffectiveBatch& way, int64_t target) {
   if (!kept || order_of(way, target) < order_of(*kept, target)) kept = way;
 }

@@ -26,7 +26,7 @@ struct Measured {
   std::optional<double> reserved_gib{};
 };
 
-// What bounds a measured peak.
+// The limit that bounds a measured peak.
 enum class Bound {
   kActivations,  // grows with the batch
   kStep,         // the optimizer's step, where the batch is too small for its activations to count

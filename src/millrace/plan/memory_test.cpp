@@ -51,24 +51,26 @@ TEST(PlanBatch, TheGuidesFormula) {
   EXPECT_THAT(plan_of(guide, 5).why.notes.back(), HasSubstr("not even one sample"));
 }
 
-// Our levels fit wherever the guide's formula does; of its table (data/groot_guide_batches.csv) only the 4090's row is
-// right.
+// Batches that the guide's own table gives: conservative, recommended, aggressive. It contradicts the formula.
+struct GuideRow {
+  const char* gpu_id;
+  double gib;  // the number on the box
+  std::array<int64_t, 3> batches;
+};
+constexpr GuideRow kGuideTable[] = {
+    {"rtx2080ti", 11, {2, 4, 6}}, {"rtx4070", 12, {3, 5, 7}}, {"rtx4090", 24, {6, 10, 14}}, {"l40s", 48, {12, 16, 20}}};
+
+// Our levels fit wherever the guide's formula does, and the maximum is exact: a batch of the table that passes it needs
+// more than the memory.
 TEST(PlanBatch, TheGuidesTableIsHeldAgainstItsFormula) {
-  EXPECT_THAT(groot_guide_table(), SizeIs(4));
-  for (const GrootGuideRow& row : groot_guide_table()) {
+  for (const GuideRow& row : kGuideTable) {
     EXPECT_TRUE(find_gpu(row.gpu_id)) << row.gpu_id;
     const BatchPlan plan = plan_of(groot_guide_model(), row.gib);
     for (size_t i = 0; i < row.batches.size(); ++i) {
       EXPECT_LE(7 + 1.2 * static_cast<double>(plan.levels[i].batch_low), row.gib * plan.levels[i].utilisation + 1e-9);
-      EXPECT_EQ(7 + 1.2 * static_cast<double>(row.batches[i]) > row.gib, row.batches[i] > plan.max_low) << row.name;
+      EXPECT_EQ(7 + 1.2 * static_cast<double>(row.batches[i]) > row.gib, row.batches[i] > plan.max_low) << row.gpu_id;
     }
   }
-  EXPECT_THAT(groot_guide_notes("rtx2080ti"), SizeIs(3));
-  EXPECT_THAT(groot_guide_notes("rtx2080ti")[1], HasSubstr("5 + 2 + 4 x 1.2 = 11.8 of 11 GB (107 %): it does not fit"));
-  EXPECT_THAT(groot_guide_notes("rtx4070"), SizeIs(3));
-  EXPECT_THAT(groot_guide_notes("rtx4090"), SizeIs(1));
-  EXPECT_THAT(groot_guide_notes("l40s").back(), HasSubstr("31.0 of 48 GB (65 %): 14 samples are left unused"));
-  EXPECT_THAT(groot_guide_notes("h200"), IsEmpty());
 }
 
 TEST(PlanBatch, PresetsCountBytesAParameter) {
@@ -285,23 +287,13 @@ TEST(PlanBatch, TheFormulaContainsWhatASampleTookWithAutocast) {
   EXPECT_GE(sample.high, 3.25);
 }
 
-TEST(PlanBatch, TheVlaGuidesTable) {
-  std::map<std::string_view, int64_t> batches;
-  for (const VlaGuideRow& row : vla_guide_table()) {
-    EXPECT_TRUE(find_gpu(row.gpu_id)) << row.gpu_id;
-    batches[row.gpu_id] = row.batch;
-  }
-  EXPECT_THAT(batches, ElementsAre(testing::Pair("a100-40gb", 24), testing::Pair("a100-80gb", 32),
-                                   testing::Pair("rtx3090", 12), testing::Pair("rtx4090", 16)));
-  // Its example: batch x accumulation x GPUs = 32 x 4 x 4 = 512.
+// The example of the VLA guide: batch x accumulation x GPUs = 32 x 4 x 4 = 512.
+TEST(PlanBatch, TheVlaGuidesEffectiveBatch) {
   const auto effective =
       plan_effective_batch({.low = 512, .high = 512, .gpus = {4}, .micro_low = 32, .micro_high = 32});
   ASSERT_TRUE(effective);
   ASSERT_THAT(effective->exact, SizeIs(1));
   EXPECT_EQ(effective->exact[0].accumulation, 4);
-  EXPECT_THAT(vla_guide_notes("rtx4090"), ElementsAre(HasSubstr("14 fit into 24 GB, so it holds for another model")));
-  EXPECT_THAT(vla_guide_notes("a100-80gb"), ElementsAre(HasSubstr("60 fit into 80 GB")));
-  EXPECT_THAT(vla_guide_notes("h200"), IsEmpty());
 }
 
 // A batch that is measured to take so much fits exactly where so much and the overhead are there.

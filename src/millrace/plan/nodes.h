@@ -46,9 +46,9 @@ struct NodesPlan {
   int64_t spares = 0;
   Why why;
 };
-// Of equal distances the one that gives more to earlier models. Uses as many nodes as it can first.
-// Errors: invalid_argument (no models, a weight or a count out of range, more than 20,000 nodes or 1,000 models,
-// constraints that need more nodes than there are).
+// Plans nodes for models. Prefers a plan that uses more nodes; of equal distances, one that gives more to earlier
+// models. Errors: invalid_argument (no models, a weight or a count out of range, more than 20,000 nodes or 1,000
+// models, constraints that need more nodes than there are).
 [[nodiscard]] Result<NodesPlan> plan_nodes(const NodesOptions& options);
 
 }  // namespace millrace::plan

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 
 namespace millrace::plan {
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/plan/catalogue.h"
 #include "millrace/plan/detail/table.h"
 #include "millrace/plan/instances.h"

@@ -6,11 +6,13 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <set>
 
 #include "millrace/http/testing/test_server.h"
 #include "millrace/prepare/testing.h"
 #include "millrace/storage/memory.h"
 #include "millrace/storage/testing/fault.h"
+#include "millrace/storage/url.h"
 
 namespace millrace::prepare {
 namespace {
@@ -278,6 +280,105 @@ TEST(RemoteInputs, AreOpenedWithoutAnotherQuestion) {
   EXPECT_TRUE(check_fronts(*opened));
   EXPECT_EQ(total_bytes(*opened), 20);
   EXPECT_EQ(without_content, 2);
+}
+
+// A bucket "bkt" with the keys "raw/00000.txt", ..., and others in that folder. It counts its requests.
+class BucketInputs : public ::testing::Test {
+ protected:
+  BucketInputs() { set_process_url_options({.endpoint_url = server_.url(""), .anonymous = true}); }
+  ~BucketInputs() override { set_process_url_options(before_); }
+
+  http::Reply answer(const http::ReceivedRequest& request) {
+    const bool is_list = request.target.find("list-type=2") != std::string::npos;
+    ++(is_list ? lists_ : heads_);
+    if (is_list) return refuses_lists_ ? http::Reply{.status = 403} : list(request.target);
+    const std::string key = request.target.substr(5);  // "/bkt/"
+    if (request.method != "HEAD" || !keys_.contains(key)) return {.status = 404};
+    return {.headers = {"ETag: \"" + key + "\""}, .body = "text"};
+  }
+  // Ten keys a page, whatever is asked for; the token is the last key of the page before.
+  http::Reply list(const std::string& target) const {
+    std::string body = "<ListBucketResult>";
+    int count = 0;
+    for (auto key = keys_.upper_bound(value(target, "continuation-token")); key != keys_.end(); ++key) {
+      if (!key->starts_with(value(target, "prefix"))) continue;
+      if (count++ == 10) {
+        body += fmt::format("<IsTruncated>true</IsTruncated><NextContinuationToken>{}</NextContinuationToken>",
+                            *std::prev(key));
+        break;
+      }
+      body += fmt::format("<Contents><Key>{}</Key><Size>4</Size><ETag>\"{}\"</ETag></Contents>", *key, *key);
+    }
+    return {.body = body + "</ListBucketResult>"};
+  }
+  static std::string value(const std::string& target, const std::string& name) {
+    const size_t begin = target.find(name + "=");
+    if (begin == std::string::npos) return "";
+    std::string text = target.substr(begin + name.size() + 1);
+    text.resize(std::min(text.find('&'), text.size()));
+    for (size_t at; (at = text.find("%2F")) != std::string::npos;) text.replace(at, 3, "/");
+    return text;
+  }
+
+  static std::string name(int number) { return fmt::format("raw/{:05}.txt", number); }
+  // The URLs of `count` keys, which the bucket gets.
+  std::vector<std::string> add(int count, int step = 1) {
+    std::vector<std::string> urls;
+    for (int i = 0; i < count; ++i) urls.push_back("s3://bkt/" + *keys_.insert(name(i * step)).first);
+    return urls;
+  }
+  void expect_found(const std::vector<std::string>& urls) {
+    const auto found = find_inputs(urls);
+    ASSERT_TRUE(found) << found.error().to_string();
+    ASSERT_EQ(found->size(), urls.size());
+    for (size_t i = 0; i < urls.size(); ++i) {
+      EXPECT_EQ((*found)[i].location.url, urls[i]);
+      EXPECT_EQ((*found)[i].size, 4);
+      EXPECT_EQ((*found)[i].version, urls[i].substr(9));
+    }
+  }
+
+  std::set<std::string> keys_;
+  std::atomic<int> lists_ = 0, heads_ = 0;
+  bool refuses_lists_ = false;
+  const UrlOptions before_ = process_url_options();
+  http::TestServer server_{[this](const http::ReceivedRequest& request) { return answer(request); }};
+};
+
+TEST_F(BucketInputs, FewNamesOfAFolderAreAskedFor) {
+  expect_found(add(8));
+  EXPECT_EQ(lists_, 0);
+  EXPECT_EQ(heads_, 8);
+}
+
+TEST_F(BucketInputs, OneListingAnswersForManyNamesOfAFolder) {
+  keys_ = {"raw/", "raw/00009.gz", "raw/z"};
+  expect_found(add(9));
+  EXPECT_EQ(lists_, 1);
+  EXPECT_EQ(heads_, 0);
+}
+
+TEST_F(BucketInputs, ALongListingEndsAndTheRestIsAskedFor) {
+  add(1000);                  // 100 pages
+  expect_found(add(130, 7));  // 3 pages may be asked for, which show 5 of them
+  EXPECT_EQ(lists_, 3);
+  EXPECT_EQ(heads_, 125);
+}
+
+TEST_F(BucketInputs, ABucketThatMayNotBeListedIsAskedForEachName) {
+  refuses_lists_ = true;
+  expect_found(add(9));
+  EXPECT_EQ(lists_, 1);
+  EXPECT_EQ(heads_, 9);
+}
+
+TEST_F(BucketInputs, AMissingNameIsNamed) {
+  std::vector<std::string> urls = add(20);
+  keys_.erase(name(12));
+  const auto found = find_inputs(urls);
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().code(), ErrorCode::kNotFound);
+  EXPECT_THAT(found.error().to_string(), HasSubstr(name(12)));
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ struct PrepareOptions {
   Task task;
 
   formats::ShardOptions shards;  // what decides their bytes
-  // Of kWebDataset without blocks: "npy": token_ids.npy (uint32), "json": token_ids.json, "raw": token_ids.u16 or .u32,
-  // little-endian. Empty: "npy", or the one form that the format has.
+  // For kWebDataset without blocks. "npy": token_ids.npy (uint32), "json": token_ids.json, "raw": token_ids.u16 or
+  // .u32, little-endian. Empty: "npy", or the only form of the format.
   std::string ids_format;
 
   formats::TextRules text_rules;  // which inputs are refused because they are not text

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "millrace/base/io/stoppable_reader.h"
 #include "millrace/prepare/detail/folder.h"
 #include "millrace/prepare/detail/inputs.h"
 #include "millrace/prepare/prepare.h"

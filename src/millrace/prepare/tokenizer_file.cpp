@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "millrace/base/io/path.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/storage/glob.h"
 #include "millrace/storage/url.h"
@@ -35,11 +36,6 @@ Result<std::optional<std::string>> read_beside(const Location& file, std::string
   if (text) return std::optional(*std::move(text));
   if (text.error().code() == ErrorCode::kNotFound) return std::optional<std::string>();
   return tl::unexpected(std::move(text).error());
-}
-
-std::string_view name_of(const Location& file) {
-  const std::string_view key = file.key;
-  return key.substr(key.rfind('/') + 1);
 }
 
 // The expression of the program beside the file whose name begins with "tokenization_".
@@ -77,7 +73,7 @@ Result<std::vector<std::pair<std::string, uint32_t>>> special_tokens_of(std::str
 }
 
 Result<TiktokenFacts> facts_of(const Location& file, const std::string& url) {
-  const std::string_view name = name_of(file);
+  const std::string_view name = base_name(file.key);
   TiktokenFacts facts = tokenizer::tiktoken_encoding(name.substr(0, name.find('.'))).value_or(TiktokenFacts());
   ASSIGN_OR_RETURN(const auto given, read_beside(file, std::string(name) + ".pattern"));
   if (given) {
@@ -104,7 +100,7 @@ Result<TiktokenFacts> facts_of(const Location& file, const std::string& url) {
 // Whether a file that begins so is one of tiktoken. Errors: invalid_argument (only its name says so).
 Result<bool> is_of_tiktoken(const Location& file, std::string_view begin, const std::string& url) {
   if (tokenizer::is_tiktoken(begin)) return true;
-  const std::string_view name = name_of(file);
+  const std::string_view name = base_name(file.key);
   if (!name.ends_with(".model") && !name.ends_with(".tiktoken")) return false;
   if (trimmed(begin).starts_with('{')) return false;  // a tokenizer.json by another name
   return fail(ErrorCode::kInvalidArgument, "{}: {}; a file of tiktoken has lines of a token in base64 and its number",

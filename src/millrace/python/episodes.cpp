@@ -104,7 +104,7 @@ class PyEpisodes {
     check_rows(*pack, first + start, rows);
     return rows_of(matrix_, first + start, first + start + rows);
   }
-  // Of a packed file: its rows as one matrix.
+  // The rows of a packed file as one matrix.
   nb::object numbers() const {
     if (episodes_->pack() == nullptr) {
       throw nb::attribute_error("numbers: a tree of NPZ files is no one matrix; take an episode, or pack them");

@@ -52,7 +52,7 @@ PythonClass class_of(ErrorCode code) {
 
 PythonClass class_of(const Error& error) {
   if (error.code() == ErrorCode::kResourceExhausted && error.sys_errno() == ENOMEM) return {PyExc_MemoryError, 0};
-  // Of the system, not of a service: OSError picks its child by the number, and has none for EIO.
+  // An error of the system, not of a service. OSError picks its subclass by the number, and has none for EIO.
   if (error.code() == ErrorCode::kUnavailable && error.sys_errno() != 0) return {PyExc_OSError, error.sys_errno()};
   return class_of(error.code());
 }

@@ -48,6 +48,7 @@ void register_chat(nb::module_& m);
 void register_prepare(nb::module_& m);
 void register_dataset(nb::module_& m);
 void register_loader(nb::module_& m);
+void register_passes(nb::module_& m);
 void register_checkpoint(nb::module_& m);
 void register_sync(nb::module_& m);
 void register_link(nb::module_& m);

@@ -70,6 +70,40 @@ std::chrono::milliseconds stall_of(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(std::min(seconds * 1000, kMost))));
 }
 
+// What every loader is told of its order, its ranks and its batches.
+struct OrderArgs {
+  std::vector<PhaseArg> weights;
+  std::string_view stop;
+  std::optional<int64_t> batch_size, global_batch_size;
+  bool shuffle = true;
+  uint64_t seed = 0;
+  int64_t rank = 0, world_size = 1;
+  std::optional<int64_t> epochs;
+  bool drop_last = true;
+  std::string_view fill_last;
+  bool uneven_ranks = false;
+};
+
+LoaderOptions options_of(OrderArgs args) {
+  LoaderOptions options;
+  for (auto& [step, values] : args.weights) options.weights.push_back({step, std::move(values)});
+  options.mix_end = unwrap(order::parse_mix_end(args.stop));
+  options.batch_size = args.batch_size.value_or(0);
+  options.global_batch_size = args.global_batch_size.value_or(0);
+  options.order.seed = args.seed;
+  options.order.shuffle = args.shuffle;
+  options.rank = args.rank;
+  options.world_size = args.world_size;
+  options.drop_last = args.drop_last;
+  options.fill_last = unwrap(loader::parse_fill_last(args.fill_last));
+  options.uneven_ranks = args.uneven_ranks;
+  if (args.epochs && *args.epochs < 1) {
+    raise(Error(ErrorCode::kInvalidArgument, "epochs is at least 1, or None for no end"));
+  }
+  options.epochs = args.epochs.value_or(0);
+  return options;
+}
+
 void init(PyLoader* self, OneOrManyPaths shards, int64_t seq_len, std::optional<int64_t> batch_size,
           std::optional<int64_t> global_batch_size, std::string_view collate, bool shuffle, uint64_t seed, int64_t rank,
           int64_t world_size, std::optional<int64_t> epochs, bool drop_last, std::string_view fill_last,
@@ -79,30 +113,18 @@ void init(PyLoader* self, OneOrManyPaths shards, int64_t seq_len, std::optional<
           std::string_view stop, std::string_view on_bad, int64_t max_bad, int64_t first_step, int64_t step_stride,
           std::string cache, std::string_view cache_bytes, double stall_seconds, std::string_view on_stall, bool numa,
           nb::object fields, nb::list rows, bool full_shuffle) {
-  LoaderOptions options;
+  LoaderOptions options = options_of({std::move(weights), stop, batch_size, global_batch_size, shuffle, seed, rank,
+                                      world_size, epochs, drop_last, fill_last, uneven_ranks});
   options.shards = to_paths(std::move(shards));
   for (auto& [paths, field] : sources) options.sources.push_back({std::move(paths), std::move(field)});
-  for (auto& [step, values] : weights) options.weights.push_back({step, std::move(values)});
-  options.mix_end = unwrap(order::parse_mix_end(stop));
-  options.batch_size = batch_size.value_or(0);
-  options.global_batch_size = global_batch_size.value_or(0);
   options.seq_len = seq_len;
   options.collate = unwrap(loader::parse_collate(collate));
   options.id_type = parse_id_type(dtype);
   options.pad_id = pad_id;
-  options.order.seed = seed;
-  options.order.shuffle = shuffle;
   options.order.full = full_shuffle;
-  options.rank = rank;
-  options.world_size = world_size;
-  options.drop_last = drop_last;
-  options.fill_last = unwrap(loader::parse_fill_last(fill_last));
-  if (epochs && *epochs < 1) raise(Error(ErrorCode::kInvalidArgument, "epochs is at least 1, or None for no end"));
-  options.epochs = epochs.value_or(0);
   options.threads = num_threads;
   options.memory_bytes = memory_bytes;
   options.ids_field = std::move(ids_field);
-  options.uneven_ranks = uneven_ranks;
   if (!tokenizer_hash.empty()) {
     options.tokenizer_hash = hash128_from_hex(tokenizer_hash);
     if (!options.tokenizer_hash) raise(Error(ErrorCode::kInvalidArgument, "tokenizer_hash is 32 hexadecimal digits"));
@@ -139,21 +161,9 @@ std::unique_ptr<PyLoader> row_reader(const std::vector<RowsArg>& datasets, std::
                                      int64_t rank, int64_t world_size, std::optional<int64_t> epochs, bool drop_last,
                                      std::string_view fill_last, bool uneven_ranks) {
   constexpr int64_t kNumberBytes = 64 << 20;
-  LoaderOptions options;
-  for (auto& [step, values] : weights) options.weights.push_back({step, std::move(values)});
-  options.mix_end = unwrap(order::parse_mix_end(stop));
-  options.batch_size = batch_size.value_or(0);
-  options.global_batch_size = global_batch_size.value_or(0);
+  LoaderOptions options = options_of({std::move(weights), stop, batch_size, global_batch_size, shuffle, seed, rank,
+                                      world_size, epochs, drop_last, fill_last, uneven_ranks});
   options.seq_len = 1;
-  options.order.seed = seed;
-  options.order.shuffle = shuffle;
-  options.rank = rank;
-  options.world_size = world_size;
-  options.drop_last = drop_last;
-  options.fill_last = unwrap(loader::parse_fill_last(fill_last));
-  if (epochs && *epochs < 1) raise(Error(ErrorCode::kInvalidArgument, "epochs is at least 1, or None for no end"));
-  options.epochs = epochs.value_or(0);
-  options.uneven_ranks = uneven_ranks;
   options.threads = 1;
   options.memory_bytes = kNumberBytes;
   std::vector<loader::OpenSource> sources;

@@ -74,6 +74,7 @@ NB_MODULE(_core, m) {
   register_prepare(m);
   register_dataset(m);
   register_loader(m);
+  register_passes(m);
   register_checkpoint(m);
   register_sync(m);
   register_link(m);

@@ -10,8 +10,8 @@
 
 namespace millrace::python {
 
-// Where an object is that is read or written by one call after the other, each of which Ctrl-C ends while a server is
-// waited for. After that the object is of no more use.
+// The location of an object and the stop source that its calls share. Ctrl-C during a call that waits for a server
+// stops the object; it cannot be used afterwards.
 class StoppableObject {
  public:
   explicit StoppableObject(const std::string& url) : location_(unwrap(open_url(url))) {
@@ -22,7 +22,7 @@ class StoppableObject {
   const Location& location() const { return location_; }
   std::stop_token stop() const { return stop_.get_token(); }
 
-  // What `call` answers, which runs without the GIL.
+  // Runs `call` without the GIL and returns its result.
   template <class T>
   T run(const std::function<Result<T>()>& call) const {
     if (!waits_for_server_) return without_gil(call);

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <utility>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/shell/parser.h"
 
 namespace millrace::shell {
@@ -16,10 +17,6 @@ using Kind = Statement::Kind;
 
 bool is_continuation_byte(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-}
-
-bool is_digit(char c) {
-  return std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 
 // `words` is "|then|fi|": whether `word` is one of them.

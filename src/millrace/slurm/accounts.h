@@ -18,7 +18,7 @@ namespace millrace::slurm {
 // "MaxWall" -> "1-00:00:00", "MaxTRESPerUser" -> "cpu=64,gres/gpu=8"; without those that do not limit.
 using Limits = std::map<std::string, std::string, std::less<>>;
 
-// What a user may use together.
+// An account, partition and QOS that a user may combine.
 struct Association {
   std::string account;
   std::string partition;  // empty: any
@@ -65,7 +65,7 @@ inline constexpr const char* kQosFormat =
     "MaxTRESPerAccount,MaxJobsPerAccount";
 [[nodiscard]] Result<std::vector<Qos>> parse_qos(std::string_view text);
 
-// What a running job holds of the limits.
+// Resources that a running job counts against the limits.
 struct HeldResources {
   std::string user, qos, account;
   int64_t nodes = 0, cpus = 0;

@@ -26,7 +26,7 @@ namespace millrace::slurm {
 // The value of "SelectType              = select/cons_tres" in the output of `scontrol show config`; "" without it.
 std::string config_value(std::string_view config, std::string_view name);
 
-// What a failed command wrote, in one line: without its own name and "error:", lines joined by "; ".
+// The error text of a failed command in one line: without its own name and "error:", lines joined by "; ".
 std::string reason_of(const CommandOutput& output);
 
 }  // namespace millrace::slurm

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/base/text/edit_distance.h"
 #include "millrace/base/text/units.h"
 
@@ -176,10 +177,6 @@ class OptionReader {
   bool step_;
   size_t at_ = 0;
 };
-
-bool is_space(char c) {
-  return std::isspace(static_cast<unsigned char>(c)) != 0;
-}
 
 int64_t column_of(std::string_view line, size_t offset) {
   return 1 + std::count_if(line.begin(), line.begin() + static_cast<ptrdiff_t>(offset),

@@ -7,6 +7,7 @@
 #include <array>
 #include <ctime>
 #include <map>
+#include <span>
 
 #include "millrace/base/text/strings.h"
 #include "millrace/slurm/commands.h"
@@ -48,11 +49,13 @@ int64_t count_in(std::string_view list) {
   return count;
 }
 
-Result<JobState> queue_line(std::string_view line) {
-  constexpr size_t kFields = 15;
-  const auto fields = fields_of(line, kFields);
-  if (fields.size() < kFields) {
-    return fail(ErrorCode::kCorruption, "squeue's answer has {} fields for {} in: {}", fields.size(), kFields,
+constexpr size_t kJobFields = 15;
+
+// What the lines of squeue and sacct have in the same places.
+Result<JobState> job_of_fields(std::span<const std::string_view> fields, std::string_view line,
+                               std::string_view program) {
+  if (fields.size() < kJobFields) {
+    return fail(ErrorCode::kCorruption, "{}'s answer has {} fields for {} in: {}", program, fields.size(), kJobFields,
                 line.substr(0, 200));
   }
   return JobState{.id = std::string(fields[0]),
@@ -62,42 +65,31 @@ Result<JobState> queue_line(std::string_view line) {
                   .partition = std::string(fields[1]),
                   .state = first_word(fields[2]),
                   .reason = unless_none(fields[3]),
-                  .dependency = unless_none(fields[13]),
-                  .nodes = std::string(fields[12]),
                   .tasks = count_tasks(fields[0]),
                   .node_count = whole_number(fields[4]).value_or(0),
                   .cpus = whole_number(fields[5]).value_or(0),
                   .submitted = parse_local_time(fields[6]),
                   .started = parse_local_time(fields[7]),
-                  .ended = parse_local_time(fields[8]),
-                  .elapsed_s = parse_time_limit(fields[9]),
-                  .limit_s = parse_time_limit(fields[10])};
+                  .ended = parse_local_time(fields[8])};
+}
+
+Result<JobState> queue_line(std::string_view line) {
+  const auto fields = fields_of(line, kJobFields);
+  ASSIGN_OR_RETURN(JobState job, job_of_fields(fields, line, "squeue"));
+  job.elapsed_s = parse_time_limit(fields[9]);
+  job.limit_s = parse_time_limit(fields[10]);
+  job.nodes = std::string(fields[12]);
+  job.dependency = unless_none(fields[13]);
+  return job;
 }
 
 Result<JobState> accounting_line(std::string_view line) {
-  constexpr size_t kFields = 15;
-  const auto fields = fields_of(line, kFields);
-  if (fields.size() < kFields) {
-    return fail(ErrorCode::kCorruption, "sacct's answer has {} fields for {} in: {}", fields.size(), kFields,
-                line.substr(0, 200));
-  }
-  JobState job{.id = std::string(fields[0]),
-               .base_id = std::string(base_id(fields[0])),
-               .name = std::string(fields[14]),
-               .user = std::string(fields[11]),
-               .partition = std::string(fields[1]),
-               .state = first_word(fields[2]),
-               .reason = unless_none(fields[3]),
-               .nodes = unless_none(fields[12]),
-               .tasks = count_tasks(fields[0]),
-               .node_count = whole_number(fields[4]).value_or(0),
-               .cpus = whole_number(fields[5]).value_or(0),
-               .submitted = parse_local_time(fields[6]),
-               .started = parse_local_time(fields[7]),
-               .ended = parse_local_time(fields[8]),
-               .elapsed_s = whole_number(fields[9]),
-               .exit = std::string(fields[13])};
+  const auto fields = fields_of(line, kJobFields);
+  ASSIGN_OR_RETURN(JobState job, job_of_fields(fields, line, "sacct"));
+  job.elapsed_s = whole_number(fields[9]);
   if (const auto minutes = whole_number(fields[10])) job.limit_s = *minutes * 60;
+  job.nodes = unless_none(fields[12]);
+  job.exit = std::string(fields[13]);
   return job;
 }
 

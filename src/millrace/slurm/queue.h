@@ -54,8 +54,8 @@ inline constexpr const char* kAccountingFormat =
 [[nodiscard]] Result<std::vector<JobState>> ask_queue(std::span<const std::string> ids, const AskOptions& options);
 // Adds `exit` to ended jobs. One call of squeue. Errors: as above.
 [[nodiscard]] Status ask_exits(std::span<JobState> jobs, const AskOptions& options);
-// What accounting has of `ids`, submitted after `since`. One call of sacct. Errors: unsupported (no accounting), and as
-// above.
+// The states of `ids` from accounting, for jobs submitted after `since`. One call of sacct. Errors: unsupported (no
+// accounting), and as above.
 [[nodiscard]] Result<std::vector<JobState>> ask_accounting(std::span<const std::string> ids, int64_t since,
                                                            const AskOptions& options);
 // The cluster's name. Errors: as above.

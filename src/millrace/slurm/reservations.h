@@ -19,7 +19,7 @@ struct Reservation {
   std::vector<std::string> nodes;
   std::optional<int64_t> start, end;  // UTC seconds since 1970
   std::string flags;                  // "MAINT,SPEC_NODES"
-  std::string users, accounts;        // who may use it; "" for none
+  std::string users, accounts;        // that may use it; "" for none
   bool active = false;
 
   bool is_maintenance() const { return flags.find("MAINT") != std::string::npos; }

@@ -20,7 +20,7 @@ struct StepEnd {
   std::string state;
   std::optional<int64_t> cancelled_by;  // a user's number
   std::string exit;                     // "0:9", status and signal
-  // Of the task that held most, as far as accounting saw it: between two looks it may have held more.
+  // Peak memory of the largest task, as sampled by Slurm's accounting; between two samples it may have been larger.
   std::optional<int64_t> most_memory_bytes;
   std::string asked_memory;  // "8000M"
   std::string nodes;

@@ -33,7 +33,7 @@ std::vector<std::string> submit_command(std::span<const std::string> options, co
 [[nodiscard]] Result<SubmittedJob> submit(const std::vector<std::string>& command, const AskOptions& options,
                                           const std::vector<std::string>& variables = {});
 
-// What the controller says of a job that is not submitted.
+// The controller's answer to a test submission.
 struct TestedJob {
   bool accepted = false;
   std::string words;             // of sbatch, in one line: the estimate, or why it refuses

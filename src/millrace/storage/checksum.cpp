@@ -9,17 +9,12 @@
 #include "millrace/base/hash/crc32c.h"
 #include "millrace/base/hash/crc64nvme.h"
 #include "millrace/base/io/io.h"
+#include "millrace/base/text/ascii.h"
 
 namespace millrace {
 namespace {
 
 using Kind = ContentChecksum::Kind;
-
-std::string hex(std::span<const unsigned char> bytes) {
-  std::string digits;
-  for (const unsigned char byte : bytes) digits += fmt::format("{:02x}", byte);
-  return digits;
-}
 
 }  // namespace
 
@@ -73,7 +68,8 @@ ContentChecksum ChecksumStream::finish() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int size = 0;
   EVP_DigestFinal_ex(state_->context.get(), digest.data(), &size);
-  return {state_->kind, hex(std::span(digest).first(size))};
+  // SAFETY: bytes as characters.
+  return {state_->kind, hex({reinterpret_cast<const char*>(digest.data()), size})};
 }
 
 ContentChecksum ContentChecksum::of(Kind kind, std::span<const std::byte> content) {

@@ -17,7 +17,7 @@ inline constexpr std::string_view kWildcards = "*?[";
 struct Match {
   std::string url;
   bool folder = false;  // without a '/' at its end
-  // Of a file, as the listing gave them; the version is empty where the listing has none.
+  // Size and version of a file, from the listing; the version is empty where the listing has none.
   int64_t size = 0;
   std::string version;
 };

@@ -175,7 +175,7 @@ constexpr Ending kShort[] = {{".svgz", ".svg.gz"}, {".tgz", ".tar.gz"},   {".taz
 // The endings of mimetypes.encodings_map: what is in front of them tells the type.
 constexpr std::string_view kEncodings[] = {".gz", ".Z", ".bz2", ".xz", ".br"};
 
-// Of the last component; dots in front of a name begin no ending.
+// The extension of the last component; leading dots of a name begin none.
 std::string_view ending_of(std::string_view path) {
   const std::string_view name = path.substr(path.rfind('/') + 1);
   const size_t first = name.find_first_not_of('.');

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What an object store keeps beside the bytes of an object: headers for those who read it by HTTP, and tags. Values
-// and pure functions, thread-safe.
+// The metadata that an object store keeps with an object: headers for HTTP clients, and tags. Values and pure
+// functions, thread-safe.
 
 #include <map>
 #include <string>

@@ -78,7 +78,7 @@ struct PosixAttributes {
   FileTime modified;
 };
 
-// What a listing found under a key.
+// The kind of an entry in a listing.
 enum class ObjectKind {
   kFile,
   kLink,     // a symbolic link that was not followed: on request, or because it leads nowhere or in a circle
@@ -204,13 +204,13 @@ class Writer : public ByteSink {
   [[nodiscard]] virtual Status suspend();
   // Stores a small text with the unfinished write. It survives the process; commit or drop removes it.
   [[nodiscard]] virtual Status set_note(std::string_view note);
-  // Of a resumed write: the last note. After a power cut it may be an older one, or damaged.
+  // For a resumed write, the last note. After a power cut it may be an older one, or damaged.
   virtual std::string_view note() const { return {}; }
-  // Of a resumed write: reads what an earlier process wrote, to check it. Works where notes work; elsewhere parts()
-  // proves the content. Errors: out_of_range (past the written bytes).
+  // For a resumed write: reads bytes that an earlier process wrote, to check them. Works where notes work; elsewhere
+  // parts() proves the content. Errors: out_of_range (past the written bytes).
   [[nodiscard]] virtual Status read_back(int64_t offset, std::span<std::byte> out);
-  // Of a resumed write: the parts that it holds, where the backend knows them (else the note must say). Includes parts
-  // of another size than this writer's, which it cannot use.
+  // For a resumed write, the parts that it holds, where the backend knows them; elsewhere the note must record them.
+  // Includes parts of a different size than this writer's, which it cannot use.
   virtual std::span<const WrittenPart> parts() const { return {}; }
 
  private:
@@ -294,10 +294,11 @@ class Storage {
 
   // For messages: "file:///data", "memory:".
   virtual std::string_view name() const = 0;
-  // What tells this storage from every other: its name, and the server behind it.
+  // Identifies this storage among all others: its name, and the server behind it.
   virtual std::string identity() const { return std::string(name()); }
   virtual Capabilities capabilities() const = 0;
-  // What copies objects here: equal for the storages of one server. A wrapper answers for the storage behind it.
+  // Identifies the server that copies objects: equal for the storages of one server. A wrapper answers for the storage
+  // behind it.
   virtual const void* copier() const { return this; }
   // Whether copy_range of a writer here takes objects of `other` without moving them through this process.
   bool copies_from(const Storage& other) const { return capabilities().copy_range && copier() == other.copier(); }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "millrace/base/io/path.h"
 #include "millrace/base/metrics.h"
 #include "millrace/sync/removal.h"
 
@@ -30,7 +31,7 @@ Status remove_moved(const Found& source, const TransferReport& moved) {
   }
   Status removed;
   Removal removal(storage, false, [&](const std::string&, int64_t, const Status& status) { removed = status; });
-  removal.add(std::string(name_of(now.key)), now.key, now.size);
+  removal.add(std::string(base_name(now.key)), now.key, now.size);
   removal.flush();
   return removed;
 }
@@ -39,7 +40,7 @@ Result<SyncReport> cp_object(const Found& source, const std::string& target_url,
                              std::stop_token stop, Progress* progress) {
   const auto start = Clock::now();
   SyncReport report;
-  const std::string name(name_of(source.object.key));
+  const std::string name(base_name(source.object.key));
   ASSIGN_OR_RETURN(const Location target, place_for(target_url, name));
   if (target.storage->name() == source.location.storage->name() && target.key == source.object.key) {
     return fail(ErrorCode::kInvalidArgument, "{} and {} are the same object", source.location.url, target.url);

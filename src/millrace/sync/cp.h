@@ -10,9 +10,10 @@
 
 namespace millrace::sync {
 
-// With `recursive`: sync with CompareBy::kNone and without deletions, so what is below `source` comes to lie below
-// `target`. Else one object, to the key that `target` is; to its own name below it where that ends in '/', is a bucket,
-// or is a folder that exists. Errors: those of sync; not_found, and invalid_argument for a folder without `recursive`.
+// With `recursive`, copies the tree below `source` to `target` (a sync with CompareBy::kNone and without deletions).
+// Otherwise copies one object to the key `target`. Where `target` ends in '/', is a bucket or is an existing folder,
+// the copy keeps its name and goes below it. Errors: those of sync; not_found; invalid_argument for a folder without
+// `recursive`.
 [[nodiscard]] Result<SyncReport> cp(const std::string& source, const std::string& target, bool recursive,
                                     const SyncOptions& options = {}, std::stop_token stop = {},
                                     Progress* progress = nullptr);
@@ -24,8 +25,8 @@ namespace millrace::sync {
                                     const SyncOptions& options = {}, std::stop_token stop = {},
                                     Progress* progress = nullptr);
 
-// What `url` is: an object, or a folder (also a bucket, a root, a prefix with something below it). In S3 "dir/" may be
-// both; then it is a folder where `prefers_folder`.
+// The kind of thing that `url` names: an object, or a folder (also a bucket, a root, a prefix with something below it).
+// In S3 "dir/" may be both; then it is a folder where `prefers_folder`.
 struct Found {
   Location location;
   bool is_folder = false;

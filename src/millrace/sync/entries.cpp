@@ -61,10 +61,6 @@ std::string prefix_of(const Location& folder) {
   return folder.key.empty() ? "" : folder.key + "/";
 }
 
-std::string_view name_of(std::string_view key) {
-  return key.substr(key.rfind('/') + 1);  // npos + 1 is 0
-}
-
 bool is_hidden(std::string_view path) {
   for (size_t at = path.find(kHiddenFolder); at != path.npos; at = path.find(kHiddenFolder, at + 1)) {
     const size_t end = at + kHiddenFolder.size();

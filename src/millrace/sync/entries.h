@@ -64,10 +64,8 @@ class EntryWalk {
   std::unique_ptr<Impl> impl_;
 };
 
-// What the keys below a folder begin with: "dir/", or "" for a root.
+// The prefix of the keys below a folder: "dir/", or "" for a root.
 std::string prefix_of(const Location& folder);
-// What is behind the last '/' of a key.
-std::string_view name_of(std::string_view key);
 // Whether a component of `path` is kHiddenFolder.
 bool is_hidden(std::string_view path);
 

@@ -60,7 +60,7 @@ class Filter {
   [[nodiscard]] Status add_lines(std::string_view lines, std::string_view name);
 
   bool empty() const { return rules_.empty(); }
-  // What the rules say of this path alone, without the folders above it.
+  // Whether the rules allow this path by itself, without the folders above it.
   bool allows(std::string_view path, bool is_folder) const;
   // Whether a file passes: it and every folder above it are allowed.
   bool passes(std::string_view path) const;

@@ -21,7 +21,7 @@ TEST(TransferKill, TheNextCopyGoesOn) {
   const uint64_t seed = test_seed();
   std::cout << "MILLRACE_TEST_SEED=" << seed << "\n";
   std::mt19937_64 random(seed);
-  const Place from = local_place(), to = local_place();
+  const Side from = local_side(), to = local_side();
   const std::string first = content_of(kSize, seed), second = content_of(kSize, seed + 1);
   int gone_on_with = 0;
   int64_t sent_again = 0;
@@ -62,7 +62,7 @@ TEST(TransferKill, TheNextCopyGoesOn) {
 TEST(TransferKill, AServiceThatGoesAwayLosesNothing) {
   const uint64_t seed = test_seed();
   std::mt19937_64 random(seed);
-  const Place from = local_place(), to = parts_place();
+  const Side from = local_side(), to = parts_side();
   const auto engine = *TransferEngine::create();
   for (int i = 0; i < 6; ++i) {
     const std::string content = content_of(6 * kBlockBytes + 1, seed + static_cast<uint64_t>(i));

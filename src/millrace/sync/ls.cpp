@@ -5,6 +5,7 @@
 #include <deque>
 #include <utility>
 
+#include "millrace/base/io/path.h"
 #include "millrace/sync/cp.h"
 
 namespace millrace::sync {
@@ -34,7 +35,7 @@ struct Listing::Impl {
   Impl(Found what, LsOptions ls_options, std::stop_token token)
       : found(std::move(what)), options(std::move(ls_options)), stop(std::move(token)) {
     if (!found.is_folder) {
-      ahead.push_back({std::string(name_of(found.object.key)), false, Entry::Kind::kFile, found.object});
+      ahead.push_back({std::string(base_name(found.object.key)), false, Entry::Kind::kFile, found.object});
     } else if (options.recursive) {
       walk = std::make_unique<EntryWalk>(
           found.location, WalkOptions{.hidden = options.hidden, .filter = &options.filter, .stop = stop});
@@ -115,7 +116,7 @@ Result<std::vector<LsEntry>> list_uploads(const Location& at) {
   for (ObjectInfo& upload : found) {
     std::string path;
     if (upload.key == at.key) {
-      path = name_of(upload.key);
+      path = base_name(upload.key);
     } else if (upload.key.starts_with(prefix)) {
       path = upload.key.substr(prefix.size());
     } else {

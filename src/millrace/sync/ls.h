@@ -42,7 +42,7 @@ class Listing {
   // of the storage, cancelled; permission_denied instead of the end, where something came that may not be read. After
   // an error the listing is over.
   [[nodiscard]] Result<std::optional<LsEntry>> next();
-  // Of what came so far.
+  // The report of the entries so far.
   const LsReport& report() const;
 
  private:

@@ -38,7 +38,7 @@ struct RecordEntry {
   bool operator==(const RecordEntry&) const = default;
 };
 
-// Of the record of copies from `source`, below the target: ".millrace/sync-<hash of the source's name>".
+// The path, below the target, of the record of copies from `source`: ".millrace/sync-<hash of the source's name>".
 std::string record_path(const Location& source);
 
 class RecordReader {
@@ -65,8 +65,8 @@ class RecordReader {
   bool ended_ = false;
 };
 
-// Of two records one: entries of `newer` replace those of `older`, which may be missing; `newer` goes away. Nothing
-// happens when there is no `newer`; a damaged one counts up to its damage.
+// Merges two records into `older`, which may be missing: entries of `newer` replace those of `older`. Removes `newer`.
+// Does nothing without a `newer`; reads a damaged one up to its damage.
 [[nodiscard]] Status merge_records(Storage& storage, const std::string& older, const std::string& newer);
 
 // Collects a record in a temporary file, because whether it is needed shows at the end.

@@ -22,7 +22,7 @@ class Removal {
 
   // `path` is for `done`.
   void add(std::string path, std::string key, int64_t size);
-  // What was added and not removed yet; needed after the last.
+  // Removes what was added and not removed yet; call it after the last add.
   void flush();
 
  private:

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "millrace/base/io/path.h"
 #include "millrace/sync/cp.h"
 #include "millrace/sync/entries.h"
 #include "millrace/sync/ls.h"
@@ -77,7 +78,7 @@ Result<RmReport> rm(const std::string& url, const RmOptions& options, std::stop_
     removal.flush();
     RETURN_IF_ERROR(std::move(listed));
   } else {
-    removal.add(std::string(name_of(found.object.key)), found.object.key, found.object.size);
+    removal.add(std::string(base_name(found.object.key)), found.object.key, found.object.size);
     removal.flush();
   }
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();

@@ -30,7 +30,7 @@ class TransferS3 : public ::testing::Test {
     second_ = bucket(endpoint);
   }
 
-  static Place bucket(const char* endpoint) {
+  static Side bucket(const char* endpoint) {
     static const unsigned nonce = std::random_device()();
     static int made = 0;
     S3Options options = *S3Options::from({});
@@ -49,7 +49,7 @@ class TransferS3 : public ::testing::Test {
 
   const uint64_t seed_ = test_seed();
   std::unique_ptr<TransferEngine> engine_ = *TransferEngine::create();
-  Place local_ = local_place(), first_, second_;
+  Side local_ = local_side(), first_, second_;
 };
 
 TEST_F(TransferS3, EverySizeGoesUpOverAndDown) {
@@ -147,7 +147,7 @@ TEST_F(TransferS3, PartsThatTakeHalfOfTheMemoryAreSent) {
   const auto engine = *TransferEngine::create({.memory_bytes = 4 * kBlockBytes});
   const auto bent = std::make_shared<BentStorage>(first_.storage);
   bent->part_bytes = 2 * kBlockBytes;
-  const Place memory = memory_place();
+  const Side memory = memory_side();
   const std::string content = content_of(3 * kBlockBytes + 1, seed_);
   put(memory.at("x"), content);
   const auto report = engine->copy(memory.at("x"), *memory.storage->stat("x"), located(bent, "x"));
@@ -233,7 +233,7 @@ TEST_F(TransferS3, AnUploadOfPartsHasHeadersMetadataAndTags) {
   options.endpoint_url = std::getenv("MILLRACE_TEST_S3");
   options.max_tries = 9;  // so that it is another service
   const std::string name(second_.storage->name().substr(std::string_view("s3://").size()));
-  Place other{.storage = *open_s3_storage(name, options)};
+  Side other{.storage = *open_s3_storage(name, options)};
   ASSERT_FALSE(other.storage->copies_from(*first_.storage));
   copied(first_.at("y"), other.at("z"));
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "millrace/base/log.h"
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/sync/entries.h"
 
 namespace millrace::sync {

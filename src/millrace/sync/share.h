@@ -25,7 +25,7 @@
 
 namespace millrace::sync {
 
-// A path between the two with which to ask for the next one; "" where there is none. Of ASCII. `until` "": no end.
+// An ASCII path strictly between `after` and `until`, to list from; "" if none exists. `until` "": no end.
 std::string path_between(std::string_view after, std::string_view until);
 
 // A path, which is bytes, as text for JSON, and back: what is no printable ASCII, and '%', as in "%c3%a9".

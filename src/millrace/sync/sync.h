@@ -20,7 +20,7 @@
 
 namespace millrace::sync {
 
-// What became of one path, or with dry_run would become of it.
+// The outcome for one path, or with dry_run the planned one.
 struct SyncEvent {
   enum class Kind { kCopied, kSkipped, kDeleted, kExtra, kPassed, kRefused, kFailed };
   Kind kind = Kind::kCopied;

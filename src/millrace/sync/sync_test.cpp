@@ -85,7 +85,7 @@ TEST_F(SyncTest, SmallFilesAreMadeDurableTogetherBeforeTheyAreReported) {
   EXPECT_EQ(durable.size(), 600U);
   EXPECT_LE(calls, 10U);
   EXPECT_EQ(too_early, 0U) << "reported before they were durable";
-  // Of those that were to be durable together with one that cannot be, none is taken to be; they are copied again.
+  // When one file of a batch cannot be made durable, none of the batch counts as durable; all are copied again.
   for (auto& [path, content] : tree) content = "yy";
   put_all(source_, tree);
   size_t together = 0;

@@ -45,7 +45,7 @@ struct TransferOptions {
   // Between object stores an object keeps its headers, metadata and tags but for these. See check_changes().
   ObjectChanges object;
   Durability durability = Durability::kDurable;
-  // What a listing said lies at the target: saves a request, and a small object is compared too.
+  // The target's entry in a listing. It saves a request, and lets a small object be compared too.
   std::optional<ObjectInfo> target;
   // The version that the copy may replace; "": none may be there. Another one fails with already_exists
   // (WriteOptions::condition says how far that is atomic). Default: whatever is there.
@@ -88,8 +88,8 @@ inline constexpr int64_t kTransferMemoryBytes = 40 << 20;
 inline constexpr int64_t kLeastTransferMemoryBytes = 2 * kBlockBytes;
 
 struct EngineOptions {
-  // Of parts under way, whatever the objects' sizes; at least kLeastTransferMemoryBytes. More of it is more
-  // connections to S3.
+  // Memory for parts in flight, whatever the objects' sizes; at least kLeastTransferMemoryBytes. Larger values allow
+  // more S3 connections.
   int64_t memory_bytes = kTransferMemoryBytes;
   // Copies that have begun and not ended, and threads. Of objects up to 256 KiB 128 more.
   int objects_at_once = 32;
@@ -113,7 +113,7 @@ class TransferEngine {
   // As copy(), without waiting. All have ended before the engine does.
   void start(CopyRequest request);
 
-  // Of parts under way; never more than EngineOptions::memory_bytes.
+  // Memory of the parts in flight; never more than EngineOptions::memory_bytes.
   int64_t memory_in_use_bytes() const;
 
  private:

@@ -35,7 +35,7 @@ TEST_F(TransferTest, AChangedSourceIsCorruption) {
     EXPECT_EQ(engine_->copy(local_.at("x"), shorter, memory_.at("y")).error().code(), ErrorCode::kCorruption);
   }
   // While it is being read.
-  for (Place* to : {&memory_, &other_local_, &parts_}) {
+  for (Side* to : {&memory_, &other_local_, &parts_}) {
     for (const bool same_storage : {false, true}) {
       put(local_.at("x"), content);
       const Location target = same_storage ? local_.at("y") : to->at("y");

@@ -38,7 +38,7 @@ TEST_F(TransferTest, MemoryStaysUnderItsCap) {
   std::vector<Thread> copies;
   for (int i = 0; i < 8; ++i) {
     copies.emplace_back("test", [&, i] {
-      Place& to = i % 2 == 0 ? local_ : parts_;
+      Side& to = i % 2 == 0 ? local_ : parts_;
       const char* key = i < 6 ? "x" : "small";
       const auto report = engine->copy(memory_.at(key), *memory_.storage->stat(key), to.at("y" + std::to_string(i)));
       EXPECT_TRUE(report) << report.error().to_string();
@@ -76,7 +76,7 @@ TEST_F(TransferTest, MoreMemoryIsMorePartsAtOnce) {
   }
 }
 
-// Of a file that the page cache holds the parts are large, and none of them is in memory here.
+// Parts of a file in the page cache are large, and none is read into this process's memory.
 TEST_F(TransferTest, ALargeFileIsSentFromWhereItIs) {
   const auto engine = *TransferEngine::create({.memory_bytes = 2 * kBlockBytes});
   const int64_t size = 33 * kBlockBytes + 5, part = 2 * kBlockBytes;

@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 TEST_F(TransferTest, AStopIsResumedAndLosesOnlyWhatWasUnderWay) {
   const std::string content = content_of(12 * kBlockBytes + 1000, seed_);
   put(memory_.at("x"), content);
-  for (Place* to : {&other_memory_, &local_, &parts_}) {
+  for (Side* to : {&other_memory_, &local_, &parts_}) {
     SCOPED_TRACE(to->storage->name());
     std::unique_ptr<Progress> progress;
     Result<TransferReport> stopped;
@@ -65,7 +65,7 @@ TEST_F(TransferTest, AStopWhileTheLeftoverIsCheckedKeepsIt) {
 TEST_F(TransferTest, AnErrorAnywhereLeavesOldOrNew) {
   const std::string old = content_of(kBlockBytes + 5, seed_), fresh = content_of(2 * kBlockBytes + 7, seed_ + 1);
   put_with_hashes(*engine_, other_parts_, "x", fresh);
-  for (Place* to : {&memory_, &other_local_, &parts_}) {
+  for (Side* to : {&memory_, &other_local_, &parts_}) {
     for (const bool delta : {true, false}) {
       bool done = false;
       // One call in three or in eleven, other ones with another seed.
@@ -100,7 +100,7 @@ TEST_F(TransferTest, AnErrorAnywhereLeavesOldOrNew) {
 TEST_F(TransferTest, AnErrorIsGoneOnFrom) {
   const std::string content = content_of(6 * kBlockBytes, seed_);
   put(memory_.at("x"), content);
-  for (Place* to : {&local_, &parts_}) {
+  for (Side* to : {&local_, &parts_}) {
     leave_unfinished(*engine_, memory_.at("x"), to->at("y"), 4);
     const TransferReport report = copied(memory_.at("x"), to->at("y"));
     EXPECT_EQ(report.resumed_bytes, 4 * kBlockBytes) << to->storage->name();
@@ -163,7 +163,7 @@ TEST_F(TransferTest, WhatCouldNotBeCompletedIsCompletedByTheNext) {
 
 TEST_F(TransferTest, AnotherSourceOrVersionIsNotGoneOnWith) {
   const std::string first = content_of(4 * kBlockBytes, seed_), second = content_of(4 * kBlockBytes, seed_ + 1);
-  for (Place* to : {&local_, &parts_}) {
+  for (Side* to : {&local_, &parts_}) {
     put(memory_.at("x"), first);
     put(memory_.at("z"), second);
     leave_unfinished(*engine_, memory_.at("x"), to->at("y"), 2);
@@ -198,7 +198,7 @@ TEST_F(TransferTest, DamageInWhatWasLeftIsFound) {
   const std::string content = content_of(5 * kBlockBytes, seed_);
   put(memory_.at("x"), content);
   put_with_hashes(*engine_, parts_, "x", content);
-  for (Place* from : {&memory_, &parts_}) {
+  for (Side* from : {&memory_, &parts_}) {
     // A byte of the file; of its note; the note of another moment.
     for (const int damage : {0, 1, 2}) {
       leave_unfinished(*engine_, from->at("x"), local_.at("y"), 3);

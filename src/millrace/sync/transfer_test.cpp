@@ -17,13 +17,13 @@ using ::testing::IsEmpty;
 TEST_F(TransferTest, CopiesEverySizeBetweenAllKinds) {
   const std::vector<int64_t> sizes{
       0, 1, kBlockBytes - 1, kBlockBytes, kBlockBytes + 1, 2 * kBlockBytes, 2 * kBlockBytes + 12'345};
-  const std::vector<Place*> sources{&memory_, &local_, &parts_};
-  const std::vector<Place*> targets{&memory_, &local_, &parts_, &other_memory_, &other_local_, &other_parts_};
+  const std::vector<Side*> sources{&memory_, &local_, &parts_};
+  const std::vector<Side*> targets{&memory_, &local_, &parts_, &other_memory_, &other_local_, &other_parts_};
   for (const int64_t size : sizes) {
     const std::string content = content_of(size, seed_ + static_cast<uint64_t>(size));
-    for (Place* from : sources) {
+    for (Side* from : sources) {
       put(from->at("dir/source"), content);
-      for (Place* to : targets) {
+      for (Side* to : targets) {
         if (leave_out_case()) continue;
         SCOPED_TRACE(std::string(from->storage->name()) + " to " + std::string(to->storage->name()) + ", " +
                      std::to_string(size) + " bytes");
@@ -58,7 +58,7 @@ TEST_F(TransferTest, PartsThatAreNoWholeBlocksAreCopiedToo) {
 TEST_F(TransferTest, BlockHashesLieBesideLargeObjectsWithoutAnyOfTheirOwn) {
   put(local_.at("small"), content_of(kBlockBytes, seed_));
   put(local_.at("large"), content_of(kBlockBytes + 1, seed_));
-  for (Place* to : {&memory_, &other_local_, &parts_}) {
+  for (Side* to : {&memory_, &other_local_, &parts_}) {
     copied(local_.at("small"), to->at("a/small"));
     copied(local_.at("large"), to->at("a/large"));
     EXPECT_FALSE(to->storage->stat("a/.millrace/small.blocks"));
@@ -78,7 +78,7 @@ TEST_F(TransferTest, OneChangedByteMovesOneBlock) {
   std::string changed = old;
   changed[static_cast<size_t>(2 * kBlockBytes + 5)] ^= 1;
   struct Case {
-    Place *from, *to;
+    Side *from, *to;
   };
   for (const auto& [from, to] : std::vector<Case>{{&local_, &parts_},
                                                   {&parts_, &local_},
@@ -113,7 +113,7 @@ TEST_F(TransferTest, OneChangedByteMovesOneBlock) {
 
 TEST_F(TransferTest, LongerAndShorterTargetsAreMadeRight) {
   const std::string longest = content_of(3 * kBlockBytes + 9, seed_);
-  for (Place* to : {&memory_, &other_local_, &parts_}) {
+  for (Side* to : {&memory_, &other_local_, &parts_}) {
     for (const int64_t before : {0L, 2 * kBlockBytes, 3 * kBlockBytes + 9}) {
       for (const int64_t after : {kBlockBytes + 1, 2 * kBlockBytes, 2 * kBlockBytes + 1}) {
         if (leave_out_case()) continue;
@@ -151,8 +151,8 @@ TEST_F(TransferTest, ADryRunForetellsTheCopy) {
   const std::string old = content_of(6 * kBlockBytes + 5, seed_);
   std::string fresh = old;
   fresh[static_cast<size_t>(2 * kBlockBytes)] ^= 1;
-  for (Place* to : {&memory_, &local_, &parts_}) {
-    for (Place* from : {&other_memory_, &other_local_, &other_parts_}) {
+  for (Side* to : {&memory_, &local_, &parts_}) {
+    for (Side* from : {&other_memory_, &other_local_, &other_parts_}) {
       for (const std::string& there : {std::string(), old, fresh, fresh.substr(0, static_cast<size_t>(kBlockBytes))}) {
         if (leave_out_case()) continue;
         SCOPED_TRACE(std::string(from->storage->name()) + " to " + std::string(to->storage->name()) + ", " +

@@ -14,7 +14,7 @@
 
 namespace millrace::sync {
 
-// What an answer rests on, the strongest first.
+// The proof behind an answer, the strongest first.
 enum class Proof {
   kContent,   // both were read, and have one hash
   kRecorded,  // both are the versions whose hash a sync recorded

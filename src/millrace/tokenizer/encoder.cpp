@@ -78,12 +78,12 @@ struct Encoder::Impl {
   const Tokenizer::Impl& parts;
   std::vector<Piece> pieces;
   std::optional<CachedWords> words;  // of each way without offsets
-  // Of the fast ways
+  // For the fast paths.
   MergeScratch merge_scratch;
   std::string prefixed;  // a piece or unit with the space that the file puts before it
   PlainWords::Scratch plain_scratch;
   std::optional<CharacterWords> character_words;
-  // Of the general way
+  // For the general path.
   AlignedText normalized;
   Normalizer::Scratch normalizer_scratch;
   std::vector<Piece> normalized_pieces;
@@ -196,11 +196,11 @@ struct Encoder::Impl::Units : WordModel {
       bpe->encode_words(requests, impl.merge_scratch, ids);
       return {};
     }
-    const WordPiece* const pieces = impl.parts.units->pieces;
+    const WordPiece* const word_piece = impl.parts.units->pieces;
     for (WordRequest& request : requests) {
       const size_t first = ids.size();
-      if (pieces != nullptr && pieces->takes(request.word) && impl.is_plain_word(request.word))
-        pieces->encode_short(request.word, ids);
+      if (word_piece != nullptr && word_piece->takes(request.word) && impl.is_plain_word(request.word))
+        word_piece->encode_short(request.word, ids);
       else
         RETURN_IF_ERROR(impl.encode_unit(request.word, ids));
       request.first = static_cast<uint32_t>(first);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a tokenizer.json holds and how it is run: for people who ask why one file is slower than another. Tokenizer has
-// the function that finds it out.
+// Describes the contents of a tokenizer.json and how it is run, to explain why one file is slower than another.
+// Tokenizer has the function that returns this.
 
 #include <cstdint>
 #include <string>

@@ -22,7 +22,7 @@
 namespace millrace::tokenizer {
 
 struct EncodeOptions {
-  // What the file's post-processor adds (a BOS token, say).
+  // Whether to add the tokens of the file's post-processor (a BOS token, say).
   bool add_special_tokens = true;
 };
 
@@ -56,7 +56,7 @@ class Tokenizer {
   [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view json, std::string name);
   // The same of all that `file` holds. Errors: those of RandomReader::read_at too; resource_exhausted above 1 GiB.
   [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> from_file(const RandomReader& file, std::string name);
-  // What the file holds and which way it goes. Errors: those of from_json.
+  // Describes the file and the path that it takes. Errors: those of from_json.
   [[nodiscard]] static Result<Inspection> inspect(std::string_view json, std::string_view name);
   ~Tokenizer();
 

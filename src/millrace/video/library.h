@@ -20,7 +20,6 @@ struct VideoApi {
   Result<JoinReport> (*join)(std::span<Video* const> parts, ByteSink& out, const JoinOptions& options);
   Result<std::string> (*join_difference)(Video& first, Video& part);
   Result<std::unique_ptr<Encoder>> (*encoder)(const EncodeOptions& options);
-  std::string (*version)();
 };
 
 }  // namespace millrace::video

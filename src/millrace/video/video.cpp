@@ -49,17 +49,6 @@ Result<int64_t> FrameIndex::frame_near(double seconds, double tolerance_s) const
               nearest < 0 ? "" : fmt::format("; the nearest is frame {}, {} s away", nearest, distance(nearest)));
 }
 
-Result<int64_t> FrameIndex::frame_shown_at(double seconds) const {
-  const double ticks = seconds / time_base.value();
-  const auto after = std::upper_bound(pts.begin(), pts.end(), ticks,
-                                      [](double wanted, int64_t begin) { return wanted < static_cast<double>(begin); });
-  const int64_t frame = after - pts.begin() - 1;
-  const bool is_over = after == pts.end() && frame >= 0 &&
-                       ticks >= static_cast<double>(pts.back() + packets[static_cast<size_t>(packet.back())].duration);
-  if (frame >= 0 && !is_over) return frame;
-  return fail(ErrorCode::kOutOfRange, "at {} s no frame is shown", seconds);
-}
-
 Result<std::unique_ptr<Video>> open_video(const RandomReader& file, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const VideoApi* const library, api());
   return library->open(file, options);
@@ -83,11 +72,6 @@ Result<JoinReport> join_videos(std::span<Video* const> parts, ByteSink& out, con
 Result<std::unique_ptr<Encoder>> new_encoder(const EncodeOptions& options) {
   ASSIGN_OR_RETURN(const VideoApi* const library, api());
   return library->encoder(options);
-}
-
-Result<std::string> ffmpeg_version() {
-  ASSIGN_OR_RETURN(const VideoApi* const library, api());
-  return library->version();
 }
 
 EncodeOptions cut_encoding(const VideoInfo& info, const FrameIndex& index) {

@@ -56,9 +56,6 @@ struct FrameIndex {
   // Returns the frame nearest to `seconds`, the earlier one of two equally near. Errors: out_of_range, unless that
   // frame is less than `tolerance_s` away (LeRobot's rule; its default is 1e-4).
   [[nodiscard]] Result<int64_t> frame_near(double seconds, double tolerance_s) const;
-  // Returns the last frame that begins at or before `seconds`. Errors: out_of_range (before the first frame, after the
-  // end of the last).
-  [[nodiscard]] Result<int64_t> frame_shown_at(double seconds) const;
 };
 
 struct VideoInfo {
@@ -116,8 +113,5 @@ class Video {
 // no decoder for the codec), corruption (truncated, damaged, no video track, another container), cancelled, those of
 // the reader.
 [[nodiscard]] Result<std::unique_ptr<Video>> open_video(const RandomReader& file, const OpenOptions& options = {});
-
-// FFmpeg's version, for reports. Errors: unsupported.
-[[nodiscard]] Result<std::string> ffmpeg_version();
 
 }  // namespace millrace::video

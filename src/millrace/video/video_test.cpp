@@ -110,11 +110,6 @@ TEST(Video, TimesBetweenFramesFollowTheStatedRules) {
   EXPECT_EQ(index.frame_near(4.5 / 30.0, 1), 4) << "the earlier of two equally near";
   EXPECT_EQ(index.frame_near(0.31, 1), 9);
   EXPECT_FALSE(index.frame_near(-0.1, 1e-4));
-  EXPECT_EQ(index.frame_shown_at(0.0), 0);
-  EXPECT_EQ(index.frame_shown_at(4.9 / 30.0), 4);
-  EXPECT_EQ(index.frame_shown_at(9.9 / 30.0), 9);
-  EXPECT_FALSE(index.frame_shown_at(10.1 / 30.0));
-  EXPECT_FALSE(index.frame_shown_at(-0.01));
 }
 
 TEST(Video, RefusesNumbersThatAreNotThere) {

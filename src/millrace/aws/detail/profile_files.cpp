@@ -44,7 +44,7 @@ Result<OpenProfile> open_profile(const std::string& path) {
   // Devices count as missing, as in botocore: /dev/null is the usual way to say "none".
   if (::stat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) return OpenProfile();
   OpenProfile opened{Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), {}};
-  // Of the open file: NFS may answer stat() from before a change, and open() does not.
+  // Ask the open file: NFS may answer stat() from before a change, and open() does not.
   if (opened.file.get() < 0 || ::fstat(opened.file.get(), &facts) != 0) {
     return tl::unexpected(errno_error(errno, fmt::format("read {}", path)));
   }

@@ -6,7 +6,7 @@
 
 #include "millrace/aws/requests.h"
 #include "millrace/base/command.h"
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/base/text/utf8.h"
 
 namespace millrace::aws {

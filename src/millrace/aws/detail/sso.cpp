@@ -13,7 +13,7 @@
 
 #include "millrace/aws/detail/providers.h"
 #include "millrace/aws/requests.h"
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 
 namespace millrace::aws {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The time of a file: a number of seconds and one of nanoseconds. 64 bits of nanoseconds alone would end in 2262, and
-// file systems go on. A value.
+// A file's time as seconds and nanoseconds. One 64-bit count of nanoseconds would overflow in 2262; file systems store
+// later times. A value.
 
 #include <chrono>
 #include <compare>

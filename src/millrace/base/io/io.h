@@ -45,7 +45,7 @@ class RandomReader {
                                         std::function<void(Status)> /*done*/) const {
     return false;
   }
-  // What a server or the kernel may copy without a read: a reader around another forwards it.
+  // The reader whose bytes a server or the kernel may copy directly. A reader around another forwards the call.
   virtual const RandomReader& copy_source() const { return *this; }
   // The file of this machine whose bytes may be taken past read_at; null: none. A reader that does something to each
   // read does not forward it.

@@ -106,6 +106,7 @@ struct Buffer::Owner {
   CondVar freed;
   int64_t in_use GUARDED_BY(mutex) = 0;
   int64_t idle GUARDED_BY(mutex) = 0;
+  uint64_t returns GUARDED_BY(mutex) = 0;  // buffers given back so far
   std::multimap<size_t, std::byte*> free GUARDED_BY(mutex);
 
   // An idle block that fits without wasting more than half of it, else a new one; null when the limit is reached.
@@ -151,6 +152,7 @@ Buffer::~Buffer() {
     MutexLock lock(owner_->mutex);
     owner_->in_use -= static_cast<int64_t>(capacity_);
     owner_->idle += static_cast<int64_t>(capacity_);
+    ++owner_->returns;
     // Before those of the same size: the one that was used last is the next, as it may still be in a cache.
     owner_->free.emplace_hint(owner_->free.lower_bound(capacity_), capacity_, data_);
   }
@@ -191,12 +193,24 @@ Result<Buffer> BufferPool::acquire(size_t size_bytes, std::stop_token stop) {
     owner->freed.notify_all();
   });
   for (;;) {
+    uint64_t returns_before = 0;
+    {
+      MutexLock lock(owner_->mutex);
+      returns_before = owner_->returns;
+    }
     ASSIGN_OR_RETURN(Buffer buffer, try_acquire(size_bytes));
     if (buffer) return buffer;
-    if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "{}: stopped while waiting for memory", owner_->user);
     MutexLock lock(owner_->mutex);
-    // A short wait rather than a predicate: what fits depends on which blocks are idle.
-    owner_->freed.wait_until(owner_->mutex, Clock::now() + std::chrono::milliseconds(50));
+    while (owner_->returns == returns_before) {
+      if (stop.stop_requested()) {
+        return fail(ErrorCode::kCancelled, "{}: stopped while waiting for memory", owner_->user);
+      }
+      if (owner_->in_use == 0) {  // it fits, and no buffer will come back
+        return no_memory(fmt::format("{}: the system gave no memory for a buffer of {}; lower MILLRACE_MEMORY",
+                                     owner_->user, format_bytes(static_cast<int64_t>(size_bytes))));
+      }
+      owner_->freed.wait(owner_->mutex);
+    }
   }
 }
 

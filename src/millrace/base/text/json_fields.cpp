@@ -4,132 +4,249 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <utility>
 
 namespace millrace {
+namespace {
 
-template <class Json>
-const Json* member(const Json& object, std::string_view key) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(key);
-  return found == object.end() ? nullptr : &*found;
+using Value = simdjson::dom::element;
+
+template <class T>
+std::optional<T> as(const Value& value) {
+  T taken{};
+  return value.get(taken) == simdjson::SUCCESS ? std::optional(taken) : std::nullopt;
 }
 
-template <class Json>
-std::optional<std::string> text_at(const Json& object, std::string_view key) {
-  const Json* found = member(object, key);
-  return found != nullptr && found->is_string() ? std::optional(found->template get<std::string>()) : std::nullopt;
+bool same(const Value& a, const Value& b) {
+  using Type = simdjson::dom::element_type;
+  if (a.type() == Type::DOUBLE || b.type() == Type::DOUBLE) {  // an integer may be the same number
+    const auto left = as<double>(a), right = as<double>(b);
+    return left && right && *left == *right;
+  }
+  if (a.type() != b.type()) return false;
+  if (a.type() == Type::INT64) return as<int64_t>(a) == as<int64_t>(b);
+  if (a.type() == Type::UINT64) return as<uint64_t>(a) == as<uint64_t>(b);
+  if (a.type() == Type::STRING) return as<std::string_view>(a) == as<std::string_view>(b);
+  if (a.type() == Type::BOOL) return as<bool>(a) == as<bool>(b);
+  if (a.type() == Type::ARRAY) {
+    const auto left = *as<simdjson::dom::array>(a), right = *as<simdjson::dom::array>(b);
+    return std::equal(left.begin(), left.end(), right.begin(), right.end(), same);
+  }
+  if (a.type() != Type::OBJECT) return true;  // null
+  const auto left = *as<simdjson::dom::object>(a), right = *as<simdjson::dom::object>(b);
+  if (left.size() != right.size()) return false;
+  return std::all_of(left.begin(), left.end(), [&](const auto& member) {
+    Value found;
+    return right.at_key(member.key).get(found) == simdjson::SUCCESS && same(member.value, found);
+  });
 }
 
-template <class Json>
-std::optional<int64_t> integer_at(const Json& object, std::string_view key) {
-  const Json* found = member(object, key);
-  if (found == nullptr || !found->is_number_integer()) return std::nullopt;
-  if (found->is_number_unsigned() && std::cmp_greater(found->template get<uint64_t>(), INT64_MAX)) return std::nullopt;
-  return found->template get<int64_t>();
+}  // namespace
+
+Result<JsonDocument> JsonDocument::parse(std::string_view text) {
+  if (text.empty()) return fail(ErrorCode::kCorruption, "not JSON: it is empty");
+  JsonDocument document;
+  document.values_ = std::make_unique<simdjson::dom::document>();
+  simdjson::dom::parser parser;  // ends here, with the places of all brackets and commas
+  const auto parsed = parser.parse_into_document(*document.values_, text.data(), text.size()).get(document.root_);
+  if (parsed != simdjson::SUCCESS) return fail(ErrorCode::kCorruption, "not JSON: {}", simdjson::error_message(parsed));
+  if (!document.root_.is_object()) return fail(ErrorCode::kCorruption, "not a JSON object");
+  return document;
 }
 
-template <class Json>
-std::optional<double> number_at(const Json& object, std::string_view key) {
-  const Json* found = member(object, key);
-  return found != nullptr && found->is_number() ? std::optional(found->template get<double>()) : std::nullopt;
+bool JsonDocument::operator==(const JsonDocument& other) const {
+  return same(root_, other.root_);
 }
 
-template <class Json>
-std::optional<bool> bool_at(const Json& object, std::string_view key) {
-  const Json* found = member(object, key);
-  return found != nullptr && found->is_boolean() ? std::optional(found->template get<bool>()) : std::nullopt;
+JsonFields::JsonFields(const JsonDocument& document) : object_(as<simdjson::dom::object>(document.root_)) {}
+
+JsonFields::JsonFields(const Value& value, const JsonFields& parent, std::string& error, std::string_view key,
+                       size_t index)
+    : object_(as<simdjson::dom::object>(value)), parent_(&parent), key_(key), index_(index), error_(error) {
+  check(object_.has_value(), "", "an object");
 }
 
-template const nlohmann::json* member(const nlohmann::json&, std::string_view);
-template std::optional<std::string> text_at(const nlohmann::json&, std::string_view);
-template std::optional<int64_t> integer_at(const nlohmann::json&, std::string_view);
-template std::optional<double> number_at(const nlohmann::json&, std::string_view);
-template std::optional<bool> bool_at(const nlohmann::json&, std::string_view);
-template const nlohmann::ordered_json* member(const nlohmann::ordered_json&, std::string_view);
-template std::optional<std::string> text_at(const nlohmann::ordered_json&, std::string_view);
-template std::optional<int64_t> integer_at(const nlohmann::ordered_json&, std::string_view);
-template std::optional<double> number_at(const nlohmann::ordered_json&, std::string_view);
-template std::optional<bool> bool_at(const nlohmann::ordered_json&, std::string_view);
+std::optional<Value> JsonFields::find(std::string_view key) const {
+  Value value;
+  if (!object_ || object_->at_key(key).get(value) != simdjson::SUCCESS) return std::nullopt;
+  return value;
+}
 
-JsonFields::JsonFields(const nlohmann::json& object, std::string path) : object_(object), path_(std::move(path)) {
-  check(object_.is_object(), "", "an object");
+std::optional<Value> JsonFields::require(std::string_view key) {
+  const auto value = find(key);
+  if (!value && ok()) error_ = field(key) + " is missing";
+  return value;
+}
+
+// The member, if it is there and a T. The caller says what it is not.
+template <class T>
+std::optional<T> JsonFields::at(std::string_view key) {
+  const auto value = require(key);
+  return value ? as<T>(*value) : std::nullopt;
 }
 
 bool JsonFields::has(std::string_view key) const {
-  return member(object_, key) != nullptr;
+  return find(key).has_value();
 }
 
-const nlohmann::json& JsonFields::at(std::string_view key) const {
-  static const nlohmann::json kNone;
-  const nlohmann::json* value = member(object_, key);
-  return value == nullptr ? kNone : *value;
+bool JsonFields::is(std::string_view key, std::string_view text) const {
+  const auto value = find(key);
+  return value && as<std::string_view>(*value) == text;
+}
+
+std::vector<std::string_view> JsonFields::keys() const {
+  std::vector<std::string_view> keys;
+  if (object_)
+    for (const auto& member : *object_) keys.push_back(member.key);
+  return keys;
+}
+
+std::string JsonFields::json(std::string_view key) const {
+  const auto value = find(key);
+  return value ? simdjson::minify(*value) : "null";
+}
+
+size_t JsonFields::size(std::string_view key) const {
+  const auto value = find(key);
+  const auto list = value ? as<simdjson::dom::array>(*value) : std::nullopt;
+  return list ? list->size() : 0;
 }
 
 int64_t JsonFields::count(std::string_view key) {
-  const auto value = integer_at(object_, key);
+  const auto value = at<int64_t>(key);
   const bool good = value && *value >= 0 && *value <= kMostCount;
   check(good, key, "a whole number from 0 to 2^53");
   return good ? *value : 0;
 }
 
-int64_t JsonFields::integer(std::string_view key, int64_t lowest) {
-  const auto value = integer_at(object_, key);
-  const bool good = value && *value >= lowest;
-  if (!good) check(false, key, lowest == INT64_MIN ? "a whole number" : fmt::format("a whole number from {}", lowest));
-  return good ? *value : 0;
+int64_t JsonFields::integer(std::string_view key, int64_t low, int64_t high) {
+  const auto value = at<int64_t>(key);
+  if (value && *value >= low && *value <= high) return *value;
+  if (high != INT64_MAX)
+    check(false, key, fmt::format("a whole number in [{}, {}]", low, high));
+  else
+    check(false, key, low == INT64_MIN ? "a whole number" : fmt::format("a whole number from {}", low));
+  return low;
 }
 
 uint64_t JsonFields::natural(std::string_view key) {
-  const nlohmann::json& value = at(key);
-  check(value.is_number_unsigned(), key, "a whole number from 0");
-  return value.is_number_unsigned() ? value.get<uint64_t>() : 0;
+  const auto value = at<uint64_t>(key);
+  check(value.has_value(), key, "a whole number from 0");
+  return value.value_or(0);
 }
 
 std::string JsonFields::text(std::string_view key) {
-  auto value = text_at(object_, key);
+  const auto value = at<std::string_view>(key);
   check(value.has_value(), key, "a string");
-  return std::move(value).value_or("");
+  return std::string(value.value_or(""));
 }
 
 bool JsonFields::boolean(std::string_view key) {
-  const auto value = bool_at(object_, key);
+  const auto value = at<bool>(key);
   check(value.has_value(), key, "true or false");
   return value.value_or(false);
 }
 
 Hash128 JsonFields::hash(std::string_view key) {
-  const auto value = hash128_from_hex(text(key));
+  const auto text = at<std::string_view>(key);
+  const auto value = text ? hash128_from_hex(*text) : std::nullopt;
   check(value.has_value(), key, "32 hexadecimal digits");
   return value.value_or(Hash128{});
 }
 
+// Calls `take` with each value of a list until one is wrong.
+template <class Take>
+void JsonFields::values(std::string_view key, std::string_view expected, Take&& take) {
+  const auto list = at<simdjson::dom::array>(key);
+  check(list.has_value(), key, expected);
+  if (!list) return;
+  for (const Value value : *list) {
+    if (!ok()) return;
+    take(value);
+  }
+}
+
+std::vector<Hash128> JsonFields::hashes(std::string_view key) {
+  constexpr std::string_view kExpected = "a list of 32 hexadecimal digits each";
+  std::vector<Hash128> hashes;
+  values(key, kExpected, [&](const Value& value) {
+    const auto text = as<std::string_view>(value);
+    const auto hash = text ? hash128_from_hex(*text) : std::nullopt;
+    check(hash.has_value(), key, kExpected);
+    hashes.push_back(hash.value_or(Hash128{}));
+  });
+  return hashes;
+}
+
+std::vector<int64_t> JsonFields::integers(std::string_view key) {
+  constexpr std::string_view kExpected = "a list of whole numbers from 0";
+  std::vector<int64_t> integers;
+  values(key, kExpected, [&](const Value& value) {
+    const auto number = as<int64_t>(value);
+    const bool good = number && *number >= 0;
+    check(good, key, kExpected);
+    integers.push_back(good ? *number : 0);
+  });
+  return integers;
+}
+
 std::vector<double> JsonFields::numbers(std::string_view key) {
-  const nlohmann::json& list = at(key);
-  const bool good = list.is_array() && std::ranges::all_of(list, [](const auto& value) { return value.is_number(); });
-  check(good, key, "a list of numbers");
-  return good ? list.get<std::vector<double>>() : std::vector<double>();
+  constexpr std::string_view kExpected = "a list of numbers";
+  std::vector<double> numbers;
+  values(key, kExpected, [&](const Value& value) {
+    const auto number = as<double>(value);
+    check(number.has_value(), key, kExpected);
+    numbers.push_back(number.value_or(0));
+  });
+  return numbers;
+}
+
+std::vector<std::pair<std::string, std::string>> JsonFields::texts(std::string_view key) {
+  constexpr std::string_view kExpected = "an object of strings";
+  std::vector<std::pair<std::string, std::string>> texts;
+  const auto object = at<simdjson::dom::object>(key);
+  check(object.has_value(), key, kExpected);
+  if (!object) return texts;
+  for (const auto& member : *object) {
+    const auto text = as<std::string_view>(member.value);
+    check(text.has_value(), key, kExpected);
+    texts.emplace_back(member.key, text.value_or(""));
+  }
+  return texts;
 }
 
 void JsonFields::object(std::string_view key, const std::function<void(JsonFields&)>& read) {
-  read_at(at(key), fmt::format("{}{}.", path_, key), read);
+  const auto value = require(key);
+  if (!value) return;
+  JsonFields fields(*value, *this, error_, key, kNoIndex);
+  read(fields);
 }
 
 void JsonFields::each(std::string_view key, const std::function<void(JsonFields&)>& read) {
-  const nlohmann::json& list = at(key);
-  if (!list.is_array()) return check(false, key, "a list");
-  for (size_t i = 0; i < list.size(); ++i) read_at(list[i], fmt::format("{}{}[{}].", path_, key, i), read);
-}
-
-void JsonFields::read_at(const nlohmann::json& value, std::string path, const std::function<void(JsonFields&)>& read) {
-  JsonFields fields(value, std::move(path));
-  read(fields);
-  if (error_.empty()) error_ = fields.error_;
+  size_t index = 0;
+  values(key, "a list", [&](const Value& value) {
+    JsonFields fields(value, *this, error_, key, index++);
+    read(fields);
+  });
 }
 
 void JsonFields::check(bool good, std::string_view key, std::string_view expected) {
-  if (!good && error_.empty()) error_ = fmt::format("{}{} is not {}", path_, key, expected);
+  if (!good && ok()) error_ = fmt::format("{} is not {}", field(key), expected);
+}
+
+void JsonFields::fail_with(std::string_view reason) {
+  if (ok()) error_ = parent_ == nullptr ? std::string(reason) : fmt::format("{}: {}", field(""), reason);
+}
+
+// Where a field is, or with an empty key this object: "options.lanes", "tensors[0] 'a': dtype".
+std::string JsonFields::field(std::string_view key) const {
+  std::string place;
+  if (parent_ != nullptr) place = parent_->field(key_);
+  if (index_ != kNoIndex) place += fmt::format("[{}]", index_);
+  const auto name = index_ != kNoIndex ? find("name") : std::nullopt;
+  const auto text = name ? as<std::string_view>(*name) : std::nullopt;
+  if (text) place += fmt::format(" '{}'", *text);
+  if (!key.empty() && !place.empty()) place += text ? ": " : ".";
+  return place.append(key);
 }
 
 }  // namespace millrace

@@ -26,10 +26,11 @@ struct Executor::Impl {
     threads.clear();
   }
 
-  void start() REQUIRES_LOCK(mutex) {
-    for (int i = 0; i < threads_wanted; ++i) {
-      threads.emplace_back(name, [this] { run(); });
-    }
+  // Starts a thread when no idle one is left for the last task of the queue.
+  void start_if_needed() REQUIRES_LOCK(mutex) {
+    if (std::ssize(queue) <= idle || std::ssize(threads) == threads_wanted) return;
+    threads.emplace_back(name, [this] { run(); });
+    ++idle;
   }
 
   void run() {
@@ -40,10 +41,14 @@ struct Executor::Impl {
         MutexLock lock(mutex);
         while (queue.empty() && !stopping) changed.wait(mutex);
         if (stopping) return;
+        --idle;
         task = std::move(queue.begin()->second);
         queue.erase(queue.begin());
       }
       task();
+      task = nullptr;
+      MutexLock lock(mutex);
+      ++idle;
     }
   }
 
@@ -56,7 +61,8 @@ struct Executor::Impl {
   std::map<std::pair<int, uint64_t>, std::function<void()>> queue GUARDED_BY(mutex);
   uint64_t sequence GUARDED_BY(mutex) = 0;
   bool stopping GUARDED_BY(mutex) = false;
-  std::vector<Thread> threads;
+  int64_t idle GUARDED_BY(mutex) = 0;  // threads that run no task, or have just been started
+  std::vector<Thread> threads;         // grows under the mutex until `stopping`
 };
 
 Executor::Executor(int threads, std::string name, std::vector<int> cpus)
@@ -71,8 +77,8 @@ void Executor::submit(std::function<void()> task, int priority) {
   {
     MutexLock lock(impl.mutex);
     if (impl.stopping) return;
-    if (impl.threads.empty()) impl.start();
     impl.queue.emplace(std::pair{-priority, impl.sequence++}, std::move(task));
+    impl.start_if_needed();
   }
   impl.changed.notify_one();
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A fixed set of worker threads that run tasks by priority, then in the order of submission. Thread-safe.
-// It starts no thread before the first task. The destructor drops tasks that have not started and waits for the others;
-// owners that need every task to run wait for completion first.
+// Worker threads that run tasks by priority, then in the order of submission. Thread-safe.
+// A task starts a thread when no thread is idle and fewer than `threads` run. Threads stay until the destructor, which
+// drops tasks that have not started and waits for the others; owners that need every task to run wait for completion
+// first.
 
 #include <cstdint>
 #include <functional>
@@ -17,14 +18,15 @@ namespace millrace {
 
 class Executor {
  public:
-  // `threads` >= 1; `name` is what `top -H` shows; they stay on `cpus`, where there are some (base/thread/numa.h).
+  // At most `threads` >= 1; `name` is what `top -H` shows; they stay on `cpus`, where there are some
+  // (base/thread/numa.h).
   Executor(int threads, std::string name, std::vector<int> cpus = {});
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Tasks must not throw. A higher `priority` runs earlier. A child after fork starts new workers and does not run the
-  // tasks that the parent had queued.
+  // Tasks must not throw. A higher `priority` runs earlier. A child after fork starts its own threads and does not
+  // run the tasks that the parent had queued.
   void submit(std::function<void()> task, int priority = 0);
 
   int threads() const { return threads_; }

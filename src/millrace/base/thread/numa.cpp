@@ -56,7 +56,7 @@ std::vector<int> cpus_in(std::string_view list) {
   return cpus;
 }
 
-// Of each NUMA node that has some, those of `allowed` that it has.
+// The processors of `allowed` by NUMA node; nodes without any are left out.
 std::map<int, std::vector<int>> allowed_by_node(std::span<const int> allowed, const fs::path& root) {
   std::map<int, std::vector<int>> nodes;
   std::error_code error;

@@ -103,7 +103,7 @@ uint64_t fork_generation();
 // CPUs this process may use: its affinity mask, cut by a cgroup CPU quota; at least 1.
 int available_cpus();
 
-// Of this node, as gethostname says; empty when it does not.
+// The name of this node, from gethostname; empty when that fails.
 std::string host_name();
 
 // Processes of this job on this node that share its CPUs and memory: LOCAL_WORLD_SIZE (torchrun) or

@@ -86,7 +86,7 @@ class CacheFiles {
   TableHeader& header();
   OpenSlot& open_slot(int64_t number);
   Slot& slot(int64_t set, int64_t way);
-  // Of the ways, those that the smallest cap of all processes leaves; what they and the table take.
+  // The ways that fit below the smallest cap of all processes, and the bytes that they and the table take.
   int64_t usable_ways();
   int64_t limit_bytes();
   // Locks for the slots of the data: byte kSlotLocks + number.

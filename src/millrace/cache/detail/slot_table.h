@@ -71,7 +71,7 @@ class SlotTable {
   // The chunks [begin, end) of a block in this state were right, and are in the page cache.
   void mark_checked(int64_t number, uint64_t state, int64_t begin, int64_t end);
   bool are_checked(const Found& found, int64_t begin, int64_t end) const;
-  // What comes from the disk after this is not what was checked.
+  // Marks all chunks of the slot unchecked, because later reads may come from the disk.
   void forget_checks(int64_t number);
   bool read_from_memory(const Found& found, int64_t at, std::span<std::byte> out);
   std::vector<Victim> victims(int64_t set, bool only_full);
@@ -79,7 +79,7 @@ class SlotTable {
   [[nodiscard]] Status fill(Slot& slot, int64_t number, Hash128 key, std::span<const std::byte> block, uint32_t used);
 
   CacheFiles& files_;
-  // Of each slot, a bit a chunk in the lowest bits, and above them the lowest bits of the state that they hold for.
+  // One word a slot. Low bits: the checked chunks. High bits: the low bits of the slot state that they apply to.
   const std::unique_ptr<uint32_t[], void (*)(void*)> checked_;
 };
 

@@ -145,7 +145,7 @@ class PartCollector {
   }
 
  private:
-  // Of thousands of ranks, each record is a round trip to the storage.
+  // With thousands of ranks, each record is a round trip to the storage.
   static constexpr size_t kRecordsInMemory = 64;
   static constexpr int kReadsAtOnce = 32;
 

@@ -37,7 +37,7 @@ SaverOptions options_of(const std::string& attempt, int64_t rank = 0, int64_t wo
           .commit_timeout = std::chrono::minutes(2)};
 }
 
-// For a rank that waits in vain for the others.
+// For a rank that waits for others that never come.
 SaverOptions hasty(SaverOptions options, milliseconds commit_timeout = milliseconds(100)) {
   options.commit_timeout = commit_timeout;
   return options;
@@ -136,7 +136,7 @@ TEST(Commit, ManyRanksAskForLittleEach) {
   EXPECT_LT(record_bytes, 600 * world_size);
 }
 
-// Of the tensor "shard": the last eight elements of all ranks.
+// Checks the last eight elements of all ranks in the tensor "shard".
 void expect_shards(std::span<const Location> tiers, int64_t world_size) {
   const auto checkpoint = Checkpoint::open(tiers, 1);
   ASSERT_TRUE(checkpoint) << explain(checkpoint);
@@ -314,7 +314,7 @@ TEST(Commit, AFileOfAnotherSizeIsRefused) {
   const Status status = ours->wait();
   EXPECT_CODE(status, ErrorCode::kCorruption);
   EXPECT_THAT(status.error().to_string(), HasSubstr("its file has 3 bytes"));
-  EXPECT_FALSE(theirs->wait()) << "it hears of it, or has waited in vain before";
+  EXPECT_FALSE(theirs->wait()) << "it is notified, or its wait timed out before";
 }
 
 TEST(Attempt, CountsUpFromWhatIsThere) {
@@ -563,7 +563,7 @@ TEST(Retention, GoesOnBehindADurableSave) {
     EXPECT_EQ(read_object(*root.storage, root.child("latest").key, 100).value(), step_name(step) + "\n");
   };
   EXPECT_OK(save_and_wait(*saver, 1, arrays_of(1)));
-  // Long enough that whoever does not wait is seen.
+  // Long enough to expose a rank that does not wait.
   const auto release_later = [](Hang& hang, std::atomic<bool>& released) {
     return Thread("mr-test", [&] {
       std::this_thread::sleep_for(milliseconds(50));

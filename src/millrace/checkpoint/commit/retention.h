@@ -24,7 +24,7 @@ using KnownSteps = std::map<int64_t, std::pair<std::string, StepInfo>>;
 
 struct Retention {
   const KeepRules& keep;
-  // What the step that was just committed continues. Other steps below it are left behind and counted apart. nullopt:
+  // The line that the step just committed continues. Other steps below it are left behind and counted apart. nullopt:
   // not known; all steps below it count.
   std::optional<Lineage> line{};
   // Steps that stay for now: a farther tier is being written from their files, or a save to come may refer to them.

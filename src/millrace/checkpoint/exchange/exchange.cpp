@@ -12,12 +12,12 @@
 #include <utility>
 
 #include "millrace/base/memory/buffer_pool.h"
+#include "millrace/base/text/json_writer.h"
 #include "millrace/base/thread/executor.h"
 #include "millrace/checkpoint/exchange/cast.h"
 #include "millrace/checkpoint/io/threads.h"
 #include "millrace/checkpoint/io/write_window.h"
 #include "millrace/checkpoint/records/boxes.h"
-#include "millrace/checkpoint/records/json.h"
 #include "millrace/checkpoint/records/keys.h"
 #include "millrace/checkpoint/records/ranges.h"
 #include "millrace/checkpoint/tensor_file.h"

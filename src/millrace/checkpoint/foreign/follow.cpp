@@ -143,7 +143,7 @@ class Follower {
     return {};
   }
 
-  // Of the target, older ones than the last `keep_last`, and what a copy left that can no longer be finished.
+  // Removes from the target steps older than the last `keep_last`, and remains of copies that can no longer finish.
   Status prune(const std::vector<ForeignStep>& here) {
     RETURN_IF_ERROR(remove_empty_steps(target_));
     if (options_.keep_last == 0) return {};

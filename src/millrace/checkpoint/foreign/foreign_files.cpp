@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "millrace/base/io/io.h"
+#include "millrace/base/io/path.h"
 #include "millrace/checkpoint/io/damage.h"
 #include "millrace/formats/pickle.h"
 #include "millrace/formats/safetensors.h"
@@ -27,9 +28,6 @@ tl::unexpected<Error> unusable(fmt::format_string<Args...> format, Args&&... arg
   return tl::unexpected(Error(ErrorCode::kCorruption, fmt::format(format, std::forward<Args>(args)...)));
 }
 
-std::string_view name_of(std::string_view path) {
-  return path.substr(path.rfind('/') + 1);
-}
 // "" or "a/b/".
 std::string_view folder_of(std::string_view path) {
   return path.substr(0, path.rfind('/') + 1);
@@ -157,7 +155,7 @@ std::map<std::string, DeepSpeedRanks> deepspeed_folders(const ForeignFiles& of) 
   static const std::regex kZero(R"(((?:bf16_)?zero)_pp_rank_(\d+)_mp_rank_(\d+)_(model|optim)_states\.pt)");
   std::map<std::string, DeepSpeedRanks> folders;
   for (const auto& [path, file] : of.files) {
-    const std::string name(name_of(path));
+    const std::string name(base_name(path));
     std::smatch match;
     if (std::regex_match(name, match, kModel)) {
       DeepSpeedRanks& ranks = folders[std::string(folder_of(path))];
@@ -209,8 +207,8 @@ Status check_file(const ForeignFiles& of, const std::string& path) {
   if (ends(".index.json")) return check_index(of, path);
   if (ends(".json")) return check_json(of, path);
   if (path.empty() || ends(".pt") || ends(".pth") || ends(".ckpt")) return check_torch(of, path, true);
-  if (ends(".bin")) return check_torch(of, path, name_of(path).starts_with("pytorch_model"));
-  if (name_of(path) == ".metadata") return check_metadata(of, path);
+  if (ends(".bin")) return check_torch(of, path, base_name(path).starts_with("pytorch_model"));
+  if (base_name(path) == ".metadata") return check_metadata(of, path);
   return {};
 }
 

@@ -26,7 +26,7 @@ class BoundedCall {
           shared->changed.notify_all();
         }) {}
 
-  // What the call returned; nullopt: it had not returned after `timeout`, and is left behind. Called once. `left` is
+  // The result of the call; nullopt: it had not returned after `timeout`, and is abandoned. Called once. `left` is
   // called before any `late`.
   [[nodiscard]] std::optional<Status> wait(std::chrono::milliseconds timeout, const std::function<void()>& left) {
     MutexLock lock(shared_->mutex);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
+#include <stop_token>
 #include <tuple>
 #include <utility>
 
@@ -60,6 +62,10 @@ class ChunkReading final : public CompletionQueue, public std::enable_shared_fro
     if (groups_.empty()) return {};
     const int workers = executor.threads() + 1;  // with the caller
     RETURN_IF_ERROR(make_slots(workers + kSlotsAhead));
+    const std::stop_callback wake(options_.stop, [this] {  // a stop shortens the wait
+      MutexLock lock(mutex_);
+      changed_.notify_all();
+    });
     parallel_for(executor, workers, [&](int64_t) { work(); });
     return error_.status();
   }
@@ -181,15 +187,18 @@ class ChunkReading final : public CompletionQueue, public std::enable_shared_fro
   }
 
   void wait() REQUIRES_LOCK(mutex_) {
-    constexpr std::chrono::milliseconds kMost{500};
-    if (options_.patience.count() == 0) return changed_.wait(mutex_);
-    const auto next = std::min(kMost, options_.patience / 4 + std::chrono::milliseconds(1));
-    static_cast<void>(changed_.wait_until(mutex_, Clock::now() + next));
+    const auto until = hang_time();
+    if (!until) return changed_.wait(mutex_);
+    static_cast<void>(changed_.wait_until(mutex_, *until));
+  }
+  // From when on the reads under way count as hanging; nullopt: they do not, or there are none.
+  std::optional<Clock::time_point> hang_time() const REQUIRES_LOCK(mutex_) {
+    if (options_.patience.count() == 0 || is_left_ || under_way_ == 0 || !ready_.empty()) return std::nullopt;
+    return answered_ + (options_.stop.stop_requested() ? std::min(options_.patience, kLeaveGrace) : options_.patience);
   }
   bool is_hanging() const REQUIRES_LOCK(mutex_) {
-    if (options_.patience.count() == 0 || is_left_ || under_way_ == 0 || !ready_.empty()) return false;
-    const auto patience = options_.stop.stop_requested() ? std::min(options_.patience, kLeaveGrace) : options_.patience;
-    return Clock::now() - answered_ > patience;
+    const auto at = hang_time();
+    return at && Clock::now() >= *at;
   }
   // Leaves the reads under way to themselves. Returns the groups that nobody will read here.
   std::vector<const ReadGroup*> leave() REQUIRES_LOCK(mutex_) {
@@ -210,7 +219,7 @@ class ChunkReading final : public CompletionQueue, public std::enable_shared_fro
   }
   bool is_ending() const { return options_.stop.stop_requested() || (error_.failed() && !options_.found); }
 
-  // Of whole pages, and none below 1 MiB unless the group is: smaller ones go through the page cache.
+  // Whole pages, and at least 1 MiB unless the group is smaller: smaller reads go through the page cache.
   int64_t operation_bytes(const ReadGroup& group) const {
     if (!is_local_ || group.bytes < 2 * kLocalRead) return group.bytes;
     const int64_t count = group.bytes / kLocalRead;
@@ -234,7 +243,10 @@ class ChunkReading final : public CompletionQueue, public std::enable_shared_fro
       if (!is_left) {
         slot.operations = operations.size();
         slot.status = {};
-        if (under_way_ == 0) answered_ = Clock::now();
+        if (under_way_ == 0) {
+          answered_ = Clock::now();
+          changed_.notify_all();  // threads that wait may from now on wait for reads that hang
+        }
         under_way_ += operations.size();
       }
     }

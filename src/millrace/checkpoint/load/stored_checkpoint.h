@@ -25,6 +25,7 @@
 #include "millrace/base/thread/executor.h"
 #include "millrace/base/thread/sync.h"
 #include "millrace/checkpoint/checkpoint.h"
+#include "millrace/checkpoint/io/bounded_call.h"
 #include "millrace/checkpoint/io/chunk_reader.h"
 #include "millrace/checkpoint/io/damage.h"
 #include "millrace/checkpoint/records/boxes.h"
@@ -52,7 +53,7 @@ struct OpenPart {
   Hash128 header_hash() const { return source() == nullptr ? record->header_hash : source()->header_hash; }
 };
 
-// What the reads of a tier use. Reads that hang keep it.
+// Shared by the reads of a tier. Reads that hang keep it alive.
 struct TierReads {
   std::shared_ptr<Storage> storage;
   std::vector<std::shared_ptr<RandomReader>> files{};
@@ -65,28 +66,14 @@ template <class T>
 [[nodiscard]] Result<T> answer_within(std::chrono::milliseconds patience, const std::string& url,
                                       std::function<Result<T>()> call) {
   if (patience.count() == 0) return call();
-  struct Shared {
-    Mutex mutex;
-    CondVar changed;
-    std::optional<Result<T>> answer GUARDED_BY(mutex);
-  };
-  const auto shared = std::make_shared<Shared>();
-  Thread thread("mr-ckpt-ask", [shared, call = std::move(call)]() mutable {
-    auto answer = std::exchange(call, {})();  // what it owns goes before the answer is seen
-    MutexLock lock(shared->mutex);
-    shared->answer = std::move(answer);
-    shared->changed.notify_all();
-  });
-  const auto deadline = Clock::now() + patience;
-  std::optional<Result<T>> answer;
-  {
-    MutexLock lock(shared->mutex);
-    while (!shared->answer && Clock::now() < deadline)
-      static_cast<void>(shared->changed.wait_until(shared->mutex, deadline));
-    answer = std::move(shared->answer);
-  }
-  if (answer) return std::move(*answer);
-  thread.detach();
+  const auto answer = std::make_shared<std::optional<Result<T>>>();  // read only after the call has returned
+  BoundedCall asking(
+      [answer, call = std::move(call)]() mutable -> Status {
+        *answer = std::exchange(call, {})();  // what it owns goes before the answer is seen
+        return {};
+      },
+      [] {});
+  if (asking.wait(patience, [] {})) return std::move(**answer);
   return fail(ErrorCode::kTimeout, "{}: has not answered for {:g} s", url,
               std::chrono::duration<double>(patience).count());
 }

@@ -2,20 +2,20 @@
 #include "millrace/checkpoint/records/failure.h"
 
 #include <fmt/format.h>
-#include <simdjson.h>
 
 #include <string>
 #include <utility>
 
+#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_writer.h"
 #include "millrace/base/text/utf8.h"
 #include "millrace/base/thread/sync.h"
-#include "millrace/checkpoint/records/json.h"
 
 namespace millrace::checkpoint {
 namespace {
 
 constexpr std::string_view kFormat = "millrace-checkpoint-failure";
-constexpr int64_t kMostBytes = 1 << 20;
+constexpr int64_t kMostFailureBytes = 1 << 20;
 constexpr size_t kMostMessage = 4096;
 
 std::string text_of(std::string text) {
@@ -50,15 +50,12 @@ Status write_failure(const Location& attempt, const RankPlaces& places, int64_t 
 
 Result<std::optional<Error>> read_failure(const Location& attempt, const RankPlaces& places, int64_t rank) {
   const Location at = attempt.child(places.failure(rank));
-  const auto text = read_object(*at.storage, at.key, kMostBytes);
+  const auto text = read_object(*at.storage, at.key, kMostFailureBytes);
   if (!text && text.error().code() == ErrorCode::kNotFound) return std::nullopt;
   if (!text) return tl::unexpected(text.error());
-  simdjson::dom::parser parser;
-  Json document;
-  std::string reason;
-  if (parser.parse(*text).get(document) != simdjson::SUCCESS)
-    return Error(ErrorCode::kUnavailable, fmt::format("rank {} failed; {} cannot be read", rank, at.url));
-  Fields fields(document, reason);
+  const auto document = JsonDocument::parse(*text);
+  if (!document) return Error(ErrorCode::kUnavailable, fmt::format("rank {} failed; {} cannot be read", rank, at.url));
+  JsonFields fields(*document);
   const std::string host = fields.text("host"), code = fields.text("code"), cause = fields.text("cause");
   return Error(code_of(code), fmt::format("rank {}{}{} failed: {}", rank, host.empty() ? "" : " on ", host, cause));
 }

@@ -30,7 +30,7 @@ struct RankPlaces {
   int64_t world_size = 1;
   bool in_folders = false;  // one for each thousand ranks: format version 2
 
-  // What is written now. Servers of metadata suffer from folders of tens of thousands of files.
+  // The layout of new steps. Metadata servers suffer from folders of tens of thousands of files.
   static RankPlaces of_new(int64_t world_size) { return {world_size, world_size > kRanksOfFolder}; }
 
   std::string folder(int64_t rank) const;  // "", or "ranks-00003"
@@ -47,10 +47,10 @@ inline Location step_location(const Location& root, int64_t step) {
   return root.child(step_name(step));
 }
 
-// What every key below `location` starts with.
+// The prefix of every key below `location`.
 std::string prefix_below(const Location& location);
 
-// What lies directly below a location; names without the location's own key.
+// The entries directly below a location; names without the location's own key.
 struct Level {
   std::vector<std::string> directories;
   std::vector<ObjectInfo> objects;

@@ -2,16 +2,15 @@
 #include "millrace/checkpoint/records/records.h"
 
 #include <fmt/format.h>
-#include <simdjson.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 
+#include "millrace/base/text/sealed_json.h"
 #include "millrace/checkpoint/io/damage.h"
 #include "millrace/checkpoint/records/boxes.h"
-#include "millrace/checkpoint/records/json.h"
 #include "millrace/checkpoint/records/keys.h"
 
 namespace millrace::checkpoint {
@@ -31,60 +30,9 @@ bool is_in_folders(int64_t version, int64_t world_size) {
   if (version == kVersionShares) return RankPlaces::of_new(world_size).in_folders;
   return version == kVersionInFolders;
 }
-constexpr std::string_view kChecksumKey =
-    R"("checksum":")";  // quotes inside strings are escaped, so only the key matches
 
-// The text without the member "checksum", which a comma always follows: `head` + `tail`.
-struct SealedText {
-  std::string_view head, checksum, tail;
-
-  std::string hash() const {
-    Xxh3Stream stream;
-    stream.update(as_bytes(head));
-    stream.update(as_bytes(tail));
-    return to_hex(stream.digest());
-  }
-};
-std::optional<SealedText> split_sealed(std::string_view text) {
-  const size_t at = text.find(kChecksumKey);
-  if (at == text.npos) return std::nullopt;
-  const size_t digits = at + kChecksumKey.size(), tail = digits + kHexDigits + 2;
-  if (tail > text.size() || text.substr(tail - 2, 2) != "\",") return std::nullopt;
-  return SealedText{text.substr(0, at), text.substr(digits, kHexDigits), text.substr(tail)};
-}
-
-// Where the checksum comes; seal() fills it in.
-void put_checksum(JsonWriter& json) {
-  json.key("checksum").text(std::string(kHexDigits, '0'));
-}
-
-std::string seal(std::string text) {
-  const auto parts = split_sealed(text);
-  return text.replace(parts->head.size() + kChecksumKey.size(), kHexDigits, parts->hash());
-}
-
-// A document whose checksum, format and version are right. It lives as long as its parser.
-Result<Json> unseal(simdjson::dom::parser& parser, std::string_view text, std::string_view format,
-                    std::string_view source) {
-  const auto parts = split_sealed(text);
-  if (!parts) return fail(ErrorCode::kCorruption, "{}: no checksum in it; cut, or not a {} file", source, format);
-  if (parts->hash() != parts->checksum)
-    return fail(ErrorCode::kCorruption, "{}: its text does not match its checksum {}", source, parts->checksum);
-  Json document;
-  if (const auto parsed = parser.parse(text.data(), text.size()).get(document); parsed != simdjson::SUCCESS)
-    return fail(ErrorCode::kCorruption, "{}: not a {} document: {}", source, format, simdjson::error_message(parsed));
-  std::string error;
-  Fields fields(document, error);
-  const std::string found = fields.text("format");
-  const int64_t version = fields.integer("version", 0, INT64_MAX);
-  if (!fields.ok() || found != format)
-    return fail(ErrorCode::kCorruption, "{}: not a {} document: {}", source, format, fields.ok() ? found : error);
-  if (version < kVersion || version > kVersionShares)
-    return fail(
-        ErrorCode::kUnsupported,
-        "{}: version {} of {}; this build knows versions {} to {}: use the Millrace that wrote it, or a later one",
-        source, version, format, kVersion, kVersionShares);
-  return document;
+Result<JsonDocument> unseal_record(std::string_view text, std::string_view format, std::string_view source) {
+  return unseal(text, {.name = format, .oldest = kVersion, .newest = kVersionShares}, source);
 }
 
 void put_box(JsonWriter& json, const Box& box, std::span<const int64_t> shape) {
@@ -93,45 +41,40 @@ void put_box(JsonWriter& json, const Box& box, std::span<const int64_t> shape) {
   json.key("box_shape").numbers(box.shape);
 }
 
-Box take_box(Fields& from, std::span<const int64_t> shape) {
+Box take_box(JsonFields& from, std::span<const int64_t> shape) {
   if (!from.has("box_offset") && !from.has("box_shape")) return whole_box(shape);
   Box box{from.integers("box_offset"), from.integers("box_shape")};
-  if (auto inside = check_inside(box, shape); !inside && from.ok()) from.fail_with(inside.error().message());
+  if (auto inside = check_inside(box, shape); !inside) from.fail_with(inside.error().message());
   return box;
 }
 
-formats::Dtype take_dtype(Fields& from) {
+formats::Dtype take_dtype(JsonFields& from) {
   const std::string name = from.text("dtype");
   const auto dtype = formats::dtype_from_name(name);
   if (!dtype) from.fail_with(fmt::format("unknown dtype '{}'", name));
   return dtype.value_or(formats::Dtype::kU8);
 }
 
-int64_t take_tensor_bytes(Fields& from, formats::Dtype dtype, std::span<const int64_t> shape) {
+int64_t take_tensor_bytes(JsonFields& from, formats::Dtype dtype, std::span<const int64_t> shape) {
   const auto bytes = formats::tensor_bytes(dtype, shape);
   if (!bytes) from.fail_with(bytes.error().message());
   return bytes.value_or(0);
 }
 
 // Names must ascend, so that none occurs twice and a lookup can bisect.
-template <class T, class Take>
-void take_tensors(Fields& document, std::string& error, std::vector<T>& tensors, Take&& take) {
-  const auto list = document.array("tensors");
-  tensors.reserve(list.size());
+template <class T>
+void take_tensors(JsonFields& document, std::vector<T>& tensors, const auto& take) {
+  tensors.reserve(document.size("tensors"));
   std::string before;
-  for (const Json& entry : list) {
-    std::string reason;
-    Fields fields(entry, reason);
+  document.each("tensors", [&](JsonFields& fields) {
     std::string name = fields.text("name");
-    if (fields.ok() && !tensors.empty() && name <= before) fields.fail_with("is not in the order of names");
+    if (!tensors.empty() && name <= before) fields.fail_with("is not in the order of names");
     tensors.push_back(take(fields, name));
-    if (!fields.ok()) error = fmt::format("tensor '{}' {}", name, reason);
-    if (!error.empty()) return;
     before = std::move(name);
-  }
+  });
 }
 
-PartTensor take_part_tensor(Fields& from, const std::string& name, const PartRecord& part) {
+PartTensor take_part_tensor(JsonFields& from, const std::string& name, const PartRecord& part) {
   PartTensor tensor{.name = name, .dtype = take_dtype(from), .shape = from.integers("shape")};
   take_tensor_bytes(from, tensor.dtype, tensor.shape);
   tensor.box = take_box(from, tensor.shape);
@@ -152,19 +95,16 @@ PartTensor take_part_tensor(Fields& from, const std::string& name, const PartRec
   return tensor;
 }
 
-ManifestTensor take_manifest_tensor(Fields& from, const std::string& name, int64_t parts) {
+ManifestTensor take_manifest_tensor(JsonFields& from, const std::string& name, int64_t parts) {
   ManifestTensor result{{.name = name, .dtype = take_dtype(from), .shape = from.integers("shape")}, {}};
   StoredTensor& tensor = result.tensor;
   tensor.bytes = take_tensor_bytes(from, tensor.dtype, tensor.shape);
-  for (const Json& entry : from.array("boxes")) {
-    std::string reason;
-    Fields fields(entry, reason);
+  from.each("boxes", [&](JsonFields& fields) {
     StoredBox box{fields.integer("part", 0, parts - 1), take_box(fields, tensor.shape)};
     take_tensor_bytes(fields, tensor.dtype, box.box.shape);
     if (!result.boxes.empty() && box.part <= result.boxes.back().part) fields.fail_with("is not in the order of parts");
-    if (!fields.ok()) from.fail_with(fmt::format("box {}: {}", result.boxes.size(), reason));
     result.boxes.push_back(std::move(box));
-  }
+  });
   return result;
 }
 
@@ -202,7 +142,7 @@ void put_metrics(JsonWriter& json, const StepMetrics& metrics) {
   json.close('}');
 }
 
-StepMetrics take_metrics(Fields& from) {
+StepMetrics take_metrics(JsonFields& from) {
   StepMetrics metrics;
   if (!from.has("metrics")) return metrics;
   for (const auto& [name, text] : from.texts("metrics")) {
@@ -215,9 +155,9 @@ StepMetrics take_metrics(Fields& from) {
   return metrics;
 }
 
-std::string take_attempt(Fields& from) {
+std::string take_attempt(JsonFields& from) {
   std::string attempt = from.text("attempt");
-  if (!restart_of(attempt)) from.fail_with(fmt::format("'{}' is not the name of an attempt", attempt));
+  from.check(restart_of(attempt).has_value(), "attempt", "the name of an attempt");
   return attempt;
 }
 
@@ -232,19 +172,15 @@ void put_commits(JsonWriter& json, std::span<const Ancestor> commits) {
   json.close(']');
 }
 
-// The commits of a list, all below `step`; `what` each of them is.
-std::vector<Ancestor> take_commits(Fields& from, const char* key, std::string_view what, int64_t step,
-                                   const auto& follows) {
+// The commits of a list, all below `step`.
+std::vector<Ancestor> take_commits(JsonFields& from, std::string_view key, int64_t step, const auto& follows) {
   std::vector<Ancestor> commits;
-  for (const Json& entry : from.array(key)) {
-    std::string reason;
-    Fields fields(entry, reason);
-    Ancestor commit{take_attempt(fields), fields.integer("step", 0, INT64_MAX)};
+  from.each(key, [&](JsonFields& fields) {
+    Ancestor commit{take_attempt(fields), fields.integer("step", 0)};
     if (commit.step >= step || (!commits.empty() && !follows(commits.back(), commit)))
       fields.fail_with("is not in the order of steps");
-    if (!fields.ok()) from.fail_with(fmt::format("{} {}: {}", what, commits.size(), reason));
     commits.push_back(std::move(commit));
-  }
+  });
   return commits;
 }
 
@@ -263,20 +199,17 @@ void put_sources(JsonWriter& json, std::span<const PartSource> sources) {
   json.close(']');
 }
 
-std::vector<PartSource> take_sources(Fields& from, int64_t step) {
+std::vector<PartSource> take_sources(JsonFields& from, int64_t step) {
   std::vector<PartSource> sources;
   if (!from.has("sources")) return sources;
-  for (const Json& entry : from.array("sources")) {
-    std::string reason;
-    Fields fields(entry, reason);
-    PartSource source{.step = fields.integer("step", 0, INT64_MAX), .attempt = take_attempt(fields)};
+  from.each("sources", [&](JsonFields& fields) {
+    PartSource source{.step = fields.integer("step", 0), .attempt = take_attempt(fields)};
     if (source.step >= step) fields.fail_with("is not an earlier step");
     source.file_bytes = fields.integer("file_bytes", 0, INT64_MAX / kMaxWorldSize);
     source.data_offset = fields.integer("data_offset", 0, source.file_bytes);
     source.header_hash = fields.hash("header_hash");
-    if (!fields.ok()) from.fail_with(fmt::format("source {}: {}", sources.size(), reason));
     sources.push_back(std::move(source));
-  }
+  });
   return sources;
 }
 
@@ -289,7 +222,7 @@ void put_writer(JsonWriter& json, const std::optional<StepWriter>& writer) {
   json.close('}');
 }
 
-std::optional<StepWriter> take_writer(Fields& from) {
+std::optional<StepWriter> take_writer(JsonFields& from) {
   if (!from.has("writer")) return std::nullopt;
   StepWriter writer;
   for (const auto& [name, text] : from.texts("writer")) {
@@ -300,16 +233,15 @@ std::optional<StepWriter> take_writer(Fields& from) {
   return writer;
 }
 
-std::optional<Lineage> take_line(Fields& from, int64_t step) {
+std::optional<Lineage> take_line(JsonFields& from, int64_t step) {
   if (!from.has("line")) return std::nullopt;
-  return take_commits(from, "line", "ancestor", step,
-                      [](const Ancestor& a, const Ancestor& b) { return a.step < b.step; });
+  return take_commits(from, "line", step, [](const Ancestor& a, const Ancestor& b) { return a.step < b.step; });
 }
 
-// Of one step several attempts may have files that are referred to.
-std::vector<Ancestor> take_bases(Fields& from, int64_t step) {
+// Several attempts of one step may have files that are referred to.
+std::vector<Ancestor> take_bases(JsonFields& from, int64_t step) {
   if (!from.has("bases")) return {};
-  return take_commits(from, "bases", "base", step, [](const Ancestor& a, const Ancestor& b) {
+  return take_commits(from, "bases", step, [](const Ancestor& a, const Ancestor& b) {
     return std::pair(a.step, std::string_view(a.attempt)) < std::pair(b.step, std::string_view(b.attempt));
   });
 }
@@ -399,16 +331,14 @@ std::string serialize(const PartRecord& part) {
 }
 
 Result<PartRecord> parse_part(std::string_view text, std::string_view source) {
-  simdjson::dom::parser parser;
-  ASSIGN_OR_RETURN(const Json document, unseal(parser, text, kPartFormat, source));
-  std::string error;
-  Fields fields(document, error);
+  ASSIGN_OR_RETURN(const JsonDocument document, unseal_record(text, kPartFormat, source));
+  JsonFields fields(document);
   PartRecord part;
-  part.step = fields.integer("step", 0, INT64_MAX);
+  part.step = fields.integer("step", 0);
   part.attempt = take_attempt(fields);
   part.world_size = fields.integer("world_size", 1, kMaxWorldSize);
   part.rank = fields.integer("rank", 0, part.world_size - 1);
-  part.file_bytes = fields.integer("file_bytes", 0, INT64_MAX);
+  part.file_bytes = fields.integer("file_bytes", 0);
   part.data_offset = fields.integer("data_offset", 0, part.file_bytes);
   part.header_hash = fields.hash("header_hash");
   part.chunk_bytes = fields.integer("chunk_bytes", 8, kMaxChunkBytes);
@@ -418,10 +348,10 @@ Result<PartRecord> parse_part(std::string_view text, std::string_view source) {
   part.shares = version == kVersionShares;
   if (part.shares) part.sources = take_sources(fields, part.step);
   if (fields.ok()) {
-    take_tensors(fields, error, part.tensors,
-                 [&](Fields& from, const std::string& name) { return take_part_tensor(from, name, part); });
+    take_tensors(fields, part.tensors,
+                 [&](JsonFields& from, const std::string& name) { return take_part_tensor(from, name, part); });
   }
-  if (!fields.ok()) return fail(ErrorCode::kCorruption, "{}: {}", source, error);
+  if (!fields.ok()) return fail(ErrorCode::kCorruption, "{}: {}", source, fields.error());
   return part;
 }
 
@@ -472,25 +402,23 @@ std::string serialize(const Manifest& manifest) {
 }
 
 Result<Manifest> parse_manifest(std::string_view text, std::string_view source) {
-  simdjson::dom::parser parser;
-  ASSIGN_OR_RETURN(const Json document, unseal(parser, text, kManifestFormat, source));
-  std::string error;
-  Fields fields(document, error);
+  ASSIGN_OR_RETURN(const JsonDocument document, unseal_record(text, kManifestFormat, source));
+  JsonFields fields(document);
   Manifest manifest;
-  manifest.step = fields.integer("step", 0, INT64_MAX);
+  manifest.step = fields.integer("step", 0);
   manifest.attempt = take_attempt(fields);
   const auto created = parse_time(fields.text("created"));
-  if (!created) fields.fail_with("\"created\" is not a time");
+  fields.check(created.has_value(), "created", "a time");
   manifest.created = created.value_or(manifest.created);
   const int64_t world_size = fields.integer("world_size", 1, kMaxWorldSize);
-  for (const Json& entry : fields.array("parts")) {
-    Fields part(entry, error);
+  manifest.parts.reserve(fields.size("parts"));
+  fields.each("parts", [&](JsonFields& part) {
     constexpr int64_t kMostBytes = INT64_MAX / kMaxWorldSize;
     manifest.parts.push_back({part.integer("bytes", 0, kMaxRecordBytes), part.hash("hash"),
                               part.integer("file_bytes", 0, kMostBytes),
                               part.has("referred_bytes") ? part.integer("referred_bytes", 0, kMostBytes) : 0});
-  }
-  if (manifest.world_size() != world_size) fields.fail_with("\"parts\" does not have one entry a rank");
+  });
+  fields.check(manifest.world_size() == world_size, "parts", "a list of one entry a rank");
   manifest.state = fields.text("state");
   manifest.metrics = take_metrics(fields);
   manifest.line = take_line(fields, manifest.step);
@@ -500,10 +428,11 @@ Result<Manifest> parse_manifest(std::string_view text, std::string_view source) 
   manifest.shares = version == kVersionShares;
   if (manifest.shares) manifest.bases = take_bases(fields, manifest.step);
   if (fields.ok()) {
-    take_tensors(fields, error, manifest.tensors,
-                 [&](Fields& from, const std::string& name) { return take_manifest_tensor(from, name, world_size); });
+    take_tensors(fields, manifest.tensors, [&](JsonFields& from, const std::string& name) {
+      return take_manifest_tensor(from, name, world_size);
+    });
   }
-  if (!fields.ok()) return fail(ErrorCode::kCorruption, "{}: {}", source, error);
+  if (!fields.ok()) return fail(ErrorCode::kCorruption, "{}: {}", source, fields.error());
   return manifest;
 }
 

@@ -25,7 +25,7 @@ class BaseParts {
   void add(std::shared_ptr<Save> save, std::shared_ptr<const PartRecord> part);
   // Adds a part that an earlier process wrote and all of `tiers` have.
   void adopt(Tiers tiers, std::shared_ptr<const PartRecord> part);
-  // The save of `step` has failed in a tier. Forgets all parts, because it is not certain any more who has them.
+  // The save of `step` has failed in a tier. Forgets all parts, because it is no longer certain which tiers have them.
   void forget(int64_t step);
   // Forgets all parts and saves: the Saver ends, and the saves hold what owns this object.
   void close();

@@ -142,18 +142,16 @@ void Save::stop_with(std::stop_token outer) {
 }
 
 void Save::wait_a_while(Clock::time_point deadline) {
-  if (tier_timeout_.count() == 0) {
-    if (deadline == Clock::time_point::max())
-      changed_.wait(mutex_);
-    else
-      static_cast<void>(changed_.wait_until(mutex_, deadline));
-    return;
-  }
   const auto now = Clock::now();
   std::vector<std::string> given_up;
-  for (size_t i = 0; i < tiers_.size(); ++i) {
+  for (size_t i = 0; tier_timeout_.count() > 0 && i < tiers_.size(); ++i) {
     Tier& tier = tiers_[i];
-    if (tier.finished || tier.waits || now - tier.answered < tier_timeout_) continue;
+    if (tier.finished || tier.waits) continue;
+    const auto gives_up = tier.answered + tier_timeout_;
+    if (now < gives_up) {
+      deadline = std::min<Clock::time_point>(deadline, gives_up);
+      continue;
+    }
     given_up.push_back(places_[i].url);
     give_up_tier(i, fail(ErrorCode::kTimeout, "step {}: {} has not answered for {} s", step_, places_[i].url,
                          std::chrono::round<std::chrono::seconds>(tier_timeout_).count()));
@@ -167,9 +165,8 @@ void Save::wait_a_while(Clock::time_point deadline) {
     mutex_.lock();
     return;
   }
-  constexpr std::chrono::milliseconds kMost{500};
-  const auto next = std::min(kMost, tier_timeout_ / 4 + std::chrono::milliseconds(1));
-  static_cast<void>(changed_.wait_until(mutex_, std::min(deadline, now + next)));
+  if (deadline == Clock::time_point::max()) return changed_.wait(mutex_);
+  static_cast<void>(changed_.wait_until(mutex_, deadline));
 }
 
 void Save::alive(size_t tier) {
@@ -181,6 +178,7 @@ void Save::set_waiting(size_t tier, bool waits) {
   MutexLock lock(mutex_);
   tiers_[tier].waits = waits;
   tiers_[tier].answered = Clock::now();
+  changed_.notify_all();  // its time runs from now on
 }
 
 void Save::committed(size_t tier) {

@@ -32,7 +32,7 @@
 
 namespace millrace::checkpoint {
 
-// What a storage call under way gets to end when its save is given up.
+// The time that a storage call gets to end when its save is abandoned.
 inline constexpr std::chrono::seconds kStopGrace{5};
 
 // One folder of checkpoints. Its saves end one after the other, so `sweep` belongs to the save that ends.
@@ -89,7 +89,7 @@ struct Core {
   }
   // How long a save() waits for the save before it, and for storage that answers nothing.
   std::chrono::milliseconds patience() const { return std::max(options.commit_timeout, options.tier_timeout); }
-  // What a save may take for its snapshot, in `next`: all but what saves that hang in storage hold.
+  // Memory that a save may use for its snapshot, in `next`: all but the images of saves that hang in storage.
   int64_t image_room(const Workspace& next) const {
     int64_t room = memory.image_room();
     if (room == INT64_MAX) return room;
@@ -97,7 +97,7 @@ struct Core {
     for (const ThroughMemory& each : through) room += each.busy ? 0 : each.buffer.bytes();
     return room;
   }
-  // What the part of a save may take: as much as the one before, when that left out what did not change.
+  // Space for the part of a save: as much as the last one took, when that left out unchanged tensors.
   int64_t space_for(const RankFile& file) {
     const auto before = options.refer_unchanged ? bases.find(std::vector<bool>(tiers.size(), false)) : nullptr;
     return before ? std::min(before->file_bytes, file.bytes()) : file.bytes();
@@ -109,7 +109,7 @@ struct Core {
     return check_space(*root.storage, prefix_below(root), bytes, fmt::format("step {} in {}", step, root.url));
   }
 
-  // Of one rank, of what all of the node may take; 0: no cap.
+  // One rank's share of a cap for the whole node, in bytes; 0: no cap.
   static int64_t share_of_node(int64_t bytes) { return bytes == 0 ? 0 : std::max<int64_t>(bytes / local_ranks(), 1); }
 
   const SaverOptions options;
@@ -128,7 +128,7 @@ struct Core {
   std::set<int64_t> busy GUARDED_BY(mutex);  // with tiers: steps that have not ended in all of them
 };
 
-// What a save stores beside the tensors. Without `state` the part is kept for commit().
+// The documents that a save stores beside the tensors. Without `state` the part is kept for commit().
 struct Documents {
   std::optional<std::string> state;
   std::string rank_state;

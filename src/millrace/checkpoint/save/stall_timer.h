@@ -9,7 +9,7 @@
 
 namespace millrace::checkpoint {
 
-// Counts the time that training stands in save(), for the checkpointer and for those who watch the process.
+// Counts the time that save() stops training, for the checkpointer and for monitors of the process.
 class StallTimer {
  public:
   explicit StallTimer(Metrics& metrics) : metrics_(metrics) {}

@@ -48,9 +48,9 @@ class StagingMemory {
   // Errors: resource_exhausted (this cap or the process's).
   [[nodiscard]] Result<Reservation> reserve(Use use, int64_t bytes);
 
-  // What is left for images; INT64_MAX: no cap.
+  // Bytes left for images; INT64_MAX: no cap.
   int64_t image_room() const;
-  // What one copy may take; INT64_MAX: no cap.
+  // Bytes that one copy may take; INT64_MAX: no cap.
   int64_t copy_share() const;
   int64_t cap() const;
   // The most that was taken at once.

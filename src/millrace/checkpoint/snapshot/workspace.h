@@ -34,7 +34,7 @@ struct Workspace {
 
   Executor executor;
   StagedBuffer image;  // of the rank's file; kept from save to save, so that its pages are there
-  bool is_pinned;      // as far as the driver does it
+  bool is_pinned;      // true while the driver has the image pinned
 };
 
 }  // namespace millrace::checkpoint

@@ -19,7 +19,7 @@ namespace millrace::checkpoint {
 // log, and a later save tries it again.
 void follow_up(Core& core, size_t at, Save& save, const std::optional<Lineage>& line);
 
-// What commit_part() needs of `step` in the tier `at`. Its deadline counts from now on.
+// The arguments of commit_part() for `step` in the tier `at`. Its deadline counts from now on.
 StepCommit commit_in(Core& core, size_t at, int64_t step, std::stop_token stop, std::function<void()> alive = {});
 
 // Rank 0 creates the manifest when all parts are there. The other ranks wait for it.

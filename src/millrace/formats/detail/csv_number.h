@@ -8,6 +8,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "millrace/base/text/ascii.h"
+
 namespace millrace::formats::detail {
 
 enum class NumberStatus {
@@ -30,10 +32,6 @@ inline uint64_t eight_digits(const char* text) {
   return (((word & 0x000000FF000000FF) * 0x000F424000000064) +
           (((word >> 16) & 0x000000FF000000FF) * 0x0000271000000001)) >>
          32;
-}
-
-inline bool is_digit(char c) {
-  return static_cast<unsigned char>(c - '0') < 10;
 }
 
 // 10^0 to 10^22, the powers that a double holds exactly.

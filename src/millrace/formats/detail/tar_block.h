@@ -54,7 +54,7 @@ struct Block {
 // Errors: corruption (a wrong checksum, a size that is not a number), unsupported (a sparse file, an unknown type).
 [[nodiscard]] Result<Block> decode_block(const char* block, const Where& where);
 
-// What PAX and long-name headers said about the member that follows.
+// Fields from PAX and long-name headers for the next member.
 struct Extension {
   std::string& name;
   bool named = false;

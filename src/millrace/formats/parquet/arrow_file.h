@@ -57,7 +57,7 @@ class ArrowFile final : public arrow::io::RandomAccessFile {
     return buffer;
   }
 
-  // Of the last read that failed: what it was is lost on the way through Arrow.
+  // The error of the last failed read, which Arrow would lose.
   std::optional<Error> error() const {
     MutexLock lock(mutex_);
     return error_;

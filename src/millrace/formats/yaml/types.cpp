@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/formats/yaml/yaml.h"
 
 namespace millrace::yaml {
@@ -20,9 +21,6 @@ constexpr std::array<std::string_view, 11> kFalse = {"no",  "No",  "NO",  "false
                                                      "off", "Off", "OFF", "0",     "0.0"};
 constexpr size_t kPlainWords = 9;  // of these only words are bools when they stand plain
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 bool all(std::string_view text, bool (*is)(char)) {
   return !text.empty() && std::all_of(text.begin(), text.end(), is);
 }

@@ -13,6 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include "millrace/base/text/environment.h"
+
 namespace millrace::http {
 namespace {
 
@@ -27,13 +29,8 @@ constexpr int kReadsInARow = 16;             // then the other connections have 
 // fresh bytes are decrypted from the processor's cache.
 constexpr int kWakeBytes = 256 << 10;
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 std::string find_ca_bundle() {
-  if (std::string chosen = environment("SSL_CERT_FILE"); !chosen.empty()) return chosen;
+  if (std::string chosen = environment_variable("SSL_CERT_FILE"); !chosen.empty()) return chosen;
   for (const char* path : {
            "/etc/ssl/certs/ca-certificates.crt",                 // Debian, Ubuntu, Arch
            "/etc/pki/tls/certs/ca-bundle.crt",                   // Fedora, RHEL, Amazon Linux
@@ -68,7 +65,7 @@ ConnectionSettings ConnectionSettings::resolve(const ClientOptions& options) {
   settings.ca_file = options.ca_file.empty() ? find_ca_bundle() : options.ca_file;
   // Otherwise libcurl would read the environment for every request.
   for (const char* name : {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"}) {
-    const std::string proxy = environment(name);
+    const std::string proxy = environment_variable(name);
     settings.proxy_from_environment |= !proxy.empty();
     settings.tls_to_proxy |= proxy.starts_with("https://") || proxy.starts_with("HTTPS://");
   }

@@ -13,7 +13,7 @@
 
 namespace millrace::http {
 
-// What all connections of a loop share.
+// Settings shared by all connections of a loop.
 struct ConnectionSettings {
   ClientOptions options;
   std::string ca_file;  // PEM; "" leaves libcurl's own

@@ -27,10 +27,10 @@ std::string head_of(const Request& request, std::string_view user_agent);
 // The size of the request's body; 0 when the method has none.
 int64_t body_bytes(const Request& request);
 
+enum class ExchangeState { kDelayed, kQueued, kActive };
+
 class Exchange {
  public:
-  enum class Place { kDelayed, kQueued, kActive };
-
   Exchange(Request request, Client::Done done) : request_(std::move(request)), done_(std::move(done)) {}
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -71,8 +71,8 @@ class Exchange {
   Client::Done take_done();
 
   // For the loop.
-  Place place = Place::kQueued;
-  std::list<std::unique_ptr<Exchange>>::iterator position;  // in the list of its place
+  ExchangeState state = ExchangeState::kQueued;
+  std::list<std::unique_ptr<Exchange>>::iterator position;  // in the list of its state
   std::optional<Clock::time_point> timer;                   // when the loop looks at it again
   Clock::time_point begun{};                                // when it got a connection
   Clock::time_point moved{};                                // when moved_bytes last changed

@@ -167,14 +167,14 @@ bool Loop::take_arrivals() {
 void Loop::take_in(std::unique_ptr<Exchange> owned) {
   Exchange& exchange = *owned;
   const Request& request = exchange.request();
-  exchange.place = request.not_before > Clock::now() ? Exchange::Place::kDelayed : Exchange::Place::kQueued;
-  Exchanges& list = exchange.place == Exchange::Place::kDelayed ? delayed_ : queued_;
+  exchange.state = request.not_before > Clock::now() ? ExchangeState::kDelayed : ExchangeState::kQueued;
+  Exchanges& list = exchange.state == ExchangeState::kDelayed ? delayed_ : queued_;
   exchange.position = list.insert(list.end(), std::move(owned));
   if (request.stop.stop_requested())
     return end(exchange, tl::unexpected(exchange.error(ErrorCode::kCancelled, "stopped")));
   if (const Status fine = check_request(request); !fine) return end(exchange, tl::unexpected(fine.error()));
   const Clock::time_point look =
-      exchange.place == Exchange::Place::kDelayed ? std::min(request.not_before, request.deadline) : request.deadline;
+      exchange.state == ExchangeState::kDelayed ? std::min(request.not_before, request.deadline) : request.deadline;
   if (look != Clock::time_point::max()) set_timer(exchange, look);
 }
 
@@ -199,16 +199,16 @@ void Loop::fire_timers() {
 void Loop::look_at(Exchange& exchange, Clock::time_point now) {
   const Request& request = exchange.request();
   if (now >= request.deadline) {
-    const std::string_view when = exchange.place == Exchange::Place::kActive ? "" : " before it began";
+    const std::string_view when = exchange.state == ExchangeState::kActive ? "" : " before it began";
     return end(exchange,
                tl::unexpected(exchange.error(ErrorCode::kTimeout, fmt::format("the deadline passed{}", when))));
   }
-  if (exchange.place == Exchange::Place::kDelayed) {
+  if (exchange.state == ExchangeState::kDelayed) {
     queued_.splice(queued_.end(), delayed_, exchange.position);
-    exchange.place = Exchange::Place::kQueued;
+    exchange.state = ExchangeState::kQueued;
     return set_timer(exchange, request.deadline);
   }
-  if (exchange.place == Exchange::Place::kQueued) return set_timer(exchange, std::nullopt);
+  if (exchange.state == ExchangeState::kQueued) return set_timer(exchange, std::nullopt);
   const int64_t moved = exchange.connection->moved_bytes();
   if (moved != exchange.moved_bytes) {
     exchange.moved_bytes = moved;
@@ -251,7 +251,7 @@ void Loop::begin_queued() {
 
 void Loop::begin(Exchange& exchange) {
   active_.splice(active_.end(), queued_, exchange.position);
-  exchange.place = Exchange::Place::kActive;
+  exchange.state = ExchangeState::kActive;
   exchange.begun = exchange.moved = Clock::now();
   const Request& request = exchange.request();
   Connection* connection = take_idle(request);
@@ -352,7 +352,7 @@ void Loop::go_on_with(Connection& connection) {
     case Connection::State::kWasClosed:
       drop(connection);
       queued_.splice(queued_.begin(), active_, exchange.position);
-      exchange.place = Exchange::Place::kQueued;
+      exchange.state = ExchangeState::kQueued;
       return set_timer(exchange, exchange.request().deadline);
   }
 }
@@ -366,14 +366,14 @@ void Loop::end(Exchange& exchange, Result<Response> result) {
   set_timer(exchange, std::nullopt);
   if (!result || result->status / 100 != 2) exchange.count_sent(0);
   const Client::Done done = exchange.take_done();
-  switch (exchange.place) {
-    case Exchange::Place::kDelayed:
+  switch (exchange.state) {
+    case ExchangeState::kDelayed:
       delayed_.erase(exchange.position);
       break;
-    case Exchange::Place::kQueued:
+    case ExchangeState::kQueued:
       queued_.erase(exchange.position);
       break;
-    case Exchange::Place::kActive:
+    case ExchangeState::kActive:
       active_.erase(exchange.position);
       break;
   }

@@ -30,7 +30,7 @@ namespace millrace::images {
 inline uint8_t luma(const uint8_t* rgb) {
   return static_cast<uint8_t>((rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16);
 }
-// Of RGB pixels, one after the other.
+// Converts interleaved RGB pixels.
 inline Picture to_gray(const Picture& rgb) {
   Picture gray{.height = rgb.height, .width = rgb.width, .channels = 1, .pixels = {}};
   gray.pixels.resize(static_cast<size_t>(rgb.height * rgb.width));

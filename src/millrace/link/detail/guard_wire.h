@@ -18,7 +18,7 @@ struct GuardMessage {
     kGroup,   // with a copy of fanotify's descriptor: while anybody holds one, no waiting program goes on
     kFill,    // from the guardian: a program waits for file `id`, whose descriptor comes along
     kAnswer,  // `value`: 0, or the error of that program's open
-    kLeave,   // the sender stops filling: who waits gets EIO, and so does who comes
+    kLeave,   // the sender stops filling: waiting and later opens get EIO
     kAsk,     // the answer is kState: `value` is the guardian's process, `id` how many programs wait
     kState,
     kEnd,    // end, unless a program uses the visible path or somebody fills; the answer is kEnded

@@ -13,7 +13,7 @@
 namespace millrace::link {
 
 std::string whole_path(const LinkConfig& config, std::string_view path);
-// Of errno: "open /fsx/data/a: ...".
+// The error of errno: "open /fsx/data/a: ...".
 Error file_error(std::string_view what, const std::string& path);
 // Calls `visit` for the file that `below` is, and for those of the folder that it is; "": all. Errors: those of the
 // state and of `visit`.

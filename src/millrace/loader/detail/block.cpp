@@ -2,23 +2,17 @@
 #include "millrace/loader/detail/block.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 
-#include "millrace/formats/npy.h"
-#include "millrace/loader/detail/record.h"
-
 namespace millrace::loader {
 
-namespace {
-constexpr std::string_view kMaskField = "loss_mask.npy";  // uint8 [tokens], 1 where a token is learned
-}
-
-Block::Block(std::span<const uint32_t> tokens, order::BlockLayout layout, std::span<const int64_t> run_samples)
-    : trained_place_(tokens.size()),
+Block::Block(SampleDecoder::Item item, std::span<const uint32_t> items, order::BlockLayout layout,
+             std::span<const int64_t> run_samples)
+    : item_(item),
+      trained_place_(items.size()),
       sample_at_(std::move(layout.samples)),
-      starts_(tokens.size() + 1),
+      starts_(items.size() + 1),
       row_ends_(std::move(layout.row_ends)) {
   int64_t first = 0;
   for (const int64_t samples : run_samples) {
@@ -28,102 +22,30 @@ Block::Block(std::span<const uint32_t> tokens, order::BlockLayout layout, std::s
   for (size_t place = 0; place < sample_at_.size(); ++place) {
     const uint32_t sample = sample_at_[place];
     trained_place_[sample] = static_cast<uint32_t>(place);
-    starts_[place + 1] = starts_[place] + tokens[sample];
+    starts_[place + 1] = starts_[place] + items[sample];
   }
 }
 
-namespace {
-
-const order::Field* find_field(const order::Sample& sample, std::string_view name) {
-  const auto field =
-      std::find_if(sample.fields.begin(), sample.fields.end(), [&](const order::Field& f) { return f.name == name; });
-  return field == sample.fields.end() ? nullptr : &*field;
+int64_t Block::bytes() const {
+  if (!item_.has_bit) return rows_bytes();
+  return rows_bytes() + starts_.back() / 8 + static_cast<int64_t>(sample_at_.size());
 }
 
-Status check_ids(std::span<const uint32_t> ids, int64_t limit, std::string_view shard, std::string_view key) {
-  if (limit == 0 || ids.empty()) return {};
-  const uint32_t largest = *std::max_element(ids.begin(), ids.end());
-  if (largest < limit) return {};
-  return fail(ErrorCode::kInvalidArgument, "{}: sample {} holds the id {}, vocab_size is {}", shard, key, largest,
-              limit);
-}
-
-// Packs the mask of a sample of `tokens` ids into bits, the lowest of a byte first; all ones when it has none, which
-// `masked` then says.
-Status parse_mask(const order::Sample& sample, size_t tokens, std::string_view shard, uint8_t* bits, bool& masked) {
-  const size_t bytes = (tokens + 7) / 8;
-  const order::Field* const field = find_field(sample, kMaskField);
-  masked = field != nullptr;
-  if (!masked) {
-    std::fill_n(bits, bytes, uint8_t{0xFF});
-    return {};
-  }
-  const std::string name = fmt::format("{}: sample {}: {}", shard, sample.key, kMaskField);
-  ASSIGN_OR_RETURN(const auto mask, formats::npy_u8_view(field->data, name));
-  if (mask.size() != tokens) {
-    return fail(ErrorCode::kCorruption, "{}: {} values for {} tokens", name, mask.size(), tokens);
-  }
-  if (const auto bad = std::find_if(mask.begin(), mask.end(), [](uint8_t v) { return v > 1; }); bad != mask.end()) {
-    return fail(ErrorCode::kCorruption, "{}: value {} at token {}; a mask is 0 and 1", name, *bad, bad - mask.begin());
-  }
-  std::fill_n(bits, bytes, uint8_t{0});
-  for (size_t i = 0; i < tokens; ++i) bits[i / 8] = static_cast<uint8_t>(bits[i / 8] | (mask[i] << (i % 8)));
-  return {};
-}
-
-}  // namespace
-
-// Decodes the samples of one run. `ids` is for those that are not stored as uint32.
-struct Block::Decoder {
-  Block& block;
-  Run& run;
-  const Decoding& decoding;
-  std::string_view shard;
-  std::vector<uint32_t> ids;
-
-  Status take(int64_t index, const order::Sample& sample) {
-    if (decoding.fields != nullptr) {
-      const size_t place = block.trained_place_[static_cast<size_t>(run.first + index)];
-      return write_record(sample, *decoding.fields, block.slot(place), shard);
-    }
-    const order::Field* const field = find_field(sample, decoding.ids_field);
-    if (field == nullptr) {
-      return fail(ErrorCode::kCorruption, "{}: sample {} has no field {}", shard, sample.key, decoding.ids_field);
-    }
-    auto bytes = formats::ids_in_place(decoding.ids_field, field->data);
-    if (!bytes) {
-      ids.clear();
-      RETURN_IF_ERROR(formats::parse_ids(decoding.ids_field, field->data, ids, shard));
-      bytes = std::as_bytes(std::span(ids));
-    }
-    const size_t place = block.trained_place_[static_cast<size_t>(run.first + index)];
-    const int64_t expected = block.starts_[place + 1] - block.starts_[place];
-    const size_t count = bytes->size() / sizeof(uint32_t);
-    if (static_cast<int64_t>(count) != expected) {
-      return fail(ErrorCode::kCorruption, "{}: sample {} holds {} ids, its index says {}", shard, sample.key, count,
-                  expected);
-    }
-    // SAFETY: the arena is page-aligned memory that begins with uint32_t.
-    auto* const at = reinterpret_cast<uint32_t*>(block.arena_.data()) + block.starts_[place];
-    if (count > 0) std::memcpy(at, bytes->data(), bytes->size());
-    RETURN_IF_ERROR(check_ids({at, count}, decoding.id_limit, shard, sample.key));
-    bool masked = false;
-    RETURN_IF_ERROR(parse_mask(sample, count, shard, block.mask_at(place), masked));
-    if (masked) run.masked = true;
-    return {};
-  }
-};
-
-void Block::decode(int64_t number, order::SampleRun& run, const Decoding& decoding, Metrics& metrics) {
-  Decoder decoder{*this, runs_[static_cast<size_t>(number)], decoding, run.name(), {}};
-  if (decoding.fields != nullptr) decoder.run.source = run.name();
+void Block::decode(int64_t number, order::SampleRun& run, const SampleDecoder& decoder, Metrics& metrics) {
+  Run& ours = runs_[static_cast<size_t>(number)];
+  ours.source = run.name();
+  std::vector<uint32_t> scratch;
   // From the first sample on: what comes before it is reading. One timer a run, as two looks at the clock a sample were
   // 2 % of what packing costs.
   std::optional<MetricTimer> timer;
-  decoder.run.status = run.visit([&](int64_t index, const Result<order::Sample>& sample) -> Status {
+  ours.status = run.visit([&](int64_t index, const Result<order::Sample>& sample) -> Status {
     if (!timer) timer.emplace(metrics, Metric::kDecodeSeconds);
-    Status taken = sample ? decoder.take(index, *sample) : tl::unexpected(sample.error());
-    if (!taken) decoder.run.bad_samples.emplace(decoder.run.first + index, std::move(taken).error());
+    const size_t place = trained_place_[static_cast<size_t>(ours.first + index)];
+    SampleDecoder::Slot to{.data = slot(place), .bits = item_.has_bit ? bits_at(place) : nullptr};
+    Status decoded =
+        sample ? decoder.decode(*sample, ours.source, to, scratch) : Status(tl::unexpected(sample.error()));
+    if (!decoded) ours.bad_samples.emplace(ours.first + index, std::move(decoded).error());
+    if (to.is_masked) ours.masked = true;
     return {};
   });
 }
@@ -146,10 +68,10 @@ Status Block::sample_status(int64_t place) const {
   return bad == run.bad_samples.end() ? Status() : tl::unexpected(bad->second);
 }
 
-// Sample `place` starts at token s, so s / 8 + place bytes hold all masks before it, each rounded up to bytes.
-uint8_t* Block::mask_at(size_t place) const {
-  // SAFETY: bytes() counts the masks behind the ids; uint8_t may look at any byte.
-  return reinterpret_cast<uint8_t*>(arena_.data()) + ids_bytes() + starts_[place] / 8 + static_cast<int64_t>(place);
+// Sample `place` starts at item s, so s / 8 + place bytes hold all bits before it, each sample's rounded up to bytes.
+uint8_t* Block::bits_at(size_t place) const {
+  // SAFETY: bytes() counts the bits behind the rows; uint8_t may look at any byte.
+  return reinterpret_cast<uint8_t*>(arena_.data()) + rows_bytes() + starts_[place] / 8 + static_cast<int64_t>(place);
 }
 
 template <class Visit>
@@ -179,14 +101,14 @@ Status Block::check(int64_t index, int64_t pack_seq_len) const {
 }
 
 Status Block::pieces(int64_t index, int64_t pack_seq_len, std::vector<Piece>& out) const {
-  // SAFETY: as in Decoder::take; every run has been written or has an error.
+  // SAFETY: the arena is page-aligned memory that begins with uint32_t; every run has been written or has an error.
   const auto* const arena = reinterpret_cast<const uint32_t*>(arena_.data());
   return for_each_segment(index, pack_seq_len, [&](int64_t place, int64_t begin, int64_t end) -> Status {
     RETURN_IF_ERROR(sample_status(place));
     if (begin == end) return {};
     const Run& run = run_of(static_cast<int64_t>(sample_at_[static_cast<size_t>(place)]));
     Piece piece{{arena + starts_[static_cast<size_t>(place)] + begin, static_cast<size_t>(end - begin)}};
-    if (run.masked) piece.mask = mask_at(static_cast<size_t>(place));
+    if (run.masked) piece.mask = bits_at(static_cast<size_t>(place));
     piece.mask_begin = static_cast<size_t>(begin);
     out.push_back(piece);
     return {};
@@ -196,11 +118,11 @@ Status Block::pieces(int64_t index, int64_t pack_seq_len, std::vector<Piece>& ou
 std::span<std::byte> Block::slot(size_t place) const {
   // SAFETY: bytes() counts what each sample was given.
   auto* const arena = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(arena_.data()));
-  return {arena + starts_[place] * static_cast<int64_t>(sizeof(uint32_t)),
-          static_cast<size_t>(starts_[place + 1] - starts_[place]) * sizeof(uint32_t)};
+  return {arena + starts_[place] * item_.bytes,
+          static_cast<size_t>((starts_[place + 1] - starts_[place]) * item_.bytes)};
 }
 
-Block::StoredRecord Block::record(int64_t index) const {
+Block::Row Block::row(int64_t index) const {
   const auto place = static_cast<size_t>(index);
   return {slot(place), run_of(static_cast<int64_t>(sample_at_[place])).source};
 }

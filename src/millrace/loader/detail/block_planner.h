@@ -2,20 +2,23 @@
 #pragma once
 
 // Plans blocks before they are read: which samples a block holds, the order in which they are trained, and the runs
-// that read them. Planning may wait for storage, so a thread does it. It plans all blocks together that were asked for
-// while it was busy. Thread-safe.
+// that read them. Planning may wait for storage, so tasks of the loader's workers do it, the block that is used first
+// before the others. A task plans all blocks of a source together that were asked for before it began. Thread-safe.
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
+#include <utility>
 #include <vector>
 
 #include "millrace/base/status.h"
 #include "millrace/base/thread/executor.h"
 #include "millrace/base/thread/sync.h"
 #include "millrace/loader/detail/block.h"
+#include "millrace/loader/detail/dataset.h"
 #include "millrace/order/order.h"
 #include "millrace/order/sample_source.h"
 
@@ -26,36 +29,43 @@ struct PlannedBlock {
   std::vector<std::unique_ptr<order::SampleRun>> runs;  // as the block numbers them
 };
 
-// The room that a block reserves for each sample, in units of 32 bits: for its ids or, where samples have fields, for
-// its record. Errors: unsupported (a sample that is too large).
-[[nodiscard]] Result<std::vector<uint32_t>> block_lengths(std::vector<uint32_t> tokens, std::span<const int64_t> bytes);
-
 class BlockPlanner {
  public:
   using Done = std::function<void(Result<PlannedBlock>)>;
-
-  // `source` must outlive it.
-  BlockPlanner(order::SampleSource& source, std::stop_token stop) : source_(source), stop_(std::move(stop)) {}
-
-  // `done` is called on the planner's thread, unless the planner is destroyed before. Errors: those of
-  // SampleSource::plan; corruption (other tokens than the order was made of).
-  void add(std::shared_ptr<const order::EpochOrder> order, int64_t lane, int64_t number, Done done);
-
- private:
   struct WantedBlock {
+    int64_t source = 0;
     std::shared_ptr<const order::EpochOrder> order;
-    int64_t lane;
-    int64_t number;
+    int64_t lane = 0;
+    int64_t number = 0;
+    int priority = 0;  // of the task, among those of `workers`
     Done done;
   };
-  void plan_waiting();
+
+  // The arguments must outlive it, and it the tasks of `workers`.
+  BlockPlanner(const Dataset& dataset, Executor& workers, std::stop_token stop);
+
+  // `done` is called by a worker, unless `workers` is destroyed before. Errors: those of SampleSource::plan; corruption
+  // (other tokens than the order was made of).
+  void add(WantedBlock wanted);
+
+ private:
+  // Only one task plans for a source, so that blocks which are asked for meanwhile are planned together.
+  struct SourceQueue {
+    std::vector<WantedBlock> waiting;
+    bool has_task = false;
+  };
+  void submit_task(int64_t source, int priority);
+  void plan_waiting(int64_t source);
+  [[nodiscard]] std::optional<std::pair<int64_t, int>> begin_next_task() REQUIRES_LOCK(mutex_);
   [[nodiscard]] Result<std::vector<PlannedBlock>> plan(std::span<const WantedBlock> wanted);
 
-  order::SampleSource& source_;
+  const Dataset& dataset_;
+  Executor& workers_;
   const std::stop_token stop_;
+  const int most_tasks_;
   Mutex mutex_;
-  std::vector<WantedBlock> waiting_ GUARDED_BY(mutex_);
-  Executor thread_{1, "mr-plan"};  // last: its task uses everything above
+  std::vector<SourceQueue> queues_ GUARDED_BY(mutex_);  // of each source
+  int tasks_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace millrace::loader

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "millrace/base/text/units.h"
@@ -26,7 +28,7 @@ int64_t default_memory(const MemoryBudget& budget) {
   return std::min<int64_t>(1 << 30, budget.cap_bytes() / 4);
 }
 
-constexpr int kMostOpenedAtOnce = 16;
+constexpr int kMostOpenedAtOnce = 16;  // datasets of a mixture, each of which waits for a few requests
 
 Result<std::vector<SourcePtr>> open_all(const std::vector<OpenSource>& open_sources, const SourceContext& context) {
   std::vector<SourcePtr> sources(open_sources.size());
@@ -41,15 +43,16 @@ Result<std::vector<SourcePtr>> open_all(const std::vector<OpenSource>& open_sour
 
 // Ids of two tokenizers do not mean the same. Sources that do not name theirs pass.
 Status check_one_tokenizer(std::span<const SourcePtr> sources) {
-  const order::SampleSource* first = nullptr;
+  std::string_view first, first_source;
   for (const SourcePtr& source : sources) {
-    if (source->tokenizer().empty()) continue;
-    if (first == nullptr) first = source.get();
-    if (source->tokenizer() != first->tokenizer()) {
+    const std::string_view tokenizer = source->token_ids().value_or(order::TokenIds()).tokenizer;
+    if (tokenizer.empty()) continue;
+    if (first.empty()) std::tie(first, first_source) = std::pair(tokenizer, source->name());
+    if (tokenizer != first) {
       return fail(ErrorCode::kInvalidArgument,
                   "{} was made with the tokenizer {} and {} with {}: their ids do not mean the same. Prepare them with "
                   "one tokenizer",
-                  first->name(), first->tokenizer(), source->name(), source->tokenizer());
+                  first_source, first, source->name(), tokenizer);
     }
   }
   return {};
@@ -163,6 +166,7 @@ Result<std::unique_ptr<Dataset>> open_dataset(const LoaderOptions& options, cons
                               .activities = &activities,
                               .index_bytes = share_for_indexes(all, open_sources.size())};
   ASSIGN_OR_RETURN(dataset->sources, open_all(open_sources, context));
+  for (const SourcePtr& source : dataset->sources) dataset->decoders.push_back(make_decoder(options, *source));
   RETURN_IF_ERROR(check_one_tokenizer(dataset->sources));
   ASSIGN_OR_RETURN(dataset->damaged_shards, damaged_shards(options, dataset->sources));
   ASSIGN_OR_RETURN(const int64_t held, held_bytes(dataset->sources, all));

@@ -12,6 +12,7 @@
 #include "millrace/base/memory/buffer_pool.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/status.h"
+#include "millrace/loader/detail/sample_decoder.h"
 #include "millrace/loader/detail/sample_order.h"
 #include "millrace/loader/options.h"
 
@@ -32,7 +33,8 @@ struct LoaderMemory {
 
 struct Dataset {
   LoaderMemory memory;
-  std::vector<SourcePtr> sources;  // one, or those of a mixture
+  std::vector<SourcePtr> sources;                        // one, or those of a mixture
+  std::vector<std::unique_ptr<SampleDecoder>> decoders;  // of the samples of each source
   std::unique_ptr<SampleOrder> order;
   Start beginning;                                  // of the order that the options and the sizes of the sources make
   std::vector<order::DamagedShard> damaged_shards;  // of all sources

@@ -83,8 +83,6 @@ std::vector<std::pair<uint32_t, const order::Field*>> wanted(const order::Sample
   return taken;
 }
 
-}  // namespace
-
 Status write_record(const order::Sample& sample, const SampleFields& fields, std::span<std::byte> out,
                     std::string_view source) {
   const auto taken = wanted(sample, fields);
@@ -100,6 +98,38 @@ Status write_record(const order::Sample& sample, const SampleFields& fields, std
   if (fits) return {};
   return fail(ErrorCode::kInternal, "{}: sample {} takes more than the {} bytes that were counted for it", source,
               sample.key, out.size());
+}
+
+class RecordDecoder final : public SampleDecoder {
+ public:
+  explicit RecordDecoder(const SampleFields& fields) : fields_(fields) {}
+
+  // Records begin at multiples of 4 bytes, and so a row of 4 GiB has a count of 32 bits.
+  Item item() const override { return {.bytes = 4}; }
+
+  Result<std::vector<uint32_t>> count_items(const order::SamplePlan& plan) const override {
+    constexpr int64_t kMost = int64_t{4} << 30;
+    std::vector<uint32_t> items;
+    for (const int64_t size : plan.bytes) {
+      if (size > kMost) return fail(ErrorCode::kUnsupported, "a sample of {} bytes; {} are read at most", size, kMost);
+      items.push_back(static_cast<uint32_t>((size + item().bytes - 1) / item().bytes));
+    }
+    return items;
+  }
+
+  Status decode(const order::Sample& sample, std::string_view name, Slot& slot,
+                std::vector<uint32_t>& /*scratch*/) const override {
+    return write_record(sample, fields_, slot.data, name);
+  }
+
+ private:
+  const SampleFields& fields_;
+};
+
+}  // namespace
+
+std::unique_ptr<SampleDecoder> make_record_decoder(const SampleFields& fields) {
+  return std::make_unique<RecordDecoder>(fields);
 }
 
 Record read_record(std::span<const std::byte> bytes) {

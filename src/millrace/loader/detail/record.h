@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A sample of any kind as it lies in a block: its key and the fields that are wanted, as the shard has them. Pure
-// functions; thread-safe.
+// A sample of any kind as it lies in a block: its key and the fields that are wanted, as the shard has them; and the
+// decoder that puts it there. Thread-safe.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "millrace/base/status.h"
+#include "millrace/loader/detail/sample_decoder.h"
 #include "millrace/loader/fields.h"
 #include "millrace/order/sample_source.h"
 
@@ -26,10 +28,10 @@ struct Record {
   std::vector<Field> fields;
 };
 
-// Writes what `fields` takes of the sample. Errors: internal (`out` is too small: the source has counted wrongly).
-[[nodiscard]] Status write_record(const order::Sample& sample, const SampleFields& fields, std::span<std::byte> out,
-                                  std::string_view source);
-// REQUIRES: write_record wrote it. Views into `bytes`.
+// Writes what `fields` takes of a sample, in as many bytes as SamplePlan::bytes says. decode() errors: internal (these
+// are too few: the source has counted wrongly). `fields` must outlive it.
+std::unique_ptr<SampleDecoder> make_record_decoder(const SampleFields& fields);
+// REQUIRES: that decoder wrote it. Views into `bytes`.
 Record read_record(std::span<const std::byte> bytes);
 
 }  // namespace millrace::loader

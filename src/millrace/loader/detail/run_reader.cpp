@@ -105,7 +105,7 @@ void RunReader::decode(std::shared_ptr<Read> read, Status status) {
 
 void RunReader::read_ended() {
   MutexLock lock(mutex_);
-  if (--reading_ == 0) idle_.notify_all();  // under the lock: whoever waits may destroy this object
+  if (--reading_ == 0) idle_.notify_all();  // under the lock: the waiting thread may destroy this object
 }
 
 void RunReader::stop() {

@@ -16,6 +16,19 @@ int64_t count_samples(order::SampleSource& source) {
   return std::accumulate(shards.begin(), shards.end(), int64_t{0});
 }
 
+// A loader of token ids of a source that has no lengths.
+Status check_does_without_lengths(const LoaderOptions& options, const order::SampleSource& source) {
+  if (!source.token_ids()) {
+    return fail(ErrorCode::kUnsupported, "{}: its samples hold no token ids; SampleLoader reads samples of any kind",
+                source.name());
+  }
+  if (options.pack_seq_len() == 0) return {};
+  return fail(ErrorCode::kUnsupported,
+              "{}: packing needs the number of tokens of each sample, which this source does not know; use "
+              "collate='pad'",
+              source.name());
+}
+
 Result<order::OrderOptions> resolve_order(const LoaderOptions& options, order::SampleSource& source) {
   const int64_t samples = count_samples(source);
   if (samples == 0) return fail(ErrorCode::kInvalidArgument, "{}: no samples", source.name());
@@ -25,9 +38,12 @@ Result<order::OrderOptions> resolve_order(const LoaderOptions& options, order::S
                 "shuffles the groups and the rows in them, and shards can be shuffled in full",
                 source.name());
   }
-  if (options.has_fields())
+  order::SampleLengths* const lengths = options.has_fields() ? nullptr : source.lengths();
+  if (lengths == nullptr) {
+    if (!options.has_fields()) RETURN_IF_ERROR(check_does_without_lengths(options, source));
     return order::resolve_options_by_bytes(options.order, samples, source.total_bytes(), source.window_hint());
-  ASSIGN_OR_RETURN(const int64_t tokens, source.total_tokens());
+  }
+  ASSIGN_OR_RETURN(const int64_t tokens, lengths->total_tokens());
   order::OrderOptions wanted = options.order;
   wanted.pack_seq_len = options.pack_seq_len();
   wanted.best_fit = options.collate == Collate::kBestFit;
@@ -90,7 +106,7 @@ Result<EpochOrders::OrderInput> open_epochs(const LoaderOptions& options, order:
   ASSIGN_OR_RETURN(auto table,
                    order::WindowTable::create(source.shard_samples(), in_window, packed, resolved.best_fit));
   if (resolved.best_fit) {
-    RETURN_IF_ERROR(source.sample_tokens([&](int64_t shard, std::span<const uint32_t> lengths) {
+    RETURN_IF_ERROR(source.lengths()->sample_tokens([&](int64_t shard, std::span<const uint32_t> lengths) {
       const auto tokens = table.shard_tokens(shard), rows = table.shard_rows(shard);
       for (size_t window = 0; window < tokens.size(); ++window) {
         const auto ours = lengths.subspan(window * static_cast<size_t>(in_window));
@@ -100,7 +116,8 @@ Result<EpochOrders::OrderInput> open_epochs(const LoaderOptions& options, order:
       }
     }));
   } else if (packed) {
-    RETURN_IF_ERROR(source.window_tokens(in_window, [&](int64_t shard) { return table.shard_tokens(shard); }));
+    RETURN_IF_ERROR(
+        source.lengths()->window_tokens(in_window, [&](int64_t shard) { return table.shard_tokens(shard); }));
   }
   return EpochOrders::OrderInput{resolved, std::make_shared<const order::WindowTable>(std::move(table)),
                                  count_samples(source)};

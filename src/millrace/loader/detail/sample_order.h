@@ -77,7 +77,7 @@ class OrderCursor {
     int64_t position = 0;
     int64_t next_position = 0;
     std::vector<order::MixCursor> cursors;  // of a mixture: where each dataset is behind the batch
-    // Moves the state of whoever was before the batch, in the same pass of a mixture, behind it.
+    // Moves a state from before the batch, in the same pass of a mixture, to after it.
     void move_behind(order::LoaderState& state) const;
   };
   virtual ~OrderCursor() = default;
@@ -99,8 +99,8 @@ class SampleOrder {
   [[nodiscard]] virtual Result<Start> start_at(const order::LoaderState& state, const Start& known) = 0;
   virtual std::unique_ptr<OrderCursor> cursor(const Start& start) = 0;
 
-  // The state of whoever stands at `now` or before, and has used the batch of this Batch::epoch and next_position.
-  // Errors: invalid_argument (a batch that this order does not have behind `now`).
+  // The state of a training that stands at `now` or before and has used the batch of this Batch::epoch and
+  // next_position. Errors: invalid_argument (a batch that this order does not have behind `now`).
   [[nodiscard]] virtual Result<order::LoaderState> behind(const Start& now, uint64_t epoch, int64_t next_position) = 0;
 
   // The state before step `step` of the pass that `now` is in, in an endless loader that follows epochs of the whole

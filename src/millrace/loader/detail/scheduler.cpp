@@ -4,15 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "millrace/loader/detail/scheduler_job.h"
+#include "millrace/loader/detail/state_damage.h"
 #include "millrace/loader/detail/wait_error.h"
 
-// How a batch comes to be. The scheduler walks the order batch by batch, up to `depth` batches ahead. Each batch is a
+// How a batch comes to be. A worker walks the order batch by batch, up to `depth` batches ahead. Each batch is a
 // job; the blocks that hold its units are looked up in live_, or begun. A block passes four stations:
 //
-//   planned      the planner lays it out, which may wait for indexes
+//   planned      a worker lays it out, which may wait for indexes
 //   with memory  it gets its arena, strictly in the order of first use: a later block must not take the memory that an
 //                earlier batch waits for
 //   reading      its runs are read and decoded, on any number of threads
@@ -32,19 +34,14 @@
 // This file begins, delivers and ends. scheduler_plan.cpp walks the order and has blocks planned, scheduler_read.cpp
 // gives memory and reads, scheduler_damage.cpp replaces damaged units.
 //
-// No I/O happens under the lock. Functions that find out what is to be read under the lock return it, and their callers
-// pass it on after letting go of the lock.
+// Neither I/O nor a walk happens under the lock or on the thread that calls next(). Functions that find out under the
+// lock what is to be done return it, and their callers pass it on after letting go of the lock.
 
 namespace millrace::loader {
 
 namespace {
 
-using Ledger = std::vector<order::QuarantinedUnit>;
-
-Ledger& ledger_of(order::LoaderState& state) {
-  return std::visit([](auto& of) -> Ledger& { return of.quarantined; }, state);
-}
-
+// Waking a thread costs some 10 us, a thirtieth of a batch that takes 300 us: quicker batches are handed over together.
 constexpr auto kQuickBatch = std::chrono::microseconds(300);
 constexpr int64_t kHandOver = 8;  // quick batches that next() is told of at once
 constexpr auto kHandOverWait = std::chrono::milliseconds(1);
@@ -66,36 +63,31 @@ Scheduler::Scheduler(const Shared& shared, Start start)
       cursor_(shared.dataset.order->cursor(start_)),
       workers_(std::make_unique<Executor>(shared.options.threads, "mr-loader", shared.options.cpus)),
       reader_(
-          std::make_unique<RunReader>(*shared.dataset.memory.runs, *workers_, stop_.get_token(), &shared.activities)) {
-  for (const SourcePtr& source : shared.dataset.sources) {
-    planners_.push_back(std::make_unique<BlockPlanner>(*source, stop_.get_token()));
-  }
-}
+          std::make_unique<RunReader>(*shared.dataset.memory.runs, *workers_, stop_.get_token(), &shared.activities)),
+      planner_(std::make_unique<BlockPlanner>(shared.dataset, *workers_, stop_.get_token())) {}
 
 Result<std::optional<Batch>> Scheduler::next(Clock::time_point deadline) {
-  std::vector<JobPtr> collatable;
+  Tasks tasks;
   auto batch = [&] {
     MutexLock lock(mutex_);
     auto taken = take_next(deadline);
-    collatable = take_collatable();
+    tasks = take_tasks();
     return taken;
   }();
-  submit(std::move(collatable));
+  submit(std::move(tasks));
   return batch;
 }
 
 Result<std::optional<Batch>> Scheduler::take_next(Clock::time_point deadline) {
-  schedule_ahead();
   bool waited = false;
-  while (!is_stopped_ && !(jobs_.empty() ? cursor_->is_at_end() : jobs_.front()->is_done)) {
-    if (!collatable_.empty()) {
+  while (!is_stopped_ && !(jobs_.empty() ? is_at_end_ : jobs_.front()->is_done)) {
+    if (!collatable_.empty() || is_walk_due()) {
       submit_now();
       continue;
     }
     waited = true;
     if (deadline == kDoNotWait || !wait_for_batches(deadline))
       return fail(ErrorCode::kTimeout, "no batch is ready yet");
-    schedule_ahead();  // another thread may have taken the batch that this one waited for
   }
   if (is_stopped_) return fail(ErrorCode::kCancelled, "the loader is closed");
   if (jobs_.empty()) return std::nullopt;
@@ -108,7 +100,6 @@ Result<std::optional<Batch>> Scheduler::take_next(Clock::time_point deadline) {
   if (waited) depth = std::min(depth + 1, most_batches());
   job->step.move_behind(at_);
   keep_quarantined(*job);
-  schedule_ahead();
   shared_.metrics.add(Metric::kBatches, 1);
   shared_.metrics.add(Metric::kSamples, job->batch.rows);
   shared_.metrics.add(Metric::kTokens, job->batch.tokens);
@@ -154,7 +145,9 @@ int64_t Scheduler::ready_batches() const {
 std::string Scheduler::stage() {
   MutexLock lock(mutex_);
   if (is_stopped_) return "move (reads from before are being ended)";
-  if (jobs_.empty()) return "memory (no batch could be begun)";
+  if (jobs_.empty()) {
+    return is_walking_ ? "order (the next batch is being found in it)" : "memory (no batch could be begun)";
+  }
   for (const Job::Unit& unit : jobs_.front()->units) {
     if (unit.block != nullptr && !unit.block->is_ready) return block_stage(*unit.block);
   }
@@ -179,16 +172,25 @@ order::LoaderState Scheduler::state_without_lock() const {
   return state;
 }
 
-// The jobs that wait for a worker. The caller gives them to submit() without the lock: that wakes a thread for each.
+// The jobs that wait for a worker, and the walk. The caller gives them to submit() without the lock: that wakes a
+// thread for each.
+Scheduler::Tasks Scheduler::take_tasks() {
+  Tasks tasks{take_collatable(), is_walk_due()};
+  if (tasks.has_walk && tasks.collatable.empty()) ++submissions_;
+  if (tasks.has_walk) is_walking_ = true;
+  return tasks;
+}
+
 std::vector<Scheduler::JobPtr> Scheduler::take_collatable() {
   if (is_stopped_) collatable_.clear();
   if (!collatable_.empty()) ++submissions_;
   return std::exchange(collatable_, {});
 }
 
-void Scheduler::submit(std::vector<JobPtr> jobs) {
-  if (jobs.empty()) return;
-  for (JobPtr& job : jobs) {
+void Scheduler::submit(Tasks tasks) {
+  if (tasks.collatable.empty() && !tasks.has_walk) return;
+  if (tasks.has_walk) workers_->submit([this] { walk(); }, std::numeric_limits<int>::max());
+  for (JobPtr& job : tasks.collatable) {
     const int priority = job->priority();
     workers_->submit([this, job = std::move(job)] { collate(job); }, priority);
   }
@@ -197,9 +199,9 @@ void Scheduler::submit(std::vector<JobPtr> jobs) {
 
 // For a caller that is about to wait. Lets go of the lock meanwhile.
 void Scheduler::submit_now() {
-  std::vector<JobPtr> jobs = take_collatable();
+  Tasks tasks = take_tasks();
   mutex_.unlock();
-  submit(std::move(jobs));
+  submit(std::move(tasks));
   mutex_.lock();
 }
 
@@ -210,7 +212,7 @@ void Scheduler::collate(const JobPtr& job) {
   auto batch = make_batch(*job);
   Reads reads;
   std::vector<JobPtr> collatable;
-  bool goes_on = false, is_announced = false;
+  bool goes_on = false, is_announced = false, walks = false;
   {
     MutexLock lock(mutex_);
     if (batch) {
@@ -224,13 +226,15 @@ void Scheduler::collate(const JobPtr& job) {
     goes_on = !is_stopped_;
     if (goes_on) {
       reads = give_memory();
-      schedule_ahead();
+      walks = !is_walking_ && missing_jobs() > 0;  // this worker, as nobody has to be woken for it
+      if (walks) is_walking_ = true;
       collatable = take_collatable();
     }
   }
   if (is_announced) changed_.notify_all();  // without the lock, for which next() would wait at once
-  submit(std::move(collatable));
+  submit({.collatable = std::move(collatable)});
   if (goes_on) reader_->add(std::move(reads));
+  if (walks) walk();
 }
 
 Result<Batch> Scheduler::make_batch(const Job& job) {
@@ -294,10 +298,10 @@ void Scheduler::stop() {
     changed_.notify_all();
   }
   stop_.request_stop();
-  planners_.clear();  // they call planned(), which uses the reader
-  reader_->stop();    // its reads give work to the workers
+  reader_->stop();  // its reads give work to the workers
   for (int left = submissions_; left > 0; left = submissions_) submissions_.wait(left);
   workers_.reset();
+  planner_.reset();
   reader_.reset();
   MutexLock lock(mutex_);
   for (const JobPtr& job : jobs_) job->units.clear();  // a job and a block that it waits for hold each other

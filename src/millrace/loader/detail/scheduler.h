@@ -2,8 +2,8 @@
 #pragma once
 
 // Batches of one stretch of the order, from a state on: decides what is read ahead and when. A Scheduler begins where
-// its Start says and ends with stop(); to go elsewhere, make another one. Thread-safe; it owns the threads that decode
-// and collate ("mr-loader") and, through its planners, those that plan.
+// its Start says and ends with stop(); to go elsewhere, make another one. Thread-safe; it owns the threads
+// ("mr-loader") that walk the order, plan, decode and collate.
 
 #include <algorithm>
 #include <atomic>
@@ -77,8 +77,15 @@ class Scheduler {
   using BlockPtr = std::shared_ptr<LiveBlock>;
   using Reads = std::vector<RunReader::Request>;
 
-  void schedule_ahead() REQUIRES_LOCK(mutex_);
-  void schedule_next() REQUIRES_LOCK(mutex_);
+  // What a thread gives to the workers once it has let go of the lock.
+  struct Tasks {
+    std::vector<JobPtr> collatable;
+    bool has_walk = false;
+  };
+  int64_t missing_jobs() const REQUIRES_LOCK(mutex_);
+  bool is_walk_due() const REQUIRES_LOCK(mutex_);
+  void walk();
+  void add_job(Result<std::optional<OrderCursor::Step>> step) REQUIRES_LOCK(mutex_);
   using Place = order::EpochOrder::Place;
   BlockPtr live_block(const Job& job, size_t order, const Place& place) REQUIRES_LOCK(mutex_);
   void wait_for(const JobPtr& job, const BlockPtr& block) REQUIRES_LOCK(mutex_);
@@ -97,8 +104,9 @@ class Scheduler {
   void append_reads(const BlockPtr& block, Reads& reads) REQUIRES_LOCK(mutex_);
   void run_decoded(BlockPtr block);
   void block_ready(LiveBlock& block) REQUIRES_LOCK(mutex_);
+  [[nodiscard]] Tasks take_tasks() REQUIRES_LOCK(mutex_);
   [[nodiscard]] std::vector<JobPtr> take_collatable() REQUIRES_LOCK(mutex_);
-  void submit(std::vector<JobPtr> jobs);
+  void submit(Tasks tasks);
   void submit_now() REQUIRES_LOCK(mutex_);
   [[nodiscard]] Result<std::optional<Batch>> take_next(Clock::time_point deadline) REQUIRES_LOCK(mutex_);
   void collate(const JobPtr& job);
@@ -130,7 +138,9 @@ class Scheduler {
     std::vector<int64_t> blocks;  // of each lane
   };
   std::vector<Reached> reached_ GUARDED_BY(mutex_);  // of each source: blocks before it are not needed again
-  std::unique_ptr<OrderCursor> cursor_ GUARDED_BY(mutex_);
+  const std::unique_ptr<OrderCursor> cursor_;        // of the worker that walks
+  bool is_walking_ GUARDED_BY(mutex_) = false;       // a worker does, or will
+  bool is_at_end_ GUARDED_BY(mutex_) = false;        // of the pass: no job is to come
   int64_t next_job_ GUARDED_BY(mutex_) = 0;
   std::deque<JobPtr> jobs_ GUARDED_BY(mutex_);  // in the order of their batches; next() takes the first
   struct BlockKey {
@@ -156,7 +166,7 @@ class Scheduler {
   // The threads, until stop(). Tasks and reads under way use everything above.
   std::unique_ptr<Executor> workers_;
   std::unique_ptr<RunReader> reader_;
-  std::vector<std::unique_ptr<BlockPlanner>> planners_;  // one for each source
+  std::unique_ptr<BlockPlanner> planner_;
 };
 
 }  // namespace millrace::loader

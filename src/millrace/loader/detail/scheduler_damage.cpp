@@ -133,8 +133,8 @@ bool Scheduler::decode_samples(Job& job) {
   for (Job::Unit& unit : job.units) {
     if (unit.block == nullptr || unit.sample != nullptr) continue;
     if (unit.block->error || !unit.block->plan->block->check(unit.index, 0)) continue;  // make_batch says so
-    const Block::StoredRecord record = unit.block->plan->block->record(unit.index);
-    auto sample = decode_sample(record.bytes, record.source, *shared_.options.fields);
+    const Block::Row row = unit.block->plan->block->row(unit.index);
+    auto sample = decode_sample(row.bytes, row.source, *shared_.options.fields);
     if (sample) {
       unit.sample = std::make_shared<const DecodedSample>(std::move(*sample));
       continue;

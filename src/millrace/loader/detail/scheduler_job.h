@@ -26,7 +26,7 @@ struct Scheduler::Job {
     Batch::RowPlace place;     // of what is read for it
     int64_t replacements = 0;  // that were tried for it
     size_t in_ledger = 0;      // then its place in `quarantined`
-    // Of samples of any kind, once its block is ready; values may point into the block.
+    // The decoded sample, where samples are of any kind, once its block is ready; values may point into the block.
     std::shared_ptr<const DecodedSample> sample;
     std::optional<Error> damage;  // it was read and does not decode
   };

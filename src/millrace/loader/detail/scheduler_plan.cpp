@@ -8,14 +8,48 @@
 
 namespace millrace::loader {
 
-void Scheduler::schedule_ahead() {
-  const int64_t depth = std::min(shared_.depth.load(), most_batches());
-  while (!is_stopped_ && !is_memory_full_ && !cursor_->is_at_end() && std::ssize(jobs_) < depth) schedule_next();
+namespace {
+
+// Plans come before what is decoded, because reads begin by them.
+constexpr int kPlanPriority = 1 << 30;
+
+}  // namespace
+
+// How many may be begun.
+int64_t Scheduler::missing_jobs() const {
+  if (is_stopped_ || is_memory_full_ || is_at_end_) return 0;
+  return std::max<int64_t>(0, std::min(shared_.depth.load(), most_batches()) - std::ssize(jobs_));
 }
 
-void Scheduler::schedule_next() {
-  auto step = cursor_->next();
-  if (cursor_->is_at_end()) changed_.notify_all();
+// Whether next() should have a worker walk. Where many batches are read ahead, several are missing then, so that waking
+// a worker costs little a batch.
+bool Scheduler::is_walk_due() const {
+  constexpr int64_t kPart = 8;  // of the depth
+  const int64_t missing = is_walking_ ? 0 : missing_jobs();
+  return missing > 0 && missing * kPart >= missing + std::ssize(jobs_);
+}
+
+// Makes the jobs that are missing. One worker at a time does. Finding the next step takes long where an epoch begins
+// (a pass over all windows) or steps are skipped, so it is done without the lock, and each job is there at once.
+void Scheduler::walk() {
+  for (bool goes_on = true; goes_on;) {
+    auto step = cursor_->next();
+    Tasks tasks;
+    {
+      MutexLock lock(mutex_);
+      add_job(std::move(step));
+      goes_on = missing_jobs() > 0;
+      is_walking_ = goes_on;
+      tasks = take_tasks();
+    }
+    submit(std::move(tasks));
+  }
+}
+
+void Scheduler::add_job(Result<std::optional<OrderCursor::Step>> step) {
+  if (is_stopped_) return;
+  is_at_end_ = cursor_->is_at_end();
+  if (is_at_end_) changed_.notify_all();
   if (step && !*step) return;
   const auto job = std::make_shared<Job>();
   job->number = next_job_++;
@@ -23,7 +57,7 @@ void Scheduler::schedule_next() {
   if (!step) {
     job->error = std::move(step).error();
     job->is_done = true;
-    is_to_be_announced();  // by whoever asked for it
+    is_to_be_announced();  // an error ends the batches, and all waiting threads must know
     return;
   }
   job->step = **std::move(step);
@@ -81,9 +115,12 @@ void Scheduler::ask_for_plans() {
       rows_read(*block, expected);
     }
     block->is_asked = true;
-    planners_[static_cast<size_t>(block->source)]->add(
-        block->order, block->place.lane, block->place.block,
-        [this, block](Result<PlannedBlock> plan) { planned(block, std::move(plan)); });
+    planner_->add({.source = block->source,
+                   .order = block->order,
+                   .lane = block->place.lane,
+                   .number = block->place.block,
+                   .priority = kPlanPriority + block->priority,
+                   .done = [this, block](Result<PlannedBlock> plan) { planned(block, std::move(plan)); }});
   }
 }
 
@@ -136,7 +173,7 @@ void Scheduler::planned(const BlockPtr& block, Result<PlannedBlock> plan) {
     reads = give_memory();
     collatable = take_collatable();
   }
-  submit(std::move(collatable));
+  submit({.collatable = std::move(collatable)});
   reader_->add(std::move(reads));
 }
 

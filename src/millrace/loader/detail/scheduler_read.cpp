@@ -76,16 +76,15 @@ void Scheduler::append_reads(const BlockPtr& block, Reads& reads) {
   PlannedBlock& plan = *block->plan;
   block->runs_left = std::ssize(plan.runs);
   if (block->runs_left > 0 && reads_to_plan(*block)) ++row_blocks_decoding_;
-  const order::SampleSource& source = *shared_.dataset.sources[static_cast<size_t>(block->source)];
-  const Block::Decoding decoding{source.ids_field(), shared_.options.vocab_size, shared_.options.fields.get()};
+  const SampleDecoder& decoder = *shared_.dataset.decoders[static_cast<size_t>(block->source)];
   for (int64_t number = 0; number < block->runs_left; ++number) {
     reads.push_back({std::move(plan.runs[static_cast<size_t>(number)]), block->priority,
-                     [this, block = block, number, decoding](order::SampleRun& run, Status read) mutable {
-                       Block& ids = *block->plan->block;
+                     [this, block = block, number, &decoder](order::SampleRun& run, Status read) mutable {
+                       Block& rows = *block->plan->block;
                        if (read) {
-                         ids.decode(number, run, decoding, shared_.metrics);
+                         rows.decode(number, run, decoder, shared_.metrics);
                        } else {
-                         ids.set_failed(number, std::move(read).error());
+                         rows.set_failed(number, std::move(read).error());
                        }
                        run_decoded(std::move(block));
                      }});
@@ -107,7 +106,7 @@ void Scheduler::run_decoded(BlockPtr block) {
     }
     block.reset();
   }
-  submit(std::move(collatable));
+  submit({.collatable = std::move(collatable)});
 }
 
 void Scheduler::block_ready(LiveBlock& block) {

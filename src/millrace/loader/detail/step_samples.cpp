@@ -19,18 +19,19 @@ struct LaidOut {
   std::unique_ptr<Block> block;
 };
 
-Result<LaidOut> lay_out(order::SampleSource& source, const order::EpochOrder& order, const order::EpochOrder::Place& at,
-                        const std::stop_token& stop) {
+Result<LaidOut> lay_out(order::SampleSource& source, const SampleDecoder& decoder, const order::EpochOrder& order,
+                        const order::EpochOrder::Place& at, const std::stop_token& stop) {
   auto [windows, samples, tokens, units, first_row] = order.block(at.lane, at.block);
   ASSIGN_OR_RETURN(const order::SamplePlan plan, source.plan(windows, stop));
-  if (std::ssize(plan.tokens) != samples) {
-    return fail(ErrorCode::kInternal, "{}: {} lengths, {} were asked for", source.name(), plan.tokens.size(), samples);
+  ASSIGN_OR_RETURN(std::vector<uint32_t> items, decoder.count_items(plan));
+  if (std::ssize(items) != samples) {
+    return fail(ErrorCode::kInternal, "{}: {} lengths, {} were asked for", source.name(), items.size(), samples);
   }
-  // Of samples of any kind, a part is the whole sample: its tokens are not counted.
-  const std::vector<uint32_t> tokens_of = plan.bytes.empty() ? plan.tokens : std::vector<uint32_t>(plan.tokens.size());
-  auto layout = order.layout(at.lane, at.block, tokens_of);
-  return LaidOut{std::move(windows),
-                 std::make_unique<Block>(tokens_of, std::move(layout), std::span<const int64_t>(&samples, 1))};
+  // A part of a sample without tokens is the whole sample.
+  if (!decoder.item().has_bit) std::ranges::fill(items, 0);
+  auto layout = order.layout(at.lane, at.block, items);
+  return LaidOut{std::move(windows), std::make_unique<Block>(decoder.item(), items, std::move(layout),
+                                                             std::span<const int64_t>(&samples, 1))};
 }
 
 class StepSamples {
@@ -58,7 +59,8 @@ class StepSamples {
     }
     LaidOut& laid_out = blocks_[{number, epoch, place.lane, place.block}];
     if (laid_out.block == nullptr) {
-      ASSIGN_OR_RETURN(laid_out, lay_out(source, *order, place, stop_));
+      ASSIGN_OR_RETURN(laid_out,
+                       lay_out(source, *dataset_.decoders[static_cast<size_t>(number)], *order, place, stop_));
     }
     RowParts parts;
     for (const auto& [sample, begin, end] : laid_out.block->segments(place.index, options_.pack_seq_len())) {

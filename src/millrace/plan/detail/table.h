@@ -15,8 +15,6 @@ extern const std::string_view k_sources;
 extern const std::string_view k_gpus;
 extern const std::string_view k_instances;
 extern const std::string_view k_prices;
-extern const std::string_view k_groot_guide_batches;
-extern const std::string_view k_vla_guide_batches;
 
 using Row = std::vector<std::string_view>;
 

@@ -64,21 +64,6 @@ inline constexpr size_t kKeptOpen = 256;
 [[nodiscard]] Status check_fronts(std::span<const Input> inputs);
 int64_t total_bytes(std::span<const Input> inputs);
 
-// A reader whose read_at returns cancelled once `stop` is set, so that long scans over it end soon.
-class StoppableReader final : public RandomReader {
- public:
-  StoppableReader(std::shared_ptr<const RandomReader> reader, std::stop_token stop)
-      : reader_(std::move(reader)), stop_(std::move(stop)) {}
-  std::string_view name() const override { return reader_->name(); }
-  int64_t size() const override { return reader_->size(); }
-  std::string_view version() const override { return reader_->version(); }
-  [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
-
- private:
-  std::shared_ptr<const RandomReader> reader_;
-  std::stop_token stop_;
-};
-
 // The pinned version of `input`. Errors: corruption (it changed), those of open_read.
 [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_input(const Input& input, std::stop_token stop);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/io/stoppable_reader.h"
 #include "millrace/base/log.h"
 #include "millrace/formats/index_pages.h"
 #include "millrace/formats/megatron.h"

@@ -21,7 +21,7 @@
 
 namespace millrace::prepare {
 
-// What a task works on, opened and checked.
+// The inputs and outputs of a task, opened and checked.
 struct TaskSetup {
   Location folder;
   std::vector<Input> inputs;

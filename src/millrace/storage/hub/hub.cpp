@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "millrace/base/io/path.h"
 #include "millrace/base/text/edit_distance.h"
 #include "millrace/http/numbers.h"
 #include "millrace/storage/detail/backend.h"
@@ -43,12 +44,6 @@ struct Known {
   std::shared_ptr<const Listing> level GUARDED_BY(mutex);  // the last other one
 };
 
-// Without '/' at its end.
-std::string_view folder_of(std::string_view key) {
-  const size_t slash = key.rfind('/');
-  return slash == key.npos ? std::string_view() : key.substr(0, slash);
-}
-
 // The prefix of one level: "a/b/" of "a/b/c/d" where all begin with `prefix` "a/"; empty for a file of the level.
 std::string_view level_of(std::string_view path, size_t prefix_size) {
   const size_t slash = path.find('/', prefix_size);
@@ -65,26 +60,26 @@ class RepoStorage final : public HubStorage {
  public:
   RepoStorage(Client& client, HubRepo repo, std::string revision, std::stop_token stop)
       : revision_(revision.empty() ? "main" : revision),
-        place_{client, repo, repo.url() + (revision.empty() ? "" : "@" + revision), std::move(stop)} {}
+        view_{client, repo, repo.url() + (revision.empty() ? "" : "@" + revision), std::move(stop)} {}
   RepoStorage(const RepoStorage& other, std::stop_token stop)
-      : revision_(other.revision_), place_(other.place_), known_(other.known_) {
-    place_.stop = std::move(stop);
+      : revision_(other.revision_), view_(other.view_), known_(other.known_) {
+    view_.stop = std::move(stop);
   }
   std::shared_ptr<Storage> with_stop(std::stop_token stop) const override {
     return std::make_shared<RepoStorage>(*this, std::move(stop));
   }
 
-  std::string_view name() const override { return place_.name; }
+  std::string_view name() const override { return view_.name; }
   Capabilities capabilities() const override { return {}; }
-  const HubRepo& repo() const override { return place_.repo; }
-  const HubOptions& options() const override { return place_.client.options(); }
+  const HubRepo& repo() const override { return view_.repo; }
+  const HubOptions& options() const override { return view_.client.options(); }
 
   [[nodiscard]] Result<HubCommit> commit() override;
   void pin(const HubCommit& commit) override {
     MutexLock lock(known_->mutex);
     known_->commit = commit;
   }
-  [[nodiscard]] Result<std::vector<HubRef>> refs() override { return fetch_refs(place_); }
+  [[nodiscard]] Result<std::vector<HubRef>> refs() override { return fetch_refs(view_); }
   std::vector<std::string> similar_repos(size_t most) const override;
 
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_read(std::string_view key,
@@ -110,9 +105,9 @@ class RepoStorage final : public HubStorage {
  private:
   tl::unexpected<Error> read_only(std::string_view what) const {
     return fail(ErrorCode::kUnsupported, "{} {}: hf:// can only be read; the Hub's own tools upload (hf upload)", what,
-                place_.name);
+                view_.name);
   }
-  std::string url_of(std::string_view key) const { return fmt::format("{}/{}", place_.name, key); }
+  std::string url_of(std::string_view key) const { return fmt::format("{}/{}", view_.name, key); }
   Error explain(Error error) const;
   tl::unexpected<Error> no_such_file(std::string_view key);
   std::shared_ptr<const Listing> listing_of(std::string_view folder, bool recursive);
@@ -125,7 +120,7 @@ class RepoStorage final : public HubStorage {
   }
 
   const std::string revision_;
-  Place place_;
+  RepoView view_;
   std::shared_ptr<Known> known_ = std::make_shared<Known>();
 };
 
@@ -136,7 +131,7 @@ Result<HubCommit> RepoStorage::commit() {
     MutexLock lock(known_->mutex);
     if (known_->commit) return *known_->commit;
   }
-  auto found = fetch_commit(place_, revision_);
+  auto found = fetch_commit(view_, revision_);
   if (!found) return tl::unexpected(explain(std::move(found).error()));
   MutexLock lock(known_->mutex);
   if (!known_->commit) known_->commit = *found;  // else another thread was first, and all read what it found
@@ -145,15 +140,15 @@ Result<HubCommit> RepoStorage::commit() {
 
 // A message about what is not there also says what is.
 Error RepoStorage::explain(Error error) const {
-  if (error.code() != ErrorCode::kNotFound || place_.stop.stop_requested()) return error;
-  if (const auto refs = fetch_refs(place_); refs && !refs->empty()) {
+  if (error.code() != ErrorCode::kNotFound || view_.stop.stop_requested()) return error;
+  if (const auto refs = fetch_refs(view_); refs && !refs->empty()) {
     return Error(error.code(), fmt::format("{}; it has {}", error.message(), names_of(*refs)));
   }
   using Kind = HubRepo::Kind;
   for (const Kind kind : {Kind::kDataset, Kind::kModel}) {
-    Place other = place_;
+    RepoView other = view_;
     other.repo.kind = kind;
-    if (kind == place_.repo.kind || !fetch_refs(other)) continue;
+    if (kind == view_.repo.kind || !fetch_refs(other)) continue;
     return Error(error.code(),
                  fmt::format("{}; there is a {}: {}", error.message(), other.repo.kind_name(), other.repo.url()));
   }
@@ -163,15 +158,15 @@ Error RepoStorage::explain(Error error) const {
 }
 
 std::vector<std::string> RepoStorage::similar_repos(size_t most) const {
-  const std::string name = place_.repo.id.substr(place_.repo.id.find('/') + 1);
+  const std::string name = view_.repo.id.substr(view_.repo.id.find('/') + 1);
   // The Hub finds names that hold the text, so a part of the name finds more.
   std::vector<std::string> found;
   for (const size_t size : {name.size(), name.find_first_of("_-."), name.size() / 2, size_t{0}}) {
-    if (!found.empty() || place_.stop.stop_requested()) break;
+    if (!found.empty() || view_.stop.stop_requested()) break;
     if (size == name.npos) continue;
-    if (auto ids = search_repos(place_, std::string_view(name).substr(0, size))) found = *std::move(ids);
+    if (auto ids = search_repos(view_, std::string_view(name).substr(0, size))) found = *std::move(ids);
   }
-  const auto distance = [&](const std::string& id) { return edit_distance(id, place_.repo.id); };
+  const auto distance = [&](const std::string& id) { return edit_distance(id, view_.repo.id); };
   std::erase_if(found, [&](const std::string& id) { return distance(id) > name.size() / 2; });
   std::stable_sort(found.begin(), found.end(), [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
   if (found.size() > most) found.resize(most);
@@ -193,7 +188,7 @@ Result<std::shared_ptr<const Listing>> RepoStorage::fetch_listing(std::string_vi
   auto fresh = std::make_shared<Listing>();
   fresh->folder = folder;
   fresh->recursive = recursive;
-  ASSIGN_OR_RETURN(fresh->entries, fetch_tree(place_, at.id, folder, recursive));
+  ASSIGN_OR_RETURN(fresh->entries, fetch_tree(view_, at.id, folder, recursive));
   MutexLock lock(known_->mutex);
   (recursive ? known_->tree : known_->level) = fresh;
   return fresh;
@@ -242,20 +237,20 @@ Result<ObjectInfo> RepoStorage::stat(std::string_view key) {
 }
 
 Result<ObjectInfo> RepoStorage::head(std::string_view key, const HubCommit& at) {
-  Question question{.method = http::Method::kHead, .url = file_url(place_, at.id, key), .name = url_of(key)};
+  Question question{.method = http::Method::kHead, .url = file_url(view_, at.id, key), .name = url_of(key)};
   question.follows = false;
-  question.stop = place_.stop;
-  Result<Answer> answer = place_.client.fetch(question);
+  question.stop = view_.stop;
+  Result<Answer> answer = view_.client.fetch(question);
   // A repository that was renamed, or moved to another path of the endpoint, redirects to itself.
   for (int hops = 0; answer && hops < web::kMostRedirects && answer->response.status / 100 == 3; ++hops) {
     if (!answer->response.header("x-linked-size").empty()) break;
     ASSIGN_OR_RETURN(question.url, web::redirect_target(answer->url, answer->response, question.name));
-    if (!place_.client.is_at_endpoint(question.url)) break;
-    answer = place_.client.fetch(question);
+    if (!view_.client.is_at_endpoint(question.url)) break;
+    answer = view_.client.fetch(question);
   }
   if (!answer) return tl::unexpected(std::move(answer).error());
   const http::Response& said = answer->response;
-  if (said.status != 200 && said.status / 100 != 3) return error_of(*answer, place_, question.name);
+  if (said.status != 200 && said.status / 100 != 3) return error_of(*answer, view_, question.name);
   const bool is_linked = !said.header("x-linked-etag").empty();
   const auto size = http::whole_number<int64_t>(
       said.header(said.header("x-linked-size").empty() ? "content-length" : "x-linked-size"));
@@ -297,11 +292,11 @@ Result<std::unique_ptr<RandomReader>> RepoStorage::open_read(std::string_view ke
                 options.expected_version);
   }
   return std::make_unique<Reader>(
-      std::make_shared<File>(place_, std::string(key), at.id, info.size, std::move(info.version)));
+      std::make_shared<File>(view_, std::string(key), at.id, info.size, std::move(info.version)));
 }
 
 void RepoStorage::submit(std::span<const Operation> operations, CompletionQueue& queue) {
-  submit_reads(operations, queue, place_.name);
+  submit_reads(operations, queue, view_.name);
 }
 
 }  // namespace

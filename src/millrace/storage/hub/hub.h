@@ -48,7 +48,7 @@ struct HubOptions : web::RetryPolicy {
   [[nodiscard]] static Result<HubOptions> from(const UrlOptions& options);
 };
 
-// What hf://[datasets/|spaces/]org/name[@revision][/path] names.
+// The parts of hf://[datasets/|spaces/]org/name[@revision][/path].
 struct HubUrl {
   HubRepo repo;
   std::string revision;  // empty: main. "%2F" is '/'; refs/pr/N and refs/convert/NAME need no encoding

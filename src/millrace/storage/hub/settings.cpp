@@ -4,38 +4,34 @@
 #include <fstream>
 #include <iterator>
 
+#include "millrace/base/text/environment.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/storage/hub/hub.h"
 
 namespace millrace {
 namespace {
 
-std::string variable(const char* name) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? "" : text;
-}
-
 // As huggingface_hub reads its switches.
 bool is_on(const char* name) {
-  const std::string text = upper_case(variable(name));
+  const std::string text = upper_case(environment_variable(name));
   return text == "1" || text == "ON" || text == "YES" || text == "TRUE";
 }
 
 std::string expanded(const std::string& path) {
-  return path == "~" || path.starts_with("~/") ? variable("HOME") + path.substr(1) : path;
+  return path == "~" || path.starts_with("~/") ? environment_variable("HOME") + path.substr(1) : path;
 }
 
 std::string token_path() {
-  if (const std::string path = variable("HF_TOKEN_PATH"); !path.empty()) return expanded(path);
-  if (const std::string home = variable("HF_HOME"); !home.empty()) return expanded(home) + "/token";
-  std::string cache = expanded(variable("XDG_CACHE_HOME"));
-  if (cache.empty()) cache = variable("HOME") + "/.cache";
+  if (const std::string path = environment_variable("HF_TOKEN_PATH"); !path.empty()) return expanded(path);
+  if (const std::string home = environment_variable("HF_HOME"); !home.empty()) return expanded(home) + "/token";
+  std::string cache = expanded(environment_variable("XDG_CACHE_HOME"));
+  if (cache.empty()) cache = environment_variable("HOME") + "/.cache";
   return cache + "/huggingface/token";
 }
 
 void find_token(HubOptions& options) {
   for (const char* const name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-    options.token = trimmed(variable(name));
+    options.token = trimmed(environment_variable(name));
     options.token_from = name;
     if (!options.token.empty()) return;
   }
@@ -53,7 +49,8 @@ Result<HubOptions> HubOptions::from(const UrlOptions& asked) {
   }
   RETURN_IF_ERROR(options.set_timeout(asked));
   options.client.connect_timeout = std::min(options.client.connect_timeout, options.timeout);
-  if (const std::string endpoint(trimmed(variable("HF_ENDPOINT"))); !endpoint.empty()) options.endpoint = endpoint;
+  if (const std::string endpoint(trimmed(environment_variable("HF_ENDPOINT"))); !endpoint.empty())
+    options.endpoint = endpoint;
   while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
   if (is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")) return options;
   find_token(options);

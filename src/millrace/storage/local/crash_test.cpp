@@ -164,8 +164,8 @@ TEST(Crash, MakeDurableMakesVisibleObjectsDurable) {
   }
 }
 
-// Of many files the file system is written out as a whole, and none by itself, where that tells what went wrong and
-// others have not too much to write.
+// For many files the file system is synced as a whole, and no file by itself, where a sync reports errors and other
+// processes have not too much to write.
 class CrashOfMany : public testing::Test {
  protected:
   CrashOfMany() {

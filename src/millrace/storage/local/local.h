@@ -48,8 +48,8 @@ using StubOpener =
     std::function<Result<std::unique_ptr<RandomReader>>(const std::string& path, const ObjectInfo& file)>;
 // With it, open_read of a stub reads its content; without it, it is an error. Once, before threads read.
 void set_stub_opener(StubOpener opener);
-// While it lives, open_read on this thread answers for what the file itself holds: a stub is an error. For whoever
-// compares a file with its copy, or goes on with what it has.
+// While it lives, open_read on this thread refuses stubs and reads only content that the file itself holds. For code
+// that compares a file with its copy, or resumes from it.
 class OwnContentScope {
  public:
   OwnContentScope();
@@ -57,7 +57,7 @@ class OwnContentScope {
   OwnContentScope(const OwnContentScope&) = delete;
   OwnContentScope& operator=(const OwnContentScope&) = delete;
 };
-// For those who read a file without this storage. Errors: unavailable: it is a stub, and reads as zeros.
+// For code that reads a file without this storage. Errors: unavailable: it is a stub, and reads as zeros.
 [[nodiscard]] Status check_has_content(int fd, const std::string& path);
 
 // The version that this storage gives to a file that is `info`.

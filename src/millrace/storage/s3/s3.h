@@ -33,7 +33,7 @@ struct S3Options {
   double bytes_per_second = 0;     // of bodies, both ways; 0: no limit
   bool operator==(const S3Options&) const = default;
 
-  // What `options` leave open is from the environment and the profile files: docs/s3.md lists them. Errors:
+  // Settings that `options` leave open come from the environment and the profile files: docs/s3.md lists them. Errors:
   // invalid_argument.
   [[nodiscard]] static Result<S3Options> from(const UrlOptions& options);
 };

@@ -7,7 +7,7 @@ namespace millrace::sync {
 namespace {
 
 constexpr size_t kMostOpen = 100 << 10;  // begun or waiting for an earlier one; a kilobyte each, so some 100 MB
-// What ended is reported so late at most: below what a person takes for a pause.
+// An action that ended waits so long for others to be reported with: below what a person takes for a pause.
 constexpr auto kReportWait = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -29,7 +29,8 @@ void ActionWindow::add(std::shared_ptr<PendingAction> pending, bool starts) {
 void ActionWindow::end(PendingAction& pending) {
   MutexLock lock(mutex_);
   pending.is_done = true;
-  if (--at_work_ <= awaited_) changed_.notify_all();
+  --at_work_;
+  if (at_work_ <= awaited_ || open_.front().get() == &pending) changed_.notify_all();
 }
 
 // The sync's thread sleeps until a quarter of the window is free, not for each action that ends: it plans some dozens
@@ -51,20 +52,30 @@ void ActionWindow::settle(int64_t most, int64_t fewest, size_t most_open) {
     PendingActions durable;
     {
       MutexLock lock(mutex_);
-      for (; !open_.empty() && open_.front()->is_done; open_.pop_front()) batches_.add(std::move(open_.front()));
+      for (; has_ended_front(); open_.pop_front()) batches_.add(std::move(open_.front()));
       durable = batches_.take();
       if (durable.empty() && !batches_.is_full()) {
         if (at_work_ <= (waits ? fewest : most) && open_.size() <= most_open) return;
         waits = true;
-        awaited_ = fewest;
-        changed_.wait_until(mutex_, Clock::now() + kReportWait);
-        awaited_ = -1;
+        wait_for_end(fewest);
         continue;
       }
     }
     report_(std::move(durable));
     if (batches_.is_full()) report_(batches_.close());
   }
+}
+
+// Returns when few are at work, when a batch is durable or due, or when there is something to report. May return early.
+void ActionWindow::wait_for_end(int64_t fewest) {
+  awaited_ = fewest;
+  if (batches_.is_empty()) {
+    changed_.wait(mutex_);
+  } else {
+    changed_.wait_until(mutex_, batches_.full_at());
+  }
+  if (at_work_ > fewest && has_ended_front()) changed_.wait_until(mutex_, Clock::now() + kReportWait);
+  awaited_ = -1;
 }
 
 }  // namespace millrace::sync

@@ -35,12 +35,14 @@ class ActionWindow {
 
  private:
   void settle(int64_t most, int64_t fewest, size_t most_open);
+  void wait_for_end(int64_t fewest) REQUIRES_LOCK(mutex_);
+  bool has_ended_front() const REQUIRES_LOCK(mutex_) { return !open_.empty() && open_.front()->is_done; }
 
   const int64_t most_at_work_;
   const ReportActions report_;
   Mutex mutex_;
   CondVar changed_;
-  std::deque<std::shared_ptr<PendingAction>> open_;  // of the sync's thread; `is_done` of each is under the mutex
+  std::deque<std::shared_ptr<PendingAction>> open_ GUARDED_BY(mutex_);  // and `is_done` of each
   int64_t at_work_ GUARDED_BY(mutex_) = 0;
   int64_t awaited_ GUARDED_BY(mutex_) = -1;  // wake the sync's thread when so few are at work
   DurableBatches batches_;                   // the last member: its thread ends before what it uses

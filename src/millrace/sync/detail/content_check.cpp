@@ -27,7 +27,7 @@ void ContentCheck::restart(bool whole_blocks) {
   checked_blocks_ = 0;
 }
 
-// Of a file, in small pieces. They stay in the page cache for the send that follows.
+// Reads a file in small pieces, which stay in the page cache for the send that follows.
 template <class Take>
 Status ContentCheck::for_each_piece(const Part& part, Take&& take) {
   if (!part.file) {

@@ -34,13 +34,13 @@ class ContentCheck {
   // content.
   [[nodiscard]] Status take(Part& part, const std::function<Status()>& read_again);
 
-  // What is to become of a part that take() was called for. `sent_md5s`: of what an earlier process has sent, by
+  // Decides what to do with a part after take(). `sent_md5s`: of what an earlier process has sent, by
   // offset.
   [[nodiscard]] Result<PartAction> choose(const Part& part, const std::map<int64_t, std::string>& sent_md5s);
   // Whether the old target has in this range what the source has by its block hashes. Reads into the part's buffer.
   bool old_is_known_content(const Part& part) const;
 
-  // Of everything so far; none where the source's block hashes are known.
+  // The hash of everything so far; none where the source's block hashes are known.
   std::optional<Hash128> digest() const { return plan_.known ? std::nullopt : std::optional(hash_->digest()); }
   // XXH3-128 of the object, and of its blocks where they are kept. REQUIRES: all parts were taken, or are known.
   Hash128 object_hash() const { return plan_.known ? plan_.known->object_hash : hash_->digest(); }

@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "millrace/base/io/path.h"
 #include "millrace/storage/local/local.h"
 #include "millrace/sync/entries.h"
 #include "millrace/sync/transfer.h"
@@ -76,7 +77,7 @@ Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::sto
       const auto reader,
       storage.open_read(object.key, {.expected_version = object.version, .known_size = object.size, .once = true}));
   Xxh3Stream hash;
-  Progress file(progress, std::string(name_of(object.key)), reader->size());
+  Progress file(progress, std::string(base_name(object.key)), reader->size());
   const PageMemory piece(std::min(reader->size(), kHashPieceBytes));
   for (int64_t at = 0; at < reader->size();) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "read {}: stopped", reader->name());

@@ -23,9 +23,9 @@ class ContentHash {
   // Ends the last block, which may be short. No bytes may follow.
   void finish();
 
-  // Of everything so far. REQUIRES: whole.
+  // The hash of everything so far. REQUIRES: whole.
   Hash128 digest() const { return whole_->digest(); }
-  // Of the kind that was asked for, after finish().
+  // The checksum of the requested kind, after finish().
   const std::optional<ContentChecksum>& checksum() const { return told_; }
   // The blocks that have ended.
   const std::vector<Hash128>& blocks() const { return blocks_; }

@@ -23,7 +23,7 @@
 
 namespace millrace::sync {
 
-// What all copies of an engine share.
+// Shared by all copies of an engine.
 struct CopyTools {
   BufferPool& buffers;
   CopyScheduler& scheduler;
@@ -43,8 +43,8 @@ class CopyAttempt {
   Next go_on(std::span<Completion> completions);
   // REQUIRES: go_on() answered kEnd; once.
   [[nodiscard]] Result<TransferReport> take_report() { return std::move(report_); }
-  // Of another attempt that is worth it, after one that ended with `report`. Each goes without something that the one
-  // before it did, so there are few.
+  // Options of another attempt after one that ended with `report`, if another is worthwhile. Each gives up something
+  // that the attempt before it did, so there are few.
   std::optional<TransferOptions> options_of_another(const Result<TransferReport>& report) const;
 
  private:

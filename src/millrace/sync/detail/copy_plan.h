@@ -46,7 +46,7 @@ struct CopyPlan {
   std::unique_ptr<RandomReader> old_reader;
   std::optional<formats::BlockHashes> old_hashes;
   bool same_attributes = true;  // only content would be written
-  // Of an object of the same size without block hashes, on one side: what is on the other may prove to be it.
+  // The ETag of an object without block hashes on one side, where the other has one of the same size that it may prove.
   std::string etag;
 
   WriteOptions write;
@@ -55,7 +55,7 @@ struct CopyPlan {
 // Errors: those of opening the source; corruption when it is not the version or size that `job.source` says.
 [[nodiscard]] Result<CopyPlan> plan_copy(const CopyJob& job, bool delta);
 
-// What a copy of `size` bytes will report, where there is no old target to compare with.
+// The expected report of a copy of `size` bytes, where there is no old target to compare with.
 TransferReport estimated_report(Storage& from, Storage& to, int64_t size);
 
 // Whether all blocks of [offset, offset + size) are the same in both. REQUIRES: the range is whole blocks of `fresh`.

@@ -18,7 +18,7 @@ class CopyScheduler {
  public:
   // kLight: a small copy, whose steps take some ten microseconds. kHeavy: all others.
   enum class Weight { kLight, kHeavy };
-  // What a job waits for after a step.
+  // The event that a job waits for after a step.
   enum class Next {
     kCall,    // resume()
     kTurn,    // those that are ready

@@ -26,7 +26,7 @@ class SmallCopiesTest : public ::testing::Test {
  protected:
   // Starts a copy of each object below "from/", does what is to be done meanwhile, and waits until all have ended.
   void copy_all(
-      const Place& from, const Place& to, std::stop_token stop = {}, const std::function<void()>& meanwhile = [] {},
+      const Side& from, const Side& to, std::stop_token stop = {}, const std::function<void()>& meanwhile = [] {},
       const EngineOptions& options = {}) {
     ended_.clear();
     calls_ = 0;
@@ -63,13 +63,13 @@ class SmallCopiesTest : public ::testing::Test {
 };
 
 TEST_F(SmallCopiesTest, CopyBetweenAllKinds) {
-  const std::vector<Place> places{memory_place(), local_place(), parts_place()};
+  const std::vector<Side> places{memory_side(), local_side(), parts_side()};
   std::map<std::string, std::string> contents{{"empty", ""}, {"large", content_of(1 << 20, seed_)}};
   for (int i = 0; i < 300; ++i)
     contents[fmt::format("{:03}", i)] = content_of(i * 50, seed_ + static_cast<uint64_t>(i));
-  for (const Place& from : places) {
+  for (const Side& from : places) {
     for (const auto& [name, content] : contents) put(from.at("from/" + name), content);
-    for (const Place& to : places) {
+    for (const Side& to : places) {
       SCOPED_TRACE(std::string(from.storage->name()) + " to " + std::string(to.storage->name()));
       copy_all(from, to);
       for (const auto& [name, content] : contents) {
@@ -87,7 +87,7 @@ TEST_F(SmallCopiesTest, CopyBetweenAllKinds) {
 }
 
 TEST_F(SmallCopiesTest, OneThatFailsSaysSoAndTheOthersGoOn) {
-  const Place from = memory_place(), to = local_place();
+  const Side from = memory_side(), to = local_side();
   for (int i = 0; i < 100; ++i) put(from.at(fmt::format("from/{:03}", i)), "content");
   const auto faults = std::make_shared<FaultPlan>();
   const Error ill(ErrorCode::kPermissionDenied, "the disk is ill");
@@ -97,8 +97,8 @@ TEST_F(SmallCopiesTest, OneThatFailsSaysSoAndTheOthersGoOn) {
                                                  {"010", FaultCall::kWrite},
                                                  {"011", FaultCall::kCommit}};
   for (const auto& [name, call] : failing) faults->add({.call = call, .key_part = name, .error = ill});
-  const Place bad_from{.storage = make_fault_storage(from.storage, faults)};
-  const Place bad_to{.storage = make_fault_storage(to.storage, faults)};
+  const Side bad_from{.storage = make_fault_storage(from.storage, faults)};
+  const Side bad_to{.storage = make_fault_storage(to.storage, faults)};
   copy_all(bad_from, bad_to);
   EXPECT_EQ(faults->hits(), 5);
   for (const auto& [name, report] : ended_) {
@@ -112,7 +112,7 @@ TEST_F(SmallCopiesTest, OneThatFailsSaysSoAndTheOthersGoOn) {
 }
 
 TEST_F(SmallCopiesTest, AStopEndsThem) {
-  const Place from = memory_place(), to = memory_place();
+  const Side from = memory_side(), to = memory_side();
   for (int i = 0; i < 100; ++i) put(from.at(fmt::format("from/{:03}", i)), "content");
   std::stop_source stop;
   stop.request_stop();
@@ -126,7 +126,7 @@ TEST_F(SmallCopiesTest, AStopEndsThem) {
 
 // More than there is memory for, and more than threads.
 TEST_F(SmallCopiesTest, TakeTurnsWithMemory) {
-  const Place from = memory_place(), to = memory_place();
+  const Side from = memory_side(), to = memory_side();
   const std::string content = content_of(256 << 10, seed_);
   for (int i = 0; i < 400; ++i) put(from.at(fmt::format("from/{:03}", i)), content);
   copy_all(from, to);
@@ -137,7 +137,7 @@ TEST_F(SmallCopiesTest, TakeTurnsWithMemory) {
 // Large ones hold what there is and go on with it, small ones come in between, and nobody waits for ever. More begin
 // than there are threads, and most of them find no memory.
 TEST_F(SmallCopiesTest, LargeAndSmallOnesShareLittleMemory) {
-  const Place from = parts_place(), to = local_place();
+  const Side from = parts_side(), to = local_side();
   const std::string large = content_of(2 * kBlockBytes + 1, seed_), small = content_of(200 << 10, seed_);
   for (int i = 0; i < 120; ++i) put(from.at(fmt::format("from/{:03}", i)), i % 15 == 0 ? large : small);
   copy_all(from, to, {}, [] {}, {.memory_bytes = kLeastTransferMemoryBytes, .objects_at_once = 8});
@@ -149,7 +149,7 @@ TEST_F(SmallCopiesTest, LargeAndSmallOnesShareLittleMemory) {
 
 // The question comes before anything of the copy; a no ends it without an answer.
 TEST_F(SmallCopiesTest, OnesThatAreNotWantedAreNotBegun) {
-  const Place from = memory_place(), to = memory_place();
+  const Side from = memory_side(), to = memory_side();
   put(from.at("x"), "content");
   std::atomic<int> asked{0}, answered{0};
   {
@@ -169,7 +169,7 @@ TEST_F(SmallCopiesTest, OnesThatAreNotWantedAreNotBegun) {
 
 // Each of them waits, but not for the others: more threads come.
 TEST_F(SmallCopiesTest, ASlowTargetIsWrittenByManyThreads) {
-  const Place from = memory_place(), to = memory_place();
+  const Side from = memory_side(), to = memory_side();
   for (int i = 0; i < 64; ++i) put(from.at(fmt::format("from/{:03}", i)), "content");
   const auto faults = std::make_shared<FaultPlan>();
   faults->add({.call = FaultCall::kCommit, .count = FaultRule::kForever, .delay = std::chrono::milliseconds(50)});
@@ -182,7 +182,7 @@ TEST_F(SmallCopiesTest, ASlowTargetIsWrittenByManyThreads) {
 // Nothing has happened for a while, then the server answers two requests, and no other before these are written.
 TEST_F(SmallCopiesTest, WhatWasReadIsWrittenWhileOthersWaitForTheServer) {
   constexpr size_t kAtOnce = CopyScheduler::kMostLight;
-  const Place inner = parts_place(), to = local_place();
+  const Side inner = parts_side(), to = local_side();
   for (int i = 0; i < 200; ++i) put(inner.at(fmt::format("from/{:03}", i)), "content");
   const auto storage = std::make_shared<BentStorage>(inner.storage);
   Mutex mutex;

@@ -26,8 +26,12 @@ void DurableBatches::add(std::shared_ptr<PendingAction> pending) {
 }
 
 bool DurableBatches::is_full() const {
-  return !added_.empty() && (!together_ || added_.size() >= kMostFiles || added_bytes_ >= kMostBytes ||
-                             Clock::now() >= closed_ + kLongestWait);
+  return !added_.empty() &&
+         (!together_ || added_.size() >= kMostFiles || added_bytes_ >= kMostBytes || Clock::now() >= full_at());
+}
+
+Clock::time_point DurableBatches::full_at() const {
+  return closed_ + kLongestWait;
 }
 
 PendingActions DurableBatches::close() {

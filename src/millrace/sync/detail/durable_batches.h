@@ -23,6 +23,9 @@ class DurableBatches {
   void add(std::shared_ptr<PendingAction> pending);
   // Whether what was added waits no longer for more: close() is to be called.
   bool is_full() const;
+  // When time alone will make it full. REQUIRES: something was added.
+  Clock::time_point full_at() const;
+  bool is_empty() const { return added_.empty(); }
 
   // Begins to make durable what was added, once the batch before it is. Returns what may be reported: that one, and
   // what was added, where all of it is durable already.

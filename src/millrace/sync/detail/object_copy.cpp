@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "millrace/base/io/path.h"
 #include "millrace/sync/detail/etag_match.h"
 #include "millrace/sync/detail/sidecar.h"
 #include "millrace/sync/entries.h"
@@ -20,11 +21,11 @@ CopyScheduler::Weight weight_of(const CopyRequest& request, int64_t memory_bytes
   const bool is_small = request.source.size <= std::min(kLightBytes, memory_bytes / 2);
   const bool cheap_source = request.from.storage->capabilities().is_local();
   const bool cheap_target = to.capabilities().is_local();
-  // Of an object and a file of one size, the file may prove to be the object.
+  // A file of the object's size may prove to have its content.
   const bool may_be_it = !cheap_source && request.options.target && request.options.target->size == request.source.size;
   const bool asks_target =
       may_be_it || (!cheap_target && (request.options.target || to.copies_from(*request.from.storage)));
-  // Of an empty object, whether it has always been that.
+  // Asks whether an empty object has always been empty.
   const bool asks_properties = request.from.storage->capabilities().headers && to.capabilities().headers;
   const bool asks_source = !cheap_source && (request.source.size == 0 || asks_properties ||
                                              (request.options.posix && !request.source.posix));
@@ -128,7 +129,7 @@ Status ObjectCopy::plan() {
 // Small copies are counted only: they have ended before anybody could read their names.
 void ObjectCopy::show_progress() {
   if (weight_ == CopyScheduler::Weight::kHeavy) {
-    progress_.emplace(request_.progress, std::string(name_of(request_.source.key)), request_.source.size);
+    progress_.emplace(request_.progress, std::string(base_name(request_.source.key)), request_.source.size);
   } else if (request_.progress == nullptr) {
     progress_.emplace();
   }

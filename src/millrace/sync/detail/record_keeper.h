@@ -24,7 +24,7 @@ class RecordKeeper {
   // The record is at `key` of `storage`, which outlives this; parts of it are at `key` + ".part".
   RecordKeeper(Storage& storage, std::string key, const Options& options);
 
-  // What is known so far; nullptr: no usable record.
+  // Opens the last record; nullptr: no usable record.
   std::unique_ptr<RecordReader> open_last();
 
   // For the new record. REQUIRES: paths in byte order.
@@ -33,7 +33,7 @@ class RecordKeeper {
   void note_change() { has_changed_ = true; }
   bool has_changed() const { return has_changed_; }
 
-  // What was kept so far, when it is time: seldom enough to cost little.
+  // Saves the entries kept so far, when it is time: seldom enough to cost little.
   void save_so_far();
   bool is_to_be_saved() const { return writes() && has_changed_; }
   // All of it. REQUIRES: is_to_be_saved() before the last keep(); the last record is not read any more.

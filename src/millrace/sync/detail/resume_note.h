@@ -19,7 +19,7 @@ struct ResumeNote {
   auto operator<=>(const ResumeNote&) const = default;
 };
 
-// Of a copy: where the bytes come from and go to, in which version, size and parts.
+// Identifies a copy: where the bytes come from and go to, in which version, size and parts.
 Hash128 copy_identity(std::string_view source, std::string_view version, std::string_view target, int64_t size,
                       int64_t part_bytes);
 

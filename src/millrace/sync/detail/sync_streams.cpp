@@ -46,12 +46,12 @@ SyncStreams::SyncStreams(const Location& from, const Location& to, const SyncOpt
             }}) {}
 
 void SyncTotals::add(const Action& action) {
-  using Kind = Action::Kind;
-  if (action.kind != Kind::kCopy && action.kind != Kind::kCompare && action.kind != Kind::kAttributes) return;
+  const auto is = [&](Action::Kind kind) { return action.kind == kind; };
+  if (!is(Action::Kind::kCopy) && !is(Action::Kind::kCompare) && !is(Action::Kind::kAttributes)) return;
   ++files;
-  if (action.kind == Kind::kAttributes) return;  // few of them move anything
+  if (is(Action::Kind::kAttributes)) return;  // few of them move anything
   bytes += action.size;
-  if (action.kind == Kind::kCompare) return;
+  if (is(Action::Kind::kCompare)) return;
   grows += action.size - action.target.size;
   largest = std::max(largest, action.target.size);
 }

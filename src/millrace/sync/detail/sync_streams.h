@@ -22,7 +22,7 @@ struct SyncStreams {
               std::unique_ptr<RecordReader> reader, const std::stop_token& stop);
 };
 
-// What a plan will move.
+// The files and bytes that a plan will move.
 struct SyncTotals {
   int64_t files = 0;    // to copy or compare
   int64_t bytes = 0;    // of these

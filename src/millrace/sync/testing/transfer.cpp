@@ -28,14 +28,14 @@ std::shared_ptr<Storage> slowed(const std::shared_ptr<Storage>& storage) {
 
 }  // namespace
 
-Place memory_place() {
+Side memory_side() {
   return {.storage = make_memory_storage("test")};
 }
-Place local_place() {
+Side local_side() {
   auto dir = std::make_shared<TempDir>(TempDir::Place::kMemory);
   return {.storage = *open_local_storage(dir->path()), .dir = dir};
 }
-Place parts_place() {
+Side parts_side() {
   auto service = std::make_shared<PartsService>();
   return {.storage = make_parts_storage(service), .service = service};
 }
@@ -63,11 +63,11 @@ std::string get(const Location& at) {
   return content ? *content : "<" + content.error().to_string() + ">";
 }
 
-void put_with_hashes(TransferEngine& engine, const Place& place, const std::string& key, const std::string& content) {
-  if (!place.service) return put(place.at(key), content);
-  const Place from = memory_place();
+void put_with_hashes(TransferEngine& engine, const Side& side, const std::string& key, const std::string& content) {
+  if (!side.service) return put(side.at(key), content);
+  const Side from = memory_side();
   put(from.at(key), content);
-  const auto copied = engine.copy(from.at(key), *from.storage->stat(key), place.at(key), {.delta = false});
+  const auto copied = engine.copy(from.at(key), *from.storage->stat(key), side.at(key), {.delta = false});
   ASSERT_TRUE(copied) << copied.error().to_string();
 }
 
@@ -84,8 +84,8 @@ void leave_unfinished(TransferEngine& engine, const Location& from, const Locati
   ASSERT_EQ(to.storage->list_uploads(to.key)->size(), 1u) << report.error().to_string();
 }
 
-void damage_leftover(const Place& place, int how) {
-  for (const auto& entry : std::filesystem::directory_iterator(place.dir->path())) {
+void damage_leftover(const Side& side, int how) {
+  for (const auto& entry : std::filesystem::directory_iterator(side.dir->path())) {
     const std::string name = entry.path().filename();
     if (!name.starts_with(".millrace-tmp.")) continue;
     const bool is_note = name.find("-note.") != name.npos;

@@ -18,7 +18,7 @@
 
 namespace millrace::sync {
 
-struct Place {
+struct Side {
   std::shared_ptr<Storage> storage;
   std::shared_ptr<TempDir> dir;           // of a local one
   std::shared_ptr<PartsService> service;  // of one with S3's shape
@@ -27,21 +27,21 @@ struct Place {
   int64_t read_bytes() const { return service ? service->read_bytes.load() : 0; }
 };
 
-Place memory_place();
-Place local_place();
-Place parts_place();
+Side memory_side();
+Side local_side();
+Side parts_side();
 
 std::string content_of(int64_t size, uint64_t seed);
 void put(const Location& at, const std::string& content);
 std::string get(const Location& at);
 // As `put`, and where the storage keeps block hashes, with them.
-void put_with_hashes(TransferEngine& engine, const Place& place, const std::string& key, const std::string& content);
+void put_with_hashes(TransferEngine& engine, const Side& side, const std::string& key, const std::string& content);
 
 // Copies `parts` parts, and then nothing more can be written.
 void leave_unfinished(TransferEngine& engine, const Location& from, const Location& to, int64_t parts);
-// Of the one leftover below a local place: 0 changes a byte of its second block, 1 one of its note, 2 takes the note
-// away.
-void damage_leftover(const Place& place, int how);
+// Damages the only leftover below a local side. `how`: 0 changes a byte of its second block, 1 changes a byte of its
+// note, 2 removes the note.
+void damage_leftover(const Side& side, int how);
 // Changes the first byte of a file, and so its time.
 void overwrite_in_place(const std::string& path);
 
@@ -68,8 +68,8 @@ class TransferTest : public ::testing::Test {
 
   const uint64_t seed_ = test_seed();
   std::unique_ptr<TransferEngine> engine_ = *TransferEngine::create();
-  Place memory_ = memory_place(), local_ = local_place(), parts_ = parts_place();
-  Place other_memory_ = memory_place(), other_local_ = local_place(), other_parts_ = parts_place();
+  Side memory_ = memory_side(), local_ = local_side(), parts_ = parts_side();
+  Side other_memory_ = memory_side(), other_local_ = local_side(), other_parts_ = parts_side();
 };
 
 }  // namespace millrace::sync

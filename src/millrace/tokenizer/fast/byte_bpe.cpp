@@ -61,7 +61,7 @@ ByteBpe::ByteBpe(const CharBpe& model)
   }
 }
 
-// Of a word most first joins can be told from bytes alone: where two bytes have a merge of a lower rank than any merge
+// Bytes alone decide most first joins of a word: where two bytes have a merge of a lower rank than any merge
 // that takes one of the two away, whatever token the other neighbour is in by then. Let r be the rank of the two. While
 // they lie side by side as single bytes the best pair has a rank of at most r, so a merge of a higher rank does not
 // come before them; all that could touch them are those two kinds of merges and their own. So they are joined in the
@@ -202,7 +202,7 @@ void ByteBpe::start(MergeLane& lane, std::string_view word) const {
     bytes[size] = static_cast<uint8_t>(b);
     size += byte_tokens_[bytes[size]] != kNoToken;
   }
-  // Of the bytes i and i + 1, with a pair that has no merges at both ends.
+  // The pair of bytes i and i + 1, with a pair without merges at both ends.
   std::array<const BytePair*, kShortWord + 2> storage;
   static constexpr BytePair kNoPair;
   const BytePair** const pairs = storage.data() + 1;

@@ -78,7 +78,7 @@ class ByteBpe {
   void merge_long(std::string_view word, MergeScratch& scratch, std::vector<uint32_t>& ids) const;
   bool merge_windows(std::string_view word, std::vector<uint32_t>& ids) const;
 
-  // What is known of two bytes that are neighbours. The upper bit of a rank that is not sure is set.
+  // Facts about two neighbouring bytes. The upper bit of a rank that is not sure is set.
   struct BytePair {
     uint32_t rank = kNoRank, joined = kNoToken;  // of the merge of the two
     uint32_t least_left = kNoRank & ~kUnsure;    // rank of the merges of what ends with the first and the second alone

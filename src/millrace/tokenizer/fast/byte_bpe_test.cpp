@@ -245,7 +245,7 @@ TEST(ByteMap, IsABijection) {
     std::string spelled, back;
     append_spelling_of(byte, spelled);
     EXPECT_TRUE(seen.emplace(spelled, b).second);
-    EXPECT_EQ(static_cast<int64_t>(spelled.size()), spelled_size(static_cast<uint8_t>(b)));
+    EXPECT_EQ(static_cast<int64_t>(spelled.size()), spelled_character(static_cast<uint8_t>(b)) < 0x80 ? 1 : 2);
     EXPECT_TRUE(append_bytes_of(spelled, back));
     EXPECT_EQ(back, byte);
   }

@@ -14,7 +14,7 @@
 
 namespace millrace::tokenizer {
 
-// What computes the ids of words. The same bytes give the same ids every time.
+// Computes the ids of words. The same bytes give the same ids every time.
 class WordModel {
  public:
   virtual ~WordModel() = default;

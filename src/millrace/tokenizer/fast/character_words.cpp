@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kCharacters = 0x10000;
 constexpr size_t kLongestUnit = 2 * DirectWords::kMostIds;  // of characters of two bytes
 
-// Of two or three bytes, as those between U+0080 and U+FFFF have.
+// Whether it has two or three bytes, as U+0080 to U+FFFF have.
 bool is_in_table(const CodePoint& c) {
   return c.size == 2 || c.size == 3;
 }

@@ -24,7 +24,7 @@ class CharacterWords final : public DirectWords {
   size_t encode(std::string_view unit, uint32_t* ids) override;
 
  private:
-  // What a character is: one of these, or kFirstId and the id of the token that is the character.
+  // The class of a character: one of these, or kFirstId and the id of the token that is the character.
   enum Piece : uint32_t { kNotAsked, kOther, kUnknown, kFirstId };
   struct Character {
     uint32_t first, next;  // at the begin of a word, and behind other tokens

@@ -21,7 +21,7 @@ namespace millrace::tokenizer {
 
 class PlainWords {
  public:
-  // What a character beyond ASCII becomes.
+  // The normalized form of a character beyond ASCII.
   struct Form {
     enum Kind : uint8_t { kNotAsked, kNotPlain, kItself, kOther };
     Kind kind = kNotAsked;

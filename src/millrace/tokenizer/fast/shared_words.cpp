@@ -20,7 +20,7 @@ PackedIds SharedWords::User::find(const WordKey& key) const {
   return is_whole && found == key ? PackedIds::from_bits(ids) : PackedIds::none();
 }
 
-// The stores release, so that whoever sees one of them sees the odd version too.
+// The stores release, so that a thread that sees one of them sees the odd version too.
 void SharedWords::User::insert(const WordKey& key, PackedIds ids) {
   Slot& slot = words_.slot(key);
   const Field version(slot.version);

@@ -17,7 +17,7 @@ namespace millrace::tokenizer {
 
 class UnitScanner;
 
-// What a character is: white space, which is in no unit, a unit by itself, or (0) a part of a longer one.
+// The class of a character: white space, which is in no unit, a unit by itself, or (0) a part of a longer one.
 struct UnitClasses {
   static constexpr uint8_t kWhite = 1, kAlone = 2;
   static constexpr uint8_t kMixed = 4;  // of a first byte: its characters are not all alone, nor all parts of units

@@ -101,7 +101,7 @@ struct BpeShape {
 // Which characters the merges of a file can join.
 class Joins {
  public:
-  // Of a character beyond ASCII, added to UnitScanner::kFirstKind: bits, or one of the two kinds behind them.
+  // Added to UnitScanner::kFirstKind for a character beyond ASCII: bits, or one of the two kinds above them.
   static constexpr uint8_t kEndsLeft = 1, kStartsRight = 2, kJoinsSpace = 4, kUnknown = 8, kNever = 9;
 
   // False: a byte token or the unknown token is in a merge.

@@ -24,7 +24,7 @@
 namespace millrace::tokenizer {
 
 struct UnitPath {
-  // What is special about the first unit of a piece.
+  // How the first unit of a piece differs.
   enum class Start {
     kNothing,
     kSpace,                  // a space is put before it
@@ -54,7 +54,7 @@ bool is_lone_letter(uint32_t c);
 // How many kinds of characters the UnitScanner of a file with words between white space knows.
 inline constexpr uint32_t kWordKinds = UnitScanner::kFirstKind + 6;
 
-// What stands for a space in such files, U+2581.
+// The symbol for a space in such files, U+2581.
 inline constexpr std::string_view kMetaSymbol = "\u2581";
 
 }  // namespace millrace::tokenizer

@@ -36,8 +36,8 @@ class UnitScanner {
   }
   static constexpr uint32_t kIndicBegin = 0x11000, kIndicEnd = 0x12000;
 
-  // Lets `scan` (nullptr: none) find units where the cuts between the first `kinds` kinds, of which all characters are,
-  // are such as it takes: see UnitClasses. REQUIRES: all cuts are set.
+  // Lets `scan` (nullptr: none) find units in text whose characters are all of the first `kinds` kinds, if it supports
+  // the cuts between them: see UnitClasses. REQUIRES: all cuts are set.
   void use_blocks(uint32_t kinds, UnitBlockScan scan);
   bool uses_blocks() const { return blocks_ != nullptr; }
   const UnitClasses& classes() const { return classes_; }

@@ -48,7 +48,7 @@ class WordCache {
   void find(const WordBatch& words, Found& found) const;
 
   bool contains(const WordRequest& word) const;
-  // Of ids that are not inline; valid until the next insert.
+  // The ids of an entry that are not inline; valid until the next insert.
   std::span<const uint32_t> stored_ids(PackedIds ids) const { return {arena_.get() + ids.place(), ids.count()}; }
   // REQUIRES: the word is not in the cache.
   void insert(const WordRequest& word, std::span<const uint32_t> ids);

@@ -57,8 +57,8 @@ struct ShortKey {
   }();
 };
 
-// Words of up to 15 bytes are their own key, with the size in the top byte. A longer one is known by its hash; who
-// finds it has to compare its bytes.
+// Words of up to 15 bytes are their own key, with the size in the top byte. A longer one is known by its hash;
+// after finding it, compare the bytes.
 struct WordKey {
   static constexpr size_t kInlineBytes = 15;
   uint64_t low, high;

@@ -45,7 +45,7 @@ class PackedIds {
   // For tables of other forms: from_bits(ids.bits()) is `ids`.
   uint64_t bits() const { return bits_; }
   static PackedIds from_bits(uint64_t bits) { return PackedIds(bits); }
-  // Of those in the arena.
+  // For ids in the arena: their place there.
   size_t place() const { return bits_ & UINT32_MAX; }
   size_t count() const { return (bits_ & ~kStored) >> 32; }
 

@@ -16,7 +16,7 @@
 
 namespace millrace::tokenizer {
 
-// What such a file lacks.
+// Facts that such a file lacks.
 struct TiktokenFacts {
   std::string pattern;
   std::vector<std::pair<std::string, uint32_t>> special_tokens;

@@ -62,7 +62,7 @@ using NormalizerSpec = std::variant<NormalForm, LowercaseSpec, StripSpec, StripA
 
 // ---- pre-tokenizers
 
-// What becomes of a match: it goes away, stands alone, joins the text before or behind it, or joins other matches that
+// The fate of a match: it is removed, stands alone, joins the text before or behind it, or joins other matches that
 // touch it.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
@@ -188,6 +188,7 @@ struct LongLists;  // tokenizer_json_lists.h
 [[nodiscard]] Result<ModelSpec> parse_model(const JsonNode& node, std::string_view json, LongLists* lists);
 [[nodiscard]] Status parse_decoder(const JsonNode& node, std::vector<DecoderSpec>& specs);
 [[nodiscard]] Result<PatternSpec> parse_pattern(const JsonNode& node);
+[[nodiscard]] Result<ReplaceSpec> parse_replace(const JsonNode& node);
 [[nodiscard]] Result<std::vector<AddedTokenSpec>> parse_added_tokens(const JsonNode& node);
 [[nodiscard]] Status parse_post_processor(const JsonNode& node, PostProcessorSpec& spec);
 

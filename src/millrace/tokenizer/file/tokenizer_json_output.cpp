@@ -168,13 +168,6 @@ Result<DecoderSpec> parse_strip_decoder(const JsonNode& node) {
   return spec;
 }
 
-Result<DecoderSpec> parse_replace_decoder(const JsonNode& node) {
-  ReplaceSpec spec;
-  ASSIGN_OR_RETURN(spec.pattern, parse_pattern(node));
-  ASSIGN_OR_RETURN(spec.content, node.text_at("content"));
-  return spec;
-}
-
 Result<DecoderSpec> parse_word_piece_decoder(const JsonNode& node) {
   WordPieceDecoderSpec spec;
   ASSIGN_OR_RETURN(spec.prefix, node.text_at("prefix"));
@@ -209,7 +202,7 @@ Result<DecoderSpec> parse_one_decoder(const JsonNode& node, std::string_view typ
   if (type == "ByteFallback") return ByteFallbackDecoderSpec{};
   if (type == "Fuse") return FuseDecoderSpec{};
   if (type == "Strip") return parse_strip_decoder(node);
-  if (type == "Replace") return parse_replace_decoder(node);
+  if (type == "Replace") return parse_replace(node);
   return node.unsupported(type.empty() ? "a decoder of no known type" : type);
 }
 

@@ -35,13 +35,6 @@ Result<NormalizerSpec> parse_strip(const JsonNode& node) {
   return spec;
 }
 
-Result<NormalizerSpec> parse_replace(const JsonNode& node) {
-  ReplaceSpec spec;
-  ASSIGN_OR_RETURN(spec.pattern, parse_pattern(node));
-  ASSIGN_OR_RETURN(spec.content, node.text_at("content"));
-  return spec;
-}
-
 Result<NormalizerSpec> parse_prepend(const JsonNode& node) {
   ASSIGN_OR_RETURN(const auto text, node.text_at("prepend"));
   return PrependSpec{std::string(text)};
@@ -188,6 +181,13 @@ Result<PatternSpec> parse_pattern(const JsonNode& node) {
   if (choice.first != "String" && choice.first != "Regex") return pattern.unsupported(choice.first);
   ASSIGN_OR_RETURN(const auto text, choice.second.text());
   return PatternSpec{std::string(text), choice.first == "Regex"};
+}
+
+Result<ReplaceSpec> parse_replace(const JsonNode& node) {
+  ReplaceSpec spec;
+  ASSIGN_OR_RETURN(spec.pattern, parse_pattern(node));
+  ASSIGN_OR_RETURN(spec.content, node.text_at("content"));
+  return spec;
 }
 
 Status parse_normalizer(const JsonNode& node, std::vector<NormalizerSpec>& specs) {

@@ -28,7 +28,7 @@ class ByteTrie {
     return nodes_[child].parent == node ? child : kNone;
   }
   bool ends_key(uint32_t node) const { return nodes_[node].weight == nodes_[node].weight; }
-  // Of the key that ends at `node`. REQUIRES: ends_key(node).
+  // The weight of the key that ends at `node`. REQUIRES: ends_key(node).
   double weight(uint32_t node) const { return nodes_[node].weight; }
   uint32_t value(uint32_t node) const { return values_[node]; }  // kNone: none ends there
 

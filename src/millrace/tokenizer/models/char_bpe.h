@@ -28,7 +28,6 @@ class CharBpe final : public Model {
   bool drops_unknown() const { return !unk_token_ && !byte_fallback_; }
   // The token for a character that is not a token, unless bytes stand for it; kNoToken: none.
   uint32_t unknown_id() const { return unk_id_; }
-  const std::optional<std::string>& unknown_token() const { return unk_token_; }
   bool fuses_unknown() const { return fuse_unk_; }
   bool byte_fallback() const { return byte_fallback_; }
   // The bytes of a character that is no token are tokens, whatever the character.

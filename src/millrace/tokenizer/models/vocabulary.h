@@ -21,7 +21,7 @@ inline constexpr uint32_t kNoToken = UINT32_MAX;
 
 class Vocabulary {
  public:
-  // What is done with a token that comes twice: refuse it (`tokenizers` itself is not deterministic there), or let the
+  // How to treat a duplicate token: refuse it (`tokenizers` itself is not deterministic there), or let the
   // later id be found while both ids have the token (Unigram, whose vocabulary is a list).
   enum class Repeats { kRefused, kLastIsFound };
 
@@ -53,7 +53,7 @@ class Vocabulary {
     uint32_t offset = 0;
     uint32_t size = kAbsent;
   };
-  // What a token is known by in the slots: all of it when it is short, so that neither tokens_ nor the arena are looked
+  // The key of a token in the slots: all of it when it is short, so that neither tokens_ nor the arena are looked
   // at, else a hash. Never 0.
   struct Key {
     static constexpr size_t kShort = 7;

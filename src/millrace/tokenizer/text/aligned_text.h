@@ -26,7 +26,7 @@ class AlignedText {
   std::string_view text() const { return text_; }
   bool tracked() const { return tracked_; }
   int64_t base() const { return base_; }
-  // What the bytes [begin, end) stand for. REQUIRES: tracked(), begin < end <= text().size().
+  // The source offsets of the bytes [begin, end). REQUIRES: tracked(), begin < end <= text().size().
   Offset origin(size_t begin, size_t end) const { return {origins_[begin].begin, origins_[end - 1].end}; }
 
   void append(char byte, Offset origin);

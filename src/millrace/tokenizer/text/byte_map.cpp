@@ -62,8 +62,4 @@ uint32_t spelled_character(uint8_t byte) {
   return kByteMap.code_point[byte];
 }
 
-int64_t spelled_size(uint8_t byte) {
-  return kByteMap.code_point[byte] < 0x80 ? 1 : 2;
-}
-
 }  // namespace millrace::tokenizer

@@ -24,7 +24,4 @@ void append_spelling_of(std::string_view bytes, std::string& out);
 // The character that spells `byte`.
 uint32_t spelled_character(uint8_t byte);
 
-// UTF-8 bytes of the spelling of one byte: 1 or 2.
-int64_t spelled_size(uint8_t byte);
-
 }  // namespace millrace::tokenizer

@@ -29,7 +29,7 @@ class PrecompiledMap {
 
  private:
   PrecompiledMap(std::vector<uint32_t> units, std::string strings);
-  // What the shortest prefix of `chunk` that the map has is replaced by.
+  // The replacement of the shortest prefix of `chunk` that the map has.
   std::optional<std::string_view> find(std::string_view chunk) const;
   void append_cluster(std::string_view cluster, std::vector<NormalizedChar>& out) const;
 

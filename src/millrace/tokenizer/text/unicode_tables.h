@@ -52,7 +52,7 @@ bool is_bert_removed(uint32_t c);
 bool is_bert_white_space(uint32_t c);
 bool is_bert_chinese(uint32_t c);
 bool is_nonspacing_mark(uint32_t c);
-// What StripAccents drops.
+// Whether StripAccents drops it.
 bool is_combining_mark(uint32_t c);
 
 // The lower case of `c`, one or two characters; returns how many.

@@ -18,7 +18,7 @@ enum class Grammar { kGpt2, kLlama3, kQwen2, kO200k, kTekken };
 // The end of the word that starts at `p`.
 using EndOfWord = const uint8_t* (*)(const uint8_t* p, const uint8_t* end, const void* context);
 
-// What goes with a grammar.
+// Rules that belong to a grammar.
 struct WordRules {
   EndOfWord end_of_word;
   const void* context;     // for end_of_word

@@ -6,7 +6,7 @@
 namespace millrace::tokenizer {
 namespace {
 
-// Of a place in LookAroundMemory: look-ahead i matches there; that is known.
+// The flag of a place in LookAroundMemory: look-ahead i is known to match there.
 constexpr uint8_t matches_flag(size_t i) {
   return static_cast<uint8_t>(1 << i);
 }

@@ -89,8 +89,9 @@ class PatternAutomaton {
  private:
   friend class AutomatonBuilder;
   friend class AutomatonSteps;  // of the tests
-  // Of an entry: the text before this character is a match; the next state stays as it is for a to z, or for A to Z
-  // too; look-aheads decide about the entry; and where the row of the next state begins.
+  // Bits of an entry. kMatches: the text before this character is a match. kSkips: a to z keep the state.
+  // kSkipsCapitals: so do A to Z. kAsks: look-aheads decide the entry. Above kRowShift: where the row of the next state
+  // begins.
   static constexpr uint32_t kMatches = 1, kSkips = 2, kSkipsCapitals = 4, kAsks = 8, kRowShift = 4, kDead = 0xFFFFFFF0;
 
   // Whether what follows a place matches an expression. The table reads the text backwards.
@@ -131,7 +132,7 @@ class PatternAutomaton {
     }
     return p;
   }
-  // Of look_around.cpp. `begins_search`: the search for this match began at `p`.
+  // Defined in look_around.cpp. `begins_search`: the search for this match began at `p`.
   template <bool kBytes>
   std::optional<Match> search(std::string_view text, LookAroundMemory& memory) const;
   template <bool kBytes>

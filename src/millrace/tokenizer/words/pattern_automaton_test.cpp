@@ -391,7 +391,7 @@ class AutomatonSteps {
 
 namespace {
 
-// Of text eight times as long, how many times as many steps: eight, unless the time is not linear.
+// Growth of the steps for text eight times as long: eight, unless the time is not linear.
 double growth_of_steps(const PatternAutomaton& automaton, const std::string& part) {
   std::string text;
   while (text.size() < 1000) text += part;

@@ -60,7 +60,7 @@ class ClassExpander {
     out() += rest_.substr(0, count);
     rest_.remove_prefix(count);
   }
-  // Of no size at the end.
+  // The character at `at`; its size is 0 at the end.
   CodePoint character(size_t at) const {
     // SAFETY: uint8_t may alias any object.
     const auto begin = reinterpret_cast<const uint8_t*>(rest_.data());

@@ -152,7 +152,7 @@ class Parser {
     return c.value;
   }
 
-  // Of an item under (?i). Neighbours are checked for letters that one character folds to.
+  // An item under (?i). Neighbours are checked for letters that one character folds to.
   struct Folded {
     uint32_t letter = 0;
     bool is_group = false;
@@ -424,8 +424,8 @@ class Parser {
     return value;
   }
 
-  // Of a set under (?i): letters of ASCII and what has no case, more than one. No character that folds to several is
-  // among them.
+  // Folds a set under (?i): ASCII letters and characters without case, more than one. None of them folds to several
+  // characters.
   CodePointRanges folded_set(const CodePointRanges& members) {
     CodePointRanges all;
     size_t count = 0;

@@ -20,7 +20,7 @@
 
 namespace millrace::tokenizer {
 
-// What ByteLevel cuts by: GPT-2's expression.
+// The expression that ByteLevel splits by: GPT-2's.
 inline constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -64,7 +64,7 @@ class WordScannerChain {
   static constexpr size_t kMost = 8;
   static constexpr size_t kFewest = 64;  // with room for as many words, blocks are scanned
 
-  // Of a ByteLevel the regular expression counts; steps behind it see each byte as the character that spells it.
+  // Uses only the regular expression of a ByteLevel; later steps see each byte as the character that spells it.
   // Errors: unsupported (a step that does more than cut, a pattern that only Oniguruma knows).
   [[nodiscard]] static Result<WordScannerChain> build(std::span<const PreTokenizerSpec> steps);
 

@@ -257,7 +257,7 @@ std::string other_kind(const FfmpegVideo& first, const FfmpegVideo& part) {
   if (delay_of(i) != delay_of(j)) {
     return fmt::format("a delay of {} ticks for B-frames, not {}", delay_of(j), delay_of(i));
   }
-  // Of AV1 they stand in every key packet as well.
+  // AV1 repeats them in every key packet.
   const AVCodecID codec = part.parameters().codec_id;
   const bool in_front_only = codec != AV_CODEC_ID_AV1;
   if (in_front_only && !has_same_extradata(first.parameters(), part.parameters())) return "other codec parameters";

@@ -36,7 +36,7 @@ struct FreeHandle {
 template <class T>
 using Handle = std::unique_ptr<T, FreeHandle>;
 
-// What FFmpeg says of its error code, with the last line that it logged on this thread since the last call.
+// FFmpeg's text for its error code, with the last line that it logged on this thread since the last call.
 std::string ffmpeg_error(int code);
 
 // Takes FFmpeg's log lines from the terminal: they go into the messages of errors. Once a process.
@@ -64,7 +64,7 @@ class ReaderInput {
   void blank(std::vector<Range> ranges);  // any order
 
   AVIOContext* context() { return context_; }
-  // Of the last read that failed: what it was is lost on the way through FFmpeg.
+  // The error of the last failed read, which FFmpeg would lose.
   std::optional<Error> error;
 
  private:

@@ -19,10 +19,6 @@ Result<std::unique_ptr<Encoder>> encoder(const EncodeOptions& options) {
   return make_encoder(options);
 }
 
-std::string version() {
-  return av_version_info();
-}
-
 }  // namespace
 }  // namespace millrace::video
 
@@ -38,6 +34,5 @@ const millrace::video::VideoApi millrace_video_api = {
     .join = &millrace::video::join,
     .join_difference = &millrace::video::difference,
     .encoder = &millrace::video::encoder,
-    .version = &millrace::video::version,
 };
 }

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "millrace/base/text/json_fields.h"
+#include "millrace/base/text/json_members.h"
 #include "millrace/http/uri_encode.h"
 #include "millrace/storage/hub/detail/names.h"
 
@@ -21,8 +21,8 @@ std::string plural(const HubRepo& repo) {
   return std::string(repo.kind_name()) + "s";
 }
 
-std::string api_url(const Place& place, std::string_view what) {
-  return fmt::format("{}/api/{}/{}/{}", place.client.options().endpoint, plural(place.repo), place.repo.id, what);
+std::string api_url(const RepoView& view, std::string_view what) {
+  return fmt::format("{}/api/{}/{}/{}", view.client.options().endpoint, plural(view.repo), view.repo.id, what);
 }
 
 std::string encode(std::string_view text) {
@@ -39,13 +39,13 @@ struct Page {
   bool is_missing = false;  // no such path
 };
 
-Result<Page> fetch_json(const Place& place, std::string url) {
+Result<Page> fetch_json(const RepoView& view, std::string url) {
   ASSIGN_OR_RETURN(const Answer answer,
-                   place.client.fetch({.url = std::move(url), .name = place.name, .stop = place.stop}));
+                   view.client.fetch({.url = std::move(url), .name = view.name, .stop = view.stop}));
   if (answer.response.header("x-error-code") == "EntryNotFound") return Page{.is_missing = true};
-  if (answer.response.status != 200) return error_of(answer, place, place.name);
+  if (answer.response.status != 200) return error_of(answer, view, view.name);
   Page page{json::parse(answer.response.body, nullptr, false), next_page(answer.response.header("link"))};
-  if (page.body.is_discarded()) return no_sense(place.name, "it is no JSON");
+  if (page.body.is_discarded()) return no_sense(view.name, "it is no JSON");
   return page;
 }
 
@@ -56,7 +56,7 @@ http::Time time_in(const std::string& text) {
   return http::time_of(::timegm(&parts));
 }
 
-// Of an LFS file the hash of its content; `oid` is that of the pointer.
+// For an LFS file, the hash of its content; its `oid` is the hash of the pointer.
 std::string version_of(const json& entry) {
   const json* lfs = member(entry, "lfs");
   return text_or_empty(lfs != nullptr && lfs->is_object() ? *lfs : entry, "oid");
@@ -135,53 +135,53 @@ std::string next_page(std::string_view link) {
   return {};
 }
 
-std::string file_url(const Place& place, std::string_view commit, std::string_view path) {
-  return fmt::format("{}/{}/resolve/{}/{}", place.client.options().endpoint, place.repo.url().substr(5), commit,
+std::string file_url(const RepoView& view, std::string_view commit, std::string_view path) {
+  return fmt::format("{}/{}/resolve/{}/{}", view.client.options().endpoint, view.repo.url().substr(5), commit,
                      http::uri_encode(path, true));
 }
 
-Result<std::vector<TreeEntry>> fetch_tree(const Place& place, std::string_view commit, std::string_view folder,
+Result<std::vector<TreeEntry>> fetch_tree(const RepoView& view, std::string_view commit, std::string_view folder,
                                           bool recursive) {
   const std::string below = folder.empty() ? "" : "/" + encode(folder);
   std::string url =
-      api_url(place, fmt::format("tree/{}{}?recursive={}&expand={}", commit, below, recursive, !recursive));
+      api_url(view, fmt::format("tree/{}{}?recursive={}&expand={}", commit, below, recursive, !recursive));
   const Wanted wanted{folder.empty() ? "" : std::string(folder) + "/", recursive};
   std::vector<TreeEntry> entries;
   for (int pages = 0; !url.empty(); ++pages) {
-    ASSIGN_OR_RETURN(Page page, with_context(fetch_json(place, url), "list"));
+    ASSIGN_OR_RETURN(Page page, with_context(fetch_json(view, url), "list"));
     if (page.is_missing && pages == 0) return entries;
-    RETURN_IF_ERROR(add_page(page.body, place.name, wanted, entries));
+    RETURN_IF_ERROR(add_page(page.body, view.name, wanted, entries));
     if (page.next == url || pages == kMostPages) {
-      return fail(ErrorCode::kUnavailable, "list {}: the listing does not end", place.name);
+      return fail(ErrorCode::kUnavailable, "list {}: the listing does not end", view.name);
     }
     url = std::move(page.next);
   }
-  RETURN_IF_ERROR(sort_entries(entries, place.name));
+  RETURN_IF_ERROR(sort_entries(entries, view.name));
   return entries;
 }
 
-Result<HubCommit> fetch_commit(const Place& place, std::string_view revision) {
+Result<HubCommit> fetch_commit(const RepoView& view, std::string_view revision) {
   const std::string what = fmt::format("revision/{}?expand=sha&expand=lastModified", encode(revision));
-  ASSIGN_OR_RETURN(const Page page, fetch_json(place, api_url(place, what)));
+  ASSIGN_OR_RETURN(const Page page, fetch_json(view, api_url(view, what)));
   HubCommit commit{text_or_empty(page.body, "sha"), time_in(text_or_empty(page.body, "lastModified"))};
   const bool is_other = is_commit(revision) && commit.id != revision;
-  if (!is_commit(commit.id) || is_other) return no_sense(place.name, fmt::format("the commit \"{}\"", commit.id));
+  if (!is_commit(commit.id) || is_other) return no_sense(view.name, fmt::format("the commit \"{}\"", commit.id));
   return commit;
 }
 
-Result<std::vector<HubRef>> fetch_refs(const Place& place) {
-  ASSIGN_OR_RETURN(const Page page, fetch_json(place, api_url(place, "refs")));
+Result<std::vector<HubRef>> fetch_refs(const RepoView& view) {
+  ASSIGN_OR_RETURN(const Page page, fetch_json(view, api_url(view, "refs")));
   std::vector<HubRef> refs;
   add_refs(page.body, "branches", false, refs);
   add_refs(page.body, "tags", true, refs);
   return refs;
 }
 
-Result<std::vector<std::string>> search_repos(const Place& place, std::string_view text) {
-  const std::string author = place.repo.id.substr(0, place.repo.id.find('/'));
-  ASSIGN_OR_RETURN(const Page page, fetch_json(place, fmt::format("{}/api/{}?author={}&search={}&limit=100",
-                                                                  place.client.options().endpoint, plural(place.repo),
-                                                                  encode(author), encode(text))));
+Result<std::vector<std::string>> search_repos(const RepoView& view, std::string_view text) {
+  const std::string author = view.repo.id.substr(0, view.repo.id.find('/'));
+  ASSIGN_OR_RETURN(const Page page, fetch_json(view, fmt::format("{}/api/{}?author={}&search={}&limit=100",
+                                                                 view.client.options().endpoint, plural(view.repo),
+                                                                 encode(author), encode(text))));
   std::vector<std::string> ids;
   if (!page.body.is_array()) return ids;
   for (const json& each : page.body) {

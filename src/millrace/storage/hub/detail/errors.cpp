@@ -19,14 +19,14 @@ std::string server_message(const http::Response& response, const std::string& to
   return text.empty() ? "" : ": " + text;
 }
 
-std::string page_of(const Place& place) {
-  return place.client.options().endpoint + "/" + place.repo.url().substr(5);
+std::string page_of(const RepoView& view) {
+  return view.client.options().endpoint + "/" + view.repo.url().substr(5);
 }
 
-tl::unexpected<Error> no_repository(const Place& place) {
-  const HubOptions& options = place.client.options();
+tl::unexpected<Error> no_repository(const RepoView& view) {
+  const HubOptions& options = view.client.options();
   const std::string what =
-      fmt::format("{}: {} has no {} of that name", place.name, options.endpoint, place.repo.kind_name());
+      fmt::format("{}: {} has no {} of that name", view.name, options.endpoint, view.repo.kind_name());
   if (options.token.empty()) {
     return fail(ErrorCode::kNotFound, "{}, or it is private: HF_TOKEN, or a login, shows private ones", what);
   }
@@ -41,26 +41,25 @@ ErrorCode code_of(int status) {
 
 }  // namespace
 
-tl::unexpected<Error> error_of(const Answer& answer, const Place& place, std::string_view name) {
+tl::unexpected<Error> error_of(const Answer& answer, const RepoView& view, std::string_view name) {
   const http::Response& response = answer.response;
-  const HubOptions& options = place.client.options();
+  const HubOptions& options = view.client.options();
   const std::string_view code = response.header("x-error-code");
   const int status = response.status;
   const std::string words = server_message(response, options.token);
-  if (!place.client.is_at_endpoint(answer.url)) {
+  if (!view.client.is_at_endpoint(answer.url)) {
     return fail(code_of(status), "read {}: {}, where the Hub keeps it, answered {}", name, web::origin_of(answer.url),
                 status);
   }
   if (code == "GatedRepo") {
-    return fail(ErrorCode::kPermissionDenied, "{}: access is given on request: ask for it at {}{}", name,
-                page_of(place),
+    return fail(ErrorCode::kPermissionDenied, "{}: access is given on request: ask for it at {}{}", name, page_of(view),
                 options.token.empty() ? ", then set HF_TOKEN" : fmt::format(" as the user of {}", options.token_from));
   }
   if (status == 401 && !options.token.empty()) {
     return fail(ErrorCode::kPermissionDenied, "{}: the Hub refuses the token of {}{}", name, options.token_from, words);
   }
-  if (code == "RepoNotFound" || status == 401) return no_repository(place);
-  if (code == "RevisionNotFound") return fail(ErrorCode::kNotFound, "{}: it has no such revision", place.name);
+  if (code == "RepoNotFound" || status == 401) return no_repository(view);
+  if (code == "RevisionNotFound") return fail(ErrorCode::kNotFound, "{}: it has no such revision", view.name);
   if (code == "EntryNotFound") return fail(ErrorCode::kNotFound, "{}: no such file", name);
   if (status == 429) {
     return fail(ErrorCode::kUnavailable, "{}: the Hub limits the rate of requests (429), and a later run may pass{}",

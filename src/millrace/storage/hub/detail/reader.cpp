@@ -30,12 +30,12 @@ std::optional<ContentChecksum> checksum_of_version(std::string_view version) {
 
 // ---- a file
 
-File::File(Place place, std::string path, std::string commit, int64_t size, std::string version)
-    : place_(std::move(place)),
+File::File(RepoView view, std::string path, std::string commit, int64_t size, std::string version)
+    : view_(std::move(view)),
       path_(std::move(path)),
       commit_(std::move(commit)),
-      name_(place_.name + "/" + path_),
-      url_(file_url(place_, commit_, path_)),
+      name_(view_.name + "/" + path_),
+      url_(file_url(view_, commit_, path_)),
       size_(size),
       version_(std::move(version)) {}
 
@@ -51,9 +51,8 @@ void File::locate(Then then) {
     }
   }
   if (!known.empty() || size_ <= kPieceBytes) return then(known.empty() ? url_ : known);
-  place_.client.start(
-      {.method = http::Method::kHead, .url = url_, .name = name_, .follows = false, .stop = place_.stop},
-      [this](const Result<Answer>& answer) { take_location(answer); });
+  view_.client.start({.method = http::Method::kHead, .url = url_, .name = name_, .follows = false, .stop = view_.stop},
+                     [this](const Result<Answer>& answer) { take_location(answer); });
 }
 
 void File::take_location(const Result<Answer>& answer) {
@@ -62,7 +61,7 @@ void File::take_location(const Result<Answer>& answer) {
     RETURN_IF_ERROR(check_hub(*answer));
     if (answer->response.status / 100 == 3) return web::redirect_target(answer->url, answer->response, name_);
     if (answer->response.status == 200) return url_;
-    return error_of(*answer, place_, name_);
+    return error_of(*answer, view_, name_);
   }();
   std::vector<Then> waiting;
   {
@@ -93,7 +92,7 @@ void File::forget_location(const std::string& url) {
 
 Status File::check_hub(const Answer& answer) const {
   const http::Response& said = answer.of_hub();
-  const bool is_of_hub = answer.hub || place_.client.is_at_endpoint(answer.url);
+  const bool is_of_hub = answer.hub || view_.client.is_at_endpoint(answer.url);
   if (!is_of_hub || said.status >= 400) return {};
   const std::string_view commit = said.header("x-repo-commit");
   if (!commit.empty() && commit != commit_) {
@@ -127,12 +126,12 @@ class Read final : public ReadInPieces {
     Question question{.url = url, .name = file_->name(), .out = piece.out, .deadline = deadline_};
     question.headers.push_back(piece.range_header());
     question.stop = stop_.get_token();
-    file_->place().client.start(std::move(question), [this, self = shared_from_this(), &piece,
-                                                      url](const Result<Answer>& answer) { take(piece, url, answer); });
+    file_->view().client.start(std::move(question), [this, self = shared_from_this(), &piece,
+                                                     url](const Result<Answer>& answer) { take(piece, url, answer); });
   }
 
   void take(Piece& piece, const std::string& asked_url, const Result<Answer>& answer) {
-    const Client& client = file_->place().client;
+    const Client& client = file_->view().client;
     if (answer && is_gone(answer->response.status) && !client.is_at_endpoint(answer->url)) {
       file_->forget_location(asked_url);
       if (++piece.relocations < kTriesOfContent && !stop_.stop_requested()) return begin_piece(piece);
@@ -163,7 +162,7 @@ class Read final : public ReadInPieces {
     RETURN_IF_ERROR(file_->check_hub(*answer));
     const http::Response& response = answer->response;
     if (response.status == 416) return changed("it is shorter now");
-    if (response.status != 200 && response.status != 206) return error_of(*answer, file_->place(), file_->name());
+    if (response.status != 200 && response.status != 206) return error_of(*answer, file_->view(), file_->name());
     if (response.status == 200 && !is_whole(piece)) return no_ranges();
     if (response.status == 206) RETURN_IF_ERROR(check_range(piece, response.content_range()));
     if (response.received_bytes != std::ssize(piece.out)) {
@@ -205,7 +204,7 @@ Reader::Reader(const std::shared_ptr<File>& file)
           file->size(),
           [file](int64_t offset, std::span<std::byte> out, const std::stop_token& stop, Clock::time_point deadline,
                  Done done) { std::make_shared<Read>(file, stop, deadline, std::move(done))->start(offset, out); },
-          file->place().stop),
+          file->view().stop),
       file_(file) {}
 
 }  // namespace millrace::hub

@@ -14,15 +14,15 @@
 
 namespace millrace::hub {
 
-// What a version proves; nullopt for one that is no hash.
+// The checksum that a version proves; nullopt where the version is no hash.
 std::optional<ContentChecksum> checksum_of_version(std::string_view version);
 
 // A file at a commit, and where its content lies. Thread-safe.
 class File {
  public:
-  File(Place place, std::string path, std::string commit, int64_t size, std::string version);
+  File(RepoView view, std::string path, std::string commit, int64_t size, std::string version);
 
-  const Place& place() const { return place_; }
+  const RepoView& view() const { return view_; }
   const std::string& name() const { return name_; }
   int64_t size() const { return size_; }
   const std::string& version() const { return version_; }
@@ -41,7 +41,7 @@ class File {
  private:
   void take_location(const Result<Answer>& answer);
 
-  const Place place_;
+  const RepoView view_;
   const std::string path_, commit_, name_, url_;
   const int64_t size_;
   const std::string version_;

@@ -134,7 +134,7 @@ Status check_is_file(const struct stat& info, const std::string& path) {
 }
 
 std::string version_of(const struct stat& info) {
-  // Of a time that 64 bits of nanoseconds cannot hold, the text is that of its seconds, and of what is behind them.
+  // A time that overflows 64 bits of nanoseconds is written as seconds and nanoseconds.
   const FileTime modified(info.st_mtim);
   const bool fits = modified.ns_text() == std::to_string(modified.wrapped_ns());
   const std::string time = fits ? fmt::format("{:x}", modified.wrapped_ns())

@@ -21,7 +21,7 @@ struct QuotaLimit {
   int64_t soft = 0;  // may be exceeded until its grace period ends
   bool grace_is_over = false;
 
-  // What cannot be exceeded; 0 when there is none.
+  // The effective limit; 0 when there is none.
   int64_t limit() const { return soft > 0 && grace_is_over && used > soft ? soft : hard; }
   int64_t left() const { return limit() > used ? limit() - used : 0; }
 };

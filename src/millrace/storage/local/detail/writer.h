@@ -90,7 +90,7 @@ class LocalWriter final : public Writer {
 
 // A new name for an unfinished file of `target_name`, in the same directory.
 std::string temp_name(std::string_view target_name);
-// Of this process, which can only be asked for by changing it, but for what the system prints.
+// The umask of this process, read from /proc, because umask(2) can only read it by changing it.
 mode_t current_umask();
 
 }  // namespace millrace::local

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/storage/md5.h"
 
 namespace millrace::s3 {
@@ -33,12 +34,6 @@ std::string base64_md5(std::span<const std::byte> bytes) {
 std::string base64(std::string_view digest) {
   // SAFETY: char and unsigned char may alias.
   return encoded(std::span(reinterpret_cast<const unsigned char*>(digest.data()), digest.size()));
-}
-
-std::string hex(std::string_view digest) {
-  std::string text;
-  for (const char byte : digest) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return text;
 }
 
 bool is_md5(std::string_view etag) {

@@ -13,9 +13,8 @@
 namespace millrace::s3 {
 
 std::string base64_md5(std::span<const std::byte> bytes);
-// Hexadecimal of a digest of Md5::finish().
+// The base64 text of a digest of Md5::finish().
 std::string base64(std::string_view digest);
-std::string hex(std::string_view digest);
 // 32 hexadecimal digits.
 bool is_md5(std::string_view etag);
 // The ETag of a multipart object: MD5 of the parts' digests, and their number; "" when a part's ETag is no MD5.

@@ -45,7 +45,7 @@ struct PartPage {
 [[nodiscard]] Result<std::string> parse_upload_id(std::string_view body);
 // The ETag of CompleteMultipartUpload, CopyObject and UploadPartCopy; "" where the server omits it.
 [[nodiscard]] Result<std::string> parse_etag(std::string_view body);
-// Of GetObjectTagging.
+// Parses the body of GetObjectTagging.
 [[nodiscard]] Result<ObjectTags> parse_tags(std::string_view body);
 // The first key that DeleteObjects could not remove.
 [[nodiscard]] Status parse_removed(std::string_view body);

@@ -140,12 +140,12 @@ bool Service::is_held_back() const {
 
 namespace {
 
-struct Place {
+struct BucketEndpoint {
   std::string scheme, host, path_prefix;  // of a bucket: "/bucket" in path style
 };
 
-Place place_of(const S3Options& options, const std::string& scheme, const std::string& authority,
-               const std::string& bucket, const std::string& region) {
+BucketEndpoint endpoint_of(const S3Options& options, const std::string& scheme, const std::string& authority,
+                           const std::string& bucket, const std::string& region) {
   if (authority.empty()) {
     const std::string host = fmt::format("s3.{}.{}", region, aws::dns_suffix(region));
     if (bucket.empty() || !fits_host(bucket)) return {"https", host, bucket.empty() ? "" : "/" + bucket};
@@ -159,9 +159,9 @@ Place place_of(const S3Options& options, const std::string& scheme, const std::s
 }  // namespace
 
 std::string Service::bucket_url(const std::string& bucket) const {
-  const Place place =
-      place_of(options_, scheme_, authority_, bucket, options_.region.empty() ? "us-east-1" : options_.region);
-  return place.scheme + "://" + place.host + place.path_prefix;
+  const BucketEndpoint endpoint =
+      endpoint_of(options_, scheme_, authority_, bucket, options_.region.empty() ? "us-east-1" : options_.region);
+  return endpoint.scheme + "://" + endpoint.host + endpoint.path_prefix;
 }
 
 Result<http::Request> Service::sign(Call& call) {
@@ -171,8 +171,8 @@ Result<http::Request> Service::sign(Call& call) {
     MutexLock lock(mutex_);
     if (const auto found = regions_.find(request.bucket); found != regions_.end()) region = found->second;
   }
-  const Place place = place_of(options_, scheme_, authority_, request.bucket, region);
-  std::string path = place.path_prefix + "/" + http::uri_encode(request.key, true);
+  const BucketEndpoint endpoint = endpoint_of(options_, scheme_, authority_, request.bucket, region);
+  std::string path = endpoint.path_prefix + "/" + http::uri_encode(request.key, true);
   http::Request out;
   out.method = request.method;
   out.body = request.body;
@@ -197,14 +197,14 @@ Result<http::Request> Service::sign(Call& call) {
   call.credentials = credentials;
   aws::SignInput input;
   input.method = http::method_name(request.method);
-  input.host = place.host;
+  input.host = endpoint.host;
   input.path = path;
   input.query = request.query;
   input.headers = request.headers;
   input.region = region;
   input.time = std::chrono::system_clock::now() + std::chrono::seconds(clock_ahead_s_.load());
   const std::string query = aws::add_signed_headers(credentials, input, out);
-  out.url = place.scheme + "://" + place.host + path;
+  out.url = endpoint.scheme + "://" + endpoint.host + path;
   if (!query.empty()) out.url += "?" + query;
   return out;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "millrace/base/hash/crc32c.h"
+#include "millrace/base/text/ascii.h"
 #include "millrace/storage/md5.h"
 #include "millrace/storage/s3/client/digest.h"
 #include "millrace/storage/s3/client/responses.h"

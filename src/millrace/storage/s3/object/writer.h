@@ -143,7 +143,7 @@ class S3Writer final : public Writer {
   std::optional<CopySource> whole_copy_ GUARDED_BY(gather_mutex_);  // the object to copy whole, if no other bytes come
 };
 
-// Of CopyObject and UploadPartCopy.
+// The most that one CopyObject or UploadPartCopy copies.
 inline constexpr int64_t kMostCopyBytes = int64_t{5} << 30;
 // The headers that name the version of `source` to be copied.
 Pairs copy_headers(const S3Reader& source);

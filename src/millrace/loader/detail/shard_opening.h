@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What LoaderOptions name, as functions that open it. Values.
+
+#include <vector>
+
+#include "millrace/base/status.h"
+#include "millrace/loader/options.h"
+
+namespace millrace::loader {
+
+// One for each dataset: MixtureSource::open where it is given, else one that finds the shards and opens them. Opens
+// nothing itself. Errors: invalid_argument (no shards were named).
+[[nodiscard]] Result<std::vector<OpenSource>> sources_of(const LoaderOptions& options);
+
+}  // namespace millrace::loader
